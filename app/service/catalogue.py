@@ -21,7 +21,7 @@ from pydantic import BaseModel, ValidationError
 
 from app.domain.errors import EnvironmentUnavailable, InvalidRequest, NotFound, PackageMissing
 from app.domain.runs import Pin, ScoringOptions, Stream
-from app.domain.tasks import Isolation
+from app.domain.tasks import Isolation, TaskKey
 from app.domain.values import FiniteJson, digest, suggest
 from app.ports.environment import Datasets, Environment
 from app.ports.judges import Panel
@@ -52,6 +52,10 @@ class ServedEnvironment:
     @property
     def name(self) -> str:
         return self.environment.name
+
+    def has_made(self, key: TaskKey) -> bool:
+        """Whether the task of this key was made in this version, from this data."""
+        return (key.version, key.data_digest) == (self.environment.version, self.data_digest)
 
     def validate_params(self, values: Mapping[str, FiniteJson]) -> BaseModel:
         """InvalidRequest naming `params.<field>`."""

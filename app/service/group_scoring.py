@@ -1,4 +1,20 @@
-"""Scores groups and keeps them: one scoring per group in this process, durable before anybody is told."""
+"""Groups on their way from a score request to stored scores.
+
+`ScoreValidator` turns each group of a request into the group to store: its id, which a repeat has too, its run, its
+lease, its lag, and whether a strict run refuses it. A lease is looked up here to name the run and the step; it ends in
+the store, in the transaction that adds its group.
+
+`GroupScoring` scores a group once in this process, and stores it before anybody is answered:
+
+- Where the environment awaits nothing, groups are scored in the task of their request, and stored by an insert that
+  leaves known rows alone (docs/decisions/0038).
+- Otherwise the store is asked first. What has scores is returned; what another request is scoring is waited for; the
+  rest is judged, and stored in one transaction.
+- What is not finished when the wait is over is stored as pending, and its scoring goes on in the background. A client
+  that hangs up stops no scoring.
+- A retry is judged only where it has no score yet. A pruned group is never scored again.
+- What a restart interrupted is in the store as pending, and is taken up again by `resume`.
+"""
 
 import asyncio
 import logging
@@ -43,14 +59,11 @@ from app.service.requests import (
 from app.service.runs import RunRegistry
 from app.service.task_cache import MAX_SECONDS_PER_PASS, TaskCache
 
-# Validates score requests and builds the groups to store.
-
-REFUSED_SCORE: Final = Score.unscored(
+_DEFAULT_OPTIONS: Final = ScoringOptions()
+_REFUSED_SCORE: Final = Score.unscored(
     "version_changed", "the run is strict, and is now scored otherwise than when it began"
 )
-
-_DEFAULT_OPTIONS: Final = ScoringOptions()
-STALE_SCORE: Final = Score.unscored("stale", "the lag is above the run's `max_lag`, and its `lag_policy` is `drop`")
+_STALE_SCORE: Final = Score.unscored("stale", "the lag is above the run's `max_lag`, and its `lag_policy` is `drop`")
 
 
 @dataclass(frozen=True)
@@ -76,8 +89,8 @@ class AcceptedGroup:
             return self.group.merge_scores(scores)
         build, group_id = Rollout.build_trusted, self.group.group_id
         rollouts = [
-            build(rollout_id=f"{group_id}-{place}", completion=completion, score=score, reduced=None)
-            for place, (completion, score) in enumerate(zip(self.completions, scores, strict=True))
+            build(rollout_id=f"{group_id}-{position}", completion=completion, score=score, reduced=None)
+            for position, (completion, score) in enumerate(zip(self.completions, scores, strict=True))
         ]
         return self.group.model_copy(update={"rollouts": tuple(rollouts), "outcome": combine_outcomes(scores)})
 
@@ -85,13 +98,13 @@ class AcceptedGroup:
         """The group with its completions set to pending, also in a retry."""
         return self.put_scores((Score.pending(),) * len(self.completions))
 
-
-def continue_group(
-    stored: Group, record: TaskRecord, options: ScoringOptions, refused: Score | None = None
-) -> AcceptedGroup:
-    """Takes up a group as it is stored."""
-    completions = tuple([rollout.completion for rollout in stored.rollouts if not rollout.score.is_final])
-    return AcceptedGroup(stored, completions, are_large(completions), record, options, refused)
+    @classmethod
+    def from_stored(
+        cls, stored: Group, record: TaskRecord, options: ScoringOptions, refused: Score | None = None
+    ) -> "AcceptedGroup":
+        """A group as it is stored, of which only completions without a score are scored."""
+        completions = tuple([rollout.completion for rollout in stored.rollouts if not rollout.score.is_final])
+        return cls(stored, completions, are_large(completions), record, options, refused)
 
 
 class ScoreValidator:
@@ -128,39 +141,40 @@ class ScoreValidator:
         lease_ids = [group.lease_id for group in request.groups if group.lease_id is not None]
         leases = await self._tasks.get_leases(lease_ids) if lease_ids else {}
         await self._quotas.admit_scoring(request, records, leases)
-        held_by = await self._find_leasing_runs(request, records)
+        leasing_runs = await self._find_leasing_runs(request, records)
         accepted: list[AcceptedGroup | GroupProblem] = []
-        for position, asked in enumerate(request.groups):
+        for position, sent in enumerate(request.groups):
             try:
-                accepted.append(await self._accept_group(request, asked, records, leases, held_by, environment))
-            except Conflict:
+                accepted.append(await self._accept_group(request, sent, records, leases, leasing_runs, environment))
+            except Conflict:  # a strict run refuses the whole request
                 raise
             except RequestRefused as error:
                 self._observer.record_refusal(environment or "mix", error.code)
                 field = None if error.field is None else f"groups[{position}].{error.field}"
-                accepted.append(GroupProblem(task_id=asked.task_id, code=error.code, detail=error.detail, field=field))
+                accepted.append(GroupProblem(task_id=sent.task_id, code=error.code, detail=error.detail, field=field))
         return accepted
 
     async def _accept_group(
         self,
         request: ScoreRequest,
-        asked: GroupToScore,
+        sent: GroupToScore,
         records: dict[str, TaskRecord],
         leases: dict[str, HeldLease],
-        held_by: dict[str, str],
+        leasing_runs: dict[str, str],
         environment: str | None,
     ) -> AcceptedGroup:
-        record = _find_record(asked, records, environment)
-        if asked.lease_id is not None and request.purpose == "eval":
+        record = _find_record(sent, records, environment)
+        if sent.lease_id is not None and request.purpose == "eval":
             raise InvalidRequest("evaluation groups take no lease; request their tasks with a cursor", field="lease_id")
-        lease = _find_lease(asked, leases, record, request.run)
-        named = request.run or (lease.run if lease is not None else None)
-        name = named or held_by.get(asked.task_id)
-        run = await self._runs.ensure(name) if name is not None else None
+        lease = _find_lease(sent, leases, record, request.run)
+        stated_run = request.run or (lease.run if lease is not None else None)
+        run_name = stated_run or leasing_runs.get(sent.task_id)
+        run = await self._runs.ensure(run_name) if run_name is not None else None
         options = run.options if run is not None else _DEFAULT_OPTIONS
-        holder = asked.lease_id or named or ""
-        large = are_large(asked.completions)
-        identity = await _compute_group_id(request, asked, holder, large=large)
+        # Not the run that was found by its leases: a repeat may come when the lease is answered, and needs the same id.
+        holder = sent.lease_id or stated_run or ""
+        large = are_large(sent.completions)
+        identity = await _compute_group_id(request, sent, holder, large=large)
         flags: tuple[str, ...] = ()
         if run is not None and (pin := await self._find_pin_mismatch(run, record)) is not None:
             if run.strict:
@@ -168,10 +182,10 @@ class ScoreValidator:
             flags = ("scoring_changed",)
         group = Group.build_trusted(
             group_id=identity,
-            task_id=asked.task_id,
+            task_id=sent.task_id,
             environment=record.key.environment,
-            run=name,
-            lease_id=asked.lease_id,
+            run=run_name,
+            lease_id=sent.lease_id,
             policy=request.policy,
             purpose=request.purpose,
             outcome="pending",
@@ -181,9 +195,9 @@ class ScoreValidator:
             hand_out_step=None if lease is None else lease.step,
             sender=name_current_caller() or None,
         )
-        group, refused = apply_lag_limit(group, run)
+        group, refused = _apply_lag_limit(group, run)
         options = resolve_scoring_options(options, group)
-        return AcceptedGroup(group, asked.completions, large, record, options, refused, asked.part)
+        return AcceptedGroup(group, sent.completions, large, record, options, refused, sent.part)
 
     async def _find_leasing_runs(self, request: ScoreRequest, records: dict[str, TaskRecord]) -> dict[str, str]:
         """By task the run that it was leased under, for groups that name neither run nor lease. A task that several
@@ -191,23 +205,23 @@ class ScoreValidator:
         if request.run is not None or request.purpose == "eval":
             return {}
         unnamed = {group.task_id for group in request.groups if group.lease_id is None} & records.keys()
-        listed = sorted(unnamed)
-        runs = await self._tasks.find_leasing_runs([records[task_id].key for task_id in listed]) if listed else []
-        return {task_id: next(iter(names)) for task_id, names in zip(listed, runs, strict=True) if len(names) == 1}
+        task_ids = sorted(unnamed)
+        runs = await self._tasks.find_leasing_runs([records[name].key for name in task_ids]) if task_ids else []
+        return {task_id: next(iter(names)) for task_id, names in zip(task_ids, runs, strict=True) if len(names) == 1}
 
     async def resume(self, group: Group, record: TaskRecord) -> AcceptedGroup:
         """Prepares a group accepted before a restart, with the current scoring rule."""
         run = await self._runs.ensure(group.run) if group.run is not None else None
         if run is None:
-            return continue_group(group, record, resolve_scoring_options(ScoringOptions(), group))
+            return AcceptedGroup.from_stored(group, record, resolve_scoring_options(_DEFAULT_OPTIONS, group))
         options = resolve_scoring_options(run.options, group)
-        group, refused = apply_lag_limit(group, run)
+        group, refused = _apply_lag_limit(group, run)
         if refused is None and await self._find_pin_mismatch(run, record) is not None:
-            refused = REFUSED_SCORE if run.strict else None
+            refused = _REFUSED_SCORE if run.strict else None
             if refused is None:
                 flags = tuple(dict.fromkeys((*group.flags, "scoring_changed")))
                 group = group.model_copy(update={"flags": flags})
-        return continue_group(group, record, options, refused)
+        return AcceptedGroup.from_stored(group, record, options, refused)
 
     async def _find_pin_mismatch(self, run: Run, record: TaskRecord) -> Pin | None:
         """The current pin, if it differs from the one that the run recorded; else None."""
@@ -228,17 +242,17 @@ class ScoreValidator:
         return hosted.build_pin(options, get_panel(self._panels, hosted, options))
 
 
-async def _compute_group_id(request: ScoreRequest, asked: GroupToScore, holder: str, *, large: bool) -> str:
-    part = asked.part
+async def _compute_group_id(request: ScoreRequest, sent: GroupToScore, holder: str, *, large: bool) -> str:
+    part = sent.part
     if part is None:
-        content = (asked.task_id, holder, request.policy, request.purpose, asked.completions)
+        content = (sent.task_id, holder, request.policy, request.purpose, sent.completions)
         return await asyncio.to_thread(compute_group_id, *content, large=True) if large else compute_group_id(*content)
-    if part.index + len(asked.completions) > part.size:
+    if part.index + len(sent.completions) > part.size:
         raise InvalidRequest(f"this piece goes beyond the group's size of {part.size}", field="part.index")
-    return compute_part_group_id(asked.task_id, holder, request.policy, request.purpose, part.key)
+    return compute_part_group_id(sent.task_id, holder, request.policy, request.purpose, part.key)
 
 
-def apply_lag_limit(group: Group, run: Run | None) -> tuple[Group, Score | None]:
+def _apply_lag_limit(group: Group, run: Run | None) -> tuple[Group, Score | None]:
     """The group with the flags of its lag, and the score of its completions where the run drops it."""
     lag = group.lag
     if lag is None:
@@ -249,7 +263,7 @@ def apply_lag_limit(group: Group, run: Run | None) -> tuple[Group, Score | None]
         flags = ("older_policy",)
     elif run is not None and run.is_stale(lag):
         flags = ("stale",)
-        refused = STALE_SCORE if run.drops_stale else None
+        refused = _STALE_SCORE if run.drops_stale else None
     return group.model_copy(update={"flags": tuple(dict.fromkeys((*group.flags, *flags)))}), refused
 
 
@@ -258,24 +272,24 @@ def resolve_scoring_options(options: ScoringOptions, group: Group) -> ScoringOpt
     return options.model_copy(update={"relative_weight": 0.0}) if group.purpose == "eval" else options
 
 
-def _find_record(asked: GroupToScore, records: dict[str, TaskRecord], environment: str | None) -> TaskRecord:
-    record = records.get(asked.task_id)
+def _find_record(sent: GroupToScore, records: dict[str, TaskRecord], environment: str | None) -> TaskRecord:
+    record = records.get(sent.task_id)
     if record is None:
-        raise NotFound(f"task {asked.task_id} was not handed out by this service", field="task_id")
+        raise NotFound(f"task {sent.task_id} was not handed out by this service", field="task_id")
     if environment is not None and record.key.environment != environment:
         raise InvalidRequest(f"the task belongs to {record.key.environment}, not to {environment}", field="task_id")
     return record
 
 
 def _find_lease(
-    asked: GroupToScore, leases: dict[str, HeldLease], record: TaskRecord, run: str | None
+    sent: GroupToScore, leases: dict[str, HeldLease], record: TaskRecord, run: str | None
 ) -> HeldLease | None:
-    if asked.lease_id is None:
+    if sent.lease_id is None:
         return None
-    lease = leases.get(asked.lease_id)
+    lease = leases.get(sent.lease_id)
     if lease is None:
         raise NotFound(
-            f"lease {asked.lease_id} was not issued by this service, or went with a group that was pruned",
+            f"lease {sent.lease_id} was not issued by this service, or went with a group that was pruned",
             field="lease_id",
         )
     key = record.key
@@ -289,10 +303,13 @@ def _find_lease(
     return lease
 
 
+# Scoring of accepted groups
+
 log = logging.getLogger(__name__)
 
-RESUME_BATCH_SIZE = 64
-STORE_RETRY_SECONDS = (0.2, 1.0, 5.0)
+_RESUME_BATCH_SIZE: Final = 64
+STORE_RETRY_SECONDS: Final = (0.2, 1.0, 5.0)
+"""Pauses before what is already judged and paid for is written again, while the store is away."""
 
 WorkT = TypeVar("WorkT")
 
@@ -301,10 +318,12 @@ StoredGroups = asyncio.Future[dict[str, Group]]
 
 
 @dataclass(frozen=True)
-class ScoredAhead:
+class PrescoredGroup:
+    """A group that was scored before it is stored."""
+
     judged: GroupToStore
     seconds: float
-    """That scoring took."""
+    """Time that scoring took."""
 
 
 class GroupScoring:
@@ -348,15 +367,17 @@ class GroupScoring:
         # Looked up before and after the read, which does not see a scoring that ends meanwhile.
         running = self.find_running(unique)
         recalled = await self._groups.recall(list(unique))
-        known = recalled.stored
+        existing = recalled.stored
         unique = {identity: one for identity, one in unique.items() if identity not in recalled.pruned}
         running |= self.find_running(unique)
-        stored = {identity: group for identity, group in known.items() if group.is_final}
+        stored = {identity: group for identity, group in existing.items() if group.is_final}
         own = [one for identity, one in unique.items() if identity not in stored and identity not in running]
         if own or key is not None:
-            scoring = self._judge_and_store(own, known, wait_seconds, key)
+            # Shielded: a client that hangs up cancels its request, not the scoring, which others may wait for.
+            scoring = self._judge_and_store(own, existing, wait_seconds, key)
             stored |= await asyncio.shield(self._flights.start([one.group.group_id for one in own], scoring))
         stored |= await self._await_others(running, due)
+        # What another request still scores may not be stored yet, and what a reply says is committed.
         waiting = [GroupToStore(one.mark_pending()) for identity, one in unique.items() if identity not in stored]
         stored |= {group.group_id: group for group in await self._add(waiting)} if waiting else {}
         return stored
@@ -368,7 +389,7 @@ class GroupScoring:
 
     async def _score_at_once(self, accepted: Sequence[AcceptedGroup]) -> dict[str, Group]:
         """Scores groups in turn, and stores them without looking for known ones first: scoring one again takes less
-        time than that. What the store knows stays as it is."""
+        time than that. What the store has stays as it is."""
         loop = asyncio.get_running_loop()
         judged: list[tuple[GroupToStore, float]] = []
         began = turn = loop.time()
@@ -380,22 +401,22 @@ class GroupScoring:
             judged.append((result, (ended := loop.time()) - began))
             began = ended
         stored = await self._store_results([result for result, _ in judged], {}, None)
-        # Those are new that came back as they were given.
+        # The store returns a new group with the rollouts that it was given, and a known one with those it has read.
         self._record([one for one in judged if stored[one[0].group.group_id].rollouts is one[0].group.rollouts])
         return stored
 
-    async def score_ahead(self, group: Group, record: TaskRecord) -> ScoredAhead | None:
+    async def prescore(self, group: Group, record: TaskRecord) -> PrescoredGroup | None:
         """The scores of a group that is not stored yet; None where something has to be awaited for them."""
         one = await self._validator.resume(group, record)
         if not self._can_score_at_once({group.group_id: one}):
             return None
         began = asyncio.get_running_loop().time()
         judged = await self._judge(one)
-        return ScoredAhead(judged, asyncio.get_running_loop().time() - began)
+        return PrescoredGroup(judged, asyncio.get_running_loop().time() - began)
 
-    def record_ahead(self, scored: ScoredAhead) -> None:
-        """Once it is stored."""
-        self._record([(scored.judged, scored.seconds)])
+    def record_prescored(self, prescored: PrescoredGroup) -> None:
+        """Counts the group in the metrics. Call it once the group is stored: a repeat is dropped, and not counted."""
+        self._record([(prescored.judged, prescored.seconds)])
 
     async def start(self, groups: Sequence[Group]) -> list[StoredGroups]:
         """Scores groups that are stored as pending in the background, except those that are being scored here."""
@@ -403,20 +424,21 @@ class GroupScoring:
         started = []
         for group in groups:
             one = await self._validator.resume(group, records[group.task_id])
-            if not self.find_running([group.group_id]):
+            if not self.find_running([group.group_id]):  # asked last: another request may have begun it meanwhile
                 started.append(self._store_in_background(one, asyncio.ensure_future(self._judge_and_record(one))))
         return started
 
     async def resume(self) -> None:
         """Takes up accepted work that a restart interrupted, a few groups at a time."""
-        met: set[str] = set()
+        seen: set[str] = set()
         while True:
-            met.update(self._flights.names)
-            unfinished = await self._groups.list_unfinished(RESUME_BATCH_SIZE + len(met))
-            groups = [group for group in unfinished if group.group_id not in met]
+            seen.update(self._flights.names)
+            # Groups that were seen before may still be pending, and stand before newer ones in the list.
+            unfinished = await self._groups.list_unfinished(_RESUME_BATCH_SIZE + len(seen))
+            groups = [group for group in unfinished if group.group_id not in seen]
             if not groups:
                 return
-            met.update(group.group_id for group in groups)
+            seen.update(group.group_id for group in groups)
             if started := await self.start(groups):
                 await asyncio.wait(started)
 
@@ -428,27 +450,28 @@ class GroupScoring:
     async def _await_others(self, running: dict[str, StoredGroups], due: float | None) -> dict[str, Group]:
         """What other requests' scorings stored until the loop's time is `due`. Whoever began one may have waited for a
         shorter time, so a group that came back without scores is followed to its scoring in the background."""
-        brought: dict[str, Group] = {}
+        results: dict[str, Group] = {}
         while running:
             left = None if due is None else max(0.0, due - asyncio.get_running_loop().time())
             done, _ = await asyncio.wait(set(running.values()), timeout=left)
             if not done:
                 break
             ended = {name: scoring.result()[name] for name, scoring in running.items() if scoring in done}
-            brought |= ended
+            results |= ended
             running = {name: scoring for name, scoring in running.items() if scoring not in done}
             running |= self.find_running(name for name, group in ended.items() if not group.is_final)
-        return brought
+        return results
 
     async def _judge_and_store(
         self,
         own: Sequence[AcceptedGroup],
-        known: dict[str, Group],
+        existing: dict[str, Group],
         wait_seconds: float | None,
         key: IdempotencyKey | None,
     ) -> dict[str, Group]:
-        """Scores what nobody else is scoring and writes it in one transaction; what takes longer goes on behind."""
-        own = [_continue_stored(one, known) for one in own]
+        """Scores what nobody else is scoring, and writes it in one transaction. What takes longer than the wait is
+        written there as pending, and goes on in the background."""
+        own = [_continue_stored(one, existing) for one in own]
         judging = await start_each(self._judge_and_record(one) for one in own)
         try:
             if judging:
@@ -459,8 +482,8 @@ class GroupScoring:
                 future.result() if done else GroupToStore(one.mark_pending())
                 for one, future, done in zip(own, judging, in_time, strict=True)
             ]
-            stored = await self._store_results(results, known, key)
-        except BaseException:
+            stored = await self._store_results(results, existing, key)
+        except BaseException:  # nothing is stored: whoever asks again has it judged anew
             for future in judging:
                 future.cancel()
             raise
@@ -470,21 +493,22 @@ class GroupScoring:
         return stored
 
     async def _store_results(
-        self, results: Sequence[GroupToStore], known: dict[str, Group], key: IdempotencyKey | None
+        self, results: Sequence[GroupToStore], existing: dict[str, Group], key: IdempotencyKey | None
     ) -> dict[str, Group]:
         """New groups are added. What the store holds otherwise than we now have it is completed: retries, and groups
         that another request put there as pending meanwhile."""
-        fresh = [result for result in results if result.group.group_id not in known]
+        fresh = [result for result in results if result.group.group_id not in existing]
         added = await self._add(fresh, key) if fresh or key is not None else []
-        stored = known | {group.group_id: group for group in added}
-        ahead = [
+        stored = existing | {group.group_id: group for group in added}
+        # A retry that is still being judged is written only where it opens an unscored group again.
+        incomplete = [
             result
             for result in results
             if not stored[result.group.group_id].is_final
             and stored[result.group.group_id].scores != result.group.scores
             and (result.group.outcome != "pending" or stored[result.group.group_id].outcome == "unscored")
         ]
-        finished = await self._finish(ahead) if ahead else []
+        finished = await self._finish(incomplete) if incomplete else []
         return stored | {group.group_id: group for group in finished}
 
     async def _add(self, groups: Sequence[GroupToStore], key: IdempotencyKey | None = None) -> list[Group]:
@@ -492,7 +516,7 @@ class GroupScoring:
         return await self._task_cache.write_with_tasks(task_ids, lambda: self._groups.add(groups, key))
 
     async def _finish(self, groups: Sequence[GroupToStore]) -> list[Group]:
-        """Also of groups that were stored as pending and that the store has lost since, as a failover may do."""
+        """Writes scores, also of groups that were stored as pending and that a failover of the store has lost since."""
         try:
             return await self._groups.finish(groups)
         except NotFound:
@@ -513,7 +537,8 @@ class GroupScoring:
         return {one.group.group_id: one.mark_pending()}
 
     async def _judge_and_record(self, one: AcceptedGroup) -> GroupToStore:
-        """For the key that sent the group."""
+        """The scores of a group, judged under the key that sent it: whoever waits for it, or the loop that resumes it,
+        may be another."""
         began = asyncio.get_running_loop().time()
         sender = one.group.sender
         with work_for(None if sender is None else Caller(sender, frozenset())):
@@ -522,7 +547,7 @@ class GroupScoring:
         return result
 
     def _record(self, judged: Sequence[tuple[GroupToStore, float]]) -> None:
-        """With the seconds that each took."""
+        """Counts groups in the metrics, with the seconds that each took."""
         scored: defaultdict[str, list[ScoredGroup]] = defaultdict(list)
         for result, seconds in judged:
             self._observer.record_judgements(result.judgements)
@@ -535,7 +560,7 @@ class GroupScoring:
         note_work(one.group.environment, one.group.run)
         with open_span("score group", _describe_group(one)) as span:
             if one.refused is not None:
-                judged = JudgedCompletions((one.refused,) * len(one.completions))
+                judged = JudgedCompletions.repeat(one.refused, len(one.completions))
             else:
                 group = one.group
                 judged = await self._scorer.score(one.record, one.completions, one.options, group.policy, group=group)
@@ -586,12 +611,12 @@ def _describe_group(one: AcceptedGroup) -> Attributes:
     }
 
 
-def _continue_stored(one: AcceptedGroup, known: dict[str, Group]) -> AcceptedGroup:
+def _continue_stored(one: AcceptedGroup, existing: dict[str, Group]) -> AcceptedGroup:
     """A retry goes on with the group as it is stored, under the flags of both. One that judges failed is asked about
     again, whatever the run does with stale groups by now."""
-    stored = known.get(one.group.group_id)
+    stored = existing.get(one.group.group_id)
     if stored is None:
         return one
     flags = tuple(dict.fromkeys((*stored.flags, *one.group.flags)))
     refused = one.refused if stored.outcome == "pending" else None
-    return continue_group(stored.model_copy(update={"flags": flags}), one.record, one.options, refused)
+    return AcceptedGroup.from_stored(stored.model_copy(update={"flags": flags}), one.record, one.options, refused)

@@ -1,4 +1,14 @@
-"""What batches draw their tasks from: an environment with a split, params and a selection, or several in a mixture."""
+"""Hand-out of tasks: by lease, by cursor, or without a run; from one environment or from a mixture.
+
+A batch is drawn from a task source: an environment with a split, params and a selection. A run has one stream for each
+source, and every position of a stream is a task, by a pure function (`app.service.task_order`). By cursor a request
+names the positions, and gets the same tasks whenever it asks. By lease the store deals them: it decides in one
+transaction who holds which task (`TaskStore.lease`), expired leases first, then places that were kept back, then new
+positions. This module says which task a position is, makes the tasks, and stores them before the reply.
+
+A mixture shares the positions of a stream of its own among its members, exactly by weight in blocks of 1,000
+(docs/decisions/0004). Each member then leases from its own stream.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Collection, Sequence
@@ -37,7 +47,7 @@ from app.service.task_cache import (
     DealtTask,
     MadeTask,
     TaskCache,
-    TaskPlace,
+    TaskOrigin,
     TasksAhead,
     build_record,
     place_context,
@@ -52,6 +62,8 @@ from app.service.task_order import (
     memoise_slots,
 )
 
+# Task sources
+
 
 @dataclass(frozen=True)
 class TaskSource:
@@ -65,7 +77,7 @@ class TaskSource:
     weight: float = 1.0
 
 
-def build_source(hosted: ServedEnvironment, run: Run | None, request: NextBatch) -> TaskSource:
+def _build_source(hosted: ServedEnvironment, run: Run | None, request: NextBatch) -> TaskSource:
     params = hosted.validate_params(request.params)
     return TaskSource(
         hosted=hosted,
@@ -87,16 +99,16 @@ def _build_selection(select: TaskSelection) -> dict[str, tuple[JsonValue, ...]]:
     return dict(select.chosen) | ({} if target is None else {TARGET_KEY: (target,)})
 
 
-def build_member(place: int, hosted: ServedEnvironment, run: Run | None, member: MixMember) -> TaskSource:
+def _build_member(position: int, hosted: ServedEnvironment, run: Run | None, member: MixMember) -> TaskSource:
     try:
-        source = build_source(hosted, run, NextBatch(split=member.split, params=member.params))
+        source = _build_source(hosted, run, NextBatch(split=member.split, params=member.params))
     except InvalidRequest as error:
-        raise InvalidRequest(error.detail, field=f"mix[{place}].{error.field}") from error
+        raise InvalidRequest(error.detail, field=f"mix[{position}].{error.field}") from error
     return replace(source, weight=member.weight)
 
 
-def merge_sources(sources: Sequence[TaskSource]) -> list[TaskSource]:
-    """Merges members that use the same stream and adds their weights. Separately they would hand out the same tasks
+def _merge_sources(sources: Sequence[TaskSource]) -> list[TaskSource]:
+    """Merges members that use the same stream, and adds their weights. Separately they would hand out the same tasks
     twice."""
     by_stream: dict[str, TaskSource] = {}
     for source in sources:
@@ -105,23 +117,23 @@ def merge_sources(sources: Sequence[TaskSource]) -> list[TaskSource]:
     return list(by_stream.values())
 
 
-def list_weights(sources: Sequence[TaskSource]) -> tuple[float, ...]:
+def _list_weights(sources: Sequence[TaskSource]) -> tuple[float, ...]:
     return tuple(source.weight for source in sources)
 
 
-# Seeded mixtures: which member each position of a mixed stream belongs to. Weights are exact per block of 1,000.
+# Mixtures
 
 
 @dataclass(frozen=True)
 class Draw:
-    """`position` counts this member's own tasks."""
+    """The member that a position of a mixture belongs to. `position` counts this member's own tasks."""
 
     member: int
     position: int
 
 
 def build_mix_stream(run: str, mix: Sequence[MixMember]) -> Stream:
-    """The stream that counts the positions of a leased mixture. Its environment name is a placeholder."""
+    """The stream that counts the positions of a leased mixture. It has no environment, so its name is a placeholder."""
     identity = digest(["mix", *(member.model_dump(mode="json") for member in mix)])
     return Stream(run=run, environment="mix", split="train", params={}, select={}, digest=identity)
 
@@ -131,17 +143,15 @@ def draw_members(weights: Sequence[float], seed: int, first: int, count: int) ->
     return tuple(Draw(*find_draw(tuple(weights), seed, position)) for position in range(first, first + count))
 
 
-def count_draws_before(weights: Sequence[float], seed: int, position: int) -> tuple[int, ...]:
-    """How often each member is drawn at positions below `position`."""
-    return count_draws_below(tuple(weights), seed, position)
+# Hand-out
 
-
-# Hands out tasks: by lease, by cursor, or without a run; from one environment or a mixture.
-
-PACED: Final = DealtBatch(tasks=(), next_cursor=None, exhausted=False, paced=True)
+_PACED: Final = DealtBatch(tasks=(), next_cursor=None, exhausted=False, paced=True)
+"""The reply of a run that waits for its oldest outstanding lease."""
 
 
 class Dispatcher:
+    """Answers requests for tasks."""
+
     def __init__(
         self,
         *,
@@ -181,9 +191,9 @@ class Dispatcher:
 
     async def _hand_out(self, hosted: ServedEnvironment, request: NextBatch, has_left: HasLeft) -> DealtBatch:
         run = await self._ensure_run(request, [hosted])
-        source = build_source(hosted, run, request)
+        source = _build_source(hosted, run, request)
         if run is not None and not await await_pace(run, request, self._runs, self._tasks, has_left):
-            return PACED
+            return _PACED
         source = await self._apply_target(source, request, run)
         if run is not None and request.cursor is None:
             leased = await self._lease(source, request, request.batch_size)
@@ -191,7 +201,7 @@ class Dispatcher:
             exhausted = leased.drained and leased.outstanding == 0
             async with self._return_leases_on_failure([source], [dealt]):
                 tasks = await self._build_and_store_tasks(source, dealt, leased.stored)
-            if request.select.target_pass_rate is None:  # by then others may be nearer to it
+            if request.select.target_pass_rate is None:  # with one, the tasks that come next are not known yet
                 params, slots = source.params, [lease.slot for lease in leased.leases]
                 self._ahead.plan(hosted.environment, request.split, params, source.locate, slots)
             return DealtBatch(tasks=tasks, next_cursor=None, exhausted=exhausted)
@@ -202,11 +212,11 @@ class Dispatcher:
         return DealtBatch(tasks=tasks, next_cursor=ahead, exhausted=source.locate(ahead) is None)
 
     async def _lease(self, source: TaskSource, request: BatchOptions, count: int) -> LeaseResult:
-        naming = partial(
+        name_tasks = partial(
             self._task_cache.name_tasks, source.hosted, source.stream.split, source.params.model_dump_json()
         )
         return await self._tasks.lease(
-            source.stream, count, request.lease_seconds, source.locate, request.policy_step, naming
+            source.stream, count, request.lease_seconds, source.locate, request.policy_step, name_tasks
         )
 
     @asynccontextmanager
@@ -217,9 +227,9 @@ class Dispatcher:
         try:
             yield
         except Exception:
-            for source, some in zip(sources, dealt, strict=True):
-                if lease_ids := [one.lease.lease_id for one in some if one.lease is not None]:
-                    with suppress(StoreUnavailable):
+            for source, slots in zip(sources, dealt, strict=True):
+                if lease_ids := [one.lease.lease_id for one in slots if one.lease is not None]:
+                    with suppress(StoreUnavailable):  # they then expire by themselves
                         await self._tasks.expire_leases(source.stream, lease_ids)
             raise
 
@@ -229,16 +239,16 @@ class Dispatcher:
         if target is None or run is None:
             return source
         rates = await self._difficulty.estimate_rates(source.stream)
-        front = await self._tasks.get_stream_state(source.stream)
+        state = await self._tasks.get_stream_state(source.stream)
         label = build_label_lookup(source.hosted, request.split, source.params)
-        passed_over = set(front.held)
+        passed_over = set(state.held)
 
         def narrow_to_target(locate: SlotLocator) -> SlotLocator:
             return choose_nearest_to_pass_rate(locate, target, rates, label, passed_over)
 
         locate = build_locator(source.hosted, request, source.params, run.seed, narrow_to_target)
         # Whoever leases holds the store's writer: nothing that takes time is left for then.
-        ready = await asyncio.to_thread(memoise_slots, locate, front.position, request.batch_size + 1)
+        ready = await asyncio.to_thread(memoise_slots, locate, state.position, request.batch_size + 1)
         return replace(source, locate=ready)
 
     async def deal_mixed_batch(self, request: NextMixedBatch, has_left: HasLeft = stays_connected) -> DealtBatch:
@@ -251,13 +261,13 @@ class Dispatcher:
         self, members: Sequence[ServedEnvironment], request: NextMixedBatch, has_left: HasLeft
     ) -> DealtBatch:
         run = await self._ensure_run(request, members)
-        named = enumerate(zip(members, request.mix, strict=True))
-        sources = merge_sources([build_member(place, hosted, run, member) for place, (hosted, member) in named])
+        pairs = enumerate(zip(members, request.mix, strict=True))
+        sources = _merge_sources([_build_member(position, hosted, run, one) for position, (hosted, one) in pairs])
         if run is not None and not await await_pace(run, request, self._runs, self._tasks, has_left):
-            return PACED
+            return _PACED
         if run is not None and request.cursor is None:
             first = await self._tasks.reserve(build_mix_stream(run.name, request.mix), request.batch_size)
-            drawn = draw_members(list_weights(sources), run.seed, first, request.batch_size)
+            drawn = draw_members(_list_weights(sources), run.seed, first, request.batch_size)
             return await self._lease_mixture(request, sources, drawn)
         return await self._preview_mixture(request, sources, run.seed if run is not None else 0)
 
@@ -265,46 +275,46 @@ class Dispatcher:
         self, request: NextMixedBatch, sources: Sequence[TaskSource], drawn: Sequence[Draw]
     ) -> DealtBatch:
         """Leases the drawn tasks. Shortfalls of exhausted members are filled from the others."""
-        wanted = [sum(one.member == member for one in drawn) for member in range(len(sources))]
+        counts = [sum(one.member == member for one in drawn) for member in range(len(sources))]
         dealt: list[list[DealtSlot]] = [[] for _ in sources]
         spent = [False] * len(sources)
         finished = [False] * len(sources)
         stored: set[str] = set()
         async with self._return_leases_on_failure(sources, dealt):
-            while any(wanted):
+            while any(counts):
                 for member, source in enumerate(sources):
-                    if wanted[member] == 0:
+                    if counts[member] == 0:
                         continue
-                    leased = await self._lease(source, request, wanted[member])
+                    leased = await self._lease(source, request, counts[member])
                     dealt[member] += [DealtSlot(lease.slot, lease) for lease in leased.leases]
                     stored |= leased.stored
-                    spent[member] = spent[member] or len(leased.leases) < wanted[member]
+                    spent[member] = spent[member] or len(leased.leases) < counts[member]
                     finished[member] = leased.drained and leased.outstanding == 0
                 missing = request.batch_size - sum(map(len, dealt))
-                able = [member for member, dry in enumerate(spent) if not dry]
-                wanted = [0] * len(sources)
+                able = [member for member, is_spent in enumerate(spent) if not is_spent]
+                counts = [0] * len(sources)
                 for turn in range(missing if able else 0):
-                    wanted[able[turn % len(able)]] += 1
-            tasks = await self._hand_out_mixture(sources, dealt, drawn, stored)
+                    counts[able[turn % len(able)]] += 1
+            tasks = await self._build_in_drawn_order(sources, dealt, drawn, stored)
         return DealtBatch(tasks=tasks, next_cursor=None, exhausted=all(finished))
 
     async def _preview_mixture(self, request: NextMixedBatch, sources: Sequence[TaskSource], seed: int) -> DealtBatch:
         first = request.cursor or 0
         ahead = first + request.batch_size
-        drawn = draw_members(list_weights(sources), seed, first, request.batch_size)
+        drawn = draw_members(_list_weights(sources), seed, first, request.batch_size)
         dealt: list[list[DealtSlot]] = [[] for _ in sources]
         for one in drawn:
             slot = sources[one.member].locate(one.position)
             if slot is not None:
                 dealt[one.member].append(DealtSlot(slot))
-        following = count_draws_before(list_weights(sources), seed, ahead)
+        following = count_draws_below(_list_weights(sources), seed, ahead)
         return DealtBatch(
-            tasks=await self._hand_out_mixture(sources, dealt, drawn),
+            tasks=await self._build_in_drawn_order(sources, dealt, drawn),
             next_cursor=ahead,
-            exhausted=all(s.locate(place) is None for s, place in zip(sources, following, strict=True)),
+            exhausted=all(source.locate(after) is None for source, after in zip(sources, following, strict=True)),
         )
 
-    async def _hand_out_mixture(
+    async def _build_in_drawn_order(
         self,
         sources: Sequence[TaskSource],
         dealt: Sequence[Sequence[DealtSlot]],
@@ -313,8 +323,8 @@ class Dispatcher:
     ) -> tuple[DealtTask, ...]:
         """Tasks in drawing order; additionally leased ones follow."""
         ready = [
-            list(await self._build_and_store_tasks(source, some, stored))
-            for source, some in zip(sources, dealt, strict=True)
+            list(await self._build_and_store_tasks(source, slots, stored))
+            for source, slots in zip(sources, dealt, strict=True)
         ]
         ordered = [ready[one.member].pop(0) for one in drawn if ready[one.member]]
         return tuple([*ordered, *(task for rest in ready for task in rest)])
@@ -340,50 +350,48 @@ class Dispatcher:
             source.hosted, stream, params, {one.slot.epoch for one in dealt}
         )
         dumped = params.model_dump_json()
-        places = [(by_epoch[one.slot.epoch], stream.split, dumped, one.slot.index) for one in dealt]
-        made = self._task_cache.find_made(places)
-        missing = [(place, one.slot) for place, one, task in zip(places, dealt, made, strict=True) if task is None]
+        origins = [(by_epoch[one.slot.epoch], stream.split, dumped, one.slot.index) for one in dealt]
+        made = self._task_cache.find_made(origins)
+        missing = [(origin, one.slot) for origin, one, task in zip(origins, dealt, made, strict=True) if task is None]
         fresh = iter(await self._make_tasks(source, missing) if missing else ())
         ready = [next(fresh) if task is None else task for task in made]
         await self._task_cache.put(ready, stored)
         self._observer.record_hand_out(source.hosted.name, len(ready))
         return tuple((task, one.lease) for task, one in zip(ready, dealt, strict=True))
 
-    async def _make_tasks(self, source: TaskSource, wanted: Sequence[tuple[TaskPlace, Slot]]) -> list[MadeTask]:
-        versions = [place[0] for place, _ in wanted]
-        slots = [slot for _, slot in wanted]
+    async def _make_tasks(self, source: TaskSource, missing: Sequence[tuple[TaskOrigin, Slot]]) -> list[MadeTask]:
+        versions = [origin[0] for origin, _ in missing]
+        slots = [slot for _, slot in missing]
         indexes = [(hosted.environment, slot.index) for hosted, slot in zip(versions, slots, strict=True)]
-        bare = await self._ahead.build(indexes, source.stream.split, source.params)
-        contexts = await self._retrieve_contexts(source, slots, bare)
+        bare_tasks = await self._ahead.build(indexes, source.stream.split, source.params)
+        contexts = await self._retrieve_contexts(source, slots, bare_tasks)
         made: list[MadeTask] = []
-        for (place, slot), hosted, plain, context in zip(wanted, versions, bare, contexts, strict=True):
-            task = place_context(hosted.environment, plain, context)
+        for (origin, slot), hosted, bare, context in zip(missing, versions, bare_tasks, contexts, strict=True):
+            task = place_context(hosted.environment, bare, context)
             made.append(MadeTask(build_record(hosted, source.stream, slot.index, task, context), task))
             if context is None:
-                self._task_cache.keep_made(place, made[-1])
+                self._task_cache.keep_made(origin, made[-1])
         return made
 
     async def _retrieve_contexts(
-        self, source: TaskSource, slots: Sequence[Slot], bare: Sequence[Task]
+        self, source: TaskSource, slots: Sequence[Slot], bare_tasks: Sequence[Task]
     ) -> list[Context | None]:
-        """Retrieved contexts of the tasks. A run keeps the first retrieval of each place."""
-        queries = [source.hosted.environment.query(task) for task in bare]
-        places: list[StreamPlace] = [(slot.epoch, slot.index) for slot in slots]
-        asked = [place for place, query in zip(places, queries, strict=True) if query is not None]
-        if not asked:
-            return [None] * len(bare)
-        kept = await self._tasks.get_frozen_contexts(source.stream, asked) if source.stream.run else {}
-        missing = {
-            place: query
-            for place, query in zip(places, queries, strict=True)
-            if query is not None and place not in kept
-        }
-        found = await self._retrieval.retrieve_all(tuple(missing.values()), "params")
-        fresh = dict(zip(missing, found, strict=True))
+        """Retrieved contexts of the tasks. A run keeps the first retrieval of each task in an epoch, so that a task
+        whose lease has expired is handed out again with the same prompt."""
+        queries = [source.hosted.environment.query(task) for task in bare_tasks]
+        keys: list[StreamPlace] = [(slot.epoch, slot.index) for slot in slots]
+        by_key = {key: query for key, query in zip(keys, queries, strict=True) if query is not None}
+        if not by_key:
+            return [None] * len(bare_tasks)
+        frozen = await self._tasks.get_frozen_contexts(source.stream, list(by_key)) if source.stream.run else {}
+        missing = {key: query for key, query in by_key.items() if key not in frozen}
+        retrieved = await self._retrieval.retrieve_all(tuple(missing.values()), "params")
+        fresh = dict(zip(missing, retrieved, strict=True))
         if source.stream.run and fresh:
+            # The stored ones, which are another replica's where that was faster.
             fresh = await self._tasks.freeze_contexts(source.stream, fresh)
-        contexts = {**kept, **fresh}
-        return [contexts.get(place) for place in places]
+        contexts = {**frozen, **fresh}
+        return [contexts.get(key) for key in keys]
 
 
 def _refuse_contradictions(request: NextBatch | NextMixedBatch) -> None:

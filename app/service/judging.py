@@ -1,4 +1,15 @@
-"""Scores completions with their environment; failures of the service become `unscored` with a reason."""
+"""Completions scored by their environment, with a panel of judges or by a verifier.
+
+`Scorer` scores completions of a group: in the version of the environment that made the task, under the run's budget,
+and never by a judge that is the policy's own model. `score_completions` is the part that previews and estimates use
+too. A model's fault is a low score; a fault of the service is no score. So nothing here raises: whatever fails is
+`unscored`, with a reason.
+
+An environment sees its panel as `RecordingPanel`, which notes every judgement, asks the budget before the first, and
+calibrates what was drawn for it. Calibration reads a group once more, beside replies of known level. These are what
+people wrote, completed by what a judge writes once for each scene and the store keeps. It changes no other part of a
+score.
+"""
 
 import asyncio
 import logging
@@ -39,312 +50,26 @@ from app.service.requests import SingleFlight
 from app.service.runs import GroupBudget, RunRegistry
 from app.service.task_cache import TaskCache
 
-# Calibrated values of the groups that are drawn for them: what references there are, and what may be paid.
-
 log = logging.getLogger(__name__)
 
-RETRY_SECONDS: Final = 60.0
-"""A judge that gave no usable references is asked again for the same scene after this."""
-
-Found = References | CalibrationGap
-"""References, or why there are none."""
-Values = Sequence[CalibratedValue | CalibrationGap | None]
-"""By candidate; null for gated ones."""
-
-
-@dataclass(frozen=True)
-class GroupCalibration:
-    """Whether and how one group of a task is calibrated. `find_plan` gives null for a task that knows no references."""
-
-    references: "ReferenceCache"
-    find_plan: Callable[[], ReferencePlan | None]
-    share: Unit
-    policy: Policy | None
-    budget: GroupBudget | None
-
-    async def add_values(self, panel: Panel, case: Case, result: PanelResult) -> PanelResult:
-        """The result with calibrated values, and the judgements that they took. Whatever fails here leaves the scores
-        as they are, with the reason."""
-        judged = [score for score in result.scores if _is_judged(score)]
-        if not judged or not is_drawn(case.key, self.share):
-            return result
-        made: list[Judgement] = []
-        values: Values | CalibrationGap
-        try:
-            if (plan := self.find_plan()) is None:
-                return result
-            values = await self._calibrate(panel, case, plan, made)
-        except Exception:
-            log.exception("a group could not be calibrated: rubric=%s", case.rubric.name)
-            values = "internal"
-        listed = (values,) * len(result.scores) if isinstance(values, str) else values
-        scores = tuple(add_value(score, value) for score, value in zip(result.scores, listed, strict=True))
-        return PanelResult(scores=scores, judgements=tuple(made))
-
-    async def _calibrate(
-        self, panel: Panel, case: Case, plan: ReferencePlan, made: list[Judgement]
-    ) -> Values | CalibrationGap:
-        if plan.opted_out:
-            return "opted_out"
-        if not isinstance(panel, CalibratingPanel) or not panel.grades:
-            return "no_judge"
-        if self.budget is not None and not await self.budget.reserve_further(case):
-            return "budget"
-        policy = None if self.policy is None else self.policy.model
-        clock = asyncio.get_running_loop().time
-        ends = clock() + CALIBRATION_SECONDS
-        try:
-            found = await asyncio.wait_for(self.references.find(panel, plan, case, made, policy), CALIBRATION_SECONDS)
-        except TimeoutError:
-            return "references_failed"
-        if isinstance(found, str):
-            return found
-        if found.model and policy is not None and is_same_model(found.model, policy):
-            return "made_by_policy"
-        reading = await panel.calibrate(case, found, ends - clock())
-        made += reading.judgements
-        return reading.values
-
-
-@dataclass
-class _Flight:
-    """What came of asking for the references of a scene, and the judgement that it took until a caller records it."""
-
-    found: Found
-    made: list[Judgement] = field(default_factory=list)
-
-    def take_judgements(self) -> list[Judgement]:
-        taken, self.made = self.made, []
-        return taken
-
-
-class ReferenceCache:
-    """References by scene: what people wrote, completed with what a judge writes once."""
-
-    def __init__(self, store: ReferenceStore, clock: Callable[[], float] = time.monotonic) -> None:
-        self._store = store
-        self._clock = clock
-        self._flights = SingleFlight[_Flight]("references could not be made")
-        self._failed: dict[str, float] = {}
-        """By scene, when a judge last gave none that can be used."""
-
-    async def find(
-        self, panel: CalibratingPanel, plan: ReferencePlan, case: Case, made: list[Judgement], policy: str | None
-    ) -> Found:
-        """`made` gets the judgements that were needed: of the callers that wait together, the first that is still
-        there. If all have left, they count for the judge alone. The model `policy` writes none."""
-        if plan.given.keys() >= LEVELS.keys():
-            return References(replies=plan.given)
-        try:
-            if (stored := await self._store.get(plan.scene)) is not None:
-                return stored
-        except StoreUnavailable:
-            return "references_failed"
-        if not plan.brief:
-            return "no_references"
-        name = f"{plan.scene} {policy or ''}"
-        flight = self._flights.find([name]).get(name)
-        if flight is None and self._has_just_failed(plan.scene):
-            return "references_failed"
-        landed = await asyncio.shield(flight or self._flights.start([name], self._write(panel, plan, case, policy)))
-        made += landed.take_judgements()
-        return landed.found
-
-    async def _write(self, panel: CalibratingPanel, plan: ReferencePlan, case: Case, policy: str | None) -> _Flight:
-        written = await panel.write_references(plan, case, policy)
-        if written is None:
-            return _Flight("no_references")
-        made = [written.judgement]
-        if written.replies is None:
-            if written.judgement.failure == "budget":
-                return _Flight("budget", made)
-            self._failed[plan.scene] = self._clock()
-            return _Flight("references_failed", made)
-        whole = References(
-            replies={**written.replies, **plan.given}, judge=written.judgement.judge, model=written.judgement.model
-        )
-        try:
-            return _Flight(await self._store.put(plan.scene, whole), made)
-        except StoreUnavailable:
-            return _Flight("references_failed", made)
-
-    def _has_just_failed(self, scene: str) -> bool:
-        oldest = self._clock() - RETRY_SECONDS
-        self._failed = {name: at for name, at in self._failed.items() if at > oldest}
-        return scene in self._failed
-
-
-def add_value(score: Score, value: CalibratedValue | CalibrationGap | None) -> Score:
-    """No other part of the score changes."""
-    if value is None or not _is_judged(score):
-        return score
-    if isinstance(value, str):
-        return score.model_copy(update={"uncalibrated": value})
-    flags = (*score.flags, "calibration_bounded") if value.is_bounded else score.flags
-    return score.model_copy(update={"calibrated": value.value, "calibrated_error": value.error, "flags": flags})
-
-
-def _is_judged(score: Score) -> bool:
-    return score.outcome == "scored" and bool(score.judges)
-
-
-TRUNCATED_SCORE = Score.gated("truncated", rationale="cut off by the token limit")
+_TRUNCATED_SCORE: Final = Score.gated("truncated", rationale="cut off by the token limit")
 
 
 @dataclass(frozen=True)
 class JudgedCompletions:
+    """Scores of completions, in their order, and the judgements that they took."""
+
     scores: tuple[Score, ...]
     judgements: tuple[Judgement, ...] = ()
 
-
-@dataclass
-class RecordingPanel:
-    """Wraps a panel and records its judgements, so that environments need not return them."""
-
-    panel: Panel
-    budget: GroupBudget | None = None
-    calibration: GroupCalibration | None = None
-    made: list[Judgement] = field(default_factory=list)
-    asked: bool = False
-    was_calibrated: bool = False
-
-    @property
-    def judges(self) -> tuple[str, ...]:
-        return self.panel.judges
-
-    @property
-    def models(self) -> tuple[str, ...]:
-        return self.panel.models
-
-    @property
-    def digest(self) -> str:
-        return self.panel.digest
-
-    async def judge(self, case: Case) -> PanelResult:
-        if self.budget is not None and not self.asked:
-            await self.budget.reserve(case)
-            self.asked = True
-        result = await self.panel.judge(case)
-        self._record(result)
-        if self.calibration is None:
-            return result
-        calibrated = await self.calibration.add_values(self.panel, case, result)
-        if calibrated is not result:
-            self._record(calibrated)
-            self.was_calibrated = True
-        return result.model_copy(update={"scores": calibrated.scores})
-
-    def _record(self, result: PanelResult) -> None:
-        self.made += [
-            each.model_copy(update={"purpose": judgement.purpose}) if each.purpose != judgement.purpose else each
-            for judgement in result.judgements
-            for each in judgement.attempts
-        ]
-
-
-class NoPanel:
-    """Stands for the panel in environments without judges. Calling it is a bug in the environment."""
-
-    judges: tuple[str, ...] = ()
-    models: tuple[str, ...] = ()
-    digest = ""
-
-    async def judge(self, case: Case) -> PanelResult:
-        raise ScoringFailed(f"{case.rubric.name}: an environment without a rubric has no judges")
-
-
-def get_panel(panels: Panels, hosted: ServedEnvironment, options: ScoringOptions) -> Panel | None:
-    """The panel of a judged environment; None if a verifier scores it."""
-    if hosted.environment.rubric is None:
-        return None
-    return panels.build_panel(hosted.name, select_options(hosted.environment, options))
-
-
-def select_options(environment: Environment | type[Environment], options: ScoringOptions) -> ScoringOptions:
-    """Without a rubric, if the environment takes none."""
-    if options.rubric is None or environment.takes_rubric:
-        return options
-    return options.model_copy(update={"rubric": None})
-
-
-def find_rubric(panels: Panels, environment: type[Environment], options: ScoringOptions) -> Rubric | None:
-    """What judges score this environment by with these options; None if a verifier scores it."""
-    if environment.rubric is None:
-        return None
-    chosen = panels.resolve_options(environment.name, select_options(environment, options))
-    return chosen.rubric or environment.rubric
-
-
-def require_taker(environment: Environment, field: str) -> None:
-    """InvalidRequest when a rubric is given to an environment that takes none."""
-    if not environment.takes_rubric:
-        raise InvalidRequest(f"{environment.name} takes no other rubric than its own", field=field)
-
-
-def require_same_scoring(run: Run, same: bool, pin: Pin) -> None:
-    """Conflict when the scoring of a strict run has changed since its pin."""
-    if run.strict and not same:
-        raise Conflict(
-            f"run {run.name!r} is strict, and the scoring of {pin.environment} has changed since the run began",
-            field="run",
-        )
-
-
-async def score_completions(
-    environment: Environment,
-    task: Task,
-    completions: Sequence[Completion],
-    options: ScoringOptions,
-    panel: Panel | None,
-    workers: Workers,
-    programs: Programs,
-    *,
-    what: str,
-    budget: GroupBudget | None = None,
-    calibration: GroupCalibration | None = None,
-) -> JudgedCompletions:
-    """One score per completion, in order, and all judgements, even if scoring failed in the end. Truncated completions
-    get 0 in any case. Raises only when cancelled. `what` is for the log."""
-    recorded = None if panel is None else RecordingPanel(panel, budget, calibration)
-    cuts = options.on_truncated == "zero"
-    whole = [completion for completion in completions if not (cuts and completion.truncated)]
-    try:
-        given = await _call_environment(environment, task, whole, Tools(recorded or NoPanel(), workers, programs))
-    except Exception as error:
-        given = [convert_error(error, what)] * len(whole)
-    if budget is not None and recorded is not None and recorded.asked:
-        await budget.settle(recorded.made, further=recorded.was_calibrated)
-    if len(whole) < len(completions):
-        scores = iter(given)
-        given = [TRUNCATED_SCORE if completion.truncated else next(scores) for completion in completions]
-    return JudgedCompletions(tuple(given), tuple(recorded.made) if recorded is not None else ())
-
-
-async def _call_environment(
-    environment: Environment, task: Task, whole: Sequence[Completion], tools: Tools
-) -> list[Score]:
-    if not whole:
-        return []
-    scores = await environment.score(task, whole, tools)
-    if len(scores) != len(whole):
-        raise ScoringFailed(f"{environment.name} gave {len(scores)} scores for {len(whole)} completions")
-    return scores
-
-
-def convert_error(error: Exception, what: str) -> Score:
-    """The `unscored` result for an error. Unexpected errors are logged and reported in general words."""
-    if isinstance(error, ScoringFailed):
-        return Score.from_error(error)
-    if isinstance(error, EnvironmentUnavailable | NotFound):
-        return Score.unscored("environment_unavailable", error.detail)
-    if isinstance(error, GatewayError):
-        return Score.unscored("internal", error.detail)
-    log.error("scoring failed: %s", what, exc_info=error)
-    return Score.unscored("internal", "the environment's scorer broke; see the log")
+    @classmethod
+    def repeat(cls, score: Score, count: int) -> "JudgedCompletions":
+        """The same score for each of `count` completions."""
+        return cls((score,) * count)
 
 
 class Scorer:
-    """Turns completions into scores. Failures of the service become `unscored` with a reason."""
+    """Scores completions of groups. Failures of the service become `unscored` with a reason."""
 
     def __init__(
         self,
@@ -391,7 +116,7 @@ class Scorer:
             )
             return await self._score_in_environment(hosted, record, completions, options, policy, remade, group)
         except Exception as error:
-            return _repeat_score(len(completions), convert_error(error, _describe_task(record)))
+            return JudgedCompletions.repeat(_convert_error(error, _describe_task(record)), len(completions))
 
     async def _score_in_environment(
         self,
@@ -403,16 +128,14 @@ class Scorer:
         remade: Task | None,
         group: Group,
     ) -> JudgedCompletions:
-        present = (hosted.environment.version, hosted.data_digest)
-        if remade is None and (record.key.version, record.key.data_digest) != present:
+        if remade is None and not hosted.has_made(record.key):
             old, new = record.key.version, hosted.environment.version
             detail = "the task was made from other data" if old == new else f"the task is of version {old}, not {new}"
-            return _repeat_score(len(completions), Score.unscored("version_changed", detail))
+            return JudgedCompletions.repeat(Score.unscored("version_changed", detail), len(completions))
         panel = get_panel(self._panels, hosted, options)
-        if own := self._find_own_model(panel, policy):
-            return _repeat_score(
-                len(completions), Score.unscored("self_judge", f"judge {own} is the policy's own model")
-            )
+        if own_judge := self._find_own_judge(panel, policy):
+            refused = Score.unscored("self_judge", f"judge {own_judge} is the policy's own model")
+            return JudgedCompletions.repeat(refused, len(completions))
         task = remade or self._task_cache.get_task(hosted, record)
         what = _describe_task(record)
         budget = None if panel is None else await self._runs.find_budget(group, options)
@@ -441,7 +164,8 @@ class Scorer:
         flags = ("no_context",) if context is not None and context.failure is not None else ()
         return JudgedCompletions(_complete_scores(judged.scores, digest, flags), judged.judgements)
 
-    def _find_own_model(self, panel: Panel | None, policy: Policy | None) -> str | None:
+    def _find_own_judge(self, panel: Panel | None, policy: Policy | None) -> str | None:
+        """The name of a judge that is the policy's own model, and must not be."""
         if panel is None or policy is None:
             return None
         for judge, model in self._list_judge_models(panel):
@@ -458,21 +182,327 @@ class Scorer:
                 yield judge.fallback.name, judge.fallback.model
 
 
-def _repeat_score(count: int, score: Score) -> JudgedCompletions:
-    return JudgedCompletions((score,) * count)
-
-
 def _complete_scores(scores: Sequence[Score], digest: str, flags: tuple[str, ...]) -> tuple[Score, ...]:
-    """The scores with this digest and these flags too. One that several completions share is copied once, and once for
-    many groups where verifiers share it between them."""
+    """The scores with this digest and these flags too."""
     return tuple([_complete_score(SameObject(score), digest, flags) for score in scores])
 
 
+# A score that several completions share is copied once, and once for many groups where verifiers share it among them.
 @lru_cache(maxsize=512)
 def _complete_score(score: SameObject[Score], digest: str, flags: tuple[str, ...]) -> Score:
-    one = score.value
-    return one.model_copy(update={"scoring_digest": digest, "flags": (*one.flags, *flags)})
+    shared = score.value
+    return shared.model_copy(update={"scoring_digest": digest, "flags": (*shared.flags, *flags)})
 
 
 def _describe_task(record: TaskRecord) -> str:
     return f"{record.key.environment}, {record.task_id}"
+
+
+# Scoring without a stored group
+
+
+async def score_completions(
+    environment: Environment,
+    task: Task,
+    completions: Sequence[Completion],
+    options: ScoringOptions,
+    panel: Panel | None,
+    workers: Workers,
+    programs: Programs,
+    *,
+    what: str,
+    budget: GroupBudget | None = None,
+    calibration: "GroupCalibration | None" = None,
+) -> JudgedCompletions:
+    """One score per completion, in order, and all judgements, even if scoring failed in the end. Truncated completions
+    get 0 in any case. Raises only when cancelled. `what` is for the log."""
+    recorded = None if panel is None else _RecordingPanel(panel, budget, calibration)
+    cuts = options.on_truncated == "zero"
+    whole = [completion for completion in completions if not (cuts and completion.truncated)]
+    try:
+        scores = await _call_environment(environment, task, whole, Tools(recorded or NoPanel(), workers, programs))
+    except Exception as error:
+        scores = [_convert_error(error, what)] * len(whole)
+    if budget is not None and recorded is not None and recorded.asked:
+        await budget.settle(recorded.made, further=recorded.was_calibrated)
+    if len(whole) < len(completions):
+        remaining = iter(scores)
+        scores = [_TRUNCATED_SCORE if completion.truncated else next(remaining) for completion in completions]
+    return JudgedCompletions(tuple(scores), tuple(recorded.made) if recorded is not None else ())
+
+
+async def _call_environment(
+    environment: Environment, task: Task, whole: Sequence[Completion], tools: Tools
+) -> list[Score]:
+    if not whole:
+        return []
+    scores = await environment.score(task, whole, tools)
+    if len(scores) != len(whole):
+        raise ScoringFailed(f"{environment.name} gave {len(scores)} scores for {len(whole)} completions")
+    return scores
+
+
+def _convert_error(error: Exception, what: str) -> Score:
+    """The `unscored` result for an error. Unexpected errors are logged and reported in general words."""
+    if isinstance(error, ScoringFailed):
+        return Score.from_error(error)
+    if isinstance(error, EnvironmentUnavailable | NotFound):
+        return Score.unscored("environment_unavailable", error.detail)
+    if isinstance(error, GatewayError):
+        return Score.unscored("internal", error.detail)
+    log.error("scoring failed: %s", what, exc_info=error)
+    return Score.unscored("internal", "the environment's scorer broke; see the log")
+
+
+# What an environment is scored by
+
+
+def get_panel(panels: Panels, hosted: ServedEnvironment, options: ScoringOptions) -> Panel | None:
+    """The panel of a judged environment; None if a verifier scores it."""
+    if hosted.environment.rubric is None:
+        return None
+    return panels.build_panel(hosted.name, select_options(hosted.environment, options))
+
+
+def select_options(environment: Environment | type[Environment], options: ScoringOptions) -> ScoringOptions:
+    """The options, without a rubric if the environment takes none."""
+    if options.rubric is None or environment.takes_rubric:
+        return options
+    return options.model_copy(update={"rubric": None})
+
+
+def find_rubric(panels: Panels, environment: type[Environment], options: ScoringOptions) -> Rubric | None:
+    """The rubric that judges score this environment by with these options; None if a verifier scores it."""
+    if environment.rubric is None:
+        return None
+    chosen = panels.resolve_options(environment.name, select_options(environment, options))
+    return chosen.rubric or environment.rubric
+
+
+def require_taker(environment: Environment, field: str) -> None:
+    """InvalidRequest when a rubric is given to an environment that takes none."""
+    if not environment.takes_rubric:
+        raise InvalidRequest(f"{environment.name} takes no other rubric than its own", field=field)
+
+
+def require_same_scoring(run: Run, same: bool, pin: Pin) -> None:
+    """Conflict when the scoring of a strict run has changed since its pin."""
+    if run.strict and not same:
+        raise Conflict(
+            f"run {run.name!r} is strict, and the scoring of {pin.environment} has changed since the run began",
+            field="run",
+        )
+
+
+# Panels as environments see them
+
+
+@dataclass
+class _RecordingPanel:
+    """Wraps a panel and records its judgements, so that environments need not return them."""
+
+    panel: Panel
+    budget: GroupBudget | None = None
+    calibration: "GroupCalibration | None" = None
+    made: list[Judgement] = field(default_factory=list)
+    asked: bool = False
+    """Whether the budget was asked, which is done once a group."""
+    was_calibrated: bool = False
+
+    @property
+    def judges(self) -> tuple[str, ...]:
+        return self.panel.judges
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        return self.panel.models
+
+    @property
+    def digest(self) -> str:
+        return self.panel.digest
+
+    async def judge(self, case: Case) -> PanelResult:
+        if self.budget is not None and not self.asked:
+            await self.budget.reserve(case)
+            self.asked = True
+        result = await self.panel.judge(case)
+        self._record(result)
+        if self.calibration is None:
+            return result
+        calibrated = await self.calibration.add_values(self.panel, case, result)
+        if calibrated is not result:
+            self._record(calibrated)
+            self.was_calibrated = True
+        return result.model_copy(update={"scores": calibrated.scores})
+
+    def _record(self, result: PanelResult) -> None:
+        """Notes every attempt, since failed ones were paid for too."""
+        self.made += [
+            each.model_copy(update={"purpose": judgement.purpose}) if each.purpose != judgement.purpose else each
+            for judgement in result.judgements
+            for each in judgement.attempts
+        ]
+
+
+class NoPanel:
+    """Stands for the panel in environments without judges. Calling it is a bug in the environment."""
+
+    judges: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
+    digest = ""
+
+    async def judge(self, case: Case) -> PanelResult:
+        raise ScoringFailed(f"{case.rubric.name}: an environment without a rubric has no judges")
+
+
+# Calibration
+
+RETRY_SECONDS: Final = 60.0
+"""A judge that gave no usable references is asked again for the same scene after this."""
+
+ReferencesOrGap = References | CalibrationGap
+"""References, or why there are none."""
+_Values = Sequence[CalibratedValue | CalibrationGap | None]
+"""By candidate; null for gated ones."""
+
+
+@dataclass(frozen=True)
+class GroupCalibration:
+    """Whether and how one group of a task is calibrated. `find_plan` gives null for a task that knows no references."""
+
+    references: "ReferenceCache"
+    find_plan: Callable[[], ReferencePlan | None]
+    share: Unit
+    policy: Policy | None
+    budget: GroupBudget | None
+
+    async def add_values(self, panel: Panel, case: Case, result: PanelResult) -> PanelResult:
+        """The result with calibrated values, and the judgements that they took. Whatever fails here leaves the scores
+        as they are, with the reason."""
+        judged = [score for score in result.scores if _is_judged(score)]
+        if not judged or not is_drawn(case.key, self.share):
+            return result
+        made: list[Judgement] = []
+        values: _Values | CalibrationGap
+        try:
+            if (plan := self.find_plan()) is None:
+                return result
+            values = await self._calibrate(panel, case, plan, made)
+        except Exception:
+            log.exception("a group could not be calibrated: rubric=%s", case.rubric.name)
+            values = "internal"
+        listed = (values,) * len(result.scores) if isinstance(values, str) else values
+        scores = tuple(_add_value(score, value) for score, value in zip(result.scores, listed, strict=True))
+        return PanelResult(scores=scores, judgements=tuple(made))
+
+    async def _calibrate(
+        self, panel: Panel, case: Case, plan: ReferencePlan, made: list[Judgement]
+    ) -> _Values | CalibrationGap:
+        if plan.opted_out:
+            return "opted_out"
+        if not isinstance(panel, CalibratingPanel) or not panel.grades:
+            return "no_judge"
+        if self.budget is not None and not await self.budget.reserve_further(case):
+            return "budget"
+        policy = None if self.policy is None else self.policy.model
+        clock = asyncio.get_running_loop().time
+        # One deadline for both: the references, and the reading beside them.
+        ends = clock() + CALIBRATION_SECONDS
+        try:
+            references = await asyncio.wait_for(
+                self.references.find(panel, plan, case, made, policy), CALIBRATION_SECONDS
+            )
+        except TimeoutError:
+            return "references_failed"
+        if isinstance(references, str):
+            return references
+        if references.model and policy is not None and is_same_model(references.model, policy):
+            return "made_by_policy"
+        reading = await panel.calibrate(case, references, ends - clock())
+        made += reading.judgements
+        return reading.values
+
+
+@dataclass
+class _WrittenReferences:
+    """The references that a judge wrote for a scene, and the judgement that it took until a caller records it."""
+
+    references: ReferencesOrGap
+    made: list[Judgement] = field(default_factory=list)
+
+    def take_judgements(self) -> list[Judgement]:
+        judgements, self.made = self.made, []
+        return judgements
+
+
+class ReferenceCache:
+    """References by scene: what people wrote, completed with what a judge writes once."""
+
+    def __init__(self, store: ReferenceStore, clock: Callable[[], float] = time.monotonic) -> None:
+        self._store = store
+        self._clock = clock
+        self._flights = SingleFlight[_WrittenReferences]("references could not be made")
+        self._failed: dict[str, float] = {}
+        """By scene the time at which a judge last gave none that can be used."""
+
+    async def find(
+        self, panel: CalibratingPanel, plan: ReferencePlan, case: Case, made: list[Judgement], policy: str | None
+    ) -> ReferencesOrGap:
+        """`made` gets the judgements that were needed: of the callers that wait together, the first that is still
+        there. If all have left, they count for the judge alone. The model `policy` writes none."""
+        if plan.given.keys() >= LEVELS.keys():
+            return References(replies=plan.given)
+        try:
+            if (stored := await self._store.get(plan.scene)) is not None:
+                return stored
+        except StoreUnavailable:
+            return "references_failed"
+        if not plan.brief:
+            return "no_references"
+        name = f"{plan.scene} {policy or ''}"  # the policy too: it decides which judges may write
+        flight = self._flights.find([name]).get(name)
+        if flight is None and self._has_just_failed(plan.scene):
+            return "references_failed"
+        # Shielded: others may wait for the same references, and they are paid for.
+        written = await asyncio.shield(flight or self._flights.start([name], self._write(panel, plan, case, policy)))
+        made += written.take_judgements()
+        return written.references
+
+    async def _write(
+        self, panel: CalibratingPanel, plan: ReferencePlan, case: Case, policy: str | None
+    ) -> _WrittenReferences:
+        written = await panel.write_references(plan, case, policy)
+        if written is None:
+            return _WrittenReferences("no_references")
+        made = [written.judgement]
+        if written.replies is None:
+            if written.judgement.failure == "budget":
+                return _WrittenReferences("budget", made)
+            self._failed[plan.scene] = self._clock()
+            return _WrittenReferences("references_failed", made)
+        whole = References(
+            replies={**written.replies, **plan.given}, judge=written.judgement.judge, model=written.judgement.model
+        )
+        try:
+            return _WrittenReferences(await self._store.put(plan.scene, whole), made)
+        except StoreUnavailable:
+            return _WrittenReferences("references_failed", made)
+
+    def _has_just_failed(self, scene: str) -> bool:
+        oldest = self._clock() - RETRY_SECONDS
+        self._failed = {name: moment for name, moment in self._failed.items() if moment > oldest}
+        return scene in self._failed
+
+
+def _add_value(score: Score, value: CalibratedValue | CalibrationGap | None) -> Score:
+    """The score with its calibrated value. No other part changes."""
+    if value is None or not _is_judged(score):
+        return score
+    if isinstance(value, str):
+        return score.model_copy(update={"uncalibrated": value})
+    flags = (*score.flags, "calibration_bounded") if value.is_bounded else score.flags
+    return score.model_copy(update={"calibrated": value.value, "calibrated_error": value.error, "flags": flags})
+
+
+def _is_judged(score: Score) -> bool:
+    return score.outcome == "scored" and bool(score.judges)

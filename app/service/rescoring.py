@@ -1,9 +1,15 @@
-"""Re-scores stored groups with other judges or the current environment. The original scores never change."""
+"""Scorings of stored groups beside the original one: with other judges or options, or in the current environment.
+
+`Rescorer` stores one scoring for each group and scoring digest, and a repeat returns it. The original scores never
+change. Where the environment has changed since the hand-out, `TaskMatcher` finds the same task in it, and the
+completions are scored as answers to the stored prompt. An estimate goes the same way with a panel that only adds up
+what it is asked. `RubricFinder` says by which rubric judges read a group.
+"""
 
 import asyncio
 import logging
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, Field
 
@@ -12,8 +18,8 @@ from app.domain.groups import Group, GroupDetail, Scoring, TaskPrompt, TaskRecor
 from app.domain.judging import Case, Judgement, Mode, OwnRubric, PanelResult, Rubric, RubricLabel, combine_outcomes
 from app.domain.retention import describe_missing_text_of
 from app.domain.runs import Readings, ScoringOptions, Votes
-from app.domain.scores import LEVELS, Reason, ReferencePlan, Score, is_drawn
-from app.domain.tasks import Completion, Message, Task
+from app.domain.scores import LEVELS, ReferencePlan, Score, is_drawn
+from app.domain.tasks import Completion, Task
 from app.domain.values import FiniteNumber, Frozen, Name, Split, Unit, digest
 from app.ports.environment import Clock, Observer, Programs, Tools, Workers
 from app.ports.judges import Panels
@@ -31,76 +37,6 @@ from app.service.judging import (
 from app.service.requests import SingleFlight
 from app.service.runs import EstimatingPanel, RunRegistry, bound_judging
 from app.service.task_cache import FAILED_CONTEXT_METADATA, TaskCache, rebuild_task
-
-# Matches a stored task of an earlier version to the same task in the current environment.
-
-MAX_TASKS_SEARCHED = 20_000
-"""How many tasks of a split are searched for one that has moved to another index."""
-TASKS_PER_PASS = 50
-MAX_INDEXES = 32
-
-
-class TaskMatcher:
-    """Finds the current task that matches a stored one. Tasks match by public metadata, tools and all messages except
-    system messages, which contain sheets and passages. Whether retrieval failed is ignored."""
-
-    def __init__(self) -> None:
-        self._maps: dict[tuple[ServedEnvironment, Split, str], dict[str, int]] = {}
-        self._building = asyncio.Lock()
-
-    async def find_task(self, hosted: ServedEnvironment, record: TaskRecord) -> Task | None:
-        """The current task with the stored prompt, which the completions answered. None if no current task matches."""
-        try:
-            params = hosted.validate_params(record.key.params)
-        except InvalidRequest:
-            return None
-        asked = _compute_fingerprint(record.prompt)
-        index = record.key.index
-        size = hosted.environment.size(record.key.split, params)
-        if (size is not None and index >= size) or _compute_fingerprint_at(
-            hosted, record.key.split, index, params
-        ) != asked:
-            found = (await self._get_index(hosted, record.key.split, params, size)).get(asked)
-            if found is None:
-                return None
-            index = found
-        moved = record.model_copy(update={"key": record.key.model_copy(update={"index": index})})
-        return rebuild_task(hosted, moved).model_copy(update={"messages": record.prompt.messages})
-
-    async def _get_index(
-        self, hosted: ServedEnvironment, split: Split, params: BaseModel, size: int | None
-    ) -> dict[str, int]:
-        key = (hosted, split, digest(params.model_dump(mode="json")))
-        async with self._building:
-            if key not in self._maps:
-                if len(self._maps) >= MAX_INDEXES:
-                    self._maps.clear()
-                self._maps[key] = await _build_index(hosted, split, params, min(size or 0, MAX_TASKS_SEARCHED))
-            return self._maps[key]
-
-
-async def _build_index(hosted: ServedEnvironment, split: Split, params: BaseModel, size: int) -> dict[str, int]:
-    places: dict[str, int] = {}
-    for index in range(size):
-        places.setdefault(_compute_fingerprint_at(hosted, split, index, params), index)
-        if index % TASKS_PER_PASS == TASKS_PER_PASS - 1:
-            await asyncio.sleep(0)
-    return places
-
-
-def _compute_fingerprint_at(hosted: ServedEnvironment, split: Split, index: int, params: BaseModel) -> str:
-    return _compute_fingerprint(hosted.environment.task(split, index, params))
-
-
-def _compute_fingerprint(what: TaskPrompt | Task) -> str:
-    said = [message.model_dump(mode="json") for message in what.messages if _is_task_message(message)]
-    metadata = {key: value for key, value in what.metadata.items() if key not in FAILED_CONTEXT_METADATA}
-    return digest([metadata, [tool.model_dump(mode="json") for tool in what.tools], said])
-
-
-def _is_task_message(message: Message) -> bool:
-    return message.role != "system"
-
 
 log = logging.getLogger(__name__)
 
@@ -154,7 +90,7 @@ class RescoreEstimate(Frozen):
 
 
 @dataclass(frozen=True)
-class RescorePlan:
+class _RescorePlan:
     """A scoring to carry out. `blank` is the scoring before it has scores."""
 
     group: Group
@@ -165,17 +101,20 @@ class RescorePlan:
     @property
     def changed(self) -> bool:
         """Whether the environment has changed since it handed the task out."""
-        key, now = self.record.key, self.hosted
-        return (key.version, key.data_digest) != (now.environment.version, now.data_digest)
+        return not self.hosted.has_made(self.record.key)
 
 
 @dataclass(frozen=True)
-class RescoreResult:
+class _RescoreResult:
+    """A scoring, and the judgements that it took this time."""
+
     scoring: Scoring
     judgements: tuple[Judgement, ...] = ()
 
 
 class Rescorer:
+    """Scores stored groups anew."""
+
     def __init__(
         self,
         *,
@@ -202,8 +141,8 @@ class Rescorer:
         self._observer = observer
         self._clock = clock
         self._scorer = scorer
-        self._remaker = TaskMatcher()
-        self._flights = SingleFlight[RescoreResult]("re-scoring failed")
+        self._matcher = TaskMatcher()
+        self._flights = SingleFlight[_RescoreResult]("re-scoring failed")
 
     async def rescore(self, group_id: str, request: RescoreRequest) -> RescoreReply:
         """Scores a group once per resulting scoring digest; completions that stayed unscored are tried again. NotFound
@@ -213,8 +152,9 @@ class Rescorer:
         planned = await self._plan(group, request)
         name = planned.blank.scoring_id
         flight = self._flights.find([name]).get(name) or self._flights.start([name], self._run_plan(planned))
+        # Waited for, not awaited: it goes on when this request has left.
         done, _ = await asyncio.wait({flight}, timeout=request.wait_seconds)
-        return _build_reply(group, flight.result() if done else RescoreResult(planned.blank))
+        return _build_reply(group, flight.result() if done else _RescoreResult(planned.blank))
 
     async def estimate(self, group_id: str, request: RescoreRequest) -> RescoreEstimate:
         """What `rescore` would take. Nothing is asked or stored. A task that can no longer be made takes nothing."""
@@ -228,14 +168,22 @@ class Rescorer:
         panel, task = get_panel(self._panels, hosted, options), await self._find_task(planned)
         if panel is None or task is None:
             return RescoreEstimate(stored=False)
-        asked = EstimatingPanel(panel.judges, panel.models, panel.digest)
+        estimating = EstimatingPanel(panel.judges, panel.models, panel.digest)
         missing = _list_missing(planned.group, stored or planned.blank)
-        work = self._workers, self._programs
-        await score_completions(hosted.environment, task, missing, options, asked, *work, what=f"estimate, {group_id}")
+        await score_completions(
+            hosted.environment,
+            task,
+            missing,
+            options,
+            estimating,
+            self._workers,
+            self._programs,
+            what=f"estimate, {group_id}",
+        )
         chosen = self._panels.resolve_options(hosted.name, options)
-        bounds = [bound_judging(case, chosen, self._panels) for case in asked.cases]
-        further = chosen.model_copy(update={"mode": "listwise", "readings": 1})
-        for case in asked.cases:
+        bounds = [bound_judging(case, chosen, self._panels) for case in estimating.cases]
+        further = chosen.model_copy(update={"mode": "listwise", "readings": 1})  # as calibration reads
+        for case in estimating.cases:
             drawn = is_drawn(case.key, chosen.calibration_share)
             plan = hosted.environment.references(task) if drawn else None
             bounds += [bound_judging(one, further, self._panels) for one in _list_calibrations(case, plan)]
@@ -247,10 +195,10 @@ class Rescorer:
             cost_usd=sum(prices) if len(prices) == len(bounds) else None,
         )
 
-    async def _find_task(self, planned: RescorePlan) -> Task | None:
+    async def _find_task(self, planned: _RescorePlan) -> Task | None:
         if not planned.changed:
             return self._task_cache.get_task(planned.hosted, planned.record)
-        return await self._remaker.find_task(planned.hosted, planned.record)
+        return await self._matcher.find_task(planned.hosted, planned.record)
 
     async def _require_group(self, group_id: str) -> Group:
         group = (await self._groups.find([group_id])).get(group_id)
@@ -262,7 +210,7 @@ class Rescorer:
         """Cancels scorings in progress. Nothing of them is stored; callers ask again."""
         await self._flights.close()
 
-    async def _plan(self, group: Group, request: RescoreRequest) -> RescorePlan:
+    async def _plan(self, group: Group, request: RescoreRequest) -> _RescorePlan:
         hosted = self._environment_versions.get_current(group.environment)
         if request.judges and hosted.environment.rubric is None:
             raise InvalidRequest(f"{hosted.name} is scored by a verifier and has no judges", field="judges")
@@ -271,7 +219,7 @@ class Rescorer:
             self._panels.check_rubric(request.rubric, "rubric")
         run = await self._runs.ensure(group.run) if group.run is not None else None
         usual = resolve_scoring_options(run.options if run is not None else ScoringOptions(), group)
-        options = select_options(hosted.environment, usual.model_copy(update=_list_given_options(request)))
+        options = select_options(hosted.environment, usual.model_copy(update=_list_changed_options(request)))
         panel = get_panel(self._panels, hosted, options)
         chosen = None if panel is None else self._panels.resolve_options(hosted.name, options)
         scoring_digest = hosted.build_pin(options, panel).scoring_digest
@@ -288,19 +236,19 @@ class Rescorer:
             created_at=self._clock(),
         )
         record = (await self._task_cache.get([group.task_id]))[group.task_id]
-        return RescorePlan(group, record, hosted, blank)
+        return _RescorePlan(group, record, hosted, blank)
 
-    async def _run_plan(self, planned: RescorePlan) -> RescoreResult:
+    async def _run_plan(self, planned: _RescorePlan) -> _RescoreResult:
         stored = (await self._scorings.find([planned.blank.scoring_id])).get(planned.blank.scoring_id)
         if stored is not None and stored.outcome == "scored":
-            return RescoreResult(stored)
+            return _RescoreResult(stored)
         _require_text(planned.group)
         before = planned.blank if stored is None else stored
         flags, judged = await self._score_missing(planned, before)
         self._observer.record_judgements(judged.judgements)
-        given = iter(judged.scores)
-        scores = tuple(score if score.outcome == "scored" else next(given) for score in before.scores)
-        made = before.model_copy(
+        fresh = iter(judged.scores)
+        scores = tuple(score if score.outcome == "scored" else next(fresh) for score in before.scores)
+        scoring = before.model_copy(
             update={
                 "outcome": combine_outcomes(scores),
                 "scores": scores,
@@ -308,9 +256,9 @@ class Rescorer:
                 "flags": flags,
             }
         )
-        return RescoreResult(await self._scorings.put(made), judged.judgements)
+        return _RescoreResult(await self._scorings.put(scoring), judged.judgements)
 
-    async def _score_missing(self, planned: RescorePlan, before: Scoring) -> tuple[tuple[str, ...], JudgedCompletions]:
+    async def _score_missing(self, planned: _RescorePlan, before: Scoring) -> tuple[tuple[str, ...], JudgedCompletions]:
         """The scores of completions that had none, and the flags of the scoring."""
         group = planned.group
         completions = _list_missing(group, before)
@@ -318,15 +266,14 @@ class Rescorer:
         flags: tuple[str, ...] = ()
         if planned.changed:
             try:
-                remade = await self._remaker.find_task(planned.hosted, planned.record)
+                remade = await self._matcher.find_task(planned.hosted, planned.record)
             except Exception:
                 log.exception("could not rebuild a task: %s", group.task_id)
-                return flags, _build_unscored(
-                    len(completions), "internal", "the task could not be made again; see the log"
-                )
+                failed = Score.unscored("internal", "the task could not be made again; see the log")
+                return flags, JudgedCompletions.repeat(failed, len(completions))
             if remade is None:
-                detail = f"{group.environment} no longer asks what this task asked"
-                return flags, _build_unscored(len(completions), "version_changed", detail)
+                gone = Score.unscored("version_changed", f"{group.environment} no longer asks what this task asked")
+                return flags, JudgedCompletions.repeat(gone, len(completions))
             flags = ("task_remade",)
         options = before.options
         return flags, await self._scorer.score(
@@ -339,64 +286,128 @@ def _require_text(group: Group) -> None:
         raise PartsGone(describe_missing_text_of(group.group_id))
 
 
-def _list_given_options(request: RescoreRequest) -> dict[str, object]:
+def _list_changed_options(request: RescoreRequest) -> dict[str, object]:
     """The options that the request names."""
-    named = {
+    options = {
         name: getattr(request, name) for name in RescoreRequest.model_fields if name in ScoringOptions.model_fields
     }
-    return {name: value for name, value in named.items() if value is not None}
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def _list_missing(group: Group, before: Scoring) -> list[Completion]:
     """Completions without a score in this scoring."""
-    both = zip(group.rollouts, before.scores, strict=True)
-    return [rollout.completion for rollout, score in both if score.outcome != "scored"]
+    pairs = zip(group.rollouts, before.scores, strict=True)
+    return [rollout.completion for rollout, score in pairs if score.outcome != "scored"]
 
 
 def _list_calibrations(case: Case, plan: ReferencePlan | None) -> list[Case]:
     """What calibrating a drawn group asks: one more reading, and one question more where a judge writes references.
-    They are taken to be as long as what the judge is told of the scene."""
+    What the judge reads of the scene stands for their length."""
     if plan is None or plan.opted_out:
         return []
-    told = case.model_copy(update={"candidates": (*case.candidates, *plan.given.values(), plan.brief)})
-    return [told] if plan.given.keys() >= LEVELS.keys() else [told, told]
+    extended = case.model_copy(update={"candidates": (*case.candidates, *plan.given.values(), plan.brief)})
+    return [extended] if plan.given.keys() >= LEVELS.keys() else [extended, extended]
 
 
-def _build_unscored(count: int, reason: Reason, detail: str) -> JudgedCompletions:
-    return JudgedCompletions((Score.unscored(reason, detail),) * count)
-
-
-def _build_reply(group: Group, landed: RescoreResult) -> RescoreReply:
+def _build_reply(group: Group, result: _RescoreResult) -> RescoreReply:
     return RescoreReply(
-        scoring=landed.scoring,
-        rewards=tuple(score.reward for score in landed.scoring.scores),
+        scoring=result.scoring,
+        rewards=tuple(score.reward for score in result.scoring.scores),
         original=tuple(rollout.score.reward for rollout in group.rollouts),
-        calls=sum(judgement.calls for judgement in landed.judgements),
-        cost_usd=sum(judgement.cost_usd or 0.0 for judgement in landed.judgements if not judgement.cached),
+        calls=sum(judgement.calls for judgement in result.judgements),
+        cost_usd=sum(judgement.cost_usd or 0.0 for judgement in result.judgements if not judgement.cached),
     )
 
 
-# Finds the rubric by which judges read a stored group, for those who want to see how its scores came about.
+# Tasks of earlier versions
+
+_MAX_TASKS_SEARCHED: Final = 20_000
+"""How many tasks of a split are searched for one that has moved to another index."""
+_TASKS_PER_PASS: Final = 50
+"""How many tasks are made before others have a turn in the event loop."""
+_MAX_INDEXES: Final = 32
 
 
-class _CaseFound(Exception):  # no error: it ends the scoring once its case is known
+class TaskMatcher:
+    """Finds the current task that matches a stored one. Tasks match by public metadata, tools and all messages except
+    system messages, which contain sheets and passages. Whether retrieval failed is ignored."""
+
+    def __init__(self) -> None:
+        self._indexes: dict[tuple[ServedEnvironment, Split, str], dict[str, int]] = {}
+        """By environment, split and params: the first task with each fingerprint."""
+        self._building = asyncio.Lock()
+
+    async def find_task(self, hosted: ServedEnvironment, record: TaskRecord) -> Task | None:
+        """The current task with the stored prompt, which the completions answered. None if no current task matches."""
+        try:
+            params = hosted.validate_params(record.key.params)
+        except InvalidRequest:
+            return None
+        fingerprint = _compute_fingerprint(record.prompt)
+        split, index = record.key.split, record.key.index
+        size = hosted.environment.size(split, params)
+        if (size is not None and index >= size) or _compute_fingerprint_at(hosted, split, index, params) != fingerprint:
+            moved_to = (await self._get_index(hosted, split, params, size)).get(fingerprint)
+            if moved_to is None:
+                return None
+            index = moved_to
+        moved = record.model_copy(update={"key": record.key.model_copy(update={"index": index})})
+        return rebuild_task(hosted, moved).model_copy(update={"messages": record.prompt.messages})
+
+    async def _get_index(
+        self, hosted: ServedEnvironment, split: Split, params: BaseModel, size: int | None
+    ) -> dict[str, int]:
+        key = (hosted, split, digest(params.model_dump(mode="json")))
+        async with self._building:
+            if key not in self._indexes:
+                if len(self._indexes) >= _MAX_INDEXES:
+                    self._indexes.clear()
+                self._indexes[key] = await _build_index(hosted, split, params, min(size or 0, _MAX_TASKS_SEARCHED))
+            return self._indexes[key]
+
+
+async def _build_index(hosted: ServedEnvironment, split: Split, params: BaseModel, size: int) -> dict[str, int]:
+    first: dict[str, int] = {}
+    for index in range(size):
+        first.setdefault(_compute_fingerprint_at(hosted, split, index, params), index)
+        if index % _TASKS_PER_PASS == _TASKS_PER_PASS - 1:
+            await asyncio.sleep(0)
+    return first
+
+
+def _compute_fingerprint_at(hosted: ServedEnvironment, split: Split, index: int, params: BaseModel) -> str:
+    return _compute_fingerprint(hosted.environment.task(split, index, params))
+
+
+def _compute_fingerprint(prompt: TaskPrompt | Task) -> str:
+    messages = [message.model_dump(mode="json") for message in prompt.messages if message.role != "system"]
+    metadata = {key: value for key, value in prompt.metadata.items() if key not in FAILED_CONTEXT_METADATA}
+    return digest([metadata, [tool.model_dump(mode="json") for tool in prompt.tools], messages])
+
+
+# The rubric of a stored group
+
+
+class _CaseReached(Exception):  # no error: it ends the scoring once the environment has built its case
     def __init__(self, rubric: Rubric) -> None:
         super().__init__()
         self.rubric = rubric
 
 
-class CaseProbe:
-    """Stands for the panel and asks no judge: the environment's case is all that is wanted."""
+class _CaseProbe:
+    """A panel that asks no judge, but takes the rubric of the environment's case: only the environment can build it."""
 
     judges: tuple[str, ...] = ()
     models: tuple[str, ...] = ()
     digest = ""
 
     async def judge(self, case: Case) -> PanelResult:
-        raise _CaseFound(case.rubric)
+        raise _CaseReached(case.rubric)
 
 
 class RubricFinder:
+    """Finds the rubric by which judges read a stored group, for those who want to see how its scores came about."""
+
     def __init__(
         self,
         environment_versions: EnvironmentVersions,
@@ -410,15 +421,15 @@ class RubricFinder:
         self._panels = panels
         self._task_cache = task_cache
         self._runs = runs
-        self._tools = Tools(CaseProbe(), workers, programs)
+        self._tools = Tools(_CaseProbe(), workers, programs)
 
     async def find(self, detail: GroupDetail, options: ScoringOptions | None = None) -> Rubric | None:
-        """With the options of a later scoring, or those of the group's run. None where the task was made by another
-        version or from other data, where nothing that judges read is kept, and where no judge is asked."""
+        """The rubric with the options of a later scoring, or those of the group's run. None where the task was made by
+        another version or from other data, where nothing that judges read is kept, and where no judge is asked."""
         try:
             return await self._find(detail, options or await self._get_options(detail.group.run))
-        except _CaseFound as found:
-            return found.rubric
+        except _CaseReached as reached:
+            return reached.rubric
         except GatewayError as error:
             log.info("no rubric for group %s: %s", detail.group.group_id, error.detail)
         except Exception:
@@ -426,18 +437,19 @@ class RubricFinder:
         return None
 
     async def _get_options(self, run: str | None) -> ScoringOptions:
-        known = None if run is None else await self._runs.get(run)
-        return ScoringOptions() if known is None else known.options
+        stored = None if run is None else await self._runs.get(run)
+        return ScoringOptions() if stored is None else stored.options
 
     async def _find(self, detail: GroupDetail, options: ScoringOptions) -> Rubric | None:
         key, group = detail.task.key, detail.group
         hosted = await self._environment_versions.get_version(key.environment, key.data_digest)
         environment = hosted.environment
-        if environment.rubric is None or (environment.version, hosted.data_digest) != (key.version, key.data_digest):
+        if environment.rubric is None or not hosted.has_made(key):
             return None
-        given = self._panels.resolve_options(hosted.name, select_options(environment, options)).rubric
-        if given is not None or group.lacks_text:
-            return given
+        chosen = self._panels.resolve_options(hosted.name, select_options(environment, options)).rubric
+        if chosen is not None or group.lacks_text:
+            return chosen
         task = self._task_cache.get_task(hosted, detail.task)
+        # Ends with `_CaseReached` where a judge would be asked.
         await environment.score(task, [rollout.completion for rollout in group.rollouts], self._tools)
         return None

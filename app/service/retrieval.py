@@ -1,4 +1,11 @@
-"""Calls the retriever with a deadline, validates its answer, and applies the failure policy."""
+"""Retrieval for prompts, and what is done with a task without a batch: drafts, previews and steps of episodes.
+
+`RetrievalService` calls the retriever, which may be anybody's class: its answer has a deadline, is validated, and loses
+what is later than the time that it was asked for. The policy says whether a failure refuses the task, or leaves it
+without passages. `DraftBuilder` builds the prompt of a draft or a moment of a game with it, `PreviewService` also
+scores completions of a draft, and neither stores anything. `EpisodeStepper` answers a message of a multi-turn episode
+by replaying the transcript, so that any replica can serve any turn.
+"""
 
 import asyncio
 import logging
@@ -6,7 +13,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, S
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Final, Literal, TypeVar
 
 from pydantic import BaseModel, Field, JsonValue
 
@@ -31,17 +38,17 @@ from app.ports.environment import Drafted, Observer, Programs, Workers
 from app.ports.judges import Panels
 from app.ports.retrieval import ExplainingRetriever, Retriever
 from app.ports.tracing import note_work, open_span
-from app.service.catalogue import Catalogue, EnvironmentVersions, ServedEnvironment
+from app.service.catalogue import Catalogue, EnvironmentVersions
 from app.service.judging import require_taker, score_completions
 from app.service.requests import StepRequest
 from app.service.task_cache import TaskCache, place_context
 
 log = logging.getLogger(__name__)
 
-MAX_CONCURRENT_QUERIES = 16
+MAX_CONCURRENT_QUERIES: Final = 16
 """Maximum number of concurrent queries per batch."""
 
-NOT_ASKED_DETAIL = "the retriever failed for another task of this batch and was not asked again"
+NOT_ASKED_DETAIL: Final = "the retriever failed for another task of this batch and was not asked again"
 
 OnFailure = Literal["refuse", "without"]
 AnswerT = TypeVar("AnswerT")
@@ -57,6 +64,8 @@ class RetrievalPolicy:
 
 
 class RetrievalService:
+    """Asks the retriever, and guards against it."""
+
     def __init__(self, retriever: Retriever, observer: Observer, policy: RetrievalPolicy | None = None) -> None:
         self._retriever = retriever
         self._observer = observer
@@ -82,17 +91,17 @@ class RetrievalService:
 
         async def process_queries() -> None:
             while left and not failed.is_set():
-                place, query = left.pop()
-                contexts[place] = await self.retrieve(query, field)
-                if contexts[place].failure is not None:
+                position, query = left.pop()
+                contexts[position] = await self.retrieve(query, field)
+                if contexts[position].failure is not None:
                     failed.set()
 
         asking = [asyncio.ensure_future(process_queries()) for _ in queries[:MAX_CONCURRENT_QUERIES]]
         try:
             await asyncio.gather(*asking)
-        finally:
-            for one in asking:
-                one.cancel()
+        finally:  # under the policy `refuse` the first failure ends the batch, and nobody waits for the others
+            for task in asking:
+                task.cancel()
         return contexts
 
     async def explain(self, query: ContextQuery) -> RetrievalExplanation:
@@ -156,14 +165,14 @@ async def _call_retriever(ask: Callable[[ContextQuery], Awaitable[AnswerT]], que
 
 def withhold_future(context: Context, as_of: datetime | None) -> tuple[Context, int]:
     """Withholds passages later than `as_of` or the context's own time, and counts them."""
-    known = [moment for moment in (as_of, context.as_of) if moment is not None]
-    if not known:
+    moments = [moment for moment in (as_of, context.as_of) if moment is not None]
+    if not moments:
         return context, 0
-    now = min(known)
+    now = min(moments)
     late = [passage for passage in context.passages if passage.time is not None and passage.time > now]
-    told = tuple(passage for passage in context.passages if passage not in late)
+    remaining = tuple(passage for passage in context.passages if passage not in late)
     withheld = (*context.withheld, *map(_withhold_passage, late))
-    return context.model_copy(update={"passages": told, "withheld": withheld, "as_of": now}), len(late)
+    return context.model_copy(update={"passages": remaining, "withheld": withheld, "as_of": now}), len(late)
 
 
 def _withhold_passage(passage: Passage) -> Withheld:
@@ -192,7 +201,7 @@ def _discard_result(asking: "asyncio.Future[AnswerT]") -> None:
         asking.exception()
 
 
-# Builds prompts from drafts and game moments, as for tasks, without storing anything.
+# Drafts
 
 
 @dataclass(frozen=True)
@@ -204,6 +213,8 @@ class PlacedDraft:
 
 
 class DraftBuilder:
+    """Builds prompts from drafts and moments of games as for tasks, without storing anything."""
+
     def __init__(self, catalogue: Catalogue, retrieval: RetrievalService) -> None:
         self._catalogue = catalogue
         self._retrieval = retrieval
@@ -240,7 +251,7 @@ def _convert_unexpected_errors(environment: str) -> Iterator[None]:
         raise EnvironmentUnavailable(f"{environment}: it failed on this draft; see the service log") from error
 
 
-# Previews of drafts: they are scored like real tasks, and nothing is stored.
+# Previews of drafts
 
 
 class PreviewOptions(Frozen):
@@ -292,6 +303,8 @@ class PreviewResult(Frozen):
 
 
 class PreviewService:
+    """Scores completions of a draft like those of a task, and stores nothing."""
+
     def __init__(
         self,
         *,
@@ -315,19 +328,25 @@ class PreviewService:
         fails."""
         return self._drafting.build_draft(environment, draft)
 
-    async def preview(self, environment: str, draft: BaseModel, wanted: PreviewOptions) -> PreviewResult:
+    async def preview(self, environment: str, draft: BaseModel, request: PreviewOptions) -> PreviewResult:
         """Rejects invalid drafts. Failures during scoring give `unscored` completions with a reason."""
         note_work(environment)
         began = asyncio.get_running_loop().time()
         made = self.build_draft(environment, draft)
-        if wanted.options.rubric is not None:
+        if request.options.rubric is not None:
             require_taker(made.environment, "options.rubric")
-        panel = None if made.environment.rubric is None else self._panels.build_panel(environment, wanted.options)
+        panel = None if made.environment.rubric is None else self._panels.build_panel(environment, request.options)
         placed = await self._drafting.place_context(made, "draft.params")
         task, context = placed.task, placed.context
-        what = f"{environment}, a draft"
         judged = await score_completions(
-            made.environment, task, wanted.completions, wanted.options, panel, self._workers, self._programs, what=what
+            made.environment,
+            task,
+            request.completions,
+            request.options,
+            panel,
+            self._workers,
+            self._programs,
+            what=f"{environment}, a draft",
         )
         judgements = judged.judgements
         self._observer.record_judgements(judgements)
@@ -354,10 +373,12 @@ class PreviewService:
         return tuple(FailedGate(flag=flag, notices=self._gates.get(flag, "")) for flag in score.flags)
 
 
-# Steps of multi-turn episodes, replayed from the transcript, so that any replica can serve any turn.
+# Steps of episodes
 
 
 class EpisodeStepper:
+    """Answers messages of multi-turn episodes. It remembers nothing: the transcript is replayed for every step."""
+
     def __init__(self, environment_versions: EnvironmentVersions, task_cache: TaskCache) -> None:
         self._environment_versions = environment_versions
         self._task_cache = task_cache
@@ -368,7 +389,7 @@ class EpisodeStepper:
             raise InvalidRequest(f"{environment} is single-turn: send the completion to /score", field="messages")
         record = await self._load_record(environment, request.task_id)
         hosted = await self._environment_versions.get_version(environment, record.key.data_digest)
-        if not _is_current(hosted, record):
+        if not hosted.has_made(record.key):
             raise Conflict("the environment has changed since the task was handed out", field="task_id")
         return hosted.environment.step(self._task_cache.get_task(hosted, record), request.messages)
 
@@ -378,14 +399,10 @@ class EpisodeStepper:
             return True
         record = await self._load_record(environment, task_id)
         hosted = await self._environment_versions.get_version(environment, record.key.data_digest)
-        return not _is_current(hosted, record) or self._task_cache.get_task(hosted, record).max_turns == 1
+        return not hosted.has_made(record.key) or self._task_cache.get_task(hosted, record).max_turns == 1
 
     async def _load_record(self, environment: str, task_id: str) -> TaskRecord:
         record = (await self._task_cache.get([task_id])).get(task_id)
         if record is None or record.key.environment != environment:
             raise NotFound(f"task {task_id} was not handed out by {environment}", field="task_id")
         return record
-
-
-def _is_current(hosted: ServedEnvironment, record: TaskRecord) -> bool:
-    return (record.key.version, record.key.data_digest) == (hosted.environment.version, hosted.data_digest)

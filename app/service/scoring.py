@@ -1,4 +1,16 @@
-"""Score requests: each group is accepted, scored whole or put together from its pieces, and answered in order."""
+"""Score requests: whole groups, groups in pieces, and single samples of trainers that know no groups.
+
+`ScoringService` answers a request: its whole groups go to `GroupScoring`, its pieces to `GroupAssembler`.
+`SampleService` answers trainers that send one completion a request.
+
+A group in pieces is closed in the transaction that brings its last completion, or that finds its time over, and is
+stored there as pending. From then on it is an ordinary group: whoever closed it scores it, another replica takes it up
+when that one is not heard of any more (`GroupAssembler.run`), and every piece waits until the whole is scored.
+
+A piece names its position, so that a repeat is recognised. A sample names none, and siblings may say the same; a repeat
+is told from a sibling by who has left without an answer (docs/decisions/0021). A sample is held from its arrival until
+it is answered or its client hangs up. One that says the same as a member whose client has left takes over its place.
+"""
 
 import asyncio
 import logging
@@ -40,7 +52,7 @@ from app.service.group_scoring import (
     STORE_RETRY_SECONDS,
     AcceptedGroup,
     GroupScoring,
-    ScoredAhead,
+    PrescoredGroup,
     ScoreValidator,
     build_reply,
 )
@@ -48,27 +60,29 @@ from app.service.requests import GroupProblem, GroupReply, GroupToScore, ScoreRe
 from app.service.runs import RunRegistry
 from app.service.task_cache import TaskCache
 
-# Who of this process holds a place in a group for a sample, is about to get one, or has just left.
+# Samples that are held here
 
 DISCONNECT_TURNS: Final = 16
-"""Turns of the event loop within which a disconnect that has arrived is acted on. From the end of an HTTP connection to
-the release of its sample it takes four."""
+"""Turns of the event loop within which a disconnect that has arrived is acted on. It takes four from the end of an HTTP
+connection to the release of its sample."""
 
 SampleKey = tuple[str, str]
 """Equal for a sample that is sent again, and for siblings that say the same."""
 
 
-def build_sample_key(pending: PendingGroup, completion: Completion) -> SampleKey:
+def _build_sample_key(pending: PendingGroup, completion: Completion) -> SampleKey:
     return pending.scope, completion.answer
 
 
 class SampleHolders:
+    """Which samples of this process hold a place in a group, are about to get one, or have just left theirs."""
+
     def __init__(self) -> None:
         self._slots: dict[GroupSlot, SampleKey] = {}
         self._present: Counter[SampleKey] = Counter()
-        """Those that came and have not been released."""
+        """How many came and have not been released."""
         self._leaving: dict[SampleKey, set[asyncio.Future[Any]]] = {}
-        """What still writes down that one has left."""
+        """Writes to the store, under way, that one has left."""
 
     @property
     def slots(self) -> Collection[GroupSlot]:
@@ -109,34 +123,38 @@ class SampleHolders:
         writing.add_done_callback(lambda _: self._forget_leaving(sample, writing))
 
     def _forget_leaving(self, sample: SampleKey, writing: "asyncio.Future[Any]") -> None:
-        left = self._leaving[sample]
-        left.discard(writing)
-        if not left:
+        writes = self._leaving[sample]
+        writes.discard(writing)
+        if not writes:
             del self._leaving[sample]
 
 
-# Groups that come in pieces: each piece takes its place, and waits until the whole is scored.
+# Groups in pieces
 
 log = logging.getLogger(__name__)
 
-PIECES_POLL_SECONDS: Final = 0.2
-"""How often it is looked whether another replica has closed or scored what somebody here waits for."""
-IDLE_SECONDS: Final = 1.0
-"""The same while nobody waits: what is over its deadline is closed then."""
-HEARTBEAT_SECONDS: Final = 5.0
-"""How often this process says what it still holds and scores."""
-DUE_BATCH_SIZE: Final = 64
+_POLL_SECONDS: Final = 0.2
+"""Interval of the looks whether another replica has closed or scored what somebody here waits for."""
+_IDLE_SECONDS: Final = 1.0
+"""The same while nobody waits: groups past their deadline are closed then too."""
+_HEARTBEAT_SECONDS: Final = 5.0
+"""How often this process says what it still holds and scores. One that is not heard of for three of these is gone."""
+_DUE_BATCH_SIZE: Final = 64
 
-T = TypeVar("T")
+WorkT = TypeVar("WorkT")
 
 
 @dataclass
 class _GroupWatch:
-    told: asyncio.Event = field(default_factory=asyncio.Event)
+    """Those who wait for one group."""
+
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
     waiting: int = 0
 
 
 class GroupAssembler:
+    """Puts groups together from pieces and samples, and sees that each is scored."""
+
     def __init__(
         self,
         *,
@@ -153,33 +171,41 @@ class GroupAssembler:
         self._task_cache = task_cache
         self._observer = observer
         self._rules = rules
-        self._watched: dict[str, _GroupWatch] = {}
-        self._woken = asyncio.Event()
+        self._watches: dict[str, _GroupWatch] = {}
+        self._wake = asyncio.Event()
+        """Set when somebody begins to wait, so that `run` looks soon."""
         self._holders = SampleHolders()
-        self._started: set[str] = set()
-        self._behind: set[asyncio.Future[Any]] = set()
+        self._scoring_here: set[str] = set()
+        """Ids of closed groups for which this process sends heartbeats."""
+        self._background: set[asyncio.Future[Any]] = set()
         self._closing = False
 
     async def add_piece(
         self, piece: AcceptedGroup, part: GroupPart, wait_seconds: float | None
     ) -> GroupReply | GroupProblem:
-        """What there is to say of a piece when its group is scored, or when the wait is over."""
+        """The reply to a piece when its group is scored, or when the wait is over."""
         due = _compute_due_time(wait_seconds)
-        slot = await self._run_to_end(self._arrive(piece, part))
+        slot = await asyncio.shield(self._run_in_background(self._arrive(piece, part)))
         if isinstance(slot, Mismatch):
             return GroupProblem(
                 task_id=piece.group.task_id, code=InvalidRequest.code, detail=slot.detail, field=slot.field
             )
-        return build_piece_reply(await self.wait_for_scores(slot, due), slot)
+        return _build_piece_reply(await self.wait_for_scores(slot, due), slot)
 
     async def assign_slot(
-        self, pending: PendingGroup, completion: Completion, seconds: float, name: SampleName, ahead: ScoredAhead | None
+        self,
+        pending: PendingGroup,
+        completion: Completion,
+        seconds: float,
+        name: SampleName,
+        prescored: PrescoredGroup | None,
     ) -> GroupSlot:
-        """A place for a completion that came by itself, held until it is released. `seconds` are those that others are
-        waited for. Whoever is cancelled meanwhile has left."""
-        sample = build_sample_key(pending, completion)
+        """A place for a sample, held until it is released. Its siblings are waited for as many `seconds`. Whoever is
+        cancelled meanwhile has left."""
+        sample = _build_sample_key(pending, completion)
         await self._holders.admit(sample)
-        taking = asyncio.ensure_future(self._take(pending, completion, seconds, name, ahead))
+        # Shielded: the store may have given the place when the client hangs up, and then it must be released.
+        taking = asyncio.ensure_future(self._take(pending, completion, seconds, name, prescored))
         try:
             return await asyncio.shield(taking)
         except asyncio.CancelledError:
@@ -187,7 +213,7 @@ class GroupAssembler:
             raise
 
     async def release_slot(self, slot: GroupSlot, *, answered: bool) -> None:
-        """Also when whoever releases it is cancelled, and when the store is away for a moment."""
+        """Ends a hold, also when the caller is cancelled, and when the store is away for a moment."""
         if (sample := self._holders.release(slot)) is not None:
             settling = self._run_in_background(self._settle(slot, answered))
             if not answered:
@@ -196,13 +222,14 @@ class GroupAssembler:
 
     async def wait_for_scores(self, slot: GroupSlot, due: float | None) -> Group:
         """The group of a slot with its scores, or as it stands when the loop's time is `due`."""
+        # A group of one may have been stored with its score.
         begun = next((group for group in slot.begun if group.group_id == slot.group_id), None)
         if begun is not None and begun.outcome != "pending":
             return begun
         if not slot.open and begun is None:
-            known = await self._retry_unscored(slot.group_id)
-            if known.outcome != "pending":
-                return known
+            closed = await self._retry_unscored(slot.group_id)
+            if closed.outcome != "pending":
+                return closed
         while (left := _compute_time_left(due)) is None or left > 0:
             flights = self._scoring.find_running([slot.group_id])
             if flights:
@@ -210,7 +237,7 @@ class GroupAssembler:
                 group = next(iter(done)).result()[slot.group_id] if done else None
             else:
                 await self._watch(slot.group_id, left)
-                if self._scoring.find_running([slot.group_id]):
+                if self._scoring.find_running([slot.group_id]):  # its result needs no read
                     continue
                 group = (await self._groups.find([slot.group_id])).get(slot.group_id)
             if group is not None and group.outcome != "pending":
@@ -219,16 +246,17 @@ class GroupAssembler:
 
     async def find_groups(self, group_ids: Collection[str]) -> dict[str, Group]:
         """Groups by id as they are stored, or as far as they have come."""
-        found = await self._groups.find(list(group_ids))
-        missing = [one for one in group_ids if one not in found]
+        groups = await self._groups.find(list(group_ids))
+        missing = [name for name in group_ids if name not in groups]
         if missing:
             await self._close_due([])
-            found |= await self._parts.load_open_groups(missing)
-            found |= await self._groups.find([one for one in missing if one not in found])
-        return found
+            groups |= await self._parts.load_open_groups(missing)
+            # Again, for those that were closed between the two reads.
+            groups |= await self._groups.find([name for name in missing if name not in groups])
+        return groups
 
     async def open(self) -> None:
-        """Before anybody asks for anything: whoever held a place in an earlier life of this service has left."""
+        """Call it before any request: whoever held a place in an earlier life of this service has left."""
         await self._parts.forget_holders()
 
     async def run(self) -> None:
@@ -237,27 +265,27 @@ class GroupAssembler:
         alive = loop.time()
         while True:
             try:
-                await self._close_due(list(self._watched))
+                await self._close_due(list(self._watches))
                 if loop.time() >= alive:
-                    alive = loop.time() + HEARTBEAT_SECONDS
-                    if self._holders.slots or self._started:
-                        await self._parts.renew_holds(list(self._holders.slots), list(self._started))
+                    alive = loop.time() + _HEARTBEAT_SECONDS
+                    if self._holders.slots or self._scoring_here:
+                        await self._parts.renew_holds(list(self._holders.slots), list(self._scoring_here))
             except GatewayError as error:
                 log.warning("groups that come in pieces wait for the store: %s", error.detail)
             except Exception:
                 log.exception("looking after groups that come in pieces failed")
-            self._woken.clear()
-            await _wait_for(self._woken.wait(), PIECES_POLL_SECONDS if self._watched else IDLE_SECONDS)
-            if self._watched:
-                await asyncio.sleep(PIECES_POLL_SECONDS / 4)
+            self._wake.clear()
+            await _wait_for(self._wake.wait(), _POLL_SECONDS if self._watches else _IDLE_SECONDS)
+            if self._watches:  # those who begin to wait together are looked up together
+                await asyncio.sleep(_POLL_SECONDS / 4)
 
     async def close(self) -> None:
-        """Waits for what is being written behind."""
+        """Waits for what is being written in the background."""
         self._closing = True
-        await asyncio.gather(*self._behind, return_exceptions=True)
+        await asyncio.gather(*self._background, return_exceptions=True)
 
     async def hand_over(self, group_ids: Collection[str]) -> None:
-        """To other replicas, at a stop."""
+        """Leaves these groups to other replicas, at a stop."""
         try:
             await self._parts.hand_over(group_ids)
         except GatewayError as error:
@@ -265,7 +293,7 @@ class GroupAssembler:
 
     async def _arrive(self, piece: AcceptedGroup, part: GroupPart) -> GroupSlot | Mismatch:
         group = piece.group
-        pending = build_pending_group(group, scope=group.group_id, key=part.key, size=part.size)
+        pending = _build_pending_group(group, scope=group.group_id, key=part.key, size=part.size)
         members = [
             Member(place=place, completion=completion) for place, completion in enumerate(piece.completions, part.index)
         ]
@@ -282,10 +310,15 @@ class GroupAssembler:
         return await self._groups.mask(slot.group_id)
 
     async def _take(
-        self, pending: PendingGroup, completion: Completion, seconds: float, name: SampleName, ahead: ScoredAhead | None
+        self,
+        pending: PendingGroup,
+        completion: Completion,
+        seconds: float,
+        name: SampleName,
+        prescored: PrescoredGroup | None,
     ) -> GroupSlot:
-        sample = build_sample_key(pending, completion)
-        scored = None if ahead is None else ahead.judged.group
+        sample = _build_sample_key(pending, completion)
+        scored = None if prescored is None else prescored.judged.group
         try:
             slot = await self._task_cache.write_with_tasks(
                 [pending.task_id],
@@ -295,8 +328,10 @@ class GroupAssembler:
             self._holders.dismiss(sample)
             raise
         self._holders.hold(slot, sample)
-        if ahead is not None and slot.group_id == ahead.judged.group.group_id:  # it is new
-            self._scoring.record_ahead(ahead)
+        if (
+            prescored is not None and slot.group_id == prescored.judged.group.group_id
+        ):  # no repeat, which has another id
+            self._scoring.record_prescored(prescored)
         await self._begin(slot.begun)
         return slot
 
@@ -314,7 +349,7 @@ class GroupAssembler:
                 await asyncio.sleep(pause)
 
     async def _begin(self, groups: Sequence[Group]) -> None:
-        """Scores what was just closed, and tells whoever waits for it here."""
+        """Scores what was just closed, and wakes those who wait for it here."""
         for group in groups:
             self._observer.record_closed_group(group.environment, group.flags)
         if pending := [group for group in groups if group.outcome == "pending"]:
@@ -327,12 +362,12 @@ class GroupAssembler:
         except Exception:
             return log.exception("closed groups wait until they are taken up again: %s", ", ".join(names))
         for name, flight in self._scoring.find_running(names).items():
-            self._started.add(name)
+            self._scoring_here.add(name)
             flight.add_done_callback(partial(self._forget_scoring, name))
-        self._tell(names)
+        self._wake_waiters(names)
 
     def _forget_scoring(self, name: str, _: object) -> None:
-        self._started.discard(name)
+        self._scoring_here.discard(name)
 
     async def _retry_unscored(self, group_id: str) -> Group:
         """A closed group as it is stored. What could not be scored is tried again when it is asked for again."""
@@ -344,58 +379,57 @@ class GroupAssembler:
         return group
 
     async def _close_due(self, watched: Sequence[str]) -> None:
-        look = await self._parts.get_status(watched)
-        self._tell(look.ended)
-        while look.due and (due := await self._parts.claim_due(DUE_BATCH_SIZE)):
+        status = await self._parts.get_status(watched)
+        self._wake_waiters(status.ended)
+        while status.due and (due := await self._parts.claim_due(_DUE_BATCH_SIZE)):
             await self._begin(due)
 
     async def _watch(self, group_id: str, seconds: float | None) -> None:
-        """Until somebody tells of the group, or the time is over."""
-        watched = self._watched.setdefault(group_id, _GroupWatch())
-        watched.waiting += 1
-        self._woken.set()
+        """Waits until the group is scored somewhere, or is being scored here, or the time is over."""
+        watch = self._watches.setdefault(group_id, _GroupWatch())
+        watch.waiting += 1
+        self._wake.set()
         try:
-            await _wait_for(watched.told.wait(), seconds)
+            await _wait_for(watch.ended.wait(), seconds)
         finally:
-            watched.waiting -= 1
-            if not watched.waiting and self._watched.get(group_id) is watched:
-                del self._watched[group_id]
+            watch.waiting -= 1
+            # Another watch may stand there: one that was woken is taken out at once.
+            if not watch.waiting and self._watches.get(group_id) is watch:
+                del self._watches[group_id]
 
-    def _tell(self, group_ids: Collection[str]) -> None:
+    def _wake_waiters(self, group_ids: Collection[str]) -> None:
         for group_id in group_ids:
-            if (watched := self._watched.pop(group_id, None)) is not None:
-                watched.told.set()
+            if (watch := self._watches.pop(group_id, None)) is not None:
+                watch.ended.set()
 
-    async def _run_to_end(self, work: Coroutine[Any, Any, T]) -> T:
-        """To its end, also when whoever waits for it has left."""
-        return await asyncio.shield(self._run_in_background(work))
-
-    def _run_in_background(self, work: Coroutine[Any, Any, T]) -> "asyncio.Future[T]":
+    def _run_in_background(self, work: Coroutine[Any, Any, WorkT]) -> "asyncio.Future[WorkT]":
+        """Work that is carried through, also when whoever waits for it has left."""
         task = asyncio.ensure_future(work)
-        self._behind.add(task)
-        task.add_done_callback(self._behind.discard)
+        self._background.add(task)  # the event loop alone would not keep it from being collected
+        task.add_done_callback(self._background.discard)
         return task
 
 
-def build_piece_reply(group: Group, slot: GroupSlot) -> GroupReply:
+def _build_piece_reply(group: Group, slot: GroupSlot) -> GroupReply:
     """The group's reply, with the rewards of these places alone."""
     whole = build_reply(group)
-    mine = find_positions(group, slot)
+    positions = _find_positions(group, slot)
     return whole.model_copy(
         update={
-            name: tuple(getattr(whole, name)[place] for place in mine) for name in ("rewards", "scores", "advantages")
+            name: tuple(getattr(whole, name)[position] for position in positions)
+            for name in ("rewards", "scores", "advantages")
         }
     )
 
 
-def find_positions(group: Group, slot: GroupSlot) -> list[int]:
-    """Where the completions of these places are in the group."""
-    at = {rollout.place: position for position, rollout in enumerate(group.rollouts)}
-    return [at[place] for place in slot.places]
+def _find_positions(group: Group, slot: GroupSlot) -> list[int]:
+    """Where the completions of these places are in the group. A group that was closed incomplete has gaps."""
+    positions = {rollout.place: position for position, rollout in enumerate(group.rollouts)}
+    return [positions[place] for place in slot.places]
 
 
-def build_pending_group(group: Group, *, scope: str, key: str, size: int) -> PendingGroup:
-    """What the completions of `group` share with others that belong to them."""
+def _build_pending_group(group: Group, *, scope: str, key: str, size: int) -> PendingGroup:
+    """The part of `group` that its completions share with others that belong to them."""
     return PendingGroup(
         scope=scope,
         task_id=group.task_id,
@@ -420,7 +454,7 @@ def _compute_time_left(due: float | None) -> float | None:
 
 
 async def _wait_for(work: Coroutine[Any, Any, object], seconds: float | None) -> None:
-    """Until the work is done or the time is over."""
+    """Waits until the work is done or the time is over."""
     try:
         async with asyncio.timeout(seconds):
             await work
@@ -428,15 +462,14 @@ async def _wait_for(work: Coroutine[Any, Any, object], seconds: float | None) ->
         return
 
 
-# Samples that come one by one, from trainers that know no groups: gathered, and judged together.
+# Single samples
 
 _REFUSALS: Final[dict[str, type[RequestRefused]]] = {kind.code: kind for kind in (NotFound, Conflict)}
-
-
-MAY_COME_BACK: Final = frozenset({"judge_failed", "environment_unavailable"})
+"""By the code of a problem the error that it came from; the others are InvalidRequest."""
+_PASSING_REASONS: Final = frozenset({"judge_failed", "environment_unavailable"})
 """Reasons that may be gone within the time that a request waits."""
-FIRST_RETRY_SECONDS: Final = 1.0
-"""Each pause is twice the one before, so that answers that a judge is paid for are few."""
+_FIRST_RETRY_SECONDS: Final = 1.0
+"""Each pause is twice the one before, so that a judge is paid for few answers."""
 
 
 @dataclass(frozen=True)
@@ -450,7 +483,7 @@ class SampleToScore:
     key: str = ""
     """What the trainer names its group; empty where it names none."""
     size: int = 1
-    """Completions that belong together; 1: judged alone, at once."""
+    """Number of completions that belong together; 1: judged alone, at once."""
     policy: Policy | None = None
     purpose: Purpose = "train"
     needs_reward: bool = False
@@ -466,10 +499,10 @@ class SampleReply:
     """`pending` when the wait was over before there was one."""
     group_id: str
     flags: tuple[str, ...]
-    """Of the group."""
+    """Flags of the group."""
     advantage: float | None
     outcome: Outcome
-    """Of the group."""
+    """Outcome of the group."""
 
     @property
     def is_masked(self) -> bool:
@@ -477,6 +510,8 @@ class SampleReply:
 
 
 class SampleService:
+    """Scores samples that come one by one: they are gathered to groups, and judged together."""
+
     def __init__(
         self, validator: ScoreValidator, assembler: GroupAssembler, scoring: GroupScoring, runs: RunRegistry
     ) -> None:
@@ -490,51 +525,52 @@ class SampleService:
         self, sample: SampleToScore, *, gather_seconds: float, wait_seconds: float
     ) -> AsyncIterator[SampleReply]:
         """The reply to a sample, within `wait_seconds`; its siblings are waited for until `gather_seconds` after the
-        first of them. The answer is sent inside: leaving normally with a score means that it was, leaving otherwise
-        that whoever asked will ask again. A judge that is away is asked again until then, since these trainers give up
-        after a few tries. NotFound, Conflict or InvalidRequest before anything is stored."""
+        first of them. The reply is sent inside the context: leaving it normally with a score means that the reply was
+        sent, leaving it otherwise that the client will ask again. A judge that is away is asked again until then, since
+        these trainers give up after a few tries. NotFound, Conflict or InvalidRequest before anything is stored."""
         due = asyncio.get_running_loop().time() + wait_seconds
         note_work(sample.environment, sample.run)
         pending, record = await self._validate_sample(sample)
-        ahead = await self._score_ahead(sample, pending, record)
-        wanted = (pending, sample.completion, gather_seconds, sample.name)
-        slot = await self._assembler.assign_slot(*wanted, ahead)
+        prescored = await self._prescore(sample, pending, record)
+        assign_slot = partial(self._assembler.assign_slot, pending, sample.completion, gather_seconds, sample.name)
+        slot = await assign_slot(prescored)
         answered = False
         try:
             group = await self._assembler.wait_for_scores(slot, due)
-            pause = FIRST_RETRY_SECONDS
+            pause = _FIRST_RETRY_SECONDS
             while _may_come_back(group, slot, sample) and asyncio.get_running_loop().time() + pause < due:
                 await self._assembler.release_slot(slot, answered=False)
                 await asyncio.sleep(pause)
                 pause *= 2
-                slot = await self._assembler.assign_slot(*wanted, None)  # what was scored ahead has been stored
+                slot = await assign_slot(None)  # a group that was scored before is stored by now
                 group = await self._assembler.wait_for_scores(slot, due)
             if sample.masks_group and group.outcome == "unscored":
                 group = await self._assembler.mask(slot)
-            reply = _reply(group, slot)
-            if not _is_answered(reply, sample):  # by now, since who is told so may be back at once
+            reply = _build_sample_reply(group, slot)
+            if not _is_answered(reply, sample):  # released before it is sent, since its client may be back at once
                 await self._assembler.release_slot(slot, answered=False)
             yield reply
             answered = True
-        finally:
+        finally:  # does nothing to a slot that was released before
             await self._assembler.release_slot(slot, answered=answered)
 
-    async def _score_ahead(
+    async def _prescore(
         self, sample: SampleToScore, pending: PendingGroup, record: TaskRecord
-    ) -> ScoredAhead | None:
-        """A completion that is judged alone and at once is stored with its score, not before it."""
+    ) -> PrescoredGroup | None:
+        """Scores a completion that is judged alone and at once before it is stored: its place and its scored group are
+        then one transaction. None for any other."""
         if sample.size > 1:
             return None
         member = Member(place=sample.name.place or 0, completion=sample.completion)
         group = pending.build_group(f"group_{secrets.token_hex(16)}", (member,), (), utc_now())
-        return await self._scoring.score_ahead(group, record)
+        return await self._scoring.prescore(group, record)
 
     async def _validate_sample(self, sample: SampleToScore) -> tuple[PendingGroup, TaskRecord]:
         if not 1 <= sample.size <= MAX_GROUP_SIZE:
             raise InvalidRequest(f"a group has from 1 to {MAX_GROUP_SIZE} completions", field="size")
         if len(sample.key) > MAX_KEY_LENGTH or not is_encodable(sample.key):
             raise InvalidRequest(f"a key is a text of at most {MAX_KEY_LENGTH} characters", field="key")
-        request = _request(sample)
+        request = _build_request(sample)
         (accepted,) = await self._validator.validate(request, sample.environment)
         if isinstance(accepted, GroupProblem):
             kind = _REFUSALS.get(accepted.code, InvalidRequest)
@@ -547,11 +583,11 @@ class SampleService:
                 field="run",
             )
         scope = compute_scope(group, sample.key, sample.size)
-        return build_pending_group(group, scope=scope, key=sample.key, size=sample.size), accepted.record
+        return _build_pending_group(group, scope=scope, key=sample.key, size=sample.size), accepted.record
 
 
-def _reply(group: Group, slot: GroupSlot) -> SampleReply:
-    (position,) = find_positions(group, slot)
+def _build_sample_reply(group: Group, slot: GroupSlot) -> SampleReply:
+    (position,) = _find_positions(group, slot)
     advantages = compute_statistics(group.scores).advantages
     score = group.rollouts[position].score
     return SampleReply(score, group.group_id, group.flags, advantages[position], group.outcome)
@@ -564,23 +600,27 @@ def _is_answered(reply: SampleReply, sample: SampleToScore) -> bool:
 def _may_come_back(group: Group, slot: GroupSlot, sample: SampleToScore) -> bool:
     if group.outcome == "scored" or group.is_masked:
         return False
-    scores = group.scores if sample.masks_group else [group.scores[place] for place in find_positions(group, slot)]
-    return any(score.reason in MAY_COME_BACK for score in scores)
+    scores = group.scores
+    if not sample.masks_group:
+        scores = tuple(scores[position] for position in _find_positions(group, slot))
+    return any(score.reason in _PASSING_REASONS for score in scores)
 
 
-def _request(sample: SampleToScore) -> ScoreRequest:
+def _build_request(sample: SampleToScore) -> ScoreRequest:
     try:
-        asked = GroupToScore(task_id=sample.task_id, completions=(sample.completion,))
-        return ScoreRequest(groups=(asked,), run=sample.run, policy=sample.policy, purpose=sample.purpose)
+        group = GroupToScore(task_id=sample.task_id, completions=(sample.completion,))
+        return ScoreRequest(groups=(group,), run=sample.run, policy=sample.policy, purpose=sample.purpose)
     except ValidationError as error:
         field = str(error.errors()[0]["loc"][-1])
         raise InvalidRequest(f"this is no {field} of ours", field=field) from error
 
 
-REPLY_POLL_SECONDS = 0.2
+# Score requests
 
 
 class ScoringService:
+    """Answers score requests, and the questions after groups that were pending."""
+
     def __init__(
         self,
         *,
@@ -601,7 +641,7 @@ class ScoringService:
     async def score(
         self, request: ScoreRequest, environment: str | None = None, key: IdempotencyKey | None = None
     ) -> ScoreResponse:
-        """Groups or problems in request order; what is in the reply as scored is committed."""
+        """Groups or problems in request order. A group that the reply calls scored is committed."""
         note_work(environment, request.run)
         if environment is not None:
             self._catalogue.get_environment_or_current(environment)
@@ -639,8 +679,8 @@ class ScoringService:
             running = set(self._scoring.find_running(pending).values())
             if running:
                 await asyncio.wait(running, timeout=left)
-            else:
-                await asyncio.sleep(min(left, REPLY_POLL_SECONDS))
+            else:  # it is open, or another replica scores it
+                await asyncio.sleep(min(left, _POLL_SECONDS))
 
     async def _score_with_pieces(
         self,
@@ -649,15 +689,15 @@ class ScoringService:
         request: ScoreRequest,
         key: IdempotencyKey | None,
     ) -> tuple[dict[str, Group], list[GroupReply | GroupProblem]]:
-        """Whole groups, and pieces of others meanwhile."""
-        if key is not None:  # before anything takes a place that another body under this key must not
+        """Scores whole groups, and pieces of others at the same time."""
+        if key is not None:  # stored first: another body under this key must not take a place in a group
             await self._groups.add([], key)
         arriving = asyncio.gather(*(self._assembler.add_piece(one, part, request.wait_seconds) for one, part in pieces))
         return await asyncio.gather(self._scoring.score(whole, request.wait_seconds, key), arriving)
 
 
 def _build_reply(one: AcceptedGroup, stored: dict[str, Group]) -> GroupReply | GroupProblem:
-    """A problem where the group was scored long ago and is pruned since."""
+    """The group as it is stored; a problem where it was scored long ago, and is pruned since."""
     group = stored.get(one.group.group_id)
     if group is not None:
         return build_reply(group)
@@ -665,7 +705,7 @@ def _build_reply(one: AcceptedGroup, stored: dict[str, Group]) -> GroupReply | G
 
 
 def _name_group(reply: GroupReply | GroupProblem, position: int) -> GroupReply | GroupProblem:
-    """A problem names the request's group that it is about."""
+    """The reply; a problem names the group of the request that it is about."""
     if isinstance(reply, GroupReply) or reply.field is None:
         return reply
     return reply.model_copy(update={"field": f"groups[{position}].{reply.field}"})

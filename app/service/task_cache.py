@@ -1,4 +1,10 @@
-"""Cache of recent tasks: most tasks are scored shortly after they were handed out."""
+"""Tasks in memory: a cache of those that were made, batches of those that were handed out, and some built ahead.
+
+A task is made by its environment from a split, an index and params, and stored as a record under the digest of these.
+`TaskCache` holds records and made tasks, since most tasks are scored shortly after they were handed out, and a task of
+a finite split is handed out again in every epoch. `DealtBatch` is a batch on its way to the reply, whose JSON is joined
+from parts that repeated tasks have ready. `TasksAhead` builds slow tasks of endless streams before they are asked for.
+"""
 
 import asyncio
 import time
@@ -22,128 +28,14 @@ from app.ports.store import SlotLocator, TaskStore
 from app.service.catalogue import ServedEnvironment
 from app.service.requests import HandedOutTask, TaskBatch, build_handed_out_task, compute_task_id
 
-FAILED_CONTEXT_METADATA: Final[Mapping[str, JsonValue]] = {"context": "failed"}
-"""Metadata of a task that is handed out without passages because retrieval failed."""
-
-
-def place_context(environment: Environment, task: Task, context: Context | None) -> Task:
-    """The task with the context in its prompt. Pure. None means that nothing was requested."""
-    if context is None:
-        return task
-    told = environment.place(task, context)
-    if context.failure is None:
-        return told
-    return told.model_copy(update={"metadata": {**told.metadata, **FAILED_CONTEXT_METADATA}})
-
-
-MAX_SECONDS_PER_PASS: Final = 0.005
-"""Maximum time spent per pass of the event loop; a single task may take longer."""
-
-
-async def build_tasks(wanted: Sequence[tuple[Environment, int]], split: Split, params: BaseModel) -> list[Task]:
-    """Builds one task per environment and index, in order."""
-    tasks: list[Task] = []
-    began = time.perf_counter()
-    for environment, index in wanted:
-        if time.perf_counter() - began > MAX_SECONDS_PER_PASS:
-            await asyncio.sleep(0)
-            began = time.perf_counter()
-        tasks.append(environment.task(split, index, params))
-    return tasks
-
-
-SLOW_TASK: Final = 0.000_5
-"""Seconds. Tasks that take longer are built ahead."""
-MOST_AHEAD: Final = 2_048
-"""Maximum number of tasks built ahead; the oldest are dropped."""
-
-_Place = tuple[Environment, Split, str, int]
-"""An environment, split, params and index."""
-
-
-@dataclass
-class TasksAhead:
-    """Builds tasks, and those that come next in a stream before they are asked for, while nobody waits for tasks and
-    at most two thirds of the time. An asker then only waits for what is not ready."""
-
-    _ready: dict[_Place, Task] = field(default_factory=dict)
-    _planned: dict[_Place, BaseModel] = field(default_factory=dict)
-    _slow: set[str] = field(default_factory=set)
-    """Names of environments."""
-    _warm: set[Environment] = field(default_factory=set)
-    """Those of a costly first task that have made one."""
-    _asking: int = 0
-    work: asyncio.Task[None] | None = None
-    """Runs while there is something to build."""
-
-    async def build(self, wanted: Sequence[tuple[Environment, int]], split: Split, params: BaseModel) -> list[Task]:
-        """As `build_tasks`."""
-        dumped = params.model_dump_json()
-        places = [(environment, split, dumped, index) for environment, index in wanted]
-        for place in places:
-            self._planned.pop(place, None)
-        ready = {place: self._ready.pop(place) for place in places if place in self._ready}
-        missing = [place for place in places if place not in ready]
-        self._asking += 1
-        try:
-            await self._warm_up(missing, params)
-            began = time.process_time()
-            built = await build_tasks([(place[0], place[3]) for place in missing], split, params)
-            if missing and time.process_time() - began > SLOW_TASK * len(missing):
-                self._slow |= {environment.name for environment, _ in wanted}
-        finally:
-            self._asking -= 1
-        ready |= zip(missing, built, strict=True)
-        return [ready[place] for place in places]
-
-    async def _warm_up(self, missing: Sequence[_Place], params: BaseModel) -> None:
-        """Makes a costly first task in a thread, so that other requests are answered meanwhile."""
-        for environment, split, _, index in missing:
-            if environment.costly_first_task and environment not in self._warm:
-                await asyncio.to_thread(environment.task, split, index, params)
-                self._warm.add(environment)
-
-    def plan(
-        self, environment: Environment, split: Split, params: BaseModel, locate: SlotLocator, slots: Sequence[Slot]
-    ) -> None:
-        """Builds as many tasks soon as these of an endless stream, which come after them, if they are slow ones."""
-        if not slots or environment.name not in self._slow or environment.size(split, params) is not None:
-            return
-        last, dumped = max(slot.position for slot in slots), params.model_dump_json()
-        for position in range(last + 1, last + 1 + len(slots)):
-            slot = locate(position)
-            if slot is not None and (place := (environment, split, dumped, slot.index)) not in self._ready:
-                self._planned[place] = params
-        if self._planned and self.work is None:
-            self.work = asyncio.create_task(self._build_planned())
-            self.work.add_done_callback(self._forget_work)
-
-    def _forget_work(self, _: object) -> None:
-        self.work = None
-
-    async def _build_planned(self) -> None:
-        while self._planned:
-            await asyncio.sleep(0)
-            if self._asking:
-                await asyncio.sleep(MAX_SECONDS_PER_PASS)
-                continue
-            place = next(iter(self._planned))
-            params = self._planned.pop(place)
-            began = time.perf_counter()
-            with suppress(Exception):  # whoever asks for the task gets the error
-                _add_bounded(self._ready, place, place[0].task(place[1], place[3], params), MOST_AHEAD)
-            await asyncio.sleep((time.perf_counter() - began) / 2)
-
-
-KeptT = TypeVar("KeptT")
+ValueT = TypeVar("ValueT")
 KeyT = TypeVar("KeyT")
 WrittenT = TypeVar("WrittenT")
 
-ROOM = 8_192
-"""Maximum number of cached tasks; the oldest are evicted."""
+MAX_CACHED_TASKS: Final = 8_192
+"""Maximum number of tasks in each part of the cache; the oldest are evicted."""
 
-
-TaskPlace = tuple[ServedEnvironment, Split, str, int]
+TaskOrigin = tuple[ServedEnvironment, Split, str, int]
 """An environment with its data, split, params as JSON, and index."""
 
 
@@ -170,17 +62,17 @@ class TaskCache:
     tasks: TaskStore
     _records: dict[str, TaskRecord] = field(default_factory=dict)
     _made: dict[str, Task] = field(default_factory=dict)
-    _by_place: dict[TaskPlace, MadeTask] = field(default_factory=dict)
+    _by_origin: dict[TaskOrigin, MadeTask] = field(default_factory=dict)
     """Tasks without retrieved passages, which are the same whenever they are made."""
 
-    def find_made(self, places: Sequence[TaskPlace]) -> list[MadeTask | None]:
+    def find_made(self, origins: Sequence[TaskOrigin]) -> list[MadeTask | None]:
         """None for those that have to be made."""
-        return [self._by_place.get(place) for place in places]
+        return [self._by_origin.get(origin) for origin in origins]
 
-    def keep_made(self, place: TaskPlace, made: MadeTask) -> None:
-        """Call for tasks without retrieved passages only. Kept is a copy, which will keep its JSON: most tasks of
-        endless streams are never handed out again."""
-        _add_bounded(self._by_place, place, replace(made))
+    def keep_made(self, origin: TaskOrigin, made: MadeTask) -> None:
+        """Call for tasks without retrieved passages only."""
+        # A copy, which gets its JSON when it is handed out again: most tasks of endless streams never are.
+        _add_bounded(self._by_origin, origin, replace(made))
 
     def name_tasks(self, hosted: ServedEnvironment, split: Split, params: str, indexes: Sequence[int]) -> list[str]:
         """The ids of those that need not be made again. Callable from any thread."""
@@ -189,15 +81,17 @@ class TaskCache:
 
     async def put(self, made: Sequence[MadeTask], stored: Collection[str] = ()) -> None:
         """Durable on return. `stored`: ids of those that the store was just seen to have."""
-        known = self._records.keys() & stored
-        unsure = [one for one in made if one.record.task_id not in known]
+        confirmed = self._records.keys() & stored
+        unsure = [one for one in made if one.record.task_id not in confirmed]
         if not unsure:
             return
         cached = [one.record.task_id for one in unsure if one.record.task_id in self._records]
         lost = await self.tasks.find_missing(cached) if cached else set()
-        wanted = [one.record for one in unsure if one.record.task_id in lost or one.record.task_id not in self._records]
-        if wanted:
-            await self.tasks.put(wanted)
+        to_store = [
+            one.record for one in unsure if one.record.task_id in lost or one.record.task_id not in self._records
+        ]
+        if to_store:
+            await self.tasks.put(to_store)
         for one in unsure:
             _add_bounded(self._records, one.record.task_id, one.record)
             _add_bounded(self._made, one.record.task_id, one.task)
@@ -215,14 +109,15 @@ class TaskCache:
         return await write()
 
     async def get(self, task_ids: Sequence[str]) -> dict[str, TaskRecord]:
-        found = {name: self._records[name] for name in task_ids if name in self._records}
-        missing = [name for name in task_ids if name not in found]
+        """Records by id; those that were never stored are left out."""
+        records = {name: self._records[name] for name in task_ids if name in self._records}
+        missing = [name for name in task_ids if name not in records]
         if missing:
-            read = await self.tasks.get(missing)
-            for name, record in read.items():
+            stored = await self.tasks.get(missing)
+            for name, record in stored.items():
                 _add_bounded(self._records, name, record)
-            found |= read
-        return found
+            records |= stored
+        return records
 
     def get_task(self, hosted: ServedEnvironment, record: TaskRecord) -> Task:
         """The task of a record made by `hosted` in its current version, including the reference."""
@@ -233,7 +128,30 @@ class TaskCache:
         return task
 
 
+def _add_bounded(entries: dict[KeyT, ValueT], key: KeyT, value: ValueT, most: int = MAX_CACHED_TASKS) -> None:
+    if key not in entries and len(entries) >= most:
+        del entries[next(iter(entries))]
+    entries[key] = value
+
+
+# Tasks and their records
+
+FAILED_CONTEXT_METADATA: Final[Mapping[str, JsonValue]] = {"context": "failed"}
+"""Metadata of a task that is handed out without passages because retrieval failed."""
+
+
+def place_context(environment: Environment, task: Task, context: Context | None) -> Task:
+    """The task with the context in its prompt. Pure. None means that nothing was requested."""
+    if context is None:
+        return task
+    placed = environment.place(task, context)
+    if context.failure is None:
+        return placed
+    return placed.model_copy(update={"metadata": {**placed.metadata, **FAILED_CONTEXT_METADATA}})
+
+
 def rebuild_task(hosted: ServedEnvironment, record: TaskRecord) -> Task:
+    """The task of a record, made again by this version of its environment."""
     environment = hosted.environment
     params = hosted.validate_params(record.key.params)
     task = environment.task(record.key.split, record.key.index, params)
@@ -260,13 +178,7 @@ def build_record(
     )
 
 
-def _add_bounded(kept: dict[KeyT, KeptT], name: KeyT, value: KeptT, room: int = ROOM) -> None:
-    if name not in kept and len(kept) >= room:
-        del kept[next(iter(kept))]
-    kept[name] = value
-
-
-# A batch as it was dealt, and as the reply that it becomes.
+# Batches
 
 
 @dataclass(frozen=True)
@@ -278,11 +190,12 @@ class DealtSlot:
 
 
 DealtTask = tuple[MadeTask, Lease | None]
+"""A task with its lease, if it was leased."""
 
 
 @dataclass(frozen=True)
 class DealtBatch:
-    """See `TaskBatch`."""
+    """A batch before it is a reply. See `TaskBatch`."""
 
     tasks: Sequence[DealtTask]
     next_cursor: int | None
@@ -294,13 +207,13 @@ class DealtBatch:
         return self._build_reply([build_handed_out_task(made.record, lease) for made, lease in self.tasks])
 
     def to_json(self) -> bytes:
-        """The JSON of `to_task_batch`, of parts that repeated tasks have ready."""
+        """The JSON of `to_task_batch`, joined from parts that repeated tasks have ready."""
         empty = self._build_reply(()).model_dump_json().encode()
         opening = b'{"tasks":['
         return b"".join([opening, b",".join(self._write_tasks()), empty[len(opening) :]])
 
     def _write_tasks(self) -> Iterator[bytes]:
-        times: dict[datetime, bytes] = {}
+        times: dict[datetime, bytes] = {}  # leases of one call expire at one time
         for made, lease in self.tasks:
             beginning, rest = made.reply_parts
             if lease is None:
@@ -318,3 +231,106 @@ class DealtBatch:
             paced=self.paced,
             warnings=self.warnings,
         )
+
+
+# Tasks that are built ahead
+
+MAX_SECONDS_PER_PASS: Final = 0.005
+"""Maximum time spent per pass of the event loop; a single task may take longer."""
+
+
+async def build_tasks(requested: Sequence[tuple[Environment, int]], split: Split, params: BaseModel) -> list[Task]:
+    """Builds one task per environment and index, in order, and lets others run in between."""
+    tasks: list[Task] = []
+    began = time.perf_counter()
+    for environment, index in requested:
+        if time.perf_counter() - began > MAX_SECONDS_PER_PASS:
+            await asyncio.sleep(0)
+            began = time.perf_counter()
+        tasks.append(environment.task(split, index, params))
+    return tasks
+
+
+SLOW_TASK: Final = 0.000_5
+"""Seconds. Tasks that take longer are built ahead."""
+_MAX_TASKS_AHEAD: Final = 2_048
+"""Maximum number of tasks built ahead; the oldest are dropped."""
+
+_BuildKey = tuple[Environment, Split, str, int]
+"""An environment, split, params as JSON, and index."""
+
+
+@dataclass
+class TasksAhead:
+    """Builds tasks, and those that come next in a stream before they are asked for. It does so while nobody waits for
+    tasks, and at most two thirds of the time. A request then waits only for what is not ready."""
+
+    _ready: dict[_BuildKey, Task] = field(default_factory=dict)
+    _planned: dict[_BuildKey, BaseModel] = field(default_factory=dict)
+    _slow: set[str] = field(default_factory=set)
+    """Names of environments whose tasks are slow."""
+    _warm: set[Environment] = field(default_factory=set)
+    """Environments with a costly first task that have made one."""
+    _requests: int = 0
+    """How many requests wait for tasks."""
+    work: asyncio.Task[None] | None = None
+    """Runs while there is something to build."""
+
+    async def build(self, requested: Sequence[tuple[Environment, int]], split: Split, params: BaseModel) -> list[Task]:
+        """As `build_tasks`."""
+        dumped = params.model_dump_json()
+        keys = [(environment, split, dumped, index) for environment, index in requested]
+        for key in keys:
+            self._planned.pop(key, None)
+        ready = {key: self._ready.pop(key) for key in keys if key in self._ready}
+        missing = [key for key in keys if key not in ready]
+        self._requests += 1
+        try:
+            await self._warm_up(missing, params)
+            began = time.process_time()  # not the wall clock, since others run in between
+            built = await build_tasks([(key[0], key[3]) for key in missing], split, params)
+            if missing and time.process_time() - began > SLOW_TASK * len(missing):
+                self._slow |= {environment.name for environment, _ in requested}
+        finally:
+            self._requests -= 1
+        ready |= zip(missing, built, strict=True)
+        return [ready[key] for key in keys]
+
+    async def _warm_up(self, missing: Sequence[_BuildKey], params: BaseModel) -> None:
+        """Makes a costly first task in a thread, so that other requests are answered meanwhile."""
+        for environment, split, _, index in missing:
+            if environment.costly_first_task and environment not in self._warm:
+                await asyncio.to_thread(environment.task, split, index, params)
+                self._warm.add(environment)
+
+    def plan(
+        self, environment: Environment, split: Split, params: BaseModel, locate: SlotLocator, slots: Sequence[Slot]
+    ) -> None:
+        """Builds as many tasks soon as these of an endless stream, which come after them, if they are slow ones."""
+        if not slots or environment.name not in self._slow or environment.size(split, params) is not None:
+            return
+        last, dumped = max(slot.position for slot in slots), params.model_dump_json()
+        for position in range(last + 1, last + 1 + len(slots)):
+            slot = locate(position)
+            if slot is not None and (key := (environment, split, dumped, slot.index)) not in self._ready:
+                self._planned[key] = params
+        if self._planned and self.work is None:
+            self.work = asyncio.create_task(self._build_planned())
+            self.work.add_done_callback(self._forget_work)
+
+    def _forget_work(self, _: object) -> None:
+        self.work = None
+
+    async def _build_planned(self) -> None:
+        while self._planned:
+            await asyncio.sleep(0)
+            if self._requests:
+                await asyncio.sleep(MAX_SECONDS_PER_PASS)
+                continue
+            key = next(iter(self._planned))
+            params = self._planned.pop(key)
+            environment, split, _, index = key
+            began = time.perf_counter()
+            with suppress(Exception):  # whoever asks for the task gets the error
+                _add_bounded(self._ready, key, environment.task(split, index, params), _MAX_TASKS_AHEAD)
+            await asyncio.sleep((time.perf_counter() - began) / 2)

@@ -1,4 +1,15 @@
-"""The order in which a stream visits tasks: seeded permutations, the same in every process."""
+"""The order in which a stream visits tasks, the same in every process.
+
+Everything here builds a locator: a pure function from a position of the stream to an epoch and the index of a task. An
+epoch of a finite split is a seeded permutation; an endless split counts up from a seeded offset. A selection restricts
+the indexes by public metadata. With weights, tasks that have the same values form a pool: positions are shared among
+pools exactly by weight in blocks of 1,000, and each pool is drawn in permutations of its own.
+
+A target pass rate (curriculum by difficulty) is the exception to purity. Each position of such a stream covers a window
+of the ordinary stream. The task whose expected pass rate is closest to the target is handed out; the others of the
+window come again in the next epoch. Every few positions the first task of the window is taken regardless (exploration),
+so that changes in difficulty are noticed.
+"""
 
 import asyncio
 import json
@@ -20,73 +31,18 @@ from app.ports.store import OutcomeStore, SlotLocator
 from app.service.catalogue import ServedEnvironment
 from app.service.requests import NextBatch, normalise_values
 
-# Weighted schedule: assigns each position to a member, with weights exact in every block of 1,000 positions.
-
-BLOCK_SIZE = 1_000
-
-
-@dataclass(frozen=True)
-class ScheduleBlock:
-    """`members[i]` is drawn at place i and was drawn `before[i]` times earlier in the block."""
-
-    members: tuple[int, ...]
-    before: tuple[int, ...]
-    quotas: tuple[int, ...]
-
-
-def find_draw(weights: tuple[float, ...], seed: int, position: int) -> tuple[int, int]:
-    """The member drawn at a position, and how often it was drawn before. At most BLOCK positive `weights`."""
-    number, place = divmod(position, BLOCK_SIZE)
-    block = _build_block(weights, seed, number)
-    member = block.members[place]
-    return member, number * block.quotas[member] + block.before[place]
-
-
-def count_draws_below(weights: tuple[float, ...], seed: int, position: int) -> tuple[int, ...]:
-    """How often each member is drawn at positions below `position`."""
-    number, place = divmod(position, BLOCK_SIZE)
-    block = _build_block(weights, seed, number)
-    return tuple(number * quota + block.members[:place].count(member) for member, quota in enumerate(block.quotas))
-
-
-@lru_cache(maxsize=256)
-def _build_block(weights: tuple[float, ...], seed: int, number: int) -> ScheduleBlock:
-    quotas = _compute_quotas(weights)
-    members = [member for member, quota in enumerate(quotas) for _ in range(quota)]
-    random.Random(f"mix:{seed}:{number}").shuffle(members)  # noqa: S311  # order, not secrecy
-    drawn = [0] * len(weights)
-    before = []
-    for member in members:
-        before.append(drawn[member])
-        drawn[member] += 1
-    return ScheduleBlock(tuple(members), tuple(before), quotas)
-
-
-def _compute_quotas(weights: tuple[float, ...]) -> tuple[int, ...]:
-    """Integer quotas of a block by largest remainder. Every member gets at least one place, from the heaviest one."""
-    total = math.fsum(weights)
-    exact = [weight / total * BLOCK_SIZE for weight in weights]
-    shares = [int(share) for share in exact]
-    by_remainder = sorted(range(len(weights)), key=lambda member: (shares[member] - exact[member], member))
-    for member in by_remainder[: BLOCK_SIZE - sum(shares)]:
-        shares[member] += 1
-    for member, share in enumerate(shares):
-        if share == 0:
-            shares[shares.index(max(shares))] -= 1
-            shares[member] = 1
-    return tuple(shares)
-
-
-ENDLESS_OFFSETS = 2**40
+ENDLESS_OFFSETS: Final = 2**40
+"""Range of the seeded offsets of endless splits, so large that streams of two seeds hardly meet."""
 
 LocatorFilter = Callable[[SlotLocator], SlotLocator]
-"""Filters the slots of a locator."""
+"""Chooses among the slots of a locator."""
 
 
-def keep_all(locate: SlotLocator) -> SlotLocator:
+def _keep_all(locate: SlotLocator) -> SlotLocator:
     return locate
 
 
+# A sample of a whole range costs milliseconds for a large split, and a batch asks for it once a position.
 @lru_cache(maxsize=64)
 def _permute(seed: int, epoch: int, size: int) -> Sequence[int]:
     return random.Random(f"{seed}:{epoch}").sample(range(size), size)  # noqa: S311  # order, not secrecy
@@ -107,29 +63,29 @@ def order_tasks(
     visible = len(chosen) if chosen is not None else size
 
     def locate(position: int) -> Slot | None:
-        epoch, place = divmod(position, visible) if visible else (1, 0)
+        epoch, offset = divmod(position, visible) if visible else (1, 0)
         if visible == 0 or (one_epoch and epoch > 0):
             return None
-        shuffled = place if seed is None else _permute(seed, epoch, visible)[place]
+        shuffled = offset if seed is None else _permute(seed, epoch, visible)[offset]
         return Slot(position=position, epoch=epoch, index=shuffled if chosen is None else chosen[shuffled])
 
     return locate
 
 
 def order_by_weight(
-    pools: Sequence[tuple[float, tuple[int, ...]]], seed: int | None, narrowed: LocatorFilter = keep_all
+    pools: Sequence[tuple[float, tuple[int, ...]]], seed: int | None, narrow: LocatorFilter = _keep_all
 ) -> SlotLocator:
     """Endless weighted draws from pools of indexes. Each pool is drawn without replacement until it is used up, unless
-    `narrowed` chooses otherwise. The epoch of a slot is the round of its pool."""
+    `narrow` chooses otherwise. The epoch of a slot is the round of its pool."""
     weights = tuple(weight for weight, _ in pools)
     locators = [
-        narrowed(order_tasks(0, _derive_pool_seed(seed, number), one_epoch=False, chosen=pool))
+        narrow(order_tasks(0, _derive_pool_seed(seed, number), one_epoch=False, chosen=pool))
         for number, (_, pool) in enumerate(pools)
     ]
 
     def locate(position: int) -> Slot | None:
-        pool, place = find_draw(weights, 0 if seed is None else seed, position)
-        slot = locators[pool](place)
+        pool, draw = find_draw(weights, 0 if seed is None else seed, position)
+        slot = locators[pool](draw)
         return None if slot is None else replace(slot, position=position)
 
     return locate
@@ -139,11 +95,70 @@ def _derive_pool_seed(seed: int | None, pool: int) -> int | None:
     return None if seed is None else int(digest_of_text(f"{seed}:{pool}")[:12], 16)
 
 
-# Selects the tasks of a stream by public metadata: a filter, or pools drawn by weight.
+# Weighted schedule: which member each position belongs to
 
-WeightedPool = tuple[float, tuple[int, ...]]
+BLOCK_SIZE: Final = 1_000
+"""Positions within which weights are exact. Counting the draws below a position then takes one multiplication and one
+look into a cached block, so that any replica computes the same tasks without reading what was drawn before."""
+
+
+@dataclass(frozen=True)
+class _ScheduleBlock:
+    """`members[i]` is drawn at offset i and was drawn `before[i]` times earlier in the block. `quotas` are the draws of
+    each member in a block."""
+
+    members: tuple[int, ...]
+    before: tuple[int, ...]
+    quotas: tuple[int, ...]
+
+
+def find_draw(weights: tuple[float, ...], seed: int, position: int) -> tuple[int, int]:
+    """The member drawn at a position, and how often it was drawn before. At most BLOCK_SIZE positive `weights`."""
+    number, offset = divmod(position, BLOCK_SIZE)
+    block = _build_block(weights, seed, number)
+    member = block.members[offset]
+    return member, number * block.quotas[member] + block.before[offset]
+
+
+def count_draws_below(weights: tuple[float, ...], seed: int, position: int) -> tuple[int, ...]:
+    """How often each member is drawn at positions below `position`."""
+    number, offset = divmod(position, BLOCK_SIZE)
+    block = _build_block(weights, seed, number)
+    return tuple(number * quota + block.members[:offset].count(member) for member, quota in enumerate(block.quotas))
+
+
+@lru_cache(maxsize=256)
+def _build_block(weights: tuple[float, ...], seed: int, number: int) -> _ScheduleBlock:
+    quotas = _compute_quotas(weights)
+    members = [member for member, quota in enumerate(quotas) for _ in range(quota)]
+    random.Random(f"mix:{seed}:{number}").shuffle(members)  # noqa: S311  # order, not secrecy
+    drawn = [0] * len(weights)
+    before = []
+    for member in members:
+        before.append(drawn[member])
+        drawn[member] += 1
+    return _ScheduleBlock(tuple(members), tuple(before), quotas)
+
+
+def _compute_quotas(weights: tuple[float, ...]) -> tuple[int, ...]:
+    """Integer quotas of a block by largest remainder. Every member gets at least one place, from the heaviest one."""
+    total = math.fsum(weights)
+    exact = [weight / total * BLOCK_SIZE for weight in weights]
+    shares = [int(share) for share in exact]
+    by_remainder = sorted(range(len(weights)), key=lambda member: (shares[member] - exact[member], member))
+    for member in by_remainder[: BLOCK_SIZE - sum(shares)]:
+        shares[member] += 1
+    for member, share in enumerate(shares):
+        if share == 0:
+            shares[shares.index(max(shares))] -= 1
+            shares[member] = 1
+    return tuple(shares)
+
+
+# Selection by public metadata
+
+_WeightedPool = tuple[float, tuple[int, ...]]
 """A weight, and the task indexes that share it."""
-
 
 LabelLookup = Callable[[int], str | None]
 """A pure function: the label of the task at an index."""
@@ -154,9 +169,9 @@ def build_locator(
     request: NextBatch,
     params: BaseModel,
     seed: int | None,
-    narrowed: LocatorFilter = keep_all,
+    narrow: LocatorFilter = _keep_all,
 ) -> SlotLocator:
-    """The locator of a stream. `narrowed` chooses among tasks with equal probability; with weights, within each pool.
+    """The locator of a stream. `narrow` chooses among tasks with equal probability; with weights, within each pool.
     InvalidRequest naming `select` or `weights` when no task matches."""
     size = hosted.environment.size(request.split, params)
     if size == 0:
@@ -165,8 +180,8 @@ def build_locator(
         )
     chosen = _select_indexes(hosted, request, params, size) if request.select.chosen else None
     if request.weights:
-        return order_by_weight(_build_pools(hosted, request, params, size, chosen), seed, narrowed)
-    return narrowed(order_tasks(size, seed, one_epoch=request.split == "test", chosen=chosen))
+        return order_by_weight(_build_pools(hosted, request, params, size, chosen), seed, narrow)
+    return narrow(order_tasks(size, seed, one_epoch=request.split == "test", chosen=chosen))
 
 
 def build_label_lookup(hosted: ServedEnvironment, split: Split, params: BaseModel) -> LabelLookup:
@@ -189,13 +204,13 @@ def _select_indexes(
         raise InvalidRequest(
             f"{hosted.name} has endless tasks in this split; `select` needs a finite split", field="select"
         )
-    wanted = {key: set(map(canonical_json, normalise_values(values))) for key, values in request.select.chosen.items()}
-    indexes = [_group_by_value(hosted, request.split, params.model_dump_json(), key, size) for key in wanted]
-    kept = [
-        {index for value, some in values.items() if value in texts for index in some}
-        for values, texts in zip(indexes, wanted.values(), strict=True)
+    allowed = {key: set(map(canonical_json, normalise_values(values))) for key, values in request.select.chosen.items()}
+    by_key = [_group_by_value(hosted, request.split, params.model_dump_json(), key, size) for key in allowed]
+    matches = [
+        {index for value, indexes in by_value.items() if value in texts for index in indexes}
+        for by_value, texts in zip(by_key, allowed.values(), strict=True)
     ]
-    chosen = tuple(sorted(set.intersection(*kept)))
+    chosen = tuple(sorted(set.intersection(*matches)))
     if not chosen:
         raise InvalidRequest("no task of this environment has these values in its metadata", field="select")
     return chosen
@@ -203,7 +218,7 @@ def _select_indexes(
 
 def _build_pools(
     hosted: ServedEnvironment, request: NextBatch, params: BaseModel, size: int | None, chosen: tuple[int, ...] | None
-) -> tuple[WeightedPool, ...]:
+) -> tuple[_WeightedPool, ...]:
     """One pool per combination of values, weighted by the product of their weights."""
     if request.split == "test":
         raise InvalidRequest("weights apply to the train split only", field="weights")
@@ -212,34 +227,34 @@ def _build_pools(
             f"{hosted.name} has endless tasks in this split; `weights` need a finite split", field="weights"
         )
     combined: defaultdict[int, list[str]] = defaultdict(list)
-    for key, given in request.weights.items():
-        values = _group_by_value(hosted, request.split, params.model_dump_json(), key, size)
-        _require_known(key, given, set(map(_name_value, values)))
-        for value, indexes in values.items():
+    for key, weight_by_value in request.weights.items():
+        by_value = _group_by_value(hosted, request.split, params.model_dump_json(), key, size)
+        _require_existing(key, weight_by_value, set(map(_name_value, by_value)))
+        for value, indexes in by_value.items():
             for index in indexes:
                 combined[index].append(_name_value(value))
     members: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
     for index in sorted(combined if chosen is None else combined.keys() & set(chosen)):
-        if len(combined[index]) == len(request.weights):
+        if len(combined[index]) == len(request.weights):  # a task without one of the keys is in no pool
             members[tuple(combined[index])].append(index)
     weights = tuple(request.weights.values())
     pools = [
-        (math.prod(given.get(value, 1.0) for given, value in zip(weights, values, strict=True)), tuple(indexes))
+        (math.prod(one.get(value, 1.0) for one, value in zip(weights, values, strict=True)), tuple(indexes))
         for values, indexes in sorted(members.items())
     ]
     return _require_drawable([pool for pool in pools if pool[0] > 0])
 
 
-def _require_drawable(pools: Sequence[WeightedPool]) -> tuple[WeightedPool, ...]:
+def _require_drawable(pools: Sequence[_WeightedPool]) -> tuple[_WeightedPool, ...]:
     if not pools:
         raise InvalidRequest("these weights exclude every task", field="weights")
-    if len(pools) > BLOCK_SIZE // 2:
+    if len(pools) > BLOCK_SIZE // 2:  # every pool gets at least one position of a block
         raise InvalidRequest(f"the weights give more than {BLOCK_SIZE // 2} combinations of values", field="weights")
     return tuple(pools)
 
 
-def _require_known(key: str, given: Mapping[str, float], values: Collection[str]) -> None:
-    unknown = [name for name in given if name not in values]
+def _require_existing(key: str, weights: Mapping[str, float], values: Collection[str]) -> None:
+    unknown = [name for name in weights if name not in values]
     if unknown:
         raise InvalidRequest(f"no task of this environment has {unknown[0]!r} as {key}", field="weights")
 
@@ -248,15 +263,15 @@ def _require_known(key: str, given: Mapping[str, float], values: Collection[str]
 def _group_by_value(
     hosted: ServedEnvironment, split: Split, params_json: str, key: str, size: int
 ) -> dict[str, tuple[int, ...]]:
-    """Task indexes by their metadata value under the key."""
+    """Task indexes by their metadata value under the key. All tasks of the split are made for it."""
     environment = hosted.environment
     params = environment.Params.model_validate_json(params_json)
-    found: defaultdict[str, list[int]] = defaultdict(list)
+    by_value: defaultdict[str, list[int]] = defaultdict(list)
     for index in range(size):
         metadata: Mapping[str, JsonValue] = environment.task(split, index, params).metadata
         if key in metadata:
-            found[canonical_json(*normalise_values([metadata[key]]))].append(index)
-    return {value: tuple(indexes) for value, indexes in found.items()}
+            by_value[canonical_json(*normalise_values([metadata[key]]))].append(index)
+    return {value: tuple(indexes) for value, indexes in by_value.items()}
 
 
 def _name_value(value: str) -> str:
@@ -264,16 +279,18 @@ def _name_value(value: str) -> str:
     return str(json.loads(value)) if value.startswith('"') else value
 
 
-# Selects tasks near a target pass rate (curriculum by difficulty).
+# Tasks near a target pass rate
 
 WINDOW_SIZE: Final = 16
+"""Positions of the ordinary stream of which one task is taken."""
 EXPLORATION_INTERVAL: Final = 32
 """Every this many positions the first task of the window is taken (exploration)."""
 
-MAX_GROUPS_READ: Final = 20_000
+_MAX_GROUPS_READ: Final = 20_000
 """Maximum number of a run's groups read at once, newest first; older ones are from an earlier policy."""
 
-MAX_PENDING: Final = 1_000
+_MAX_PENDING: Final = 1_000
+"""Maximum number of pending groups that are read again until they are scored; the newest."""
 REREAD_GROUPS: Final = 256
 """How many sequence numbers are read again each time. Replicas write concurrently, so a group may become visible
 after one with a larger number."""
@@ -288,23 +305,23 @@ class _RunOutcomes:
 
     rates: PassRates = field(default_factory=PassRates)
     sequence: int = 0
-    lately: set[int] = field(default_factory=set)
+    recent: set[int] = field(default_factory=set)
     """Counted sequence numbers in the range that is read again."""
-    waiting: set[int] = field(default_factory=set)
+    pending: set[int] = field(default_factory=set)
     """Sequence numbers of groups that were pending when read."""
     reading: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    def add_outcomes(self, found: Sequence[TaskOutcome]) -> None:
-        for outcome in found:
+    def add_outcomes(self, outcomes: Sequence[TaskOutcome]) -> None:
+        for outcome in outcomes:
             if outcome.pending:
-                self.waiting.add(outcome.sequence)
-            elif outcome.sequence not in self.lately:
+                self.pending.add(outcome.sequence)
+            elif outcome.sequence not in self.recent:
                 self.rates.add_outcome(outcome)
-                self.lately.add(outcome.sequence)
-                self.waiting.discard(outcome.sequence)
-        self.sequence = max([self.sequence, *(outcome.sequence for outcome in found)])
-        self.lately = {place for place in self.lately if place > self.sequence - REREAD_GROUPS}
-        self.waiting = set(sorted(self.waiting)[-MAX_PENDING:])
+                self.recent.add(outcome.sequence)
+                self.pending.discard(outcome.sequence)
+        self.sequence = max([self.sequence, *(outcome.sequence for outcome in outcomes)])
+        self.recent = {number for number in self.recent if number > self.sequence - REREAD_GROUPS}
+        self.pending = set(sorted(self.pending)[-_MAX_PENDING:])
 
 
 class DifficultyEstimator:
@@ -316,15 +333,16 @@ class DifficultyEstimator:
 
     async def estimate_rates(self, stream: Stream) -> PassRates:
         """Pass rates from all scored groups of the stream's run, from any of its streams."""
+        # Without the selection: a narrower stream of the run has the same tasks.
         key = canonical_json([stream.run, stream.environment, stream.split, stream.params])
         counted = self._counted.setdefault(key, _RunOutcomes())
         self._counted.move_to_end(key)
         while len(self._counted) > MAX_CACHED_RUNS:
             self._counted.popitem(last=False)
-        async with counted.reading:
+        async with counted.reading:  # two reads of the same groups would count them twice
             after = max(0, counted.sequence - REREAD_GROUPS)
-            found = await self._outcomes.list_since(stream, after, MAX_GROUPS_READ, sorted(counted.waiting))
-            await asyncio.to_thread(counted.add_outcomes, found)
+            outcomes = await self._outcomes.list_since(stream, after, _MAX_GROUPS_READ, sorted(counted.pending))
+            await asyncio.to_thread(counted.add_outcomes, outcomes)
         return counted.rates
 
 
@@ -335,12 +353,12 @@ def choose_nearest_to_pass_rate(
     no others; chosen tasks are added to it. Not pure: the result depends on the current estimates."""
 
     def locate_nearest(position: int) -> Slot | None:
-        places = range(position * WINDOW_SIZE, (position + 1) * WINDOW_SIZE)
-        window = [slot for place in places if (slot := locate(place)) is not None]
+        covered = range(position * WINDOW_SIZE, (position + 1) * WINDOW_SIZE)
+        window = [slot for ordinary in covered if (slot := locate(ordinary)) is not None]
         window = [slot for slot in window if slot.index not in passed_over] or window
         if not window:
             return None
-        expected = {place: rates.estimate(slot.index, label(slot.index)) for place, slot in enumerate(window)}
+        expected = {number: rates.estimate(slot.index, label(slot.index)) for number, slot in enumerate(window)}
         best = window[0 if (position + 1) % EXPLORATION_INTERVAL == 0 else find_nearest(target, expected)]
         passed_over.add(best.index)
         return replace(best, position=position)
@@ -350,12 +368,12 @@ def choose_nearest_to_pass_rate(
 
 def memoise_slots(locate: SlotLocator, first: int, count: int) -> SlotLocator:
     """Wraps `locate` with a cache, filled now for `count` positions."""
-    known: dict[int, Slot | None] = {}
+    slots: dict[int, Slot | None] = {}
 
     def locate_once(position: int) -> Slot | None:
-        if position not in known:
-            known[position] = locate(position)
-        return known[position]
+        if position not in slots:
+            slots[position] = locate(position)
+        return slots[position]
 
     for position in range(first, first + count):
         locate_once(position)

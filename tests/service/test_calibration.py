@@ -18,10 +18,10 @@ from app.ports.judges import CalibrationReading, Judge, Panels, WrittenReference
 from app.ports.store import RunStore
 from app.service.judging import (
     RETRY_SECONDS,
-    Found,
     GroupCalibration,
     JudgedCompletions,
     ReferenceCache,
+    ReferencesOrGap,
     score_completions,
 )
 from app.service.runs import GroupBudget
@@ -133,7 +133,7 @@ def test_a_calibration_that_breaks_changes_no_outcome_loses_no_reading_and_leave
 
 
 def test_groups_of_another_policy_do_not_share_what_the_first_one_is_refused() -> None:
-    async def scene() -> list[Found]:
+    async def scene() -> list[ReferencesOrGap]:
         cache, panel = ReferenceCache(MemoryReferences()), WritingPanel()
         waiting = [asyncio.ensure_future(cache.find(panel, PLAN, CASE, [], name)) for name in ("pen", "learner")]
         await asyncio.sleep(0)
@@ -160,7 +160,7 @@ def test_what_was_written_for_a_cancelled_group_is_recorded_once_by_one_that_wai
 def test_a_judge_whose_references_cannot_be_used_is_asked_again_only_after_a_while() -> None:
     now = [1000.0]
 
-    async def scene() -> tuple[list[Found], int]:
+    async def scene() -> tuple[list[ReferencesOrGap], int]:
         panel = WritingPanel(usable=False)
         panel.go.set()
         cache = ReferenceCache(MemoryReferences(), lambda: now[0])

@@ -19,7 +19,7 @@ from app.main.store import Store
 from app.ports.environment import Environment, Tools
 from app.service.catalogue import ServedEnvironment
 from app.service.requests import TaskBatch
-from app.service.task_cache import ROOM, DealtBatch, MadeTask, TaskCache, TaskPlace, build_record
+from app.service.task_cache import MAX_CACHED_TASKS, DealtBatch, MadeTask, TaskCache, TaskOrigin, build_record
 from app.store.database import open_writer
 from app.store.tables import prompts, tasks
 from tests.support.store_cases import cycle, group, record, stream, using
@@ -95,7 +95,7 @@ def test_a_group_of_a_task_that_was_pruned_after_its_hand_out_is_stored_with_it(
 def test_of_too_many_tasks_the_first_is_made_again_and_the_last_is_kept() -> None:
     cache = TaskCache(tasks=None)  # type: ignore[arg-type]  # nothing is stored here
     hosted = ServedEnvironment.from_environment(Plain())
-    places: list[TaskPlace] = [(hosted, "train", "{}", index) for index in range(ROOM + 1)]
+    places: list[TaskOrigin] = [(hosted, "train", "{}", index) for index in range(MAX_CACHED_TASKS + 1)]
     one = made()
     for place in places:
         cache.keep_made(place, one)
@@ -154,7 +154,7 @@ def test_a_batch_is_written_as_its_model_is(batch: DealtBatch) -> None:
 
 def test_the_json_of_a_task_is_kept_from_its_second_hand_out_on() -> None:
     cache = TaskCache(tasks=None)  # type: ignore[arg-type]  # nothing is stored here
-    place: TaskPlace = (ServedEnvironment.from_environment(Plain()), "train", "{}", 0)
+    place: TaskOrigin = (ServedEnvironment.from_environment(Plain()), "train", "{}", 0)
     first = made()
     cache.keep_made(place, first)
     written = first.reply_parts
