@@ -1,4 +1,9 @@
-"""Gates on form: empty or overlong replies, leaked markup, hidden characters, the wrong script."""
+"""Gates on a reply's form, on leaks and copies, and on who speaks.
+
+Each takes a normalised reply and the facts of its character, and says whether the reply fails. They run on every reply
+of every group, so the cheapest sign comes first: most replies are told by single words, or by being ASCII. What all
+candidates of a group share is kept.
+"""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -26,15 +31,11 @@ from app.judges.gate_wordings import (
     join_alternatives,
     read_wordings,
     split_words,
+    strip_region,
     to_spoken_form,
 )
 
-IMMENSE_CHARACTERS: Final = 1_000_000
-"""No context of a judge holds more."""
-OVERLONG_FACTOR: Final = 1.5
-"""A reply is overlong above this multiple of the allowed words."""
-LONGEST_WORD: Final = 12
-"""Characters per word above which a text without spaces is measured in characters."""
+# Form.
 
 _MASTER_KEYS: Final = frozenset(
     (
@@ -52,6 +53,87 @@ _MASTER_KEYS: Final = frozenset(
 """Openers that judges reward even when nothing follows (arXiv 2507.08794)."""
 _MASTER_LABELS: Final = frozenset(("thought", "thoughts", "solution", "answer", "response", "reply", "output"))
 """Single-word openers, which count only when followed by a colon."""
+
+
+def is_empty(reply: Reply, facts: GateFacts) -> bool:
+    words = reply.words
+    if not words:
+        return True
+    if len(words) > 8:
+        return False
+    text = " ".join(words)
+    return text in _MASTER_KEYS or (text in _MASTER_LABELS and reply.folded.rstrip("* \n").endswith(":"))
+
+
+_IMMENSE_CHARACTERS: Final = 1_000_000
+"""No context of a judge holds more."""
+_OVERLONG_FACTOR: Final = 1.5
+"""A reply is overlong above this multiple of the allowed words."""
+_LONGEST_WORD: Final = 12
+"""Characters per word above which a text without spaces is measured in characters."""
+
+
+def is_overlong(reply: Reply, facts: GateFacts) -> bool:
+    if is_immense(reply):
+        return True
+    limit = facts.max_words * _OVERLONG_FACTOR
+    return bool(facts.speaker) and (len(reply.visible) > limit * _LONGEST_WORD or reply.length > limit)
+
+
+def is_immense(reply: Reply) -> bool:
+    """Longer than anything that a judge reads."""
+    return len(reply.visible) > _IMMENSE_CHARACTERS
+
+
+_ONE_LETTER: Final = re.compile(r"(\w)\1{59}")
+_LEAST_REPEATED: Final = 5
+"""Words below which saying a line again is natural."""
+_REPEATED_RUN: Final = 12
+"""From this many consecutive words in common with an earlier line a reply repeats it."""
+
+
+def repeats_itself(reply: Reply, facts: GateFacts) -> bool:
+    return _is_looping(reply) or any(_repeats_line(reply, line) for line in facts.history)
+
+
+def _is_looping(reply: Reply) -> bool:
+    """Whether a few words repeat over and over, or one letter does."""
+    words = reply.words
+    if _holds_one_letter(reply.folded):
+        return True
+    distinct = len(set(words))
+    if reply.length < 30:
+        return reply.length >= 12 and distinct <= 2
+    if distinct > len(words) / 2 + 1 and reply.folded.isascii():
+        return False  # nearly every word that is new begins a run that is new
+    seen = list(iterate_runs(words, 3))
+    return len(set(seen)) < len(seen) / 2
+
+
+def _holds_one_letter(text: str) -> bool:
+    """Whether a letter stands 60 times in a row. Such a row covers a whole piece of 30, so few texts are searched."""
+    alike = (
+        text[start] == text[start + 29] and len(set(text[start : start + 30])) == 1
+        for start in range(0, len(text) - 29, 30)
+    )
+    return any(alike) and _ONE_LETTER.search(text) is not None
+
+
+def _repeats_line(reply: Reply, line: str) -> bool:
+    earlier, earlier_runs = _read_line(line)
+    if min(count_words(earlier), reply.length) < _LEAST_REPEATED:
+        return False
+    if reply.words == earlier:
+        return True
+    return bool(earlier_runs) and any(" ".join(run) in earlier_runs for run in iterate_runs(reply.words, _REPEATED_RUN))
+
+
+@lru_cache(maxsize=256)
+def _read_line(line: str) -> tuple[tuple[str, ...], frozenset[str]]:
+    """Its words and its runs. Cached, because all candidates of a group share what was said before."""
+    words = Reply(line).words
+    return words, frozenset(map(" ".join, iterate_runs(words, _REPEATED_RUN)))
+
 
 _TEMPLATE_MARKS: Final = (
     "[inst]",
@@ -86,6 +168,21 @@ _MARK_SIGN: Final = re.compile(r"[<\[#{:]")
 _SPECIAL_TOKEN: Final = re.compile(r"<\|[^\s<>|]{1,40}\|>")
 _ROLE_LINE: Final = re.compile(r"^[*_# ]{0,4}(assistant|system)[*_]{0,2}:", re.MULTILINE)
 
+
+def leaks_template(reply: Reply, facts: GateFacts) -> bool:
+    text = reply.folded
+    if not _MARK_SIGN.search(text):
+        return False
+    if any(mark in text for mark in _TEMPLATE_MARKS) or _SPECIAL_TOKEN.search(text) is not None:
+        return True
+    if not facts.speaker:
+        return False
+    roles = (match.group(1) for match in _ROLE_LINE.finditer(text))
+    return any(mark in text for mark in _STORY_MARKS) or any(
+        role == "assistant" or not facts.is_machine for role in roles
+    )
+
+
 _HIDDEN: Final = re.compile("[\u180e\u200b\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]")
 _NEEDED_INVISIBLES: Final[dict[str, str]] = {
     **dict.fromkeys(("th", "km", "lo", "my"), "\u200b"),
@@ -102,6 +199,20 @@ _GREEK_LOOKALIKES: Final = "ΑΒΕΖΗΙΚΜΝΟΡΤΥΧανορυχ"
 _MIXED_WORD: Final = re.compile(
     f"[{_LATIN}][{_CYRILLIC}{_GREEK_LOOKALIKES}]|[{_CYRILLIC}{_GREEK_LOOKALIKES}][{_LATIN}]"
 )
+
+
+def hides_text(reply: Reply, facts: GateFacts) -> bool:
+    text = reply.visible.removeprefix("\ufeff")
+    if text.isascii():
+        return False
+    rightful = _NEEDED_INVISIBLES.get(strip_region(facts.language), "")
+    return (
+        any(character not in rightful for character in _HIDDEN.findall(text))
+        or (_TAGS.search(text) is not None and _BLACK_FLAG not in text)
+        or _JOINER_IN_LATIN.search(text) is not None
+        or _MIXED_WORD.search(text) is not None
+    )
+
 
 _SCRIPT_RANGES: Final[dict[str, str]] = {
     "latin": "A-Za-z\u00aa\u00ba\u00c0-\u024f\u1e00-\u1eff",
@@ -133,72 +244,14 @@ SCRIPTS: Final[dict[str, tuple[str, ...]]] = {
 _DENSE: Final = frozenset(("han", "kana", "hangul", "thai"))
 """Scripts in which one character carries about as much as two or three letters."""
 _SCRIPT_OF: Final = {name: re.compile(f"[{ranges}]") for name, ranges in _SCRIPT_RANGES.items()}
-_ONE_LETTER: Final = re.compile(r"(\w)\1{59}")
 _LEAST_LETTERS: Final = 12
-_LEAST_REPEATED: Final = 5
-"""Words below which saying a line again is natural."""
-_REPEATED_RUN: Final = 12
-"""From this many consecutive words in common with an earlier line a reply repeats it."""
 _LEAST_SHARE: Final = 0.7
 """Least share of letters in a script of the expected language."""
 
 
-def is_empty(reply: Reply, facts: GateFacts) -> bool:
-    words = reply.words
-    if not words:
-        return True
-    if len(words) > 8:
-        return False
-    text = " ".join(words)
-    return text in _MASTER_KEYS or (text in _MASTER_LABELS and reply.folded.rstrip("* \n").endswith(":"))
-
-
-def is_overlong(reply: Reply, facts: GateFacts) -> bool:
-    if is_immense(reply):
-        return True
-    limit = facts.max_words * OVERLONG_FACTOR
-    return bool(facts.speaker) and (len(reply.visible) > limit * LONGEST_WORD or reply.length > limit)
-
-
-def is_immense(reply: Reply) -> bool:
-    """Longer than anything that a judge reads."""
-    return len(reply.visible) > IMMENSE_CHARACTERS
-
-
-def repeats_itself(reply: Reply, facts: GateFacts) -> bool:
-    return _is_looping(reply) or any(_repeats_line(reply, line) for line in facts.history)
-
-
-def leaks_template(reply: Reply, facts: GateFacts) -> bool:
-    text = reply.folded
-    if not _MARK_SIGN.search(text):
-        return False
-    if any(mark in text for mark in _TEMPLATE_MARKS) or _SPECIAL_TOKEN.search(text) is not None:
-        return True
-    if not facts.speaker:
-        return False
-    roles = (match.group(1) for match in _ROLE_LINE.finditer(text))
-    return any(mark in text for mark in _STORY_MARKS) or any(
-        role == "assistant" or not facts.is_machine for role in roles
-    )
-
-
-def hides_text(reply: Reply, facts: GateFacts) -> bool:
-    text = reply.visible.removeprefix("\ufeff")
-    if text.isascii():
-        return False
-    rightful = _NEEDED_INVISIBLES.get(_get_language_code(facts), "")
-    return (
-        any(character not in rightful for character in _HIDDEN.findall(text))
-        or (_TAGS.search(text) is not None and _BLACK_FLAG not in text)
-        or _JOINER_IN_LATIN.search(text) is not None
-        or _MIXED_WORD.search(text) is not None
-    )
-
-
 def is_in_wrong_script(reply: Reply, facts: GateFacts) -> bool:
     """Checks the script only: English instead of German passes. Languages missing in SCRIPTS always pass."""
-    language = _get_language_code(facts)
+    language = strip_region(facts.language)
     expected = SCRIPTS.get(language)
     if expected is None or (expected == ("latin",) and reply.visible.isascii()):
         return False
@@ -211,61 +264,18 @@ def is_in_wrong_script(reply: Reply, facts: GateFacts) -> bool:
     return sum(weights[name] for name in expected) < _LEAST_SHARE * total
 
 
-def _get_language_code(facts: GateFacts) -> str:
-    return facts.language.casefold().replace("_", "-").split("-")[0]
-
-
 def _weigh_script(script: str, text: str) -> int:
     letters = len(_SCRIPT_OF[script].findall(text))
     return 3 * letters if script in _DENSE else letters
 
 
-def _is_looping(reply: Reply) -> bool:
-    """Whether a few words repeat over and over, or one letter does."""
-    words = reply.words
-    if _holds_one_letter(reply.folded):
-        return True
-    distinct = len(set(words))
-    if reply.length < 30:
-        return reply.length >= 12 and distinct <= 2
-    if distinct > len(words) / 2 + 1 and reply.folded.isascii():
-        return False  # nearly every word that is new begins a run that is new
-    seen = list(iterate_runs(words, 3))
-    return len(set(seen)) < len(seen) / 2
+# Leaks and copies: secrets, withheld events, prompt, rubric and examples.
 
-
-def _holds_one_letter(text: str) -> bool:
-    """Whether a letter stands 60 times in a row. Such a row covers a whole piece of 30, so few texts are searched."""
-    alike = (
-        text[start] == text[start + 29] and len(set(text[start : start + 30])) == 1
-        for start in range(0, len(text) - 29, 30)
-    )
-    return any(alike) and _ONE_LETTER.search(text) is not None
-
-
-def _repeats_line(reply: Reply, line: str) -> bool:
-    earlier, known = _read_line(line)
-    if min(count_words(earlier), reply.length) < _LEAST_REPEATED:
-        return False
-    if reply.words == earlier:
-        return True
-    return bool(known) and any(" ".join(run) in known for run in iterate_runs(reply.words, _REPEATED_RUN))
-
-
-@lru_cache(maxsize=256)
-def _read_line(line: str) -> tuple[tuple[str, ...], frozenset[str]]:
-    """Its words and its runs. Cached, because all candidates of a group share what was said before."""
-    words = Reply(line).words
-    return words, frozenset(map(" ".join, iterate_runs(words, _REPEATED_RUN)))
-
-
-# Gates on leaks and copies: secrets, withheld events, prompt, rubric and examples.
-
-PROMPT_RUN_WORDS: Final = 20
+_PROMPT_RUN_WORDS: Final = 20
 """From this many consecutive words in common with the system prompt a reply counts as a copy: good replies take over
 shorter runs of what a prompt tells them."""
-RUBRIC_RUN_WORDS: Final = 12
-EXAMPLE_RUN_WORDS: Final = 10
+_RUBRIC_RUN_WORDS: Final = 12
+_EXAMPLE_RUN_WORDS: Final = 10
 _SHORTEST_SINGULAR: Final = 3
 """Least letters of a singular that is derived from a plural."""
 _MOST_COPIED_SHARE: Final = 0.8
@@ -284,11 +294,11 @@ def _list_secret_terms(secrets: SameObject[tuple[SecretTerms, ...]]) -> tuple[st
 
 def may_know_withheld(reply: Reply, facts: GateFacts) -> bool:
     """Terms that occur in the prompt or earlier in the conversation are known to the character."""
-    said = [term for term in facts.withheld_terms if contains_term(reply.padded_words, term)]
-    if not said:
+    terms = [term for term in facts.withheld_terms if contains_term(reply.padded_words, term)]
+    if not terms:
         return False
-    known = to_spoken_form("\n".join((facts.prompt, facts.player_said, *facts.history)))
-    return any(not contains_term(known, term) for term in said)
+    heard = to_spoken_form("\n".join((facts.prompt, facts.player_said, *facts.history)))
+    return any(not contains_term(heard, term) for term in terms)
 
 
 def contains_term(spoken: str, term: str) -> bool:
@@ -322,28 +332,28 @@ def _says_first(reply: Reply, terms: tuple[str, ...], player_said: str) -> bool:
 @lru_cache(maxsize=256)
 def _list_unsaid_terms(terms: tuple[str, ...], player_said: str) -> tuple[str, ...]:
     """In the form of `Reply.padded_words`. Cached, because all candidates of a group share them."""
-    said = to_spoken_form(player_said)
+    heard = to_spoken_form(player_said)
     spoken = (to_spoken_form(term) for term in terms)
-    return tuple(term for term in spoken if not term.isspace() and term not in said)
+    return tuple(term for term in spoken if not term.isspace() and term not in heard)
 
 
 def copies_prompt(reply: Reply, facts: GateFacts) -> bool:
-    return _shares_run(reply, (facts.prompt,), PROMPT_RUN_WORDS)
+    return _shares_run(reply, (facts.prompt,), _PROMPT_RUN_WORDS)
 
 
 def leaks_rubric(reply: Reply, facts: GateFacts) -> bool:
     """Checks text that only judges get. Runs of words from the prompt or the player do not count."""
-    if not facts.rubric or not _shares_run(reply, (facts.rubric,), RUBRIC_RUN_WORDS):
+    if not facts.rubric or not _shares_run(reply, (facts.rubric,), _RUBRIC_RUN_WORDS):
         return False
-    rubric = _collect_runs((facts.rubric,), RUBRIC_RUN_WORDS) - _collect_runs(
-        (facts.prompt, facts.player_said), RUBRIC_RUN_WORDS
+    rubric = _collect_runs((facts.rubric,), _RUBRIC_RUN_WORDS) - _collect_runs(
+        (facts.prompt, facts.player_said), _RUBRIC_RUN_WORDS
     )
-    return not rubric.isdisjoint(_iterate_phrases(reply.words, RUBRIC_RUN_WORDS))
+    return not rubric.isdisjoint(_iterate_phrases(reply.words, _RUBRIC_RUN_WORDS))
 
 
 def copies_example(reply: Reply, facts: GateFacts) -> bool:
     marked = _mark_known_words(reply, facts.examples)
-    return _has_run(reply, facts.examples, EXAMPLE_RUN_WORDS, marked) or _is_mostly_copied(
+    return _has_run(reply, facts.examples, _EXAMPLE_RUN_WORDS, marked) or _is_mostly_copied(
         reply, facts.examples, marked
     )
 
@@ -364,10 +374,10 @@ def _is_mostly_copied(reply: Reply, sources: tuple[str, ...], marked: bytes) -> 
     least = _MOST_COPIED_SHARE * max(len(reply.words), 1)
     if sum(marked) < least:
         return False
-    known = _collect_runs(sources, _PHRASE_WORDS)
+    runs = _collect_runs(sources, _PHRASE_WORDS)
     covered = bytearray(len(reply.words))
     for start, run in enumerate(iterate_runs(reply.words, _PHRASE_WORDS)):
-        if " ".join(run) in known:
+        if " ".join(run) in runs:
             covered[start : start + len(run)] = b"\x01" * len(run)
     return sum(covered) >= least
 
@@ -394,11 +404,11 @@ def _iterate_phrases(words: Sequence[str], length: int) -> Iterator[str]:
     return map(" ".join, iterate_runs(words, length))
 
 
-# Gates on who speaks, not the assistant behind the character and not the player, and on what is told instead.
+# Who speaks, and what is told instead of said.
 
-MOST_NARRATED_SHARE: Final = 0.6
+_MOST_NARRATED_SHARE: Final = 0.6
 """Largest share of a reply's words inside asterisks or brackets."""
-FEWEST_NARRATED_WORDS: Final = 12
+_FEWEST_NARRATED_WORDS: Final = 12
 """Words below which the gate does not apply: a gesture alone is a valid reply."""
 
 _NARRATED: Final = re.compile(r"\*\*[^*\n]*\*\*|\*([^*\n]{1,2000})\*|\(([^()\n]{1,2000})\)|\[([^\[\]\n]{1,2000})\]")
@@ -409,7 +419,6 @@ _ACTION: Final = re.compile(r"\[ ?([a-z][a-z0-9_]{0,63}) ?\](?!\()")
 _WINDOW: Final = 40
 """Characters before a phrase that tell whose words it is."""
 _BEFORE: Final = re.compile(r"[^.!?。\n]*$")
-_ENDING: Final = re.compile(r"[.!?。\n]")
 _QUOTE: Final = r' ?["「『] ?([^"\n」』]{1,200})'
 _STATEMENT: Final = r'(?:^|[\n.!?。*\])"]) ?'
 """What the beginning of a statement follows."""
@@ -439,7 +448,7 @@ def _is_excused(sentences: str, start: int, end: int) -> bool:
     before = _BEFORE.search(sentences[max(0, start - _WINDOW) : start + words.startswith(" ")])
     if before is not None and is_excused(before.group()):
         return True
-    after = _ENDING.search(sentences, max(start + 1, end - 1), end + 5 * _WINDOW)
+    after = _SENTENCE_END.search(sentences, max(start + 1, end - 1), end + 5 * _WINDOW)
     return after is not None and after.group() == "?"
 
 
@@ -495,9 +504,9 @@ def _narrates_player(text: str, facts: GateFacts) -> bool:
         return True
     if '"' not in text and "「" not in text and "『" not in text:
         return False
-    said = to_spoken_form(facts.player_said)
+    heard = to_spoken_form(facts.player_said)
     return any(
-        not patterns.conditions & _get_word_before(text, match) and not contains_words(said, match.group(1))
+        not patterns.conditions & _get_word_before(text, match) and not contains_words(heard, match.group(1))
         for match in patterns.says_quoted.finditer(text)
     )
 
@@ -542,9 +551,9 @@ def _compile_narration(language: str) -> _CompiledNarration:
 
 
 def _select_wordings(language: str) -> tuple[NarrationWording, ...]:
-    known = read_wordings()
-    english = known["en"]
-    own = known.get(language.casefold().replace("_", "-").split("-")[0], english)
+    wordings = read_wordings()
+    english = wordings["en"]
+    own = wordings.get(strip_region(language), english)
     return tuple(expand_narration(each.narration) for each in ((english,) if own is english else (english, own)))
 
 
@@ -567,12 +576,12 @@ def may_overuse_stage_directions(reply: Reply, facts: GateFacts) -> bool:
 
 
 def _is_mostly_narrated(reply: Reply) -> bool:
-    told = count_words(
+    narrated = count_words(
         word
         for match in _NARRATED.finditer(reply.folded)
         for word in split_words("".join(group or "" for group in match.groups()))
     )
-    return told >= FEWEST_NARRATED_WORDS and told > MOST_NARRATED_SHARE * reply.length
+    return narrated >= _FEWEST_NARRATED_WORDS and narrated > _MOST_NARRATED_SHARE * reply.length
 
 
 def uses_unlisted_action(reply: Reply, facts: GateFacts) -> bool:

@@ -1,4 +1,9 @@
-"""Text normalisation of model output: visible text, folding for comparison, words."""
+"""What replies say, in words: text normalised for comparison, the wordings that gates look for, and gates on wordings.
+
+A reply is hostile text: it may hide characters, pile up marks, or be a million characters long. It is normalised once
+for all gates, in linear time. Wordings lie in a file for each language; the patterns of all languages are searched as
+one, by RE2, since a reply may be in any of them. A phrase that the player used first is no fault of the reply.
+"""
 
 import re
 import unicodedata
@@ -16,6 +21,8 @@ from pydantic import Field
 from app.domain.judging import GateFacts
 from app.domain.values import Frozen
 from app.toolkit.texts import WINDOW, iterate_pieces, iterate_words
+
+# Normalised text.
 
 THOUGHT_TAGS: Final = ("think", "thinking")
 
@@ -79,6 +86,11 @@ def strip_thoughts(text: str) -> str:
     return rest
 
 
+def strip_region(language: str) -> str:
+    """The language of a code that may name a region too, as `de-AT` or `pt_BR` do."""
+    return language.casefold().replace("_", "-").split("-")[0]
+
+
 def fold_text(text: str) -> str:
     """Folds text for comparison: NFKC, case folded, straight quotation marks, no invisible characters. Linear time."""
     return _fold_piece(text) if len(text) <= WINDOW else "".join(map(_fold_piece, iterate_pieces(text, _STANDS_ALONE)))
@@ -138,13 +150,13 @@ def _limit_combining_marks(text: str) -> str:
     combining = frozenset(filter(unicodedata.combining, set(text)))
     if not combining:
         return text
-    kept: list[str] = []
+    characters: list[str] = []
     marks = 0
     for character in text:
         marks = marks + 1 if character in combining else 0
         if marks <= _MARKS_KEPT:
-            kept.append(character)
-    return "".join(kept)
+            characters.append(character)
+    return "".join(characters)
 
 
 @dataclass(frozen=True)
@@ -235,7 +247,7 @@ _cached_spoken_form: Final = lru_cache(maxsize=4096)(_build_spoken_form)
 """Cached, since prompts, player lines and sheet terms recur with every reply."""
 
 
-# What gates on words look for, per language, and the patterns made of it.
+# Wordings: what gates look for, by language, and the patterns made of it.
 
 _FOLDER: Final = Path(__file__).with_name("gate_wordings")
 LANGUAGES: Final = tuple(sorted(file.stem for file in _FOLDER.glob("*.yaml")))
@@ -284,7 +296,7 @@ class NarrationWording(Frozen):
     """Words after which `you nod and say` is hypothetical."""
 
 
-class Wording(Frozen):
+class _Wording(Frozen):
     """The file of one language: patterns by what they say."""
 
     spaced: bool = True
@@ -323,15 +335,15 @@ class Wording(Frozen):
         return _expand(pattern, self.parts)
 
     def list_patterns(self, kind: WordingKind) -> tuple[str, ...]:
-        found = getattr(self, kind)
-        return (found,) if isinstance(found, str) else found
+        patterns = getattr(self, kind)
+        return (patterns,) if isinstance(patterns, str) else patterns
 
 
 @cache
-def read_wordings() -> Mapping[str, Wording]:
+def read_wordings() -> Mapping[str, _Wording]:
     """By language."""
     return {
-        code: Wording.model_validate(yaml.safe_load((_FOLDER / f"{code}.yaml").read_text(encoding="utf-8")))
+        code: _Wording.model_validate(yaml.safe_load((_FOLDER / f"{code}.yaml").read_text(encoding="utf-8")))
         for code in LANGUAGES
     }
 
@@ -373,7 +385,7 @@ def is_excused(before: str) -> bool:
     return _compile_excuses().search(before) is not None
 
 
-def claims_verdict(folded: str) -> bool:
+def _claims_verdict(folded: str) -> bool:
     """Whether a line or a sentence consists of a label and a score, or a label and a candidate."""
     return (":" in folded or "=" in folded) and _compile_verdicts().search(replace_surrogates(folded)) is not None
 
@@ -381,8 +393,8 @@ def claims_verdict(folded: str) -> bool:
 def expand_narration(narration: NarrationWording) -> NarrationWording:
     """With its parts in place, folded as replies are."""
     names = ("acts", "nods_and_says", "nods_and_does", "says", "of_another")
-    put = {name: fold_text(_expand(getattr(narration, name), narration.parts)) for name in names}
-    return narration.model_copy(update=put)
+    expanded = {name: fold_text(_expand(getattr(narration, name), narration.parts)) for name in names}
+    return narration.model_copy(update=expanded)
 
 
 def join_alternatives(patterns: Iterable[str]) -> str:
@@ -391,8 +403,8 @@ def join_alternatives(patterns: Iterable[str]) -> str:
 
 def _expand(pattern: str, parts: Mapping[str, str]) -> str:
     """Parts may contain parts that stand before them."""
-    while (found := _PART.search(pattern)) is not None:
-        pattern = f"{pattern[: found.start()]}{parts[found.group(1)]}{pattern[found.end() :]}"
+    while (part := _PART.search(pattern)) is not None:
+        pattern = f"{pattern[: part.start()]}{parts[part.group(1)]}{pattern[part.end() :]}"
     return pattern
 
 
@@ -442,7 +454,7 @@ def compile_trusted(pattern: str) -> "re2._Regexp":
     return re2.compile(fold_text(pattern), options)
 
 
-# Gates on set phrases: refusals of a service, offers of help, talk of scores, and text that addresses the judge.
+# Gates on wordings: refusals of a service, offers of help, talk of scores, and text that addresses the judge.
 
 _OVERRIDE_WINDOW: Final = 200
 """Characters after an override in which a scoring word makes it an instruction to the judge."""
@@ -468,11 +480,11 @@ def mentions_scoring(reply: Reply, facts: GateFacts) -> bool:
 
 def _says_unprompted(reply: Reply, facts: GateFacts, kind: WordingKind) -> bool:
     """Whether the reply has words that the player did not use first."""
-    said = [reply.sentences[start:end] for start, end in find_words(kind, reply.sentences)]
-    if not said:
+    phrases = [reply.sentences[start:end] for start, end in find_words(kind, reply.sentences)]
+    if not phrases:
         return False
     heard = to_sentences(fold_text(facts.player_said))
-    return any(words not in heard for words in said)
+    return any(words not in heard for words in phrases)
 
 
 def addresses_judge(reply: Reply, facts: GateFacts) -> bool:
@@ -485,7 +497,7 @@ def addresses_judge(reply: Reply, facts: GateFacts) -> bool:
     return (
         says("judge_in_story", reply.sentences)
         or _count_forged_keys(reply.folded) > 0
-        or claims_verdict(reply.folded)
+        or _claims_verdict(reply.folded)
         or _BRACKETED.search(reply.folded) is not None
     )
 

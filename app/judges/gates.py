@@ -1,4 +1,9 @@
-"""The registry of gates, in the order in which flags are reported."""
+"""The gates: checks without a model, which every reply must pass before a judge reads it.
+
+A reply that fails a gate is not judged. A hint may be harmless: it sets a flag and is passed to the judges, and closes
+a gate only where their defects confirm it. GATES lists both, in the order in which flags are reported. Most gates are
+about characters; some hold for any text. In an episode each line has facts of its own.
+"""
 
 import asyncio
 import time
@@ -43,7 +48,7 @@ from app.judges.gate_wordings import (
 from app.judges.limits import take_turn_at_gates
 from app.toolkit.texts import run_in_turn
 
-ANY: Final = "any"
+_ANY: Final = "any"
 WORD_GATE_LANGUAGES: Final = LANGUAGES
 """Languages of the gates with word lists."""
 
@@ -67,11 +72,11 @@ class Gate:
 
 
 GATES: Final = (
-    Gate("empty", "says nothing, or only an opener that nothing follows", (ANY,), is_empty, any_text=True),
+    Gate("empty", "says nothing, or only an opener that nothing follows", (_ANY,), is_empty, any_text=True),
     Gate(
         "overlong",
         "is half as long again as the prompt allows, or longer; of any text, has more than a million characters",
-        (ANY,),
+        (_ANY,),
         is_overlong,
         any_text=True,
         version=3,
@@ -87,47 +92,55 @@ GATES: Final = (
     Gate(
         "speaks_for_player",
         "writes lines or deeds of the player (role labels in any language, narration in the languages named)",
-        (ANY, *WORD_GATE_LANGUAGES),
+        (_ANY, *WORD_GATE_LANGUAGES),
         speaks_for_player,
         version=4,
     ),
     Gate(
         "stage_directions",
         "tells more than it says, where the sheet forbids stage directions: most words stand in asterisks or brackets",
-        (ANY,),
+        (_ANY,),
         overuses_stage_directions,
         version=2,
     ),
-    Gate("action_off_list", "has an action in brackets that the sheet does not list", (ANY,), uses_unlisted_action),
-    Gate("too_many_actions", "has more actions in brackets than the sheet allows", (ANY,), exceeds_action_limit),
-    Gate("leaks_secret", "says a secret's term that the player had not said", (ANY,), leaks_secret),
-    Gate("copies_prompt", "recites 20 words or more of the system prompt in a row", (ANY,), copies_prompt, version=2),
+    Gate("action_off_list", "has an action in brackets that the sheet does not list", (_ANY,), uses_unlisted_action),
+    Gate("too_many_actions", "has more actions in brackets than the sheet allows", (_ANY,), exceeds_action_limit),
+    Gate("leaks_secret", "says a secret's term that the player had not said", (_ANY,), leaks_secret),
+    Gate("copies_prompt", "recites 20 words or more of the system prompt in a row", (_ANY,), copies_prompt, version=2),
     Gate(
         "leaks_rubric",
         "recites 12 words or more of what only judges are told",
-        (ANY,),
+        (_ANY,),
         leaks_rubric,
         any_text=True,
         version=2,
     ),
-    Gate("copies_example", "copies a line of the sheet instead of imitating it", (ANY,), copies_example, version=2),
+    Gate("copies_example", "copies a line of the sheet instead of imitating it", (_ANY,), copies_example, version=2),
     Gate(
-        "repeats_itself", "goes in circles, or says an earlier line of its own again", (ANY,), repeats_itself, version=2
+        "repeats_itself",
+        "goes in circles, or says an earlier line of its own again",
+        (_ANY,),
+        repeats_itself,
+        version=2,
     ),
     Gate(
         "addresses_judge",
         "speaks to whoever scores it, claims a score or forges a verdict (JSON in any language)",
-        (ANY, *WORD_GATE_LANGUAGES),
+        (_ANY, *WORD_GATE_LANGUAGES),
         addresses_judge,
         any_text=True,
         version=4,
     ),
-    Gate("template_leak", "shows special tokens, think tags or role markers", (ANY,), leaks_template, any_text=True),
-    Gate("hidden_text", "hides characters or mixes look-alike letters", (ANY,), hides_text, any_text=True),
+    Gate("template_leak", "shows special tokens, think tags or role markers", (_ANY,), leaks_template, any_text=True),
+    Gate("hidden_text", "hides characters or mixes look-alike letters", (_ANY,), hides_text, any_text=True),
     Gate(
-        "forbidden_word", "uses a word that the character would never use", (ANY,), introduces_forbidden_word, version=2
+        "forbidden_word",
+        "uses a word that the character would never use",
+        (_ANY,),
+        introduces_forbidden_word,
+        version=2,
     ),
-    Gate("wrong_language", "is written in another script than the character's language", (ANY,), is_in_wrong_script),
+    Gate("wrong_language", "is written in another script than the character's language", (_ANY,), is_in_wrong_script),
     Gate(
         "may_refuse",
         "declines in words that services use and people too",
@@ -155,14 +168,14 @@ GATES: Final = (
     Gate(
         "may_overuse_stage_directions",
         "tells more than it says: most words stand in asterisks or brackets",
-        (ANY,),
+        (_ANY,),
         may_overuse_stage_directions,
         kind="hint",
     ),
     Gate(
         "may_know_withheld",
         "says a term of an event that the character cannot know of",
-        (ANY,),
+        (_ANY,),
         may_know_withheld,
         kind="hint",
         confirmed="leaks_withheld",
@@ -174,17 +187,17 @@ GATES_DIGEST: Final = digest([[gate.flag, gate.version, gate.kind, gate.confirme
 _NO_CHARACTER: Final = GateFacts(speaker="", others=(), language="")
 
 
-def add_rubric_text(facts: GateFacts | None, rubric: Rubric) -> GateFacts:
+def _add_rubric_text(facts: GateFacts | None, rubric: Rubric) -> GateFacts:
     """Adds the rubric's texts to `facts`, or to empty facts when no character speaks."""
     return (_NO_CHARACTER if facts is None else facts).model_copy(update={"rubric": _join_texts(SameObject(rubric))})
 
 
 @lru_cache(maxsize=64)
 def _join_texts(rubric: SameObject[Rubric]) -> str:
-    said = rubric.value
-    words = [said.instructions]
-    words += [text for criterion in said.criteria for text in (criterion.description, *criterion.anchors.values())]
-    words += [rule.description for rule in said.defects]
+    each = rubric.value
+    words = [each.instructions]
+    words += [text for criterion in each.criteria for text in (criterion.description, *criterion.anchors.values())]
+    words += [rule.description for rule in each.defects]
     return "\n".join(words)
 
 
@@ -204,20 +217,20 @@ def list_given_hints(candidate: Candidate) -> tuple[Gate, ...]:
     return tuple(gate for gate in GATES if gate.kind == "hint" and gate.notices in candidate.hints)
 
 
-def list_confirmed_flags(told: Collection[Gate], defects: Iterable[Defect], rubric: Rubric) -> tuple[str, ...]:
+def list_confirmed_flags(hints: Collection[Gate], defects: Iterable[Defect], rubric: Rubric) -> tuple[str, ...]:
     """Flags of hints that defects with a quote confirm."""
-    if not told:
+    if not hints:
         return ()
     quoted = {defect.code for defect in defects if defect.quote}
     confirming = {rule.confirms for rule in rubric.defects if rule.code in quoted}
-    return tuple(hint.confirmed for hint in told if hint.confirmed and hint.flag in confirming)
+    return tuple(hint.confirmed for hint in hints if hint.confirmed and hint.flag in confirming)
 
 
 def _run_gates(kind: Literal["fail", "hint"], reply: Reply, facts: GateFacts | None) -> tuple[Gate, ...]:
     """An immense reply is overlong, and is not read further: each gate would take a second."""
-    known = _NO_CHARACTER if facts is None else facts
-    gates = _list_gates(kind, bool(known.speaker), frozenset(known.disabled), is_immense(reply))
-    return tuple([gate for gate in gates if gate.fails(reply, known)])
+    facts = _NO_CHARACTER if facts is None else facts
+    gates = _list_gates(kind, bool(facts.speaker), frozenset(facts.disabled), is_immense(reply))
+    return tuple([gate for gate in gates if gate.fails(reply, facts)])
 
 
 @lru_cache(maxsize=256)
@@ -234,7 +247,7 @@ def _list_gates(
     )
 
 
-# Runs all gates on the candidates of a group.
+# Groups: all gates on all candidates, in turns on the event loop.
 
 _MOST_GATED_ON_LOOP: Final = 50_000
 """Largest group, in characters, that the gates check on the event loop."""
@@ -293,16 +306,18 @@ def _iterate_gate_inputs(case: Case) -> Iterator[Sequence[tuple[str, GateFacts]]
     the whole episode."""
     if case.lines:
         for lines in case.lines:
-            yield [(line.text, add_rubric_text(line.gates, case.rubric)) for line in lines]
+            yield [(line.text, _add_rubric_text(line.gates, case.rubric)) for line in lines]
     else:
-        facts = add_rubric_text(case.gates, case.rubric)
+        facts = _add_rubric_text(case.gates, case.rubric)
         yield from ([(text, facts)] for text in case.candidates)
 
 
 def _run_gates_on_lines(lines: Sequence[tuple[str, GateFacts]], case: Case) -> GateResult:
-    read = [(Reply(text), facts) for text, facts in lines]
-    failed = tuple(dict.fromkeys(gate for reply, facts in read for gate in find_failed_gates(reply, facts)))
+    replies = [(Reply(text), facts) for text, facts in lines]
+    failed = tuple(dict.fromkeys(gate for reply, facts in replies for gate in find_failed_gates(reply, facts)))
     if failed:
         return GateResult(failed, ())
-    own = "\n".join(reply.visible for reply, _ in read) if case.lines else ""
-    return GateResult((), tuple(dict.fromkeys(gate for reply, facts in read for gate in find_hints(reply, facts))), own)
+    own = "\n".join(reply.visible for reply, _ in replies) if case.lines else ""
+    return GateResult(
+        (), tuple(dict.fromkeys(gate for reply, facts in replies for gate in find_hints(reply, facts))), own
+    )

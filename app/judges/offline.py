@@ -47,6 +47,7 @@ from app.judges.gate_wordings import (
     iterate_ngrams,
     replace_surrogates,
     split_words,
+    strip_region,
     to_spoken_form,
 )
 from app.judges.gates import list_given_hints
@@ -141,7 +142,7 @@ def _collect_stems(code: str, text: str) -> frozenset[str]:
 @cache
 def get_language(code: str) -> Language | None:
     """None for an unsupported language. Regions as in `de-AT` are ignored."""
-    short = code.casefold().replace("_", "-").split("-")[0]
+    short = strip_region(code)
     if short not in LANGUAGES:
         return None
     lists = _LanguageFile.model_validate(yaml.safe_load((_FOLDER / f"{short}.yaml").read_text(encoding="utf-8")))
