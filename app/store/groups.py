@@ -1,4 +1,10 @@
-"""How groups are written, within a transaction: added once, finished later, each with the lease that it completes."""
+"""Groups as they are stored: added once, finished later; and new scorings beside them.
+
+A group's id says what it answers, so a repeat finds the stored group and changes nothing. It is stored in one
+transaction with all that follows from it: the lease that it answers is done, what was reserved for it is free, its
+judgements are charged, and the statistics count it. Where a rollout has no score yet, a later call may bring one; a
+score that is stored stays. Many callers' groups are written by the same statements.
+"""
 
 import asyncio
 import hashlib
@@ -82,34 +88,114 @@ from app.store.tables import (
     tasks,
 )
 
-_UPDATE_GROUP: Final = update(groups).where(groups.c.sequence == bindparam("of"))
-_UPDATE_ROLLOUT: Final = update(rollouts).where(
-    rollouts.c.group_sequence == bindparam("of"), rollouts.c.position == bindparam("at")
-)
 
-_LOCK_GROUPS: Final = PreparedStatement(
-    lambda postgres: (
-        select(groups.c.group_id, groups.c.sequence, groups.c.counted)
-        .where(is_among(groups.c.group_id, "given", postgres))
-        .order_by(groups.c.sequence)
-        .with_for_update()
+@dataclass(frozen=True)
+class _EncodedGroups:
+    groups: Sequence[GroupToStore]
+    encoded: EncodedTexts
+
+
+class SqlGroupStore(GroupStore):
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._known_ids = BatchedCalls(self._find_known_ids)
+
+    async def find(self, group_ids: Sequence[str]) -> dict[str, Group]:
+        storable = filter_storable(group_ids)
+        if not storable:
+            return {}
+        stored = await self._database.read(lambda connection: load_groups(connection, groups.c.group_id.in_(storable)))
+        return {group.group_id: group for group in stored}
+
+    async def recall(self, group_ids: Sequence[str]) -> KnownGroups:
+        storable = filter_storable(group_ids)
+        with self._database.open_operation("read", "SqlGroupStore.recall"):
+            stored_once = await self._known_ids.add(storable) if storable else []
+        if not stored_once:
+            return KnownGroups({}, frozenset())
+        return await self._database.read(lambda connection: _recall_groups(connection, stored_once))
+
+    async def add(self, groups: Sequence[GroupToStore], key: IdempotencyKey | None = None) -> list[Group]:
+        """NotFound when the task of a group is not stored."""
+        encoded = await _encode_long_texts(groups)
+        if key is not None:
+            return await self._database.write(
+                lambda connection: add_groups(connection, self._database, groups, key, encoded), "groups"
+            )
+        if not groups:
+            return []
+        item = _EncodedGroups(groups, encoded)
+        return await self._database.write_shared("SqlGroupStore.add", self._add_all, item, "groups")
+
+    async def _find_known_ids(self, calls: Sequence[Sequence[str]]) -> list[list[str]]:
+        return await self._database.read(lambda connection: _find_known_ids(connection, calls))
+
+    def _add_all(self, connection: Connection, items: Sequence[_EncodedGroups]) -> list[list[Group]]:
+        encoded = EncodedTexts.join(one.encoded for one in items)
+        groups = [one.groups for one in items]
+        return split_by_size(add_groups(connection, self._database, list(chain(*groups)), None, encoded), groups)
+
+    async def finish(self, groups: Sequence[GroupToStore]) -> list[Group]:
+        """NotFound when one of the groups was never added."""
+        if not groups:
+            return []
+        encoded = await _encode_long_texts(groups)
+        item = _EncodedGroups(groups, encoded)
+        return await self._database.write_shared("SqlGroupStore.finish", self._finish_all, item, "groups")
+
+    def _finish_all(self, connection: Connection, calls: Sequence[_EncodedGroups]) -> list[list[Group]]:
+        encoded = EncodedTexts.join(one.encoded for one in calls)
+        groups = [one.groups for one in calls]
+        every = list(chain(*groups))
+        # Two callers finish the same group: the second must see what the first wrote.
+        if len({item.group.group_id for item in every}) < len(every):
+            return [_finish_groups(connection, self._database, of_call, encoded) for of_call in groups]
+        return split_by_size(_finish_groups(connection, self._database, every, encoded), groups)
+
+    async def mask(self, group_id: str) -> Group:
+        return await self._database.write(lambda connection: _mask_group(connection, group_id), "groups")
+
+    async def list_unfinished(self, limit: int) -> list[Group]:
+        # The second term names the partial index.
+        pending = (groups.c.outcome == "pending") & (groups.c.outcome != literal_column("'scored'"))
+        if self._database.postgres:  # on SQLite this is the only service, so whoever claimed them is gone
+            pending &= ~_CLAIMED
+        return await self._database.read(lambda connection: load_groups(connection, pending, limit))
+
+    async def check_key(self, key: IdempotencyKey) -> None:
+        await self._database.read(lambda connection: _compare_key(connection, key))
+
+
+async def _encode_long_texts(items: Sequence[GroupToStore]) -> EncodedTexts:
+    return await asyncio.to_thread(EncodedTexts.encode, items) if have_long_texts(items) else NOTHING_ENCODED
+
+
+def _recall_groups(connection: Connection, group_ids: Sequence[str]) -> KnownGroups:
+    stored = {group.group_id: group for group in load_groups(connection, groups.c.group_id.in_(group_ids))}
+    return KnownGroups(stored, _find_pruned(connection, [one for one in group_ids if one not in stored]))
+
+
+_SELECT_KNOWN: Final = PreparedStatement(
+    lambda postgres: union_all(
+        select(groups.c.group_id).where(is_among(groups.c.group_id, "given", postgres)),
+        select(pruned_groups.c.group_id).where(is_among(pruned_groups.c.group_id, "given", postgres)),
     )
 )
-_SELECT_PRUNED: Final = PreparedStatement(
-    lambda postgres: select(pruned_groups.c.group_id).where(is_among(pruned_groups.c.group_id, "given", postgres))
+
+
+def _find_known_ids(connection: Connection, lists: Sequence[Sequence[str]]) -> list[list[str]]:
+    """Of each list those of groups that are stored, or were once."""
+    stored_once = set(_SELECT_KNOWN.run(connection, given=list(chain(*lists))).scalars())
+    return [[group_id for group_id in group_ids if group_id in stored_once] for group_ids in lists]
+
+
+_CLAIMED = exists().where(
+    parts.c.group_id == groups.c.group_id, parts.c.state == literal_column("'closed'"), parts.c.due.is_not(None)
 )
+"""It was gathered and has a scorer. Those who gather groups see to it that the scorer lives."""
 
 
-def find_pruned(connection: Connection, group_ids: Collection[str]) -> frozenset[str]:
-    if not group_ids:
-        return frozenset()
-    return frozenset(group_id for (group_id,) in _SELECT_PRUNED.fetch(connection, given=list(group_ids)))
-
-
-def require_unpruned(connection: Connection, group_ids: Collection[str]) -> None:
-    """Gone when one of them was pruned."""
-    if gone := find_pruned(connection, group_ids):
-        raise Gone(describe_pruned(min(gone)))
+# Adding: a group is stored once, in one transaction with the lease that it answers.
 
 
 def add_groups(
@@ -120,7 +206,7 @@ def add_groups(
     encoded: EncodedTexts,
 ) -> list[Group]:
     if key is not None:
-        claim_key(connection, database, key)
+        _claim_key(connection, database, key)
     if not items:
         return []
     require_unpruned(connection, {item.group.group_id for item in items})
@@ -131,15 +217,32 @@ def add_groups(
     judged = {item.group.group_id: item.judgements for item in reversed(items)}
     _insert_rollouts(connection, [(inserted[group_id], new[group_id].rollouts) for group_id in new], encoded)
     made = [(inserted[one], judgement) for one in new for judgement in judged[one]]
-    insert_judgements(connection, database, made, encoded=encoded)
+    _insert_judgements(connection, database, made, encoded=encoded)
     for group_id, group in new.items():
         note_group(connection, None, count_readings(CountedGroup(group, inserted[group_id]), judged[group_id]))
     _complete_leases(connection, {answered[group_id]: group_id for group_id in new if group_id in answered})
     release_leases(connection, new.values())
-    known = [group.group_id for group in arriving if group.group_id not in new]
-    if known:
-        new |= {group.group_id: group for group in load_groups(connection, groups.c.group_id.in_(known))}
+    repeated = [group.group_id for group in arriving if group.group_id not in new]
+    if repeated:
+        new |= {group.group_id: group for group in load_groups(connection, groups.c.group_id.in_(repeated))}
     return [new[group.group_id] for group in arriving]
+
+
+_SELECT_PRUNED: Final = PreparedStatement(
+    lambda postgres: select(pruned_groups.c.group_id).where(is_among(pruned_groups.c.group_id, "given", postgres))
+)
+
+
+def _find_pruned(connection: Connection, group_ids: Collection[str]) -> frozenset[str]:
+    if not group_ids:
+        return frozenset()
+    return frozenset(group_id for (group_id,) in _SELECT_PRUNED.fetch(connection, given=list(group_ids)))
+
+
+def require_unpruned(connection: Connection, group_ids: Collection[str]) -> None:
+    """Gone when one of them was pruned."""
+    if gone := _find_pruned(connection, group_ids):
+        raise Gone(describe_pruned(min(gone)))
 
 
 def _flag_late(group: Group, answered: Mapping[str, str]) -> Group:
@@ -202,11 +305,13 @@ def _insert_rollouts(
 ) -> None:
     rows = [row for sequence, of_group in members for row in build_rollout_rows(sequence, of_group, encoded)]
     insert_tuples(connection, rollouts, rows)
-    scored = [(sequence, place, one.score) for sequence, of_group in members for place, one in enumerate(of_group)]
+    scored = [
+        (sequence, position, one.score) for sequence, of_group in members for position, one in enumerate(of_group)
+    ]
     insert_tuples(connection, scores, build_criterion_rows(scored))
 
 
-def insert_judgements(
+def _insert_judgements(
     connection: Connection,
     database: Database,
     made: Sequence[tuple[int, Judgement]],
@@ -223,22 +328,26 @@ def insert_judgements(
     insert_rows(connection, judgements, rows.judgements)
 
 
-def finish_groups(
+# Finishing: scores for rollouts that had none. A score that is stored never changes.
+
+
+def _finish_groups(
     connection: Connection, database: Database, items: Sequence[GroupToStore], encoded: EncodedTexts
 ) -> list[Group]:
-    given = {item.group.group_id: item for item in items}
-    rows = _LOCK_GROUPS.run(connection, given=list(given)).mappings().all()
+    arriving = {item.group.group_id: item for item in items}
+    rows = _LOCK_GROUPS.run(connection, group_ids=list(arriving)).mappings().all()
     sequences = {row["group_id"]: row["sequence"] for row in rows}
-    if unknown := given.keys() - sequences.keys():
-        raise NotFound(f"there is no group {min(unknown)}")
-    stored = {group.group_id: group for group in load_groups(connection, groups.c.group_id.in_(given))}
-    finished = {group_id: _merge_scores(stored[group_id], given[group_id].group) for group_id in sequences}
+    if missing := arriving.keys() - sequences.keys():
+        raise NotFound(f"there is no group {min(missing)}")
+    stored = {group.group_id: group for group in load_groups(connection, groups.c.group_id.in_(arriving))}
+    finished = {group_id: _merge_scores(stored[group_id], arriving[group_id].group) for group_id in sequences}
+    # Their words may be in the index already, with flags and rationales that change now.
     had_scores = [sequences[group_id] for group_id, group in stored.items() if group.outcome != "pending"]
     forget_words(connection, load_indexed_words(connection, had_scores))
     _update_groups(connection, [(sequences[one], stored[one], group) for one, group in finished.items()])
     made = [(sequences[item.group.group_id], judgement) for item in items for judgement in item.judgements]
-    readings = load_readings(connection, sequences.values())
-    insert_judgements(connection, database, made, encoded=encoded)
+    readings = load_readings(connection, sequences.values())  # before those are stored that this call brings
+    _insert_judgements(connection, database, made, encoded=encoded)
     for row in rows:
         if row["counted"] == 1:
             group_id, sequence = row["group_id"], row["sequence"]
@@ -251,34 +360,36 @@ def finish_groups(
     return [finished[item.group.group_id] for item in items]
 
 
-def mask_group(connection: Connection, group_id: str) -> Group:
-    here = groups.c.group_id == group_id
-    sequence = connection.execute(select(groups.c.sequence).where(here).with_for_update()).scalar()
-    if sequence is None:
-        raise NotFound(f"there is no group {group_id}")
-    (stored,) = load_groups(connection, here)
-    if stored.outcome != "unscored" or stored.is_masked:
-        return stored
-    masked = stored.model_copy(update={"flags": (*stored.flags, "masked")})
-    forget_words(connection, load_indexed_words(connection, [sequence]))
-    connection.execute(update(groups).where(here).values(head=encode_head(masked)))
-    return masked
+_LOCK_GROUPS: Final = PreparedStatement(
+    lambda postgres: (
+        select(groups.c.group_id, groups.c.sequence, groups.c.counted)
+        .where(is_among(groups.c.group_id, "group_ids", postgres))
+        .order_by(groups.c.sequence)
+        .with_for_update()
+    )
+)
 
 
-def _merge_scores(stored: Group, given: Group) -> Group:
-    """`stored`, with the given scores for rollouts that had none, unless it is masked."""
+def _merge_scores(stored: Group, arriving: Group) -> Group:
+    """`stored`, with the arriving scores for rollouts that had none, unless it is masked."""
     if stored.is_masked:
         return stored
-    scores_given = {rollout.rollout_id: rollout.score for rollout in given.rollouts}
+    new_scores = {rollout.rollout_id: rollout.score for rollout in arriving.rollouts}
     members = tuple(
         rollout
-        if rollout.score.is_final or rollout.rollout_id not in scores_given
-        else rollout.model_copy(update={"score": scores_given[rollout.rollout_id]})
+        if rollout.score.is_final or rollout.rollout_id not in new_scores
+        else rollout.model_copy(update={"score": new_scores[rollout.rollout_id]})
         for rollout in stored.rollouts
     )
-    flags = tuple(dict.fromkeys((*stored.flags, *given.flags)))
+    flags = tuple(dict.fromkeys((*stored.flags, *arriving.flags)))
     outcome = combine_outcomes(member.score for member in members)
     return stored.model_copy(update={"rollouts": members, "flags": flags, "outcome": outcome})
+
+
+_UPDATE_GROUP: Final = update(groups).where(groups.c.sequence == bindparam("of"))
+_UPDATE_ROLLOUT: Final = update(rollouts).where(
+    rollouts.c.group_sequence == bindparam("of"), rollouts.c.position == bindparam("at")
+)
 
 
 def _update_groups(connection: Connection, changes: Sequence[tuple[int, Group, Group]]) -> None:
@@ -308,13 +419,30 @@ def _update_groups(connection: Connection, changes: Sequence[tuple[int, Group, G
     connection.execute(_UPDATE_GROUP, heads)
 
 
-def claim_key(connection: Connection, database: Database, key: IdempotencyKey) -> None:
+def _mask_group(connection: Connection, group_id: str) -> Group:
+    here = groups.c.group_id == group_id
+    sequence = connection.execute(select(groups.c.sequence).where(here).with_for_update()).scalar()
+    if sequence is None:
+        raise NotFound(f"there is no group {group_id}")
+    (stored,) = load_groups(connection, here)
+    if stored.outcome != "unscored" or stored.is_masked:
+        return stored
+    masked = stored.model_copy(update={"flags": (*stored.flags, "masked")})
+    forget_words(connection, load_indexed_words(connection, [sequence]))
+    connection.execute(update(groups).where(here).values(head=encode_head(masked)))
+    return masked
+
+
+# Idempotency keys: the same key with another body is refused.
+
+
+def _claim_key(connection: Connection, database: Database, key: IdempotencyKey) -> None:
     row = {"key_digest": _compute_key_digest(key), "body_digest": key.body_digest, "created_at": database.read_clock()}
     connection.execute(database.insert_new(idempotency_keys), row)
-    compare_key(connection, key)
+    _compare_key(connection, key)
 
 
-def compare_key(connection: Connection, key: IdempotencyKey) -> None:
+def _compare_key(connection: Connection, key: IdempotencyKey) -> None:
     statement = select(idempotency_keys.c.body_digest).where(idempotency_keys.c.key_digest == _compute_key_digest(key))
     if connection.execute(statement).scalar() not in {None, key.body_digest}:
         raise InvalidRequest("this key was already used with a different body", field="Idempotency-Key")
@@ -324,117 +452,10 @@ def _compute_key_digest(key: IdempotencyKey) -> str:
     return hashlib.sha256(key.key.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-# The store of groups: each is stored once, in one transaction with the lease that it completes.
-
-_CLAIMED = exists().where(
-    parts.c.group_id == groups.c.group_id, parts.c.state == literal_column("'closed'"), parts.c.due.is_not(None)
-)
-"""It was gathered and has a scorer. Those who gather groups see to it that the scorer lives."""
+# New scorings of stored groups, which never change a group or its own scores.
 
 
-@dataclass(frozen=True)
-class _EncodedGroups:
-    groups: Sequence[GroupToStore]
-    encoded: EncodedTexts
-
-
-class SqlGroupStore(GroupStore):
-    def __init__(self, database: Database) -> None:
-        self._database = database
-        self._known_ids = BatchedCalls(self._find_known_ids)
-
-    async def find(self, group_ids: Sequence[str]) -> dict[str, Group]:
-        wanted = filter_storable(group_ids)
-        if not wanted:
-            return {}
-        found = await self._database.read(lambda connection: load_groups(connection, groups.c.group_id.in_(wanted)))
-        return {group.group_id: group for group in found}
-
-    async def recall(self, group_ids: Sequence[str]) -> KnownGroups:
-        wanted = filter_storable(group_ids)
-        with self._database.open_operation("read", "SqlGroupStore.recall"):
-            known = await self._known_ids.add(wanted) if wanted else []
-        if not known:
-            return KnownGroups({}, frozenset())
-        return await self._database.read(lambda connection: _recall_groups(connection, known))
-
-    async def add(self, groups: Sequence[GroupToStore], key: IdempotencyKey | None = None) -> list[Group]:
-        """NotFound when the task of a group is not stored."""
-        encoded = await _encode_long_texts(groups)
-        if key is not None:
-            return await self._database.write(
-                lambda connection: add_groups(connection, self._database, groups, key, encoded), "groups"
-            )
-        if not groups:
-            return []
-        asked = _EncodedGroups(groups, encoded)
-        return await self._database.write_shared("SqlGroupStore.add", self._add_all, asked, "groups")
-
-    async def _find_known_ids(self, asked: Sequence[Sequence[str]]) -> list[list[str]]:
-        return await self._database.read(lambda connection: _find_known_ids(connection, asked))
-
-    def _add_all(self, connection: Connection, asked: Sequence[_EncodedGroups]) -> list[list[Group]]:
-        encoded = EncodedTexts.join(one.encoded for one in asked)
-        groups = [one.groups for one in asked]
-        return split_by_size(add_groups(connection, self._database, list(chain(*groups)), None, encoded), groups)
-
-    async def finish(self, groups: Sequence[GroupToStore]) -> list[Group]:
-        """NotFound when one of the groups was never added."""
-        if not groups:
-            return []
-        encoded = await _encode_long_texts(groups)
-        asked = _EncodedGroups(groups, encoded)
-        return await self._database.write_shared("SqlGroupStore.finish", self._finish_all, asked, "groups")
-
-    def _finish_all(self, connection: Connection, asked: Sequence[_EncodedGroups]) -> list[list[Group]]:
-        encoded = EncodedTexts.join(one.encoded for one in asked)
-        groups = [one.groups for one in asked]
-        every = list(chain(*groups))
-        if len({item.group.group_id for item in every}) < len(every):
-            return [finish_groups(connection, self._database, items, encoded) for items in groups]
-        return split_by_size(finish_groups(connection, self._database, every, encoded), groups)
-
-    async def mask(self, group_id: str) -> Group:
-        return await self._database.write(lambda connection: mask_group(connection, group_id), "groups")
-
-    async def list_unfinished(self, limit: int) -> list[Group]:
-        # The second term names the partial index.
-        pending = (groups.c.outcome == "pending") & (groups.c.outcome != literal_column("'scored'"))
-        if self._database.postgres:
-            pending &= ~_CLAIMED
-        return await self._database.read(lambda connection: load_groups(connection, pending, limit))
-
-    async def check_key(self, key: IdempotencyKey) -> None:
-        await self._database.read(lambda connection: compare_key(connection, key))
-
-
-async def _encode_long_texts(items: Sequence[GroupToStore]) -> EncodedTexts:
-    return await asyncio.to_thread(EncodedTexts.encode, items) if have_long_texts(items) else NOTHING_ENCODED
-
-
-def _recall_groups(connection: Connection, group_ids: Sequence[str]) -> KnownGroups:
-    stored = {group.group_id: group for group in load_groups(connection, groups.c.group_id.in_(group_ids))}
-    return KnownGroups(stored, find_pruned(connection, [one for one in group_ids if one not in stored]))
-
-
-_SELECT_KNOWN: Final = PreparedStatement(
-    lambda postgres: union_all(
-        select(groups.c.group_id).where(is_among(groups.c.group_id, "given", postgres)),
-        select(pruned_groups.c.group_id).where(is_among(pruned_groups.c.group_id, "given", postgres)),
-    )
-)
-
-
-def _find_known_ids(connection: Connection, asked: Sequence[Sequence[str]]) -> list[list[str]]:
-    """Of each list those of groups that are stored, or were once."""
-    known = set(_SELECT_KNOWN.run(connection, given=list(chain(*asked))).scalars())
-    return [[group_id for group_id in group_ids if group_id in known] for group_ids in asked]
-
-
-# The store of new scorings of stored groups.
-
-
-class ScoringHead(Frozen):
+class _ScoringHead(Frozen):
     """The values of a scoring that are stored as JSON."""
 
     options: ScoringOptions = ScoringOptions()
@@ -449,13 +470,13 @@ class SqlScoringStore(ScoringStore):
         self._database = database
 
     async def find(self, scoring_ids: Sequence[str]) -> dict[str, Scoring]:
-        wanted = filter_storable(scoring_ids)
-        if not wanted:
+        storable = filter_storable(scoring_ids)
+        if not storable:
             return {}
-        found = await self._database.read(
-            lambda connection: load_scorings(connection, scorings.c.scoring_id.in_(wanted))
+        stored = await self._database.read(
+            lambda connection: load_scorings(connection, scorings.c.scoring_id.in_(storable))
         )
-        return {scoring.scoring_id: scoring for scoring in found}
+        return {scoring.scoring_id: scoring for scoring in stored}
 
     async def put(self, scoring: Scoring) -> Scoring:
         return await self._database.write(
@@ -472,7 +493,7 @@ def load_scorings(connection: Connection, statement_filter: ColumnElement[bool])
         .order_by(scorings.c.sequence)
     )
     rows = connection.execute(statement).mappings().all()
-    given: defaultdict[int, list[Score]] = defaultdict(list)
+    scores_of: defaultdict[int, list[Score]] = defaultdict(list)
     if rows:
         members = (
             select(rescores.c.scoring_sequence, rescores.c.score, *(rescores.c[name] for name in CALIBRATED_FIELDS))
@@ -480,12 +501,12 @@ def load_scorings(connection: Connection, statement_filter: ColumnElement[bool])
             .order_by(rescores.c.scoring_sequence, rescores.c.position)
         )
         for row in connection.execute(members).mappings():
-            given[row["scoring_sequence"]].append(decode_score(row))
-    return [_parse_scoring(row, given[row["sequence"]]) for row in rows]
+            scores_of[row["scoring_sequence"]].append(decode_score(row))
+    return [_parse_scoring(row, scores_of[row["sequence"]]) for row in rows]
 
 
 def _parse_scoring(row: RowMapping, scores: Sequence[Score]) -> Scoring:
-    head = decode(ScoringHead, row["head"])
+    head = decode(_ScoringHead, row["head"])
     return Scoring(
         scoring_id=row["scoring_id"],
         group_id=row["group_id"],
@@ -511,10 +532,10 @@ def _put_scoring(connection: Connection, database: Database, scoring: Scoring) -
         sequence, stored = _complete_scoring(connection, scoring)
     else:
         stored = scoring.model_copy(update={"judgements": ()})
-        rows = [_build_rescore_row(sequence, place, score) for place, score in enumerate(scoring.scores)]
+        rows = [_build_rescore_row(sequence, position, score) for position, score in enumerate(scoring.scores)]
         insert_rows(connection, rescores, rows)
     made = [(group_sequence, judgement) for judgement in scoring.judgements]
-    insert_judgements(connection, database, made, sequence)
+    _insert_judgements(connection, database, made, sequence)
     if made:  # whose prompts are here again
         whole = groups.c.reduced.bitwise_and(ALL_BITS - PART_BITS["judge_prompts"])
         here = (groups.c.sequence == group_sequence, groups.c.reduced.is_not(None))
@@ -524,7 +545,7 @@ def _put_scoring(connection: Connection, database: Database, scoring: Scoring) -
 
 def _insert_scoring(connection: Connection, database: Database, scoring: Scoring, group_sequence: int) -> int | None:
     """Inserts a scoring and returns its sequence; None if it existed."""
-    head = ScoringHead.model_validate({name: getattr(scoring, name) for name in ScoringHead.model_fields})
+    head = _ScoringHead.model_validate({name: getattr(scoring, name) for name in _ScoringHead.model_fields})
     row = {
         "scoring_id": scoring.scoring_id,
         "group_sequence": group_sequence,
@@ -538,14 +559,14 @@ def _insert_scoring(connection: Connection, database: Database, scoring: Scoring
 
 
 def _complete_scoring(connection: Connection, scoring: Scoring) -> tuple[int, Scoring]:
-    """Adds the given scores to a stored scoring where it had none."""
+    """Adds the new scores to a stored scoring where it had none."""
     this = scorings.c.scoring_id == scoring.scoring_id
     sequence = connection.execute(select(scorings.c.sequence).where(this).with_for_update()).scalar_one()
     (stored,) = load_scorings(connection, this)
     merged = [old if old.outcome == "scored" else new for old, new in zip(stored.scores, scoring.scores, strict=True)]
-    for place, (old, new) in enumerate(zip(stored.scores, merged, strict=True)):
+    for position, (old, new) in enumerate(zip(stored.scores, merged, strict=True)):
         if new is not old:
-            here = (rescores.c.scoring_sequence == sequence, rescores.c.position == place)
+            here = (rescores.c.scoring_sequence == sequence, rescores.c.position == position)
             connection.execute(update(rescores).where(*here).values(build_score_columns(new)))
     outcome = combine_outcomes(merged)
     connection.execute(update(scorings).where(this).values(outcome=outcome))
