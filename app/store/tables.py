@@ -1,8 +1,9 @@
-"""Table classes. They never leave the store.
+"""The tables of the kernel. Features have their own, and no row of either leaves the store.
 
 Moments are microseconds since 1970 in UTC. Columns that may hold a model's or a player's words are JSON texts with NUL
 and lone surrogates escaped, which both databases accept; everything else is an identifier of ours. Where a long text is
-`packed`, its own column is empty.
+`packed`, its own column is empty. The words of texts are in `group_words`, which is not here: each database has an
+index of another kind, which `group_texts` makes and fills.
 """
 
 from sqlalchemy import BigInteger, Column, Float, ForeignKeyConstraint, Index, Integer, LargeBinary, String, Text, text
@@ -10,383 +11,79 @@ from sqlmodel import Field
 
 from app.store.table_records import TableRecord, build_partial_index, build_sequence_column, get_table
 
-# Tables of pending groups, whose completions arrive in pieces, and of episodes whose messages do.
+# Tasks, and the prompts of policies and judges.
 
 
-class PartTable(TableRecord, table=True):
-    """A pending group. `state` is open, or closed once the group is stored."""
+class PromptTable(TableRecord, table=True):
+    """A prompt of a policy or a judge, stored once per digest of `body`."""
 
-    __tablename__ = "parts"
-    __table_args__ = (
-        Index("uq_parts_scope_generation", "scope", "generation", unique=True),
-        build_partial_index("ix_parts_due", "due", where="due IS NOT NULL"),
-    )
-    group_id: str = Field(primary_key=True)
-    scope: str
-    """Digest of what completions must share to join the same group."""
-    generation: int
-    """Number of this group among the successive groups of its scope."""
-    key: str = Field(sa_type=Text)
-    """JSON string, since clients choose it."""
-    size: int
-    task_id: str = Field(foreign_key="tasks.task_id")
-    environment: str
-    run: str | None
-    head: str = Field(sa_type=Text)
-    """Policy and lease id."""
-    purpose: str
-    deadline: int = Field(sa_type=BigInteger)
-    state: str
-    missing: int
-    """How many completions were missing when it was closed."""
-    closed_at: int | None = Field(sa_type=BigInteger)
-    """Time of closing; at most the deadline, even if it was closed later."""
-    due: int | None = Field(sa_type=BigInteger)
-    """When it needs attention: at the deadline while open, later when the scorer's heartbeat is overdue; null when
-    done."""
-    created_at: int = Field(sa_type=BigInteger, index=True)
-
-
-class PartMemberTable(TableRecord, table=True):
-    """A completion in its place. `state` describes the sender: held (waiting), left (disconnected) or answered."""
-
-    __tablename__ = "part_members"
-    __table_args__ = (build_partial_index("ix_part_members_unanswered", "scope", "said", where="state <> 'answered'"),)
-    group_id: str = Field(primary_key=True, foreign_key="parts.group_id")
-    place: int = Field(primary_key=True)
-    scope: str
-    said: str
-    """Digest of the completion's content. A replica of another release may still use the column, so its name stays."""
-    completion: str | None = Field(sa_type=Text)
-    """Null once it is in a stored group."""
-    own_group: str | None
-    """The separate group that scores it if it came late."""
-    state: str
-    holder: str
-    held_until: int = Field(sa_type=BigInteger)
-    """While held, when the heartbeat is overdue; otherwise when the hold ended."""
-
-
-class KeptEpisodeTable(TableRecord, table=True):
-    """Episodes of clients that send no history. A change counts `revision` up."""
-
-    __tablename__ = "kept_episodes"
-    session: str = Field(primary_key=True)
-    task_id: str
-    revision: int
-    body: str = Field(sa_type=Text)
-    changed_at: int = Field(sa_type=BigInteger, index=True)
-
-
-parts = get_table(PartTable)
-part_members = get_table(PartMemberTable)
-kept_episodes = get_table(KeptEpisodeTable)
-
-
-# Tables of what groups add up to, from which statistics are read.
-
-
-class RollupTable(TableRecord, table=True):
-    """Measures of the groups of one key. A new measure is a new name in `measures`, not a new column."""
-
-    __tablename__ = "rollups"
-    __table_args__ = (
-        Index("ix_rollups_environment", "series", "environment", "run"),
-        Index("ix_rollups_run", "series", "run", "environment", "bucket"),
-    )
-    digest: str = Field(primary_key=True)
-    """Of the key, which is all columns but `measures`."""
-    series: str
-    environment: str
-    run: str | None
-    purpose: str
-    step: int | None = Field(sa_type=BigInteger)
-    label: str | None = Field(sa_type=Text)
-    """JSON string: the label of tasks, or the name of a judge or data set in their series."""
-    bucket: int | None = Field(sa_type=BigInteger)
-    measures: str = Field(sa_type=Text)
-    """JSON object: counts, and sums as lists, by name."""
-
-
-class TaskRollupTable(TableRecord, table=True):
-    """What a run's training groups of one task add up to, for histograms of pass rates."""
-
-    __tablename__ = "task_rollups"
-    __table_args__ = ({"sqlite_with_rowid": False},)
-    run: str = Field(primary_key=True)
-    environment: str = Field(primary_key=True)
-    task_id: str = Field(primary_key=True)
-    sums: str = Field(sa_type=Text)
-    """JSON list: the sums of gate x absolute."""
-
-
-rollups = get_table(RollupTable)
-task_rollups = get_table(TaskRollupTable)
-
-
-# Tables of character sheets, their versions, and the versions that epochs use.
-
-
-class SheetTable(TableRecord, table=True):
-    """A character sheet as JSON, stored once per digest of `body`."""
-
-    __tablename__ = "sheets"
+    __tablename__ = "prompts"
     digest: str = Field(primary_key=True)
     body: str = Field(sa_type=Text)
-    created_at: int = Field(sa_type=BigInteger)
-
-
-class EditionTable(TableRecord, table=True):
-    """One version of an environment's sheets: a JSON list of their digests, in order."""
-
-    __tablename__ = "editions"
-    environment: str = Field(primary_key=True)
-    data_digest: str = Field(primary_key=True)
-    sheets: str = Field(sa_type=Text)
-    created_at: int = Field(sa_type=BigInteger)
-
-
-class EpochTable(TableRecord, table=True):
-    """The version that an epoch of a stream began with."""
-
-    __tablename__ = "epochs"
-    run: str = Field(primary_key=True)
-    stream: str = Field(primary_key=True)
-    epoch: int = Field(primary_key=True, sa_type=BigInteger)
-    data_digest: str
-    created_at: int = Field(sa_type=BigInteger)
-
-
-sheets = get_table(SheetTable)
-editions = get_table(EditionTable)
-epochs = get_table(EpochTable)
-
-
-# Tables of judgements: those of groups, the cache, and what judges cost.
-
-
-def _build_counter_column(name: str) -> "Column[int]":
-    """A counter column that was added later; older rows have 0."""
-    return Column(name, BigInteger(), nullable=False, server_default=text("0"))
-
-
-class JudgementTable(TableRecord, table=True):
-    """`answer` is the judgement without its prompt, which is in `prompts`. `scoring_sequence` is null for judgements of
-    the group's own scores."""
-
-    __tablename__ = "judgements"
-    __table_args__ = (
-        build_partial_index("ix_judgements_reading", "reading", where="reading IS NOT NULL"),
-        build_partial_index("ix_judgements_prompt", "prompt_digest", where="prompt_digest IS NOT NULL"),
-        build_partial_index("ix_judgements_scoring", "scoring_sequence", where="scoring_sequence IS NOT NULL"),
-    )
-    sequence: int = Field(sa_column=build_sequence_column())
-    group_sequence: int = Field(foreign_key="groups.sequence", sa_type=BigInteger, index=True)
-    judge: str
-    failed: bool
-    prompt_digest: str | None = Field(foreign_key="prompts.digest")
-    answer: str = Field(sa_type=Text)
-    input_tokens: int
-    output_tokens: int
-    calls: int
-    cost_usd: float | None
-    latency_seconds: float
-    created_at: int = Field(sa_type=BigInteger)
-    scoring_sequence: int | None = Field(default=None, foreign_key="scorings.sequence", sa_type=BigInteger)
-    reading: str | None = None
-    """Digest of the request, as in `judge_cache`."""
-    purpose: str | None = None
-    """What it was for, if not for a score."""
-    reduced: str | None = Field(default=None, sa_type=Text)
-    """What stands for a prompt and an answer that are not kept."""
     packed: bytes | None = Field(default=None, sa_type=LargeBinary)
+    """Of judges' prompts alone: whoever scores needs those of tasks, services of the schema before too."""
 
 
-class JudgeCacheTable(TableRecord, table=True):
-    """Usable judgements by request digest. `body` leaves out the prompt, which the caller knows."""
-
-    __tablename__ = "judge_cache"
-    reading: str = Field(primary_key=True)
-    judge: str
-    body: str = Field(sa_type=Text)
-    created_at: int = Field(sa_type=BigInteger, index=True)
-
-
-class JudgeSpendingTable(TableRecord, table=True):
-    """Spending per judge and UTC day (days since 1970), including failed judgements."""
-
-    __tablename__ = "judge_spending"
-    judge: str = Field(primary_key=True)
-    day: int = Field(primary_key=True)
-    readings: int = Field(sa_type=BigInteger)
-    calls: int = Field(sa_type=BigInteger)
-    input_tokens: int = Field(sa_type=BigInteger)
-    output_tokens: int = Field(sa_type=BigInteger)
-    cached_input_tokens: int = Field(sa_column=_build_counter_column("cached_input_tokens"))
-    reasoning_tokens: int = Field(sa_column=_build_counter_column("reasoning_tokens"))
-    cost_usd: float
-    unanswered_calls: int = Field(sa_column=_build_counter_column("unanswered_calls"))
-    unanswered_tokens: int = Field(sa_column=_build_counter_column("unanswered_tokens"))
-    unanswered_usd: float = Field(sa_column=Column(Float(), nullable=False, server_default=text("0")))
-
-
-class JudgeHoldTable(TableRecord, table=True):
-    """Budget reservations of judgements in progress. An expired one belongs to a dead process; it stays, since its call
-    may have been charged."""
-
-    __tablename__ = "judge_holds"
-    hold: str = Field(primary_key=True)
-    judge: str = Field(index=True)
-    day: int
-    used_tokens: int = Field(sa_type=BigInteger)
-    used_usd: float
-    open_tokens: int = Field(sa_type=BigInteger)
-    open_usd: float
-    until: int = Field(sa_type=BigInteger)
-
-
-class JudgeLimitsTable(TableRecord, table=True):
-    """What all processes share about one judge's limits, as one value that each exchange replaces."""
-
-    __tablename__ = "judge_limits"
-    judge: str = Field(primary_key=True)
-    body: str = Field(sa_type=Text)
-
-
-class ReferenceTable(TableRecord, table=True):
-    """The replies of known level that a judge made for a scene, as JSON. They never change."""
-
-    __tablename__ = "calibration_references"
-    scene: str = Field(primary_key=True)
-    body: str = Field(sa_type=Text)
-    created_at: int = Field(sa_type=BigInteger)
-
-
-class RunCostTable(TableRecord, table=True):
-    """What the judgements of a run's groups cost, by environment and hour since 1970, re-scorings included."""
-
-    __tablename__ = "run_costs"
-    run: str = Field(primary_key=True)
-    environment: str = Field(primary_key=True)
-    hour: int = Field(primary_key=True, sa_type=BigInteger)
-    groups: int = Field(sa_type=BigInteger)
-    readings: int = Field(sa_type=BigInteger)
-    calls: int = Field(sa_type=BigInteger)
-    unpriced_calls: int = Field(sa_type=BigInteger)
-    input_tokens: int = Field(sa_type=BigInteger)
-    output_tokens: int = Field(sa_type=BigInteger)
-    cached_input_tokens: int = Field(sa_type=BigInteger)
-    reasoning_tokens: int = Field(sa_type=BigInteger)
-    cost_usd: float
-    unanswered_calls: int = Field(sa_type=BigInteger)
-    unanswered_tokens: int = Field(sa_type=BigInteger)
-    unanswered_usd: float
-    first_at: int = Field(sa_type=BigInteger)
-    last_at: int = Field(sa_type=BigInteger)
-
-
-class RunHoldTable(TableRecord, table=True):
-    """What is reserved from a run's budget for a group that is being judged, or what it cost once that is `settled`,
-    until its judgements are stored. An expired one counts no more."""
-
-    __tablename__ = "run_holds"
-    group_id: str = Field(primary_key=True)
-    run: str = Field(index=True)
-    usd: float
-    settled: bool
-    until: int = Field(sa_type=BigInteger)
-    holder: str | None
-    """The process that judges the group; null where the system does not tell it from others."""
-
-
-class JudgeVersionTable(TableRecord, table=True):
-    """What a judge's server said answered, as JSON texts."""
-
-    __tablename__ = "judge_versions"
-    judge: str = Field(primary_key=True)
-    model: str = Field(primary_key=True)
-    system_fingerprint: str = Field(primary_key=True)
-    first_at: int = Field(sa_type=BigInteger)
-
-
-judge_versions = get_table(JudgeVersionTable)
-judgements = get_table(JudgementTable)
-judge_cache = get_table(JudgeCacheTable)
-judge_spending = get_table(JudgeSpendingTable)
-judge_holds = get_table(JudgeHoldTable)
-judge_limits = get_table(JudgeLimitsTable)
-calibration_references = get_table(ReferenceTable)
-run_costs = get_table(RunCostTable)
-run_holds = get_table(RunHoldTable)
-
-
-# Tables of what is left of pruned groups, and of whose turn it is to prune.
-
-
-class PrunedGroupTable(TableRecord, table=True):
-    """Groups that were pruned: who asks for one is told so, and none of them is scored again."""
-
-    __tablename__ = "pruned_groups"
-    __table_args__ = ({"sqlite_with_rowid": False},)
-    group_id: str = Field(primary_key=True)
-    pruned_at: int = Field(sa_type=BigInteger)
-
-
-class SealedRollupTable(TableRecord, table=True):
-    """What pruned groups added to the rollup of this digest, with the same columns."""
-
-    __tablename__ = "sealed_rollups"
-    digest: str = Field(primary_key=True)
-    series: str
-    environment: str
-    run: str | None
-    purpose: str
-    step: int | None = Field(sa_type=BigInteger)
-    label: str | None = Field(sa_type=Text)
-    bucket: int | None = Field(sa_type=BigInteger)
-    measures: str = Field(sa_type=Text)
-
-
-class SealedTaskRollupTable(TableRecord, table=True):
-    """What a run's pruned training groups of one task added to its sums."""
-
-    __tablename__ = "sealed_task_rollups"
-    __table_args__ = ({"sqlite_with_rowid": False},)
-    run: str = Field(primary_key=True)
-    environment: str = Field(primary_key=True)
+class TaskTable(TableRecord, table=True):
+    __tablename__ = "tasks"
+    __table_args__ = (
+        Index("ix_tasks_prompt", "prompt_digest"),
+        build_partial_index("ix_tasks_label", "label", "environment", where="label IS NOT NULL"),
+        build_partial_index("ix_tasks_scene", "scene", "task_id", "label", where="scene IS NOT NULL"),
+    )
     task_id: str = Field(primary_key=True)
-    sums: str = Field(sa_type=Text)
+    environment: str
+    version: str
+    data_digest: str
+    split: str
+    index: int = Field(sa_type=BigInteger)
+    params: str = Field(sa_type=Text)
+    params_digest: str
+    context: str | None = Field(default=None, sa_type=Text)
+    prompt_digest: str = Field(foreign_key="prompts.digest")
+    title: str = Field(sa_type=Text)
+    """JSON string: the last user message of the prompt, shortened."""
+    created_at: int = Field(sa_type=BigInteger)
+    label: str | None = Field(default=None, sa_type=Text)
+    """JSON string: the label by which statistics are broken down."""
+    dataset: str | None = Field(default=None, sa_type=Text)
+    """JSON string: the name of the data set that the task is from."""
+    scene: str | None = Field(default=None, sa_type=Text)
+    """JSON string: the name of the scene that it plays in."""
 
 
-class JobTurnTable(TableRecord, table=True):
-    """Work that one replica does at a time, every so often. `holder` has it until `held_until`."""
-
-    __tablename__ = "job_turns"
-    job: str = Field(primary_key=True)
-    holder: str
-    held_until: int = Field(sa_type=BigInteger)
-    ended_at: int = Field(sa_type=BigInteger)
-    """When it was last done to its end."""
+prompts = get_table(PromptTable)
+tasks = get_table(TaskTable)
 
 
-pruned_groups = get_table(PrunedGroupTable)
-sealed_rollups = get_table(SealedRollupTable)
-sealed_task_rollups = get_table(SealedTaskRollupTable)
-job_turns = get_table(JobTurnTable)
+# Runs, their streams, and the leases on slots of streams.
 
 
-# Tables of streams and leases.
+class RunTable(TableRecord, table=True):
+    __tablename__ = "runs"
+    name: str = Field(primary_key=True)
+    seed: int = Field(sa_type=BigInteger)
+    strict: bool
+    options: str = Field(sa_type=Text)
+    created_at: int = Field(sa_type=BigInteger)
+    budget_usd: float | None = None
+    max_lag: int | None = Field(default=None, sa_type=BigInteger)
+    lag_policy: str = Field(sa_column=Column(String(), nullable=False, server_default="flag"))
+    health: str | None = Field(default=None, sa_type=Text)
+    held: str | None = Field(default=None, sa_type=Text)
+    min_agreement: float | None = None
+    keep: str | None = Field(default=None, sa_type=Text)
+    """What stays of its scored groups, if it says so."""
 
 
-class ContextTable(TableRecord, table=True):
-    """The retrieved context of a place of a stream, frozen by its first hand-out."""
-
-    __tablename__ = "contexts"
-    run: str = Field(primary_key=True)
-    stream: str = Field(primary_key=True)
-    epoch: int = Field(primary_key=True, sa_type=BigInteger)
-    index: int = Field(primary_key=True, sa_type=BigInteger)
-    body: str = Field(sa_type=Text)
+class PinTable(TableRecord, table=True):
+    __tablename__ = "pins"
+    run: str = Field(primary_key=True, foreign_key="runs.name")
+    environment: str = Field(primary_key=True)
+    version: str
+    scoring_digest: str
+    parts: str = Field(sa_type=Text)
+    created_at: int = Field(sa_type=BigInteger)
 
 
 class StreamTable(TableRecord, table=True):
@@ -438,99 +135,63 @@ class LeaseTable(TableRecord, table=True):
     """The training step at hand-out."""
 
 
-contexts = get_table(ContextTable)
+class ContextTable(TableRecord, table=True):
+    """The retrieved context of a place of a stream, frozen by its first hand-out."""
+
+    __tablename__ = "contexts"
+    run: str = Field(primary_key=True)
+    stream: str = Field(primary_key=True)
+    epoch: int = Field(primary_key=True, sa_type=BigInteger)
+    index: int = Field(primary_key=True, sa_type=BigInteger)
+    body: str = Field(sa_type=Text)
+
+
+runs = get_table(RunTable)
+pins = get_table(PinTable)
 streams = get_table(StreamTable)
 leases = get_table(LeaseTable)
+contexts = get_table(ContextTable)
 
 
-# Tables of the index of texts.
+# Character sheets, their versions, and the versions that epochs began with.
 
 
-class GroupTextTable(TableRecord, table=True):
-    """Groups that the index has passed: it holds their words, unless they wait for it until they have scores, or since
-    their texts have changed."""
+class SheetTable(TableRecord, table=True):
+    """A character sheet as JSON, stored once per digest of `body`."""
 
-    __tablename__ = "group_texts"
-    __table_args__ = (build_partial_index("ix_group_texts_waiting", "sequence", where="waiting = 1"),)
-    sequence: int = Field(sa_column=Column(BigInteger(), primary_key=True, autoincrement=False))
-    waiting: int
-
-
-class TextProgressTable(TableRecord, table=True):
-    """One row: up to which sequence groups are indexed, and in which form."""
-
-    __tablename__ = "text_progress"
-    form: int = Field(sa_column=Column(Integer(), primary_key=True, autoincrement=False))
-    through: int = Field(sa_type=BigInteger)
-
-
-group_texts = get_table(GroupTextTable)
-text_progress = get_table(TextProgressTable)
-
-
-class PromptTable(TableRecord, table=True):
-    """A prompt of a policy or a judge, stored once per digest of `body`."""
-
-    __tablename__ = "prompts"
+    __tablename__ = "sheets"
     digest: str = Field(primary_key=True)
     body: str = Field(sa_type=Text)
-    packed: bytes | None = Field(default=None, sa_type=LargeBinary)
-    """Of judges' prompts alone: whoever scores needs those of tasks, services of the schema before too."""
-
-
-class TaskTable(TableRecord, table=True):
-    __tablename__ = "tasks"
-    __table_args__ = (
-        Index("ix_tasks_prompt", "prompt_digest"),
-        build_partial_index("ix_tasks_label", "label", "environment", where="label IS NOT NULL"),
-        build_partial_index("ix_tasks_scene", "scene", "task_id", "label", where="scene IS NOT NULL"),
-    )
-    task_id: str = Field(primary_key=True)
-    environment: str
-    version: str
-    data_digest: str
-    split: str
-    index: int = Field(sa_type=BigInteger)
-    params: str = Field(sa_type=Text)
-    params_digest: str
-    context: str | None = Field(default=None, sa_type=Text)
-    prompt_digest: str = Field(foreign_key="prompts.digest")
-    title: str = Field(sa_type=Text)
-    """JSON string: the last user message of the prompt, shortened."""
     created_at: int = Field(sa_type=BigInteger)
-    label: str | None = Field(default=None, sa_type=Text)
-    """JSON string: the label by which statistics are broken down."""
-    dataset: str | None = Field(default=None, sa_type=Text)
-    """JSON string: the name of the data set that the task is from."""
-    scene: str | None = Field(default=None, sa_type=Text)
-    """JSON string: the name of the scene that it plays in."""
 
 
-class RunTable(TableRecord, table=True):
-    __tablename__ = "runs"
-    name: str = Field(primary_key=True)
-    seed: int = Field(sa_type=BigInteger)
-    strict: bool
-    options: str = Field(sa_type=Text)
-    created_at: int = Field(sa_type=BigInteger)
-    budget_usd: float | None = None
-    max_lag: int | None = Field(default=None, sa_type=BigInteger)
-    lag_policy: str = Field(sa_column=Column(String(), nullable=False, server_default="flag"))
-    health: str | None = Field(default=None, sa_type=Text)
-    held: str | None = Field(default=None, sa_type=Text)
-    min_agreement: float | None = None
-    keep: str | None = Field(default=None, sa_type=Text)
-    """What stays of its scored groups, if it says so."""
+class EditionTable(TableRecord, table=True):
+    """One version of an environment's sheets: a JSON list of their digests, in order."""
 
-
-class PinTable(TableRecord, table=True):
-    __tablename__ = "pins"
-    run: str = Field(primary_key=True, foreign_key="runs.name")
+    __tablename__ = "editions"
     environment: str = Field(primary_key=True)
-    version: str
-    scoring_digest: str
-    parts: str = Field(sa_type=Text)
+    data_digest: str = Field(primary_key=True)
+    sheets: str = Field(sa_type=Text)
     created_at: int = Field(sa_type=BigInteger)
+
+
+class EpochTable(TableRecord, table=True):
+    """The version that an epoch of a stream began with."""
+
+    __tablename__ = "epochs"
+    run: str = Field(primary_key=True)
+    stream: str = Field(primary_key=True)
+    epoch: int = Field(primary_key=True, sa_type=BigInteger)
+    data_digest: str
+    created_at: int = Field(sa_type=BigInteger)
+
+
+sheets = get_table(SheetTable)
+editions = get_table(EditionTable)
+epochs = get_table(EpochTable)
+
+
+# Groups and their rollouts, and new scorings of them.
 
 
 class GroupTable(TableRecord, table=True):
@@ -665,6 +326,374 @@ class IdempotencyKeyTable(TableRecord, table=True):
     created_at: int = Field(sa_type=BigInteger)
 
 
+groups = get_table(GroupTable)
+rollouts = get_table(RolloutTable)
+scores = get_table(ScoreTable)
+scorings = get_table(ScoringTable)
+rescores = get_table(RescoreTable)
+idempotency_keys = get_table(IdempotencyKeyTable)
+
+
+# Pending groups, whose completions arrive in pieces, and episodes whose messages do.
+
+
+class PartTable(TableRecord, table=True):
+    """A pending group. `state` is open, or closed once the group is stored."""
+
+    __tablename__ = "parts"
+    __table_args__ = (
+        Index("uq_parts_scope_generation", "scope", "generation", unique=True),
+        build_partial_index("ix_parts_due", "due", where="due IS NOT NULL"),
+    )
+    group_id: str = Field(primary_key=True)
+    scope: str
+    """Digest of what completions must share to join the same group."""
+    generation: int
+    """Number of this group among the successive groups of its scope."""
+    key: str = Field(sa_type=Text)
+    """JSON string, since clients choose it."""
+    size: int
+    task_id: str = Field(foreign_key="tasks.task_id")
+    environment: str
+    run: str | None
+    head: str = Field(sa_type=Text)
+    """Policy and lease id."""
+    purpose: str
+    deadline: int = Field(sa_type=BigInteger)
+    state: str
+    missing: int
+    """How many completions were missing when it was closed."""
+    closed_at: int | None = Field(sa_type=BigInteger)
+    """Time of closing; at most the deadline, even if it was closed later."""
+    due: int | None = Field(sa_type=BigInteger)
+    """When it needs attention: at the deadline while open, later when the scorer's heartbeat is overdue; null when
+    done."""
+    created_at: int = Field(sa_type=BigInteger, index=True)
+
+
+class PartMemberTable(TableRecord, table=True):
+    """A completion in its place. `state` describes the sender: held (waiting), left (disconnected) or answered."""
+
+    __tablename__ = "part_members"
+    __table_args__ = (build_partial_index("ix_part_members_unanswered", "scope", "said", where="state <> 'answered'"),)
+    group_id: str = Field(primary_key=True, foreign_key="parts.group_id")
+    place: int = Field(primary_key=True)
+    scope: str
+    said: str
+    """Digest of the completion's content. A replica of another release may still use the column, so its name stays."""
+    completion: str | None = Field(sa_type=Text)
+    """Null once it is in a stored group."""
+    own_group: str | None
+    """The separate group that scores it if it came late."""
+    state: str
+    holder: str
+    held_until: int = Field(sa_type=BigInteger)
+    """While held, when the heartbeat is overdue; otherwise when the hold ended."""
+
+
+class KeptEpisodeTable(TableRecord, table=True):
+    """Episodes of clients that send no history. A change counts `revision` up."""
+
+    __tablename__ = "kept_episodes"
+    session: str = Field(primary_key=True)
+    task_id: str
+    revision: int
+    body: str = Field(sa_type=Text)
+    changed_at: int = Field(sa_type=BigInteger, index=True)
+
+
+parts = get_table(PartTable)
+part_members = get_table(PartMemberTable)
+kept_episodes = get_table(KeptEpisodeTable)
+
+
+# Judgements: those of groups, the cache, and what is known of judges.
+
+
+class JudgementTable(TableRecord, table=True):
+    """`answer` is the judgement without its prompt, which is in `prompts`. `scoring_sequence` is null for judgements of
+    the group's own scores."""
+
+    __tablename__ = "judgements"
+    __table_args__ = (
+        build_partial_index("ix_judgements_reading", "reading", where="reading IS NOT NULL"),
+        build_partial_index("ix_judgements_prompt", "prompt_digest", where="prompt_digest IS NOT NULL"),
+        build_partial_index("ix_judgements_scoring", "scoring_sequence", where="scoring_sequence IS NOT NULL"),
+    )
+    sequence: int = Field(sa_column=build_sequence_column())
+    group_sequence: int = Field(foreign_key="groups.sequence", sa_type=BigInteger, index=True)
+    judge: str
+    failed: bool
+    prompt_digest: str | None = Field(foreign_key="prompts.digest")
+    answer: str = Field(sa_type=Text)
+    input_tokens: int
+    output_tokens: int
+    calls: int
+    cost_usd: float | None
+    latency_seconds: float
+    created_at: int = Field(sa_type=BigInteger)
+    scoring_sequence: int | None = Field(default=None, foreign_key="scorings.sequence", sa_type=BigInteger)
+    reading: str | None = None
+    """Digest of the request, as in `judge_cache`."""
+    purpose: str | None = None
+    """What it was for, if not for a score."""
+    reduced: str | None = Field(default=None, sa_type=Text)
+    """What stands for a prompt and an answer that are not kept."""
+    packed: bytes | None = Field(default=None, sa_type=LargeBinary)
+
+
+class JudgeCacheTable(TableRecord, table=True):
+    """Usable judgements by request digest. `body` leaves out the prompt, which the caller knows."""
+
+    __tablename__ = "judge_cache"
+    reading: str = Field(primary_key=True)
+    judge: str
+    body: str = Field(sa_type=Text)
+    created_at: int = Field(sa_type=BigInteger, index=True)
+
+
+class ReferenceTable(TableRecord, table=True):
+    """The replies of known level that a judge made for a scene, as JSON. They never change."""
+
+    __tablename__ = "calibration_references"
+    scene: str = Field(primary_key=True)
+    body: str = Field(sa_type=Text)
+    created_at: int = Field(sa_type=BigInteger)
+
+
+class JudgeVersionTable(TableRecord, table=True):
+    """What a judge's server said answered, as JSON texts."""
+
+    __tablename__ = "judge_versions"
+    judge: str = Field(primary_key=True)
+    model: str = Field(primary_key=True)
+    system_fingerprint: str = Field(primary_key=True)
+    first_at: int = Field(sa_type=BigInteger)
+
+
+judgements = get_table(JudgementTable)
+judge_cache = get_table(JudgeCacheTable)
+calibration_references = get_table(ReferenceTable)
+judge_versions = get_table(JudgeVersionTable)
+
+
+# What judging costs, and what is reserved for it.
+
+
+def _build_counter_column(name: str) -> "Column[int]":
+    """A counter column that was added later; older rows have 0."""
+    return Column(name, BigInteger(), nullable=False, server_default=text("0"))
+
+
+class JudgeSpendingTable(TableRecord, table=True):
+    """Spending per judge and UTC day (days since 1970), including failed judgements."""
+
+    __tablename__ = "judge_spending"
+    judge: str = Field(primary_key=True)
+    day: int = Field(primary_key=True)
+    readings: int = Field(sa_type=BigInteger)
+    calls: int = Field(sa_type=BigInteger)
+    input_tokens: int = Field(sa_type=BigInteger)
+    output_tokens: int = Field(sa_type=BigInteger)
+    cached_input_tokens: int = Field(sa_column=_build_counter_column("cached_input_tokens"))
+    reasoning_tokens: int = Field(sa_column=_build_counter_column("reasoning_tokens"))
+    cost_usd: float
+    unanswered_calls: int = Field(sa_column=_build_counter_column("unanswered_calls"))
+    unanswered_tokens: int = Field(sa_column=_build_counter_column("unanswered_tokens"))
+    unanswered_usd: float = Field(sa_column=Column(Float(), nullable=False, server_default=text("0")))
+
+
+class JudgeHoldTable(TableRecord, table=True):
+    """Budget reservations of judgements in progress. An expired one belongs to a dead process; it stays, since its call
+    may have been charged."""
+
+    __tablename__ = "judge_holds"
+    hold: str = Field(primary_key=True)
+    judge: str = Field(index=True)
+    day: int
+    used_tokens: int = Field(sa_type=BigInteger)
+    used_usd: float
+    open_tokens: int = Field(sa_type=BigInteger)
+    open_usd: float
+    until: int = Field(sa_type=BigInteger)
+
+
+class JudgeLimitsTable(TableRecord, table=True):
+    """What all processes share about one judge's limits, as one value that each exchange replaces."""
+
+    __tablename__ = "judge_limits"
+    judge: str = Field(primary_key=True)
+    body: str = Field(sa_type=Text)
+
+
+class RunCostTable(TableRecord, table=True):
+    """What the judgements of a run's groups cost, by environment and hour since 1970, re-scorings included."""
+
+    __tablename__ = "run_costs"
+    run: str = Field(primary_key=True)
+    environment: str = Field(primary_key=True)
+    hour: int = Field(primary_key=True, sa_type=BigInteger)
+    groups: int = Field(sa_type=BigInteger)
+    readings: int = Field(sa_type=BigInteger)
+    calls: int = Field(sa_type=BigInteger)
+    unpriced_calls: int = Field(sa_type=BigInteger)
+    input_tokens: int = Field(sa_type=BigInteger)
+    output_tokens: int = Field(sa_type=BigInteger)
+    cached_input_tokens: int = Field(sa_type=BigInteger)
+    reasoning_tokens: int = Field(sa_type=BigInteger)
+    cost_usd: float
+    unanswered_calls: int = Field(sa_type=BigInteger)
+    unanswered_tokens: int = Field(sa_type=BigInteger)
+    unanswered_usd: float
+    first_at: int = Field(sa_type=BigInteger)
+    last_at: int = Field(sa_type=BigInteger)
+
+
+class RunHoldTable(TableRecord, table=True):
+    """What is reserved from a run's budget for a group that is being judged, or what it cost once that is `settled`,
+    until its judgements are stored. An expired one counts no more."""
+
+    __tablename__ = "run_holds"
+    group_id: str = Field(primary_key=True)
+    run: str = Field(index=True)
+    usd: float
+    settled: bool
+    until: int = Field(sa_type=BigInteger)
+    holder: str | None
+    """The process that judges the group; null where the system does not tell it from others."""
+
+
+judge_spending = get_table(JudgeSpendingTable)
+judge_holds = get_table(JudgeHoldTable)
+judge_limits = get_table(JudgeLimitsTable)
+run_costs = get_table(RunCostTable)
+run_holds = get_table(RunHoldTable)
+
+
+# Statistics: what groups add up to.
+
+
+class RollupTable(TableRecord, table=True):
+    """Measures of the groups of one key. A new measure is a new name in `measures`, not a new column."""
+
+    __tablename__ = "rollups"
+    __table_args__ = (
+        Index("ix_rollups_environment", "series", "environment", "run"),
+        Index("ix_rollups_run", "series", "run", "environment", "bucket"),
+    )
+    digest: str = Field(primary_key=True)
+    """Of the key, which is all columns but `measures`."""
+    series: str
+    environment: str
+    run: str | None
+    purpose: str
+    step: int | None = Field(sa_type=BigInteger)
+    label: str | None = Field(sa_type=Text)
+    """JSON string: the label of tasks, or the name of a judge or data set in their series."""
+    bucket: int | None = Field(sa_type=BigInteger)
+    measures: str = Field(sa_type=Text)
+    """JSON object: counts, and sums as lists, by name."""
+
+
+class TaskRollupTable(TableRecord, table=True):
+    """What a run's training groups of one task add up to, for histograms of pass rates."""
+
+    __tablename__ = "task_rollups"
+    __table_args__ = ({"sqlite_with_rowid": False},)
+    run: str = Field(primary_key=True)
+    environment: str = Field(primary_key=True)
+    task_id: str = Field(primary_key=True)
+    sums: str = Field(sa_type=Text)
+    """JSON list: the sums of gate x absolute."""
+
+
+rollups = get_table(RollupTable)
+task_rollups = get_table(TaskRollupTable)
+
+
+# What is left of pruned groups, and whose turn it is to prune.
+
+
+class PrunedGroupTable(TableRecord, table=True):
+    """Groups that were pruned: who asks for one is told so, and none of them is scored again."""
+
+    __tablename__ = "pruned_groups"
+    __table_args__ = ({"sqlite_with_rowid": False},)
+    group_id: str = Field(primary_key=True)
+    pruned_at: int = Field(sa_type=BigInteger)
+
+
+class SealedRollupTable(TableRecord, table=True):
+    """What pruned groups added to the rollup of this digest, with the same columns."""
+
+    __tablename__ = "sealed_rollups"
+    digest: str = Field(primary_key=True)
+    series: str
+    environment: str
+    run: str | None
+    purpose: str
+    step: int | None = Field(sa_type=BigInteger)
+    label: str | None = Field(sa_type=Text)
+    bucket: int | None = Field(sa_type=BigInteger)
+    measures: str = Field(sa_type=Text)
+
+
+class SealedTaskRollupTable(TableRecord, table=True):
+    """What a run's pruned training groups of one task added to its sums."""
+
+    __tablename__ = "sealed_task_rollups"
+    __table_args__ = ({"sqlite_with_rowid": False},)
+    run: str = Field(primary_key=True)
+    environment: str = Field(primary_key=True)
+    task_id: str = Field(primary_key=True)
+    sums: str = Field(sa_type=Text)
+
+
+class JobTurnTable(TableRecord, table=True):
+    """Work that one replica does at a time, every so often. `holder` has it until `held_until`."""
+
+    __tablename__ = "job_turns"
+    job: str = Field(primary_key=True)
+    holder: str
+    held_until: int = Field(sa_type=BigInteger)
+    ended_at: int = Field(sa_type=BigInteger)
+    """When it was last done to its end."""
+
+
+pruned_groups = get_table(PrunedGroupTable)
+sealed_rollups = get_table(SealedRollupTable)
+sealed_task_rollups = get_table(SealedTaskRollupTable)
+job_turns = get_table(JobTurnTable)
+
+
+# Progress of the index of texts.
+
+
+class GroupTextTable(TableRecord, table=True):
+    """Groups that the index has passed: it holds their words, unless they wait for it until they have scores, or since
+    their texts have changed."""
+
+    __tablename__ = "group_texts"
+    __table_args__ = (build_partial_index("ix_group_texts_waiting", "sequence", where="waiting = 1"),)
+    sequence: int = Field(sa_column=Column(BigInteger(), primary_key=True, autoincrement=False))
+    waiting: int
+
+
+class TextProgressTable(TableRecord, table=True):
+    """One row: up to which sequence groups are indexed, and in which form."""
+
+    __tablename__ = "text_progress"
+    form: int = Field(sa_column=Column(Integer(), primary_key=True, autoincrement=False))
+    through: int = Field(sa_type=BigInteger)
+
+
+group_texts = get_table(GroupTextTable)
+text_progress = get_table(TextProgressTable)
+
+
+# Keys of the service, what they use, and what was done to them.
+
+
 class ApiKeyTable(TableRecord, table=True):
     """`digest` is the SHA-256 of the secret. The secret itself is not stored."""
 
@@ -738,27 +767,20 @@ class KeyAdmissionTable(TableRecord, table=True):
     until: int = Field(sa_type=BigInteger)
 
 
+api_keys = get_table(ApiKeyTable)
+named_keys = get_table(NamedKeyTable)
+admin_actions = get_table(AdminActionTable)
+sign_ins = get_table(SignInTable)
+key_usage = get_table(KeyUsageTable)
+key_holds = get_table(KeyHoldTable)
+key_admissions = get_table(KeyAdmissionTable)
+
+
+# The schema itself.
+
+
 class SchemaSupportTable(TableRecord, table=True):
     """One row: the oldest schema whose service runs on this one."""
 
     __tablename__ = "schema_support"
     oldest: str = Field(primary_key=True)
-
-
-prompts = get_table(PromptTable)
-tasks = get_table(TaskTable)
-runs = get_table(RunTable)
-pins = get_table(PinTable)
-groups = get_table(GroupTable)
-rollouts = get_table(RolloutTable)
-scores = get_table(ScoreTable)
-scorings = get_table(ScoringTable)
-rescores = get_table(RescoreTable)
-idempotency_keys = get_table(IdempotencyKeyTable)
-api_keys = get_table(ApiKeyTable)
-named_keys = get_table(NamedKeyTable)
-key_usage = get_table(KeyUsageTable)
-key_holds = get_table(KeyHoldTable)
-key_admissions = get_table(KeyAdmissionTable)
-admin_actions = get_table(AdminActionTable)
-sign_ins = get_table(SignInTable)
