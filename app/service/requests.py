@@ -1,4 +1,9 @@
-"""Request and reply models of the service, shared by every API."""
+"""Requests and replies of the service, shared by every API, and the ids by which repeats are recognised.
+
+Ids of tasks, groups and streams are digests of what they are made from, so that a repeat has the id of the first
+request, in any process and after any restart. Requests that arrive together for one id share one execution
+(`SingleFlight`).
+"""
 
 import asyncio
 import logging
@@ -208,8 +213,8 @@ class ScoreResponse(Frozen):
     groups: tuple[GroupReply | GroupProblem, ...]
 
     def to_json(self) -> bytes:
-        """As the model is written, but a score that several completions share is written once: verifiers give few
-        different ones, and they are most of a reply."""
+        """The JSON of the model. A score that several completions share is written once: verifiers give few different
+        ones, and they are most of a reply."""
         scores = {id(score): score for group in self.groups if isinstance(group, GroupReply) for score in group.scores}
         written = {key: _write_model(score) for key, score in scores.items()}
         return b'{"groups":[%b]}' % b",".join([_write_group(group, written) for group in self.groups])
@@ -222,6 +227,7 @@ def _write_model(model: Frozen, exclude: set[str] | None = None) -> bytes:
 def _write_group(group: GroupReply | GroupProblem, scores: Mapping[int, bytes]) -> bytes:
     if isinstance(group, GroupProblem):
         return _write_model(group)
+    # `mean` follows `scores`. No string before it can hold this text, since quotes in strings are escaped.
     before, mean, after = _write_model(group, {"scores"}).partition(b',"mean":')
     listed = b",".join([scores[id(score)] for score in group.scores])
     return b"".join((before, b',"scores":[', listed, b"]", mean, after))
@@ -246,7 +252,7 @@ def build_handed_out_task(record: TaskRecord, lease: Lease | None) -> HandedOutT
     )
 
 
-# Ids of tasks, groups and streams, as digests, and single-flight: requests for one id share one execution.
+# Single flight
 
 log = logging.getLogger(__name__)
 
@@ -254,6 +260,8 @@ LandedT = TypeVar("LandedT")
 
 
 class SingleFlight(Generic[LandedT]):
+    """Work under names: whoever asks for a name under which work is in progress waits for that."""
+
     def __init__(self, fault: str) -> None:
         """`fault` begins the log message about an unexpected failure; the names follow."""
         self._fault = fault
@@ -285,8 +293,9 @@ class SingleFlight(Generic[LandedT]):
         def remove_finished(done: asyncio.Future[LandedT]) -> None:
             self._began.pop(done, None)
             for name in names:
-                if self._by_name.get(name) is done:
+                if self._by_name.get(name) is done:  # it may have been replaced
                     del self._by_name[name]
+            # Read here too, since everybody who waited may have left.
             error = None if done.cancelled() else done.exception()
             if error is not None and not isinstance(error, GatewayError):
                 log.error("%s: %s", self._fault, ", ".join(names), exc_info=error)
@@ -301,6 +310,9 @@ class SingleFlight(Generic[LandedT]):
             flight.cancel()
         await asyncio.gather(*flights, return_exceptions=True)
         return names
+
+
+# Ids
 
 
 def compute_task_id(key: TaskKey) -> str:
@@ -330,7 +342,7 @@ def build_stream(
 
 def normalise_values(values: Iterable[JsonValue]) -> list[JsonValue]:
     """Distinct values in a fixed order. 1 and 1.0 are equal; 1, "1" and true are different."""
-    by_text = {canonical_json(plain): plain for plain in map(_normalise_numbers, values)}
+    by_text = {canonical_json(value): value for value in map(_normalise_numbers, values)}
     return [by_text[text] for text in sorted(by_text)]
 
 

@@ -1,4 +1,9 @@
-"""Work that one replica does at a time."""
+"""Work on old groups in the background: pruning, reducing, clearing of pieces, and the index of texts.
+
+All of it goes in small batches, with pauses in proportion to the batch before, so that whoever scores meanwhile waits
+for none of them long. Where replicas share a store one of them has the turn; the turn of one that has died becomes
+free after a time. Everything may be cancelled between batches: what is done stays done.
+"""
 
 import asyncio
 import logging
@@ -18,26 +23,26 @@ from app.domain.values import utc_now
 from app.ports.environment import Clock
 from app.ports.store import GroupSnapshot, PendingGroupStore, RetentionStore, TextIndexStore
 
-TURN_SECONDS: Final = 120.0
+_TURN_SECONDS: Final = 120.0
 """The turn of a replica that has died is free after so long."""
 
 WorkT = TypeVar("WorkT")
 
 
-async def work_in_turn(
+async def _work_in_turn(
     store: RetentionStore, job: str, holder: str, work: Callable[[], Awaitable[WorkT]], *, every_seconds: float
 ) -> WorkT | None:
     """None when it is not time, or another replica has the turn."""
 
     async def take_turn() -> bool:
-        return await store.take_turn(job, holder, every_seconds=every_seconds, seconds=TURN_SECONDS)
+        return await store.take_turn(job, holder, every_seconds=every_seconds, seconds=_TURN_SECONDS)
 
     if not await take_turn():
         return None
     working = asyncio.ensure_future(work())
     try:
-        while not (await asyncio.wait({working}, timeout=TURN_SECONDS / 3))[0]:
-            await take_turn()
+        while not (await asyncio.wait({working}, timeout=_TURN_SECONDS / 3))[0]:
+            await take_turn()  # renewed long before others may take it
     finally:
         working.cancel()
         await asyncio.gather(working, return_exceptions=True)
@@ -45,22 +50,18 @@ async def work_in_turn(
     return working.result()
 
 
-# Prunes and reduces in small batches with pauses, so that whoever scores meanwhile waits for none of them long.
+# Pruning and reducing
 
 log = logging.getLogger(__name__)
 
-GROUPS_AT_ONCE: Final = 8
-ROWS_AT_ONCE: Final = 500
-PAUSES: Final = 4.0
+_GROUPS_AT_ONCE: Final = 8
+_ROWS_AT_ONCE: Final = 500
+_PAUSES: Final = 4.0
 """A pause is so many times as long as the batch before it took."""
-LEAST_PAUSE_SECONDS: Final = 0.02
+_MIN_PAUSE_SECONDS: Final = 0.02
 
-LOOK_SECONDS: Final = 300.0
+_LOOK_SECONDS: Final = 300.0
 """How often a replica asks whether it is its turn."""
-CLEARING_SECONDS: Final = 3600.0
-LEAST_CLEARING_PAUSE_SECONDS: Final = 0.05
-KEPT_SECONDS: Final = 86_400.0
-"""Groups in pieces are forgotten after a day; what was stored of them stays."""
 _PRUNING: Final = "prune"
 _REDUCING: Final = "reduce"
 
@@ -85,7 +86,9 @@ class ReduceSchedule:
 
 
 class Pruner:
-    def __init__(self, store: RetentionStore, *, pauses: float = PAUSES, clock: Clock = utc_now) -> None:
+    """Removes old groups, or parts of them, by a plan or by a schedule."""
+
+    def __init__(self, store: RetentionStore, *, pauses: float = _PAUSES, clock: Clock = utc_now) -> None:
         self._store = store
         self._clock = clock
         self._pauses = pauses
@@ -99,7 +102,7 @@ class Pruner:
         after: int | None = 0
         while after is not None and (plan.excess_bytes is None or total.bytes < plan.excess_bytes):
             began = time.monotonic()
-            batch = await self._store.prune_groups(plan, after, GROUPS_AT_ONCE)
+            batch = await self._store.prune_groups(plan, after, _GROUPS_AT_ONCE)
             after = batch.after
             total += batch.pruned
             report(batch.pruned)
@@ -115,7 +118,7 @@ class Pruner:
         after: int | None = 0 if plan.groups else None
         while after is not None:
             began = time.monotonic()
-            batch = await self._store.reduce_groups(plan, after, GROUPS_AT_ONCE)
+            batch = await self._store.reduce_groups(plan, after, _GROUPS_AT_ONCE)
             after = batch.after
             total += batch.reduced
             report(batch.reduced)
@@ -123,28 +126,28 @@ class Pruner:
         return total
 
     async def prune_by_schedule(self, schedule: PruneSchedule) -> None:
-        """For ever, by one replica at a time. One that dies is followed by another."""
+        """Prunes for ever, by one replica at a time."""
         holder = secrets.token_hex(8)
         await _repeat(lambda: self.prune_if_due(schedule, holder), schedule.every_seconds)
 
     async def reduce_by_schedule(self, schedule: ReduceSchedule) -> None:
-        """As `prune_by_schedule`. Runs may say what they keep at any time."""
+        """Reduces for ever, by one replica at a time. Runs may say at any time what they keep."""
         holder = secrets.token_hex(8)
         await _repeat(lambda: self.reduce_if_due(schedule, holder), schedule.every_seconds)
 
     async def prune_if_due(self, schedule: PruneSchedule, holder: str) -> Pruned | None:
         """None when it is not time, or another replica has the turn."""
         every = schedule.every_seconds
-        return await work_in_turn(
+        return await _work_in_turn(
             self._store, _PRUNING, holder, lambda: self._prune_by_rule(schedule), every_seconds=every
         )
 
     async def reduce_if_due(self, schedule: ReduceSchedule, holder: str) -> Reduced | None:
-        """None also where neither the schedule nor a run says that anything goes."""
+        """As `prune_if_due`. None also where neither the schedule nor a run says that anything goes."""
         if not schedule.keep.reducible and not await self._store.has_keep_rules():
             return None
         every = schedule.every_seconds
-        return await work_in_turn(
+        return await _work_in_turn(
             self._store, _REDUCING, holder, lambda: self._reduce_by_rule(schedule), every_seconds=every
         )
 
@@ -164,12 +167,13 @@ class Pruner:
         return reduced
 
     async def _sweep(self, rule: PruneRule, report: Report) -> Pruned:
+        """Removes rows that belong to no group any more."""
         total = Pruned()
         for kind in rule.leftovers:
             after: str | None = ""
             while after is not None:
                 began = time.monotonic()
-                batch = await self._store.sweep(rule, kind, after, ROWS_AT_ONCE)
+                batch = await self._store.sweep(rule, kind, after, _ROWS_AT_ONCE)
                 after = batch.after
                 removed = Pruned.model_validate({kind: batch.removed})
                 total += removed
@@ -178,7 +182,14 @@ class Pruner:
         return total
 
     async def _pause(self, began: float) -> None:
-        await asyncio.sleep(max(LEAST_PAUSE_SECONDS, self._pauses * (time.monotonic() - began)))
+        await asyncio.sleep(max(_MIN_PAUSE_SECONDS, self._pauses * (time.monotonic() - began)))
+
+
+_CLEARING_SECONDS: Final = 3600.0
+"""How often it is looked whether there are old pieces."""
+_MIN_CLEARING_PAUSE_SECONDS: Final = 0.05
+_PIECES_SECONDS: Final = 86_400.0
+"""Groups in pieces are forgotten after a day; what was stored of them stays."""
 
 
 async def clear_pieces_for_ever(parts: PendingGroupStore) -> None:
@@ -186,13 +197,13 @@ async def clear_pieces_for_ever(parts: PendingGroupStore) -> None:
     while True:
         began, cleared = time.monotonic(), 0
         try:
-            cleared = await parts.delete_old(KEPT_SECONDS)
+            cleared = await parts.delete_old(_PIECES_SECONDS)
         except GatewayError as error:
             log.warning("old groups that came in pieces are not cleared: %s", error.detail)
         except Exception:
             log.exception("clearing old groups that came in pieces failed")
-        pause = max(LEAST_CLEARING_PAUSE_SECONDS, PAUSES * (time.monotonic() - began))
-        await asyncio.sleep(pause if cleared else CLEARING_SECONDS)
+        pause = max(_MIN_CLEARING_PAUSE_SECONDS, _PAUSES * (time.monotonic() - began))
+        await asyncio.sleep(pause if cleared else _CLEARING_SECONDS)
 
 
 def _ignore(_: object) -> None:
@@ -205,47 +216,49 @@ async def _repeat(work: Callable[[], Awaitable[object]], every_seconds: float) -
             await work()
         except Exception:
             log.exception("old groups could not be removed or reduced; this is tried again")
-        await asyncio.sleep(min(LOOK_SECONDS, every_seconds))
+        await asyncio.sleep(min(_LOOK_SECONDS, every_seconds))
 
 
-# Keeps the index of texts behind what is stored, in small batches with pauses, by one replica at a time.
+# The index of texts
 
-TEXTS_AT_ONCE: Final = 16
+_TEXTS_AT_ONCE: Final = 16
 INDEXER_PAUSES: Final = 2.0
 """A pause is so many times as long as the batch before it took."""
 BUSY_PAUSES: Final = 9.0
 """The same while the process is busy."""
-BUSY: Final = 0.5
-"""Seconds of processor time in a second of a pause, with which a process is busy."""
-INDEXER_LOOK_SECONDS: Final = 5.0
+_BUSY_SHARE: Final = 0.5
+"""Processor time per time of a pause from which on a process is busy."""
+_INDEXER_LOOK_SECONDS: Final = 5.0
 """How often a replica looks whether there is something to take in."""
-FAILED_SECONDS: Final = 60.0
-SETTLING_SECONDS: Final = 1.0
+_FAILED_SECONDS: Final = 60.0
+_SETTLING_SECONDS: Final = 1.0
 """How often a replica looks whether what others were storing is there."""
-PATIENCE_SECONDS: Final = 60.0
+_PATIENCE_SECONDS: Final = 60.0
 """How long others may be storing groups before a warning says which transactions are still open."""
 _INDEXING: Final = "index_texts"
 
 
 class TextIndexer:
+    """Keeps the index of texts some seconds behind what is stored (docs/decisions/0040)."""
+
     def __init__(
-        self, texts: TextIndexStore, turns: RetentionStore, patience_seconds: float = PATIENCE_SECONDS
+        self, texts: TextIndexStore, turns: RetentionStore, patience_seconds: float = _PATIENCE_SECONDS
     ) -> None:
         self._texts = texts
         self._turns = turns
         self._patience = patience_seconds
 
     async def run(self) -> None:
-        """For ever. One that dies is followed by another."""
+        """Indexes for ever, by one replica at a time."""
         holder = secrets.token_hex(8)
         while True:
-            wait = INDEXER_LOOK_SECONDS
+            wait = _INDEXER_LOOK_SECONDS
             try:
                 if await self._texts.is_behind():
-                    await work_in_turn(self._turns, _INDEXING, holder, self.catch_up, every_seconds=0)
+                    await _work_in_turn(self._turns, _INDEXING, holder, self.catch_up, every_seconds=0)
             except Exception:
                 log.exception("texts could not be indexed; this is tried again")
-                wait = FAILED_SECONDS
+                wait = _FAILED_SECONDS
             await asyncio.sleep(wait)
 
     async def catch_up(self) -> int:
@@ -255,32 +268,35 @@ class TextIndexer:
         indexed = 0
         while True:
             began = time.monotonic()
-            batch = await self._texts.index_texts(snapshot.newest, TEXTS_AT_ONCE)
+            batch = await self._texts.index_texts(snapshot.newest, _TEXTS_AT_ONCE)
             indexed += batch.indexed
             if batch.is_last:
                 return indexed
-            await _pause(time.monotonic() - began)
+            await _rest(time.monotonic() - began)
 
     async def _await_writers(self, snapshot: GroupSnapshot) -> None:
         warn_at = time.monotonic() + self._patience
-        while still := await self._texts.find_open_writers(snapshot):  # other processes wake nobody
+        # A group becomes visible when its transaction ends, and may have a lower number than one that is indexed.
+        while writers := await self._texts.find_open_writers(snapshot):  # other processes wake nobody
             if time.monotonic() >= warn_at:
                 warn_at = math.inf
                 log.warning(
                     "the index of texts takes in no newer groups, because a transaction that writes to `groups` has "
                     "been open for over %g s: %s",
                     self._patience,
-                    ", ".join(sorted(still)),
+                    ", ".join(sorted(writers)),
                 )
-            await asyncio.sleep(SETTLING_SECONDS)
+            await asyncio.sleep(_SETTLING_SECONDS)
 
 
-async def _pause(taken: float) -> None:
+async def _rest(taken: float) -> None:
+    """A pause after a batch that took so long: longer while the process is busy with requests."""
     began, used = time.monotonic(), time.process_time()
     await asyncio.sleep(INDEXER_PAUSES * taken)
     await asyncio.sleep(compute_rest(taken, time.process_time() - used, time.monotonic() - began))
 
 
 def compute_rest(taken: float, used: float, passed: float) -> float:
-    """Of a pause after a batch that took so long: `passed` seconds of it used so much processor time."""
-    return max(0.0, BUSY_PAUSES * taken - passed) if used > BUSY * passed else 0.0
+    """What remains of the pause after a batch that took so long. Of the pause `passed` seconds are over, in which the
+    process used so much processor time."""
+    return max(0.0, BUSY_PAUSES * taken - passed) if used > _BUSY_SHARE * passed else 0.0
