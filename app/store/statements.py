@@ -1,4 +1,8 @@
-"""Prepared statements for hot paths, compiled once per dialect."""
+"""Statements and rows: prepared statements, inserts of many rows, values as JSON, and long values packed.
+
+A statement that runs for each request is compiled once per dialect, and rows are inserted many at a time in the way
+that takes each database least: SQLAlchemy's own ways take longer than the database does.
+"""
 
 import json
 import sqlite3
@@ -77,8 +81,8 @@ class PreparedStatement:
     ) -> tuple[str, tuple[Any, ...]]:
         postgres = connection.dialect.name == "postgresql"
         sql, names, fixed = self._compiled(postgres)
-        given = (values.get(name, fixed.get(name)) for name in names)
-        return sql, tuple(given if postgres else map(_encode_list, given))
+        bound = (values.get(name, fixed.get(name)) for name in names)
+        return sql, tuple(bound if postgres else map(_encode_list, bound))
 
 
 def fetch_rows(
@@ -125,9 +129,9 @@ def format_integers(values: Iterable[int], *, postgres: bool) -> str:
     return f"{{{written}}}" if postgres else f"[{written}]"
 
 
-# Rows: models encoded as JSON, times as microseconds.
+# Values of rows: models as JSON, times as microseconds.
 
-ModelT = TypeVar("ModelT", bound=BaseModel)
+_ModelT = TypeVar("_ModelT", bound=BaseModel)
 
 MICROSECONDS_PER_SECOND: Final = 1_000_000
 MICROSECONDS_PER_DAY: Final = 86_400 * MICROSECONDS_PER_SECOND
@@ -173,7 +177,7 @@ def _put_first(member: str, rest: str) -> str:
     return f"{{{member}}}" if rest == "{}" else f"{{{member},{rest[1:]}"
 
 
-def decode(model: type[ModelT], text: str) -> ModelT:
+def decode(model: type[_ModelT], text: str) -> _ModelT:
     try:
         return model.model_validate_json(text)
     except ValidationError:
@@ -207,23 +211,25 @@ def from_micros(micros: int) -> datetime:
 
 def is_storable(*identifiers: str) -> bool:
     """Whether a text column can hold them; others cannot exist in the store."""
-    return all("\x00" not in given and is_encodable(given) for given in identifiers)
+    return all("\x00" not in one and is_encodable(one) for one in identifiers)
 
 
 def filter_storable(identifiers: Iterable[str]) -> list[str]:
-    return [given for given in dict.fromkeys(identifiers) if is_storable(given)]
+    return [one for one in dict.fromkeys(identifiers) if is_storable(one)]
 
 
 RowValue = str | int | float | bytes | None
 Row = Mapping[str, RowValue]
 
 
-# Inserts of many rows, in the way that takes each database least.
+# Inserts of many rows. SQLite gets many with each statement: after each its driver lets other threads run, and waits
+# until one of them lets it go on. PostgreSQL gets new rows by COPY, and rows of which some may be there as one value of
+# JSON: its driver would look for the values of each row of a statement whenever that is executed.
 
-Changed = tuple[str, ...] | None
+_Changed = tuple[str, ...] | None
 """Columns that get the new value where the key exists: without one the row stays as it is. None where no key may."""
 
-MOST_ROWS: Final = 100
+_MOST_ROWS: Final = 100
 """Of one value of JSON, and of one statement that returns something of them."""
 _PORTIONS: Final = (64, 8, 1)
 """Few, so that each statement is prepared once. A group has eight rollouts, or a multiple of that."""
@@ -257,7 +263,7 @@ def upsert_rows(connection: Connection, table: Table, changed: str, rows: Sequen
     _merge_rows(connection, table, rows, (changed,))
 
 
-def _merge_rows(connection: Connection, table: Table, rows: Sequence[Row], changed: Changed) -> None:
+def _merge_rows(connection: Connection, table: Table, rows: Sequence[Row], changed: _Changed) -> None:
     if not rows:
         return
     values = _list_values(table, rows)
@@ -266,7 +272,7 @@ def _merge_rows(connection: Connection, table: Table, rows: Sequence[Row], chang
     elif any(isinstance(value, bytes) for row in values for value in row):  # JSON would have to spell them out
         connection.exec_driver_sql(_compile_insert(table, _POSTGRES, changed), values)
     else:
-        for part in _split(values):
+        for part in _split_rows(values):
             connection.exec_driver_sql(_compile_merge(table, changed, ()), (_write_json(table, part),))
 
 
@@ -274,20 +280,20 @@ def insert_new_returning(
     connection: Connection, table: Table, rows: Sequence[Row], columns: tuple[str, ...]
 ) -> list[tuple[Any, ...]]:
     """Inserts rows, as `insert_new_rows`, and returns these columns of those that are new."""
-    found: list[tuple[Any, ...]] = []
-    given: tuple[RowValue, ...]
-    for part in _split(_list_values(table, rows)):
+    new_rows: list[tuple[Any, ...]] = []
+    bound: tuple[RowValue, ...]
+    for part in _split_rows(_list_values(table, rows)):
         if connection.dialect.name == "postgresql":
-            sql, given = _compile_merge(table, (), columns), (_write_json(table, part),)
+            sql, bound = _compile_merge(table, (), columns), (_write_json(table, part),)
         else:
             into = _repeat_values(_compile_insert(table, _SQLITE, ()), len(part))
-            sql, given = f"{into} RETURNING {', '.join(columns)}", tuple(chain.from_iterable(part))
-        found += map(tuple, fetch_rows(connection, sql, given))
-    return found
+            sql, bound = f"{into} RETURNING {', '.join(columns)}", tuple(chain.from_iterable(part))
+        new_rows += map(tuple, fetch_rows(connection, sql, bound))
+    return new_rows
 
 
-def _split(rows: Sequence[tuple[RowValue, ...]]) -> Iterator[Sequence[tuple[RowValue, ...]]]:
-    return (rows[first : first + MOST_ROWS] for first in range(0, len(rows), MOST_ROWS))
+def _split_rows(rows: Sequence[tuple[RowValue, ...]]) -> Iterator[Sequence[tuple[RowValue, ...]]]:
+    return (rows[first : first + _MOST_ROWS] for first in range(0, len(rows), _MOST_ROWS))
 
 
 def let_copy(engine: Engine) -> None:
@@ -314,8 +320,8 @@ def _insert_portions(connection: Connection, sql: str, rows: Sequence[tuple[RowV
     done = 0
     for size in _PORTIONS:
         while len(rows) - done >= size:
-            given = tuple(chain.from_iterable(rows[done : done + size]))
-            fetch_rows(connection, _repeat_values(sql, size), given)
+            bound = tuple(chain.from_iterable(rows[done : done + size]))
+            fetch_rows(connection, _repeat_values(sql, size), bound)
             done += size
 
 
@@ -360,7 +366,7 @@ def _write_copy(table: Table) -> str:
 
 
 @cache
-def _compile_insert(table: Table, url: str, changed: Changed) -> str:
+def _compile_insert(table: Table, url: str, changed: _Changed) -> str:
     """Of one row."""
     into = insert(table) if changed is None else _build_merge(table, changed, url)
     names = [column.name for column in _list_columns(table)]
@@ -401,6 +407,8 @@ def _build_merge(table: Table, changed: tuple[str, ...], url: str) -> Insert:
 
 
 # Long texts and long lists of numbers, packed: what a table's `packed` column holds in place of its JSON text.
+# The first byte is the form, the rest is a Zstandard frame. All of it comes back exactly as it was: a log-probability
+# is kept in four bytes only where these say the same number.
 
 PACKED_FROM: Final = 4096
 """Characters of JSON from which on a text is packed. Packing as many takes 17 microseconds and saves half of them."""
@@ -414,6 +422,7 @@ _HEAD: Final = struct.Struct("<III")
 """Of a completion: the bytes of its JSON without numbers, the number of its token ids, the form of its logprobs."""
 _ABSENT, _SINGLES, _JSON = 0, 1, 2
 _SAMPLE: Final = 16
+"""Log-probabilities that are tried first: mostly these tell already that single precision will not do."""
 
 
 class StoredText(NamedTuple):
@@ -475,8 +484,11 @@ def unpack_completion(text: str, packed: bytes | None) -> Completion:
     size, count, form = _HEAD.unpack_from(whole)
     ids, numbers = _HEAD.size + size, _HEAD.size + size + 4 * count
     rest = decode(Completion, whole[_HEAD.size : ids].decode())
-    found = {"token_ids": tuple(_join("I", whole[ids:numbers])), "logprobs": _unpack_logprobs(form, whole[numbers:])}
-    return rest.model_copy(update=found)
+    values = {
+        "token_ids": tuple(_join_bytes("I", whole[ids:numbers])),
+        "logprobs": _unpack_logprobs(form, whole[numbers:]),
+    }
+    return rest.model_copy(update=values)
 
 
 def _pack_logprobs(logprobs: tuple[float, ...] | None) -> tuple[int, bytes]:
@@ -493,7 +505,7 @@ def _pack_logprobs(logprobs: tuple[float, ...] | None) -> tuple[int, bytes]:
 def _unpack_logprobs(form: int, numbers: bytes) -> tuple[float, ...] | None:
     if form == _ABSENT:
         return None
-    return tuple(_join("f", numbers) if form == _SINGLES else from_json(numbers))
+    return tuple(_join_bytes("f", numbers) if form == _SINGLES else from_json(numbers))
 
 
 def _split_bytes(numbers: "array[int] | array[float]") -> bytes:
@@ -501,15 +513,15 @@ def _split_bytes(numbers: "array[int] | array[float]") -> bytes:
     if sys.byteorder == "big":
         numbers.byteswap()
     held = numbers.tobytes()
-    return b"".join(held[place :: numbers.itemsize] for place in range(numbers.itemsize))
+    return b"".join(held[byte :: numbers.itemsize] for byte in range(numbers.itemsize))
 
 
-def _join(kind: str, planes: bytes) -> "array[int] | array[float]":
+def _join_bytes(kind: str, planes: bytes) -> "array[int] | array[float]":
     numbers = array(kind)
     held = bytearray(len(planes))
     count = len(planes) // numbers.itemsize
-    for place in range(numbers.itemsize):
-        held[place :: numbers.itemsize] = planes[place * count : (place + 1) * count]
+    for byte in range(numbers.itemsize):
+        held[byte :: numbers.itemsize] = planes[byte * count : (byte + 1) * count]
     numbers.frombytes(held)
     if sys.byteorder == "big":
         numbers.byteswap()
