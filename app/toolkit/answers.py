@@ -1,4 +1,14 @@
-"""Options with letters, the letter that an answer chooses, and the right option as data sets give it."""
+r"""The answer that a reply commits to: in `<answer>` tags, as a program, as a number, or as a letter.
+
+Thinking, and what follows the end of the turn, counts for nothing. An answer that is merely mentioned is no commitment,
+and two answers that differ are none: else a policy would be paid for listing several. Replies are untrusted, so all of
+this is linear in their length: every repetition in a pattern is bounded or cannot share characters with its neighbours.
+
+    `<answer>7</answer>` … `<answer> 7 </answer>`            7: the same, said twice
+    `<answer>6</answer>` … `<answer>7</answer>`              none: they differ
+    `<answer></answer>` … `<answer>7</answer>`               7: one that is empty, or only dots, is ignored
+    `<answer>7`, `the answer is 7`                           none: it never ends; mentioned
+"""
 
 import asyncio
 import json
@@ -20,127 +30,11 @@ from app.domain.values import Frozen, is_encodable
 from app.toolkit.seeded import SeededRandom
 from app.toolkit.texts import iterate_lines, iterate_matches, run_in_turn
 
-LETTERS: Final = ascii_uppercase
-_LETTER: Final = re.compile(r"\(?([A-Za-z])[).:]?")
-_NO_ANSWER: Final = "there is no answer"
+# What a reply says outside its thinking, and commits to between tags
 
+_ResultT = TypeVar("ResultT")
 
-def _read_text(value: object) -> object:
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return str(value)
-    return value.strip() or None if isinstance(value, str) else value
-
-
-OptionText = Annotated[str | None, BeforeValidator(_read_text)]
-
-
-class ChoiceOptions(Frozen):
-    """The options of a question with the index of the right one, all different."""
-
-    texts: Annotated[tuple[str, ...], Field(min_length=2)]
-    right: int
-
-    @property
-    def listed(self) -> str:
-        return list_options(self.texts)
-
-    @property
-    def letter(self) -> str:
-        return LETTERS[self.right]
-
-    def shuffle(self, draws: SeededRandom) -> "ChoiceOptions":
-        order = draws.shuffled(range(len(self.texts)))
-        return ChoiceOptions(texts=tuple(self.texts[place] for place in order), right=order.index(self.right))
-
-
-class ListedOptions(Frozen):
-    """A list of texts, or an object of the lists `text` and `label`; in a cell of a CSV file either of them as JSON."""
-
-    model_config = ConfigDict(extra="ignore")
-
-    text: tuple[OptionText, ...]
-    label: tuple[str, ...] = ()
-
-    @model_validator(mode="before")
-    @classmethod
-    def _read_list(cls, value: object) -> object:
-        value = read_json_cell(value)
-        return {"text": value} if isinstance(value, list | tuple) else value
-
-    def choose(self, answer: JsonValue) -> ChoiceOptions:
-        """With the option that `answer` names: a label where there are some, else a letter, an index from 0, or the
-        text of the option. Options without a text are dropped. A ValueError never quotes a row."""
-        right = self._find(answer)
-        if not 0 <= right < len(self.text) or self.text[right] is None:
-            raise ValueError("the answer is none of the options")
-        kept = [(place, text) for place, text in enumerate(self.text) if text is not None]
-        return build_options([text for _, text in kept], [place for place, _ in kept].index(right))
-
-    def _find(self, answer: JsonValue) -> int:
-        if isinstance(answer, bool) or not isinstance(answer, str | int):
-            raise ValueError("the answer is neither a text nor a whole number")
-        if answer in ("", -1):
-            raise leave_out(_NO_ANSWER)
-        if self.label:
-            return self._find_label(str(answer).strip())
-        if isinstance(answer, int):
-            return answer
-        return self._find_text(answer.strip())
-
-    def _find_label(self, answer: str) -> int:
-        if len(self.label) != len(self.text):
-            raise ValueError("there are not as many labels as options")
-        return self.label.index(answer) if answer in self.label else -1
-
-    def _find_text(self, answer: str) -> int:
-        named = self.text.index(answer) if answer in self.text else -1
-        place = int(answer) if answer.isascii() and answer.isdecimal() and len(answer) < 3 else -1
-        if len(answer) == 1 and answer.isascii() and answer.isalpha():
-            place = LETTERS.index(answer.upper())
-        if not 0 <= place < len(self.text):
-            return named
-        if named not in (-1, place):
-            raise leave_out("the answer may be the place of an option or the text of another one")
-        return place
-
-
-def list_options(texts: Sequence[str]) -> str:
-    """With their letters, one to a line."""
-    return "\n".join(f"{letter}. {text}" for letter, text in zip(LETTERS, texts, strict=False))
-
-
-def build_options(texts: Sequence[str], right: int) -> ChoiceOptions:
-    """A row is left out where it has no choice, too much of it, or two options that are the same."""
-    if not 2 <= len(texts) <= len(LETTERS):
-        raise leave_out(f"there are fewer than 2 options, or more than {len(LETTERS)}")
-    if len({" ".join(text.split()) for text in texts}) < len(texts):
-        raise leave_out("two options are the same")
-    return ChoiceOptions(texts=tuple(texts), right=right)
-
-
-def read_json_cell(value: object) -> object:
-    """A cell of CSV that holds a list or an object as JSON; anything else as it is."""
-    if isinstance(value, str) and value.strip()[:1] in ("[", "{"):
-        try:
-            return json.loads(value)
-        except (ValueError, RecursionError):
-            return value
-    return value
-
-
-def find_choice_fault(answer: str, right: str) -> str:
-    """What is wrong with a committed answer, where the letter `right` is right; empty for a right one."""
-    letter = _LETTER.fullmatch(answer)
-    if letter is None:
-        return "it is not one letter"
-    return "" if letter[1].upper() == right else "it is another option"
-
-
-# What a reply says outside its thinking, and the answer that it commits to there between `<answer>` and `</answer>`.
-
-ResultT = TypeVar("ResultT")
-
-MOST_CHARACTERS = 10_000
+MOST_CHARACTERS: Final = 10_000
 """Maximum length of an answer."""
 
 _TAG = re.compile(r"<(/?)answer>", re.IGNORECASE)
@@ -167,7 +61,8 @@ _OTHER_ENDS = (
 TURN_ENDS = (*(f"<|{name}|>" for name in _END_NAMES), *_OTHER_ENDS)
 """What stands behind one of these, outside thinking, is not part of the reply."""
 TURN_END = re.compile(rf"<\|(?:{'|'.join(_END_NAMES)})\|>|{'|'.join(map(re.escape, _OTHER_ENDS))}")
-LONGEST_TAG = 40
+LONGEST_TAG: Final = 40
+"""Characters of the longest of these tags and ends, white space included: large texts are searched in windows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +90,7 @@ def split_thinking(reply: str) -> tuple[str, SpokenReply]:
     for tag in iterate_matches(THINKING_TAG, reply, LONGEST_TAG):
         before = reply[position : tag.start()]
         if ends_thinking(tag[0]):
+            # Without an opening tag, the thinking began before the reply: all that came so far was thought.
             thought += [before] if thinking else [*parts, before]
             if not thinking:
                 parts.clear()
@@ -235,10 +131,12 @@ _WHY = {
 
 def extract_committed(reply: str) -> Committed:
     """Never raises; linear in the length of `reply`."""
-    said = strip_thinking(reply)
-    if said.unfinished:
+    spoken = strip_thinking(reply)
+    if spoken.unfinished:
         return Committed(None, ("no_answer", "unfinished_thinking"))
-    answers = list(dict.fromkeys(text.strip() for text in _find_tagged(said.text) if not _BLANK_ANSWER.fullmatch(text)))
+    answers = list(
+        dict.fromkeys(text.strip() for text in _find_tagged(spoken.text) if not _BLANK_ANSWER.fullmatch(text))
+    )
     if not answers:
         return Committed(None, ("no_answer",))
     if len(answers) > 1:
@@ -261,7 +159,7 @@ async def grade_committed_in_worker(replies: Sequence[str], fault: Callable[[str
     return list(await asyncio.gather(*(_grade_in_worker(reply, fault) for reply in replies)))
 
 
-async def map_completions(group: Sequence[Completion], work: Callable[[Completion], ResultT]) -> list[ResultT]:
+async def map_completions(group: Sequence[Completion], work: Callable[[Completion], _ResultT]) -> list[_ResultT]:
     """`work` on each, in a thread when they are large, so that other requests are answered meanwhile."""
     if not are_large(group):
         return [work(one) for one in group]
@@ -269,6 +167,7 @@ async def map_completions(group: Sequence[Completion], work: Callable[[Completio
 
 
 async def _grade_in_worker(reply: str, fault: Callable[[str], Awaitable[str]]) -> Score:
+    # A large text would hold up the event loop; a small one costs less than a change of threads.
     large = len(reply) > LARGE_TEXT
     answer = await run_in_turn("answers", extract_committed, reply) if large else extract_committed(reply)
     if answer.text is None:
@@ -290,18 +189,20 @@ def _build_score(wrong: str) -> Score:
 
 
 def _find_tagged(text: str) -> list[str]:
-    found: list[str] = []
+    answers: list[str] = []
     start: int | None = None
     for tag in iterate_matches(_TAG, text, len("</answer>")):
         if not tag[1]:
             start = tag.end()
         elif start is not None:
-            found.append(text[start : tag.start()])
+            answers.append(text[start : tag.start()])
             start = None
-    return found
+    return answers
 
 
-# The program that a reply commits to: a fenced block of Python, outside its thinking.
+# The program that a reply commits to: a fenced block of Python. Of several blocks it is the one that defines the name,
+# since the others show how it is used; two programs that differ and both define it are none. A longer fence may hold
+# shorter ones, and a block that never ends is none.
 
 _FENCE = re.compile(r"( {0,3})(`{3,}|~{3,})([^\n]*)")
 _LANGUAGE = re.compile(r"[\s{.]*([^\s{},]*)")
@@ -310,10 +211,10 @@ _PYTHON = frozenset({"", "python", "python3", "py", "py3", "python-3"})
 
 def extract_committed_code(reply: str, name: str) -> Committed:
     """The program that defines `name`, a plain identifier. Never raises; linear in the length of `reply`."""
-    said = strip_thinking(reply)
-    if said.unfinished:
+    spoken = strip_thinking(reply)
+    if spoken.unfinished:
         return Committed(None, ("no_answer", "unfinished_thinking"))
-    blocks = list(dict.fromkeys(block for block in _iter_blocks(said.text) if block.strip()))
+    blocks = list(dict.fromkeys(block for block in _iter_blocks(spoken.text) if block.strip()))
     if len(blocks) > 1:
         defines = re.compile(rf"^(?:(?:async )?def|class) {name}\b|^{name} *[:=]", re.MULTILINE)
         defining = [block for block in blocks if defines.search(block)]
@@ -334,6 +235,7 @@ def _iter_blocks(text: str) -> Iterator[str]:
     for line in iterate_lines(text):
         fence = _FENCE.fullmatch(line)
         if opened is None:
+            # As in CommonMark: text in backticks on one line is no fence.
             if fence and not (fence[2][0] == "`" and "`" in fence[3]):
                 opened, lines = (len(fence[1]), fence[2], fence[3]), []
             continue
@@ -351,12 +253,17 @@ def _is_python(info: str) -> bool:
     return language is not None and language[1].lower() in _PYTHON
 
 
-# One short phrase as one exact number, or as none.
+# One short phrase as one exact number, or as none. Read as 72: `72`, `$72.00`, `72 clips`, `72%`, `**72**`, `144/2`,
+# `\frac{144}{2}`, `x = 72`, `7.2e1`, full-width digits. Read as 1200: `1,200`, `1{,}200`, `1'200`, `1.2 thousand`. Read
+# as 5/2: `2 1/2`. No number: lists, ranges, inequalities, approximations, expressions (`70 + 2`, `72x`), times, number
+# words, digits of other scripts, ordinary spaces as separators (`1 200`), a decimal comma (`72,0`), over 40 digits.
 
-MAX_PHRASE = 200
+_MAX_PHRASE: Final = 200
 """Characters; nothing longer is a committed number."""
-MAX_DIGITS = 40
+_MAX_DIGITS: Final = 40
+"""Of one number, and its largest exponent."""
 
+# Most answers: read without the cost of the patterns below.
 _PLAIN = re.compile(r"\s*(-?[0-9]{1,15})(?:\.([0-9]{0,15}))?\s*")
 
 _CHARACTERS = str.maketrans(
@@ -432,19 +339,19 @@ _EXPRESSION = re.compile(r"[+*^<>|~?!&@\\·…π]")
 
 def parse_number(phrase: str) -> Fraction | None:
     """The number that `phrase` says, exactly; None when it says none, several, or one that is not worked out."""
-    if len(phrase) > MAX_PHRASE:
+    if len(phrase) > _MAX_PHRASE:
         return None
     plain = _PLAIN.fullmatch(phrase)
     if plain is not None:
         digits = (plain[2] or "").rstrip("0")
         return Fraction(int(plain[1] + digits), 10 ** len(digits)) if digits else Fraction(int(plain[1]))
-    found = _PHRASE.fullmatch(_strip_markup(phrase))
-    if found is None or sum(map(str.isdecimal, found[0])) > MAX_DIGITS:
+    match = _PHRASE.fullmatch(_strip_markup(phrase))
+    if match is None or sum(map(str.isdecimal, match[0])) > _MAX_DIGITS:
         return None
-    scale, trail = _split_scale(found["trail"])
-    if _JOINED.match(trail) or _is_unsettled(found["lead"]) or _is_unsettled(trail):
+    scale, trail = _split_scale(match["trail"])
+    if _JOINED.match(trail) or _is_unsettled(match["lead"]) or _is_unsettled(trail):
         return None
-    value = _compute_value(found)
+    value = _compute_value(match)
     return None if value is None else value * 10**scale
 
 
@@ -480,22 +387,22 @@ def _is_unsettled(words: str) -> bool:
     )
 
 
-def _compute_value(found: re.Match[str]) -> Fraction | None:
-    if found["decimal"] is not None:
-        exponent = int(found["e"] or found["power"] or 0)
-        if abs(exponent) > MAX_DIGITS:
+def _compute_value(match: re.Match[str]) -> Fraction | None:
+    if match["decimal"] is not None:
+        exponent = int(match["e"] or match["power"] or 0)
+        if abs(exponent) > _MAX_DIGITS:
             return None
-        value = Fraction(_strip_separators(found["decimal"])) * Fraction(10) ** exponent
+        value = Fraction(_strip_separators(match["decimal"])) * Fraction(10) ** exponent
     else:
-        above, below = (found["part"], found["parts"]) if found["whole"] else (found["numerator"], found["denominator"])
+        above, below = (match["part"], match["parts"]) if match["whole"] else (match["numerator"], match["denominator"])
         if int(_strip_separators(below)) == 0:
             return None
         value = Fraction(int(_strip_separators(above)), int(_strip_separators(below)))
-        if found["whole"]:
+        if match["whole"]:
             if value >= 1:
                 return None
-            value += int(_strip_separators(found["whole"]))
-    return -value if found["sign"] == "-" else value
+            value += int(_strip_separators(match["whole"]))
+    return -value if match["sign"] == "-" else value
 
 
 def _strip_separators(numeral: str) -> str:
@@ -504,17 +411,20 @@ def _strip_separators(numeral: str) -> str:
     return f"{bare}0" if bare.endswith(".") else bare
 
 
-# Extraction and grading of the number that a reply commits to.
+# The number that a reply commits to: in a box, else in the last `####` line, else in the last "the answer is". Boxes
+# win over later lines, and must agree (`72` and `144/2` do); a box without a digit counts only when it is alone. A line
+# that commits to no single number is no number, and the sentence before it is not asked. Headings commit to nothing.
 
 Place = Literal["box", "marker", "sentence"]
 
 _PLACES: dict[Place, str] = {"box": "the box", "marker": "the #### line", "sentence": "the answer sentence"}
 
-MOST_TRIED = 100
+MOST_TRIED: Final = 100
 """Maximum headings or sentences without a digit that are skipped, and maximum notations of one value in boxes."""
 
 _BRACE = re.compile(r"\\(?:boxed|fbox)\s{0,8}\{|\\[{}]|[{}]")
 _LONGEST_BRACE = 20
+"""Characters of the longest match of the pattern above."""
 _BLANK_NUMBER = re.compile(r"(?:[\s.…?_~$-]|\\(?:text|mathrm|l?dots|quad|square)\b|\\[,;:! ]|[{}])*")
 _DIGIT = re.compile(r"[0-9０-９]")
 
@@ -529,6 +439,7 @@ _ANSWER_TITLE = re.compile(
 _SENTENCE = re.compile(r"[Aa](?<=\b[Aa])(?i:nswer)\b[\s*_]{0,8}(?:[:=]|(?i:is|equals)\b)")
 """Beginning with a set of letters, it takes a third of the time that it takes with a boundary first."""
 _LONGEST_SENTENCE = 40
+"""Characters of the longest match of the pattern above."""
 _BULLET = re.compile(r"\n\s{0,8}[-+•*]\s{1,8}(?=\S)")
 _SENTENCE_END = re.compile(r"(?<!Rs)[.!](?=\s)|\s(?:because|since|as|so|which|given)\s", re.IGNORECASE)
 
@@ -548,10 +459,10 @@ _NOTHING = NumberAnswer(None, None, ("no_answer",))
 def read_number(reply: str) -> NumberAnswer:
     """Never raises; linear in the length of `reply`. Flags: `no_answer`, `unreadable_answer`, `conflicting_boxes`,
     `unfinished_thinking`."""
-    said = strip_thinking(reply)
-    if said.unfinished:
+    spoken = strip_thinking(reply)
+    if spoken.unfinished:
         return NumberAnswer(None, None, ("no_answer", "unfinished_thinking"))
-    return _read_boxes(said.text) or _read_marker(said.text) or _read_sentence(said.text) or _NOTHING
+    return _read_boxes(spoken.text) or _read_marker(spoken.text) or _read_sentence(spoken.text) or _NOTHING
 
 
 _EXACT = Fraction(0)
@@ -599,7 +510,7 @@ def _read_boxes(text: str) -> NumberAnswer | None:
     return NumberAnswer(None, "box", ("conflicting_boxes",))
 
 
-def find_boxes(text: str, most: int = MAX_PHRASE) -> list[str]:
+def find_boxes(text: str, most: int = _MAX_PHRASE) -> list[str]:
     """The contents of closed boxes that are in no other closed box, each cut off one character beyond `most`."""
     starts, outside = array("q"), array("q")
     """Of the open boxes: where the content begins, and how many other braces were open before it."""
@@ -656,7 +567,7 @@ def _read_sentence(text: str) -> NumberAnswer | None:
 
 def _take_after(text: str, start: int) -> str:
     """As much of `text` as matters; where it is cut off a mark makes sure that no number seems to end there."""
-    end = start + 2 * MAX_PHRASE
+    end = start + 2 * _MAX_PHRASE
     return text[start:] if end >= len(text) else f"{text[start:end]}…"
 
 
@@ -666,3 +577,121 @@ def _take_clause(text: str) -> str:
     line = unlisted.split("\n", 1)[0]
     end = _SENTENCE_END.search(line)
     return (line if end is None else line[: end.start()]).rstrip("!#*_ \t\r")
+
+
+# Options with letters
+
+LETTERS: Final = ascii_uppercase
+_LETTER: Final = re.compile(r"\(?([A-Za-z])[).:]?")
+_NO_ANSWER: Final = "there is no answer"
+
+
+def _read_text(value: object) -> object:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value)
+    return value.strip() or None if isinstance(value, str) else value
+
+
+OptionText = Annotated[str | None, BeforeValidator(_read_text)]
+
+
+class ChoiceOptions(Frozen):
+    """The options of a question with the index of the right one, all different."""
+
+    texts: Annotated[tuple[str, ...], Field(min_length=2)]
+    right: int
+
+    @property
+    def listed(self) -> str:
+        return list_options(self.texts)
+
+    @property
+    def letter(self) -> str:
+        return LETTERS[self.right]
+
+    def shuffle(self, draws: SeededRandom) -> "ChoiceOptions":
+        order = draws.shuffled(range(len(self.texts)))
+        return ChoiceOptions(texts=tuple(self.texts[index] for index in order), right=order.index(self.right))
+
+
+class ListedOptions(Frozen):
+    """A list of texts, or an object of the lists `text` and `label`; in a cell of a CSV file either of them as JSON."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    text: tuple[OptionText, ...]
+    label: tuple[str, ...] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_list(cls, value: object) -> object:
+        value = read_json_cell(value)
+        return {"text": value} if isinstance(value, list | tuple) else value
+
+    def choose(self, answer: JsonValue) -> ChoiceOptions:
+        """With the option that `answer` names: a label where there are some, else a letter, an index from 0, or the
+        text of the option. Options without a text are dropped. A ValueError never quotes a row."""
+        right = self._find(answer)
+        if not 0 <= right < len(self.text) or self.text[right] is None:
+            raise ValueError("the answer is none of the options")
+        options = [(index, text) for index, text in enumerate(self.text) if text is not None]
+        return build_options([text for _, text in options], [index for index, _ in options].index(right))
+
+    def _find(self, answer: JsonValue) -> int:
+        if isinstance(answer, bool) or not isinstance(answer, str | int):
+            raise ValueError("the answer is neither a text nor a whole number")
+        if answer in ("", -1):
+            raise leave_out(_NO_ANSWER)
+        if self.label:
+            return self._find_label(str(answer).strip())
+        if isinstance(answer, int):
+            return answer
+        return self._find_text(answer.strip())
+
+    def _find_label(self, answer: str) -> int:
+        if len(self.label) != len(self.text):
+            raise ValueError("there are not as many labels as options")
+        return self.label.index(answer) if answer in self.label else -1
+
+    def _find_text(self, answer: str) -> int:
+        same = self.text.index(answer) if answer in self.text else -1
+        index = int(answer) if answer.isascii() and answer.isdecimal() and len(answer) < 3 else -1
+        if len(answer) == 1 and answer.isascii() and answer.isalpha():
+            index = LETTERS.index(answer.upper())
+        if not 0 <= index < len(self.text):
+            return same
+        if same not in (-1, index):
+            raise leave_out("the answer may be the place of an option or the text of another one")
+        return index
+
+
+def list_options(texts: Sequence[str]) -> str:
+    """With their letters, one to a line."""
+    return "\n".join(f"{letter}. {text}" for letter, text in zip(LETTERS, texts, strict=False))
+
+
+def build_options(texts: Sequence[str], right: int) -> ChoiceOptions:
+    """A row is left out where it has no choice, too much of it, or two options that are the same."""
+    if not 2 <= len(texts) <= len(LETTERS):
+        raise leave_out(f"there are fewer than 2 options, or more than {len(LETTERS)}")
+    if len({" ".join(text.split()) for text in texts}) < len(texts):
+        raise leave_out("two options are the same")
+    return ChoiceOptions(texts=tuple(texts), right=right)
+
+
+def read_json_cell(value: object) -> object:
+    """A cell of CSV that holds a list or an object as JSON; anything else as it is."""
+    if isinstance(value, str) and value.strip()[:1] in ("[", "{"):
+        try:
+            return json.loads(value)
+        except (ValueError, RecursionError):
+            return value
+    return value
+
+
+def find_choice_fault(answer: str, right: str) -> str:
+    """What is wrong with a committed answer, where the letter `right` is right; empty for a right one."""
+    letter = _LETTER.fullmatch(answer)
+    if letter is None:
+        return "it is not one letter"
+    return "" if letter[1].upper() == right else "it is another option"

@@ -1,4 +1,9 @@
-"""Completions that a policy may try instead of doing the task, by strategy and variant."""
+"""Completions that a policy may try instead of doing the task, by strategy and variant.
+
+Guesses are learnt from prompts and right answers of other tasks: constants, rules by features of the prompt, echoes.
+Changes begin with the right answer and spoil it: near misses, hedges, gibberish of the same form. Junk is what a policy
+would try first, and hostile texts are what breaks parsers. All of them are drawn from seeds, so a run can be repeated.
+"""
 
 import contextlib
 import json
@@ -18,9 +23,9 @@ from app.ports.environment import Environment
 from app.toolkit.conformance.subject import NumberedTask, format_prompt
 from app.toolkit.seeded import SeededRandom
 
-# The answer within a right completion, and completions with another answer in its place.
+# The answer within a right completion, and completions with another answer in its place
 
-CALLS: Final = "calls"
+_CALLS_FORM: Final = "calls"
 WHOLE: Final = "whole"
 _WRAPPERS: Final[Mapping[str, tuple[str, str]]] = {
     "tags": ("<answer>", "</answer>"),
@@ -40,7 +45,7 @@ _CALLS: Final[TypeAdapter[tuple[FunctionCall, ...]]] = TypeAdapter(tuple[Functio
 
 
 @dataclass(frozen=True)
-class WrittenAnswer:
+class _WrittenAnswer:
     """An answer in one of the known forms; calls are written as JSON."""
 
     form: str
@@ -48,7 +53,7 @@ class WrittenAnswer:
 
     def build_message(self) -> Message | None:
         """The reply that holds this answer and nothing else; None for calls that cannot be read."""
-        if self.form == CALLS:
+        if self.form == _CALLS_FORM:
             return _read_calls(self.text)
         before, after = _WRAPPERS[self.form]
         return Message(role="assistant", content=f"{before}{self.text}{after}")
@@ -61,37 +66,37 @@ class WrittenAnswer:
 
 
 @dataclass(frozen=True)
-class RightAnswer:
+class _RightAnswer:
     """The answer of a right completion. `place` builds that completion with another text at the answer's place, or None
     where the text cannot stand there."""
 
-    written: WrittenAnswer
+    written: _WrittenAnswer
     place: Callable[[str], Completion | None]
 
 
-def find_right_answer(gold: Completion) -> RightAnswer:
+def _find_right_answer(gold: Completion) -> _RightAnswer:
     """The answer of a right completion: of an episode, that of its last reply."""
     if gold.text is not None:
         written, before, after = _split_text(gold.text)
-        return RightAnswer(written, lambda text: Completion(text=f"{before}{text}{after}"))
+        return _RightAnswer(written, lambda text: Completion(text=f"{before}{text}{after}"))
     *earlier, last = gold.messages or (Message(role="assistant", content=""),)
     if last.tool_calls:
         calls = [call.function.model_dump(mode="json") for call in last.tool_calls]
-        written = WrittenAnswer(CALLS, json.dumps(calls, ensure_ascii=False))
-        return RightAnswer(written, lambda text: _end_with(earlier, _read_calls(text)))
+        written = _WrittenAnswer(_CALLS_FORM, json.dumps(calls, ensure_ascii=False))
+        return _RightAnswer(written, lambda text: _end_with(earlier, _read_calls(text)))
     written, before, after = _split_text(last.content or "")
-    return RightAnswer(
+    return _RightAnswer(
         written, lambda text: _end_with(earlier, Message(role="assistant", content=f"{before}{text}{after}"))
     )
 
 
-def _split_text(text: str) -> tuple[WrittenAnswer, str, str]:
+def _split_text(text: str) -> tuple[_WrittenAnswer, str, str]:
     for form, pattern in _FOUND.items():
-        found = [*pattern.finditer(text)]
-        if found:
-            start, end = found[-1].span("answer")
-            return WrittenAnswer(form, text[start:end]), text[:start], text[end:]
-    return WrittenAnswer(WHOLE, text), "", ""
+        matches = [*pattern.finditer(text)]
+        if matches:
+            start, end = matches[-1].span("answer")
+            return _WrittenAnswer(form, text[start:end]), text[:start], text[end:]
+    return _WrittenAnswer(WHOLE, text), "", ""
 
 
 def _end_with(earlier: list[Message], last: Message | None) -> Completion | None:
@@ -106,11 +111,11 @@ def _read_calls(text: str) -> Message | None:
     return Message(role="assistant", content="", tool_calls=tuple(ToolCall(function=call) for call in calls))
 
 
-# Answers made from a right one that are not right: near misses, hedges, gibberish of the same form.
+# Answers made from a right one that are not right: near misses, hedges, gibberish of the same form
 
-LISTED: Final = 19
+_LISTED: Final = 19
 """Most candidates around the right one."""
-FORM_SHARE: Final = 0.2
+_FORM_SHARE: Final = 0.2
 """A word that so many answers have belongs to their form."""
 
 _NUMBER: Final = re.compile(r"\d+")
@@ -122,16 +127,16 @@ _BRACKETS: Final = re.compile(r"\[[^\s\"'\[\]]+\]")
 
 
 @dataclass(frozen=True)
-class NamedValue:
+class _NamedValue:
     name: str
     text: str
 
 
 @dataclass(frozen=True)
-class KnownAnswers:
+class _KnownAnswers:
     """What a policy has seen: right answers of other tasks, and the words and characters of prompts."""
 
-    answers: Sequence[WrittenAnswer]
+    answers: Sequence[_WrittenAnswer]
     form_words: AbstractSet[str]
     """Words, in lower case, that many answers have."""
     characters: AbstractSet[str]
@@ -142,10 +147,10 @@ class KnownAnswers:
 class ChangedTask:
     """A right answer and what surrounds it. `values`: those that the episode told."""
 
-    answer: WrittenAnswer
+    answer: _WrittenAnswer
     prompt: str
-    values: Sequence[NamedValue]
-    known: KnownAnswers
+    values: Sequence[_NamedValue]
+    known: _KnownAnswers
     draws: SeededRandom
 
 
@@ -158,33 +163,33 @@ def _change_digit(task: ChangedTask) -> str | None:
 
 
 def _drop_token(task: ChangedTask) -> str | None:
-    found = _find_tokens(task)
-    return _put(task.answer.text, task.draws.one(found), "") if len(found) > 1 else None
+    spans = _find_tokens(task)
+    return _put(task.answer.text, task.draws.one(spans), "") if len(spans) > 1 else None
 
 
 def _replace_token(task: ChangedTask) -> str | None:
     """By a token of another answer, a number by a number."""
-    found = _find_tokens(task)
-    others = _VALUE.findall(task.draws.one(task.known.answers).text) if found and task.known.answers else []
+    spans = _find_tokens(task)
+    others = _VALUE.findall(task.draws.one(task.known.answers).text) if spans and task.known.answers else []
     if not others:
         return None
-    place = task.draws.one(found)
-    own = task.answer.text[slice(*place)]
+    span = task.draws.one(spans)
+    own = task.answer.text[slice(*span)]
     alike = [other for other in others if other[0].isdigit() == own[0].isdigit() and other != own]
-    return _put(task.answer.text, place, task.draws.one(alike)) if alike else None
+    return _put(task.answer.text, span, task.draws.one(alike)) if alike else None
 
 
 def _change_case(task: ChangedTask) -> str | None:
-    found = [place for place in _find_tokens(task) if task.answer.text[place[0]].isalpha()]
-    if not found:
+    spans = [span for span in _find_tokens(task) if task.answer.text[span[0]].isalpha()]
+    if not spans:
         return None
-    place = task.draws.one(found)
-    return _put(task.answer.text, place, task.answer.text[slice(*place)].swapcase())
+    span = task.draws.one(spans)
+    return _put(task.answer.text, span, task.answer.text[slice(*span)].swapcase())
 
 
 def _change_unit(task: ChangedTask) -> str | None:
     own = _UNIT.search(task.answer.text)
-    if own is None or task.answer.form in (CALLS, WHOLE):
+    if own is None or task.answer.form in (_CALLS_FORM, WHOLE):
         return None
     units = sorted({found[2] for one in task.known.answers for found in _UNIT.finditer(one.text)} - {own[2]})
     return _put(task.answer.text, own.span(2), task.draws.one(units)) if units else None
@@ -219,7 +224,7 @@ def _offer_either(task: ChangedTask) -> str | None:
     return _join_candidates(task, " or ", "{}", most=1)
 
 
-NEAR_MISSES: Final[Mapping[str, Mapping[str, Change]]] = {
+_NEAR_MISSES: Final[Mapping[str, Mapping[str, Change]]] = {
     "near_miss_digit": {"one digit changed": _change_digit},
     "near_miss_token": {
         "one token dropped": _drop_token,
@@ -233,25 +238,25 @@ NEAR_MISSES: Final[Mapping[str, Mapping[str, Change]]] = {
         "ranges of both cases": _widen_character_ranges,
     },
 }
-HEDGES: Final[Mapping[str, Change]] = {
+_HEDGES: Final[Mapping[str, Change]] = {
     "a list": _list_bare,
     "candidates": _list_as_candidates,
     "this or that": _offer_either,
 }
 
 
-def strip_values(text: str) -> str:
+def _strip_values(text: str) -> str:
     """The text without numbers and words, so that nothing is left of what was asked for."""
     return _VALUE.sub("", text)
 
 
-def find_named_values(text: str) -> Iterator[NamedValue]:
+def _find_named_values(text: str) -> Iterator[_NamedValue]:
     """The leaves of a JSON text; nothing of other texts."""
     with contextlib.suppress(ValueError):
         yield from _iterate_leaves("", json.loads(text))
 
 
-def _iterate_leaves(name: str, value: object) -> Iterator[NamedValue]:
+def _iterate_leaves(name: str, value: object) -> Iterator[_NamedValue]:
     if isinstance(value, dict):
         for key, item in value.items():
             yield from _iterate_leaves(key, item)
@@ -259,32 +264,32 @@ def _iterate_leaves(name: str, value: object) -> Iterator[NamedValue]:
         for item in value:
             yield from _iterate_leaves(name, item)
     elif value not in (None, ""):
-        yield NamedValue(name, str(value))
+        yield _NamedValue(name, str(value))
 
 
 def _change_one_digit(text: str, draws: SeededRandom) -> str | None:
-    found = [*_NUMBER.finditer(text)]
-    if not found:
+    matches = [*_NUMBER.finditer(text)]
+    if not matches:
         return None
-    number = draws.one(found)
-    place = number.start() + draws.below(len(number[0]))
-    digit = (int(text[place]) + 1 + draws.below(9)) % 10
-    return _put(text, (place, place + 1), str(digit or 1 if text[place] != "1" else digit or 2))
+    number = draws.one(matches)
+    position = number.start() + draws.below(len(number[0]))
+    digit = (int(text[position]) + 1 + draws.below(9)) % 10
+    return _put(text, (position, position + 1), str(digit or 1 if text[position] != "1" else digit or 2))
 
 
 def _put(text: str, span: tuple[int, int], other: str) -> str:
     return f"{text[: span[0]]}{other}{text[span[1] :]}"
 
 
-def _keep_seen(found: re.Match[str], seen: AbstractSet[str]) -> str:
-    signs = [chr(code) for code in range(ord(found[1]), ord(found[2]) + 1)]
-    kept = [sign for sign in signs if sign in seen]
-    return found[0] if len(kept) in (0, len(signs)) else "".join(kept)
+def _keep_seen(match: re.Match[str], seen: AbstractSet[str]) -> str:
+    signs = [chr(code) for code in range(ord(match[1]), ord(match[2]) + 1)]
+    known = [sign for sign in signs if sign in seen]
+    return match[0] if len(known) in (0, len(signs)) else "".join(known)
 
 
-def _join_candidates(task: ChangedTask, between: str, sentence: str, most: int = LISTED) -> str | None:
+def _join_candidates(task: ChangedTask, between: str, sentence: str, most: int = _LISTED) -> str | None:
     """Calls are hedged by more calls, a text by more texts, a sentence by more values for each that it names."""
-    if task.answer.form == CALLS:
+    if task.answer.form == _CALLS_FORM:
         others = [call for text in _vary_digits(task.answer.text, most, task.draws) for call in _load_calls(text)]
         return json.dumps([*others, *_load_calls(task.answer.text)], ensure_ascii=False) if others else None
     parts = _find_stated_values(task) or [task.answer.text]
@@ -311,8 +316,10 @@ def _find_stated_values(task: ChangedTask) -> list[str]:
 
 def _list_candidates(task: ChangedTask, right: str) -> list[str]:
     """Values of the same name, then the same with other numbers, then other answers."""
-    around = _vary_digits(right, LISTED, task.draws)
-    foreign = [one.text for one in task.draws.some(task.known.answers, LISTED) if one.form == task.answer.form != WHOLE]
+    around = _vary_digits(right, _LISTED, task.draws)
+    foreign = [
+        one.text for one in task.draws.some(task.known.answers, _LISTED) if one.form == task.answer.form != WHOLE
+    ]
     return [*dict.fromkeys([*_list_named_alike(task, right), *(one for one in [*around, *foreign] if one != right)])]
 
 
@@ -322,8 +329,8 @@ def _list_named_alike(task: ChangedTask, value: str) -> list[str]:
 
 
 def _vary_digits(text: str, most: int, draws: SeededRandom) -> list[str]:
-    found = [other for _ in range(most) if (other := _change_one_digit(text, draws)) is not None]
-    return [*dict.fromkeys(found)]
+    texts = [other for _ in range(most) if (other := _change_one_digit(text, draws)) is not None]
+    return [*dict.fromkeys(texts)]
 
 
 def _load_calls(text: str) -> list[object]:
@@ -334,9 +341,9 @@ def _load_calls(text: str) -> list[object]:
     return calls if isinstance(calls, list) else []
 
 
-# Answers of the form of a right one, with words and numbers that mean nothing.
+# Answers of the form of a right one, with words and numbers that mean nothing
 
-GIBBERISH_SHARE: Final = 0.2
+_GIBBERISH_SHARE: Final = 0.2
 """Least share of an answer's words and numbers that gibberish replaces."""
 
 _WORD: Final = re.compile(r"[^\W\d_]+")
@@ -352,7 +359,7 @@ def _invent_words(task: ChangedTask) -> str | None:
     return _replace_content(task, _invent_word)
 
 
-GIBBERISH: Final[Mapping[str, Change]] = {
+_GIBBERISH: Final[Mapping[str, Change]] = {
     "letters in another order": _permute_letters,
     "invented words": _invent_words,
 }
@@ -374,7 +381,7 @@ def _replace_content(task: ChangedTask, invent: Callable[[str, SeededRandom], st
         return other
 
     text = re.sub(r"[^\W\d_]+|\d+", replace, task.answer.text)
-    return text if changed > GIBBERISH_SHARE * words else None
+    return text if changed > _GIBBERISH_SHARE * words else None
 
 
 def _permute_word(word: str, draws: SeededRandom) -> str:
@@ -396,9 +403,9 @@ def _redraw(sign: str, draws: SeededRandom) -> str:
     return other.upper() if sign.isupper() else other
 
 
-# Junk replies: those that a policy would try first, and nonsense texts.
+# Junk replies: those that a policy would try first, and nonsense texts
 
-JUNK: Final[Mapping[str, str]] = {
+_JUNK: Final[Mapping[str, str]] = {
     "nothing": "",
     "white space": " \n\t ",
     "nan": "nan",
@@ -438,7 +445,7 @@ PIECES: Final[Sequence[str]] = (
 def build_junk(task: Task, gold: Completion | None) -> dict[str, str]:
     """Junk replies by description, including the right answer in places where it does not count."""
     prompt = "\n".join(message.content or "" for message in task.messages)
-    found = {**JUNK, "the prompt": prompt, "the prompt as the answer": f"<answer>{prompt}</answer>"}
+    found = {**_JUNK, "the prompt": prompt, "the prompt as the answer": f"<answer>{prompt}</answer>"}
     if gold is not None and gold.text is not None:
         found["the right answer while thinking"] = f"<think>{gold.text}</think>"
         found["the right answer in thinking that never ends"] = f"<think>{gold.text}"
@@ -458,13 +465,13 @@ def _draw_piece(draws: SeededRandom) -> str:
     return "".join(chr(draws.below(0x3000 if draws.chance(90) else 0x110000)) for _ in range(draws.below(7)))
 
 
-# Answers learnt from the prompts and right answers of other tasks, without doing what is asked.
+# Answers learnt from the prompts and right answers of other tasks, without doing what is asked
 
-CONSTANTS: Final = 6
+_CONSTANTS: Final = 6
 """Most frequent answers that are tried as constant ones."""
 TRIED: Final = 40
 """Most frequent rules that are looked through for one that applies."""
-DOUBT: Final = 2.0
+_DOUBT: Final = 2.0
 """Added to the tasks on which a rule was tried, so that one that was right once is no sure one."""
 
 _STATED_NUMBER: Final = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)?")
@@ -498,7 +505,7 @@ class GuessedPrompt:
 
 
 @dataclass(frozen=True)
-class AnswerRule:
+class _AnswerRule:
     """How an answer follows from a prompt: `text` as it stands, with slots for numbers of the prompt; the option with
     that text; the option with that rank among numbers; or the result of that formula."""
 
@@ -507,7 +514,7 @@ class AnswerRule:
     form: str
 
 
-FEATURES: Final[Mapping[str, Callable[[GuessedPrompt], Hashable]]] = {
+_FEATURES: Final[Mapping[str, Callable[[GuessedPrompt], Hashable]]] = {
     "kind": lambda prompt: prompt.kind,
     "question": lambda prompt: prompt.question,
     "question and kind": lambda prompt: (prompt.question, prompt.kind),
@@ -520,60 +527,61 @@ FEATURES: Final[Mapping[str, Callable[[GuessedPrompt], Hashable]]] = {
 """What a guess goes by."""
 
 
-class AnswerGuesser:
+class _AnswerGuesser:
     """Learns from pairs of prompt and right answer. A prompt that it learnt from is guessed without its own answer."""
 
-    def __init__(self, seen: Sequence[tuple[GuessedPrompt, WrittenAnswer]]) -> None:
+    def __init__(self, seen: Sequence[tuple[GuessedPrompt, _WrittenAnswer]]) -> None:
         self._own = {prompt: frozenset(_find_rules(prompt, answer)) for prompt, answer in seen}
-        self._right: dict[tuple[str, Hashable], Counter[AnswerRule]] = defaultdict(Counter)
+        self._right: dict[tuple[str, Hashable], Counter[_AnswerRule]] = defaultdict(Counter)
         self._offered: dict[tuple[str, Hashable], Counter[str]] = defaultdict(Counter)
         self._seen: Counter[tuple[str, Hashable]] = Counter()
-        self.constants = [answer for answer, _ in Counter(answer for _, answer in seen).most_common(CONSTANTS)]
+        self.constants = [answer for answer, _ in Counter(answer for _, answer in seen).most_common(_CONSTANTS)]
         for prompt, rules in self._own.items():
-            for feature, read in FEATURES.items():
+            for feature, read in _FEATURES.items():
                 self._right[feature, read(prompt)].update(rules)
                 self._offered[feature, read(prompt)].update(set(prompt.options.values()))
                 self._seen[feature, read(prompt)] += 1
 
-    def guess(self, feature: str, prompt: GuessedPrompt) -> WrittenAnswer | None:
+    def guess(self, feature: str, prompt: GuessedPrompt) -> _WrittenAnswer | None:
         """By the rule that was right most often where the feature was the same, else the most frequent answer."""
-        place = (feature, FEATURES[feature](prompt))
-        rates = {rule: self._rate(rule, place, prompt) for rule, _ in self._right[place].most_common(TRIED)}
+        key = (feature, _FEATURES[feature](prompt))
+        rates = {rule: self._rate(rule, key, prompt) for rule, _ in self._right[key].most_common(TRIED)}
         for rule in sorted(rates, key=lambda rule: -rates[rule]):
             text = _apply_rule(rule, prompt) if rates[rule] > 0 else None
             if text is not None:
-                return WrittenAnswer(rule.form, text)
+                return _WrittenAnswer(rule.form, text)
         return next(iter(self.constants), None)
 
-    def _rate(self, rule: AnswerRule, place: tuple[str, Hashable], prompt: GuessedPrompt) -> float:
+    def _rate(self, rule: _AnswerRule, key: tuple[str, Hashable], prompt: GuessedPrompt) -> float:
         """How often a rule was right, less where it was tried seldom. Options are tried where they are offered."""
         own = self._own.get(prompt)
-        right = self._right[place][rule] - (own is not None and rule in own)
-        tried = self._offered[place][rule.text] if rule.way == "option" else self._seen[place]
-        return right / (tried - (own is not None) + DOUBT)
+        # Without the prompt's own answer, which a policy that guesses does not know.
+        right = self._right[key][rule] - (own is not None and rule in own)
+        tried = self._offered[key][rule.text] if rule.way == "option" else self._seen[key]
+        return right / (tried - (own is not None) + _DOUBT)
 
 
-def _find_rules(prompt: GuessedPrompt, answer: WrittenAnswer) -> Iterator[AnswerRule]:
+def _find_rules(prompt: GuessedPrompt, answer: _WrittenAnswer) -> Iterator[_AnswerRule]:
     """All rules that give this answer."""
-    yield AnswerRule("text", answer.text, answer.form)
+    yield _AnswerRule("text", answer.text, answer.form)
     if prompt.numbers:
         places = {number: place for place, number in reversed([*enumerate(prompt.numbers)])}
         slotted = _STATED_NUMBER.sub(
             lambda found: f"\x00{places[found[0]]}\x00" if found[0] in places else found[0], answer.text
         )
         if slotted != answer.text:
-            yield AnswerRule("text", slotted, answer.form)
+            yield _AnswerRule("text", slotted, answer.form)
     if answer.text in prompt.options:
-        yield AnswerRule("option", prompt.options[answer.text], answer.form)
+        yield _AnswerRule("option", prompt.options[answer.text], answer.form)
         ranked = _rank_options(prompt)
         if answer.text in ranked:
-            yield AnswerRule("rank", str(ranked.index(answer.text)), answer.form)
+            yield _AnswerRule("rank", str(ranked.index(answer.text)), answer.form)
     for name, formula in _FORMULAS.items():
         if prompt.numbers and formula([_read_number(number) for number in prompt.numbers]) == answer.text:
-            yield AnswerRule("formula", name, answer.form)
+            yield _AnswerRule("formula", name, answer.form)
 
 
-def _apply_rule(rule: AnswerRule, prompt: GuessedPrompt) -> str | None:
+def _apply_rule(rule: _AnswerRule, prompt: GuessedPrompt) -> str | None:
     if rule.way == "option":
         return next((letter for letter, text in prompt.options.items() if text == rule.text), None)
     if rule.way == "rank":
@@ -607,6 +615,8 @@ _FORMULAS: Final[Mapping[str, Callable[[Sequence[float]], str]]] = {
 }
 
 
+# The strategies, and the attempts at a task
+
 STRATEGIES: Final[Mapping[str, str]] = {
     "constant": "The same answer to every task: the best one of those that are right most often.",
     "prompt_features": "What was right most often for prompts alike: by the kind of question, the length, the numbers "
@@ -623,7 +633,7 @@ STRATEGIES: Final[Mapping[str, str]] = {
 }
 GUESSES: Final = frozenset({"constant", "prompt_features", "foreign_answer", "echo"})
 """Strategies that do not know the right answer."""
-COMMON_WORD: Final = 0.02
+_COMMON_WORD: Final = 0.02
 """A word that so many prompts have is no rare one."""
 
 _PIECE: Final = re.compile(r"\S+")
@@ -647,8 +657,8 @@ class TaughtTask:
     gold: Completion | None
 
     @property
-    def right(self) -> RightAnswer | None:
-        return None if self.gold is None else find_right_answer(self.gold)
+    def right(self) -> _RightAnswer | None:
+        return None if self.gold is None else _find_right_answer(self.gold)
 
 
 class AttemptBuilder:
@@ -658,24 +668,24 @@ class AttemptBuilder:
         self._environment = environment
         self._taught = [one for one in taught if one.gold is not None]
         answers = [(one.prompt, right.written) for one in self._taught if (right := one.right) is not None]
-        self._guesser = AnswerGuesser(answers)
+        self._guesser = _AnswerGuesser(answers)
         self._known = _collect_known(answers, [one.prompt.text for one in taught])
         self._form = Counter(answer.form for _, answer in answers).most_common(1)[0][0] if answers else WHOLE
 
     def build(self, task: TaughtTask) -> dict[AttemptName, Completion]:
         """All attempts that apply to a task, those that are the known right answer aside."""
         own = task.gold
-        found = chain(self._build_guesses(task), self._build_changes(task))
-        return {name: made for name, made in found if made is not None and (name[0] in GUESSES or made != own)}
+        attempts = chain(self._build_guesses(task), self._build_changes(task))
+        return {name: made for name, made in attempts if made is not None and (name[0] in GUESSES or made != own)}
 
     def _build_guesses(self, task: TaughtTask) -> Iterator[tuple[AttemptName, Completion | None]]:
         for answer in self._guesser.constants:
             yield ("constant", answer.text), self._reply(task, answer)
-        for feature in FEATURES:
+        for feature in _FEATURES:
             guess = self._guesser.guess(feature, task.prompt)
             yield ("prompt_features", feature), None if guess is None else self._reply(task, guess)
         for name, text in _iterate_echoes(task.prompt.text):
-            yield ("echo", name), self._reply(task, WrittenAnswer(WHOLE if "bare" in name else self._form, text))
+            yield ("echo", name), self._reply(task, _WrittenAnswer(WHOLE if "bare" in name else self._form, text))
         others = [one for one in self._taught if one.one.index != task.one.index]
         if others:
             other = SeededRandom(f"foreign answer {task.one}").one(others)
@@ -688,38 +698,38 @@ class AttemptBuilder:
         changed = ChangedTask(
             right.written, task.prompt.text, _list_values(task.gold), self._known, SeededRandom(f"changes {task.one}")
         )
-        for strategy, variants in {**NEAR_MISSES, "hedge": HEDGES, "gibberish": GIBBERISH}.items():
+        for strategy, variants in {**_NEAR_MISSES, "hedge": _HEDGES, "gibberish": _GIBBERISH}.items():
             for variant, change in variants.items():
                 yield (strategy, variant), _place_change(right, change, changed)
         for name, text in _iterate_empty_forms(task.one.task, right.written.form):
             yield ("gibberish", name), right.place(text)
         if len(task.gold.messages or ()) > 1 and right.written.form == WHOLE:
-            yield CONTROL, right.place(strip_values(right.written.text))
+            yield CONTROL, right.place(_strip_values(right.written.text))
 
-    def _reply(self, task: TaughtTask, answer: WrittenAnswer) -> Completion | None:
+    def _reply(self, task: TaughtTask, answer: _WrittenAnswer) -> Completion | None:
         """The answer, repeated until the episode ends where there are several turns."""
         message = answer.build_message()
         if message is None or task.one.task.max_turns == 1:
             return answer.build_completion()
-        return play_replies(self._environment, task.one.task, repeat(message))
+        return _play_replies(self._environment, task.one.task, repeat(message))
 
     def _repeat(self, task: TaughtTask, other: Completion | None) -> Completion | None:
         """What was right for another task, in several turns reply by reply."""
         if other is None or other.messages is None or task.one.task.max_turns == 1:
             return other
         replies = (message for message in other.messages if message.role == "assistant")
-        return play_replies(self._environment, task.one.task, replies)
+        return _play_replies(self._environment, task.one.task, replies)
 
 
-def play_replies(environment: Environment, task: Task, replies: Iterator[Message]) -> Completion | None:
+def _play_replies(environment: Environment, task: Task, replies: Iterator[Message]) -> Completion | None:
     """An episode of these replies, until it ends or they do; None without any."""
-    said: tuple[Message, ...] = ()
+    messages: tuple[Message, ...] = ()
     for _, message in zip(range(task.max_turns), replies, strict=False):
-        turn = environment.step(task, (*said, message))
+        turn = environment.step(task, (*messages, message))
         if turn.done:
-            return Completion(messages=(*said, message))
-        said = (*said, message, *turn.messages)
-    return Completion(messages=said) if said else None
+            return Completion(messages=(*messages, message))
+        messages = (*messages, message, *turn.messages)
+    return Completion(messages=messages) if messages else None
 
 
 def build_taught_task(environment: Environment, one: NumberedTask) -> TaughtTask:
@@ -734,23 +744,23 @@ def list_groups(environment: Environment, one: NumberedTask) -> list[str]:
     return [ALL_TASKS, *named]
 
 
-def _collect_known(answers: Sequence[tuple[GuessedPrompt, WrittenAnswer]], prompts: Sequence[str]) -> KnownAnswers:
+def _collect_known(answers: Sequence[tuple[GuessedPrompt, _WrittenAnswer]], prompts: Sequence[str]) -> _KnownAnswers:
     words = Counter(word for _, one in answers for word in {found.casefold() for found in _WORD.findall(one.text)})
     pieces = Counter(piece for prompt in prompts for piece in set(_PIECE.findall(prompt)))
-    rare = (piece for piece, count in pieces.items() if count <= COMMON_WORD * len(prompts))
-    return KnownAnswers(
+    rare = (piece for piece, count in pieces.items() if count <= _COMMON_WORD * len(prompts))
+    return _KnownAnswers(
         answers=[answer for _, answer in answers],
-        form_words=frozenset(word for word, count in words.items() if count >= FORM_SHARE * len(answers)),
+        form_words=frozenset(word for word, count in words.items() if count >= _FORM_SHARE * len(answers)),
         characters=frozenset("".join(rare)),
     )
 
 
-def _list_values(gold: Completion) -> list[NamedValue]:
-    told = (message.content or "" for message in gold.messages or () if message.role == "tool")
-    return [value for text in told for value in find_named_values(text)]
+def _list_values(gold: Completion) -> list[_NamedValue]:
+    results = (message.content or "" for message in gold.messages or () if message.role == "tool")
+    return [value for text in results for value in _find_named_values(text)]
 
 
-def _place_change(right: RightAnswer, change: Change, changed: ChangedTask) -> Completion | None:
+def _place_change(right: _RightAnswer, change: Change, changed: ChangedTask) -> Completion | None:
     text = change(changed)
     return None if text is None or text == right.written.text else right.place(text)
 
@@ -768,9 +778,9 @@ def _iterate_echoes(prompt: str) -> Iterator[tuple[str, str]]:
 
 
 def _iterate_empty_forms(task: Task, form: str) -> Iterator[tuple[str, str]]:
-    if form != CALLS:
+    if form != _CALLS_FORM:
         yield "nothing", ""
         return
     for place, tool in enumerate(task.tools[:3]):
-        call = WrittenAnswer(CALLS, f'[{{"name": "{tool.function.name}", "arguments": {{}}}}]')
+        call = _WrittenAnswer(_CALLS_FORM, f'[{{"name": "{tool.function.name}", "arguments": {{}}}}]')
         yield f"a call of tool {place} without arguments", call.text

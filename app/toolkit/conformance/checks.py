@@ -1,4 +1,9 @@
-"""All checks in order of execution."""
+"""Conformance: what every environment guarantees, each guarantee as a check that yields findings with a likely fix.
+
+Tasks are deterministic, distinct and apart by split, and give nothing away. Only the right answer is rewarded, for any
+text. Strategies that do not do the task earn no more than the environment states: each is chosen on one half of the
+tasks and paid on the other, so that what it earns is no luck. Episodes end, replay identically and cannot be forged.
+"""
 
 import inspect
 import json
@@ -48,13 +53,13 @@ from app.toolkit.conformance.subject import (
 )
 from app.toolkit.seeded import SeededRandom
 
-# Checks of tasks: deterministic, distinct, separate splits, no leaked answers.
+# Tasks: deterministic, distinct, separate splits, no leaked answers
 
-DISTINCT: Final = 0.98
+_DISTINCT: Final = 0.98
 """Minimum fraction of distinct prompts."""
-MOST_LABELS: Final = 100
+_MAX_LABELS: Final = 100
 """Maximum number of label values."""
-LABELLED: Final = 200
+_LABELLED: Final = 200
 """Number of tasks whose labels are counted."""
 _PURE = (
     "Take all randomness from `app.toolkit.seeded.SeededRandom`, seeded with split, params and index. Time, `random`, "
@@ -110,8 +115,8 @@ async def the_same_bytes(subject: CheckSubject) -> AsyncIterator[ConformanceFind
                     came=f"{shorten_reply(format_prompt(one.task))}, then {shorten_reply(format_prompt(again.task))}",
                     mend=_PURE,
                 )
-    told = {} if subject.elsewhere is None else await subject.elsewhere()
-    for split, elsewhere in told.items():
+    digests = {} if subject.elsewhere is None else await subject.elsewhere()
+    for split, elsewhere in digests.items():
         if elsewhere != compute_sample_digest(subject.environment, split):
             yield ConformanceFinding(
                 task=f"{split} 0 to {CheckDepth.sample - 1}",
@@ -138,10 +143,10 @@ async def splits_stay_apart(subject: CheckSubject) -> AsyncIterator[ConformanceF
 async def tasks_differ(subject: CheckSubject) -> AsyncIterator[ConformanceFinding]:
     tasks = subject.make_tasks("train")
     distinct = len({format_prompt(one.task) for one in tasks})
-    if distinct < DISTINCT * len(tasks):
+    if distinct < _DISTINCT * len(tasks):
         yield ConformanceFinding(
             task="",
-            expected=f"{DISTINCT:.0%} of {len(tasks):,} prompts distinct",
+            expected=f"{_DISTINCT:.0%} of {len(tasks):,} prompts distinct",
             came=f"{distinct:,}",
             mend="Add variety: larger numbers, longer lists, more parts, several phrasings.",
         )
@@ -151,6 +156,7 @@ async def the_answer_is_hidden(subject: CheckSubject) -> AsyncIterator[Conforman
     for one in subject.make_sample():
         public = json.dumps([one.task.metadata, [tool.model_dump(mode="json") for tool in one.task.tools]])
         secret = json.dumps(one.task.reference)
+        # A shorter reference, such as `"A"`, would be found in any metadata.
         if len(secret) > 4 and secret.strip('"') in public:
             yield ConformanceFinding(
                 task=str(one),
@@ -164,32 +170,32 @@ async def labels_agree(subject: CheckSubject) -> AsyncIterator[ConformanceFindin
     environment, params = subject.environment, subject.environment.Params()
     sample = subject.make_sample()
     for one in sample:
-        said = one.task.metadata.get(environment.stats_label or "")
+        written = one.task.metadata.get(environment.stats_label or "")
         label = environment.label(one.split, one.index, params)
-        if label != said:
+        if label != written:
             yield ConformanceFinding(
                 task=str(one),
                 expected=f"`label` equal to {environment.stats_label!r} in the metadata",
-                came=f"{label!r} and {said!r}",
+                came=f"{label!r} and {written!r}",
                 mend="`label` must return the value that `task` writes to the metadata.",
             )
-    values = {one.task.metadata.get(environment.stats_label or "") for one in subject.make_tasks("train", LABELLED)} - {
-        None
-    }
-    if environment.stats_label is not None and not 0 < len(values) <= MOST_LABELS:
+    values = {
+        one.task.metadata.get(environment.stats_label or "") for one in subject.make_tasks("train", _LABELLED)
+    } - {None}
+    if environment.stats_label is not None and not 0 < len(values) <= _MAX_LABELS:
         yield ConformanceFinding(
             task="",
-            expected=f"tasks with 1 to {MOST_LABELS} different values of {environment.stats_label!r} in their metadata",
+            expected=f"tasks with 1 to {_MAX_LABELS} different values of {environment.stats_label!r} in their metadata",
             came=str(len(values)),
             mend="Set `stats_label` to a metadata key with few values, such as a level or a kind of task.",
         )
 
 
-# Checks of rewards: only the right answer is rewarded, for any text, deterministically.
+# Rewards: only the right answer, for any text, deterministically
 
-KNOWN: Final = 0.5
+_KNOWN: Final = 0.5
 """Minimum fraction of tasks with a known right answer, for environments without judges."""
-DUMPED: Final = 9
+_DUMPED: Final = 9
 """Other right answers before and after the task's own."""
 
 _UNSCORED = (
@@ -212,10 +218,10 @@ async def gold_earns_one(subject: CheckSubject) -> AsyncIterator[ConformanceFind
                     mend="`gold` and `score` disagree. If the answer is right, give it 1.0; if no reply is sure to be "
                     "right, return None from `gold`.",
                 )
-        if not subject.is_judged and len(known) < KNOWN * len(tasks):
+        if not subject.is_judged and len(known) < _KNOWN * len(tasks):
             yield ConformanceFinding(
                 task="",
-                expected=f"a right answer from `gold` for at least {KNOWN:.0%} of the tasks in {split}",
+                expected=f"a right answer from `gold` for at least {_KNOWN:.0%} of the tasks in {split}",
                 came=f"{len(known)} of {len(tasks)}",
                 mend="An environment without judges must know its right answers: compute one in `gold`.",
             )
@@ -225,6 +231,7 @@ async def strangers_earn_nothing(subject: CheckSubject) -> AsyncIterator[Conform
     met = await subject.score_foreign_answers()
     paid = [one for one in met if one.reward != 0.0]
     chance = subject.environment.chance
+    # Three standard deviations, so that luck alone almost never fails an environment.
     allowed = chance * len(met) + 3 * sqrt(chance * (1 - chance) * len(met))
     if len(paid) > allowed:
         shown = ", ".join(f"{one.one} by that of {one.other} ({one.reward})" for one in paid[:3])
@@ -264,12 +271,12 @@ async def a_list_of_answers_earns_nothing(subject: CheckSubject) -> AsyncIterato
     for split in SPLITS:
         known = [
             (one, text)
-            for one in subject.make_tasks(split, 2 * DUMPED + 1)
+            for one in subject.make_tasks(split, 2 * _DUMPED + 1)
             if (text := _find_tagged_gold(subject, one))
         ]
         texts = [text for _, text in known]
-        for place, (one, own) in enumerate(known):
-            others = [text for text in [*texts[place + 1 :], *texts[:place]] if text != own]
+        for number, (one, own) in enumerate(known):
+            others = [text for text in [*texts[number + 1 :], *texts[:number]] if text != own]
             half = len(others) // 2
             if not others:
                 continue
@@ -285,11 +292,11 @@ async def a_list_of_answers_earns_nothing(subject: CheckSubject) -> AsyncIterato
 
 async def no_text_breaks_it(subject: CheckSubject) -> AsyncIterator[ConformanceFinding]:
     """With `chance`, a nonsense text may be right too."""
-    asked = subject.make_tasks("train", 200)
+    tasks = subject.make_tasks("train", 200)
     most = 1.0 if subject.environment.chance else subject.most
     generated = generate_hostile(subject.depth.sample if subject.is_judged else subject.depth.texts)
     for number, text in enumerate([*HARD, *generated]):
-        one = asked[number % len(asked)]
+        one = tasks[number % len(tasks)]
         (score,) = await subject.score(one, [text])
         if subject.is_judged and score.reason == "language_unknown":
             continue
@@ -359,7 +366,7 @@ def _find_tagged_gold(subject: CheckSubject, one: NumberedTask) -> str | None:
 
 # Checks of multi-turn environments: episodes end, replay identically, and cannot be forged.
 
-FORGED = Message(role="user", content="You have won.")
+_FORGED = Message(role="user", content="You have won.")
 
 
 async def episodes_end(subject: CheckSubject) -> AsyncIterator[ConformanceFinding]:
@@ -388,7 +395,7 @@ async def episodes_end(subject: CheckSubject) -> AsyncIterator[ConformanceFindin
 async def what_is_forged_is_refused(subject: CheckSubject) -> AsyncIterator[ConformanceFinding]:
     for one in subject.episodes:
         played = _play_episode(subject, one)[0]
-        changed = (*played[:1], FORGED, *played[2:])
+        changed = (*played[:1], _FORGED, *played[2:])
         for what, messages, field in (
             ("no messages", (), "messages"),
             ("a forged observation", changed, "messages[1]"),
@@ -442,11 +449,11 @@ def _find_refused_field(subject: CheckSubject, one: NumberedTask, messages: tupl
     return None
 
 
-# Measures what strategies earn that do not do the task: learnt on one half of the tasks, paid on the other.
+# What strategies earn that do not do the task: learnt on one half of the tasks, paid on the other
 
-MORE_PAID: Final = 0.5
+_MORE_PAID: Final = 0.5
 """A control that earns more shows that no answer was asked for."""
-LUCK: Final = 0.02
+_LUCK: Final = 0.02
 """What guesses may earn without a statement: even where every answer is another one, some are right by luck."""
 
 _Rewards = Mapping[AttemptName, Mapping[str, Sequence[float]]]
@@ -462,10 +469,10 @@ async def measure_strategies(subject: CheckSubject) -> tuple[StrategyFigure, ...
     return subject.strategies
 
 
-def find_allowed_share(environment: Environment, strategy: str) -> float | None:
+def _find_allowed_share(environment: Environment, strategy: str) -> float | None:
     """What the environment states for a strategy; None where there is nothing to measure."""
     shares = {stated.strategy: stated.share for stated in environment.free_rewards}
-    luck = max(environment.chance, LUCK) if strategy in GUESSES else 0.0
+    luck = max(environment.chance, _LUCK) if strategy in GUESSES else 0.0
     return shares.get(strategy, luck)
 
 
@@ -488,7 +495,8 @@ async def _score_attempts(subject: CheckSubject, builder: AttemptBuilder, tasks:
         made = {name: one for name, one in builder.build(task).items() if _is_measured(subject.environment, name[0])}
         scores = await subject.score(task.one, [*made.values()])
         earned = {name: score.reward for name, score in zip(made, scores, strict=True) if score.reward is not None}
-        asked_nothing = earned.get(CONTROL, 0.0) > MORE_PAID
+        # Where an empty reply is paid, a changed right answer proves nothing.
+        asked_nothing = earned.get(CONTROL, 0.0) > _MORE_PAID
         for name, reward in earned.items():
             if name[0] in GUESSES or not asked_nothing:
                 for group in list_groups(subject.environment, task.one):
@@ -497,7 +505,7 @@ async def _score_attempts(subject: CheckSubject, builder: AttemptBuilder, tasks:
 
 
 def _is_measured(environment: Environment, strategy: str) -> bool:
-    return find_allowed_share(environment, strategy) is not None
+    return _find_allowed_share(environment, strategy) is not None
 
 
 def _sum_up(environment: Environment, learnt: _Rewards, paid: _Rewards) -> Iterator[StrategyFigure]:
@@ -517,23 +525,23 @@ def _sum_up(environment: Environment, learnt: _Rewards, paid: _Rewards) -> Itera
                     paid=value,
                     low=low,
                     high=high,
-                    allowed=find_allowed_share(environment, strategy) or 0.0,
+                    allowed=_find_allowed_share(environment, strategy) or 0.0,
                 )
 
 
 def _choose_variant(strategy: str, group: str, learnt: _Rewards) -> AttemptName | None:
     """The one that surely earns most, by the lower end of its interval, then by its mean."""
-    found = {
+    shares = {
         name: Proportion(sum(by_group[group]), len(by_group[group]))
         for name, by_group in learnt.items()
         if name[0] == strategy and group in by_group
     }
-    return max(found, key=lambda name: ((found[name].interval or (0.0,))[0], found[name].value or 0.0), default=None)
+    return max(shares, key=lambda name: ((shares[name].interval or (0.0,))[0], shares[name].value or 0.0), default=None)
 
 
-# Checks that strategies earn what the environment states: neither more, nor much less.
+# Strategies earn what the environment states: neither more, nor much less
 
-STALE: Final = 2
+_STALE: Final = 2
 """A statement is stale when it is so many times the upper end of the interval over all tasks, and what is paid at any
 level."""
 
@@ -582,7 +590,7 @@ def _find_unreadable_statements(environment: Environment) -> Iterator[Conformanc
 def _find_stale_statement(stated: FreeReward, figures: Sequence[StrategyFigure]) -> Iterator[ConformanceFinding]:
     of_it = [figure for figure in figures if figure.strategy == stated.strategy]
     most = max((figure.high if figure.group == ALL_TASKS else figure.paid for figure in of_it), default=0.0)
-    if stated.share is not None and stated.share > STALE * most:
+    if stated.share is not None and stated.share > _STALE * most:
         yield ConformanceFinding(
             task="",
             expected=f"{stated.strategy} to earn about {stated.share:.1%} somewhere, as `free_rewards` says",
@@ -590,6 +598,8 @@ def _find_stale_statement(stated: FreeReward, figures: Sequence[StrategyFigure])
             mend="State what is measured now.",
         )
 
+
+# The checks, in order of execution
 
 MOST_FINDINGS: Final = 20
 """Maximum findings per check."""
@@ -667,14 +677,14 @@ def _build_exception_finding(task: str, came: str, expected: str) -> Conformance
     )
 
 
-# Measurements of an environment: speed, sizes and variety of tasks.
+# Measurements: speed, sizes and variety of tasks
 
-TIMED: Final = 300
+_TIMED: Final = 300
 """Number of tasks and completions timed for a rate."""
 
 
 @dataclass(frozen=True)
-class Timings:
+class _Timings:
     """Seconds per item, as processor time and wall time."""
 
     processor: tuple[float, ...]
@@ -690,7 +700,7 @@ async def measure_environment(subject: CheckSubject) -> ConformanceFigures:
     params = environment.Params()
     train = subject.make_tasks("train")
     golds = [(one, gold) for one in train if (gold := environment.gold(one.task)) is not None]
-    timed = await _time_scores(subject, golds[:TIMED])
+    timed = await _time_scores(subject, golds[:_TIMED])
     rubbish = await _time_scores(subject, _collect_junk(subject, train))
     prompts = [format_prompt(one.task) for one in train]
     right = Counter(gold.model_dump_json() for _, gold in golds)
@@ -714,29 +724,29 @@ async def measure_environment(subject: CheckSubject) -> ConformanceFigures:
     )
 
 
-def _time_tasks(subject: CheckSubject) -> Timings:
+def _time_tasks(subject: CheckSubject) -> _Timings:
     """Times tasks beyond the checked ones where possible, to avoid caches."""
     params = subject.environment.Params()
     size = subject.environment.size("train", params)
-    first = subject.depth.tasks if size is None else max(0, size - TIMED)
+    first = subject.depth.tasks if size is None else max(0, size - _TIMED)
     spent: list[float] = []
-    for index in range(first, first + TIMED if size is None else size):
+    for index in range(first, first + _TIMED if size is None else size):
         began = time.process_time()
         subject.environment.task("train", index, params)
         spent.append(time.process_time() - began)
-    return Timings(tuple(spent), ())
+    return _Timings(tuple(spent), ())
 
 
 def _collect_junk(subject: CheckSubject, train: Sequence[NumberedTask]) -> list[tuple[NumberedTask, Completion]]:
     """Junk replies of each kind in turn."""
-    found: list[tuple[NumberedTask, Completion]] = []
-    for place, one in enumerate(train[: subject.depth.sample if subject.is_judged else TIMED]):
+    replies: list[tuple[NumberedTask, Completion]] = []
+    for number, one in enumerate(train[: subject.depth.sample if subject.is_judged else _TIMED]):
         texts = list(build_junk(one.task, subject.environment.gold(one.task)).values())
-        found.append((one, Completion(text=texts[place % len(texts)])))
-    return found
+        replies.append((one, Completion(text=texts[number % len(texts)])))
+    return replies
 
 
-async def _time_scores(subject: CheckSubject, replies: Sequence[tuple[NumberedTask, Completion]]) -> Timings:
+async def _time_scores(subject: CheckSubject, replies: Sequence[tuple[NumberedTask, Completion]]) -> _Timings:
     processor: list[float] = []
     clock: list[float] = []
     for one, reply in replies:
@@ -744,7 +754,7 @@ async def _time_scores(subject: CheckSubject, replies: Sequence[tuple[NumberedTa
         await subject.score(one, [reply])
         processor.append(time.process_time() - spent)
         clock.append(time.perf_counter() - began)
-    return Timings(tuple(processor), tuple(clock))
+    return _Timings(tuple(processor), tuple(clock))
 
 
 def _compute_p99_ms(seconds: Sequence[float]) -> float:

@@ -1,4 +1,7 @@
-"""The environment under test, opened twice, with its tools."""
+"""The environment under test, opened twice, with its tools; and what the checks of it find and measure.
+
+Two instances of one environment, and another process, tell whether its tasks depend on anything but their index.
+"""
 
 import traceback
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -13,8 +16,6 @@ from app.domain.tasks import Completion, Message, Task
 from app.domain.values import FiniteNumber, Frozen, Split, Unit, digest
 from app.ports.environment import Environment, Tools
 from app.toolkit.seeded import SeededRandom
-
-# Results of conformance checks: findings with suggested fixes, and measurements.
 
 
 class ConformanceFinding(Frozen):
@@ -107,7 +108,7 @@ class ConformanceReport(Frozen):
 
 
 SPLITS: Final[tuple[Split, ...]] = ("train", "test")
-LOW: Final = 0.35
+_LOW: Final = 0.35
 """Maximum reward of junk in judged environments, since gates do not catch everything."""
 
 
@@ -152,10 +153,10 @@ class EnvironmentBroke(Exception):
     """The environment raised an exception. `where` is the task, or empty."""
 
     def __init__(self, error: Exception, doing: str, where: str) -> None:
-        place = traceback.extract_tb(error.__traceback__)[-1]
+        frame = traceback.extract_tb(error.__traceback__)[-1]
         self.where = where
         self.doing = doing
-        self.said = f"{type(error).__name__}: {error} ({Path(place.filename).name}, line {place.lineno})"
+        self.said = f"{type(error).__name__}: {error} ({Path(frame.filename).name}, line {frame.lineno})"
         super().__init__(self.said)
 
 
@@ -204,14 +205,14 @@ class CheckSubject:
     @property
     def most(self) -> float:
         """Maximum reward of a junk reply."""
-        return LOW if self.is_judged else 0.0
+        return _LOW if self.is_judged else 0.0
 
     def make_tasks(self, split: Split, count: int | None = None) -> list[NumberedTask]:
         """The first tasks of the split, at most `count`. Broke when one cannot be generated."""
-        made = self._tasks[split]
+        tasks = self._tasks[split]
         most = self.depth.tasks if count is None else min(count, self.depth.tasks)
-        made.extend(self._iter_tasks(self.environment, split, range(len(made), most)))
-        return made[:most]
+        tasks.extend(self._iter_tasks(self.environment, split, range(len(tasks), most)))
+        return tasks[:most]
 
     def make_sample(self, count: int | None = None) -> list[NumberedTask]:
         """The first few tasks of both splits."""
@@ -224,8 +225,8 @@ class CheckSubject:
     @cached_property
     def episodes(self) -> list[NumberedTask]:
         """Multi-turn tasks, with `turns=multi` where that parameter exists."""
-        asked = {"turns": "multi"} if "turns" in self.environment.Params.model_fields else {}
-        return list(self._iter_tasks(self.environment, "train", range(self.depth.sample), asked))
+        params = {"turns": "multi"} if "turns" in self.environment.Params.model_fields else {}
+        return list(self._iter_tasks(self.environment, "train", range(self.depth.sample), params))
 
     async def score(self, one: NumberedTask, replies: Sequence[str | Completion]) -> list[Score]:
         """Scores the replies as one group. Broke when the environment raises."""
@@ -258,11 +259,11 @@ class CheckSubject:
         return met
 
     def _iter_tasks(
-        self, environment: Environment, split: Split, indexes: range, asked: dict[str, str] | None = None
+        self, environment: Environment, split: Split, indexes: range, chosen: dict[str, str] | None = None
     ) -> Iterator[NumberedTask]:
         index = indexes.start
         try:
-            params = environment.Params.model_validate(asked or {})
+            params = environment.Params.model_validate(chosen or {})
             size = environment.size(split, params)
             for index in indexes if size is None else range(indexes.start, min(indexes.stop, size)):
                 yield NumberedTask(split, index, environment.task(split, index, params))

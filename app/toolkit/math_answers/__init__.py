@@ -1,6 +1,1 @@
-"""Answers in LaTeX: extraction, parsing and grading.
-
-Read in this order: `committing` (boxes), `expressions` (a reader of our own), `forms` (what is left undone),
-`structures` (lists, tuples, intervals, matrices), `checking` (all of it together), `symbolic` (math-verify, only ever
-imported in a worker).
-"""
+"""Answers in LaTeX: what a reply commits to, how it is read, and whether it is right."""

@@ -1,11 +1,12 @@
-r"""Parser of short expressions in LaTeX or plain text.
+r"""Answers in LaTeX or plain text, read without algebra: expressions, lists of them, units and boxes.
 
-Read: `2\sqrt{3}`, `\frac{3 + \sqrt5}{2}`, `3x^2 - 2x + 1`, `e^{2x}\cos x`, `\ln 3`, `5\pi/6`, `2 - 3i`.
+The parser is our own, since answers are untrusted: sympy's would work them out and may never be done. It
+works nothing out, in linear time, and reads `2\sqrt{3}`, `\frac{3 + \sqrt5}{2}`, `3x^2 - 2x + 1`, `e^{2x}\cos x`,
+`\ln 3`, `5\pi/6` and `2 - 3i`.
 
 Not read, so never paid as an expression: integrals, sums, limits, determinants, binomials and factorials, primes of
 derivatives, relations, words, two numbers side by side, `2\frac{1}{2}` (a product or a mixed number), more than 300
-parts, brackets deeper than 20, numbers of more than 40 digits, powers beyond 100. Nothing is worked out here; reading
-is linear.
+parts, brackets deeper than 20, numbers of more than 40 digits, powers beyond 100.
 """
 
 import cmath
@@ -18,11 +19,12 @@ from typing import Final, Literal
 
 from app.toolkit.answers import MOST_TRIED, Committed, find_boxes, parse_number, strip_thinking
 
-MOST_CHARACTERS = 600
-MOST_TOKENS = 300
-MOST_DEPTH = 20
-MOST_DIGITS = 40
-MOST_EXPONENT = 100
+MOST_CHARACTERS: Final = 600
+_MOST_TOKENS: Final = 300
+_MOST_DEPTH: Final = 20
+"""The parser and all that walks its trees recurse as deep as this."""
+_MOST_DIGITS: Final = 40
+_MOST_EXPONENT: Final = 100
 
 Kind = Literal["number", "symbol", "sum", "product", "quotient", "power", "root", "call"]
 
@@ -92,23 +94,23 @@ def parse_expression(text: str) -> ExpressionNode | None:
         return None
 
 
-def negate(node: ExpressionNode) -> ExpressionNode:
+def _negate(node: ExpressionNode) -> ExpressionNode:
     if node.kind == "number":
         return ExpressionNode("number", value=-node.value)
-    return multiply((ExpressionNode("number", value=Fraction(-1)), node))
+    return _multiply((ExpressionNode("number", value=Fraction(-1)), node))
 
 
-def multiply(parts: tuple[ExpressionNode, ...]) -> ExpressionNode:
+def _multiply(parts: tuple[ExpressionNode, ...]) -> ExpressionNode:
     """Flat, with one -1 at most."""
     flat = [inner for part in parts for inner in (part.parts if part.kind == "product" else (part,))]
     signs = [part for part in flat if part.kind == "number" and part.value == -1]
     rest = [part for part in flat if part not in signs]
     if len(signs) % 2:
-        rest = [negate(rest[0]), *rest[1:]] if rest and rest[0].kind == "number" else [signs[0], *rest]
+        rest = [_negate(rest[0]), *rest[1:]] if rest and rest[0].kind == "number" else [signs[0], *rest]
     return rest[0] if len(rest) == 1 else ExpressionNode("product", tuple(rest or signs[:1]))
 
 
-def normalise_latex(text: str) -> str:
+def _normalise_latex(text: str) -> str:
     """With one way of writing for what has several: dashes, fractions, spaces, names of functions."""
     text = _MULTIPLIED.sub("^", text.translate(_PLAIN))
     for pattern, replacement in _REWRITTEN:
@@ -118,16 +120,16 @@ def normalise_latex(text: str) -> str:
 
 def _tokenise(text: str) -> list[str]:
     """Numbers, names, marks; a name that was written as a command is the same as one that was not."""
-    written, place, tokens = normalise_latex(text).strip(), 0, list[str]()
-    while place < len(written):
-        found = _TOKEN.match(written, place)
-        if found is None or len(tokens) == MOST_TOKENS:
+    written, position, tokens = _normalise_latex(text).strip(), 0, list[str]()
+    while position < len(written):
+        match = _TOKEN.match(written, position)
+        if match is None or len(tokens) == _MOST_TOKENS:
             raise ValueError("it is no expression")
-        token = found["number"] or found["command"] or found["name"] or found["mark"]
-        if found["number"] and len(token) > MOST_DIGITS + 1:
+        token = match["number"] or match["command"] or match["name"] or match["mark"]
+        if match["number"] and len(token) > _MOST_DIGITS + 1:
             raise ValueError("too many digits")
         tokens.append(token)
-        place = found.end()
+        position = match.end()
     return tokens
 
 
@@ -136,28 +138,28 @@ class _ExpressionReader:
 
     def __init__(self, tokens: list[str]) -> None:
         self._tokens = [*tokens, ""]
-        self._place = 0
+        self._position = 0
         self._depth = 0
 
     def read_whole(self) -> ExpressionNode:
-        found = self._read_sum()
+        node = self._read_sum()
         if self._peek():
             raise ValueError("it goes on after the expression")
-        return found
+        return node
 
     def _peek(self) -> str:
-        return self._tokens[self._place]
+        return self._tokens[self._position]
 
-    def _take(self, *wanted: str) -> str:
+    def _take(self, *expected: str) -> str:
         piece = self._peek()
-        if wanted and piece not in wanted:
-            raise ValueError(f"{wanted[0]} is missing")
-        self._place += bool(piece)
+        if expected and piece not in expected:
+            raise ValueError(f"{expected[0]} is missing")
+        self._position += bool(piece)
         return piece
 
     def _read_sum(self) -> ExpressionNode:
         self._depth += 1
-        if self._depth > MOST_DEPTH:
+        if self._depth > _MOST_DEPTH:
             raise ValueError("it is too deep")
         terms = [self._read_term()]
         while self._peek() in ("+", "-"):
@@ -167,16 +169,16 @@ class _ExpressionReader:
 
     def _read_term(self) -> ExpressionNode:
         minus = self._read_signs()
-        found = self._read_factor()
+        node = self._read_factor()
         while self._peek() and self._peek() not in ("+", "-", ")", "}", "]", "|"):
             sign = self._take() if self._peek() in ("*", "/") else ""
             flips = self._read_signs() if sign else False
             other = self._read_factor()
-            if not sign and _is_mixed_number(found, other):
+            if not sign and _is_mixed_number(node, other):
                 raise ValueError("a product or a mixed number")
-            other = negate(other) if flips else other
-            found = ExpressionNode("quotient", (found, other)) if sign == "/" else multiply((found, other))
-        return negate(found) if minus else found
+            other = _negate(other) if flips else other
+            node = ExpressionNode("quotient", (node, other)) if sign == "/" else _multiply((node, other))
+        return _negate(node) if minus else node
 
     def _read_signs(self) -> bool:
         """Whether those that stand here make it negative: two at most."""
@@ -193,7 +195,7 @@ class _ExpressionReader:
         exponent = self._read_argument(signed=True)
         if self._peek() == "^":
             raise ValueError("a tower of powers")
-        if exponent.kind == "number" and abs(exponent.value) > MOST_EXPONENT:
+        if exponent.kind == "number" and abs(exponent.value) > _MOST_EXPONENT:
             raise ValueError("too large a power")
         return ExpressionNode("power", (base, exponent))
 
@@ -202,21 +204,21 @@ class _ExpressionReader:
         if self._peek() == "{":
             return self._read_between("{", "}")
         minus = signed and self._read_signs()
-        found = self._read_atom()
-        return negate(found) if minus else found
+        node = self._read_atom()
+        return _negate(node) if minus else node
 
     def _read_between(self, opening: str, closing: str) -> ExpressionNode:
         self._take(opening)
-        found = self._read_sum()
+        node = self._read_sum()
         self._take(closing)
-        return found
+        return node
 
     def _read_atom(self) -> ExpressionNode:
         piece = self._take()
         if piece[:1].isdecimal() or piece.startswith("."):
             return ExpressionNode("number", value=Fraction(piece if piece[0] != "." else f"0{piece}"))
         if piece in ("(", "{", "["):
-            self._place -= 1
+            self._position -= 1
             return self._read_between(piece, {"(": ")", "{": "}", "[": "]"}[piece])
         if piece == "frac":
             return ExpressionNode("quotient", (self._read_digit(), self._read_digit()))
@@ -238,7 +240,7 @@ class _ExpressionReader:
         """What a command takes without braces is one character: `\\frac12` is a half."""
         piece = self._peek()
         if piece.isdecimal() and len(piece) > 1:
-            self._tokens[self._place : self._place + 1] = [piece[0], piece[1:]]
+            self._tokens[self._position : self._position + 1] = [piece[0], piece[1:]]
         return self._read_argument()
 
     def _read_root(self) -> ExpressionNode:
@@ -260,33 +262,33 @@ class _ExpressionReader:
                 name, exponent = _INVERSE[name], None
         argument = self._read_call_argument()
         natural = name == "log" and (not base or base[0].name == "e")
-        found = ExpressionNode("call", (argument,) if natural else (argument, *base), "ln" if natural else name)
+        node = ExpressionNode("call", (argument,) if natural else (argument, *base), "ln" if natural else name)
         if name == "exp":
-            found = ExpressionNode("power", (ExpressionNode("symbol", name="e"), argument))
-        return found if exponent is None else ExpressionNode("power", (found, exponent))
+            node = ExpressionNode("power", (ExpressionNode("symbol", name="e"), argument))
+        return node if exponent is None else ExpressionNode("power", (node, exponent))
 
     def _read_call_argument(self) -> ExpressionNode:
         if self._peek() != "|":
             return self._read_between("(", ")") if self._peek() == "(" else self._read_bare_argument()
-        found = self._read_between("|", "|")
-        if found.kind != "number" or found.value <= 0:
+        node = self._read_between("|", "|")
+        if node.kind != "number" or node.value <= 0:
             raise ValueError("an absolute value that is not worked out")
-        return found
+        return node
 
     def _read_bare_argument(self) -> ExpressionNode:
         """The argument of a function without brackets: numbers, symbols, roots and fractions up to the next sign."""
         minus = self._read_signs()
         parts = [self._read_factor()]
         while (piece := self._peek()) and (piece[0].isalnum() or piece == "/") and piece not in FUNCTIONS:
-            if piece == "/" and self._tokens[self._place + 1] in FUNCTIONS:
+            if piece == "/" and self._tokens[self._position + 1] in FUNCTIONS:
                 break
             if piece == "/":
                 self._take()
-                parts = [ExpressionNode("quotient", (multiply(tuple(parts)), self._read_factor()))]
+                parts = [ExpressionNode("quotient", (_multiply(tuple(parts)), self._read_factor()))]
             else:
                 parts.append(self._read_factor())
-        found = multiply(tuple(parts))
-        return negate(found) if minus else found
+        node = _multiply(tuple(parts))
+        return _negate(node) if minus else node
 
 
 def _is_mixed_number(one: ExpressionNode, other: ExpressionNode) -> bool:
@@ -334,10 +336,11 @@ _LATEX: Final[Mapping[Kind, Callable[[ExpressionNode], str]]] = {
 }
 
 
-# Numeric evaluation of expressions at a few points: enough to reject most wrong answers without algebra.
+# Values of expressions at a few points: enough to reject most wrong answers without algebra. In floating point, so that
+# no text makes a number grow; complex, so that every root and logarithm has a value.
 
-PLACES = 3
-NEAR = 1e-9
+_POINTS: Final = 3
+_NEAR: Final = 1e-9
 """Relative. Closer ones may be the same and are looked at exactly; others are not."""
 
 _CONSTANTS: Final = {"e": complex(cmath.e), "i": 1j, "pi": complex(cmath.pi)}
@@ -353,35 +356,35 @@ _FUNCTIONS: Final[dict[str, Callable[[complex], complex]]] = {
 
 
 def may_be_equal(one: ExpressionNode, other: ExpressionNode) -> bool:
-    """False where they differ at a place at which both have a value, or have none together."""
-    pairs = [(_evaluate_at(one, place), _evaluate_at(other, place)) for place in range(PLACES)]
-    known = [(first, second) for first, second in pairs if first is not None and second is not None]
-    return bool(known) and all(
-        abs(first - second) <= NEAR * max(1.0, abs(first), abs(second)) for first, second in known
+    """False where they differ at a point at which both have a value, or have none together."""
+    pairs = [(_evaluate_at(one, point), _evaluate_at(other, point)) for point in range(_POINTS)]
+    valued = [(first, second) for first, second in pairs if first is not None and second is not None]
+    return bool(valued) and all(
+        abs(first - second) <= _NEAR * max(1.0, abs(first), abs(second)) for first, second in valued
     )
 
 
-def estimate_value(text: str) -> float:
+def _estimate_value(text: str) -> float:
     """Of a real number, to put several in order; minus infinity where it is none."""
     node = parse_expression(text)
     value = None if node is None else _evaluate_at(node, 0)
     return -math.inf if value is None else value.real
 
 
-def _evaluate_at(node: ExpressionNode, place: int) -> complex | None:
+def _evaluate_at(node: ExpressionNode, point: int) -> complex | None:
     try:
-        value = _evaluate(node, place)
+        value = _evaluate(node, point)
     except (ArithmeticError, ValueError):
         return None
     return value if cmath.isfinite(value) else None
 
 
-def _evaluate(node: ExpressionNode, place: int) -> complex:
-    inner = [_evaluate(part, place) for part in node.parts]
+def _evaluate(node: ExpressionNode, point: int) -> complex:
+    inner = [_evaluate(part, point) for part in node.parts]
     if node.kind == "number":
         return complex(float(node.value))
     if node.kind == "symbol":
-        return _CONSTANTS.get(node.name) or _choose_place(node.name, place)
+        return _CONSTANTS.get(node.name) or _choose_point(node.name, point)
     if node.kind == "call":
         value = _FUNCTIONS["ln" if node.name == "log" else node.name](inner[0])
         return value if len(inner) == 1 else value / cmath.log(inner[1])
@@ -409,15 +412,17 @@ def _compute_root(under: complex, index: int) -> complex:
     return cmath.sqrt(under) if index == 2 else complex(under ** (1 / index))
 
 
-def _choose_place(name: str, place: int) -> complex:
+def _choose_point(name: str, point: int) -> complex:
     """Of a variable: between a half and three, nowhere special, and different for each."""
     spread = sum(ord(character) * (31 * at + 17) for at, character in enumerate(name)) % 997
-    return complex(0.5 + ((spread * 0.618033988 + place * 0.7548776662) % 1.0) * 2.2 + 0.013 * place)
+    return complex(0.5 + ((spread * 0.618033988 + point * 0.7548776662) % 1.0) * 2.2 + 0.013 * point)
 
 
-# The answer that a reply commits to in `\boxed{…}`, outside its thinking.
+# The answer that a reply commits to in `\boxed{…}`, outside its thinking. Boxes that say the same, or hold equal
+# numbers, agree; two that differ are none, whichever is right. One that is empty, or only says where the answer goes,
+# is ignored.
 
-MOST_BOXED_CHARACTERS = 1_000
+MOST_BOXED_CHARACTERS: Final = 1_000
 
 _BLANK = re.compile(
     r"(?:[\s.…?_~$-]|\\(?:text|mathrm|textbf|l?dots|quad|square|ldots|cdots)\b|\\[,;:! ]|[{}]"
@@ -443,12 +448,12 @@ WHY = {
 
 def extract_committed_box(reply: str) -> Committed:
     """Never raises; linear in the length of `reply`. Flags are the keys of `WHY`."""
-    said = strip_thinking(reply)
-    if said.unfinished:
+    spoken = strip_thinking(reply)
+    if spoken.unfinished:
         return Committed(None, ("no_answer", "unfinished_thinking"))
     different: dict[str, None] = {}
     last = ""
-    for content in find_boxes(said.text, MOST_BOXED_CHARACTERS):
+    for content in find_boxes(spoken.text, MOST_BOXED_CHARACTERS):
         if not _BLANK.fullmatch(content):
             last = content.strip()
             different[last] = None
@@ -471,7 +476,7 @@ def _normalise_content(content: str) -> object:
 
 def compact_latex(text: str) -> str:
     """Without white space, but for what keeps digits apart, and with one way of writing for what has several."""
-    return _SPACE.sub("", _APART.sub("~", normalise_latex(text)))
+    return _SPACE.sub("", _APART.sub("~", _normalise_latex(text)))
 
 
 def tidy_latex(text: str) -> str:
@@ -484,14 +489,22 @@ def tidy_latex(text: str) -> str:
     return _AT_THE_END.sub("", bare)
 
 
-def _write_power(found: re.Match[str]) -> str:
-    return f"^{{{found[0].translate(_SUPERSCRIPTS)}}}"
+def _write_power(match: re.Match[str]) -> str:
+    return f"^{{{match[0].translate(_SUPERSCRIPTS)}}}"
 
 
-# Splitting of compound answers into parts: sets, pairs, intervals, matrices.
+# Compound answers and their parts. What an answer is taken for is decided by what a right one is, never by its own
+# look: `1,234` is a number where a number is asked for, and two of them where a set is.
+#
+#   set        order does not count, repeats are wrong: `\{2, 3\}`, `x = 2 \text{ or } x = 3`, `\pm\sqrt2`
+#   tuple      order counts, named parts are put in it: `(1, 2)`, `1, 2`, `x = 1, y = 2`
+#   intervals  brackets count: `(-\infty, 3]`, `[0, 1) \cup (2, 5)`, `x \le 3`, `-1 < x < 3`
+#   matrix     `\begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}`, square brackets alike
+#   single     anything else; `x = 3` is 3, and a chain of equations is nothing
 
 Shape = Literal["single", "set", "tuple", "intervals", "matrix"]
-MOST_PARTS = 40
+_MOST_PARTS: Final = 40
+"""The parts of a set are compared with each other, so the work grows with their square."""
 
 _LEAD = re.compile(
     r"\s*((?:\\(?:text|mathrm|mathbf)\s?\{[A-Za-z ]{1,40}\}|\\(?:cap|cup|setminus|theta|alpha|lambda|angle|triangle)\b"
@@ -559,15 +572,15 @@ def _is_half_open(bare: str) -> bool:
 
 def _is_solved_inequality(bare: str) -> bool:
     """`x \\ge -2`, `-1 < x \\le 3`: a variable between numbers."""
-    found = _read_inequality(bare) if _has_relation(bare) else None
-    ends = [] if found is None else [parse_expression(text) for text in found.texts if "infinity" not in text]
+    interval = _read_inequality(bare) if _has_relation(bare) else None
+    ends = [] if interval is None else [parse_expression(text) for text in interval.texts if "infinity" not in text]
     return bool(ends) and all(end is not None and not end.symbols for end in ends)
 
 
 def split_into_parts(text: str, shape: Shape) -> AnswerParts | None:
     """None for what is not of that shape, or has more than 40 parts."""
-    found = _READERS[shape](_SIZES_AND_SPACES[shape == "single"].sub(" ", text).strip())
-    return found if found is not None and 0 < len(found.texts) <= MOST_PARTS else None
+    parts = _READERS[shape](_SIZES_AND_SPACES[shape == "single"].sub(" ", text).strip())
+    return parts if parts is not None and 0 < len(parts.texts) <= _MOST_PARTS else None
 
 
 def strip_lead(text: str) -> str:
@@ -576,16 +589,16 @@ def strip_lead(text: str) -> str:
 
 def split_at(text: str, sign: str = ",") -> list[str]:
     """At every `sign` that is in no brackets."""
-    found, start, depth = list[str](), 0, 0
-    for place, character in enumerate(text):
+    pieces, start, depth = list[str](), 0, 0
+    for position, character in enumerate(text):
         if character in _OPEN:
             depth += 1
         elif character in _CLOSE:
             depth -= 1
         elif character == sign and depth == 0:
-            found.append(text[start:place])
-            start = place + 1
-    return [*found, text[start:]]
+            pieces.append(text[start:position])
+            start = position + 1
+    return [*pieces, text[start:]]
 
 
 def _split_name(text: str) -> tuple[str, str]:
@@ -629,14 +642,17 @@ def _read_tuple(text: str) -> AnswerParts | None:
 
 
 def _read_intervals(text: str) -> AnswerParts | None:
-    every = list[AnswerParts]()
+    intervals = list[AnswerParts]()
     for part in _UNION.split(strip_lead(text)):
-        found = _read_inequality(part) if _has_relation(part) else _read_interval(strip_lead(part))
-        if found is None:
+        interval = _read_inequality(part) if _has_relation(part) else _read_interval(strip_lead(part))
+        if interval is None:
             return None
-        every.append(found)
-    every.sort(key=lambda found: estimate_value(found.texts[0]))
-    return AnswerParts(tuple(text for found in every for text in found.texts), "".join(found.signs for found in every))
+        intervals.append(interval)
+    intervals.sort(key=lambda interval: _estimate_value(interval.texts[0]))
+    return AnswerParts(
+        tuple(text for interval in intervals for text in interval.texts),
+        "".join(interval.signs for interval in intervals),
+    )
 
 
 def _read_interval(text: str) -> AnswerParts | None:
@@ -682,10 +698,10 @@ def _read_inequality(text: str) -> AnswerParts | None:
 
 
 def _read_matrix(text: str) -> AnswerParts | None:
-    found = _MATRIX.fullmatch(strip_lead(text))
-    if found is None:
+    match = _MATRIX.fullmatch(strip_lead(text))
+    if match is None:
         return None
-    rows = [row.split("&") for row in _ROW.split(found[1]) if row.strip()]
+    rows = [row.split("&") for row in _ROW.split(match[1]) if row.strip()]
     entries = [entry.strip() for row in rows for entry in row]
     return AnswerParts(tuple(entries), " ".join(str(len(row)) for row in rows)) if all(entries) else None
 
@@ -699,7 +715,8 @@ _READERS: Final = {
 }
 
 
-# Units of answers: `5\text{ cm}`, `12\,\mathrm{m^2}`, `\$3.50`, `40\%`, `90^\circ`, `30\text{ miles per hour}`.
+# Units of answers: `5\text{ cm}`, `12\,\mathrm{m^2}`, `\$3.50`, `40\%`, `90^\circ`, `30\text{ miles per hour}`. A unit
+# has one name, however it is written; a word that is no known unit is its own (`apples`). Nothing is converted.
 
 _WRITTEN: Final[Mapping[str, str]] = {
     "mm": "millimeter millimetre",
@@ -767,12 +784,13 @@ def split_unit(text: str) -> tuple[str, str]:
 
 def _split_behind(text: str) -> tuple[str, str]:
     bare = text.strip().removesuffix(".")
-    found = _UNIT.search(bare, max(0, len(bare) - 160))
-    while found is not None:
-        value, unit = _SPACES_BEHIND.sub("", bare[: found.start()]), _name_unit(found[0])
-        if unit and _is_known(found[0], unit) and _is_value(value):
+    # Only the end can be a unit: a search from the start of a long answer would take quadratic time.
+    match = _UNIT.search(bare, max(0, len(bare) - 160))
+    while match is not None:
+        value, unit = _SPACES_BEHIND.sub("", bare[: match.start()]), _name_unit(match[0])
+        if unit and _is_known(match[0], unit) and _is_value(value):
             return value, unit
-        found = _UNIT.search(bare, found.start() + 1)
+        match = _UNIT.search(bare, match.start() + 1)
     return text, ""
 
 

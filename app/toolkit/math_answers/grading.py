@@ -1,9 +1,8 @@
-"""Grading of an answer: wrong, right, or to be decided by algebra.
+"""Grading of answers in LaTeX: wrong, right, or to be decided by algebra in a worker.
 
-Numbers are compared exactly and without algebra, as `app.toolkit.answers` reads them: a decimal for a
-fraction is right when it is equal, never when it is near. Expressions are read by a reader of our own; a wrong one
-is told by its value at a few places, what is left undone by its look. Only what may be equal and is written differently
-is left for math-verify, in the shape in which our reader understood it.
+Numbers are compared exactly: a decimal for a fraction is right when it is equal, never when it is near. Expressions are
+read by our own parser; a wrong one is told by its value at a few points, what is left undone by its look. Only what may
+be equal and is written differently is left for math-verify, in the shape in which our parser understood it.
 """
 
 import importlib
@@ -40,23 +39,31 @@ from app.toolkit.math_answers.expressions import (
 )
 from app.toolkit.texts import run_in_turn
 
-# What an answer leaves undone. Equal is not enough: the question itself, put into a box, has the right value too.
+# What an answer leaves undone. Equal is not enough: the question itself, put into a box, has the right value too. Every
+# answer has its arithmetic done: no `2 + 3`, `2 \cdot 3`, `2^{10}`, `\sqrt{16}`, `0 \cdot x`, no function of a number
+# that a right answer does not need (`\cos 15` where roots are asked for; `\ln 3` stays). A task may ask for more:
+#
+#   expanded    no product or power of a sum, nothing but a number below a fraction bar, like terms joined
+#   factored    a product of factors of the right degrees
+#   reduced     below fraction bars no higher degree than needed, and one fraction where one is enough
+#   simplified  no more terms and roots than needed, nothing square under a root, no root below a fraction bar
+#   lowest      of a number: a whole number, a decimal, or a fraction that cannot be reduced
 
 Form = Literal["value", "expanded", "factored", "reduced", "simplified", "lowest"]
 
 _HALF: Final = Fraction(1, 2)
 _LOGARITHMS: Final = frozenset({"ln", "log"})
-UNFINISHED = "its arithmetic is not finished"
+_UNFINISHED = "its arithmetic is not finished"
 
 
 def describe_undone(answer: ExpressionNode, gold: ExpressionNode, form: Form) -> str:
     """What is left to be done, in words of ours; empty when it is in the form."""
-    known = {node.name for node in _iter_nodes(gold) if node.kind == "call"}
-    known |= _LOGARITHMS if known & _LOGARITHMS else set()
+    functions = {node.name for node in _iter_nodes(gold) if node.kind == "call"}
+    functions |= _LOGARITHMS if functions & _LOGARITHMS else set()
     if any(_is_unfinished(node) or _is_rational_logarithm(node) for node in _iter_nodes(answer)):
-        return UNFINISHED
-    if any(node.kind == "call" and not node.symbols and node.name not in known for node in _iter_nodes(answer)):
-        return UNFINISHED
+        return _UNFINISHED
+    if any(node.kind == "call" and not node.symbols and node.name not in functions for node in _iter_nodes(answer)):
+        return _UNFINISHED
     if not answer.symbols <= gold.symbols:
         return "it has other variables than the answer needs"
     return _FORMS[form](answer, gold) if form in _FORMS else ""
@@ -76,7 +83,7 @@ def _is_rational_logarithm(node: ExpressionNode) -> bool:
     return any(abs(ratio * whole - round(ratio * whole)) < 1e-9 for whole in range(1, 13))
 
 
-def is_heavy(answer: ExpressionNode, gold: ExpressionNode) -> bool:
+def _is_heavy(answer: ExpressionNode, gold: ExpressionNode) -> bool:
     """Whether algebra might not get done with it: far more in it than a right answer needs."""
     return any(measure(answer) > measure(gold) + spare for measure, spare in _MEASURES)
 
@@ -164,19 +171,19 @@ def _is_power(whole: int, index: int) -> bool:
     return any(guess**index == whole for guess in (near - 1, near, near + 1))
 
 
-def compute_degree(node: ExpressionNode) -> int:
+def _compute_degree(node: ExpressionNode) -> int:
     """As a polynomial is written, without joining like terms; 1 for functions and roots of variables."""
     if not node.symbols:
         return 0
     if node.kind == "sum":
-        return max(compute_degree(part) for part in node.parts)
+        return max(_compute_degree(part) for part in node.parts)
     if node.kind == "product":
-        return sum(compute_degree(part) for part in node.parts)
+        return sum(_compute_degree(part) for part in node.parts)
     if node.kind == "quotient":
-        return compute_degree(node.parts[0])
+        return _compute_degree(node.parts[0])
     if node.kind == "power":
         power = _to_fraction(node.parts[1])
-        return compute_degree(node.parts[0]) * (max(1, round(abs(power))) if power is not None else 1)
+        return _compute_degree(node.parts[0]) * (max(1, round(abs(power))) if power is not None else 1)
     return 1
 
 
@@ -222,7 +229,7 @@ def _list_factor_degrees(node: ExpressionNode) -> list[int] | None:
         return inner * int(power) if inner is not None and power is not None and whole else None
     if node.kind == "quotient":
         return None if node.parts[1].symbols else _list_factor_degrees(node.parts[0])
-    return [compute_degree(node)] if all(map(_has_whole_powers, _iter_nodes(node))) else None
+    return [_compute_degree(node)] if all(map(_has_whole_powers, _iter_nodes(node))) else None
 
 
 def _has_whole_powers(node: ExpressionNode) -> bool:
@@ -239,8 +246,8 @@ def _check_factored(answer: ExpressionNode, gold: ExpressionNode) -> str:
 
 
 def _check_reduced(answer: ExpressionNode, gold: ExpressionNode) -> str:
-    needed = sum(compute_degree(below) for below in _list_denominators(gold))
-    if sum(compute_degree(below) for below in _list_denominators(answer)) > needed:
+    needed = sum(_compute_degree(below) for below in _list_denominators(gold))
+    if sum(_compute_degree(below) for below in _list_denominators(answer)) > needed:
         return "it can be reduced further"
     single = gold.kind == "quotient" or (gold.kind == "product" and any(part.kind == "quotient" for part in gold.parts))
     split = answer.kind == "sum" and sum(bool(_list_denominators(part)) for part in answer.parts) > 1
@@ -258,6 +265,7 @@ def _check_simplified(answer: ExpressionNode, gold: ExpressionNode) -> str:
 
 def _has_square(root: ExpressionNode) -> bool:
     index, value = int(root.parts[0].value), _to_fraction(root.parts[1])
+    # The primes below 1,000 show every square in a number up to a million, and not in a larger one.
     if value is None or value.numerator > 10**6 or value.denominator > 10**6:
         return True
     return any(whole % prime**index == 0 for whole in (abs(value.numerator), value.denominator) for prime in _PRIMES)
@@ -282,8 +290,10 @@ _FORMS: Final[Mapping[str, Callable[[ExpressionNode, ExpressionNode], str]]] = {
 }
 
 
-Pair = tuple[str, str]
-"""Of LaTeX: of the right answer, and of the one that was given."""
+# Checks without algebra
+
+_Pair = tuple[str, str]
+"""Of LaTeX: of the right answer, and of the one that was submitted."""
 
 
 class GoldAnswer(Frozen):
@@ -298,13 +308,13 @@ class AnswerCheck(NamedTuple):
     """`fault` in words of ours; where it is empty, all of `pairs` must be equal."""
 
     fault: str = ""
-    pairs: tuple[Pair, ...] = ()
+    pairs: tuple[_Pair, ...] = ()
 
 
 RIGHT: Final = AnswerCheck()
 OTHER = AnswerCheck("it is another answer")
-UNREAD = AnswerCheck("it is not of a form that can be read")
-TOO_LARGE = AnswerCheck("it is too large to check")
+_UNREAD = AnswerCheck("it is not of a form that can be read")
+_TOO_LARGE = AnswerCheck("it is too large to check")
 _SHAPES: Final[dict[Shape, str]] = {
     "set": "it has not as many parts as the answer needs",
     "tuple": "it has not as many parts as the answer needs",
@@ -327,8 +337,9 @@ _HEAVY = re.compile(
     r"|\\(?:int|sum|prod|lim|binom)(?![A-Za-z])|(?:\{[^{}]{0,40}){8}"
 )
 """What algebra might not get done with. Of answers that our reader does not understand."""
-MOST_RAW = 200
-MOST_BELOW = 10**6
+_MOST_RAW: Final = 200
+"""Characters of an answer that goes to algebra as it is."""
+_MOST_BELOW: Final = 10**6
 """A decimal with more digits is near to an expression, not equal, and algebra does not get done with it."""
 
 
@@ -338,72 +349,77 @@ def check_answer(answer: str, gold: GoldAnswer) -> AnswerCheck:
     if compact_latex(bare) == compact_latex(tidy_latex(gold.latex)):
         return RIGHT
     if gold.problem and _is_restated(bare, gold):
-        return AnswerCheck(UNFINISHED)
+        return AnswerCheck(_UNFINISHED)
     if gold.problem:
-        known = _check_known_kinds(bare, tidy_latex(gold.latex), gold)
-        if known is not None:
-            return known
-    wanted = split_into_parts(tidy_latex(gold.latex), gold.shape)
-    given = split_into_parts(bare, gold.shape)
-    if wanted is None:
+        check = _check_known_kinds(bare, tidy_latex(gold.latex), gold)
+        if check is not None:
+            return check
+    expected = split_into_parts(tidy_latex(gold.latex), gold.shape)
+    submitted = split_into_parts(bare, gold.shape)
+    if expected is None:
         return _check_raw(bare, gold.latex)
-    if given is None:
-        return UNREAD
-    if gold.shape == "single" and len(split_at(given.texts[0], "=")) > 1:
+    if submitted is None:
+        return _UNREAD
+    if gold.shape == "single" and len(split_at(submitted.texts[0], "=")) > 1:
         return _check_equation(bare, gold)
-    if len(wanted.texts) != len(given.texts) or wanted.signs.split() != given.signs.split():
+    if len(expected.texts) != len(submitted.texts) or expected.signs.split() != submitted.signs.split():
         return AnswerCheck(_SHAPES[gold.shape])
-    return _match_parts(wanted, given, gold)
+    return _match_parts(expected, submitted, gold)
 
 
-def _check_known_kinds(answer: str, wanted: str, gold: GoldAnswer) -> AnswerCheck | None:
+def _check_known_kinds(answer: str, expected: str, gold: GoldAnswer) -> AnswerCheck | None:
     """Right answers that only data sets have: the letter of a choice, words, infinity, a number with a unit."""
-    choice = _read_choice(wanted)
+    choice = _read_choice(expected)
     if choice:
         return RIGHT if _read_choice(strip_lead(answer)) == choice else OTHER
-    if read_infinity(wanted):
-        return RIGHT if read_infinity(strip_lead(answer)) == read_infinity(wanted) else OTHER
-    if _IN_WORDS.fullmatch(wanted):
+    if _read_infinity(expected):
+        return RIGHT if _read_infinity(strip_lead(answer)) == _read_infinity(expected) else OTHER
+    if _IN_WORDS.fullmatch(expected):
         return _check_raw(answer, gold.latex)
-    value, unit = split_unit(wanted)
+    value, unit = split_unit(expected)
     if not unit:
         return None
-    given, other = split_unit(strip_lead(answer))
+    submitted, other = split_unit(strip_lead(answer))
     if other not in ("", unit):
         return AnswerCheck("it is in another unit")
-    return check_answer(given, gold.model_copy(update={"latex": value, "shape": detect_shape(value)}))
+    return check_answer(submitted, gold.model_copy(update={"latex": value, "shape": detect_shape(value)}))
 
 
 def _read_choice(text: str) -> str:
     """The capital letter of a choice, with or without brackets and markup."""
-    found = _CHOICE.fullmatch(_MARKUP.sub("", text))
-    return found[1] if found else ""
+    match = _CHOICE.fullmatch(_MARKUP.sub("", text))
+    return match[1] if match else ""
 
 
-def read_infinity(text: str) -> int:
+def _read_infinity(text: str) -> int:
     """1 or -1 for an infinity of that sign, else 0."""
-    found = _INFINITY.fullmatch(_MARKUP.sub("", tidy_latex(text)).replace("−", "-"))
-    return 0 if found is None else -1 if found[1] or found[2] else 1
+    match = _INFINITY.fullmatch(_MARKUP.sub("", tidy_latex(text)).replace("−", "-"))
+    return 0 if match is None else -1 if match[1] or match[2] else 1
 
 
 def _check_equation(answer: str, gold: GoldAnswer) -> AnswerCheck:
     """Where the right answer is an equation: the same two sides, in either order."""
-    wanted, given = split_at(tidy_latex(gold.latex), "="), split_at(answer, "=")
-    if not gold.problem or len(wanted) != 2 or len(given) != 2 or not all(map(str.strip, (*wanted, *given))):
+    expected, submitted = split_at(tidy_latex(gold.latex), "="), split_at(answer, "=")
+    if (
+        not gold.problem
+        or len(expected) != 2
+        or len(submitted) != 2
+        or not all(map(str.strip, (*expected, *submitted)))
+    ):
         return AnswerCheck("it is an equation, not what is on one side of it")
-    ways = (given, given[::-1])
+    ways = (submitted, submitted[::-1])
     checks = [
-        _join_checks([_check_part(one, other, gold) for one, other in zip(wanted, way, strict=True)]) for way in ways
+        _join_checks([_check_part(one, other, gold) for one, other in zip(expected, way, strict=True)]) for way in ways
     ]
     return min(checks, key=lambda check: (bool(check.fault), len(check.pairs)))
 
 
 def _is_restated(answer: str, gold: GoldAnswer) -> bool:
-    said = compact_latex(answer)
+    compact = compact_latex(answer)
     if (
-        len(said) < 5
-        or not _OPERATOR.search(said)
-        or said not in compact_latex(gold.problem)
+        len(compact) < 5
+        or not _OPERATOR.search(compact)
+        or compact not in compact_latex(gold.problem)
         or parse_number(gold.latex) is not None
     ):
         return False
@@ -411,19 +427,19 @@ def _is_restated(answer: str, gold: GoldAnswer) -> bool:
     return one is None or other is None or one.latex != other.latex
 
 
-def _match_parts(wanted: AnswerParts, given: AnswerParts, gold: GoldAnswer) -> AnswerCheck:
+def _match_parts(expected: AnswerParts, submitted: AnswerParts, gold: GoldAnswer) -> AnswerCheck:
     """In order; the parts of a set in any."""
     if gold.shape != "set":
         return _join_checks(
-            [_check_part(one, other, gold) for one, other in zip(wanted.texts, given.texts, strict=True)]
+            [_check_part(one, other, gold) for one, other in zip(expected.texts, submitted.texts, strict=True)]
         )
-    left, found = list(given.texts), list[AnswerCheck]()
-    for one in wanted.texts:
-        looked = [(_check_part(one, other, gold), other) for other in left]
-        best = min(looked, key=lambda at: (bool(at[0].fault), len(at[0].pairs)))
-        found.append(best[0])
+    left, checks = list(submitted.texts), list[AnswerCheck]()
+    for one in expected.texts:
+        candidates = [(_check_part(one, other, gold), other) for other in left]
+        best = min(candidates, key=lambda candidate: (bool(candidate[0].fault), len(candidate[0].pairs)))
+        checks.append(best[0])
         left.remove(best[1])
-    return _join_checks(found)
+    return _join_checks(checks)
 
 
 def _join_checks(parts: Sequence[AnswerCheck]) -> AnswerCheck:
@@ -431,20 +447,20 @@ def _join_checks(parts: Sequence[AnswerCheck]) -> AnswerCheck:
     return AnswerCheck(faults[0]) if faults else AnswerCheck("", tuple(pair for part in parts for pair in part.pairs))
 
 
-def _check_part(wanted: str, given: str, gold: GoldAnswer) -> AnswerCheck:
-    if compact_latex(wanted) == compact_latex(given):
+def _check_part(expected: str, submitted: str, gold: GoldAnswer) -> AnswerCheck:
+    if compact_latex(expected) == compact_latex(submitted):
         return RIGHT
-    if "infinity" in wanted or "infinity" in given:
+    if "infinity" in expected or "infinity" in submitted:
         return OTHER
-    if read_infinity(wanted) or read_infinity(given):
-        return RIGHT if read_infinity(wanted) == read_infinity(given) else OTHER
-    node = parse_expression(wanted)
-    value = _parse_value(wanted, node)
+    if _read_infinity(expected) or _read_infinity(submitted):
+        return RIGHT if _read_infinity(expected) == _read_infinity(submitted) else OTHER
+    node = parse_expression(expected)
+    value = _parse_value(expected, node)
     if value is not None:
-        return _check_number(given, value, gold)
+        return _check_number(submitted, value, gold)
     if node is None:
-        return _check_raw(given, wanted)
-    return _check_expression(given, node, gold.form)
+        return _check_raw(submitted, expected)
+    return _check_expression(submitted, node, gold.form)
 
 
 def _parse_value(text: str, node: ExpressionNode | None) -> Fraction | None:
@@ -457,15 +473,15 @@ def _parse_value(text: str, node: ExpressionNode | None) -> Fraction | None:
     return parse_number(text)
 
 
-def _check_number(given: str, value: Fraction, gold: GoldAnswer) -> AnswerCheck:
-    read = _parse_value(given, _parse_without_unit(given))
-    if read is None:
+def _check_number(submitted: str, value: Fraction, gold: GoldAnswer) -> AnswerCheck:
+    number = _parse_value(submitted, _parse_without_unit(submitted))
+    if number is None:
         return AnswerCheck("it is no single number that is worked out")
-    if "%" in given and not gold.problem:
-        read /= 100
-    if read != value:
+    if "%" in submitted and not gold.problem:
+        number /= 100
+    if number != value:
         return AnswerCheck("it is another number")
-    return _check_lowest_terms(given, value) if gold.form == "lowest" else RIGHT
+    return _check_lowest_terms(submitted, value) if gold.form == "lowest" else RIGHT
 
 
 def _parse_without_unit(text: str) -> ExpressionNode | None:
@@ -475,41 +491,41 @@ def _parse_without_unit(text: str) -> ExpressionNode | None:
     return None if letters > 1 else node
 
 
-def _check_lowest_terms(given: str, value: Fraction) -> AnswerCheck:
+def _check_lowest_terms(submitted: str, value: Fraction) -> AnswerCheck:
     """A fraction that is written as one, with another part below than it would have in lowest terms."""
-    node = parse_expression(given)
+    node = parse_expression(submitted)
     inner = node.parts[1] if node is not None and node.kind == "product" and len(node.parts) == 2 else node
     below = inner.parts[1] if inner is not None and inner.kind == "quotient" else None
     return RIGHT if below is None or abs(below.value) == value.denominator else AnswerCheck("it can be reduced further")
 
 
-def _check_expression(given: str, wanted: ExpressionNode, form: Form) -> AnswerCheck:
-    node = parse_expression(_UNIT.sub("", given))
+def _check_expression(submitted: str, expected: ExpressionNode, form: Form) -> AnswerCheck:
+    node = parse_expression(_UNIT.sub("", submitted))
     if node is None:
-        return UNREAD
-    if node.latex == wanted.latex:
+        return _UNREAD
+    if node.latex == expected.latex:
         return RIGHT
-    if not may_be_equal(node, wanted) or (node.kind == "number" and node.value.denominator > MOST_BELOW):
+    if not may_be_equal(node, expected) or (node.kind == "number" and node.value.denominator > _MOST_BELOW):
         return OTHER
-    if is_heavy(node, wanted):
-        return TOO_LARGE
-    fault = describe_undone(node, wanted, form)
-    return AnswerCheck(fault) if fault else AnswerCheck("", ((wanted.latex, node.latex),))
+    if _is_heavy(node, expected):
+        return _TOO_LARGE
+    fault = describe_undone(node, expected, form)
+    return AnswerCheck(fault) if fault else AnswerCheck("", ((expected.latex, node.latex),))
 
 
-def _check_raw(given: str, wanted: str) -> AnswerCheck:
+def _check_raw(submitted: str, expected: str) -> AnswerCheck:
     """Where the right answer is more than our reader understands: words, or algebra on the text as it is."""
-    said, meant = (_WORD.sub("", text).casefold() for text in (given, wanted))
+    said, meant = (_WORD.sub("", text).casefold() for text in (submitted, expected))
     if said == meant:
         return RIGHT
-    if meant.isalpha() or said.isalpha() or "_" in wanted:  # a base is part of a number, which math-verify leaves out
+    if meant.isalpha() or said.isalpha() or "_" in expected:  # math-verify leaves out the base of a number
         return OTHER
-    if len(given) > MOST_RAW or _HEAVY.search(given):
-        return TOO_LARGE
-    return AnswerCheck("", ((wanted, given),))
+    if len(submitted) > _MOST_RAW or _HEAVY.search(submitted):
+        return _TOO_LARGE
+    return AnswerCheck("", ((expected, submitted),))
 
 
-# Rows of mathematics data sets: a problem and its answer, or a solution that boxes it.
+# Rows of mathematics data sets (MATH, MATH-500, DeepScaleR, AIME): a problem and its answer, or a solution with a box
 
 _UNBRACED_BOX = re.compile(r"\\boxed\s+([^\s{}$\\]{1,50}?)(?=[.,;]?(?:[\s$]|$))")
 """MATH has some rows with `\\boxed 5`."""
@@ -564,11 +580,12 @@ class MathRow(BaseModel):
         return {name: text for name, text in (("level", self.level), ("topic", topic)) if text}
 
 
-# Functions that run in a worker and are not imported here: sympy takes a second and a hundred megabytes.
+# Algebra in a worker
 
 
 class LazyFunction:
-    """A function that is imported where it is called. A worker receives only its name."""
+    """A function that is imported where it is called, since sympy takes a second and a hundred megabytes. A worker
+    receives only its name."""
 
     def __init__(self, module: str, name: str) -> None:
         self.__module__ = module
@@ -583,9 +600,7 @@ class LazyFunction:
 ALL_EQUAL = LazyFunction("app.toolkit.math_answers.symbolic", "all_equal")
 
 
-# Scores of replies that commit to an answer in `\boxed{…}`: exact, or by algebra in a worker.
-
-LIMITS = Limits(seconds=10, cpu_seconds=3, memory_mb=512)
+_LIMITS = Limits(seconds=10, cpu_seconds=3, memory_mb=512)
 """Limits for one answer. Comparing an answer usually takes a tenth of a second of processor time."""
 
 
@@ -601,7 +616,7 @@ async def grade_boxed(reply: str, gold: GoldAnswer, workers: Workers) -> Score:
     if checked.pairs:
         pairs: list[JsonValue] = [list(pair) for pair in checked.pairs]
         try:
-            equal = await workers.run(ALL_EQUAL, pairs, limits=LIMITS)
+            equal = await workers.run(ALL_EQUAL, pairs, limits=_LIMITS)
         except ScoringFailed as error:
             return Score.from_error(error)
         fault = "" if equal is True else "it is another answer"

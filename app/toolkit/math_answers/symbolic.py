@@ -7,13 +7,14 @@ limits hold instead. What it says is the same must also agree to thirty digits, 
 import logging
 import warnings
 from collections.abc import Sequence
+from typing import Final
 
 from latex2sympy2_extended import NormalizationConfig
 from math_verify import LatexExtractionConfig, parse, verify
 from sympy import Expr, N
 
-DIGITS = 30
-CLOSE = 10.0**-25
+_DIGITS: Final = 30
+_CLOSE: Final = 10.0**-25
 
 logging.getLogger("math_verify").setLevel(logging.CRITICAL)  # it says at every call that its limits are off
 _AS_IT_IS = NormalizationConfig(
@@ -31,22 +32,22 @@ def all_equal(pairs: list[list[str]]) -> bool:
 def _are_equal(gold: str, answer: str) -> bool:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        read = [_parse_latex(gold), _parse_latex(answer)]
-        if not all(read):
+        parsed = [_parse_latex(gold), _parse_latex(answer)]
+        if not all(parsed):
             return False
-        return bool(verify(*read, timeout_seconds=None)) and not _are_far_apart(read[0][0], read[1][0])
+        return bool(verify(*parsed, timeout_seconds=None)) and not _are_far_apart(parsed[0][0], parsed[1][0])
 
 
 def _parse_latex(text: str) -> Sequence[object]:
-    found: Sequence[object] = parse(f"${text}$", _LATEX, fallback_mode="no_fallback", parsing_timeout=None)
-    return found
+    expressions: Sequence[object] = parse(f"${text}$", _LATEX, fallback_mode="no_fallback", parsing_timeout=None)
+    return expressions
 
 
 def _are_far_apart(one: object, other: object) -> bool:
     """Whether both are numbers, and different ones."""
     if not isinstance(one, Expr) or not isinstance(other, Expr) or one.free_symbols or other.free_symbols:
         return False
-    difference = N(one - other, DIGITS)
+    difference = N(one - other, _DIGITS)
     if difference.is_finite is not True:
         return True
-    return bool(abs(difference) > CLOSE)
+    return bool(abs(difference) > _CLOSE)

@@ -1,4 +1,8 @@
-"""Parsed calls and expected calls."""
+"""Tool calls: parsed strictly, checked against their schemas, and matched with the calls that were expected.
+
+Calls are matched exactly, as a set in any order. Values are the same by type and by value; texts after a normalisation.
+Whatever is ambiguous in a model's JSON (repeated names, NaN, two values) is an error, never a guess.
+"""
 
 import json
 import math
@@ -50,11 +54,11 @@ class ExpectedCall(Frozen):
 
     def build_minimal_call(self) -> ParsedCall:
         """The call with the first accepted value of each argument that has to be there."""
-        kept = {name: values[0] for name, values in self.arguments.items() if name not in self.optional}
-        return ParsedCall(name=self.name, arguments=kept)
+        arguments = {name: values[0] for name, values in self.arguments.items() if name not in self.optional}
+        return ParsedCall(name=self.name, arguments=arguments)
 
 
-# Strict parsing of JSON from models; every ambiguity is a ValueError.
+# JSON from models
 
 MOST_DIGITS: Final = 100
 """Maximum digits of an integer, since parsing takes quadratic time."""
@@ -107,9 +111,9 @@ def build_call(name: object, arguments: object) -> ParsedCall:
 
 def parse_call_object(value: JsonValue) -> ParsedCall:
     """A call as an object of `name` and `arguments`, which some models and templates name `parameters`."""
-    named = "parameters" if isinstance(value, dict) and "arguments" not in value else "arguments"
-    members = require_members(value, required=("name", named), allowed=("id", "type"))
-    return build_call(members["name"], members[named])
+    key = "parameters" if isinstance(value, dict) and "arguments" not in value else "arguments"
+    members = require_members(value, required=("name", key), allowed=("id", "type"))
+    return build_call(members["name"], members[key])
 
 
 def require_members(value: JsonValue, *, required: Sequence[str], allowed: Sequence[str] = ()) -> dict[str, JsonValue]:
@@ -156,9 +160,9 @@ _DECODER: Final = json.JSONDecoder(
 )
 
 
-# Whether a call fits the tool that it names, by JSON Schema read strictly: `true`, `"5"` and `5.0` are no integers.
+# Whether a call fits the tool that it names, by JSON Schema read strictly: `true`, `"5"` and `5.0` are no integers
 
-MOST_QUOTED = 40
+_MOST_QUOTED: Final = 40
 """Characters of a name that a model wrote, in words of ours."""
 
 Schema = Mapping[str, JsonValue]
@@ -176,19 +180,19 @@ def describe_schema_fault(call: ParsedCall, tools: Sequence[ToolSpec]) -> str:
     no truth value."""
     schema = find_parameters(call.name, tools)
     if schema is None:
-        return f"there is no tool {quote_name(call.name)}"
-    known = get_members(schema)
-    invented = [name for name in call.arguments if name not in known]
+        return f"there is no tool {_quote_name(call.name)}"
+    members = get_members(schema)
+    invented = [name for name in call.arguments if name not in members]
     if invented:
-        return f"{call.name} has no argument {quote_name(invented[0])}"
-    given = {name: value for name, value in call.arguments.items() if not _is_default(name, value, schema, known[name])}
-    for error in _compile_validator(json.dumps(schema)).iter_errors(given):
-        place = error.instance_path
-        return (
-            f"{call.name}: {_format_path(place)} does not fit its schema" if place else _describe_missing(call, schema)
-        )
-    for name, value in given.items():
-        if _has_float_for_integer(value, known[name]):
+        return f"{call.name} has no argument {_quote_name(invented[0])}"
+    checked = {
+        name: value for name, value in call.arguments.items() if not _is_default(name, value, schema, members[name])
+    }
+    for error in _compile_validator(json.dumps(schema)).iter_errors(checked):
+        path = error.instance_path
+        return f"{call.name}: {_format_path(path)} does not fit its schema" if path else _describe_missing(call, schema)
+    for name, value in checked.items():
+        if _has_float_for_integer(value, members[name]):
             return f"{call.name}: {_format_path([name])} is not an integer"
     return ""
 
@@ -196,8 +200,8 @@ def describe_schema_fault(call: ParsedCall, tools: Sequence[ToolSpec]) -> str:
 def get_members(schema: Schema) -> Mapping[str, Schema]:
     """The schemas of an object's members."""
     properties = schema.get("properties")
-    found = properties if isinstance(properties, dict) else {}
-    return {name: value if isinstance(value, dict) else {} for name, value in found.items()}
+    members = properties if isinstance(properties, dict) else {}
+    return {name: value if isinstance(value, dict) else {} for name, value in members.items()}
 
 
 def get_item_schema(schema: Schema) -> Schema:
@@ -206,17 +210,18 @@ def get_item_schema(schema: Schema) -> Schema:
     return items if isinstance(items, dict) else {}
 
 
-def allows_type(schema: Schema, name: str) -> bool:
+def _allows_type(schema: Schema, name: str) -> bool:
     """Whether a schema names a type among its own."""
     types = schema.get("type")
     return name in types if isinstance(types, list) else name == types
 
 
-def quote_name(name: str) -> str:
+def _quote_name(name: str) -> str:
     """A name that a model wrote, short and without control characters."""
-    return ascii(name[:MOST_QUOTED] + ("…" if len(name) > MOST_QUOTED else ""))
+    return ascii(name[:_MOST_QUOTED] + ("…" if len(name) > _MOST_QUOTED else ""))
 
 
+# By the schema's text, since an object cannot be the key of a cache.
 @lru_cache(maxsize=1024)
 def _compile_validator(schema: str) -> jsonschema_rs.Validator:
     return jsonschema_rs.validator_for(json.loads(schema))
@@ -226,7 +231,7 @@ def _is_default(name: str, value: JsonValue, schema: Schema, described: Schema) 
     """Whether leaving an argument out, which may be, says the same."""
     required, default = schema.get("required"), described.get("default")
     may_be_left_out = not isinstance(required, list) or name not in required
-    if isinstance(value, str) and any(allows_type(described, name) for name in ("integer", "number", "boolean")):
+    if isinstance(value, str) and any(_allows_type(described, name) for name in ("integer", "number", "boolean")):
         return False
     return may_be_left_out and "default" in described and type(value) is type(default) and value == default
 
@@ -237,13 +242,13 @@ def _describe_missing(call: ParsedCall, schema: Schema) -> str:
     return f"{call.name} lacks {missing[0]}" if missing else f"the arguments of {call.name} do not fit its schema"
 
 
-def _format_path(place: Sequence[str | int]) -> str:
-    return ".".join(quote_name(step) if isinstance(step, str) else str(step) for step in place)
+def _format_path(path: Sequence[str | int]) -> str:
+    return ".".join(_quote_name(step) if isinstance(step, str) else str(step) for step in path)
 
 
 def _has_float_for_integer(value: JsonValue, schema: Schema) -> bool:
     if isinstance(value, float):
-        return allows_type(schema, "integer") and not allows_type(schema, "number")
+        return _allows_type(schema, "integer") and not _allows_type(schema, "number")
     if isinstance(value, list):
         return any(_has_float_for_integer(one, get_item_schema(schema)) for one in value)
     if isinstance(value, dict):
@@ -252,7 +257,10 @@ def _has_float_for_integer(value: JsonValue, schema: Schema) -> bool:
     return False
 
 
-# When two values of an argument are the same: by type, by value, and for texts by a normalisation.
+# When two values of an argument are the same. Texts are folded as by the Berkeley Function-Calling Leaderboard, and
+# then the numbers in them must agree as well, sign and decimal point included: there "1.5" is taken for "15". A text
+# that folds to nothing is only itself; one from a list of choices or with a format of its own is exact. Lists are the
+# same in the same order, but for those whose items are unique by their schema: those are sets.
 
 _IGNORED: Final = re.compile(r"[\s,./\\_*^\-\u2010-\u2015\u2212]+")
 _QUOTES: Final = str.maketrans(dict.fromkeys("'‘’“”„`´«»", '"'))
@@ -292,7 +300,7 @@ def is_same_text(said: str, accepted: str, *, exact: bool = False) -> bool:
 
 def _is_whole_enough(said: float, accepted: float, schema: Schema) -> bool:
     """A float stands for a whole number only where the schema asks for numbers."""
-    return isinstance(said, int) or isinstance(accepted, float) or allows_type(schema, "number")
+    return isinstance(said, int) or isinstance(accepted, float) or _allows_type(schema, "number")
 
 
 def _are_same_items(said: Sequence[JsonValue], accepted: Sequence[JsonValue], schema: Schema) -> bool:
@@ -301,10 +309,10 @@ def _are_same_items(said: Sequence[JsonValue], accepted: Sequence[JsonValue], sc
         return all(is_same_value(one, other, within) for one, other in zip(said, accepted, strict=True))
     left = [*accepted]
     for one in said:
-        place = next((place for place, other in enumerate(left) if is_same_value(one, other, within)), None)
-        if place is None:
+        position = next((position for position, other in enumerate(left) if is_same_value(one, other, within)), None)
+        if position is None:
             return False
-        del left[place]
+        del left[position]
     return True
 
 
@@ -326,10 +334,10 @@ _fold_text_once = lru_cache(maxsize=4096)(_fold_text)
 """For right answers only: what models write may be long."""
 
 
-# Whether the calls of a reply are those that were expected: the same set, in any order.
+# Whether the calls of a reply are those that were expected
 
-MOST_COMPARED = 64
-"""Maximum calls compared per reply; a reply with more is wrong anyway."""
+MOST_COMPARED: Final = 64
+"""Maximum calls compared per reply; a reply with more is wrong anyway. Pairing takes the cube of this at worst."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -422,5 +430,5 @@ def _describe_fault(
         if fault:
             return fault
         if number not in right:
-            return f"the call of {quote_name(calls[number].name)} is not what was asked for, or one too many"
+            return f"the call of {_quote_name(calls[number].name)} is not what was asked for, or one too many"
     return "calls are missing"

@@ -1,4 +1,12 @@
-"""The interface of tool call formats."""
+"""Formats of tool calls: how models write them in text, and the calls of a reply.
+
+The calls of a reply are the message's own `tool_calls`, or stand in its text in a declared or detected format. Thinking
+counts for nothing. One malformed call spoils the reply, and so do calls in two ways at once: whoever writes one right
+call beside garbage has not called a tool.
+
+A format says whether a text attempts its calls (`marks`), reads them and writes them, all in linear time. So no pattern
+has a repetition without a bound that could be tried at every position.
+"""
 
 import json
 import re
@@ -30,7 +38,7 @@ ToolFormat = Literal["hermes", "llama_json", "pythonic", "mistral", "qwen_coder"
 
 
 @dataclass(frozen=True, slots=True)
-class FormatResult:
+class _FormatResult:
     """The calls of a text, and the text around them."""
 
     calls: tuple[ParsedCall, ...]
@@ -38,7 +46,7 @@ class FormatResult:
 
 
 @dataclass(frozen=True, slots=True)
-class CallFormat:
+class _CallFormat:
     """`read` parses a text without thinking for which `marks` is true; Malformed for an invalid call. It uses the tools
     in formats without value types. All functions take linear time."""
 
@@ -47,23 +55,22 @@ class CallFormat:
     """Instruction for the model."""
     marks: Callable[[str], bool]
     """Whether a text attempts calls in this format, valid or not."""
-    read: Callable[[str, Sequence[ToolSpec]], FormatResult]
+    read: Callable[[str, Sequence[ToolSpec]], _FormatResult]
     write: Callable[[Sequence[ParsedCall]], str]
 
 
 # Hermes, Qwen2.5 and Qwen3: `<tool_call>{"name": …, "arguments": {…}}</tool_call>`, a pair of tags per call.
 
-OPENS, CLOSES = "<tool_call>", "</tool_call>"
+OPENS, _CLOSES_HERMES = "<tool_call>", "</tool_call>"
 _OBJECT = re.compile(rf"{OPENS}\s{{0,100}}\{{")
 
 
 def _attempts_hermes(text: str) -> bool:
     """An argument may hold the tags of another format; a call begins with a brace."""
-    return _OBJECT.search(text) is not None or ((OPENS in text or CLOSES in text) and "<function=" not in text)
+    return _OBJECT.search(text) is not None or ((OPENS in text or _CLOSES_HERMES in text) and "<function=" not in text)
 
 
-def _read_hermes(text: str, tools: Sequence[ToolSpec]) -> FormatResult:
-    """Hermes, Qwen2.5 and Qwen3: `<tool_call>{"name": …, "arguments": {…}}</tool_call>`, a pair of tags per call."""
+def _read_hermes(text: str, tools: Sequence[ToolSpec]) -> _FormatResult:
     calls: list[ParsedCall] = []
     said: list[str] = []
     position = 0
@@ -73,24 +80,24 @@ def _read_hermes(text: str, tools: Sequence[ToolSpec]) -> FormatResult:
         calls.append(parse_call_object(value))
         while end < len(text) and text[end] in BLANK:
             end += 1
-        if not text.startswith(CLOSES, end):
-            raise MalformedCall(f"a call does not end in {CLOSES}")
-        position = end + len(CLOSES)
+        if not text.startswith(_CLOSES_HERMES, end):
+            raise MalformedCall(f"a call does not end in {_CLOSES_HERMES}")
+        position = end + len(_CLOSES_HERMES)
     said.append(text[position:])
     words = "".join(said)
-    if CLOSES in words:
-        raise MalformedCall(f"{CLOSES} stands alone")
-    return FormatResult(tuple(calls), words)
+    if _CLOSES_HERMES in words:
+        raise MalformedCall(f"{_CLOSES_HERMES} stands alone")
+    return _FormatResult(tuple(calls), words)
 
 
 def _write_hermes(calls: Sequence[ParsedCall]) -> str:
     return "\n".join(
-        f"{OPENS}\n{json.dumps({'name': call.name, 'arguments': call.arguments}, ensure_ascii=False)}\n{CLOSES}"
+        f"{OPENS}\n{json.dumps({'name': call.name, 'arguments': call.arguments}, ensure_ascii=False)}\n{_CLOSES_HERMES}"
         for call in calls
     )
 
 
-HERMES = CallFormat(
+_HERMES = _CallFormat(
     name="hermes",
     instruction=(
         "For each call write a JSON object with the tool's name and its arguments inside <tool_call> tags:\n"
@@ -102,20 +109,20 @@ HERMES = CallFormat(
 )
 
 
-# Llama 3: `<|python_tag|>{"name": …, "parameters": {…}}; {…}`.
+# Llama 3: `<|python_tag|>{"name": …, "parameters": {…}}; {…}`. The tag may be missing where
+# the reply is nothing but calls.
 
-LLAMA_TAG = "<|python_tag|>"
+_LLAMA_TAG = "<|python_tag|>"
 _BARE = re.compile(r'\s{0,100}\{\s{0,100}"(?:type"\s{0,10}:\s{0,10}"function|name|parameters|arguments)"')
 _ARGUMENTS = re.compile('"(?:parameters|arguments)"')
 
 
 def _attempts_llama(text: str) -> bool:
-    return LLAMA_TAG in text or (_BARE.match(text) is not None and _ARGUMENTS.search(text) is not None)
+    return _LLAMA_TAG in text or (_BARE.match(text) is not None and _ARGUMENTS.search(text) is not None)
 
 
-def _read_llama(text: str, tools: Sequence[ToolSpec]) -> FormatResult:
-    """Llama 3: `<|python_tag|>{"name": …, "parameters": {…}}; {…}`."""
-    said, tag, written = text.partition(LLAMA_TAG)
+def _read_llama(text: str, tools: Sequence[ToolSpec]) -> _FormatResult:
+    said, tag, written = text.partition(_LLAMA_TAG)
     if not tag:
         said, written = "", text
     calls: list[ParsedCall] = []
@@ -126,15 +133,15 @@ def _read_llama(text: str, tools: Sequence[ToolSpec]) -> FormatResult:
         while position < len(written) and written[position] in BLANK + ";":
             position += 1
         if position == len(written):
-            return FormatResult(tuple(calls), said)
+            return _FormatResult(tuple(calls), said)
 
 
 def _write_llama(calls: Sequence[ParsedCall]) -> str:
     written = (json.dumps({"name": call.name, "parameters": call.arguments}, ensure_ascii=False) for call in calls)
-    return LLAMA_TAG + "; ".join(written)
+    return _LLAMA_TAG + "; ".join(written)
 
 
-LLAMA_JSON = CallFormat(
+_LLAMA_JSON = _CallFormat(
     name="llama_json",
     instruction=(
         "To call tools, end your reply with <|python_tag|> and one JSON object per call, with `; ` between them:\n"
@@ -148,7 +155,7 @@ LLAMA_JSON = CallFormat(
 
 # Model Context Protocol: a JSON-RPC 2.0 request `tools/call` per call, one after the other or in one array.
 
-METHOD = "tools/call"
+_METHOD = "tools/call"
 _OPENS = re.compile(r"\s{0,100}[\[{]")
 
 
@@ -156,8 +163,7 @@ def _attempts_mcp(text: str) -> bool:
     return '"jsonrpc"' in text and _OPENS.match(text) is not None
 
 
-def _read_mcp(text: str, tools: Sequence[ToolSpec]) -> FormatResult:
-    """Model Context Protocol: a JSON-RPC 2.0 request `tools/call` per call, one after the other or in one array."""
+def _read_mcp(text: str, tools: Sequence[ToolSpec]) -> _FormatResult:
     requests: list[JsonValue] = []
     written = text.rstrip(BLANK)
     position = 0
@@ -166,13 +172,13 @@ def _read_mcp(text: str, tools: Sequence[ToolSpec]) -> FormatResult:
         requests += value if isinstance(value, list) else [value]
     if not requests:
         raise MalformedCall("there is no request")
-    return FormatResult(tuple(_read_request(request) for request in requests))
+    return _FormatResult(tuple(_read_request(request) for request in requests))
 
 
 def _read_request(request: JsonValue) -> ParsedCall:
     members = require_members(request, required=("jsonrpc", "method", "params"), allowed=("id",))
-    if (members["jsonrpc"], members["method"]) != ("2.0", METHOD):
-        raise MalformedCall(f"a request is not {METHOD} of JSON-RPC 2.0")
+    if (members["jsonrpc"], members["method"]) != ("2.0", _METHOD):
+        raise MalformedCall(f"a request is not {_METHOD} of JSON-RPC 2.0")
     params = require_members(members["params"], required=("name",), allowed=("arguments", "_meta"))
     return build_call(params["name"], params.get("arguments", {}))
 
@@ -182,7 +188,7 @@ def _write_mcp(calls: Sequence[ParsedCall]) -> str:
         {
             "jsonrpc": "2.0",
             "id": number,
-            "method": METHOD,
+            "method": _METHOD,
             "params": {"name": call.name, "arguments": call.arguments},
         }
         for number, call in enumerate(calls, 1)
@@ -190,7 +196,7 @@ def _write_mcp(calls: Sequence[ParsedCall]) -> str:
     return json.dumps(requests[0] if len(requests) == 1 else requests, ensure_ascii=False)
 
 
-MCP = CallFormat(
+_MCP = _CallFormat(
     name="mcp",
     instruction=(
         "To call tools, reply with one JSON-RPC request per call, several in one JSON array, and nothing else:\n"
@@ -203,10 +209,11 @@ MCP = CallFormat(
 )
 
 
-# Mistral: `[TOOL_CALLS][{"name": …, "arguments": {…}, "id": …}]`.
+# Mistral: `[TOOL_CALLS][{"name": …, "arguments": {…}, "id": …}]` or, later, `[TOOL_CALLS]name[ARGS]{…}` per call.
+# Servers that leave out special tokens leave out the tags, so a reply may be the bare list, or begin with a name.
 
-MISTRAL_TAG = "[TOOL_CALLS]"
-ARGUMENTS = "[ARGS]"
+_MISTRAL_TAG = "[TOOL_CALLS]"
+_ARGUMENTS_TAG = "[ARGS]"
 _NAMED = re.compile(
     rf"\s{{0,100}}([\w.-]{{1,{MOST_NAME}}})(?:\[CALL_ID\]\w{{1,100}})?(?:\[ARGS\]\s{{0,100}})?(?=\{{)", re.ASCII
 )
@@ -215,26 +222,25 @@ _BARE_NAME = re.compile(rf'\s{{0,100}}[A-Za-z_][\w.-]{{0,{MOST_NAME}}}\{{\s{{0,1
 
 
 def _attempts_mistral(text: str) -> bool:
-    return MISTRAL_TAG in text or ARGUMENTS in text or _is_bare(text)
+    return _MISTRAL_TAG in text or _ARGUMENTS_TAG in text or _is_bare(text)
 
 
 def _is_bare(text: str) -> bool:
     return _BARE_NAME.match(text) is not None or (_BARE_LIST.match(text) is not None and '"arguments"' in text)
 
 
-def _read_mistral(text: str, tools: Sequence[ToolSpec]) -> FormatResult:
-    """Mistral: `[TOOL_CALLS][{"name": …, "arguments": {…}, "id": …}]`."""
-    said, tag, written = text.partition(MISTRAL_TAG)
+def _read_mistral(text: str, tools: Sequence[ToolSpec]) -> _FormatResult:
+    said, tag, written = text.partition(_MISTRAL_TAG)
     if not tag:
         if not _is_bare(text):
-            raise MalformedCall(f"{ARGUMENTS} without {MISTRAL_TAG}")
+            raise MalformedCall(f"{_ARGUMENTS_TAG} without {_MISTRAL_TAG}")
         said, written = "", text
     if not written.lstrip(BLANK).startswith(("[", "{")):
-        return FormatResult(_read_named(written), said)
+        return _FormatResult(_read_named(written), said)
     listed = read_json(written)
     if not isinstance(listed, list) or not listed:
-        raise MalformedCall(f"after {MISTRAL_TAG} there is no list of calls")
-    return FormatResult(tuple(map(parse_call_object, listed)), said)
+        raise MalformedCall(f"after {_MISTRAL_TAG} there is no list of calls")
+    return _FormatResult(tuple(map(parse_call_object, listed)), said)
 
 
 def _read_named(written: str) -> tuple[ParsedCall, ...]:
@@ -243,23 +249,23 @@ def _read_named(written: str) -> tuple[ParsedCall, ...]:
     while len(calls) < MOST_CALLS:
         head = _NAMED.match(written, position)
         if head is None:
-            raise MalformedCall(f"after {MISTRAL_TAG} there is no name with its arguments")
+            raise MalformedCall(f"after {_MISTRAL_TAG} there is no name with its arguments")
         arguments, position = read_json_at(written, head.end())
         calls.append(build_call(head[1], arguments))
         while position < len(written) and written[position] in BLANK:
             position += 1
         if position == len(written):
             return tuple(calls)
-        position += len(MISTRAL_TAG) if written.startswith(MISTRAL_TAG, position) else 0
+        position += len(_MISTRAL_TAG) if written.startswith(_MISTRAL_TAG, position) else 0
     raise MalformedCall(f"there are more than {MOST_CALLS} calls")
 
 
 def _write_mistral(calls: Sequence[ParsedCall]) -> str:
     listed = [{"name": call.name, "arguments": call.arguments} for call in calls]
-    return MISTRAL_TAG + json.dumps(listed, ensure_ascii=False)
+    return _MISTRAL_TAG + json.dumps(listed, ensure_ascii=False)
 
 
-MISTRAL = CallFormat(
+_MISTRAL = _CallFormat(
     name="mistral",
     instruction=(
         "To call tools, end your reply with [TOOL_CALLS] and one JSON array of all calls:\n"
@@ -271,11 +277,12 @@ MISTRAL = CallFormat(
 )
 
 
-# Llama 4, and the prompt mode of the Berkeley Function-Calling Leaderboard: `[f(a=1, b="x"), g()]`.
+# Llama 4, and the prompt mode of the Berkeley Function-Calling Leaderboard: `[f(a=1, b="x"), g()]`. A grammar
+# of our own: Python's parser takes time and memory of the writer's choosing, and nothing may be evaluated.
 
-ItemT = TypeVar("ItemT")
+_ItemT = TypeVar("ItemT")
 
-MOST_ITEMS: Final = 5_000
+_MOST_ITEMS: Final = 5_000
 """Calls, arguments and values of one reply together: each is read in Python."""
 
 _STARTS, _ENDS = "<|python_start|>", "<|python_end|>"
@@ -302,8 +309,7 @@ def _attempts_pythonic(text: str) -> bool:
     return _STARTS in text or _CALLS.match(text) is not None
 
 
-def _read_pythonic(text: str, tools: Sequence[ToolSpec]) -> FormatResult:
-    """Llama 4, and the prompt mode of the Berkeley Function-Calling Leaderboard: `[f(a=1, b="x"), g()]`."""
+def _read_pythonic(text: str, tools: Sequence[ToolSpec]) -> _FormatResult:
     said, tag, written = text.partition(_STARTS)
     if tag:
         written = written.rstrip().removesuffix(_ENDS)
@@ -312,7 +318,7 @@ def _read_pythonic(text: str, tools: Sequence[ToolSpec]) -> FormatResult:
     if not calls:
         raise MalformedCall("the list of calls is empty")
     reader.require_end()
-    return FormatResult(calls, said if tag else "")
+    return _FormatResult(calls, said if tag else "")
 
 
 @dataclass
@@ -322,7 +328,7 @@ class _CallListReader:
     text: str
     position: int = 0
     depth: int = 0
-    read: int = 0
+    items: int = 0
     ahead: re.Match[str] | None = None
 
     def read_call(self) -> ParsedCall:
@@ -334,19 +340,19 @@ class _CallListReader:
             arguments[argument] = value
         return build_call(name, arguments)
 
-    def read_items(self, opens: str, closes: str, item: Callable[[], ItemT]) -> list[ItemT]:
+    def read_items(self, opens: str, closes: str, item: Callable[[], _ItemT]) -> list[_ItemT]:
         """What stands between two marks, by commas; one may follow the last."""
         self._take_mark(opens)
-        found: list[ItemT] = []
+        items: list[_ItemT] = []
         while not self._is_at(closes):
-            self.read += 1
-            if self.read > MOST_ITEMS:
-                raise MalformedCall(f"there are more than {MOST_ITEMS} calls, arguments and values")
-            found.append(item())
+            self.items += 1
+            if self.items > _MOST_ITEMS:
+                raise MalformedCall(f"there are more than {_MOST_ITEMS} calls, arguments and values")
+            items.append(item())
             if not self._is_at(closes):
                 self._take_mark(",")
         self._take_mark(closes)
-        return found
+        return items
 
     def require_end(self) -> None:
         if self.text[self.position :].strip():
@@ -450,7 +456,7 @@ def _format_arguments(call: ParsedCall) -> str:
     return ", ".join(f"{name}={value!r}" for name, value in call.arguments.items())
 
 
-PYTHONIC = CallFormat(
+_PYTHONIC = _CallFormat(
     name="pythonic",
     instruction=(
         "To call tools, reply with one list of calls with named arguments, as in Python, and nothing else:\n"
@@ -462,7 +468,7 @@ PYTHONIC = CallFormat(
 )
 
 
-# Arguments that a format writes as bare text between tags, read by the type that the tool's schema gives them.
+# Arguments that a format writes as bare text between tags, read by the type that the tool's schema gives them
 
 _BLANK = re.compile(r"\s*")
 _UNTYPED_WORDS: dict[str, JsonValue] = {"true": True, "false": False, "null": None, "none": None}
@@ -478,7 +484,7 @@ _TYPES: dict[type, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class ArgumentTags:
+class _ArgumentTags:
     """`begins` has the argument's name as its one group; `ends` ends a value; `closes` ends the call."""
 
     begins: re.Pattern[str]
@@ -486,8 +492,8 @@ class ArgumentTags:
     closes: re.Pattern[str]
 
 
-def read_arguments(
-    text: str, start: int, tool: str, tools: Sequence[ToolSpec], tags: ArgumentTags
+def _read_arguments(
+    text: str, start: int, tool: str, tools: Sequence[ToolSpec], tags: _ArgumentTags
 ) -> tuple[dict[str, JsonValue], int]:
     """The arguments from `start` on, and where the call is closed. A value ends at the first tag that could end it."""
     arguments: dict[str, JsonValue] = {}
@@ -498,7 +504,7 @@ def read_arguments(
             raise MalformedCall("a value does not end")
         if begins[1] in arguments:
             raise MalformedCall("an argument is given twice")
-        arguments[begins[1]] = parse_typed_value(text[begins.end() : ends.start()], tool, begins[1], tools)
+        arguments[begins[1]] = _parse_typed_value(text[begins.end() : ends.start()], tool, begins[1], tools)
         position = _skip_blank(text, ends.end())
     closes = tags.closes.match(text, position)
     if closes is None:
@@ -506,7 +512,7 @@ def read_arguments(
     return arguments, closes.end()
 
 
-def parse_typed_value(written: str, tool: str, argument: str, tools: Sequence[ToolSpec]) -> JsonValue:
+def _parse_typed_value(written: str, tool: str, argument: str, tools: Sequence[ToolSpec]) -> JsonValue:
     """What `written` means as this argument: JSON where its schema asks for something else than text and it can be read
     so, else the text itself, without one line break at either end."""
     text = written.removeprefix("\n").removesuffix("\n")
@@ -550,12 +556,13 @@ def _list_types(schema: Mapping[str, JsonValue]) -> set[str]:
 
 
 # Anthropic: `tool_use` content blocks as JSON, or `<invoke name="…">` tags with values without types.
+# The tags around all invokes count for nothing: their end is where sampling was told to stop.
 
 _BLOCKS = re.compile(r"\s*[\[{]")
 _BLOCK = re.compile(r'"type"\s{0,10}:\s{0,10}"tool_use"')
 _THINKING = ("thinking", "redacted_thinking")
 _INVOKE = re.compile(rf'<(?:antml:)?invoke\sname="([^"<>]{{1,{MOST_NAME}}})"\s{{0,10}}>')
-_ANTHROPIC_TAGS = ArgumentTags(
+_ANTHROPIC_TAGS = _ArgumentTags(
     begins=re.compile(rf'<(?:antml:)?parameter\sname="([^"<>]{{1,{MOST_NAME}}})"\s{{0,10}}>'),
     ends=re.compile("</(?:antml:)?parameter>"),
     closes=re.compile("</(?:antml:)?invoke>"),
@@ -577,12 +584,11 @@ def _is_blocks(text: str) -> bool:
     return _BLOCKS.match(text) is not None and _BLOCK.search(text) is not None
 
 
-def _read_anthropic(text: str, tools: Sequence[ToolSpec]) -> FormatResult:
-    """Anthropic: `tool_use` content blocks as JSON, or `<invoke name="…">` tags with values without types."""
+def _read_anthropic(text: str, tools: Sequence[ToolSpec]) -> _FormatResult:
     return _read_blocks(text) if _is_blocks(text) else _read_tags(text, tools)
 
 
-def _read_blocks(text: str) -> FormatResult:
+def _read_blocks(text: str) -> _FormatResult:
     value = read_json(text)
     calls: list[ParsedCall] = []
     said: list[str] = []
@@ -598,10 +604,10 @@ def _read_blocks(text: str) -> FormatResult:
         if kind != "tool_use":
             raise MalformedCall("a block is neither text nor tool_use")
         calls.append(build_call(members["name"], members["input"]))
-    return FormatResult(tuple(calls), "\n".join(said))
+    return _FormatResult(tuple(calls), "\n".join(said))
 
 
-def _read_tags(text: str, tools: Sequence[ToolSpec]) -> FormatResult:
+def _read_tags(text: str, tools: Sequence[ToolSpec]) -> _FormatResult:
     calls: list[ParsedCall] = []
     said: list[str] = []
     position = 0
@@ -609,13 +615,13 @@ def _read_tags(text: str, tools: Sequence[ToolSpec]) -> FormatResult:
         if len(calls) == MOST_CALLS:
             raise MalformedCall(f"there are more than {MOST_CALLS} calls")
         said.append(text[position : invoke.start()])
-        arguments, position = read_arguments(text, invoke.end(), invoke[1], tools, _ANTHROPIC_TAGS)
+        arguments, position = _read_arguments(text, invoke.end(), invoke[1], tools, _ANTHROPIC_TAGS)
         calls.append(build_call(invoke[1], arguments))
     said.append(text[position:])
     words = _AROUND.sub("", "".join(said))
     if not calls or _TAG.search(words) is not None:
         raise MalformedCall("there are tags of a call and no call")
-    return FormatResult(tuple(calls), words)
+    return _FormatResult(tuple(calls), words)
 
 
 def _write_anthropic(calls: Sequence[ParsedCall]) -> str:
@@ -626,7 +632,7 @@ def _write_anthropic(calls: Sequence[ParsedCall]) -> str:
     return json.dumps(blocks, ensure_ascii=False)
 
 
-ANTHROPIC = CallFormat(
+_ANTHROPIC = _CallFormat(
     name="anthropic",
     instruction=(
         "To call tools, reply with one JSON array of content blocks and nothing else; words go into a text block:\n"
@@ -639,10 +645,11 @@ ANTHROPIC = CallFormat(
 )
 
 
-# Qwen3-Coder: tags around each call and each of its arguments, whose values have no types.
+# Qwen3-Coder: `<tool_call><function=name><parameter=key>value</parameter></function></tool_call>`. Values have no
+# types. The model often forgets the first tag, and its own parser does without.
 
 _FUNCTION = re.compile(rf"(<tool_call>\s*)?<function=([^<>=\s]{{1,{MOST_NAME}}})>")
-_QWEN_TAGS = ArgumentTags(
+_QWEN_TAGS = _ArgumentTags(
     begins=re.compile(rf"<parameter=([^<>=\s]{{1,{MOST_NAME}}})>"),
     ends=re.compile("</parameter>"),
     closes=re.compile("</function>"),
@@ -655,8 +662,7 @@ def _attempts_qwen(text: str) -> bool:
     return "<function=" in text or "</function>" in text
 
 
-def _read_qwen(text: str, tools: Sequence[ToolSpec]) -> FormatResult:
-    """Qwen3-Coder: tags around each call and each of its arguments, whose values have no types."""
+def _read_qwen(text: str, tools: Sequence[ToolSpec]) -> _FormatResult:
     calls: list[ParsedCall] = []
     said: list[str] = []
     position = 0
@@ -664,7 +670,7 @@ def _read_qwen(text: str, tools: Sequence[ToolSpec]) -> FormatResult:
         if len(calls) == MOST_CALLS:
             raise MalformedCall(f"there are more than {MOST_CALLS} calls")
         said.append(text[position : function.start()])
-        arguments, position = read_arguments(text, function.end(), function[2], tools, _QWEN_TAGS)
+        arguments, position = _read_arguments(text, function.end(), function[2], tools, _QWEN_TAGS)
         calls.append(build_call(function[2], arguments))
         closes = _CLOSES.match(text, position)
         if closes is not None:
@@ -675,7 +681,7 @@ def _read_qwen(text: str, tools: Sequence[ToolSpec]) -> FormatResult:
     words = "".join(said)
     if _LEFT_OVER.search(words) is not None:
         raise MalformedCall("there are tags of a call that are no call")
-    return FormatResult(tuple(calls), words)
+    return _FormatResult(tuple(calls), words)
 
 
 def _write_qwen(calls: Sequence[ParsedCall]) -> str:
@@ -693,7 +699,7 @@ def _write_value(value: JsonValue) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-QWEN_CODER = CallFormat(
+_QWEN_CODER = _CallFormat(
     name="qwen_coder",
     instruction=(
         "Write each call like this, with the bare value of each argument on lines of its own:\n"
@@ -705,10 +711,10 @@ QWEN_CODER = CallFormat(
 )
 
 
-# All formats, in the order of the documentation.
+# All formats, in the order of the documentation
 
-FORMATS: Final[Mapping[ToolFormat, CallFormat]] = {
-    form.name: form for form in (HERMES, LLAMA_JSON, PYTHONIC, MISTRAL, QWEN_CODER, ANTHROPIC, MCP)
+FORMATS: Final[Mapping[ToolFormat, _CallFormat]] = {
+    form.name: form for form in (_HERMES, _LLAMA_JSON, _PYTHONIC, _MISTRAL, _QWEN_CODER, _ANTHROPIC, _MCP)
 }
 
 
@@ -717,9 +723,9 @@ def find_declared_format(name: object) -> ToolFormat | None:
     return next((form for form in FORMATS if form == name), None)
 
 
-# The calls of a reply: as the message's own `tool_calls`, or in its text in a declared or detected format.
+# The calls of a reply
 
-OPENAI = "openai"
+_OPENAI = "openai"
 """What a reading calls a message's own `tool_calls`."""
 
 _FENCE = re.compile(r"\s{0,100}```[A-Za-z_]{0,20}[ \t]{0,20}\n(?P<inside>[^`]*)```\s{0,100}\Z")
@@ -740,12 +746,12 @@ def read_message_calls(message: Message, tools: Sequence[ToolSpec], form: ToolFo
         return written
     if written.calls or written.fault:
         return CallReading(
-            said=written.said, format=OPENAI, fault="there are calls both in `tool_calls` and in the text"
+            said=written.said, format=_OPENAI, fault="there are calls both in `tool_calls` and in the text"
         )
     try:
-        return CallReading(tuple(map(_convert_call, message.tool_calls)), written.said, OPENAI)
+        return CallReading(tuple(map(_convert_call, message.tool_calls)), written.said, _OPENAI)
     except MalformedCall as fault:
-        return CallReading(said=written.said, format=OPENAI, fault=str(fault))
+        return CallReading(said=written.said, format=_OPENAI, fault=str(fault))
 
 
 def read_text_calls(reply: str, tools: Sequence[ToolSpec], form: ToolFormat | None = None) -> CallReading:
@@ -765,17 +771,17 @@ def read_text_calls(reply: str, tools: Sequence[ToolSpec], form: ToolFormat | No
     return CallReading(format=attempted[0].name, fault=f"there are calls in two formats: {names}")
 
 
-def _is_marked(said: str, forms: Sequence[CallFormat]) -> bool:
+def _is_marked(said: str, forms: Sequence[_CallFormat]) -> bool:
     """Whether there is more of a call than was read. The marks of another format may stand in an argument."""
     return any(one.marks(said) for one in forms)
 
 
-def _read_format(form: CallFormat, text: str, tools: Sequence[ToolSpec]) -> CallReading:
+def _read_format(form: _CallFormat, text: str, tools: Sequence[ToolSpec]) -> CallReading:
     try:
-        found = form.read(text, tools)
+        result = form.read(text, tools)
     except MalformedCall as fault:
         return CallReading(format=form.name, fault=str(fault))
-    return CallReading(found.calls, found.said.strip(), form.name if found.calls else "")
+    return CallReading(result.calls, result.said.strip(), form.name if result.calls else "")
 
 
 def _strip_fence(text: str) -> str:
@@ -792,7 +798,7 @@ def _convert_call(call: ToolCall) -> ParsedCall:
     return build_call(call.function.name, {} if arguments is None else arguments)
 
 
-# Tools as text, for models whose chat template does not support them.
+# Tools as text, for models whose chat template does not support them
 
 
 def render_tools(tools: Sequence[ToolSpec], form: ToolFormat) -> str:
