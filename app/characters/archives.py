@@ -1,4 +1,8 @@
-"""A folder of characters in a ZIP file, with the revisions that its files are."""
+"""Characters and worlds in one file: a folder of sheets and scenes as a ZIP archive with its revisions; a world.
+
+Archives come from strangers and are read in memory. What a member claims to be is not trusted: names that leave the
+archive, links, encryption and sizes beyond the limits are refused before anything is unpacked.
+"""
 
 import contextlib
 import io
@@ -19,6 +23,7 @@ from app.characters.loading import (
     MAX_FILE_BYTES,
     MAX_FILES,
     WORLDS,
+    FieldPath,
     YamlDocument,
     list_yaml_files,
     parse_document,
@@ -31,7 +36,7 @@ from app.domain.errors import InvalidRequest, TooLarge
 from app.domain.values import Frozen, Name
 from app.domain.worlds import Event, EventId, GameTime, Lorebook
 
-# ZIP files that strangers send, read in memory within limits.
+# ZIP files, read within limits
 
 MAX_DIRECTORY: Final = 1024 * 1024
 _END: Final = b"PK\x05\x06"
@@ -77,7 +82,7 @@ class ZipReader:
 
 def _refuse_large_directory(content: bytes, name: str) -> None:
     """Checks the size before zipfile creates an object per member. ZIP64 archives are too large by definition."""
-    at = content.rfind(_END, max(0, len(content) - 65_557))
+    at = content.rfind(_END, max(0, len(content) - 65_557))  # the record itself and its longest comment
     if at < 0 or at + 22 > len(content):
         raise InvalidRequest(f"{name}: not a readable ZIP archive: the end record is missing")
     count, size = struct.unpack_from("<HI", content, at + 10)
@@ -94,11 +99,14 @@ def _naming_damage(name: str) -> Iterator[None]:
         raise InvalidRequest(f"{name}: not a readable ZIP archive: {' '.join(str(error).split())[:200]}") from None
 
 
+# Archives of characters
+
 MAX_ARCHIVE_BYTES: Final = 32 * 1024 * 1024
 MAX_UNPACKED: Final = 64 * 1024 * 1024
 NUMBERS: Final = ".revisions.json"
 """The member that says which revision each file is; without an entry it is none that is stored."""
 _STARTS: Final = (1980, 1, 1, 0, 0, 0)
+"""The first time that a ZIP archive can name, so that the same texts are the same bytes."""
 _FILE: Final = TypeAdapter[str](AuthoredFile)
 _NUMBERS: Final = TypeAdapter(dict[str, Annotated[int, Field(ge=0, le=2**31)]])
 
@@ -114,11 +122,11 @@ class CharacterArchive:
 
 def write_archive(texts: Mapping[str, str], numbers: Mapping[str, int]) -> bytes:
     """The same bytes for the same texts."""
-    told = {**texts, NUMBERS: json.dumps(numbers, indent=1, sort_keys=True) + "\n"}
+    members = {**texts, NUMBERS: json.dumps(numbers, indent=1, sort_keys=True) + "\n"}
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as archive:
-        for name in sorted(told):
-            archive.writestr(zipfile.ZipInfo(name, _STARTS), told[name].encode(), zipfile.ZIP_DEFLATED)
+        for name in sorted(members):
+            archive.writestr(zipfile.ZipInfo(name, _STARTS), members[name].encode(), zipfile.ZIP_DEFLATED)
     return content.getvalue()
 
 
@@ -149,10 +157,10 @@ def _read_members(content: bytes) -> dict[str, bytes]:
     """By name, without a folder that all are in."""
     opened = ZipReader(content, "the archive", MAX_UNPACKED)
     files = [member for member in opened.members if not member.is_dir()]
-    read = {member.filename: opened.read(member, MAX_FILE_BYTES) for member in files}
-    tops = {name.partition("/")[0] for name in read}
-    inside = len(tops) == 1 and all("/" in name for name in read) and tops != {"scenes"}
-    return {name.partition("/")[2] if inside else name: body for name, body in read.items()}
+    contents = {member.filename: opened.read(member, MAX_FILE_BYTES) for member in files}
+    tops = {name.partition("/")[0] for name in contents}
+    inside = len(tops) == 1 and all("/" in name for name in contents) and tops != {"scenes"}
+    return {name.partition("/")[2] if inside else name: body for name, body in contents.items()}
 
 
 def _is_file(name: str) -> bool:
@@ -172,12 +180,11 @@ def _decode(name: str, body: bytes) -> str:
     return text
 
 
-# World files: events, branches and lorebooks.
+# World files: events, branches and lorebooks
 
-MAX_WORLD_BYTES: Final = 8 * 1024 * 1024
+_MAX_WORLD_BYTES: Final = 8 * 1024 * 1024
 
 Timeline = Annotated[tuple[Event, ...], Field(max_length=100_000)]
-FieldPath = tuple[int | str, ...]
 
 
 class WorldBranch(Frozen):
@@ -214,7 +221,7 @@ def list_world_files(folder: Path) -> Sequence[Path]:
 
 def read_world(path: Path) -> WorldFile:
     """Reads a YAML or JSON file. InvalidRequest naming the file, the line and the field; TooLarge."""
-    return parse_world(read_text(path, MAX_WORLD_BYTES), path.name)
+    return parse_world(read_text(path, _MAX_WORLD_BYTES), path.name)
 
 
 def parse_world(text: str, name: str) -> WorldFile:
@@ -229,11 +236,11 @@ def parse_world(text: str, name: str) -> WorldFile:
         raise _build_refusal(name, document, at, first["msg"].removeprefix("Value error, ")) from None
     for at, message in _find_duplicates(world):
         raise _build_refusal(name, document, at, message)
-    for place, book in _iter_lorebooks(world):
+    for path, book in _iter_lorebooks(world):
         try:
             refuse_unusable(book)
         except InvalidRequest as error:
-            raise _build_refusal(name, document, (*place, *_split_path(error.field)), error.detail) from None
+            raise _build_refusal(name, document, (*path, *_split_path(error.field)), error.detail) from None
     return world
 
 
@@ -250,18 +257,18 @@ def _find_duplicates(world: WorldFile) -> Iterator[tuple[FieldPath, str]]:
     for number in _find_repeats(names):
         yield ("branches", number - 1, "world"), f"the name {names[number]!r} is taken"
     lines = [((), world.events), *((("branches", n), branch.events) for n, branch in enumerate(world.branches))]
-    for place, events in lines:
+    for path, events in lines:
         ids = [event.id for event in events]
         for number in _find_repeats(ids):
-            yield (*place, "events", number, "id"), f"{ids[number]!r} occurs more than once"
+            yield (*path, "events", number, "id"), f"{ids[number]!r} occurs more than once"
 
 
 def _find_repeats(names: Iterable[str]) -> Iterator[int]:
     """Indices of repeated names."""
     seen: set[str] = set()
-    for place, name in enumerate(names):
+    for index, name in enumerate(names):
         if name in seen:
-            yield place
+            yield index
         seen.add(name)
 
 

@@ -22,7 +22,7 @@ _LANGUAGES = {
 }
 
 
-OPENING = "opening"
+_OPENING = "opening"
 """The id of the event that a scene opens with."""
 _EPISODES = "JSON lines: npc is the character, to be judged by all its lines; player follows a script"
 
@@ -61,12 +61,12 @@ class Cast:
     def references(self) -> dict[ReferenceKind, str]:
         """The replies of known level to this very line that people wrote."""
         answered = [each for each in self.sheet.probes.exemplars if each.player == self.scene.player]
-        told: dict[ReferenceKind, str | None] = {
+        replies: dict[ReferenceKind, str | None] = {
             "exemplar": self.exemplar,
             "plain": self.scene.plain or next((each.plain for each in answered), None),
             "generic": self.scene.generic or next((each.generic for each in answered), None),
         }
-        return {kind: reply for kind, reply in told.items() if reply is not None}
+        return {kind: reply for kind, reply in replies.items() if reply is not None}
 
     @property
     def allows_made_references(self) -> bool:
@@ -136,10 +136,10 @@ def format_game_time(moment: datetime) -> str:
     return moment.strftime("%Y-%m-%d %H:%M")
 
 
-def list_known_events(cast: Cast, passages: Sequence[Passage]) -> tuple[PromptEvent, ...]:
+def _list_known_events(cast: Cast, passages: Sequence[Passage]) -> tuple[PromptEvent, ...]:
     """The scene's events, then retrieved ones that it does not tell itself, each on one line with a unique id."""
     own = tuple(PromptEvent(id=event.id, time=event.time, text=event.text) for event in cast.scene.visible)
-    told = {event.text for event in own}
+    shown = {event.text for event in own}
     retrieved = tuple(
         PromptEvent(
             id=passage.id,
@@ -147,29 +147,29 @@ def list_known_events(cast: Cast, passages: Sequence[Passage]) -> tuple[PromptEv
             text=" ".join(passage.text.split()),
         )
         for passage in passages
-        if passage.kind == "event" and " ".join(passage.text.split()) not in told
+        if passage.kind == "event" and " ".join(passage.text.split()) not in shown
     )
     return _make_ids_unique((*own, *retrieved))
 
 
 def _make_ids_unique(events: Iterable[PromptEvent]) -> tuple[PromptEvent, ...]:
     """Renames duplicate ids, since scenes and worlds choose theirs independently."""
-    found: dict[str, PromptEvent] = {}
+    unique: dict[str, PromptEvent] = {}
     for event in events:
         name = event.id
-        while name in found or name == OPENING:
+        while name in unique or name == _OPENING:
             name += "'"
-        found[name] = event if name == event.id else event.model_copy(update={"id": name})
-    return tuple(found.values())
+        unique[name] = event if name == event.id else event.model_copy(update={"id": name})
+    return tuple(unique.values())
 
 
 def list_claimable_sources(cast: Cast, passages: Sequence[Passage]) -> tuple[SourceEvent, ...]:
     """Sources for claims in replies: the events of the prompt and the scene's opening event."""
-    opening = () if cast.scene.event is None else (SourceEvent(id=OPENING, text=cast.scene.event),)
-    return (*(SourceEvent(id=event.id, text=event.text) for event in list_known_events(cast, passages)), *opening)
+    opening = () if cast.scene.event is None else (SourceEvent(id=_OPENING, text=cast.scene.event),)
+    return (*(SourceEvent(id=event.id, text=event.text) for event in _list_known_events(cast, passages)), *opening)
 
 
-def list_known_lore(passages: Sequence[Passage]) -> tuple[str, ...]:
+def _list_known_lore(passages: Sequence[Passage]) -> tuple[str, ...]:
     """Retrieved lore, one line each."""
     return tuple(" ".join(passage.text.split()) for passage in passages if passage.kind == "lore")
 
@@ -182,14 +182,14 @@ def build_prompt_values(
     return {
         "c": build_policy_view(cast.sheet, now or staging.as_of),
         "now": None if now is None else format_game_time(now),
-        "lore": list_known_lore(passages),
+        "lore": _list_known_lore(passages),
         "location": cast.location,
         "time": cast.scene.time if now is None else None,
         "situation": cast.situation,
         "history": bool(cast.scene.history),
         "event": cast.scene.event is not None,
         "bystander": None if cast.scene.bystander is None else cast.scene.bystander.name,
-        "events": list_known_events(cast, passages),
+        "events": _list_known_events(cast, passages),
         "player_name": staging.player_name,
         "language": _LANGUAGES.get(cast.sheet.voice.language, cast.sheet.voice.language),
         "words": cast.compute_word_limit(staging),
@@ -212,11 +212,11 @@ def build_public_facts(cast: Cast) -> dict[str, JsonValue]:
 
 def build_conversation(cast: Cast) -> tuple[Message, ...]:
     """The conversation, ending with the line to answer."""
-    said = tuple(
+    history = tuple(
         Message(role="user" if line.speaker == "player" else "assistant", content=line.text)
         for line in cast.scene.history
     )
-    return (*said, Message(role="user", content=cast.scene.opening))
+    return (*history, Message(role="user", content=cast.scene.opening))
 
 
 def build_case_document(
@@ -229,7 +229,7 @@ def build_case_document(
     """All that a judge may know, the same part first for every scene of one character. `now`: as for the prompt."""
     scene = cast.scene
     as_of = now or staging.as_of
-    lore = list_known_lore(passages)
+    lore = _list_known_lore(passages)
     staged: dict[str, JsonValue] = {
         "tests": scene.kind,
         "location": cast.location,
@@ -243,7 +243,7 @@ def build_case_document(
         "character_sheet": _leave_out_repeated(build_judge_view(cast.sheet), staged),
         "scene": staged,
         **({"lore": list(lore)} if lore else {}),
-        "visible_events": [event.model_dump(mode="json") for event in list_known_events(cast, passages)],
+        "visible_events": [event.model_dump(mode="json") for event in _list_known_events(cast, passages)],
         "withheld_events": [
             *(event.model_dump(mode="json") for event in scene.withheld),
             *(item.model_dump(mode="json") for item in withheld),
@@ -274,7 +274,7 @@ def _describe_opening(scene: Scene) -> dict[str, JsonValue]:
     if scene.bystander is not None:
         return {"speaker": scene.bystander.name, "text": scene.bystander.text}
     if scene.event is not None:
-        return {"speaker": "event", "id": OPENING, "text": scene.event}
+        return {"speaker": "event", "id": _OPENING, "text": scene.event}
     return {"speaker": "player", "text": scene.player}
 
 
@@ -329,7 +329,7 @@ def _deduplicate(*texts: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(text for some in texts for text in some))
 
 
-# Lineups for telling characters apart: an exemplar against exemplars of other characters in the same language.
+# Lineups for telling characters apart: an exemplar against exemplars of other characters in the same language
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,8 @@
-"""Safe loading of sheets, scenes and lorebooks from folders."""
+"""Sheets, scenes and lorebooks, read from folders and from text that strangers may have written.
+
+YAML is read as JSON would be: one document without anchors, tags or repeated keys, with every value bounded in depth.
+Line numbers are kept, so that a finding can name the place.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -17,7 +21,7 @@ from app.domain.errors import InvalidRequest, NotFound, TooLarge
 from app.domain.values import MAX_JSON_DEPTH, FiniteJson, suggest
 from app.domain.worlds import Lorebook
 
-# Plain YAML from untrusted files: one document, without anchors, tags or repeated keys, and with line numbers.
+# Plain YAML
 
 _Parser: type[yaml.SafeLoader] | type[yaml.CSafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _Dumper: type[yaml.SafeDumper] = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
@@ -51,6 +55,10 @@ class _Loader(_Parser):  # type: ignore[valid-type, misc]
         return {str(key) if type(key) is int else key: value for key, value in mapping.items()}
 
 
+FieldPath = tuple[int | str, ...]
+"""Names and indices that lead to a value in a document."""
+
+
 class BrokenYaml(InvalidRequest):
     """Not a plain YAML document. `line` starts at 1; None if unknown."""
 
@@ -76,10 +84,10 @@ class YamlDocument:
         """Line number from 1; of the nearest parent if the path is missing."""
         node, line = self.root, 1
         for step in path:
-            found = None if node is None else _find_child(node, step)
-            if found is None:
+            child = None if node is None else _find_child(node, step)
+            if child is None:
                 break
-            line, node = found
+            line, node = child
         return line
 
 
@@ -115,13 +123,13 @@ def parse_document(text: str, name: str) -> YamlDocument:
 
 
 def _explain_yaml_error(error: Exception) -> str:
-    said = _collapse_whitespace(str(error))
+    words = _collapse_whitespace(str(error))
     line = _find_error_line(error)
-    if "mapping values are not allowed" in said:
+    if "mapping values are not allowed" in words:
         return f"line {line}: a text that holds ': ' must be in quotes, as in key: \"text: more text\""
-    if "cannot start any token" in said:
-        return f"line {line}: a text must not start with this character unless it is in quotes ({said})"
-    return said
+    if "cannot start any token" in words:
+        return f"line {line}: a text must not start with this character unless it is in quotes ({words})"
+    return words
 
 
 def _find_error_line(error: Exception) -> int | None:
@@ -132,7 +140,7 @@ def _find_error_line(error: Exception) -> int | None:
 
 
 def _refuse_machinery(text: str) -> None:
-    """Parses events only, so that nothing is expanded."""
+    """Parses events only, so that nothing is expanded: a few aliases of aliases would make gigabytes."""
     depth = 0
     for event in yaml.parse(text, Loader=_Loader):
         if isinstance(event, yaml.CollectionEndEvent):
@@ -210,10 +218,10 @@ def parse_model(text: str, name: str, model: type[ModelT]) -> ModelT:
 
 def read_sheet(path: Path) -> CharacterSheet:
     """Reads a sheet, whose id must equal the file name, with the lorebook beside it."""
-    return parse_sheet(path, read_text(path))
+    return _parse_sheet(path, read_text(path))
 
 
-def parse_sheet(path: Path, text: str) -> CharacterSheet:
+def _parse_sheet(path: Path, text: str) -> CharacterSheet:
     """As `read_sheet`, of the text that the file has or should have."""
     sheet = parse_model(text, path.name, CharacterSheet)
     if sheet.id != path.stem:
@@ -235,7 +243,7 @@ def read_sheets(folder: Path, written: Mapping[str, str] = NOTHING_WRITTEN) -> t
     read_own_lorebooks(folder)
     files = {path.name for path in list_yaml_files(folder)} | {name for name in written if "/" not in name}
     return tuple(
-        parse_sheet(folder / name, written[name]) if name in written else read_sheet(folder / name)
+        _parse_sheet(folder / name, written[name]) if name in written else read_sheet(folder / name)
         for name in sorted(files)
     )
 
@@ -286,11 +294,11 @@ def _read_scene_files(files: Mapping[str, Path], written: Mapping[str, str]) -> 
 
 def read_own_scenes(sheets: Path, written: Mapping[str, str] = NOTHING_WRITTEN) -> tuple[SceneSet, ...]:
     """The scenes that a folder of sheets brings; none without a folder for them."""
-    folder, own = sheets / SCENES, list_written_scenes(written)
+    folder, own = sheets / SCENES, _list_written_scenes(written)
     return read_scenes(folder, own) if folder.is_dir() else _read_scene_files({}, own)
 
 
-def list_written_scenes(written: Mapping[str, str]) -> dict[str, str]:
+def _list_written_scenes(written: Mapping[str, str]) -> dict[str, str]:
     """Files of scenes by their names."""
     return {name.removeprefix(f"{SCENES}/"): text for name, text in written.items() if name.startswith(f"{SCENES}/")}
 

@@ -1,4 +1,9 @@
-"""Search for many keys in one pass over a text."""
+"""Lorebooks: which entries a conversation activates, within token budgets; and the word matching of sheets.
+
+Keys are compared in one pass over the text, however many there are: an index finds, at each position, the longest key
+with which the text goes on, and from it all shorter ones. Keys that are regular expressions come from strangers, so RE2
+compiles them, and every recall has a budget of steps. `recall` has the rules of activation.
+"""
 
 import json
 import re
@@ -15,6 +20,8 @@ from app.domain.errors import InvalidRequest
 from app.domain.worlds import Lorebook, LoreEntry, is_unsegmented
 from app.toolkit.seeded import SeededRandom
 from app.toolkit.texts import Pattern, compile_pattern
+
+# Keys that are plain texts
 
 _EDGE: Final = "\0"
 _WORD_END: Final = re.compile(f"{_EDGE}.", re.DOTALL)
@@ -41,19 +48,19 @@ class MatchMode(NamedTuple):
 class KeyIndex:
     """An index of numbered keys with the same options; equal keys share a number."""
 
-    def __init__(self, manner: MatchMode, keys: Iterable[str]) -> None:
-        self._manner = manner
+    def __init__(self, mode: MatchMode, keys: Iterable[str]) -> None:
+        self._mode = mode
         forms = {key: self._normalise_key(key) for key in keys}
         self._keys = sorted({"", *forms.values()})
-        places = {form: place for place, form in enumerate(self._keys)}
-        self.numbers = {key: places[form] for key, form in forms.items() if form}
+        numbers = {form: number for number, form in enumerate(self._keys)}
+        self.numbers = {key: numbers[form] for key, form in forms.items() if form}
         self._longest = max(map(len, self._keys))
         self._first = {key[0] for key in self._keys if key}
         self._shorter, self._leap = _link_prefixes(self._keys)
 
     def find_keys(self, text: str) -> set[int]:
         """Numbers of all keys that occur in a normalised text."""
-        form, starts = self._prepare_text(self._manner.apply_case(text))
+        form, starts = self._prepare_text(self._mode.apply_case(text))
         keys, shorter, leap, first = self._keys, self._shorter, self._leap, self._first
         found: set[int] = set()
         for start in starts:
@@ -70,12 +77,12 @@ class KeyIndex:
         return found
 
     def _normalise_key(self, key: str) -> str:
-        form = self._manner.apply_case(normalise_text(key.strip()))
-        return _mark_word_edges(form)[0] if form and self._manner.whole_words else form
+        form = self._mode.apply_case(normalise_text(key.strip()))
+        return _mark_word_edges(form)[0] if form and self._mode.whole_words else form
 
     def _prepare_text(self, text: str) -> tuple[str, Iterable[int]]:
         """The text to search, and the positions where a key may begin."""
-        return _mark_word_edges(text) if self._manner.whole_words else (text, range(len(text)))
+        return _mark_word_edges(text) if self._mode.whole_words else (text, range(len(text)))
 
 
 def _mark_word_edges(text: str) -> tuple[str, list[int]]:
@@ -93,12 +100,12 @@ def _is_word_letter(letter: str) -> bool:
 
 
 def _link_prefixes(keys: list[str]) -> tuple[list[int], list[int]]:
-    """For every place in the sorted keys, of which the first is empty: that of the longest other key with which it
+    """For every one of the sorted keys, of which the first is empty: the number of the longest other key with which it
     begins, and that of a much shorter one, so that each is reached in few steps (Myers 1983, "An applicative
     random-access stack")."""
     shorter, leap, depth = [0], [0], [0]
-    for place, key in enumerate(keys[1:], 1):
-        at = place - 1
+    for number, key in enumerate(keys[1:], 1):
+        at = number - 1
         while not key.startswith(keys[at]):
             at = shorter[at]
         far = leap[at]
@@ -109,11 +116,11 @@ def _link_prefixes(keys: list[str]) -> tuple[list[int], list[int]]:
     return shorter, leap
 
 
-# Compilation of regular expression keys.
+# Keys that are regular expressions
 
 MOST_PATTERNS: Final = 1000
 
-_SLASHED: Final = re.compile(r"/(.+)/([a-z]*)", re.DOTALL)
+SLASHED_KEY: Final = re.compile(r"/(.+)/([a-z]*)", re.DOTALL)
 _FLAGS: Final = frozenset("ims")
 _WITHOUT_MEANING: Final = frozenset("dguvy")
 """JavaScript flags without effect on matching, or always on in RE2."""
@@ -122,18 +129,18 @@ _WITHOUT_MEANING: Final = frozenset("dguvy")
 def compile_key(key: str) -> Pattern:
     """Compiles a bare pattern or `/pattern/flags`; case-sensitive by default. ValueError with the reason for a pattern
     that RE2 does not support."""
-    slashed = _SLASHED.fullmatch(key)
+    slashed = SLASHED_KEY.fullmatch(key)
     if slashed is None:
         return compile_pattern(key)
     pattern, flags = slashed.groups()
     unknown = sorted(set(flags) - _FLAGS - _WITHOUT_MEANING)
     if unknown:
         raise ValueError(f"a pattern has no flag {unknown[0]!r}")
-    known = "".join(sorted(_FLAGS.intersection(flags)))
-    return compile_pattern(f"(?{known}){pattern}" if known else pattern)
+    effective = "".join(sorted(_FLAGS.intersection(flags)))
+    return compile_pattern(f"(?{effective}){pattern}" if effective else pattern)
 
 
-def compile_usable_keys(keys: Iterable[str]) -> dict[str, Pattern]:
+def _compile_usable_keys(keys: Iterable[str]) -> dict[str, Pattern]:
     """Valid patterns among the first MOST_PATTERNS keys."""
     made = ((key, _compile_if_usable(key)) for key in islice(keys, MOST_PATTERNS))
     return {key: pattern for key, pattern in made if pattern is not None}
@@ -147,21 +154,21 @@ def _compile_if_usable(key: str) -> Pattern | None:
         return None
 
 
-# Search for keys in messages and in contents of entries.
+# Search for keys in messages and in contents of entries
 
 MOST_LETTERS: Final = 100_000
 """Characters scanned at the end of a conversation, and again as many in contents."""
 
-MOST_STEPS: Final = 30_000_000
+_MOST_STEPS: Final = 30_000_000
 """Budget of `Pattern.steps` per recall: some tenths of a second at worst. A search beyond the budget finds nothing."""
 
 
-KeyPlace = tuple[int, int]
+_KeyId = tuple[int, int]
 """A key: the index of its search, and its number there."""
 
 
 @dataclass(frozen=True)
-class ScannedText:
+class _ScannedText:
     """A scanned text. `distance`: messages back from the last one, which is 0; -1 for an entry's content."""
 
     text: str
@@ -170,11 +177,11 @@ class ScannedText:
     entry: str = ""
 
 
-class StepBudget:
+class _StepBudget:
     """The remaining step budget of regular expressions."""
 
     def __init__(self) -> None:
-        self._left = MOST_STEPS
+        self._left = _MOST_STEPS
 
     def try_spend(self, steps: int) -> bool:
         if steps > self._left:
@@ -183,90 +190,90 @@ class StepBudget:
         return True
 
 
-class KeySearch(Protocol):
-    def find_keys(self, piece: ScannedText, effort: StepBudget) -> Iterable[int]:
+class _KeySearch(Protocol):
+    def find_keys(self, piece: _ScannedText, effort: _StepBudget) -> Iterable[int]:
         """Numbers of the keys that occur."""
 
 
-class PlainKeySearch:
+class _PlainKeySearch:
     def __init__(self, index: KeyIndex) -> None:
         self._index = index
 
-    def find_keys(self, piece: ScannedText, effort: StepBudget) -> Iterable[int]:
+    def find_keys(self, piece: _ScannedText, effort: _StepBudget) -> Iterable[int]:
         return self._index.find_keys(piece.plain)
 
 
-class PatternKeySearch:
+class _PatternKeySearch:
     """Search for patterns, numbered by index."""
 
     def __init__(self, patterns: Sequence[Pattern]) -> None:
         self._patterns = tuple(patterns)
 
-    def find_keys(self, piece: ScannedText, effort: StepBudget) -> Iterable[int]:
+    def find_keys(self, piece: _ScannedText, effort: _StepBudget) -> Iterable[int]:
         return [number for number, pattern in enumerate(self._patterns) if _occurs_within(pattern, piece.text, effort)]
 
 
-def _occurs_within(pattern: Pattern, text: str, effort: StepBudget) -> bool:
+def _occurs_within(pattern: Pattern, text: str, effort: _StepBudget) -> bool:
     try:
         return effort.try_spend(pattern.steps(text)) and pattern.find(text) is not None
     except ValueError:  # a lone surrogate, or too long for a pattern of this size
         return False
 
 
-class KeyMatches:
+class _KeyMatches:
     """Matches of keys: in contents, else in the newest matching message."""
 
-    def __init__(self, searches: Sequence[tuple[KeySearch, int]]) -> None:
+    def __init__(self, searches: Sequence[tuple[_KeySearch, int]]) -> None:
         """Searches, each with its maximum scan depth in messages."""
         self._searches = tuple(searches)
-        self._found: dict[KeyPlace, ScannedText] = {}
-        self._effort = StepBudget()
+        self._found: dict[_KeyId, _ScannedText] = {}
+        self._effort = _StepBudget()
         self._letters_of_contents = MOST_LETTERS
 
     def scan_messages(self, conversation: Sequence[str]) -> None:
         """Scans messages; the newest is the last."""
         left = MOST_LETTERS
         reach = max((reach for _, reach in self._searches), default=0)
-        for distance, said in enumerate(reversed(conversation[-reach:] if reach else ())):
+        for distance, message in enumerate(reversed(conversation[-reach:] if reach else ())):
             if left <= 0:
                 break
-            text = said[-left:]
-            compared = normalise_text(text)[-left:]
+            text = message[-left:]
+            compared = normalise_text(text)[-left:]  # which may be longer: one character can become several
             left -= len(compared)
-            self._scan(ScannedText(text, compared, distance))
+            self._scan(_ScannedText(text, compared, distance))
 
     def scan_content(self, entry: str, content: str) -> None:
         text = content[: self._letters_of_contents]
         compared = normalise_text(text)[: self._letters_of_contents]
         self._letters_of_contents -= len(compared)
         if compared:
-            self._scan(ScannedText(text, compared, -1, entry))
+            self._scan(_ScannedText(text, compared, -1, entry))
 
-    def find_match(self, key: KeyPlace, depth: int) -> ScannedText | None:
+    def find_match(self, key: _KeyId, depth: int) -> _ScannedText | None:
         """The match in contents or in the last `depth` messages."""
         piece = self._found.get(key)
         return None if piece is None or piece.distance >= depth else piece
 
-    def _scan(self, piece: ScannedText) -> None:
-        for place, (search, reach) in enumerate(self._searches):
+    def _scan(self, piece: _ScannedText) -> None:
+        for index, (search, reach) in enumerate(self._searches):
             if piece.distance < reach:
                 for number in search.find_keys(piece, self._effort):
-                    self._note((place, number), piece)
+                    self._note((index, number), piece)
 
-    def _note(self, key: KeyPlace, piece: ScannedText) -> None:
+    def _note(self, key: _KeyId, piece: _ScannedText) -> None:
         before = self._found.get(key)
         if before is None or piece.distance < before.distance:
             self._found[key] = piece
 
 
-# Lorebooks prepared for search.
+# Lorebooks prepared for search
 
-Kind = MatchMode | None
+_Kind = MatchMode | None
 """None: regular expressions."""
 
 
 @dataclass(frozen=True)
-class PreparedEntry:
+class _PreparedEntry:
     """An entry with its effective settings: its own, else its book's."""
 
     book: str
@@ -275,11 +282,11 @@ class PreparedEntry:
     """Index in its book."""
     recursive: bool
     depth: int
-    keys: tuple[tuple[str, KeyPlace], ...]
-    secondary: tuple[KeyPlace | None, ...]
+    keys: tuple[tuple[str, _KeyId], ...]
+    secondary: tuple[_KeyId | None, ...]
     """None for a key that cannot match."""
 
-    def find_trigger(self, heard: KeyMatches) -> str | None:
+    def find_trigger(self, heard: _KeyMatches) -> str | None:
         """Description of what activates the entry; None if nothing does."""
         if self.entry.constant:
             return "constant"
@@ -289,27 +296,27 @@ class PreparedEntry:
                 return f'key "{words}"' + (f' in the entry "{piece.entry}"' if piece.entry else "")
         return None
 
-    def _satisfies_secondary_keys(self, heard: KeyMatches) -> bool:
+    def _satisfies_secondary_keys(self, heard: _KeyMatches) -> bool:
         if not self.entry.secondary_keys:
             return True
-        found = [key is not None and heard.find_match(key, self.depth) is not None for key in self.secondary]
+        matched = [key is not None and heard.find_match(key, self.depth) is not None for key in self.secondary]
         match self.entry.logic:
             case "and_any":
-                return any(found)
+                return any(matched)
             case "and_all":
-                return all(found)
+                return all(matched)
             case "not_any":
-                return not any(found)
+                return not any(matched)
             case "not_all":
-                return not all(found)
+                return not all(matched)
 
 
 @dataclass(frozen=True)
 class PreparedBooks:
-    entries: tuple[PreparedEntry, ...]
+    entries: tuple[_PreparedEntry, ...]
     budgets: Mapping[str, int]
     """Token budgets of books that have one."""
-    searches: tuple[tuple[KeySearch, int], ...]
+    searches: tuple[tuple[_KeySearch, int], ...]
     """Searches with their maximum scan depth."""
 
 
@@ -326,7 +333,7 @@ class _Candidate:
     def depth(self) -> int:
         return self.book.scan_depth if self.entry.scan_depth is None else self.entry.scan_depth
 
-    def classify(self, keys: Iterable[str]) -> Iterator[tuple[Kind, str]]:
+    def classify(self, keys: Iterable[str]) -> Iterator[tuple[_Kind, str]]:
         book, entry = self.book, self.entry
         whole = book.whole_words if entry.whole_words is None else entry.whole_words
         cased = book.case_sensitive if entry.case_sensitive is None else entry.case_sensitive
@@ -342,54 +349,54 @@ def prepare_books(books: Mapping[str, Lorebook]) -> PreparedBooks:
         for place, entry in enumerate(book.entries)
         if entry.enabled and entry.content.strip() and (entry.constant or entry.keys)
     ]
-    searches, known = _build_searches(candidates)
+    searches, key_ids = _build_searches(candidates)
     budgets = {name: book.token_budget for name, book in books.items() if book.token_budget is not None}
-    return PreparedBooks(tuple(_prepare_entry(one, known) for one in candidates), budgets, tuple(searches))
+    return PreparedBooks(tuple(_prepare_entry(one, key_ids) for one in candidates), budgets, tuple(searches))
 
 
 def _build_searches(
     candidates: Sequence[_Candidate],
-) -> tuple[list[tuple[KeySearch, int]], Mapping[Kind, Mapping[str, KeyPlace]]]:
+) -> tuple[list[tuple[_KeySearch, int]], Mapping[_Kind, Mapping[str, _KeyId]]]:
     """One search for each kind of keys with its maximum scan depth, and the places of the keys in them."""
-    wanted: dict[Kind, dict[str, None]] = defaultdict(dict)
-    reaches: dict[Kind, int] = defaultdict(int)
+    by_kind: dict[_Kind, dict[str, None]] = defaultdict(dict)
+    reaches: dict[_Kind, int] = defaultdict(int)
     for one in candidates:
         for kind, key in one.classify((*one.entry.keys, *one.entry.secondary_keys)):
-            wanted[kind][key] = None
+            by_kind[kind][key] = None
             reaches[kind] = max(reaches[kind], one.depth)
-    known: dict[Kind, Mapping[str, KeyPlace]] = {}
-    searches: list[tuple[KeySearch, int]] = []
-    for kind, keys in wanted.items():
+    key_ids: dict[_Kind, Mapping[str, _KeyId]] = {}
+    searches: list[tuple[_KeySearch, int]] = []
+    for kind, keys in by_kind.items():
         search, numbers = _build_search(kind, tuple(keys))
-        known[kind] = {key: (len(searches), number) for key, number in numbers.items()}
+        key_ids[kind] = {key: (len(searches), number) for key, number in numbers.items()}
         searches.append((search, reaches[kind]))
-    return searches, known
+    return searches, key_ids
 
 
-def _prepare_entry(candidate: _Candidate, known: Mapping[Kind, Mapping[str, KeyPlace]]) -> PreparedEntry:
+def _prepare_entry(candidate: _Candidate, key_ids: Mapping[_Kind, Mapping[str, _KeyId]]) -> _PreparedEntry:
     entry = candidate.entry
-    sought = ((key, known[kind].get(key)) for kind, key in candidate.classify(entry.keys))
-    return PreparedEntry(
+    sought = ((key, key_ids[kind].get(key)) for kind, key in candidate.classify(entry.keys))
+    return _PreparedEntry(
         book=candidate.book_name,
         entry=entry,
         place=candidate.place,
         recursive=candidate.book.recursive,
         depth=candidate.depth,
-        keys=tuple((key, place) for key, place in sought if place is not None),
-        secondary=tuple(known[kind].get(key) for kind, key in candidate.classify(entry.secondary_keys)),
+        keys=tuple((key, key_id) for key, key_id in sought if key_id is not None),
+        secondary=tuple(key_ids[kind].get(key) for kind, key in candidate.classify(entry.secondary_keys)),
     )
 
 
-def _build_search(kind: Kind, keys: Sequence[str]) -> tuple[KeySearch, Mapping[str, int]]:
+def _build_search(kind: _Kind, keys: Sequence[str]) -> tuple[_KeySearch, Mapping[str, int]]:
     """The search, and the numbers of its keys."""
     if kind is None:
-        usable = compile_usable_keys(keys)
-        return PatternKeySearch(tuple(usable.values())), {key: number for number, key in enumerate(usable)}
+        usable = _compile_usable_keys(keys)
+        return _PatternKeySearch(tuple(usable.values())), {key: number for number, key in enumerate(usable)}
     index = KeyIndex(kind, keys)
-    return PlainKeySearch(index), index.numbers
+    return _PlainKeySearch(index), index.numbers
 
 
-# Activation of lorebook entries by a conversation, within token budgets.
+# Activation of entries by a conversation, within token budgets
 
 MOST_ROUNDS: Final = 10
 """Maximum rounds of recursive activation."""
@@ -434,25 +441,25 @@ def recall_from(
     books: PreparedBooks, conversation: Sequence[str], seed: str, budget_tokens: int, count: Callable[[str], int]
 ) -> tuple[RecalledEntry, ...]:
     """As `recall`, for prepared books."""
-    heard, room = KeyMatches(books.searches), _TokenBudget(budget_tokens, books.budgets)
+    heard, room = _KeyMatches(books.searches), _TokenBudget(budget_tokens, books.budgets)
     heard.scan_messages(conversation)
-    told: list[tuple[PreparedEntry, RecalledEntry]] = []
+    told: list[tuple[_PreparedEntry, RecalledEntry]] = []
     left_out: list[RecalledEntry] = []
     waiting = list(books.entries)
     for _ in range(1 + MOST_ROUNDS):
-        asked = [(one, one.find_trigger(heard)) for one in waiting]
-        new: list[PreparedEntry] = []
-        for one, because in sorted(((one, because) for one, because in asked if because), key=_rank_by_priority):
+        triggers = [(one, one.find_trigger(heard)) for one in waiting]
+        new: list[_PreparedEntry] = []
+        for one, because in sorted(((one, because) for one, because in triggers if because), key=_rank_by_priority):
             tokens = count(one.entry.content)
             reason = _explain_missed_chance(one, seed) or room.take_or_explain(one.book, tokens)
             words = because if reason is None else f"{because}; left out: {reason}"
-            made = RecalledEntry(one.book, one.entry, words, tokens, told=reason is None)
+            recalled = RecalledEntry(one.book, one.entry, words, tokens, told=reason is None)
             if reason is None:
                 new.append(one)
-                told.append((one, made))
+                told.append((one, recalled))
             else:
-                left_out.append(made)
-        waiting = [one for one, because in asked if because is None and _can_recurse(one)]
+                left_out.append(recalled)
+        waiting = [one for one, because in triggers if because is None and _can_recurse(one)]
         speaking = [one.entry for one in new if one.recursive and not one.entry.prevent_recursion]
         if room.closed or not speaking or not waiting:
             break
@@ -486,7 +493,7 @@ class _TokenBudget:
         return None
 
 
-def _explain_missed_chance(one: PreparedEntry, seed: str) -> str | None:
+def _explain_missed_chance(one: _PreparedEntry, seed: str) -> str | None:
     chance = one.entry.probability
     if chance == 1:
         return None
@@ -494,21 +501,21 @@ def _explain_missed_chance(one: PreparedEntry, seed: str) -> str | None:
     return None if roll < chance * _FINENESS else f"its chance of {chance:g} did not come up"
 
 
-def _can_recurse(one: PreparedEntry) -> bool:
+def _can_recurse(one: _PreparedEntry) -> bool:
     return one.recursive and not one.entry.exclude_recursion
 
 
-def _rank_by_priority(called: tuple[PreparedEntry, str]) -> tuple[int, int, str, int]:
+def _rank_by_priority(called: tuple[_PreparedEntry, str]) -> tuple[int, int, str, int]:
     one, _ = called
     priority = one.entry.order if one.entry.priority is None else one.entry.priority
     return -priority, -one.entry.order, one.book, one.place
 
 
-def _order_in_prompt(one: PreparedEntry) -> tuple[bool, int, str, int]:
+def _order_in_prompt(one: _PreparedEntry) -> tuple[bool, int, str, int]:
     return one.entry.position == "after_character", one.entry.order, one.book, one.place
 
 
-# Validation of lorebooks before storage.
+# Validation of lorebooks before storage
 
 
 def refuse_unusable(book: Lorebook) -> None:
@@ -536,14 +543,14 @@ def _iter_patterns(book: Lorebook) -> Iterator[tuple[str, str]]:
                     yield f"entries[{place}].{name}[{number}]", key
 
 
-# Word matching that ignores case and punctuation.
+# Word matching that ignores case and punctuation
 
-UNSEGMENTED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+_UNSEGMENTED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 """Scripts written without spaces, as a class of characters. Each character is a word."""
-_LETTER = rf"[^\W_{UNSEGMENTED}]"
-_WORD = re.compile(rf"[{UNSEGMENTED}]|{_LETTER}+(?:['’]{_LETTER}+)*")
-_ONE = re.compile(f"[{UNSEGMENTED}]")
-_SPOKEN_WORD = re.compile(rf"[{UNSEGMENTED}]|[^\W{UNSEGMENTED}]+")
+_LETTER = rf"[^\W_{_UNSEGMENTED}]"
+_WORD = re.compile(rf"[{_UNSEGMENTED}]|{_LETTER}+(?:['’]{_LETTER}+)*")
+_ONE = re.compile(f"[{_UNSEGMENTED}]")
+_SPOKEN_WORD = re.compile(rf"[{_UNSEGMENTED}]|[^\W{_UNSEGMENTED}]+")
 
 
 def split_words(text: str) -> Sequence[str]:
@@ -571,5 +578,5 @@ def normalise_spelling(text: str) -> str:
 
 def mentions(spelled_text: str, term: str) -> bool:
     """Whether the term occurs as whole words; a term without words never does."""
-    wanted = normalise_spelling(term)
-    return bool(wanted.strip()) and wanted in spelled_text
+    words = normalise_spelling(term)
+    return bool(words.strip()) and words in spelled_text

@@ -80,7 +80,7 @@ class PlayerTurn(Frozen):
     say: Text
 
     def choose_line(self, words: str) -> str:
-        """`words`: of the reply, as `Reaction.meets` takes them."""
+        """`words`: of the reply, as `SceneReaction.matches_reply` takes them."""
         return next((reaction.say for reaction in self.when if reaction.matches_reply(words)), self.say)
 
 

@@ -319,7 +319,7 @@ def _require_unique(where: str, ids: Iterable[str]) -> None:
         raise ValueError(f"{where}: the id {repeated[0]!r} occurs more than once")
 
 
-# Views of a sheet for the policy, for judges and for public listings.
+# Views of a sheet for the policy, for judges and for public listings
 
 
 class CharacterCard(Frozen):
@@ -359,8 +359,8 @@ def build_character_cards(sheets: Iterable[CharacterSheet]) -> tuple[CharacterCa
 
 def build_policy_view(sheet: CharacterSheet, as_of: datetime | None = None) -> dict[str, JsonValue]:
     """The fields that the policy's prompt may show, with the lore that the character knows and that holds then."""
-    told = tuple(fact for fact in sheet.lore_facts if fact.known and fact.holds_at(as_of))
-    return _dump_visible(sheet.model_copy(update={"lore_facts": told}))
+    facts = tuple(fact for fact in sheet.lore_facts if fact.known and fact.holds_at(as_of))
+    return _dump_visible(sheet.model_copy(update={"lore_facts": facts}))
 
 
 def build_judge_view(sheet: CharacterSheet) -> dict[str, JsonValue]:

@@ -1,4 +1,8 @@
-"""Errors and warnings of character sheets, with file, line and field."""
+"""Errors and warnings of character sheets, with file, line and field.
+
+What a schema cannot see: secrets that the prompt gives away, lines that break the sheet's own rules, references to
+nobody, and gaps that leave judges to guess. Sheets may come from strangers, so a file has at most fifty findings.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -9,20 +13,17 @@ from typing import Final, Literal, TypeVar
 
 from pydantic import BaseModel, JsonValue, ValidationError
 
-from app.characters.loading import BrokenYaml, YamlDocument, parse_document, read_text
+from app.characters.loading import BrokenYaml, FieldPath, YamlDocument, parse_document, read_text
 from app.characters.lorebooks import count_words, mentions, normalise_spelling, split_words
 from app.characters.scenes import SceneKind, SceneSet
 from app.characters.schema import CharacterSheet, build_policy_view
 from app.domain.errors import GatewayError
 from app.domain.values import Frozen, suggest
 
-# Character sheets as they stand in files, with the positions that findings name.
-
 Level = Literal["error", "warning"]
-FieldPath = tuple[int | str, ...]
-MOST_FINDINGS: Final = 50
+_MOST_FINDINGS: Final = 50
 """Of a file. Each is looked up in the document, so a hundred thousand of them would take minutes."""
-ModelT = TypeVar("ModelT", bound=BaseModel)
+_ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
 class SheetFinding(Frozen):
@@ -57,9 +58,11 @@ class SheetSource:
         """Normalised texts that the policy may see, except secrets."""
         view = build_policy_view(self.sheet)
         lore = enumerate(() if self.sheet.lorebook is None else self.sheet.lorebook.entries)
-        told = [(at, text) for at, text in iter_texts(view, ()) if at[0] not in ("secrets", "meta")]
-        told += [(("lorebook", "entries", number, "content"), entry.content) for number, entry in lore if entry.enabled]
-        return tuple((at, normalise_spelling(text)) for at, text in told)
+        texts = [(at, text) for at, text in _iter_texts(view, ()) if at[0] not in ("secrets", "meta")]
+        texts += [
+            (("lorebook", "entries", number, "content"), entry.content) for number, entry in lore if entry.enabled
+        ]
+        return tuple((at, normalise_spelling(text)) for at, text in texts)
 
 
 def read_source(path: Path) -> SheetSource | list[SheetFinding]:
@@ -82,8 +85,8 @@ def build_source(path: Path, text: str) -> SheetSource | list[SheetFinding]:
     return source
 
 
-def parse_findable(path: Path, text: str, model: type[ModelT]) -> tuple[YamlDocument, ModelT] | list[SheetFinding]:
-    """The first MOST_FINDINGS faults, with line and field, or the model and where its parts stand."""
+def parse_findable(path: Path, text: str, model: type[_ModelT]) -> tuple[YamlDocument, _ModelT] | list[SheetFinding]:
+    """The first _MOST_FINDINGS faults, with line and field, or the model and where its parts stand."""
     try:
         document = parse_document(text, path.name)
     except BrokenYaml as error:
@@ -93,8 +96,10 @@ def parse_findable(path: Path, text: str, model: type[ModelT]) -> tuple[YamlDocu
         return document, model.model_validate(document.value)
     except ValidationError as error:
         faults = error.errors(include_url=False, include_context=False, include_input=False)
-        found = [_build_schema_finding(str(path), document, one["loc"], one["msg"]) for one in faults[:MOST_FINDINGS]]
-        return cut_findings(found, error.error_count())
+        findings = [
+            _build_schema_finding(str(path), document, one["loc"], one["msg"]) for one in faults[:_MOST_FINDINGS]
+        ]
+        return _cut_findings(findings, error.error_count())
 
 
 def _build_schema_finding(name: str, document: YamlDocument, at: FieldPath, message: str) -> SheetFinding:
@@ -108,29 +113,31 @@ def _build_schema_finding(name: str, document: YamlDocument, at: FieldPath, mess
     )
 
 
-def cut_findings(findings: Sequence[SheetFinding], count: int) -> list[SheetFinding]:
-    """At most MOST_FINDINGS of a file's `count` findings, errors before warnings; the last one then says how many more
+def _cut_findings(findings: Sequence[SheetFinding], count: int) -> list[SheetFinding]:
+    """At most _MOST_FINDINGS of a file's `count` findings, errors before warnings; the last one then says how many more
     there are."""
     ranked = sorted(findings, key=lambda one: one.level)
-    if count <= MOST_FINDINGS:
+    if count <= _MOST_FINDINGS:
         return ranked
-    kept = ranked[: MOST_FINDINGS - 1]
-    more = {"field": "", "message": f"{count - len(kept)} more, which are not listed"}
-    return [*kept, kept[-1].model_copy(update=more)]
+    listed = ranked[: _MOST_FINDINGS - 1]
+    more = {"field": "", "message": f"{count - len(listed)} more, which are not listed"}
+    return [*listed, listed[-1].model_copy(update=more)]
 
 
-def iter_texts(value: JsonValue, at: FieldPath) -> Iterator[tuple[FieldPath, str]]:
+def _iter_texts(value: JsonValue, at: FieldPath) -> Iterator[tuple[FieldPath, str]]:
     if isinstance(value, str):
         yield at, value
     elif isinstance(value, list):
         for number, item in enumerate(value):
-            yield from iter_texts(item, (*at, number))
+            yield from _iter_texts(item, (*at, number))
     elif isinstance(value, dict):
         for name, item in value.items():
-            yield from iter_texts(item, (*at, name))
+            yield from _iter_texts(item, (*at, name))
 
 
-PROBED: Final[tuple[SceneKind, ...]] = (
+# The checks
+
+_PROBED: Final[tuple[SceneKind, ...]] = (
     "voice",
     "knowledge_boundary",
     "withheld_event",
@@ -145,7 +152,7 @@ PROBED: Final[tuple[SceneKind, ...]] = (
 
 @dataclass(frozen=True)
 class SheetCheckResult:
-    """The findings in the order of files and lines, at most MOST_FINDINGS of a file, and the valid sheets."""
+    """The findings in the order of files and lines, at most _MOST_FINDINGS of a file, and the valid sheets."""
 
     findings: tuple[SheetFinding, ...]
     sheets: tuple[CharacterSheet, ...]
@@ -174,23 +181,23 @@ def check_sheets(paths: Sequence[Path], surroundings: SheetCheckContext) -> Shee
 
 
 def check_sources(
-    read: Sequence[SheetSource | list[SheetFinding]], surroundings: SheetCheckContext
+    results: Sequence[SheetSource | list[SheetFinding]], surroundings: SheetCheckContext
 ) -> SheetCheckResult:
-    """As `check_sheets`, of what was read already."""
-    sources = [one for one in read if isinstance(one, SheetSource)]
-    findings = [finding for one in read if not isinstance(one, SheetSource) for finding in one]
+    """As `check_sheets`, of files that were read already."""
+    sources = [one for one in results if isinstance(one, SheetSource)]
+    findings = [finding for one in results if not isinstance(one, SheetSource) for finding in one]
     findings += _find_repeated_ids(sources)
-    known = {**surroundings.others, **{source.sheet.id: source.sheet for source in sources}}
-    used = _map_word_users(known.values())
+    characters = {**surroundings.others, **{source.sheet.id: source.sheet for source in sources}}
+    used = _map_word_users(characters.values())
     for source in sources:
         own = [
             *_find_leaks(source),
             *_check_own_lines(source),
-            *_check_references(source, known, surroundings.gates),
+            *_check_references(source, characters, surroundings.gates),
             *_find_doubts(source, used),
             *_find_missing_scenes(source, surroundings.scene_sets),
         ]
-        findings += cut_findings(own, len(own))
+        findings += _cut_findings(own, len(own))
     ordered = sorted(findings, key=lambda finding: (finding.file, finding.line, finding.level, finding.field))
     return SheetCheckResult(tuple(ordered), tuple(source.sheet for source in sources))
 
@@ -206,10 +213,10 @@ def _find_repeated_ids(sources: Sequence[SheetSource]) -> Iterator[SheetFinding]
 def _find_leaks(source: SheetSource) -> Iterator[SheetFinding]:
     """Leak terms in the prompt itself would penalise replies that only use the prompt."""
     for number, secret in enumerate(source.sheet.secrets):
-        for place, term in enumerate(secret.leak_terms):
+        for position, term in enumerate(secret.leak_terms):
             where = next((at for at, text in source.policy_texts if mentions(text, term)), None)
             if where is not None:
-                at: FieldPath = ("secrets", number, "leak_terms", place)
+                at: FieldPath = ("secrets", number, "leak_terms", position)
                 shown = ".".join(map(str, where))
                 yield source.build_finding("error", at, f"{term!r} occurs in {shown}, which the policy sees")
 
@@ -241,14 +248,14 @@ def _iter_spoken_lines(sheet: CharacterSheet) -> Iterator[tuple[FieldPath, str]]
 
 
 def _check_references(
-    source: SheetSource, known: Mapping[str, CharacterSheet], gates: frozenset[str]
+    source: SheetSource, characters: Mapping[str, CharacterSheet], gates: frozenset[str]
 ) -> Iterator[SheetFinding]:
     sheet = source.sheet
     for number, other in enumerate(sheet.relationships):
         at: FieldPath = ("relationships", number, "target_id")
-        target = known.get(other.target_id or "")
+        target = characters.get(other.target_id or "")
         if other.target_id is not None and target is None:
-            near = suggest(other.target_id, known.keys() - {sheet.id})
+            near = suggest(other.target_id, characters.keys() - {sheet.id})
             yield source.build_finding("warning", at, f"there is no sheet {other.target_id!r}{near}")
         elif target is not None and target.meta.world != sheet.meta.world:
             yield source.build_finding(
@@ -266,10 +273,10 @@ def _find_doubts(source: SheetSource, used: Mapping[str, frozenset[str]]) -> Ite
         at: FieldPath = ("secrets", number, "leak_terms")
         if not secret.leak_terms:
             yield source.build_finding("warning", at, "without leak terms, only a judge can notice a leak")
-        for place, term in enumerate(secret.leak_terms):
+        for position, term in enumerate(secret.leak_terms):
             if _is_generic(term, sheet, used):
                 message = f"{term!r} is too common: harmless replies would count as leaks"
-                yield source.build_finding("warning", (*at, place), message)
+                yield source.build_finding("warning", (*at, position), message)
 
 
 def _find_gaps(source: SheetSource) -> Iterator[SheetFinding]:
@@ -303,17 +310,17 @@ def _find_gaps(source: SheetSource) -> Iterator[SheetFinding]:
 
 def _is_generic(term: str, sheet: CharacterSheet, used: Mapping[str, frozenset[str]]) -> bool:
     """Whether a term is too common: a short word, or one that another character of the language uses."""
-    found = split_words(normalise_spelling(term))
-    if len(found) != 1:
-        return all(word.isascii() and word.isalpha() and len(word) < 3 for word in found)
-    return len(found[0]) < 4 or bool(used.get(f"{sheet.voice.language} {found[0]}", frozenset()) - {sheet.id})
+    words = split_words(normalise_spelling(term))
+    if len(words) != 1:
+        return all(word.isascii() and word.isalpha() and len(word) < 3 for word in words)
+    return len(words[0]) < 4 or bool(used.get(f"{sheet.voice.language} {words[0]}", frozenset()) - {sheet.id})
 
 
 def _map_word_users(sheets: Iterable[CharacterSheet]) -> Mapping[str, frozenset[str]]:
     """Ids of characters by language and word."""
     users: defaultdict[str, set[str]] = defaultdict(set)
     for sheet in sheets:
-        for _, text in iter_texts(build_policy_view(sheet), ()):
+        for _, text in _iter_texts(build_policy_view(sheet), ()):
             for word in split_words(normalise_spelling(text)):
                 users[f"{sheet.voice.language} {word}"].add(sheet.id)
     return {word: frozenset(ids) for word, ids in users.items()}
@@ -327,7 +334,7 @@ def _find_missing_scenes(source: SheetSource, scene_sets: Sequence[SceneSet]) ->
     if not any(scenes.character is None and scenes.language == sheet.voice.language for scenes in scene_sets):
         message = f"there are no generic scenes in {sheet.voice.language!r}"
         yield source.build_finding("warning", ("voice", "language"), message)
-    missing = [kind for kind in PROBED if kind not in {scene.kind for scene in own}]
+    missing = [kind for kind in _PROBED if kind not in {scene.kind for scene in own}]
     if not own:
         yield source.build_finding("warning", ("meta", "id"), "has no scenes of its own")
     elif missing:

@@ -1,4 +1,8 @@
-"""Card and lorebook files: JSON, PNG or CHARX, detected by content."""
+"""Card and lorebook files from strangers: JSON, PNG or CHARX, detected by content.
+
+Only what holds the card is read: text chunks of an image, which is never decoded, and one member of an archive, which
+is never unpacked to disk. Every size is bounded before anything is decoded from it.
+"""
 
 import base64
 import binascii
@@ -18,7 +22,7 @@ from app.characters.archives import ZipReader
 from app.domain.errors import InvalidRequest, TooLarge
 from app.domain.values import MAX_JSON_DEPTH, FiniteJson, Frozen
 
-# Strict parsing of untrusted JSON: no repeated keys, NaN, lone surrogates or deep nesting.
+# JSON, read strictly: no repeated keys, NaN, lone surrogates or deep nesting
 
 MAX_JSON_BYTES: Final = 4 * 1024 * 1024
 
@@ -29,7 +33,7 @@ class _JsonRefused(ValueError):
     pass
 
 
-def parse_json(content: bytes, name: str) -> JsonValue:
+def _parse_json(content: bytes, name: str) -> JsonValue:
     """Parses UTF-8. InvalidRequest or TooLarge naming `name` and the error."""
     if len(content) > MAX_JSON_BYTES:
         raise TooLarge(f"{name}: more than {MAX_JSON_BYTES} bytes of JSON")
@@ -47,10 +51,10 @@ def parse_json(content: bytes, name: str) -> JsonValue:
         raise InvalidRequest(f"{name}: nested deeper than {MAX_JSON_DEPTH} levels") from None
     except ValueError as error:
         raise InvalidRequest(f"{name}: not JSON: {' '.join(str(error).split())[:200]}") from None
-    return check_json(value, name)
+    return _check_json(value, name)
 
 
-def check_json(value: JsonValue, name: str) -> JsonValue:
+def _check_json(value: JsonValue, name: str) -> JsonValue:
     """Returns the value. InvalidRequest if a sheet cannot hold it."""
     try:
         if measure_depth(value) <= MAX_JSON_DEPTH:
@@ -70,34 +74,34 @@ def measure_depth(value: JsonValue) -> int:
 
 
 def _refuse_repeated_keys(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    members = dict(pairs)
+    if len(members) < len(pairs):
         seen: set[str] = set()
         for key, _ in pairs:
             if key in seen:
                 raise _JsonRefused(f"the key {key[:60]!r} is repeated")
             seen.add(key)
-    return found
+    return members
 
 
 def _refuse_constant(name: str) -> JsonValue:
     raise _JsonRefused(f"{name} is not a number")
 
 
-# Cards in PNG and APNG images: only text chunks are read and written; images are never decoded.
+# Cards in PNG and APNG images
 
-PNG_SIGNATURE: Final = b"\x89PNG\r\n\x1a\n"
+_PNG_SIGNATURE: Final = b"\x89PNG\r\n\x1a\n"
 MAX_CHUNKS: Final = 10_000
 MAX_TEXT: Final = 6 * 1024 * 1024
 """Bytes of one text chunk, compressed or not, before anything is decoded from it."""
 _TEXTS: Final = (b"tEXt", b"zTXt", b"iTXt")
-NEWEST_FIRST: Final = ("ccv3", "chara")
-OF_CARDS: Final = ("ccv3", "chara")
+_NEWEST_FIRST: Final = ("ccv3", "chara")
+_OF_CARDS: Final = ("ccv3", "chara")
 """Keyword prefixes of cards; some cards have assets in chunks called `chara-ext-asset_:<path>`."""
 
 
 @dataclass(frozen=True)
-class Chunk:
+class _Chunk:
     kind: bytes
     data: bytes
 
@@ -106,36 +110,36 @@ class Chunk:
         """Lower-case keyword of a text chunk."""
         if self.kind not in _TEXTS:
             return None
-        word, found, _ = self.data[:80].partition(b"\0")
-        return word.decode("latin-1").casefold() if found else None
+        word, separator, _ = self.data[:80].partition(b"\0")
+        return word.decode("latin-1").casefold() if separator else None
 
 
 def extract_card_from_image(image: bytes, name: str) -> tuple[str, bytes, tuple[str, ...]]:
     """The keyword and content of the newest card, and the keywords of all other card chunks. InvalidRequest or TooLarge
     naming `name` and the chunk."""
     texts = [(keyword, chunk) for chunk in iter_chunks(image, name) if (keyword := chunk.keyword) is not None]
-    for wanted in NEWEST_FIRST:
+    for newest in _NEWEST_FIRST:
         for keyword, chunk in texts:
-            if keyword == wanted:
-                others = tuple(word for word, other in texts if other is not chunk and word.startswith(OF_CARDS))
+            if keyword == newest:
+                others = tuple(word for word, other in texts if other is not chunk and word.startswith(_OF_CARDS))
                 return keyword, _decode_base64(_read_text(chunk, name, keyword), name, keyword), others
-    raise InvalidRequest(f"{name}: holds no card: no text chunk is called {' or '.join(NEWEST_FIRST)}")
+    raise InvalidRequest(f"{name}: holds no card: no text chunk is called {' or '.join(_NEWEST_FIRST)}")
 
 
 def embed_card(image: bytes, name: str, keyword: str, card: bytes) -> bytes:
     """The image with its cards replaced by this one. TooLarge beyond the import limit."""
     if len(card) > MAX_JSON_BYTES:
         raise TooLarge(f"{name}: the card would exceed {MAX_JSON_BYTES} bytes")
-    kept = [chunk for chunk in iter_chunks(image, name) if chunk.keyword not in NEWEST_FIRST]
-    text = Chunk(b"tEXt", keyword.encode("latin-1") + b"\0" + base64.b64encode(card))
-    return PNG_SIGNATURE + b"".join(map(_encode_chunk, _insert_before_end(kept, text)))
+    others = [chunk for chunk in iter_chunks(image, name) if chunk.keyword not in _NEWEST_FIRST]
+    text = _Chunk(b"tEXt", keyword.encode("latin-1") + b"\0" + base64.b64encode(card))
+    return _PNG_SIGNATURE + b"".join(map(_encode_chunk, _insert_before_end(others, text)))
 
 
-def iter_chunks(image: bytes, name: str) -> Iterator[Chunk]:
+def iter_chunks(image: bytes, name: str) -> Iterator[_Chunk]:
     """Chunks up to IEND. Data after it, which some tools add, is ignored."""
-    if not image.startswith(PNG_SIGNATURE):
+    if not image.startswith(_PNG_SIGNATURE):
         raise InvalidRequest(f"{name}: not a PNG image")
-    at = len(PNG_SIGNATURE)
+    at = len(_PNG_SIGNATURE)
     for _ in range(MAX_CHUNKS):
         if at + 12 > len(image):
             raise InvalidRequest(f"{name}: the image ends early, at byte {at}")
@@ -146,14 +150,14 @@ def iter_chunks(image: bytes, name: str) -> Iterator[Chunk]:
         (checksum,) = struct.unpack_from(">I", image, at + 8 + length)
         if zlib.crc32(data, zlib.crc32(kind)) != checksum:
             raise InvalidRequest(f"{name}: the chunk at byte {at} has a wrong checksum")
-        yield Chunk(kind, data)
+        yield _Chunk(kind, data)
         if kind == b"IEND":
             return
         at += 12 + length
     raise TooLarge(f"{name}: more than {MAX_CHUNKS} chunks")
 
 
-def _read_text(chunk: Chunk, name: str, keyword: str) -> bytes:
+def _read_text(chunk: _Chunk, name: str, keyword: str) -> bytes:
     if len(chunk.data) > MAX_TEXT:
         raise TooLarge(f"{name}: the chunk {keyword!r} has more than {MAX_TEXT} bytes", field=keyword)
     text = chunk.data.partition(b"\0")[2]
@@ -168,7 +172,7 @@ def _read_text(chunk: Chunk, name: str, keyword: str) -> bytes:
 
 def _inflate(packed: bytes, name: str, keyword: str) -> bytes:
     """Decompresses at most MAX_TEXT bytes."""
-    stream = zlib.decompressobj()
+    stream = zlib.decompressobj()  # `zlib.decompress` has no bound: a kilobyte may unpack to gigabytes
     try:
         text = stream.decompress(packed, MAX_TEXT + 1)
     except zlib.error:
@@ -185,11 +189,11 @@ def _decode_base64(text: bytes, name: str, keyword: str) -> bytes:
         raise InvalidRequest(f"{name}: the chunk {keyword!r} is not base64", field=keyword) from None
 
 
-def _insert_before_end(found: Sequence[Chunk], text: Chunk) -> list[Chunk]:
-    return [*found[:-1], text, found[-1]]
+def _insert_before_end(chunks: Sequence[_Chunk], text: _Chunk) -> list[_Chunk]:
+    return [*chunks[:-1], text, chunks[-1]]
 
 
-def _encode_chunk(chunk: Chunk) -> bytes:
+def _encode_chunk(chunk: _Chunk) -> bytes:
     return (
         struct.pack(">I", len(chunk.data))
         + chunk.kind
@@ -198,22 +202,24 @@ def _encode_chunk(chunk: Chunk) -> bytes:
     )
 
 
-# Cards in CHARX archives: reads `card.json` from the ZIP file without unpacking to disk.
+# Cards in CHARX archives
 
-CHARX_SIGNATURE: Final = b"PK\x03\x04"
+_CHARX_SIGNATURE: Final = b"PK\x03\x04"
 CARD: Final = "card.json"
-MAX_UNPACKED: Final = 1024 * 1024 * 1024
+_MAX_UNPACKED: Final = 1024 * 1024 * 1024
 
 
-def extract_card_from_archive(archive: bytes, name: str) -> tuple[bytes, int]:
+def _extract_card_from_archive(archive: bytes, name: str) -> tuple[bytes, int]:
     """The content of `card.json`, and the number of other members. InvalidRequest or TooLarge naming `name` and the
     member."""
-    opened = ZipReader(archive, name, MAX_UNPACKED)
+    opened = ZipReader(archive, name, _MAX_UNPACKED)
     cards = [member for member in opened.members if member.filename == CARD]
     if len(cards) != 1:
         raise InvalidRequest(f"{name}: holds {len(cards)} members called {CARD}, not one", field=CARD)
     return opened.read(cards[0], MAX_JSON_BYTES), len(opened.members) - 1
 
+
+# Files of any of these kinds
 
 MAX_BYTES: Final = 32 * 1024 * 1024
 
@@ -237,28 +243,28 @@ def read_file(path: Path) -> CardFile:
 
 
 def read_bytes(content: bytes, name: str) -> CardFile:
-    if content.startswith(PNG_SIGNATURE):
+    if content.startswith(_PNG_SIGNATURE):
         return _read_image(content, name)
-    if content.startswith(CHARX_SIGNATURE):
-        card, others = extract_card_from_archive(content, name)
+    if content.startswith(_CHARX_SIGNATURE):
+        card, others = _extract_card_from_archive(content, name)
         beside = (f"{others} more members of the archive",) if others else ()
-        return CardFile(parse_json(card, f"{name}: {CARD}"), "CHARX", beside)
+        return CardFile(_parse_json(card, f"{name}: {CARD}"), "CHARX", beside)
     start = content.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
     if start and start not in b"[{" and not content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise InvalidRequest(f"{name}: this is no card: neither a PNG image, a CHARX archive nor JSON")
-    return CardFile(parse_json(content, name), "JSON")
+    return CardFile(_parse_json(content, name), "JSON")
 
 
 def _read_image(content: bytes, name: str) -> CardFile:
     """Reads the newer card of an image with two."""
     keyword, card, others = extract_card_from_image(content, name)
-    older = [f"the other card in the chunk {other}" for other in others if other in NEWEST_FIRST]
+    older = [f"the other card in the chunk {other}" for other in others if other in _NEWEST_FIRST]
     assets = len(others) - len(older)
     beside = ["the image itself", *older, *([f"{assets} assets in other chunks"] if assets else [])]
-    return CardFile(parse_json(card, f"{name}: {keyword}"), "PNG", tuple(beside))
+    return CardFile(_parse_json(card, f"{name}: {keyword}"), "PNG", tuple(beside))
 
 
-# Checked access to fields of untrusted JSON objects; errors name the field.
+# Checked access to fields of untrusted JSON objects; errors name the field
 
 Object = Mapping[str, JsonValue]
 
@@ -338,12 +344,12 @@ def build_refusal(field: str, why: str) -> InvalidRequest:
     return InvalidRequest(f"{field}: {why}", field=field)
 
 
-# Detects the version of a card and finds its fields.
+# The version of a card, and its fields
 
 Version = Literal["V1", "V2", "V3"]
 
 SPECS: Final[dict[Version, tuple[str, str]]] = {"V2": ("chara_card_v2", "2.0"), "V3": ("chara_card_v3", "3.0")}
-V1_FIELDS: Final = ("name", "description", "personality", "scenario", "first_mes", "mes_example")
+_V1_FIELDS: Final = ("name", "description", "personality", "scenario", "first_mes", "mes_example")
 
 
 @dataclass(frozen=True)
@@ -359,7 +365,7 @@ class ParsedCard:
     @property
     def outside(self) -> tuple[str, ...]:
         """Names of unspecified top-level fields."""
-        specified = V1_FIELDS if self.version == "V1" else ("spec", "spec_version", "data")
+        specified = _V1_FIELDS if self.version == "V1" else ("spec", "spec_version", "data")
         return tuple(name for name in self.document if name not in specified)
 
 
@@ -372,15 +378,17 @@ def parse_card(value: JsonValue) -> ParsedCard | None:
         version: Version = "V2" if spec == "chara_card_v2" else "V3"
         if not isinstance(value.get("data"), dict):
             raise build_refusal("data", "must be an object: the card's fields")
-        said = str(value.get("spec_version", SPECS[version][1]))[:20]
-        known = (spec, said) in SPECS.values()
-        return ParsedCard(version, value, JsonFields(value).get_part("data"), None if known else f"{spec[:40]} {said}")
-    if spec is None and "entries" not in value and any(name in value for name in V1_FIELDS):
-        return ParsedCard("V1", value, JsonFields({name: value[name] for name in V1_FIELDS if name in value}))
+        declared = str(value.get("spec_version", SPECS[version][1]))[:20]
+        known = (spec, declared) in SPECS.values()
+        return ParsedCard(
+            version, value, JsonFields(value).get_part("data"), None if known else f"{spec[:40]} {declared}"
+        )
+    if spec is None and "entries" not in value and any(name in value for name in _V1_FIELDS):
+        return ParsedCard("V1", value, JsonFields({name: value[name] for name in _V1_FIELDS if name in value}))
     return None
 
 
-# Import reports: mapped fields, kept fields and assumptions.
+# Import reports: mapped fields, kept fields and assumptions
 
 
 class MappedField(Frozen):

@@ -1,4 +1,8 @@
-"""Macros of cards: replaces `{{char}}` and `{{user}}`; random macros are left unchanged."""
+"""Lorebooks of cards and of chat front-ends: imported into ours, and exported again.
+
+A book is read from `lorebook_v3`, a card's `character_book` or a world info export, whose original file is kept. What
+is not supported is noted, never dropped without a word. On export whatever is unchanged keeps its original form.
+"""
 
 import re
 from collections.abc import Mapping
@@ -8,9 +12,11 @@ from typing import Final
 from pydantic import JsonValue, ValidationError
 
 from app.characters.cards.files import ImportNotes, ImportReport, JsonFields, Object, Version, build_refusal
-from app.characters.lorebooks import MOST_PATTERNS, compile_key
+from app.characters.lorebooks import MOST_PATTERNS, SLASHED_KEY, compile_key
 from app.domain.errors import TooLarge
 from app.domain.worlds import Lorebook, LoreEntry, SecondaryLogic
+
+# Macros: `{{char}}` and `{{user}}` are replaced, random ones are left unchanged
 
 _MACRO: Final = re.compile(r"(?:\{\{([^{}]*)\}\}|<(bot|char|user)>)(['’]s\b)?", re.IGNORECASE)
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -28,29 +34,29 @@ class MacroNames:
 
 
 @dataclass(frozen=True)
-class ReplacedText:
+class _ReplacedText:
     text: str
     left: tuple[str, ...]
     """Macros left in the text."""
 
 
-def replace_macros(text: str, wording: MacroNames) -> ReplacedText:
+def replace_macros(text: str, wording: MacroNames) -> _ReplacedText:
     """Replaces names, removes comments, and leaves the rest unchanged. Takes linear time."""
     left: list[str] = []
 
-    def replace_match(found: re.Match[str]) -> str:
-        name = (found[1] if found[1] is not None else found[2]).strip().casefold()
-        suffix = found[3] or ""
+    def replace_match(match: re.Match[str]) -> str:
+        name = (match[1] if match[1] is not None else match[2]).strip().casefold()
+        suffix = match[3] or ""
         if name == "user":
             return wording.users if suffix else wording.user
         if name in ("char", "bot") and wording.char is not None:
             return wording.char + suffix
         if name.startswith(_NOT_SHOWN):
             return suffix
-        left.append(found[0].removesuffix(suffix))
-        return found[0]
+        left.append(match[0].removesuffix(suffix))
+        return match[0]
 
-    return ReplacedText(strip_control_characters(_MACRO.sub(replace_match, text)), tuple(left))
+    return _ReplacedText(strip_control_characters(_MACRO.sub(replace_match, text)), tuple(left))
 
 
 def strip_control_characters(text: str) -> str:
@@ -64,7 +70,7 @@ def name_macro(macro: str) -> str:
     return "{{" + name + "}}"
 
 
-# Converts world info exports of chat front-ends to the lorebook format of cards.
+# World info exports of chat front-ends, converted to the lorebook format of cards
 
 _ENTRY: Final = {
     "uid": "id",
@@ -89,41 +95,41 @@ _EXTENSIONS: Final = {
 }
 
 
-def from_world_info(book: JsonFields) -> JsonFields:
+def _from_world_info(book: JsonFields) -> JsonFields:
     """Entries in the order of the file. InvalidRequest naming an invalid entry."""
     entries = book.get_part("entries")
-    read: list[JsonValue] = []
+    converted: list[JsonValue] = []
     for name in entries.values:
         if not isinstance(entries.values[name], dict):
             raise build_refusal(entries.build_path(name), "must be an object")
-        read.append(_convert_entry(entries.get_part(name)))
+        converted.append(_convert_entry(entries.get_part(name)))
     return JsonFields(
-        {**{name: value for name, value in book.values.items() if name != "originalData"}, "entries": read}
+        {**{name: value for name, value in book.values.items() if name != "originalData"}, "entries": converted}
     )
 
 
 def _convert_entry(entry: JsonFields) -> dict[str, JsonValue]:
     """Secondary keys are used by default, as in the original tools."""
     extensions = dict(entry.get_part("extensions").values)
-    found: dict[str, JsonValue] = {"selective": True, "enabled": entry.get_flag("disable") is not True}
+    fields: dict[str, JsonValue] = {"selective": True, "enabled": entry.get_flag("disable") is not True}
     for name, value in entry.values.items():
         if name == "position" and isinstance(value, str):
-            found[name] = value
+            fields[name] = value
         elif name in _ENTRY:
-            found[_ENTRY[name]] = value
+            fields[_ENTRY[name]] = value
         elif name in _EXTENSIONS or name not in ("disable", "extensions"):
             extensions[_EXTENSIONS.get(name, name)] = value
-    return {**found, "extensions": extensions}
+    return {**fields, "extensions": extensions}
 
 
-# Decorators: lines `@@name value` at the start of an entry's content that control its use.
+# Decorators: lines `@@name value` at the start of an entry's content that control its use
 
-MOST: Final = 64
+_MOST_DECORATORS: Final = 64
 _LINE: Final = re.compile(r"(@@@?)([A-Za-z_]+)(?:[ \t]+(.*))?")
 
 
 @dataclass(frozen=True)
-class Decorator:
+class _Decorator:
     name: str
     value: str
 
@@ -134,43 +140,44 @@ class Decorator:
 
 
 @dataclass(frozen=True)
-class DecoratedContent:
+class _DecoratedContent:
     """Content and decorators. Each chain is a decorator followed by its fallbacks, in order."""
 
     content: str
-    chains: tuple[tuple[Decorator, ...], ...]
+    chains: tuple[tuple[_Decorator, ...], ...]
 
 
-def split_decorators(content: str) -> DecoratedContent:
+def _split_decorators(content: str) -> _DecoratedContent:
     """Separates decorators from content; unchanged where there are none."""
     lines = content.split("\n")
-    chains: list[list[Decorator]] = []
-    read = 0
-    for line in lines[: 4 * MOST]:
-        found = _LINE.fullmatch(line.strip())
-        if found is None and (line.strip() or not chains):
+    chains: list[list[_Decorator]] = []
+    position = 0
+    for line in lines[: 4 * _MOST_DECORATORS]:
+        match = _LINE.fullmatch(line.strip())
+        if match is None and (line.strip() or not chains):
             break
-        read += 1
-        if found is None:
+        position += 1
+        if match is None:
             continue
-        decorator = Decorator(found[2].casefold(), (found[3] or "").strip())
-        if found[1] == "@@@" and chains:
+        decorator = _Decorator(match[2].casefold(), (match[3] or "").strip())
+        if match[1] == "@@@" and chains:
             chains[-1].append(decorator)
         else:
             chains.append([decorator])
     if not chains:
-        return DecoratedContent(content, ())
-    return DecoratedContent("\n".join(lines[read:]).strip("\n"), tuple(tuple(chain) for chain in chains[:MOST]))
+        return _DecoratedContent(content, ())
+    return _DecoratedContent(
+        "\n".join(lines[position:]).strip("\n"), tuple(tuple(chain) for chain in chains[:_MOST_DECORATORS])
+    )
 
 
-# Import of a lorebook entry from the card format; notes record what is unsupported.
+# Import of an entry from the card format
 
-MOST_CONTENT: Final = 20_000
-MOST_KEY: Final = 200
-MOST_DEPTH: Final = 1000
-MOST_BROKEN: Final = 100
+_MOST_CONTENT: Final = 20_000
+_MOST_KEY: Final = 200
+_MOST_DEPTH: Final = 1000
+_MOST_BROKEN: Final = 100
 _LOGIC: Final[Mapping[int, SecondaryLogic]] = {0: "and_any", 1: "not_all", 2: "not_any", 3: "and_all"}
-_SLASHED: Final = re.compile(r"/(.+)/([a-z]*)", re.DOTALL)
 _PLACED: Final = {"before_desc": "before_character", "after_desc": "after_character"}
 _DECORATED: Final = {
     "scan_depth": "scan_depth",
@@ -194,7 +201,7 @@ _READ_EXTENSIONS: Final = {
 """Supported keys of an entry's extensions; the others are specific to other tools."""
 
 
-class EntryReader:
+class _EntryReader:
     """Reads the entries of one book in order."""
 
     def __init__(self, wording: MacroNames, notes: ImportNotes, where: str) -> None:
@@ -207,7 +214,7 @@ class EntryReader:
 
     def read(self, entry: JsonFields, number: int) -> LoreEntry | None:
         """None for an unsupported entry. InvalidRequest naming the field for an invalid one."""
-        decorated = split_decorators(entry.get_text("content"))
+        decorated = _split_decorators(entry.get_text("content"))
         content = self._replace_macros(decorated.content, "content")
         extensions = entry.get_part("extensions")
         keys, secondary, regex = self._read_keys(entry)
@@ -216,7 +223,7 @@ class EntryReader:
             "content": content,
             "keys": keys,
             "regex": regex,
-            "name": (entry.get_text("name") or entry.get_text("comment"))[:MOST_KEY],
+            "name": (entry.get_text("name") or entry.get_text("comment"))[:_MOST_KEY],
             "enabled": entry.get_flag("enabled") is not False,
             "constant": entry.get_flag("constant") is True and entry.get_flag("use_regex") is not True,
             "secondary_keys": secondary,
@@ -233,8 +240,8 @@ class EntryReader:
         }
         self._apply_decorators(decorated, entry, values)
         self._note_leftovers(entry, extensions)
-        if len(content) > MOST_CONTENT:
-            self._notes.add_kept(f"{self._where}entries[]", f"the content is longer than {MOST_CONTENT} characters")
+        if len(content) > _MOST_CONTENT:
+            self._notes.add_kept(f"{self._where}entries[]", f"the content is longer than {_MOST_CONTENT} characters")
             return None
         try:
             return LoreEntry.model_validate({"id": self._choose_id(entry, number), **values})
@@ -243,21 +250,21 @@ class EntryReader:
             raise build_refusal(entry.build_path(str(first["loc"][0])), first["msg"]) from None
 
     def _choose_id(self, entry: JsonFields, number: int) -> str:
-        given = entry.values.get("id")
-        wanted = str(given).strip() if isinstance(given, str | int) and not isinstance(given, bool) else ""
-        wanted = wanted[: MOST_KEY - 10] or str(number)
-        unique, again = wanted, 1
+        original = entry.values.get("id")
+        preferred = str(original).strip() if isinstance(original, str | int) and not isinstance(original, bool) else ""
+        preferred = preferred[: _MOST_KEY - 10] or str(number)
+        unique, again = preferred, 1
         while unique in self._taken:
             again += 1
-            unique = f"{wanted}-{number}" if again == 2 else f"{wanted}-{number}-{again}"
+            unique = f"{preferred}-{number}" if again == 2 else f"{preferred}-{number}-{again}"
         self._taken.add(unique)
         return unique
 
     def _replace_macros(self, text: str, field: str) -> str:
-        found = replace_macros(text, self._wording)
-        for macro in dict.fromkeys(map(name_macro, found.left)):
+        replaced = replace_macros(text, self._wording)
+        for macro in dict.fromkeys(map(name_macro, replaced.left)):
             self._notes.add_kept(f"{self._where}entries[].{field}", f"{macro} is left unchanged")
-        return found.text
+        return replaced.text
 
     def _read_keys(self, entry: JsonFields) -> tuple[tuple[str, ...], tuple[str, ...], bool]:
         """Keys, secondary keys, and whether they are patterns. As in other tools, `/pattern/flags` is a pattern."""
@@ -267,7 +274,7 @@ class EntryReader:
         if more and (uses_regex or entry.get_flag("selective") is not True):
             self._notes.add_kept(f"{self._where}entries[].secondary_keys", "the entry does not use secondary keys")
             more = []
-        patterns = uses_regex or any(_SLASHED.fullmatch(key) for key in (*keys, *more))
+        patterns = uses_regex or any(SLASHED_KEY.fullmatch(key) for key in (*keys, *more))
         if patterns and not uses_regex:
             keys, more = [self._as_pattern(key, entry) for key in keys], [self._as_pattern(key, entry) for key in more]
         usable = [tuple(dict.fromkeys(key for key in some if self._is_usable(key, patterns))) for some in (keys, more)]
@@ -275,23 +282,25 @@ class EntryReader:
 
     def _as_pattern(self, key: str, entry: JsonFields) -> str:
         """Escapes a plain key among patterns, with the entry's case setting."""
-        if not key or _SLASHED.fullmatch(key):
+        if not key or SLASHED_KEY.fullmatch(key):
             return key
         return ("" if _read_case_sensitivity(entry) else "(?i)") + re.escape(key)
 
     def _is_usable(self, key: str, pattern: bool) -> bool:
         if not key:
             return False
-        if len(key) > MOST_KEY:
-            self._notes.add_kept(f"{self._where}entries[].keys", f"a key longer than {MOST_KEY} characters is not used")
+        if len(key) > _MOST_KEY:
+            self._notes.add_kept(
+                f"{self._where}entries[].keys", f"a key longer than {_MOST_KEY} characters is not used"
+            )
             return False
         return not pattern or self._is_searchable(key)
 
     def _is_searchable(self, key: str) -> bool:
         """Checks both limits before compiling, since compiling is slow, above all when it fails."""
         field = f"{self._where}entries[].keys"
-        if self._patterns >= MOST_PATTERNS or self._broken >= MOST_BROKEN:
-            limit = f"{MOST_PATTERNS} keys that are patterns, and {MOST_BROKEN} of them broken"
+        if self._patterns >= MOST_PATTERNS or self._broken >= _MOST_BROKEN:
+            limit = f"{MOST_PATTERNS} keys that are patterns, and {_MOST_BROKEN} of them broken"
             self._notes.add_kept(field, f"a lorebook has at most {limit}")
             return False
         try:
@@ -322,9 +331,9 @@ class EntryReader:
         return whole
 
     def _clamp_depth(self, number: float | None) -> int | None:
-        return None if number is None else int(max(0, min(MOST_DEPTH, number)))
+        return None if number is None else int(max(0, min(_MOST_DEPTH, number)))
 
-    def _apply_decorators(self, decorated: DecoratedContent, entry: JsonFields, values: dict[str, object]) -> None:
+    def _apply_decorators(self, decorated: _DecoratedContent, entry: JsonFields, values: dict[str, object]) -> None:
         names: set[str] = set()
         enabled = values["enabled"]
         for chain in decorated.chains:
@@ -340,7 +349,7 @@ class EntryReader:
         if {"activate", "dont_activate"} <= names:
             values["enabled"] = enabled
 
-    def _apply_decorator(self, decorator: Decorator, entry: JsonFields, values: dict[str, object]) -> bool:
+    def _apply_decorator(self, decorator: _Decorator, entry: JsonFields, values: dict[str, object]) -> bool:
         """Returns whether the decorator and its value are supported."""
         match decorator.name:
             case "scan_depth" if re.fullmatch(r"[0-9]{1,9}", decorator.value):
@@ -360,7 +369,7 @@ class EntryReader:
         return True
 
     def _add_keys(
-        self, decorator: Decorator, logic: SecondaryLogic, entry: JsonFields, values: dict[str, object]
+        self, decorator: _Decorator, logic: SecondaryLogic, entry: JsonFields, values: dict[str, object]
     ) -> bool:
         """Adds secondary keys, unless the entry has some: it supports one list with one logic."""
         patterns = values["regex"] is True
@@ -416,12 +425,12 @@ def _read_probability(extensions: JsonFields) -> float:
     return max(0.0, min(1.0, number / 100))
 
 
-# Import of lorebooks: `lorebook_v3`, a card's `character_book`, and world info exports.
+# Import of a book
 
 ORIGINAL: Final = "lorebook/original"
 """Extension key of the original file."""
 MOST_ENTRIES: Final = 5000
-MOST_TOKENS: Final = 100_000
+_MOST_TOKENS: Final = 100_000
 _BOOK_FIELDS: Final = {
     "name": "name",
     "description": "description",
@@ -472,13 +481,13 @@ def _find_book(value: Mapping[str, JsonValue]) -> tuple[str, JsonFields]:
     if isinstance(spec, str) and spec.startswith("chara_card"):
         raise build_refusal("spec", "is a character card, not a lorebook")
     if isinstance(value.get("entries"), dict):
-        return "world info", from_world_info(JsonFields(value))
+        return "world info", _from_world_info(JsonFields(value))
     if "entries" not in value:
         raise build_refusal("entries", "is missing: not a supported lorebook format")
     return "lorebook V2", JsonFields(value)
 
 
-def read_entries(
+def _read_entries(
     book: JsonFields, wording: MacroNames, notes: ImportNotes, where: str
 ) -> tuple[tuple[JsonFields, LoreEntry | None], ...]:
     """Original entries with their parsed form; None for an unsupported entry."""
@@ -487,13 +496,13 @@ def read_entries(
         raise TooLarge(
             f"{book.build_path('entries')}: more than {MOST_ENTRIES} entries", field=book.build_path("entries")
         )
-    reader = EntryReader(wording, notes, where)
+    reader = _EntryReader(wording, notes, where)
     return tuple((entry, reader.read(entry, number)) for number, entry in enumerate(entries, start=1))
 
 
 def build_lorebook(book: JsonFields, wording: MacroNames, notes: ImportNotes, where: str) -> Lorebook:
     """Builds the book without keeping the original. `where`: prefix of fields in the notes, with its full stop."""
-    read = read_entries(book, wording, notes, where)
+    read = _read_entries(book, wording, notes, where)
     depth, budget = book.get_number("scan_depth"), book.get_number("token_budget")
     values: dict[str, object] = {
         "name": book.get_text("name"),
@@ -502,9 +511,9 @@ def build_lorebook(book: JsonFields, wording: MacroNames, notes: ImportNotes, wh
         "entries": tuple(entry for _, entry in read if entry is not None),
     }
     if depth is not None:
-        values["scan_depth"] = int(max(0, min(MOST_DEPTH, depth)))
+        values["scan_depth"] = int(max(0, min(_MOST_DEPTH, depth)))
     if budget is not None:
-        values["token_budget"] = int(max(0, min(MOST_TOKENS, budget)))
+        values["token_budget"] = int(max(0, min(_MOST_TOKENS, budget)))
     for name, given in book.values.items():
         if name in _BOOK_FIELDS:
             notes.add_mapped(f"{where}{name}", f"lorebook.{_BOOK_FIELDS[name]}")
@@ -513,10 +522,9 @@ def build_lorebook(book: JsonFields, wording: MacroNames, notes: ImportNotes, wh
     return Lorebook.model_validate(values)
 
 
-# Export of lorebooks in the card format; unchanged parts keep their original form.
+# Export in the card format
 
-_LOGIC_NUMBERS: Final = {"and_any": 0, "not_all": 1, "not_any": 2, "and_all": 3}
-_SLASHED_KEY: Final = re.compile(r"/.+/[a-z]*", re.DOTALL)
+_LOGIC_NUMBERS: Final = {logic: number for number, logic in _LOGIC.items()}
 
 
 def write_lorebook(book: Lorebook) -> JsonValue:
@@ -532,7 +540,7 @@ def build_book(book: Lorebook, version: Version) -> dict[str, JsonValue]:
     return {
         **_build_book_fields(book),
         "extensions": dict(book.extensions),
-        "entries": [build_entry(entry, version) for entry in book.entries],
+        "entries": [_build_entry(entry, version) for entry in book.entries],
     }
 
 
@@ -545,13 +553,13 @@ def update_book(
     before = build_lorebook(original, wording, notes, "")
     if book == before and not converted:
         return dict(original.values)
-    entries = read_entries(original, wording, notes, "")
+    entries = _read_entries(original, wording, notes, "")
     known = {read.id: (given, read) for given, read in entries if read is not None}
     written: list[JsonValue] = []
     for entry in book.entries:
         given, read = known.get(entry.id, (None, None))
         if given is None or read is None:
-            written.append(build_entry(entry, version))
+            written.append(_build_entry(entry, version))
         elif read == entry and not converted:
             written.append(dict(given.values))
         else:
@@ -563,11 +571,11 @@ def update_book(
 
 def _merge_entry(given: JsonFields, read: LoreEntry, entry: LoreEntry, version: Version) -> dict[str, JsonValue]:
     """Changed content drops its decorators, whose values are in the fields."""
-    fields = build_entry(entry, version)
+    fields = _build_entry(entry, version)
     fields.pop("id", None)
     if read.content == entry.content:
         content = given.get_text("content")
-        fields["content"] = split_decorators(content).content if version == "V2" else content
+        fields["content"] = _split_decorators(content).content if version == "V2" else content
     extensions = {**given.get_part("extensions").values, **_as_object(fields["extensions"])}
     return {**given.values, **fields, "extensions": extensions}
 
@@ -576,7 +584,7 @@ def _as_object(value: JsonValue) -> Mapping[str, JsonValue]:
     return value if isinstance(value, dict) else {}
 
 
-def build_entry(entry: LoreEntry, version: Version) -> dict[str, JsonValue]:
+def _build_entry(entry: LoreEntry, version: Version) -> dict[str, JsonValue]:
     keys, secondary = _build_keys(entry, version)
     fields: dict[str, JsonValue] = {
         "keys": list(keys),
@@ -605,7 +613,7 @@ def build_entry(entry: LoreEntry, version: Version) -> dict[str, JsonValue]:
 def _is_pattern(entry: LoreEntry) -> bool:
     """Whether V3's `use_regex` applies to all keys; otherwise patterns are written between slashes."""
     everything = (*entry.keys, *entry.secondary_keys)
-    plain = not any(_SLASHED_KEY.fullmatch(key) for key in everything)
+    plain = not any(SLASHED_KEY.fullmatch(key) for key in everything)
     return entry.regex and plain and not entry.constant and not entry.secondary_keys
 
 
@@ -616,25 +624,25 @@ def _build_keys(entry: LoreEntry, version: Version) -> tuple[tuple[str, ...], tu
 
 
 def _add_slashes(key: str) -> str:
-    return key if _SLASHED_KEY.fullmatch(key) else f"/{key}/"
+    return key if SLASHED_KEY.fullmatch(key) else f"/{key}/"
 
 
 def _build_extensions(entry: LoreEntry) -> dict[str, JsonValue]:
     """Settings without a card field, under the names that other tools use."""
-    found = dict(entry.extensions)
-    found["position"] = 0 if entry.position == "before_character" else 1
-    found["selectiveLogic"] = _LOGIC_NUMBERS[entry.logic]
+    extensions = dict(entry.extensions)
+    extensions["position"] = 0 if entry.position == "before_character" else 1
+    extensions["selectiveLogic"] = _LOGIC_NUMBERS[entry.logic]
     if entry.probability < 1:
-        found |= {"probability": entry.probability * 100, "useProbability": True}
+        extensions |= {"probability": entry.probability * 100, "useProbability": True}
     if entry.scan_depth is not None:
-        found["scan_depth"] = entry.scan_depth
+        extensions["scan_depth"] = entry.scan_depth
     if entry.whole_words is not None:
-        found["match_whole_words"] = entry.whole_words
+        extensions["match_whole_words"] = entry.whole_words
     if entry.prevent_recursion:
-        found["prevent_recursion"] = True
+        extensions["prevent_recursion"] = True
     if entry.exclude_recursion:
-        found["exclude_recursion"] = True
-    return found
+        extensions["exclude_recursion"] = True
+    return extensions
 
 
 def _build_book_fields(book: Lorebook) -> dict[str, JsonValue]:

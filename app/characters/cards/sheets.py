@@ -1,4 +1,9 @@
-"""Example dialogue of cards: blocks that begin with <START>, lines that begin with the speaker."""
+"""Character cards as sheets, and sheets as cards.
+
+An imported card is kept whole in its sheet. A sheet that nobody has changed since is exported as that very card; any
+other has the sheet embedded, so that importing it again restores the sheet, with later changes of other tools to the
+card's own fields.
+"""
 
 import hashlib
 import re
@@ -36,13 +41,15 @@ from app.characters.schema import SCHEMA_VERSION, CharacterSheet
 from app.domain.errors import InvalidRequest, TooLarge
 from app.domain.worlds import Lorebook
 
+# Example dialogue: blocks that begin with <START>, lines that begin with the speaker
+
 _START: Final = re.compile(r"^[ \t]*<START>[ \t]*$", re.IGNORECASE | re.MULTILINE)
-MOST: Final = 4000
+_MOST_SPOKEN: Final = 4000
 """Characters of a line or a reply."""
 
 
 @dataclass(frozen=True)
-class ExampleDialogue:
+class _ExampleDialogue:
     """Exchanges of a line and a reply, and the remaining text with its speakers renamed to They and You, as in the
     prompt."""
 
@@ -50,19 +57,19 @@ class ExampleDialogue:
     rest: str
 
 
-def parse_dialogue(text: str, names: tuple[str, ...]) -> ExampleDialogue:
+def _parse_dialogue(text: str, names: tuple[str, ...]) -> _ExampleDialogue:
     """`names`: other names of the character besides `{{char}}`. A block is parsed as a whole or left as text."""
     character = "|".join([r"\{\{char\}\}", "<bot>", "<char>", *map(re.escape, filter(None, names))])
     speaker = re.compile(rf"^[ \t]*(?:(\{{\{{user\}}\}}|<user>)|({character}))[ \t]*:", re.IGNORECASE | re.MULTILINE)
     exchanges: list[tuple[str, str]] = []
     rest: list[str] = []
     for block in (one.strip() for one in _START.split(text)):
-        found = _parse_exchanges(block, speaker)
-        if found:
-            exchanges += found
+        parsed = _parse_exchanges(block, speaker)
+        if parsed:
+            exchanges += parsed
         elif block:
-            rest.append(speaker.sub(lambda found: "They:" if found[1] else "You:", block))
-    return ExampleDialogue(tuple(exchanges), "\n\n".join(rest))
+            rest.append(speaker.sub(lambda match: "They:" if match[1] else "You:", block))
+    return _ExampleDialogue(tuple(exchanges), "\n\n".join(rest))
 
 
 def _parse_exchanges(block: str, speaker: re.Pattern[str]) -> list[tuple[str, str]]:
@@ -70,27 +77,27 @@ def _parse_exchanges(block: str, speaker: re.Pattern[str]) -> list[tuple[str, st
     marks = list(speaker.finditer(block))
     if not marks or marks[0].start() != 0 or len(marks) % 2:
         return []
-    said = [
+    lines = [
         block[mark.end() : following.start() if following is not None else len(block)].strip()
         for mark, following in zip(marks, [*marks[1:], None], strict=True)
     ]
     turns = [mark[1] is not None for mark in marks]
-    if turns != [True, False] * (len(marks) // 2) or not all(0 < len(line) <= MOST for line in said):
+    if turns != [True, False] * (len(marks) // 2) or not all(0 < len(line) <= _MOST_SPOKEN for line in lines):
         return []
-    return list(zip(said[::2], said[1::2], strict=True))
+    return list(zip(lines[::2], lines[1::2], strict=True))
 
 
-# Import of a character card as a sheet; the original card is kept.
+# Import of a card as a sheet
 
 ORIGINAL: Final = "character_card/original"
 """Extension key of the original card."""
-MAX_DEPTH: Final = 24
+_MAX_DEPTH: Final = 24
 """Maximum nesting of a card, which is embedded in a sheet, and the sheet in a card."""
-UNKNOWN: Final = "unknown"
+_UNKNOWN: Final = "unknown"
 _YOU: Final = {"de": "du", "en": "you", "es": "tú", "fr": "toi", "it": "tu", "pt": "você"}
 _YOUR: Final = {"en": "your"}
 
-KEPT: Final = {
+_KEPT: Final = {
     "creator_notes": "notes for people; not used in prompts",
     "creator_notes_multilingual": "notes for people; not used in prompts",
     "system_prompt": "the author's instructions to a model; not used in any prompt",
@@ -113,18 +120,18 @@ class SheetNaming:
     world: str | None = None
 
 
-def build_sheet(card: ParsedCard, naming: SheetNaming, notes: ImportNotes) -> CharacterSheet:
+def _build_sheet(card: ParsedCard, naming: SheetNaming, notes: ImportNotes) -> CharacterSheet:
     """InvalidRequest naming the card's field."""
-    if measure_depth(dict(card.document)) > MAX_DEPTH:
-        raise build_refusal("the document", f"is nested deeper than {MAX_DEPTH} levels")
+    if measure_depth(dict(card.document)) > _MAX_DEPTH:
+        raise build_refusal("the document", f"is nested deeper than {_MAX_DEPTH} levels")
     sheet_id = naming.id or build_slug(card.fields.get_text("name"))
     parts = _SheetPartsReader(card.fields, naming.language, notes).read()
     parts["meta"] = {
         **_build_meta(card, notes),
         "schema_version": SCHEMA_VERSION,
         "id": sheet_id,
-        "licence": UNKNOWN,
-        "genre": UNKNOWN,
+        "licence": _UNKNOWN,
+        "genre": _UNKNOWN,
         "world": naming.world or sheet_id,
         "extensions": {ORIGINAL: dict(card.document)},
     }
@@ -138,20 +145,20 @@ def build_sheet(card: ParsedCard, naming: SheetNaming, notes: ImportNotes) -> Ch
 def _explain_refusal(card: ParsedCard, error: ValidationError) -> InvalidRequest:
     first = error.errors(include_url=False, include_input=False)[0]
     field = _SOURCES.get(".".join(str(step) for step in first["loc"][:2]))
-    said = " ".join(first["msg"].split())
+    reason = " ".join(first["msg"].split())
     if field is None:
-        return InvalidRequest(f"{'.'.join(map(str, first['loc']))}: {said}")
-    return build_refusal(card.fields.build_path(field), said)
+        return InvalidRequest(f"{'.'.join(map(str, first['loc']))}: {reason}")
+    return build_refusal(card.fields.build_path(field), reason)
 
 
 def build_slug(name: str) -> str:
     """A file-safe id from any name."""
     plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().casefold()
-    found = re.sub(r"[^a-z0-9]+", "_", plain).strip("_")[:48].strip("_")
-    return found or f"character_{hashlib.sha256(name.encode('utf-8', 'replace')).hexdigest()[:8]}"
+    slug = re.sub(r"[^a-z0-9]+", "_", plain).strip("_")[:48].strip("_")
+    return slug or f"character_{hashlib.sha256(name.encode('utf-8', 'replace')).hexdigest()[:8]}"
 
 
-def find_char_name(fields: JsonFields) -> str:
+def _find_char_name(fields: JsonFields) -> str:
     """The replacement of `{{char}}`."""
     return _collapse_whitespace(fields.get_text("nickname")) or _collapse_whitespace(fields.get_text("name"))
 
@@ -171,14 +178,14 @@ class _SheetPartsReader:
         if not self._name:
             raise build_refusal(fields.build_path("name"), "is missing")
         self._nickname = _collapse_whitespace(fields.get_text("nickname"))
-        name = find_char_name(fields)
-        self._told = MacroNames(char=name)
+        name = _find_char_name(fields)
+        self._wording = MacroNames(char=name)
         you = _YOU.get(language, _YOU["en"])
-        self._spoken = MacroNames(char=name, user=you, users=_YOUR.get(language, you))
+        self._spoken_wording = MacroNames(char=name, user=you, users=_YOUR.get(language, you))
 
     def read(self) -> dict[str, object]:
-        told = {name: self._read_text(name, to, self._told) for name, to in _TEXTS.items()}
-        greeting = self._read_text("first_mes", "scenario.greeting", self._spoken)
+        texts = {name: self._read_text(name, to, self._wording) for name, to in _TEXTS.items()}
+        greeting = self._read_text("first_mes", "scenario.greeting", self._spoken_wording)
         greetings = tuple(filter(None, map(self._read_greeting, self._fields.get_texts("alternate_greetings"))))
         if greetings:
             self._note_mapped("alternate_greetings", "scenario.greetings")
@@ -187,9 +194,9 @@ class _SheetPartsReader:
             self._note_mapped("nickname", "identity.aliases")
         return {
             "identity": {"name": self._name, "aliases": [self._nickname] if self._nickname else []},
-            "core": {"description": told["description"], "personality": told["personality"]},
+            "core": {"description": texts["description"], "personality": texts["personality"]},
             "voice": {"language": self._language, **self._read_voice()},
-            "scenario": {"situation": told["scenario"], "greeting": greeting, "greetings": greetings},
+            "scenario": {"situation": texts["scenario"], "greeting": greeting, "greetings": greetings},
             "lorebook": self._read_lorebook(),
         }
 
@@ -203,24 +210,26 @@ class _SheetPartsReader:
         return text or None
 
     def _read_greeting(self, text: str) -> str:
-        return self._replace_macros(text, "alternate_greetings", self._spoken)
+        return self._replace_macros(text, "alternate_greetings", self._spoken_wording)
 
     def _replace_macros(self, text: str, name: str, wording: MacroNames) -> str:
-        found = replace_macros(text, wording)
-        for macro in dict.fromkeys(map(name_macro, found.left)):
+        replaced = replace_macros(text, wording)
+        for macro in dict.fromkeys(map(name_macro, replaced.left)):
             self._notes.add_kept(self._fields.build_path(name), f"{macro} is left unchanged")
-        return found.text.strip()
+        return replaced.text.strip()
 
     def _read_voice(self) -> Mapping[str, object]:
-        talk = parse_dialogue(self._fields.get_text("mes_example"), (self._name, self._nickname))
-        lines = [[self._replace_macros(line, "mes_example", self._spoken) for line in one] for one in talk.exchanges]
-        fitting = [one for one in lines if all(0 < len(line) <= MOST for line in one)]
+        talk = _parse_dialogue(self._fields.get_text("mes_example"), (self._name, self._nickname))
+        lines = [
+            [self._replace_macros(line, "mes_example", self._spoken_wording) for line in one] for one in talk.exchanges
+        ]
+        fitting = [one for one in lines if all(0 < len(line) <= _MOST_SPOKEN for line in one)]
         examples = [{"player": player, "reply": reply} for player, reply in fitting]
         if len(fitting) < len(lines):
             self._notes.add_kept(
                 self._fields.build_path("mes_example"), "an exchange is empty or too long after names are filled in"
             )
-        dialogue = self._replace_macros(talk.rest, "mes_example", self._spoken)
+        dialogue = self._replace_macros(talk.rest, "mes_example", self._spoken_wording)
         if examples:
             self._note_mapped("mes_example", "voice.examples")
         if dialogue:
@@ -231,14 +240,14 @@ class _SheetPartsReader:
         if self._fields.values.get("character_book") is None:
             return None
         book = self._fields.get_part("character_book")
-        return build_lorebook(book, self._told, self._notes, where=f"{book.path}.")
+        return build_lorebook(book, self._wording, self._notes, where=f"{book.path}.")
 
 
 def _build_meta(card: ParsedCard, notes: ImportNotes) -> dict[str, object]:
     fields = card.fields
-    given = tuple(dict.fromkeys(_collapse_whitespace(tag) for tag in fields.get_texts("tags")))
-    tags = tuple(tag for tag in given if 0 < len(tag) <= 120)
-    if len(tags) < len(given):
+    listed = tuple(dict.fromkeys(_collapse_whitespace(tag) for tag in fields.get_texts("tags")))
+    tags = tuple(tag for tag in listed if 0 < len(tag) <= 120)
+    if len(tags) < len(listed):
         notes.add_kept(fields.build_path("tags"), "empty tags and tags longer than 120 characters are not used")
     version, creator = (
         _collapse_whitespace(fields.get_text("character_version"))[:120].strip(),
@@ -263,9 +272,9 @@ def _build_meta(card: ParsedCard, notes: ImportNotes) -> dict[str, object]:
 def _note_remaining(card: ParsedCard, notes: ImportNotes) -> None:
     fields = card.fields
     for name, value in fields.values.items():
-        if name in KEPT and value not in (None, "", [], {}):
-            notes.add_kept(fields.build_path(name), KEPT[name])
-        elif name not in KEPT and name not in _READ:
+        if name in _KEPT and value not in (None, "", [], {}):
+            notes.add_kept(fields.build_path(name), _KEPT[name])
+        elif name not in _KEPT and name not in _READ:
             notes.add_kept(fields.build_path(name[:60]), "not a sheet field")
     for name in fields.get_part("extensions").values:
         notes.add_kept(f"{fields.build_path('extensions')}.{name[:60]}", "used by other tools only")
@@ -294,7 +303,7 @@ _SOURCES: Final = {
 _READ: Final = {*_SOURCES.values(), "character_book", "extensions"}
 
 
-# Export of a sheet as a card: the original card if unchanged, else one with the sheet embedded.
+# Export of a sheet as a card
 
 NATIVE: Final = "npc_arena/sheet"
 """Extension key of the embedded sheet."""
@@ -319,29 +328,29 @@ _DEFAULTS: Final[dict[str, JsonValue]] = {
 
 def build_card(sheet: CharacterSheet, version: Version | None = None) -> dict[str, JsonValue]:
     """Without `version`: the original version, or V2 for a sheet that was never a card."""
-    original = find_original(sheet)
+    original = _find_original(sheet)
     unchanged = original is not None and _reimport_original(original, sheet) == sheet
     if original is not None and unchanged and version in (None, original.version):
         return dict(original.document)
-    wanted: Version = version or (original.version if original is not None else "V2")
-    if wanted == "V1":
-        wanted = "V2"
-    data = _build_fields(sheet, original, wanted)
+    target: Version = version or (original.version if original is not None else "V2")
+    if target == "V1":
+        target = "V2"
+    data = _build_fields(sheet, original, target)
     extensions = data["extensions"] if isinstance(data["extensions"], dict) else {}
     data["extensions"] = {**extensions, NATIVE: sheet.model_dump(mode="json")}
-    spec, spec_version = SPECS[wanted]
+    spec, spec_version = SPECS[target]
     around = {} if original is None or original.version == "V1" else dict(original.document)
     return {**around, "spec": spec, "spec_version": spec_version, "data": data}
 
 
-def find_original(sheet: CharacterSheet) -> ParsedCard | None:
+def _find_original(sheet: CharacterSheet) -> ParsedCard | None:
     document = sheet.meta.extensions.get(ORIGINAL)
     return parse_card(document) if isinstance(document, dict) else None
 
 
 def _reimport_original(original: ParsedCard, sheet: CharacterSheet) -> CharacterSheet:
     naming = SheetNaming(id=sheet.id, language=sheet.voice.language, world=sheet.meta.world)
-    return build_sheet(original, naming, ImportNotes())
+    return _build_sheet(original, naming, ImportNotes())
 
 
 def _build_fields(sheet: CharacterSheet, original: ParsedCard | None, version: Version) -> dict[str, JsonValue]:
@@ -365,8 +374,8 @@ def _build_card_book(sheet: CharacterSheet, original: ParsedCard | None, version
         return None
     if original is None or original.fields.values.get("character_book") is None:
         return build_book(sheet.lorebook, version)
-    given, wording = original.fields.get_part("character_book"), MacroNames(char=find_char_name(original.fields))
-    return update_book(sheet.lorebook, given, wording, version, converted=original.version != version)
+    book, wording = original.fields.get_part("character_book"), MacroNames(char=_find_char_name(original.fields))
+    return update_book(sheet.lorebook, book, wording, version, converted=original.version != version)
 
 
 def _describe_character(sheet: CharacterSheet) -> str:
@@ -406,11 +415,12 @@ _WRITERS: Final[dict[str, Callable[[CharacterSheet], JsonValue]]] = {
 }
 
 
-# Sheets written as YAML files that read back as the same sheet.
+# Sheets as YAML files
 
 
 def dump_sheet(sheet: CharacterSheet) -> str:
-    """TooLarge beyond the import limit; InvalidRequest for text that YAML cannot represent."""
+    """A file that reads back as the same sheet. TooLarge beyond the import limit; InvalidRequest for text that YAML
+    cannot represent."""
     text = dump_yaml(sheet.model_dump(mode="json"))
     if len(text.encode()) > MAX_FILE_BYTES:
         raise TooLarge(f"{sheet.id}: the sheet would exceed {MAX_FILE_BYTES} bytes")
@@ -419,7 +429,7 @@ def dump_sheet(sheet: CharacterSheet) -> str:
     return text
 
 
-# Import of cards and lorebooks; a card with an embedded sheet restores it, with later changes to the card.
+# Import of any document: a card, a card with a sheet in it, or a lorebook
 
 
 @dataclass(frozen=True)
@@ -438,7 +448,7 @@ def import_document(value: JsonValue, naming: SheetNaming) -> ImportResult:
     notes = ImportNotes()
     native = _find_native_sheet(card)
     if native is None:
-        return ImportResult(build_sheet(card, naming, notes), notes.build_report(f"character card {card.version}"))
+        return ImportResult(_build_sheet(card, naming, notes), notes.build_report(f"character card {card.version}"))
     sheet = _merge_native_sheet(card, *native, naming, notes)
     return ImportResult(sheet, notes.build_report(f"character card {card.version} with a sheet"))
 
@@ -473,7 +483,7 @@ def _merge_native_sheet(
     sheet = native
     if written != card.document:
         alone = _remove_native_sheet(card)
-        fresh = build_sheet(alone, SheetNaming(native.id, native.voice.language, native.meta.world), ImportNotes())
+        fresh = _build_sheet(alone, SheetNaming(native.id, native.voice.language, native.meta.world), ImportNotes())
         sheet = _take_parts(native, fresh, _list_changed_parts(card, parse_card(dict(written)), notes))
     if naming.id is not None:
         sheet = sheet.model_copy(update={"meta": sheet.meta.model_copy(update={"id": naming.id})})
