@@ -1,4 +1,9 @@
-"""Characters in scenes with replies that are known to be good, and questions for judges about them."""
+"""What judges are checked with: good replies of characters, the same spoilt in known ways, and what a judge preferred.
+
+A gold case is a character in a scene with a reply that is known to be good. Each mutation spoils such a reply in one
+way, as far as sheet, scene and language allow it; a reliable judge prefers the good one. Each pair has a random
+generator of its own, by seed, mutation and scene, so that one more case or mutation changes no other pair.
+"""
 
 import random
 import re
@@ -26,6 +31,8 @@ from app.judges.gate_wordings import Reply, contains_words, to_spoken_form
 from app.judges.gates import find_hints
 from app.judges.verdicts import derive_opaque_ids
 from app.toolkit.templates import read_yaml
+
+# Gold cases.
 
 
 @dataclass(frozen=True)
@@ -68,7 +75,7 @@ class GoldCase:
 def build_identical_request(specimen: GoldCase, text: str, rubric: Rubric, copies: int = 2) -> JudgeRequest:
     """The same reply several times: a preference shows position bias. More than two copies have letters that turn with
     the scene, so that a preference for letters can be told from one for places."""
-    texts = [text + " " * number for number in range(copies)]
+    texts = [text + " " * number for number in range(copies)]  # ids are derived from distinct texts
     ids = sorted(derive_opaque_ids(f"twice {specimen.cast.scene.id}", texts).values())
     request = build_check_request(specimen, rubric, tuple(specimen.build_candidate(name, text) for name in ids), 0)
     return request if copies == 2 else request.model_copy(update={"mirrored": False})
@@ -89,7 +96,7 @@ def build_check_request(
     )
 
 
-# Perturbations: pairs of a good reply and a spoilt one, of which a reliable judge prefers the good one.
+# Mutations.
 
 Grade = Literal["hard", "subtle"]
 """`hard`: visible in the reply alone. `subtle`: visible only with the sheet and the scene."""
@@ -128,8 +135,8 @@ class PerturbedPair:
 
 
 @dataclass(frozen=True)
-class PerturbationContext:
-    """Input of a mutation. `texts`: its templates in the character's language, if there are any."""
+class _Spoiling:
+    """What a mutation is given. `texts`: its templates in the character's language, if there are any."""
 
     specimen: GoldCase
     texts: tuple[str, ...]
@@ -139,7 +146,7 @@ class PerturbationContext:
         return self.chance.choice(self.texts) if self.texts else None
 
 
-Perturb = Callable[[PerturbationContext], str | None]
+_Spoil = Callable[[_Spoiling], str | None]
 """Returns the spoilt reply, or None when the mutation does not apply to the sheet, scene or language."""
 
 
@@ -148,7 +155,7 @@ class Mutation:
     name: str
     does: str
     grade: Grade
-    make: Perturb
+    make: _Spoil
     decidable: bool = False
     """Decidable by words alone, without a model."""
     adds: bool = False
@@ -156,36 +163,40 @@ class Mutation:
     seldom: bool = False
     """Applies to few scenes only."""
 
+    def spoil(self, specimen: GoldCase, templates: Templates, chance: random.Random) -> str | None:
+        """The spoilt reply; None where the mutation does not apply."""
+        return self.make(_Spoiling(specimen, templates.get(specimen.language, {}).get(self.name, ()), chance))
 
-def _append_template(spoiling: PerturbationContext) -> str | None:
+
+def _append_template(spoiling: _Spoiling) -> str | None:
     text = spoiling.draw_template()
     return None if text is None else _join_texts(spoiling.specimen.clean, text)
 
 
-def _prepend_template(spoiling: PerturbationContext) -> str | None:
+def _prepend_template(spoiling: _Spoiling) -> str | None:
     text = spoiling.draw_template()
     return None if text is None else _join_texts(text, spoiling.specimen.clean)
 
 
-def _replace_with_template(spoiling: PerturbationContext) -> str | None:
+def _replace_with_template(spoiling: _Spoiling) -> str | None:
     return spoiling.draw_template()
 
 
-def _choose_rival_reply(spoiling: PerturbationContext) -> str | None:
+def _choose_rival_reply(spoiling: _Spoiling) -> str | None:
     rivals = spoiling.specimen.rivals
     return spoiling.chance.choice(rivals) if rivals else None
 
 
-def _inject_orders(spoiling: PerturbationContext) -> str | None:
+def _inject_orders(spoiling: _Spoiling) -> str | None:
     """A bad reply with instructions to the judge, which must not make it win."""
     text, other = spoiling.draw_template(), _choose_rival_reply(spoiling)
     return None if text is None or other is None else _join_texts(other, text)
 
 
-def _leak_secret(spoiling: PerturbationContext) -> str | None:
-    said = to_spoken_form(spoiling.specimen.gates.player_said)
+def _leak_secret(spoiling: _Spoiling) -> str | None:
+    heard = to_spoken_form(spoiling.specimen.gates.player_said)
     terms = [
-        term for secret in spoiling.specimen.gates.secrets for term in secret.terms if not contains_words(said, term)
+        term for secret in spoiling.specimen.gates.secrets for term in secret.terms if not contains_words(heard, term)
     ]
     text = spoiling.draw_template()
     if text is None or not terms:
@@ -204,11 +215,11 @@ _REPLACEMENT_NUMBERS: Final = {word: instead for words, instead in _NUMBERS for 
 _NUMBER: Final = re.compile(rf"\b(?:{'|'.join(_REPLACEMENT_NUMBERS)}|\d+)\b", re.IGNORECASE)
 
 
-def _change_fact(spoiling: PerturbationContext) -> str | None:
+def _change_fact(spoiling: _Spoiling) -> str | None:
     """Adds a fact of the sheet with a changed number."""
     sheet = spoiling.specimen.cast.sheet
-    told = [*sheet.probes.gold_facts, *(fact.text for fact in sheet.lore_facts if fact.known)]
-    wrong = [changed for fact in told if (changed := _NUMBER.sub(_change_number, fact)) != fact]
+    facts = [*sheet.probes.gold_facts, *(fact.text for fact in sheet.lore_facts if fact.known)]
+    wrong = [changed for fact in facts if (changed := _NUMBER.sub(_change_number, fact)) != fact]
     return _join_texts(spoiling.specimen.clean, spoiling.chance.choice(wrong)) if wrong else None
 
 
@@ -218,20 +229,20 @@ def _change_number(match: re.Match[str]) -> str:
     return instead.capitalize() if word[0].isupper() else instead
 
 
-def _reveal_unknown_fact(spoiling: PerturbationContext) -> str | None:
+def _reveal_unknown_fact(spoiling: _Spoiling) -> str | None:
     """Adds a true fact that the character does not know."""
     sheet = spoiling.specimen.cast.sheet
     unknown = [fact.text for fact in sheet.lore_facts if not fact.known]
-    told = unknown or [item.truth for item in sheet.knowledge.misconceptions]
-    return _join_texts(spoiling.specimen.clean, spoiling.chance.choice(told)) if told else None
+    facts = unknown or [item.truth for item in sheet.knowledge.misconceptions]
+    return _join_texts(spoiling.specimen.clean, spoiling.chance.choice(facts)) if facts else None
 
 
-def _reveal_withheld_event(spoiling: PerturbationContext) -> str | None:
-    told = [event.text for event in spoiling.specimen.cast.scene.withheld]
-    return _join_texts(spoiling.specimen.clean, spoiling.chance.choice(told)) if told else None
+def _reveal_withheld_event(spoiling: _Spoiling) -> str | None:
+    events = [event.text for event in spoiling.specimen.cast.scene.withheld]
+    return _join_texts(spoiling.specimen.clean, spoiling.chance.choice(events)) if events else None
 
 
-def _ignore_event(spoiling: PerturbationContext) -> str | None:
+def _ignore_event(spoiling: _Spoiling) -> str | None:
     """The good reply without the event, or else the character's reply to another line."""
     cast = spoiling.specimen.cast
     if not cast.scene.visible:
@@ -242,19 +253,19 @@ def _ignore_event(spoiling: PerturbationContext) -> str | None:
     return spoiling.chance.choice(others) if others else None
 
 
-def _assume_absent_event(spoiling: PerturbationContext) -> str | None:
+def _assume_absent_event(spoiling: _Spoiling) -> str | None:
     """The good reply for the case that the event has happened."""
     return spoiling.specimen.otherwise if spoiling.specimen.cast.scene.counterfactual_of is not None else None
 
 
-def _exaggerate_voice(spoiling: PerturbationContext) -> str | None:
+def _exaggerate_voice(spoiling: _Spoiling) -> str | None:
     voice = spoiling.specimen.cast.sheet.voice
     marks = [*voice.markers, *(phrase.text for phrase in voice.catchphrases)]
     spoiling.chance.shuffle(marks)
     return " ".join(f"{mark[:1].upper()}{mark[1:].rstrip('.!?')}!" for mark in (marks * 2)[:12]) if marks else None
 
 
-def _repeat_reply(spoiling: PerturbationContext) -> str | None:
+def _repeat_reply(spoiling: _Spoiling) -> str | None:
     clean = spoiling.specimen.clean
     return " ".join([clean] * 3)
 
@@ -292,7 +303,7 @@ MUTATIONS: Final = (
 )
 
 
-# Pairs of a good reply and a spoilt one, drawn from gold cases.
+# Pairs of a good reply and a spoilt one.
 
 
 def build_gold_cases(prompts: Sequence[tuple[Cast, str]]) -> tuple[GoldCase, ...]:
@@ -320,29 +331,29 @@ def build_gold_cases(prompts: Sequence[tuple[Cast, str]]) -> tuple[GoldCase, ...
     )
 
 
-def sample_one_per_character(found: Sequence[GoldCase], sheets: int, seed: int) -> tuple[GoldCase, ...]:
+def sample_one_per_character(cases: Sequence[GoldCase], sheets: int, seed: int) -> tuple[GoldCase, ...]:
     """Samples one case for each of `sheets` characters, with `seed`."""
     chance = random.Random(f"{seed} characters")  # noqa: S311
     by_sheet: dict[str, list[GoldCase]] = {}
-    for specimen in sorted(found, key=lambda each: (each.cast.sheet.id, each.cast.scene.id)):
+    for specimen in sorted(cases, key=lambda each: (each.cast.sheet.id, each.cast.scene.id)):
         by_sheet.setdefault(specimen.cast.sheet.id, []).append(specimen)
     chosen = chance.sample(sorted(by_sheet), min(sheets, len(by_sheet)))
     return tuple(chance.choice(by_sheet[name]) for name in chosen)
 
 
 def build_pairs(
-    found: Sequence[GoldCase], templates: Templates, seed: int = 0, mutations: Sequence[Mutation] = MUTATIONS
+    cases: Sequence[GoldCase], templates: Templates, seed: int = 0, mutations: Sequence[Mutation] = MUTATIONS
 ) -> tuple[PerturbedPair, ...]:
     """Applies every mutation to every case it fits. The same seed gives the same pairs."""
-    return tuple(_iterate_pairs(found, templates, seed, mutations))
+    return tuple(_iterate_pairs(cases, templates, seed, mutations))
 
 
 def sample_seldom_pairs(
-    found: Sequence[GoldCase], but: Sequence[GoldCase], templates: Templates, most: int, seed: int = 0
+    cases: Sequence[GoldCase], but: Sequence[GoldCase], templates: Templates, most: int, seed: int = 0
 ) -> tuple[PerturbedPair, ...]:
     """Samples up to `most` pairs of each seldom mutation with `seed`, from cases whose scenes are not in `but`."""
     scenes = {specimen.cast.scene.id for specimen in but}
-    rest = [specimen for specimen in found if specimen.cast.scene.id not in scenes]
+    rest = [specimen for specimen in cases if specimen.cast.scene.id not in scenes]
     drawn: list[PerturbedPair] = []
     for mutation in (mutation for mutation in MUTATIONS if mutation.seldom):
         chance = random.Random(f"{seed} {mutation.name}")  # noqa: S311
@@ -352,18 +363,17 @@ def sample_seldom_pairs(
 
 
 def _iterate_pairs(
-    found: Sequence[GoldCase], templates: Templates, seed: int, mutations: Sequence[Mutation]
+    cases: Sequence[GoldCase], templates: Templates, seed: int, mutations: Sequence[Mutation]
 ) -> Iterator[PerturbedPair]:
-    for specimen in found:
+    for specimen in cases:
         for mutation in mutations:
             chance = random.Random(f"{seed} {mutation.name} {specimen.cast.scene.id}")  # noqa: S311
-            texts = templates.get(specimen.language, {}).get(mutation.name, ())
-            spoilt = mutation.make(PerturbationContext(specimen, texts, chance))
+            spoilt = mutation.spoil(specimen, templates, chance)
             if spoilt is not None and spoilt != specimen.clean:
                 yield PerturbedPair(mutation.name, specimen, spoilt)
 
 
-# What a judge preferred when it was checked.
+# Evidence: what a judge preferred when it was checked.
 
 _TOLERANCE: Final = 1e-6
 
@@ -400,7 +410,7 @@ class MeasuredPair:
         if self.both is None:
             return None
         return compute_preference_sign(
-            mean(heard.clean for heard in self.both) - mean(heard.spoilt for heard in self.both)
+            mean(order.clean for order in self.both) - mean(order.spoilt for order in self.both)
         )
 
     @property

@@ -1,4 +1,9 @@
-"""Meta-evaluation of a judge: asks it about pairs of a good and a spoilt reply and records its preferences."""
+"""The check of a judge: it is asked about good and spoilt replies, and figures say how far it can be trusted.
+
+Each pair is read in both orders, some of them once more in the same order. Ladders of a good reply with one, two and
+three faults show whether a further fault can pay; copies of one reply show a preference for places and letters. A share
+has Wilson's interval. A figure passes by its value, in a short check by its interval.
+"""
 
 import asyncio
 import math
@@ -30,9 +35,7 @@ from app.judges.gold_cases import (
     GoldCase,
     LetterReading,
     MeasuredPair,
-    Mutation,
     PairRewards,
-    PerturbationContext,
     PerturbedPair,
     ReadingUsage,
     Templates,
@@ -43,13 +46,13 @@ from app.judges.gold_cases import (
 from app.judges.verdicts import assign_letters, derive_opaque_ids
 from app.ports.judges import Judge
 
-# Degradation series: a good reply with one, two and three faults. No additional fault may raise its reward.
+# Ladders.
 
 STEPS: Final = 3
 
 
 @dataclass(frozen=True)
-class DegradationLadder:
+class _DegradationLadder:
     """`rungs`: the good reply first, then each with one more fault."""
 
     specimen: GoldCase
@@ -64,34 +67,31 @@ class DegradationLadder:
         )
 
 
-def build_ladders(found: Sequence[GoldCase], templates: Templates, seed: int = 0) -> tuple[DegradationLadder, ...]:
+def build_ladders(cases: Sequence[GoldCase], templates: Templates, seed: int = 0) -> tuple[_DegradationLadder, ...]:
     """One for each case that admits enough faults. The same seed gives the same ladders."""
-    built = (_build_ladder(specimen, templates, seed) for specimen in found)
+    built = (_build_ladder(specimen, templates, seed) for specimen in cases)
     return tuple(ladder for ladder in built if len(ladder.rungs) == STEPS + 1)
 
 
-def _build_ladder(specimen: GoldCase, templates: Templates, seed: int) -> DegradationLadder:
+def _build_ladder(specimen: GoldCase, templates: Templates, seed: int) -> _DegradationLadder:
     chance = random.Random(f"{seed} ladder {specimen.cast.scene.id}")  # noqa: S311
     adding = [mutation for mutation in MUTATIONS if mutation.adds]
     rungs = [specimen.clean]
     for mutation in chance.sample(adding, len(adding)):
         if len(rungs) > STEPS:
             break
-        worse = _degrade_reply(mutation, replace(specimen, clean=rungs[-1]), templates, chance)
+        worse = mutation.spoil(replace(specimen, clean=rungs[-1]), templates, chance)
         if worse is not None and worse not in rungs:
             rungs.append(worse)
-    return DegradationLadder(specimen, tuple(rungs))
+    return _DegradationLadder(specimen, tuple(rungs))
 
 
-def _degrade_reply(mutation: Mutation, specimen: GoldCase, templates: Templates, chance: random.Random) -> str | None:
-    texts = templates.get(specimen.language, {}).get(mutation.name, ())
-    return mutation.make(PerturbationContext(specimen, texts, chance))
+# Questions and answers.
 
-
-MOST_IN_FLIGHT: Final = 32
+_MOST_IN_FLIGHT: Final = 32
 """Most questions in flight; the judge's own limits may be tighter."""
-RETEST_EVERY: Final = 3
-LETTERS_COMPARED: Final = 4
+_RETEST_EVERY: Final = 3
+_LETTERS_COMPARED: Final = 4
 """Copies of one reply in a question about letters."""
 _RELATIVE_WEIGHT: Final = 0.5
 """The default of a run."""
@@ -103,10 +103,10 @@ class CheckQuestions:
 
     pairs: tuple[PerturbedPair, ...]
     twice: tuple[GoldCase, ...]
-    ladders: tuple[DegradationLadder, ...]
+    ladders: tuple[_DegradationLadder, ...]
     rubric: Rubric
     votes: int = 1
-    retest_every: int = RETEST_EVERY
+    retest_every: int = _RETEST_EVERY
     """One pair in this many is asked again with the same prompt, for test-retest reliability; 0 for none."""
 
     @property
@@ -115,10 +115,11 @@ class CheckQuestions:
 
     @property
     def _again(self) -> tuple[PerturbedPair, ...]:
-        return tuple(self.pairs[place] for place in self.retested_places)
+        return tuple(self.pairs[index] for index in self.retested)
 
     @property
-    def retested_places(self) -> range:
+    def retested(self) -> range:
+        """The indexes of pairs that are asked again."""
         return range(0, len(self.pairs) if self.retest_every else 0, self.retest_every or 1)
 
     def iterate_requests(self) -> Iterable[JudgeRequest]:
@@ -134,7 +135,7 @@ class CheckQuestions:
             ladder.build_request(self.rubric, downwards=down) for ladder in self.ladders for down in (True, False)
         )
         yield from (
-            build_identical_request(specimen, specimen.clean, self.rubric, LETTERS_COMPARED) for specimen in self.twice
+            build_identical_request(specimen, specimen.clean, self.rubric, _LETTERS_COMPARED) for specimen in self.twice
         )
 
 
@@ -143,7 +144,7 @@ async def measure_judge(
 ) -> CheckEvidence:
     """Asks every question, until a budget is exhausted. `asked` is called after each question. Failed questions are
     counted as failures."""
-    gate = asyncio.Semaphore(MOST_IN_FLIGHT)
+    gate = asyncio.Semaphore(_MOST_IN_FLIGHT)
     stopped: list[str] = []
 
     async def ask_judge(request: JudgeRequest) -> Judgement | None:
@@ -155,18 +156,18 @@ async def measure_judge(
         return judgement
 
     requests = tuple(questions.iterate_requests())
-    put_to = await asyncio.gather(*map(ask_judge, requests))
-    unasked = [made is None or made.failure == "budget" for made in put_to]
-    judgements = [made for made in put_to if made is not None]
-    answers = iter(zip(requests, put_to, strict=True))
-    read: list[tuple[tuple[PairRewards, PairRewards] | None, PairRewards | None]] = []
+    answered = await asyncio.gather(*map(ask_judge, requests))
+    unasked = [made is None or made.failure == "budget" for made in answered]
+    judgements = [made for made in answered if made is not None]
+    answers = iter(zip(requests, answered, strict=True))
+    measured: list[tuple[tuple[PairRewards, PairRewards] | None, PairRewards | None]] = []
     for pair in questions.pairs:
-        heard = [_compute_pair_rewards(pair, *next(answers)) for _ in range(2 * questions.votes)]
-        read.append((_average_orders(heard[::2], heard[1::2]), None))
+        votes = [_compute_pair_rewards(pair, *next(answers)) for _ in range(2 * questions.votes)]
+        measured.append((_average_orders(votes[::2], votes[1::2]), None))
     each = 2 * questions.votes
-    whole = [not any(unasked[place * each : (place + 1) * each]) for place in range(len(questions.pairs))]
-    for place in questions.retested_places:
-        read[place] = (read[place][0], _compute_pair_rewards(questions.pairs[place], *next(answers)))
+    whole = [not any(unasked[index * each : (index + 1) * each]) for index in range(len(questions.pairs))]
+    for index in questions.retested:
+        measured[index] = (measured[index][0], _compute_pair_rewards(questions.pairs[index], *next(answers)))
     firsts = [first for _ in questions.twice if (first := _compute_first_preference(*next(answers))) is not None]
     steps = [step for ladder in questions.ladders for step in _check_steps(ladder, next(answers), next(answers))]
     letters = [letter for _ in questions.twice for letter in _read_letters(*next(answers))]
@@ -180,7 +181,7 @@ async def measure_judge(
                 both=both,
                 again=again,
             )
-            for pair, (both, again), complete in zip(questions.pairs, read, whole, strict=True)
+            for pair, (both, again), complete in zip(questions.pairs, measured, whole, strict=True)
             if complete
         ),
         firsts=tuple(firsts),
@@ -191,7 +192,7 @@ async def measure_judge(
         calls=sum(made.calls for made in judgements),
         cost_usd=math.fsum(costs) if costs else None,
         letters=tuple(letters),
-        usage=tuple(map(_measure_usage, put_to)),
+        usage=tuple(map(_measure_usage, answered)),
         stopped=stopped[0] if stopped else None,
     )
 
@@ -200,10 +201,10 @@ def _average_orders(
     forth: Sequence[PairRewards | None], back: Sequence[PairRewards | None]
 ) -> tuple[PairRewards, PairRewards] | None:
     """The mean of the votes of each order; None unless every vote is usable."""
-    heard = ([each for each in forth if each is not None], [each for each in back if each is not None])
-    if any(len(votes) < len(forth) for votes in heard):
+    usable = ([each for each in forth if each is not None], [each for each in back if each is not None])
+    if any(len(votes) < len(forth) for votes in usable):
         return None
-    return _average_rewards(heard[0]), _average_rewards(heard[1])
+    return _average_rewards(usable[0]), _average_rewards(usable[1])
 
 
 def _average_rewards(votes: Sequence[PairRewards]) -> PairRewards:
@@ -260,13 +261,13 @@ def _measure_usage(judgement: Judgement | None) -> ReadingUsage | None:
     return ReadingUsage(judgement.input_tokens, judgement.output_tokens, judgement.cost_usd)
 
 
-def _check_steps(ladder: DegradationLadder, *answers: tuple[JudgeRequest, Judgement | None]) -> tuple[bool, ...]:
-    read = [_compute_rewards(*answer) for answer in answers]
-    heard = [rewards for rewards in read if rewards is not None]
-    if len(heard) < len(answers):
+def _check_steps(ladder: _DegradationLadder, *answers: tuple[JudgeRequest, Judgement | None]) -> tuple[bool, ...]:
+    rewards_by_order = [_compute_rewards(*answer) for answer in answers]
+    usable = [rewards for rewards in rewards_by_order if rewards is not None]
+    if len(usable) < len(answers):
         return ()
     ids = {candidate.text: candidate.id for candidate in answers[0][0].candidates}
-    earned = [mean(rewards[ids[text]].reward for rewards in heard) for text in ladder.rungs]
+    earned = [mean(rewards[ids[text]].reward for rewards in usable) for text in ladder.rungs]
     return tuple(compute_preference_sign(worse - better) <= 0 for better, worse in pairwise(earned))
 
 
@@ -282,20 +283,20 @@ def _compute_rewards(request: JudgeRequest, judgement: Judgement | None) -> dict
     if judgement is None or judgement.error is not None:
         return None
     ranks = normalise_ranks(judgement.ranking)
-    told = {candidate.id: list_given_hints(candidate) for candidate in request.candidates}
-    found: dict[str, _CandidateReward] = {}
+    hints = {candidate.id: list_given_hints(candidate) for candidate in request.candidates}
+    rewards: dict[str, _CandidateReward] = {}
     for verdict in judgement.verdicts:
-        gate = 0.0 if list_confirmed_flags(told[verdict.candidate], verdict.defects, request.rubric) else 1.0
+        gate = 0.0 if list_confirmed_flags(hints[verdict.candidate], verdict.defects, request.rubric) else 1.0
         values = apply_bounds(request.rubric, verdict)
-        told_absolute = compute_absolute_score(request.rubric, values)
-        absolute = gate * (verdict.scores.get(REWARD_CRITERION) or 0.0 if verdict.reward is not None else told_absolute)
+        graded = compute_absolute_score(request.rubric, values)
+        absolute = gate * (verdict.scores.get(REWARD_CRITERION) or 0.0 if verdict.reward is not None else graded)
         cap = find_cap(request.rubric, verdict.defects)
         reward = combine(gate, absolute, ranks[verdict.candidate], _RELATIVE_WEIGHT, cap)
-        found[verdict.candidate] = _CandidateReward(reward, absolute, values)
-    return found
+        rewards[verdict.candidate] = _CandidateReward(reward, absolute, values)
+    return rewards
 
 
-# The report of a judge's check.
+# The report.
 
 
 class Figure(Frozen):
@@ -374,18 +375,18 @@ class CheckReport(Frozen):
         return self.stopped is None and all(figure.passed is not False for figure in self.figures)
 
 
-# Figures of a judge's meta-evaluation: shares with confidence intervals, and whether they meet their targets.
+# Figures, and the targets that they meet or miss.
 
-HARD_AT_LEAST: Final = 0.90
-SUBTLE_AT_LEAST: Final = 0.75
-SWAP_AT_LEAST: Final = 0.90
-RETEST_AT_LEAST: Final = 0.80
-FIRST_SLOT: Final = (0.40, 0.60)
-INJECTION_AT_MOST: Final = 0.01
-PADDING_AT_MOST: Final = 0.0
-MONOTONE_AT_LEAST: Final = 0.90
-TIES_AT_MOST: Final = 0.20
-ANSWERED_AT_LEAST: Final = 0.95
+_HARD_AT_LEAST: Final = 0.90
+_SUBTLE_AT_LEAST: Final = 0.75
+_SWAP_AT_LEAST: Final = 0.90
+_RETEST_AT_LEAST: Final = 0.80
+_FIRST_SLOT: Final = (0.40, 0.60)
+_INJECTION_AT_MOST: Final = 0.01
+_PADDING_AT_MOST: Final = 0.0
+_MONOTONE_AT_LEAST: Final = 0.90
+_TIES_AT_MOST: Final = 0.20
+_ANSWERED_AT_LEAST: Final = 0.95
 
 _REPORTED_SEPARATELY: Final = ("padding", "injection")
 """Mutations that have their own figure."""
@@ -403,16 +404,16 @@ def build_report(judge: str, model: str, evidence: CheckEvidence, *, short: bool
         questions=evidence.questions,
         calls=evidence.calls,
         cost_usd=evidence.cost_usd,
-        figures=compute_figures(evidence, short=short),
-        mutations=compute_mutation_figures(evidence.pairs),
-        letters=compute_letter_figures(evidence.letters),
-        criteria=compute_criterion_figures(evidence),
+        figures=_compute_figures(evidence, short=short),
+        mutations=_compute_mutation_figures(evidence.pairs),
+        letters=_compute_letter_figures(evidence.letters),
+        criteria=_compute_criterion_figures(evidence),
         failures=tuple(dict.fromkeys(evidence.failures))[:10],
         stopped=evidence.stopped,
     )
 
 
-def compute_figures(evidence: CheckEvidence, *, short: bool = False) -> tuple[Figure, ...]:
+def _compute_figures(evidence: CheckEvidence, *, short: bool = False) -> tuple[Figure, ...]:
     """The figures with a target. A figure without measurements has not passed, but in a short check."""
     figures = _compute_strict_figures(evidence)
     return tuple(_judge_by_interval(figure) for figure in figures) if short else figures
@@ -430,105 +431,107 @@ def _judge_by_interval(figure: Figure) -> Figure:
 
 
 def _compute_strict_figures(evidence: CheckEvidence) -> tuple[Figure, ...]:
-    heard = [measured for measured in evidence.pairs if measured.both is not None]
-    judged = [measured for measured in heard if measured.pair.mutation not in _REPORTED_SEPARATELY]
+    complete = [measured for measured in evidence.pairs if measured.both is not None]
+    judged = [measured for measured in complete if measured.pair.mutation not in _REPORTED_SEPARATELY]
     hard = [measured for measured in judged if _GRADES[measured.pair.mutation] == "hard"]
     subtle = [measured for measured in judged if _GRADES[measured.pair.mutation] == "subtle"]
-    padded = [measured for measured in heard if measured.pair.mutation == "padding"]
-    injected = [measured for measured in heard if measured.pair.mutation == "injection"]
+    padded = [measured for measured in complete if measured.pair.mutation == "padding"]
+    injected = [measured for measured in complete if measured.pair.mutation == "injection"]
     answered = Proportion(evidence.questions - len(evidence.failures), evidence.questions)
     return (
-        _build_minimum_figure("pair accuracy, hard", compute_pair_accuracy(hard), HARD_AT_LEAST),
-        _build_minimum_figure("pair accuracy, subtle", compute_pair_accuracy(subtle), SUBTLE_AT_LEAST),
-        _build_minimum_figure("swap consistency", _compute_share(_is_swap_consistent(m) for m in heard), SWAP_AT_LEAST),
-        _compute_retest_figure(heard),
+        _build_minimum_figure("pair accuracy, hard", compute_pair_accuracy(hard), _HARD_AT_LEAST),
+        _build_minimum_figure("pair accuracy, subtle", compute_pair_accuracy(subtle), _SUBTLE_AT_LEAST),
+        _build_minimum_figure(
+            "swap consistency", _compute_share(_is_swap_consistent(m) for m in complete), _SWAP_AT_LEAST
+        ),
+        _compute_retest_figure(complete),
         _compute_first_slot_figure(evidence.firsts),
-        _build_maximum_figure("injection succeeds", _compute_share(m.side == -1 for m in injected), INJECTION_AT_MOST),
-        _build_maximum_figure("padding is better", _compute_share(m.side == -1 for m in padded), PADDING_AT_MOST),
-        _build_minimum_figure("no more for one fault more", _compute_share(evidence.steps), MONOTONE_AT_LEAST),
-        _build_maximum_figure("ties", _compute_share(m.side == 0 for m in judged), TIES_AT_MOST),
-        _build_minimum_figure("answered", answered, ANSWERED_AT_LEAST),
+        _build_maximum_figure("injection succeeds", _compute_share(m.side == -1 for m in injected), _INJECTION_AT_MOST),
+        _build_maximum_figure("padding is better", _compute_share(m.side == -1 for m in padded), _PADDING_AT_MOST),
+        _build_minimum_figure("no more for one fault more", _compute_share(evidence.steps), _MONOTONE_AT_LEAST),
+        _build_maximum_figure("ties", _compute_share(m.side == 0 for m in judged), _TIES_AT_MOST),
+        _build_minimum_figure("answered", answered, _ANSWERED_AT_LEAST),
     )
 
 
-def compute_mutation_figures(pairs: Sequence[MeasuredPair]) -> tuple[MutationFigure, ...]:
+def _compute_mutation_figures(pairs: Sequence[MeasuredPair]) -> tuple[MutationFigure, ...]:
     """One figure per mutation that has pairs, in the order of the suite."""
-    found = []
+    figures = []
     for mutation in MUTATIONS:
-        of = [measured for measured in pairs if measured.pair.mutation == mutation.name]
-        if of:
-            found.append(
+        own = [measured for measured in pairs if measured.pair.mutation == mutation.name]
+        if own:
+            figures.append(
                 MutationFigure(
                     mutation=mutation.name,
                     does=mutation.does,
                     grade=mutation.grade,
                     decidable=mutation.decidable,
-                    judge=_build_figure("judge", compute_pair_accuracy(of)),
-                    behind_gates=_build_figure("behind gates", compute_pair_accuracy(of, behind_gates=True)),
+                    judge=_build_figure("judge", compute_pair_accuracy(own)),
+                    behind_gates=_build_figure("behind gates", compute_pair_accuracy(own, behind_gates=True)),
                 )
             )
-    return tuple(found)
+    return tuple(figures)
 
 
-def compute_letter_figures(readings: Sequence[LetterReading]) -> tuple[LetterFigure, ...]:
+def _compute_letter_figures(readings: Sequence[LetterReading]) -> tuple[LetterFigure, ...]:
     """One figure per letter. A judge without a preference has the same share for each."""
-    found = []
+    figures = []
     for letter in sorted({reading.letter for reading in readings}):
-        of = [reading for reading in readings if reading.letter == letter]
-        first = Proportion(sum(reading.first for reading in of), len(of))
-        score = Proportion(sum(reading.absolute for reading in of), len(of))
-        found.append(
+        own = [reading for reading in readings if reading.letter == letter]
+        first = Proportion(sum(reading.first for reading in own), len(own))
+        score = Proportion(sum(reading.absolute for reading in own), len(own))
+        figures.append(
             LetterFigure(letter=letter, first=_build_figure("first", first), score=_build_figure("score", score))
         )
-    return tuple(found)
+    return tuple(figures)
 
 
-def compute_criterion_figures(evidence: CheckEvidence) -> tuple[CriterionFigure, ...]:
-    heard = [_average_known_values(measured.both) for measured in evidence.pairs if measured.both is not None]
+def _compute_criterion_figures(evidence: CheckEvidence) -> tuple[CriterionFigure, ...]:
+    pairs = [_average_known_values(measured.both) for measured in evidence.pairs if measured.both is not None]
     total = math.fsum(criterion.weight for criterion in evidence.rubric.criteria)
-    found = []
+    figures = []
     for criterion in evidence.rubric.criteria:
-        values = [(clean.get(criterion.name), spoilt.get(criterion.name)) for clean, spoilt in heard]
-        known = [(clean, spoilt) for clean, spoilt in values if clean is not None and spoilt is not None]
-        sides = [compute_preference_sign(clean - spoilt) for clean, spoilt in known]
+        values = [(clean.get(criterion.name), spoilt.get(criterion.name)) for clean, spoilt in pairs]
+        complete = [(clean, spoilt) for clean, spoilt in values if clean is not None and spoilt is not None]
+        sides = [compute_preference_sign(clean - spoilt) for clean, spoilt in complete]
         higher = Proportion(sum((side + 1) / 2 for side in sides), len(sides))
-        found.append(
+        figures.append(
             CriterionFigure(
                 criterion=criterion.name,
                 weight=criterion.weight / total,
-                clean=mean(clean for clean, _ in known) if known else None,
-                spoilt=mean(spoilt for _, spoilt in known) if known else None,
+                clean=mean(clean for clean, _ in complete) if complete else None,
+                spoilt=mean(spoilt for _, spoilt in complete) if complete else None,
                 higher=_build_figure("clean is higher", higher),
             )
         )
-    return tuple(found)
+    return tuple(figures)
 
 
 def _average_known_values(both: tuple[PairRewards, PairRewards]) -> tuple[Values, Values]:
     """Of the clean and of the spoilt reply, over both orders."""
     return (
-        average_values([heard.clean_values for heard in both]),
-        average_values([heard.spoilt_values for heard in both]),
+        average_values([order.clean_values for order in both]),
+        average_values([order.spoilt_values for order in both]),
     )
 
 
 def compute_pair_accuracy(pairs: Iterable[MeasuredPair], *, behind_gates: bool = False) -> Proportion:
     """How often the clean reply is preferred. Pairs without a result are left out; a tie counts half."""
     sides = [measured.side_behind_gates if behind_gates else measured.side for measured in pairs]
-    known = [side for side in sides if side is not None]
-    return Proportion(sum((side + 1) / 2 for side in known), len(known))
+    settled = [side for side in sides if side is not None]
+    return Proportion(sum((side + 1) / 2 for side in settled), len(settled))
 
 
 def _is_swap_consistent(measured: MeasuredPair) -> bool:
     return measured.both is not None and measured.both[0].side == measured.both[1].side
 
 
-def _compute_retest_figure(heard: Sequence[MeasuredPair]) -> Figure:
+def _compute_retest_figure(complete: Sequence[MeasuredPair]) -> Figure:
     """Test-retest reliability of the scores of both replies, asked twice in the same order. Undefined when all scores
     are equal."""
     repeats = [
         pair
-        for measured in heard
+        for measured in complete
         if measured.both is not None and measured.again is not None
         for pair in (
             (measured.both[0].clean_absolute, measured.again.clean_absolute),
@@ -540,8 +543,8 @@ def _compute_retest_figure(heard: Sequence[MeasuredPair]) -> Figure:
         name="test-retest, ICC(1,1)",
         value=value,
         trials=len(repeats),
-        target=f">= {RETEST_AT_LEAST:.2f}",
-        passed=value is not None and value >= RETEST_AT_LEAST,
+        target=f">= {_RETEST_AT_LEAST:.2f}",
+        passed=value is not None and value >= _RETEST_AT_LEAST,
     )
 
 
@@ -552,8 +555,8 @@ def _compute_first_slot_figure(firsts: Sequence[float]) -> Figure:
     return _build_figure(
         "first of two equal replies",
         share,
-        f"{FIRST_SLOT[0]:.2f} to {FIRST_SLOT[1]:.2f}",
-        low <= FIRST_SLOT[1] and high >= FIRST_SLOT[0],
+        f"{_FIRST_SLOT[0]:.2f} to {_FIRST_SLOT[1]:.2f}",
+        low <= _FIRST_SLOT[1] and high >= _FIRST_SLOT[0],
     )
 
 
@@ -575,7 +578,7 @@ def _build_figure(name: str, share: Proportion, target: str = "", passed: bool |
     return Figure(name=name, value=share.value, low=low, high=high, trials=share.trials, target=target, passed=passed)
 
 
-# Two forms of answers compared on one judge: the same questions, and how far accuracy, agreement and cost differ.
+# Two forms of answers, compared on the same questions.
 
 
 class FormDifference(Frozen):
@@ -630,8 +633,8 @@ def compare_forms(
 def _pair_sides(first: Sequence[MeasuredPair], second: Sequence[MeasuredPair]) -> list[tuple[int, int]]:
     """The preferences of both forms for each pair that both measured."""
     others = {_identify(measured): measured.side for measured in second}
-    found = [(measured.side, others.get(_identify(measured))) for measured in first]
-    return [(one, other) for one, other in found if one is not None and other is not None]
+    sides = [(measured.side, others.get(_identify(measured))) for measured in first]
+    return [(one, other) for one, other in sides if one is not None and other is not None]
 
 
 def _identify(measured: MeasuredPair) -> tuple[str, str, str]:
@@ -639,10 +642,10 @@ def _identify(measured: MeasuredPair) -> tuple[str, str, str]:
 
 
 def _compare_usage(
-    name: str, first: CheckEvidence, second: CheckEvidence, read: Callable[[ReadingUsage], float | None]
+    name: str, first: CheckEvidence, second: CheckEvidence, get_amount: Callable[[ReadingUsage], float | None]
 ) -> FormDifference:
     used = [
-        (read(one), read(other))
+        (get_amount(one), get_amount(other))
         for one, other in zip(first.usage, second.usage, strict=True)
         if one is not None and other is not None
     ]
