@@ -9,6 +9,7 @@ from app.domain.groups import GroupFilter, TaskPrompt, TaskRecord
 from app.domain.rollups import Rollup, compute_mean
 from app.domain.runs import Policy, Purpose
 from app.domain.scores import Criterion, Score
+from app.features.exports.store import SqlExportStore
 from app.http.viewer.run_pages import find_scenes, load_series, read_choice
 from app.main.store import Store
 from app.ports.store import GroupToStore
@@ -98,7 +99,7 @@ def test_scenes_of_a_run_add_up_by_step(store_url: str) -> None:
 
 
 def test_of_many_groups_a_sample_reaches_over_the_whole_run(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scene_sums, "LOOKED_UP", 4)
+    monkeypatch.setattr(scene_sums, "LOOKED_UP_PER_READ", 4)
 
     async def scenario(store: Store) -> tuple[list[int | None], tuple[str, ...]]:
         await store.tasks.put([task(0, "ford", "hob"), task(1, "ford", "hob")])
@@ -139,7 +140,9 @@ def test_groups_are_found_and_exported_by_their_scene(
     async def scenario(store: Store) -> list[list[str]]:
         await fill(store)
         found = [(await store.views.find_groups(GroupFilter.model_validate(one))).groups for one in wanted]
-        exported = [await store.exports.read_page(ExportFilter.model_validate(one), 0, 99, 9) for one in wanted]
+        exported = [
+            await store.part(SqlExportStore).read_page(ExportFilter.model_validate(one), 0, 99, 9) for one in wanted
+        ]
         return [[one.group_id for one in some] for some in found] + [
             [one.group.group_id for one in some] for some in exported
         ]
