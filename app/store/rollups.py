@@ -1,6 +1,9 @@
-"""Rollups are written with the groups that they count.
+"""Statistics: rollups of what groups add up to, written in the transaction that stores the groups.
 
-Changes of a transaction are collected and written once, right before it commits, so that many groups share one write.
+A rollup is a row of sums and counts under one key (series, environment, run, purpose, step, label, bucket). A group
+adds to several; when its scores change, what it added is taken away and what it adds now is added. The changes of a
+transaction are collected and written once, right before it commits, so that many groups share one write. `counted` in
+the row of a group says whether rollups include it, so that all of them can be built anew.
 """
 
 import hashlib
@@ -55,22 +58,133 @@ from app.store.group_rows import load_groups
 from app.store.statements import PreparedStatement, Row, decode_json, encode_json, is_among, upsert_rows
 from app.store.tables import groups, judgements, rollups, sealed_rollups, sealed_task_rollups, task_rollups, tasks
 
+log = logging.getLogger(__name__)
+
+
+class SqlStatisticsStore(StatisticsStore):
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def count_groups(self, limit: int) -> int:
+        return await self._database.write(lambda connection: _count_groups(connection, limit), "groups")
+
+    async def forget_all(self) -> int:
+        return await self._database.write(_forget_rollups, "groups")
+
+
+def load_rollups(connection: Connection, where: RollupFilter) -> list[Rollup]:
+    """In the order of their keys, nulls first."""
+    conditions = [rollups.c.series == where.series]
+    for name in ("environment", "run", "purpose"):
+        value: str | None = getattr(where, name)
+        if value is not None:
+            conditions.append(rollups.c[name] == value)
+    if where.label is not None:
+        conditions.append(rollups.c.label == encode_json(where.label))
+    if where.first_bucket is not None:
+        conditions.append(rollups.c.bucket >= where.first_bucket)
+    matches = [_parse_rollup(row) for row in connection.execute(select(rollups).where(*conditions)).mappings()]
+    return sorted(matches, key=lambda rollup: rollup.key.place)
+
+
+def _parse_rollup(row: RowMapping) -> Rollup:
+    values = {name: row[name] for name in RollupKey._fields}
+    label = None if row["label"] is None else str(decode_json(row["label"]))
+    return Rollup(RollupKey(**values | {"label": label}), json.loads(row["measures"]))
+
+
+# Writing: changes of a transaction are collected, and written once, right before it commits.
+
+_CHANGES: Final = "rollup_changes"
+
+
+def note_group(connection: Connection, before: CountedGroup | None, after: CountedGroup) -> None:
+    """The group counts as `after`, and no more as `before`, once the transaction commits."""
+    options = connection.get_execution_options()
+    if _CHANGES not in options:
+        connection.execution_options(**{_CHANGES: []})
+        options = connection.get_execution_options()
+    options[_CHANGES].append((before, after))
+
+
+def write_rollups(connection: Connection) -> None:
+    """Call right before the commit: on PostgreSQL it locks the runs of the groups, in order."""
+    changes = connection.get_execution_options().get(_CHANGES)
+    if not changes:
+        return
+    labels = load_labels(connection, {after.group.task_id for _, after in changes})
+    addends = [build_addend(after, labels) for _, after in changes]
+    addends += [_take_away(build_addend(before, labels)) for before, _ in changes if before is not None]
+    changes.clear()
+    _lock_runs(connection, {addend.group.run or "" for addend in addends})
+    deltas = _merge_by_key(addends)
+    for key, bins in _write_task_sums(connection, IN_STATISTICS, addends).items():
+        deltas[key] = merge_measures((deltas[key], bins))
+    _write_sums(connection, IN_STATISTICS, deltas)
+
+
+def _lock_runs(connection: Connection, runs: Collection[str]) -> None:
+    """Replicas that count groups of one run take turns: they read, add and write."""
+    if connection.dialect.name != "postgresql":  # SQLite has one writer at a time as it is
+        return
+    hashes = {
+        int.from_bytes(hashlib.sha256(f"rollups {run}".encode()).digest()[:8], "big", signed=True) for run in runs
+    }
+    for key in sorted(hashes):  # in one order, or two replicas with the same runs would wait for each other
+        connection.execute(select(func.pg_advisory_xact_lock(key)))
+
+
 # Sums over groups, and how they are added to the rows of rollups.
 
-TaskNames = tuple[str | None, str | None]
+_TaskNames = tuple[str | None, str | None]
 """A task's label and data set, where it has them."""
 
-_MOST_BOUND: Final = 500
-"""Values of one IN list."""
+
+@dataclass(frozen=True)
+class Addend:
+    """What one group adds to each of its rollups."""
+
+    group: Group
+    keys: Sequence[RollupKey]
+    measures: MeasureMap
+    """What every one of them gains."""
+    criteria: MeasureMap
+    """What those of WITH_CRITERIA gain too."""
+
+
+def build_addend(counted: CountedGroup, labels: Mapping[str, _TaskNames]) -> Addend:
+    keys = list_keys(counted, *labels.get(counted.group.task_id, (None, None)))
+    return Addend(counted.group, keys, list_measures(counted), list_criteria(counted.group))
+
+
+def _take_away(addend: Addend) -> Addend:
+    return replace(addend, measures=negate(addend.measures), criteria=negate(addend.criteria))
+
+
+def load_labels(connection: Connection, task_ids: Collection[str]) -> dict[str, _TaskNames]:
+    names: dict[str, _TaskNames] = {}
+    for task_id, *texts in _FIND_LABELS.fetch(connection, given=sorted(task_ids)):
+        label, dataset = (None if text is None else str(decode_json(text)) for text in texts)
+        names[task_id] = (label, dataset)
+    return names
+
+
 _FIND_LABELS: Final = PreparedStatement(
     lambda postgres: select(tasks.c.task_id, tasks.c.label, tasks.c.dataset).where(
         is_among(tasks.c.task_id, "given", postgres)
     )
 )
+_MOST_BOUND: Final = 500
+"""Values of one IN list."""
+
+
+def _split(values: Iterable[str]) -> Iterable[Sequence[str]]:
+    ordered = sorted(values)
+    return (ordered[first : first + _MOST_BOUND] for first in range(0, len(ordered), _MOST_BOUND))
 
 
 @dataclass(frozen=True)
-class SumTables:
+class _SumTables:
     """Where sums are: those of statistics, or those of pruned groups alone."""
 
     rollups: Table
@@ -92,67 +206,33 @@ class SumTables:
         )
 
 
-IN_STATISTICS: Final = SumTables(rollups, task_rollups)
-SEALED: Final = SumTables(sealed_rollups, sealed_task_rollups)
+IN_STATISTICS: Final = _SumTables(rollups, task_rollups)
+_SEALED: Final = _SumTables(sealed_rollups, sealed_task_rollups)
 
 
-@dataclass(frozen=True)
-class Addend:
-    """What one group adds to each of its rollups."""
-
-    group: Group
-    keys: Sequence[RollupKey]
-    measures: MeasureMap
-    """What every one of them gains."""
-    criteria: MeasureMap
-    """What those of WITH_CRITERIA gain too."""
-
-
-def load_labels(connection: Connection, task_ids: Collection[str]) -> dict[str, TaskNames]:
-    found: dict[str, TaskNames] = {}
-    for task_id, *texts in _FIND_LABELS.fetch(connection, given=sorted(task_ids)):
-        label, dataset = (None if text is None else str(decode_json(text)) for text in texts)
-        found[task_id] = (label, dataset)
-    return found
-
-
-def split(values: Iterable[str]) -> Iterable[Sequence[str]]:
-    ordered = sorted(values)
-    return (ordered[first : first + _MOST_BOUND] for first in range(0, len(ordered), _MOST_BOUND))
-
-
-def build_addend(counted: CountedGroup, labels: Mapping[str, TaskNames]) -> Addend:
-    keys = list_keys(counted, *labels.get(counted.group.task_id, (None, None)))
-    return Addend(counted.group, keys, list_measures(counted), list_criteria(counted.group))
-
-
-def take_away(addend: Addend) -> Addend:
-    return replace(addend, measures=negate(addend.measures), criteria=negate(addend.criteria))
-
-
-def merge_by_key(addends: Sequence[Addend]) -> dict[RollupKey, MeasureMap]:
+def _merge_by_key(addends: Sequence[Addend]) -> dict[RollupKey, MeasureMap]:
     """What each rollup gains. Keys of the same groups, such as a run and its only step here, share one sum."""
     members: defaultdict[RollupKey, list[int]] = defaultdict(list)
-    for place, addend in enumerate(addends):
+    for number, addend in enumerate(addends):
         for key in addend.keys:
-            members[key].append(place)
+            members[key].append(number)
     plain: dict[tuple[int, ...], MeasureMap] = {}
     criteria: dict[tuple[int, ...], MeasureMap] = {}
     deltas: dict[RollupKey, MeasureMap] = {}
-    for key, places in members.items():
-        same = tuple(places)
+    for key, numbers in members.items():
+        same = tuple(numbers)
         if same not in plain:
-            plain[same] = merge_measures([addends[place].measures for place in places])
+            plain[same] = merge_measures([addends[number].measures for number in numbers])
         deltas[key] = plain[same]
         if key.series in WITH_CRITERIA:
             if same not in criteria:
-                criteria[same] = merge_measures([addends[place].criteria for place in places])
+                criteria[same] = merge_measures([addends[number].criteria for number in numbers])
             deltas[key] = plain[same] | criteria[same]
     return deltas
 
 
-def write_task_sums(
-    connection: Connection, tables: SumTables, addends: Iterable[Addend]
+def _write_task_sums(
+    connection: Connection, tables: _SumTables, addends: Iterable[Addend]
 ) -> dict[RollupKey, MeasureMap]:
     """Returns how the tasks moved between the pass-rate bins of their runs."""
     tried: defaultdict[tuple[str, str], defaultdict[str, list[Sums]]] = defaultdict(lambda: defaultdict(list))
@@ -167,36 +247,40 @@ def write_task_sums(
 
 
 def _write_tasks_of_run(
-    connection: Connection, tables: SumTables, run: str, environment: str, of_tasks: Mapping[str, Sequence[Sums]]
+    connection: Connection, tables: _SumTables, run: str, environment: str, of_tasks: Mapping[str, Sequence[Sums]]
 ) -> MeasureMap:
     stored = tables.find_task_sums.fetch(connection, run=run, environment=environment, given=sorted(of_tasks))
-    known: dict[str, Sums] = {task_id: json.loads(sums) for task_id, sums in stored}
+    stored_sums: dict[str, Sums] = {task_id: json.loads(sums) for task_id, sums in stored}
     moved: Counter[int | None] = Counter()
     rows: list[Row] = []
     for task_id, parts in sorted(of_tasks.items()):
-        before = known.get(task_id, NO_VALUES)
+        before = stored_sums.get(task_id, NO_VALUES)
         after = [sum(column) for column in zip(before, *parts, strict=False)]
         if after != before:
             rows.append({"run": run, "environment": environment, "task_id": task_id, "sums": canonical_json(after)})
             moved[find_pass_rate_bin(before)] -= 1
             moved[find_pass_rate_bin(after)] += 1
     upsert_rows(connection, tables.task_rollups, "sums", rows)
-    return {f"pass_rate:{place}": count for place, count in moved.items() if count and place is not None}
+    return {
+        f"pass_rate:{pass_rate_bin}": count
+        for pass_rate_bin, count in moved.items()
+        if count and pass_rate_bin is not None
+    }
 
 
-def write_sums(connection: Connection, tables: SumTables, deltas: Mapping[RollupKey, MeasureMap]) -> None:
+def _write_sums(connection: Connection, tables: _SumTables, deltas: Mapping[RollupKey, MeasureMap]) -> None:
     by_digest = {key.digest: key for key, delta in deltas.items() if delta}
     stored = tables.find_measures.fetch(connection, given=sorted(by_digest))
-    known: dict[str, MeasureMap] = {digest: json.loads(measures) for digest, measures in stored}
+    stored_measures: dict[str, MeasureMap] = {digest: json.loads(measures) for digest, measures in stored}
     rows: list[Row] = []
     empty: list[str] = []
     for digest, key in sorted(by_digest.items()):
-        if merged := add_measures(known.get(digest, {}), deltas[key]):
+        if merged := add_measures(stored_measures.get(digest, {}), deltas[key]):
             rows.append({"digest": digest, **_build_key_columns(key), "measures": canonical_json(merged)})
         else:
             empty.append(digest)
     upsert_rows(connection, tables.rollups, "measures", rows)
-    for some in split(empty):
+    for some in _split(empty):
         connection.execute(delete(tables.rollups).where(tables.rollups.c.digest.in_(some)))
 
 
@@ -204,7 +288,7 @@ def _build_key_columns(key: RollupKey) -> dict[str, Any]:
     return key._asdict() | {"label": None if key.label is None else encode_json(key.label)}
 
 
-# What pruned groups had added to the statistics, kept so that counting all groups again does not lose it.
+# What pruned groups had added, sealed so that counting all groups again does not lose it.
 
 _ADVISORY_LOCK_KEY = 7_305_811_962_049
 """An arbitrary constant: PostgreSQL's advisory lock on the sealed sums."""
@@ -218,102 +302,91 @@ def lock_sealed(connection: Connection) -> None:
 
 def seal(connection: Connection, addends: Sequence[Addend]) -> None:
     """Pass rates are left out: they follow from the sums of tasks, to which groups to come add."""
-    write_task_sums(connection, SEALED, addends)
-    write_sums(connection, SEALED, merge_by_key(addends))
+    _write_task_sums(connection, _SEALED, addends)
+    _write_sums(connection, _SEALED, _merge_by_key(addends))
 
 
-def restore_sealed(connection: Connection) -> None:
+def _restore_sealed(connection: Connection) -> None:
     """The statistics are those of pruned groups alone."""
-    for table, kept in ((rollups, sealed_rollups), (task_rollups, sealed_task_rollups)):
+    for table, sealed in ((rollups, sealed_rollups), (task_rollups, sealed_task_rollups)):
         names = [column.name for column in table.columns]
         connection.execute(delete(table))
-        connection.execute(insert(table).from_select(names, select(*(kept.c[name] for name in names))))
+        connection.execute(insert(table).from_select(names, select(*(sealed.c[name] for name in names))))
     bins: defaultdict[RollupKey, Counter[str]] = defaultdict(Counter)
     sums = select(sealed_task_rollups.c.run, sealed_task_rollups.c.environment, sealed_task_rollups.c.sums)
     for run, environment, text in connection.execute(sums):
-        if (place := find_pass_rate_bin(json.loads(text))) is not None:
-            bins[RollupKey("run", environment, run, "train")][f"pass_rate:{place}"] += 1
-    write_sums(connection, IN_STATISTICS, {key: dict(counts) for key, counts in bins.items()})
+        if (pass_rate_bin := find_pass_rate_bin(json.loads(text))) is not None:
+            bins[RollupKey("run", environment, run, "train")][f"pass_rate:{pass_rate_bin}"] += 1
+    _write_sums(connection, IN_STATISTICS, {key: dict(counts) for key, counts in bins.items()})
 
 
-log = logging.getLogger(__name__)
+# Groups that no rollup includes yet, and readings of those that are counted.
 
-_CHANGES: Final = "rollup_changes"
-
-
-class SqlStatisticsStore(StatisticsStore):
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    async def count_groups(self, limit: int) -> int:
-        return await self._database.write(lambda connection: _count_groups(connection, limit), "groups")
-
-    async def forget_all(self) -> int:
-        return await self._database.write(_forget_rollups, "groups")
+_SET_ASIDE: Final = 2
+"""In `groups.counted`: it cannot be read. A rebuild tries it again."""
+_IS_UNCOUNTED: Final = groups.c.counted == literal_column("0")  # names the partial index
 
 
-def note_group(connection: Connection, before: CountedGroup | None, after: CountedGroup) -> None:
-    """The group counts as `after`, and no more as `before`, once the transaction commits."""
-    options = connection.get_execution_options()
-    if _CHANGES not in options:
-        connection.execution_options(**{_CHANGES: []})
-        options = connection.get_execution_options()
-    options[_CHANGES].append((before, after))
+def count_uncounted(connection: Connection) -> int:
+    """How many stored groups no rollup includes yet."""
+    return int(connection.execute(select(func.count()).select_from(groups).where(_IS_UNCOUNTED)).scalar_one())
 
 
-def write_rollups(connection: Connection) -> None:
-    """Call right before the commit: on PostgreSQL it locks the runs of the groups, in order."""
-    changes = connection.get_execution_options().get(_CHANGES)
-    if not changes:
-        return
-    labels = load_labels(connection, {after.group.task_id for _, after in changes})
-    addends = [build_addend(after, labels) for _, after in changes]
-    addends += [take_away(build_addend(before, labels)) for before, _ in changes if before is not None]
-    changes.clear()
-    _lock_runs(connection, {addend.group.run or "" for addend in addends})
-    deltas = merge_by_key(addends)
-    for key, bins in write_task_sums(connection, IN_STATISTICS, addends).items():
-        deltas[key] = merge_measures((deltas[key], bins))
-    write_sums(connection, IN_STATISTICS, deltas)
+def _count_groups(connection: Connection, limit: int) -> int:
+    oldest = (
+        select(groups.c.sequence, groups.c.group_id)
+        .where(_IS_UNCOUNTED)
+        .order_by(groups.c.sequence)
+        .limit(limit)
+        .with_for_update(skip_locked=True)
+    )
+    sequences = {group_id: sequence for sequence, group_id in connection.execute(oldest)}
+    if not sequences:
+        return 0
+    readings = load_readings(connection, sequences.values())
+    readable, unreadable = load_readable_groups(connection, sequences)
+    for group in readable:
+        sequence = sequences[group.group_id]
+        note_group(connection, None, CountedGroup(group, sequence, *readings.get(sequence, ())))
+    here = groups.c.sequence.in_(sequences.values())
+    connection.execute(update(groups).where(here).values(counted=1))
+    if unreadable:
+        set_aside = groups.c.sequence.in_(unreadable)
+        connection.execute(update(groups).where(set_aside).values(counted=_SET_ASIDE))
+    return len(sequences)
 
 
-def _lock_runs(connection: Connection, runs: Collection[str]) -> None:
-    """Replicas that count groups of one run take turns: they read, add and write."""
-    if connection.dialect.name != "postgresql":  # SQLite has one writer at a time as it is
-        return
-    hashes = {
-        int.from_bytes(hashlib.sha256(f"rollups {run}".encode()).digest()[:8], "big", signed=True) for run in runs
-    }
-    for key in sorted(hashes):
-        connection.execute(select(func.pg_advisory_xact_lock(key)))
+def _forget_rollups(connection: Connection) -> int:
+    """What groups added that are pruned stays: nothing could count them again."""
+    # Whoever writes rollups has written groups before. So this waits for them whole, and they wait before their first
+    # lock: a lock of `rollups` alone would let them add to what they read before, and would deadlock with them.
+    if connection.dialect.name == "postgresql":
+        connection.exec_driver_sql("LOCK TABLE groups IN EXCLUSIVE MODE")
+    _restore_sealed(connection)
+    connection.execute(update(groups).where(groups.c.counted != 0).values(counted=0))
+    return count_uncounted(connection)
 
 
-def load_rollups(connection: Connection, where: RollupFilter) -> list[Rollup]:
-    """In the order of their keys, nulls first."""
-    wanted = [rollups.c.series == where.series]
-    for name in ("environment", "run", "purpose"):
-        value: str | None = getattr(where, name)
-        if value is not None:
-            wanted.append(rollups.c[name] == value)
-    if where.label is not None:
-        wanted.append(rollups.c.label == encode_json(where.label))
-    if where.first_bucket is not None:
-        wanted.append(rollups.c.bucket >= where.first_bucket)
-    found = [_parse_rollup(row) for row in connection.execute(select(rollups).where(*wanted)).mappings()]
-    return sorted(found, key=lambda rollup: rollup.key.place)
-
-
-def _parse_rollup(row: RowMapping) -> Rollup:
-    values = {name: row[name] for name in RollupKey._fields}
-    label = None if row["label"] is None else str(decode_json(row["label"]))
-    return Rollup(RollupKey(**values | {"label": label}), json.loads(row["measures"]))
+def load_readable_groups(connection: Connection, sequences: Mapping[str, int]) -> tuple[list[Group], list[int]]:
+    """The groups, and the sequences of those that cannot be read: one broken row must not keep the others out."""
+    try:
+        return load_groups(connection, groups.c.sequence.in_(sequences.values())), []
+    except ValueError:
+        readable, unreadable = list[Group](), list[int]()
+    for group_id, sequence in sequences.items():
+        try:
+            readable += load_groups(connection, groups.c.sequence == sequence)
+        except ValueError:
+            log.exception("group %s cannot be read; statistics leave it out", group_id)
+            unreadable.append(sequence)
+    return readable, unreadable
 
 
 def load_readings(connection: Connection, sequences: Collection[int]) -> dict[int, tuple[int, ...]]:
     """By group what `CountedGroup` has of the judgements of its own scores, in that order: usable and failed ones, the
     calls made for them, priced and unpriced ones, and what they cost."""
-    found = _SELECT_READINGS.run(connection, given=list(sequences))
-    return {row[0]: tuple(map(int, row[1:])) for row in found}
+    rows = _SELECT_READINGS.run(connection, given=list(sequences))
+    return {row[0]: tuple(map(int, row[1:])) for row in rows}
 
 
 def _select_readings(postgres: bool) -> Select[Any]:
@@ -337,63 +410,3 @@ def _select_readings(postgres: bool) -> Select[Any]:
 
 
 _SELECT_READINGS: Final = PreparedStatement(_select_readings)
-
-
-SET_ASIDE: Final = 2
-"""In `groups.counted`: it cannot be read. A rebuild tries it again."""
-_IS_UNCOUNTED: Final = groups.c.counted == literal_column("0")  # names the partial index
-
-
-def count_uncounted(connection: Connection) -> int:
-    """How many stored groups no rollup includes yet."""
-    return int(connection.execute(select(func.count()).select_from(groups).where(_IS_UNCOUNTED)).scalar_one())
-
-
-def _count_groups(connection: Connection, limit: int) -> int:
-    oldest = (
-        select(groups.c.sequence, groups.c.group_id)
-        .where(_IS_UNCOUNTED)
-        .order_by(groups.c.sequence)
-        .limit(limit)
-        .with_for_update(skip_locked=True)
-    )
-    sequences = {group_id: sequence for sequence, group_id in connection.execute(oldest)}
-    if not sequences:
-        return 0
-    readings = load_readings(connection, sequences.values())
-    found, unreadable = load_readable_groups(connection, sequences)
-    for group in found:
-        sequence = sequences[group.group_id]
-        note_group(connection, None, CountedGroup(group, sequence, *readings.get(sequence, ())))
-    here = groups.c.sequence.in_(sequences.values())
-    connection.execute(update(groups).where(here).values(counted=1))
-    if unreadable:
-        set_aside = groups.c.sequence.in_(unreadable)
-        connection.execute(update(groups).where(set_aside).values(counted=SET_ASIDE))
-    return len(sequences)
-
-
-def load_readable_groups(connection: Connection, sequences: Mapping[str, int]) -> tuple[list[Group], list[int]]:
-    """The groups, and the sequences of those that cannot be read: one broken row must not keep the others out."""
-    try:
-        return load_groups(connection, groups.c.sequence.in_(sequences.values())), []
-    except ValueError:
-        found, unreadable = list[Group](), list[int]()
-    for group_id, sequence in sequences.items():
-        try:
-            found += load_groups(connection, groups.c.sequence == sequence)
-        except ValueError:
-            log.exception("group %s cannot be read; statistics leave it out", group_id)
-            unreadable.append(sequence)
-    return found, unreadable
-
-
-def _forget_rollups(connection: Connection) -> int:
-    """What groups added that are pruned stays: nothing could count them again."""
-    # Whoever writes rollups has written groups before. So this waits for them whole, and they wait before their first
-    # lock: a lock of `rollups` alone would let them add to what they read before, and would deadlock with them.
-    if connection.dialect.name == "postgresql":
-        connection.exec_driver_sql("LOCK TABLE groups IN EXCLUSIVE MODE")
-    restore_sealed(connection)
-    connection.execute(update(groups).where(groups.c.counted != 0).values(counted=0))
-    return count_uncounted(connection)
