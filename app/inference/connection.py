@@ -1,4 +1,9 @@
-"""Requests to one OpenAI-compatible server through the `openai` package, which is imported by the first of them."""
+"""A connection to one OpenAI-compatible server: what it is shown, what is sent to it, and what its errors say.
+
+Requests go through the `openai` package over a transport of our own (`app.inference.openai_client`, decision 0024),
+which the first of them imports. Limits of time and number, and retries, are the caller's. A key and secret headers are
+sent to this server alone, and hidden in whatever it answers before that is stored or shown.
+"""
 
 import asyncio
 import contextlib
@@ -14,7 +19,7 @@ from typing import Final, Literal, Protocol
 
 from pydantic import JsonValue, SecretStr
 
-# What a server is shown besides the question: a key, and headers that may hold secrets.
+# Credentials: a key, and headers that may hold secrets.
 
 NO_HEADERS: Final[Mapping[str, SecretStr]] = {}
 _HIDDEN: Final = "…"
@@ -65,8 +70,9 @@ class KeyFile:
         return self._key
 
     def _stat(self) -> tuple[int, int, int]:
-        found = self._path.stat()
-        return found.st_mtime_ns, found.st_ino, found.st_size
+        status = self._path.stat()
+        # The inode too: a mounted key is replaced by another file, whose time and size may be the same.
+        return status.st_mtime_ns, status.st_ino, status.st_size
 
     def _read(self) -> SecretStr:
         return clean_key(SecretStr(self._path.read_text(encoding="utf-8")))
@@ -113,9 +119,10 @@ class Credentials:
         return key
 
 
-# One OpenAI-compatible server, and what it answers.
+# Requests and replies.
 
 LARGEST_REPLY: Final = 4 * 1024 * 1024
+"""Bytes of a judge's reply. Those of policies hold tokens, and may be larger."""
 
 
 @dataclass(frozen=True)
@@ -166,7 +173,7 @@ class NoReply(Exception):
 CHAT_PATH: Final = "/chat/completions"
 
 
-class RequestSender(Protocol):
+class _RequestSender(Protocol):
     """Of `app.inference.openai_client`."""
 
     async def post(self, path: str, body: Mapping[str, JsonValue]) -> ServerReply: ...
@@ -183,7 +190,7 @@ class Connection:
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
-        self._sender: RequestSender | None = None
+        self._sender: _RequestSender | None = None
 
     async def aclose(self) -> None:
         if self._sender is not None:
@@ -205,7 +212,7 @@ class Connection:
         """What the first request would wait for. NoReply for a URL that is none."""
         await self._open()
 
-    async def _open(self) -> RequestSender:
+    async def _open(self) -> _RequestSender:
         if self._sender is None:
             build = await asyncio.to_thread(_import_client)
             if self._sender is None:  # another request may have been faster
@@ -213,19 +220,20 @@ class Connection:
         return self._sender
 
 
-def _import_client() -> Callable[[Endpoint], RequestSender]:
+def _import_client() -> Callable[[Endpoint], _RequestSender]:
     """Takes half a second. Undoes what OPENAI_LOG does to logging meanwhile."""
     package, root = logging.getLogger("openai"), logging.getLogger()
     level, handlers = package.level, list(root.handlers)
-    build: Callable[[Endpoint], RequestSender] = importlib.import_module("app.inference.openai_client").OpenaiClient
+    build: Callable[[Endpoint], _RequestSender] = importlib.import_module("app.inference.openai_client").OpenaiClient
     package.setLevel(level)
     root.handlers[:] = handlers
     return build
 
 
-# What servers say about requests that they do not answer. They say it in many forms.
+# Errors of servers, which come in many forms.
 
 _MOST_NESTED: Final = 4
+"""Errors within errors: a gateway quotes a provider, which may quote another."""
 _LONGEST_MESSAGE: Final = 4_000
 _FILTER_MARKS: Final = frozenset(("flagged_input", "content_filter_result", "content_filter_results"))
 """Fields of an error that come from a content filter."""
@@ -271,8 +279,8 @@ class ServerError:
     @property
     def wait_seconds(self) -> float:
         """How long to wait, where the words say so; 0 where they do not."""
-        told = _WAIT.search(self.message)
-        spans = _SPAN.findall(told[1]) if told is not None else ()
+        match = _WAIT.search(self.message)
+        spans = _SPAN.findall(match[1]) if match is not None else ()
         return sum(float(number) * _SECONDS_BY_UNIT[unit.lower()] for number, unit in spans)
 
 
@@ -361,10 +369,10 @@ def _decode(value: object) -> dict[str, object] | None:
     if not isinstance(value, str) or not value.lstrip().startswith(("{", "[")):
         return None
     try:
-        found = json.loads(value)
+        decoded = json.loads(value)
     except (ValueError, RecursionError):
         return None
-    first = found[0] if isinstance(found, list) and found else found
+    first = decoded[0] if isinstance(decoded, list) and decoded else decoded
     return first if isinstance(first, dict) else None
 
 

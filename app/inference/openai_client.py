@@ -22,7 +22,7 @@ from pydantic_core import PydanticSerializationError, to_json
 from app.inference.connection import Endpoint, NoReply, OpenReply, ServerReply
 from app.ports.tracing import build_trace_headers
 
-CONNECT_SECONDS: Final = 10.0
+_CONNECT_SECONDS: Final = 10.0
 _NO_KEY: Final = "none"
 """What the package is told in place of a key. Without one it looks into the environment."""
 _AZURE_KEY_HEADER: Final = "api-key"
@@ -34,14 +34,14 @@ _TRANSFER_HEADERS: Final = frozenset(("content-encoding", "content-length", "tra
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 """As the package writes bodies."""
 
-T = TypeVar("T")
+_Answer = TypeVar("_Answer")
 
 
 class OpenaiClient:
     """Bound to the event loop of its first request."""
 
     def __init__(self, endpoint: Endpoint) -> None:
-        self._transport = BoundedTransport(endpoint)
+        self._transport = _BoundedTransport(endpoint)
         self._urls: dict[tuple[str, str], yarl.URL] = {}
         """By path and model: where the package sent the first request."""
         http = httpx2.AsyncClient(transport=self._transport, follow_redirects=False, trust_env=False, timeout=None)
@@ -75,7 +75,7 @@ class OpenaiClient:
         return _as_reply(await _ask_package(lambda: self._client.get(path, cast_to=httpx2.Response)))
 
 
-class BoundedTransport(httpx2.AsyncBaseTransport):
+class _BoundedTransport(httpx2.AsyncBaseTransport):
     """Sends one request over aiohttp. Nothing outside of `endpoint` and the request decides where it goes."""
 
     def __init__(self, endpoint: Endpoint) -> None:
@@ -87,7 +87,7 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
         url = _as_address(request.url)
         if request.headers.get(_RAW_RESPONSE) == "stream":
             response = await self._send(request.method, url, request.content)
-            body = UnreadBody(response, self._endpoint.largest_reply)
+            body = _UnreadBody(response, self._endpoint.largest_reply)
             return httpx2.Response(response.status, headers=_list_kept(response), stream=body, request=request)
         reply = await self.exchange(request.method, url, request.content)
         return httpx2.Response(reply.status, headers=reply.headers, content=reply.body, request=request)
@@ -127,14 +127,14 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=0),  # the caller's limit is the only one
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 trust_env=False,
             )
         return self._session
 
 
-class UnreadBody(httpx2.AsyncByteStream):
+class _UnreadBody(httpx2.AsyncByteStream):
     """A body as it arrives. Closing it early closes the connection, which tells the server that nobody listens."""
 
     def __init__(self, response: aiohttp.ClientResponse, most: int) -> None:
@@ -191,7 +191,7 @@ async def _ask_package(send: Callable[[], Awaitable[httpx2.Response]]) -> httpx2
         return error.response
 
 
-async def _exchange(send: Callable[[], Awaitable[T]]) -> T:
+async def _exchange(send: Callable[[], Awaitable[_Answer]]) -> _Answer:
     try:
         return await send()
     except (NoReply, openai.APIStatusError):

@@ -1,4 +1,12 @@
-"""A policy that people talk to, behind an OpenAI-compatible URL: whole replies, and streams that pass through."""
+"""Policies behind OpenAI-compatible URLs: as people talk to them, and as they are sampled for training and evaluation.
+
+`ChatPolicyServer` passes bodies and streams through, and tells players nothing of the server's address.
+`InferenceServer` samples, with token ids and log probabilities where the server adds them. `play_episode` lets model
+and environment take turns; `ChatPolicy` does both for an environment in this process.
+
+A token sequence for training holds only tokens that were in a prompt or sampled. A mask is the token itself where the
+model sampled it after exactly the tokens before it, and IGNORED elsewhere.
+"""
 
 import asyncio
 import json
@@ -33,8 +41,11 @@ from app.inference.wire import (
 from app.ports.environment import Environment
 from app.ports.play import ChatBody, Chunk, PolicyServer, ReplyStream
 
+# A policy that people talk to.
+
 _LONGEST_WORDS: Final = 300
 _END_SECONDS: Final = 0.2
+"""For the rest of a stream behind its last event."""
 _TOKEN_LIMITS: Final = ("max_tokens", "max_completion_tokens")
 _REQUEST_FAULTS: Final = frozenset({400, 413, 422})
 """Statuses that are about the request; all others are between this service and the policy's server."""
@@ -62,7 +73,7 @@ class ChatPolicyServer(PolicyServer):
         self._seconds = deadline_seconds
         self._extra = extra_body
         self._continue = continue_body
-        self._line = asyncio.Semaphore(max_concurrency)
+        self._slots = asyncio.Semaphore(max_concurrency)
         self._opening: asyncio.Task[None] | None = None
 
     @property
@@ -85,7 +96,7 @@ class ChatPolicyServer(PolicyServer):
 
     async def ask(self, body: ChatBody, *, continues: bool = False) -> Chunk:
         try:
-            async with asyncio.timeout(self._seconds), self._line:
+            async with asyncio.timeout(self._seconds), self._slots:
                 reply = await self._connection.post(self._complete(body, continues))
         except TimeoutError:
             raise self.fail(f"does not answer within {self._seconds:g} s") from None
@@ -106,11 +117,11 @@ class ChatPolicyServer(PolicyServer):
         try:
             async with AsyncExitStack() as held:
                 async with asyncio.timeout(self._seconds):
-                    await self._line.acquire()
-                    held.callback(self._line.release)
+                    await self._slots.acquire()
+                    held.callback(self._slots.release)
                     reply = await self._connection.open(asked)
-                    held.pop_all()
-                    stream = PolicyReplyStream(self, reply, self._line, self._seconds)
+                    held.pop_all()  # from here the stream releases the slot
+                    stream = _PolicyReplyStream(self, reply, self._slots, self._seconds)
                     held.push_async_callback(stream.close)
                     if reply.status >= 300:
                         raise self._refuse(reply.status, await _read_start(reply))
@@ -126,9 +137,9 @@ class ChatPolicyServer(PolicyServer):
         asked = [number for name in _TOKEN_LIMITS if type(number := body.get(name)) is int and number > 0]
         most = min([self._most_tokens, *asked])
         limit = next((name for name in _TOKEN_LIMITS if name in body), _TOKEN_LIMITS[0])
-        kept = {name: value for name, value in body.items() if name not in _TOKEN_LIMITS and value is not None}
+        own = {name: value for name, value in body.items() if name not in _TOKEN_LIMITS and value is not None}
         more = self._continue if continues else {}
-        return {"temperature": self._temperature, **kept, limit: most, **self._extra, **more, "model": self._model}
+        return {"temperature": self._temperature, **own, limit: most, **self._extra, **more, "model": self._model}
 
     def _refuse(self, status: int, body: bytes) -> GatewayError:
         words = f"answers {status}: {self._describe(_decode(body))}"
@@ -149,13 +160,13 @@ class ChatPolicyServer(PolicyServer):
         return event
 
 
-class PolicyReplyStream(ReplyStream):
-    """Holds a place of its server's line until it is closed."""
+class _PolicyReplyStream(ReplyStream):
+    """Holds a slot of its server until it is closed."""
 
-    def __init__(self, server: ChatPolicyServer, reply: OpenReply, line: asyncio.Semaphore, seconds: float) -> None:
+    def __init__(self, server: ChatPolicyServer, reply: OpenReply, slots: asyncio.Semaphore, seconds: float) -> None:
         self._server = server
         self._reply = reply
-        self._line = line
+        self._slots = slots
         self._seconds = seconds
         self._events = iterate_events(reply.body)
         self._first: Chunk | None = None
@@ -186,7 +197,7 @@ class PolicyReplyStream(ReplyStream):
     async def close(self) -> None:
         if not self._closed:
             self._closed = True
-            self._line.release()
+            self._slots.release()
             try:
                 await self._events.aclose()
                 if self._ended:
@@ -219,11 +230,11 @@ def _decode(body: bytes) -> object:
         return body.decode("utf-8", "replace")[:_LONGEST_WORDS]
 
 
-# A client of servers with OpenAI-compatible chat completions.
+# A policy that is sampled.
 
 _MOST_REFUSAL_CHARACTERS = 300
 """Characters of a server's error message that are passed on."""
-LARGEST_SAMPLES: Final = 256 * 1024 * 1024
+_LARGEST_SAMPLES: Final = 256 * 1024 * 1024
 """Bytes of one reply: many long completions with the ids and log probabilities of their tokens."""
 _RETRYABLE_STATUSES = frozenset({408, 409, 425, 429})
 _REFUSALS: dict[int, type[RequestRefused]] = {401: Unauthorized, 403: Unauthorized, 404: NotFound}
@@ -244,8 +255,8 @@ class SamplingParameters:
     @property
     def limit(self) -> int:
         """Most tokens of an answer, under either parameter name."""
-        told = [self.parameters.get(name) for name in ("max_completion_tokens", "max_tokens")]
-        return next((most for most in told if isinstance(most, int)), self.max_tokens)
+        limits = [self.parameters.get(name) for name in ("max_completion_tokens", "max_tokens")]
+        return next((most for most in limits if isinstance(most, int)), self.max_tokens)
 
     @property
     def parameters(self) -> dict[str, JsonValue]:
@@ -254,7 +265,7 @@ class SamplingParameters:
         return {name: value for name, value in sent.items() if value is not None}
 
 
-DEFAULT_SAMPLING: Final = SamplingParameters()
+_DEFAULT_SAMPLING: Final = SamplingParameters()
 
 
 @dataclass(frozen=True)
@@ -263,7 +274,7 @@ class InferenceServer:
 
     connection: Connection
     model: str
-    sampling: SamplingParameters = DEFAULT_SAMPLING
+    sampling: SamplingParameters = _DEFAULT_SAMPLING
     extensions: tuple[Extension, ...] = ()
     line: AbstractAsyncContextManager[object] = field(default_factory=nullcontext)
     timeout_seconds: float = 600.0
@@ -323,10 +334,10 @@ class InferenceServer:
 
 def open_policy_connection(base_url: str, api_key: SecretStr | None) -> AbstractAsyncContextManager[Connection]:
     """`base_url` excludes `/chat/completions`."""
-    return aclosing(Connection(Endpoint(base_url, Credentials(api_key), largest_reply=LARGEST_SAMPLES)))
+    return aclosing(Connection(Endpoint(base_url, Credentials(api_key), largest_reply=_LARGEST_SAMPLES)))
 
 
-# Plays episodes: model and environment take turns until the environment ends the episode.
+# Episodes: model and environment take turns until the environment ends the episode.
 
 Ask = Callable[[Sequence[Message], Sequence[ToolSpec]], Awaitable[SampledMessage]]
 Step = Callable[[tuple[Message, ...]], Awaitable[Turn]]
@@ -343,9 +354,9 @@ class ChatEpisode:
     places: tuple[int, ...]
     multi_turn: bool
 
-    def add_message(self, said: SampledMessage) -> "ChatEpisode":
-        places = (*self.places, len(self.messages))
-        return ChatEpisode((*self.messages, said.message), (*self.said, said), places, self.multi_turn)
+    def add_message(self, message: SampledMessage) -> "ChatEpisode":
+        indices = (*self.places, len(self.messages))
+        return ChatEpisode((*self.messages, message.message), (*self.said, message), indices, self.multi_turn)
 
     @property
     def completion(self) -> Completion:
@@ -356,8 +367,8 @@ class ChatEpisode:
         return Completion(text=last.message.content or "", finish_reason=last.finish_reason)
 
 
-def build_single_turn(said: SampledMessage) -> ChatEpisode:
-    return ChatEpisode((said.message,), (said,), (0,), multi_turn=False)
+def build_single_turn(message: SampledMessage) -> ChatEpisode:
+    return ChatEpisode((message.message,), (message,), (0,), multi_turn=False)
 
 
 async def play_episode(
@@ -366,11 +377,11 @@ async def play_episode(
     """Ends when the environment is done, after `max_turns` model messages, or with a truncated message."""
     now = ChatEpisode((), (), (), multi_turn=True)
     while True:
-        said = await ask((*opening, *now.messages), tools)
+        message = await ask((*opening, *now.messages), tools)
         if max_turns == 1:
-            return build_single_turn(said)
-        now = now.add_message(said)
-        if is_truncated(said.finish_reason) or len(now.said) >= max_turns:
+            return build_single_turn(message)
+        now = now.add_message(message)
+        if is_truncated(message.finish_reason) or len(now.said) >= max_turns:
             return now
         turn = await step(now.messages)
         if turn.done:
@@ -378,7 +389,7 @@ async def play_episode(
         now = replace(now, messages=(*now.messages, *turn.messages))
 
 
-# A policy behind an OpenAI-compatible URL that answers tasks of an in-process environment, episodes included.
+# A policy that answers tasks of an environment in this process.
 
 
 @dataclass(frozen=True)
@@ -388,7 +399,7 @@ class ChatPolicy:
     base_url: str
     model: str
     api_key: SecretStr | None = None
-    sampling: SamplingParameters = DEFAULT_SAMPLING
+    sampling: SamplingParameters = _DEFAULT_SAMPLING
     timeout_seconds: float = 120.0
 
     async def complete(self, messages: Sequence[Message]) -> str:
@@ -416,7 +427,7 @@ class ChatPolicy:
             return [episode.completion for episode in await asyncio.gather(*episodes)]
 
 
-# Token sequences of episodes for training: which tokens were sampled, with their log probabilities.
+# Token sequences: which tokens of an episode were sampled, with their log probabilities.
 
 IGNORED: Final = -100
 """The mask of a token that is not trained on, the ignore index of cross-entropy losses."""
@@ -467,13 +478,13 @@ def build_turns(exchanges: Sequence[Exchange]) -> tuple[TurnTokens, ...]:
     turns: list[TurnTokens] = []
     before: tuple[int, ...] = ()
     for exchange in exchanges:
-        kept = count_shared_prefix(before, exchange.prompt)
+        shared = count_shared_prefix(before, exchange.prompt)
         turns.append(
             TurnTokens(
-                kept=kept,
-                joined=kept == len(before),
+                kept=shared,
+                joined=shared == len(before),
                 from_server=exchange.from_server,
-                prompt_ids=exchange.prompt[kept:],
+                prompt_ids=exchange.prompt[shared:],
                 completion_ids=exchange.said,
                 logprobs=exchange.logprobs,
             )
@@ -509,4 +520,4 @@ def count_shared_prefix(one: Sequence[int], other: Sequence[int]) -> int:
     length = min(len(one), len(other))
     if one[:length] == other[:length]:
         return length
-    return next(place for place in range(length) if one[place] != other[place])
+    return next(index for index in range(length) if one[index] != other[index])

@@ -1,4 +1,4 @@
-"""A model's chat template, applied here."""
+"""A model's chat template and tokenizer, applied here: for servers without token ids, and to check those of others."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -17,8 +17,10 @@ from app.domain.values import digest
 from app.inference.policies import count_shared_prefix
 from app.inference.wire import Ids, SampledMessage
 
-CONFIG_FILE = "tokenizer_config.json"
-TEMPLATE_FILE = "chat_template.jinja"
+# Chat templates.
+
+_CONFIG_FILE = "tokenizer_config.json"
+_TEMPLATE_FILE = "chat_template.jinja"
 
 
 class _NamedTemplate(BaseModel):
@@ -50,8 +52,8 @@ class ChatTemplate:
         folder = path if path.is_dir() else path.parent
         if not path.exists():
             raise ValueError(f"{path}: no such file or folder")
-        config = _read_config(folder / CONFIG_FILE)
-        source = _read_template(folder / TEMPLATE_FILE if path.is_dir() else path, config)
+        config = _read_config(folder / _CONFIG_FILE)
+        source = _read_template(folder / _TEMPLATE_FILE if path.is_dir() else path, config)
         try:
             template = _create_template_environment().from_string(source)
         except TemplateError as error:
@@ -91,12 +93,12 @@ def _read_config(path: Path) -> _TokenizerConfig:
 def _read_template(beside: Path, config: _TokenizerConfig) -> str:
     if beside.is_file():
         return beside.read_text(encoding="utf-8")
-    given = config.chat_template
-    if isinstance(given, list):
-        given = {named.name: named.template for named in given}.get("default")
-    if given is None:
+    template = config.chat_template
+    if isinstance(template, list):
+        template = {named.name: named.template for named in template}.get("default")
+    if template is None:
         raise ValueError(f"no chat template: neither {beside} nor chat_template in tokenizer_config.json beside it")
-    return given
+    return template
 
 
 def _create_template_environment() -> ImmutableSandboxedEnvironment:
@@ -123,7 +125,7 @@ def _get_token_text(token: str | _SpecialToken | None) -> str:
     return token.content if isinstance(token, _SpecialToken) else token or ""
 
 
-# A local tokenizer and chat template, for servers that return no token ids.
+# Local tokenizers.
 
 
 @dataclass(frozen=True)
@@ -197,20 +199,20 @@ def _parse_arguments(arguments: str) -> JsonValue:
     return value if isinstance(value, dict) else arguments
 
 
-# Compares the token ids of an inference server with those that its text gives when it is tokenised again.
+# The check: a server's token ids beside those that its text gives when it is tokenised again.
 
-Part = Literal["prompt", "completion"]
+_Part = Literal["prompt", "completion"]
 
-SHOWN: Final = 8
+_SHOWN: Final = 8
 """Tokens of each side that are shown from the first difference on."""
-EXAMPLES: Final = 3
+_EXAMPLES: Final = 3
 
 
 @dataclass(frozen=True)
 class TokenDifference:
     """The first place where the ids differ, and what follows there on both sides."""
 
-    part: Part
+    part: _Part
     place: int
     server_ids: Ids
     server_text: str
@@ -234,7 +236,7 @@ class CheckedTurn:
 @dataclass
 class TokenCheckTally:
     checked: int = 0
-    differing: dict[Part, int] = field(default_factory=lambda: {"prompt": 0, "completion": 0})
+    differing: dict[_Part, int] = field(default_factory=lambda: {"prompt": 0, "completion": 0})
     without_ids: int = 0
     refused: int = 0
     last_refused: str = ""
@@ -253,18 +255,18 @@ class TokenCheckTally:
         self.checked += 1
         for difference in turn.differences:
             self.differing[difference.part] += 1
-            if len(self.examples) < EXAMPLES:
+            if len(self.examples) < _EXAMPLES:
                 self.examples.append((task_id, difference))
 
     @property
     def lines(self) -> list[str]:
         counts = [f"{count} of {self.checked} {part}s" for part, count in self.differing.items()]
-        told = [f"tokenised again, other ids: {', '.join(counts)}"]
-        told += [f"  {task_id}, {difference.words}" for task_id, difference in self.examples]
-        told += [f"not checked, the server told no ids: {self.without_ids} turns"] if self.without_ids else []
+        lines = [f"tokenised again, other ids: {', '.join(counts)}"]
+        lines += [f"  {task_id}, {difference.words}" for task_id, difference in self.examples]
+        lines += [f"not checked, the server told no ids: {self.without_ids} turns"] if self.without_ids else []
         if self.refused:
-            told.append(f"not checked, {self.last_refused}: {self.refused} turns")
-        return told
+            lines.append(f"not checked, {self.last_refused}: {self.refused} turns")
+        return lines
 
 
 def check_turn(
@@ -278,16 +280,16 @@ def check_turn(
         reply = tokenizer.encode_reply(before, tools, said)
     except ValueError as error:
         return CheckedTurn(refused=str(error))
-    found = (
+    differences = (
         _find_difference(tokenizer, "prompt", said.prompt_ids, prompt),
         _find_difference(tokenizer, "completion", said.ids, reply),
     )
-    return CheckedTurn(tuple(one for one in found if one is not None))
+    return CheckedTurn(tuple(one for one in differences if one is not None))
 
 
-def _find_difference(tokenizer: LocalTokenizer, part: Part, server: Ids, made: Ids) -> TokenDifference | None:
+def _find_difference(tokenizer: LocalTokenizer, part: _Part, server: Ids, made: Ids) -> TokenDifference | None:
     if server == made:
         return None
-    place = count_shared_prefix(server, made)
-    ours, theirs = made[place : place + SHOWN], server[place : place + SHOWN]
-    return TokenDifference(part, place, theirs, tokenizer.decode(theirs), ours, tokenizer.decode(ours))
+    start = count_shared_prefix(server, made)
+    ours, theirs = made[start : start + _SHOWN], server[start : start + _SHOWN]
+    return TokenDifference(part, start, theirs, tokenizer.decode(theirs), ours, tokenizer.decode(ours))

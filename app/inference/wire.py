@@ -1,4 +1,4 @@
-"""Parses chat completions, with the token ids and log probabilities that inference servers may add.
+"""Chat completions as servers send them, whole or streamed, with the token ids and log probabilities that some add.
 
 Where these are, as of vLLM 0.20 and SGLang 0.5:
 
@@ -147,11 +147,11 @@ def parse_models(body: bytes) -> tuple[str, ...] | None:
 def _build_sampled_message(choice: _ResponseChoice, prompt_ids: list[int] | None) -> SampledMessage:
     ids, logprobs = _extract_tokens(choice)
     fitting = ids is not None and logprobs is not None and len(ids) == len(logprobs)
-    known = choice.prompt_token_ids or prompt_ids
+    own_prompt = choice.prompt_token_ids or prompt_ids
     return SampledMessage(
         message=_build_message(choice.message),
         finish_reason=choice.finish_reason,
-        prompt_ids=tuple(known) if known else None,
+        prompt_ids=tuple(own_prompt) if own_prompt else None,
         ids=ids,
         logprobs=logprobs if fitting and all(map(math.isfinite, logprobs or ())) else None,
     )
@@ -185,7 +185,7 @@ def _build_message(spoken: _ResponseMessage) -> Message:
     return Message(role="assistant", content=spoken.content if calls else spoken.content or "", tool_calls=calls)
 
 
-# Chat completions that were sent as a stream of events, put together again.
+# Streams of events: put together again, or passed on as they come.
 
 _TEXT_FIELDS: Final = ("content", "refusal", "reasoning_content", "reasoning")
 _NAME_FIELDS: Final = ("model", "system_fingerprint")
@@ -211,12 +211,12 @@ def join_event_stream(body: bytes) -> dict[str, object] | None:
         if event.get("error"):
             return event
         joined.add_event(event)
-    return joined.build_completion() if joined.finish_reason or (ended and joined.found) else None
+    return joined.build_completion() if joined.finish_reason or (ended and joined.has_choice) else None
 
 
 @dataclass
 class _JoinedStream:
-    found: bool = False
+    has_choice: bool = False
     names: dict[str, object] = field(default_factory=dict)
     finish_reason: str | None = None
     usage: object = None
@@ -231,14 +231,14 @@ class _JoinedStream:
         choice = choices[0] if isinstance(choices, list) and choices else None
         if not isinstance(choice, dict):
             return
-        self.found = True
+        self.has_choice = True
         self.error = choice.get("error") or self.error
         reason = choice.get("finish_reason")
         self.finish_reason = reason if isinstance(reason, str) and reason else self.finish_reason
         delta = choice.get("delta") or choice.get("message")
         if isinstance(delta, dict):
             for name, parts in self.texts.items():
-                parts.append(_extract_text(delta.get(name)))
+                parts.append(extract_text(delta.get(name)))
         logprobs = choice.get("logprobs")
         listed = logprobs.get("content") if isinstance(logprobs, dict) else None
         self.tokens += listed if isinstance(listed, list) else []
@@ -266,8 +266,8 @@ def _parse_event(data: str) -> dict[str, object] | None:
     return value if isinstance(value, dict) else None
 
 
-def _extract_text(value: object) -> str:
-    """Of a text, or of a list of parts."""
+def extract_text(value: object) -> str:
+    """Of a text, or of a list of parts, which some servers send."""
     if isinstance(value, list):
         texts = (part.get("text") for part in value if isinstance(part, dict))
         return "".join(text for text in texts if isinstance(text, str))
@@ -310,8 +310,8 @@ class _StreamEnds:
         choices = event.get("choices")
         for choice in choices if isinstance(choices, list) else ():
             if isinstance(choice, dict):
-                place = index if isinstance(index := choice.get("index"), int) else 0
-                self.ended[place] = self.ended.get(place, False) or bool(choice.get("finish_reason"))
+                number = index if isinstance(index := choice.get("index"), int) else 0
+                self.ended[number] = self.ended.get(number, False) or bool(choice.get("finish_reason"))
 
     def require_choices(self) -> None:
         if not self.ended:

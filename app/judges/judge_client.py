@@ -48,7 +48,7 @@ from app.inference.connection import (
     parse_server_error,
     tells_error,
 )
-from app.inference.wire import is_event_stream, join_event_stream
+from app.inference.wire import extract_text, is_event_stream, join_event_stream
 from app.judges.configuration import (
     NOT_COUNTED,
     Budget,
@@ -147,8 +147,8 @@ def _extract_name(value: object, name: str) -> str:
 
 def _build_response(value: object, choice: object, message: Mapping[str, object]) -> ChatResponse:
     usage = parse_usage(get_field(value, "usage"))
-    content, refusal = _extract_text(message.get("content")), _extract_text(message.get("refusal"))
-    thought = _extract_text(message.get("reasoning_content")) or _extract_text(message.get("reasoning"))
+    content, refusal = extract_text(message.get("content")), extract_text(message.get("refusal"))
+    thought = extract_text(message.get("reasoning_content")) or extract_text(message.get("reasoning"))
     cut_off = is_truncated(str(get_field(choice, "finish_reason") or ""))
     text = content if content.strip() else refusal
     if not text and not cut_off:
@@ -226,14 +226,6 @@ def _parse_json_with_faults(body: bytes) -> object:
 
 def _get_first(value: object) -> object:
     return value[0] if isinstance(value, list) and value else None
-
-
-def _extract_text(value: object) -> str:
-    """Text of a content field. Some servers send a list of parts."""
-    if isinstance(value, list):
-        texts = (get_field(part, "text") for part in value)
-        return "".join(text for text in texts if isinstance(text, str))
-    return value if isinstance(value, str) else ""
 
 
 # Requests: what is sent beside the prompt, and what is left out because a server refuses it.
