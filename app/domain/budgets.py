@@ -1,4 +1,14 @@
-"""Budgets of judges: limits, spending, and reservations for calls in progress."""
+"""Budgets of judges and of runs, and quotas of keys.
+
+All three work alike: before something is spent it is reserved, in one transaction of the store, so that all processes
+together stay within the limit. A reservation is the most that it may cost, and is replaced by the real cost afterwards.
+Where a limit allows it only if calls in progress turn out cheaper than reserved, the answer is `later`, not `never`.
+Calls that got no answer count in full, since they may be charged. A reservation that its process no longer renews
+expires.
+
+A budget of a judge counts its calls, a budget of a run its groups. The quotas of a key stop hand-outs and never the
+scoring of what was handed out.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,6 +23,13 @@ from app.domain.judging import Spending
 from app.domain.values import FiniteNumber, Frozen
 
 _ROUNDING: Final = 1e-9
+"""Sums of dollars may exceed a limit by this much, which is what floats lose when they are added."""
+
+BudgetAnswer = Literal["now", "later", "never"]
+"""Whether something may be spent. `later`: possible if what is in progress turns out cheaper than reserved."""
+
+
+# Budgets of judges
 
 
 @dataclass(frozen=True)
@@ -69,34 +86,31 @@ class BudgetState:
     used: Amount = NO_AMOUNT
     open: Amount = NO_AMOUNT
 
-    def compute_remaining(self, budget: BudgetConfig) -> "RemainingBudget":
+    def compute_remaining(self, budget: BudgetConfig) -> "_RemainingBudget":
         """What remains, not counting the open reservations."""
         total, today = compute_amount(self.total) + self.used, compute_amount(self.today) + self.used
         bounds = ((budget.usd, total.usd), (budget.usd_per_day, today.usd))
         usd = [limit - spent for limit, spent in bounds if limit is not None]
-        return RemainingBudget(
+        return _RemainingBudget(
             usd=max(0.0, min(usd)) if usd else None,
             tokens=None if budget.tokens is None else max(0, budget.tokens - total.tokens),
         )
 
     def admit(self, hold: Reservation, budget: BudgetConfig) -> "Admission":
         """Decides on a reservation that is not included in this state."""
-        left, wanted = self.compute_remaining(budget), hold.used + hold.open
-        admits: AdmissionAnswer = "later"
-        if not left.covers(wanted):
+        left, needed = self.compute_remaining(budget), hold.used + hold.open
+        admits: BudgetAnswer = "later"
+        if not left.covers(needed):
             admits = "never"
-        elif left.covers(wanted + self.open):
+        elif left.covers(needed + self.open):
             admits = "now"
+        # What was used is spent, whether the next call is admitted or not.
         opened = self.open + hold.open if admits == "now" else self.open
         return Admission(admits, BudgetState(self.total, self.today, self.used + hold.used, opened))
 
 
-AdmissionAnswer = Literal["now", "later", "never"]
-"""`later`: possible if calls in progress turn out cheaper than reserved."""
-
-
 @dataclass(frozen=True)
-class RemainingBudget:
+class _RemainingBudget:
     """What remains of a budget; None means no limit."""
 
     usd: float | None
@@ -110,9 +124,9 @@ class RemainingBudget:
 
 @dataclass(frozen=True)
 class Admission:
-    """The decision on a reservation. `standing` includes the reservation if it was admitted."""
+    """The decision on a reservation. `state` includes the reservation if it was admitted."""
 
-    admits: AdmissionAnswer
+    admits: BudgetAnswer
     state: BudgetState
 
 
@@ -124,14 +138,12 @@ def compute_amount(spending: Spending) -> Amount:
     )
 
 
-# What judging a run has cost, at what rate, and how far its budget reaches.
+# Costs and budgets of runs
 
 GROUPS_FOR_MEAN: Final = 8
 """From so many groups on their mean cost is what the next one is expected to cost."""
 
 BudgetUsd = Annotated[FiniteNumber, Field(ge=0, le=1e9)]
-BudgetAnswer = Literal["now", "later", "never"]
-"""Whether a group may be judged. `later`: if groups that are being judged turn out cheaper than expected."""
 
 
 class RunSpending(Spending):
@@ -241,16 +253,17 @@ def _forecast(ledger: RunLedger, total: RunSpending, budget_usd: float, per_hour
 
 
 def admit_group(*, budget_usd: float, spent_usd: float, held_usd: float, expected_usd: float) -> BudgetAnswer:
-    left = budget_usd - spent_usd + 1e-9
-    if expected_usd > left or left <= 1e-9:  # rounding
+    """Whether a group may be judged that is expected to cost so much."""
+    left = budget_usd - spent_usd + _ROUNDING
+    if expected_usd > left or left <= _ROUNDING:
         return "never"
     return "now" if expected_usd + held_usd <= left else "later"
 
 
-# Quotas of keys: what a key may use in a day, and how many tasks it may hold.
+# Quotas of keys
 
 QuotaName = Literal["requests_per_day", "judge_tokens_per_day", "judge_usd_per_day", "leases"]
-WARNING_SHARE: Final = 0.8
+_WARNING_SHARE: Final = 0.8
 """From this share of a quota on, hand-outs come with a warning."""
 
 Count = Annotated[int, Field(ge=1, le=10**15)]
@@ -299,7 +312,7 @@ class QuotaUse(Frozen):
 
     @property
     def needs_warning(self) -> bool:
-        return self.used + self.held >= WARNING_SHARE * self.limit
+        return self.used + self.held >= _WARNING_SHARE * self.limit
 
     @property
     def frees_itself(self) -> bool:
@@ -329,7 +342,7 @@ class KeyUsage(Frozen):
     def list_uses(self, quotas: KeyQuotas) -> tuple[QuotaUse, ...]:
         """Of the quotas that are limited."""
         lease_ends = self.next_lease_ends_at or self.day_ends_at
-        known: dict[QuotaName, tuple[float, float, datetime]] = {
+        amounts: dict[QuotaName, tuple[float, float, datetime]] = {
             "requests_per_day": (self.requests, 0, self.day_ends_at),
             "judge_tokens_per_day": (self.judge_tokens, self.held_tokens, self.day_ends_at),
             "judge_usd_per_day": (self.judge_usd, self.held_usd, self.day_ends_at),
@@ -337,7 +350,7 @@ class KeyUsage(Frozen):
         }
         return tuple(
             QuotaUse(quota=name, limit=limit, used=used, held=held, until=until)
-            for name, (used, held, until) in known.items()
+            for name, (used, held, until) in amounts.items()
             if (limit := getattr(quotas, name)) is not None
         )
 

@@ -1,4 +1,8 @@
-"""Stored results of scoring: groups, rollouts, and the listings that pages and programs read."""
+"""Stored results of scoring: tasks, groups, rollouts and scorings, and the listings that pages and programs read.
+
+A group is the completions of one task that were scored together; a rollout is one of them with its score. Scores that
+are final never change, and a later scoring stands beside the group.
+"""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,10 +21,10 @@ from app.domain.tasks import Completion, Message, TaskKey, ToolSpec
 from app.domain.values import FiniteJson, FiniteNumber, Frozen, is_absent
 from app.domain.worlds import extract_terms
 
-# What a person looks for in texts: words, and phrases in quotes, all of which must occur.
+# Searches in texts
 
 MOST_PHRASES: Final = 16
-MOST_TERMS: Final = 16
+_MOST_TERMS: Final = 16
 """Of one phrase."""
 _QUOTES: Final = '"\u201c\u201d\u201e'
 _PIECE: Final = re.compile(f"[{_QUOTES}]([^{_QUOTES}]*)[{_QUOTES}]?|[^\\s{_QUOTES}]+")
@@ -33,7 +37,8 @@ class TextQuery(Frozen):
 
 
 def parse_text_query(text: str) -> TextQuery | None:
-    """None where there is no word in it. A word that has several terms, such as `well-met`, is a phrase."""
+    """The query that a person typed: words, and phrases in quotes, all of which must occur. None where there is no word
+    in it. A word that has several terms, such as `well-met`, is a phrase."""
     phrases = dict.fromkeys(islice(_split_phrases(text), MOST_PHRASES))
     return TextQuery(phrases=tuple(phrases)) if phrases else None
 
@@ -41,22 +46,24 @@ def parse_text_query(text: str) -> TextQuery | None:
 def _split_phrases(text: str) -> Iterator[tuple[str, ...]]:
     for piece in _PIECE.finditer(text):
         quoted = piece.group(1)
-        if terms := extract_terms(piece.group() if quoted is None else quoted)[:MOST_TERMS]:
+        if terms := extract_terms(piece.group() if quoted is None else quoted)[:_MOST_TERMS]:
             yield terms
 
 
 def share_words(texts: Iterable[str], most: int) -> list[tuple[str, ...]]:
     """The terms of each text, at most so many in all. Where there are more, the longest texts lose their ends."""
-    found = [extract_terms(text) for text in texts]
-    room, left = most, len(found)
+    term_lists = [extract_terms(text) for text in texts]
+    room, left = most, len(term_lists)
     longest = 0
-    for length in sorted(map(len, found)):
+    for length in sorted(map(len, term_lists)):  # shorter ones leave room for the others
         longest = max(longest, min(length, room // left))
         room, left = room - min(length, room // left), left - 1
-    return [terms[:longest] for terms in found]
+    return [terms[:longest] for terms in term_lists]
 
 
-LONGEST_SCENE: Final = 100
+# Stored tasks and groups
+
+_LONGEST_SCENE: Final = 100
 """Characters of a scene's name by which groups are found."""
 
 
@@ -78,7 +85,7 @@ class TaskPrompt(Frozen):
     def scene(self) -> str | None:
         """The scene that the task plays in; None without one, and for what is no short name on one line."""
         name = self.metadata.get("scene")
-        is_name = isinstance(name, str) and 0 < len(name) <= LONGEST_SCENE and name.isprintable()
+        is_name = isinstance(name, str) and 0 < len(name) <= _LONGEST_SCENE and name.isprintable()
         return str(name) if is_name and name == str(name).strip() else None
 
 
@@ -159,9 +166,9 @@ class Group(Frozen):
 
     def merge_scores(self, scores: Sequence[Score]) -> "Group":
         """The group with these scores, in order, for rollouts without a score."""
-        given = iter(scores)
+        fresh = iter(scores)
         rollouts = tuple(
-            [one if one.score.is_final else one.model_copy(update={"score": next(given)}) for one in self.rollouts]
+            [one if one.score.is_final else one.model_copy(update={"score": next(fresh)}) for one in self.rollouts]
         )
         outcome = combine_outcomes([one.score for one in rollouts])
         return self.model_copy(update={"rollouts": rollouts, "outcome": outcome})
@@ -210,6 +217,9 @@ class StoredScores(Frozen):
     scores: tuple[Score, ...]
     scorings: tuple[Scoring, ...] = ()
     """New scorings of the group without their judgements, oldest first."""
+
+
+# Listings and statistics
 
 
 class GroupSummary(Frozen):

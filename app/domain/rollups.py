@@ -1,7 +1,14 @@
 """Rollups: what stored groups add up to, kept beside them so that statistics need not read them again.
 
+A rollup holds the measures of all groups of one key: an environment, a run and a purpose, and in some series a policy
+step, label, judge or data set. A group that is scored again takes its former measures away and adds the new ones. Sums
+are whole numbers, so that they come out the same in whatever order replicas add them, and after a rebuild.
+
 A new measure is a line in `list_measures`: rollups hold measures by name, so no table changes. Groups that were counted
 before lack it until the statistics are rebuilt.
+
+`PassRates` adds up the outcomes of a run's tasks instead, for the choice of tasks by their difficulty. Older outcomes
+weigh less, since the policy changes.
 """
 
 import json
@@ -20,7 +27,7 @@ from app.domain.runs import Purpose
 from app.domain.scores import Score
 from app.domain.values import Frozen, digest
 
-# Sums of values that come out the same in whatever order they are added and taken away.
+# Exact sums
 
 UNIT: Final = 2**60
 Sums = list[int]
@@ -37,7 +44,7 @@ def add_up(values: Sequence[float]) -> Sums:
     return build_sums(len(values), math.fsum(values))
 
 
-def add_up_whole(values: Sequence[int]) -> Sums:
+def _add_up_whole(values: Sequence[int]) -> Sums:
     """Exact, however large the values are."""
     return [len(values), sum(values) * UNIT]
 
@@ -46,11 +53,11 @@ def compute_mean(sums: Sequence[int]) -> float | None:
     return sums[1] / (sums[0] * UNIT) if sums[0] else None
 
 
-# What statistics count of completions: the same whether they are whole or reduced.
+# Sizes of completions, which are the same whether they are whole or reduced
 
 
 @dataclass(frozen=True)
-class CompletionSizes:
+class _CompletionSizes:
     """`different` counts those of which no earlier one is equal."""
 
     lengths: list[int]
@@ -58,7 +65,7 @@ class CompletionSizes:
     different: int
 
 
-def measure_completions(rollouts: Sequence[Rollout]) -> CompletionSizes:
+def _measure_sizes(rollouts: Sequence[Rollout]) -> _CompletionSizes:
     if any([rollout.reduced is not None for rollout in rollouts]):
         return _measure_reduced(rollouts)
     completions = [rollout.completion for rollout in rollouts]
@@ -70,26 +77,26 @@ def measure_completions(rollouts: Sequence[Rollout]) -> CompletionSizes:
         lengths += [count_written_characters(completion.messages or ()) for completion in others]
         different += len({json.dumps(completion.identity) for completion in others})
     tokens = [len(ids) for completion in completions if (ids := completion.token_ids) is not None]
-    return CompletionSizes(lengths, tokens, different)
+    return _CompletionSizes(lengths, tokens, different)
 
 
-def _measure_reduced(rollouts: Sequence[Rollout]) -> CompletionSizes:
+def _measure_reduced(rollouts: Sequence[Rollout]) -> _CompletionSizes:
     measured = [_measure_one(rollout) for rollout in rollouts]
     tokens = [count for _, count, _ in measured if count is not None]
-    return CompletionSizes([length for length, _, _ in measured], tokens, len({known for _, _, known in measured}))
+    return _CompletionSizes([length for length, _, _ in measured], tokens, len({key for _, _, key in measured}))
 
 
 def _measure_one(rollout: Rollout) -> tuple[int, int | None, tuple[str, str]]:
-    """Length, count of tokens, and what equal ones share: texts are compared by themselves, messages with all that
-    identifies them."""
+    """Length, number of tokens, and a key that equal ones share: texts are compared by themselves, messages with all
+    that identifies them."""
     completion, reduced = rollout.completion, rollout.reduced
     tokens = None if completion.token_ids is None else len(completion.token_ids)
     if reduced is not None and reduced.tokens is not None:
         tokens = reduced.tokens.count
     if reduced is not None and reduced.text is not None:
         text = reduced.text
-        known = ("text", text.sha256) if text.count is None else ("messages", reduced.identity)
-        return text.characters or 0, tokens, known
+        key = ("text", text.sha256) if text.count is None else ("messages", reduced.identity)
+        return text.characters or 0, tokens, key
     if completion.text is not None:
         return len(completion.text), tokens, ("said", completion.text)
     identity = "" if reduced is None else reduced.identity
@@ -97,9 +104,11 @@ def _measure_one(rollout: Rollout) -> tuple[int, int | None, tuple[str, str]]:
     return length, tokens, ("messages", identity or completion.identity_digest)
 
 
+# Rollups
+
 GROUPS_PER_BUCKET: Final = 10
 """A bucket is this many groups that follow each other in the store, so at most this many of one run."""
-SATURATED_ABOVE: Final = 0.95
+_SATURATED_ABOVE: Final = 0.95
 """Rewards above this leave a policy little to gain."""
 PASS_RATE_BINS: Final = 10
 LONGEST_NAME: Final = 200
@@ -107,10 +116,10 @@ LONGEST_NAME: Final = 200
 
 PICODOLLARS: Final = 10**12  # in a dollar
 MOST_NAMES: Final = 256
-REST_OF: Final = {"criterion": "other_criteria", "flag": "other_flags", "group_flag": "other_group_flags"}
+_REST_OF: Final = {"criterion": "other_criteria", "flag": "other_flags", "group_flag": "other_group_flags"}
 """Where new flags and criteria are counted, by kind, once a rollup has MOST_NAMES measures."""
 
-_PASS_RATES: Final = [place / PASS_RATE_BINS for place in range(1, PASS_RATE_BINS)]
+_PASS_RATES: Final = [number / PASS_RATE_BINS for number in range(1, PASS_RATE_BINS)]
 
 Series = Literal["run", "step", "label", "judge", "dataset", "bucket"]
 """What groups are added up by beside environment, run and purpose: `run` by nothing more, `step` by policy step,
@@ -176,24 +185,24 @@ class CountedGroup:
 
 def count_readings(counted: CountedGroup, judgements: Iterable[Judgement]) -> CountedGroup:
     """`counted`, with these judgements added. Readings for another purpose than scores are left out."""
-    made = [judgement for judgement in judgements if judgement.purpose == "score"]
-    if not made:
+    readings = [judgement for judgement in judgements if judgement.purpose == "score"]
+    if not readings:
         return counted
-    failed = sum(judgement.error is not None for judgement in made)
+    failed = sum(judgement.error is not None for judgement in readings)
     return replace(
         counted,
-        readings=counted.readings + len(made) - failed,
+        readings=counted.readings + len(readings) - failed,
         failed_readings=counted.failed_readings + failed,
-        judge_calls=counted.judge_calls + sum(judgement.calls for judgement in made),
-        priced=counted.priced + sum(judgement.cost_usd is not None for judgement in made),
-        unpriced=counted.unpriced + sum(judgement.cost_usd is None and judgement.calls > 0 for judgement in made),
+        judge_calls=counted.judge_calls + sum(judgement.calls for judgement in readings),
+        priced=counted.priced + sum(judgement.cost_usd is not None for judgement in readings),
+        unpriced=counted.unpriced + sum(judgement.cost_usd is None and judgement.calls > 0 for judgement in readings),
         judge_picodollars=counted.judge_picodollars
-        + sum(round(judgement.cost_usd * PICODOLLARS) for judgement in made if judgement.cost_usd is not None),
+        + sum(round(judgement.cost_usd * PICODOLLARS) for judgement in readings if judgement.cost_usd is not None),
     )
 
 
 def list_keys(counted: CountedGroup, label: str | None, dataset: str | None) -> list[RollupKey]:
-    """Where the group counts. `label` and `dataset` are its task's."""
+    """The keys of the rollups in which the group counts. `label` and `dataset` are its task's."""
     group = counted.group
     environment, run, purpose = group.environment, group.run, group.purpose
     step = group.policy.step if group.policy else None
@@ -203,12 +212,14 @@ def list_keys(counted: CountedGroup, label: str | None, dataset: str | None) -> 
         keys.append(RollupKey("run", environment, run, purpose))
         keys.append(RollupKey("bucket", environment, run, purpose, None, label, bucket))
     panels = dict.fromkeys([rollout.score.judges for rollout in group.rollouts])
-    named: list[tuple[Series, str | None]] = [("label", label), ("dataset", dataset)]
-    named += dict.fromkeys([("judge", judge) for panel in panels for judge in panel])
-    return keys + [RollupKey(kind, environment, run, purpose, step, name) for kind, name in named if name is not None]
+    names: list[tuple[Series, str | None]] = [("label", label), ("dataset", dataset)]
+    names += dict.fromkeys([("judge", judge) for panel in panels for judge in panel])
+    return keys + [RollupKey(kind, environment, run, purpose, step, name) for kind, name in names if name is not None]
 
 
 class _Columns(NamedTuple):
+    """Fields of the scored rollouts, each as a column: every score is read once."""
+
     gate: tuple[float | None, ...] = ()
     cap: tuple[float | None, ...] = ()
     reward: tuple[float, ...] = ()
@@ -251,10 +262,10 @@ def list_criteria(group: Group) -> MeasureMap:
 
 
 def _measure_completions(rollouts: Sequence[Rollout]) -> MeasureMap:
-    sizes = measure_completions(rollouts)
-    measures: MeasureMap = {"length": add_up_whole(sizes.lengths)}
+    sizes = _measure_sizes(rollouts)
+    measures: MeasureMap = {"length": _add_up_whole(sizes.lengths)}
     if sizes.tokens:
-        measures["tokens"] = add_up_whole(sizes.tokens)
+        measures["tokens"] = _add_up_whole(sizes.tokens)
     if duplicates := len(rollouts) - sizes.different:
         measures["duplicates"] = duplicates
     return measures
@@ -265,7 +276,7 @@ def _measure_scored(scored: _Columns) -> MeasureMap:
         "scored": len(scored.reward),
         "gated": scored.gate.count(0.0),
         "capped": len(scored.cap) - scored.cap.count(None),
-        "saturated": len([reward for reward in scored.reward if reward > SATURATED_ABOVE]),
+        "saturated": len([reward for reward in scored.reward if reward > _SATURATED_ABOVE]),
     }
     measures: MeasureMap = {name: count for name, count in counts.items() if count}
     measures["reward"] = add_up(scored.reward)
@@ -282,10 +293,10 @@ def _measure_scored(scored: _Columns) -> MeasureMap:
 
 
 def _measure_calibrated(scored: _Columns) -> MeasureMap:
-    both = list(zip(scored.absolute, scored.calibrated, strict=True))
-    gaps = [absolute - value for absolute, value in both if absolute is not None and value is not None]
-    found: MeasureMap = {"calibrated": add_up([value for _, value in both if value is not None])}
-    return found | {"calibration_gap": add_up(gaps)} if gaps else found
+    pairs = list(zip(scored.absolute, scored.calibrated, strict=True))
+    gaps = [absolute - value for absolute, value in pairs if absolute is not None and value is not None]
+    measures: MeasureMap = {"calibrated": add_up([value for _, value in pairs if value is not None])}
+    return measures | {"calibration_gap": add_up(gaps)} if gaps else measures
 
 
 def _measure_group(counted: CountedGroup, scores: Sequence[Score], rewards: Sequence[float]) -> MeasureMap:
@@ -297,49 +308,49 @@ def _measure_group(counted: CountedGroup, scores: Sequence[Score], rewards: Sequ
         if group.outcome != "pending" and has_low_signal(scores, std):
             measures["low_signal"] = 1
     if group.lag is not None and group.lag >= 0:
-        measures["lag"] = add_up_whole([group.lag])
+        measures["lag"] = _add_up_whole([group.lag])
     if "stale" in group.flags:
         measures["stale"] = 1
     if counted.readings or counted.failed_readings:
-        measures["readings"] = add_up_whole([counted.readings])
-        measures["failed_readings"] = add_up_whole([counted.failed_readings])
-        measures["judge_calls"] = add_up_whole([counted.judge_calls])
+        measures["readings"] = _add_up_whole([counted.readings])
+        measures["failed_readings"] = _add_up_whole([counted.failed_readings])
+        measures["judge_calls"] = _add_up_whole([counted.judge_calls])
     if counted.priced and not counted.unpriced:
         measures["judge_usd"] = [1, counted.judge_picodollars * UNIT // PICODOLLARS]
     return measures
 
 
 def negate(measures: Mapping[str, int | Sums]) -> MeasureMap:
-    """What takes these measures away."""
+    """The measures that take these away again."""
     return {name: -of if isinstance(of, int) else [-number for number in of] for name, of in measures.items()}
 
 
 def merge_measures(parts: Iterable[Mapping[str, int | Sums]]) -> MeasureMap:
-    """Their sum. What comes to nothing is left out."""
+    """The sum of measures. What comes to nothing is left out."""
     merged: MeasureMap = {}
     for part in parts:
         for name, value in part.items():
-            known = merged.get(name)
-            if known is None:
+            present = merged.get(name)
+            if present is None:
                 merged[name] = value
-            elif isinstance(known, int):
-                merged[name] = known + value  # type: ignore[operator]  # a name is either always a count or never
+            elif isinstance(present, int):
+                merged[name] = present + value  # type: ignore[operator]  # a name is either always a count or never
             else:
-                merged[name] = [known[0] + value[0], known[1] + value[1]]  # type: ignore[index]
+                merged[name] = [present[0] + value[0], present[1] + value[1]]  # type: ignore[index]
     return {name: value for name, value in merged.items() if value and value != NO_VALUES}
 
 
-def add_measures(known: Mapping[str, int | Sums], added: MeasureMap) -> MeasureMap:
-    """A rollup after a change. It holds at most MOST_NAMES names and REST_OF: what tasks, sheets and rubrics name is
-    counted together once there are more. From then on no new name is held, so that what is taken away again was
+def add_measures(present: Mapping[str, int | Sums], added: MeasureMap) -> MeasureMap:
+    """A rollup after a change. It holds at most MOST_NAMES names and those of _REST_OF: what tasks, sheets and rubrics
+    name is counted together once there are more. From then on no new name is held, so that what is taken away again was
     counted under the same name."""
-    is_full = not known.keys().isdisjoint(REST_OF.values())
-    room = 0 if is_full else MOST_NAMES - len(known)
+    is_full = not present.keys().isdisjoint(_REST_OF.values())
+    room = 0 if is_full else MOST_NAMES - len(present)
     if len(added) <= room:
-        return merge_measures((known, added)) if known else added
-    folded: list[Mapping[str, int | Sums]] = [known]
+        return merge_measures((present, added)) if present else added
+    folded: list[Mapping[str, int | Sums]] = [present]
     for name, value in sorted(added.items()):
-        rest = None if name in known else REST_OF.get(name.partition(":")[0])
+        rest = None if name in present else _REST_OF.get(name.partition(":")[0])
         folded.append({name if rest is None or room > 0 else rest: value})
         room -= rest is not None
     return merge_measures(folded)
@@ -383,26 +394,27 @@ class Rollup:
 
 
 def find_pass_rate_bin(sums: Sequence[int]) -> int | None:
-    """In which tenth the mean lies, 1 in the last; null without values."""
+    """The tenth in which the mean lies, counted from 0, with 1 in the last; None without values."""
     mean = compute_mean(sums)
     return None if mean is None else bisect_right(_PASS_RATES, mean)
 
 
-# Pass rates of tasks: counts of observed outcomes, and estimates from them.
+# Pass rates of tasks
 
-TASK_MEMORY: Final = 0.7
+_TASK_MEMORY: Final = 0.7
 """Weight of a task's older groups relative to a newer one, since the policy changes."""
 
 HALF_LIFE_GROUPS: Final = 2_000
 """Half-life of a task's observations, in groups of the run."""
 
-LABEL_MEMORY: Final = 0.98
-OVERALL_MEMORY: Final = 0.99
+_LABEL_MEMORY: Final = 0.98
+_OVERALL_MEMORY: Final = 0.99
+"""The same of a label and of all tasks, which have more groups and move more slowly."""
 TASK_PRIOR: Final = 2.0
 """Weight of the prior from similar tasks, in completions. Small, because similar tasks differ, so an untried task
 stays uncertain."""
 
-LABEL_PRIOR: Final = 8.0
+_LABEL_PRIOR: Final = 8.0
 MAX_TASKS: Final = 20_000
 """Maximum number of tasks kept; the least recently tried are dropped."""
 
@@ -421,17 +433,17 @@ class TaskOutcome(Frozen):
 
 
 @dataclass(frozen=True, slots=True)
-class PassTally:
+class _PassTally:
     """Weighted counts: older groups weigh less, so both are real numbers."""
 
     tried: float = 0.0
     passed: float = 0.0
 
-    def add_outcome(self, outcome: TaskOutcome, memory: float) -> "PassTally":
-        return PassTally(self.tried * memory + outcome.tried, self.passed * memory + outcome.passed)
+    def add_outcome(self, outcome: TaskOutcome, memory: float) -> "_PassTally":
+        return _PassTally(self.tried * memory + outcome.tried, self.passed * memory + outcome.passed)
 
-    def fade(self, share: float) -> "PassTally":
-        return PassTally(self.tried * share, self.passed * share)
+    def fade(self, share: float) -> "_PassTally":
+        return _PassTally(self.tried * share, self.passed * share)
 
     def estimate_rate(self, prior: float, weight: float) -> float:
         """Mean of a Beta posterior; the prior has mean `prior` and the weight of `weight` completions."""
@@ -455,7 +467,7 @@ class ExpectedRate:
 class _TaskTally:
     """Observations of one task. `at` is the number of groups counted when it was last tried."""
 
-    tally: PassTally
+    tally: _PassTally
     at: int
 
 
@@ -465,34 +477,36 @@ class PassRates:
 
     tasks: OrderedDict[int, _TaskTally] = field(default_factory=OrderedDict)
     """By index, most recently tried last."""
-    labels: dict[str, PassTally] = field(default_factory=dict)
-    overall: PassTally = PassTally()
+    labels: dict[str, _PassTally] = field(default_factory=dict)
+    overall: _PassTally = _PassTally()
     counted: int = 0
 
     def add_outcome(self, outcome: TaskOutcome) -> None:
         if outcome.tried == 0:
             return
         self.counted += 1
-        seen = _TaskTally(self._get_tally(outcome.index).add_outcome(outcome, TASK_MEMORY), self.counted)
+        seen = _TaskTally(self._get_tally(outcome.index).add_outcome(outcome, _TASK_MEMORY), self.counted)
         self.tasks[outcome.index] = seen
         self.tasks.move_to_end(outcome.index)
         if len(self.tasks) > MAX_TASKS:
             self.tasks.popitem(last=False)
-        self.overall = self.overall.add_outcome(outcome, OVERALL_MEMORY)
+        self.overall = self.overall.add_outcome(outcome, _OVERALL_MEMORY)
         if outcome.label is not None:
-            self.labels[outcome.label] = self.labels.get(outcome.label, PassTally()).add_outcome(outcome, LABEL_MEMORY)
+            self.labels[outcome.label] = self.labels.get(outcome.label, _PassTally()).add_outcome(
+                outcome, _LABEL_MEMORY
+            )
 
     def estimate(self, index: int, label: str | None) -> ExpectedRate:
         """Estimates a task's rate from its own outcomes, shrunk towards those of its label and of all tasks."""
         of_all = self.overall.estimate_rate(0.5, 2.0)
-        alike = of_all if label is None else self.labels.get(label, PassTally()).estimate_rate(of_all, LABEL_PRIOR)
+        alike = of_all if label is None else self.labels.get(label, _PassTally()).estimate_rate(of_all, _LABEL_PRIOR)
         tally = self._get_tally(index)
         rate = min(1.0, tally.estimate_rate(alike, TASK_PRIOR))
         return ExpectedRate(rate, rate * (1 - rate) / (tally.tried + TASK_PRIOR + 1))
 
-    def _get_tally(self, index: int) -> PassTally:
+    def _get_tally(self, index: int) -> _PassTally:
         seen = self.tasks.get(index)
-        return PassTally() if seen is None else seen.tally.fade(0.5 ** ((self.counted - seen.at) / HALF_LIFE_GROUPS))
+        return _PassTally() if seen is None else seen.tally.fade(0.5 ** ((self.counted - seen.at) / HALF_LIFE_GROUPS))
 
 
 def find_nearest(target: float, expected: Mapping[int, ExpectedRate]) -> int:

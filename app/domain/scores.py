@@ -1,4 +1,11 @@
-"""Scores: a reward, or the reason why there is none, and its parts."""
+"""Scores: a reward, or the reason why there is none, and its parts; and the scale of calibrated values.
+
+A reward is null only where the service failed or a setting says so: a completion's own fault is a low reward.
+
+Calibration turns a judge's scores into levels. Replies of known level are read beside a group, a line is fitted through
+their scores, and the line gives the level of every other score. That scale holds across judges and steps; no reward
+depends on it.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -11,25 +18,25 @@ from pydantic import Field, model_validator
 from app.domain.errors import ScoringFailed
 from app.domain.values import FiniteNumber, Frozen, Unit, digest
 
-# A scale that holds: replies of known level beside a group, and the line that turns a judge's scores into levels.
+# Calibration
 
 ReferenceKind = Literal["generic", "plain", "exemplar"]
 """A reply that anybody could have given, one that answers and no more, and one that is known to be good."""
 
 LEVELS: Final[Mapping[ReferenceKind, float]] = {"generic": 0.2, "plain": 0.5, "exemplar": 0.8}
 """What each is worth, on the scale of `absolute`."""
-SPAN: Final = LEVELS["exemplar"] - LEVELS["generic"]
-LOWEST: Final = LEVELS["generic"] - SPAN
-HIGHEST: Final = LEVELS["exemplar"] + SPAN
+_SPAN: Final = LEVELS["exemplar"] - LEVELS["generic"]
+LOWEST: Final = LEVELS["generic"] - _SPAN
+HIGHEST: Final = LEVELS["exemplar"] + _SPAN
 """A value is cut off one span beyond the references."""
 CALIBRATION_SECONDS: Final = 140.0
 """For references and the further reading together: with the group's own readings less than runs' budgets hold."""
-FLATTEST: Final = 0.2
+_FLATTEST: Final = 0.2
 """A line that rises less says nothing: an honest judge on its own scale gives 1."""
 USUAL_NOISE: Final = 0.14
 """Standard deviation of one score around the line, in levels: what simulated judges of middling quality have
 (`benchmarks/calibration_scale.py`)."""
-USUAL_READINGS: Final = 4
+_USUAL_READINGS: Final = 4
 """Residuals that `USUAL_NOISE` counts for, beside the one that three references leave."""
 
 CalibrationGap = Literal[
@@ -94,14 +101,14 @@ class ReferenceLine:
         """The level at which the line has the angle of this score, x = x0 + (y - y0) / b: the classical estimator of a
         calibration line (Eisenhart, Annals of Mathematical Statistics 10, 1939; Osborne, International Statistical
         Review 59, 1991). Its standard error is s / b x sqrt(1 + 1 / n + (x - x0)^2 / Sxx)."""
-        level = self.middle_level + (stretch_score(score) - self.middle_angle) / self.slope
+        level = self.middle_level + (_stretch_score(score) - self.middle_angle) / self.slope
         away = (level - self.middle_level) ** 2 / self.spread
         error = math.sqrt(self.variance * (1.0 + 1.0 / self.count + away)) / self.slope
-        held = min(HIGHEST, max(LOWEST, level))
-        return CalibratedValue(held, error, is_bounded=held != level)
+        bounded = min(HIGHEST, max(LOWEST, level))
+        return CalibratedValue(bounded, error, is_bounded=bounded != level)
 
 
-def stretch_score(score: Unit) -> float:
+def _stretch_score(score: Unit) -> float:
     """The angular transformation (Bartlett, Journal of the Royal Statistical Society, Supplement 3, 1936), with slope
     1 in the middle: near its ends a scale squeezes what would lie beyond them."""
     return 0.5 + 0.5 * math.asin(2.0 * min(1.0, max(0.0, score)) - 1.0)
@@ -113,15 +120,15 @@ def fit_reference_line(points: Sequence[tuple[float, Unit]]) -> ReferenceLine | 
     if len({level for level, _ in points}) < len(LEVELS):
         return None
     count = len(points)
-    angles = [(level, stretch_score(score)) for level, score in points]
+    angles = [(level, _stretch_score(score)) for level, score in points]
     middle_level = math.fsum(level for level, _ in angles) / count
     middle_angle = math.fsum(angle for _, angle in angles) / count
     spread = math.fsum((level - middle_level) ** 2 for level, _ in angles)
     slope = math.fsum((level - middle_level) * (angle - middle_angle) for level, angle in angles) / spread
-    if slope < FLATTEST:
+    if slope < _FLATTEST:
         return None
     residuals = math.fsum((angle - middle_angle - slope * (level - middle_level)) ** 2 for level, angle in angles)
-    pooled = (USUAL_READINGS * (USUAL_NOISE * slope) ** 2 + residuals) / (USUAL_READINGS + count - 2)
+    pooled = (_USUAL_READINGS * (USUAL_NOISE * slope) ** 2 + residuals) / (_USUAL_READINGS + count - 2)
     return ReferenceLine(slope, middle_level, middle_angle, pooled, spread, count)
 
 
@@ -129,6 +136,8 @@ def is_drawn(key: str, share: Unit) -> bool:
     """Whether the group of the task with this key is read once more. The same for every group, replica and run."""
     return int(digest(["calibration", key])[:13], 16) < share * 16**13
 
+
+# Scores
 
 Outcome = Literal["scored", "pending", "unscored"]
 
@@ -227,8 +236,8 @@ class Score(Frozen):
     @classmethod
     def from_error(cls, error: ScoringFailed) -> Self:
         """The unscored result for a failure of the service, with its reason."""
-        known: dict[str, Reason] = {reason: reason for reason in get_args(Reason)}
-        return cls.unscored(known.get(error.reason, "internal"), error.detail)
+        reasons: dict[str, Reason] = {reason: reason for reason in get_args(Reason)}
+        return cls.unscored(reasons.get(error.reason, "internal"), error.detail)
 
     @staticmethod
     @cache
@@ -238,7 +247,7 @@ class Score(Frozen):
 
 @lru_cache(maxsize=4096)
 def _build_exact(correct: bool, criterion: str, rationale: str) -> Score:
-    """Equal completions are many, and so are equal scores."""
+    """A verifier's score. It is shared, since many completions are scored alike."""
     value = 1.0 if correct else 0.0
     return Score(
         outcome="scored",

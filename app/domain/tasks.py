@@ -1,4 +1,8 @@
-"""Messages, tools, tasks, completions and retrieved passages."""
+"""Tasks and what they are made of: messages, tools, retrieved passages, completions, data sets and programs.
+
+Equal keys of tasks always mean the same task: a task is stored under the digest of its key, so every field that is
+added to one of these models is left out of its JSON while it is absent.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -38,9 +42,9 @@ class ToolCall(Frozen):
 
     @model_validator(mode="before")
     @classmethod
-    def _drop_index(cls, given: Any) -> Any:
+    def _drop_index(cls, call: Any) -> Any:
         """Drops `index`, which some servers leave over from streaming."""
-        return {name: value for name, value in given.items() if name != "index"} if isinstance(given, dict) else given
+        return {name: value for name, value in call.items() if name != "index"} if isinstance(call, dict) else call
 
 
 class Message(Frozen):
@@ -57,13 +61,14 @@ class Message(Frozen):
 
     @model_validator(mode="before")
     @classmethod
-    def _drop_absent_parts(cls, given: Any) -> Any:
-        if not isinstance(given, dict):
-            return given
-        said = {name: value for name, value in given.items() if value is not None and value != []}
-        if "reasoning" in said and said.get("reasoning_content", said["reasoning"]) == said["reasoning"]:
-            said["reasoning_content"] = said.pop("reasoning")
-        return said
+    def _drop_absent_parts(cls, message: Any) -> Any:
+        if not isinstance(message, dict):
+            return message
+        parts = {name: value for name, value in message.items() if value is not None and value != []}
+        # Two names of one thing. Where they differ `reasoning` stays, and is refused as an unknown field.
+        if "reasoning" in parts and parts.get("reasoning_content", parts["reasoning"]) == parts["reasoning"]:
+            parts["reasoning_content"] = parts.pop("reasoning")
+        return parts
 
 
 class FunctionSpec(Frozen):
@@ -181,16 +186,16 @@ _TEXT_OR_MESSAGES: dict[str, JsonValue] = {
 }
 
 
-TokenId = Annotated[WholeNumber, Field(ge=0, lt=2**32)]
+_TokenId = Annotated[WholeNumber, Field(ge=0, lt=2**32)]
 
-TRUNCATED_REASONS: Final = frozenset({"length", "max_tokens", "max_length", "model_length", "max_output_tokens"})
+_TRUNCATED_REASONS: Final = frozenset({"length", "max_tokens", "max_length", "model_length", "max_output_tokens"})
 """What inference servers report for a completion that was cut off by a limit: OpenAI and vLLM, Anthropic and Gemini,
 TGI, Mistral, and OpenAI's Responses API."""
 
 
 def is_truncated(finish_reason: str | None) -> bool:
-    """In any case: `LENGTH` and `MAX_TOKENS` are reported too."""
-    return (finish_reason or "").lower() in TRUNCATED_REASONS
+    """Whether a completion was cut off. Some servers write the reason in capitals."""
+    return (finish_reason or "").lower() in _TRUNCATED_REASONS
 
 
 LARGE_TEXT: Final = 64 * 1024
@@ -207,7 +212,7 @@ class Completion(Frozen):
     messages: tuple[Message, ...] | None = None
     finish_reason: str | None = None
     """As reported by the inference server; `length` and `max_tokens` mark a truncated completion."""
-    token_ids: tuple[TokenId, ...] | None = None
+    token_ids: tuple[_TokenId, ...] | None = None
     logprobs: tuple[FiniteNumber, ...] | None = None
     """One per token of `token_ids`, in nats."""
     # Not `= {}`, which pydantic copies with `deepcopy` for every completion.
@@ -242,8 +247,8 @@ class Completion(Frozen):
         """The text that is scored: `text`, or the content of the last assistant message."""
         if self.text is not None:
             return self.text
-        spoken = [message.content or "" for message in self.messages or () if message.role == "assistant"]
-        return spoken[-1] if spoken else ""
+        replies = [message.content or "" for message in self.messages or () if message.role == "assistant"]
+        return replies[-1] if replies else ""
 
 
 def are_large(completions: Sequence[Completion]) -> bool:
@@ -255,7 +260,7 @@ def are_large(completions: Sequence[Completion]) -> bool:
     return total >= LARGE_TEXT
 
 
-# Data sets: where the operator says they lie, and the rows from which an environment makes tasks.
+# Data sets: where they lie, and the rows from which an environment makes tasks
 
 RowT = TypeVar("RowT")
 
@@ -278,7 +283,7 @@ def _wrap_text(value: object) -> object:
     return (value,) if isinstance(value, str) else value
 
 
-SplitNames = Annotated[tuple[Text, ...], BeforeValidator(_wrap_text), Field(min_length=1)]
+_SplitNames = Annotated[tuple[Text, ...], BeforeValidator(_wrap_text), Field(min_length=1)]
 
 
 class DatasetSource(Frozen):
@@ -290,7 +295,7 @@ class DatasetSource(Frozen):
     """The hub's configuration name; in a folder, the folder within it."""
     revision: Text | None = None
     """The hub's revision: a commit, a tag or a branch. A commit makes sure that the rows never change."""
-    splits: dict[Split, SplitNames] = {}
+    splits: dict[Split, _SplitNames] = {}
     """Which splits of the data set serve as `train` and `test`: a name each, or a list of them. Without it those that
     are called so. In a folder a split is the file of that name."""
     hold_out: Annotated[float, Field(gt=0, lt=1)] | None = None
@@ -316,7 +321,7 @@ class DatasetSource(Frozen):
         return self
 
 
-def _name_alone(value: object) -> object:
+def _name_lone_source(value: object) -> object:
     if isinstance(value, str):
         return {DEFAULT: value} if value.strip() else {}
     if isinstance(value, Mapping) and BUILT_IN in value:
@@ -324,7 +329,7 @@ def _name_alone(value: object) -> object:
     return value
 
 
-DatasetSources = Annotated[dict[Name, DatasetSource], BeforeValidator(_name_alone)]
+DatasetSources = Annotated[dict[Name, DatasetSource], BeforeValidator(_name_lone_source)]
 """The data sets of an environment by name, or the only one. The first serves where `params.dataset` chooses none."""
 
 
@@ -347,7 +352,7 @@ def leave_out(reason: str) -> PydanticCustomError:
     return PydanticCustomError(LEFT_OUT, "{reason}", {"reason": reason})
 
 
-# Programs written by models: what to run, the results, and how well programs are isolated.
+# Programs written by models, and how well they are isolated
 
 
 class ProgramLimits(Frozen):
@@ -426,7 +431,7 @@ class Isolation(Frozen):
         return ", ".join(weak) or "nothing was tried"
 
 
-# Resource limits of one call in a killable worker.
+# Limits of calls in workers
 
 Limit = Literal["seconds", "cpu_seconds", "memory_mb", "output_bytes"]
 """The fields of `Limits`."""
@@ -445,4 +450,4 @@ class Limits(Frozen):
     """Size of the result as JSON."""
 
 
-DEFAULT_LIMITS = Limits()
+DEFAULT_LIMITS: Final = Limits()

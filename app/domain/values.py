@@ -1,4 +1,8 @@
-"""Base types of all models: frozen, no unknown fields, finite numbers, encodable text."""
+"""Values that everything shares: base types of all models, digests, and comparisons of names, texts and proportions.
+
+Models are frozen, know all their fields, and hold finite numbers and encodable text. Their digests identify tasks,
+texts, rules and judgements, so `canonical_json` never changes.
+"""
 
 import ast
 import hashlib
@@ -19,119 +23,7 @@ from typing import Annotated, Any, Final, Generic, Literal, Self, TypeVar
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetJsonSchemaHandler, JsonValue
 from pydantic_core import CoreSchema, PydanticSerializationError, to_json
 
-# Digests that identify tasks, texts, rules and judgements.
-
-_PIECE: Final = 256 * 1024
-"""Characters, written in a few milliseconds."""
-
-_CANONICAL: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
-
-
-def canonical_json(value: object) -> str:
-    """One text per JSON value: sorted keys, no spaces, ASCII only. TypeError or ValueError for what is not JSON."""
-    return _CANONICAL.encode(value)
-
-
-def digest_of_text(text: str) -> str:
-    """32 hexadecimal digits of SHA-256."""
-    return begin_digest(text).hexdigest()[:32]
-
-
-def begin_digest(text: str) -> "hashlib._Hash":
-    """For texts that begin alike, with `finish_digest`."""
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass"))
-
-
-def finish_digest(begun: "hashlib._Hash", rest: str) -> str:
-    """As `digest_of_text` of both together."""
-    whole = begun.copy()
-    whole.update(rest.encode("utf-8", "surrogatepass"))
-    return whole.hexdigest()[:32]
-
-
-def digest(value: object) -> str:
-    return digest_of_text(canonical_json(value))
-
-
-def digest_of_list(value: list[JsonValue]) -> str:
-    """As `digest`, for lists without objects and fractions. ASCII is written the same in a quarter of the time."""
-    try:
-        written = to_json(value)
-    except PydanticSerializationError:  # a lone surrogate
-        return digest(value)
-    if not written.isascii() or b"\x7f" in written:
-        return digest(value)
-    return hashlib.sha256(written).hexdigest()[:32]
-
-
-def digest_in_pieces(value: JsonValue) -> str:
-    """As `digest`, for long texts: other threads run between the pieces."""
-    hasher = hashlib.sha256()
-    for piece in _iterate_canonical_json(value):
-        hasher.update(piece.encode("ascii"))
-    return hasher.hexdigest()[:32]
-
-
-def _iterate_canonical_json(value: JsonValue) -> Iterator[str]:
-    if isinstance(value, str):
-        yield '"'
-        for start in range(0, len(value), _PIECE):
-            yield canonical_json(value[start : start + _PIECE])[1:-1]
-        yield '"'
-    elif isinstance(value, list):
-        for place, item in enumerate(value):
-            yield "," if place else "["
-            yield from _iterate_canonical_json(item)
-        yield "]" if value else "[]"
-    elif isinstance(value, dict):
-        for place, name in enumerate(sorted(value)):
-            yield f"{',' if place else '{'}{canonical_json(name)}:"
-            yield from _iterate_canonical_json(value[name])
-        yield "}" if value else "{}"
-    else:
-        yield canonical_json(value)
-
-
-def digest_of_model(model: BaseModel) -> str:
-    return digest(model.model_dump(mode="json"))
-
-
-# The docstrings below the fields of a class, read from its source.
-
-
-def describe_fields(model: type) -> dict[str, str]:
-    """By field. Those of base classes count but for fields that the class declares anew. A class without source, or
-    inside a function, has none."""
-    found: dict[str, str] = {}
-    for one in reversed(model.__mro__):
-        kept = {name: text for name, text in found.items() if name not in inspect.get_annotations(one)}
-        found = {**kept, **_docstrings_in(one.__module__).get(one.__qualname__, {})}
-    return found
-
-
-@cache
-def _docstrings_in(module: str) -> Mapping[str, Mapping[str, str]]:
-    try:
-        source = inspect.getsource(sys.modules[module])
-    except (KeyError, OSError, TypeError):
-        return {}
-    return {name: dict(_iter_described(body)) for name, body in _classes(ast.parse(source), "")}
-
-
-def _classes(inside: ast.Module | ast.ClassDef, prefix: str) -> Iterator[tuple[str, list[ast.stmt]]]:
-    for node in inside.body:
-        if isinstance(node, ast.ClassDef):
-            yield prefix + node.name, node.body
-            yield from _classes(node, f"{prefix}{node.name}.")
-
-
-def _iter_described(body: list[ast.stmt]) -> Iterator[tuple[str, str]]:
-    for field, below in pairwise(body):
-        if not (isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)):
-            continue
-        if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant) and isinstance(below.value.value, str):
-            yield field.target.id, inspect.cleandoc(below.value.value)
-
+# Base types of models
 
 Split = Literal["train", "test"]
 
@@ -144,7 +36,7 @@ FiniteNumber = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 WholeNumber = Annotated[int, Field(strict=True)]
 """A strict integer: `true`, `1.0` and `"1"` are rejected."""
 
-MAX_JSON_DEPTH = 32
+MAX_JSON_DEPTH: Final = 32
 
 
 def _validate_json(value: JsonValue, depth: int, path: str) -> None:
@@ -199,8 +91,9 @@ FiniteJson = Annotated[JsonValue, AfterValidator(_require_finite_json)]
 
 
 ValueT = TypeVar("ValueT")
+# Copies and trusted models are most of what a score costs, so pydantic's own steps are made by hand below.
 _make_object: Final = object.__new__
-_set_values, _set_given, _set_extra, _set_private = (
+_set_values, _set_fields_set, _set_extra, _set_private = (
     BaseModel.__dict__[name].__set__
     for name in ("__dict__", "__pydantic_fields_set__", "__pydantic_extra__", "__pydantic_private__")
 )
@@ -233,7 +126,8 @@ class Described(BaseModel):
     def __get_pydantic_json_schema__(
         cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> dict[str, JsonValue]:
-        """They are read here, since reading all of them when the classes are made took a fifth of the start."""
+        """Adds the docstrings. They are read here, since reading all of them when the classes are made took a fifth of
+        the start."""
         schema = handler(core_schema)
         properties = handler.resolve_ref_schema(schema).get("properties", {})
         for name, text in describe_fields(cls).items():
@@ -248,23 +142,23 @@ class Frozen(Described):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """As pydantic does it, in a third of the time. Most of what a score passes through is such copies."""
+        """A copy as pydantic makes it, in a third of the time."""
         if deep or update is None or self.__pydantic_extra__ is not None or self.__private_attributes__:
             return super().model_copy(update=update, deep=deep)
         copied = _make_object(type(self))
         _set_values(copied, {**self.__dict__, **update})
-        _set_given(copied, self.__pydantic_fields_set__ | update.keys())
+        _set_fields_set(copied, self.__pydantic_fields_set__ | update.keys())
         _set_extra(copied, None)
         _set_private(copied, None)
         return copied
 
     @classmethod
     def build_trusted(cls, **values: Any) -> Self:
-        """With a value for every field, in their order, each made or checked by us before: to validate them again takes
-        most of the time of a small model."""
+        """A model of values for all its fields, in their order, each made or checked by us before: to validate them
+        again takes most of the time of a small model."""
         made = _make_object(cls)
         _set_values(made, values)
-        _set_given(made, _list_field_names(cls))
+        _set_fields_set(made, _list_field_names(cls))
         _set_extra(made, None)
         _set_private(made, None)
         return made
@@ -272,7 +166,7 @@ class Frozen(Described):
 
 @cache
 def _list_field_names(model: type[BaseModel]) -> set[str]:
-    """One set for all that have every field: what is frozen never adds to it."""
+    """The names of all fields. All models share the set: what is frozen never adds to it."""
     return set(model.model_fields)
 
 
@@ -280,16 +174,128 @@ class NoParams(Frozen):
     """The environment takes no parameters."""
 
 
-# What somebody who mistyped a name may have meant.
+# Digests
+
+_PIECE: Final = 256 * 1024
+"""Characters, written in a few milliseconds."""
+
+_CANONICAL: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+
+
+def canonical_json(value: object) -> str:
+    """One text per JSON value: sorted keys, no spaces, ASCII only. TypeError or ValueError for what is not JSON."""
+    return _CANONICAL.encode(value)
+
+
+def digest_of_text(text: str) -> str:
+    """32 hexadecimal digits of SHA-256."""
+    return begin_digest(text).hexdigest()[:32]
+
+
+def begin_digest(text: str) -> "hashlib._Hash":
+    """The common beginning of digests of several texts, for `finish_digest`."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass"))
+
+
+def finish_digest(begun: "hashlib._Hash", rest: str) -> str:
+    """The same as `digest_of_text` of both parts together."""
+    whole = begun.copy()
+    whole.update(rest.encode("utf-8", "surrogatepass"))
+    return whole.hexdigest()[:32]
+
+
+def digest(value: object) -> str:
+    return digest_of_text(canonical_json(value))
+
+
+def digest_of_list(value: list[JsonValue]) -> str:
+    """The same as `digest`, in a quarter of the time, for lists without objects and fractions."""
+    try:
+        written = to_json(value)
+    except PydanticSerializationError:  # a lone surrogate
+        return digest(value)
+    if not written.isascii() or b"\x7f" in written:
+        return digest(value)
+    return hashlib.sha256(written).hexdigest()[:32]
+
+
+def digest_in_pieces(value: JsonValue) -> str:
+    """The same as `digest`, for long texts: other threads run between the pieces."""
+    hasher = hashlib.sha256()
+    for piece in _iterate_canonical_json(value):
+        hasher.update(piece.encode("ascii"))
+    return hasher.hexdigest()[:32]
+
+
+def _iterate_canonical_json(value: JsonValue) -> Iterator[str]:
+    if isinstance(value, str):
+        yield '"'
+        for start in range(0, len(value), _PIECE):
+            yield canonical_json(value[start : start + _PIECE])[1:-1]
+        yield '"'
+    elif isinstance(value, list):
+        for number, item in enumerate(value):
+            yield "," if number else "["
+            yield from _iterate_canonical_json(item)
+        yield "]" if value else "[]"
+    elif isinstance(value, dict):
+        for number, name in enumerate(sorted(value)):
+            yield f"{',' if number else '{'}{canonical_json(name)}:"
+            yield from _iterate_canonical_json(value[name])
+        yield "}" if value else "{}"
+    else:
+        yield canonical_json(value)
+
+
+def digest_of_model(model: BaseModel) -> str:
+    return digest(model.model_dump(mode="json"))
+
+
+# Docstrings below fields
+
+
+def describe_fields(model: type) -> dict[str, str]:
+    """The docstrings below the fields of a class, read from its source. Those of base classes count but for fields that
+    the class declares anew. A class without source, or inside a function, has none."""
+    docstrings: dict[str, str] = {}
+    for one in reversed(model.__mro__):
+        inherited = {name: text for name, text in docstrings.items() if name not in inspect.get_annotations(one)}
+        docstrings = {**inherited, **_docstrings_in(one.__module__).get(one.__qualname__, {})}
+    return docstrings
+
+
+@cache
+def _docstrings_in(module: str) -> Mapping[str, Mapping[str, str]]:
+    try:
+        source = inspect.getsource(sys.modules[module])
+    except (KeyError, OSError, TypeError):
+        return {}
+    return {name: dict(_iter_described(body)) for name, body in _classes(ast.parse(source), "")}
+
+
+def _classes(inside: ast.Module | ast.ClassDef, prefix: str) -> Iterator[tuple[str, list[ast.stmt]]]:
+    for node in inside.body:
+        if isinstance(node, ast.ClassDef):
+            yield prefix + node.name, node.body
+            yield from _classes(node, f"{prefix}{node.name}.")
+
+
+def _iter_described(body: list[ast.stmt]) -> Iterator[tuple[str, str]]:
+    for field, below in pairwise(body):
+        if not (isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)):
+            continue
+        if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant) and isinstance(below.value.value, str):
+            yield field.target.id, inspect.cleandoc(below.value.value)
+
+
+# Names
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
-    """To be put behind a sentence: `; did you mean 'gsm8k'?`, or nothing where no name is near."""
+    """The end of a sentence about an unknown name: `; did you mean 'gsm8k'?`, or nothing where no name is near."""
     near = get_close_matches(name, sorted(known), n=1)
     return f"; did you mean {near[0]!r}?" if near else ""
 
-
-# Whether two names mean one model, as far as names can tell.
 
 _WORD_SEPARATORS: Final = re.compile(r"[\s._-]+")
 _LATEST_TAG: Final = ":latest"
@@ -311,7 +317,7 @@ def _normalise_name(name: str) -> str:
     return _WORD_SEPARATORS.sub("-", folded.rpartition("/")[2].removesuffix(_LATEST_TAG)).strip("-")
 
 
-# Estimates the number of tokens of a text without a tokenizer, since the policy's own is unknown.
+# Tokens, estimated without a tokenizer, since the policy's own is unknown
 
 _HALF_TOKEN_CHARACTERS: Final = re.compile("[\u0250-\u2e7f]")
 """From Greek and Cyrillic to Thai, with punctuation marks beyond Latin script's."""
@@ -328,7 +334,7 @@ def estimate_tokens(text: str) -> int:
     return -(-(len(text) + other + 3 * dense) // 4)
 
 
-# Confidence intervals of proportions, and the agreement of repeated measurements.
+# Confidence intervals, and the agreement of repeated measurements
 
 Z_95: Final = 1.959963984540054
 """Two-sided 95 % quantile of the standard normal distribution."""

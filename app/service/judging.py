@@ -424,7 +424,7 @@ class GroupCalibration:
 
 
 @dataclass
-class _WrittenReferences:
+class _ReferenceOutcome:
     """The references that a judge wrote for a scene, and the judgement that it took until a caller records it."""
 
     references: ReferencesOrGap
@@ -441,7 +441,7 @@ class ReferenceCache:
     def __init__(self, store: ReferenceStore, clock: Callable[[], float] = time.monotonic) -> None:
         self._store = store
         self._clock = clock
-        self._flights = SingleFlight[_WrittenReferences]("references could not be made")
+        self._flights = SingleFlight[_ReferenceOutcome]("references could not be made")
         self._failed: dict[str, float] = {}
         """By scene the time at which a judge last gave none that can be used."""
 
@@ -470,23 +470,23 @@ class ReferenceCache:
 
     async def _write(
         self, panel: CalibratingPanel, plan: ReferencePlan, case: Case, policy: str | None
-    ) -> _WrittenReferences:
+    ) -> _ReferenceOutcome:
         written = await panel.write_references(plan, case, policy)
         if written is None:
-            return _WrittenReferences("no_references")
+            return _ReferenceOutcome("no_references")
         made = [written.judgement]
         if written.replies is None:
             if written.judgement.failure == "budget":
-                return _WrittenReferences("budget", made)
+                return _ReferenceOutcome("budget", made)
             self._failed[plan.scene] = self._clock()
-            return _WrittenReferences("references_failed", made)
+            return _ReferenceOutcome("references_failed", made)
         whole = References(
             replies={**written.replies, **plan.given}, judge=written.judgement.judge, model=written.judgement.model
         )
         try:
-            return _WrittenReferences(await self._store.put(plan.scene, whole), made)
+            return _ReferenceOutcome(await self._store.put(plan.scene, whole), made)
         except StoreUnavailable:
-            return _WrittenReferences("references_failed", made)
+            return _ReferenceOutcome("references_failed", made)
 
     def _has_just_failed(self, scene: str) -> bool:
         oldest = self._clock() - RETRY_SECONDS

@@ -6,7 +6,7 @@ from threading import Barrier
 
 import pytest
 
-from app.domain.budgets import Admission, AdmissionAnswer, Amount, BudgetConfig, BudgetState, Reservation
+from app.domain.budgets import Admission, Amount, BudgetAnswer, BudgetConfig, BudgetState, Reservation
 from app.domain.judging import Judgement, Spending, Verdict
 from app.domain.scores import ReferenceKind, References
 from app.main.store import Store
@@ -135,10 +135,10 @@ def test_what_is_put_aside_is_there_for_nobody_else(store_url: str) -> None:
         (BudgetConfig(tokens=240), "never"),
     ],
 )
-def test_each_bound_holds_over_what_was_spent(store_url: str, budget: BudgetConfig, admits: AdmissionAnswer) -> None:
+def test_each_bound_holds_over_what_was_spent(store_url: str, budget: BudgetConfig, admits: BudgetAnswer) -> None:
     clock = MovableClock()
 
-    async def scenario(store: Store) -> AdmissionAnswer:
+    async def scenario(store: Store) -> BudgetAnswer:
         await store.judge_cache.put(FAILED)
         clock.forward(86_400)
         await store.judge_cache.put(USABLE)
