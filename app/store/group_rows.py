@@ -1,4 +1,8 @@
-"""Converts groups to rows, and rows to groups."""
+"""Groups as rows: what is written of a group, its rollouts, scores and judgements, and how it is read again.
+
+_Rows of groups have counts and sums over their rollouts, so that lists and statistics need not read those. Long texts
+are packed beforehand, in a thread, since the writer's transaction holds up all others.
+"""
 
 import math
 from collections import ChainMap, defaultdict
@@ -33,13 +37,10 @@ from app.store.statements import (
 )
 from app.store.tables import groups, rollouts
 
-Rows = list[dict[str, str | int | float | bytes | None]]
-
+_Rows = list[dict[str, str | int | float | bytes | None]]
 
 CALIBRATED_FIELDS: Final = ("calibrated", "calibrated_error", "uncalibrated")
 """Fields of a score that are stored in columns alone: a service of the schema before does not know them."""
-
-
 _CALIBRATED: Final = set(CALIBRATED_FIELDS)
 
 
@@ -107,14 +108,14 @@ def build_group_row(group: Group) -> dict[str, str | int | float | None]:
 
 
 @dataclass(frozen=True)
-class StoredPrompt:
+class _StoredPrompt:
     digest: str
     body: StoredText
 
 
-def _store_prompt(prompt: str) -> StoredPrompt:
+def _store_prompt(prompt: str) -> _StoredPrompt:
     body = encode_json(prompt)
-    return StoredPrompt(digest_of_text(body), pack_text(body))
+    return _StoredPrompt(digest_of_text(body), pack_text(body))
 
 
 @dataclass(frozen=True)
@@ -122,7 +123,7 @@ class EncodedTexts:
     """Long texts as they will be stored: completions by rollout, judges' prompts by themselves."""
 
     completions: Mapping[str, StoredText] = field(default_factory=dict)
-    prompts: Mapping[str, StoredPrompt] = field(default_factory=dict)
+    prompts: Mapping[str, _StoredPrompt] = field(default_factory=dict)
 
     @classmethod
     def join(cls, parts: Iterable["EncodedTexts"]) -> "EncodedTexts":
@@ -204,9 +205,9 @@ def build_criterion_rows(scores: Iterable[tuple[int, int, Score]]) -> list[tuple
 
 
 @dataclass(frozen=True)
-class JudgementRows:
-    prompts: Rows
-    judgements: Rows
+class _JudgementRows:
+    prompts: _Rows
+    judgements: _Rows
 
 
 def build_judgement_rows(
@@ -214,11 +215,11 @@ def build_judgement_rows(
     stamp: int,
     scoring_sequence: int | None = None,
     encoded: EncodedTexts = NOTHING_ENCODED,
-) -> JudgementRows:
+) -> _JudgementRows:
     """Rows of judgements with the sequences of their groups, and of their scoring unless it is the group's own. Prompts
     repeat, so each text is stored once."""
     bodies: dict[str, StoredText] = {}
-    rows: Rows = []
+    rows: _Rows = []
     for sequence, judgement in judgements:
         prompt_digest = None
         if judgement.prompt:
@@ -228,8 +229,8 @@ def build_judgement_rows(
         rows.append(
             _build_judgement_row(sequence, judgement, prompt_digest, stamp) | {"scoring_sequence": scoring_sequence}
         )
-    prompts: Rows = [{"digest": one, "body": bodies[one].text, "packed": bodies[one].packed} for one in sorted(bodies)]
-    return JudgementRows(prompts, rows)
+    prompts: _Rows = [{"digest": one, "body": bodies[one].text, "packed": bodies[one].packed} for one in sorted(bodies)]
+    return _JudgementRows(prompts, rows)
 
 
 def _build_judgement_row(
@@ -269,11 +270,11 @@ def load_groups(
     heads = connection.execute(statement).mappings().all()
     by_group: defaultdict[int, list[Rollout]] = defaultdict(list)
     if heads:
-        read = (
+        columns = (
             rollouts.c[name] for name in ("group_sequence", "rollout_id", "completion", "packed", "score", "reduced")
         )
         members = (
-            select(*read, *_BESIDE)
+            select(*columns, *_BESIDE)
             .where(rollouts.c.group_sequence.in_([row["sequence"] for row in heads]))
             .order_by(rollouts.c.group_sequence, rollouts.c.position)
         )
@@ -307,7 +308,7 @@ def _parse_group(row: RowMapping, members: Sequence[Rollout]) -> Group:
 
 # The bits by which a group says which of its parts are not kept.
 
-PART_BITS: Final[Mapping[KeptPart, int]] = {part: 1 << place for place, part in enumerate(KEPT_PARTS)}
+PART_BITS: Final[Mapping[KeptPart, int]] = {part: 1 << number for number, part in enumerate(KEPT_PARTS)}
 ALL_BITS: Final = sum(PART_BITS.values())
 
 

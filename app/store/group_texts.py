@@ -1,7 +1,11 @@
-"""The words of a group: of its prompt, and of each completion with its rationale.
+"""The words of groups: of prompts, completions and rationales, and how the database's own index holds them.
 
-Before them stand tags, of its environment, run and model, and of each flag. They depend on nothing but what is stored,
-so that the index can be told what to forget.
+The index is FTS5 on SQLite, and tsvector with GIN on PostgreSQL. Neither splits texts or reads what people type: both
+are given terms, each a run of letters, marks and digits, so that the same text is found on both. Before a group's words
+stand tags, of its environment, run and model, and of each flag: a rare flag is so found at once.
+
+The index has no texts, so SQLite must be told again what it forgets, word for word. The words of a group therefore
+depend on nothing but what is stored, and whoever changes or removes a group makes them again before.
 """
 
 import hashlib
@@ -19,12 +23,12 @@ from app.store.group_rows import GroupHead
 from app.store.statements import decode, decode_json, unpack_completion, unpack_text
 from app.store.tables import group_texts, groups, prompts, rollouts, tasks
 
-# The words of groups, in the database's own index: FTS5 on SQLite, tsvector and GIN on PostgreSQL.
+# The index of words.
 
 Words = Mapping[int, Sequence[str]]
 """By the sequences of groups, in the order in which they stand."""
 
-GAP: Final = "\ue000"
+_GAP: Final = "\ue000"
 """Between texts: no phrase goes over it, since nothing that people write is made of it."""
 _TAG: Final = "\ue001"
 _LAST_POSITION: Final = 16_383
@@ -82,11 +86,11 @@ def remove_words(connection: Connection, words: Words) -> None:
 
 
 def _write_vector(terms: Sequence[str]) -> str:
-    places: defaultdict[str, list[int]] = defaultdict(list)
-    for place, term in enumerate(terms, start=1):
-        if term != GAP:
-            places[term].append(min(place, _LAST_POSITION))
-    return " ".join(f"{_quote(term)}:{','.join(map(str, at))}" for term, at in places.items())
+    positions: defaultdict[str, list[int]] = defaultdict(list)
+    for position, term in enumerate(terms, start=1):
+        if term != _GAP:
+            positions[term].append(min(position, _LAST_POSITION))
+    return " ".join(f"{_quote(term)}:{','.join(map(str, at))}" for term, at in positions.items())
 
 
 def write_query(query: TextQuery, *, postgres: bool) -> str:
@@ -101,30 +105,32 @@ def _quote(term: str) -> str:
     return f"'{escaped}'"
 
 
-MOST_WORDS: Final = 16_000
+# Which words a group has.
+
+_MOST_WORDS: Final = 16_000
 """Of a group. A tsvector knows the places of as many."""
-MOST_TAGS: Final = 100
-MOST_BYTES: Final = 400_000
+_MOST_TAGS: Final = 100
+_MOST_BYTES: Final = 400_000
 """A tsvector takes a megabyte at most."""
 
 
 def load_words(connection: Connection, sequences: Collection[int]) -> dict[int, tuple[str, ...]]:
-    """What cannot be read has no words."""
+    """What cannot be columns has no words."""
     texts: defaultdict[int, list[str]] = defaultdict(list)
     tags: defaultdict[int, list[str]] = defaultdict(list)
     of_group = (groups.c[name] for name in ("sequence", "environment", "run", "head"))
-    asked = (
+    prompted = (
         select(*of_group, prompts.c.body, prompts.c.packed)
         .join_from(groups, tasks, tasks.c.task_id == groups.c.task_id)
         .join(prompts, prompts.c.digest == tasks.c.prompt_digest)
         .where(groups.c.sequence.in_(sequences))
     )
-    for row in connection.execute(asked):
+    for row in connection.execute(prompted):
         with suppress(ValueError):
             tags[row.sequence] += _tag_group(row.environment, row.run, decode(GroupHead, row.head))
             texts[row.sequence] += _read_prompt(decode_json(unpack_text(row.body, row.packed)))
-    read = (rollouts.c[name] for name in ("group_sequence", "completion", "packed", "score"))
-    members = select(*read).where(rollouts.c.group_sequence.in_(sequences))
+    columns = (rollouts.c[name] for name in ("group_sequence", "completion", "packed", "score"))
+    members = select(*columns).where(rollouts.c.group_sequence.in_(sequences))
     for row in connection.execute(members.order_by(rollouts.c.group_sequence, rollouts.c.position)):
         with suppress(ValueError):
             flags, rationale = _read_score(row.score)
@@ -144,25 +150,25 @@ def _tag_group(environment: str, run: str | None, head: GroupHead) -> Iterator[s
 
 
 def _choose_tags(tags: Sequence[str]) -> tuple[str, ...]:
-    return (*[*dict.fromkeys(tags)][:MOST_TAGS], GAP)
+    return (*[*dict.fromkeys(tags)][:_MOST_TAGS], _GAP)
 
 
 def _choose_words(texts: Collection[str]) -> tuple[str, ...]:
     words: list[str] = []
     size = 0
-    for terms in share_words(dict.fromkeys(texts), MOST_WORDS - len(texts)):
+    for terms in share_words(dict.fromkeys(texts), _MOST_WORDS - len(texts)):
         size += sum(len(term.encode()) for term in terms)
-        if size > MOST_BYTES:
+        if size > _MOST_BYTES:
             break
-        words += (*terms, GAP)
+        words += (*terms, _GAP)
     return tuple(words)
 
 
 def _read_prompt(prompt: JsonValue) -> Iterator[str]:
-    told = prompt.get("messages") if isinstance(prompt, dict) else None
-    for message in told if isinstance(told, list) else ():
-        if isinstance(message, dict) and isinstance(said := message.get("content"), str):
-            yield said
+    messages = prompt.get("messages") if isinstance(prompt, dict) else None
+    for message in messages if isinstance(messages, list) else ():
+        if isinstance(message, dict) and isinstance(content := message.get("content"), str):
+            yield content
 
 
 def _read_completion(completion: Completion) -> Iterator[str]:
@@ -173,15 +179,15 @@ def _read_completion(completion: Completion) -> Iterator[str]:
 
 
 def _read_message(message: Message) -> Iterator[str]:
-    yield from (said for said in (message.reasoning_content, message.content) if said)
+    yield from (text for text in (message.reasoning_content, message.content) if text)
 
 
 def _read_score(score: str) -> tuple[Sequence[str], str | None]:
     """Its flags and its rationale."""
     if '"rationale"' not in score and '"flags"' not in score:  # most are spared the parsing
         return (), None
-    told = decode_json(score)
-    flags, rationale = (told.get("flags"), told.get("rationale")) if isinstance(told, dict) else (None, None)
+    parsed = decode_json(score)
+    flags, rationale = (parsed.get("flags"), parsed.get("rationale")) if isinstance(parsed, dict) else (None, None)
     listed = flags if isinstance(flags, list) else ()
     return [flag for flag in listed if isinstance(flag, str)], rationale if isinstance(rationale, str) else None
 

@@ -1,4 +1,12 @@
-"""The store of the index of texts: a few groups at a time are read beforehand, then taken in by one short write."""
+"""The index of texts: groups are found by words of their prompts, completions and rationales.
+
+The index is written behind everything else, by one replica at a time, so that scoring neither writes to it nor waits
+for it: a few groups at a time are read beforehand, then taken in by one short write. `text_progress` says up to which
+sequence it is, and groups that it passed before they had scores wait in `group_texts` until they have some.
+
+PostgreSQL may show a group before one of a lower sequence whose transaction has yet to end. So a turn of the index
+notes the newest group, then which transactions are writing groups, and begins when those have ended.
+"""
 
 import time
 from collections.abc import Sequence
@@ -23,6 +31,9 @@ _IS_WAITING: Final = group_texts.c.waiting == literal_column("1")  # names the p
 _IS_PENDING: Final = groups.c.outcome == "pending"
 
 
+# Indexing: a few groups at a time are read beforehand, then taken in by one short write.
+
+
 class SqlTextIndexStore(TextIndexStore):
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -41,44 +52,6 @@ class SqlTextIndexStore(TextIndexStore):
         if prepared.through is None or prepared.sequences:
             await self._database.write(lambda connection: _take_in(connection, prepared), "groups")
         return IndexedBatch(len(prepared.words), prepared.through is not None and len(prepared.sequences) < limit)
-
-
-@dataclass(frozen=True)
-class _PreparedTexts:
-    through: int | None
-    """How far the index was; None without one of this form."""
-    sequences: tuple[int, ...]
-    """Of the groups that are passed by this batch."""
-    words: Words
-    """Of those that have scores."""
-    states: dict[int, tuple[Any, ...]]
-    scenes: dict[str, str]
-    """That tasks lack. Here, since every stored group comes by once, and soon."""
-
-
-def read_through(connection: Connection) -> int | None:
-    """Up to which sequence groups are indexed; None without an index of this form."""
-    through: int | None = connection.execute(
-        select(text_progress.c.through).where(text_progress.c.form == FORM)
-    ).scalar()
-    return through
-
-
-def list_unindexed(connection: Connection, after: int, before: int, most: int, *, rising: bool) -> list[int]:
-    """Groups between these sequences of which the index has no words, at most so many, in the order of a search."""
-    newer = select(groups.c.sequence).where(groups.c.sequence > max(after, read_through(connection) or 0))
-    waiting = select(group_texts.c.sequence).where(_IS_WAITING, group_texts.c.sequence > after)
-    found: set[int] = set()
-    for wanted, column in ((newer, groups.c.sequence), (waiting, group_texts.c.sequence)):
-        order = column.asc() if rising else column.desc()
-        found |= {*connection.execute(wanted.where(column < before).order_by(order).limit(most)).scalars()}
-    return sorted(found, reverse=not rising)[:most]
-
-
-def count_unindexed(connection: Connection) -> int:
-    """About how many groups are newer than the index: sequences are not all in use."""
-    newest = connection.execute(select(func.max(groups.c.sequence))).scalar() or 0
-    return max(0, newest - (read_through(connection) or 0))
 
 
 _SELECT_WRITERS: Final = text(
@@ -101,6 +74,31 @@ def _list_writers(connection: Connection) -> frozenset[str]:
     return frozenset(connection.execute(_SELECT_WRITERS).scalars())
 
 
+def _read_through(connection: Connection) -> int | None:
+    """Up to which sequence groups are indexed; None without an index of this form."""
+    through: int | None = connection.execute(
+        select(text_progress.c.through).where(text_progress.c.form == FORM)
+    ).scalar()
+    return through
+
+
+def count_unindexed(connection: Connection) -> int:
+    """About how many groups are newer than the index: sequences are not all in use."""
+    newest = connection.execute(select(func.max(groups.c.sequence))).scalar() or 0
+    return max(0, newest - (_read_through(connection) or 0))
+
+
+def list_unindexed(connection: Connection, after: int, before: int, most: int, *, rising: bool) -> list[int]:
+    """Groups between these sequences of which the index has no words, at most so many, in the order of a search."""
+    newer = select(groups.c.sequence).where(groups.c.sequence > max(after, _read_through(connection) or 0))
+    waiting = select(group_texts.c.sequence).where(_IS_WAITING, group_texts.c.sequence > after)
+    sequences: set[int] = set()
+    for unindexed, column in ((newer, groups.c.sequence), (waiting, group_texts.c.sequence)):
+        order = column.asc() if rising else column.desc()
+        sequences |= {*connection.execute(unindexed.where(column < before).order_by(order).limit(most)).scalars()}
+    return sorted(sequences, reverse=not rising)[:most]
+
+
 def _select_scored_since() -> Any:
     """Groups that waited."""
     scored = exists().where(groups.c.sequence == group_texts.c.sequence, ~_IS_PENDING)
@@ -108,7 +106,7 @@ def _select_scored_since() -> Any:
 
 
 def _is_behind(connection: Connection) -> bool:
-    through = read_through(connection) or 0
+    through = _read_through(connection) or 0
     newer = select(groups.c.sequence).where(groups.c.sequence > through).limit(1)
     return (
         connection.execute(newer).first() is not None
@@ -116,8 +114,21 @@ def _is_behind(connection: Connection) -> bool:
     )
 
 
+@dataclass(frozen=True)
+class _PreparedTexts:
+    through: int | None
+    """How far the index was; None without one of this form."""
+    sequences: tuple[int, ...]
+    """Of the groups that are passed by this batch."""
+    words: Words
+    """Of those that have scores."""
+    states: dict[int, tuple[Any, ...]]
+    scenes: dict[str, str]
+    """That tasks lack. Here, since every stored group comes by once, and soon."""
+
+
 def _prepare(connection: Connection, up_to: int, limit: int) -> _PreparedTexts:
-    through = read_through(connection)
+    through = _read_through(connection)
     if through is None:
         return _PreparedTexts(None, (), {}, {}, {})
     waited = connection.execute(_select_scored_since().order_by(group_texts.c.sequence).limit(limit)).scalars().all()
@@ -135,6 +146,7 @@ def _take_in(connection: Connection, prepared: _PreparedTexts) -> None:
         _begin_anew(connection)
         return
     fill_scenes(connection, prepared.scenes)
+    # Locked before the states are compared: who scores, reduces or prunes one of them waits, and then finds it indexed.
     held = select(groups.c.sequence).where(groups.c.sequence.in_(prepared.sequences)).order_by(groups.c.sequence)
     there = connection.execute(held.with_for_update()).scalars().all()
     states = load_states(connection, there)
@@ -160,7 +172,7 @@ def _begin_anew(connection: Connection) -> None:
     connection.execute(insert(text_progress).values(form=FORM, through=0))
 
 
-# Groups whose texts have the words that are asked for, the newest first, as far as a search may look.
+# Searching: groups that have the words, the newest first, as far as a search may look.
 
 TAGGED: Final = ("environment", "run", "model", "flag")
 """Fields of a filter that the index of texts has too."""
@@ -168,22 +180,13 @@ SPAN: Final = 10_000
 """Sequences that SQLite looks through at first; then twice as many, and so on."""
 AT_ONCE: Final = 100
 """Groups whose words PostgreSQL compares one by one at first. They may have to come from the disk."""
-FREQUENT: Final = 4
-"""Times what may be found: PostgreSQL expects too many where words are seldom in one group."""
-MILLISECONDS: Final = 60
+_FREQUENT: Final = 4
+"""Words are frequent where PostgreSQL expects so many times what may be found: it expects too many where words are
+seldom in one group."""
+_MILLISECONDS: Final = 60
 """That PostgreSQL may take to find all groups by its index."""
-SOON: Final = 0.02
+_SOON: Final = 0.02
 """Seconds. A search that has a page goes on for so long, since how many there are is told too."""
-_BY_INDEX: Final = ("enable_bitmapscan = on", "enable_seqscan = off", f"statement_timeout = {MILLISECONDS}")
-_CANCELLED: Final = "57014"
-
-
-@dataclass(frozen=True)
-class TextCandidates:
-    """`edge` is where the next search goes on; None where all there are were found."""
-
-    sequences: tuple[int, ...]
-    edge: int | None
 
 
 @dataclass(frozen=True)
@@ -200,17 +203,25 @@ class TextSearch:
     seconds: float
 
 
+@dataclass(frozen=True)
+class _TextCandidates:
+    """`edge` is where the next search goes on; None where all there are were found."""
+
+    sequences: tuple[int, ...]
+    edge: int | None
+
+
 def build_query(where: GroupFilter) -> TextQuery:
     """For all of a filter that the index tells."""
     phrases = () if where.text is None else where.text.phrases
-    given = ((name, getattr(where, name)) for name in TAGGED)
-    return TextQuery(phrases=(*phrases, *((tag(name, value),) for name, value in given if value is not None)))
+    tagged = ((name, getattr(where, name)) for name in TAGGED)
+    return TextQuery(phrases=(*phrases, *((tag(name, value),) for name, value in tagged if value is not None)))
 
 
-def find_texts(connection: Connection, search: TextSearch) -> TextCandidates:
-    through = read_through(connection)
+def find_texts(connection: Connection, search: TextSearch) -> _TextCandidates:
+    through = _read_through(connection)
     if through is None:
-        return TextCandidates((), None)
+        return _TextCandidates((), None)
     if connection.dialect.name == "postgresql":
         return _find_on_postgres(connection, search)
     return _look_through(connection, search, through)
@@ -229,7 +240,7 @@ class _Findings:
     @property
     def seconds_left(self) -> float:
         has_page = len(self.sequences) >= self.search.page
-        return self.began + (SOON if has_page else self.search.seconds) - time.monotonic()
+        return self.began + (_SOON if has_page else self.search.seconds) - time.monotonic()
 
     @property
     def room(self) -> int:
@@ -249,32 +260,32 @@ class _Findings:
         self.edge = taken[-1] if len(matching) > len(taken) else edge
         self.sequences += taken
 
-    def build(self, *, is_whole: bool) -> TextCandidates:
-        return TextCandidates(tuple(self.sequences), None if is_whole else self.edge)
+    def build(self, *, is_whole: bool) -> _TextCandidates:
+        return _TextCandidates(tuple(self.sequences), None if is_whole else self.edge)
 
 
-def _look_through(connection: Connection, search: TextSearch, through: int) -> TextCandidates:
+def _look_through(connection: Connection, search: TextSearch, through: int) -> _TextCandidates:
     """On SQLite: stretch by stretch, since to join two lists of frequent words takes long. Each is read against the
     order of the search: FTS5 looks for another match even beyond the end of a stretch, and on that side there are
     only those that were passed already."""
     order = "DESC" if search.rising else "ASC"
-    wanted = text(
+    statement = text(
         "SELECT rowid FROM group_words WHERE group_words MATCH :query AND rowid BETWEEN :first AND :last"  # noqa: S608
         f" ORDER BY rowid {order}"
     )
     query = write_query(search.query, postgres=False)
-    found, size = _Findings(replace(search, before=min(search.before, through + 1))), SPAN
+    findings, size = _Findings(replace(search, before=min(search.before, through + 1))), SPAN
     while True:
-        after, before = found.rest
+        after, before = findings.rest
         if before - after <= 1:
-            return found.build(is_whole=True)
+            return findings.build(is_whole=True)
         first, last = (after + 1, before - 1) if before - after <= size else _cut(after, before, size, search.rising)
         began = time.monotonic()
-        matching = connection.execute(wanted, {"query": query, "first": first, "last": last}).scalars().all()
-        found.take(matching[::-1], last if search.rising else first)
-        if found.room == 0 or found.seconds_left < 0:
-            return found.build(is_whole=found.room > 0 and found.rest[1] - found.rest[0] <= 1)
-        size = _choose_size(size, time.monotonic() - began, found.seconds_left, SPAN // 2)
+        matching = connection.execute(statement, {"query": query, "first": first, "last": last}).scalars().all()
+        findings.take(matching[::-1], last if search.rising else first)
+        if findings.room == 0 or findings.seconds_left < 0:
+            return findings.build(is_whole=findings.room > 0 and findings.rest[1] - findings.rest[0] <= 1)
+        size = _choose_size(size, time.monotonic() - began, findings.seconds_left, SPAN // 2)
 
 
 def _cut(after: int, before: int, size: int, rising: bool) -> tuple[int, int]:
@@ -286,31 +297,35 @@ def _choose_size(size: int, taken: float, left: float, least: int) -> int:
     return max(least, 1, min(2 * size, int(size * left / max(taken, 1e-6))))
 
 
-def _find_on_postgres(connection: Connection, search: TextSearch) -> TextCandidates:
+def _find_on_postgres(connection: Connection, search: TextSearch) -> _TextCandidates:
     query = write_query(search.query, postgres=True)
-    is_frequent = _estimate(connection, query) > FREQUENT * search.most
+    is_frequent = _estimate(connection, query) > _FREQUENT * search.most
     rare = None if is_frequent else _find_rare(connection, search, query)
     if rare is not None:
-        return TextCandidates(tuple(rare), None)
-    found, many = _Findings(search), AT_ONCE
-    while found.room > 0 and found.seconds_left > 0:
+        return _TextCandidates(tuple(rare), None)
+    findings, many = _Findings(search), AT_ONCE
+    while findings.room > 0 and findings.seconds_left > 0:
         began = time.monotonic()
-        if _walk(connection, found, query, many):
-            return found.build(is_whole=True)
-        many = _choose_size(many, time.monotonic() - began, found.seconds_left, AT_ONCE // 4)
-    return found.build(is_whole=False)
+        if _walk(connection, findings, query, many):
+            return findings.build(is_whole=True)
+        many = _choose_size(many, time.monotonic() - began, findings.seconds_left, AT_ONCE // 4)
+    return findings.build(is_whole=False)
 
 
 def _estimate(connection: Connection, query: str) -> int:
     """How many groups PostgreSQL expects to have the words, by its statistics: it knows the frequent ones."""
-    asked = text("EXPLAIN (FORMAT JSON) SELECT FROM group_words WHERE words @@ CAST(:query AS tsquery)")
-    (plan,) = connection.execute(asked, {"query": query}).scalar_one()
+    statement = text("EXPLAIN (FORMAT JSON) SELECT FROM group_words WHERE words @@ CAST(:query AS tsquery)")
+    (plan,) = connection.execute(statement, {"query": query}).scalar_one()
     return int(plan["Plan"]["Plan Rows"])
+
+
+_BY_INDEX: Final = ("enable_bitmapscan = on", "enable_seqscan = off", f"statement_timeout = {_MILLISECONDS}")
+_CANCELLED: Final = "57014"
 
 
 def _find_rare(connection: Connection, search: TextSearch, query: str) -> list[int] | None:
     """On PostgreSQL: all by the index. None where they are too many, or take too long to be compared."""
-    wanted = text(
+    statement = text(
         "SELECT sequence FROM group_words WHERE words @@ CAST(:query AS tsquery)"
         " AND sequence + 0 > :after AND sequence + 0 < :before LIMIT :most"  # as sums, or it walks along the sequences
     )
@@ -319,28 +334,28 @@ def _find_rare(connection: Connection, search: TextSearch, query: str) -> list[i
     try:
         for setting in _BY_INDEX:
             connection.exec_driver_sql(f"SET LOCAL {setting}")
-        found = connection.execute(wanted, {**values, "most": search.most + 1}).scalars().all()
+        sequences = connection.execute(statement, {**values, "most": search.most + 1}).scalars().all()
     except DBAPIError as error:
         if getattr(error.orig, "sqlstate", None) != _CANCELLED:
             raise
         return None
     finally:
         savepoint.rollback()  # and with it what was set
-    return sorted(found, reverse=not search.rising) if len(found) <= search.most else None
+    return sorted(sequences, reverse=not search.rising) if len(sequences) <= search.most else None
 
 
-def _walk(connection: Connection, found: _Findings, query: str, many: int) -> bool:
+def _walk(connection: Connection, findings: _Findings, query: str, many: int) -> bool:
     """Along so many of the next groups, on PostgreSQL. Whether they are the last."""
-    order = "ASC" if found.search.rising else "DESC"
-    wanted = text(
+    order = "ASC" if findings.search.rising else "DESC"
+    statement = text(
         "SELECT sequence, words @@ CAST(:query AS tsquery) AS matches FROM group_words"  # noqa: S608
         f" WHERE sequence > :after AND sequence < :before ORDER BY sequence {order} LIMIT :many"
     )
-    after, before = found.rest
+    after, before = findings.rest
     values = {"query": query, "after": after, "before": before, "many": many}
-    rows = connection.execute(wanted, values).all()
+    rows = connection.execute(statement, values).all()
     matching = [sequence for sequence, matches in rows if matches]
-    is_last = len(rows) < many and len(matching) <= found.room
+    is_last = len(rows) < many and len(matching) <= findings.room
     if rows:
-        found.take(matching, rows[-1].sequence)
+        findings.take(matching, rows[-1].sequence)
     return is_last
