@@ -1,4 +1,10 @@
-"""Checks the addresses that a remote retriever's host name resolves to."""
+"""A remote retriever: a stranger's server that is asked over HTTP for passages, one POST per query (decision 0018).
+
+What it answers is untrusted: it must follow the contract to the letter, within bounds, and no message quotes it. Where
+it lies is checked at every connection, by the addresses that its host name resolves to: a public name that leads to a
+private address would let it reach what only this machine can. Redirects are not followed, and nothing is decompressed.
+A query is repeated, after a pause, where that may help and its deadline allows it.
+"""
 
 import asyncio
 import json
@@ -20,15 +26,17 @@ from app.domain.values import Frozen, require_encodable
 from app.domain.worlds import GameTime
 from app.ports.tracing import build_trace_headers
 
+# Addresses.
 
-class Resolver(Protocol):
+
+class _Resolver(Protocol):
     """aiohttp's AbstractResolver and ResolveResult, without importing them: most starts need none of it."""
 
     async def resolve(self, host: str, port: int = ..., family: socket.AddressFamily = ...) -> list[Any]: ...
     async def close(self) -> None: ...
 
 
-MakeResolver = Callable[[], Resolver]
+MakeResolver = Callable[[], _Resolver]
 """Called inside a running event loop."""
 
 _NAT64 = ip_network("64:ff9b::/96")
@@ -38,15 +46,15 @@ _RESERVED_NETWORKS = tuple(map(ip_network, ("::/96", "64:ff9b:1::/48", "fec0::/1
 
 def is_public(address: str) -> bool:
     """Whether the address is public, and does not embed a private one."""
-    found = ip_address(address.partition("%")[0])
-    reached = _unwrap_embedded_address(found) if isinstance(found, IPv6Address) else None
-    found = reached or found
-    return found.is_global and not found.is_multicast and not any(found in network for network in _RESERVED_NETWORKS)
+    named = ip_address(address.partition("%")[0])
+    reached = (_unwrap_embedded_address(named) if isinstance(named, IPv6Address) else None) or named
+    return (
+        reached.is_global and not reached.is_multicast and not any(reached in network for network in _RESERVED_NETWORKS)
+    )
 
 
 def is_loopback(address: str) -> bool:
-    found = ip_address(address.partition("%")[0])
-    return found.is_loopback
+    return ip_address(address.partition("%")[0]).is_loopback
 
 
 def _unwrap_embedded_address(address: IPv6Address) -> IPv4Address | None:
@@ -60,17 +68,17 @@ class CheckedResolver:
     """Returns only allowed addresses, which the connection then uses (no DNS rebinding). A name with any forbidden
     address is rejected. `localhost` may resolve to loopback addresses only."""
 
-    def __init__(self, resolver: Resolver, *, allow_private: bool) -> None:
+    def __init__(self, resolver: _Resolver, *, allow_private: bool) -> None:
         self._resolver = resolver
         self._allow_private = allow_private
 
     async def resolve(self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC) -> list[Any]:
-        found = await self._resolver.resolve(host, port, family)
-        if not all(self._is_allowed(host, result["host"]) for result in found):
+        results = await self._resolver.resolve(host, port, family)
+        if not all(self._is_allowed(host, result["host"]) for result in results):
             raise RetrieverFailed(
                 "the retriever's host name resolves to a private address, and rag.remote.allow_private is not set"
             )
-        return found
+        return results
 
     async def close(self) -> None:
         await self._resolver.close()
@@ -81,18 +89,18 @@ class CheckedResolver:
         return is_loopback(address) if host.rstrip(".").lower() == "localhost" else is_public(address)
 
 
-def create_system_resolver() -> Resolver:
+def create_system_resolver() -> _Resolver:
     from aiohttp import ThreadedResolver  # takes long to import
 
     return ThreadedResolver()
 
 
-# The HTTP contract of remote retrievers, version 1. Retrievers are untrusted.
+# The contract, version 1.
 
-CONTRACT_VERSION: Final = 1
-DEFAULT_SOURCE: Final = "remote"
+_CONTRACT_VERSION: Final = 1
+_DEFAULT_SOURCE: Final = "remote"
 """Source of passages without one."""
-UNKNOWN_WORLD: Final = "unknown_world"
+_UNKNOWN_WORLD: Final = "unknown_world"
 """Error code of a 404 for an unknown world."""
 
 _LINE_BREAKS = "\n\r\t"
@@ -119,7 +127,7 @@ ReadableText = Annotated[str, AfterValidator(_require_readable)]
 class RemotePassage(Frozen):
     id: OneLineText
     text: ReadableText
-    source: OneLineText = DEFAULT_SOURCE
+    source: OneLineText = _DEFAULT_SOURCE
     time: GameTime | None = None
     kind: Literal["event", "lore"] = "event"
 
@@ -165,7 +173,7 @@ class AnswerBounds:
 def encode_query(query: ContextQuery) -> bytes:
     """Times are in UTC."""
     as_of = None if query.as_of is None else query.as_of.astimezone(UTC)
-    asked = {"version": CONTRACT_VERSION, "query": query.model_copy(update={"as_of": as_of}).model_dump(mode="json")}
+    asked = {"version": _CONTRACT_VERSION, "query": query.model_copy(update={"as_of": as_of}).model_dump(mode="json")}
     return json.dumps(asked, allow_nan=False).encode()
 
 
@@ -184,7 +192,7 @@ def parse_answer(body: bytes, bounds: AnswerBounds) -> Context:
 def is_unknown_world(body: bytes) -> bool:
     """Whether a 404 is about the world, and not about the URL."""
     try:
-        return RetrieverRefusal.model_validate_json(body).error == UNKNOWN_WORLD
+        return RetrieverRefusal.model_validate_json(body).error == _UNKNOWN_WORLD
     except ValidationError:
         return False
 
@@ -204,9 +212,9 @@ def _describe_error(error: ValidationError) -> str:
 def _require_bounds(name: str, texts: Sequence[str], bounds: AnswerBounds) -> None:
     if len(texts) > bounds.passages:
         raise RetrieverFailed(f"the retriever's answer is too large: more than {bounds.passages} {name}")
-    for place, text in enumerate(texts):
+    for index, text in enumerate(texts):
         if len(text) > bounds.characters:
-            long = f"{name}[{place}].text has more than {bounds.characters} characters"
+            long = f"{name}[{index}].text has more than {bounds.characters} characters"
             raise RetrieverFailed(f"the retriever's answer is too large: {long}")
 
 
@@ -215,9 +223,9 @@ def _require_unique_ids(ids: Sequence[str]) -> None:
         raise RetrieverFailed("the retriever's answer violates the contract: two items have the same id")
 
 
-# A remote retriever: one POST per query, with retries.
+# The retriever.
 
-PAUSE_SECONDS: Final = 0.1
+_PAUSE_SECONDS: Final = 0.1
 """Pause before the first retry; doubled for each further one."""
 
 
@@ -252,7 +260,7 @@ class RemoteRetriever:
         _require_allowed_url(config)
         self._resolver = resolver
         self._headers = {"content-type": "application/json", "accept": "application/json"}
-        self._headers["accept-encoding"] = "identity"
+        self._headers["accept-encoding"] = "identity"  # a small body could unpack to an immense one
         if config.api_key is not None:
             self._headers["authorization"] = f"Bearer {config.api_key.get_secret_value()}"
         self._session: Any = None
@@ -266,7 +274,7 @@ class RemoteRetriever:
             timeout=aiohttp.ClientTimeout(total=None),
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
-            trust_env=False,
+            trust_env=False,  # a proxy of the environment would resolve the name unchecked
         )
 
     async def close(self) -> None:
@@ -283,7 +291,7 @@ class RemoteRetriever:
                 return await self._send_query(body, query.world)
             except _RetryableFailure as failure:
                 # jitter, so that many clients of a busy server do not retry at once
-                pause = max(failure.after, PAUSE_SECONDS * 2**attempt * random.uniform(0.5, 1))  # noqa: S311
+                pause = max(failure.after, _PAUSE_SECONDS * 2**attempt * random.uniform(0.5, 1))  # noqa: S311
                 attempt += 1
                 if attempt > self._config.retries or loop.time() + pause >= ends:
                     raise RetrieverFailed(str(failure)) from None

@@ -1,4 +1,11 @@
-"""The built-in retriever: a world's events and lorebooks, filtered, ranked and cut to the token budget."""
+"""The built-in retriever: a world's events and lorebooks, filtered, ranked and cut to the token budget.
+
+The store finds candidate events by several strategies and says which of them the character must not know. Candidates
+are ranked by recency, importance and relevance with equal weights (Park et al. 2023, "Generative Agents",
+arXiv 2304.03442, section 4.1; decision 0019), relevance being BM25 with the line's terms. Lore comes first, by the
+rules of lorebooks, with at most half of the budget; events get the rest, best first. Events that are withheld are
+handed over too, with their leak terms, but for those that the passages say themselves.
+"""
 
 import asyncio
 import math
@@ -40,7 +47,7 @@ from app.domain.worlds import (
 from app.ports.retrieval import WorldListing, suggest_world
 from app.toolkit.templates import read_packaged_data
 
-# Query terms of a line: its words without stop words.
+# Query terms.
 
 MOST_TERMS: Final = 64
 """Taken from the end of the text."""
@@ -57,24 +64,24 @@ def extract_query_terms(text: str) -> tuple[str, ...]:
     """Distinct terms, the last first, without stop words: in a small world a stop word may be rarer than the words that
     matter. The stop words are those of the language with most of them in the line, since "war" is one in German but not
     in English. A line of stop words only keeps them."""
-    asked = tuple(dict.fromkeys(reversed(extract_terms(text))))[:MOST_TERMS]
-    idle = max(_STOP_WORDS.values(), key=lambda words: _count_occurring(words, asked))
-    return tuple(term for term in asked if term not in idle) or asked
+    terms = tuple(dict.fromkeys(reversed(extract_terms(text))))[:MOST_TERMS]
+    idle = max(_STOP_WORDS.values(), key=lambda words: _count_occurring(words, terms))
+    return tuple(term for term in terms if term not in idle) or terms
 
 
-def _count_occurring(words: frozenset[str], asked: Sequence[str]) -> int:
-    return sum(term in words for term in asked)
+def _count_occurring(words: frozenset[str], terms: Sequence[str]) -> int:
+    return sum(term in words for term in terms)
 
 
-# Ranks events by recency, importance and relevance: Park et al. 2023, "Generative Agents" (arXiv 2304.03442), 4.1.
+# Ranking.
 
-HOURLY_DECAY: Final = 0.995
+_HOURLY_DECAY: Final = 0.995
 """Decay of recency per hour of game time. The paper counts from a memory's last retrieval; here it is from the event's
 time, so that retrievals do not affect each other."""
 
-BM25_SATURATION: Final = 1.2
+_BM25_SATURATION: Final = 1.2
 """k1 of BM25, term frequency saturation (Robertson and Zaragoza 2009)."""
-BM25_LENGTH: Final = 0.75
+_BM25_LENGTH: Final = 0.75
 """b of BM25, length normalisation."""
 
 
@@ -120,7 +127,7 @@ def compute_idf(frequency: int, events: int) -> float:
 
 
 def _compute_recency(event: Event, as_of: datetime) -> float:
-    return float(HOURLY_DECAY ** ((as_of - event.time).total_seconds() / 3600))
+    return float(_HOURLY_DECAY ** ((as_of - event.time).total_seconds() / 3600))
 
 
 def _compute_relevance(candidates: Sequence[EventCandidate], weights: Mapping[str, float]) -> list[float]:
@@ -133,8 +140,8 @@ def _compute_bm25(candidate: EventCandidate, weights: Mapping[str, float], mean:
     counts = [(weights[term], count) for term, count in sorted(candidate.counts.items()) if term in weights]
     if not counts:
         return 0.0
-    against = BM25_SATURATION * (1 - BM25_LENGTH + BM25_LENGTH * candidate.length / mean)
-    return sum(weight * count * (BM25_SATURATION + 1) / (count + against) for weight, count in counts)
+    against = _BM25_SATURATION * (1 - _BM25_LENGTH + _BM25_LENGTH * candidate.length / mean)
+    return sum(weight * count * (_BM25_SATURATION + 1) / (count + against) for weight, count in counts)
 
 
 def _scale_to_unit(values: Sequence[float]) -> list[float]:
@@ -147,29 +154,32 @@ def _build_sort_key(one: tuple[EventCandidate, RankingScores]) -> tuple[float, f
     return -parts.score, -candidate.event.time.timestamp(), candidate.event.id
 
 
-LORE_SHARE: Final = 0.5
+# Retrieval.
+
+_LORE_SHARE: Final = 0.5
 """Largest share of a query's token budget for lorebooks. Events get everything that lorebooks leave."""
 
-SECRET_REASONS: Final[Collection[Obstacle]] = ("future", "not_visible", "not_yet_valid")
+_SECRET_REASONS: Final[Collection[Obstacle]] = ("future", "not_visible", "not_yet_valid")
 """Reasons for withholding an event as a secret. Outdated events are only left out."""
 
-KEPT_BOOKS: Final = 64
+_KEPT_BOOKS: Final = 64
+"""Worlds whose lorebooks are kept prepared, the last used ones."""
 
-FEWEST_EVENTS: Final = 16
-MAX_EVENTS: Final = 64
-SHORT_LINE_TOKENS: Final = 20
+_FEWEST_EVENTS: Final = 16
+_MAX_EVENTS: Final = 64
+_SHORT_LINE_TOKENS: Final = 20
 """Tokens of a short event."""
 
 _AS_WORDS: Final = MatchMode(case_sensitive=False, whole_words=True)
 
 
-class EventSearcher(WorldListing, Protocol):
+class _EventSearcher(WorldListing, Protocol):
     """The part of `Events` that is used here."""
 
     async def search(self, wanted: EventSearch) -> SearchFindings | None: ...
 
 
-class LorebookSource(Protocol):
+class _LorebookSource(Protocol):
     """The part of `Lorebooks` that is used here."""
 
     async def list_lorebooks(self, world: str) -> dict[str, Lorebook]: ...
@@ -186,27 +196,27 @@ class _BudgetedEvent:
     event: Event
     parts: RankingScores
     tokens: int
-    told: bool
+    fits: bool
 
 
 @dataclass(frozen=True)
 class _Retrieval:
     """Search results, and what of them fits the budget."""
 
-    found: SearchFindings
+    findings: SearchFindings
     lore: Sequence[RecalledEntry]
     weighed: Sequence[_BudgetedEvent]
 
     @property
     def context(self) -> Context:
-        return _build_context(self.found, self.lore, self.weighed)
+        return _build_context(self.findings, self.lore, self.weighed)
 
 
 class WorldRetriever:
     """Lore first, by the rules of lorebooks; then events, selected best first within the budget and given in order of
     time. Deterministic for a query and a world."""
 
-    def __init__(self, events: EventSearcher, lorebooks: LorebookSource) -> None:
+    def __init__(self, events: _EventSearcher, lorebooks: _LorebookSource) -> None:
         self._events = events
         self._lorebooks = lorebooks
         self._opened: dict[str, _OpenedBooks] = {}
@@ -216,58 +226,58 @@ class WorldRetriever:
 
     async def explain(self, query: ContextQuery) -> RetrievalExplanation:
         filled = await self._retrieve_within_budget(query)
-        found = filled.found
-        ways = {one.event.id: tuple(sorted(one.ways)) for one in found.visible}
+        findings = filled.findings
+        ways = {one.event.id: tuple(sorted(one.ways)) for one in findings.visible}
         return RetrievalExplanation(
-            as_of=found.as_of,
+            as_of=findings.as_of,
             events=tuple(_explain_event(one, ways[one.event.id]) for one in filled.weighed),
             lore=tuple(_explain_lore(one) for one in filled.lore),
-            hidden=tuple(HiddenEvent(event=one.event, reason=one.reason, by=one.by) for one in found.hidden),
+            hidden=tuple(HiddenEvent(event=one.event, reason=one.reason, by=one.by) for one in findings.hidden),
             budget_tokens=query.budget_tokens,
             context=filled.context,
         )
 
     async def _retrieve_within_budget(self, query: ContextQuery) -> _Retrieval:
-        asked = extract_query_terms(query.text)
+        terms = extract_query_terms(query.text)
         names = frozenset({query.character, *query.circles})
-        wanted = EventSearch(query.world, query.as_of, names, asked, most=_compute_event_limit(query.budget_tokens))
-        found = await self._events.search(wanted)
-        if found is None:
+        search = EventSearch(query.world, query.as_of, names, terms, most=_compute_event_limit(query.budget_tokens))
+        findings = await self._events.search(search)
+        if findings is None:
             near = await suggest_world(query.world, self._events)
             raise InvalidRequest(f"there is no world {query.world!r}: it has no events{near}", field="world")
         lore = await self._recall_lore(query, await self._lorebooks.list_lorebooks(query.world))
         left = query.budget_tokens - sum(one.tokens for one in lore if one.told)
-        return _Retrieval(found, lore, tuple(_fit_to_budget(_rank_found(found, asked), left)))
+        return _Retrieval(findings, lore, tuple(_fit_to_budget(_rank_found(findings, terms), left)))
 
     async def _recall_lore(self, query: ContextQuery, books: Mapping[str, Lorebook]) -> tuple[RecalledEntry, ...]:
         """Runs in a thread, since books have no size limit."""
         if not books:
             return ()
-        known = self._opened.pop(query.world, None)
-        if known is None or known.books != books:
-            known = _OpenedBooks(books, await asyncio.to_thread(prepare_books, books))
-        self._opened[query.world] = known
-        while len(self._opened) > KEPT_BOOKS:
+        opened = self._opened.pop(query.world, None)  # it goes back as the newest
+        if opened is None or opened.books != books:
+            opened = _OpenedBooks(books, await asyncio.to_thread(prepare_books, books))
+        self._opened[query.world] = opened
+        while len(self._opened) > _KEPT_BOOKS:
             del self._opened[next(iter(self._opened))]
-        room = int(query.budget_tokens * LORE_SHARE)
-        return await asyncio.to_thread(recall_from, known.ready, query.conversation, query.seed, room, estimate_tokens)
+        room = int(query.budget_tokens * _LORE_SHARE)
+        return await asyncio.to_thread(recall_from, opened.ready, query.conversation, query.seed, room, estimate_tokens)
 
 
-def format_event(event: Event) -> str:
+def _format_event(event: Event) -> str:
     """A line as long as the event's line in a prompt, for counting its tokens."""
     return f"- (0000-00-00 00:00) {event.text}"
 
 
 def _compute_event_limit(budget: int) -> int:
     """Most events per search strategy. More would hardly fit the budget."""
-    return max(FEWEST_EVENTS, min(MAX_EVENTS, budget // SHORT_LINE_TOKENS))
+    return max(_FEWEST_EVENTS, min(_MAX_EVENTS, budget // _SHORT_LINE_TOKENS))
 
 
-def _rank_found(found: SearchFindings, asked: Sequence[str]) -> list[tuple[EventCandidate, RankingScores]]:
-    if found.as_of is None:
+def _rank_found(findings: SearchFindings, terms: Sequence[str]) -> list[tuple[EventCandidate, RankingScores]]:
+    if findings.as_of is None:
         return []
-    weights = _compute_weights(found, asked)
-    return rank_events([_build_candidate(one.event, weights) for one in found.visible], found.as_of, weights)
+    weights = _compute_weights(findings, terms)
+    return rank_events([_build_candidate(one.event, weights) for one in findings.visible], findings.as_of, weights)
 
 
 def _build_candidate(event: Event, weights: Mapping[str, float]) -> EventCandidate:
@@ -279,18 +289,22 @@ def _build_candidate(event: Event, weights: Mapping[str, float]) -> EventCandida
     return EventCandidate(event, len(text), Counter(term for term in extract_terms(text) if term in weights))
 
 
-def _compute_weights(found: SearchFindings, asked: Sequence[str]) -> dict[str, float]:
+def _compute_weights(findings: SearchFindings, terms: Sequence[str]) -> dict[str, float]:
     """Common terms count only when all terms are common: together they would outweigh a rare one."""
-    frequencies = {term: (found.frequencies or {}).get(term, 0) for term in asked}
-    known = {term: frequency for term, frequency in frequencies.items() if frequency}
-    rare = {term: frequency for term, frequency in known.items() if found.common is None or frequency < found.common}
-    return {term: compute_idf(frequency, found.events) for term, frequency in (rare or known).items()}
+    frequencies = {term: (findings.frequencies or {}).get(term, 0) for term in terms}
+    occurring = {term: frequency for term, frequency in frequencies.items() if frequency}
+    rare = {
+        term: frequency
+        for term, frequency in occurring.items()
+        if findings.common is None or frequency < findings.common
+    }
+    return {term: compute_idf(frequency, findings.events) for term, frequency in (rare or occurring).items()}
 
 
 def _fit_to_budget(events: Iterable[tuple[EventCandidate, RankingScores]], room: int) -> Iterator[_BudgetedEvent]:
     """Best first within the budget. An event that does not fit is skipped; a shorter one may still fit."""
     for candidate, parts in events:
-        needed = estimate_tokens(format_event(candidate.event))
+        needed = estimate_tokens(_format_event(candidate.event))
         fits = needed <= room
         room -= needed if fits else 0
         yield _BudgetedEvent(candidate.event, parts, needed, fits)
@@ -305,7 +319,7 @@ def _explain_event(one: _BudgetedEvent, ways: tuple[SearchWay, ...]) -> RankedEv
         score=one.parts.score,
         ways=ways,
         tokens=one.tokens,
-        told=one.told,
+        told=one.fits,
     )
 
 
@@ -313,8 +327,10 @@ def _explain_lore(one: RecalledEntry) -> RecalledLore:
     return RecalledLore(lorebook=one.book, entry=one.entry.id, because=one.because, tokens=one.tokens, told=one.told)
 
 
-def _build_context(found: SearchFindings, lore: Sequence[RecalledEntry], events: Sequence[_BudgetedEvent]) -> Context:
-    happened = sorted((one.event for one in events if one.told), key=lambda event: (event.time, event.id))
+def _build_context(
+    findings: SearchFindings, lore: Sequence[RecalledEntry], events: Sequence[_BudgetedEvent]
+) -> Context:
+    happened = sorted((one.event for one in events if one.fits), key=lambda event: (event.time, event.id))
     passages = (
         *(
             Passage(id=one.entry.id, text=one.entry.content, source=f"lorebook/{one.book}", kind="lore")
@@ -323,20 +339,20 @@ def _build_context(found: SearchFindings, lore: Sequence[RecalledEntry], events:
         ),
         *(Passage(id=event.id, text=event.text, source="events", time=event.time) for event in happened),
     )
-    secrets = [one for one in found.hidden if one.reason in SECRET_REASONS]
-    return Context(passages=passages, withheld=_collect_withheld(secrets, passages), as_of=found.as_of)
+    secrets = [one for one in findings.hidden if one.reason in _SECRET_REASONS]
+    return Context(passages=passages, withheld=_collect_withheld(secrets, passages), as_of=findings.as_of)
 
 
 def _collect_withheld(secrets: Sequence[HiddenMatch], passages: Sequence[Passage]) -> tuple[Withheld, ...]:
     """Without leak terms that occur in the given passages: saying those is no leak."""
     index = KeyIndex(_AS_WORDS, {term for one in secrets for term in one.event.leak_terms})
-    told = index.find_keys(normalise_text("\n".join(passage.text for passage in passages)))
+    spoken = index.find_keys(normalise_text("\n".join(passage.text for passage in passages)))
     return tuple(
         Withheld(
             id=one.event.id,
             reason=one.reason,
             text=one.event.text,
-            leak_terms=tuple(term for term in one.event.leak_terms if index.numbers.get(term) not in told),
+            leak_terms=tuple(term for term in one.event.leak_terms if index.numbers.get(term) not in spoken),
         )
         for one in secrets
     )
