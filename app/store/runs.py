@@ -1,4 +1,8 @@
-"""The store of runs, their pins and their activity."""
+"""Runs: what each has pinned, its limits and its activity.
+
+A run is made by its first use, and its options never change; each environment is pinned at its first use too. Limits,
+such as a budget, can be changed at any time and hold from the next write on.
+"""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -31,7 +35,7 @@ class SqlRunStore(RunStore):
     async def get(self, name: str) -> Run | None:
         if not is_storable(name):
             return None
-        return await self._database.read(lambda connection: load_runs(connection, [name]).get(name))
+        return await self._database.read(lambda connection: _load_runs(connection, [name]).get(name))
 
     async def create(self, run: Run) -> Run:
         return await self._database.write(
@@ -94,15 +98,15 @@ class SqlRunStore(RunStore):
 def change_run(connection: Connection, name: str, values: Mapping[str, str | int | float | None]) -> Run:
     """NotFound when there is no such run."""
     connection.execute(update(runs).where(runs.c.name == name).values(dict(values)))
-    if (found := load_runs(connection, [name]).get(name)) is None:
+    if (changed := _load_runs(connection, [name]).get(name)) is None:
         raise NotFound(f"there is no run {name}")
-    return found
+    return changed
 
 
 def _change_lag_limit(connection: Connection, name: str, change: LagLimitChange) -> Run:
     connection.execute(select(runs.c.name).where(runs.c.name == name).with_for_update())
-    if (found := load_runs(connection, [name]).get(name)) is not None:
-        change.apply_to(found)  # as it is now: somebody else may have changed it
+    if (stored := _load_runs(connection, [name]).get(name)) is not None:
+        change.apply_to(stored)  # as it is now: somebody else may have changed it
     return change_run(connection, name, change.model_dump(exclude_unset=True))
 
 
@@ -125,14 +129,14 @@ def _get_or_create_run(connection: Connection, database: Database, run: Run) -> 
     if added is not None:
         for pin in run.pins:
             _insert_pin(connection, database, run.name, pin)
-    return load_runs(connection, [run.name])[run.name]
+    return _load_runs(connection, [run.name])[run.name]
 
 
 def _pin_run(connection: Connection, database: Database, name: str, pin: Pin) -> Run:
-    if name not in load_runs(connection, [name]):
+    if name not in _load_runs(connection, [name]):
         raise NotFound(f"there is no run {name}")
     _insert_pin(connection, database, name, pin)
-    return load_runs(connection, [name])[name]
+    return _load_runs(connection, [name])[name]
 
 
 def _insert_pin(connection: Connection, database: Database, name: str, pin: Pin) -> None:
@@ -152,11 +156,11 @@ def _list_runs(connection: Connection, limit: int, after: str | None) -> list[Ru
     if after is not None:
         statement = statement.where(runs.c.name > after)
     names = connection.execute(statement).scalars().all()
-    found = load_runs(connection, names)
-    return [found[name] for name in names]
+    by_name = _load_runs(connection, names)
+    return [by_name[name] for name in names]
 
 
-def load_runs(connection: Connection, names: Sequence[str]) -> dict[str, Run]:
+def _load_runs(connection: Connection, names: Sequence[str]) -> dict[str, Run]:
     pinned: defaultdict[str, list[Pin]] = defaultdict(list)
     ordered = select(pins).where(pins.c.run.in_(names)).order_by(pins.c.created_at, pins.c.environment)
     for row in connection.execute(ordered).mappings():
@@ -193,10 +197,12 @@ def _load_activity(connection: Connection, database: Database, name: str) -> tup
             counts[row["environment"]] |= {name: int(row[name]) for name in row if name != "environment"}
     rates: dict[str, tuple[int, ...]] = {}
     for rollup in load_rollups(connection, RollupFilter("run", run=name, purpose=None)):
-        known = counts[rollup.key.environment]
-        known |= {counted: known[counted] + rollup.count(counted) for counted in ("groups", "scored", "unscored")}
+        activity = counts[rollup.key.environment]
+        activity |= {counted: activity[counted] + rollup.count(counted) for counted in ("groups", "scored", "unscored")}
         if rollup.key.purpose == "train":
-            rates[rollup.key.environment] = tuple(rollup.count(f"pass_rate:{place}") for place in range(PASS_RATE_BINS))
+            rates[rollup.key.environment] = tuple(
+                rollup.count(f"pass_rate:{bin_number}") for bin_number in range(PASS_RATE_BINS)
+            )
     return tuple(
         RunActivity(environment=name, pass_rates=rates.get(name, NO_PASS_RATES), **counts[name])
         for name in sorted(counts)
@@ -205,7 +211,7 @@ def _load_activity(connection: Connection, database: Database, name: str) -> tup
 
 def _build_activity_queries(name: str, now: int) -> tuple[Select[Any], ...]:
     """Counts by environment: of tasks handed out, and of those still held."""
-    given = (
+    handed_out = (
         select(streams.c.environment, func.sum(streams.c.handed_out).label("handed_out"))
         .where(streams.c.run == name, streams.c.handed_out > 0)
         .group_by(streams.c.environment)
@@ -215,4 +221,4 @@ def _build_activity_queries(name: str, now: int) -> tuple[Select[Any], ...]:
         .where(leases.c.run == name, leases.c.state == literal_column("'live'"), leases.c.expires_at > now)
         .group_by(leases.c.environment)
     )
-    return given, held
+    return handed_out, held

@@ -1,4 +1,9 @@
-"""The store of tasks, their prompts and frozen contexts, and leases."""
+"""Tasks and what they are made from: prompts, frozen contexts, leases, sheets of each epoch, episodes and outcomes.
+
+A task's id says everything about it, so a task that is stored again is the same. What the first hand-out of a place of
+a stream retrieved is frozen as its context, and which sheets an epoch began with is written when it begins: so ranks,
+replicas and restarts make the same task.
+"""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -28,6 +33,7 @@ from app.ports.store import (
 from app.store import leases
 from app.store.database import BatchedCalls, Database, split_by_size
 from app.store.statements import (
+    MICROSECONDS_PER_SECOND,
     PreparedStatement,
     Row,
     decode,
@@ -42,15 +48,6 @@ from app.store.statements import (
 from app.store.tables import contexts, editions, epochs, groups, kept_episodes, prompts, sheets, tasks
 
 TITLE_LENGTH = 120
-
-_SELECT_IDS: Final = PreparedStatement(
-    lambda postgres: select(tasks.c.task_id).where(is_among(tasks.c.task_id, "ids", postgres))
-)
-_SELECT_TASKS: Final = PreparedStatement(
-    lambda postgres: (
-        select(tasks, prompts.c.body).join_from(tasks, prompts).where(is_among(tasks.c.task_id, "ids", postgres))
-    )
-)
 
 
 class SqlTaskStore(TaskStore):
@@ -67,14 +64,14 @@ class SqlTaskStore(TaskStore):
             await self._database.write(lambda connection: _put_tasks(connection, records, stamp), "tasks")
 
     async def get(self, task_ids: Sequence[str]) -> dict[str, TaskRecord]:
-        wanted = filter_storable(task_ids)
-        if not wanted:
+        storable = filter_storable(task_ids)
+        if not storable:
             return {}
-        return await self._database.read(lambda connection: load_tasks(connection, wanted))
+        return await self._database.read(lambda connection: load_tasks(connection, storable))
 
     async def find_missing(self, task_ids: Sequence[str]) -> set[str]:
-        wanted = filter_storable(task_ids)
-        return set(task_ids) - await self._database.read(lambda connection: _find_stored(connection, wanted))
+        storable = filter_storable(task_ids)
+        return set(task_ids) - await self._database.read(lambda connection: _find_stored(connection, storable))
 
     async def freeze_contexts(
         self, stream: Stream, contexts: Mapping[StreamPlace, Context]
@@ -102,6 +99,7 @@ class SqlTaskStore(TaskStore):
             named = [] if name_tasks is None else name_tasks([lease.slot.index for lease in leased.leases])
             return replace(leased, stored=_find_stored(connection, named)) if named else leased
 
+        # Before and after: a read that began in between may have seen none of these leases.
         self._note_leasing(stream)
         try:
             return await self._database.write(lease_and_look, f"leases {stream.run} {stream.environment}")
@@ -128,10 +126,10 @@ class SqlTaskStore(TaskStore):
         )
 
     async def get_leases(self, lease_ids: Sequence[str]) -> dict[str, HeldLease]:
-        wanted = filter_storable(lease_ids)
-        if not wanted:
+        storable = filter_storable(lease_ids)
+        if not storable:
             return {}
-        return await self._database.read(lambda connection: leases.load_leases(connection, wanted))
+        return await self._database.read(lambda connection: leases.load_leases(connection, storable))
 
     async def find_leasing_runs(self, keys: Sequence[TaskKey]) -> list[frozenset[str]]:
         if all((key.environment, key.split) in self._unleased for key in keys):
@@ -139,18 +137,18 @@ class SqlTaskStore(TaskStore):
         with self._database.open_operation("read", "SqlTaskStore.find_leasing_runs"):
             return await self._leasing_runs.add(keys)
 
-    async def _find_leasing_runs(self, asked: Sequence[Sequence[TaskKey]]) -> list[list[frozenset[str]]]:
-        everything = list(chain(*asked))
+    async def _find_leasing_runs(self, calls: Sequence[Sequence[TaskKey]]) -> list[list[frozenset[str]]]:
+        everything = list(chain(*calls))
         kinds = set() if self._database.postgres else {(key.environment, key.split) for key in everything}
-        before = self._lease_calls
+        before = self._lease_calls  # by which it is seen whether somebody leased while this was read
 
         def load_runs_and_kinds(connection: Connection) -> tuple[list[frozenset[str]], set[leases.TaskKind]]:
             return leases.load_leasing_runs(connection, everything), leases.find_unleased(connection, kinds)
 
-        found, unleased = await self._database.read(load_runs_and_kinds)
+        leasing_runs, unleased = await self._database.read(load_runs_and_kinds)
         if before == self._lease_calls:
             self._unleased |= unleased
-        return split_by_size(found, asked)
+        return split_by_size(leasing_runs, calls)
 
     async def get_stream_state(self, stream: Stream) -> StreamState:
         return await self._database.read(
@@ -158,46 +156,36 @@ class SqlTaskStore(TaskStore):
         )
 
 
+_SELECT_TASKS: Final = PreparedStatement(
+    lambda postgres: (
+        select(tasks, prompts.c.body).join_from(tasks, prompts).where(is_among(tasks.c.task_id, "ids", postgres))
+    )
+)
+
+
 def load_tasks(connection: Connection, task_ids: Sequence[str]) -> dict[str, TaskRecord]:
-    found = _SELECT_TASKS.run(connection, ids=list(task_ids)).mappings()
-    return {row["task_id"]: _parse_record(row) for row in found}
+    rows = _SELECT_TASKS.run(connection, ids=list(task_ids)).mappings()
+    return {row["task_id"]: _parse_record(row) for row in rows}
+
+
+def _parse_record(row: RowMapping) -> TaskRecord:
+    key = {name: row[name] for name in ("environment", "version", "data_digest", "split", "index")}
+    key |= {"params": decode_json(row["params"]), "context": row["context"] and decode(Context, row["context"])}
+    return TaskRecord(
+        task_id=row["task_id"],
+        key=TaskKey.model_validate(key),
+        prompt=decode(TaskPrompt, row["body"]),
+        label=None if row["label"] is None else str(decode_json(row["label"])),
+    )
+
+
+_SELECT_IDS: Final = PreparedStatement(
+    lambda postgres: select(tasks.c.task_id).where(is_among(tasks.c.task_id, "ids", postgres))
+)
 
 
 def _find_stored(connection: Connection, task_ids: list[str]) -> frozenset[str]:
     return frozenset(_SELECT_IDS.run(connection, ids=task_ids).scalars())
-
-
-def find_missing_scenes(connection: Connection, sequences: Collection[int]) -> dict[str, str]:
-    """By task, of those that these groups answer: a service of a schema before 0035, which may run beside this one,
-    stores tasks without their scenes."""
-    asked = (
-        select(tasks.c.task_id, prompts.c.body)
-        .join_from(groups, tasks, tasks.c.task_id == groups.c.task_id)
-        .join(prompts, prompts.c.digest == tasks.c.prompt_digest)
-        .where(groups.c.sequence.in_(sequences), tasks.c.scene.is_(None), prompts.c.body.contains('"scene":'))
-    )
-    found = connection.execute(asked).all()
-    scenes = {task_id: _read_scene(body) for task_id, body in found}
-    return {task_id: scene for task_id, scene in sorted(scenes.items()) if scene is not None}
-
-
-def _read_scene(body: str) -> str | None:
-    try:
-        return decode(TaskPrompt, body).scene
-    except ValueError:
-        return None
-
-
-def fill_scenes(connection: Connection, scenes: Mapping[str, str]) -> None:
-    for task_id, scene in scenes.items():
-        connection.execute(update(tasks).where(tasks.c.task_id == task_id).values(scene=encode_json(scene)))
-
-
-def build_title(messages: Iterable[Message]) -> str:
-    """The last user message, on one line, shortened."""
-    said = [message.content or "" for message in messages if message.role == "user"]
-    line = " ".join(said[-1][: 20 * TITLE_LENGTH].split()) if said else ""
-    return line if len(line) <= TITLE_LENGTH else line[: TITLE_LENGTH - 1] + "…"
 
 
 def _put_tasks(connection: Connection, records: Sequence[TaskRecord], stamp: int) -> None:
@@ -233,33 +221,29 @@ def _build_row(record: TaskRecord, prompt_digest: str, stamp: int) -> dict[str, 
     }
 
 
-def _parse_record(row: RowMapping) -> TaskRecord:
-    key = {name: row[name] for name in ("environment", "version", "data_digest", "split", "index")}
-    key |= {"params": decode_json(row["params"]), "context": row["context"] and decode(Context, row["context"])}
-    return TaskRecord(
-        task_id=row["task_id"],
-        key=TaskKey.model_validate(key),
-        prompt=decode(TaskPrompt, row["body"]),
-        label=None if row["label"] is None else str(decode_json(row["label"])),
-    )
+def build_title(messages: Iterable[Message]) -> str:
+    """The last user message, on one line, shortened."""
+    contents = [message.content or "" for message in messages if message.role == "user"]
+    line = " ".join(contents[-1][: 20 * TITLE_LENGTH].split()) if contents else ""
+    return line if len(line) <= TITLE_LENGTH else line[: TITLE_LENGTH - 1] + "…"
 
 
 def _freeze_contexts(
-    connection: Connection, stream: Stream, given: Mapping[StreamPlace, Context]
+    connection: Connection, stream: Stream, retrieved: Mapping[StreamPlace, Context]
 ) -> dict[StreamPlace, Context]:
     rows: list[Row] = [
         {"run": stream.run, "stream": stream.digest, "epoch": epoch, "index": index, "body": encode(context)}
-        for (epoch, index), context in sorted(given.items(), key=lambda item: item[0])
+        for (epoch, index), context in sorted(retrieved.items(), key=lambda item: item[0])
     ]
     insert_new_rows(connection, contexts, rows)
-    return _load_contexts(connection, stream, list(given))
+    return _load_contexts(connection, stream, list(retrieved))
 
 
 def _load_contexts(connection: Connection, stream: Stream, places: Sequence[StreamPlace]) -> dict[StreamPlace, Context]:
     by_epoch: defaultdict[int, list[int]] = defaultdict(list)
     for epoch, index in places:
         by_epoch[epoch].append(index)
-    found: dict[StreamPlace, Context] = {}
+    frozen: dict[StreamPlace, Context] = {}
     for epoch, indexes in by_epoch.items():
         statement = select(contexts.c.index, contexts.c.body).where(
             contexts.c.run == stream.run,
@@ -267,11 +251,37 @@ def _load_contexts(connection: Connection, stream: Stream, places: Sequence[Stre
             contexts.c.epoch == epoch,
             contexts.c.index.in_(indexes),
         )
-        found |= {(epoch, index): decode(Context, body) for index, body in connection.execute(statement)}
-    return found
+        frozen |= {(epoch, index): decode(Context, body) for index, body in connection.execute(statement)}
+    return frozen
 
 
-# The store of character sheet versions, and of the versions that epochs began with.
+def find_missing_scenes(connection: Connection, sequences: Collection[int]) -> dict[str, str]:
+    """By task, of those that these groups answer: a service of a schema before 0035, which may run beside this one,
+    stores tasks without their scenes."""
+    unnamed = (
+        select(tasks.c.task_id, prompts.c.body)
+        .join_from(groups, tasks, tasks.c.task_id == groups.c.task_id)
+        .join(prompts, prompts.c.digest == tasks.c.prompt_digest)
+        .where(groups.c.sequence.in_(sequences), tasks.c.scene.is_(None), prompts.c.body.contains('"scene":'))
+    )
+    rows = connection.execute(unnamed).all()
+    scenes = {task_id: _read_scene(body) for task_id, body in rows}
+    return {task_id: scene for task_id, scene in sorted(scenes.items()) if scene is not None}
+
+
+def _read_scene(body: str) -> str | None:
+    try:
+        return decode(TaskPrompt, body).scene
+    except ValueError:
+        return None
+
+
+def fill_scenes(connection: Connection, scenes: Mapping[str, str]) -> None:
+    for task_id, scene in scenes.items():
+        connection.execute(update(tasks).where(tasks.c.task_id == task_id).values(scene=encode_json(scene)))
+
+
+# Character sheets: versions of them, and the version that each epoch began with.
 
 _DIGESTS = TypeAdapter(tuple[str, ...])
 
@@ -342,11 +352,12 @@ def _begin_epochs(
     return {epoch: one for epoch, one in connection.execute(select(epochs.c.epoch, epochs.c.data_digest).where(*here))}
 
 
-# The store of episodes that are played over HTTP by clients that send no history.
+# Episodes that are played over HTTP by clients that send no history.
 
-KEPT_SECONDS: Final = 86_400
+_KEPT_SECONDS: Final = 86_400
+"""After its last change."""
 _CLEARED_AT_ONCE: Final = 8
-"""With each new episode, so that old ones become fewer."""
+"""Old episodes that go with each new one: more than one, so that they become fewer."""
 
 
 class SqlEpisodeStore(EpisodeStore):
@@ -376,7 +387,7 @@ def _begin(connection: Connection, database: Database, session: str, episode: Ke
     now = database.read_lease_clock(connection)
     old = (
         select(kept_episodes.c.session)
-        .where(kept_episodes.c.changed_at < now - KEPT_SECONDS * 1_000_000)
+        .where(kept_episodes.c.changed_at < now - _KEPT_SECONDS * MICROSECONDS_PER_SECOND)
         .order_by(kept_episodes.c.changed_at)
         .limit(_CLEARED_AT_ONCE)
         .with_for_update(skip_locked=True)
@@ -401,20 +412,12 @@ def _change(connection: Connection, database: Database, session: str, before: Ke
         "body": encode(after),
         "changed_at": database.read_lease_clock(connection),
     }
+    # Of two turns of one episode at the same time, only the first finds the revision that it began with.
     here = (kept_episodes.c.session == session, kept_episodes.c.revision == before.revision)
     return connection.execute(update(kept_episodes).where(*here).values(values)).rowcount == 1
 
 
-# Reads task outcomes from the groups of a run.
-
-_SELECT_OUTCOMES = select(
-    groups.c.sequence,
-    groups.c.outcome,
-    groups.c.absolute_count,
-    groups.c.absolute_sum,
-    tasks.c.index,
-    tasks.c.label,
-).join_from(groups, tasks, tasks.c.task_id == groups.c.task_id)
+# Outcomes of tasks, from the groups of a run.
 
 
 class SqlOutcomeStore(OutcomeStore):
@@ -427,6 +430,16 @@ class SqlOutcomeStore(OutcomeStore):
         return await self._database.read(
             lambda connection: _load_outcomes_after(connection, stream, sequence, limit, others)
         )
+
+
+_SELECT_OUTCOMES = select(
+    groups.c.sequence,
+    groups.c.outcome,
+    groups.c.absolute_count,
+    groups.c.absolute_sum,
+    tasks.c.index,
+    tasks.c.label,
+).join_from(groups, tasks, tasks.c.task_id == groups.c.task_id)
 
 
 def _load_outcomes_after(
@@ -444,11 +457,11 @@ def _load_outcomes_after(
         .order_by(groups.c.sequence.desc())
         .limit(limit)
     )
-    found = {row["sequence"]: row for row in connection.execute(newest).mappings()}
+    rows = {row["sequence"]: row for row in connection.execute(newest).mappings()}
     if others:
         named = _SELECT_OUTCOMES.where(groups.c.sequence.in_(others))
-        found |= {row["sequence"]: row for row in connection.execute(named).mappings()}
-    return [_parse_outcome(found[place]) for place in sorted(found)]
+        rows |= {row["sequence"]: row for row in connection.execute(named).mappings()}
+    return [_parse_outcome(rows[position]) for position in sorted(rows)]
 
 
 def _parse_outcome(row: RowMapping) -> TaskOutcome:
