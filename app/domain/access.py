@@ -1,4 +1,8 @@
-"""Keys: who may call the service, and for what."""
+"""Keys: who may call the service, for what, and for which runs, environments, data sets and worlds.
+
+A key opens scopes, is bound to names or to the beginnings of names, and has quotas. Only the digest of its secret is
+kept. The caller of a request is in its context, and tasks inherit it: turns and accounts go by that, access does not.
+"""
 
 import hashlib
 import secrets
@@ -22,9 +26,9 @@ ACCESS_SCOPES: Final[tuple[AccessScope, ...]] = get_args(AccessScope)
 
 KeyDigest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", description="SHA-256 of the secret, in hexadecimal.")]
 Scopes = Annotated[tuple[AccessScope, ...], Field(min_length=1, max_length=len(ACCESS_SCOPES))]
-SCOPES_OF_THE_SERVICE: Final[frozenset[AccessScope]] = frozenset({"metrics", "admin"})
-"""What they open is of no run, so that a bound key cannot have them."""
-RESERVED: Final = frozenset({"settings", "generated"})
+_SCOPES_OF_THE_SERVICE: Final[frozenset[AccessScope]] = frozenset({"metrics", "admin"})
+"""They open what belongs to no run, so that a bound key cannot have them."""
+_RESERVED: Final = frozenset({"settings", "generated"})
 """Names under which keys that are not in the list are logged."""
 
 
@@ -124,7 +128,8 @@ class Caller:
 
 
 current_caller: Final[ContextVar[Caller | None]] = ContextVar("current_caller", default=None)
-"""For whom this task works. Tasks that it starts inherit it. Turns and accounts go by it; access does not."""
+"""The caller for whom this task works, which tasks that it starts inherit. Turns and accounts go by it; access does
+not."""
 
 
 def name_current_caller() -> str:
@@ -135,6 +140,7 @@ def name_current_caller() -> str:
 
 @contextmanager
 def work_for(caller: Caller | None) -> Iterator[None]:
+    """Inside, this context works for that caller."""
     token = current_caller.set(caller)
     try:
         yield
@@ -143,7 +149,7 @@ def work_for(caller: Caller | None) -> Iterator[None]:
 
 
 def find_bounds(caller: Caller | None) -> KeyBounds:
-    """None: no key is needed, and nobody is bound."""
+    """The bounds of a caller. Without one no key is needed, and nobody is bound."""
     return UNBOUND if caller is None else caller.bounds
 
 
@@ -214,11 +220,11 @@ class KeyOptions(Frozen):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.name in RESERVED:
+        if self.name in _RESERVED:
             raise ValueError(f"the name {self.name!r} is taken by the service")
         if self.expires_at is not None and self.expires_at.tzinfo is None:
             raise ValueError("expires_at needs a time zone, such as 2027-01-31T00:00:00Z")
-        unfit = sorted(SCOPES_OF_THE_SERVICE & set(self.scopes))
+        unfit = sorted(_SCOPES_OF_THE_SERVICE & set(self.scopes))
         if unfit and not self.bounds.is_open:
             raise ValueError(f"a key with bounds cannot have the scope {unfit[0]!r}, which is of the whole service")
         return self

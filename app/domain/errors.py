@@ -13,7 +13,9 @@ GatewayError                     500  unexpected fault of the service
 │   ├── TooLarge                 413
 │   └── QuotaExceeded            429  tasks, and runs that were not handed any: retry after
 ├── Unavailable                  503  temporary fault of the service: retry
+│   ├── StillStarting                 told to a probe
 │   ├── EnvironmentUnavailable        its configured data cannot be read
+│   │   └── PackageMissing            an optional package is not installed
 │   ├── RetrieverFailed
 │   └── StoreUnavailable
 └── ScoringFailed                     never reaches HTTP: the rollout becomes `unscored` with the reason
@@ -143,7 +145,7 @@ class WorkerFailed(VerifierFailed):
 
 class WorkExceeded(ScoringFailed):
     """The text's fault: the call exceeded its limits twice, the second time in a fresh worker. `limit` is the field of
-    `domain.work.Limits` exceeded in the second attempt. Environments that blame the completion catch it; otherwise the
+    `domain.tasks.Limits` exceeded in the second attempt. Environments that blame the completion catch it; otherwise the
     group is `unscored`."""
 
     reason = "verifier_killed"

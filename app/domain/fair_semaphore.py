@@ -1,4 +1,8 @@
-"""A fair semaphore: a fixed number of slots, of which each key gets its share, and each kind of work within a key."""
+"""A fair semaphore: a fixed number of slots, of which each key gets its share, and each kind of work within a key.
+
+Keys are those of `app.domain.access`, under which the current task works. Turns are counted and forgotten by and by,
+so that a key that begins is served at once, and one that was alone before does not pay for it long.
+"""
 
 import asyncio
 import time
@@ -9,7 +13,7 @@ from typing import Final
 
 from app.domain.access import name_current_caller
 
-HALF_LIFE_SECONDS: Final = 10.0
+_HALF_LIFE_SECONDS: Final = 10.0
 """After so long, turns that a key had count half."""
 _MOST_KEYS: Final = 1000
 
@@ -21,10 +25,10 @@ class RecentTurns:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._turns: dict[str, tuple[float, float]] = {}
-        """By key the number, and when it was that."""
+        """By key the number, and the moment at which it was that."""
 
     def choose(self, keys: Collection[str]) -> str:
-        """The first of those that had the fewest."""
+        """The first of the keys that had the fewest turns."""
         if len(keys) == 1:
             return next(iter(keys))
         now = self._clock()
@@ -33,12 +37,12 @@ class RecentTurns:
     def add(self, key: str) -> None:
         now = self._clock()
         if len(self._turns) > _MOST_KEYS:
-            self._turns = {one: each for one, each in self._turns.items() if self._count(one, now) > 0.5}
+            self._turns = {name: entry for name, entry in self._turns.items() if self._count(name, now) > 0.5}
         self._turns[key] = self._count(key, now) + 1, now
 
     def _count(self, key: str, now: float) -> float:
-        number, at = self._turns.get(key, (0.0, now))
-        return float(number * 0.5 ** ((now - at) / HALF_LIFE_SECONDS))
+        number, moment = self._turns.get(key, (0.0, now))
+        return float(number * 0.5 ** ((now - moment) / _HALF_LIFE_SECONDS))
 
 
 class FairSemaphore:
@@ -51,9 +55,9 @@ class FairSemaphore:
         """Waiting callers by key and kind, in the order of their turns."""
         self._turns = RecentTurns()
         self._since: dict[asyncio.Future[None], float] = {}
-        """When waiting callers came, oldest first."""
+        """By waiting caller the time at which it came, oldest first."""
         self._began: float | None = None
-        """When the first turn of this pass of the event loop began."""
+        """Time at which the first turn of this pass of the event loop began."""
         self.waiting = 0
         """Number of waiting callers."""
 
@@ -71,7 +75,7 @@ class FairSemaphore:
             self._release()
 
     async def take_turn(self, seconds: float) -> None:
-        """A place until the caller waits again. Turns begin in one pass of the event loop until they have taken
+        """Takes a place until the caller waits again. Turns begin in one pass of the event loop until they have taken
         `seconds` together; the others wait for the next pass."""
         await self._acquire("")
         try:
@@ -105,7 +109,7 @@ class FairSemaphore:
         try:
             await turn
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
+            if turn.done() and not turn.cancelled():  # it was given the place in the same pass
                 self._release()
             raise
         finally:
@@ -123,7 +127,7 @@ class FairSemaphore:
                 kinds[kind] = line
             if kinds:
                 self._lines[caller] = kinds
-            if not turn.done():
+            if not turn.done():  # else it was cancelled, and still stands in line
                 self._turns.add(caller)
                 turn.set_result(None)
                 return

@@ -1,4 +1,11 @@
-"""Limits of a judge's calls that all processes of a database share: who may make how many, decided in one place."""
+"""Limits of a judge's calls that all processes of a database share: who may make how many.
+
+Each process reports to the store what it has in flight, what it wants and what the server answered. `exchange_limits`
+decides, as a pure function that the store calls in a transaction: it returns the shared state and this process's part.
+The slots of all processes never exceed the limit together, also when one dies: its slots stay counted until its last
+call has certainly ended. The limit shrinks when the server answers 429, and grows by one slot for as many successes as
+it has slots. A breaker that one process opens is open for all, and one of them probes.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -10,12 +17,13 @@ LEASE_SECONDS: Final = 10.0
 """A process whose last exchange is older than this starts no call."""
 NOTICE_SECONDS: Final = 1.0
 """How soon a server notices that the connections of a dead process are closed, and ends its calls."""
-SHRINK: Final = 0.8
+_SHRINK: Final = 0.8
+"""The limit becomes this share of itself when the server answers 429."""
 COOLDOWN_SECONDS: Final = 15.0
 """Responses with 429 within this time, or within the server's `retry-after`, count as one episode."""
 BURST_SECONDS: Final = 15.0
 """Unused rate accumulates for at most this many seconds."""
-ROTATION_SECONDS: Final = 2.0
+_ROTATION_SECONDS: Final = 2.0
 """How long a process keeps its turn where there are fewer slots than processes."""
 _MICROS: Final = 1_000_000
 
@@ -154,7 +162,7 @@ def exchange_limits(
     breaker = _update_breaker(state.breaker, asked, now)
     limit = _compute_limit(state, asked.limits)
     before = state.holders.get(asked.holder)
-    # what was held longer ago may belong to others by now, but calls in flight are a fact
+    # Slots that were held longer ago may belong to others by now, but calls in flight are a fact.
     kept = max(asked.in_flight, 0 if before is None or before.free_at <= now else min(asked.kept, before.slots))
     holders = {name: one for name, one in state.holders.items() if name != asked.holder and one.free_at > now}
     active = 1 + sum(one.wanted > 0 and one.expires_at > now for one in holders.values())
@@ -203,6 +211,7 @@ def compute_shares(wanted: Mapping[str, int], capacity: int, turn: int) -> dict[
 
 
 def compute_burst(per_minute: float) -> float:
+    """Size of the token bucket of a rate."""
     return max(1.0, per_minute / 60 * BURST_SECONDS)
 
 
@@ -211,9 +220,10 @@ def _compute_limit(state: SharedLimits, limits: CallLimits) -> int:
 
 
 def _compute_share(holders: Mapping[str, SlotHolder], asked: LimitsExchange, limit: int, now: int) -> int:
+    # Calls of a process that is not heard of may still run.
     lost = sum(one.slots for one in holders.values() if one.expires_at <= now)
     wanted = {name: one.wanted for name, one in holders.items() if one.expires_at > now}
-    turn = now // round(ROTATION_SECONDS * _MICROS)
+    turn = now // round(_ROTATION_SECONDS * _MICROS)
     return compute_shares(wanted | {asked.holder: asked.wanted}, max(0, limit - lost), turn)[asked.holder]
 
 
@@ -231,31 +241,30 @@ def _end_leases_of_the_dead(state: SharedLimits, now: int, is_gone: Callable[[st
 
 
 def _apply_feedback(state: SharedLimits, asked: LimitsExchange, now: int) -> SharedLimits:
-    told, limit = asked.feedback, _compute_limit(state, asked.limits)
-    if told.rate_limited:
-        until = max(state.episode_until, now + round(max(COOLDOWN_SECONDS, told.retry_after) * _MICROS))
+    feedback, limit = asked.feedback, _compute_limit(state, asked.limits)
+    if feedback.rate_limited:
+        until = max(state.episode_until, now + round(max(COOLDOWN_SECONDS, feedback.retry_after) * _MICROS))
         return state.model_copy(
             update={
-                "learned": max(1, int(limit * SHRINK)) if now >= state.episode_until else limit,
+                # Once an episode: a burst of 429 is one message.
+                "learned": max(1, int(limit * _SHRINK)) if now >= state.episode_until else limit,
                 "clean": 0,
                 "episode_until": until,
                 "no_growth_until": max(state.no_growth_until, until),
-                "quiet_until": max(state.quiet_until, now + round(told.retry_after * _MICROS)),
+                "quiet_until": max(state.quiet_until, now + round(feedback.retry_after * _MICROS)),
             }
         )
-    if told.failed:
+    if feedback.failed:
         until = max(state.no_growth_until, now + round(COOLDOWN_SECONDS * _MICROS))
         return state.model_copy(update={"clean": 0, "no_growth_until": until})
     if state.learned is None or now < state.no_growth_until:
         return state
-    clean = state.clean + told.succeeded
+    clean = state.clean + feedback.succeeded
     while clean >= limit and limit < asked.limits.concurrency:
         clean -= limit
         limit += 1
-    return state.model_copy(update={"learned": limit, "clean": clean} if limit < asked.limits.concurrency else _GROWN)
-
-
-_GROWN: Final = {"learned": None, "clean": 0}
+    is_whole = limit >= asked.limits.concurrency
+    return state.model_copy(update={"learned": None if is_whole else limit, "clean": 0 if is_whole else clean})
 
 
 def _update_breaker(breaker: BreakerState | None, asked: LimitsExchange, now: int) -> BreakerState | None:
@@ -294,5 +303,5 @@ def _draw(
     burst = compute_burst(per_minute)
     level = RateLevel(units=burst, at=now) if level is None else level
     units = min(burst, level.units + max(0, now - level.at) / _MICROS * per_minute / 60)
-    given = min(asked, max(0.0, units) / active)
-    return RateLevel(units=min(burst, units - given), at=max(now, level.at)), given
+    taken = min(asked, max(0.0, units) / active)
+    return RateLevel(units=min(burst, units - taken), at=max(now, level.at)), taken

@@ -1,4 +1,8 @@
-"""What stays of a scored group, part by part, and what stands in the place of a part that does not."""
+"""Reduction: what stays of a scored group, part by part, and the digest that stands in the place of the rest.
+
+A `KeepRule` of a run or of the operator says what stays. Statistics, rewards and the recognition of repeats work as
+before on reduced groups, by sizes and digests; what needs the texts refuses them.
+"""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -63,8 +67,9 @@ class KeepRule(Frozen):
 
 
 def is_sampled(group_id: str, share: float) -> bool:
-    drawn = hashlib.sha256(f"keep {group_id}".encode("utf-8", "surrogatepass")).digest()[:8]
-    return int.from_bytes(drawn, "big") < share * 2**64
+    """Whether a group is one of those in which `sample` keeps a part."""
+    draw = hashlib.sha256(f"keep {group_id}".encode("utf-8", "surrogatepass")).digest()[:8]
+    return int.from_bytes(draw, "big") < share * 2**64
 
 
 class PartDigest(Frozen):
@@ -119,9 +124,9 @@ def _digest_numbers(numbers: Sequence[float]) -> PartDigest:
 
 
 def _digest_messages(messages: Sequence[Message]) -> PartDigest:
-    said = canonical_json([message.model_dump(mode="json", exclude={"reasoning_content"}) for message in messages])
+    text = canonical_json([message.model_dump(mode="json", exclude={"reasoning_content"}) for message in messages])
     written = count_written_characters(messages)
-    return PartDigest(sha256=hashlib.sha256(said.encode()).hexdigest(), characters=written, count=len(messages))
+    return PartDigest(sha256=hashlib.sha256(text.encode()).hexdigest(), characters=written, count=len(messages))
 
 
 def _digest_thoughts(thoughts: Sequence[str]) -> PartDigest:
@@ -130,11 +135,11 @@ def _digest_thoughts(thoughts: Sequence[str]) -> PartDigest:
 
 
 def count_written_characters(messages: Sequence[Message]) -> int:
-    """Of what the model wrote."""
+    """Characters of the messages that the model wrote."""
     return sum(len(message.content or "") for message in messages if message.role == "assistant")
 
 
-def describe_missing_text(digest: PartDigest) -> str:
+def _describe_missing_text(digest: PartDigest) -> str:
     """Stands where a text is expected, for readers that know nothing of reduced groups."""
     return f"[this text is not kept: {digest.characters} characters, sha256 {digest.sha256}]"
 
@@ -142,29 +147,29 @@ def describe_missing_text(digest: PartDigest) -> str:
 def reduce_completion(
     completion: Completion, parts: frozenset[KeptPart], before: ReducedCompletion | None, by: ReducedBy, at: datetime
 ) -> tuple[Completion, ReducedCompletion | None]:
-    """The completion without these parts, and what stands for all that it is without. It is not told where nothing is
-    missing."""
+    """The completion without these parts, and the digests of all parts that it is without; None for a whole one."""
+    # Before anything goes, since a repeat must be recognised afterwards.
     identity = before.identity if before is not None and before.identity else completion.identity_digest
-    found: dict[KeptPart, PartDigest] = {}
+    digests: dict[KeptPart, PartDigest] = {}
     messages = completion.messages or ()
     thoughts = [one.reasoning_content for one in messages if one.reasoning_content is not None]
     changes: dict[str, object] = {}
     if "thought" in parts and thoughts:
-        found["thought"] = _digest_thoughts(thoughts)
+        digests["thought"] = _digest_thoughts(thoughts)
         changes["messages"] = tuple(one.model_copy(update={"reasoning_content": None}) for one in messages)
     if "text" in parts and (before is None or before.text is None):
         text = _digest_messages(messages) if completion.text is None else digest_text(completion.text)
-        found["text"] = text
-        changes |= {"messages": None, "text": describe_missing_text(text)}
+        digests["text"] = text
+        changes |= {"messages": None, "text": _describe_missing_text(text)}
     if "logprobs" in parts and completion.logprobs is not None:
-        found["logprobs"] = _digest_numbers(completion.logprobs)
+        digests["logprobs"] = _digest_numbers(completion.logprobs)
         changes["logprobs"] = None
     if "tokens" in parts and completion.token_ids is not None:
-        found["tokens"] = _digest_numbers(completion.token_ids)
+        digests["tokens"] = _digest_numbers(completion.token_ids)
         changes["token_ids"] = None
-    if not found:
+    if not digests:
         return completion, before
-    changed = {"thought", "text"} & found.keys()
-    known = {} if before is None else dict(before)
-    marks = {"identity": identity if changed or known.get("identity") else "", "by": by, "at": at}
-    return completion.model_copy(update=changes), ReducedCompletion.model_validate(known | found | marks)
+    changed = {"thought", "text"} & digests.keys()
+    earlier = {} if before is None else dict(before)
+    marks = {"identity": identity if changed or earlier.get("identity") else "", "by": by, "at": at}
+    return completion.model_copy(update=changes), ReducedCompletion.model_validate(earlier | digests | marks)

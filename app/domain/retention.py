@@ -1,7 +1,11 @@
-"""Retention: which stored groups may go, which are kept, and what goes with them."""
+"""Retention: which stored groups may go, which are kept, and what goes with them.
+
+Pruning removes groups and leaves their sums in the statistics; reducing removes parts of groups (`app.domain.keeping`).
+Both begin with a plan that counts what would go, and why the rest is kept.
+"""
 
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
@@ -12,9 +16,9 @@ from app.domain.values import Frozen
 RunPattern = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}\*?$|^\*$")]
 """A run's name, or the beginning of names with `*` after it."""
 
-KeptReason = Literal["purpose", "pending", "unscored", "uncounted", "labelled", "anchor", "in_pieces"]
+_KeptReason = Literal["purpose", "pending", "unscored", "uncounted", "labelled", "anchor", "in_pieces"]
 
-KEPT_BECAUSE: dict[KeptReason, str] = {
+KEPT_BECAUSE: Final[dict[_KeptReason, str]] = {
     "purpose": "of another purpose, such as evaluations",
     "pending": "not scored yet",
     "unscored": "without some score, which may be asked for again",
@@ -66,7 +70,7 @@ class GroupsOfRun(Frozen):
 
 
 class KeptGroups(Frozen):
-    because: KeptReason
+    because: _KeptReason
     groups: int
 
 
@@ -91,8 +95,8 @@ class PrunePlan(Frozen):
     @property
     def bytes(self) -> int:
         """About so many go."""
-        found = sum(each.bytes for each in self.removable)
-        return found if self.excess_bytes is None else min(found, self.excess_bytes)
+        removable = sum(each.bytes for each in self.removable)
+        return removable if self.excess_bytes is None else min(removable, self.excess_bytes)
 
 
 class ReduceRule(Frozen):

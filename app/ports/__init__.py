@@ -3,11 +3,10 @@
 Authors of environments read `app.ports.environment`, authors of retrievers `app.ports.retrieval`; this package
 exports what they need. The other modules are for work on the service:
 
-    judges        judges, panels of judges, and the cache of judgements
-    sandbox       killable workers, and jails for programs
-    store         tasks, leases, groups, runs, and views of them
-    trajectories  the queue between external environments and trainers
-    runtime       clock, observer, resources that are opened and closed with the service
+    judges   judges, panels of judges, and the cache of judgements
+    play     what people said to characters, and what policies answered
+    store    tasks, leases, groups, runs, and views of them
+    tracing  spans of requests and of what they cause
 """
 
 from app.ports.environment import Datasets, Drafted, Environment, FreeReward, Programs, Tools, Workers

@@ -1,4 +1,9 @@
-"""Judges, panels of judges, and the cache of judgements."""
+"""Judges, panels of judges, and the cache of judgements.
+
+A judge answers one request about a group; a panel asks one or more judges and turns their answers into scores. What a
+judge can do beyond answering is a protocol of its own: it reports, is priced, has a fallback, writes references. Judges
+of plug-ins implement those that fit.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

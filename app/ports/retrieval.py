@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Protocol, runtime_checkable
+from typing import Final, Protocol, runtime_checkable
 
 from app.domain.errors import InvalidRequest
 from app.domain.tasks import Context, ContextQuery
@@ -21,8 +21,8 @@ from app.domain.worlds import (
     WrittenLorebook,
 )
 
-NEAR_WORLDS = 500
-"""Among so many worlds the one is looked for that somebody may have meant."""
+_NEAR_WORLDS: Final = 500
+"""Among so many worlds the one that somebody may have meant is looked for."""
 
 
 class Retriever(Protocol):
@@ -128,5 +128,5 @@ class WorldListing(Protocol):
 
 
 async def suggest_world(name: str, worlds: WorldListing) -> str:
-    """To be put behind a sentence, as by `suggest`: a near name among the open worlds."""
-    return suggest(name, [one.name for one in await worlds.list_worlds(NEAR_WORLDS, None)])
+    """The end of a sentence about an unknown world, as `suggest` gives it: a near name among the open worlds."""
+    return suggest(name, [one.name for one in await worlds.list_worlds(_NEAR_WORLDS, None)])

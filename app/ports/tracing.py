@@ -29,7 +29,7 @@ class Span(Protocol):
 
 @dataclass(frozen=True)
 class SpanIdentity:
-    """Both in hexadecimal digits."""
+    """The ids of a trace and a span, in hexadecimal digits."""
 
     trace_id: str
     span_id: str
@@ -51,10 +51,10 @@ class Tracer(Protocol):
         """A trace of its own for work that several spans caused together; nothing when none of them is sampled."""
 
     def find_identity(self) -> SpanIdentity | None:
-        """Of the span of this context."""
+        """The identity of the span of this context."""
 
     def build_headers(self) -> Mapping[str, str]:
-        """What a request to another service takes along."""
+        """The headers that a request to another service takes along."""
 
     def close(self) -> None:
         """Sends what is left, within seconds."""
@@ -120,7 +120,7 @@ def find_origins() -> tuple[SpanOrigin, ...]:
 
 
 def create_joint_context(origins: Iterable[SpanOrigin | None]) -> Context:
-    """For work that several callers share. Its spans and log lines belong to none of them."""
+    """A context for work that several callers share. Its spans and log lines belong to none of them."""
     context = Context()
     context.run(_joined.set, tuple(origin for origin in origins if origin is not None))
     return context
@@ -138,7 +138,7 @@ def find_identity() -> SpanIdentity | None:
 
 
 def build_trace_headers() -> Mapping[str, str]:
-    """For requests to judges and retrievers; empty without a tracer."""
+    """Headers for requests to judges and retrievers; empty without a tracer."""
     tracer = _tracer.get()
     return {} if tracer is None else tracer.build_headers()
 
