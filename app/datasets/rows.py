@@ -1,7 +1,8 @@
-"""Rows as they are written, by split, on disk and by index: from files, or from the hub.
+"""Rows of data sets: as they are written, which of them make tasks, and their reading by index.
 
-Files of lines are kept as texts, each with its line: a table library would give a column one type of number and read
-texts that look like dates.
+Rows stay on disk, whatever their number, and are validated once when the data set is read and again when they are
+asked for. Files of lines are kept as texts, each with its line: a table library would give a column one type of number
+and read texts that look like dates.
 """
 
 import csv
@@ -23,6 +24,8 @@ from pydantic.fields import FieldInfo
 from app.domain.errors import EnvironmentUnavailable
 from app.domain.tasks import CHECKED, LEFT_OUT, DatasetSource
 from app.domain.values import Split
+
+# Rows as they are written.
 
 Row = Mapping[str, object]
 
@@ -71,16 +74,16 @@ class RawRows:
 def read_file(file: Path, cache: Path | None) -> RawRows:
     """Blocking. Prepares the rows in the cache when the file is new or has changed. EnvironmentUnavailable when it
     cannot be read or has no rows."""
-    place = f"{file.parent.name}/{file.name}"
+    name = f"{file.parent.name}/{file.name}"
     try:
         if file.suffix.lower() == ".parquet":
             rows = RawRows(file.name, "row", _prepare_parquet(file, cache))
         else:
             rows = RawRows(file.name, _UNITS[file.suffix.lower()], _prepare_lines(file, cache), as_text=True)
     except Exception as error:  # the library wraps whatever a file or a disk makes it meet
-        raise EnvironmentUnavailable(f"{place}: {explain_error(error)}") from error
+        raise EnvironmentUnavailable(f"{name}: {explain_error(error)}") from error
     if not len(rows):
-        raise EnvironmentUnavailable(f"{place}: it has no rows")
+        raise EnvironmentUnavailable(f"{name}: it has no rows")
     return rows
 
 
@@ -193,12 +196,12 @@ def explain_error(error: BaseException) -> str:
     return str(error).split("\n")[0][:300] or type(error).__name__
 
 
-# Which rows of a data set make tasks, and their reading by index.
+# Rows that make tasks.
 
 RowT = TypeVar("RowT", bound=BaseModel)
 
-REPEATED: Final = "it repeats another row"
-MOST_PLACES: Final = 5
+_REPEATED: Final = "it repeats another row"
+_MOST_PLACES: Final = 5
 """How many places of rows that are left out are kept for each reason."""
 
 
@@ -293,15 +296,15 @@ def check_rows(
             reason = (
                 _find_reason(form, {**source.values, **chosen}, f"{origin}: {place}")
                 if into.is_new(content)
-                else REPEATED
+                else _REPEATED
             )
             into.add(index, place, content, reason)
-    found = {split: rows for split, rows in sorted_rows.items() if rows.tables}
-    _require_rows(origin, found)
+    filled = {split: rows for split, rows in sorted_rows.items() if rows.tables}
+    _require_rows(origin, filled)
     shared = sorted_rows["train"].seen & sorted_rows["test"].seen
     return {
         split: (CheckedRows(rows.tables, form, columns, source.values, rows.used), rows.report(len(shared)))
-        for split, rows in found.items()
+        for split, rows in filled.items()
     }
 
 
@@ -328,7 +331,7 @@ class _SplitRows:
             return
         self.left_out[reason] += 1
         places = self.places.setdefault(reason, [])
-        if len(places) < MOST_PLACES:
+        if len(places) < _MOST_PLACES:
             places.append(place)
 
     def report(self, shared: int) -> RowReport:
@@ -362,8 +365,8 @@ def _find_reason(form: type[BaseModel], row: Row, place: str) -> str:
     return ""
 
 
-def _require_rows(origin: str, found: Mapping[Split, _SplitRows]) -> None:
-    for split, rows in found.items():
+def _require_rows(origin: str, filled: Mapping[Split, _SplitRows]) -> None:
+    for split, rows in filled.items():
         if not rows.used:
             reason, count = rows.left_out.most_common(1)[0]
             raise EnvironmentUnavailable(f"{origin}: no row of {split} makes a task: {reason} ({count} rows)")
@@ -380,11 +383,11 @@ def _is_held_out(content: bytes, share: float | None) -> bool:
 def _map_columns(form: type[BaseModel], source: DatasetSource) -> Mapping[str, str]:
     """By the form's names of its columns, where the data set has them."""
     names = [name for key, info in form.model_fields.items() for name in _list_names(key, info)]
-    given = {
+    configured = {
         **{f"columns.{name}": name for name in source.columns},
         **{f"values.{name}": name for name in source.values},
     }
-    unknown = [place for place, name in given.items() if name not in names]
+    unknown = [setting for setting, name in configured.items() if name not in names]
     if unknown:
         raise EnvironmentUnavailable(f"{unknown[0]}: there is no such column; there are {', '.join(names)}")
     return {name: source.columns.get(name, name) for name in names}
@@ -408,8 +411,8 @@ def _has(row: Row, name: str, source: DatasetSource) -> bool:
 
 def _select_columns(row: Row, columns: Mapping[str, str]) -> dict[str, object]:
     """Nulls count as absent."""
-    found = {name: _get_value(row, column) for name, column in columns.items()}
-    return {name: value for name, value in found.items() if value is not None}
+    values = {name: _get_value(row, column) for name, column in columns.items()}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _get_value(row: Row, column: str) -> Any:
