@@ -15,7 +15,7 @@ def worked(service: SimulatedService[Any], start: Any, calls: tuple[ParsedCall, 
     state, told = start, None
     for one in calls:
         result = carry_out(service, state, one)
-        state, told = result.state, result.told
+        state, told = result.state, result.output
     essence = service.canonicalise(state)
     return told, None if essence == service.canonicalise(start) else essence
 

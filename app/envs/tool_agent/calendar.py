@@ -1,4 +1,4 @@
-"""The state of a calendar: events that never overlap."""
+"""The calendar service: events that never overlap, and guests by their e-mail address."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -18,17 +18,19 @@ from app.envs.tool_agent.episodes import (
     build_call,
     build_tool,
     check_day,
+    find_by_id,
     format_time,
     parse_time,
     write_day,
 )
 from app.toolkit.seeded import SeededRandom
 
-PEOPLE: Final = (
+_PEOPLE: Final = (
     *("Dana Whitlock", "Amir Haddad", "Joana Prates", "Tomasz Zieliński", "Keiko Arai", "Wanjiru Kamau"),
     *("Leif Sundby", "Marisol Vega", "Priya Raman", "Oskar Brandt", "Chloé Marchand", "Bao Nguyen"),
 )
 _PLAIN: Final = str.maketrans("ńéłó", "nelo")
+"""Letters of the names above as they stand in addresses."""
 
 
 class CalendarEvent(Frozen):
@@ -61,10 +63,7 @@ class CalendarState(Frozen):
     """Number of events ever made, for the next identifier."""
 
     def find_event(self, identity: str) -> CalendarEvent:
-        for one in self.events:
-            if one.id == identity:
-                return one
-        raise OperationRefused(f"there is no event {identity[:40]!a}")
+        return find_by_id(self.events, identity, "event")
 
     def with_event(self, event: CalendarEvent) -> "CalendarState":
         for other in self.events:
@@ -73,33 +72,177 @@ class CalendarState(Frozen):
                 raise OperationRefused(
                     f"{other.title} is at that time, {format_time(other.start)} to {format_time(other.end)}"
                 )
-        kept = tuple(one for one in self.events if one.id != event.id)
-        return CalendarState(events=(*kept, event), made=self.made + (len(kept) == len(self.events)))
+        others = tuple(one for one in self.events if one.id != event.id)
+        return CalendarState(events=(*others, event), made=self.made + (len(others) == len(self.events)))
 
 
-def make_email(person: str) -> str:
+def _make_email(person: str) -> str:
     return person.lower().translate(_PLAIN).replace(" ", ".") + "@example.com"
 
 
-# Scenarios of calendar users.
+# The service and its tools.
 
-TITLES: Final = (
+
+class CalendarService:
+    name: Final = "calendar"
+    rules: Final = (
+        "The calendar holds one event at a time. People are invited by their e-mail address. Cancel or move nothing "
+        f"that the user did not name, and invite nobody else. {AS_WRITTEN}"
+    )
+
+    @property
+    def operations(self) -> tuple[ServiceOperation[CalendarState], ...]:
+        return _OPERATIONS
+
+    def canonicalise(self, state: CalendarState) -> JsonValue:
+        events = sorted(state.events, key=lambda one: (one.date, one.start))
+        return [[one.date, one.start, one.minutes, one.title, *sorted(one.guests)] for one in events]
+
+    def draw_scenario(self, draws: SeededRandom) -> ServiceScenario[CalendarState]:
+        return draws.one(_KINDS)(draws)
+
+
+_MIDNIGHT: Final = 24 * 60
+_MINUTES: Final[JsonValue] = {"type": "integer", "minimum": 15, "maximum": 480, "description": "Length in minutes"}
+_EVENT: Final[JsonValue] = {"type": "string", "description": "Identifier of the event"}
+_EMAIL: Final[JsonValue] = {"type": "string", "description": "E-mail address of a person"}
+
+
+def _find_person(state: CalendarState, arguments: Arguments) -> tuple[CalendarState, JsonValue]:
+    name = str(arguments["name"]).casefold().strip()
+    people: list[JsonValue] = [
+        {"name": person, "email": _make_email(person)} for person in _PEOPLE if name and name in person.casefold()
+    ]
+    return state, {"people": people}
+
+
+def _list_events(state: CalendarState, arguments: Arguments) -> tuple[CalendarState, JsonValue]:
+    events = sorted((one for one in state.events if one.date == arguments["date"]), key=lambda one: one.start)
+    return state, {"events": [one.to_observation() for one in events]}
+
+
+def _create_event(state: CalendarState, arguments: Arguments) -> tuple[CalendarState, JsonValue]:
+    event = CalendarEvent(
+        id=f"evt_{state.made + 1}",
+        title=arguments["title"],
+        date=arguments["date"],
+        start=parse_time(arguments["start"]),
+        minutes=arguments["minutes"],
+        guests=_check_guests(arguments.get("guests", [])),
+    )
+    return _save_event(state, event)
+
+
+def _move_event(state: CalendarState, arguments: Arguments) -> tuple[CalendarState, JsonValue]:
+    event = state.find_event(arguments["event_id"])
+    moved = event.model_copy(
+        update={
+            "date": arguments.get("date", event.date),
+            "start": parse_time(arguments["start"]),
+            "minutes": arguments.get("minutes", event.minutes),
+        }
+    )
+    return _save_event(state, moved)
+
+
+def _save_event(state: CalendarState, event: CalendarEvent) -> tuple[CalendarState, JsonValue]:
+    check_day(event.date)
+    if event.end > _MIDNIGHT:
+        raise OperationRefused("an event ends on the day on which it starts")
+    return state.with_event(event), event.to_observation()
+
+
+def _invite_guest(state: CalendarState, arguments: Arguments) -> tuple[CalendarState, JsonValue]:
+    event = state.find_event(arguments["event_id"])
+    (guest,) = _check_guests([arguments["email"]])
+    if guest in event.guests:
+        raise OperationRefused(f"{guest} is invited already")
+    invited = event.model_copy(update={"guests": (*event.guests, guest)})
+    return state.with_event(invited), invited.to_observation()
+
+
+def _cancel_event(state: CalendarState, arguments: Arguments) -> tuple[CalendarState, JsonValue]:
+    event = state.find_event(arguments["event_id"])
+    others = tuple(one for one in state.events if one.id != event.id)
+    return state.model_copy(update={"events": others}), {"cancelled": event.id}
+
+
+def _check_guests(emails: Sequence[str]) -> tuple[str, ...]:
+    addresses = {_make_email(person) for person in _PEOPLE}
+    for email in emails:
+        if email not in addresses:
+            raise OperationRefused(f"nobody has the address {email[:60]!a}")
+    return tuple(dict.fromkeys(emails))
+
+
+_OPERATIONS: Final = (
+    ServiceOperation(
+        build_tool(
+            "find_person",
+            "People whose name contains a text, with their e-mail addresses.",
+            ("name",),
+            name={"type": "string"},
+        ),
+        _find_person,
+    ),
+    ServiceOperation(build_tool("list_events", "All events of one day, by time.", ("date",), date=DATE), _list_events),
+    ServiceOperation(
+        build_tool(
+            "create_event",
+            "Make an event. Refused where another one is at that time.",
+            ("title", "date", "start", "minutes"),
+            title={"type": "string", "minLength": 1, "maxLength": 100},
+            date=DATE,
+            start=TIME,
+            minutes=_MINUTES,
+            guests={"type": "array", "items": _EMAIL, "description": "Who is invited; nobody if left out"},
+        ),
+        _create_event,
+    ),
+    ServiceOperation(
+        build_tool(
+            "move_event",
+            "Give an event another time, and another day or length where given.",
+            ("event_id", "start"),
+            event_id=_EVENT,
+            date=DATE,
+            start=TIME,
+            minutes=_MINUTES,
+        ),
+        _move_event,
+    ),
+    ServiceOperation(
+        build_tool(
+            "invite", "Invite one more person to an event.", ("event_id", "email"), event_id=_EVENT, email=_EMAIL
+        ),
+        _invite_guest,
+    ),
+    ServiceOperation(
+        build_tool("cancel_event", "Cancel an event for good.", ("event_id",), event_id=_EVENT), _cancel_event
+    ),
+)
+
+
+# Scenarios.
+
+_TITLES: Final = (
     *("Budget review", "Design critique", "Supplier call", "Hiring panel", "Sprint planning", "Fire drill"),
     *("Contract check", "Roof inspection", "Choir rehearsal", "Tax appointment", "Board lunch", "Server handover"),
     *("Piano lesson", "Garden committee", "Press briefing", "Lab safety talk", "Warehouse count", "Data audit"),
 )
-DATES: Final = tuple(f"2026-{month:02d}-{day:02d}" for month in range(1, 13) for day in (2, 5, 9, 12, 17, 23, 26))
-OPENS: Final = 8 * 60
-SLOT: Final = 15
+_DATES: Final = tuple(f"2026-{month:02d}-{day:02d}" for month in range(1, 13) for day in (2, 5, 9, 12, 17, 23, 26))
+_OPENS: Final = 8 * 60
+"""Days begin at this minute after midnight, or some slots later."""
+_SLOT: Final = 15
 
 
 def _draw_busy_day(draws: SeededRandom, date: str, titles: list[str], count: int) -> list[CalendarEvent]:
     """Events of one day in order, at least an hour apart."""
     events = []
-    start = OPENS + SLOT * draws.below(4)
+    start = _OPENS + _SLOT * draws.below(4)
     for number in range(count):
         minutes = draws.one((30, 45, 60))
-        guests = tuple(map(make_email, draws.some(PEOPLE, draws.below(3))))
+        guests = tuple(map(_make_email, draws.some(_PEOPLE, draws.below(3))))
         events.append(
             CalendarEvent(
                 id=f"evt_{number + 1}", title=titles.pop(), date=date, start=start, minutes=minutes, guests=guests
@@ -115,10 +258,10 @@ def _build_state(events: list[CalendarEvent]) -> CalendarState:
 
 def _draw_make_and_move(draws: SeededRandom) -> ServiceScenario[CalendarState]:
     """Make an event with a guest whose address has to be looked up; then move it."""
-    titles, date, person = draws.shuffled(TITLES), draws.one(DATES), draws.one(PEOPLE)
+    titles, date, person = draws.shuffled(_TITLES), draws.one(_DATES), draws.one(_PEOPLE)
     events = _draw_busy_day(draws, date, titles, 2 + draws.below(2))
     title, minutes, day = titles.pop(), draws.one((30, 45)), write_day(date)
-    start = events[-1].end + SLOT * draws.below(3)
+    start = events[-1].end + _SLOT * draws.below(3)
     first, then = format_time(start), format_time(start + draws.one((60, 75, 120)))
     asked = (
         f"Put an event called {title} into my calendar on {day} at {first}, {minutes} minutes, and invite {person}.",
@@ -144,7 +287,7 @@ def _draw_make_and_move(draws: SeededRandom) -> ServiceScenario[CalendarState]:
                         date=date,
                         start=first,
                         minutes=minutes,
-                        guests=[make_email(person)],
+                        guests=[_make_email(person)],
                     ),
                 ),
                 reply=f"Done: {title} is on {date} at {first}, and {person} is invited.",
@@ -160,18 +303,18 @@ def _draw_make_and_move(draws: SeededRandom) -> ServiceScenario[CalendarState]:
 
 def _draw_clear_day(draws: SeededRandom) -> ServiceScenario[CalendarState]:
     """Cancel all events of a day but one; events of another day stay."""
-    titles, (date, other) = draws.shuffled(TITLES), draws.some(DATES, 2)
+    titles, (date, other) = draws.shuffled(_TITLES), draws.some(_DATES, 2)
     events = _draw_busy_day(draws, date, titles, 3 + draws.below(2))
     stay = [
-        one.model_copy(update={"id": f"evt_{len(events) + place}"})
-        for place, one in enumerate(_draw_busy_day(draws, other, titles, 2), 1)
+        one.model_copy(update={"id": f"evt_{len(events) + number}"})
+        for number, one in enumerate(_draw_busy_day(draws, other, titles, 2), 1)
     ]
-    kept, day = draws.one(events), write_day(date)
-    gone = [build_call("cancel_event", event_id=one.id) for one in events if one != kept]
+    staying, day = draws.one(events), write_day(date)
+    gone = [build_call("cancel_event", event_id=one.id) for one in events if one != staying]
     asked = (
-        f"I am away on {day}. Cancel everything on that day except {kept.title}, and tell me when that one starts.",
-        f"Please keep {kept.title} on {day} and cancel the rest of that day. When does it start, by the way?",
-        f"All that should be left on {day} is {kept.title}; take everything else of that day out. And remind me of "
+        f"I am away on {day}. Cancel everything on that day except {staying.title}, and tell me when that one starts.",
+        f"Please keep {staying.title} on {day} and cancel the rest of that day. When does it start, by the way?",
+        f"All that should be left on {day} is {staying.title}; take everything else of that day out. And remind me of "
         f"when it begins.",
     )
     return ServiceScenario(
@@ -181,9 +324,9 @@ def _draw_clear_day(draws: SeededRandom) -> ServiceScenario[CalendarState]:
             UserWish(
                 says=draws.one(asked),
                 calls=(build_call("list_events", date=date), *gone),
-                reply=f"Cancelled. {kept.title} starts at {format_time(kept.start)}.",
-                answers=(format_time(kept.start),),
-                beside=(format_time(kept.end),),
+                reply=f"Cancelled. {staying.title} starts at {format_time(staying.start)}.",
+                answers=(format_time(staying.start),),
+                beside=(format_time(staying.end),),
             ),
         ),
     )
@@ -191,7 +334,7 @@ def _draw_clear_day(draws: SeededRandom) -> ServiceScenario[CalendarState]:
 
 def _draw_fit_in(draws: SeededRandom) -> ServiceScenario[CalendarState]:
     """Make an event right after another one, whose end has to be looked up; then shorten it."""
-    titles, date = draws.shuffled(TITLES), draws.one(DATES)
+    titles, date = draws.shuffled(_TITLES), draws.one(_DATES)
     events = _draw_busy_day(draws, date, titles, 3)
     before, title, day = draws.one(events), titles.pop(), write_day(date)
     start = format_time(before.end)
@@ -221,7 +364,9 @@ def _draw_fit_in(draws: SeededRandom) -> ServiceScenario[CalendarState]:
             ),
             UserWish(
                 says=draws.one(changed),
-                calls=(build_call("move_event", event_id="evt_4", start=start, minutes=30),),
+                calls=(
+                    build_call("move_event", event_id="evt_4", start=start, minutes=30),
+                ),  # after the three of the day
                 reply="It takes 30 minutes now.",
             ),
         ),
@@ -230,10 +375,10 @@ def _draw_fit_in(draws: SeededRandom) -> ServiceScenario[CalendarState]:
 
 def _draw_invite(draws: SeededRandom) -> ServiceScenario[CalendarState]:
     """Add a guest to an event that is named by day and title; then cancel another event."""
-    titles, date = draws.shuffled(TITLES), draws.one(DATES)
+    titles, date = draws.shuffled(_TITLES), draws.one(_DATES)
     events = _draw_busy_day(draws, date, titles, 3)
     (event, gone), day = draws.some(events, 2), write_day(date)
-    person = draws.one([one for one in PEOPLE if make_email(one) not in event.guests])
+    person = draws.one([one for one in _PEOPLE if _make_email(one) not in event.guests])
     asked = (
         f"Please invite {person} to {event.title} on {day} as well.",
         f"{person} wants to come to {event.title} on {day}. Send an invitation.",
@@ -253,7 +398,7 @@ def _draw_invite(draws: SeededRandom) -> ServiceScenario[CalendarState]:
                 calls=(
                     build_call("list_events", date=date),
                     build_call("find_person", name=person),
-                    build_call("invite", event_id=event.id, email=make_email(person)),
+                    build_call("invite", event_id=event.id, email=_make_email(person)),
                 ),
                 reply=f"{person} is invited.",
             ),
@@ -268,7 +413,7 @@ def _draw_invite(draws: SeededRandom) -> ServiceScenario[CalendarState]:
 
 def _draw_first_free(draws: SeededRandom) -> ServiceScenario[CalendarState]:
     """Find the earliest free time and book it; then invite a guest."""
-    titles, date, person = draws.shuffled(TITLES), draws.one(DATES), draws.one(PEOPLE)
+    titles, date, person = draws.shuffled(_TITLES), draws.one(_DATES), draws.one(_PEOPLE)
     events = _draw_busy_day(draws, date, titles, 4)
     title, day = titles.pop(), write_day(date)
     minutes, since = draws.one((75, 90)), draws.one(events[:2]).start
@@ -305,7 +450,7 @@ def _draw_first_free(draws: SeededRandom) -> ServiceScenario[CalendarState]:
                 says=draws.one(added),
                 calls=(
                     build_call("find_person", name=person),
-                    build_call("invite", event_id="evt_5", email=make_email(person)),
+                    build_call("invite", event_id="evt_5", email=_make_email(person)),
                 ),
                 reply=f"{person} is invited.",
             ),
@@ -319,17 +464,17 @@ def _is_free(events: list[CalendarEvent], start: int, minutes: int) -> bool:
 
 def _draw_fallen_ill(draws: SeededRandom) -> ServiceScenario[CalendarState]:
     """Cancel all events with a certain guest, which have to be looked up; then delay another event."""
-    titles, date, person = draws.shuffled(TITLES), draws.one(DATES), draws.one(PEOPLE)
-    email, day = make_email(person), write_day(date)
+    titles, date, person = draws.shuffled(_TITLES), draws.one(_DATES), draws.one(_PEOPLE)
+    email, day = _make_email(person), write_day(date)
     drawn = _draw_busy_day(draws, date, titles, 4)
     ill = draws.some(range(4), 2)
     events = [
         one.model_copy(
-            update={"guests": (*(guest for guest in one.guests if guest != email), *((email,) * (place in ill)))}
+            update={"guests": (*(guest for guest in one.guests if guest != email), *((email,) * (index in ill)))}
         )
-        for place, one in enumerate(drawn)
+        for index, one in enumerate(drawn)
     ]
-    gone = [events[place] for place in sorted(ill)]
+    gone = [events[index] for index in sorted(ill)]
     late = draws.one([one for one in events if one not in gone])
     start = format_time(late.start + 30)
     asked = (
@@ -369,144 +514,4 @@ def _draw_fallen_ill(draws: SeededRandom) -> ServiceScenario[CalendarState]:
     )
 
 
-KINDS: Final = (_draw_make_and_move, _draw_clear_day, _draw_fit_in, _draw_invite, _draw_first_free, _draw_fallen_ill)
-
-
-# The calendar service: its tools and its rules.
-
-MIDNIGHT: Final = 24 * 60
-MINUTES: Final[JsonValue] = {"type": "integer", "minimum": 15, "maximum": 480, "description": "Length in minutes"}
-EVENT: Final[JsonValue] = {"type": "string", "description": "Identifier of the event"}
-EMAIL: Final[JsonValue] = {"type": "string", "description": "E-mail address of a person"}
-
-
-def _find_person(state: CalendarState, arguments: Arguments) -> tuple[CalendarState, JsonValue]:
-    wanted = str(arguments["name"]).casefold().strip()
-    found: list[JsonValue] = [
-        {"name": person, "email": make_email(person)} for person in PEOPLE if wanted and wanted in person.casefold()
-    ]
-    return state, {"people": found}
-
-
-def _list_events(state: CalendarState, arguments: Arguments) -> tuple[CalendarState, JsonValue]:
-    found = sorted((one for one in state.events if one.date == arguments["date"]), key=lambda one: one.start)
-    return state, {"events": [one.to_observation() for one in found]}
-
-
-def _create_event(state: CalendarState, arguments: Arguments) -> tuple[CalendarState, JsonValue]:
-    event = CalendarEvent(
-        id=f"evt_{state.made + 1}",
-        title=arguments["title"],
-        date=arguments["date"],
-        start=parse_time(arguments["start"]),
-        minutes=arguments["minutes"],
-        guests=_check_guests(arguments.get("guests", [])),
-    )
-    return _save_event(state, event)
-
-
-def _move_event(state: CalendarState, arguments: Arguments) -> tuple[CalendarState, JsonValue]:
-    event = state.find_event(arguments["event_id"])
-    moved = event.model_copy(
-        update={
-            "date": arguments.get("date", event.date),
-            "start": parse_time(arguments["start"]),
-            "minutes": arguments.get("minutes", event.minutes),
-        }
-    )
-    return _save_event(state, moved)
-
-
-def _save_event(state: CalendarState, event: CalendarEvent) -> tuple[CalendarState, JsonValue]:
-    check_day(event.date)
-    if event.end > MIDNIGHT:
-        raise OperationRefused("an event ends on the day on which it starts")
-    return state.with_event(event), event.to_observation()
-
-
-def _invite_guest(state: CalendarState, arguments: Arguments) -> tuple[CalendarState, JsonValue]:
-    event = state.find_event(arguments["event_id"])
-    (guest,) = _check_guests([arguments["email"]])
-    if guest in event.guests:
-        raise OperationRefused(f"{guest} is invited already")
-    invited = event.model_copy(update={"guests": (*event.guests, guest)})
-    return state.with_event(invited), invited.to_observation()
-
-
-def _cancel_event(state: CalendarState, arguments: Arguments) -> tuple[CalendarState, JsonValue]:
-    event = state.find_event(arguments["event_id"])
-    kept = tuple(one for one in state.events if one.id != event.id)
-    return state.model_copy(update={"events": kept}), {"cancelled": event.id}
-
-
-def _check_guests(emails: Sequence[str]) -> tuple[str, ...]:
-    known = {make_email(person) for person in PEOPLE}
-    for email in emails:
-        if email not in known:
-            raise OperationRefused(f"nobody has the address {email[:60]!a}")
-    return tuple(dict.fromkeys(emails))
-
-
-OPERATIONS: Final = (
-    ServiceOperation(
-        build_tool(
-            "find_person",
-            "People whose name contains a text, with their e-mail addresses.",
-            ("name",),
-            name={"type": "string"},
-        ),
-        _find_person,
-    ),
-    ServiceOperation(build_tool("list_events", "All events of one day, by time.", ("date",), date=DATE), _list_events),
-    ServiceOperation(
-        build_tool(
-            "create_event",
-            "Make an event. Refused where another one is at that time.",
-            ("title", "date", "start", "minutes"),
-            title={"type": "string", "minLength": 1, "maxLength": 100},
-            date=DATE,
-            start=TIME,
-            minutes=MINUTES,
-            guests={"type": "array", "items": EMAIL, "description": "Who is invited; nobody if left out"},
-        ),
-        _create_event,
-    ),
-    ServiceOperation(
-        build_tool(
-            "move_event",
-            "Give an event another time, and another day or length where given.",
-            ("event_id", "start"),
-            event_id=EVENT,
-            date=DATE,
-            start=TIME,
-            minutes=MINUTES,
-        ),
-        _move_event,
-    ),
-    ServiceOperation(
-        build_tool("invite", "Invite one more person to an event.", ("event_id", "email"), event_id=EVENT, email=EMAIL),
-        _invite_guest,
-    ),
-    ServiceOperation(
-        build_tool("cancel_event", "Cancel an event for good.", ("event_id",), event_id=EVENT), _cancel_event
-    ),
-)
-
-
-class CalendarService:
-    name: Final = "calendar"
-    rules: Final = (
-        "The calendar holds one event at a time. People are invited by their e-mail address. Cancel or move nothing "
-        f"that the user did not name, and invite nobody else. {AS_WRITTEN}"
-    )
-
-    @property
-    def operations(self) -> tuple[ServiceOperation[CalendarState], ...]:
-        return OPERATIONS
-
-    def canonicalise(self, state: CalendarState) -> JsonValue:
-        events = sorted(state.events, key=lambda one: (one.date, one.start))
-        return [[one.date, one.start, one.minutes, one.title, *sorted(one.guests)] for one in events]
-
-    def draw_scenario(self, draws: SeededRandom) -> ServiceScenario[CalendarState]:
-        return draws.one(KINDS)(draws)
+_KINDS: Final = (_draw_make_and_move, _draw_clear_day, _draw_fit_in, _draw_invite, _draw_first_free, _draw_fallen_ill)

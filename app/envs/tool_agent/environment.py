@@ -46,8 +46,7 @@ from app.toolkit.answers import map_completions
 from app.toolkit.replay import score_forgery
 from app.toolkit.tool_calls.formats import ToolFormat, find_declared_format, render_tools
 
-# All simulated services; tasks take them in turn.
-
+# Tasks take them in turn.
 SERVICES: Final[tuple[SimulatedService[Any], ...]] = (
     CalendarService(),
     OrdersService(),
@@ -55,8 +54,7 @@ SERVICES: Final[tuple[SimulatedService[Any], ...]] = (
     TravelService(),
 )
 
-
-INSTRUCTION = (
+_INSTRUCTION = (
     "You work for the user by calling tools. Do what the user asks for and nothing beyond it. Look up what you do not "
     "know instead of guessing. When everything is done, reply to the user in a few words, without a call and without "
     "JSON. Ask the user nothing: what was said, the rules and the tools hold all that you need."
@@ -92,7 +90,7 @@ class ToolAgent(Environment):
         form = ToolAgentParams.model_validate(params, from_attributes=True).tool_format
         service, scenario = find_scenario(SERVICES, split, index)
         tools = list_tools(service)
-        parts = [INSTRUCTION, service.rules] + ([] if form == "native" else [render_tools(tools, form)])
+        parts = [_INSTRUCTION, service.rules] + ([] if form == "native" else [render_tools(tools, form)])
         return Task(
             messages=(
                 Message(role="system", content="\n\n".join(parts)),
@@ -129,9 +127,9 @@ class ToolAgent(Environment):
 def _score_completion(
     service: SimulatedService[Any], scenario: ServiceScenario[Any], completion: Completion, form: ToolFormat | None
 ) -> Score:
-    said = completion.messages or (Message(role="assistant", content=completion.answer),)
+    messages = completion.messages or (Message(role="assistant", content=completion.answer),)
     try:
-        episode, flags = replay_to_score(service, scenario, said, form)
+        episode, flags = replay_to_score(service, scenario, messages, form)
     except InvalidRequest as error:
         return score_forgery(error)
     state, answers = has_reached_goal(service, scenario, episode), has_answered(service, scenario, episode)

@@ -1,9 +1,22 @@
-"""What every simulated service consists of: operations on a frozen state, and scenarios with a known solution."""
+"""Simulated services, and episodes of a model that works on one.
+
+A service is operations on a frozen state, and scenarios with a known solution: an initial state and wishes of a user.
+An episode is replayed from its transcript, so any replica can serve any turn. What counts is its end state, and whether
+the replies give the answers that were asked for, and not a list of candidates:
+
+    answer 11:30      "Board lunch starts at 11:30."                  given
+                      "It is moved from 10:30 to 11:30."              given, if the user or a change named 10:30
+                      "Candidates: 08:30, 10:30, 11:30"               not given: 08:30 is another time
+    answer Umbrella   "It was the Umbrella, not the Desk lamp."       not given: another name of the same kind
+
+Values that may stand beside an answer: those in the user's own words, in the calls that fulfil the wishes and their
+results, answers that were given before, and what a scenario names in `beside`.
+"""
 
 import json
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from functools import partial
@@ -20,6 +33,14 @@ from app.toolkit.tool_calls.calls import ParsedCall, describe_schema_fault
 from app.toolkit.tool_calls.formats import FORMATS, ToolFormat, read_message_calls
 
 StateT = TypeVar("StateT", bound=Frozen)
+
+
+class _Identified(Protocol):
+    @property
+    def id(self) -> str: ...
+
+
+IdentifiedT = TypeVar("IdentifiedT", bound=_Identified)
 
 Arguments = Mapping[str, Any]
 """Arguments that are valid by the tool's schema; defaults are not filled in."""
@@ -83,11 +104,14 @@ class SimulatedService(Protocol[StateT]):
 @dataclass(frozen=True, slots=True)
 class OperationResult(Generic[StateT]):
     state: StateT
-    told: JsonValue
+    output: JsonValue
     refused: bool = False
 
 
-MOST_WORDS: Final = 200
+_MOST_WORDS: Final = 200
+"""Characters of a refusal."""
+_MOST_SHOWN: Final = 40
+"""Characters of an unknown identifier that a refusal quotes."""
 
 
 def list_tools(service: SimulatedService[Any]) -> tuple[ToolSpec, ...]:
@@ -101,10 +125,18 @@ def carry_out(service: SimulatedService[StateT], state: StateT, call: ParsedCall
         return OperationResult(state, {"error": fault}, refused=True)
     does = next(operation.does for operation in service.operations if operation.spec.function.name == call.name)
     try:
-        after, told = does(state, call.arguments)
+        after, output = does(state, call.arguments)
     except OperationRefused as reason:
-        return OperationResult(state, {"error": str(reason)[:MOST_WORDS]}, refused=True)
-    return OperationResult(after, told)
+        return OperationResult(state, {"error": str(reason)[:_MOST_WORDS]}, refused=True)
+    return OperationResult(after, output)
+
+
+def find_by_id(things: Iterable[IdentifiedT], identity: str, noun: str) -> IdentifiedT:
+    """The thing with this identifier. The call is refused if there is none."""
+    for one in things:
+        if one.id == identity:
+            return one
+    raise OperationRefused(f"there is no {noun} {identity[:_MOST_SHOWN]!a}")
 
 
 def build_tool(name: str, description: str, /, required: tuple[str, ...] = (), **properties: JsonValue) -> ToolSpec:
@@ -122,10 +154,10 @@ def build_call(name: str, /, **arguments: JsonValue) -> ParsedCall:
     return ParsedCall(name=name, arguments=arguments)
 
 
-# Scenarios by index: endless for training, others for testing.
+# Scenarios by index.
 
 TEST_SIZE: Final = 400
-MOST_DRAWS: Final = 500
+_MOST_DRAWS: Final = 500
 """Far more attempts than a scenario of the right split needs."""
 
 
@@ -134,14 +166,14 @@ def find_scenario(
 ) -> tuple[SimulatedService[Any], ServiceScenario[Any]]:
     """Pure. Services take turns. The first thing that the user says decides the split."""
     service = services[index % len(services)]
-    for attempt in range(MOST_DRAWS):
+    for attempt in range(_MOST_DRAWS):
         scenario = service.draw_scenario(SeededRandom(f"{service.name} {split} {index} {attempt}"))
         if is_held_out(scenario.wishes[0].says) == (split == "test"):
             return service, scenario
     raise ValueError(f"{service.name} has no scenario for {split}")
 
 
-# Formats of days, times and amounts, for tools and users.
+# Days, times and amounts, as tools and users write them.
 
 DATE: Final[JsonValue] = {"type": "string", "pattern": r"^\d{4}-\d{2}-\d{2}$", "description": "Day as YYYY-MM-DD"}
 TIME: Final[JsonValue] = {"type": "string", "pattern": r"^\d{2}:\d{2}$", "description": "Start as HH:MM, 24 hours"}
@@ -192,7 +224,7 @@ def format_euros(cents: int) -> str:
     return f"{cents // 100}.{cents % 100:02d}"
 
 
-# Whether a reply gives the answers that were asked for, and not a list of candidates.
+# Answers.
 
 MOST_REPLIED: Final = 2_000
 """Characters of the replies to one wish that are searched for answers: reciting everything does not count."""
@@ -217,75 +249,80 @@ class AnswerKind:
     """The values that an answer could be confused with: texts that differ from it in digits only, and values that the
     service holds in the same place."""
 
-    def __init__(self, answer: str, held: JsonValue) -> None:
+    def __init__(self, answer: str, service_values: JsonValue) -> None:
         self.answer = _normalise_value(answer)
-        names = {answer, *_find_rivals(answer, held)}
+        names = {answer, *_find_rivals(answer, service_values)}
         patterns = [_build_digit_variant_pattern(one) if _DIGITS.search(one) else _write_name(one) for one in names]
+        # of two names that begin alike the longer one is tried first
         longest_first = sorted(set(patterns), key=lambda one: (-len(one), one))
         self._pattern = re.compile("|".join(longest_first))
 
     def find(self, text: str) -> list[FoundValue]:
         """In a text that `normalise_text` has returned, in order, without overlaps."""
-        found = self._pattern.finditer(text)
-        return [FoundValue(_normalise_value(one[0]), one.start(), one.end()) for one in found]
+        matches = self._pattern.finditer(text)
+        return [FoundValue(_normalise_value(one[0]), one.start(), one.end()) for one in matches]
 
 
-def gives_answers(said: str, answers: Sequence[str], known: str, held: JsonValue) -> bool:
+def gives_answers(reply: str, answers: Sequence[str], context: str, service_values: JsonValue) -> bool:
     """Whether `said` contains every answer and no other value of an answer's kind but those in `known`, none of them
     in a list with the answer. `held` is what the service holds."""
-    said, known = _normalise_text(_strip_pasted_results(said)[:MOST_REPLIED]), _normalise_text(known)
-    wanted = {_normalise_value(one) for one in answers}
-    return all(_gives_answer(said, AnswerKind(one, held), wanted, known) for one in answers)
+    reply, context = _normalise_text(_strip_pasted_results(reply)[:MOST_REPLIED]), _normalise_text(context)
+    accepted = {_normalise_value(one) for one in answers}
+    return all(_gives_answer(reply, AnswerKind(one, service_values), accepted, context) for one in answers)
 
 
-def _gives_answer(said: str, kind: AnswerKind, wanted: set[str], known: str) -> bool:
-    values = {one.value for one in kind.find(said)}
-    others = values - wanted
-    if kind.answer not in values or (others and not others <= {one.value for one in kind.find(known)}):
+def _gives_answer(reply: str, kind: AnswerKind, accepted: set[str], context: str) -> bool:
+    values = {one.value for one in kind.find(reply)}
+    others = values - accepted
+    if kind.answer not in values or (others and not others <= {one.value for one in kind.find(context)}):
         return False
-    sentences = [(sentence, kind.find(sentence)) for sentence in _ENDS.split(said)]
-    frames = [(_blank_values(sentence, found), {one.value for one in found}) for sentence, found in sentences if found]
-    repeated = {frame for frame, held in frames if held - wanted} & {frame for frame, held in frames if held <= wanted}
-    return not repeated and not any(_has_list(sentence, found, wanted) for sentence, found in sentences)
+    sentences = [(sentence, kind.find(sentence)) for sentence in _ENDS.split(reply)]
+    # "A starts at 9:00. B starts at 11:30." is a list too, of sentences that say the same of an answer and of a value
+    frames = [
+        (_blank_values(sentence, matches), {one.value for one in matches}) for sentence, matches in sentences if matches
+    ]
+    of_answers = {frame for frame, values in frames if values <= accepted}
+    repeated = of_answers & {frame for frame, values in frames if values - accepted}
+    return not repeated and not any(_has_list(sentence, matches, accepted) for sentence, matches in sentences)
 
 
-def _blank_values(sentence: str, found: Sequence[FoundValue]) -> str:
+def _blank_values(sentence: str, matches: Sequence[FoundValue]) -> str:
     """What is said of the values: the same of two in two sentences is a list."""
-    ends = [0, *(one.end for one in found)]
-    starts = [*(one.start for one in found), len(sentence)]
-    said = "_".join(sentence[end:start] for end, start in zip(ends, starts, strict=True))
-    return " ".join(_WORD.findall(_ITEM.sub("", said)))
+    ends = [0, *(one.end for one in matches)]
+    starts = [*(one.start for one in matches), len(sentence)]
+    words = "_".join(sentence[end:start] for end, start in zip(ends, starts, strict=True))
+    return " ".join(_WORD.findall(_ITEM.sub("", words)))
 
 
-def _has_list(sentence: str, found: Sequence[FoundValue], wanted: set[str]) -> bool:
+def _has_list(sentence: str, matches: Sequence[FoundValue], accepted: set[str]) -> bool:
     """Whether an answer and another value stand side by side with only commas and the like between them."""
     return any(
-        (one.value in wanted) != (other.value in wanted) and _JOINED.fullmatch(sentence, one.end, other.start)
-        for one, other in pairwise(found)
+        (one.value in accepted) != (other.value in accepted) and _JOINED.fullmatch(sentence, one.end, other.start)
+        for one, other in pairwise(matches)
     )
 
 
-def _find_rivals(answer: str, held: JsonValue) -> set[str]:
+def _find_rivals(answer: str, service_values: JsonValue) -> set[str]:
     """All values under a key that holds the answer; of files, those with the same ending; of numbers, none: their form
     tells them."""
     ending = _find_ending(answer)
     if _DIGITS.search(answer) and not ending.isalpha():
         return set()
-    leaves = list(_list_values(held))
+    leaves = list(_list_values(service_values))
     keys = {key for key, value in leaves if value.casefold() == answer.casefold()}
     return {value for key, value in leaves if key in keys and _WORD.search(value) and _find_ending(value) == ending}
 
 
-def _list_values(held: JsonValue, key: str = "") -> Iterator[tuple[str, str]]:
+def _list_values(service_values: JsonValue, key: str = "") -> Iterator[tuple[str, str]]:
     """Texts with their keys. A text of several lines counts line by line, a path by its last name."""
-    if isinstance(held, dict):
-        for name, value in held.items():
+    if isinstance(service_values, dict):
+        for name, value in service_values.items():
             yield from _list_values(value, name)
-    elif isinstance(held, list):
-        for value in held:
+    elif isinstance(service_values, list):
+        for value in service_values:
             yield from _list_values(value, key)
-    elif isinstance(held, str):
-        for line in held.splitlines():
+    elif isinstance(service_values, str):
+        for line in service_values.splitlines():
             yield key, line.rpartition("/")[2] if line.startswith("/") else line
 
 
@@ -301,6 +338,7 @@ def _build_digit_variant_pattern(value: str) -> str:
     runs = [rf"\d{{{len(run)}}}" for run in _DIGITS.findall(value)]
     runs[0] = r"\d+"
     form = re.escape(first) + "".join(run + re.escape(other) for run, other in zip(runs, others, strict=True))
+    # no part of a longer number, time or amount; a minus sign makes another number, a hyphen after a word does not
     opens = r"(?<!\d)(?<!\d[.:])(?<!(?<!\w)-)" if not first else r"(?<![^\W_])"
     closes = r"(?!\d)(?![.:]\d)" if not others[-1] else r"(?![^\W_])"
     return f"{opens}{form}{closes}"
@@ -328,12 +366,13 @@ def _normalise_value(value: str) -> str:
     return value if _DIGITS.search(value) else " ".join(_WORD.findall(value))
 
 
-# Episodes of a model that works on a simulated service, replayed from their transcript.
+# Episodes.
 
 MOST_TURNS: Final = 20
 """Most replies of the model, with or without calls."""
 
 MOST_CALLS: Final = 40
+"""Most calls of an episode: those beyond are not carried out, and end it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -388,26 +427,26 @@ def has_reached_goal(service: SimulatedService[Any], scenario: ServiceScenario[A
 
 def has_answered(service: SimulatedService[Any], scenario: ServiceScenario[Any], episode: ToolEpisode) -> bool:
     """Whether the replies give every requested answer, word for word, and no list of candidates."""
-    replies = [*episode.replies, *((),) * len(scenario.wishes)]
-    held, known, state = scenario.start.model_dump(mode="json"), "", scenario.start
-    for wish, said in zip(scenario.wishes, replies, strict=False):
-        done, state = _tell_changes(service, state, wish.calls)
-        known = "\n".join((known, wish.says, *done, *wish.beside))
-        if not gives_answers("\n".join(said), wish.answers, known, held):
+    replies = [*episode.replies, *((),) * len(scenario.wishes)]  # none to wishes that the episode never came to
+    service_values, context, state = scenario.start.model_dump(mode="json"), "", scenario.start
+    for wish, texts in zip(scenario.wishes, replies, strict=False):
+        changes, state = _tell_changes(service, state, wish.calls)
+        context = "\n".join((context, wish.says, *changes, *wish.beside))
+        if not gives_answers("\n".join(texts), wish.answers, context, service_values):
             return False
-        known = "\n".join((known, *wish.answers))
+        context = "\n".join((context, *wish.answers))
     return True
 
 
 def _tell_changes(service: SimulatedService[Any], state: Any, calls: Sequence[ParsedCall]) -> tuple[list[str], Any]:
     """Arguments and results of the calls that change something, and the state after them."""
-    told = list[str]()
+    changes = list[str]()
     for call in calls:
         result = carry_out(service, state, call)
         if result.state != state:
-            told.append(json.dumps([call.arguments, result.told], ensure_ascii=False))
+            changes.append(json.dumps([call.arguments, result.output], ensure_ascii=False))
         state = result.state
-    return told, state
+    return changes, state
 
 
 def play_solution(
@@ -433,10 +472,10 @@ def _apply_message(
 ) -> ToolEpisode:
     reading = read_message_calls(message, list_tools(service), form)
     turns = before.turns + 1
-    spent = turns == MOST_TURNS
+    spent = turns == MOST_TURNS  # nothing is observed after the last turn
     if reading.fault:
-        told = () if spent else _report_unreadable(message, reading.fault)
-        return ToolEpisode(before.state, before.replies, before.calls, before.errors + 1, turns, spent, told)
+        observed = () if spent else _report_unreadable(message, reading.fault)
+        return ToolEpisode(before.state, before.replies, before.calls, before.errors + 1, turns, spent, observed)
     if reading.calls:
         return _apply_calls(service, before, message, reading.calls, form)
     replies = (*before.replies[:-1], (*before.replies[-1], reading.said))
@@ -454,23 +493,23 @@ def _apply_calls(
     calls: Sequence[ParsedCall],
     form: ToolFormat | None,
 ) -> ToolEpisode:
-    state, errors, told = before.state, before.errors, list[JsonValue]()
+    state, errors, outputs = before.state, before.errors, list[JsonValue]()
     for call in calls[: MOST_CALLS - before.calls]:
         result = carry_out(service, state, call)
         state, errors = result.state, errors + result.refused
-        told.append(result.told)
-    made = before.calls + len(told)
+        outputs.append(result.output)
+    made = before.calls + len(outputs)
     done = before.turns + 1 == MOST_TURNS or made == MOST_CALLS
-    observed = () if done else _build_results(message, calls, told, form)
+    observed = () if done else _build_results(message, calls, outputs, form)
     return ToolEpisode(state, before.replies, made, errors, before.turns + 1, done, observed)
 
 
 def _report_unreadable(message: Message, fault: str) -> tuple[Message, ...]:
     """An error for an unreadable message. Each native call gets one, since chat templates and servers require it."""
-    said = f"The call cannot be read: {fault}."
+    text = f"The call cannot be read: {fault}."
     if not message.tool_calls:
-        return (Message(role="user", content=said),)
-    error = json.dumps({"error": said}, ensure_ascii=False)
+        return (Message(role="user", content=text),)
+    error = json.dumps({"error": text}, ensure_ascii=False)
     return tuple(
         Message(role="tool", content=error, name=call.function.name, tool_call_id=call.id)
         for call in message.tool_calls[:MOST_CALLS]
@@ -478,17 +517,17 @@ def _report_unreadable(message: Message, fault: str) -> tuple[Message, ...]:
 
 
 def _build_results(
-    message: Message, calls: Sequence[ParsedCall], told: Sequence[JsonValue], form: ToolFormat | None
+    message: Message, calls: Sequence[ParsedCall], outputs: Sequence[JsonValue], form: ToolFormat | None
 ) -> tuple[Message, ...]:
     """Results as tool messages, or as one user message if the tools are in the prompt."""
-    texts = [json.dumps(one, ensure_ascii=False) for one in told]
+    texts = [json.dumps(one, ensure_ascii=False) for one in outputs]
     if form is not None:
         lines = [f"{call.name}: {text}" for call, text in zip(calls, texts, strict=True)]
         return (Message(role="user", content="\n".join(["Results:", *lines])),)
-    given = [call.id for call in message.tool_calls] or [None] * len(calls)
+    identities = [call.id for call in message.tool_calls] or [None] * len(calls)
     return tuple(
         Message(role="tool", content=text, name=call.name, tool_call_id=identity)
-        for call, text, identity in zip(calls, texts, given, strict=True)
+        for call, text, identity in zip(calls, texts, identities, strict=True)
     )
 
 
@@ -496,7 +535,7 @@ def _build_call_message(calls: Sequence[ParsedCall], form: ToolFormat | None) ->
     if form is not None:
         return Message(role="assistant", content=FORMATS[form].write(calls))
     native = (
-        ToolCall(id=f"call_{place}", function=FunctionCall(name=call.name, arguments=call.arguments))
-        for place, call in enumerate(calls)
+        ToolCall(id=f"call_{number}", function=FunctionCall(name=call.name, arguments=call.arguments))
+        for number, call in enumerate(calls)
     )
     return Message(role="assistant", tool_calls=tuple(native))

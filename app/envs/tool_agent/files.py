@@ -1,4 +1,8 @@
-"""The state of a file tree. Folders exist only through their files; there are no empty ones."""
+"""The file service: a shared disk on which folders exist only through their files, so there are no empty ones.
+
+Some folders are read-only for the tools. Others the rules alone protect, and the tools would change them: a model that
+does so misses the end state.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -20,10 +24,10 @@ from app.envs.tool_agent.episodes import (
 )
 from app.toolkit.seeded import SeededRandom
 
-MOST_SHOWN: Final = 80
+_MOST_SHOWN: Final = 80
 """Characters of an unknown path that an error quotes."""
-MOST_TEXT: Final = 4_000
-MOST_FILES: Final = 200
+_MOST_TEXT: Final = 4_000
+_MOST_FILES: Final = 200
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,60}")
 
@@ -43,12 +47,12 @@ class FilesState(Frozen):
             if one.path == path:
                 return one
         raise OperationRefused(
-            f"{path[:MOST_SHOWN]} is a folder" if self.list_recursively(path) else f"no file {path[:MOST_SHOWN]}"
+            f"{path[:_MOST_SHOWN]} is a folder" if self.list_recursively(path) else f"no file {path[:_MOST_SHOWN]}"
         )
 
     def list_recursively(self, folder: str) -> tuple[StoredFile, ...]:
         """Files in a folder and its subfolders."""
-        return tuple(one for one in self.files if one.path.startswith(make_prefix(folder)))
+        return tuple(one for one in self.files if one.path.startswith(_make_prefix(folder)))
 
     def has_file(self, path: str) -> bool:
         return any(one.path == path for one in self.files)
@@ -58,20 +62,20 @@ class FilesState(Frozen):
 
     def with_file(self, file: StoredFile) -> "FilesState":
         """Replaces the file at its path, if there is one."""
-        if len(file.text) > MOST_TEXT:
-            raise OperationRefused(f"a file has at most {MOST_TEXT} characters")
-        if len(self.files) >= MOST_FILES:
+        if len(file.text) > _MOST_TEXT:
+            raise OperationRefused(f"a file has at most {_MOST_TEXT} characters")
+        if len(self.files) >= _MOST_FILES:
             raise OperationRefused("the disk is full")
         files = [*(one for one in self.files if one.path != file.path), file]
         return self.model_copy(update={"files": tuple(sorted(files, key=lambda one: one.path))})
 
 
-def make_prefix(folder: str) -> str:
+def _make_prefix(folder: str) -> str:
     """The prefix of all paths in a folder."""
     return folder if folder.endswith("/") else f"{folder}/"
 
 
-def parse_path(text: str) -> str:
+def _parse_path(text: str) -> str:
     """`/`, or names that each follow one slash. The call is refused for anything else, such as `..`."""
     names = [name for name in text.split("/") if name]
     if not text.startswith("/") or not all(_NAME.fullmatch(name) and name.strip(".") for name in names):
@@ -79,22 +83,204 @@ def parse_path(text: str) -> str:
     return "/" + "/".join(names)
 
 
-# Initial file trees of scenarios.
+# The service and its tools.
 
-PEOPLE: Final = (
+
+class FilesService:
+    name: Final = "files"
+    rules: Final = (
+        "A folder that holds a file named KEEP stays as it is, with all folders in it: nothing in it is changed, moved "
+        "or deleted, though the tools would do it; copying out of it is allowed. Change, move and delete nothing "
+        "that the user did not ask for, above all nothing outside the folder that was named. A file that is moved or "
+        "copied keeps its name unless the user gives it another. Where these rules forbid a part of a wish, do the "
+        f"rest of it and say what was left. {AS_WRITTEN}"
+    )
+
+    @property
+    def operations(self) -> tuple[ServiceOperation[FilesState], ...]:
+        return _OPERATIONS
+
+    def canonicalise(self, state: FilesState) -> JsonValue:
+        """Blank lines and blanks around lines are ignored."""
+        return [
+            [file.path, *(line.strip() for line in file.text.splitlines() if line.strip())]
+            for file in sorted(state.files, key=lambda one: one.path)
+        ]
+
+    def draw_scenario(self, draws: SeededRandom) -> ServiceScenario[FilesState]:
+        return draws.one(_KINDS)(draws)
+
+
+_MOST_FOUND: Final = 20
+_PATH: Final[JsonValue] = {"type": "string", "description": "Like /notes/today.txt"}
+_FOLDER: Final[JsonValue] = {"type": "string", "description": "Like /notes; / is everything"}
+_TO: Final[JsonValue] = {"type": "string", "description": "The path of the result, with the file's name"}
+_TEXT: Final[JsonValue] = {"type": "string", "description": "All of the text; lines end with \\n"}
+
+
+def _list_folder(state: FilesState, arguments: Arguments) -> tuple[FilesState, JsonValue]:
+    folder = _parse_path(arguments["path"])
+    inside = [one.path.removeprefix(_make_prefix(folder)) for one in state.list_recursively(folder)]
+    if not inside:
+        raise OperationRefused(f"no folder {folder[:_MOST_SHOWN]}")
+    names = sorted({f"{name.partition('/')[0]}/" if "/" in name else name for name in inside})
+    return state, {"folder": folder, "entries": [*names]}
+
+
+def _read_file(state: FilesState, arguments: Arguments) -> tuple[FilesState, JsonValue]:
+    file = state.find_file(_parse_path(arguments["path"]))
+    return state, {"path": file.path, "text": file.text}
+
+
+def _search_files(state: FilesState, arguments: Arguments) -> tuple[FilesState, JsonValue]:
+    text = str(arguments["text"]).casefold().strip()
+    lines: list[JsonValue] = [
+        {"path": file.path, "line": line.strip()}
+        for file in state.list_recursively(_parse_path(arguments.get("folder", "/")))
+        for line in (file.path, *file.text.splitlines())
+        if text and text in line.casefold()
+    ]
+    return state, {"found": lines[:_MOST_FOUND], "more": len(lines) > _MOST_FOUND}
+
+
+def _create_file(state: FilesState, arguments: Arguments) -> tuple[FilesState, JsonValue]:
+    path = _check_free_path(state, arguments["path"])
+    return state.with_file(StoredFile(path=path, text=arguments["text"])), {"created": path}
+
+
+def _replace_text(state: FilesState, arguments: Arguments) -> tuple[FilesState, JsonValue]:
+    file = state.find_file(_parse_path(arguments["path"]))
+    _check_changeable(state, file.path)
+    count = file.text.count(arguments["old"])
+    if count != 1:
+        raise OperationRefused(f"the old text is there {count} times; it must be there once")
+    changed = file.model_copy(update={"text": file.text.replace(arguments["old"], arguments["new"])})
+    return state.with_file(changed), {"changed": file.path}
+
+
+def _append_line(state: FilesState, arguments: Arguments) -> tuple[FilesState, JsonValue]:
+    file = state.find_file(_parse_path(arguments["path"]))
+    _check_changeable(state, file.path)
+    text = "\n".join([*file.text.splitlines(), *arguments["line"].splitlines()]) + "\n"
+    return state.with_file(file.model_copy(update={"text": text})), {"changed": file.path}
+
+
+def _copy_file(state: FilesState, arguments: Arguments) -> tuple[FilesState, JsonValue]:
+    file, to = state.find_file(_parse_path(arguments["path"])), _check_free_path(state, arguments["to"])
+    return state.with_file(StoredFile(path=to, text=file.text)), {"copied": file.path, "to": to}
+
+
+def _move_file(state: FilesState, arguments: Arguments) -> tuple[FilesState, JsonValue]:
+    file, to = state.find_file(_parse_path(arguments["path"])), _check_free_path(state, arguments["to"])
+    _check_changeable(state, file.path)
+    moved = state.without_files(frozenset({file.path})).with_file(StoredFile(path=to, text=file.text))
+    return moved, {"moved": file.path, "to": to}
+
+
+def _delete_path(state: FilesState, arguments: Arguments) -> tuple[FilesState, JsonValue]:
+    path = _parse_path(arguments["path"])
+    gone = [path] if state.has_file(path) else [one.path for one in state.list_recursively(path)]
+    if not gone:
+        raise OperationRefused(f"nothing is at {path[:_MOST_SHOWN]}")
+    for one in gone:
+        _check_changeable(state, one)
+    return state.without_files(frozenset(gone)), {"deleted": [*gone[:_MOST_FOUND]], "files": len(gone)}
+
+
+def _check_free_path(state: FilesState, text: str) -> str:
+    """The path, if a file may be made there."""
+    path = _parse_path(text)
+    _check_changeable(state, path)
+    if path == "/" or state.list_recursively(path):
+        raise OperationRefused(f"{path[:_MOST_SHOWN]} is a folder; name the file in it")
+    if state.has_file(path) or any(path.startswith(_make_prefix(one.path)) for one in state.files):
+        raise OperationRefused(f"there is a file at {path[:_MOST_SHOWN]} already")
+    return path
+
+
+def _check_changeable(state: FilesState, path: str) -> None:
+    for folder in state.frozen:
+        if path.startswith(_make_prefix(folder)):
+            raise OperationRefused(f"{folder} is read-only")
+
+
+_OPERATIONS: Final = (
+    ServiceOperation(
+        build_tool("list_folder", "Files and folders right in a folder; folders end with /.", ("path",), path=_FOLDER),
+        _list_folder,
+    ),
+    ServiceOperation(build_tool("read_file", "The text of a file.", ("path",), path=_PATH), _read_file),
+    ServiceOperation(
+        build_tool(
+            "search_files",
+            "Lines that contain a text, and paths that do, in a folder and all folders in it.",
+            ("text",),
+            text={"type": "string", "minLength": 1},
+            folder=_FOLDER,
+        ),
+        _search_files,
+    ),
+    ServiceOperation(
+        build_tool(
+            "create_file",
+            "Make a file where there is none. Folders that are missing are made.",
+            ("path", "text"),
+            path=_PATH,
+            text=_TEXT,
+        ),
+        _create_file,
+    ),
+    ServiceOperation(
+        build_tool(
+            "replace_text",
+            "Replace a text that a file holds exactly once. With an empty new text it is taken out.",
+            ("path", "old", "new"),
+            path=_PATH,
+            old={"type": "string", "minLength": 1},
+            new={"type": "string"},
+        ),
+        _replace_text,
+    ),
+    ServiceOperation(
+        build_tool(
+            "append_line",
+            "Add a line at the end of a file.",
+            ("path", "line"),
+            path=_PATH,
+            line={"type": "string", "minLength": 1},
+        ),
+        _append_line,
+    ),
+    ServiceOperation(build_tool("copy_file", "Copy a file.", ("path", "to"), path=_PATH, to=_TO), _copy_file),
+    ServiceOperation(build_tool("move_file", "Move or rename a file.", ("path", "to"), path=_PATH, to=_TO), _move_file),
+    ServiceOperation(
+        build_tool(
+            "delete",
+            "Delete a file, or a folder with everything in it, for good.",
+            ("path",),
+            path={"type": "string", "description": "Of a file or a folder"},
+        ),
+        _delete_path,
+    ),
+)
+
+
+# Initial file trees.
+
+_PEOPLE: Final = (
     *("amara", "bjorn", "cecile", "dmitri", "elena", "farid", "greta", "hugo", "ines", "jonas", "kofi", "lucia"),
     *("mateo", "noor", "orla", "pavel", "rosa", "soren", "tamsin", "viktor"),
 )
-PROJECTS: Final = (
+_PROJECTS: Final = (
     *("heron", "lantern", "quarry", "juniper", "mosaic", "tundra", "falcon", "cobalt", "meadow", "saffron"),
     *("granite", "willow", "ember", "glacier", "compass", "orchid"),
 )
-TOPICS: Final = ("budget", "charter", "handbook", "roadmap", "survey", "tender", "timetable", "manual")
-SHOPS: Final = (
+_TOPICS: Final = ("budget", "charter", "handbook", "roadmap", "survey", "tender", "timetable", "manual")
+_SHOPS: Final = (
     *("Alder Bakery", "Brook Pharmacy", "Corner Books", "Dockside Cafe", "Elm Hardware", "Fenwick Florist"),
     *("Gables Garage", "Hilltop Grocer", "Ivy Stationers", "Kiln Pottery"),
 )
-NOTICES: Final = (
+_NOTICES: Final = (
     ("2026-01-07", "The lift is out of order until the end of the week; please take the stairs at the back."),
     ("2026-01-19", "Lost in the canteen: one grey scarf and one umbrella with a wooden handle."),
     ("2026-02-02", "The windows on the north side are cleaned on Thursday, starting on the top floor."),
@@ -108,33 +294,33 @@ NOTICES: Final = (
     ("2026-06-15", "Heating is off until autumn. Fans can be borrowed from the porter against a signature."),
     ("2026-06-30", "The archive moves to the cellar; boxes without a label will not be carried down."),
 )
-SYSTEM: Final = ("/system",)
+_SYSTEM: Final = ("/system",)
 
 
-def build_state(texts: Mapping[str, Sequence[str]]) -> FilesState:
+def _build_state(texts: Mapping[str, Sequence[str]]) -> FilesState:
     """A tree of these files (lines by path) and those that every tree has."""
     everywhere = {
         "/system/version.txt": ("4.2",),
         "/system/board/welcome.txt": ("Welcome to the shared disk.",),
         "/public/about.txt": ("Everybody can read what is in here.",),
-        **{f"/public/notices/{day}.txt": (text, "Signed by the caretakers of the building.") for day, text in NOTICES},
+        **{f"/public/notices/{day}.txt": (text, "Signed by the caretakers of the building.") for day, text in _NOTICES},
     }
     files = [
         StoredFile(path=path, text="".join(f"{line}\n" for line in lines))
         for path, lines in {**everywhere, **texts}.items()
     ]
-    return FilesState(files=tuple(sorted(files, key=lambda one: one.path)), frozen=SYSTEM)
+    return FilesState(files=tuple(sorted(files, key=lambda one: one.path)), frozen=_SYSTEM)
 
 
-# Scenarios of users with files.
+# Scenarios.
 
-DRAFTS: Final = ("outline", "figures", "sketch", "minutes", "cover", "annex", "glossary", "index")
-THINGS: Final = (
+_DRAFTS: Final = ("outline", "figures", "sketch", "minutes", "cover", "annex", "glossary", "index")
+_THINGS: Final = (
     *("tent", "lamp oil", "matches", "rope", "compass", "first-aid box", "water filter", "tin opener", "sun hat"),
     *("wool socks", "sleeping bag", "stove", "pocket knife", "raincoat", "biscuits", "torch", "insect spray", "soap"),
 )
-PLACES: Final = ("lisbon", "tromso", "kyoto", "cusco", "zanzibar", "galway", "tbilisi", "hanoi", "quito", "malmo")
-SIGHTS: Final = (
+_PLACES: Final = ("lisbon", "tromso", "kyoto", "cusco", "zanzibar", "galway", "tbilisi", "hanoi", "quito", "malmo")
+_SIGHTS: Final = (
     *("Fishing boats at dawn", "The old tram on the hill", "A market under red awnings", "Goats on a stone bridge"),
     *("Two lighthouses in fog", "Children flying kites", "The long stairs to the fort", "Snow on the fig trees"),
 )
@@ -142,13 +328,16 @@ SIGHTS: Final = (
 
 def _draw_delete_temporary(draws: SeededRandom) -> ServiceScenario[FilesState]:
     """Delete the temporary files of a project except in a protected folder; then move a file."""
-    owner, (project, other) = draws.one(PEOPLE), draws.some(PROJECTS, 2)
-    root, names = f"/team/{owner}/{project}{10 + draws.below(90)}", draws.some(DRAFTS, 6)
-    kept = f"{names[0]}{10 + draws.below(90)}.tmp"
+    owner, (project, other) = draws.one(_PEOPLE), draws.some(_PROJECTS, 2)
+    root, names = f"/team/{owner}/{project}{10 + draws.below(90)}", draws.some(_DRAFTS, 6)
+    protected = f"{names[0]}{10 + draws.below(90)}.tmp"
     gone = (f"{root}/{names[1]}.tmp", f"{root}/drafts/{names[2]}.tmp", f"{root}/drafts/{names[3]}.tmp")
     moved = f"{names[4]}.md"
     texts = {
-        **{path: ("half done",) for path in (*gone, f"{root}/legal/{kept}", f"/team/{owner}/{other}/{names[5]}.tmp")},
+        **{
+            path: ("half done",)
+            for path in (*gone, f"{root}/legal/{protected}", f"/team/{owner}/{other}/{names[5]}.tmp")
+        },
         **{f"{root}/{name}": (f"About {project}",) for name in (moved, "plan.md", "tmp-policy.md", "drafts/next.md")},
         f"{root}/legal/KEEP": ("Do not touch.",),
         f"{root}/legal/agreement.md": ("Signed.",),
@@ -167,7 +356,7 @@ def _draw_delete_temporary(draws: SeededRandom) -> ServiceScenario[FilesState]:
     )
     return ServiceScenario(
         kind="temporary deleted",
-        start=build_state(texts),
+        start=_build_state(texts),
         wishes=(
             UserWish(
                 says=draws.one(asked),
@@ -176,8 +365,8 @@ def _draw_delete_temporary(draws: SeededRandom) -> ServiceScenario[FilesState]:
                     build_call("list_folder", path=f"{root}/legal"),
                     *(build_call("delete", path=path) for path in gone),
                 ),
-                reply=f"Deleted, except for {kept}: its folder is kept as it is.",
-                answers=(kept,),
+                reply=f"Deleted, except for {protected}: its folder is kept as it is.",
+                answers=(protected,),
             ),
             UserWish(
                 says=draws.one(then),
@@ -190,40 +379,41 @@ def _draw_delete_temporary(draws: SeededRandom) -> ServiceScenario[FilesState]:
 
 def _draw_file_invoice(draws: SeededRandom) -> ServiceScenario[FilesState]:
     """Find one of several scans by its text, which others mention too, and file it; then rename it."""
-    owner, first, numbers = draws.one(PEOPLE), 100 + draws.below(800), draws.some(range(2000, 9999), 4)
-    wanted, senders = numbers[0], draws.some(SHOPS, 4)
+    owner, first, numbers = draws.one(_PEOPLE), 100 + draws.below(800), draws.some(range(2000, 9999), 4)
+    invoice, senders = numbers[0], draws.some(_SHOPS, 4)
     amounts = [format_euros(draws.below(900) * 100 + 1000 + draws.one((15, 35, 85))) for _ in numbers]
     order = draws.shuffled(range(5))
     inbox = f"/users/{owner}/inbox"
-    paths = [f"{inbox}/scan{first + place}.txt" for place in order]
+    paths = [f"{inbox}/scan{first + offset}.txt" for offset in order]
     texts: dict[str, tuple[str, ...]] = {
         path: (f"Invoice {number}", f"From: {sender}", f"Amount: {amount}")
         for path, number, sender, amount in zip(paths, numbers, senders, amounts, strict=False)
     }
-    texts[paths[4]] = (f"Reminder of invoice {wanted}", f"From: {senders[0]}", "Amount: see there")
+    texts[paths[4]] = (f"Reminder of invoice {invoice}", f"From: {senders[0]}", "Amount: see there")
     texts[f"/users/{owner}/invoices/paid.txt"] = ("Nothing yet.",)
     folder, source = f"/users/{owner}/invoices", paths[0]
     filed = f"{folder}/{source.rpartition('/')[2]}"
     asked = (
-        f"One of the scans in {inbox} is invoice {wanted} (the invoice itself, no reminder). Move it to {folder} and "
+        f"One of the scans in {inbox} is invoice {invoice} (the invoice itself, no reminder). Move it to {folder} and "
         "tell me the amount.",
-        f"Find invoice {wanted} in {inbox}. It belongs in {folder}, reminders stay where they are. How much is it for?",
-        f"Please file invoice {wanted}: it is somewhere in {inbox} and should be moved to {folder}. Leave reminders "
+        f"Find invoice {invoice} in {inbox}. It belongs in {folder}, reminders stay where they are. How much is it "
+        "for?",
+        f"Please file invoice {invoice}: it is somewhere in {inbox} and should be moved to {folder}. Leave reminders "
         "alone. What amount does the invoice say?",
     )
     then = (
-        f"Call it {wanted}.txt there, nobody understands the name that it has.",
-        f"The name says nothing. Rename the file that you have moved to {wanted}.txt, same folder.",
-        f"Better name it {wanted}.txt, but leave it in that folder.",
+        f"Call it {invoice}.txt there, nobody understands the name that it has.",
+        f"The name says nothing. Rename the file that you have moved to {invoice}.txt, same folder.",
+        f"Better name it {invoice}.txt, but leave it in that folder.",
     )
     return ServiceScenario(
         kind="invoice filed",
-        start=build_state(texts),
+        start=_build_state(texts),
         wishes=(
             UserWish(
                 says=draws.one(asked),
                 calls=(
-                    build_call("search_files", text=f"invoice {wanted}", folder=inbox),
+                    build_call("search_files", text=f"invoice {invoice}", folder=inbox),
                     build_call("read_file", path=source),
                     build_call("move_file", path=source, to=filed),
                 ),
@@ -232,7 +422,7 @@ def _draw_file_invoice(draws: SeededRandom) -> ServiceScenario[FilesState]:
             ),
             UserWish(
                 says=draws.one(then),
-                calls=(build_call("move_file", path=filed, to=f"{folder}/{wanted}.txt"),),
+                calls=(build_call("move_file", path=filed, to=f"{folder}/{invoice}.txt"),),
                 reply="It has that name now.",
             ),
         ),
@@ -241,23 +431,23 @@ def _draw_file_invoice(draws: SeededRandom) -> ServiceScenario[FilesState]:
 
 def _draw_amend_list(draws: SeededRandom) -> ServiceScenario[FilesState]:
     """Find a list, drop its first line and add one; then replace an item."""
-    owner, (project, other) = draws.one(PEOPLE), draws.some(PROJECTS, 2)
-    things = draws.some(THINGS, 8)
-    held, (added, better) = things[:6], things[6:]
+    owner, (project, other) = draws.one(_PEOPLE), draws.some(_PROJECTS, 2)
+    things = draws.some(_THINGS, 8)
+    items, (added, better) = things[:6], things[6:]
     whose = owner.capitalize()
-    replaced = draws.one(held[2:])
+    replaced = draws.one(items[2:])
     path = f"/users/{owner}/{draws.one(('lists', 'trips', 'plans'))}/{project}-packing.txt"
     texts: dict[str, list[str]] = {
-        path: held,
-        f"/users/{owner}/lists/{other}-packing.txt": draws.shuffled(held),
+        path: items,
+        f"/users/{owner}/lists/{other}-packing.txt": draws.shuffled(items),
         f"/users/{owner}/{project}.txt": [f"The trip called {project}.", "See the packing list."],
     }
     asked = (
-        f"In {whose}'s packing list for {project}, cross out {held[0]} and put {added} at the end. What is "
+        f"In {whose}'s packing list for {project}, cross out {items[0]} and put {added} at the end. What is "
         "on top of the list then?",
-        f"Somewhere in the files of {whose} is a packing list for {project}. The {held[0]} can come off "
+        f"Somewhere in the files of {whose} is a packing list for {project}. The {items[0]} can come off "
         f"it; add {added} as the last line. Which thing comes first now?",
-        f"Please change the {project} packing list of {whose}: no {held[0]} any more, and {added} below everything "
+        f"Please change the {project} packing list of {whose}: no {items[0]} any more, and {added} below everything "
         "else. Tell me the first line after that.",
     )
     then = (
@@ -267,18 +457,18 @@ def _draw_amend_list(draws: SeededRandom) -> ServiceScenario[FilesState]:
     )
     return ServiceScenario(
         kind="list amended",
-        start=build_state(texts),
+        start=_build_state(texts),
         wishes=(
             UserWish(
                 says=draws.one(asked),
                 calls=(
                     build_call("search_files", text=f"{project}-packing", folder=f"/users/{owner}"),
                     build_call("read_file", path=path),
-                    build_call("replace_text", path=path, old=f"{held[0]}\n", new=""),
+                    build_call("replace_text", path=path, old=f"{items[0]}\n", new=""),
                     build_call("append_line", path=path, line=added),
                 ),
-                reply=f"First on the list is now: {held[1]}.",
-                answers=(held[1],),
+                reply=f"First on the list is now: {items[1]}.",
+                answers=(items[1],),
             ),
             UserWish(
                 says=draws.one(then),
@@ -291,7 +481,7 @@ def _draw_amend_list(draws: SeededRandom) -> ServiceScenario[FilesState]:
 
 def _draw_publish_newest(draws: SeededRandom) -> ServiceScenario[FilesState]:
     """Publish the highest version, which is not the last by alphabet; then correct the copy."""
-    owner, topic, project = draws.one(PEOPLE), draws.one(TOPICS), draws.one(PROJECTS)
+    owner, topic, project = draws.one(_PEOPLE), draws.one(_TOPICS), draws.one(_PROJECTS)
     name, newest = f"{project}-{topic}", 10 + draws.below(4)
     folder, to = f"/team/{owner}/{topic}", f"/public/{name}.txt"
     versions = (2, 8, 9, newest - 1, newest) if newest > 10 else (2, 7, 8, 9, newest)
@@ -317,7 +507,7 @@ def _draw_publish_newest(draws: SeededRandom) -> ServiceScenario[FilesState]:
     )
     return ServiceScenario(
         kind="newest published",
-        start=build_state({**texts, f"{folder}/{name}-notes.txt": ("Version 99 is a joke.",)}),
+        start=_build_state({**texts, f"{folder}/{name}-notes.txt": ("Version 99 is a joke.",)}),
         wishes=(
             UserWish(
                 says=draws.one(asked),
@@ -340,12 +530,12 @@ def _draw_publish_newest(draws: SeededRandom) -> ServiceScenario[FilesState]:
 
 def _draw_sum_receipts(draws: SeededRandom) -> ServiceScenario[FilesState]:
     """Write the sum of several files to a new one; then move one of them and correct the sum."""
-    owner, month = draws.one(PEOPLE), f"{2023 + draws.below(3)}-{1 + draws.below(12):02d}"
-    shops, folder = draws.some(SHOPS, 4), f"/users/{owner}/receipts/{month}"
+    owner, month = draws.one(_PEOPLE), f"{2023 + draws.below(3)}-{1 + draws.below(12):02d}"
+    shops, folder = draws.some(_SHOPS, 4), f"/users/{owner}/receipts/{month}"
     cents = [draws.below(80) * 100 + 300 + draws.one((20, 45, 75, 95)) for _ in shops]
     texts = {
-        f"{folder}/r{place}.txt": (shop, f"Paid: {format_euros(amount)}")
-        for place, (shop, amount) in enumerate(zip(shops, cents, strict=True), 1)
+        f"{folder}/r{number}.txt": (shop, f"Paid: {format_euros(amount)}")
+        for number, (shop, amount) in enumerate(zip(shops, cents, strict=True), 1)
     }
     texts[f"/users/{owner}/receipts/older/r1.txt"] = (shops[0], "Paid: 8.10")
     private = draws.below(len(shops))
@@ -367,7 +557,7 @@ def _draw_sum_receipts(draws: SeededRandom) -> ServiceScenario[FilesState]:
     receipt = f"r{private + 1}.txt"
     return ServiceScenario(
         kind="receipts summed",
-        start=build_state(texts),
+        start=_build_state(texts),
         wishes=(
             UserWish(
                 says=draws.one(asked),
@@ -395,15 +585,15 @@ def _draw_sum_receipts(draws: SeededRandom) -> ServiceScenario[FilesState]:
 
 def _draw_remove_copies(draws: SeededRandom) -> ServiceScenario[FilesState]:
     """Delete duplicate files of one folder, keeping the first by name; then rename another file."""
-    owner, place, start = draws.one(PEOPLE), draws.one(PLACES), 10 + draws.below(50)
-    sights = draws.some(SIGHTS, 3)
-    folder = f"/users/{owner}/photos/{place}{2008 + draws.below(18)}"
+    owner, town, start = draws.one(_PEOPLE), draws.one(_PLACES), 10 + draws.below(50)
+    sights = draws.some(_SIGHTS, 3)
+    folder = f"/users/{owner}/photos/{town}{2008 + draws.below(18)}"
     names = [f"caption{number}.txt" for number in sorted(draws.some(range(start, start + 30), 5))]
-    held = draws.shuffled((sights[0], sights[0], sights[1], sights[1], sights[2]))
-    texts = {f"{folder}/{name}": (sight,) for name, sight in zip(names, held, strict=True)}
+    captions = draws.shuffled((sights[0], sights[0], sights[1], sights[1], sights[2]))
+    texts = {f"{folder}/{name}": (sight,) for name, sight in zip(names, captions, strict=True)}
     texts[f"/users/{owner}/photos/best/caption1.txt"] = (sights[0],)
-    gone = [name for number, name in enumerate(names) if held[number] in held[:number]]
-    renamed, new = names[held.index(sights[2])], f"{place}{start}.txt"
+    gone = [name for number, name in enumerate(names) if captions[number] in captions[:number]]
+    renamed, new = names[captions.index(sights[2])], f"{town}{start}.txt"
     asked = (
         f"In {folder} some captions are there twice under different names. Of each pair keep the one with the lower "
         "number and delete the other. Which files did you delete?",
@@ -419,7 +609,7 @@ def _draw_remove_copies(draws: SeededRandom) -> ServiceScenario[FilesState]:
     )
     return ServiceScenario(
         kind="copies removed",
-        start=build_state(texts),
+        start=_build_state(texts),
         wishes=(
             UserWish(
                 says=draws.one(asked),
@@ -441,188 +631,7 @@ def _draw_remove_copies(draws: SeededRandom) -> ServiceScenario[FilesState]:
     )
 
 
-KINDS: Final = (
+_KINDS: Final = (
     *(_draw_delete_temporary, _draw_file_invoice, _draw_amend_list),
     *(_draw_publish_newest, _draw_sum_receipts, _draw_remove_copies),
 )
-
-
-# The file service: its tools and its rules.
-
-MOST_FOUND: Final = 20
-PATH: Final[JsonValue] = {"type": "string", "description": "Like /notes/today.txt"}
-FOLDER: Final[JsonValue] = {"type": "string", "description": "Like /notes; / is everything"}
-TO: Final[JsonValue] = {"type": "string", "description": "The path of the result, with the file's name"}
-TEXT: Final[JsonValue] = {"type": "string", "description": "All of the text; lines end with \\n"}
-
-
-def _list_folder(state: FilesState, arguments: Arguments) -> tuple[FilesState, JsonValue]:
-    folder = parse_path(arguments["path"])
-    inside = [one.path.removeprefix(make_prefix(folder)) for one in state.list_recursively(folder)]
-    if not inside:
-        raise OperationRefused(f"no folder {folder[:MOST_SHOWN]}")
-    names = sorted({f"{name.partition('/')[0]}/" if "/" in name else name for name in inside})
-    return state, {"folder": folder, "entries": [*names]}
-
-
-def _read_file(state: FilesState, arguments: Arguments) -> tuple[FilesState, JsonValue]:
-    file = state.find_file(parse_path(arguments["path"]))
-    return state, {"path": file.path, "text": file.text}
-
-
-def _search_files(state: FilesState, arguments: Arguments) -> tuple[FilesState, JsonValue]:
-    wanted = str(arguments["text"]).casefold().strip()
-    found: list[JsonValue] = [
-        {"path": file.path, "line": line.strip()}
-        for file in state.list_recursively(parse_path(arguments.get("folder", "/")))
-        for line in (file.path, *file.text.splitlines())
-        if wanted and wanted in line.casefold()
-    ]
-    return state, {"found": found[:MOST_FOUND], "more": len(found) > MOST_FOUND}
-
-
-def _create_file(state: FilesState, arguments: Arguments) -> tuple[FilesState, JsonValue]:
-    path = _check_free_path(state, arguments["path"])
-    return state.with_file(StoredFile(path=path, text=arguments["text"])), {"created": path}
-
-
-def _replace_text(state: FilesState, arguments: Arguments) -> tuple[FilesState, JsonValue]:
-    file = state.find_file(parse_path(arguments["path"]))
-    _check_changeable(state, file.path)
-    places = file.text.count(arguments["old"])
-    if places != 1:
-        raise OperationRefused(f"the old text is there {places} times; it must be there once")
-    changed = file.model_copy(update={"text": file.text.replace(arguments["old"], arguments["new"])})
-    return state.with_file(changed), {"changed": file.path}
-
-
-def _append_line(state: FilesState, arguments: Arguments) -> tuple[FilesState, JsonValue]:
-    file = state.find_file(parse_path(arguments["path"]))
-    _check_changeable(state, file.path)
-    text = "\n".join([*file.text.splitlines(), *arguments["line"].splitlines()]) + "\n"
-    return state.with_file(file.model_copy(update={"text": text})), {"changed": file.path}
-
-
-def _copy_file(state: FilesState, arguments: Arguments) -> tuple[FilesState, JsonValue]:
-    file, to = state.find_file(parse_path(arguments["path"])), _check_free_path(state, arguments["to"])
-    return state.with_file(StoredFile(path=to, text=file.text)), {"copied": file.path, "to": to}
-
-
-def _move_file(state: FilesState, arguments: Arguments) -> tuple[FilesState, JsonValue]:
-    file, to = state.find_file(parse_path(arguments["path"])), _check_free_path(state, arguments["to"])
-    _check_changeable(state, file.path)
-    moved = state.without_files(frozenset({file.path})).with_file(StoredFile(path=to, text=file.text))
-    return moved, {"moved": file.path, "to": to}
-
-
-def _delete_path(state: FilesState, arguments: Arguments) -> tuple[FilesState, JsonValue]:
-    path = parse_path(arguments["path"])
-    gone = [path] if state.has_file(path) else [one.path for one in state.list_recursively(path)]
-    if not gone:
-        raise OperationRefused(f"nothing is at {path[:MOST_SHOWN]}")
-    for one in gone:
-        _check_changeable(state, one)
-    return state.without_files(frozenset(gone)), {"deleted": [*gone[:MOST_FOUND]], "files": len(gone)}
-
-
-def _check_free_path(state: FilesState, text: str) -> str:
-    """The path, if a file may be made there."""
-    path = parse_path(text)
-    _check_changeable(state, path)
-    if path == "/" or state.list_recursively(path):
-        raise OperationRefused(f"{path[:MOST_SHOWN]} is a folder; name the file in it")
-    if state.has_file(path) or any(path.startswith(make_prefix(one.path)) for one in state.files):
-        raise OperationRefused(f"there is a file at {path[:MOST_SHOWN]} already")
-    return path
-
-
-def _check_changeable(state: FilesState, path: str) -> None:
-    for folder in state.frozen:
-        if path.startswith(make_prefix(folder)):
-            raise OperationRefused(f"{folder} is read-only")
-
-
-OPERATIONS: Final = (
-    ServiceOperation(
-        build_tool("list_folder", "Files and folders right in a folder; folders end with /.", ("path",), path=FOLDER),
-        _list_folder,
-    ),
-    ServiceOperation(build_tool("read_file", "The text of a file.", ("path",), path=PATH), _read_file),
-    ServiceOperation(
-        build_tool(
-            "search_files",
-            "Lines that contain a text, and paths that do, in a folder and all folders in it.",
-            ("text",),
-            text={"type": "string", "minLength": 1},
-            folder=FOLDER,
-        ),
-        _search_files,
-    ),
-    ServiceOperation(
-        build_tool(
-            "create_file",
-            "Make a file where there is none. Folders that are missing are made.",
-            ("path", "text"),
-            path=PATH,
-            text=TEXT,
-        ),
-        _create_file,
-    ),
-    ServiceOperation(
-        build_tool(
-            "replace_text",
-            "Replace a text that a file holds exactly once. With an empty new text it is taken out.",
-            ("path", "old", "new"),
-            path=PATH,
-            old={"type": "string", "minLength": 1},
-            new={"type": "string"},
-        ),
-        _replace_text,
-    ),
-    ServiceOperation(
-        build_tool(
-            "append_line",
-            "Add a line at the end of a file.",
-            ("path", "line"),
-            path=PATH,
-            line={"type": "string", "minLength": 1},
-        ),
-        _append_line,
-    ),
-    ServiceOperation(build_tool("copy_file", "Copy a file.", ("path", "to"), path=PATH, to=TO), _copy_file),
-    ServiceOperation(build_tool("move_file", "Move or rename a file.", ("path", "to"), path=PATH, to=TO), _move_file),
-    ServiceOperation(
-        build_tool(
-            "delete",
-            "Delete a file, or a folder with everything in it, for good.",
-            ("path",),
-            path={"type": "string", "description": "Of a file or a folder"},
-        ),
-        _delete_path,
-    ),
-)
-
-
-class FilesService:
-    name: Final = "files"
-    rules: Final = (
-        "A folder that holds a file named KEEP stays as it is, with all folders in it: nothing in it is changed, moved "
-        "or deleted, though the tools would do it; copying out of it is allowed. Change, move and delete nothing "
-        "that the user did not ask for, above all nothing outside the folder that was named. A file that is moved or "
-        "copied keeps its name unless the user gives it another. Where these rules forbid a part of a wish, do the "
-        f"rest of it and say what was left. {AS_WRITTEN}"
-    )
-
-    @property
-    def operations(self) -> tuple[ServiceOperation[FilesState], ...]:
-        return OPERATIONS
-
-    def canonicalise(self, state: FilesState) -> JsonValue:
-        """Blank lines and blanks around lines are ignored."""
-        return [
-            [file.path, *(line.strip() for line in file.text.splitlines() if line.strip())]
-            for file in sorted(state.files, key=lambda one: one.path)
-        ]
-
-    def draw_scenario(self, draws: SeededRandom) -> ServiceScenario[FilesState]:
-        return draws.one(KINDS)(draws)

@@ -1,4 +1,8 @@
-"""The state of a shop: customers, products, orders with their items, vouchers."""
+"""The shop service: customers, products, orders with their items, vouchers.
+
+The tools can do more than the rules allow. A namesake of the customer, who lives elsewhere, has orders too: a name
+alone does not tell whose orders are meant.
+"""
 
 import re
 from collections.abc import Sequence
@@ -17,15 +21,16 @@ from app.envs.tool_agent.episodes import (
     add_days,
     build_call,
     build_tool,
+    find_by_id,
     format_euros,
     write_day,
 )
 from app.toolkit.seeded import SeededRandom
 from app.toolkit.tool_calls.calls import ParsedCall
 
-OrderState = Literal["processing", "shipped", "delivered", "cancelled"]
-ItemState = Literal["bought", "refunded"]
-Destination = Literal["original_payment", "voucher"]
+_OrderState = Literal["processing", "shipped", "delivered", "cancelled"]
+_ItemState = Literal["bought", "refunded"]
+_Destination = Literal["original_payment", "voucher"]
 
 
 class ShopProduct(Frozen):
@@ -53,8 +58,8 @@ class ShopCustomer(Frozen):
 class OrderItem(Frozen):
     product: ShopProduct
     final_sale: bool = False
-    state: ItemState = "bought"
-    refunded_to: Destination | None = None
+    state: _ItemState = "bought"
+    refunded_to: _Destination | None = None
 
     def to_observation(self, number: int) -> JsonValue:
         shown = {"item": number, **self.product.to_observation(), "final_sale": self.final_sale, "state": self.state}
@@ -65,7 +70,7 @@ class ShopOrder(Frozen):
     id: str
     customer: str
     placed: str
-    state: OrderState
+    state: _OrderState
     address: str
     items: tuple[OrderItem, ...]
     delivered: str | None = None
@@ -105,52 +110,253 @@ class ShopState(Frozen):
     orders: tuple[ShopOrder, ...] = ()
 
     def find_order(self, identity: str) -> ShopOrder:
-        for one in self.orders:
-            if one.id == identity:
-                return one
-        raise OperationRefused(f"there is no order {identity[:MOST_SHOWN]!a}")
+        return find_by_id(self.orders, identity, "order")
 
     def with_order(self, order: ShopOrder) -> "ShopState":
         return self.model_copy(update={"orders": tuple(order if one.id == order.id else one for one in self.orders)})
 
 
-MOST_SHOWN: Final = 40
-"""Characters of an unknown identifier that an error quotes."""
-
-
-def get_item(order: ShopOrder, number: int) -> OrderItem:
+def _get_item(order: ShopOrder, number: int) -> OrderItem:
     if not 1 <= number <= len(order.items):
         raise OperationRefused(f"order {order.id} has items 1 to {len(order.items)}")
     return order.items[number - 1]
 
 
-def replace_item(order: ShopOrder, number: int, item: OrderItem) -> ShopOrder:
+def _replace_item(order: ShopOrder, number: int, item: OrderItem) -> ShopOrder:
     return order.model_copy(update={"items": (*order.items[: number - 1], item, *order.items[number:])})
 
 
-# Initial shops of scenarios: a customer, a namesake, products, and orders of both.
+# The service and its tools.
 
 TODAY: Final = "2026-09-14"
-FIRST_NAMES: Final = (
+
+
+class OrdersService:
+    name: Final = "orders"
+    rules: Final = (
+        f"You serve the customers of a shop; today is {TODAY}. Touch nobody's orders but those of the customer who "
+        "writes. Only items of delivered orders come back, for a refund or in exchange, and at most 30 days after the "
+        "delivery; items in final sale never do. Refunds go to the original payment, never to a voucher. An item is "
+        "exchanged only for another option of the same product. An order is cancelled, or gets another address, only "
+        "while it is processing. An order that was delivered more than 7 days after it was placed earns a voucher of "
+        "10 % of its total if the customer asks for it; no other order does. Where the rules forbid a part of a wish, "
+        f"do the rest of it and say what was left. {AS_WRITTEN}"
+    )
+
+    @property
+    def operations(self) -> tuple[ServiceOperation[ShopState], ...]:
+        return _OPERATIONS
+
+    def canonicalise(self, state: ShopState) -> JsonValue:
+        """Of orders alone: the stock of products follows from them."""
+        return [_canonicalise_order(order) for order in sorted(state.orders, key=lambda one: one.id)]
+
+    def draw_scenario(self, draws: SeededRandom) -> ServiceScenario[ShopState]:
+        return draws.one(_KINDS)(draws)
+
+
+def _canonicalise_order(order: ShopOrder) -> JsonValue:
+    # commas, case and line breaks of an address are the model's own
+    address = " ".join(re.findall(r"\w+", order.address.casefold()))
+    items: list[JsonValue] = [[item.product.id, item.state, item.refunded_to] for item in order.items]
+    return [order.id, order.state, address, order.voucher, items]
+
+
+_MOST_LISTED: Final = 20
+_ORDER: Final[JsonValue] = {"type": "string", "description": "Identifier of the order"}
+_ITEM: Final[JsonValue] = {"type": "integer", "minimum": 1, "description": "Number of the item in its order"}
+_ADDRESS: Final[JsonValue] = {
+    **{"type": "string", "minLength": 1, "maxLength": 200},
+    "description": "Street and number, postcode and town",
+}
+_AMOUNT: Final[JsonValue] = {"type": "string", "pattern": r"^\d{1,4}\.\d{2}$", "description": "Euros, like 7.50"}
+
+
+def _find_customer(state: ShopState, arguments: Arguments) -> tuple[ShopState, JsonValue]:
+    name = str(arguments["name"]).casefold().strip()
+    customers = [one.to_observation() for one in state.customers if name and name in one.name.casefold()]
+    return state, {"customers": customers}
+
+
+def _list_orders(state: ShopState, arguments: Arguments) -> tuple[ShopState, JsonValue]:
+    customer = find_by_id(state.customers, arguments["customer_id"], "customer")
+    orders = sorted((one for one in state.orders if one.customer == customer.id), key=lambda one: one.placed)
+    return state, {"orders": [one.to_summary() for one in orders]}
+
+
+def _get_order(state: ShopState, arguments: Arguments) -> tuple[ShopState, JsonValue]:
+    return state, state.find_order(arguments["order_id"]).to_observation()
+
+
+def _search_products(state: ShopState, arguments: Arguments) -> tuple[ShopState, JsonValue]:
+    text = str(arguments["text"]).casefold().strip()
+    products: list[JsonValue] = [
+        {**one.to_observation(), "in_stock": one.stock}
+        for one in state.products
+        if text and text in f"{one.name} {one.option}".casefold()
+    ]
+    return state, {"products": products[:_MOST_LISTED]}
+
+
+def _refund_item(state: ShopState, arguments: Arguments) -> tuple[ShopState, JsonValue]:
+    order = state.find_order(arguments["order_id"])
+    item = _get_item(order, arguments["item"])
+    if order.state == "cancelled" or item.state == "refunded":
+        raise OperationRefused("the money for this item went back already")
+    refunded = item.model_copy(update={"state": "refunded", "refunded_to": arguments["to"]})
+    output: JsonValue = {"refunded": format_euros(item.product.cents), "to": arguments["to"]}
+    return state.with_order(_replace_item(order, arguments["item"], refunded)), output
+
+
+def _cancel_order(state: ShopState, arguments: Arguments) -> tuple[ShopState, JsonValue]:
+    order = state.find_order(arguments["order_id"])
+    if order.state in ("delivered", "cancelled"):
+        raise OperationRefused(f"order {order.id} is {order.state}")
+    back = sum(item.product.cents for item in order.items if item.state == "bought")
+    cancelled = order.model_copy(update={"state": "cancelled"})
+    return state.with_order(cancelled), {"cancelled": order.id, "refunded": format_euros(back)}
+
+
+def _change_address(state: ShopState, arguments: Arguments) -> tuple[ShopState, JsonValue]:
+    order = state.find_order(arguments["order_id"])
+    if order.state in ("delivered", "cancelled"):
+        raise OperationRefused(f"order {order.id} is {order.state}")
+    address = " ".join(str(arguments["address"]).split())
+    return state.with_order(order.model_copy(update={"address": address})), {"order_id": order.id, "address": address}
+
+
+def _exchange_item(state: ShopState, arguments: Arguments) -> tuple[ShopState, JsonValue]:
+    order, product = (
+        state.find_order(arguments["order_id"]),
+        find_by_id(state.products, arguments["product_id"], "product"),
+    )
+    item = _get_item(order, arguments["item"])
+    if order.state != "delivered" or item.state == "refunded":
+        raise OperationRefused("only an item that the customer has can be exchanged")
+    if product.stock < 1:
+        raise OperationRefused(f"{product.name}, {product.option}, is out of stock")
+    exchanged = _replace_item(order, arguments["item"], item.model_copy(update={"product": product}))
+    left = product.model_copy(update={"stock": product.stock - 1})
+    products = tuple(left if one.id == product.id else one for one in state.products)
+    output: JsonValue = {"order_id": order.id, "item": arguments["item"], "now": left.to_observation()}
+    return state.with_order(exchanged).model_copy(update={"products": products}), output
+
+
+def _issue_voucher(state: ShopState, arguments: Arguments) -> tuple[ShopState, JsonValue]:
+    order = state.find_order(arguments["order_id"])
+    if order.voucher:
+        raise OperationRefused(f"a voucher was issued for order {order.id} already")
+    cents = int(str(arguments["amount"]).replace(".", ""))
+    if not cents:
+        raise OperationRefused("a voucher is worth more than nothing")
+    issued = order.model_copy(update={"voucher": cents})
+    return state.with_order(issued), {"order_id": order.id, "voucher": format_euros(cents)}
+
+
+_OPERATIONS: Final = (
+    ServiceOperation(
+        build_tool(
+            "find_customer",
+            "Customers whose name contains a text.",
+            ("name",),
+            name={"type": "string"},
+        ),
+        _find_customer,
+    ),
+    ServiceOperation(
+        build_tool(
+            "list_orders",
+            "All orders of a customer in short, oldest first.",
+            ("customer_id",),
+            customer_id={"type": "string", "description": "Identifier of the customer"},
+        ),
+        _list_orders,
+    ),
+    ServiceOperation(
+        build_tool("get_order", "Everything about one order, with its items.", ("order_id",), order_id=_ORDER),
+        _get_order,
+    ),
+    ServiceOperation(
+        build_tool(
+            "search_products",
+            "What the shop sells: products whose name or option contains a text.",
+            ("text",),
+            text={"type": "string"},
+        ),
+        _search_products,
+    ),
+    ServiceOperation(
+        build_tool(
+            "refund_item",
+            "Pay the price of one item back. This cannot be undone.",
+            ("order_id", "item", "to"),
+            order_id=_ORDER,
+            item=_ITEM,
+            to={"type": "string", "enum": ["original_payment", "voucher"]},
+        ),
+        _refund_item,
+    ),
+    ServiceOperation(
+        build_tool(
+            "cancel_order",
+            "Cancel an order that is not delivered yet; what was paid goes back. This cannot be undone.",
+            ("order_id",),
+            order_id=_ORDER,
+        ),
+        _cancel_order,
+    ),
+    ServiceOperation(
+        build_tool(
+            "change_address",
+            "Deliver an order to another address.",
+            ("order_id", "address"),
+            order_id=_ORDER,
+            address=_ADDRESS,
+        ),
+        _change_address,
+    ),
+    ServiceOperation(
+        build_tool(
+            "exchange_item",
+            "Exchange a delivered item for a product that is in stock.",
+            ("order_id", "item", "product_id"),
+            order_id=_ORDER,
+            item=_ITEM,
+            product_id={"type": "string", "description": "Identifier of the product that is sent instead"},
+        ),
+        _exchange_item,
+    ),
+    ServiceOperation(
+        build_tool(
+            "issue_voucher", "Issue a voucher for an order.", ("order_id", "amount"), order_id=_ORDER, amount=_AMOUNT
+        ),
+        _issue_voucher,
+    ),
+)
+
+
+# Initial shops: a customer, a namesake, products, and orders of both.
+
+_FIRST_NAMES: Final = (
     *("Nadia", "Elliot", "Imani", "Rafael", "Sunniva", "Takeshi", "Beatriz", "Callum", "Divya", "Emre"),
     *("Freya", "Giulia", "Hamza", "Ingrid", "Jakub", "Katya", "Liam", "Mireille", "Nils", "Olivia"),
 )
-LAST_NAMES: Final = (
+_LAST_NAMES: Final = (
     *("Okoro", "Fairweather", "Lindqvist", "Castellano", "Moreau", "Tanaka", "Barros", "MacLeod", "Iyer", "Yilmaz"),
     *("Hallam", "Ferrara", "Siddiqui", "Solberg", "Nowak", "Petrova", "Byrne", "Duval", "Jansen", "Whitcombe"),
 )
-STREETS: Final = ("Mill Lane", "Station Road", "Harbour Street", "Orchard Close", "Castle Hill", "Canal Walk")
-TOWNS: Final = (
+_STREETS: Final = ("Mill Lane", "Station Road", "Harbour Street", "Orchard Close", "Castle Hill", "Canal Walk")
+_TOWNS: Final = (
     *("Leeds", "Bristol", "Norwich", "Perth", "Swansea", "York", "Exeter", "Dundee", "Derby", "Cork"),
     *("Galway", "Bath", "Lincoln", "Durham", "Ipswich", "Stirling"),
 )
-GOODS: Final = (
+_GOODS: Final = (
     *("Rain jacket", "Wool jumper", "Running shoes", "Desk lamp", "Kettle", "Backpack", "Linen shirt", "Ceramic mug"),
     *("Office chair", "Headphones", "Yoga mat", "Wall clock", "Duvet cover", "Picnic blanket", "Water bottle"),
     *("Bicycle bell", "Umbrella", "Toaster", "Suitcase", "Table fan"),
 )
-COLOURS: Final = ("black", "white", "cream", "blue", "grey", "green", "crimson", "yellow")
-OPTIONS: Final = 3
+_COLOURS: Final = ("black", "white", "cream", "blue", "grey", "green", "crimson", "yellow")
+_OPTIONS: Final = 3
 """Options of each product, side by side in `products`."""
 
 
@@ -160,25 +366,25 @@ class ShopBuilder:
     def __init__(self, draws: SeededRandom) -> None:
         self.draws = draws
         self._next_order = 1000 + draws.below(8000)
-        name = f"{draws.one(FIRST_NAMES)} {draws.one(LAST_NAMES)}"
-        self.town, other, new = draws.some(TOWNS, 3)
+        name = f"{draws.one(_FIRST_NAMES)} {draws.one(_LAST_NAMES)}"
+        self.town, other, new = draws.some(_TOWNS, 3)
         self.customer = ShopCustomer(id=f"C{100 + draws.below(400)}", name=name, address=self._draw_address(self.town))
         self._namesake = ShopCustomer(id=f"C{500 + draws.below(400)}", name=name, address=self._draw_address(other))
         self.new_address = self._draw_address(new)
         prices = draws.some(range(12, 140), 7)
-        goods = draws.some(GOODS, 7)
+        goods = draws.some(_GOODS, 7)
         self.products = tuple(
             ShopProduct(
-                id=f"P{201 + place}", name=name, option=option, cents=price * 100 + cents, stock=1 + draws.below(9)
+                id=f"P{201 + index}", name=name, option=option, cents=price * 100 + cents, stock=1 + draws.below(9)
             )
             for name, price in zip(goods, prices, strict=True)
             for cents in (draws.one((40, 50, 90)),)
-            for place, option in enumerate(draws.some(COLOURS, OPTIONS), OPTIONS * goods.index(name))
+            for index, option in enumerate(draws.some(_COLOURS, _OPTIONS), _OPTIONS * goods.index(name))
         )
-        self._unsold = [self.products[OPTIONS * place + draws.below(OPTIONS)] for place in range(len(goods))]
+        self._unsold = [self.products[_OPTIONS * index + draws.below(_OPTIONS)] for index in range(len(goods))]
 
     def _draw_address(self, town: str) -> str:
-        return f"{2 + self.draws.below(90)} {self.draws.one(STREETS)}, {10000 + self.draws.below(80000)} {town}"
+        return f"{2 + self.draws.below(90)} {self.draws.one(_STREETS)}, {10000 + self.draws.below(80000)} {town}"
 
     def take_product(self) -> ShopProduct:
         return self._unsold.pop()
@@ -186,7 +392,7 @@ class ShopBuilder:
     def build_order(
         self,
         placed: int,
-        state: OrderState,
+        state: _OrderState,
         products: Sequence[ShopProduct],
         *,
         took: int = 0,
@@ -220,38 +426,38 @@ class ShopBuilder:
         )
 
 
-def build_refund(order: ShopOrder, item: int = 1) -> ParsedCall:
+def _build_refund(order: ShopOrder, item: int = 1) -> ParsedCall:
     return build_call("refund_item", order_id=order.id, item=item, to="original_payment")
 
 
-# Scenarios of customers of the shop.
+# Scenarios.
 
-RECENT: Final = range(12, 28)
+_RECENT: Final = range(12, 28)
 """Days since an order was placed that can still be returned."""
 
 
-def _build_look_ups(making: ShopBuilder, orders: Sequence[ShopOrder] = ()) -> tuple[ParsedCall, ...]:
+def _build_look_ups(shop: ShopBuilder, orders: Sequence[ShopOrder] = ()) -> tuple[ParsedCall, ...]:
     return (
-        build_call("find_customer", name=making.customer.name),
-        build_call("list_orders", customer_id=making.customer.id),
+        build_call("find_customer", name=shop.customer.name),
+        build_call("list_orders", customer_id=shop.customer.id),
         *(build_call("get_order", order_id=one.id) for one in orders),
     )
 
 
 def _draw_return_two_orders(draws: SeededRandom) -> ServiceScenario[ShopState]:
     """Return two orders, one of which cannot be returned; then return one more item."""
-    making = ShopBuilder(draws)
-    first, second, third = making.take_product(), making.take_product(), making.take_product()
-    kept, decoy = making.take_product(), making.take_product()
-    days = draws.some(RECENT, 3)
-    returned = making.build_order(days[0], "delivered", (first, second), took=3)
+    shop = ShopBuilder(draws)
+    first, second, third = shop.take_product(), shop.take_product(), shop.take_product()
+    final_item, decoy = shop.take_product(), shop.take_product()
+    days = draws.some(_RECENT, 3)
+    returned = shop.build_order(days[0], "delivered", (first, second), took=3)
     if draws.chance(50):
-        stays = making.build_order(days[1], "delivered", (kept,), took=4, final=(kept,))
+        stays = shop.build_order(days[1], "delivered", (final_item,), took=4, final=(final_item,))
     else:
-        stays = making.build_order(40 + draws.below(20), "delivered", (kept,), took=5)
-    latest = making.build_order(days[2], "delivered", draws.shuffled((third, decoy)), took=2)
-    number = next(place for place, item in enumerate(latest.items, 1) if item.product == third)
-    who, (one, other) = f"{making.customer.name} from {making.town}", draws.shuffled((returned.placed, stays.placed))
+        stays = shop.build_order(40 + draws.below(20), "delivered", (final_item,), took=5)
+    latest = shop.build_order(days[2], "delivered", draws.shuffled((third, decoy)), took=2)
+    number = next(position for position, item in enumerate(latest.items, 1) if item.product == third)
+    who, (one, other) = f"{shop.customer.name} from {shop.town}", draws.shuffled((returned.placed, stays.placed))
     asked = (
         f"Hello, {who} here. I want to return everything that I ordered on {write_day(one)} and on {write_day(other)}. "
         "Refund what you may; which product do I have to keep?",
@@ -270,22 +476,22 @@ def _draw_return_two_orders(draws: SeededRandom) -> ServiceScenario[ShopState]:
     total = format_euros(first.cents + second.cents + third.cents)
     return ServiceScenario(
         kind="two sent back",
-        start=making.build_state((returned, stays, latest)),
+        start=shop.build_state((returned, stays, latest)),
         wishes=(
             UserWish(
                 says=draws.one(asked),
                 calls=(
-                    *_build_look_ups(making, (returned, stays)),
-                    build_refund(returned, 1),
-                    build_refund(returned, 2),
+                    *_build_look_ups(shop, (returned, stays)),
+                    _build_refund(returned, 1),
+                    _build_refund(returned, 2),
                 ),
-                reply=f"The rest is refunded; the {kept.name} cannot come back.",
-                answers=(kept.name,),
+                reply=f"The rest is refunded; the {final_item.name} cannot come back.",
+                answers=(final_item.name,),
                 beside=(first.name, second.name),
             ),
             UserWish(
                 says=draws.one(added),
-                calls=(build_call("get_order", order_id=latest.id), build_refund(latest, number)),
+                calls=(build_call("get_order", order_id=latest.id), _build_refund(latest, number)),
                 reply=f"You get {total} in all, to your original payment.",
                 answers=(total,),
             ),
@@ -295,14 +501,12 @@ def _draw_return_two_orders(draws: SeededRandom) -> ServiceScenario[ShopState]:
 
 def _draw_cancel_unsent(draws: SeededRandom) -> ServiceScenario[ShopState]:
     """Cancel orders that are processing; then a shipped order must not be redirected."""
-    making = ShopBuilder(draws)
-    waiting = [
-        making.build_order(1 + place, "processing", (making.take_product(),) * (1 + place)) for place in range(2)
-    ]
-    under_way = making.build_order(5, "shipped", (making.take_product(), making.take_product()))
-    had = making.build_order(draws.one(RECENT), "delivered", (making.take_product(),), took=3)
+    shop = ShopBuilder(draws)
+    waiting = [shop.build_order(1 + days, "processing", (shop.take_product(),) * (1 + days)) for days in range(2)]
+    under_way = shop.build_order(5, "shipped", (shop.take_product(), shop.take_product()))
+    had = shop.build_order(draws.one(_RECENT), "delivered", (shop.take_product(),), took=3)
     total = format_euros(sum(one.cents for one in waiting))
-    who = f"{making.customer.name} from {making.town}"
+    who = f"{shop.customer.name} from {shop.town}"
     asked = (
         f"This is {who}. Cancel all orders of mine that you have not sent off yet. How much money is that?",
         f"I am {who} and I have changed my mind: whatever is not shipped so far, cancel it. What do I get back in all?",
@@ -310,20 +514,20 @@ def _draw_cancel_unsent(draws: SeededRandom) -> ServiceScenario[ShopState]:
         "back to me.",
     )
     moved = (
-        f"And what is on its way to me should go to {making.new_address}. If your rules forbid that, leave it and "
+        f"And what is on its way to me should go to {shop.new_address}. If your rules forbid that, leave it and "
         "give me the number of that order.",
-        f"There is one parcel under way. Can it be sent to {making.new_address} instead? If not, tell me its order "
+        f"There is one parcel under way. Can it be sent to {shop.new_address} instead? If not, tell me its order "
         "number and change nothing.",
-        f"I will be at {making.new_address} next week. Redirect the order that has been shipped if that is permitted; "
+        f"I will be at {shop.new_address} next week. Redirect the order that has been shipped if that is permitted; "
         "otherwise do nothing but tell me the number of that order.",
     )
     return ServiceScenario(
         kind="unsent cancelled",
-        start=making.build_state((*waiting, under_way, had)),
+        start=shop.build_state((*waiting, under_way, had)),
         wishes=(
             UserWish(
                 says=draws.one(asked),
-                calls=(*_build_look_ups(making), *(build_call("cancel_order", order_id=one.id) for one in waiting)),
+                calls=(*_build_look_ups(shop), *(build_call("cancel_order", order_id=one.id) for one in waiting)),
                 reply=f"Cancelled; {total} comes back.",
                 answers=(total,),
             ),
@@ -339,15 +543,15 @@ def _draw_cancel_unsent(draws: SeededRandom) -> ServiceScenario[ShopState]:
 
 def _draw_other_colour(draws: SeededRandom) -> ServiceScenario[ShopState]:
     """Exchange an item for the only other colour in stock; then return another item."""
-    making = ShopBuilder(draws)
-    bought, second, third = making.take_product(), making.take_product(), making.take_product()
-    others = draws.shuffled([one for one in making.products if one.name == bought.name and one != bought])
+    shop = ShopBuilder(draws)
+    bought, second, third = shop.take_product(), shop.take_product(), shop.take_product()
+    others = draws.shuffled([one for one in shop.products if one.name == bought.name and one != bought])
     sent, sold_out = others
-    making.products = tuple(one.model_copy(update={"stock": 0}) if one == sold_out else one for one in making.products)
+    shop.products = tuple(one.model_copy(update={"stock": 0}) if one == sold_out else one for one in shop.products)
     items = draws.shuffled((bought, second, third))
-    order = making.build_order(draws.one(RECENT), "delivered", items, took=1 + draws.below(4))
-    earlier = making.build_order(40, "delivered", (bought,), took=3)
-    who, day = f"{making.customer.name} from {making.town}", write_day(order.placed)
+    order = shop.build_order(draws.one(_RECENT), "delivered", items, took=1 + draws.below(4))
+    earlier = shop.build_order(40, "delivered", (bought,), took=3)
+    who, day = f"{shop.customer.name} from {shop.town}", write_day(order.placed)
     asked = (
         f"{who} here. The {bought.name} from my order of {day} does not look good in that colour. Exchange it for "
         "another colour that you have in stock; which one will it be?",
@@ -363,12 +567,12 @@ def _draw_other_colour(draws: SeededRandom) -> ServiceScenario[ShopState]:
     )
     return ServiceScenario(
         kind="other colour",
-        start=making.build_state((order, earlier)),
+        start=shop.build_state((order, earlier)),
         wishes=(
             UserWish(
                 says=draws.one(asked),
                 calls=(
-                    *_build_look_ups(making, (order,)),
+                    *_build_look_ups(shop, (order,)),
                     build_call("search_products", text=bought.name),
                     build_call("exchange_item", order_id=order.id, item=items.index(bought) + 1, product_id=sent.id),
                 ),
@@ -378,7 +582,7 @@ def _draw_other_colour(draws: SeededRandom) -> ServiceScenario[ShopState]:
             ),
             UserWish(
                 says=draws.one(added),
-                calls=(build_refund(order, items.index(second) + 1),),
+                calls=(_build_refund(order, items.index(second) + 1),),
                 reply=f"{format_euros(second.cents)} goes back to your original payment.",
                 answers=(format_euros(second.cents),),
             ),
@@ -388,12 +592,12 @@ def _draw_other_colour(draws: SeededRandom) -> ServiceScenario[ShopState]:
 
 def _draw_moved_house(draws: SeededRandom) -> ServiceScenario[ShopState]:
     """Redirect the orders that are processing; then cancel the cheaper one of them."""
-    making = ShopBuilder(draws)
-    waiting = [making.build_order(1 + place, "processing", (making.take_product(),)) for place in range(2)]
-    under_way = making.build_order(4, "shipped", (making.take_product(), making.take_product()))
-    had = making.build_order(draws.one(RECENT), "delivered", (making.take_product(),), took=3)
+    shop = ShopBuilder(draws)
+    waiting = [shop.build_order(1 + days, "processing", (shop.take_product(),)) for days in range(2)]
+    under_way = shop.build_order(4, "shipped", (shop.take_product(), shop.take_product()))
+    had = shop.build_order(draws.one(_RECENT), "delivered", (shop.take_product(),), took=3)
     cheaper = min(waiting, key=lambda one: one.cents)
-    who, there = f"{making.customer.name} from {making.town}", making.new_address
+    who, there = f"{shop.customer.name} from {shop.town}", shop.new_address
     asked = (
         f"{who}, good morning. I have moved to {there}. Please send there what can still be sent there. Which order "
         "number goes to my old address all the same?",
@@ -410,12 +614,12 @@ def _draw_moved_house(draws: SeededRandom) -> ServiceScenario[ShopState]:
     )
     return ServiceScenario(
         kind="moved house",
-        start=making.build_state((*waiting, under_way, had)),
+        start=shop.build_state((*waiting, under_way, had)),
         wishes=(
             UserWish(
                 says=draws.one(asked),
                 calls=(
-                    *_build_look_ups(making),
+                    *_build_look_ups(shop),
                     *(build_call("change_address", order_id=one.id, address=there) for one in waiting),
                 ),
                 reply=f"Done, except for {under_way.id}, which is shipped.",
@@ -433,15 +637,15 @@ def _draw_moved_house(draws: SeededRandom) -> ServiceScenario[ShopState]:
 
 def _draw_late_deliveries(draws: SeededRandom) -> ServiceScenario[ShopState]:
     """Issue vouchers for late orders; then a refund that must not be a voucher."""
-    making = ShopBuilder(draws)
-    products = [making.take_product() for _ in range(5)]
+    shop = ShopBuilder(draws)
+    products = [shop.take_product() for _ in range(5)]
     late = [
-        making.build_order(50 + 9 * place, "delivered", (products[place],), took=8 + draws.below(6)) for place in (0, 1)
+        shop.build_order(50 + 9 * index, "delivered", (products[index],), took=8 + draws.below(6)) for index in (0, 1)
     ]
-    in_time = making.build_order(75 + draws.below(9), "delivered", (products[2],), took=7)
-    latest = making.build_order(draws.one(RECENT), "delivered", products[3:], took=2 + draws.below(4))
+    in_time = shop.build_order(75 + draws.below(9), "delivered", (products[2],), took=7)
+    latest = shop.build_order(draws.one(_RECENT), "delivered", products[3:], took=2 + draws.below(4))
     total = format_euros(sum(one.cents for one in late) // 10)
-    who = f"{making.customer.name} from {making.town}"
+    who = f"{shop.customer.name} from {shop.town}"
     asked = (
         f"{who} here. Some of my orders came far too late. I ask for the vouchers that I am entitled to. How much are "
         "they worth together?",
@@ -461,12 +665,12 @@ def _draw_late_deliveries(draws: SeededRandom) -> ServiceScenario[ShopState]:
     )
     return ServiceScenario(
         kind="late deliveries",
-        start=making.build_state((*late, in_time, latest)),
+        start=shop.build_state((*late, in_time, latest)),
         wishes=(
             UserWish(
                 says=draws.one(asked),
                 calls=(
-                    *_build_look_ups(making, (*late, in_time, latest)),
+                    *_build_look_ups(shop, (*late, in_time, latest)),
                     *(
                         build_call("issue_voucher", order_id=one.id, amount=format_euros(one.cents // 10))
                         for one in late
@@ -477,7 +681,7 @@ def _draw_late_deliveries(draws: SeededRandom) -> ServiceScenario[ShopState]:
             ),
             UserWish(
                 says=draws.one(added),
-                calls=(build_refund(latest, 1),),
+                calls=(_build_refund(latest, 1),),
                 reply=f"{format_euros(unwanted.cents)} goes back the way you paid.",
                 answers=(format_euros(unwanted.cents),),
             ),
@@ -487,14 +691,14 @@ def _draw_late_deliveries(draws: SeededRandom) -> ServiceScenario[ShopState]:
 
 def _draw_dearest(draws: SeededRandom) -> ServiceScenario[ShopState]:
     """Return the most expensive returnable item; then the cheapest one."""
-    making = ShopBuilder(draws)
-    items = [making.take_product() for _ in range(5)]
+    shop = ShopBuilder(draws)
+    items = [shop.take_product() for _ in range(5)]
     by_price = sorted(items, key=lambda one: one.cents)
     final = draws.one((by_price[0], by_price[-1]))
     low, *_, high = (one for one in by_price if one != final)
-    order = making.build_order(draws.one(RECENT), "delivered", items, took=3, final=(final,))
-    waiting = making.build_order(1, "processing", (making.take_product(),))
-    who, day = f"{making.customer.name} from {making.town}", write_day(order.placed)
+    order = shop.build_order(draws.one(_RECENT), "delivered", items, took=3, final=(final,))
+    waiting = shop.build_order(1, "processing", (shop.take_product(),))
+    who, day = f"{shop.customer.name} from {shop.town}", write_day(order.placed)
     asked = (
         f"I spent too much, says {who}. Of what I ordered on {day}, take back the most expensive thing that may still "
         "be returned and refund it. What is it?",
@@ -512,11 +716,11 @@ def _draw_dearest(draws: SeededRandom) -> ServiceScenario[ShopState]:
     total = format_euros(high.cents + low.cents)
     return ServiceScenario(
         kind="dearest",
-        start=making.build_state((order, waiting)),
+        start=shop.build_state((order, waiting)),
         wishes=(
             UserWish(
                 says=draws.one(asked),
-                calls=(*_build_look_ups(making, (order,)), _build_product_refund(order, high)),
+                calls=(*_build_look_ups(shop, (order,)), _build_product_refund(order, high)),
                 reply=f"It was the {high.name}.",
                 answers=(high.name,),
             ),
@@ -531,10 +735,10 @@ def _draw_dearest(draws: SeededRandom) -> ServiceScenario[ShopState]:
 
 
 def _build_product_refund(order: ShopOrder, product: ShopProduct) -> ParsedCall:
-    return build_refund(order, next(place for place, item in enumerate(order.items, 1) if item.product == product))
+    return _build_refund(order, next(number for number, item in enumerate(order.items, 1) if item.product == product))
 
 
-KINDS: Final = (
+_KINDS: Final = (
     _draw_return_two_orders,
     _draw_cancel_unsent,
     _draw_other_colour,
@@ -542,218 +746,3 @@ KINDS: Final = (
     _draw_late_deliveries,
     _draw_dearest,
 )
-
-
-# The shop service: its tools and its rules. The tools can do more than the rules allow.
-
-MOST_LISTED: Final = 20
-ORDER: Final[JsonValue] = {"type": "string", "description": "Identifier of the order"}
-ITEM: Final[JsonValue] = {"type": "integer", "minimum": 1, "description": "Number of the item in its order"}
-ADDRESS: Final[JsonValue] = {
-    **{"type": "string", "minLength": 1, "maxLength": 200},
-    "description": "Street and number, postcode and town",
-}
-AMOUNT: Final[JsonValue] = {"type": "string", "pattern": r"^\d{1,4}\.\d{2}$", "description": "Euros, like 7.50"}
-
-
-def _find_customer(state: ShopState, arguments: Arguments) -> tuple[ShopState, JsonValue]:
-    wanted = str(arguments["name"]).casefold().strip()
-    found = [one.to_observation() for one in state.customers if wanted and wanted in one.name.casefold()]
-    return state, {"customers": found}
-
-
-def _list_orders(state: ShopState, arguments: Arguments) -> tuple[ShopState, JsonValue]:
-    customer = _get_customer(state, arguments["customer_id"])
-    found = sorted((one for one in state.orders if one.customer == customer.id), key=lambda one: one.placed)
-    return state, {"orders": [one.to_summary() for one in found]}
-
-
-def _get_order(state: ShopState, arguments: Arguments) -> tuple[ShopState, JsonValue]:
-    return state, state.find_order(arguments["order_id"]).to_observation()
-
-
-def _search_products(state: ShopState, arguments: Arguments) -> tuple[ShopState, JsonValue]:
-    wanted = str(arguments["text"]).casefold().strip()
-    found: list[JsonValue] = [
-        {**one.to_observation(), "in_stock": one.stock}
-        for one in state.products
-        if wanted and wanted in f"{one.name} {one.option}".casefold()
-    ]
-    return state, {"products": found[:MOST_LISTED]}
-
-
-def _refund_item(state: ShopState, arguments: Arguments) -> tuple[ShopState, JsonValue]:
-    order = state.find_order(arguments["order_id"])
-    item = get_item(order, arguments["item"])
-    if order.state == "cancelled" or item.state == "refunded":
-        raise OperationRefused("the money for this item went back already")
-    refunded = item.model_copy(update={"state": "refunded", "refunded_to": arguments["to"]})
-    told: JsonValue = {"refunded": format_euros(item.product.cents), "to": arguments["to"]}
-    return state.with_order(replace_item(order, arguments["item"], refunded)), told
-
-
-def _cancel_order(state: ShopState, arguments: Arguments) -> tuple[ShopState, JsonValue]:
-    order = state.find_order(arguments["order_id"])
-    if order.state in ("delivered", "cancelled"):
-        raise OperationRefused(f"order {order.id} is {order.state}")
-    back = sum(item.product.cents for item in order.items if item.state == "bought")
-    cancelled = order.model_copy(update={"state": "cancelled"})
-    return state.with_order(cancelled), {"cancelled": order.id, "refunded": format_euros(back)}
-
-
-def _change_address(state: ShopState, arguments: Arguments) -> tuple[ShopState, JsonValue]:
-    order = state.find_order(arguments["order_id"])
-    if order.state in ("delivered", "cancelled"):
-        raise OperationRefused(f"order {order.id} is {order.state}")
-    address = " ".join(str(arguments["address"]).split())
-    return state.with_order(order.model_copy(update={"address": address})), {"order_id": order.id, "address": address}
-
-
-def _exchange_item(state: ShopState, arguments: Arguments) -> tuple[ShopState, JsonValue]:
-    order, product = state.find_order(arguments["order_id"]), _get_product(state, arguments["product_id"])
-    item = get_item(order, arguments["item"])
-    if order.state != "delivered" or item.state == "refunded":
-        raise OperationRefused("only an item that the customer has can be exchanged")
-    if product.stock < 1:
-        raise OperationRefused(f"{product.name}, {product.option}, is out of stock")
-    exchanged = replace_item(order, arguments["item"], item.model_copy(update={"product": product}))
-    left = product.model_copy(update={"stock": product.stock - 1})
-    products = tuple(left if one.id == product.id else one for one in state.products)
-    told: JsonValue = {"order_id": order.id, "item": arguments["item"], "now": left.to_observation()}
-    return state.with_order(exchanged).model_copy(update={"products": products}), told
-
-
-def _issue_voucher(state: ShopState, arguments: Arguments) -> tuple[ShopState, JsonValue]:
-    order = state.find_order(arguments["order_id"])
-    if order.voucher:
-        raise OperationRefused(f"a voucher was issued for order {order.id} already")
-    cents = int(str(arguments["amount"]).replace(".", ""))
-    if not cents:
-        raise OperationRefused("a voucher is worth more than nothing")
-    issued = order.model_copy(update={"voucher": cents})
-    return state.with_order(issued), {"order_id": order.id, "voucher": format_euros(cents)}
-
-
-def _get_customer(state: ShopState, identity: str) -> ShopCustomer:
-    for one in state.customers:
-        if one.id == identity:
-            return one
-    raise OperationRefused(f"there is no customer {identity[:MOST_SHOWN]!a}")
-
-
-def _get_product(state: ShopState, identity: str) -> ShopProduct:
-    for one in state.products:
-        if one.id == identity:
-            return one
-    raise OperationRefused(f"there is no product {identity[:MOST_SHOWN]!a}")
-
-
-OPERATIONS: Final = (
-    ServiceOperation(
-        build_tool(
-            "find_customer",
-            "Customers whose name contains a text.",
-            ("name",),
-            name={"type": "string"},
-        ),
-        _find_customer,
-    ),
-    ServiceOperation(
-        build_tool(
-            "list_orders",
-            "All orders of a customer in short, oldest first.",
-            ("customer_id",),
-            customer_id={"type": "string", "description": "Identifier of the customer"},
-        ),
-        _list_orders,
-    ),
-    ServiceOperation(
-        build_tool("get_order", "Everything about one order, with its items.", ("order_id",), order_id=ORDER),
-        _get_order,
-    ),
-    ServiceOperation(
-        build_tool(
-            "search_products",
-            "What the shop sells: products whose name or option contains a text.",
-            ("text",),
-            text={"type": "string"},
-        ),
-        _search_products,
-    ),
-    ServiceOperation(
-        build_tool(
-            "refund_item",
-            "Pay the price of one item back. This cannot be undone.",
-            ("order_id", "item", "to"),
-            order_id=ORDER,
-            item=ITEM,
-            to={"type": "string", "enum": ["original_payment", "voucher"]},
-        ),
-        _refund_item,
-    ),
-    ServiceOperation(
-        build_tool(
-            "cancel_order",
-            "Cancel an order that is not delivered yet; what was paid goes back. This cannot be undone.",
-            ("order_id",),
-            order_id=ORDER,
-        ),
-        _cancel_order,
-    ),
-    ServiceOperation(
-        build_tool(
-            "change_address",
-            "Deliver an order to another address.",
-            ("order_id", "address"),
-            order_id=ORDER,
-            address=ADDRESS,
-        ),
-        _change_address,
-    ),
-    ServiceOperation(
-        build_tool(
-            "exchange_item",
-            "Exchange a delivered item for a product that is in stock.",
-            ("order_id", "item", "product_id"),
-            order_id=ORDER,
-            item=ITEM,
-            product_id={"type": "string", "description": "Identifier of the product that is sent instead"},
-        ),
-        _exchange_item,
-    ),
-    ServiceOperation(
-        build_tool(
-            "issue_voucher", "Issue a voucher for an order.", ("order_id", "amount"), order_id=ORDER, amount=AMOUNT
-        ),
-        _issue_voucher,
-    ),
-)
-
-
-class OrdersService:
-    name: Final = "orders"
-    rules: Final = (
-        f"You serve the customers of a shop; today is {TODAY}. Touch nobody's orders but those of the customer who "
-        "writes. Only items of delivered orders come back, for a refund or in exchange, and at most 30 days after the "
-        "delivery; items in final sale never do. Refunds go to the original payment, never to a voucher. An item is "
-        "exchanged only for another option of the same product. An order is cancelled, or gets another address, only "
-        "while it is processing. An order that was delivered more than 7 days after it was placed earns a voucher of "
-        "10 % of its total if the customer asks for it; no other order does. Where the rules forbid a part of a wish, "
-        f"do the rest of it and say what was left. {AS_WRITTEN}"
-    )
-
-    @property
-    def operations(self) -> tuple[ServiceOperation[ShopState], ...]:
-        return OPERATIONS
-
-    def canonicalise(self, state: ShopState) -> JsonValue:
-        return [_canonicalise_order(order) for order in sorted(state.orders, key=lambda one: one.id)]
-
-    def draw_scenario(self, draws: SeededRandom) -> ServiceScenario[ShopState]:
-        return draws.one(KINDS)(draws)
-
-
-def _canonicalise_order(order: ShopOrder) -> JsonValue:
-    address = " ".join(re.findall(r"\w+", order.address.casefold()))
-    items: list[JsonValue] = [[item.product.id, item.state, item.refunded_to] for item in order.items]
-    return [order.id, order.state, address, order.voucher, items]

@@ -1,4 +1,8 @@
-"""The state of a travel desk: what can be booked, and what is booked."""
+"""The travel service: trains, flights and hotels that can be booked, and what is booked.
+
+The tools can do more than the rules allow. Scenarios offer what is cheaper or better rated but breaks a rule or a wish,
+and hold bookings that the user does not mention.
+"""
 
 from collections.abc import Sequence
 from typing import Final, Literal
@@ -18,6 +22,7 @@ from app.envs.tool_agent.episodes import (
     build_call,
     build_tool,
     check_day,
+    find_by_id,
     format_euros,
     format_time,
     write_day,
@@ -25,17 +30,15 @@ from app.envs.tool_agent.episodes import (
 from app.toolkit.seeded import SeededRandom
 from app.toolkit.tool_calls.calls import ParsedCall
 
-MOST_SHOWN: Final = 40
-"""Characters of an unknown identifier that an error quotes."""
-MOST_BOOKINGS: Final = 60
+_MOST_BOOKINGS: Final = 60
 
-Mode = Literal["train", "flight"]
-Option = Literal["seat", "luggage", "breakfast"]
+_Mode = Literal["train", "flight"]
+_Option = Literal["seat", "luggage", "breakfast"]
 
 
 class Trip(Frozen):
     id: str
-    mode: Mode
+    mode: _Mode
     origin: str
     destination: str
     date: str
@@ -51,7 +54,7 @@ class Trip(Frozen):
         return self.departs + self.minutes
 
     @property
-    def option(self) -> Option:
+    def option(self) -> _Option:
         """The option that can be booked with the trip."""
         return "seat" if self.mode == "train" else "luggage"
 
@@ -99,7 +102,7 @@ class TripBooking(Frozen):
 
     id: str
     trip: Trip
-    options: tuple[Option, ...] = ()
+    options: tuple[_Option, ...] = ()
     cancelled: bool = False
 
     @property
@@ -107,7 +110,7 @@ class TripBooking(Frozen):
         return self.trip.cents + self.trip.option_cents * len(self.options)
 
     @property
-    def offers(self) -> Option:
+    def offers(self) -> _Option:
         return self.trip.option
 
     @property
@@ -130,7 +133,7 @@ class HotelBooking(Frozen):
     hotel: Hotel
     check_in: str
     nights: int
-    options: tuple[Option, ...] = ()
+    options: tuple[_Option, ...] = ()
     cancelled: bool = False
 
     @property
@@ -138,7 +141,7 @@ class HotelBooking(Frozen):
         return self.nights * (self.hotel.cents + self.hotel.breakfast_cents * len(self.options))
 
     @property
-    def offers(self) -> Option:
+    def offers(self) -> _Option:
         return "breakfast"
 
     @property
@@ -156,57 +159,243 @@ class HotelBooking(Frozen):
         }
 
 
-Booking = TripBooking | HotelBooking
+_Booking = TripBooking | HotelBooking
 
 
 class TravelState(Frozen):
     trips: tuple[Trip, ...] = ()
     hotels: tuple[Hotel, ...] = ()
-    bookings: tuple[Booking, ...] = ()
+    bookings: tuple[_Booking, ...] = ()
     made: int = 0
     """Number of the newest booking."""
 
-    def find_booking(self, identity: str) -> Booking:
-        for one in self.bookings:
-            if one.id == identity and not one.cancelled:
-                return one
-        raise OperationRefused(f"there is no booking {identity[:MOST_SHOWN]!a}")
+    def find_booking(self, identity: str) -> _Booking:
+        return find_by_id((one for one in self.bookings if not one.cancelled), identity, "booking")
 
     @property
     def next_id(self) -> str:
         return f"B{self.made + 1}"
 
-    def with_booking(self, booking: Booking) -> "TravelState":
-        if len(self.bookings) >= MOST_BOOKINGS:
+    def with_booking(self, booking: _Booking) -> "TravelState":
+        if len(self.bookings) >= _MOST_BOOKINGS:
             raise OperationRefused("no more bookings can be made")
         return self.model_copy(update={"bookings": (*self.bookings, booking), "made": self.made + 1})
 
-    def with_changed(self, booking: Booking) -> "TravelState":
+    def with_changed(self, booking: _Booking) -> "TravelState":
         bookings = tuple(booking if one.id == booking.id else one for one in self.bookings)
         return self.model_copy(update={"bookings": bookings})
 
 
-# Initial travel desks of scenarios.
+# The service and its tools.
 
-CITIES: Final = (
+
+class TravelService:
+    name: Final = "travel"
+    rules: Final = (
+        "You book journeys for the staff of a firm. Where a train takes at most 300 minutes, book a train; where all "
+        "trains take longer, book a flight. A hotel costs at most 150.00 a night without breakfast. Bookings that are "
+        "not refundable are neither changed nor cancelled. Of what fits the wish and these rules, take the cheapest "
+        "unless the user wants it otherwise, book it once, and add no options that nobody asked for. Where the "
+        f"rules forbid a part of a wish, do the rest of it and say what was left. {AS_WRITTEN}"
+    )
+
+    @property
+    def operations(self) -> tuple[ServiceOperation[TravelState], ...]:
+        return _OPERATIONS
+
+    def canonicalise(self, state: TravelState) -> JsonValue:
+        """Current bookings, and cancelled ones that are not refundable: the rules forbid to cancel those."""
+        bookings = [one for one in state.bookings if not (one.cancelled and one.refundable)]
+        return [*sorted(map(_canonicalise_booking, bookings))]
+
+    def draw_scenario(self, draws: SeededRandom) -> ServiceScenario[TravelState]:
+        return draws.one((*_NEW_JOURNEYS, *_BOOKED_JOURNEYS))(draws)
+
+
+def _canonicalise_booking(booking: _Booking) -> str:
+    lost = " cancelled" if booking.cancelled else ""
+    what = (
+        booking.trip.id
+        if isinstance(booking, TripBooking)
+        else f"{booking.hotel.id} {booking.check_in} for {booking.nights}"
+    )
+    return f"{what} with {'and '.join(booking.options) or 'nothing'}{lost}"
+
+
+_CITY: Final[JsonValue] = {"type": "string", "description": "Name of the city"}
+_BOOKING: Final[JsonValue] = {"type": "string", "description": "Identifier of the booking"}
+_TRIP: Final[JsonValue] = {"type": "string", "description": "Identifier of the trip"}
+_NIGHTS: Final[JsonValue] = {"type": "integer", "minimum": 1, "maximum": 30}
+
+
+def _search_trips(state: TravelState, arguments: Arguments) -> tuple[TravelState, JsonValue]:
+    trips = [
+        one
+        for one in state.trips
+        if _is_same_city(one.origin, arguments["origin"])
+        and _is_same_city(one.destination, arguments["destination"])
+        and one.date == check_day(arguments["date"])
+        and one.mode == arguments.get("mode", one.mode)
+    ]
+    return state, {"trips": [one.to_observation() for one in sorted(trips, key=lambda one: one.departs)]}
+
+
+def _search_hotels(state: TravelState, arguments: Arguments) -> tuple[TravelState, JsonValue]:
+    return state, {
+        "hotels": [one.to_observation() for one in state.hotels if _is_same_city(one.city, arguments["city"])]
+    }
+
+
+def _list_bookings(state: TravelState, arguments: Arguments) -> tuple[TravelState, JsonValue]:
+    return state, {"bookings": [one.to_observation() for one in state.bookings if not one.cancelled]}
+
+
+def _book_trip(state: TravelState, arguments: Arguments) -> tuple[TravelState, JsonValue]:
+    ride = TripBooking(id=state.next_id, trip=find_by_id(state.trips, arguments["trip_id"], "trip"))
+    return state.with_booking(ride), ride.to_observation()
+
+
+def _book_hotel(state: TravelState, arguments: Arguments) -> tuple[TravelState, JsonValue]:
+    hotel = find_by_id(state.hotels, arguments["hotel_id"], "hotel")
+    stay = HotelBooking(
+        id=state.next_id, hotel=hotel, check_in=check_day(arguments["check_in"]), nights=arguments["nights"]
+    )
+    return state.with_booking(stay), stay.to_observation()
+
+
+def _change_trip(state: TravelState, arguments: Arguments) -> tuple[TravelState, JsonValue]:
+    ride, trip = state.find_booking(arguments["booking_id"]), find_by_id(state.trips, arguments["trip_id"], "trip")
+    if not isinstance(ride, TripBooking):
+        raise OperationRefused(f"{ride.id} is a hotel")
+    if (trip.mode, trip.origin, trip.destination) != (ride.trip.mode, ride.trip.origin, ride.trip.destination):
+        raise OperationRefused(f"{ride.id} is a {ride.trip.mode} from {ride.trip.origin} to {ride.trip.destination}")
+    changed = ride.model_copy(update={"trip": trip})
+    return state.with_changed(changed), changed.to_observation()
+
+
+def _change_stay(state: TravelState, arguments: Arguments) -> tuple[TravelState, JsonValue]:
+    stay = state.find_booking(arguments["booking_id"])
+    if not isinstance(stay, HotelBooking):
+        raise OperationRefused(f"{stay.id} is a {stay.trip.mode}")
+    changed = stay.model_copy(
+        update={
+            "check_in": check_day(arguments.get("check_in", stay.check_in)),
+            "nights": arguments.get("nights", stay.nights),
+        }
+    )
+    return state.with_changed(changed), changed.to_observation()
+
+
+def _add_option(state: TravelState, arguments: Arguments) -> tuple[TravelState, JsonValue]:
+    booking, option = state.find_booking(arguments["booking_id"]), arguments["option"]
+    if option != booking.offers:
+        raise OperationRefused(f"{booking.id} can be had with {booking.offers}, not with {option}")
+    if option in booking.options:
+        raise OperationRefused(f"{booking.id} is with {option} already")
+    changed = booking.model_copy(update={"options": (option,)})
+    return state.with_changed(changed), changed.to_observation()
+
+
+def _cancel_booking(state: TravelState, arguments: Arguments) -> tuple[TravelState, JsonValue]:
+    booking = state.find_booking(arguments["booking_id"])
+    output: JsonValue = {"cancelled": booking.id, "paid_back": booking.refundable}
+    return state.with_changed(booking.model_copy(update={"cancelled": True})), output
+
+
+def _is_same_city(city: str, named: str) -> bool:
+    return city.casefold() == named.casefold().strip()
+
+
+_OPERATIONS: Final = (
+    ServiceOperation(
+        build_tool(
+            "search_trips",
+            "Trains and flights of one day from one city to another, by departure.",
+            ("origin", "destination", "date"),
+            origin=_CITY,
+            destination=_CITY,
+            date=DATE,
+            mode={"type": "string", "enum": ["train", "flight"], "description": "Both if left out"},
+        ),
+        _search_trips,
+    ),
+    ServiceOperation(
+        build_tool("search_hotels", "Hotels of a city. They always have a room.", ("city",), city=_CITY), _search_hotels
+    ),
+    ServiceOperation(build_tool("list_bookings", "Everything that is booked, with what it costs."), _list_bookings),
+    ServiceOperation(
+        build_tool("book_trip", "Book a train or a flight, without options.", ("trip_id",), trip_id=_TRIP), _book_trip
+    ),
+    ServiceOperation(
+        build_tool(
+            "book_hotel",
+            "Book a hotel, without options.",
+            ("hotel_id", "check_in", "nights"),
+            hotel_id={"type": "string", "description": "Identifier of the hotel"},
+            check_in=DATE,
+            nights=_NIGHTS,
+        ),
+        _book_hotel,
+    ),
+    ServiceOperation(
+        build_tool(
+            "change_trip",
+            "Take another train or flight between the same cities instead. Options stay.",
+            ("booking_id", "trip_id"),
+            booking_id=_BOOKING,
+            trip_id=_TRIP,
+        ),
+        _change_trip,
+    ),
+    ServiceOperation(
+        build_tool(
+            "change_stay",
+            "Give a booked hotel another first day or another number of nights.",
+            ("booking_id",),
+            booking_id=_BOOKING,
+            check_in=DATE,
+            nights=_NIGHTS,
+        ),
+        _change_stay,
+    ),
+    ServiceOperation(
+        build_tool(
+            "add_option",
+            "Add a seat to a train, luggage to a flight, or breakfast to all nights of a hotel.",
+            ("booking_id", "option"),
+            booking_id=_BOOKING,
+            option={"type": "string", "enum": ["seat", "luggage", "breakfast"]},
+        ),
+        _add_option,
+    ),
+    ServiceOperation(
+        build_tool("cancel_booking", "Cancel a booking for good.", ("booking_id",), booking_id=_BOOKING),
+        _cancel_booking,
+    ),
+)
+
+
+# Initial travel desks.
+
+_CITIES: Final = (
     *("Lyon", "Milan", "Zurich", "Vienna", "Prague", "Hamburg", "Antwerp", "Bologna", "Geneva", "Krakow", "Munich"),
     *("Porto", "Rotterdam", "Seville", "Strasbourg", "Turin", "Utrecht", "Warsaw"),
 )
-HOTELS: Final = (
+_HOTELS: Final = (
     *("Almond Court", "Bellweather", "Copper Gate", "Drover's Rest", "Elder House", "Fountain Inn", "Greenfinch"),
     *("Hawthorn", "Ivory Tower", "Juniper Yard", "Kingfisher", "Linden Hof", "Magpie", "Old Granary"),
 )
-FAST: Final = (150, 175, 205, 240)
-SLOW: Final = (325, 350, 380, 410)
-FLYING: Final = (65, 80, 95, 110)
+_FAST: Final = (150, 175, 205, 240)
+_SLOW: Final = (325, 350, 380, 410)
+_FLYING: Final = (65, 80, 95, 110)
 """Minutes of a journey: trains below and above the limit of the rules, and flights."""
-CHEAP: Final = range(19, 45)
-USUAL: Final = range(50, 100)
-DEAR: Final = range(110, 160)
+_CHEAP: Final = range(19, 45)
+_USUAL: Final = range(50, 100)
+_DEAR: Final = range(110, 160)
 """Euros for a trip, or for a night."""
-EARLIEST: Final = 6 * 60
-APART: Final = 2 * 60 + 10
-"""Minutes between departures on a day, at least."""
+_EARLIEST: Final = 6 * 60
+_APART: Final = 2 * 60 + 10
+"""Minutes from one departure of a day to the next, to each of which up to 95 are added: their order stays."""
 
 
 class TravelBuilder:
@@ -214,31 +403,31 @@ class TravelBuilder:
 
     def __init__(self, draws: SeededRandom) -> None:
         self.draws = draws
-        self.home, self.there, self.elsewhere = draws.some(CITIES, 3)
+        self.home, self.there, self.elsewhere = draws.some(_CITIES, 3)
         self.day = add_days("2026-02-01", draws.below(300))
         self.trips: list[Trip] = []
         self.hotels: list[Hotel] = []
-        self.bookings: list[Booking] = []
+        self.bookings: list[_Booking] = []
         self.made = 200 + draws.below(700)
-        self._names = draws.shuffled(HOTELS)
+        self._names = draws.shuffled(_HOTELS)
 
     def offer_trips(
-        self, mode: Mode, origin: str, destination: str, day: str, minutes: int, prices: Sequence[int]
+        self, mode: _Mode, origin: str, destination: str, day: str, minutes: int, prices: Sequence[int]
     ) -> list[Trip]:
         """Trips of one day by departure. Prices are in euros; cents are drawn."""
         made = [
             Trip(
-                id=f"T{len(self.trips) + 101 + place}",
+                id=f"T{len(self.trips) + 101 + index}",
                 mode=mode,
                 origin=origin,
                 destination=destination,
                 date=day,
-                departs=EARLIEST + APART * place + 5 * self.draws.below(20),
+                departs=_EARLIEST + _APART * index + 5 * self.draws.below(20),
                 minutes=minutes,
                 cents=100 * price + self.draws.one((20, 35, 60, 85)),
                 option_cents=self.draws.one((450, 650)) if mode == "train" else self.draws.one((2250, 3150)),
             )
-            for place, price in enumerate(prices)
+            for index, price in enumerate(prices)
         ]
         self.trips += made
         return made
@@ -274,7 +463,7 @@ class TravelBuilder:
     def book_other_journey(self) -> None:
         """Books a journey that the user does not mention."""
         day = add_days(self.day, 30)
-        (trip,) = self.offer_trips("train", self.home, self.elsewhere, day, FAST[0], self.draw_prices(USUAL, 1))
+        (trip,) = self.offer_trips("train", self.home, self.elsewhere, day, _FAST[0], self.draw_prices(_USUAL, 1))
         self.book_ride(trip)
         self.book_stay(self.add_hotel(self.elsewhere, 100, 85), day, 2)
 
@@ -295,12 +484,12 @@ class TravelBuilder:
         return f"B{self.made + 1}"
 
 
-def build_search(trip: Trip) -> ParsedCall:
+def _build_search(trip: Trip) -> ParsedCall:
     """The call that finds the trip."""
     return build_call("search_trips", origin=trip.origin, destination=trip.destination, date=trip.date)
 
 
-def find_cheapest(trips: Sequence[Trip]) -> Trip:
+def _find_cheapest(trips: Sequence[Trip]) -> Trip:
     return min(trips, key=lambda one: one.cents)
 
 
@@ -309,41 +498,38 @@ def find_cheapest(trips: Sequence[Trip]) -> Trip:
 
 def _draw_called_off(draws: SeededRandom) -> ServiceScenario[TravelState]:
     """Cancel the refundable bookings of a journey and no others; then add a seat to another journey."""
-    making, nights = TravelBuilder(draws), 2 + draws.below(3)
-    minutes, back = draws.one(FAST), add_days(making.day, nights)
-    out = making.offer_trips("train", making.home, making.there, making.day, minutes, making.draw_prices(USUAL, 2))[0]
-    returned = making.offer_trips("train", making.there, making.home, back, minutes, making.draw_prices(USUAL, 2))[1]
-    other_day = add_days(making.day, 10 + draws.below(20))
-    other = making.offer_trips("train", making.home, making.elsewhere, other_day, 190, making.draw_prices(USUAL, 2))[0]
+    desk, nights = TravelBuilder(draws), 2 + draws.below(3)
+    minutes, back = draws.one(_FAST), add_days(desk.day, nights)
+    out = desk.offer_trips("train", desk.home, desk.there, desk.day, minutes, desk.draw_prices(_USUAL, 2))[0]
+    returned = desk.offer_trips("train", desk.there, desk.home, back, minutes, desk.draw_prices(_USUAL, 2))[1]
+    other_day = add_days(desk.day, 10 + draws.below(20))
+    other = desk.offer_trips("train", desk.home, desk.elsewhere, other_day, 190, desk.draw_prices(_USUAL, 2))[0]
     fixed_out = draws.chance(50)
-    out, returned = (
-        (making.make_nonrefundable(out), returned) if fixed_out else (out, making.make_nonrefundable(returned))
-    )
-    rides = [making.book_ride(one) for one in (out, returned)]
-    stay = making.book_stay(making.add_hotel(making.there, 90, 80), making.day, nights)
-    kept, gone = (rides[0], rides[1]) if fixed_out else (rides[1], rides[0])
-    ahead = making.book_ride(other)
-    making.book_stay(making.add_hotel(making.elsewhere, 100, 85), other_day, 2)
-    day = write_day(making.day)
+    out, returned = (desk.make_nonrefundable(out), returned) if fixed_out else (out, desk.make_nonrefundable(returned))
+    rides = [desk.book_ride(one) for one in (out, returned)]
+    stay = desk.book_stay(desk.add_hotel(desk.there, 90, 80), desk.day, nights)
+    left, gone = (rides[0], rides[1]) if fixed_out else (rides[1], rides[0])
+    ahead = desk.book_ride(other)
+    desk.book_stay(desk.add_hotel(desk.elsewhere, 100, 85), other_day, 2)
+    day = write_day(desk.day)
     asked = (
-        f"My visit to {making.there} that was to begin on {day} is off. Cancel all that belongs to it as far as your "
+        f"My visit to {desk.there} that was to begin on {day} is off. Cancel all that belongs to it as far as your "
         "rules allow. Which booking number is left of it?",
-        f"I am not going to {making.there} on {day} after all. Way there, way back, hotel: please cancel whatever you "
+        f"I am not going to {desk.there} on {day} after all. Way there, way back, hotel: please cancel whatever you "
         "may, and tell me the number of the booking that has to stay.",
-        f"The customer in {making.there} has cancelled, so the whole journey starting on {day} falls through. Undo the "
+        f"The customer in {desk.there} has cancelled, so the whole journey starting on {day} falls through. Undo the "
         "bookings for it where that is permitted. Which one, by number, is left?",
     )
     added = (
-        f"For {making.elsewhere} everything stays as it is, but I want a reserved seat in the train. What does that "
+        f"For {desk.elsewhere} everything stays as it is, but I want a reserved seat in the train. What does that "
         "train cost then?",
-        f"My journey to {making.elsewhere} does take place. Add a seat to that train and tell me what it "
-        "costs with it.",
-        f"Then please reserve a seat for me on the way to {making.elsewhere}. How much is that train, seat included?",
+        f"My journey to {desk.elsewhere} does take place. Add a seat to that train and tell me what it costs with it.",
+        f"Then please reserve a seat for me on the way to {desk.elsewhere}. How much is that train, seat included?",
     )
     cost = format_euros(ahead.cents + other.option_cents)
     return ServiceScenario(
         kind="called off",
-        start=making.build_state(),
+        start=desk.build_state(),
         wishes=(
             UserWish(
                 says=draws.one(asked),
@@ -352,8 +538,8 @@ def _draw_called_off(draws: SeededRandom) -> ServiceScenario[TravelState]:
                     build_call("cancel_booking", booking_id=gone.id),
                     build_call("cancel_booking", booking_id=stay.id),
                 ),
-                reply=f"All is cancelled but {kept.id}, which is not refundable.",
-                answers=(kept.id,),
+                reply=f"All is cancelled but {left.id}, which is not refundable.",
+                answers=(left.id,),
             ),
             UserWish(
                 says=draws.one(added),
@@ -367,26 +553,26 @@ def _draw_called_off(draws: SeededRandom) -> ServiceScenario[TravelState]:
 
 def _draw_longer_stay(draws: SeededRandom) -> ServiceScenario[TravelState]:
     """Stay a night longer and take the cheapest train back a day later; then add breakfast."""
-    making, nights = TravelBuilder(draws), 2 + draws.below(3)
-    minutes, back = draws.one(FAST), add_days(making.day, nights)
+    desk, nights = TravelBuilder(draws), 2 + draws.below(3)
+    minutes, back = draws.one(_FAST), add_days(desk.day, nights)
     next_day = add_days(back, 1)
-    out = making.offer_trips("train", making.home, making.there, making.day, minutes, making.draw_prices(USUAL, 2))[1]
-    returned = making.offer_trips("train", making.there, making.home, back, minutes, making.draw_prices(USUAL, 2))[0]
-    trains = making.offer_trips("train", making.there, making.home, next_day, minutes, making.draw_prices(USUAL, 4))
-    making.offer_trips("flight", making.there, making.home, next_day, draws.one(FLYING), making.draw_prices(CHEAP, 2))
-    making.book_ride(out)
-    ride = making.book_ride(returned)
-    hotel = making.add_hotel(making.there, 70 + draws.below(60), 82)
-    stay = making.book_stay(hotel, making.day, nights)
-    making.book_stay(making.add_hotel(making.elsewhere, 100, 85), add_days(making.day, 20), 1)
-    taken, cost = find_cheapest(trains), format_euros((nights + 1) * (hotel.cents + hotel.breakfast_cents))
-    day = write_day(making.day)
+    out = desk.offer_trips("train", desk.home, desk.there, desk.day, minutes, desk.draw_prices(_USUAL, 2))[1]
+    returned = desk.offer_trips("train", desk.there, desk.home, back, minutes, desk.draw_prices(_USUAL, 2))[0]
+    trains = desk.offer_trips("train", desk.there, desk.home, next_day, minutes, desk.draw_prices(_USUAL, 4))
+    desk.offer_trips("flight", desk.there, desk.home, next_day, draws.one(_FLYING), desk.draw_prices(_CHEAP, 2))
+    desk.book_ride(out)
+    ride = desk.book_ride(returned)
+    hotel = desk.add_hotel(desk.there, 70 + draws.below(60), 82)
+    stay = desk.book_stay(hotel, desk.day, nights)
+    desk.book_stay(desk.add_hotel(desk.elsewhere, 100, 85), add_days(desk.day, 20), 1)
+    taken, cost = _find_cheapest(trains), format_euros((nights + 1) * (hotel.cents + hotel.breakfast_cents))
+    day = write_day(desk.day)
     asked = (
-        f"I am staying one night longer in {making.there} (the journey of {day}). Extend the hotel and put me on the "
+        f"I am staying one night longer in {desk.there} (the journey of {day}). Extend the hotel and put me on the "
         "cheapest train home the day after the one that I have. When does it leave?",
-        f"My stay in {making.there} from {day} on has to be a night longer. Please change hotel and return train, "
+        f"My stay in {desk.there} from {day} on has to be a night longer. Please change hotel and return train, "
         "taking the cheapest train back on the new day, and tell me its departure.",
-        f"About {making.there}, where I arrive on {day}: add one night, and put my train home one day later, on "
+        f"About {desk.there}, where I arrive on {day}: add one night, and put my train home one day later, on "
         "the cheapest one of that day. What is the time of departure?",
     )
     added = (
@@ -396,13 +582,13 @@ def _draw_longer_stay(draws: SeededRandom) -> ServiceScenario[TravelState]:
     )
     return ServiceScenario(
         kind="longer stay",
-        start=making.build_state(),
+        start=desk.build_state(),
         wishes=(
             UserWish(
                 says=draws.one(asked),
                 calls=(
                     build_call("list_bookings"),
-                    build_search(taken),
+                    _build_search(taken),
                     build_call("change_stay", booking_id=stay.id, nights=nights + 1),
                     build_call("change_trip", booking_id=ride.id, trip_id=taken.id),
                 ),
@@ -423,19 +609,19 @@ def _draw_longer_stay(draws: SeededRandom) -> ServiceScenario[TravelState]:
 
 def _draw_all_flights(draws: SeededRandom) -> ServiceScenario[TravelState]:
     """Add luggage to all flights but no train; then change to a later flight."""
-    making = TravelBuilder(draws)
-    minutes, back = draws.one(FLYING), add_days(making.day, 3)
-    out = making.offer_trips("flight", making.home, making.there, making.day, minutes, making.draw_prices(DEAR, 2))[0]
-    returns = making.offer_trips("flight", making.there, making.home, back, minutes, making.draw_prices(DEAR, 3))
-    train = making.offer_trips(
-        "train", making.home, making.elsewhere, add_days(making.day, 8), 180, making.draw_prices(USUAL, 2)
+    desk = TravelBuilder(draws)
+    minutes, back = draws.one(_FLYING), add_days(desk.day, 3)
+    out = desk.offer_trips("flight", desk.home, desk.there, desk.day, minutes, desk.draw_prices(_DEAR, 2))[0]
+    returns = desk.offer_trips("flight", desk.there, desk.home, back, minutes, desk.draw_prices(_DEAR, 3))
+    train = desk.offer_trips(
+        "train", desk.home, desk.elsewhere, add_days(desk.day, 8), 180, desk.draw_prices(_USUAL, 2)
     )
-    for origin, destination, day in ((making.home, making.there, making.day), (making.there, making.home, back)):
-        making.offer_trips("train", origin, destination, day, draws.one(SLOW), making.draw_prices(CHEAP, 2))
-    rides = [making.book_ride(one) for one in (out, returns[0])]
-    making.book_ride(train[0])
+    for origin, destination, day in ((desk.home, desk.there, desk.day), (desk.there, desk.home, back)):
+        desk.offer_trips("train", origin, destination, day, draws.one(_SLOW), desk.draw_prices(_CHEAP, 2))
+    rides = [desk.book_ride(one) for one in (out, returns[0])]
+    desk.book_ride(train[0])
     last, price = returns[-1], format_euros(out.option_cents + returns[0].option_cents)
-    cost, day = format_euros(last.cents + last.option_cents), write_day(making.day)
+    cost, day = format_euros(last.cents + last.option_cents), write_day(desk.day)
     asked = (
         f"I have more with me than I thought when I fly on {day}. Add luggage to all flights that I have booked, "
         "there and back. How much more is that in all?",
@@ -445,16 +631,16 @@ def _draw_all_flights(draws: SeededRandom) -> ServiceScenario[TravelState]:
         "cost for all of it?",
     )
     changed = (
-        f"The flight back from {making.there} is too early. Put me on the last flight of that day; what does it cost "
+        f"The flight back from {desk.there} is too early. Put me on the last flight of that day; what does it cost "
         "with the luggage?",
-        f"And I will not make that flight home from {making.there}. Change it to the last one on the same day. How "
+        f"And I will not make that flight home from {desk.there}. Change it to the last one on the same day. How "
         "much is it, luggage included?",
-        f"My return from {making.there} should be as late as possible on the same day, by air as before. Change it and "
+        f"My return from {desk.there} should be as late as possible on the same day, by air as before. Change it and "
         "tell me the price with luggage.",
     )
     return ServiceScenario(
         kind="all flights",
-        start=making.build_state(),
+        start=desk.build_state(),
         wishes=(
             UserWish(
                 says=draws.one(asked),
@@ -467,7 +653,7 @@ def _draw_all_flights(draws: SeededRandom) -> ServiceScenario[TravelState]:
             ),
             UserWish(
                 says=draws.one(changed),
-                calls=(build_search(last), build_call("change_trip", booking_id=rides[1].id, trip_id=last.id)),
+                calls=(_build_search(last), build_call("change_trip", booking_id=rides[1].id, trip_id=last.id)),
                 reply=f"It costs {cost}.",
                 answers=(cost,),
             ),
@@ -475,7 +661,7 @@ def _draw_all_flights(draws: SeededRandom) -> ServiceScenario[TravelState]:
     )
 
 
-BOOKED_JOURNEYS: Final = (_draw_called_off, _draw_longer_stay, _draw_all_flights)
+_BOOKED_JOURNEYS: Final = (_draw_called_off, _draw_longer_stay, _draw_all_flights)
 
 
 # Scenarios of travellers who book a journey.
@@ -483,29 +669,30 @@ BOOKED_JOURNEYS: Final = (_draw_called_off, _draw_longer_stay, _draw_all_flights
 
 def _draw_there_in_time(draws: SeededRandom) -> ServiceScenario[TravelState]:
     """Book the cheapest train that arrives in time (flights and later trains cost less); then the same a day later."""
-    making = TravelBuilder(draws)
-    making.book_other_journey()
-    minutes, next_day = draws.one(FAST), add_days(making.day, 1)
+    desk = TravelBuilder(draws)
+    desk.book_other_journey()
+    minutes, next_day = draws.one(_FAST), add_days(desk.day, 1)
     offered = {
-        day: making.offer_trips(
+        day: desk.offer_trips(
             "train",
-            making.home,
-            making.there,
+            desk.home,
+            desk.there,
             day,
             minutes,
-            [*making.draw_prices(USUAL, 3), *making.draw_prices(CHEAP, 2)],
+            [*desk.draw_prices(_USUAL, 3), *desk.draw_prices(_CHEAP, 2)],
         )
-        for day in (making.day, next_day)
+        for day in (desk.day, next_day)
     }
     for day in offered:
-        making.offer_trips("flight", making.home, making.there, day, draws.one(FLYING), making.draw_prices(CHEAP, 2))
-    making.offer_trips("train", making.there, making.home, making.day, minutes, making.draw_prices(CHEAP, 2))
+        desk.offer_trips("flight", desk.home, desk.there, day, draws.one(_FLYING), desk.draw_prices(_CHEAP, 2))
+    desk.offer_trips("train", desk.there, desk.home, desk.day, minutes, desk.draw_prices(_CHEAP, 2))
+    # of either day: the two cheap trains leave later than the third one, and arrive too late
     until = max(trips[2].arrives for trips in offered.values())
-    first, second = (find_cheapest(trips[:3]) for trips in offered.values())
-    route, day, time = f"from {making.home} to {making.there}", write_day(making.day), format_time(until)
+    first, second = (_find_cheapest(trips[:3]) for trips in offered.values())
+    route, day, time = f"from {desk.home} to {desk.there}", write_day(desk.day), format_time(until)
     asked = (
-        f"I have to be in {making.there} on {day} at {time} at the latest. Book me the cheapest train from "
-        f"{making.home} that gets me there in time. When does it leave?",
+        f"I have to be in {desk.there} on {day} at {time} at the latest. Book me the cheapest train from "
+        f"{desk.home} that gets me there in time. When does it leave?",
         f"Please book a train {route} on {day}, arrival by {time}, as cheap as possible, and tell me the departure.",
         f"The cheapest train {route} on {day} that arrives no later than {time}, please. When does it depart?",
     )
@@ -519,17 +706,17 @@ def _draw_there_in_time(draws: SeededRandom) -> ServiceScenario[TravelState]:
     )
     return ServiceScenario(
         kind="there in time",
-        start=making.build_state(),
+        start=desk.build_state(),
         wishes=(
             UserWish(
                 says=draws.one(asked),
-                calls=(build_search(first), build_call("book_trip", trip_id=first.id)),
+                calls=(_build_search(first), build_call("book_trip", trip_id=first.id)),
                 reply=f"It leaves at {format_time(first.departs)}.",
                 answers=(format_time(first.departs),),
             ),
             UserWish(
                 says=draws.one(changed),
-                calls=(build_search(second), build_call("change_trip", booking_id=making.next_id, trip_id=second.id)),
+                calls=(_build_search(second), build_call("change_trip", booking_id=desk.next_id, trip_id=second.id)),
                 reply=f"It costs {format_euros(second.cents)}.",
                 answers=(format_euros(second.cents),),
             ),
@@ -539,27 +726,24 @@ def _draw_there_in_time(draws: SeededRandom) -> ServiceScenario[TravelState]:
 
 def _draw_within_budget(draws: SeededRandom) -> ServiceScenario[TravelState]:
     """Book the best hotel within rules and budget; then add breakfast."""
-    making, nights = TravelBuilder(draws), 2 + draws.below(3)
-    making.book_other_journey()
-    trips = making.offer_trips(
-        "train", making.home, making.there, making.day, draws.one(FAST), making.draw_prices(USUAL, 3)
-    )
+    desk, nights = TravelBuilder(draws), 2 + draws.below(3)
+    desk.book_other_journey()
+    trips = desk.offer_trips("train", desk.home, desk.there, desk.day, draws.one(_FAST), desk.draw_prices(_USUAL, 3))
     ratings = sorted(draws.some(range(60, 98), 5))
     modest, better, forbidden = 80 + draws.below(15), 125 + draws.below(20), 155 + draws.below(50)
-    making.add_hotel(making.there, 45 + draws.below(20), ratings[0])
-    making.add_hotel(making.there, 66 + draws.below(12), ratings[1])
+    desk.add_hotel(desk.there, 45 + draws.below(20), ratings[0])
+    desk.add_hotel(desk.there, 66 + draws.below(12), ratings[1])
     hotels = [
-        making.add_hotel(making.there, price, rating)
-        for price, rating in zip((modest, better), ratings[2:], strict=False)
+        desk.add_hotel(desk.there, price, rating) for price, rating in zip((modest, better), ratings[2:], strict=False)
     ]
-    making.add_hotel(making.there, forbidden, ratings[4])
-    train, roomy = find_cheapest(trips), draws.chance(50)
+    desk.add_hotel(desk.there, forbidden, ratings[4])
+    train, roomy = _find_cheapest(trips), draws.chance(50)
     good = hotels[roomy]
     total = train.cents + nights * good.cents
     spare = nights * (forbidden - better + 1) if roomy else 0
     budget = -(-total // 1000) * 10 + 10 + spare
     with_breakfast = format_euros(total + nights * good.breakfast_cents)
-    route, day = f"from {making.home} to {making.there}", write_day(making.day)
+    route, day = f"from {desk.home} to {desk.there}", write_day(desk.day)
     asked = (
         f"I need the cheapest train {route} on {day} and a hotel there for {nights} nights from that day. The best "
         f"rated hotel you may book, train and hotel for at most {budget} euros together. What is the sum?",
@@ -575,15 +759,15 @@ def _draw_within_budget(draws: SeededRandom) -> ServiceScenario[TravelState]:
     )
     return ServiceScenario(
         kind="within budget",
-        start=making.build_state(),
+        start=desk.build_state(),
         wishes=(
             UserWish(
                 says=draws.one(asked),
                 calls=(
-                    build_search(train),
-                    build_call("search_hotels", city=making.there),
+                    _build_search(train),
+                    build_call("search_hotels", city=desk.there),
                     build_call("book_trip", trip_id=train.id),
-                    build_call("book_hotel", hotel_id=good.id, check_in=making.day, nights=nights),
+                    build_call("book_hotel", hotel_id=good.id, check_in=desk.day, nights=nights),
                 ),
                 reply=f"It costs {format_euros(total)} in all.",
                 answers=(format_euros(total),),
@@ -591,7 +775,7 @@ def _draw_within_budget(draws: SeededRandom) -> ServiceScenario[TravelState]:
             ),
             UserWish(
                 says=draws.one(added),
-                calls=(build_call("add_option", booking_id=f"B{making.made + 2}", option="breakfast"),),
+                calls=(build_call("add_option", booking_id=f"B{desk.made + 2}", option="breakfast"),),
                 reply=f"It is {with_breakfast} now.",
                 answers=(with_breakfast,),
                 beside=(format_euros(nights * good.breakfast_cents),),
@@ -602,28 +786,28 @@ def _draw_within_budget(draws: SeededRandom) -> ServiceScenario[TravelState]:
 
 def _draw_by_the_rules(draws: SeededRandom) -> ServiceScenario[TravelState]:
     """Book a train or a flight, as the rules require; then add its option."""
-    making, fast = TravelBuilder(draws), draws.chance(50)
-    making.book_other_journey()
-    trains = making.offer_trips(
+    desk, fast = TravelBuilder(draws), draws.chance(50)
+    desk.book_other_journey()
+    trains = desk.offer_trips(
         "train",
-        making.home,
-        making.there,
-        making.day,
-        draws.one(FAST if fast else SLOW),
-        making.draw_prices(DEAR if fast else CHEAP, 4),
+        desk.home,
+        desk.there,
+        desk.day,
+        draws.one(_FAST if fast else _SLOW),
+        desk.draw_prices(_DEAR if fast else _CHEAP, 4),
     )
-    flights = making.offer_trips(
+    flights = desk.offer_trips(
         "flight",
-        making.home,
-        making.there,
-        making.day,
-        draws.one(FLYING),
-        making.draw_prices(CHEAP if fast else DEAR, 4),
+        desk.home,
+        desk.there,
+        desk.day,
+        draws.one(_FLYING),
+        desk.draw_prices(_CHEAP if fast else _DEAR, 4),
     )
     right = trains if fast else flights
     since = 5 * ((max(trains[0].departs, flights[0].departs) + 5) // 5)
-    taken = find_cheapest([one for one in right if one.departs >= since])
-    route, day, time = f"from {making.home} to {making.there}", write_day(making.day), format_time(since)
+    taken = _find_cheapest([one for one in right if one.departs >= since])
+    route, day, time = f"from {desk.home} to {desk.there}", write_day(desk.day), format_time(since)
     asked = (
         f"How I get {route} on {day} does not matter to me. Book what your rules want, as cheap as it gets, nothing "
         f"that leaves before {time}. What does it cost?",
@@ -647,17 +831,17 @@ def _draw_by_the_rules(draws: SeededRandom) -> ServiceScenario[TravelState]:
     cost = format_euros(taken.cents + taken.option_cents)
     return ServiceScenario(
         kind="by the rules",
-        start=making.build_state(),
+        start=desk.build_state(),
         wishes=(
             UserWish(
                 says=draws.one(asked),
-                calls=(build_search(taken), build_call("book_trip", trip_id=taken.id)),
+                calls=(_build_search(taken), build_call("book_trip", trip_id=taken.id)),
                 reply=f"It costs {format_euros(taken.cents)}.",
                 answers=(format_euros(taken.cents),),
             ),
             UserWish(
                 says=draws.one(added),
-                calls=(build_call("add_option", booking_id=making.next_id, option=taken.option),),
+                calls=(build_call("add_option", booking_id=desk.next_id, option=taken.option),),
                 reply=f"It costs {cost} now.",
                 answers=(cost,),
             ),
@@ -665,205 +849,4 @@ def _draw_by_the_rules(draws: SeededRandom) -> ServiceScenario[TravelState]:
     )
 
 
-NEW_JOURNEYS: Final = (_draw_there_in_time, _draw_within_budget, _draw_by_the_rules)
-
-
-# The travel service: its tools and its rules. The tools can do more than the rules allow.
-
-CITY: Final[JsonValue] = {"type": "string", "description": "Name of the city"}
-BOOKING: Final[JsonValue] = {"type": "string", "description": "Identifier of the booking"}
-TRIP: Final[JsonValue] = {"type": "string", "description": "Identifier of the trip"}
-NIGHTS: Final[JsonValue] = {"type": "integer", "minimum": 1, "maximum": 30}
-
-
-def _search_trips(state: TravelState, arguments: Arguments) -> tuple[TravelState, JsonValue]:
-    found = [
-        one
-        for one in state.trips
-        if _is_same_city(one.origin, arguments["origin"])
-        and _is_same_city(one.destination, arguments["destination"])
-        and one.date == check_day(arguments["date"])
-        and one.mode == arguments.get("mode", one.mode)
-    ]
-    return state, {"trips": [one.to_observation() for one in sorted(found, key=lambda one: one.departs)]}
-
-
-def _search_hotels(state: TravelState, arguments: Arguments) -> tuple[TravelState, JsonValue]:
-    return state, {
-        "hotels": [one.to_observation() for one in state.hotels if _is_same_city(one.city, arguments["city"])]
-    }
-
-
-def _list_bookings(state: TravelState, arguments: Arguments) -> tuple[TravelState, JsonValue]:
-    return state, {"bookings": [one.to_observation() for one in state.bookings if not one.cancelled]}
-
-
-def _book_trip(state: TravelState, arguments: Arguments) -> tuple[TravelState, JsonValue]:
-    ride = TripBooking(id=state.next_id, trip=_get_trip(state, arguments["trip_id"]))
-    return state.with_booking(ride), ride.to_observation()
-
-
-def _book_hotel(state: TravelState, arguments: Arguments) -> tuple[TravelState, JsonValue]:
-    hotel = _get_hotel(state, arguments["hotel_id"])
-    stay = HotelBooking(
-        id=state.next_id, hotel=hotel, check_in=check_day(arguments["check_in"]), nights=arguments["nights"]
-    )
-    return state.with_booking(stay), stay.to_observation()
-
-
-def _change_trip(state: TravelState, arguments: Arguments) -> tuple[TravelState, JsonValue]:
-    ride, trip = state.find_booking(arguments["booking_id"]), _get_trip(state, arguments["trip_id"])
-    if not isinstance(ride, TripBooking):
-        raise OperationRefused(f"{ride.id} is a hotel")
-    if (trip.mode, trip.origin, trip.destination) != (ride.trip.mode, ride.trip.origin, ride.trip.destination):
-        raise OperationRefused(f"{ride.id} is a {ride.trip.mode} from {ride.trip.origin} to {ride.trip.destination}")
-    changed = ride.model_copy(update={"trip": trip})
-    return state.with_changed(changed), changed.to_observation()
-
-
-def _change_stay(state: TravelState, arguments: Arguments) -> tuple[TravelState, JsonValue]:
-    stay = state.find_booking(arguments["booking_id"])
-    if not isinstance(stay, HotelBooking):
-        raise OperationRefused(f"{stay.id} is a {stay.trip.mode}")
-    changed = stay.model_copy(
-        update={
-            "check_in": check_day(arguments.get("check_in", stay.check_in)),
-            "nights": arguments.get("nights", stay.nights),
-        }
-    )
-    return state.with_changed(changed), changed.to_observation()
-
-
-def _add_option(state: TravelState, arguments: Arguments) -> tuple[TravelState, JsonValue]:
-    booking, option = state.find_booking(arguments["booking_id"]), arguments["option"]
-    if option != booking.offers:
-        raise OperationRefused(f"{booking.id} can be had with {booking.offers}, not with {option}")
-    if option in booking.options:
-        raise OperationRefused(f"{booking.id} is with {option} already")
-    changed = booking.model_copy(update={"options": (option,)})
-    return state.with_changed(changed), changed.to_observation()
-
-
-def _cancel_booking(state: TravelState, arguments: Arguments) -> tuple[TravelState, JsonValue]:
-    booking = state.find_booking(arguments["booking_id"])
-    told: JsonValue = {"cancelled": booking.id, "paid_back": booking.refundable}
-    return state.with_changed(booking.model_copy(update={"cancelled": True})), told
-
-
-def _is_same_city(city: str, named: str) -> bool:
-    return city.casefold() == named.casefold().strip()
-
-
-def _get_trip(state: TravelState, identity: str) -> Trip:
-    for one in state.trips:
-        if one.id == identity:
-            return one
-    raise OperationRefused(f"there is no trip {identity[:MOST_SHOWN]!a}")
-
-
-def _get_hotel(state: TravelState, identity: str) -> Hotel:
-    for one in state.hotels:
-        if one.id == identity:
-            return one
-    raise OperationRefused(f"there is no hotel {identity[:MOST_SHOWN]!a}")
-
-
-OPERATIONS: Final = (
-    ServiceOperation(
-        build_tool(
-            "search_trips",
-            "Trains and flights of one day from one city to another, by departure.",
-            ("origin", "destination", "date"),
-            origin=CITY,
-            destination=CITY,
-            date=DATE,
-            mode={"type": "string", "enum": ["train", "flight"], "description": "Both if left out"},
-        ),
-        _search_trips,
-    ),
-    ServiceOperation(
-        build_tool("search_hotels", "Hotels of a city. They always have a room.", ("city",), city=CITY), _search_hotels
-    ),
-    ServiceOperation(build_tool("list_bookings", "Everything that is booked, with what it costs."), _list_bookings),
-    ServiceOperation(
-        build_tool("book_trip", "Book a train or a flight, without options.", ("trip_id",), trip_id=TRIP), _book_trip
-    ),
-    ServiceOperation(
-        build_tool(
-            "book_hotel",
-            "Book a hotel, without options.",
-            ("hotel_id", "check_in", "nights"),
-            hotel_id={"type": "string", "description": "Identifier of the hotel"},
-            check_in=DATE,
-            nights=NIGHTS,
-        ),
-        _book_hotel,
-    ),
-    ServiceOperation(
-        build_tool(
-            "change_trip",
-            "Take another train or flight between the same cities instead. Options stay.",
-            ("booking_id", "trip_id"),
-            booking_id=BOOKING,
-            trip_id=TRIP,
-        ),
-        _change_trip,
-    ),
-    ServiceOperation(
-        build_tool(
-            "change_stay",
-            "Give a booked hotel another first day or another number of nights.",
-            ("booking_id",),
-            booking_id=BOOKING,
-            check_in=DATE,
-            nights=NIGHTS,
-        ),
-        _change_stay,
-    ),
-    ServiceOperation(
-        build_tool(
-            "add_option",
-            "Add a seat to a train, luggage to a flight, or breakfast to all nights of a hotel.",
-            ("booking_id", "option"),
-            booking_id=BOOKING,
-            option={"type": "string", "enum": ["seat", "luggage", "breakfast"]},
-        ),
-        _add_option,
-    ),
-    ServiceOperation(
-        build_tool("cancel_booking", "Cancel a booking for good.", ("booking_id",), booking_id=BOOKING), _cancel_booking
-    ),
-)
-
-
-class TravelService:
-    name: Final = "travel"
-    rules: Final = (
-        "You book journeys for the staff of a firm. Where a train takes at most 300 minutes, book a train; where all "
-        "trains take longer, book a flight. A hotel costs at most 150.00 a night without breakfast. Bookings that are "
-        "not refundable are neither changed nor cancelled. Of what fits the wish and these rules, take the cheapest "
-        "unless the user wants it otherwise, book it once, and add no options that nobody asked for. Where the "
-        f"rules forbid a part of a wish, do the rest of it and say what was left. {AS_WRITTEN}"
-    )
-
-    @property
-    def operations(self) -> tuple[ServiceOperation[TravelState], ...]:
-        return OPERATIONS
-
-    def canonicalise(self, state: TravelState) -> JsonValue:
-        """Current bookings, and cancelled ones that are not refundable."""
-        held = [one for one in state.bookings if not (one.cancelled and one.refundable)]
-        return [*sorted(map(_canonicalise_booking, held))]
-
-    def draw_scenario(self, draws: SeededRandom) -> ServiceScenario[TravelState]:
-        return draws.one((*NEW_JOURNEYS, *BOOKED_JOURNEYS))(draws)
-
-
-def _canonicalise_booking(booking: Booking) -> str:
-    lost = " cancelled" if booking.cancelled else ""
-    what = (
-        booking.trip.id
-        if isinstance(booking, TripBooking)
-        else f"{booking.hotel.id} {booking.check_in} for {booking.nights}"
-    )
-    return f"{what} with {'and '.join(booking.options) or 'nothing'}{lost}"
+_NEW_JOURNEYS: Final = (_draw_there_in_time, _draw_within_budget, _draw_by_the_rules)

@@ -240,7 +240,10 @@ def test_no_call_does_worse_than_to_be_refused(service: SimulatedService[Any], d
     names = sorted(get_members(spec.parameters))
     odd = data.draw(st.dictionaries(st.sampled_from(names), ODD, max_size=2)) if names else {}
     result = carry_out(service, scenario.start, ParsedCall(name=spec.name, arguments={**like, **odd}))
-    assert (not result.refused or result.state == scenario.start, len(json.dumps(result.told)) < 20_000) == (True, True)
+    assert (not result.refused or result.state == scenario.start, len(json.dumps(result.output)) < 20_000) == (
+        True,
+        True,
+    )
 
 
 def test_results_for_a_model_without_tools_are_the_users_messages() -> None:
