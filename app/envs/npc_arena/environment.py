@@ -235,15 +235,15 @@ class NpcArena(DatasetEnvironment[SceneRow]):
         cast = self.find_cast(task)
         if reference.params.world is None or cast is None:
             return None
-        said = list_utterances(cast)
+        utterances = list_utterances(cast)
         return ContextQuery(
-            text=said[-1],
+            text=utterances[-1],
             character=reference.character,
             world=reference.params.world,
             as_of=reference.params.as_of,
             circles=cast.sheet.identity.circles,
-            conversation=said,
-            seed=derive_seed(reference.character, reference.scene, reference.params, said),
+            conversation=utterances,
+            seed=derive_seed(reference.character, reference.scene, reference.params, utterances),
             budget_tokens=_CONTEXT_TOKENS - sum(estimate_tokens(passage.text) for passage in reference.passages),
         )
 
@@ -270,10 +270,10 @@ class NpcArena(DatasetEnvironment[SceneRow]):
         return find_next_turn(cast.scene, messages, extract_spoken)
 
     def draft(self, draft: BaseModel) -> Drafted:
-        wanted = NpcArenaDraft.model_validate(draft.model_dump())
-        cast = cast_draft(wanted, self.sheets, self._scenes)
+        requested = NpcArenaDraft.model_validate(draft.model_dump())
+        cast = cast_draft(requested, self.sheets, self._scenes)
         arena = type(self)([cast.sheet], [build_single_scene_set(cast)])
-        return Drafted(arena, arena.task(cast.scene.split, 0, wanted.params.model_copy(update={"turns": "both"})))
+        return Drafted(arena, arena.task(cast.scene.split, 0, requested.params.model_copy(update={"turns": "both"})))
 
     def references(self, task: Task) -> ReferencePlan | None:
         """None for scenes of several replies: a transcript cannot be compared with a reply."""

@@ -1,4 +1,10 @@
-"""Characters in their scenes, as the params of a task choose them."""
+"""The roster: characters in their scenes, drafts of either, editions of all of them, and scripted episodes.
+
+A cast is one character in one scene. Params choose among all casts; a draft, which is a sheet or a scene that is being
+written, becomes a cast like any other. An edition is what authors may edit, as the texts of a version: the sheets and
+the scenes of a folder. In an episode a scripted player goes on after each reply. It is replayed from the messages after
+the prompt, so any replica can serve any turn.
+"""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +29,7 @@ from app.domain.values import FiniteJson, Frozen, Name, Split, canonical_json, d
 from app.toolkit.answers import strip_thinking
 from app.toolkit.replay import score_forgery
 
-ROSTERS = 64
+_ROSTERS = 64
 """Choices of scenes by params that are kept at a time."""
 
 Turns = Literal["single", "multi", "both"]
@@ -39,10 +45,12 @@ class CastRoster:
         self._composed = composed
         self._by_ids = {(cast.sheet.id, cast.scene.id): cast for cast in casts}
         self._timed = any(cast.scene.since is not None for cast in casts)
-        self._list = lru_cache(maxsize=ROSTERS)(self._filter)
+        # of each roster by itself: a cache of the class would keep rosters that were replaced
+        self._list = lru_cache(maxsize=_ROSTERS)(self._filter)
 
     def list_casts(self, split: Split, turns: Turns, written: Written, as_of: datetime | None) -> tuple[Cast, ...]:
         """In the order given."""
+        # without timed scenes every moment gives the same list, which is then kept once
         return self._list(split, turns, written, as_of if self._timed else None)
 
     def find_cast(self, character: str, scene: str) -> Cast | None:
@@ -67,9 +75,9 @@ def list_utterances(cast: Cast) -> tuple[str, ...]:
     return tuple(message.content or "" for message in build_conversation(cast))
 
 
-def derive_seed(character: str, scene: str, params: BaseModel, said: Sequence[str]) -> str:
+def derive_seed(character: str, scene: str, params: BaseModel, utterances: Sequence[str]) -> str:
     """Seed for the random parts of a task, the same for every caller."""
-    return digest([character, scene, params.model_dump(mode="json"), said])
+    return digest([character, scene, params.model_dump(mode="json"), utterances])
 
 
 def recall_passages(book: PreparedBooks, cast: Cast, seed: str, budget_tokens: int) -> tuple[Passage, ...]:
@@ -83,15 +91,15 @@ def recall_passages(book: PreparedBooks, cast: Cast, seed: str, budget_tokens: i
 
 def compose_brief(prompt: str, cast: Cast) -> str:
     """What the character is told of the scene, the conversation, and what its last line is meant to test."""
-    said = [f"{'player' if one.role == 'user' else 'character'}: {one.content}" for one in build_conversation(cast)]
-    return "\n".join((prompt, "", "The conversation:", *said, *filter(None, (cast.scene.probes.notes,))))
+    lines = [f"{'player' if one.role == 'user' else 'character'}: {one.content}" for one in build_conversation(cast)]
+    return "\n".join((prompt, "", "The conversation:", *lines, *filter(None, (cast.scene.probes.notes,))))
 
 
-# Drafts: a sheet and a scene that are still being written, made into a cast like any other.
+# Drafts.
 
 PartT = TypeVar("PartT", bound=BaseModel)
 
-SheetText = Annotated[str, Field(min_length=1, max_length=1024 * 1024)]
+_SheetText = Annotated[str, Field(min_length=1, max_length=1024 * 1024)]
 
 
 class DraftEvent(Frozen):
@@ -107,7 +115,7 @@ class SheetDraft(Frozen):
 
     character: Name | None = None
     """Id of a served sheet."""
-    sheet: SheetText | dict[str, FiniteJson] | None = None
+    sheet: _SheetText | dict[str, FiniteJson] | None = None
     """A whole sheet: YAML or JSON text, or an object."""
     line: Text | None = None
     """What the player says, in a scene of one reply."""
@@ -135,11 +143,11 @@ def _resolve_sheet(draft: SheetDraft, sheets: Sequence[CharacterSheet]) -> Chara
     if (draft.character is None) == (draft.sheet is None):
         raise InvalidRequest("give either character or sheet", field="draft.sheet")
     if draft.sheet is None:
-        found = next((sheet for sheet in sheets if sheet.id == draft.character), None)
-        if found is None:
+        served = next((sheet for sheet in sheets if sheet.id == draft.character), None)
+        if served is None:
             near = suggest(str(draft.character), (sheet.id for sheet in sheets))
             raise InvalidRequest(f"there is no character {draft.character!r}{near}", field="draft.character")
-        return found
+        return served
     if isinstance(draft.sheet, str):
         parsed = parse_findable(Path("sheet"), draft.sheet, CharacterSheet)
         if isinstance(parsed, list):
@@ -172,8 +180,9 @@ def _validate_part(model: type[PartT], value: Mapping[str, FiniteJson], name: st
         raise InvalidRequest(first["msg"], field=".".join([name, *map(str, first["loc"])])) from None
 
 
-# What authors may edit of the characters, as the texts of a version: its sheets, and the scenes of its folder.
+# Editions.
 
+# Sheets and scenes are texts of one list: canonical JSON of a sheet never begins so.
 _START: Final = '{"scene_sets":'
 
 
@@ -195,12 +204,12 @@ def read_edition(texts: Sequence[str]) -> tuple[list[CharacterSheet], tuple[Scen
     return sheets, None if scenes is None else OwnScenes.model_validate_json(scenes).scene_sets
 
 
-# Scripted episodes: the next line of a scripted player, and transcripts for judges and gates.
+# Episodes.
 
-ReplyFilter = Callable[[str], str]
+_ReplyFilter = Callable[[str], str]
 """Extracts what the player hears of a reply: not its thinking."""
 
-ATTENTION = 4_000
+_ATTENTION = 4_000
 """Characters of a reply that a scripted player reacts to."""
 
 
@@ -213,7 +222,7 @@ class SceneEpisode:
     heard: tuple[str, ...]
 
     @classmethod
-    def from_completion(cls, scene: Scene, completion: Completion, hear: ReplyFilter) -> "SceneEpisode":
+    def from_completion(cls, scene: Scene, completion: Completion, hear: _ReplyFilter) -> "SceneEpisode":
         """A plain text is an episode of one reply. What comes after the scene's end is ignored. InvalidRequest for
         messages that the scene did not give."""
         if completion.messages is None:
@@ -221,21 +230,21 @@ class SceneEpisode:
         return cls.replay(scene, completion.messages[: _count_messages(scene)], hear)
 
     @classmethod
-    def replay(cls, scene: Scene, messages: Sequence[Message], hear: ReplyFilter) -> "SceneEpisode":
+    def replay(cls, scene: Scene, messages: Sequence[Message], hear: _ReplyFilter) -> "SceneEpisode":
         """From everything after the prompt. InvalidRequest naming `messages[i]` for the first that is out of turn, is
         not what the player said there, or comes after the end."""
         replies: list[str] = []
         heard: list[str] = []
-        for place, message in enumerate(messages):
-            field = f"messages[{place}]"
-            if place % 2 == 0:
+        for index, message in enumerate(messages):
+            field = f"messages[{index}]"
+            if index % 2 == 0:
                 if message.role != "assistant":
                     raise InvalidRequest("here the character speaks: an assistant message", field=field)
                 if len(replies) > len(scene.turns):
                     raise InvalidRequest("the scene was over before", field=field)
                 replies.append(message.content or "")
                 heard.append(hear(message.content or ""))
-            elif message != find_player_line(scene, heard):
+            elif message != _find_player_line(scene, heard):
                 raise InvalidRequest("this is not what the player said here", field=field)
         return cls(scene, tuple(replies), tuple(heard))
 
@@ -243,10 +252,10 @@ class SceneEpisode:
         """One JSON object a line, so that nothing in a reply can pass for a line of the player. Straight quotation
         marks become typographic ones, which a judge can quote as it reads them."""
         lines: list[str] = []
-        for number, said in enumerate(self.heard):
-            lines.append(_write_line("npc", said))
+        for number, reply in enumerate(self.heard):
+            lines.append(_write_line("npc", reply))
             if number + 1 < len(self.heard):
-                lines.append(_write_line("player", self.scene.turns[number].choose_line(_normalise_reply(said))))
+                lines.append(_write_line("player", self.scene.turns[number].choose_line(_normalise_reply(reply))))
         return "\n".join(lines)
 
     def list_lines(self, facts: GateFacts) -> tuple[SpokenLine, ...]:
@@ -260,8 +269,8 @@ class SceneEpisode:
                 player_said = "\n".join(
                     (player_said, self.scene.turns[number - 1].choose_line(_normalise_reply(earlier)))
                 )
-            known = facts.model_copy(update={"player_said": player_said, "history": history})
-            spoken.append(SpokenLine(text=reply, gates=known))
+            line_facts = facts.model_copy(update={"player_said": player_said, "history": history})
+            spoken.append(SpokenLine(text=reply, gates=line_facts))
         return tuple(spoken)
 
 
@@ -277,7 +286,7 @@ class CandidateEntry:
     """The episode that `text` tells."""
 
 
-def build_entry(scene: Scene, completion: Completion, facts: GateFacts, hear: ReplyFilter) -> CandidateEntry | Score:
+def build_entry(scene: Scene, completion: Completion, facts: GateFacts, hear: _ReplyFilter) -> CandidateEntry | Score:
     """What judges get, or the score of a forged transcript, which needs no judge."""
     if scene.max_turns == 1:
         return CandidateEntry(completion.answer)
@@ -294,17 +303,17 @@ def _count_messages(scene: Scene) -> int:
     return 2 * len(scene.turns) + 1
 
 
-def find_next_turn(scene: Scene, messages: Sequence[Message], hear: ReplyFilter) -> Turn:
+def find_next_turn(scene: Scene, messages: Sequence[Message], hear: _ReplyFilter) -> Turn:
     """What follows the character's last line. InvalidRequest as in a replay, and if that line is missing."""
     episode = SceneEpisode.replay(scene, messages, hear)
     if len(messages) % 2 == 0:
         field = f"messages[{len(messages) - 1}]" if messages else "messages"
         raise InvalidRequest("the last message must be the character's", field=field)
-    said = find_player_line(scene, episode.heard)
-    return Turn(messages=() if said is None else (said,), done=said is None)
+    line = _find_player_line(scene, episode.heard)
+    return Turn(messages=() if line is None else (line,), done=line is None)
 
 
-def find_player_line(scene: Scene, heard: Sequence[str]) -> Message | None:
+def _find_player_line(scene: Scene, heard: Sequence[str]) -> Message | None:
     """What the player says after these replies; None if the scene is over."""
     if not heard or len(heard) > len(scene.turns):
         return None
@@ -313,7 +322,7 @@ def find_player_line(scene: Scene, heard: Sequence[str]) -> Message | None:
 
 def _normalise_reply(reply: str) -> str:
     """The words of a reply in the form that conditions are matched against, with one space around each."""
-    return f" {' '.join(split_spoken_words(reply[:ATTENTION]))} "
+    return f" {' '.join(split_spoken_words(reply[:_ATTENTION]))} "
 
 
 def _write_line(speaker: str, text: str) -> str:

@@ -1,4 +1,6 @@
-"""Scenes as rows of a data set, such as a spreadsheet: a character's id, and what happens.
+"""Scenes that nobody wrote as scene files: rows of a data set, and compositions from a character's sheet and world.
+
+A row names a character and says what happens:
 
 character   the id of a sheet
 player      what the player says; or `event`, what happens; or `bystander`, `Name: what they say`
@@ -9,6 +11,10 @@ visible, withheld, may_reveal, kind, location, time, situation, exemplar, plain,
 notes, facts, must_mention, must_not_mention
             for judges alone
 id          made from the rest where it is missing
+
+A composed scene asks about one item of one field of a sheet, or about an event that its character knows or does not
+know. The lines are those of a language, dealt so that each comes once before any comes again. Lines for testing alone
+are in no task of training.
 """
 
 import hashlib
@@ -70,9 +76,9 @@ def _read_list(value: object) -> object:
     return [line.strip() for line in value.splitlines() if line.strip()]
 
 
-Cell = Annotated[str | None, BeforeValidator(_read_text)]
-Items = Annotated[tuple[JsonValue, ...], BeforeValidator(_read_list)]
-WordList = Annotated[tuple[str, ...], BeforeValidator(_read_list)]
+_Cell = Annotated[str | None, BeforeValidator(_read_text)]
+_Items = Annotated[tuple[JsonValue, ...], BeforeValidator(_read_list)]
+_WordList = Annotated[tuple[str, ...], BeforeValidator(_read_list)]
 
 
 class SceneRow(BaseModel):
@@ -81,27 +87,27 @@ class SceneRow(BaseModel):
     """Ids of the characters that are served."""
 
     character: str
-    id: Cell = None
-    kind: Cell = None
-    location: Cell = None
-    time: Cell = None
-    situation: Cell = None
-    player: Cell = None
-    event: Cell = None
-    bystander: Cell = None
-    history: Items = ()
-    turns: Items = ()
-    visible: Items = ()
-    withheld: Items = ()
-    may_reveal: Items = ()
-    exemplar: Cell = None
-    plain: Cell = None
-    generic: Cell = None
-    probe: Cell = None
-    notes: Cell = None
-    facts: WordList = ()
-    must_mention: WordList = ()
-    must_not_mention: WordList = ()
+    id: _Cell = None
+    kind: _Cell = None
+    location: _Cell = None
+    time: _Cell = None
+    situation: _Cell = None
+    player: _Cell = None
+    event: _Cell = None
+    bystander: _Cell = None
+    history: _Items = ()
+    turns: _Items = ()
+    visible: _Items = ()
+    withheld: _Items = ()
+    may_reveal: _Items = ()
+    exemplar: _Cell = None
+    plain: _Cell = None
+    generic: _Cell = None
+    probe: _Cell = None
+    notes: _Cell = None
+    facts: _WordList = ()
+    must_mention: _WordList = ()
+    must_not_mention: _WordList = ()
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -113,28 +119,28 @@ class SceneRow(BaseModel):
     @cached_property
     def scene(self) -> Scene:
         """Of the split `train`. ValueError naming the column."""
-        given: dict[str, object] = {name: value for name in _SCENE if (value := getattr(self, name)) is not None}
-        given |= {name: items for name in _LISTS if (items := self._read_items(name))}
+        values: dict[str, object] = {name: value for name in _SCENE if (value := getattr(self, name)) is not None}
+        values |= {name: items for name in _LISTS if (items := self._read_items(name))}
         if self.bystander is not None:
             name, colon, text = self.bystander.partition(":")
             if not colon:
                 raise ValueError("bystander: write `Name: what they say`")
-            given["bystander"] = {"name": name.strip(), "text": text.strip()}
+            values["bystander"] = {"name": name.strip(), "text": text.strip()}
         probes = Probes(
             notes=self.notes or "",
             facts=self.facts,
             must_mention=self.must_mention,
             must_not_mention=self.must_not_mention,
         )
-        made = digest([self.character, probes.model_dump(mode="json"), json.loads(json.dumps(given))])
-        given |= {"id": self.id or f"row-{made[:16]}", "split": "train", "probes": probes}
+        made = digest([self.character, probes.model_dump(mode="json"), json.loads(json.dumps(values))])
+        values |= {"id": self.id or f"row-{made[:16]}", "split": "train", "probes": probes}
         try:
-            return Scene.model_validate({"kind": "conversation", **given})
+            return Scene.model_validate({"kind": "conversation", **values})
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False, include_context=False)[0]
             column = ".".join(map(str, first["loc"]))
-            told = first["msg"].removeprefix("Value error, ")
-            raise ValueError(f"{column}: {told}" if column else told) from None
+            reason = first["msg"].removeprefix("Value error, ")
+            raise ValueError(f"{column}: {reason}" if column else reason) from None
 
     def _read_items(self, name: str) -> list[JsonValue]:
         items: Sequence[JsonValue] = getattr(self, name)
@@ -172,14 +178,14 @@ class SceneRows:
         self._sheets = {sheet.id: sheet for sheet in sheets}
 
     def count(self, dataset: str, split: Split) -> int:
-        return len(self._places.get((dataset, split), ()))
+        return len(self._indexes.get((dataset, split), ()))
 
     def count_left_out(self, dataset: str, split: Split) -> dict[str, int]:
         held_out = len(self._datasets[dataset].splits.get(split, ())) - self.count(dataset, split)
         return {"its character is held out of training": held_out} if held_out else {}
 
     def cast(self, dataset: str, split: Split, index: int) -> Cast:
-        row = self._datasets[dataset].splits[split][self._places[dataset, split][index]]
+        row = self._datasets[dataset].splits[split][self._indexes[dataset, split][index]]
         return Cast(self._sheets[row.character], row.build_scene(split))
 
     def has(self, task: Task) -> bool:
@@ -189,11 +195,11 @@ class SceneRows:
         """None where the row is another one now."""
         dataset, split = str(task.metadata["dataset"]), cast("Split", task.metadata["split"])
         index = int(str(task.metadata["index"]))
-        found = self.cast(dataset, split, index) if index < self.count(dataset, split) else None
-        return found if found is not None and found.scene.id == scene else None
+        current = self.cast(dataset, split, index) if index < self.count(dataset, split) else None
+        return current if current is not None and current.scene.id == scene else None
 
     @cached_property
-    def _places(self) -> Mapping[tuple[str, Split], "array[int]"]:
+    def _indexes(self) -> Mapping[tuple[str, Split], "array[int]"]:
         held_out = {sheet.id for sheet in self._sheets.values() if sheet.meta.held_out}
         return {
             (name, split): array(
@@ -204,9 +210,9 @@ class SceneRows:
         }
 
 
-# What scenes can be composed about: items of a sheet's fields, and the events that its character knows or does not.
+# Items: what scenes can be composed about.
 
-MOST_EVENTS: Final = 200
+_MOST_EVENTS: Final = 200
 """Events of its world that a character is asked about: the most important ones, the newest first among equals."""
 _QUOTE: Final = range(4, 46)
 """Words of a text that a player may quote."""
@@ -214,6 +220,44 @@ _LEFT_OF_A_TOPIC: Final = 3
 """Words: of what is cut to fewer nobody would know what is meant."""
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[\"“«¿¡]?[^\W\d_a-zà-öø-ÿ])")
 _UNSPOKEN = re.compile(r"[\[\]{}<>*_|=+#\"“”«»\n]|^\W*\w+:")
+
+
+# A sentence with one of these words speaks of whoever says it, or to whoever hears it.
+_ADDRESS: Final = frozenset(
+    (
+        "you",
+        "your",
+        "yours",
+        "yourself",
+        "i",
+        "my",
+        "me",
+        "we",
+        "our",
+        "du",
+        "dein",
+        "dir",
+        "dich",
+        "ich",
+        "mein",
+        "vous",
+        "votre",
+        "vos",
+        "je",
+        "mon",
+        "nous",
+        "tu",
+        "tuo",
+        "io",
+        "mio",
+    )
+)
+# A topic that begins so does not fit the lines of its field.
+_UNFIT_STARTS: Final[Mapping[str, frozenset[str]]] = {
+    "knows": frozenset(("that", "dass", "que", "qu'il", "qu'on", "qu'elle", "che")),
+    "unknown": frozenset(("any", "anything", "anybody")),
+    "limit": frozenset(),
+}
 
 
 @dataclass(frozen=True)
@@ -238,7 +282,7 @@ class ProbedItem:
         return Probes(facts=self.facts, notes=notes.format_map(self.values))
 
 
-def list_sheet_items(
+def _list_sheet_items(
     sheet: CharacterSheet, unquotable: Sequence[str], lowered: Sequence[str], cuts: Sequence[str]
 ) -> tuple[ProbedItem, ...]:
     """In the order of the sheet. Texts that no player could say are left out."""
@@ -277,44 +321,15 @@ class _Wording:
     @staticmethod
     def list_quotes(text: str | None) -> list[str]:
         """The sentences of a text that can be passed on as they are: whole ones, without the marks of a form."""
-        found = (" ".join(one.split()) for one in _SENTENCE.split(text or ""))
-        return [one for one in found if one[-1:] in (".", "!", "?") and len(one.split()) in _QUOTE and _can_say(one)]
+        sentences = (" ".join(one.split()) for one in _SENTENCE.split(text or ""))
+        return [
+            one for one in sentences if one[-1:] in (".", "!", "?") and len(one.split()) in _QUOTE and _can_say(one)
+        ]
 
 
 def _can_say(sentence: str) -> bool:
-    said = {word.casefold() for word in split_words(sentence)}
-    return not _UNSPOKEN.search(sentence) and not said & _ADDRESS
-
-
-_ADDRESS: Final = frozenset(
-    (
-        "you",
-        "your",
-        "yours",
-        "yourself",
-        "i",
-        "my",
-        "me",
-        "we",
-        "our",
-        "du",
-        "dein",
-        "dir",
-        "dich",
-        "ich",
-        "mein",
-        "vous",
-        "votre",
-        "vos",
-        "je",
-        "mon",
-        "nous",
-        "tu",
-        "tuo",
-        "io",
-        "mio",
-    )
-)
+    words = {word.casefold() for word in split_words(sentence)}
+    return not _UNSPOKEN.search(sentence) and not words & _ADDRESS
 
 
 def _list_people(sheet: CharacterSheet) -> Iterator[ProbedItem]:
@@ -338,9 +353,9 @@ def _list_mind(sheet: CharacterSheet, wording: _Wording) -> Iterator[ProbedItem]
     fields = {"principle": core.principles, "goal": core.goals, "contradiction": core.contradictions}
     for name, texts in fields.items():
         for number, text in enumerate(texts, start=1):
-            said = text.rstrip(".")
-            if not _UNSPOKEN.search(said) and not (name in quoted and _mentions_any(said, wording.unquotable)):
-                yield ProbedItem(name, str(number), {"text": said}, (text,))
+            topic = text.rstrip(".")
+            if not _UNSPOKEN.search(topic) and not (name in quoted and _mentions_any(topic, wording.unquotable)):
+                yield ProbedItem(name, str(number), {"text": topic}, (text,))
     for number, wrong in enumerate(sheet.knowledge.misconceptions, start=1):
         if _can_say(wrong.belief) and not _mentions_any(wrong.belief, wording.unquotable):
             yield ProbedItem("misconception", str(number), {"text": wrong.belief.rstrip("."), "truth": wrong.truth})
@@ -363,13 +378,6 @@ def _list_knowledge(sheet: CharacterSheet, wording: _Wording) -> Iterator[Probed
                 yield ProbedItem(name, str(number), {"topic": topic, "text": text}, (text,) if name == "knows" else ())
 
 
-_UNFIT_STARTS: Final[Mapping[str, frozenset[str]]] = {
-    "knows": frozenset(("that", "dass", "que", "qu'il", "qu'on", "qu'elle", "che")),
-    "unknown": frozenset(("any", "anything", "anybody")),
-    "limit": frozenset(),
-}
-
-
 def _list_stories(sheet: CharacterSheet, wording: _Wording) -> Iterator[ProbedItem]:
     called = " ".join((sheet.identity.name, *sheet.identity.aliases))
     names = frozenset(word.casefold() for word in split_words(called)) - wording.lowered
@@ -380,36 +388,34 @@ def _list_stories(sheet: CharacterSheet, wording: _Wording) -> Iterator[ProbedIt
     for number, entry in enumerate(entries, start=1):
         if entry.enabled and not entry.regex:
             yield from _list_lore(entry.id or str(number), entry.content, entry.keys, names, wording)
-    told = " ".join(filter(None, (sheet.core.backstory, sheet.core.description)))
-    for number, sentence in enumerate(wording.list_quotes(told), start=1):
+    past = " ".join(filter(None, (sheet.core.backstory, sheet.core.description)))
+    for number, sentence in enumerate(wording.list_quotes(past), start=1):
         # a sentence about others is no story about the character
         if _mentions_any(" ".join(split_words(sentence)[:2]), wording.unquotable | names):
             yield ProbedItem("story", str(number), {"text": sentence}, (sentence,))
 
 
-def _is_about_somebody(sentence: str, names: frozenset[str], wording: _Wording) -> bool:
-    """Whether a player would have to say of whom, or it is about the character."""
-    return _mentions_any(sentence, wording.unquotable | names)
-
-
 def _list_lore(
     key: str, text: str, keys: Sequence[str], names: frozenset[str], wording: _Wording
 ) -> Iterator[ProbedItem]:
-    for sentence in [one for one in wording.list_quotes(text)[:1] if not _is_about_somebody(one, names, wording)]:
-        yield ProbedItem("lore", key, {"text": sentence}, (text,))
+    for sentence in wording.list_quotes(text)[:1]:
+        # a player would have to say of whom, or it is about the character
+        if not _mentions_any(sentence, wording.unquotable | names):
+            yield ProbedItem("lore", key, {"text": sentence}, (text,))
     for word in [word for word in keys if len(word) > 2][:1]:
         yield ProbedItem("keyword", key, {"key": word, "text": text}, (text,))
 
 
-def list_event_items(sheet: CharacterSheet, worlds: Iterable[WorldFile]) -> tuple[ProbedItem, ...]:
-    """Of each event that the character may know three kinds of scene; of others those that can be leaked."""
+def _list_event_items(sheet: CharacterSheet, worlds: Iterable[WorldFile]) -> tuple[ProbedItem, ...]:
+    """Of each event that the character may know three kinds of scene; of others those that can be leaked, since without
+    terms nobody could tell a leak."""
     items: list[ProbedItem] = []
     who = {sheet.id, *sheet.identity.circles}
     for world in worlds:
         events = _choose_events(world)
         known = [event for event in events if event.visibility == "public" or who & set(event.visibility)]
-        for place, event in enumerate(known):
-            items += _list_known(event, known[place - 1] if place else None)
+        for index, event in enumerate(known):
+            items += _list_known(event, known[index - 1] if index else None)
         hidden = [event for event in events if event not in known and event.leak_terms]
         items += [_build_withheld(event, [one for one in known if one.time <= event.time]) for event in hidden]
     return tuple(items)
@@ -417,8 +423,8 @@ def list_event_items(sheet: CharacterSheet, worlds: Iterable[WorldFile]) -> tupl
 
 def _choose_events(world: WorldFile) -> list[Event]:
     """By time."""
-    told = [event for event in world.events if event.id not in world.withdrawn]
-    weighty = sorted(told, key=lambda event: (event.importance, event.time), reverse=True)[:MOST_EVENTS]
+    standing = [event for event in world.events if event.id not in world.withdrawn]
+    weighty = sorted(standing, key=lambda event: (event.importance, event.time), reverse=True)[:_MOST_EVENTS]
     return sorted(weighty, key=lambda event: event.time)
 
 
@@ -456,17 +462,17 @@ def _name_event(name: str) -> str:
     return re.sub(r"[^a-z0-9_-]", "-", name.casefold())[:60].lstrip("-_") or "event"
 
 
-# Scenes composed from the fields of a sheet and the events of its world, with the lines of a language.
+# Compositions.
 
-COMPOSITIONS: Final = Path(__file__).with_name("compositions")
-PROBES: Final = Path(__file__).with_name("probes.yaml")
-MOST_ITEMS: Final = 12
+_COMPOSITIONS: Final = Path(__file__).with_name("compositions")
+_PROBES: Final = Path(__file__).with_name("probes.yaml")
+_MOST_ITEMS: Final = 12
 """Items of one field of a sheet that scenes are composed of, events aside: the first."""
 _LONG: Final = 60
 """An item of more words than these makes one scene of a kind: more would be nearly the same."""
 _ONE_IN: Final = 8
 """Of the items of one field each that many is for testing alone."""
-LineList = Annotated[tuple[Text, ...], Field(min_length=1)]
+_LineList = Annotated[tuple[Text, ...], Field(min_length=1)]
 
 
 def _require_plain_slots(lines: tuple[str, ...]) -> tuple[str, ...]:
@@ -504,8 +510,8 @@ class CompositionPlan(Frozen):
 class FieldLines(Frozen):
     """The player's lines for one field; those for testing are in no task of training."""
 
-    train: Annotated[LineList, AfterValidator(_require_plain_slots)]
-    test: Annotated[LineList, AfterValidator(_require_plain_slots)]
+    train: Annotated[_LineList, AfterValidator(_require_plain_slots)]
+    test: Annotated[_LineList, AfterValidator(_require_plain_slots)]
     then: tuple[Text, ...] = ()
     """What the player says after a reply. Without any, the field has no scenes of several replies."""
 
@@ -521,8 +527,8 @@ class CompositionLines(Frozen):
     """First words that lose their capital in the middle of a sentence."""
     cuts: tuple[str, ...] = ()
     """A topic ends before these."""
-    leads: LineList
-    test_leads: LineList
+    leads: _LineList
+    test_leads: _LineList
     lines: dict[str, FieldLines]
 
     @model_validator(mode="after")
@@ -544,9 +550,9 @@ class SceneComposer:
 
     @classmethod
     def read(
-        cls, worlds: Sequence[WorldFile], packaged: Sequence[WorldFile], folder: Path = COMPOSITIONS
+        cls, worlds: Sequence[WorldFile], packaged: Sequence[WorldFile], folder: Path = _COMPOSITIONS
     ) -> "SceneComposer":
-        plan = parse_model(read_text(PROBES), "probes.yaml", CompositionPlan)
+        plan = parse_model(read_text(_PROBES), "probes.yaml", CompositionPlan)
         files = [parse_model(read_text(path), path.name, CompositionLines) for path in list_yaml_files(folder)]
         return cls(plan, {lines.language: lines for lines in files}, tuple(worlds), tuple(packaged))
 
@@ -557,10 +563,12 @@ class SceneComposer:
 
     def compose(self, sheets: Iterable[CharacterSheet]) -> tuple[SceneSet, ...]:
         """One set for each sheet in whose language there are lines."""
-        found = ((sheet, tuple({scene.id: scene for scene in self._compose_for(sheet)}.values())) for sheet in sheets)
+        composed = (
+            (sheet, tuple({scene.id: scene for scene in self._compose_for(sheet)}.values())) for sheet in sheets
+        )
         return tuple(
             SceneSet.model_construct(character=sheet.id, language=sheet.voice.language, scenes=scenes)
-            for sheet, scenes in found
+            for sheet, scenes in composed
             if scenes
         )
 
@@ -568,21 +576,21 @@ class SceneComposer:
         lines = self.languages.get(sheet.voice.language)
         if lines is None:
             return
-        events = list_event_items(sheet, self._list_worlds(sheet))
-        items = (*list_sheet_items(sheet, lines.unquotable, lines.lowered, lines.cuts), *events)
+        events = _list_event_items(sheet, self._list_worlds(sheet))
+        items = (*_list_sheet_items(sheet, lines.unquotable, lines.lowered, lines.cuts), *events)
         guard = _Guard.of(sheet)
         for name, plan in self.plan.probes.items():
             own = [item for item in items if item.field == name]
             if name in lines.lines and own:
-                limit = len(own) if name in _OF_EVENTS else MOST_ITEMS
+                limit = len(own) if name in _OF_EVENTS else _MOST_ITEMS
                 deal = _Deal(sheet, name, plan, lines, guard)
                 yield from deal.make_scenes(own[:limit])
 
     def _list_worlds(self, sheet: CharacterSheet) -> Sequence[WorldFile]:
         """Of its own world, and those with events that name it. A sheet that names no world has the only one."""
         alone = len(self.worlds) == 1 and sheet.meta.world == sheet.id
-        found = (*self.worlds, *self.packaged)
-        named = [world for world in found if world.world == sheet.meta.world or _names(world, sheet)]
+        every = (*self.worlds, *self.packaged)
+        named = [world for world in every if world.world == sheet.meta.world or _names(world, sheet)]
         return self.worlds if alone and not named else named
 
 
@@ -604,8 +612,8 @@ class _Guard:
 
     @classmethod
     def of(cls, sheet: CharacterSheet) -> "_Guard":
-        kept = [term for secret in sheet.secrets for term in secret.leak_terms]
-        spelled = (normalise_spelling(term) for term in (*kept, *sheet.probes.must_not_mention))
+        secret_terms = [term for secret in sheet.secrets for term in secret.leak_terms]
+        spelled = (normalise_spelling(term) for term in (*secret_terms, *sheet.probes.must_not_mention))
         return cls(tuple(term for term in spelled if term.strip()))
 
     def list_terms(self, item: ProbedItem) -> tuple[str, ...]:
@@ -627,9 +635,9 @@ class _Deal:
 
     def make_scenes(self, items: Sequence[ProbedItem]) -> Iterator[Scene]:
         """Items for testing alone have lines for testing alone; so has all of a character that is held out."""
-        kept = self._choose_held_out(items)
-        for place, item in enumerate(items):
-            if self.sheet.meta.held_out or place in kept:
+        held_out = self._choose_held_out(items)
+        for number, item in enumerate(items):
+            if self.sheet.meta.held_out or number in held_out:
                 yield from self._make(item, "test", 1, min(1, self.plan.episodes))
             else:
                 few = count_words(item.values.get("text", "")) > _LONG
@@ -637,23 +645,23 @@ class _Deal:
 
     def _choose_held_out(self, items: Sequence[ProbedItem]) -> frozenset[int]:
         count = max(1, len(items) // _ONE_IN) if len(items) > 3 else 0  # of few none is spared
-        ranked = sorted(range(len(items)), key=lambda place: _hash(self.sheet.id, self.name, items[place].key))
+        ranked = sorted(range(len(items)), key=lambda index: _hash(self.sheet.id, self.name, items[index].key))
         return frozenset(ranked[:count])
 
     def _make(self, item: ProbedItem, split: Split, single: int, episodes: int | None) -> Iterator[Scene]:
-        found = self.lines.lines[self.name]
-        asks = found.train if split == "train" else found.test
-        wanted = self.plan.episodes if episodes is None else episodes
+        own_lines = self.lines.lines[self.name]
+        asks = own_lines.train if split == "train" else own_lines.test
+        count = self.plan.episodes if episodes is None else episodes
         probes = item.build_probes(self.plan.notes)  # shared: there are thousands of scenes
-        kept = self.guard.list_terms(item)
-        told = any(_says(event.text, kept) for event in item.visible)
-        for number in range(single + (wanted if found.then else 0)):
+        terms = self.guard.list_terms(item)
+        shown_already = any(_says(event.text, terms) for event in item.visible)
+        for number in range(single + (count if own_lines.then else 0)):
             line = self._draw(split, asks).format_map(item.values)
             if self.plan.always_lead or number % 2:
                 leads = self.lines.leads if split == "train" else self.lines.test_leads
                 line = f"{self._draw(f'{split} leads', leads)} {line}"
-            if not told and not _says(line, kept):
-                turns = () if number < single else self._draw_turns(split, found.then)
+            if not shown_already and not _says(line, terms):
+                turns = () if number < single else self._draw_turns(split, own_lines.then)
                 yield self._build_scene(item, split, line, turns, probes)
 
     def _draw_turns(self, split: str, then: Sequence[str]) -> tuple[PlayerTurn, ...]:
@@ -665,13 +673,13 @@ class _Deal:
 
     def _draw(self, pile: str, lines: Sequence[str]) -> str:
         """The next of the pile, in an order of the character's own."""
-        place = self._dealt.get(pile, 0)
-        self._dealt[pile] = place + 1
+        position = self._dealt.get(pile, 0)
+        self._dealt[pile] = position + 1
         order = self._orders.get(pile)
         if order is None:
             order = self._orders[pile] = list(lines)
             random.Random(f"{self.sheet.id} {self.name} {pile}").shuffle(order)  # noqa: S311  # variety
-        return order[(place + place // len(order)) % len(order)]
+        return order[(position + position // len(order)) % len(order)]
 
     def _build_scene(
         self, item: ProbedItem, split: Split, line: str, turns: tuple[PlayerTurn, ...], probes: Probes

@@ -79,8 +79,10 @@ class PairwiseJudgement(DatasetEnvironment[PairRow], ProceduralEnvironment[PairS
     def build_dataset_task(self, dataset: Dataset[PairRow], split: Split, index: int, params: BaseModel) -> Task:
         """Of pairs that follow each other."""
         count = _parse_params(params).pairs
-        places = range(index * count, (index + 1) * count)
-        made = PairSet(questions=tuple(self._pairs[dataset.name].get_question(split, place) for place in places))
+        positions = range(index * count, (index + 1) * count)
+        made = PairSet(
+            questions=tuple(self._pairs[dataset.name].get_question(split, position) for position in positions)
+        )
         prompt = self.phrasings.say(SeededRandom(f"{made.questions[0].matter} {index}"), **self.slots(made))
         hidden = [asked.model_copy(update={"context": "", "answers": ("", "")}) for asked in made.questions]
         return Task(
@@ -113,10 +115,10 @@ class PairwiseJudgement(DatasetEnvironment[PairRow], ProceduralEnvironment[PairS
 
     def fault(self, answer: str, made: PairSet) -> str:
         """Does not reveal which verdicts are wrong, or how many."""
-        said = answer.strip().upper()
-        if not _VERDICTS.fullmatch(said):
+        letters = answer.strip().upper()
+        if not _VERDICTS.fullmatch(letters):
             return "it is no list of the letters A and B"
-        verdicts = re.findall("[AB]", said)
+        verdicts = re.findall("[AB]", letters)
         if len(verdicts) != len(made.questions):
             return "it has another number of verdicts than there are pairs"
         right = all(verdict == asked.verdict for verdict, asked in zip(verdicts, made.questions, strict=True))

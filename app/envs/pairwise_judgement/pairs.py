@@ -1,4 +1,9 @@
-"""Pairs: a context, a question about two answers, and which of the two is better."""
+"""Pairs: a context, a question about two answers, and which of the two is better.
+
+Generated pairs are made so that nothing but the context tells which answer is right: for another context of the same
+words, drawn equally often, the other answer would be. Decoys around an answer (assurances, layout, orders to the judge)
+are drawn in the same way for both. Pairs of data sets are what people or models preferred, taken as it is.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -8,10 +13,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter,
 
 from app.domain.tasks import Dataset, leave_out
 from app.domain.values import Frozen, Split, digest, digest_of_model
+from app.toolkit.procedural import Level
 from app.toolkit.seeded import SeededRandom
 from app.toolkit.templates import read_packaged_data
-
-Level = Literal["easy", "medium", "hard"]
 
 # fmt: off
 Kind = Literal[
@@ -39,10 +43,9 @@ class _Pools(Frozen):
 
 _FOLDER: Final = Path(__file__).parent
 _POOLS: Final = read_packaged_data(_FOLDER / "pools.yaml", TypeAdapter(_Pools))
-POOLS_DIGEST: Final = digest_of_model(_POOLS)
 
 
-def draw_two(draws: SeededRandom, pool: str) -> tuple[str, str]:
+def _draw_two(draws: SeededRandom, pool: str) -> tuple[str, str]:
     """Two different values in random order."""
     if pool in _POOLS.ranges:
         low, high = _POOLS.ranges[pool]
@@ -53,11 +56,11 @@ def draw_two(draws: SeededRandom, pool: str) -> tuple[str, str]:
     return first_text, second_text
 
 
-def get_words(pool: str) -> tuple[str, ...]:
+def _get_words(pool: str) -> tuple[str, ...]:
     return _POOLS.lists[pool]
 
 
-# Pairs that can be computed: sums, programs, rules.
+# Computed pairs: sums, rules, programs.
 
 _SLIPS: Final = (-20, -10, -8, -6, -4, -2, 2, 4, 6, 8, 10, 20)
 """Only even ones: right products are mostly even, so an odd slip would often give the wrong result away."""
@@ -70,10 +73,10 @@ class _WorkingStep(Frozen):
     more: bool
 
 
-def draw_arithmetic_pair(draws: SeededRandom, level: Level) -> AnswerPair:
+def _draw_arithmetic_pair(draws: SeededRandom, level: Level) -> AnswerPair:
     """The wrong answer adds instead of subtracting, swaps two numbers, or slips. Hard ones may slip twice, so that the
     result is right again."""
-    name, thing = draws.one(get_words("person")), draws.one(get_words("thing"))
+    name, thing = draws.one(_get_words("person")), draws.one(_get_words("thing"))
     boxes, each = 12 + draws.below(30), 16 + draws.below(30)
     steps = [_WorkingStep(number=int(one), more=draws.chance(50)) for one in _draw_different(draws, _STEPS[level] + 1)]
     where = draws.below(len(steps) - 1)
@@ -122,16 +125,16 @@ def _write_working(
     return " ".join([*lines, draws.one((f"So there are {value}.", f"The result is {value}.", f"That makes {value}."))])
 
 
-def draw_policy_pair(draws: SeededRandom, level: Level) -> AnswerPair:
+def _draw_policy_pair(draws: SeededRandom, level: Level) -> AnswerPair:
     """Whether a case meets all conditions; hard: which condition it does not meet."""
     conditions = draws.some(_CONDITIONS, _STEPS[level] + 1)
     failing, other = draws.some(range(len(conditions)), 2)
     named = level == "hard"
     granted = not named and draws.chance(50)
     rules, case = [], []
-    for place, condition in enumerate(conditions):
-        low, high = sorted(int(one) for one in draw_two(draws, "count"))
-        broken = place == failing and not granted
+    for index, condition in enumerate(conditions):
+        low, high = sorted(int(one) for one in _draw_two(draws, "count"))
+        broken = index == failing and not granted
         limit, actual = (low, high) if broken == condition.at_most else (high, low)
         rules.append("- " + condition.rule.format(limit=limit))
         case.append(condition.case.format(actual=actual))
@@ -139,7 +142,7 @@ def draw_policy_pair(draws: SeededRandom, level: Level) -> AnswerPair:
     right, wrong = (yes, no) if granted else (no, yes)
     if named:
         right, wrong = (
-            draws.one(_NAMING_CONDITION).format(condition=conditions[place].name) for place in (failing, other)
+            draws.one(_NAMING_CONDITION).format(condition=conditions[index].name) for index in (failing, other)
         )
     return AnswerPair(
         kind="policy",
@@ -191,10 +194,10 @@ class _ShownProgram(Frozen):
     printed: str
 
 
-def draw_code_pair(draws: SeededRandom, level: Level) -> AnswerPair:
+def _draw_code_pair(draws: SeededRandom, level: Level) -> AnswerPair:
     """Two programs that differ slightly, one of them shown; each answer is the output of one of them."""
     write = draws.one(_PROGRAMS)
-    while True:
+    while True:  # some numbers give both programs the same output
         shown, near = draws.shuffled(write(draws, _STEPS[level]))
         if shown.printed != near.printed:
             break
@@ -222,7 +225,7 @@ def _write_range_sums(draws: SeededRandom, steps: int) -> Sequence[_ShownProgram
 
 
 def _write_slices(draws: SeededRandom, steps: int) -> Sequence[_ShownProgram]:
-    words = draws.some(get_words("thing"), 4 + steps)
+    words = draws.some(_get_words("thing"), 4 + steps)
     first = draws.below(2)
     last = first + 2 + draws.below(steps + 1)
     return [
@@ -250,7 +253,7 @@ def _write_doublings(draws: SeededRandom, steps: int) -> Sequence[_ShownProgram]
 
 
 def _write_counts(draws: SeededRandom, steps: int) -> Sequence[_ShownProgram]:
-    one, other = draws.some(get_words("animal"), 2)
+    one, other = draws.some(_get_words("animal"), 2)
     words = draws.shuffled([one] * (1 + draws.below(3 + steps)) + [other] * (1 + draws.below(3 + steps)))
     return [
         _ShownProgram(
@@ -266,9 +269,9 @@ def _write_sortings(draws: SeededRandom, steps: int) -> Sequence[_ShownProgram]:
     numbers = draws.some(range(10, 99), 4 + steps)
     return [
         _ShownProgram(
-            source=f"numbers = {numbers}\nprint(sorted(numbers)[{place}])", printed=str(sorted(numbers)[place])
+            source=f"numbers = {numbers}\nprint(sorted(numbers)[{index}])", printed=str(sorted(numbers)[index])
         )
-        for place in (steps, steps - len(numbers) + 1)
+        for index in (steps, steps - len(numbers) + 1)
     ]
 
 
@@ -281,7 +284,8 @@ _PROGRAMS: Final[Sequence[Callable[[SeededRandom, int], Sequence[_ShownProgram]]
 )
 
 
-# Pairs about instructions: two notices, one of which breaks a rule that the other one follows.
+# Pairs about instructions: two notices, one of which breaks a rule that the other one follows. Every rule has two
+# sides, and either may be asked for: five or six sentences, a question at the end or none.
 
 
 class _NoticeMaterial(Frozen):
@@ -293,11 +297,10 @@ class _NoticeMaterial(Frozen):
 
 
 _MATERIAL: Final = read_packaged_data(Path(__file__).with_name("notices.yaml"), TypeAdapter(_NoticeMaterial))
-NOTICES_DIGEST: Final = digest_of_model(_MATERIAL)
 _RULES: Final[Mapping[Level, int]] = {"easy": 2, "medium": 4, "hard": 6}
 
-Side = bool
-_RuleWriter = Callable[["_NoticeTopic", Side], str]
+_Side = bool
+_RuleWriter = Callable[["_NoticeTopic", _Side], str]
 
 
 class _NoticeTopic(Frozen):
@@ -327,7 +330,7 @@ _RULE_TEXTS: Final[Mapping[str, _RuleWriter]] = {
 }
 
 
-def draw_instruction_pair(draws: SeededRandom, level: Level) -> AnswerPair:
+def _draw_instruction_pair(draws: SeededRandom, level: Level) -> AnswerPair:
     about = _draw_notice_parts(draws)
     asked = {name: draws.chance(50) for name in draws.some([*_RULE_TEXTS], _RULES[level])}
     broken = draws.one([*asked])
@@ -345,30 +348,32 @@ def draw_instruction_pair(draws: SeededRandom, level: Level) -> AnswerPair:
 def _draw_notice_parts(draws: SeededRandom) -> _NoticeTopic:
     first, second = draws.some(_MATERIAL.greetings, 2)
     return _NoticeTopic(
-        place=draw_two(draws, "place")[0],
+        place=_draw_two(draws, "place")[0],
         greetings=(first, second),
-        things=draw_two(draws, "thing"),
-        signatures=draw_two(draws, "person"),
+        things=_draw_two(draws, "thing"),
+        signatures=_draw_two(draws, "person"),
         sentences=3 + draws.below(4),
     )
 
 
-def _write_notice(draws: SeededRandom, about: _NoticeTopic, sides: Mapping[str, Side]) -> str:
+def _write_notice(draws: SeededRandom, about: _NoticeTopic, sides: Mapping[str, _Side]) -> str:
     """Everything that no rule mentions is random."""
     side = {name: sides.get(name, draws.chance(50)) for name in _RULE_TEXTS}
     digits, letters = draws.one([*_MATERIAL.hours.items()])
-    hour, place = digits if side["hour"] else letters, about.place.upper() if side["place"] else about.place
+    hour, town = digits if side["hour"] else letters, about.place.upper() if side["place"] else about.place
     one, other = about.things if not side["order"] else about.things[::-1]
     last = draws.one(_MATERIAL.questions if side["end"] else _MATERIAL.statements)
     count = about.sentences + side["length"]
     middle: Sequence[str] = draws.shuffled(
         [f"There will be {one} and {other}.", *draws.some(_MATERIAL.fillers, count - 3)]
     )
-    sentences = [f"We meet in {place} at {hour}.", *middle, last]
+    sentences = [f"We meet in {town} at {hour}.", *middle, last]
     return f"{about.greetings[side['greeting']]},\n{' '.join(sentences)}\n{about.signatures[side['signature']]}"
 
 
-# Pairs about given texts: passages, character sheets, conversations, requests.
+# Pairs about given texts: passages, character sheets, conversations, requests. Each fact of a scene has two values, one
+# for the subject and one for something else: the mill was built in 1890, the bridge in 1902. One answer has all values
+# right, the other one uses the wrong one of the two for one fact.
 
 
 class _FactTemplate(Frozen):
@@ -395,28 +400,27 @@ class _SceneTemplate(Frozen):
 
 
 SCENES: Final = read_packaged_data(Path(__file__).with_name("scenes.yaml"), TypeAdapter(tuple[_SceneTemplate, ...]))
-SCENES_DIGEST: Final = digest([scene.model_dump(mode="json") for scene in SCENES])
 _FACTS: Final[Mapping[Level, int]] = {"easy": 2, "medium": 3, "hard": 5}
 _CLAIMS: Final[Mapping[Level, int]] = {"easy": 1, "medium": 2, "hard": 4}
 _SILENCE: Final = ("it is hard to say", "little can be said", "opinions differ", "one would have to look it up")
 
 
 class _DrawnFact(Frozen):
-    told: _FactTemplate
+    template: _FactTemplate
     names: dict[str, str]
     a: str
     b: str
 
     def tell(self, draws: SeededRandom) -> str:
-        values = {**self.names, "a": _as_told(self.a), "b": _as_told(self.b)}
-        return draws.one(self.told.tells).format_map(values)
+        values = {**self.names, "a": _get_told_form(self.a), "b": _get_told_form(self.b)}
+        return draws.one(self.template.tells).format_map(values)
 
     def claim(self, draws: SeededRandom, *, wrong: bool = False) -> str:
-        value = _as_claimed(self.b if wrong else self.a)
-        return draws.one(self.told.claims).format_map({**self.names, "v": value})
+        value = _get_claimed_form(self.b if wrong else self.a)
+        return draws.one(self.template.claims).format_map({**self.names, "v": value})
 
 
-def draw_scene_pair(draws: SeededRandom, kind: Kind, level: Level) -> AnswerPair:
+def _draw_scene_pair(draws: SeededRandom, kind: Kind, level: Level) -> AnswerPair:
     scene, names, facts = _draw_scene(draws, kind, level)
     claimed = facts if scene.whole else draws.some(facts, _CLAIMS[level])
     mistaken = draws.one(claimed)
@@ -433,12 +437,12 @@ def draw_scene_pair(draws: SeededRandom, kind: Kind, level: Level) -> AnswerPair
     )
 
 
-def draw_evasion_pair(draws: SeededRandom, level: Level) -> AnswerPair:
+def _draw_evasion_pair(draws: SeededRandom, level: Level) -> AnswerPair:
     """Both answers state a fact about one topic and evade another; the question asked about one of the two."""
     scene, names, facts = _draw_scene(draws, "grounded", level)
     asked, other = draws.some(facts, 2)
     right, wrong = _write_evasion(draws, asked, other), _write_evasion(draws, other, asked)
-    wishes = f"Somebody wants to know {asked.told.topic}.", f"They do not ask {other.told.topic}."
+    wishes = f"Somebody wants to know {asked.template.topic}.", f"They do not ask {other.template.topic}."
     return AnswerPair(
         kind="evasion",
         context=f"{_write_context(draws, scene, names, facts)}\n{' '.join(wishes)}",
@@ -450,10 +454,10 @@ def draw_evasion_pair(draws: SeededRandom, level: Level) -> AnswerPair:
     )
 
 
-def _write_evasion(draws: SeededRandom, said: _DrawnFact, unsaid: _DrawnFact) -> str:
+def _write_evasion(draws: SeededRandom, stated: _DrawnFact, evaded: _DrawnFact) -> str:
     parts = [
-        f"If you ask {said.told.topic}: {said.claim(draws)}",
-        f"If you ask {unsaid.told.topic}: {draws.one(_SILENCE)}.",
+        f"If you ask {stated.template.topic}: {stated.claim(draws)}",
+        f"If you ask {evaded.template.topic}: {draws.one(_SILENCE)}.",
     ]
     return " ".join(draws.shuffled(parts))
 
@@ -462,33 +466,34 @@ def _draw_scene(
     draws: SeededRandom, kind: Kind, level: Level
 ) -> tuple[_SceneTemplate, dict[str, str], Sequence[_DrawnFact]]:
     scene = draws.one([scene for scene in SCENES if scene.kind == kind])
-    names = dict(zip(scene.names, draws.some(get_words("person"), len(scene.names)), strict=True))
+    names = dict(zip(scene.names, draws.some(_get_words("person"), len(scene.names)), strict=True))
     facts = []
-    for told in draws.some(scene.facts, _FACTS[level]):
-        while {*(pair := draw_two(draws, told.pool))} & {*names.values()}:
+    for template in draws.some(scene.facts, _FACTS[level]):
+        # a value may be a person: nobody who is in the scene already
+        while {*(pair := _draw_two(draws, template.pool))} & {*names.values()}:
             pass
-        facts.append(_DrawnFact(told=told, names=names, a=pair[0], b=pair[1]))
+        facts.append(_DrawnFact(template=template, names=names, a=pair[0], b=pair[1]))
     return scene, names, facts
 
 
 def _write_context(
     draws: SeededRandom, scene: _SceneTemplate, names: Mapping[str, str], facts: Sequence[_DrawnFact]
 ) -> str:
-    told = scene.between.join(fact.tell(draws) for fact in draws.shuffled(facts))
-    return f"{scene.opening.format_map(names)}\n{told}"
+    facts_text = scene.between.join(fact.tell(draws) for fact in draws.shuffled(facts))
+    return f"{scene.opening.format_map(names)}\n{facts_text}"
 
 
-def _as_told(value: str) -> str:
+def _get_told_form(value: str) -> str:
     return value.split("|")[0]
 
 
-def _as_claimed(value: str) -> str:
+def _get_claimed_form(value: str) -> str:
     return value.split("|")[-1]
 
 
-# Questions: a pair of any kind, with random decoys around its answers.
+# Questions: a pair of any kind, with decoys around its answers.
 
-Verdict = Literal["A", "B"]
+_Verdict = Literal["A", "B"]
 
 
 class _Decoys(Frozen):
@@ -504,39 +509,39 @@ class PairQuestion(Frozen):
     context: str
     asks: str
     answers: tuple[str, str]
-    verdict: Verdict
+    verdict: _Verdict
     matter: str
     """The pair without its decoys: equal for equal questions."""
 
 
 _DECOYS: Final = read_packaged_data(Path(__file__).with_name("decoys.yaml"), TypeAdapter(_Decoys))
 DIGESTS: Final[Mapping[str, str]] = {
-    "pools": POOLS_DIGEST,
-    "scenes": SCENES_DIGEST,
-    "notices": NOTICES_DIGEST,
+    "pools": digest_of_model(_POOLS),
+    "scenes": digest([scene.model_dump(mode="json") for scene in SCENES]),
+    "notices": digest_of_model(_MATERIAL),
     "decoys": digest_of_model(_DECOYS),
 }
 _DECOY_SHARES: Final[Mapping[Level, tuple[int, int]]] = {"easy": (20, 5), "medium": (45, 15), "hard": (65, 30)}
 """Percent of answers with words before or after them, and with an order to the judge."""
 
 KINDS: Final[Mapping[Kind, Callable[[SeededRandom, Level], AnswerPair]]] = {
-    "grounded": lambda draws, level: draw_scene_pair(draws, "grounded", level),
-    "character": lambda draws, level: draw_scene_pair(draws, "character", level),
-    "attribution": lambda draws, level: draw_scene_pair(draws, "attribution", level),
-    "certainty": lambda draws, level: draw_scene_pair(draws, "certainty", level),
-    "tool_call": lambda draws, level: draw_scene_pair(draws, "tool_call", level),
-    "evasion": draw_evasion_pair,
-    "arithmetic": draw_arithmetic_pair,
-    "code": draw_code_pair,
-    "policy": draw_policy_pair,
-    "instructions": draw_instruction_pair,
+    "grounded": lambda draws, level: _draw_scene_pair(draws, "grounded", level),
+    "character": lambda draws, level: _draw_scene_pair(draws, "character", level),
+    "attribution": lambda draws, level: _draw_scene_pair(draws, "attribution", level),
+    "certainty": lambda draws, level: _draw_scene_pair(draws, "certainty", level),
+    "tool_call": lambda draws, level: _draw_scene_pair(draws, "tool_call", level),
+    "evasion": _draw_evasion_pair,
+    "arithmetic": _draw_arithmetic_pair,
+    "code": _draw_code_pair,
+    "policy": _draw_policy_pair,
+    "instructions": _draw_instruction_pair,
 }
 
 
 def draw_question(draws: SeededRandom, kind: Kind, level: Level) -> PairQuestion:
     pair = KINDS[kind](draws, level)
     right, wrong = _add_decoys(draws, pair.right, level), _add_decoys(draws, pair.wrong, level)
-    verdict: Verdict = draws.one(("A", "B"))
+    verdict: _Verdict = draws.one(("A", "B"))
     return PairQuestion(
         kind=kind,
         context=pair.context,
@@ -560,13 +565,19 @@ def _add_decoys(draws: SeededRandom, answer: str, level: Level) -> str:
     return "\n".join(parts)
 
 
-# Rows of preference data sets, as pairs of which one answer is better.
+# Rows of preference data sets.
+#
+#     PreferenceRow      prompt, chosen, rejected: UltraFeedback-binarized, RewardBench (1 and 2), and data for DPO
+#     StrengthRow        prompt, response_1, response_2, preference_strength: the preferences of HelpSteer2 and 3
+#     RatedRow           prompt, response, helpfulness: HelpSteer2, where rows of one prompt follow each other
+#
+# Rows without a preference are left out.
 
-ASKS = "Which answer is the better reply to the last message?"
-TIES = "Ties"
+_ASKS = "Which answer is the better reply to the last message?"
+_TIES = "Ties"
 """A subset of RewardBench 2 in which several answers are right."""
 
-Turn = Mapping[str, Any]
+_Turn = Mapping[str, Any]
 
 
 class _PublishedRow(BaseModel):
@@ -581,17 +592,17 @@ def _read_answer(value: object) -> object:
     return value
 
 
-Answer = Annotated[str, BeforeValidator(_read_answer)]
+_Answer = Annotated[str, BeforeValidator(_read_answer)]
 
 
 class PreferenceRow(_PublishedRow):
-    prompt: str | tuple[Turn, ...] = ""
-    chosen: Answer
-    rejected: Answer
+    prompt: str | tuple[_Turn, ...] = ""
+    chosen: _Answer
+    rejected: _Answer
     subset: str = ""
     score_chosen: float | None = None
     score_rejected: float | None = None
-    conversation: Annotated[tuple[Turn, ...], Field(alias="messages")] = ()
+    conversation: Annotated[tuple[_Turn, ...], Field(alias="messages")] = ()
 
     @model_validator(mode="before")
     @classmethod
@@ -606,7 +617,7 @@ class PreferenceRow(_PublishedRow):
     def _require_preference(self) -> Self:
         if not self.context:
             raise ValueError("there is no prompt")
-        if self.subset == TIES:
+        if self.subset == _TIES:
             raise leave_out("several of its answers are right")
         if self.chosen.strip() == self.rejected.strip():
             raise leave_out("both answers are the same")
@@ -620,7 +631,7 @@ class PreferenceRow(_PublishedRow):
 
     @property
     def question(self) -> PairQuestion:
-        return build_question(self.context, self.chosen, self.rejected, self.subset)
+        return _build_question(self.context, self.chosen, self.rejected, self.subset)
 
 
 class StrengthRow(_PublishedRow):
@@ -642,7 +653,7 @@ class StrengthRow(_PublishedRow):
         better, worse = self.response_2, self.response_1
         if self.preference_strength < 0:
             better, worse = worse, better
-        return build_question(_write_conversation(self.prompt), better, worse, "")
+        return _build_question(_write_conversation(self.prompt), better, worse, "")
 
 
 class RatedRow(_PublishedRow):
@@ -658,7 +669,7 @@ class RatedRow(_PublishedRow):
         if not same or self.helpfulness == other.helpfulness:
             return None
         better, worse = (self, other) if self.helpfulness > other.helpfulness else (other, self)
-        return build_question(_write_conversation(self.prompt), better.response, worse.response, "")
+        return _build_question(_write_conversation(self.prompt), better.response, worse.response, "")
 
 
 PairRow = PreferenceRow | StrengthRow | RatedRow
@@ -670,13 +681,13 @@ class RowPairs:
     def __init__(self, dataset: Dataset[PairRow]) -> None:
         """Reads every row where two of them make a pair."""
         self._rows = dataset.splits
-        self._places = {split: _find_pairs(rows) for split, rows in dataset.splits.items()}
+        self._indexes = {split: _find_pairs(rows) for split, rows in dataset.splits.items()}
 
     def count_pairs(self, split: Split) -> int:
-        return len(self._places.get(split, ()))
+        return len(self._indexes.get(split, ()))
 
-    def get_question(self, split: Split, place: int) -> PairQuestion:
-        rows, index = self._rows[split], self._places[split][place]
+    def get_question(self, split: Split, position: int) -> PairQuestion:
+        rows, index = self._rows[split], self._indexes[split][position]
         row = rows[index]
         if not isinstance(row, RatedRow):
             return row.question
@@ -690,12 +701,12 @@ def _find_pairs(rows: Sequence[PairRow]) -> Sequence[int]:
     """Indexes of rows, of two that are compared that of the first. No row is in two pairs."""
     if not rows or not isinstance(rows[0], RatedRow):
         return range(len(rows))
-    found: list[int] = []
+    indexes: list[int] = []
     for index in range(len(rows) - 1):
-        taken = bool(found) and found[-1] == index - 1
+        taken = bool(indexes) and indexes[-1] == index - 1
         if not taken and _as_rated(rows[index]).compare(_as_rated(rows[index + 1])) is not None:
-            found.append(index)
-    return found
+            indexes.append(index)
+    return indexes
 
 
 def _as_rated(row: PairRow) -> RatedRow:
@@ -704,17 +715,17 @@ def _as_rated(row: PairRow) -> RatedRow:
     return row
 
 
-def build_question(context: str, better: str, worse: str, kind: str) -> PairQuestion:
+def _build_question(context: str, better: str, worse: str, kind: str) -> PairQuestion:
     """Which answer is A is left to the text of the pair."""
     matter = digest([context, better, worse])
-    verdict: Verdict = SeededRandom(matter).one(("A", "B"))
+    verdict: _Verdict = SeededRandom(matter).one(("A", "B"))
     answers = (better, worse) if verdict == "A" else (worse, better)
     return PairQuestion(
-        kind=kind or "preference", context=context, asks=ASKS, answers=answers, verdict=verdict, matter=matter
+        kind=kind or "preference", context=context, asks=_ASKS, answers=answers, verdict=verdict, matter=matter
     )
 
 
-def _write_conversation(turns: str | Sequence[Turn]) -> str:
+def _write_conversation(turns: str | Sequence[_Turn]) -> str:
     if isinstance(turns, str):
         return turns.strip()
     if len(turns) == 1:

@@ -96,8 +96,8 @@ class ToolCalling(DatasetEnvironment[ToolRow]):
         asked = _parse_params(params)
         request = self._generated.get_request(split, index, asked.categories)
         task = _build_task(request, asked.tool_format)
-        place: dict[str, JsonValue] = {"source": self.own_origin, "split": split, "index": index}
-        return task.model_copy(update={"metadata": {**place, **task.metadata}})
+        origin: dict[str, JsonValue] = {"source": self.own_origin, "split": split, "index": index}
+        return task.model_copy(update={"metadata": {**origin, **task.metadata}})
 
     def build_row_task(self, row: ToolRow, dataset: Dataset[ToolRow], params: BaseModel) -> Task:
         return _build_task(row.request, _parse_params(params).tool_format)
@@ -134,10 +134,10 @@ class ToolCalling(DatasetEnvironment[ToolRow]):
 
     def equivalent(self, one: Task, other: Task) -> bool:
         """Where no tool fits, the same words may be right for both tasks."""
-        right, wanted = _parse_request(one), _parse_request(other)
-        if not right.expected and not wanted.expected:
-            return is_right_refusal(write_refusal(wanted), right)
-        return right.expected == wanted.expected
+        first, second = _parse_request(one), _parse_request(other)
+        if not first.expected and not second.expected:
+            return is_right_refusal(write_refusal(second), first)
+        return first.expected == second.expected
 
 
 def _merge_system_messages(system: str, messages: tuple[Message, ...]) -> tuple[Message, ...]:

@@ -1,6 +1,8 @@
-"""Built-in APIs, with the sentences in which people ask for their tools.
+"""Requests for tool calls, the built-in APIs that they are generated from, and the right refusal.
 
-Requests contain every value exactly as it has to be passed, so that only one call is right.
+A request contains every value exactly as it has to be passed, so that only one call is right. Where no tool fits, or
+the request lacks a required argument, no call is right: the reply says in one short sentence what is missing and what
+for. Listing everything that could be missing does not count.
 """
 
 import re
@@ -18,11 +20,13 @@ from app.toolkit.seeded import SeededRandom, is_held_out
 from app.toolkit.templates import read_yaml
 from app.toolkit.tool_calls.calls import ExpectedCall, ParsedCall, match_calls
 
-SLOT = re.compile(r"\{(\w+)\}")
-PART = re.compile(r"\[([^\[\]]+)\]")
+# The built-in APIs.
+
+_SLOT = re.compile(r"\{(\w+)\}")
+_PART = re.compile(r"\[([^\[\]]+)\]")
 """An optional part of a text, with the arguments that it names."""
 
-ToolName = Annotated[str, Field(pattern=r"^[a-zA-Z_][a-zA-Z0-9_]{1,60}$")]
+_ToolName = Annotated[str, Field(pattern=r"^[a-zA-Z_][a-zA-Z0-9_]{1,60}$")]
 """Servers with OpenAI's API accept only these characters, and dashes."""
 
 
@@ -33,14 +37,14 @@ class WordedValue(Frozen):
     said: str
 
 
-Choice = Annotated[WordedValue | FiniteJson, Field(union_mode="left_to_right")]
+_Choice = Annotated[WordedValue | FiniteJson, Field(union_mode="left_to_right")]
 
 
 class ApiArgument(Frozen):
     """One argument of a tool. Its values come from `values`, a named pool, or a range of numbers."""
 
     schema_: Annotated[dict[str, FiniteJson], Field(alias="schema")]
-    values: tuple[Choice, ...] = ()
+    values: tuple[_Choice, ...] = ()
     pool: str | None = None
     range: Annotated[tuple[float, ...], Field(min_length=2, max_length=3)] | None = None
     """Lowest, highest, and optionally the step (default 1)."""
@@ -66,7 +70,7 @@ class IncompleteRequest(Frozen):
 
 
 class ApiTool(Frozen):
-    name: ToolName
+    name: _ToolName
     description: Annotated[str, Field(min_length=10)]
     about: Annotated[tuple[str, ...], Field(min_length=1)]
     """Lower-case words; any of them says that a tool like this one is missing."""
@@ -74,25 +78,25 @@ class ApiTool(Frozen):
     asks: Annotated[tuple[str, ...], Field(min_length=2)]
     """Sentences with every required argument as `{name}`; parts such as `[ for {days} days]` are optional."""
     incomplete: tuple[IncompleteRequest, ...] = ()
-    confusable: tuple[ToolName, ...] = ()
+    confusable: tuple[_ToolName, ...] = ()
     """Other tools that could be mistaken for this one."""
 
     @model_validator(mode="after")
     def _check_asks(self) -> Self:
         for text in self.asks:
-            if not {*self.required} <= {*SLOT.findall(PART.sub("", text))}:
+            if not {*self.required} <= {*_SLOT.findall(_PART.sub("", text))}:
                 raise ValueError(f"{self.name}: {text!r} does not name every required argument")
             self._check_slots(text)
         for one in self.incomplete:
             self._check_slots(one.text)
-            if one.lacks not in self.required or one.lacks in SLOT.findall(one.text):
+            if one.lacks not in self.required or one.lacks in _SLOT.findall(one.text):
                 raise ValueError(f"{self.name}: {one.text!r} must leave out the required argument {one.lacks}")
             if not self.arguments[one.lacks].missing:
                 raise ValueError(f"{self.name}.{one.lacks} needs `missing`: words that name its absence")
         return self
 
     def _check_slots(self, text: str) -> None:
-        unknown = set(SLOT.findall(text)) - self.arguments.keys()
+        unknown = set(_SLOT.findall(text)) - self.arguments.keys()
         if unknown:
             raise ValueError(f"{self.name}: {text!r} names {min(unknown)}, which is not an argument")
 
@@ -129,7 +133,7 @@ class ApiTool(Frozen):
 
 class ApiDomain(Frozen):
     domain: Annotated[str, Field(pattern=r"^[a-z_]+$")]
-    pools: dict[str, Annotated[tuple[Choice, ...], Field(min_length=4)]] = {}
+    pools: dict[str, Annotated[tuple[_Choice, ...], Field(min_length=4)]] = {}
     tools: Annotated[tuple[ApiTool, ...], Field(min_length=1)]
 
     @model_validator(mode="after")
@@ -167,86 +171,7 @@ class ApiBook(Frozen):
         return ((domain, tool) for domain in self.domains for tool in domain.tools)
 
 
-# Tool descriptions of data sets, converted to JSON Schema.
-
-_TYPES: Final[Mapping[str, str]] = {
-    "dict": "object",
-    "object": "object",
-    "hashmap": "object",
-    "list": "array",
-    "array": "array",
-    "tuple": "array",
-    "set": "array",
-    "str": "string",
-    "string": "string",
-    "char": "string",
-    "int": "integer",
-    "integer": "integer",
-    "long": "integer",
-    "float": "number",
-    "double": "number",
-    "number": "number",
-    "bool": "boolean",
-    "boolean": "boolean",
-    "none": "null",
-    "null": "null",
-}
-"""JSON Schema types by their names in data sets. Unknown names, such as `any`, give no type."""
-
-_GENERIC = re.compile(r"(\w+)\[(.*)\]")
-_KEPT = ("description", "enum", "default", "minimum", "maximum", "items", "properties", "required")
-
-
-def build_tool_spec(name: str, description: str, properties: Mapping[str, JsonValue], required: list[str]) -> ToolSpec:
-    """ValueError for arguments whose description is not an object."""
-    parameters: dict[str, JsonValue] = {
-        "type": "object",
-        "properties": {argument: build_schema(described) for argument, described in properties.items()},
-        "required": [*required],
-    }
-    return ToolSpec(function=FunctionSpec(name=name, description=description, parameters=parameters))
-
-
-def build_schema(described: JsonValue) -> dict[str, JsonValue]:
-    """JSON Schema of one argument, with the types of JSON Schema at every depth."""
-    if not isinstance(described, dict):
-        raise ValueError("the description of an argument must be an object")
-    schema = {key: described[key] for key in _KEPT if key in described} | parse_type(described.get("type"))
-    items, properties = schema.get("items"), schema.get("properties")
-    if isinstance(items, dict):
-        schema["items"] = build_schema(items)
-    if isinstance(properties, dict):
-        schema["properties"] = {name: build_schema(inner) for name, inner in properties.items()}
-    choices = schema.pop("enum", None)
-    if isinstance(choices, list) and choices:
-        return _add_choices(schema, choices)
-    return schema
-
-
-def _add_choices(schema: dict[str, JsonValue], choices: list[JsonValue]) -> dict[str, JsonValue]:
-    """For an array they are choices of its items, unless they are lists themselves."""
-    if schema.get("type") != "array" or any(isinstance(choice, list) for choice in choices):
-        return {**schema, "enum": choices}
-    items = schema.get("items")
-    return {**schema, "items": {**(items if isinstance(items, dict) else {}), "enum": choices}}
-
-
-def parse_type(written: JsonValue) -> dict[str, JsonValue]:
-    """The type, for `List[int]` and the like with the type of its items; empty for an unknown type."""
-    if not isinstance(written, str):
-        return {}
-    plain = written.split(",")[0].strip() if "[" not in written else written.strip()
-    generic = _GENERIC.match(plain)
-    if generic is not None and generic[1].lower() == "optional":
-        return parse_type(generic[2])
-    if generic is not None and _TYPES.get(generic[1].lower()) == "array":
-        inside = parse_type(generic[2]) if generic[1].lower() != "tuple" else {}
-        return {"type": "array", "items": inside} if inside else {"type": "array"}
-    named = _TYPES.get((generic[1] if generic is not None else plain).lower())
-    return {} if named is None else {"type": named}
-
-
-# Requests for tool calls, from whatever source.
+# Requests, from whatever source.
 
 Category = Literal["simple", "choice", "parallel", "several", "irrelevance"]
 """One tool and one call; one call and several tools; several calls of one tool; calls of several tools; no call."""
@@ -268,9 +193,9 @@ class ToolRequest(Frozen):
     """Words for things that are not missing: a reply may contain only few of them."""
 
 
-# Draws values for a tool's arguments, and the sentence that asks for them.
+# Sentences that ask for a call, with drawn values.
 
-PART_SHARE = 60
+_PART_SHARE = 60
 """Percent of optional parts that are included."""
 
 
@@ -299,12 +224,12 @@ def draw_incomplete_request(domain: ApiDomain, tool: ApiTool, draws: SeededRando
 
 
 def _write_request(domain: ApiDomain, tool: ApiTool, template: str, draws: SeededRandom) -> CallRequest:
-    text = PART.sub(lambda part: part[1] if draws.chance(PART_SHARE) else "", template)
+    text = _PART.sub(lambda part: part[1] if draws.chance(_PART_SHARE) else "", template)
     values = {
-        name: _draw_value(tool.arguments[name], domain, draws) for name in tool.arguments if name in SLOT.findall(text)
+        name: _draw_value(tool.arguments[name], domain, draws) for name in tool.arguments if name in _SLOT.findall(text)
     }
     return CallRequest(
-        text=SLOT.sub(lambda slot: values[slot[1]].said, text),
+        text=_SLOT.sub(lambda slot: values[slot[1]].said, text),
         tool=tool,
         arguments={name: value.value for name, value in values.items()},
     )
@@ -333,16 +258,16 @@ def _draw_in_range(bounds: Sequence[float], draws: SeededRandom) -> WordedValue:
     return WordedValue(value=number, said=str(number))
 
 
-def _join_words(said: Sequence[str]) -> str:
-    return " and ".join(filter(None, (", ".join(said[:-1]), said[-1])))
+def _join_words(words: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
-# The right reply where no tool fits, or where a request lacks something that a call needs.
+# Refusals.
 
 OPENS: Final = "No tool fits:"
 MOST_CHARACTERS: Final = 160
 """Most characters of a refusal: listing everything that could be missing does not count."""
-MOST_BESIDE: Final = 1
+_MOST_BESIDE: Final = 1
 """Most words for other things in a refusal: a list of guesses has more."""
 
 INSTRUCTION: Final = (
@@ -363,24 +288,24 @@ def write_refusal(request: ToolRequest) -> str:
     return f"{OPENS} what is missing is {request.missing[0] if request.missing else 'a tool for this'}{purpose}."
 
 
-def is_right_refusal(said: str, request: ToolRequest) -> bool:
+def is_right_refusal(reply: str, request: ToolRequest) -> bool:
     """Whether a reply begins as asked, is short, contains one of the request's words (any word if it has none), one for
     its subject if it has any, and few words that name something else."""
-    opening = _OPENING.match(said)
-    if opening is None or len(said) > MOST_CHARACTERS:
+    opening = _OPENING.match(reply)
+    if opening is None or len(reply) > MOST_CHARACTERS:
         return False
-    words = _pad_words(said[opening.end() :])
+    words = _pad_words(reply[opening.end() :])
     if not request.missing:
         return words != "  "
     if not _has_any_name(words, request.missing) or (request.subject and not _has_any_name(words, request.subject)):
         return False
     beside = [name for name in map(_normalise_name, request.excluded) if name in words]
-    return sum(not any(name != other and name in other for other in beside) for name in beside) <= MOST_BESIDE
+    return sum(not any(name != other and name in other for other in beside) for name in beside) <= _MOST_BESIDE
 
 
-def list_absent_names(names: Sequence[str], said: Sequence[str]) -> tuple[str, ...]:
+def _list_absent_names(names: Sequence[str], texts: Sequence[str]) -> tuple[str, ...]:
     """Those of `names` that none of these texts contains."""
-    words = "\n".join(map(_pad_words, said))
+    words = "\n".join(map(_pad_words, texts))
     return tuple(name for name in dict.fromkeys(names) if not _has_any_name(words, [name]))
 
 
@@ -398,44 +323,24 @@ def _pad_words(text: str) -> str:
     return f" {' '.join(_WORD.findall(text.casefold()))} "
 
 
-# Requests generated from the built-in APIs: endless for training, a fixed separate set for testing.
+# Generated requests: endless for training, a fixed separate set for testing.
 
 TEST_SIZE: Final = 1_000
 TEST_SHARE: Final = 10
 """One in so many sentences is held out for testing."""
 
-MOST_DRAWS: Final = 200
+_MOST_DRAWS: Final = 200
 """Far more attempts than a sentence of the right split needs."""
 
-ROUND: Final[tuple[Category, ...]] = (
-    *(
-        "simple",
-        "choice",
-        "irrelevance",
-        "parallel",
-        "several",
-        "choice",
-        "irrelevance",
-        "parallel",
-        "several",
-        "choice",
-    ),
-    *(
-        "simple",
-        "choice",
-        "irrelevance",
-        "parallel",
-        "several",
-        "choice",
-        "irrelevance",
-        "parallel",
-        "several",
-        "simple",
-    ),
+_ROUND: Final[tuple[Category, ...]] = (
+    *("simple", "choice", "irrelevance", "parallel", "several"),
+    *("choice", "irrelevance", "parallel", "several", "choice"),
+    *("simple", "choice", "irrelevance", "parallel", "several"),
+    *("choice", "irrelevance", "parallel", "several", "simple"),
 )
 """Categories by index, repeated: a fifth of the tasks expects no call."""
 
-JOINERS: Final[tuple[Callable[[Sequence[str]], str], ...]] = (
+_JOINERS: Final[tuple[Callable[[Sequence[str]], str], ...]] = (
     " ".join,
     lambda texts: "\n".join(f"- {text}" for text in texts),
     lambda texts: "\n".join(f"{number}. {text}" for number, text in enumerate(texts, 1)),
@@ -443,12 +348,12 @@ JOINERS: Final[tuple[Callable[[Sequence[str]], str], ...]] = (
 )
 
 
-OPENERS: Final = (
+_OPENERS: Final = (
     *("", "", "", "Hi! ", "Hello. ", "One thing, please. ", "Could you take care of this for me? ", "OK, next. "),
     *("I need some help. ", "Quick one. ", "Good morning! ", "Thanks in advance. "),
 )
 
-Member = tuple[ApiDomain, ApiTool]
+_Member = tuple[ApiDomain, ApiTool]
 TextT = TypeVar("TextT")
 
 
@@ -457,7 +362,7 @@ class GeneratedRequests:
 
     def __init__(self, book: ApiBook) -> None:
         self.book = book
-        self._tools: tuple[Member, ...] = tuple(book.list_tools())
+        self._tools: tuple[_Member, ...] = tuple(book.list_tools())
         self._named = tuple(dict.fromkeys(word for _, tool in self._tools for word in tool.naming_words))
         self._with_arguments = [one for one in self._tools if one[1].required]
         self._incomplete = [one for one in self._tools if one[1].incomplete]
@@ -466,7 +371,7 @@ class GeneratedRequests:
         """`index` is any non-negative integer for train and below TEST_SIZE for test. `categories` selects categories.
         ValueError if the APIs do not suffice."""
         category = choose_category(index, categories)
-        for attempt in range(MOST_DRAWS):
+        for attempt in range(_MOST_DRAWS):
             draws = SeededRandom(f"{split} {index} {category} {attempt}")
             made = (
                 self._draw_irrelevant_request(split, draws)
@@ -481,24 +386,24 @@ class GeneratedRequests:
         members = self._draw_members(category, draws)
         if category == "several" and len(members) == 1:
             return None
-        wanted: list[CallRequest] = []
+        requests: list[CallRequest] = []
         for domain, tool in members:
-            one = _draw_distinct_request(domain, tool, wanted, split, draws)
+            one = _draw_distinct_request(domain, tool, requests, split, draws)
             if one is None or (category in ("simple", "choice") and not _needs_arguments(one)):
                 return None
-            wanted.append(one)
+            requests.append(one)
         offered = list({tool.name: (domain, tool) for domain, tool in members}.values())
         decoys = {"simple": 0, "choice": 3 + draws.below(4)}.get(category, draws.below(4))
         offered += self._draw_decoys(offered, decoys, draws)
         return ToolRequest(
             category=category,
             domain=members[0][0].domain,
-            messages=(_build_user_message([one.text for one in wanted], draws),),
+            messages=(_build_user_message([one.text for one in requests], draws),),
             tools=tuple(tool.spec for _, tool in draws.shuffled(offered)),
-            expected=tuple(one.expected for one in wanted),
+            expected=tuple(one.expected for one in requests),
         )
 
-    def _draw_members(self, category: Category, draws: SeededRandom) -> list[Member]:
+    def _draw_members(self, category: Category, draws: SeededRandom) -> list[_Member]:
         if category == "parallel":
             return [draws.one(self._with_arguments)] * (2 + draws.below(3))
         members = [draws.one(self._tools)]
@@ -509,21 +414,21 @@ class GeneratedRequests:
     def _draw_irrelevant_request(self, split: Split, draws: SeededRandom) -> ToolRequest | None:
         """Half of the time the request lacks an argument, otherwise the tool is missing."""
         lacking = draws.chance(50)
-        domain, tool = wanted = draws.one(self._incomplete if lacking else self._tools)
+        domain, tool = member = draws.one(self._incomplete if lacking else self._tools)
         if lacking:
-            said = _find_fitting(
+            incomplete = _find_fitting(
                 lambda: draw_incomplete_request(domain, tool, draws),
-                lambda said: is_held_out(said[0], TEST_SHARE) == (split == "test"),
+                lambda drawn: is_held_out(drawn[0], TEST_SHARE) == (split == "test"),
             )
-            text, lacks = said if said is not None else ("", "")
+            text, lacks = incomplete if incomplete is not None else ("", "")
             missing = tool.arguments[lacks].missing if lacks else ()
         else:
             one = _draw_distinct_request(domain, tool, (), split, draws)
             text, missing = (one.text, tool.about) if one is not None else ("", ())
         if not text:
             return None
-        decoys = self._draw_decoys([wanted], draws.below(4) + (not lacking), draws)
-        offered = [wanted, *decoys] if lacking else decoys
+        decoys = self._draw_decoys([member], draws.below(4) + (not lacking), draws)
+        offered = [member, *decoys] if lacking else decoys
         return ToolRequest(
             category="irrelevance",
             domain=domain.domain,
@@ -531,22 +436,22 @@ class GeneratedRequests:
             tools=tuple(one.spec for _, one in draws.shuffled(offered)),
             missing=missing,
             subject=tool.subject if lacking else (),
-            excluded=list_absent_names(self._named, (*missing, *tool.about, text)),
+            excluded=_list_absent_names(self._named, (*missing, *tool.about, text)),
         )
 
-    def _draw_decoys(self, wanted: Sequence[Member], count: int, draws: SeededRandom) -> list[Member]:
-        """Additional tools, about half of them from the domain of the first wanted one."""
-        apart = self._list_distinguishable(wanted)
-        near = draws.some([one for one in apart if one[0] is wanted[0][0]], (count + 1) // 2)
+    def _draw_decoys(self, members: Sequence[_Member], count: int, draws: SeededRandom) -> list[_Member]:
+        """Additional tools, about half of them from the domain of the first of these."""
+        apart = self._list_distinguishable(members)
+        near = draws.some([one for one in apart if one[0] is members[0][0]], (count + 1) // 2)
         return near + draws.some([one for one in apart if one not in near], count - len(near))
 
-    def _list_distinguishable(self, wanted: Sequence[Member]) -> list[Member]:
-        return [one for one in self._tools if all(_can_be_told_apart(one[1], tool) for _, tool in wanted)]
+    def _list_distinguishable(self, members: Sequence[_Member]) -> list[_Member]:
+        return [one for one in self._tools if all(_can_be_told_apart(one[1], tool) for _, tool in members)]
 
 
 def choose_category(index: int, categories: Sequence[Category] = ()) -> Category:
     """The category of the request at an index, in either split."""
-    asked = [category for category in ROUND if not categories or category in categories]
+    asked = [category for category in _ROUND if not categories or category in categories]
     return asked[index % len(asked)]
 
 
@@ -575,9 +480,9 @@ def _needs_arguments(one: CallRequest) -> bool:
 
 def _find_fitting(make: Callable[[], TextT], fits: Callable[[TextT], bool]) -> TextT | None:
     """The first result that fits; None after too many attempts."""
-    return next((one for one in (make() for _ in range(MOST_DRAWS)) if fits(one)), None)
+    return next((one for one in (make() for _ in range(_MOST_DRAWS)) if fits(one)), None)
 
 
 def _build_user_message(texts: Sequence[str], draws: SeededRandom) -> Message:
-    joined = texts[0] if len(texts) == 1 else draws.one(JOINERS)(texts)
-    return Message(role="user", content=(draws.one(OPENERS) if not joined.startswith(("-", "1")) else "") + joined)
+    joined = texts[0] if len(texts) == 1 else draws.one(_JOINERS)(texts)
+    return Message(role="user", content=(draws.one(_OPENERS) if not joined.startswith(("-", "1")) else "") + joined)

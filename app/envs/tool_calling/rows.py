@@ -1,28 +1,35 @@
-"""Rows in the format of the Berkeley Function-Calling Leaderboard.
+"""Rows of data sets as requests for tool calls, in either of two formats.
 
-They have `question`, `function` and, if calls are expected, `ground_truth` (from the file of possible answers, joined
-by `id`); the latter two are JSON or JSON as text. Accepted values are lists. An empty text in a list means that the
+BFCL, the Berkeley Function-Calling Leaderboard, has `question`, `function` and, if calls are expected, `ground_truth`
+(from the file of possible answers, joined by `id`). Accepted values are lists. An empty text in a list means that the
 argument is optional; it is not a value itself, and neither is an empty list beside it.
+
+xLAM has `query`, `tools` and `answers`. An argument without a default is required unless its type says `optional`.
+
+Tools and calls are JSON, or JSON as text. The types of their descriptions become those of JSON Schema.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from itertools import product
-from typing import Annotated, Self
+from typing import Annotated, Final, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, JsonValue, model_validator
 
-from app.domain.tasks import Dataset, Message, ToolSpec, leave_out
+from app.domain.tasks import Dataset, FunctionSpec, Message, ToolSpec, leave_out
 from app.domain.values import Split
-from app.envs.tool_calling.requests import Category, ToolRequest, build_tool_spec
+from app.envs.tool_calling.requests import Category, ToolRequest
 from app.toolkit.tool_calls.calls import ExpectedCall, ParsedCall, find_parameters, match_calls, read_json
 
-OMITTED = ""
-MOST_ALTERNATIVES = 256
-"""Most alternatives of one argument."""
+# Rows in the format of BFCL.
+
+_OMITTED = ""
+_MOST_ALTERNATIVES = 256
+"""Most alternatives of one argument: those of nested objects multiply."""
 
 
-def parse_bfcl_messages(question: JsonValue) -> tuple[Message, ...]:
+def _parse_bfcl_messages(question: JsonValue) -> tuple[Message, ...]:
     """ValueError for a question of several turns."""
     if isinstance(question, str):
         return (Message(role="user", content=question),)
@@ -31,23 +38,23 @@ def parse_bfcl_messages(question: JsonValue) -> tuple[Message, ...]:
     if isinstance(question[0], list):
         if len(question) > 1:
             raise ValueError("question has several turns; only one is supported")
-        return parse_bfcl_messages(question[0])
+        return _parse_bfcl_messages(question[0])
     return tuple(Message.model_validate(message) for message in question)
 
 
-def parse_bfcl_tools(functions: JsonValue) -> tuple[ToolSpec, ...]:
+def _parse_bfcl_tools(functions: JsonValue) -> tuple[ToolSpec, ...]:
     return tuple(map(_parse_bfcl_tool, _as_bfcl_list(functions)))
 
 
-def parse_bfcl_calls(ground_truth: JsonValue) -> tuple[ExpectedCall, ...]:
+def _parse_bfcl_calls(ground_truth: JsonValue) -> tuple[ExpectedCall, ...]:
     """ValueError if an argument has no accepted value, since no call could be right then."""
     return tuple(map(_parse_expected_call, _as_bfcl_list(ground_truth)))
 
 
 def _as_bfcl_list(value: JsonValue) -> list[JsonValue]:
     """A single function or call counts as a list of one."""
-    read = read_json(value) if isinstance(value, str) else value
-    return read if isinstance(read, list) else [read]
+    parsed = read_json(value) if isinstance(value, str) else value
+    return parsed if isinstance(parsed, list) else [parsed]
 
 
 def _parse_bfcl_tool(described: JsonValue) -> ToolSpec:
@@ -56,7 +63,7 @@ def _parse_bfcl_tool(described: JsonValue) -> ToolSpec:
     parameters = described.get("parameters")
     inside = parameters if isinstance(parameters, dict) else {}
     properties, required = inside.get("properties"), inside.get("required")
-    return build_tool_spec(
+    return _build_tool_spec(
         str(described["name"]),
         str(described.get("description", "")),
         properties if isinstance(properties, dict) else {},
@@ -74,13 +81,13 @@ def _parse_expected_call(call: JsonValue) -> ExpectedCall:
     for argument, values in arguments.items():
         if not isinstance(values, list):
             raise ValueError(f"{name}.{argument} needs a list of accepted values")
-        if OMITTED in values:
+        if _OMITTED in values:
             optional.add(argument)
-        kept = [value for value in values if value != OMITTED and not (OMITTED in values and value == [])]
-        alternatives = tuple(one for value in kept for one in _iterate_alternatives(value))[:MOST_ALTERNATIVES]
+        present = [value for value in values if value != _OMITTED and not (_OMITTED in values and value == [])]
+        alternatives = tuple(one for value in present for one in _iterate_alternatives(value))[:_MOST_ALTERNATIVES]
         if alternatives:
             accepted[argument] = alternatives
-        elif OMITTED not in values:
+        elif _OMITTED not in values:
             raise ValueError(f"{name}.{argument} has no accepted value")
         else:
             optional.discard(argument)
@@ -103,26 +110,22 @@ def _iterate_objects(members: Mapping[str, JsonValue]) -> Iterator[JsonValue]:
     choices: list[list[tuple[tuple[str, JsonValue], ...]]] = []
     for name, values in members.items():
         listed = values if isinstance(values, list) else [values]
-        kept: list[tuple[tuple[str, JsonValue], ...]] = [
-            ((name, one),) for value in listed if value != OMITTED for one in _iterate_alternatives(value)
+        present: list[tuple[tuple[str, JsonValue], ...]] = [
+            ((name, one),) for value in listed if value != _OMITTED for one in _iterate_alternatives(value)
         ]
-        choices.append(kept + ([()] if OMITTED in listed else []))
+        choices.append(present + ([()] if _OMITTED in listed else []))
     for chosen in product(*choices):
         yield dict(member for members in chosen for member in members)
 
 
-# Rows in the format of xLAM's function-calling data: `query`, `tools` and `answers`.
+# Rows in the format of xLAM.
 
 
-def parse_xlam_messages(query: str) -> tuple[Message, ...]:
-    return (Message(role="user", content=query),)
-
-
-def parse_xlam_tools(described: JsonValue) -> tuple[ToolSpec, ...]:
+def _parse_xlam_tools(described: JsonValue) -> tuple[ToolSpec, ...]:
     return tuple(_parse_xlam_tool(one) for one in _as_xlam_list(described))
 
 
-def parse_xlam_calls(answers: JsonValue) -> tuple[ExpectedCall, ...]:
+def _parse_xlam_calls(answers: JsonValue) -> tuple[ExpectedCall, ...]:
     calls = [ParsedCall.model_validate(answer) for answer in _as_xlam_list(answers)]
     return tuple(
         ExpectedCall(name=call.name, arguments={name: (value,) for name, value in call.arguments.items()})
@@ -131,10 +134,10 @@ def parse_xlam_calls(answers: JsonValue) -> tuple[ExpectedCall, ...]:
 
 
 def _as_xlam_list(value: JsonValue) -> list[JsonValue]:
-    read = read_json(value) if isinstance(value, str) else value
-    if not isinstance(read, list):
+    parsed = read_json(value) if isinstance(value, str) else value
+    if not isinstance(parsed, list):
         raise ValueError("tools and answers must be lists")
-    return read
+    return parsed
 
 
 def _parse_xlam_tool(described: JsonValue) -> ToolSpec:
@@ -143,7 +146,7 @@ def _parse_xlam_tool(described: JsonValue) -> ToolSpec:
     parameters = described.get("parameters")
     arguments = parameters if isinstance(parameters, dict) else {}
     required = [name for name, argument in arguments.items() if _is_required(argument)]
-    return build_tool_spec(str(described["name"]), str(described.get("description", "")), arguments, required)
+    return _build_tool_spec(str(described["name"]), str(described.get("description", "")), arguments, required)
 
 
 def _is_required(argument: JsonValue) -> bool:
@@ -152,7 +155,86 @@ def _is_required(argument: JsonValue) -> bool:
     return "default" not in argument and "optional" not in str(argument.get("type", "")).lower()
 
 
-# Requests from an operator's data set, in either supported format.
+# Descriptions of tools as JSON Schema.
+
+_TYPES: Final[Mapping[str, str]] = {
+    "dict": "object",
+    "object": "object",
+    "hashmap": "object",
+    "list": "array",
+    "array": "array",
+    "tuple": "array",
+    "set": "array",
+    "str": "string",
+    "string": "string",
+    "char": "string",
+    "int": "integer",
+    "integer": "integer",
+    "long": "integer",
+    "float": "number",
+    "double": "number",
+    "number": "number",
+    "bool": "boolean",
+    "boolean": "boolean",
+    "none": "null",
+    "null": "null",
+}
+"""JSON Schema types by their names in data sets. Unknown names, such as `any`, give no type."""
+
+_GENERIC = re.compile(r"(\w+)\[(.*)\]")
+_KEPT = ("description", "enum", "default", "minimum", "maximum", "items", "properties", "required")
+
+
+def _build_tool_spec(name: str, description: str, properties: Mapping[str, JsonValue], required: list[str]) -> ToolSpec:
+    """ValueError for arguments whose description is not an object."""
+    parameters: dict[str, JsonValue] = {
+        "type": "object",
+        "properties": {argument: build_schema(described) for argument, described in properties.items()},
+        "required": [*required],
+    }
+    return ToolSpec(function=FunctionSpec(name=name, description=description, parameters=parameters))
+
+
+def build_schema(described: JsonValue) -> dict[str, JsonValue]:
+    """JSON Schema of one argument, with the types of JSON Schema at every depth."""
+    if not isinstance(described, dict):
+        raise ValueError("the description of an argument must be an object")
+    schema = {key: described[key] for key in _KEPT if key in described} | _parse_type(described.get("type"))
+    items, properties = schema.get("items"), schema.get("properties")
+    if isinstance(items, dict):
+        schema["items"] = build_schema(items)
+    if isinstance(properties, dict):
+        schema["properties"] = {name: build_schema(inner) for name, inner in properties.items()}
+    choices = schema.pop("enum", None)
+    if isinstance(choices, list) and choices:
+        return _add_choices(schema, choices)
+    return schema
+
+
+def _add_choices(schema: dict[str, JsonValue], choices: list[JsonValue]) -> dict[str, JsonValue]:
+    """For an array they are choices of its items, unless they are lists themselves."""
+    if schema.get("type") != "array" or any(isinstance(choice, list) for choice in choices):
+        return {**schema, "enum": choices}
+    items = schema.get("items")
+    return {**schema, "items": {**(items if isinstance(items, dict) else {}), "enum": choices}}
+
+
+def _parse_type(written: JsonValue) -> dict[str, JsonValue]:
+    """The type, for `List[int]` and the like with the type of its items; empty for an unknown type."""
+    if not isinstance(written, str):
+        return {}
+    plain = written.split(",")[0].strip() if "[" not in written else written.strip()
+    generic = _GENERIC.match(plain)
+    if generic is not None and generic[1].lower() == "optional":
+        return _parse_type(generic[2])
+    if generic is not None and _TYPES.get(generic[1].lower()) == "array":
+        inside = _parse_type(generic[2]) if generic[1].lower() != "tuple" else {}
+        return {"type": "array", "items": inside} if inside else {"type": "array"}
+    named = _TYPES.get((generic[1] if generic is not None else plain).lower())
+    return {} if named is None else {"type": named}
+
+
+# Rows of an operator's data set.
 
 
 class ToolRow(BaseModel):
@@ -161,11 +243,11 @@ class ToolRow(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    question: Annotated[tuple[Message, ...], BeforeValidator(parse_bfcl_messages)] = ()
-    function: Annotated[tuple[ToolSpec, ...], BeforeValidator(parse_bfcl_tools)] = ()
+    question: Annotated[tuple[Message, ...], BeforeValidator(_parse_bfcl_messages)] = ()
+    function: Annotated[tuple[ToolSpec, ...], BeforeValidator(_parse_bfcl_tools)] = ()
     ground_truth: JsonValue = None
     query: str | None = None
-    tools: Annotated[tuple[ToolSpec, ...], BeforeValidator(parse_xlam_tools)] = ()
+    tools: Annotated[tuple[ToolSpec, ...], BeforeValidator(_parse_xlam_tools)] = ()
     answers: JsonValue = None
 
     @model_validator(mode="after")
@@ -180,7 +262,7 @@ class ToolRow(BaseModel):
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        return self.question if self.query is None else parse_xlam_messages(self.query)
+        return self.question if self.query is None else (Message(role="user", content=self.query),)
 
     @property
     def offered(self) -> tuple[ToolSpec, ...]:
@@ -191,9 +273,9 @@ class ToolRow(BaseModel):
         """ValueError if no reply could be right; the data sets have a few such rows."""
         expected: tuple[ExpectedCall, ...] = ()
         if self.ground_truth is not None:
-            expected = parse_bfcl_calls(self.ground_truth)
+            expected = _parse_bfcl_calls(self.ground_truth)
         elif self.answers is not None:
-            expected = parse_xlam_calls(self.answers)
+            expected = _parse_xlam_calls(self.answers)
         expected = tuple(_apply_required(one, self.offered) for one in expected)
         if not match_calls([one.build_minimal_call() for one in expected], expected, self.offered).correct:
             raise ValueError("the expected calls do not fit the tools")
@@ -218,10 +300,10 @@ class RowCategories:
     @lru_cache(maxsize=64)  # noqa: B019  # as many as there are choices of categories; it lives as long as the data set
     def select_rows(self, split: Split, categories: tuple[Category, ...] = ()) -> Sequence[int]:
         """Indexes of the rows of these categories, by default of all."""
-        known = self._categories.get(split, ())
+        every = self._categories.get(split, ())
         if not categories:
-            return range(len(known))
-        return tuple(index for index, category in enumerate(known) if category in categories)
+            return range(len(every))
+        return tuple(index for index, category in enumerate(every) if category in categories)
 
 
 def _apply_required(call: ExpectedCall, tools: Sequence[ToolSpec]) -> ExpectedCall:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from app.envs.pairwise_judgement.pairs import KINDS, SCENES, AnswerPair, Kind, Level
+from app.envs.pairwise_judgement.pairs import KINDS, SCENES, AnswerPair, Kind
+from app.toolkit.procedural import Level
 from app.toolkit.seeded import SeededRandom
 
 LEVELS: tuple[Level, ...] = ("easy", "medium", "hard")

@@ -7,8 +7,8 @@ from pydantic import JsonValue, ValidationError
 
 from app.domain.tasks import LEFT_OUT, Dataset, Message
 from app.envs.tool_calling.environment import APIS, ToolCalling, ToolCallingParams
-from app.envs.tool_calling.requests import INSTRUCTION, ApiBook, Category, GeneratedRequests, ToolRequest, build_schema
-from app.envs.tool_calling.rows import RowCategories, ToolRow
+from app.envs.tool_calling.requests import INSTRUCTION, ApiBook, Category, GeneratedRequests, ToolRequest
+from app.envs.tool_calling.rows import RowCategories, ToolRow, build_schema
 from app.toolkit.tool_calls.calls import ExpectedCall
 
 AREA: dict[str, JsonValue] = {
