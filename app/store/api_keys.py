@@ -1,4 +1,8 @@
-"""The store of keys: only digests of secrets, and the audit of what was done to keys."""
+"""Keys of the service, browsers that are signed in with one, and the audit of what was done to keys.
+
+Only digests of secrets are stored. A key without a name was generated at a start; a named one has bounds and quotas,
+and each change of it is written with an entry of the audit, in one transaction.
+"""
 
 from sqlalchemy import Connection, delete, func, insert, select, update
 
@@ -44,6 +48,7 @@ class SqlApiKeyStore(KeyStore):
         }
 
         def write(connection: Connection) -> None:
+            # First, so that those that are over do not count.
             connection.execute(delete(sign_ins).where(sign_ins.c.expires_at < self._database.read_clock()))
             mine = select(func.count()).where(sign_ins.c.key_digest == sign_in.key_digest)
             if connection.execute(mine).scalar_one() >= most:

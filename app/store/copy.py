@@ -1,4 +1,8 @@
-"""Copies a store from SQLite to PostgreSQL, and compares both before the copy counts."""
+"""Work on a whole database: copying a store from SQLite to PostgreSQL, and measuring how large it is and becomes.
+
+A copy is one transaction of the target. Each table is read back and compared with its source before that is committed,
+and so is whether others wrote to the source meanwhile: the target holds all of the store or nothing.
+"""
 
 import hashlib
 from collections import defaultdict
@@ -9,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import psycopg
-from sqlalchemy import Connection, Engine, Row, Table, cast, func, literal, select, text
+from sqlalchemy import Connection, Engine, Row, Table, func, literal, select, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.types import LargeBinary, Text
 
@@ -17,39 +21,27 @@ from app.domain.errors import StoreUnavailable
 from app.ports.store import DatabaseSize, RunGrowth, TableSize
 from app.store.database import describe, find_file, is_postgres, open_for_inspection, open_writer
 from app.store.migration import find_newest_revision, migrate, read_revision
-from app.store.retention import ROW_BYTES, load_run_sizes
-from app.store.statements import from_micros
+from app.store.retention import ROW_BYTES, load_run_sizes, measure_bytes
+from app.store.statements import MICROSECONDS_PER_DAY, from_micros
 from app.store.table_records import metadata
 from app.store.tables import groups
+
+# Copying from SQLite to PostgreSQL.
 
 _ROWS_AT_ONCE: Final = 200
 _KEPT_BY_MIGRATIONS: Final = {"schema_support"}
 _INDEXES: Final = {"event_postings", "event_segments", "event_segment_pages", "group_texts", "text_progress"}
 """Each database has its own. They are written anew, that of events with the copy, that of texts by the service."""
-
 _REBUILT: Final[list[Callable[[Connection], None]]] = []
 
 
 def rebuild_after_copy(rebuild: Callable[[Connection], None]) -> None:
-    """An index of a feature. Called by `app.main.store`."""
+    """An index of a feature, which is built in the target when its rows are there."""
     _REBUILT.append(rebuild)
 
 
-Progress = Callable[[str, int], None]
+_Progress = Callable[[str, int], None]
 """Called with a table's name and how many more of its rows were copied or compared."""
-
-
-@dataclass
-class TableDigest:
-    """Of rows in any order: the databases sort texts differently."""
-
-    rows: int = 0
-    total: int = field(default=0, repr=False)
-
-    def add(self, row: "Row[tuple[object, ...]]") -> None:
-        digest = hashlib.blake2b(repr(tuple(row)).encode("utf-8", "surrogatepass"), digest_size=16).digest()
-        self.rows += 1
-        self.total = (self.total + int.from_bytes(digest, "big")) % (1 << 128)
 
 
 def count_rows(source: str, migrations: Path) -> dict[str, int]:
@@ -58,7 +50,7 @@ def count_rows(source: str, migrations: Path) -> dict[str, int]:
         return {table.name: opened.count(table) for table in _list_tables()}
 
 
-def copy_store(source: str, target: str, migrations: Path, progress: Progress) -> dict[str, int]:
+def copy_store(source: str, target: str, migrations: Path, progress: _Progress) -> dict[str, int]:
     """The rows copied of each table. Blocking. The target's schema is made. All rows are written in one transaction,
     which is committed only when both databases hold the same. StoreUnavailable when it cannot be done; then the
     target has no rows."""
@@ -91,9 +83,8 @@ class _Source:
         self._watching_engine = open_for_inspection(url)
         try:
             self._reading = self._engine.connect()
-            self._watching = (
-                self._watching_engine.raw_connection()
-            )  # outside of any transaction, which would see nothing
+            # Outside of any transaction: one would not see that others commit.
+            self._watching = self._watching_engine.raw_connection()
             self._version = self._read_version()
             revision = read_revision(self._reading)
         except DBAPIError as error:
@@ -123,19 +114,32 @@ class _Source:
             return cursor.fetchone()
 
 
+@dataclass
+class _TableDigest:
+    """Of rows in any order: the databases sort texts differently."""
+
+    rows: int = 0
+    total: int = field(default=0, repr=False)
+
+    def add(self, row: "Row[tuple[object, ...]]") -> None:
+        digest = hashlib.blake2b(repr(tuple(row)).encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        self.rows += 1
+        self.total = (self.total + int.from_bytes(digest, "big")) % (1 << 128)
+
+
 def _list_tables() -> list[Table]:
     """Those that are referred to come first."""
     return [table for table in metadata.sorted_tables if table.name not in _KEPT_BY_MIGRATIONS | _INDEXES]
 
 
-def _copy_tables(source: _Source, engine: Engine, progress: Progress) -> dict[str, int]:
+def _copy_tables(source: _Source, engine: Engine, progress: _Progress) -> dict[str, int]:
     copied = {}
     with engine.begin() as target:
         filled = [table.name for table in _list_tables() if target.execute(select(table).limit(1)).first()]
         if filled:
             raise StoreUnavailable(f"the target holds rows already ({', '.join(filled[:3])}): give an empty database")
         for table in _list_tables():
-            ours, theirs = TableDigest(), TableDigest()
+            ours, theirs = _TableDigest(), _TableDigest()
             _write_rows(target, table, _digest_rows(source.read(table), ours, table.name, progress))
             _set_sequence(target, table)
             for _ in _digest_rows(_read_rows(target, table), theirs, table.name, progress):
@@ -151,7 +155,7 @@ def _copy_tables(source: _Source, engine: Engine, progress: Progress) -> dict[st
 
 
 def _digest_rows(
-    rows: "Iterable[Row[tuple[object, ...]]]", digest: TableDigest, table: str, progress: Progress
+    rows: "Iterable[Row[tuple[object, ...]]]", digest: _TableDigest, table: str, progress: _Progress
 ) -> "Iterator[Row[tuple[object, ...]]]":
     for row in rows:
         digest.add(row)
@@ -187,22 +191,17 @@ def _set_sequence(target: Connection, table: Table) -> None:
         target.execute(select(func.setval(sequence, highest)))
 
 
-# Measures a database from its catalogue and from some of its rows, without changing it.
+# Measuring a database from its catalogue and from some of its rows, without changing it.
 
-RECENT_DAYS: Final = 7.0
-FORECAST_DAYS: Final = 30
+_RECENT_DAYS: Final = 7.0
+_FORECAST_DAYS: Final = 30
 PAGES_COUNTED_UP_TO: Final = 4 * 1024**3
 """Bytes of a SQLite file whose pages are all looked at; that reads the whole file."""
-SAMPLED_ROWS: Final = 200
-DEAD_SHARE: Final = 0.2
-LEAST_DEAD_ROWS: Final = 10_000
-FREE_SHARE: Final = 0.25
-LEAST_FREE_BYTES: Final = 64 * 1024**2
+_SAMPLED_ROWS: Final = 200
 _PAGES: Final = (
     "SELECT m.tbl_name, sum(s.pgsize) FROM dbstat s JOIN sqlite_master m ON m.name = s.name"
     " WHERE s.aggregate = TRUE GROUP BY m.tbl_name"
 )
-_MICROSECONDS_PER_DAY: Final = 86_400_000_000
 
 
 def measure_database(url: str, migrations: Path, now: int) -> DatabaseSize:
@@ -213,9 +212,9 @@ def measure_database(url: str, migrations: Path, now: int) -> DatabaseSize:
     engine = open_for_inspection(url)
     try:
         with engine.connect() as connection:
-            found, newest = read_revision(connection), find_newest_revision(migrations)
-            if found is None or found < newest:
-                have = "no schema" if found is None else f"schema {found}"
+            revision, newest = read_revision(connection), find_newest_revision(migrations)
+            if revision is None or revision < newest:
+                have = "no schema" if revision is None else f"schema {revision}"
                 raise StoreUnavailable(f"the store has {have}, not {newest}: run `atropos-envs migrate` on it")
             return _measure(connection, describe(url), is_postgres(engine), now)
     except DBAPIError as error:
@@ -247,7 +246,7 @@ def _measure(connection: Connection, name: str, postgres: bool, now: int) -> Dat
         runs=tuple(sorted(runs, key=lambda one: -one.stored.bytes)),
         recent_days=days,
         bytes_per_day=a_day,
-        forecast_bytes=whole + max(0, FORECAST_DAYS * a_day - free),
+        forecast_bytes=whole + max(0, _FORECAST_DAYS * a_day - free),
         advice=tuple(_advise(whole, free, tables)),
     )
 
@@ -273,13 +272,13 @@ def _measure_sqlite_table(connection: Connection, table: Table, counted: dict[st
 def _estimate_row(connection: Connection, table: Table) -> float:
     """By the first and the last rows in the order of the key."""
     long = [column for column in table.columns if isinstance(column.type, Text | LargeBinary)]
-    lengths = sum((func.coalesce(func.length(cast(column, LargeBinary)), 0) for column in long), start=literal(0))
+    lengths = sum((measure_bytes(connection, column) for column in long), start=literal(0))
     if not long:
         return ROW_BYTES
     sizes: list[int] = []
     for descending in (False, True):
         keys = [column.desc() if descending else column for column in table.primary_key]
-        some = select(lengths).select_from(table).order_by(*keys).limit(SAMPLED_ROWS // 2)
+        some = select(lengths).select_from(table).order_by(*keys).limit(_SAMPLED_ROWS // 2)
         sizes += connection.execute(some).scalars()
     return ROW_BYTES + (sum(sizes) / len(sizes) if sizes else 0)
 
@@ -289,13 +288,13 @@ def _measure_postgres_tables(connection: Connection) -> list[TableSize]:
         "SELECT relname, n_live_tup, n_dead_tup, pg_total_relation_size(relid) FROM pg_stat_user_tables"
         " WHERE schemaname = current_schema()"
     )
-    known = {table.name for table in metadata.sorted_tables}
-    found = [
+    own_tables = {table.name for table in metadata.sorted_tables}
+    sizes = [
         TableSize(table=name, rows=live, dead_rows=dead, bytes=size)
         for name, live, dead, size in connection.execute(statement)
-        if name in known
+        if name in own_tables
     ]
-    return [one if one.rows else one.model_copy(update={"rows": _count(connection, one.table)}) for one in found]
+    return [one if one.rows else one.model_copy(update={"rows": _count(connection, one.table)}) for one in sizes]
 
 
 def _count(connection: Connection, table: str) -> int:
@@ -306,34 +305,40 @@ def _count(connection: Connection, table: str) -> int:
 def _load_growth(connection: Connection, now: int) -> tuple[float, list[RunGrowth]]:
     """The days that growth is from, and runs. A store that is younger than a week has fewer days."""
     first = connection.execute(select(groups.c.created_at).order_by(groups.c.sequence).limit(1)).scalar()
-    age = 0.0 if first is None else (now - first) / _MICROSECONDS_PER_DAY
-    days = min(RECENT_DAYS, max(age, 1 / 24))
-    since = groups.c.created_at >= now - int(days * _MICROSECONDS_PER_DAY)
-    place = (groups.c.run, groups.c.environment, groups.c.purpose)
-    lately: defaultdict[Any, int] = defaultdict(int)
-    for *key, count in connection.execute(select(*place, func.count()).where(since).group_by(*place)):
-        lately[tuple(key)] = count
+    age = 0.0 if first is None else (now - first) / MICROSECONDS_PER_DAY
+    days = min(_RECENT_DAYS, max(age, 1 / 24))
+    since = groups.c.created_at >= now - int(days * MICROSECONDS_PER_DAY)
+    columns = (groups.c.run, groups.c.environment, groups.c.purpose)
+    recent: defaultdict[Any, int] = defaultdict(int)
+    for *key, count in connection.execute(select(*columns, func.count()).where(since).group_by(*columns)):
+        recent[tuple(key)] = count
     newest = {
         tuple(key): last
-        for *key, last in connection.execute(select(*place, func.max(groups.c.created_at)).group_by(*place))
+        for *key, last in connection.execute(select(*columns, func.max(groups.c.created_at)).group_by(*columns))
     }
     runs: list[RunGrowth] = []
     for stored in load_run_sizes(connection):
         here = (stored.run, stored.environment, stored.purpose)
-        a_day = lately[here] / days * stored.bytes / stored.groups
+        a_day = recent[here] / days * stored.bytes / stored.groups
         runs.append(RunGrowth(stored=stored, last_at=from_micros(newest[here]), bytes_per_day=round(a_day)))
     return days, runs
 
 
+_DEAD_SHARE: Final = 0.2
+_LEAST_DEAD_ROWS: Final = 10_000
+_FREE_SHARE: Final = 0.25
+LEAST_FREE_BYTES: Final = 64 * 1024**2
+
+
 def _advise(whole: int, free: int, tables: list[TableSize]) -> list[str]:
     advice: list[str] = []
-    if free > LEAST_FREE_BYTES and free > FREE_SHARE * whole:
+    if free > LEAST_FREE_BYTES and free > _FREE_SHARE * whole:
         advice.append(
             "Much of the file is free and will be filled again. To give it back to the disk, stop the service and run"
             " `VACUUM` with the sqlite3 command; that needs as much free disk as the file then has."
         )
     for table in tables:
-        if table.dead_rows > LEAST_DEAD_ROWS and table.dead_rows > DEAD_SHARE * table.rows:
+        if table.dead_rows > _LEAST_DEAD_ROWS and table.dead_rows > _DEAD_SHARE * table.rows:
             advice.append(
                 f"Much of {table.table} is dead rows: see that autovacuum is on and comes to it, or run"
                 f" `VACUUM (ANALYZE) {table.table}`. Their room is filled again; only `VACUUM FULL`, which locks the"

@@ -1,4 +1,9 @@
-"""Migrates a database to the newest schema. Fast if it is up to date."""
+"""The schema of a database: migrating it to the newest one, and whether a service runs on the one it has.
+
+In a roll-out replicas of two releases share a database. A migration that only expands the schema is one that a service
+of the schema before does not notice; `schema_support` says the oldest schema whose service runs on this one. So a
+service starts on a newer schema that supports its own, and leaves that as it is.
+"""
 
 import asyncio
 import logging
@@ -34,7 +39,7 @@ _LOCK = 7_305_811_962_046
 
 _BASE = "base"
 
-ATTEMPTS = 10
+_ATTEMPTS = 10
 """How often a migration that met a deadlock is tried. A running service holds its locks for a transaction, and the
 database takes a second to find each deadlock."""
 
@@ -44,7 +49,7 @@ def find_newest_revision(migrations: Path) -> str:
     return max(path.name.partition("_")[0] for path in (migrations / "versions").glob("[0-9]*_*.py"))
 
 
-def find_oldest_revision(steps: Iterable[tuple[str, bool]]) -> str:
+def _find_oldest_revision(steps: Iterable[tuple[str, bool]]) -> str:
     """The oldest schema whose service runs on the newest one: everything after it only expanded the schema. `steps` are
     revisions, newest first, and whether they expand it."""
     return next((revision for revision, expands in steps if not expands), _BASE)
@@ -103,11 +108,11 @@ def _join_lines(error: BaseException | None) -> str:
 
 
 def _migrate_with_retries(newest: str, engine: Engine, migrations: Path) -> None:
-    for attempt in range(1, ATTEMPTS + 1):
+    for attempt in range(1, _ATTEMPTS + 1):
         try:
             return _migrate_to(newest, engine, migrations)
         except DBAPIError as error:
-            if attempt == ATTEMPTS or not is_transient(error):
+            if attempt == _ATTEMPTS or not is_transient(error):
                 raise
             log.warning("a running service and the migration waited for each other: the migration begins again")
         time.sleep(random.uniform(0.05, 0.1) * attempt)  # noqa: S311  # the other transaction gets ahead
@@ -162,7 +167,7 @@ def _upgrade(engine: Engine, migrations: Path, newest: str) -> None:
             command.upgrade(config, "head")
             scripts = ScriptDirectory.from_config(config).walk_revisions()
             steps = ((one.revision, getattr(one.module, "IS_EXPANSION", False)) for one in scripts)
-            _write_oldest_revision(connection, find_oldest_revision(steps))
+            _write_oldest_revision(connection, _find_oldest_revision(steps))
         elif current > newest:  # by a newer replica that started at the same time
             _require_support(current, _read_oldest_revision(connection), newest)
 
@@ -178,7 +183,7 @@ def _write_oldest_revision(connection: Connection, oldest: str) -> None:
 
 # Whether the store can be written to.
 
-HEALTH_SECONDS: Final = 5.0
+_HEALTH_SECONDS: Final = 5.0
 PROBE_BYTES: Final = 256 * 1024
 
 
@@ -188,12 +193,12 @@ class SqlHealthCheck(HealthCheck):
 
     async def check(self) -> None:
         try:
-            async with asyncio.timeout(HEALTH_SECONDS):
+            async with asyncio.timeout(_HEALTH_SECONDS):
                 await self._database.write(_check_writable)
         except SQLAlchemyError as error:
             raise StoreUnavailable("the database schema is not the one that the service expects") from error
         except TimeoutError as error:
-            raise StoreUnavailable(f"the store did not answer within {HEALTH_SECONDS:.0f} seconds") from error
+            raise StoreUnavailable(f"the store did not answer within {_HEALTH_SECONDS:.0f} seconds") from error
         except OSError as error:
             reason = (
                 DISK_FULL if is_disk_full(error) else f"the disk of the database cannot be written to: {error.strerror}"

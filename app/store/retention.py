@@ -193,7 +193,7 @@ _KEPT: Final[dict[str, ColumnElement[bool]]] = {}
 
 
 def keep_groups(reason: str, condition: ColumnElement[bool]) -> None:
-    """What a feature needs stays. Called by `app.main.store`, in the order in which reasons are given."""
+    """What a feature needs stays. Of several reasons for one group, plans give the one that was named first."""
     _KEPT[reason] = condition
 
 
@@ -813,14 +813,14 @@ def _measure_groups(connection: Connection, sequences: Sequence[int]) -> dict[in
 
 def _build_queries(connection: Connection, sequences: Sequence[int]) -> list[Executable]:
     def count(table: Table, column: ColumnElement[int], *texts: str) -> Executable:
-        lengths = sum((_measure_bytes(connection, table.c[name]) for name in texts), start=literal(0))
+        lengths = sum((measure_bytes(connection, table.c[name]) for name in texts), start=literal(0))
         return select(column, func.count(), func.sum(lengths)).where(column.in_(sequences)).group_by(column)
 
     rescored: Executable = (
         select(
             scorings.c.group_sequence,
             func.count(),
-            func.sum(_measure_bytes(connection, rescores.c.score)),
+            func.sum(measure_bytes(connection, rescores.c.score)),
         )
         .join_from(scorings, rescores, rescores.c.scoring_sequence == scorings.c.sequence)
         .where(scorings.c.group_sequence.in_(sequences))
@@ -848,10 +848,10 @@ def _build_queries(connection: Connection, sequences: Sequence[int]) -> list[Exe
 
 
 def _measure_prompt(connection: Connection) -> ColumnElement[int]:
-    return _measure_bytes(connection, prompts.c.body) + _measure_bytes(connection, prompts.c.packed)
+    return measure_bytes(connection, prompts.c.body) + measure_bytes(connection, prompts.c.packed)
 
 
-def _measure_bytes(connection: Connection, column: ColumnElement[Any]) -> ColumnElement[int]:
+def measure_bytes(connection: Connection, column: ColumnElement[Any]) -> ColumnElement[int]:
     if connection.dialect.name == "postgresql":
         return func.coalesce(func.octet_length(column), 0)
     return func.coalesce(func.length(cast(column, LargeBinary)), 0)
