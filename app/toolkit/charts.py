@@ -181,7 +181,7 @@ class _Plot:
     step: float
 
     @classmethod
-    def fit(cls, points: Sequence[CurvePoint], places: Sequence[float], form: ChartForm) -> "_Plot":
+    def fit(cls, points: Sequence[CurvePoint], positions: Sequence[float], form: ChartForm) -> "_Plot":
         ends = [end for point in points for end in (point.value, point.low, point.high) if end is not None]
         low, high = max(min(ends), form.floor), min(max(ends), form.ceiling)
         if form.from_floor:
@@ -193,7 +193,7 @@ class _Plot:
         up = Scale(
             math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step, form.height - _BELOW - _TOP
         )
-        first, last = min(places), max(places)
+        first, last = min(positions), max(positions)
         pad = 0.5 if first == last else 0.0
         return cls(Scale(first - pad, last + pad, form.width - _LEFT - _RIGHT), up, step)
 
@@ -236,9 +236,9 @@ def _draw_curve(curve: Curve, plot: _Plot, form: ChartForm) -> DrawnCurve:
         for piece in pieces
         if len(piece) > 1 and any(low < high for _, _, low, high in piece)
     )
-    told = len(curve.points) <= form.dots_up_to
+    dotted = len(curve.points) <= form.dots_up_to
     dots = tuple(
-        (plot.place_x(x), plot.place_y(y)) for piece in pieces if told or len(piece) == 1 for x, y, _, _ in piece
+        (plot.place_x(x), plot.place_y(y)) for piece in pieces if dotted or len(piece) == 1 for x, y, _, _ in piece
     )
     return DrawnCurve(curve.name, curve.tone, lines, bands, dots)
 
@@ -258,31 +258,31 @@ def _split_at_gaps(points: Sequence[CurvePoint]) -> Iterator[list[tuple[float, f
 
 
 def _list_hovers(curves: Sequence[Curve], plot: _Plot, form: ChartForm) -> Iterator[HoverColumn]:
-    told: dict[float, list[str]] = {}
+    lines: dict[float, list[str]] = {}
     for curve in curves:
         for point in curve.points:
             if point.value is not None:
-                told.setdefault(point.x, []).append(_describe(curve.name if len(curves) > 1 else "", point, form))
-    places = sorted(told)
-    for number, x in enumerate(places):
+                lines.setdefault(point.x, []).append(_describe(curve.name if len(curves) > 1 else "", point, form))
+    positions = sorted(lines)
+    for number, x in enumerate(positions):
         at = plot.place_x(x)
-        before = plot.place_x(places[number - 1]) if number else at - 8.0
-        after = plot.place_x(places[number + 1]) if number + 1 < len(places) else at + 8.0
+        before = plot.place_x(positions[number - 1]) if number else at - 8.0
+        after = plot.place_x(positions[number + 1]) if number + 1 < len(positions) else at + 8.0
         begin, end = (before + at) / 2, (at + after) / 2
-        yield HoverColumn(round(begin, 1), round(end - begin, 1), "\n".join([f"{form.along} {x:,.6g}", *told[x]]))
+        yield HoverColumn(round(begin, 1), round(end - begin, 1), "\n".join([f"{form.along} {x:,.6g}", *lines[x]]))
 
 
 def _describe(name: str, point: CurvePoint, form: ChartForm) -> str:
-    said = form.format_value
-    band = "" if point.low is None or point.high is None else f" ({said(point.low)} to {said(point.high)})"
-    return f"{name + ': ' if name else ''}{said(point.value or 0.0)}{band}"
+    write = form.format_value
+    band = "" if point.low is None or point.high is None else f" ({write(point.low)} to {write(point.high)})"
+    return f"{name + ': ' if name else ''}{write(point.value or 0.0)}{band}"
 
 
 def _summarise(curve: Curve, form: ChartForm) -> str:
-    known = [(point.x, point.value) for point in curve.points if point.value is not None]
-    if not known:
+    measured = [(point.x, point.value) for point in curve.points if point.value is not None]
+    if not measured:
         return f"{curve.name}: no value"
-    (first, begin), (last, end) = known[0], known[-1]
+    (first, begin), (last, end) = measured[0], measured[-1]
     return f"{curve.name}: from {form.format_value(begin)} at {first:,.6g} to {form.format_value(end)} at {last:,.6g}"
 
 
@@ -290,7 +290,7 @@ def format_points(points: Iterable[tuple[float, float]]) -> str:
     return " ".join(f"{x:g},{y:g}" for x, y in points)
 
 
-# Histograms, and the rewards of a group as bars. `app.toolkit.charts` has everything else about charts.
+# Histograms, and the rewards of a group as bars
 
 
 @dataclass(frozen=True)
@@ -356,13 +356,13 @@ def build_difference_histogram(differences: Sequence[float]) -> HistogramChart:
 
 def _build_histogram(bins: Sequence[HistogramBin], counts: Sequence[int], column: int) -> HistogramChart:
     most, total = max((*counts, 1)), max(1, sum(counts))
-    found = []
-    for place, (of, count) in enumerate(zip(bins, counts, strict=True)):
+    columns = []
+    for number, (of, count) in enumerate(zip(bins, counts, strict=True)):
         height = round(_TALL * count / most, 1)
         told = f"{of.told}: {count:,} of {total:,} ({100 * count / total:.0f} %)"
-        x = place * (column + _BETWEEN)
-        found.append(HistogramColumn(x, round(_TALL - height, 1), height, of.heat, of.label, count, told))
-    return HistogramChart(len(found) * (column + _BETWEEN), _TALL, column, tuple(found))
+        x = number * (column + _BETWEEN)
+        columns.append(HistogramColumn(x, round(_TALL - height, 1), height, of.heat, of.label, count, told))
+    return HistogramChart(len(columns) * (column + _BETWEEN), _TALL, column, tuple(columns))
 
 
 MAX_BARS = 64
@@ -392,16 +392,16 @@ class BarChart:
 def build_bar_chart(rewards: Sequence[float | None]) -> BarChart:
     """The rewards of a group, in its order."""
     shown = rewards[:MAX_BARS]
-    bars = tuple(_build_bar(place, reward) for place, reward in enumerate(shown))
+    bars = tuple(_build_bar(number, reward) for number, reward in enumerate(shown))
     width = max(1, len(bars) * (_BAR_WIDTH + _GAP) - _GAP)
     return BarChart(width, _HEIGHT, _BAR_WIDTH, bars, len(rewards) - len(shown))
 
 
-def _build_bar(place: int, reward: float | None) -> Bar:
+def _build_bar(number: int, reward: float | None) -> Bar:
     height = 7.0 if reward is None else round(max(1.5, min(1.0, reward) * _HEIGHT), 2)
     label = "no score" if reward is None else format_number(reward)
     return Bar(
-        x=place * (_BAR_WIDTH + _GAP),
+        x=number * (_BAR_WIDTH + _GAP),
         y=round(_HEIGHT - height, 2),
         height=height,
         heat=None if reward is None else scale_heat(reward),

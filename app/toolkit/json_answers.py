@@ -42,10 +42,10 @@ def is_valid(value: JsonValue, schema: Schema) -> bool:
 
 def find_fault(answer: str, schema: Schema, value: JsonValue) -> str:
     """What is wrong with the answer; empty if it is `value`. It never reveals the value."""
-    said, fault = _read_valid(answer, schema)
+    parsed, fault = _read_valid(answer, schema)
     if fault:
         return fault
-    return "" if is_valid(said, {"const": value}) else ANOTHER
+    return "" if is_valid(parsed, {"const": value}) else ANOTHER
 
 
 def find_validity_fault(answer: str, schema: Schema) -> str:
@@ -55,10 +55,10 @@ def find_validity_fault(answer: str, schema: Schema) -> str:
 
 def _read_valid(answer: str, schema: Schema) -> tuple[JsonValue, str]:
     try:
-        said = parse_answer(answer)
+        value = parse_answer(answer)
     except MalformedCall as malformed:
         return None, f"it is not strict JSON: {malformed}"
-    return said, "" if is_valid(said, schema) else INVALID
+    return value, "" if is_valid(value, schema) else INVALID
 
 
 def require_schema(schema: Schema) -> None:

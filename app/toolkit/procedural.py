@@ -1,8 +1,12 @@
-"""Base class of environments with procedurally generated tasks.
+"""Base classes of environments: one whose tasks are generated, and one whose tasks may come from data sets.
 
-Levels, splits that do not overlap, one prompt out of several phrasings, and an answer in `<answer>` tags that code
-checks. An environment says how a task is made, what makes two of them the same, what stands in its prompt, what is
-wrong with an answer, and what would be right. Everything else is here, and each part can be replaced.
+A generated environment has levels, splits that do not overlap, one prompt out of several phrasings, and an answer in
+`<answer>` tags that code checks. An environment says how a task is made, what makes two of them the same, what stands
+in its prompt, what is wrong with an answer, and what would be right. Everything else is here, and can be replaced.
+
+To read data sets as well, name `DatasetEnvironment` before the base that makes the environment's own tasks:
+`class Math(DatasetEnvironment[MathRow], ProceduralEnvironment[…])`. Say which rows it reads (`row_forms`) and how a row
+becomes a task (`build_row_task`).
 """
 
 from abc import abstractmethod
@@ -35,8 +39,8 @@ ParamsT = TypeVar("ParamsT", bound=LevelParams)
 
 
 class ProceduralEnvironment(Environment, Generic[MadeT, ParamsT]):
-    """Subclass it as `Generated[Puzzle, Params]`. `Puzzle` holds the whole task and is its hidden reference. `Params`
-    holds the options of callers (`Levelled` if there are no others)."""
+    """Subclass it as `ProceduralEnvironment[Puzzle, Params]`. `Puzzle` holds the whole task and is its hidden
+    reference. `Params` holds the options of callers (`LevelParams` if there are no others)."""
 
     Made: ClassVar[type[Frozen]]
     phrasings: ClassVar[Phrasings]
@@ -135,7 +139,7 @@ class ProceduralEnvironment(Environment, Generic[MadeT, ParamsT]):
         return cast("MadeT", self.Made.model_validate(task.reference))
 
 
-# Base class of environments whose tasks may come from data sets.
+# Tasks from data sets
 
 RowT = TypeVar("RowT")
 
@@ -171,8 +175,8 @@ class DatasetEnvironment(Environment, Generic[RowT]):
 
     @classmethod
     def read_datasets(cls, datasets: Datasets) -> Mapping[str, Dataset[RowT]]:
-        read = datasets.rows(cls.name, *cls.row_forms, subset=cls.hub_subset)
-        return cast("Mapping[str, Dataset[RowT]]", read)
+        rows = datasets.rows(cls.name, *cls.row_forms, subset=cls.hub_subset)
+        return cast("Mapping[str, Dataset[RowT]]", rows)
 
     def build_row_task(self, row: RowT, dataset: Dataset[RowT], params: BaseModel) -> Task:
         """The task of a row. Pure. `source`, `dataset`, `split` and `index` are added to its metadata."""
@@ -221,8 +225,8 @@ class DatasetEnvironment(Environment, Generic[RowT]):
         if chosen == BUILT_IN:
             return None
         if chosen not in self.datasets:
-            known = [*self.datasets, BUILT_IN]
-            hint = suggest(chosen, known) or f"; there are {', '.join(known)}"
+            names = [*self.datasets, BUILT_IN]
+            hint = suggest(chosen, names) or f"; there are {', '.join(names)}"
             raise InvalidRequest(f"{self.name} has no data set {chosen!r}{hint}", field="params.dataset")
         return self.datasets[chosen]
 
@@ -246,8 +250,8 @@ class DatasetEnvironment(Environment, Generic[RowT]):
         if dataset is None:
             return self.build_own_task(split, index, params)
         task = self.build_dataset_task(dataset, split, index, params)
-        place = {"source": dataset.origin, "dataset": dataset.name, "split": split, "index": index}
-        return task.model_copy(update={"metadata": {**place, **task.metadata}})
+        origin = {"source": dataset.origin, "dataset": dataset.name, "split": split, "index": index}
+        return task.model_copy(update={"metadata": {**origin, **task.metadata}})
 
     def label(self, split: Split, index: int, params: BaseModel) -> str | None:
         if self.find_dataset(params) is None:

@@ -1,4 +1,8 @@
-"""Replay of episode transcripts, which rejects forged observations."""
+"""Replay of episodes from their transcripts, which rejects forged observations.
+
+No state is kept between turns, so any replica can serve any of them: the episode is played again from its start, and
+every observation in the transcript must be the one that this gives.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
@@ -47,15 +51,15 @@ def _replay_to_end(
     """The stage and the number of messages up to the end of the episode or of the transcript."""
     now = start
     due: list[Message] = []
-    for place, message in enumerate(messages):
-        field = f"messages[{place}]"
+    for index, message in enumerate(messages):
+        field = f"messages[{index}]"
         if due:
-            said = due.pop(0)
-            if (message.role, message.content) != (said.role, said.content):
+            observation = due.pop(0)
+            if (message.role, message.content) != (observation.role, observation.content):
                 raise InvalidRequest("this is not what was said here", field=field)
             continue
         if now.done:
-            return now, place
+            return now, index
         if message.role != "assistant":
             raise InvalidRequest("here the model speaks: an assistant message", field=field)
         now = move(now, message)

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 from app.domain.values import digest, digest_of_text
 from app.toolkit.seeded import SeededRandom
 
-# Access to bundled data files.
+# Bundled data files
 
 DataT = TypeVar("DataT")
 
@@ -36,6 +36,8 @@ def read_yaml(path: Path) -> object:
     """What stands in a YAML file of ours: by libyaml where it is, which takes a tenth of the time."""
     return yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)  # noqa: S506 - a safe loader
 
+
+# Templates and phrasings
 
 _jinja = ImmutableSandboxedEnvironment(
     undefined=jinja2.StrictUndefined,

@@ -1,4 +1,9 @@
-"""Untrusted regular expressions, run by RE2 in linear time."""
+"""Untrusted texts: patterns of strangers over them, work on large ones that lets others in, and their display.
+
+Patterns run in RE2, whose time is linear. Python runs one thread at a time, so several that work on large texts would
+leave the event loop one turn among many, and a single search through 20 MB lets nobody in before its end. So large
+texts are worked on in one thread for each kind of work, and are searched in windows.
+"""
 
 import asyncio
 import json
@@ -16,10 +21,13 @@ import re2
 from markupsafe import Markup
 from pydantic import JsonValue
 
+# Untrusted regular expressions
+
 MOST_CHARACTERS = 1000
 MOST_STEPS = 10_000_000
 """Maximum of program size times bytes of text: about a tenth of a second at worst."""
 _MEMORY = 256 * 1024
+"""Bytes of one pattern, compiled: RE2 refuses what needs more, such as nested repetitions."""
 
 _OPTIONS: Final = re2.Options()
 _OPTIONS.max_mem = _MEMORY
@@ -32,7 +40,7 @@ _NOT_IN_RE2 = {
 
 
 class Pattern:
-    """A compiled pattern, created by `compiled`."""
+    """A compiled pattern, created by `compile_pattern`."""
 
     def __init__(self, expression: "re2._Regexp") -> None:
         self._expression = expression
@@ -44,8 +52,8 @@ class Pattern:
 
     def find(self, text: str) -> tuple[int, int] | None:
         """Start and end of the first match, in characters. ValueError for a text too long for this pattern."""
-        found = self._expression.search(self._require_short(text))
-        return None if found is None else found.span()
+        match = self._expression.search(self._require_short(text))
+        return None if match is None else match.span()
 
     def count(self, text: str, most: int) -> int:
         """Number of matches that do not overlap, up to `most`. ValueError for a text too long for this pattern."""
@@ -75,13 +83,13 @@ def compile_pattern(pattern: str) -> Pattern:
 
 
 def _describe_error(error: Exception) -> str:
-    said = error.args[0]
-    words = said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)
+    reason = error.args[0]
+    words = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
     kind = words.partition(":")[0]
     return f"{words}; {_NOT_IN_RE2[kind]}" if kind in _NOT_IN_RE2 else words
 
 
-# Work on large texts that lets others in: in one thread of its own, and in windows.
+# Work on large texts that lets others in
 
 ArgumentsT = ParamSpec("ArgumentsT")
 ResultT = TypeVar("ResultT")
@@ -109,7 +117,7 @@ def iterate_matches(pattern: re.Pattern[str], text: str, longest: int) -> Iterat
     position = 0
     while position < len(text):
         end = position + WINDOW
-        match = pattern.search(text, position, end + longest)
+        match = pattern.search(text, position, end + longest)  # so that a match across the window's end is whole
         if match is None or match.start() >= end:
             position = end
         else:
@@ -123,22 +131,22 @@ def iterate_words(pattern: re.Pattern[str], text: str) -> Iterator[str]:
     word = ""
     """The last one of a window, which may go on in the next."""
     for start in range(0, len(text), WINDOW):
-        found = pattern.findall(text, start, start + WINDOW)
+        words = pattern.findall(text, start, start + WINDOW)
         if word and not _is_run(pattern, text, start):
             yield word
             word = ""
-        if found:
-            found[0], word = word + found[0], ""
-            word = found.pop()
-            yield from found
+        if words:
+            words[0], word = word + words[0], ""
+            word = words.pop()
+            yield from words
     if word:
         yield word
 
 
-def _is_run(pattern: re.Pattern[str], text: str, place: int) -> bool:
+def _is_run(pattern: re.Pattern[str], text: str, position: int) -> bool:
     """Whether the characters on both sides are of one match."""
-    both = pattern.match(text, place - 1, place + 1)
-    return both is not None and both.end() == place + 1
+    both = pattern.match(text, position - 1, position + 1)
+    return both is not None and both.end() == position + 1
 
 
 def iterate_lines(text: str) -> Iterator[str]:
@@ -166,7 +174,7 @@ def _search_windows(pattern: re.Pattern[str], text: str, start: int) -> Iterator
             yield match
 
 
-# Formatting of untrusted texts and numbers for display. HTML escaping is done by the templates.
+# Display of untrusted texts and numbers; HTML is escaped by the templates
 
 PALETTE = Path(__file__).with_name("palette.css").read_text(encoding="utf-8")
 """Colours, light and dark, and the ground of every page: the viewer's and the reports'."""
@@ -213,18 +221,22 @@ def finalize(value: object) -> object:
 
 def cut_excerpt(text: str, at_once: int = SHOWN_AT_ONCE) -> Excerpt:
     """Cuts at the end of a line or word where possible."""
-    kept = text[:SHOWN_AT_ALL]
-    cut = len(kept) if len(kept) <= at_once + at_once // 4 else _find_cut(kept, at_once)
+    shown = text[:SHOWN_AT_ALL]
+    cut = len(shown) if len(shown) <= at_once + at_once // 4 else _find_cut(shown, at_once)
     return Excerpt(
-        escape_invisible(kept[:cut]), escape_invisible(kept[cut:]), len(text), len(kept) - cut, len(text) - len(kept)
+        escape_invisible(shown[:cut]),
+        escape_invisible(shown[cut:]),
+        len(text),
+        len(shown) - cut,
+        len(text) - len(shown),
     )
 
 
 def _find_cut(text: str, limit: int) -> int:
     for separator in ("\n", " "):
-        place = text.rfind(separator, limit // 2, limit)
-        if place > 0:
-            return place + 1
+        position = text.rfind(separator, limit // 2, limit)
+        if position > 0:
+            return position + 1
     return limit
 
 

@@ -495,7 +495,7 @@ async def _score_attempts(subject: CheckSubject, builder: AttemptBuilder, tasks:
         made = {name: one for name, one in builder.build(task).items() if _is_measured(subject.environment, name[0])}
         scores = await subject.score(task.one, [*made.values()])
         earned = {name: score.reward for name, score in zip(made, scores, strict=True) if score.reward is not None}
-        # Where an empty reply is paid, a changed right answer proves nothing.
+        # Where a reply without what was asked for is paid, a changed right answer proves nothing.
         asked_nothing = earned.get(CONTROL, 0.0) > _MORE_PAID
         for name, reward in earned.items():
             if name[0] in GUESSES or not asked_nothing:
