@@ -1,4 +1,10 @@
-"""How far a judge's rewards agree with people's labels: pair accuracy and correlation, with intervals."""
+"""How far a judge agrees with people: on labelled data sets, and on the queue that people label here.
+
+Labels of a data set are compared group by group. Labels of the queue need weights: it prefers doubtful items, so every
+item counts with one over the probability that it was drawn, and figures are ratios of weighted sums (Hájek). Intervals
+resample whole units, such as all that was labelled of one task. Whoever is still labelling sees plain counts only, in
+whole blocks: a figure that moved with each label would tell what the judge thinks of the last one.
+"""
 
 import math
 import random
@@ -14,8 +20,11 @@ from app.domain.labels import LEVELS_OF_LABELS, Label, LabelledGroupRecord
 from app.domain.values import Z_95, FiniteNumber, Frozen, Proportion
 from app.evaluation.report import Resampler, compute_quantile, compute_tail
 
+# Rewards against the labels of a data set
+
 _SAME: Final = 1e-9
-_FEWEST_FOR_CORRELATION: Final = 3
+"""Smaller differences of rewards are rounding errors."""
+FEWEST_FOR_CORRELATION: Final = 3
 """Of two replies a correlation is only a sign, which pair accuracy already is."""
 
 
@@ -53,8 +62,8 @@ def measure_label_agreement(groups: Sequence[JudgedLabels], seed: int = 0) -> La
     compared with each other instead, and the subsets' figures averaged."""
     if groups and all(len(group.labels) == 1 for group in groups):
         return _compare_across_groups(groups)
-    accuracies = [share for group in groups if (share := compute_pair_accuracy(group)) is not None]
-    correlations = [r for group in groups if (r := compute_group_correlation(group)) is not None]
+    accuracies = [share for group in groups if (share := _compute_pair_accuracy(group)) is not None]
+    correlations = [r for group in groups if (r := _compute_group_correlation(group)) is not None]
     resampler = Resampler(seed)
     accuracy, correlation = resampler.estimate(accuracies), resampler.estimate(correlations, least=-1.0)
     return LabelAgreement(
@@ -63,7 +72,7 @@ def measure_label_agreement(groups: Sequence[JudgedLabels], seed: int = 0) -> La
     )
 
 
-def compute_pair_accuracy(group: JudgedLabels) -> float | None:
+def _compute_pair_accuracy(group: JudgedLabels) -> float | None:
     scored = list(zip(group.labels, group.rewards, strict=True))
     hits = [
         _score_pair(one[0] - other[0], one[1] - other[1])
@@ -73,9 +82,9 @@ def compute_pair_accuracy(group: JudgedLabels) -> float | None:
     return fmean(hits) if hits else None
 
 
-def compute_group_correlation(group: JudgedLabels) -> float | None:
+def _compute_group_correlation(group: JudgedLabels) -> float | None:
     """None for fewer than three replies, or without different labels."""
-    if len(group.labels) < _FEWEST_FOR_CORRELATION:
+    if len(group.labels) < FEWEST_FOR_CORRELATION:
         return None
     return compute_correlation(group.labels, group.rewards)
 
@@ -95,9 +104,7 @@ def compute_correlation(labels: Sequence[float], rewards: Sequence[float]) -> fl
 
 def _score_pair(labels: float, rewards: float) -> float:
     """1 for the same sign, 0.5 for equal rewards, else 0."""
-    if abs(rewards) <= _SAME:
-        return 0.5
-    return float((labels > 0) == (rewards > 0))
+    return _score_gap(rewards if labels > 0 else -rewards)
 
 
 def _compare_across_groups(groups: Sequence[JudgedLabels]) -> LabelAgreement:
@@ -146,17 +153,20 @@ def _bound(value: float, error: float, trials: int, least: float) -> AgreementFi
 
 def _average(figures: Sequence[AgreementFigure]) -> AgreementFigure:
     """The mean of independent figures, with the error of their mean."""
-    known = [one for one in figures if one.value is not None and one.low is not None and one.high is not None]
-    if not known:
+    bounded = [one for one in figures if one.value is not None and one.low is not None and one.high is not None]
+    if not bounded:
         return AgreementFigure()
-    half = [max(one.high - one.value, one.value - one.low) for one in known]  # type: ignore[operator]
-    value, width = fmean(one.value or 0.0 for one in known), math.hypot(*half) / len(known)
+    half = [max(one.high - one.value, one.value - one.low) for one in bounded]  # type: ignore[operator]
+    value, width = fmean(one.value or 0.0 for one in bounded), math.hypot(*half) / len(bounded)
     return AgreementFigure(
-        value=value, low=max(-1.0, value - width), high=min(1.0, value + width), trials=sum(one.trials for one in known)
+        value=value,
+        low=max(-1.0, value - width),
+        high=min(1.0, value + width),
+        trials=sum(one.trials for one in bounded),
     )
 
 
-# Models of what is measured of a judge against people.
+# What is measured of a judge against people
 
 _CONSTANT_PAIRS: Final = 0.5
 """What a judge that finds all replies equal would get."""
@@ -229,7 +239,7 @@ class AgreementSlice(Frozen):
     defects: DefectAgreement
 
 
-# Agreement of two raters from weighted items, with intervals by the unit that repeats. Pure.
+# Agreement of two raters from weighted items, with intervals by the unit that repeats
 
 RESAMPLES: Final = 1_000
 Table = Mapping[tuple[int, int], float]
@@ -252,17 +262,17 @@ def weigh_draws(draws: Sequence[StratumDraw]) -> tuple[float, ...]:
     """A weight for each draw: one over the inclusion probability, which is that of not being passed over by every draw
     of the stratum. Within a kind all items have the same. Strata count by the items that they have. The weights have
     the mean 1."""
-    places: defaultdict[Hashable, list[int]] = defaultdict(list)
-    for place, draw in enumerate(draws):
-        places[draw.stratum].append(place)
+    by_stratum: defaultdict[Hashable, list[int]] = defaultdict(list)
+    for position, draw in enumerate(draws):
+        by_stratum[draw.stratum].append(position)
     weights = [0.0] * len(draws)
-    for members in places.values():
-        own = [draws[place] for place in members]
+    for members in by_stratum.values():
+        own = [draws[position] for position in members]
         included = {target: _compute_inclusion(own, target=target) for target in {one.target for one in own}}
         raw = [1 / included[one.target] for one in own]
         size = max(one.population for one in own) / math.fsum(raw)
-        for place, weight in zip(members, raw, strict=True):
-            weights[place] = weight * size
+        for position, weight in zip(members, raw, strict=True):
+            weights[position] = weight * size
     mean = math.fsum(weights) / len(weights) if weights else 1.0
     return tuple(weight / mean for weight in weights)
 
@@ -276,9 +286,9 @@ def _compute_inclusion(draws: Sequence[StratumDraw], *, target: bool) -> float:
 
 def compute_effective_number(weights: Iterable[float]) -> float:
     """Kish's: as many items of equal weight would say as much."""
-    known = [weight for weight in weights if weight > 0]
-    total = math.fsum(known)
-    return total * total / math.fsum(weight * weight for weight in known) if known else 0.0
+    positive = [weight for weight in weights if weight > 0]
+    total = math.fsum(positive)
+    return total * total / math.fsum(weight * weight for weight in positive) if positive else 0.0
 
 
 def build_table(rows: Iterable[tuple[int, int, float]]) -> dict[tuple[int, int], float]:
@@ -293,7 +303,7 @@ def compute_observed_agreement(table: Table) -> float | None:
     return math.fsum(weight for (one, other), weight in table.items() if one == other) / total if total else None
 
 
-def compute_margins(table: Table, classes: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def _compute_margins(table: Table, classes: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """The shares of each class, by the first and by the second rater."""
     total = math.fsum(table.values()) or 1.0
     rows, columns = [0.0] * classes, [0.0] * classes
@@ -309,7 +319,7 @@ def compute_kappa(table: Table, classes: int) -> float | None:
     total = math.fsum(table.values())
     if not total:
         return None
-    rows, columns = compute_margins(table, classes)
+    rows, columns = _compute_margins(table, classes)
     seen = math.fsum((one - other) ** 2 * weight for (one, other), weight in table.items()) / total
     chance = math.fsum(
         (one - other) ** 2 * rows[one] * columns[other] for one in range(classes) for other in range(classes)
@@ -328,13 +338,13 @@ def compute_ac1(table: Table, classes: int) -> float | None:
     agreed = compute_observed_agreement(table)
     if agreed is None:
         return None
-    rows, columns = compute_margins(table, classes)
+    rows, columns = _compute_margins(table, classes)
     shares = [(one + other) / 2 for one, other in zip(rows, columns, strict=True)]
     chance = math.fsum(share * (1 - share) for share in shares) / (classes - 1)
     return (agreed - chance) / (1 - chance) if chance < 1 else None
 
 
-def compute_bias(table: Table) -> float | None:
+def _compute_bias(table: Table) -> float | None:
     """The mean difference: the second rater's class less the first's."""
     total = math.fsum(table.values())
     return math.fsum((other - one) * weight for (one, other), weight in table.items()) / total if total else None
@@ -398,7 +408,7 @@ class Bootstrap:
         return AgreementFigure(value=value, low=low, high=high, trials=len(named))
 
 
-# How far a judge agrees with the people who labelled the queue's items. Pure.
+# A judge against the people who labelled the queue's items
 
 FEWEST_EFFECTIVE: Final = 50
 """Below so many effective groups only counts are given."""
@@ -444,7 +454,7 @@ def find_lower_bound(records: Sequence[LabelledGroupRecord], seed: int = 0) -> t
 
 
 def _weigh_records(records: Sequence[LabelledGroupRecord]) -> list[_Item]:
-    known = [(record, draw) for record in records if (draw := record.labels[0].draw) is not None]
+    drawn = [(record, draw) for record in records if (draw := record.labels[0].draw) is not None]
     draws = [
         StratumDraw(
             (record.labels[0].environment, record.labels[0].run),
@@ -453,14 +463,14 @@ def _weigh_records(records: Sequence[LabelledGroupRecord]) -> list[_Item]:
             draw.other_probability,
             draw.population,
         )
-        for record, draw in known
+        for record, draw in drawn
     ]
-    return [_Item(record, weight) for (record, _), weight in zip(known, weigh_draws(draws), strict=True)]
+    return [_Item(record, weight) for (record, _), weight in zip(drawn, weigh_draws(draws), strict=True)]
 
 
-def _keep_labels(items: Sequence[_Item], wanted: str, name: Callable[[Label], str]) -> list[_Item]:
-    kept = ((item, tuple(label for label in item.record.labels if name(label) == wanted)) for item in items)
-    return [_Item(item.record.model_copy(update={"labels": labels}), item.weight) for item, labels in kept if labels]
+def _keep_labels(items: Sequence[_Item], chosen: str, name: Callable[[Label], str]) -> list[_Item]:
+    cut = ((item, tuple(label for label in item.record.labels if name(label) == chosen)) for item in items)
+    return [_Item(item.record.model_copy(update={"labels": labels}), item.weight) for item, labels in cut if labels]
 
 
 def _measure_slice(name: str, items: Sequence[_Item], bootstrap: Bootstrap) -> AgreementSlice:
@@ -469,8 +479,8 @@ def _measure_slice(name: str, items: Sequence[_Item], bootstrap: Bootstrap) -> A
             criterion
             for item in items
             for label in item.record.labels
-            for said in label.replies.values()
-            for criterion in said.levels
+            for reply in label.replies.values()
+            for criterion in reply.levels
         }
     )
     return AgreementSlice(
@@ -491,11 +501,11 @@ class _Row:
 
 
 def _measure_pairs(items: Sequence[_Item], bootstrap: Bootstrap) -> PairAgreement:
-    ordered = [item for item in items if any(list_ordered_pairs(label, item.record) for label in item.record.labels)]
+    ordered = [item for item in items if any(_list_ordered_pairs(label, item.record) for label in item.record.labels)]
     hits, ties, shared, on_shared = [], [], [], []
     for item in ordered:
         for label in item.record.labels:
-            for better, worse, tied in list_ordered_pairs(label, item.record):
+            for better, worse, tied in _list_ordered_pairs(label, item.record):
                 gap = item.record.rewards[better] - item.record.rewards[worse]
                 ties.append((item.share, tied, abs(gap) <= _SAME))
                 if not tied:
@@ -519,7 +529,7 @@ def _measure_pairs(items: Sequence[_Item], bootstrap: Bootstrap) -> PairAgreemen
     )
 
 
-def list_ordered_pairs(label: Label, record: LabelledGroupRecord) -> list[tuple[str, str, bool]]:
+def _list_ordered_pairs(label: Label, record: LabelledGroupRecord) -> list[tuple[str, str, bool]]:
     """Better, worse, and whether the person found them equal; of replies that have a reward."""
     tiers = [tuple(one for one in tier if one in record.rewards) for tier in label.order]
     decided = [
@@ -532,7 +542,7 @@ def list_ordered_pairs(label: Label, record: LabelledGroupRecord) -> list[tuple[
 def _compare_people(record: LabelledGroupRecord) -> Iterator[tuple[float, float]]:
     """For each pair that two people decided: whether they agree, and the judge's mean against both."""
     decided = [
-        {frozenset((better, worse)): better for better, worse, tied in list_ordered_pairs(label, record) if not tied}
+        {frozenset((better, worse)): better for better, worse, tied in _list_ordered_pairs(label, record) if not tied}
         for label in record.labels
     ]
     for one, other in combinations(decided, 2):
@@ -566,23 +576,23 @@ def _estimate_mean(rows: Iterable[_Row], bootstrap: Bootstrap) -> AgreementFigur
 def _measure_criterion(criterion: str, items: Sequence[_Item], bootstrap: Bootstrap) -> CriterionAgreement:
     tables: defaultdict[Hashable, list[tuple[int, int, float]]] = defaultdict(list)
     used: set[int] = set()
-    for place, item in enumerate(items):
+    for index, item in enumerate(items):
         for label in item.record.labels:
-            for rollout_id, said in label.replies.items():
-                level, value = said.levels.get(criterion), item.record.levels.get(rollout_id, {}).get(criterion)
+            for rollout_id, reply in label.replies.items():
+                level, value = reply.levels.get(criterion), item.record.levels.get(rollout_id, {}).get(criterion)
                 if level is not None and value is not None:
                     tables[item.unit].append((level, round(value * (LEVELS_OF_LABELS - 1)), item.share))
-                    used.add(place)
+                    used.add(index)
     rows = [row for some in tables.values() for row in some]
-    effective = compute_effective_number(items[place].weight for place in used)
+    effective = compute_effective_number(items[index].weight for index in used)
     counts = CriterionAgreement(criterion=criterion, groups=len(used), replies=len(rows), effective=effective)
     if effective < FEWEST_EFFECTIVE:
         return counts
     table = build_table(rows)
-    people, judge = compute_margins(table, LEVELS_OF_LABELS)
+    people, judge = _compute_margins(table, LEVELS_OF_LABELS)
 
-    def kappa(given: Mapping[Hashable, int]) -> float | None:
-        again = ((one, other, share * given[unit]) for unit in given for one, other, share in tables[unit])
+    def kappa(units: Mapping[Hashable, int]) -> float | None:
+        again = ((one, other, share * units[unit]) for unit in units for one, other, share in tables[unit])
         return compute_kappa(build_table(again), LEVELS_OF_LABELS)
 
     equal = [_Row(unit, float(one == other), share) for unit, some in tables.items() for one, other, share in some]
@@ -592,7 +602,7 @@ def _measure_criterion(criterion: str, items: Sequence[_Item], bootstrap: Bootst
             "agreement": _estimate_mean(equal, bootstrap),
             "pabak": compute_pabak(table, LEVELS_OF_LABELS),
             "ac1": compute_ac1(table, LEVELS_OF_LABELS),
-            "bias": compute_bias(table),
+            "bias": _compute_bias(table),
             "people": people,
             "judge": judge,
             "constant": max(people),
@@ -603,13 +613,13 @@ def _measure_criterion(criterion: str, items: Sequence[_Item], bootstrap: Bootst
 def _measure_defects(items: Sequence[_Item], bootstrap: Bootstrap) -> DefectAgreement:
     rows: list[tuple[_Item, str, bool]] = []
     used: set[int] = set()
-    for place, item in enumerate(items):
+    for index, item in enumerate(items):
         for label in item.record.labels:
-            said = [(name, one.defect) for name, one in label.replies.items() if one.defect is not None]
-            found = [(item, name, defect) for name, defect in said if name in item.record.rewards]
-            rows += found
-            used |= {place} if found else set()
-    effective = compute_effective_number(items[place].weight for place in used)
+            named = [(name, one.defect) for name, one in label.replies.items() if one.defect is not None]
+            compared = [(item, name, defect) for name, defect in named if name in item.record.rewards]
+            rows += compared
+            used |= {index} if compared else set()
+    effective = compute_effective_number(items[index].weight for index in used)
     counts = DefectAgreement(groups=len(used), replies=len(rows), effective=effective)
     if effective < FEWEST_EFFECTIVE:
         return counts
@@ -650,7 +660,7 @@ def _estimate_auc(rows: Sequence[tuple[_Item, str, bool]], bootstrap: Bootstrap)
     return bootstrap.estimate(list(by_unit), order)
 
 
-# Plain counts of how judges and people agree, for who is still labelling: without weights and intervals. Pure.
+# Plain counts for whoever is still labelling, without weights and intervals
 
 _ORDERS: Final = 3
 Order = Literal[0, 1, 2]
@@ -674,9 +684,9 @@ def keep_whole_blocks(records: Sequence[LabelledGroupRecord], size: int) -> list
     """With the oldest labels alone, a multiple of `size`: what grows with every label would tell what the judge thinks
     of the one that was labelled last."""
     dated = sorted((label.created_at, label.label_id) for record in records for label in record.labels)
-    kept = {label_id for _, label_id in dated[: len(dated) // size * size]}
+    oldest = {label_id for _, label_id in dated[: len(dated) // size * size]}
     cut = (
-        record.model_copy(update={"labels": tuple(label for label in record.labels if label.label_id in kept)})
+        record.model_copy(update={"labels": tuple(label for label in record.labels if label.label_id in oldest)})
         for record in records
     )
     return [record for record in cut if record.labels]
@@ -705,13 +715,13 @@ def count_levels(records: Sequence[LabelledGroupRecord]) -> tuple[AgreementCount
     rows: dict[str, list[tuple[int, int, float]]] = {}
     for record in records:
         for label in record.labels:
-            for rollout_id, said in label.replies.items():
-                for criterion, level in said.levels.items():
+            for rollout_id, reply in label.replies.items():
+                for criterion, level in reply.levels.items():
                     value = record.levels.get(rollout_id, {}).get(criterion)
                     if level is not None and value is not None:
                         judged = round(value * (LEVELS_OF_LABELS - 1))
                         rows.setdefault(criterion, []).append((level, judged, 1.0))
-    return tuple(_count(name, found, LEVELS_OF_LABELS) for name, found in sorted(rows.items()))
+    return tuple(_count(name, pairs, LEVELS_OF_LABELS) for name, pairs in sorted(rows.items()))
 
 
 def _meet(record: LabelledGroupRecord) -> Iterator[tuple[Order, Order]]:
@@ -720,7 +730,7 @@ def _meet(record: LabelledGroupRecord) -> Iterator[tuple[Order, Order]]:
 
 
 def _order_each(label: Label, record: LabelledGroupRecord) -> Iterator[tuple[tuple[str, str], Order]]:
-    for better, worse, tied in list_ordered_pairs(label, record):
+    for better, worse, tied in _list_ordered_pairs(label, record):
         first, second = sorted((better, worse))
         yield (first, second), 1 if tied else 0 if first == better else 2
 

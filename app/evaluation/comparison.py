@@ -1,4 +1,8 @@
-"""Compares two evaluations task by task: the differences and their significance."""
+"""Comparisons: two evaluations task by task, one scoring with another, and the pages of all reports.
+
+Differences are taken within tasks that have a score in both, which cancels how hard each task is. Tables of several
+differences have adjusted p-values. Settings that differ are obstacles: then no verdict is given.
+"""
 
 import json
 import math
@@ -16,7 +20,7 @@ from markupsafe import Markup
 
 from app.domain.errors import InvalidRequest
 from app.domain.values import FiniteNumber, Frozen, canonical_json
-from app.evaluation.agreement import compute_correlation
+from app.evaluation.agreement import FEWEST_FOR_CORRELATION, compute_correlation
 from app.evaluation.report import (
     Caution,
     Evaluation,
@@ -53,8 +57,8 @@ from app.toolkit.texts import (
 
 Verdict = Literal["better", "worse", "undecided", "not comparable"]
 
-SIGNIFICANT: Final = 0.05
-MAX_CHANGES: Final = 10
+_SIGNIFICANT: Final = 0.05
+_MAX_CHANGES: Final = 10
 
 
 class Obstacle(Frozen):
@@ -146,8 +150,8 @@ def compare_with_changes(
         labels=_compare_labels(pairs, resampler),
         improved=sum(change.after > change.before for change in changes),
         declined=sum(change.after < change.before for change in changes),
-        gained=tuple(change for change in changes[:MAX_CHANGES] if change.after > change.before),
-        lost=tuple(change for change in reversed(changes[-MAX_CHANGES:]) if change.after < change.before),
+        gained=tuple(change for change in changes[:_MAX_CHANGES] if change.after > change.before),
+        lost=tuple(change for change in reversed(changes[-_MAX_CHANGES:]) if change.after < change.before),
     )
     return comparison, changes
 
@@ -156,41 +160,41 @@ def _index_scored(evaluation: Evaluation) -> dict[str, TaskAttempts]:
     return {task.task_id: task for task in group_by_task(evaluation.attempts) if task.reward is not None}
 
 
-Pairs = Sequence[tuple[TaskAttempts, TaskAttempts]]
-Value = Callable[[TaskAttempts], float | None]
+_Pairs = Sequence[tuple[TaskAttempts, TaskAttempts]]
+_Value = Callable[[TaskAttempts], float | None]
 
 
-def _compute_noticeable(pairs: Pairs) -> float | None:
+def _compute_noticeable(pairs: _Pairs) -> float | None:
     """None if even equal signs for all tasks, p = 2 / 2 ** tasks, would not be significant."""
     moved = [(two.reward or 0.0) - (one.reward or 0.0) for one, two in pairs]
-    return compute_noticeable(moved) if 2.0 ** (1 - len(moved)) < SIGNIFICANT else None
+    return compute_noticeable(moved) if 2.0 ** (1 - len(moved)) < _SIGNIFICANT else None
 
 
 def _compare_passes(
-    pairs: Pairs, before: EvaluationSetup, after: EvaluationSetup, resampler: Resampler
+    pairs: _Pairs, before: EvaluationSetup, after: EvaluationSetup, resampler: Resampler
 ) -> tuple[Difference, ...]:
     """Compares pass@k for every k that both have, with the threshold of the first."""
     shared = sorted({*list_reported_k(before.samples)} & {*list_reported_k(after.samples)})
-    values: dict[str, Value] = {f"pass@{k}": _select_pass_at(k, before.threshold) for k in shared}
+    values: dict[str, _Value] = {f"pass@{k}": _select_pass_at(k, before.threshold) for k in shared}
     return _compare_family({name: (pairs, value) for name, value in values.items()}, resampler)
 
 
-def _select_pass_at(k: int, threshold: float) -> Value:
+def _select_pass_at(k: int, threshold: float) -> _Value:
     return lambda task: task.estimate_pass_at(k, threshold)
 
 
 def _compare_criteria(
-    pairs: Pairs, before: Evaluation, after: Evaluation, resampler: Resampler
+    pairs: _Pairs, before: Evaluation, after: Evaluation, resampler: Resampler
 ) -> tuple[Difference, ...]:
     shared = [name for name in list_criteria(before) if name in list_criteria(after)]
     return _compare_family({name: (pairs, _select_criterion(name)) for name in shared}, resampler)
 
 
-def _select_criterion(criterion: str) -> Value:
+def _select_criterion(criterion: str) -> _Value:
     return lambda task: task.compute_criterion_mean(criterion)
 
 
-def _compare_labels(pairs: Pairs, resampler: Resampler) -> tuple[Difference, ...]:
+def _compare_labels(pairs: _Pairs, resampler: Resampler) -> tuple[Difference, ...]:
     after = {one.task_id: two for one, two in pairs}
     labels = group_by_label([one for one, _ in pairs])
     return _compare_family(
@@ -202,18 +206,18 @@ def _compare_labels(pairs: Pairs, resampler: Resampler) -> tuple[Difference, ...
     )
 
 
-def _compare_family(table: Mapping[str, tuple[Pairs, Value]], resampler: Resampler) -> tuple[Difference, ...]:
+def _compare_family(table: Mapping[str, tuple[_Pairs, _Value]], resampler: Resampler) -> tuple[Difference, ...]:
     """One table of differences with adjusted p-values. Rows without a task that has a value in both are left out."""
-    found = [
+    differences = [
         _compute_difference(name, pairs, value, resampler)
         for name, (pairs, value) in table.items()
         if any(value(one) is not None and value(two) is not None for one, two in pairs)
     ]
-    ps = adjust_p_values([each.p for each in found])
-    return tuple(each.model_copy(update={"adjusted_p": p}) for each, p in zip(found, ps, strict=True))
+    ps = adjust_p_values([each.p for each in differences])
+    return tuple(each.model_copy(update={"adjusted_p": p}) for each, p in zip(differences, ps, strict=True))
 
 
-def _compute_difference(name: str, pairs: Pairs, value: Value, resampler: Resampler) -> Difference:
+def _compute_difference(name: str, pairs: _Pairs, value: _Value, resampler: Resampler) -> Difference:
     valued = [(value(one), value(two)) for one, two in pairs]
     both = [(one, two) for one, two in valued if one is not None and two is not None]
     moved = [two - one for one, two in both]
@@ -235,7 +239,7 @@ def _build_change(one: TaskAttempts, two: TaskAttempts) -> TaskChange:
 
 
 def _decide_verdict(overall: Difference) -> Verdict:
-    if overall.p >= SIGNIFICANT:
+    if overall.p >= _SIGNIFICANT:
         return "undecided"
     return "better" if overall.after > overall.before else "worse"
 
@@ -243,13 +247,13 @@ def _decide_verdict(overall: Difference) -> Verdict:
 def _find_obstacles(before: Evaluation, after: Evaluation) -> tuple[Obstacle, ...]:
     """Equal task ids already imply an equal environment, version, data, split and params. If all answers of one model
     failed a gate it has no judges; that is no obstacle."""
-    read = _list_judges(before) or _list_judges(after)
-    told = {
+    judges = _list_judges(before) or _list_judges(after)
+    settings = {
         "rule of scoring": (", ".join(list_scoring_digests(each.attempts)) for each in (before, after)),
-        "judges": (", ".join(_list_judges(each) or read) for each in (before, after)),
+        "judges": (", ".join(_list_judges(each) or judges) for each in (before, after)),
         "threshold of a pass": (f"{each.setup.threshold:g}" for each in (before, after)),
     }
-    return tuple(Obstacle(what=what, before=one, after=two) for what, (one, two) in told.items() if one != two)
+    return tuple(Obstacle(what=what, before=one, after=two) for what, (one, two) in settings.items() if one != two)
 
 
 def _list_judges(evaluation: Evaluation) -> list[str]:
@@ -258,7 +262,7 @@ def _list_judges(evaluation: Evaluation) -> list[str]:
 
 def _collect_cautions(before: Evaluation, after: Evaluation) -> tuple[Caution, ...]:
     """The cautions of each evaluation and those of the pair."""
-    found = [
+    cautions = [
         Caution(code=caution.code, text=f"{which}: {caution.text}")
         for which, each in (("Before", before), ("After", after))
         for caution in collect_cautions(each, group_by_task(each.attempts))
@@ -266,35 +270,34 @@ def _collect_cautions(before: Evaluation, after: Evaluation) -> tuple[Caution, .
     one, two = before.setup, after.setup
     if one.samples != two.samples:
         text = f"{one.samples} attempts at each task before, {two.samples} after: only k that both have are compared."
-        found.append(Caution(code="samples", text=text))
+        cautions.append(Caution(code="samples", text=text))
     if one.sampling != two.sampling:
         text = "The two were sampled with different settings, which contribute to the difference."
-        found.append(Caution(code="sampling", text=text))
-    return tuple(found)
+        cautions.append(Caution(code="sampling", text=text))
+    return tuple(cautions)
 
 
 def _explain_no_overlap(before: EvaluationSetup, after: EvaluationSetup) -> str:
-    told = {
+    settings = {
         "environment": (before.environment, after.environment),
         "version": (before.version, after.version),
         "split": (before.split, after.split),
         "params": (json.dumps(before.params, sort_keys=True), json.dumps(after.params, sort_keys=True)),
         "first task": (str(before.first), str(after.first)),
     }
-    apart = [f"{what} {one} and {two}" for what, (one, two) in told.items() if one != two]
+    apart = [f"{what} {one} and {two}" for what, (one, two) in settings.items() if one != two]
     why = (
         ": " + ", ".join(apart) if apart else ", although both have the same setup: the environment's data has changed"
     )
     return f"these evaluations have no scored task in common{why}"
 
 
-# What another rule changes about groups that were scored: pairs, best replies and signs of advantages that flip.
+# What another rule changes about groups that were scored: pairs, best replies and signs of advantages that flip
 
 RESAMPLES: Final = 1_000
 MOST_STEP_ROWS: Final = 12
 """More policy steps than that are put together into so many ranges of about as many groups."""
 _SAME: Final = 1e-9
-_FEWEST_FOR_CORRELATION: Final = 3
 
 Rewards = Sequence[float | None]
 """Rewards of one group, in the order of its completions; None for a missing reward."""
@@ -436,7 +439,7 @@ def _pair_rewards(group: RescoredGroup) -> _Pairing:
 def _build_figures(name: str, groups: Sequence[_Pairing], resampler: Resampler) -> FlipFigures:
     compared = [one for one in groups if one.differing]
     moved = [[now == -before for before, now in one.signs if before] for one in groups]
-    ranked = [one for one in groups if len(one.places) >= _FEWEST_FOR_CORRELATION and _differ(one.before)]
+    ranked = [one for one in groups if len(one.places) >= FEWEST_FOR_CORRELATION and _differ(one.before)]
     return FlipFigures(
         name=name,
         groups=len(groups),
@@ -467,11 +470,11 @@ def _split_by_step(groups: Sequence[_Pairing]) -> list[tuple[str, list[_Pairing]
     for one in groups:
         if one.group.step is not None:
             by_step[one.group.step].append(one)
-    known = sum(map(len, by_step.values()))
+    total = sum(map(len, by_step.values()))
     rows: list[tuple[list[int], list[_Pairing]]] = []
     seen = 0
     for step in sorted(by_step):
-        row = seen * MOST_STEP_ROWS // known if len(by_step) > MOST_STEP_ROWS else len(rows)
+        row = seen * MOST_STEP_ROWS // total if len(by_step) > MOST_STEP_ROWS else len(rows)
         if row >= len(rows):
             rows.append(([], []))
         rows[-1][0].append(step)
@@ -517,7 +520,7 @@ def _compute_ranks(values: Sequence[float]) -> list[float]:
     return ranks
 
 
-# Reports as self-contained HTML files without scripts; text that models wrote is escaped.
+# Reports as self-contained HTML files without scripts; text that models wrote is escaped
 
 _TEMPLATES: Final = Path(__file__).with_name("templates")
 _TASKS_SHOWN: Final = 500
@@ -600,10 +603,10 @@ def _link_comparison(comparison: Comparison) -> str:
     one, other = comparison.before, comparison.after
     if not one.gateway_url or one.gateway_url != other.gateway_url:
         return ""
-    told = {
+    query = {
         f"{side}{part}": value
         for side, setup in (("first", one), ("second", other))
         for part, value in (("", setup.run), ("_model", setup.model), ("_steps", setup.step))
         if value is not None
     }
-    return f"{one.gateway_url}/view/compare?{urlencode({**told, 'environment': one.environment}, errors='replace')}"
+    return f"{one.gateway_url}/view/compare?{urlencode({**query, 'environment': one.environment}, errors='replace')}"

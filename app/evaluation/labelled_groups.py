@@ -25,11 +25,11 @@ from app.domain.tasks import Message
 from app.domain.values import FiniteJson, FiniteNumber, Frozen, Name
 
 RowForm = Literal["groups", "preferences", "helpsteer2", "characterbench"]
-Row = Mapping[str, object]
+_Row = Mapping[str, object]
 Draft = dict[str, FiniteJson]
 
-CHAT: Final = "rlaif"
-ROLE_PLAY: Final = "npc_arena"
+_CHAT: Final = "rlaif"
+_ROLE_PLAY: Final = "npc_arena"
 _TURN_MARKER: Final = "<extra_id_1>"
 """Separates the turns in prompts of HelpSteer2, whose exact form is not documented."""
 
@@ -63,7 +63,7 @@ class _RowModel(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True, coerce_numbers_to_str=True)
 
 
-RowModelT = TypeVar("RowModelT", bound=_RowModel)
+_RowModelT = TypeVar("RowModelT", bound=_RowModel)
 
 
 class _Turn(_RowModel):
@@ -80,16 +80,16 @@ class _SituationRow(_RowModel):
     draft: Draft | None = None
 
     def build_group(
-        self, place: int, replies: Sequence[LabelledReply], before: Sequence[_Turn] | None = None
+        self, number: int, replies: Sequence[LabelledReply], before: Sequence[_Turn] | None = None
     ) -> LabelledGroup:
         """`before`: the conversation, where the replies hold it. ValueError when the row has no situation."""
         draft = self.draft
         if draft is None:
             turns = _list_turns(before or self.prompt or self.messages)
             draft = {"messages": [turn.model_dump() for turn in turns]}
-        default = CHAT if self.draft is None else ROLE_PLAY
+        default = _CHAT if self.draft is None else _ROLE_PLAY
         return LabelledGroup(
-            id=self.id or str(place),
+            id=self.id or str(number),
             environment=self.environment or default,
             draft=draft,
             replies=tuple(replies),
@@ -101,12 +101,12 @@ class _GroupRow(_SituationRow):
     replies: Annotated[tuple[LabelledReply, ...], Field(min_length=1)]
 
 
-Side = str | tuple[str, ...] | tuple[_Turn, ...]
+_Side = str | tuple[str, ...] | tuple[_Turn, ...]
 
 
 class _PreferenceRow(_SituationRow):
-    chosen: Side
-    rejected: Side
+    chosen: _Side
+    rejected: _Side
     score_chosen: FiniteNumber = 1.0
     score_rejected: FiniteNumber = 0.0
 
@@ -133,12 +133,12 @@ class _CharacterRow(_RowModel):
     subset: str = ""
 
 
-def parse_labelled_rows(rows: Sequence[Row], form: RowForm | None = None) -> LabelledData:
+def parse_labelled_rows(rows: Sequence[_Row], form: RowForm | None = None) -> LabelledData:
     """`form` None: told by the columns of the first row. InvalidRequest names row and column; rows that the data set's
     own authors leave out are counted, not refused."""
     if not rows:
         raise InvalidRequest("there are no rows")
-    chosen = form or detect_form(rows[0])
+    chosen = form or _detect_form(rows[0])
     left_out: Counter[str] = Counter()
     groups = tuple(_READERS[chosen](rows, left_out))
     if not groups:
@@ -146,7 +146,7 @@ def parse_labelled_rows(rows: Sequence[Row], form: RowForm | None = None) -> Lab
     return LabelledData(chosen, groups, dict(left_out))
 
 
-def detect_form(row: Row) -> RowForm:
+def _detect_form(row: _Row) -> RowForm:
     """InvalidRequest when the columns are those of no form."""
     columns = set(row)
     for form, needed in _COLUMNS.items():
@@ -156,52 +156,52 @@ def detect_form(row: Row) -> RowForm:
     raise InvalidRequest(f"these columns are of no known form ({', '.join(sorted(columns))}); known forms: {known}")
 
 
-def _read_groups(rows: Sequence[Row], left_out: Counter[str]) -> Iterator[LabelledGroup]:
-    for place, row in enumerate(rows, start=1):
-        read = _parse_row(_GroupRow, row, place)
-        yield _build_group(read, place, read.replies)
+def _read_groups(rows: Sequence[_Row], left_out: Counter[str]) -> Iterator[LabelledGroup]:
+    for number, row in enumerate(rows, start=1):
+        parsed = _parse_row(_GroupRow, row, number)
+        yield _build_group(parsed, number, parsed.replies)
 
 
-def _read_preferences(rows: Sequence[Row], left_out: Counter[str]) -> Iterator[LabelledGroup]:
-    for place, row in enumerate(rows, start=1):
-        read = _parse_row(_PreferenceRow, row, place)
-        better, worse = _list_texts(read.chosen), _list_texts(read.rejected)
-        if read.score_chosen <= read.score_rejected:
+def _read_preferences(rows: Sequence[_Row], left_out: Counter[str]) -> Iterator[LabelledGroup]:
+    for number, row in enumerate(rows, start=1):
+        parsed = _parse_row(_PreferenceRow, row, number)
+        better, worse = _list_texts(parsed.chosen), _list_texts(parsed.rejected)
+        if parsed.score_chosen <= parsed.score_rejected:
             left_out["both sides have the same score"] += 1
         elif set(better) & set(worse):
             left_out["both sides are the same text"] += 1
         else:
-            replies = [LabelledReply(text=text, label=read.score_chosen) for text in better]
-            replies += [LabelledReply(text=text, label=read.score_rejected) for text in worse]
-            yield _build_group(read, place, replies, _find_conversation(read.chosen))
+            replies = [LabelledReply(text=text, label=parsed.score_chosen) for text in better]
+            replies += [LabelledReply(text=text, label=parsed.score_rejected) for text in worse]
+            yield _build_group(parsed, number, replies, _find_conversation(parsed.chosen))
 
 
-def _read_helpsteer(rows: Sequence[Row], left_out: Counter[str]) -> Iterator[LabelledGroup]:
+def _read_helpsteer(rows: Sequence[_Row], left_out: Counter[str]) -> Iterator[LabelledGroup]:
     by_prompt: defaultdict[str, list[LabelledReply]] = defaultdict(list)
-    for place, row in enumerate(rows, start=1):
-        read = _parse_row(_RatedRow, row, place)
-        if _TURN_MARKER in read.prompt:
+    for number, row in enumerate(rows, start=1):
+        parsed = _parse_row(_RatedRow, row, number)
+        if _TURN_MARKER in parsed.prompt:
             left_out["a conversation of several turns"] += 1
         else:
-            by_prompt[read.prompt].append(LabelledReply(text=read.response, label=read.helpfulness))
-    for number, (prompt, replies) in enumerate(by_prompt.items(), start=1):
+            by_prompt[parsed.prompt].append(LabelledReply(text=parsed.response, label=parsed.helpfulness))
+    for position, (prompt, replies) in enumerate(by_prompt.items(), start=1):
         if len({reply.label for reply in replies}) < 2:
             left_out["no two replies of the prompt have different ratings"] += len(replies)
         else:
             row_model = _SituationRow(prompt=prompt)
-            yield _build_group(row_model, number, replies)
+            yield _build_group(row_model, position, replies)
 
 
-def _read_characters(rows: Sequence[Row], left_out: Counter[str]) -> Iterator[LabelledGroup]:
-    for place, row in enumerate(rows, start=1):
-        read = _parse_row(_CharacterRow, row, place)
-        reply = LabelledReply(text=read.response_messages, label=read.gold)
+def _read_characters(rows: Sequence[_Row], left_out: Counter[str]) -> Iterator[LabelledGroup]:
+    for number, row in enumerate(rows, start=1):
+        parsed = _parse_row(_CharacterRow, row, number)
+        reply = LabelledReply(text=parsed.response_messages, label=parsed.gold)
         yield LabelledGroup(
-            id=read.id or str(place),
-            environment=ROLE_PLAY,
-            draft=_build_character_draft(read),
+            id=parsed.id or str(number),
+            environment=_ROLE_PLAY,
+            draft=_build_character_draft(parsed),
             replies=(reply,),
-            subset=read.subset,
+            subset=parsed.subset,
         )
 
 
@@ -248,27 +248,27 @@ def _is_character(line: _DialogueLine, row: _CharacterRow) -> bool:
     return line.speaker in ("character", row.character_name)
 
 
-def _parse_row(model: type[RowModelT], row: Row, place: int) -> RowModelT:
+def _parse_row(model: type[_RowModelT], row: _Row, number: int) -> _RowModelT:
     try:
         return model.model_validate({name: value for name, value in row.items() if value is not None})
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        raise InvalidRequest(f"row {place}: {first['msg']}", field=".".join(map(str, first["loc"]))) from None
+        raise InvalidRequest(f"row {number}: {first['msg']}", field=".".join(map(str, first["loc"]))) from None
 
 
 def _build_group(
-    row: _SituationRow, place: int, replies: Sequence[LabelledReply], before: Sequence[_Turn] | None = None
+    row: _SituationRow, number: int, replies: Sequence[LabelledReply], before: Sequence[_Turn] | None = None
 ) -> LabelledGroup:
     if row.draft is None and not (before or row.prompt or row.messages):
-        raise InvalidRequest(f"row {place}: give messages, prompt or draft", field="messages")
-    return row.build_group(place, replies, before)
+        raise InvalidRequest(f"row {number}: give messages, prompt or draft", field="messages")
+    return row.build_group(number, replies, before)
 
 
 def _list_turns(situation: str | Sequence[_Turn] | None) -> Sequence[_Turn]:
     return (_Turn(role="user", content=situation),) if isinstance(situation, str) else situation or ()
 
 
-def _list_texts(side: Side) -> tuple[str, ...]:
+def _list_texts(side: _Side) -> tuple[str, ...]:
     """The texts of one side. Of a conversation only the last message is the reply."""
     if isinstance(side, str):
         return (side,)
@@ -276,12 +276,12 @@ def _list_texts(side: Side) -> tuple[str, ...]:
     return (turns[-1].content,) if turns else tuple(each for each in side if isinstance(each, str))
 
 
-def _find_conversation(side: Side) -> Sequence[_Turn]:
+def _find_conversation(side: _Side) -> Sequence[_Turn]:
     """What a side that is a whole conversation holds before its reply."""
     return () if isinstance(side, str) else [each for each in side if isinstance(each, _Turn)][:-1]
 
 
-_READERS: Final[Mapping[RowForm, Callable[[Sequence[Row], Counter[str]], Iterator[LabelledGroup]]]] = {
+_READERS: Final[Mapping[RowForm, Callable[[Sequence[_Row], Counter[str]], Iterator[LabelledGroup]]]] = {
     "groups": _read_groups,
     "preferences": _read_preferences,
     "helpsteer2": _read_helpsteer,
@@ -295,9 +295,11 @@ _COLUMNS: Final[Mapping[RowForm, set[str]]] = {
 }
 
 
-# Choices that people already made, read from files: pairs as JSON lines, and chats of SillyTavern.
+# Choices that people already made, read from files: pairs as JSON lines, and chats of SillyTavern. In a chat, a reply
+# with several `swipes` that the player went on from is an implicit choice of the one shown. Greetings are written by
+# people, an edit overwrites a swipe, and a branch repeats what came before it.
 
-Turn = Mapping[str, object]
+_ChatTurn = Mapping[str, object]
 _PAIR_KEYS = frozenset({"chosen", "rejected"})
 
 
@@ -322,23 +324,23 @@ class ChoiceFile:
 def read_choices(name: str, lines: Iterable[str]) -> ChoiceFile:
     """`name` is that of the file. Each line that is no choice, though it might be taken for one, is left out with its
     reason."""
-    found = ChoiceFile()
-    rows = list(_read_lines(lines, found))
+    choices = ChoiceFile()
+    rows = list(_read_lines(lines, choices))
     if not rows:
-        return found
+        return choices
     if rows[0][1].keys() >= _PAIR_KEYS:
-        found.form = "pairs"
+        choices.form = "pairs"
         for line, row in rows:
-            _add_pair(name, line, row, found)
+            _add_pair(name, line, row, choices)
     elif {"mes", "user_name", "chat_metadata"} & rows[0][1].keys():
-        found.form = "chat"
-        _read_chat(name, rows, found)
+        choices.form = "chat"
+        _read_chat(name, rows, choices)
     else:
-        found.leave_out(rows[0][0], "neither a chat of SillyTavern nor pairs with `prompt`, `chosen` and `rejected`")
-    return found
+        choices.leave_out(rows[0][0], "neither a chat of SillyTavern nor pairs with `prompt`, `chosen` and `rejected`")
+    return choices
 
 
-def _read_lines(lines: Iterable[str], found: ChoiceFile) -> Iterator[tuple[int, dict[str, object]]]:
+def _read_lines(lines: Iterable[str], choices: ChoiceFile) -> Iterator[tuple[int, dict[str, object]]]:
     for number, line in enumerate(lines, start=1):
         text = line.removeprefix("\ufeff").strip()
         if not text:
@@ -347,29 +349,29 @@ def _read_lines(lines: Iterable[str], found: ChoiceFile) -> Iterator[tuple[int, 
             row: object = json.loads(text)
             json.dumps(row, ensure_ascii=False).encode()
         except UnicodeEncodeError:
-            found.leave_out(number, "it holds half a character, a lone surrogate")
+            choices.leave_out(number, "it holds half a character, a lone surrogate")
             continue
         except (ValueError, RecursionError):
             row = None
         if isinstance(row, dict):
             yield number, row
         else:
-            found.leave_out(number, "not a JSON object")
+            choices.leave_out(number, "not a JSON object")
 
 
-def _add_pair(name: str, line: int, row: Turn, found: ChoiceFile) -> None:
+def _add_pair(name: str, line: int, row: _ChatTurn, choices: ChoiceFile) -> None:
     before = row.get("prompt", row.get("messages"))
     sides = [_read_side(row.get(side)) for side in ("chosen", "rejected")]
     opening = sides[0][0]
     if before is None and opening and opening != sides[1][0]:
-        found.leave_out(line, "the two conversations differ before their last message")
+        choices.leave_out(line, "the two conversations differ before their last message")
         return
     prompt = [{"role": "user", "content": before}] if isinstance(before, str) else before or opening
-    given = {"prompt": prompt, "chosen": sides[0][1], "rejected": [sides[1][1]], "source": f"{name}:{line}"}
+    fields = {"prompt": prompt, "chosen": sides[0][1], "rejected": [sides[1][1]], "source": f"{name}:{line}"}
     if sides[0][1] == sides[1][1]:
-        found.leave_out(line, "both sides are the same text")
+        choices.leave_out(line, "both sides are the same text")
         return
-    _add(found, line, "pair", given, str(row.get("language") or ""))
+    _add(choices, line, "pair", fields, str(row.get("language") or ""))
 
 
 def _read_side(side: object) -> tuple[list[object], object]:
@@ -379,40 +381,40 @@ def _read_side(side: object) -> tuple[list[object], object]:
     return [], side
 
 
-def _add(found: ChoiceFile, line: int, kind: str, given: Mapping[str, object], language: str = "") -> None:
+def _add(choices: ChoiceFile, line: int, kind: str, fields: Mapping[str, object], language: str = "") -> None:
     try:
-        choice = ImportedChoice.model_validate(given)
-        found.labels.append(ImportedLabel.model_validate({"kind": kind, "choice": choice, "language": language}))
+        choice = ImportedChoice.model_validate(fields)
+        choices.labels.append(ImportedLabel.model_validate({"kind": kind, "choice": choice, "language": language}))
     except ValidationError as error:
         first = error.errors()[0]
-        found.leave_out(line, f"{'.'.join(map(str, first['loc']))}: {first['msg']}")
+        choices.leave_out(line, f"{'.'.join(map(str, first['loc']))}: {first['msg']}")
 
 
-def _read_chat(name: str, rows: Sequence[tuple[int, Turn]], found: ChoiceFile) -> None:
+def _read_chat(name: str, rows: Sequence[tuple[int, _ChatTurn]], choices: ChoiceFile) -> None:
     header = {} if "mes" in rows[0][1] else rows[0][1]
     about = header.get("chat_metadata")
     about = about if isinstance(about, dict) else {}
     chat = str(about.get("main_chat") or name)
-    turns = list(_drop_unreadable([(line, turn) for line, turn in rows if "mes" in turn], found))
-    unread = [left.line for left in found.left_out]
-    last_said = max((place for place, (_, turn) in enumerate(turns) if _is_players(turn)), default=-1)
-    first_said = next((place for place, (_, turn) in enumerate(turns) if _is_players(turn)), len(turns))
+    turns = list(_drop_unreadable([(line, turn) for line, turn in rows if "mes" in turn], choices))
+    unread = [left.line for left in choices.left_out]
+    last_spoken = max((position for position, (_, turn) in enumerate(turns) if _is_players(turn)), default=-1)
+    first_spoken = next((position for position, (_, turn) in enumerate(turns) if _is_players(turn)), len(turns))
     several = len({turn.get("name") for _, turn in turns if not _is_players(turn) and not turn.get("is_system")}) > 1
     prompt: list[Message] = []
-    for place, (line, turn) in enumerate(turns):
+    for position, (line, turn) in enumerate(turns):
         if _list_swipes(turn) and not _is_players(turn):
-            reason = _find_reason(turn, place < first_said, place > last_said) or _find_gap(line, unread)
+            reason = _find_reason(turn, position < first_spoken, position > last_spoken) or _find_gap(line, unread)
             if reason is not None:
-                found.leave_out(line, reason)
+                choices.leave_out(line, reason)
             else:
-                _add_turn(found, line, turn, prompt, chat, f"{name}:{line}", tainted=bool(about.get("tainted")))
+                _add_turn(choices, line, turn, prompt, chat, f"{name}:{line}", tainted=bool(about.get("tainted")))
         prompt += _build_messages(turn, several=several)
 
 
-def _drop_unreadable(turns: Iterable[tuple[int, Turn]], found: ChoiceFile) -> Iterator[tuple[int, Turn]]:
+def _drop_unreadable(turns: Iterable[tuple[int, _ChatTurn]], choices: ChoiceFile) -> Iterator[tuple[int, _ChatTurn]]:
     for line, turn in turns:
         if isinstance(turn.get("name"), dict | list):
-            found.leave_out(line, "name: not a text")
+            choices.leave_out(line, "name: not a text")
         else:
             yield line, turn
 
@@ -423,7 +425,7 @@ def _find_gap(line: int, unread: Sequence[int]) -> str | None:
     return None if gap is None else f"line {gap} of the chat before it could not be read"
 
 
-def _find_reason(turn: Turn, greets: bool, ends: bool) -> str | None:
+def _find_reason(turn: _ChatTurn, greets: bool, ends: bool) -> str | None:
     """Why a reply with swipes is no choice."""
     swipes, chosen = _list_swipes(turn), turn.get("swipe_id")
     if turn.get("is_system"):
@@ -436,52 +438,52 @@ def _find_reason(turn: Turn, greets: bool, ends: bool) -> str | None:
         return "no message of the player follows: shown last is not chosen"
     if type(chosen) is not int or not 0 <= chosen < len(swipes):
         return "swipe_id names no swipe"
-    said = _read_text(turn.get("mes")).strip()
-    if not said:
+    shown = _read_text(turn.get("mes")).strip()
+    if not shown:
         return "the reply is empty"
-    others = [text.strip() for place, text in enumerate(swipes) if place != chosen]
-    if said != swipes[chosen].strip() and said in others:
+    others = [text.strip() for index, text in enumerate(swipes) if index != chosen]
+    if shown != swipes[chosen].strip() and shown in others:
         return "mes is another swipe than swipe_id says"
-    if not {text for text in (*others, swipes[chosen].strip()) if text and text != said}:
+    if not {text for text in (*others, swipes[chosen].strip()) if text and text != shown}:
         return "all swipes are the same text"
     return None
 
 
 def _add_turn(
-    found: ChoiceFile, line: int, turn: Turn, prompt: Sequence[Message], chat: str, source: str, *, tainted: bool
+    choices: ChoiceFile, line: int, turn: _ChatTurn, prompt: Sequence[Message], chat: str, source: str, *, tainted: bool
 ) -> None:
-    swipes, place = _list_swipes(turn), turn["swipe_id"]
-    assert isinstance(place, int)  # noqa: S101
-    said = _read_text(turn.get("mes")).strip()
-    edited = said != swipes[place].strip()
+    swipes, index = _list_swipes(turn), turn["swipe_id"]
+    assert isinstance(index, int)  # noqa: S101
+    shown = _read_text(turn.get("mes")).strip()
+    edited = shown != swipes[index].strip()
     models = _list_models(turn, len(swipes))
     rejected = {
-        text.strip(): model for text, model in zip(swipes, models, strict=True) if text.strip() not in {"", said}
+        text.strip(): model for text, model in zip(swipes, models, strict=True) if text.strip() not in {"", shown}
     }
-    given = {
+    fields = {
         "prompt": tuple(prompt),
-        "chosen": said,
+        "chosen": shown,
         "rejected": tuple(rejected),
         "rejected_models": tuple(rejected.values()) if any(rejected.values()) else (),
-        "chosen_model": "" if edited else models[place],
+        "chosen_model": "" if edited else models[index],
         "chat": chat,
         "source": source,
-        "place": None if edited else place,
+        "place": None if edited else index,
         "may_be_edited": tainted or edited,
     }
-    _add(found, line, "edit" if edited else "implicit", given)
+    _add(choices, line, "edit" if edited else "implicit", fields)
 
 
-def _list_swipes(turn: Turn) -> list[str]:
+def _list_swipes(turn: _ChatTurn) -> list[str]:
     swipes = turn.get("swipes")
     return [_read_text(one) for one in swipes] if isinstance(swipes, list) else []
 
 
-def _list_models(turn: Turn, count: int) -> list[str]:
+def _list_models(turn: _ChatTurn, count: int) -> list[str]:
     """The model that each swipe names; that of the message for the one shown."""
     listed = turn.get("swipe_info")
     infos = listed if isinstance(listed, list) else []
-    models = [_read_model(infos[place]) if place < len(infos) else "" for place in range(count)]
+    models = [_read_model(infos[index]) if index < len(infos) else "" for index in range(count)]
     chosen = turn.get("swipe_id")
     if isinstance(chosen, int) and 0 <= chosen < count:
         models[chosen] = models[chosen] or _read_model(turn)
@@ -500,11 +502,11 @@ def _read_text(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _is_players(turn: Turn) -> bool:
+def _is_players(turn: _ChatTurn) -> bool:
     return bool(turn.get("is_user")) and not turn.get("is_system")
 
 
-def _build_messages(turn: Turn, *, several: bool) -> list[Message]:
+def _build_messages(turn: _ChatTurn, *, several: bool) -> list[Message]:
     """The line as the model was shown it. Of several characters each line has its speaker; the player's name is left
     out."""
     text, extra = _read_text(turn.get("mes")), turn.get("extra")

@@ -1,4 +1,9 @@
-"""The report of one evaluation as data. `app.evaluation.report` builds it, `pages` renders it."""
+"""One evaluation: its setup and attempts, and the report that is built of them.
+
+Attempts at one task are correlated, so every mean and rate is over tasks, and intervals resample tasks, not attempts: a
+cluster bootstrap with equal weights (see arXiv 2411.00640). Resampling is seeded by the setup, so the same attempts
+always give the same report.
+"""
 
 import math
 import random
@@ -17,7 +22,7 @@ from app.domain.values import Z_95, FiniteJson, FiniteNumber, Frozen, Name, Prop
 from app.toolkit.charts import ChartForm, Curve, CurveChart, CurvePoint, Scale, draw_curves
 from app.toolkit.texts import format_number, format_signed, scale_heat
 
-# The data of an evaluation: its setup, and every attempt at every task.
+# The data of an evaluation
 
 Count = Annotated[WholeNumber, Field(ge=0)]
 Price = Annotated[FiniteNumber, Field(ge=0)]
@@ -138,16 +143,17 @@ class Evaluation(Frozen):
     """Null while attempts are missing."""
 
 
-# Confidence intervals for means over tasks, and significance tests for differences between two models.
+# Intervals for means over tasks, and significance tests for differences between two models. Every function takes one
+# value for each task: the mean over its attempts.
 
 RESAMPLES: Final = 10_000
-MAX_DRAWS: Final = 10_000_000
+_MAX_DRAWS: Final = 10_000_000
 """Maximum draws for one interval, a few seconds per report: above 1,000 tasks there are fewer resamples."""
 
 EXACT_UP_TO: Final = 13
 """Up to this many differing tasks the sign-flip test is exact; above, sign assignments are sampled."""
 
-POWER: Final = 0.8
+_POWER: Final = 0.8
 _SAME: Final = 1e-9
 """Smaller differences of sums are rounding errors."""
 
@@ -167,7 +173,7 @@ class Resampler:
     def __init__(self, seed: int, resamples: int = RESAMPLES) -> None:
         self._seed = seed
         self._resamples = resamples
-        self._known: dict[tuple[tuple[float, ...], float, float], MeanEstimate] = {}
+        self._estimates: dict[tuple[tuple[float, ...], float, float], MeanEstimate] = {}
 
     def estimate(self, values: Sequence[float], least: float = 0.0, most: float = 1.0) -> MeanEstimate:
         """Estimates the population mean of `values` in [least, most] by an expanded percentile interval (Hesterberg,
@@ -176,14 +182,14 @@ class Resampler:
         If every task has the same value, resampling finds no width. Then Wilson's interval for zero successes bounds
         the share of the population with another value, and those could have any value."""
         key = (tuple(values), least, most)
-        if key not in self._known:
-            self._known[key] = self._compute_estimate(values, least, most)
-        return self._known[key]
+        if key not in self._estimates:
+            self._estimates[key] = self._compute_estimate(values, least, most)
+        return self._estimates[key]
 
     def resample_means(self, values: Sequence[float]) -> list[float]:
         """The sorted means of resamples with replacement."""
         chance = random.Random(f"means {self._seed}")  # noqa: S311
-        count = min(self._resamples, max(1, MAX_DRAWS // len(values)))
+        count = min(self._resamples, max(1, _MAX_DRAWS // len(values)))
         return sorted(sum(chance.choices(values, k=len(values))) / len(values) for _ in range(count))
 
     def compute_sign_flip_p(self, differences: Sequence[float]) -> float:
@@ -192,6 +198,7 @@ class Resampler:
         Smyth, Stat. Appl. Genet. Mol. Biol. 9, 2010, art. 39)."""
         moved = [difference for difference in differences if abs(difference) > _SAME]
         reached = abs(math.fsum(moved)) - _SAME * max(1, len(moved))
+        # In tables of eight, so that one random byte chooses the signs of eight tasks.
         tables = [_compute_signed_sums(moved[at : at + 8]) for at in range(0, len(moved), 8)]
         if len(moved) <= EXACT_UP_TO:
             ways = [0.0]
@@ -200,11 +207,11 @@ class Resampler:
             return sum(abs(way) >= reached for way in ways) / len(ways)
         chance = random.Random(f"signs {self._seed}")  # noqa: S311
         sizes = [len(table) - 1 for table in tables]
-        found = 0
+        reaching = 0
         for _ in range(self._resamples):
             drawn = map(int.__and__, chance.randbytes(len(tables)), sizes)
-            found += abs(sum(map(getitem, tables, drawn))) >= reached
-        return (found + 1) / (self._resamples + 1)
+            reaching += abs(sum(map(getitem, tables, drawn))) >= reached
+        return (reaching + 1) / (self._resamples + 1)
 
     def _compute_estimate(self, values: Sequence[float], least: float, most: float) -> MeanEstimate:
         if not values:
@@ -221,21 +228,21 @@ class Resampler:
 
 def compute_quantile(ordered: Sequence[float], share: float) -> float:
     """A quantile by linear interpolation (Hyndman and Fan's type 7)."""
-    place = share * (len(ordered) - 1)
-    below = math.floor(place)
+    position = share * (len(ordered) - 1)
+    below = math.floor(position)
     above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (place - below) * (ordered[above] - ordered[below])
+    return ordered[below] + (position - below) * (ordered[above] - ordered[below])
 
 
 def adjust_p_values(ps: Sequence[float]) -> tuple[float, ...]:
     """Holm's step-down adjustment (Scand. J. Stat. 6, 1979): the probability that any entry of a table is below 0.05 by
     chance is at most 5 %."""
-    found = [0.0] * len(ps)
+    adjusted = [0.0] * len(ps)
     largest = 0.0
-    for rank, place in enumerate(sorted(range(len(ps)), key=ps.__getitem__)):
-        largest = max(largest, min(1.0, (len(ps) - rank) * ps[place]))
-        found[place] = largest
-    return tuple(found)
+    for rank, index in enumerate(sorted(range(len(ps)), key=ps.__getitem__)):
+        largest = max(largest, min(1.0, (len(ps) - rank) * ps[index]))
+        adjusted[index] = largest
+    return tuple(adjusted)
 
 
 def compute_noticeable(values: Sequence[float]) -> float | None:
@@ -243,7 +250,7 @@ def compute_noticeable(values: Sequence[float]) -> float | None:
     two."""
     if len(values) < 2:
         return None
-    return (Z_95 + NormalDist().inv_cdf(POWER)) * stdev(values) / math.sqrt(len(values))
+    return (Z_95 + NormalDist().inv_cdf(_POWER)) * stdev(values) / math.sqrt(len(values))
 
 
 def compute_tail(count: int) -> float:
@@ -263,7 +270,7 @@ def _compute_signed_sums(values: Sequence[float]) -> list[float]:
     return sums
 
 
-# pass@k: the probability that at least one of k attempts at a task passes.
+# pass@k: the probability that at least one of k attempts at a task passes
 
 
 def estimate_pass_at(k: int, attempts: int, passed: int) -> float:
@@ -272,7 +279,7 @@ def estimate_pass_at(k: int, attempts: int, passed: int) -> float:
     if not 1 <= k <= attempts:
         raise ValueError(f"pass@{k} cannot be estimated from {attempts} attempts")
     failed = attempts - passed
-    return 1.0 - math.prod((failed - place) / (attempts - place) for place in range(k))
+    return 1.0 - math.prod((failed - drawn) / (attempts - drawn) for drawn in range(k))
 
 
 def list_reported_k(samples: int) -> tuple[int, ...]:
@@ -280,7 +287,7 @@ def list_reported_k(samples: int) -> tuple[int, ...]:
     return tuple(sorted({samples, *(2**power for power in range(samples.bit_length()))}))
 
 
-# Attempts grouped by task.
+# Attempts grouped by task
 
 
 @dataclass(frozen=True)
@@ -302,7 +309,7 @@ class TaskAttempts:
 
     @property
     def calibrated(self) -> float | None:
-        values = drop_missing(attempt.calibrated for attempt in self.attempts)
+        values = _drop_missing(attempt.calibrated for attempt in self.attempts)
         return fmean(values) if values else None
 
     def count_passed(self, threshold: float) -> int:
@@ -324,16 +331,16 @@ class TaskAttempts:
 
 def group_by_task(attempts: Iterable[Attempt]) -> tuple[TaskAttempts, ...]:
     """Groups attempts by task, in the order of the split."""
-    found: dict[str, list[Attempt]] = {}
+    by_task: dict[str, list[Attempt]] = {}
     for attempt in sorted(attempts, key=lambda each: (each.place, each.sample)):
-        found.setdefault(attempt.task_id, []).append(attempt)
+        by_task.setdefault(attempt.task_id, []).append(attempt)
     return tuple(
         TaskAttempts(task_id=task_id, place=each[0].place, label=each[0].label, attempts=tuple(each))
-        for task_id, each in found.items()
+        for task_id, each in by_task.items()
     )
 
 
-def drop_missing(values: Iterable[float | None]) -> list[float]:
+def _drop_missing(values: Iterable[float | None]) -> list[float]:
     return [value for value in values if value is not None]
 
 
@@ -480,20 +487,20 @@ class EvaluationReport(Frozen):
         return self.finished_at is not None
 
 
-# Builds the report of an evaluation from its attempts.
+# The report, built from the attempts
 
 FEW_TASKS: Final = 30
 """With fewer tasks intervals are rough."""
 
 OFFLINE_MEANING: Final = "has no model and is only for trying the system: these figures say nothing about quality."
-EXAMPLES: Final = 5
+_EXAMPLES: Final = 5
 
 
 def build_report(evaluation: Evaluation, resampler: Resampler | None = None) -> EvaluationReport:
     setup, attempts = evaluation.setup, evaluation.attempts
     resampler = resampler or Resampler(setup.seed)
     tasks = group_by_task(attempts)
-    means = drop_missing(task.reward for task in tasks)
+    means = _drop_missing(task.reward for task in tasks)
     alone = compute_noticeable(means)
     ordered = sorted(_select_scored(attempts), key=lambda each: (each.reward, each.place, each.sample))
     return EvaluationReport(
@@ -502,8 +509,10 @@ def build_report(evaluation: Evaluation, resampler: Resampler | None = None) -> 
         counts=_count_attempts(setup, tasks),
         cautions=collect_cautions(evaluation, tasks),
         mean=resampler.estimate(means),
-        calibrated=resampler.estimate(drop_missing(task.calibrated for task in tasks), LOWEST, HIGHEST),
-        calibrated_tasks=resampler.estimate(drop_missing(task.reward for task in tasks if task.calibrated is not None)),
+        calibrated=resampler.estimate(_drop_missing(task.calibrated for task in tasks), LOWEST, HIGHEST),
+        calibrated_tasks=resampler.estimate(
+            _drop_missing(task.reward for task in tasks if task.calibrated is not None)
+        ),
         if_unscored=_compute_bounds(tasks),
         noticeable=None if alone is None else alone * math.sqrt(2),
         passes=tuple(_build_pass_at(k, tasks, setup.threshold, resampler) for k in list_reported_k(setup.samples)),
@@ -540,16 +549,16 @@ def collect_cautions(evaluation: Evaluation, tasks: Sequence[TaskAttempts]) -> t
 
 def _iter_cautions(evaluation: Evaluation, tasks: Sequence[TaskAttempts]) -> Iterator[Caution]:
     setup, attempts = evaluation.setup, evaluation.attempts
-    asked, unscored = setup.tasks * setup.samples, sum(attempt.reward is None for attempt in attempts)
-    measured = len(drop_missing(task.reward for task in tasks))
+    requested, unscored = setup.tasks * setup.samples, sum(attempt.reward is None for attempt in attempts)
+    measured = len(_drop_missing(task.reward for task in tasks))
     if offline := list_offline_judges(evaluation):
         yield Caution(code="offline_judge", text=f"Scored by {', '.join(offline)}, which {OFFLINE_MEANING}")
     if len(list_scoring_digests(attempts)) > 1:
         text = "The scoring changed during the evaluation: not all attempts were scored alike."
         yield Caution(code="scoring_changed", text=text)
-    if len(attempts) < asked:
+    if len(attempts) < requested:
         begun = "Not finished" if evaluation.finished_at is None else "Incomplete"
-        text = f"{begun}: {asked - len(attempts):,} of {asked:,} attempts are missing."
+        text = f"{begun}: {requested - len(attempts):,} of {requested:,} attempts are missing."
         yield Caution(code="incomplete", text=text)
     if unscored:
         text = f"{unscored:,} of {len(attempts):,} attempts have no score and are left out of every mean."
@@ -585,7 +594,7 @@ def _compute_bounds(tasks: Sequence[TaskAttempts]) -> tuple[float, float] | None
 
 
 def _build_pass_at(k: int, tasks: Sequence[TaskAttempts], threshold: float, resampler: Resampler) -> PassAt:
-    rates = drop_missing(task.estimate_pass_at(k, threshold) for task in tasks)
+    rates = _drop_missing(task.estimate_pass_at(k, threshold) for task in tasks)
     return PassAt(k=k, rate=resampler.estimate(rates), left_out=len(tasks) - len(rates))
 
 
@@ -598,7 +607,7 @@ def _build_criterion_row(name: str, tasks: Sequence[TaskAttempts], resampler: Re
     return BreakdownRow(
         name=name,
         attempts=sum(attempt.criteria.get(name) is not None for task in tasks for attempt in task.attempts),
-        mean=resampler.estimate(drop_missing(task.compute_criterion_mean(name) for task in tasks)),
+        mean=resampler.estimate(_drop_missing(task.compute_criterion_mean(name) for task in tasks)),
     )
 
 
@@ -606,8 +615,8 @@ def _build_label_row(name: str, tasks: Sequence[TaskAttempts], threshold: float,
     return BreakdownRow(
         name=name,
         attempts=sum(len(task.rewards) for task in tasks),
-        mean=resampler.estimate(drop_missing(task.reward for task in tasks)),
-        passed=resampler.estimate(drop_missing(task.estimate_pass_at(1, threshold) for task in tasks)),
+        mean=resampler.estimate(_drop_missing(task.reward for task in tasks)),
+        passed=resampler.estimate(_drop_missing(task.estimate_pass_at(1, threshold) for task in tasks)),
     )
 
 
@@ -616,7 +625,7 @@ def _build_flag_rows(attempts: Sequence[Attempt]) -> tuple[FlagRow, ...]:
     rows = []
     for flag in sorted({flag for attempt in attempts for flag in attempt.flags}):
         having = [attempt for attempt in attempts if flag in attempt.flags]
-        rewards = drop_missing(attempt.reward for attempt in having)
+        rewards = _drop_missing(attempt.reward for attempt in having)
         rows.append(
             FlagRow(
                 flag=flag,
@@ -651,7 +660,7 @@ def _build_length_rows(attempts: Sequence[Attempt], threshold: float) -> tuple[L
 
 def _build_length_row(name: str, attempts: Sequence[Attempt]) -> LengthRow:
     ordered = sorted(attempt.characters for attempt in attempts)
-    counted = drop_missing(attempt.output_tokens for attempt in attempts)
+    counted = _drop_missing(attempt.output_tokens for attempt in attempts)
     return LengthRow(
         name=name,
         attempts=len(attempts),
@@ -667,7 +676,7 @@ def _compute_cost(evaluation: Evaluation) -> Cost:
     setup, attempts = evaluation.setup, evaluation.attempts
     put_in = [attempt.input_tokens for attempt in attempts if attempt.input_tokens is not None]
     came_out = [attempt.output_tokens for attempt in attempts if attempt.output_tokens is not None]
-    seconds = drop_missing(attempt.seconds for attempt in attempts)
+    seconds = _drop_missing(attempt.seconds for attempt in attempts)
     prices = setup.input_price is not None and setup.output_price is not None
     paid = sum(put_in) * (setup.input_price or 0.0) + sum(came_out) * (setup.output_price or 0.0)
     return Cost(
@@ -699,13 +708,13 @@ def _pick_examples(attempts: Iterable[Attempt]) -> tuple[Attempt, ...]:
     """The first few attempts, one per task."""
     chosen: dict[str, Attempt] = {}
     for attempt in attempts:
-        if len(chosen) == EXAMPLES:
+        if len(chosen) == _EXAMPLES:
             break
         chosen.setdefault(attempt.task_id, attempt)
     return tuple(chosen.values())
 
 
-# Charts of a report: estimates with their intervals, and pass@k. What draws them is `app.toolkit.charts`.
+# Charts of a report
 
 
 def fit_around_zero(estimates: Iterable[MeanEstimate]) -> Scale:
@@ -731,28 +740,28 @@ class Whisker:
 def build_whisker(estimate: MeanEstimate, scale: Scale) -> Whisker | None:
     if estimate.value is None or estimate.low is None or estimate.high is None:
         return None
-    said = format_number if scale.low >= 0 else partial(format_signed, digits=3)
+    write = format_number if scale.low >= 0 else partial(format_signed, digits=3)
     return Whisker(
         low=scale.at(estimate.low),
         at=scale.at(estimate.value),
         high=scale.at(estimate.high),
         heat=scale_heat(estimate.value) if scale.low >= 0 else None,
-        label=f"{said(estimate.value)}, 95 % between {said(estimate.low)} and {said(estimate.high)}",
+        label=f"{write(estimate.value)}, 95 % between {write(estimate.low)} and {write(estimate.high)}",
     )
 
 
 def draw_pass_at_curve(passes: Sequence[PassAt]) -> CurveChart | None:
     """pass@k over k on a logarithmic scale; None for a single k."""
-    known = [(each.k, each.rate) for each in passes if each.rate.value is not None]
-    if len(known) < 2:
+    rates = [(each.k, each.rate) for each in passes if each.rate.value is not None]
+    if len(rates) < 2:
         return None
-    points = [CurvePoint(math.log2(k), rate.value, rate.low, rate.high) for k, rate in known]
+    points = [CurvePoint(math.log2(k), rate.value, rate.low, rate.high) for k, rate in rates]
     form = ChartForm(
         floor=0.0,
         ceiling=1.0,
         from_floor=True,
         along="log2 k =",
         format_value=partial(format_number, digits=2),
-        x_ticks=[(math.log2(k), str(k)) for k, _ in known],
+        x_ticks=[(math.log2(k), str(k)) for k, _ in rates],
     )
     return draw_curves([Curve("pass@k", points)], form)

@@ -1,4 +1,16 @@
-"""A tournament as data: who met whom on which task, what the judge read, and the report of it."""
+"""Tournaments: who met whom on which task, what the judge read, and the strengths that follow.
+
+A judge reads every pair in both orders. Of a reading that shows `i` before `j` the three outcomes have the weights
+
+    `i` is better   exp(strength_i + position)
+    a tie           exp(tie + (strength_i + strength_j + position) / 2)
+    `j` is better   exp(strength_j)
+
+That is Bradley and Terry's model with Davidson's ties (J. Am. Stat. Assoc. 65, 1970) and an effect of position
+(Davidson and Beaver, Biometrics 33, 1977). In these terms it is a multinomial logit, whose log likelihood is concave:
+Newton's method finds the only maximum. A weak prior sees to cases without one, such as who has never lost (Hunter, Ann.
+Stat. 32, 2004).
+"""
 
 import math
 from collections import Counter
@@ -14,17 +26,19 @@ from pydantic import AwareDatetime
 from app.domain.values import FiniteNumber, Frozen
 from app.evaluation.report import FEW_TASKS, Caution, MeanEstimate, Resampler, compute_quantile, compute_tail
 
-# Strengths from pairs that a judge read in both orders: Bradley and Terry's model with ties and an effect of
-# position.
+# Strengths from pairs that a judge read in both orders
 
-PRIOR_SPREAD: Final = 3.0
+_PRIOR_SPREAD: Final = 3.0
 """Standard deviation of the normal prior of each parameter: a strength of 3 wins 95 in 100 with one of 0."""
 RESAMPLES: Final = 1_000
 _STEPS: Final = 100
 _LONGEST_STEP: Final = 2.0
+"""Of any parameter: a whole step of Newton's method may overshoot."""
 _CONVERGED: Final = 1e-10
 _AT_ONCE: Final = 250
+"""Resamples that are fitted together, which bounds the memory."""
 _LEAST_SHARE: Final = 1e-300
+"""Keeps the logarithm finite where a share underflows."""
 
 Floats = npt.NDArray[np.float64]
 
@@ -66,20 +80,20 @@ def _compute_share(first: float, second: float, tie: float) -> float:
 
 
 @dataclass(frozen=True)
-class Prior:
+class _Prior:
     """Normal, by parameter: strengths, then tie, then position."""
 
     means: Floats
     precisions: Floats
 
     @classmethod
-    def build(cls, contestants: int, spread: float) -> "Prior":
+    def build(cls, contestants: int, spread: float) -> "_Prior":
         """Around 0."""
         return cls(np.zeros(contestants + 2), np.full(contestants + 2, 1 / spread**2))
 
 
 @dataclass(frozen=True)
-class ParameterFits:
+class _ParameterFits:
     """By table of counts: the likeliest parameters, the curvature there, and the logarithm of how likely the counts are
     under the prior, by Laplace's method and but for a constant."""
 
@@ -96,22 +110,22 @@ def count_readings(contestants: int, readings: Sequence[PairReading]) -> Floats:
     return counts
 
 
-def fit_strengths(counts: Floats, prior_spread: float = PRIOR_SPREAD) -> Strengths:
-    return read_strengths(fit_parameters(counts[None], Prior.build(counts.shape[1], prior_spread)).parameters[0])
+def fit_strengths(counts: Floats, prior_spread: float = _PRIOR_SPREAD) -> Strengths:
+    return _read_strengths(_fit_parameters(counts[None], _Prior.build(counts.shape[1], prior_spread)).parameters[0])
 
 
 def resample_strengths(
-    tasks: Sequence[Floats], seed: int, resamples: int = RESAMPLES, prior_spread: float = PRIOR_SPREAD
+    tasks: Sequence[Floats], seed: int, resamples: int = RESAMPLES, prior_spread: float = _PRIOR_SPREAD
 ) -> list[Strengths]:
     """Fits of tasks drawn with replacement; `tasks` are the counts of each task."""
     stacked = np.stack(tasks)
     draws = np.random.default_rng(seed).multinomial(len(tasks), np.full(len(tasks), 1 / len(tasks)), size=resamples)
-    prior = Prior.build(stacked.shape[1], prior_spread)
-    found: list[Strengths] = []
+    prior = _Prior.build(stacked.shape[1], prior_spread)
+    fits: list[Strengths] = []
     for begin in range(0, resamples, _AT_ONCE):
         drawn = np.tensordot(draws[begin : begin + _AT_ONCE].astype(np.float64), stacked, axes=1)
-        found += map(read_strengths, fit_parameters(drawn, prior).parameters)
-    return found
+        fits += map(_read_strengths, _fit_parameters(drawn, prior).parameters)
+    return fits
 
 
 def find_components(counts: Floats) -> list[set[int]]:
@@ -126,12 +140,12 @@ def find_components(counts: Floats) -> list[set[int]]:
     return parts
 
 
-def read_strengths(parameters: Floats) -> Strengths:
+def _read_strengths(parameters: Floats) -> Strengths:
     *strengths, tie, position = (float(each) for each in parameters)
     return Strengths(tuple(strengths), tie, position)
 
 
-def fit_parameters(counts: Floats, prior: Prior) -> ParameterFits:
+def _fit_parameters(counts: Floats, prior: _Prior) -> _ParameterFits:
     """Of each of the tables of counts. These may be weighted."""
     contestants = counts.shape[1]
     first, second = np.nonzero(~np.eye(contestants, dtype=bool))
@@ -142,7 +156,7 @@ def fit_parameters(counts: Floats, prior: Prior) -> ParameterFits:
     parameters = np.tile(prior.means, (len(counts), 1))
     for _ in range(_STEPS):
         logits = np.einsum("pod,bd->bpo", features, parameters)
-        odds = np.exp(logits - logits.max(axis=2, keepdims=True))
+        odds = np.exp(logits - logits.max(axis=2, keepdims=True))  # less their maximum, else they could overflow
         shares = odds / odds.sum(axis=2, keepdims=True)
         expected = totals[:, :, None] * shares
         away = parameters - prior.means
@@ -157,7 +171,7 @@ def fit_parameters(counts: Floats, prior: Prior) -> ParameterFits:
         parameters = parameters + step * np.minimum(1.0, _LONGEST_STEP / reach.clip(_CONVERGED))
     likelihood = (seen * np.log(shares.clip(_LEAST_SHARE))).sum(axis=(1, 2))
     fitted = likelihood - (away**2 @ prior.precisions) / 2
-    return ParameterFits(
+    return _ParameterFits(
         parameters,
         curvature,
         fitted + (np.log(prior.precisions).sum() - np.linalg.slogdet(curvature).logabsdet) / 2,
@@ -176,13 +190,17 @@ def _build_features(contestants: int, first: npt.NDArray[np.intp], second: npt.N
     return features
 
 
-# Strengths by label, such as a character, where most labels have few duels: partial pooling.
+# Strengths by label, such as a character, where most labels have few duels: partial pooling. A contestant's strength
+# with a label is its strength over all duels plus a deviation, normal around 0, with one spread for all labels. The
+# spread is not known: a grid of values is weighted by how likely each makes the duels, and by a half-normal prior
+# (Gelman, Bayesian Anal. 1, 2006). So few duels say little. Readings of one task are alike, so a task counts as one for
+# each reply but one.
 
 SPREADS: Final[Floats] = np.linspace(0.05, 3.0, 30)
 """Standard deviations of a strength from label to label, in logarithms of odds."""
 LIKELY_SPREAD: Final = 1.0
 """Scale of their half-normal prior: 95 in 100 of its mass is below 2."""
-DRAWS: Final = 1_000
+_DRAWS: Final = 1_000
 _HELD: Final = 1e-3
 """Standard deviation of what is the same for all labels."""
 
@@ -217,19 +235,19 @@ def pool_strengths(
     """`labels` have the counts of each of their tasks. `drawn_overall` are fits of resampled tasks, one or more."""
     counts = np.stack([np.sum([weigh_task(task) for task in tasks], axis=0) for tasks in labels])
     centre = _list_parameters(overall)
-    by_spread = [fit_parameters(counts, _build_prior(centre, float(spread))) for spread in SPREADS]
+    by_spread = [_fit_parameters(counts, _build_prior(centre, float(spread))) for spread in SPREADS]
     weights = _weigh_spreads([float(fits.evidence.sum()) for fits in by_spread])
     random = np.random.default_rng(seed)
-    chosen = random.choice(len(SPREADS), DRAWS, p=weights)
-    centres = np.array([_list_parameters(drawn_overall[draw % len(drawn_overall)]) for draw in range(DRAWS)])
-    told = [read_strengths(each) for each in centres]
-    found = []
-    for place in range(len(labels)):
-        fits = [_place_fit(fit, place) for fit in by_spread]
+    chosen = random.choice(len(SPREADS), _DRAWS, p=weights)
+    centres = np.array([_list_parameters(drawn_overall[draw % len(drawn_overall)]) for draw in range(_DRAWS)])
+    overall_draws = [_read_strengths(each) for each in centres]
+    pooled = []
+    for label in range(len(labels)):
+        fits = [_take_fit(fit, label) for fit in by_spread]
         value = np.einsum("s,sd->d", weights, np.stack([fit.parameters for fit in fits]))
         drawn = _draw_parameters(fits, chosen, centres - centre, random)
-        found.append(PooledFit(read_strengths(value), [read_strengths(each) for each in drawn], told))
-    return PooledFits(float(weights @ SPREADS), found)
+        pooled.append(PooledFit(_read_strengths(value), [_read_strengths(each) for each in drawn], overall_draws))
+    return PooledFits(float(weights @ SPREADS), pooled)
 
 
 def _weigh_spreads(evidence: Sequence[float]) -> Floats:
@@ -239,22 +257,22 @@ def _weigh_spreads(evidence: Sequence[float]) -> Floats:
     return shares
 
 
-def _build_prior(centre: Floats, spread: float) -> Prior:
+def _build_prior(centre: Floats, spread: float) -> _Prior:
     spreads = np.full(len(centre), spread)
     spreads[-2:] = _HELD
-    return Prior(centre, 1 / spreads**2)
+    return _Prior(centre, 1 / spreads**2)
 
 
 def _list_parameters(one: Strengths) -> Floats:
     return np.array([*one.strengths, one.tie, one.position])
 
 
-def _place_fit(fits: ParameterFits, place: int) -> ParameterFits:
-    return ParameterFits(fits.parameters[place], fits.curvature[place], fits.evidence[place])
+def _take_fit(fits: _ParameterFits, label: int) -> _ParameterFits:
+    return _ParameterFits(fits.parameters[label], fits.curvature[label], fits.evidence[label])
 
 
 def _draw_parameters(
-    fits: Sequence[ParameterFits], chosen: npt.NDArray[np.int64], away: Floats, random: np.random.Generator
+    fits: Sequence[_ParameterFits], chosen: npt.NDArray[np.int64], away: Floats, random: np.random.Generator
 ) -> Floats:
     """One draw for each chosen spread; `away` is how far its centre lies from the one that was fitted with. What of it
     reaches a label is what the label's own duels do not settle."""
@@ -270,6 +288,8 @@ def _draw_parameters(
     drawn[:, :-2] = strengths - strengths.mean(axis=1, keepdims=True)
     return drawn
 
+
+# Tournaments as data
 
 Side = Literal["one", "other"]
 
@@ -442,7 +462,7 @@ class TournamentReport(Frozen):
     duels: tuple[Duel, ...]
 
 
-# Tables of strengths from the decided duels of a tournament: of all of them, and with each label.
+# Tables of strengths: of all decided duels, and with each label
 
 _SAME: Final = 1e-6
 """Smaller strengths are rounding errors."""
@@ -452,7 +472,7 @@ _OUTCOMES: Final = {("one", "one"): 0, ("other", "other"): 0, ("one", "other"): 
 
 
 @dataclass(frozen=True)
-class StrengthTable:
+class _StrengthTable:
     """Decided duels with what is fitted to them."""
 
     names: Sequence[str]
@@ -466,12 +486,12 @@ class StrengthTable:
     """What lies beyond each end of an interval of 95 %, among the drawn."""
 
     @classmethod
-    def build(cls, names: Sequence[str], duels: Sequence[Duel], seed: int) -> "StrengthTable":
+    def build(cls, names: Sequence[str], duels: Sequence[Duel], seed: int) -> "_StrengthTable":
         """With expanded percentile intervals over tasks, as for means."""
         by_task: dict[str, list[Duel]] = {}
         for duel in duels:
             by_task.setdefault(duel.task_id, []).append(duel)
-        counts = {task: count_duels(len(names), some) for task, some in by_task.items()}
+        counts = {task: _count_duels(len(names), some) for task, some in by_task.items()}
         fit = fit_strengths(sum(counts.values(), start=count_readings(len(names), [])))
         drawn = resample_strengths(list(counts.values()), seed) if len(counts) > 1 else []
         return cls(names, duels, counts, fit, drawn, compute_tail(len(counts)) if drawn else _TAIL)
@@ -485,20 +505,20 @@ class StrengthTable:
 
 
 @dataclass(frozen=True)
-class LabelFit:
+class _LabelFit:
     standings: LabelStandings
-    table: StrengthTable
+    table: _StrengthTable
     fit: Strengths
     """Over all labels."""
     drawn: Sequence[Strengths]
     """Over all labels, with each draw of the table."""
 
     def build_profile_row(self, standing: StandingRow) -> ProfileRow:
-        place = self.table.names.index(standing.name)
-        here = [one.strengths[place] for one in self.table.drawn]
-        overall = [one.strengths[place] for one in self.drawn]
+        contestant = self.table.names.index(standing.name)
+        here = [one.strengths[contestant] for one in self.table.drawn]
+        overall = [one.strengths[contestant] for one in self.drawn]
         difference = self.table.estimate(
-            self.table.fit.strengths[place] - self.fit.strengths[place],
+            self.table.fit.strengths[contestant] - self.fit.strengths[contestant],
             [one - other for one, other in zip(here, overall, strict=True)],
         )
         return ProfileRow(
@@ -506,14 +526,14 @@ class LabelFit:
             tasks=self.standings.tasks,
             standing=standing,
             difference=difference,
-            verdict=decide(difference),
+            verdict=_decide(difference),
         )
 
 
 @dataclass(frozen=True)
-class LabelFits:
+class _LabelFits:
     names: Sequence[str]
-    labels: Sequence[LabelFit] = ()
+    labels: Sequence[_LabelFit] = ()
     spread: float | None = None
 
     def list_standings(self) -> tuple[LabelStandings, ...]:
@@ -525,68 +545,69 @@ class LabelFits:
             for standing in one.standings.standings:
                 rows[standing.name].append(one.build_profile_row(standing))
         return tuple(
-            LabelProfile(name=name, rows=tuple(sorted(found, key=lambda row: -(row.standing.share.value or 0.0))))
-            for name, found in rows.items()
-            if found
+            LabelProfile(name=name, rows=tuple(sorted(ranked, key=lambda row: -(row.standing.share.value or 0.0))))
+            for name, ranked in rows.items()
+            if ranked
         )
 
 
-def fit_labels(whole: StrengthTable, seed: int) -> LabelFits:
+def _fit_labels(whole: _StrengthTable, seed: int) -> _LabelFits:
     """In alphabetical order; none where there is only one label."""
     by_label: dict[str, list[Duel]] = {}
     for duel in whole.duels:
         if duel.label is not None:
             by_label.setdefault(duel.label, []).append(duel)
     if len(by_label) < 2 or not whole.drawn:
-        return LabelFits(whole.names)
+        return _LabelFits(whole.names)
     counts = {
         label: {duel.task_id: whole.counts[duel.task_id] for duel in by_label[label]} for label in sorted(by_label)
     }
     pooled = pool_strengths(whole.fit, whole.drawn, [list(each.values()) for each in counts.values()], seed)
     tables = [
-        StrengthTable(whole.names, by_label[label], counts[label], fit.fit, fit.drawn, _TAIL)
+        _StrengthTable(whole.names, by_label[label], counts[label], fit.fit, fit.drawn, _TAIL)
         for label, fit in zip(counts, pooled.labels, strict=True)
     ]
     fits = [
-        LabelFit(
-            LabelStandings(label=label, tasks=len(counts[label]), standings=rank_contestants(table)),
+        _LabelFit(
+            LabelStandings(label=label, tasks=len(counts[label]), standings=_rank_contestants(table)),
             table,
             whole.fit,
             fit.drawn_overall,
         )
         for label, table, fit in zip(counts, tables, pooled.labels, strict=True)
     ]
-    return LabelFits(whole.names, fits, pooled.spread)
+    return _LabelFits(whole.names, fits, pooled.spread)
 
 
-def count_duels(contestants: int, duels: Sequence[Duel]) -> Floats:
-    return count_readings(contestants, [reading for duel in duels for reading in iter_readings(duel)])
+def _count_duels(contestants: int, duels: Sequence[Duel]) -> Floats:
+    return count_readings(contestants, [reading for duel in duels for reading in _iter_readings(duel)])
 
 
-def iter_readings(duel: Duel) -> Iterator[PairReading]:
+def _iter_readings(duel: Duel) -> Iterator[PairReading]:
     for reading in duel.readings:
         first, second = (duel.one, duel.other) if reading.shown_first == "one" else (duel.other, duel.one)
         yield PairReading(first, second, _OUTCOMES.get((reading.shown_first, reading.better), 1))
 
 
-def rank_contestants(table: StrengthTable) -> tuple[StandingRow, ...]:
+def _rank_contestants(table: _StrengthTable) -> tuple[StandingRow, ...]:
     """Without those who have no duel."""
-    met = {place for duel in table.duels for place in (duel.one, duel.other)}
-    rows = [_build_standing(table, place, met) for place in sorted(met)]
+    met = {contestant for duel in table.duels for contestant in (duel.one, duel.other)}
+    rows = [_build_standing(table, contestant, met) for contestant in sorted(met)]
     return tuple(sorted(rows, key=lambda row: -(row.strength.value or 0.0)))
 
 
-def _build_standing(table: StrengthTable, place: int, met: Collection[int]) -> StandingRow:
+def _build_standing(table: _StrengthTable, contestant: int, met: Collection[int]) -> StandingRow:
     shares = [
-        share if duel.one == place else 1.0 - share
+        share if duel.one == contestant else 1.0 - share
         for duel in table.duels
-        if place in (duel.one, duel.other) and (share := duel.share) is not None
+        if contestant in (duel.one, duel.other) and (share := duel.share) is not None
     ]
     return StandingRow(
-        name=table.names[place],
-        strength=table.estimate(table.fit.strengths[place], [one.strengths[place] for one in table.drawn]),
+        name=table.names[contestant],
+        strength=table.estimate(table.fit.strengths[contestant], [one.strengths[contestant] for one in table.drawn]),
         share=table.estimate(
-            table.fit.compute_field_share(place, met), [one.compute_field_share(place, met) for one in table.drawn]
+            table.fit.compute_field_share(contestant, met),
+            [one.compute_field_share(contestant, met) for one in table.drawn],
         ),
         **_count_outcomes(shares),
     )
@@ -597,7 +618,7 @@ def _count_outcomes(shares: Sequence[float]) -> dict[str, int]:
     return {"duels": len(shares), "won": won, "tied": len(shares) - won - lost, "lost": lost}
 
 
-def iter_pairs(table: StrengthTable, resampler: Resampler) -> Iterator[PairRow]:
+def _iter_pairs(table: _StrengthTable, resampler: Resampler) -> Iterator[PairRow]:
     for one in range(len(table.names)):
         for other in range(one + 1, len(table.names)):
             met = [duel for duel in table.duels if (duel.one, duel.other) == (one, other)]
@@ -613,21 +634,21 @@ def iter_pairs(table: StrengthTable, resampler: Resampler) -> Iterator[PairRow]:
                 other=table.names[other],
                 share=resampler.estimate(shares),
                 difference=difference,
-                verdict=decide(difference),
+                verdict=_decide(difference),
                 **_count_outcomes(shares),
             )
 
 
-def decide(difference: MeanEstimate) -> Literal["better", "worse", "undecided"]:
+def _decide(difference: MeanEstimate) -> Literal["better", "worse", "undecided"]:
     """By whether the interval of the difference has 0 in it."""
     if difference.low is None or difference.high is None or (difference.low <= _SAME and difference.high >= -_SAME):
         return "undecided"
     return "better" if difference.low > 0 else "worse"
 
 
-# Builds the report of a tournament from its duels.
+# The report, built from the duels
 
-PAIR_RESAMPLES: Final = 2_000
+_PAIR_RESAMPLES: Final = 2_000
 
 
 def build_tournament_report(
@@ -635,8 +656,8 @@ def build_tournament_report(
 ) -> TournamentReport:
     decided = [duel for duel in duels if duel.readings]
     names = [contestant.name for contestant in setup.contestants]
-    table = StrengthTable.build(names, decided, setup.seed)
-    labels = fit_labels(table, setup.seed)
+    table = _StrengthTable.build(names, decided, setup.seed)
+    labels = _fit_labels(table, setup.seed)
     prices = [duel.usd for duel in duels if duel.calls]
     reasons = Counter(duel.reason or "not judged yet" for duel in duels if not duel.readings)
     return TournamentReport(
@@ -649,8 +670,8 @@ def build_tournament_report(
         decided=len(decided),
         by_gate=sum(duel.decided_by == "gate" for duel in decided),
         same=sum(duel.decided_by == "same" for duel in decided),
-        standings=rank_contestants(table),
-        pairs=tuple(iter_pairs(table, Resampler(setup.seed, PAIR_RESAMPLES))),
+        standings=_rank_contestants(table),
+        pairs=tuple(_iter_pairs(table, Resampler(setup.seed, _PAIR_RESAMPLES))),
         labels=labels.list_standings(),
         profiles=labels.list_profiles(),
         label_spread=labels.spread,
@@ -665,7 +686,7 @@ def build_tournament_report(
 def _measure_position(duels: Sequence[Duel]) -> PositionEffect:
     """Of what the judge read: gates and equal replies know no position."""
     judged = [duel for duel in duels if duel.decided_by == "judge"]
-    outcomes = Counter(reading.outcome for duel in judged for reading in iter_readings(duel))
+    outcomes = Counter(reading.outcome for duel in judged for reading in _iter_readings(duel))
     return PositionEffect(
         readings=outcomes.total(),
         first=outcomes[0],
@@ -676,11 +697,11 @@ def _measure_position(duels: Sequence[Duel]) -> PositionEffect:
     )
 
 
-def _iter_cautions(table: StrengthTable, planned: int) -> Iterator[Caution]:
-    parts = [part for part in find_components(count_duels(len(table.names), table.duels)) if len(part) > 1]
+def _iter_cautions(table: _StrengthTable, planned: int) -> Iterator[Caution]:
+    parts = [part for part in find_components(_count_duels(len(table.names), table.duels)) if len(part) > 1]
     if len(parts) > 1:
-        told = "; ".join(", ".join(table.names[place] for place in sorted(part)) for part in parts)
-        yield Caution(code="apart", text=f"These never met, so their strengths do not compare: {told}.")
+        groups = "; ".join(", ".join(table.names[member] for member in sorted(part)) for part in parts)
+        yield Caution(code="apart", text=f"These never met, so their strengths do not compare: {groups}.")
     if missing := planned - len(table.duels):
         yield Caution(code="incomplete", text=f"{missing:,} of {planned:,} duels have no outcome and are left out.")
     if len(table.counts) < FEW_TASKS:

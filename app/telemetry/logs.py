@@ -1,4 +1,8 @@
-"""Logging: one JSON object per line on stderr, or coloured lines on a terminal."""
+"""Logging: one JSON object per line on stderr, or coloured lines on a terminal.
+
+A thread writes the lines, so that the event loop never waits for a slow reader of stderr. Secrets are redacted last,
+when tracebacks are text already. Lines of libraries take the same way.
+"""
 
 import logging
 import os
@@ -15,18 +19,18 @@ from structlog.types import Processor
 
 from app.ports.tracing import find_identity
 
-# A non-blocking log handler: a thread writes the lines, so logging never waits for a slow reader.
+# A handler that does not block
 
-MOST_QUEUED_LINES = 10_000
+_MOST_QUEUED_LINES = 10_000
 """Most unwritten lines kept in memory. Further lines are dropped and counted."""
-FLUSH_SECONDS = 2.0
+_FLUSH_SECONDS = 2.0
 
 
 class NonBlockingHandler(QueueHandler):
     """Formats in the caller, writes in a listener's thread. Lines beyond `room` are dropped, and the next written line
     reports how many."""
 
-    def __init__(self, stream: TextIO, room: int = MOST_QUEUED_LINES) -> None:
+    def __init__(self, stream: TextIO, room: int = _MOST_QUEUED_LINES) -> None:
         self._lines: queue.Queue[logging.LogRecord] = queue.Queue(room)
         super().__init__(self._lines)
         self._dropped = 0
@@ -47,7 +51,7 @@ class NonBlockingHandler(QueueHandler):
 
     def flush(self) -> None:
         """Waits at most FLUSH_SECONDS until all lines are written."""
-        end = time.monotonic() + FLUSH_SECONDS
+        end = time.monotonic() + _FLUSH_SECONDS
         with self._lines.all_tasks_done:
             while self._lines.unfinished_tasks and (left := end - time.monotonic()) > 0:
                 self._lines.all_tasks_done.wait(left)
@@ -65,7 +69,7 @@ def _build_dropped_record(dropped: int) -> logging.LogRecord:
     return logging.LogRecord(__name__, logging.WARNING, __file__, 0, words, (dropped,), None)
 
 
-def escape_control_characters(
+def _escape_control_characters(
     _logger: object, _method: str, event: MutableMapping[str, Any]
 ) -> MutableMapping[str, Any]:
     """A structlog processor for console output: escapes control characters, so that a value cannot break the line, move
@@ -84,9 +88,9 @@ def _escape_unprintable(text: str) -> str:
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text)
 
 
-# Redacts secrets in log events.
+# Secrets
 
-REDACTED = "[redacted]"
+_REDACTED = "[redacted]"
 
 _SECRET_NAME = re.compile(r"authorization|api[-_]?key|passw(or)?d|secret|credential|cookie", re.IGNORECASE)
 
@@ -102,7 +106,7 @@ _SECRET_TEXT = re.compile(
 _MAX_DEPTH = 6
 
 
-def redact(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+def _redact(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """A structlog processor. Runs after exceptions are formatted, because tracebacks quote URLs and headers."""
     for name, value in event.items():
         event[name] = _redact_value(name, value, 0)
@@ -115,13 +119,13 @@ def redact_text(text: str) -> str:
 
 def _keep_context(match: re.Match[str]) -> str:
     if match["scheme"]:
-        return f"{match['scheme']}{REDACTED}@"
-    return f"{match['before'] or match['name'] or ''}{REDACTED}"
+        return f"{match['scheme']}{_REDACTED}@"
+    return f"{match['before'] or match['name'] or ''}{_REDACTED}"
 
 
 def _redact_value(name: str, value: object, depth: int) -> object:
     if _SECRET_NAME.search(name):
-        return REDACTED
+        return _REDACTED
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, str):
@@ -133,11 +137,13 @@ def _redact_value(name: str, value: object, depth: int) -> object:
     return redact_text(str(value))
 
 
-Level = Literal["debug", "info", "warning", "error"]
+# Configuration
+
+_Level = Literal["debug", "info", "warning", "error"]
 Form = Literal["auto", "json", "console"]
 """`auto` is `console` on a terminal, else `json`."""
 
-HEALTH_PATHS = frozenset({"/livez", "/readyz", "/metrics"})
+_HEALTH_PATHS = frozenset({"/livez", "/readyz", "/metrics"})
 
 
 def _add_trace(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
@@ -178,7 +184,7 @@ _VERBOSE_LIBRARIES = (
 
 
 def configure_logging(
-    level: Level = "info", form: Form = "auto", stream: TextIO | None = None, *, name_process: bool = False
+    level: _Level = "info", form: Form = "auto", stream: TextIO | None = None, *, name_process: bool = False
 ) -> None:
     """Call once at start. Standard-library loggers use the same output, also uvicorn's if started with
     `log_config=None`."""
@@ -198,7 +204,7 @@ def configure_logging(
 
 def _build_formatter(fields: Sequence[Processor], *, for_people: bool) -> logging.Formatter:
     rendering: list[Processor] = (
-        [escape_control_characters, structlog.dev.ConsoleRenderer(timestamp_key="time")]
+        [_escape_control_characters, structlog.dev.ConsoleRenderer(timestamp_key="time")]
         if for_people
         else [structlog.processors.JSONRenderer()]
     )
@@ -207,7 +213,7 @@ def _build_formatter(fields: Sequence[Processor], *, for_people: bool) -> loggin
         processors=[
             structlog.stdlib.ProcessorFormatter.remove_processors_meta,
             structlog.processors.format_exc_info,
-            redact,
+            _redact,
             *rendering,
         ],
     )
@@ -247,6 +253,6 @@ class _AccessLogFilter(logging.Filter):
         client, method, path, _, status = record.args
         record.msg, record.args = "request", ()
         record.__dict__.update(client=client, method=method, path=path, status=status)
-        if str(path).partition("?")[0] in HEALTH_PATHS:
+        if str(path).partition("?")[0] in _HEALTH_PATHS:
             record.levelno, record.levelname = logging.DEBUG, "DEBUG"
         return record.levelno >= self._level

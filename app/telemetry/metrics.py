@@ -1,4 +1,8 @@
-"""Prometheus metrics. Labels never hold ids, characters or anything else that a caller can invent."""
+"""Prometheus metrics. Labels never hold ids, characters or anything else that a caller can invent.
+
+What happens is counted as it happens. The state of judges and queues is read before every scrape; where several
+processes share their metrics, each writes its part every few seconds, and every gauge says how the parts are joined.
+"""
 
 from bisect import bisect_left
 from collections import Counter as Counts
@@ -24,13 +28,13 @@ from app.domain.run_health import SeriesName
 from app.domain.scores import Score
 from app.ports.environment import ScoredGroup
 
-# Gauges where several processes share their metrics.
+# Gauges where several processes share their metrics
 
-Joining = Literal["livesum", "livemax", "livemin", "livemostrecent"]
+_Joining = Literal["livesum", "livemax", "livemin", "livemostrecent"]
 """What is shown of the values of several processes, those that live."""
 
 
-class ProcessGauges:
+class _ProcessGauges:
     """What `ProcessCollector` tells of one process, under its names, labelled with the id of the process. Without the
     one that looks after the others."""
 
@@ -49,14 +53,14 @@ class ProcessGauges:
                 self._gauges[sample.name].set(sample.value)
 
 
-# Metrics of judges: counted with their judgements, and gauges of their state, read before every scrape.
+# Judges: counted with their judgements, and gauges of their state
 
-JUDGE_SECONDS: Final = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0, 120.0)
+_JUDGE_SECONDS: Final = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0, 120.0)
 
-Reports = Callable[[], Mapping[str, JudgeReport]]
+_Reports = Callable[[], Mapping[str, JudgeReport]]
 """By judge."""
 
-_GAUGES: Final[Mapping[str, tuple[str, Joining, Callable[[JudgeReport], float | None]]]] = {
+_GAUGES: Final[Mapping[str, tuple[str, _Joining, Callable[[JudgeReport], float | None]]]] = {
     "judge_in_flight": ("Calls in flight to a judge's server.", "livesum", lambda report: report.in_flight),
     "judge_queued": ("Calls waiting for a judge's limits.", "livesum", lambda report: report.queued),
     "judge_limit": (
@@ -98,7 +102,7 @@ _GAUGES: Final[Mapping[str, tuple[str, Joining, Callable[[JudgeReport], float | 
 """By name: what it means, what several processes show together, and where it is read."""
 
 
-class JudgeMetrics:
+class _JudgeMetrics:
     """What judges did, by judge and model."""
 
     def __init__(self, prefix: str, registry: CollectorRegistry) -> None:
@@ -112,7 +116,7 @@ class JudgeMetrics:
             "Time from a judge's request to its judgement.",
             ("judge", "model"),
             registry=registry,
-            buckets=JUDGE_SECONDS,
+            buckets=_JUDGE_SECONDS,
         )
         self._tokens = create_counter(
             "judge_tokens",
@@ -135,10 +139,10 @@ class JudgeMetrics:
                 self._cost.labels(*who).inc(max(0.0, judgement.cost_usd))
 
 
-class JudgeGauges:
+class _JudgeGauges:
     """The state of judges, and what their caches answered, as of the last `refresh`."""
 
-    def __init__(self, prefix: str, registry: CollectorRegistry, reports: Reports) -> None:
+    def __init__(self, prefix: str, registry: CollectorRegistry, reports: _Reports) -> None:
         self._reports = reports
         self._gauges = {
             name: Gauge(f"{prefix}_{name}", documentation, ("judge",), registry=registry, multiprocess_mode=joining)
@@ -158,7 +162,7 @@ class JudgeGauges:
             self._counted[judge] = report.cache_hits
 
 
-# Metrics of scored groups, counted together.
+# Scored groups, counted together
 
 _UNIT_BUCKETS: Final = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 _STD_BUCKETS: Final = (0.0, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6)
@@ -169,7 +173,7 @@ _MOST_UNCOUNTED: Final = 256
 """Groups that are kept until they are counted."""
 
 
-class CountedHistogram(Histogram):
+class _CountedHistogram(Histogram):
     def observe_all(self, amounts: Sequence[float]) -> None:
         """Observes each. The histogram changes once for all of a bucket."""
         for place, count in Counts([bisect_left(self._upper_bounds, amount) for amount in amounts]).items():
@@ -177,7 +181,7 @@ class CountedHistogram(Histogram):
         self._sum.inc(sum(amounts))
 
 
-class ScoreMetrics:
+class _ScoreMetrics:
     """By environment. To change a metric takes longer than to count, so groups are counted when there are many, and
     before anybody looks."""
 
@@ -185,8 +189,10 @@ class ScoreMetrics:
         def create_counter(name: str, documentation: str, *labels: str) -> Counter:
             return Counter(f"{prefix}_{name}", documentation, ("env", *labels), registry=registry)
 
-        def create_histogram(name: str, documentation: str, buckets: Sequence[float], *labels: str) -> CountedHistogram:
-            return CountedHistogram(
+        def create_histogram(
+            name: str, documentation: str, buckets: Sequence[float], *labels: str
+        ) -> _CountedHistogram:
+            return _CountedHistogram(
                 f"{prefix}_{name}", documentation, ("env", *labels), registry=registry, buckets=buckets
             )
 
@@ -199,7 +205,7 @@ class ScoreMetrics:
         self._low_signal = create_counter(
             "groups_low_signal", "Groups with almost equal rewards, or with judges that contradict themselves."
         )
-        self._seconds = create_histogram("group_scoring_seconds", "Time to score a group.", JUDGE_SECONDS)
+        self._seconds = create_histogram("group_scoring_seconds", "Time to score a group.", _JUDGE_SECONDS)
         self._criteria: defaultdict[str, set[str]] = defaultdict(set)
         self._uncounted: list[tuple[str, ScoredGroup]] = []
 
@@ -266,7 +272,7 @@ WatchedGauge = Literal[
     "programs_isolated",
     "openenv_sessions",
 ]
-_WATCHED: Final[Mapping[WatchedGauge, tuple[str, Joining]]] = {
+_WATCHED: Final[Mapping[WatchedGauge, tuple[str, _Joining]]] = {
     "db_write_queue": ("Writes waiting in the queue.", "livesum"),
     "db_read_queue": ("Reads waiting for a reader of the store.", "livesum"),
     "db_disk_free_bytes": ("Free space where the SQLite file lies; absent with PostgreSQL.", "livemin"),
@@ -296,11 +302,11 @@ class PrometheusObserver:
             ProcessCollector(registry=self.registry)
         else:
             MultiProcessCollector(self._shown, str(shared))  # type: ignore[no-untyped-call]
-            self._refreshed.append(ProcessGauges(self.registry).refresh)
+            self._refreshed.append(_ProcessGauges(self.registry).refresh)
         self._environments: set[str] = set()
         self._requests: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
         self._handed_out = self._create_counter("tasks_handed_out", "Tasks handed out to trainers.", "env")
-        self._scores = ScoreMetrics(PREFIX, self.registry)
+        self._scores = _ScoreMetrics(PREFIX, self.registry)
         self._refused = self._create_counter("groups_refused", "Groups rejected with a problem.", "env", "code")
         self._gathered = self._create_counter(
             "groups_gathered",
@@ -315,7 +321,7 @@ class PrometheusObserver:
         self._future = self._create_counter(
             "passages_future", "Passages withheld because they are later than the requested time."
         )
-        self._judges = JudgeMetrics(PREFIX, self.registry)
+        self._judges = _JudgeMetrics(PREFIX, self.registry)
         self._commit = self._create_histogram(
             "db_commit_seconds", "Time of a database write transaction.", _FAST_SECONDS
         )
@@ -397,9 +403,9 @@ class PrometheusObserver:
         made = Gauge(f"{PREFIX}_{gauge}", documentation, registry=self.registry, multiprocess_mode=joining)
         self._refreshed.append(lambda: made.set(read()))
 
-    def watch_judges(self, reports: Reports) -> None:
+    def watch_judges(self, reports: _Reports) -> None:
         """`reports` are asked for at every scrape."""
-        self._refreshed.append(JudgeGauges(PREFIX, self.registry, reports).refresh)
+        self._refreshed.append(_JudgeGauges(PREFIX, self.registry, reports).refresh)
 
     def refresh(self) -> None:
         """Counts what is recorded, and reads what is watched. Where processes share their metrics, each does it every
@@ -409,7 +415,7 @@ class PrometheusObserver:
             refresh()
 
     def record_worker_call(self, function: str, outcome: str, seconds: float) -> None:
-        """`function` is one of ours, `outcome` a word of `app.sandbox.workers.Told`."""
+        """`function` is one of ours, `outcome` a word of `app.sandbox.workers.ObserveCall`."""
         self._work.labels(function, outcome).inc()
         self._work_seconds.labels(function).observe(seconds)
 
@@ -433,12 +439,12 @@ class PrometheusObserver:
 
     def record_request(self, route: str, method: str, status: int, seconds: float) -> None:
         """`route` is a template such as `/envs/{env}/score`."""
-        known = self._requests.get((route, method, status))
-        if known is None:
-            known = self._http.labels(route, method, str(status)), self._http_seconds.labels(route, method)
-            self._requests[route, method, status] = known
-        known[0].inc()
-        known[1].observe(seconds)
+        series = self._requests.get((route, method, status))
+        if series is None:
+            series = self._http.labels(route, method, str(status)), self._http_seconds.labels(route, method)
+            self._requests[route, method, status] = series
+        series[0].inc()
+        series[1].observe(seconds)
 
     def render_exposition(self) -> tuple[bytes, str]:
         """The body of /metrics and its content type."""
@@ -457,9 +463,6 @@ class PrometheusObserver:
 
     def _create_histogram(self, name: str, documentation: str, buckets: Sequence[float], *labels: str) -> Histogram:
         return Histogram(f"{PREFIX}_{name}", documentation, labels, registry=self.registry, buckets=buckets)
-
-
-# A null observer.
 
 
 class NullObserver:
@@ -484,4 +487,10 @@ class NullObserver:
         pass
 
     def record_alarms(self, standing: Mapping[str, int]) -> None:
+        pass
+
+    def groups_received(self, new: int, known: int) -> None:
+        pass
+
+    def batch_asked(self, outcome: str) -> None:
         pass

@@ -25,12 +25,12 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from app.ports.tracing import NO_SPAN, Attributes, AttributeValue, Span, SpanIdentity
 from app.ports.tracing import SpanKind as Kind
 
-SERVICE_NAME: Final = "atropos-environments"
+_SERVICE_NAME: Final = "atropos-environments"
 CLOSE_SECONDS: Final = 5.0
 """The longest that a stop waits for a collector."""
 LONGEST_VALUE: Final = 256
 """Characters of an attribute: names and ids are shorter, and nothing else belongs there."""
-TRACEPARENT: Final = "traceparent"
+_TRACEPARENT: Final = "traceparent"
 
 _KINDS: Final[Mapping[Kind, SpanKind]] = {
     "server": SpanKind.SERVER,
@@ -45,7 +45,7 @@ log = logging.getLogger(__name__)
 class OpenTelemetryTracer:
     def __init__(self, version: str, *, sends_traceparent: bool = True) -> None:
         """`sends_traceparent`: whether other services are told which trace they are part of."""
-        named = Resource({"service.name": SERVICE_NAME, "service.version": version})
+        named = Resource({"service.name": _SERVICE_NAME, "service.version": version})
         resource = Resource.get_empty().merge(named).merge(OTELResourceDetector().detect())
         processor = BatchSpanProcessor(OTLPSpanExporter())
         self._sends_traceparent = sends_traceparent
@@ -54,8 +54,8 @@ class OpenTelemetryTracer:
         # A batch is kept when one of the writes in it is, whatever the sampler says of new traces.
         batches = TracerProvider(resource=resource, shutdown_on_exit=False, sampler=ALWAYS_ON)
         batches.add_span_processor(processor)
-        self._tracer = self._provider.get_tracer(SERVICE_NAME, version)
-        self._batch_tracer = batches.get_tracer(SERVICE_NAME, version)
+        self._tracer = self._provider.get_tracer(_SERVICE_NAME, version)
+        self._batch_tracer = batches.get_tracer(_SERVICE_NAME, version)
 
     def open_span(
         self, name: str, attributes: Attributes, kind: Kind, traceparent: str | None = None
@@ -66,7 +66,7 @@ class OpenTelemetryTracer:
                 return NO_SPAN  # by far the cheapest, and what the sampler would say
             parent = None
         else:  # nothing else of the caller's is read: its `tracestate` and `baggage` would be passed on to judges
-            parent = _W3C.extract({TRACEPARENT: traceparent})
+            parent = _W3C.extract({_TRACEPARENT: traceparent})
         return _OpenSpan(self._tracer.start_span(name, parent, _KINDS[kind], _clean_all(attributes)))
 
     def open_linked_span(
