@@ -1,4 +1,9 @@
-"""The cache of judgements, and the spending of judges."""
+"""The cache of judgements, with the judges' versions and their replies of known level.
+
+A usable judgement is found again by the digest of its request, so that the same question is asked and paid for once. It
+is written in the transaction that counts its cost in place of its reservation, and charges whoever asked for it. Many
+judgements that come at once are looked up, and stored, in one call of the database.
+"""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -31,46 +36,14 @@ from app.store.statements import (
 )
 from app.store.tables import calibration_references, judge_cache, judge_versions, judgements
 
-# Versions of judges: what their servers said answered.
-
-MOST_VERSIONS: Final = 100
-"""Of one judge. A server may name another fingerprint in every reply."""
-
-
-def record_judge_version(connection: Connection, database: Database, judgement: Judgement, stamp: int) -> None:
-    mine = select(func.count()).select_from(judge_versions).where(judge_versions.c.judge == judgement.judge)
-    if connection.execute(mine).scalar_one() >= MOST_VERSIONS:
-        return
-    row = {
-        "judge": judgement.judge,
-        "model": encode_json(judgement.served_model),
-        "system_fingerprint": encode_json(judgement.system_fingerprint),
-        "first_at": stamp,
-    }
-    connection.execute(database.insert_new(judge_versions), row)
-
-
-def load_versions(connection: Connection, judges: Sequence[str]) -> list[JudgeVersion]:
-    table = judge_versions.c
-    chosen = select(judge_versions).where(table.judge.in_(judges))
-    ordered = chosen.order_by(table.first_at, table.judge, table.model, table.system_fingerprint)
-    return [
-        JudgeVersion(
-            judge=row["judge"],
-            model=str(decode_json(row["model"])),
-            system_fingerprint=str(decode_json(row["system_fingerprint"])),
-            first_at=from_micros(row["first_at"]),
-        )
-        for row in connection.execute(ordered).mappings()
-    ]
-
-
 _PUTS_PER_SWEEP: Final = 200
+"""Judgements, after each so many of which old ones are deleted."""
 _PAUSE_SHARE: Final = 0.02
 """Of the time that a judgement took: so long others may come that are stored with it."""
 _LONGEST_PAUSE: Final = 0.02
 """Seconds."""
-_MOST_VERSIONS: Final = 10_000
+_MOST_VERSIONS_REMEMBERED: Final = 10_000
+"""By this process. Beyond, a version is written again with each judgement, which changes nothing."""
 
 
 @dataclass(frozen=True)
@@ -139,10 +112,10 @@ class SqlJudgeCache(JudgeCache):
 
     async def _load_all(self, readings: Sequence[str]) -> list[CachedJudgement | None]:
         oldest = self._compute_oldest_kept()
-        found = await self._database.read(lambda connection: _load_cached(connection, readings, oldest))
-        return [found.get(reading) for reading in readings]
+        cached = await self._database.read(lambda connection: _load_cached(connection, readings, oldest))
+        return [cached.get(reading) for reading in readings]
 
-    async def _put_all(self, puts: Sequence["_Put"]) -> list[BudgetState]:
+    async def _put_all(self, puts: Sequence[_Put]) -> list[BudgetState]:
         """Judgements of one judge."""
         stamp, judge = self._database.read_clock(), puts[0].judgement.judge
         before, self._count = self._count, self._count + len(puts)
@@ -153,14 +126,14 @@ class SqlJudgeCache(JudgeCache):
         def insert(connection: Connection) -> BudgetState:
             _insert_judgements(connection, self._database, puts, stamp)
             for made in new.values():
-                record_judge_version(connection, self._database, made, stamp)
+                _record_judge_version(connection, self._database, made, stamp)
             if sweep:
                 _delete_expired(connection, self._compute_oldest_kept(), self._keeping.entries)
             spent, holds = [put.judgement for put in puts], [put.hold for put in puts if put.hold]
             return budgets.record_spending(connection, judge, spent, holds, stamp)
 
         state = await self._database.write(insert, _build_order_key(judge))
-        if len(self._versions) < _MOST_VERSIONS:
+        if len(self._versions) < _MOST_VERSIONS_REMEMBERED:
             self._versions.update(new)
         return [state] * len(puts)
 
@@ -172,32 +145,13 @@ class SqlJudgeCache(JudgeCache):
         )
 
 
-class SqlReferenceStore(ReferenceStore):
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    async def get(self, scene: str) -> References | None:
-        return await self._database.read(lambda connection: _load_references(connection, scene))
-
-    async def put(self, scene: str, references: References) -> References:
-        row: dict[str, str | int] = {"scene": scene, "body": encode(references)}
-        row["created_at"] = self._database.read_clock()
-        return await self._database.write(
-            lambda connection: _insert_references(connection, self._database, row), f"references {scene}"
-        )
+def _build_order_key(judge: str) -> str:
+    """The order key of a judge. Writes with the same key keep their order."""
+    return f"judge_cache {judge}"
 
 
-def _load_references(connection: Connection, scene: str) -> References | None:
-    here = calibration_references.c.scene == scene
-    body = connection.execute(select(calibration_references.c.body).where(here)).scalar()
-    return None if body is None else decode(References, body)
-
-
-def _insert_references(connection: Connection, database: Database, row: dict[str, str | int]) -> References:
-    """Those of the first writer."""
-    connection.execute(database.insert_new(calibration_references), row)
-    here = calibration_references.c.scene == row["scene"]
-    return decode(References, connection.execute(select(calibration_references.c.body).where(here)).scalar_one())
+def _name_version(judgement: Judgement) -> tuple[str, str, str]:
+    return judgement.judge, judgement.served_model, judgement.system_fingerprint
 
 
 _SELECT_CACHED: Final = PreparedStatement(
@@ -233,15 +187,6 @@ def _insert_judgements(connection: Connection, database: Database, puts: Sequenc
     insert_new_rows(connection, judge_cache, rows)
 
 
-def _name_version(judgement: Judgement) -> tuple[str, str, str]:
-    return judgement.judge, judgement.served_model, judgement.system_fingerprint
-
-
-def _build_order_key(judge: str) -> str:
-    """The order key of a judge. Writes with the same key keep their order."""
-    return f"judge_cache {judge}"
-
-
 def _delete_expired(connection: Connection, oldest: int | None, entries: int | None) -> None:
     if oldest is not None:
         connection.execute(delete(judge_cache).where(judge_cache.c.created_at < oldest))
@@ -249,3 +194,68 @@ def _delete_expired(connection: Connection, oldest: int | None, entries: int | N
         made = judge_cache.c.created_at
         last = select(made).order_by(made.desc()).offset(entries - 1).limit(1).scalar_subquery()
         connection.execute(delete(judge_cache).where(made < last))
+
+
+# Versions of judges: what their servers said answered.
+
+MOST_VERSIONS: Final = 100
+"""Of one judge. A server may name another fingerprint in every reply."""
+
+
+def _record_judge_version(connection: Connection, database: Database, judgement: Judgement, stamp: int) -> None:
+    mine = select(func.count()).select_from(judge_versions).where(judge_versions.c.judge == judgement.judge)
+    if connection.execute(mine).scalar_one() >= MOST_VERSIONS:
+        return
+    row = {
+        "judge": judgement.judge,
+        "model": encode_json(judgement.served_model),
+        "system_fingerprint": encode_json(judgement.system_fingerprint),
+        "first_at": stamp,
+    }
+    connection.execute(database.insert_new(judge_versions), row)
+
+
+def load_versions(connection: Connection, judges: Sequence[str]) -> list[JudgeVersion]:
+    table = judge_versions.c
+    chosen = select(judge_versions).where(table.judge.in_(judges))
+    ordered = chosen.order_by(table.first_at, table.judge, table.model, table.system_fingerprint)
+    return [
+        JudgeVersion(
+            judge=row["judge"],
+            model=str(decode_json(row["model"])),
+            system_fingerprint=str(decode_json(row["system_fingerprint"])),
+            first_at=from_micros(row["first_at"]),
+        )
+        for row in connection.execute(ordered).mappings()
+    ]
+
+
+# Replies of known level, which judges are calibrated by.
+
+
+class SqlReferenceStore(ReferenceStore):
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def get(self, scene: str) -> References | None:
+        return await self._database.read(lambda connection: _load_references(connection, scene))
+
+    async def put(self, scene: str, references: References) -> References:
+        row: dict[str, str | int] = {"scene": scene, "body": encode(references)}
+        row["created_at"] = self._database.read_clock()
+        return await self._database.write(
+            lambda connection: _insert_references(connection, self._database, row), f"references {scene}"
+        )
+
+
+def _load_references(connection: Connection, scene: str) -> References | None:
+    here = calibration_references.c.scene == scene
+    body = connection.execute(select(calibration_references.c.body).where(here)).scalar()
+    return None if body is None else decode(References, body)
+
+
+def _insert_references(connection: Connection, database: Database, row: dict[str, str | int]) -> References:
+    """Those of the first writer."""
+    connection.execute(database.insert_new(calibration_references), row)
+    here = calibration_references.c.scene == row["scene"]
+    return decode(References, connection.execute(select(calibration_references.c.body).where(here)).scalar_one())
