@@ -1,4 +1,13 @@
-"""Requests to judges and their answers, and the facts that deterministic gates check against."""
+"""Judging: rubrics, requests to judges and their answers, the facts of gates, and how a reward is made of all that.
+
+An environment describes a group as a `Case`: a rubric, what the judge may know, and the candidates. A panel asks judges
+about it in one of three modes, all candidates at once, in pairs, or one by one, and each answer is a `Judgement` with a
+`Verdict` for every candidate. Gates check replies against `GateFacts` first, by code alone: a candidate that fails one
+gets 0, whatever judges say.
+
+reward = gate x min(cap, (1 - w) x absolute + w x relative). `absolute` is the weighted mean of the criteria, `relative`
+the place within the group, and `cap` the lowest bound of the reported defects.
+"""
 
 import math
 from collections import Counter
@@ -13,9 +22,18 @@ from pydantic import AfterValidator, Field, JsonValue, SkipValidation, StringCon
 from app.domain.keeping import ReducedReading
 from app.domain.scores import Criterion, GroupStatistics, Outcome, ReferenceKind, Score
 from app.domain.tasks import Message
-from app.domain.values import FiniteNumber, Frozen, SameObject, Unit, digest_of_model, require_encodable, suggest
+from app.domain.values import (
+    FiniteNumber,
+    Frozen,
+    SameObject,
+    Unit,
+    digest_of_model,
+    is_absent,
+    require_encodable,
+    suggest,
+)
 
-# Rubrics: those of environments, those that people give in their place, and what is wrong in these.
+# Rubrics
 
 LEVELS: Final = range(5)
 """The scale on which a judge marks a criterion."""
@@ -83,15 +101,15 @@ class Rubric(Frozen):
     """None: verdicts list no claims."""
 
     def model_post_init(self, _: object) -> None:
-        """Names must be known. No validator, which every model that holds a rubric would run again."""
+        """Names must exist. This is no validator, which every model that holds a rubric would run again."""
         criteria = {criterion.name for criterion in self.criteria}
-        named = {rule.bounds.criterion for rule in self.defects if rule.bounds is not None}
+        references = {rule.bounds.criterion for rule in self.defects if rule.bounds is not None}
         if self.claims is not None:
-            named.add(self.claims.criterion)
+            references.add(self.claims.criterion)
             if self.claims.unsupported not in {rule.code for rule in self.defects}:
                 raise ValueError(f"claims: there is no defect {self.claims.unsupported!r}")
-        if named - criteria:
-            raise ValueError(f"there is no criterion {min(named - criteria)!r}")
+        if references - criteria:
+            raise ValueError(f"there is no criterion {min(references - criteria)!r}")
 
 
 class OwnCriterion(RubricCriterion):
@@ -100,6 +118,7 @@ class OwnCriterion(RubricCriterion):
     anchors: dict[Level, _Text]
 
     def __hash__(self) -> int:
+        # Without the anchors: a dictionary has no hash, and options that hold a rubric are keys of caches.
         return hash((self.name, self.weight, self.description, self.requires))
 
 
@@ -153,7 +172,8 @@ class RubricProblem:
 
 
 def find_rubric_problems(rubric: OwnRubric, hints: Collection[str] = ()) -> tuple[RubricProblem, ...]:
-    """`hints`: the flags of gates that a defect has to confirm before they close."""
+    """What is wrong in a rubric that somebody wrote. `hints`: the flags of gates that a defect has to confirm before
+    they close."""
     return (
         *_find_repeated(rubric),
         *_find_broken_scales(rubric),
@@ -183,8 +203,8 @@ def _find_broken_scales(rubric: OwnRubric) -> Iterator[RubricProblem]:
             message = f"there is no anchor {ends[0]}: judges mark from {LEVELS[0]} to {LEVELS[-1]} and need both ends"
             yield RubricProblem(at, "error", message)
         elif missing:
-            named = ", ".join(map(str, missing))
-            yield RubricProblem(at, "warning", f"no anchor for {named}: judges must guess what lies between")
+            levels = ", ".join(map(str, missing))
+            yield RubricProblem(at, "warning", f"no anchor for {levels}: judges must guess what lies between")
 
 
 def _find_broken_weights(rubric: OwnRubric) -> Iterator[RubricProblem]:
@@ -210,38 +230,38 @@ def _find_unknown_names(rubric: OwnRubric) -> Iterator[RubricProblem]:
         if criterion.requires.criterion == criterion.name:
             yield RubricProblem(at, "error", "a criterion cannot require itself")
         else:
-            yield from _require_known(at, "criterion", criterion.requires.criterion, criteria)
+            yield from _require_existing(at, "criterion", criterion.requires.criterion, criteria)
     for number, rule in enumerate(rubric.defects):
         if rule.bounds is not None:
             at = ("defects", number, "bounds", "criterion")
-            yield from _require_known(at, "criterion", rule.bounds.criterion, criteria)
+            yield from _require_existing(at, "criterion", rule.bounds.criterion, criteria)
     if rubric.claims is not None:
-        yield from _require_known(("claims", "criterion"), "criterion", rubric.claims.criterion, criteria)
-        yield from _require_known(("claims", "unsupported"), "defect", rubric.claims.unsupported, codes)
+        yield from _require_existing(("claims", "criterion"), "criterion", rubric.claims.criterion, criteria)
+        yield from _require_existing(("claims", "unsupported"), "defect", rubric.claims.unsupported, codes)
 
 
-def _require_known(at: tuple[str | int, ...], what: str, name: str, known: Collection[str]) -> Iterator[RubricProblem]:
-    if name not in known:
-        yield RubricProblem(at, "error", f"there is no {what} {name!r}{suggest(name, known)}")
+def _require_existing(
+    at: tuple[str | int, ...], what: str, name: str, names: Collection[str]
+) -> Iterator[RubricProblem]:
+    if name not in names:
+        yield RubricProblem(at, "error", f"there is no {what} {name!r}{suggest(name, names)}")
 
 
 def _find_unconfirmed_hints(rubric: OwnRubric, hints: Collection[str]) -> Iterator[RubricProblem]:
     confirmed = [(number, rule.confirms) for number, rule in enumerate(rubric.defects) if rule.confirms is not None]
     for number, hint in confirmed:
-        yield from _require_known(("defects", number, "confirms"), "hint of a gate", hint, hints)
+        yield from _require_existing(("defects", number, "confirms"), "hint of a gate", hint, hints)
     for hint in sorted(set(hints) - {hint for _, hint in confirmed}):
         message = f"no defect confirms the hint {hint!r}, so its gate could never close: give one `confirms: {hint}`"
         yield RubricProblem(("defects",), "error", message)
 
 
+# Requests and judgements
+
 Document = Annotated[dict[str, JsonValue], SkipValidation]
 """JSON made by the service. Never copied, since it can be large and all judge calls of a group share it."""
 Mode = Literal["listwise", "pairwise", "pointwise"]
 """How a panel presents a group to a judge: all at once, in pairs, or one by one."""
-
-
-def _is_none(value: object) -> bool:
-    return value is None
 
 
 class SourceEvent(Frozen):
@@ -328,7 +348,7 @@ class Verdict(Frozen):
     defects: tuple[Defect, ...] = ()
     scores: dict[str, Unit | None]
     note: str = ""
-    reward: Annotated[FiniteNumber | None, Field(exclude_if=_is_none)] = None
+    reward: Annotated[FiniteNumber | None, Field(exclude_if=is_absent)] = None
     """What a reward model said, on a scale of its own. `scores` then has one entry, REWARD_CRITERION."""
 
 
@@ -392,7 +412,7 @@ class Judgement(Frozen):
     instead_of: tuple["Judgement", ...] = ()
     """Unusable judgements of the judges asked before this one. They are stored as judgements of their own."""
 
-    reduced: Annotated[ReducedReading | None, Field(exclude_if=_is_none)] = None
+    reduced: Annotated[ReducedReading | None, Field(exclude_if=is_absent)] = None
     """What is not kept of `prompt` and `raw`."""
 
     @property
@@ -421,8 +441,8 @@ class Spending(Frozen):
     """Maximum cost of the unanswered calls."""
 
     def __add__(self, other: "Spending") -> "Spending":
-        mine, more = dict(self), dict(other)
-        return Spending.model_validate({name: value + more[name] for name, value in mine.items()})
+        mine, theirs = dict(self), dict(other)
+        return Spending.model_validate({name: value + theirs[name] for name, value in mine.items()})
 
     @classmethod
     def of_judgements(cls, judgements: Sequence[Judgement]) -> "Spending":
@@ -456,6 +476,9 @@ class JudgeReport(Frozen):
     cache_hits: int
     changes: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
+
+
+# Cases, and the facts of gates
 
 
 class SecretTerms(Frozen):
@@ -531,12 +554,12 @@ class PanelResult(Frozen):
     judgements: tuple[Judgement, ...] = ()
 
 
-# Combines the parts of a score into a reward, and computes group statistics.
+# Rewards and statistics of groups
 
-ADVANTAGE_EPSILON = 1e-4
+ADVANTAGE_EPSILON: Final = 1e-4
 """Added to the standard deviation, as TRL does (grpo_trainer, `scale_rewards="group"`)."""
 
-LOW_SIGNAL_STD = 0.01
+LOW_SIGNAL_STD: Final = 0.01
 """Below this standard deviation of rewards, a group counts as having no training signal."""
 
 
@@ -594,18 +617,18 @@ def build_criteria(rubric: Rubric, values: Mapping[str, float | None]) -> tuple[
 
 @lru_cache(maxsize=4096)
 def _build_criterion(name: str, value: float | None, weight: float, note: str) -> Criterion:
-    """Kept, since judges give few different numbers."""
+    """A criterion. It is cached, since judges give few different numbers."""
     return Criterion(name=name, value=value, weight=weight, note=note)
 
 
 def compute_absolute_score(rubric: Rubric, values: Mapping[str, float | None]) -> float:
-    """As `compute_absolute` of `build_criteria`, without the criteria."""
+    """The same as `compute_absolute` of `build_criteria`, without making the criteria."""
     (score,) = compute_absolute_scores(rubric, (values,))
     return score
 
 
 def compute_absolute_scores(rubric: Rubric, listed: Iterable[Mapping[str, float | None]]) -> tuple[float, ...]:
-    """Of each."""
+    """`compute_absolute_score` of each."""
     return tuple(
         [
             min(1.0, math.fsum([weight * value for value, weight in weighed if value is not None]))
@@ -617,31 +640,32 @@ def compute_absolute_scores(rubric: Rubric, listed: Iterable[Mapping[str, float 
 def _weigh_criteria(
     rubric: Rubric, listed: Iterable[Mapping[str, float | None]]
 ) -> Iterator[list[tuple[float | None, float]]]:
-    """Of each, per criterion the value that counts, and its weight. What they share is looked up once."""
+    """For each of the listed values, by criterion the value that counts, and its weight. What they share is looked up
+    once."""
     same = SameObject(rubric)
     names, requiring, weights = _list_criteria(same)
     for values in listed:
-        met = list(map(values.get, names))
-        for place, criterion in requiring:
+        counting = list(map(values.get, names))
+        for position, criterion in requiring:
             if _is_unmet(criterion, values):
-                met[place] = 0.0
-        shares = _share_weights(same, tuple([value is not None for value in met])) if None in met else weights
-        yield list(zip(met, shares, strict=True))
+                counting[position] = 0.0
+        shares = _share_weights(same, tuple([value is not None for value in counting])) if None in counting else weights
+        yield list(zip(counting, shares, strict=True))
 
 
 @lru_cache(maxsize=256)
 def _list_criteria(
     rubric: SameObject[Rubric],
 ) -> tuple[tuple[str, ...], tuple[tuple[int, RubricCriterion], ...], tuple[float, ...]]:
-    """The names of all, those that require another with their places, and the weights where all apply."""
+    """The names of all criteria, those that require another with their positions, and the weights where all apply."""
     criteria = rubric.value.criteria
-    requiring = tuple((place, each) for place, each in enumerate(criteria) if each.requires is not None)
+    requiring = tuple((position, each) for position, each in enumerate(criteria) if each.requires is not None)
     return tuple(each.name for each in criteria), requiring, _share_weights(rubric, (True,) * len(criteria))
 
 
 @lru_cache(maxsize=256)
 def _share_weights(rubric: SameObject[Rubric], applies: tuple[bool, ...]) -> tuple[float, ...]:
-    """Of the criteria, of which some do not apply."""
+    """Weights of the criteria where some do not apply: the others share theirs in proportion."""
     applying = [(each.weight, applied) for each, applied in zip(rubric.value.criteria, applies, strict=True)]
     applicable = math.fsum([weight for weight, applied in applying if applied])
     return tuple(weight / applicable if applied and applicable else 0.0 for weight, applied in applying)
@@ -660,9 +684,9 @@ def _explain_unmet(criterion: RubricCriterion, values: Mapping[str, float | None
     value, needed = values.get(criterion.name), criterion.requires
     if value is None or needed is None or not _is_unmet(criterion, values):
         return ""
-    found = values.get(needed.criterion) or 0.0
+    reached = values.get(needed.criterion) or 0.0
     return (
-        f"judged {value:.2f}, counts as 0: {needed.criterion} is {found:.2f} and must be at least {needed.at_least:g}"
+        f"judged {value:.2f}, counts as 0: {needed.criterion} is {reached:.2f} and must be at least {needed.at_least:g}"
     )
 
 
@@ -684,7 +708,8 @@ def measure_spread(rewards: Sequence[float]) -> tuple[float | None, float | None
 
 @lru_cache(maxsize=4096)
 def _measure_spread(rewards: tuple[float, ...]) -> tuple[float | None, float | None]:
-    """Kept: it is asked for four times of each group, and verifiers give few different rewards."""
+    """Mean and spread. They are cached: each group asks for them four times, and verifiers give few different
+    rewards."""
     if len(rewards) < 2:
         return None, None
     mean = math.fsum(rewards) / len(rewards)

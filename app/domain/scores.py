@@ -11,12 +11,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from operator import not_
 from typing import Annotated, Final, Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
 from app.domain.errors import ScoringFailed
-from app.domain.values import FiniteNumber, Frozen, Unit, digest
+from app.domain.values import FiniteNumber, Frozen, Unit, digest, is_absent
 
 # Calibration
 
@@ -156,14 +157,6 @@ Reason = Literal[
 """Why a rollout is unscored. Each reason is a failure or setting of the service, never the completion's fault."""
 
 
-def _is_empty(text: str) -> bool:
-    return not text
-
-
-def _is_none(value: float | str | None) -> bool:
-    return value is None
-
-
 class Criterion(Frozen):
     """One named part of a score. If the criterion does not apply, `value` is null and its weight goes to the others."""
 
@@ -185,23 +178,23 @@ class Score(Frozen):
     """Quality on an absolute scale, comparable across groups and steps. Curves and evaluation use it times `gate`."""
     relative: Unit | None = None
     """Quality relative to the rest of the group; null if nothing was compared."""
-    relative_weight: Annotated[Unit | None, Field(exclude_if=_is_none)] = None
+    relative_weight: Annotated[Unit | None, Field(exclude_if=is_absent)] = None
     """The share w of `relative` in a judged reward."""
-    cap: Annotated[Unit | None, Field(exclude_if=_is_none)] = None
+    cap: Annotated[Unit | None, Field(exclude_if=is_absent)] = None
     """The bound that a reported defect sets to the reward; null without one."""
     calibrated: FiniteNumber | None = None
     """Quality on the scale of replies of known level that were read beside the group; null if the group was not drawn
     for that. No reward depends on it."""
     calibrated_error: FiniteNumber | None = None
     """Standard error of `calibrated`."""
-    uncalibrated: Annotated[CalibrationGap | None, Field(exclude_if=_is_none)] = None
+    uncalibrated: Annotated[CalibrationGap | None, Field(exclude_if=is_absent)] = None
     """Why a drawn group has no `calibrated`."""
     criteria: tuple[Criterion, ...] = ()
     flags: tuple[str, ...] = ()
     rationale: str = ""
     judges: tuple[str, ...] = ()
     """Names of the judges; empty for verified environments."""
-    candidate: Annotated[str, Field(exclude_if=_is_empty)] = ""
+    candidate: Annotated[str, Field(exclude_if=not_)] = ""
     """Id of this completion in the judgements. Equal completions share one id."""
     scoring_digest: str = ""
     """Digest of everything that affects rewards: environment version, data, rubric, judges, templates, options."""

@@ -1,4 +1,9 @@
-"""The interface of environments, and what the service provides to them."""
+"""The interface of environments, and what the service provides to them.
+
+Authors inherit `Environment`: a pure function from an index to a task, and the rule that scores completions of a task.
+While scoring it has `Tools`: a panel of judges, workers for code that reads what models wrote, and jails for programs
+that models wrote.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,7 +32,7 @@ from app.domain.tasks import (
 from app.domain.values import Frozen, NoParams, Split, Unit
 from app.ports.judges import Panel
 
-# Clock, observer, and resources that are opened and closed with the service.
+# The service around environments
 
 
 @runtime_checkable
@@ -69,7 +74,7 @@ Clock = Callable[[], datetime]
 """The current time, in UTC, with its time zone."""
 
 
-# Killable workers, and isolated execution of untrusted programs.
+# What environments are given
 
 
 class Workers(Protocol):
@@ -135,6 +140,9 @@ class Tools:
     panel: Panel
     workers: Workers = field(default_factory=NoWorkers)
     programs: Programs = field(default_factory=NoPrograms)
+
+
+# Environments
 
 
 class FreeReward(Frozen):
