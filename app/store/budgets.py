@@ -97,6 +97,32 @@ from app.store.tables import (
 _MICROSECONDS_PER_HOUR: Final = 3_600 * MICROSECONDS_PER_SECOND
 
 
+# Locks, and writes of rows that may be there.
+
+
+@cache
+def _build_upsert(table: Table, key: tuple[str, ...], postgres: bool, *, adding: bool) -> Insert:
+    into = begin_insert(table, postgres)
+    changed = {
+        column.name: column + into.excluded[column.name] if adding else into.excluded[column.name]
+        for column in table.columns
+        if column.name not in key
+    }
+    written: Insert = into.on_conflict_do_update(index_elements=list(key), set_=changed)
+    return written
+
+
+_JUDGE_LOCK_KEY: Final = 7_305_811_962_047
+_RUN_LOCK_KEY: Final = 7_305_811_962_048
+_QUOTA_LOCK_KEY: Final = 7_305_811_962_049
+"""Arbitrary constants: the first of the numbers that PostgreSQL's advisory locks on budgets and quotas have."""
+
+
+def _lock(connection: Connection, first_number: int, name: str) -> None:
+    if connection.dialect.name == "postgresql":  # SQLite has one writer at a time as it is
+        connection.execute(select(func.pg_advisory_xact_lock(literal(first_number) + func.hashtext(name))))
+
+
 # Budgets of judges: what each has spent, by day, and what its open calls may still cost.
 
 _SPENDING_FIELDS: Final = tuple(Spending.model_fields)
@@ -572,32 +598,6 @@ def _compute_day_end(now: int) -> int:
 
 def _build_order_key(key: str) -> str:
     return f"quotas {key}"
-
-
-# Writes of rows that may be there, and locks.
-
-
-@cache
-def _build_upsert(table: Table, key: tuple[str, ...], postgres: bool, *, adding: bool) -> Insert:
-    into = begin_insert(table, postgres)
-    changed = {
-        column.name: column + into.excluded[column.name] if adding else into.excluded[column.name]
-        for column in table.columns
-        if column.name not in key
-    }
-    written: Insert = into.on_conflict_do_update(index_elements=list(key), set_=changed)
-    return written
-
-
-_JUDGE_LOCK_KEY: Final = 7_305_811_962_047
-_RUN_LOCK_KEY: Final = 7_305_811_962_048
-_QUOTA_LOCK_KEY: Final = 7_305_811_962_049
-"""Arbitrary constants: the first of the numbers that PostgreSQL's advisory locks on budgets and quotas have."""
-
-
-def _lock(connection: Connection, first_number: int, name: str) -> None:
-    if connection.dialect.name == "postgresql":  # SQLite has one writer at a time as it is
-        connection.execute(select(func.pg_advisory_xact_lock(literal(first_number) + func.hashtext(name))))
 
 
 # Limits of judges' calls, which processes share, and whether a process that holds a part of them is gone.

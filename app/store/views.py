@@ -118,13 +118,13 @@ class SqlGroupViews(GroupViews):
 
 
 def _find_groups(connection: Connection, where: GroupFilter) -> FoundGroups:
-    found = find_rows(connection, where)
+    page = find_rows(connection, where)
     return FoundGroups(
-        groups=tuple(_summarise(connection, found.rows)),
-        next_before=found.next_before,
-        looked_at=found.looked_at,
-        matched=found.matched,
-        not_indexed=found.not_indexed,
+        groups=tuple(_summarise(connection, page.rows)),
+        next_before=page.next_before,
+        looked_at=page.looked_at,
+        matched=page.matched,
+        not_indexed=page.not_indexed,
     )
 
 
@@ -132,12 +132,12 @@ _OUTLINE: Final = (groups.c.sequence, groups.c.task_id, groups.c.scored, groups.
 
 
 def _find_outlines(connection: Connection, where: GroupFilter) -> FoundOutlines:
-    found = find_rows(connection, where, _OUTLINE)
+    page = find_rows(connection, where, _OUTLINE)
     outlines = (
         GroupOutline(row["sequence"], row["task_id"], row["scored"], from_micros(row["created_at"]))
-        for row in found.rows
+        for row in page.rows
     )
-    return FoundOutlines(tuple(outlines), found.next_before, found.looked_at)
+    return FoundOutlines(tuple(outlines), page.next_before, page.looked_at)
 
 
 def _summarise(connection: Connection, rows: Sequence[RowMapping]) -> list[GroupSummary]:
