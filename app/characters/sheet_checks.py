@@ -23,7 +23,7 @@ from app.domain.values import Frozen, suggest
 Level = Literal["error", "warning"]
 _MOST_FINDINGS: Final = 50
 """Of a file. Each is looked up in the document, so a hundred thousand of them would take minutes."""
-_ModelT = TypeVar("ModelT", bound=BaseModel)
+_ModelT = TypeVar("_ModelT", bound=BaseModel)
 
 
 class SheetFinding(Frozen):

@@ -63,7 +63,7 @@ class _RowModel(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True, coerce_numbers_to_str=True)
 
 
-_RowModelT = TypeVar("RowModelT", bound=_RowModel)
+_RowModelT = TypeVar("_RowModelT", bound=_RowModel)
 
 
 class _Turn(_RowModel):

@@ -93,6 +93,7 @@ def _escape_unprintable(text: str) -> str:
 _REDACTED = "[redacted]"
 
 _SECRET_NAME = re.compile(r"authorization|api[-_]?key|passw(or)?d|secret|credential|cookie", re.IGNORECASE)
+"""Fields whose values are never shown, whatever they hold."""
 
 _SECRET_TEXT = re.compile(
     r"""(?P<before>bearer\s+|basic\s+(?=[^\s]{16}))[A-Za-z0-9+/=._~-]{6,}  # an Authorization header
@@ -104,6 +105,7 @@ _SECRET_TEXT = re.compile(
 )
 
 _MAX_DEPTH = 6
+"""Deeper values are written as text and searched as such."""
 
 
 def _redact(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

@@ -32,7 +32,7 @@ from app.toolkit.texts import iterate_lines, iterate_matches, run_in_turn
 
 # What a reply says outside its thinking, and commits to between tags
 
-_ResultT = TypeVar("ResultT")
+_ResultT = TypeVar("_ResultT")
 
 MOST_CHARACTERS: Final = 10_000
 """Maximum length of an answer."""
@@ -205,6 +205,7 @@ def _find_tagged(text: str) -> list[str]:
 # shorter ones, and a block that never ends is none.
 
 _FENCE = re.compile(r"( {0,3})(`{3,}|~{3,})([^\n]*)")
+"""As in CommonMark: up to three spaces, then three marks or more."""
 _LANGUAGE = re.compile(r"[\s{.]*([^\s{},]*)")
 _PYTHON = frozenset({"", "python", "python3", "py", "py3", "python-3"})
 
@@ -296,11 +297,15 @@ _LATEX: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     )
 )
 _DASH_BEFORE_NUMBER = re.compile(r"[\u2010-\u2015](?=[^\sA-Za-z])")
+"""A dash right before a number is a minus sign; one elsewhere is a pause."""
 _LOOSE_DASH = re.compile(r"[\u2010-\u2015]")
 _TILDE_AS_SPACE = re.compile(r"~(?!\s?[0-9.$-])")
+"""LaTeX's unbreakable space. Before a number a tilde says "about", and is left: that is no number."""
 _CURRENCY = re.compile(r"(?:\b(?:US|AU?|CA?|HK|NZ|S|R))?\$|[€£¥₹₩₽₱₫₦₴₺¢]|\b(?:USD|EUR|GBP|INR|Rs\.?)(?![A-Za-z])")
 _MARKUP = re.compile(r"</?answer>|[{}()\[\]`_\"“”]|\*(?!\s?10\^)")
+"""A star before a power of ten is a product, and is left."""
 _UNIT_POWER = re.compile(r"(?<=[A-Za-z])(?:[²³]|\s{0,2}\^[23](?![0-9]))(?!\s{0,2}[=:])")
+"""The power of a unit is no part of the number: `12 cm^2` is 12. That of a variable before `=` is left."""
 
 _WHOLE = r"[0-9]{1,3}(?:[,'\u2009][0-9]{3})+|[0-9]+"
 # Removed marks leave spaces, any number of them. Every run of spaces is therefore taken whole, without backtracking
@@ -426,6 +431,7 @@ _BRACE = re.compile(r"\\(?:boxed|fbox)\s{0,8}\{|\\[{}]|[{}]")
 _LONGEST_BRACE = 20
 """Characters of the longest match of the pattern above."""
 _BLANK_NUMBER = re.compile(r"(?:[\s.…?_~$-]|\\(?:text|mathrm|l?dots|quad|square)\b|\\[,;:! ]|[{}])*")
+"""What stands in a box that a prompt or a model left to be filled."""
 _DIGIT = re.compile(r"[0-9０-９]")
 
 _HEADING = re.compile(
@@ -433,6 +439,7 @@ _HEADING = re.compile(
     r"|(?:step|part|section|method|case|phase|question|problem|solution|option|approach|scenario)\s[*_]{0,3}[0-9])",
     re.IGNORECASE,
 )
+"""What follows `####` in Markdown: a line without a digit, a numbered item, or a word such as `Step 3`."""
 _ANSWER_TITLE = re.compile(
     r"[\s*_]*(?:(?:the\s)?(?:final\s)?answer|solution|result)[\s*_]{0,8}[:=]?[\s*_]{0,8}\n", re.I
 )
@@ -442,6 +449,7 @@ _LONGEST_SENTENCE = 40
 """Characters of the longest match of the pattern above."""
 _BULLET = re.compile(r"\n\s{0,8}[-+•*]\s{1,8}(?=\S)")
 _SENTENCE_END = re.compile(r"(?<!Rs)[.!](?=\s)|\s(?:because|since|as|so|which|given)\s", re.IGNORECASE)
+"""`Rs. 50` does not end at its full stop, and a reason behind the number is no part of it."""
 
 
 @dataclass(frozen=True, slots=True)

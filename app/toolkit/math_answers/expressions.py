@@ -82,6 +82,7 @@ _PLAIN = str.maketrans(
     | dict.fromkeys("\u00a0\u2007\u202f\u2009", " ")
 )
 _MULTIPLIED = re.compile(r"\*\*")
+"""Python's power."""
 
 
 def parse_expression(text: str) -> ExpressionNode | None:
@@ -431,6 +432,7 @@ _BLANK = re.compile(
 )
 _SPACE = re.compile(r"\s+")
 _APART = re.compile(r"(?<=[0-9])\s+(?=[0-9])")
+"""White space between digits keeps two numbers apart: `1 2` is not 12."""
 _LOOK = re.compile(r"\\(?:boldsymbol|mathbf|bm|underline|boxed|fbox|displaystyle)(?![A-Za-z])\s?")
 _AT_THE_END = re.compile(r"(?:\\[\s,;:!]|[\s.~]|\\)+\Z")
 _TIMES = re.compile(r"\\(times|cdot)(?=\d)")
@@ -511,6 +513,7 @@ _LEAD = re.compile(
     r"|\\[dt]?frac\s?\{d[A-Za-z]{0,2}\}\s?\{d[a-z]\}|_\s?\{?[A-Za-z0-9,]{1,3}\}?|[A-Za-z(),'|\s]){1,40}?)"
     r"\s*(?:=|\\in(?![A-Za-z])|:|∈)(?!=)"
 )
+"""A name before an equals sign, of at most forty parts, so that a long text is not tried at every length."""
 _OR = re.compile(r"\\text\s?\{\s*(?:or|and)\s*\}|(?<![A-Za-z\\])(?:or|and)(?![A-Za-z])|\\(?:lor|vee)(?![A-Za-z])")
 _UNION = re.compile(r"\\(?:big)?cup(?![A-Za-z])|∪|" + _OR.pattern)
 _MATRIX = re.compile(
@@ -526,6 +529,7 @@ _SIZES_AND_SPACES: Final = (_SPACED, _SIZED)
 _CONDITION = re.compile(
     r"\s*,?\s*(?:\\text\s?\{\s*(?:for|where|if|with)?\s*\})?\s*[a-z]\s*(?:\\neq?(?![A-Za-z])|≠)[^=<>,]{1,40}\Z"
 )
+"""A value that the variable must not have, as in `x + 1, x \\neq 0`."""
 _RELATIONS: Final = (
     (re.compile(r"\\(?:leqslant|leq|le)(?![A-Za-z])|<=|⩽"), "≤"),
     (re.compile(r"\\(?:geqslant|geq|ge)(?![A-Za-z])|>=|⩾"), "≥"),
@@ -770,6 +774,7 @@ _NO_UNIT: Final = frozenset(
         *("million", "billion", "thousand", "hundred", "half", "dozen", "squared", "cubed", "base", "unit"),
     )
 )
+"""Words behind a number that are no unit: they make it another number, or none."""
 
 
 def split_unit(text: str) -> tuple[str, str]:

@@ -64,6 +64,7 @@ MOST_DIGITS: Final = 100
 """Maximum digits of an integer, since parsing takes quadratic time."""
 
 MOST_NAME: Final = 200
+"""Characters of a tool's name."""
 MOST_CALLS: Final = 1_000
 """Maximum calls per reply in formats that are parsed in Python."""
 
@@ -265,10 +266,12 @@ def _has_float_for_integer(value: JsonValue, schema: Schema) -> bool:
 _IGNORED: Final = re.compile(r"[\s,./\\_*^\-\u2010-\u2015\u2212]+")
 _QUOTES: Final = str.maketrans(dict.fromkeys("'‘’“”„`´«»", '"'))
 _NUMBER: Final = re.compile(r"(?:(?<![\w.)\-])[-\u2212])?(?:\d+(?:,\d{3}(?!\d))*(?:\.\d+)?|(?<![\w.])\.\d+)")
+"""A hyphen is a minus sign only where it joins nothing: `3-4` are 3 and 4."""
 _RAISED: Final = {ord(digit): f"^{value}" for value, digit in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")}
 """Powers would become digits of the number before them."""
 
 _EXACT: Final = {"enum", "const", "format", "pattern"}
+"""Keywords of schemas whose texts are compared as they are."""
 
 MOST_TIMES: Final = 4
 MOST_MORE: Final = 200

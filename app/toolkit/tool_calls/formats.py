@@ -114,6 +114,7 @@ _HERMES = _CallFormat(
 
 _LLAMA_TAG = "<|python_tag|>"
 _BARE = re.compile(r'\s{0,100}\{\s{0,100}"(?:type"\s{0,10}:\s{0,10}"function|name|parameters|arguments)"')
+"""Without the tag only an object that begins as a call does: a JSON answer of another form is no call."""
 _ARGUMENTS = re.compile('"(?:parameters|arguments)"')
 
 
@@ -280,7 +281,7 @@ _MISTRAL = _CallFormat(
 # Llama 4, and the prompt mode of the Berkeley Function-Calling Leaderboard: `[f(a=1, b="x"), g()]`. A grammar
 # of our own: Python's parser takes time and memory of the writer's choosing, and nothing may be evaluated.
 
-_ItemT = TypeVar("ItemT")
+_ItemT = TypeVar("_ItemT")
 
 _MOST_ITEMS: Final = 5_000
 """Calls, arguments and values of one reply together: each is read in Python."""
@@ -293,7 +294,9 @@ _TOKEN = re.compile(
     r"|(?P<text>\"(?:[^\"\\\n]|\\.)*\"|'(?:[^'\\\n]|\\.)*')"
     r"|(?P<mark>[\[\](){},:=]))"
 )
+"""Texts end at a line break, so an open quotation mark costs one line."""
 _ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U00(?:0[0-9a-fA-F]|10)[0-9a-fA-F]{4}|[\s\S])")
+"""Escapes of Python's texts, up to the last code point of Unicode."""
 _PLAIN: Final = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\", "'": "'", '"': '"', "\n": ""}
 _PYTHON_WORDS: Final[dict[str, JsonValue]] = {
     "True": True,
