@@ -201,13 +201,13 @@ def read_table(location: str, split: str | None = None, subset: str | None = Non
 
 
 def _read_split(location: str, split: str | None, subset: str | None) -> Sequence[Row]:
-    splits, read = _list_splits(DatasetSource(source=location, subset=subset))
+    splits, read_split = _list_splits(DatasetSource(source=location, subset=subset))
     if split is None and len(splits) > 1:
         raise InvalidRequest(f"{location}: choose one of its splits: {', '.join(splits)}", field="split")
     if split is not None and split not in splits:
         raise InvalidRequest(f"{location}: there is no split {split!r}; there are {', '.join(splits)}", field="split")
     rows: list[Row] = []
-    for table in read(split or splits[0]):
+    for table in read_split(split or splits[0]):
         for number, row in table.iterate_rows():
             if isinstance(row, str):
                 raise InvalidRequest(f"{table.name}, {table.unit} {number}: {row}")

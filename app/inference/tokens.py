@@ -163,6 +163,7 @@ class LocalTokenizer:
             raise ValueError("the chat template does not render tool calls as a continuation of the prompt")
         text = whole.removeprefix(opened)
         eos = self.template.eos
+        # What the template writes behind the end token was not sampled.
         end = text.rfind(eos) + len(eos) if eos and eos in text else len(text)
         return self._encode_text(text[:end])
 

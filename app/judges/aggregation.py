@@ -124,7 +124,7 @@ def _fit_bradley_terry(count: int, shares: Shares) -> Sequence[float]:
         opponents[high].append(low)
         wins[low] += share
         wins[high] += 1.0 - share
-    strengths = [1.0] * count
+    strengths = [1.0] * count  # that of the average opponent too
     for _ in range(_ROUNDS):
         before = strengths
         strengths = [
@@ -470,10 +470,10 @@ class JudgeView:
     follows_rubric: bool = True
     """False for a reward model: its values have the one criterion REWARD_CRITERION."""
 
-    def list_defect_reports(self, place: int) -> tuple[tuple[Defect, ...], ...]:
+    def list_defect_reports(self, index: int) -> tuple[tuple[Defect, ...], ...]:
         """The defects that each judgement of a text reports."""
-        further = self.deciding_verdicts.get(place)
-        return tuple(verdict.defects for verdict in (*self.verdicts[place], *([further] if further else [])))
+        further = self.deciding_verdicts.get(index)
+        return tuple(verdict.defects for verdict in (*self.verdicts[index], *([further] if further else [])))
 
 
 @dataclass(frozen=True)
@@ -538,18 +538,18 @@ def build_samples(group: CandidateGroup, parts: Sequence[_PartReadings]) -> tupl
     )
 
 
-def _build_sample(group: CandidateGroup, read: Sequence[tuple[CandidateGroup, UsableJudgement]]) -> GroupSample:
+def _build_sample(group: CandidateGroup, parts: Sequence[tuple[CandidateGroup, UsableJudgement]]) -> GroupSample:
     verdicts: list[list[Verdict]] = [[] for _ in group.texts]
     standings, places = ([list[float]() for _ in group.texts] for _ in range(2))
-    for part, reading in read:
+    for part, reading in parts:
         last = len(part.texts) - 1
-        for number, place in enumerate(group.locate_texts(part)):
-            verdicts[place].append(reading.verdicts[number])
-            standings[place].append(reading.standings[number])
-            places[place].append(2.0 * reading.slots[number] / last - 1.0 if last else 0.0)
+        for number, index in enumerate(group.locate_texts(part)):
+            verdicts[index].append(reading.verdicts[number])
+            standings[index].append(reading.standings[number])
+            places[index].append(2.0 * reading.slots[number] / last - 1.0 if last else 0.0)
     absolutes = group.compute_absolutes(_average_verdicts(group.case.rubric, verdicts))
-    judges = {reading.judge for _, reading in read}
-    alone = all(len(part.texts) == 1 for part, _ in read)
+    judges = {reading.judge for _, reading in parts}
+    alone = all(len(part.texts) == 1 for part, _ in parts)
     return GroupSample(
         standings=space_as_normal(rank_by_value(absolutes) if alone else tuple(map(mean, standings))),
         absolutes=absolutes,

@@ -47,8 +47,8 @@ class TokenPrices:
         """`cached_input_tokens` are among `input_tokens`."""
         plain = self.input_per_million or 0.0
         cached = plain if self.cached_input_per_million is None else self.cached_input_per_million
-        read = plain * (input_tokens - cached_input_tokens) + cached * cached_input_tokens
-        return (read + (self.output_per_million or 0.0) * output_tokens) / 1e6
+        input_cost = plain * (input_tokens - cached_input_tokens) + cached * cached_input_tokens
+        return (input_cost + (self.output_per_million or 0.0) * output_tokens) / 1e6
 
     def compute_amount(self, input_tokens: int, output_tokens: int, cached_input_tokens: int = 0) -> Amount:
         return Amount(input_tokens + output_tokens, self.compute_cost(input_tokens, output_tokens, cached_input_tokens))

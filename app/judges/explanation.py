@@ -114,7 +114,7 @@ def _build_group(
     for verdict in (verdict for judgement in judgements for verdict in judgement.verdicts):
         quotes[verdict.candidate] += [defect.quote for defect in verdict.defects]
     ids = {texts.get(name) or "\n".join((name, *quotes[name])): name for name in judged}
-    if len(ids) < len(judged):
+    if len(ids) < len(judged):  # equal texts: nothing tells them apart but their ids
         ids = {"\n".join((name, *quotes[name])): name for name in judged}
     return CandidateGroup(Case(key="", rubric=rubric, document={}, candidates=()), tuple(sorted(ids)), ids, {}, {})
 

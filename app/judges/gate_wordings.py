@@ -462,6 +462,10 @@ _VERDICT_KEYS: Final = ("score", "scores", "ranking", "verdict", "verdicts", "re
 _BRACKETED: Final = re.compile(r"\[\[(?:[a-c]|[0-9]{1,2})\]\]|\\boxed\{")
 
 
+NO_CHARACTER: Final = GateFacts(speaker="", others=(), language="")
+"""Of a text that no character says."""
+
+
 def refuses(reply: Reply, facts: GateFacts) -> bool:
     return _says_unprompted(reply, facts, "policy")
 

@@ -38,6 +38,7 @@ from app.judges.gate_checks import (
 )
 from app.judges.gate_wordings import (
     LANGUAGES,
+    NO_CHARACTER,
     Reply,
     addresses_judge,
     may_refuse,
@@ -184,12 +185,10 @@ GATES: Final = (
 
 GATES_DIGEST: Final = digest([[gate.flag, gate.version, gate.kind, gate.confirmed] for gate in GATES])
 
-_NO_CHARACTER: Final = GateFacts(speaker="", others=(), language="")
-
 
 def _add_rubric_text(facts: GateFacts | None, rubric: Rubric) -> GateFacts:
     """Adds the rubric's texts to `facts`, or to empty facts when no character speaks."""
-    return (_NO_CHARACTER if facts is None else facts).model_copy(update={"rubric": _join_texts(SameObject(rubric))})
+    return (NO_CHARACTER if facts is None else facts).model_copy(update={"rubric": _join_texts(SameObject(rubric))})
 
 
 @lru_cache(maxsize=64)
@@ -228,7 +227,7 @@ def list_confirmed_flags(hints: Collection[Gate], defects: Iterable[Defect], rub
 
 def _run_gates(kind: Literal["fail", "hint"], reply: Reply, facts: GateFacts | None) -> tuple[Gate, ...]:
     """An immense reply is overlong, and is not read further: each gate would take a second."""
-    facts = _NO_CHARACTER if facts is None else facts
+    facts = NO_CHARACTER if facts is None else facts
     gates = _list_gates(kind, bool(facts.speaker), frozenset(facts.disabled), is_immense(reply))
     return tuple([gate for gate in gates if gate.fails(reply, facts)])
 

@@ -684,7 +684,7 @@ def _choose_writer(key: str, count: int) -> int:
     return int(digest(["writer", key]), 16) % count
 
 
-def parse_references(answer: str, wanted: Sequence[ReferenceKind]) -> dict[ReferenceKind, str] | str:
+def parse_references(answer: str, kinds: Sequence[ReferenceKind]) -> dict[ReferenceKind, str] | str:
     """The replies by kind, or what is wrong with the answer. Text around the JSON object is ignored."""
     text = strip_thoughts(answer)
     start, end = text.find("{"), text.rfind("}")
@@ -695,7 +695,7 @@ def parse_references(answer: str, wanted: Sequence[ReferenceKind]) -> dict[Refer
     if not isinstance(document, dict):
         return "there is no complete JSON object in the answer"
     written: dict[ReferenceKind, str] = {}
-    for kind in wanted:
+    for kind in kinds:
         reply: object = document.get(kind)
         written[kind] = strip_thoughts(reply).strip() if isinstance(reply, str) else ""
         if not 0 < len(written[kind]) <= _LONGEST_REPLY:

@@ -160,10 +160,13 @@ def get_language(code: str) -> Language | None:
     )
 
 
+def _list_languages() -> list[Language]:
+    return [language for code in LANGUAGES if (language := get_language(code)) is not None]
+
+
 @cache
 def _list_assistant_phrases_of_all_languages() -> tuple[str, ...]:
-    known = [found for code in LANGUAGES if (found := get_language(code)) is not None]
-    return tuple(dict.fromkeys(phrase for each in known for phrase in each.assistant))
+    return tuple(dict.fromkeys(phrase for language in _list_languages() for phrase in language.assistant))
 
 
 def detect_language(text: str) -> Language | None:
@@ -188,9 +191,8 @@ def detect_language(text: str) -> Language | None:
 def _collect_stop_words() -> Mapping[str, frozenset[str]]:
     """Stop words by language, including unsupported languages."""
     others = _STOP_WORDS_ADAPTER.validate_python(yaml.safe_load((_FOLDER / "others.yaml").read_text(encoding="utf-8")))
-    known = [found for code in LANGUAGES if (found := get_language(code)) is not None]
     return {
-        **{each.code: each.stop_words for each in known},
+        **{language.code: language.stop_words for language in _list_languages()},
         **{code: _parse_words(text) for code, text in others.items()},
     }
 

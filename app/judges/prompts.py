@@ -318,6 +318,7 @@ def _render_value(value: JsonValue) -> str:
 
 
 def _is_plain(text: str) -> bool:
+    """Whether a text can stand as it is: on one line, and without what separates values or opens a JSON string."""
     return len(text.splitlines()) == 1 and text == text.strip() and "|" not in text and not text.startswith('"')
 
 

@@ -26,10 +26,10 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from app.domain.judging import Claim, Defect, GateFacts, JudgeRequest, Rubric, Verdict
+from app.domain.judging import Claim, Defect, JudgeRequest, Rubric, Verdict
 from app.domain.values import digest
 from app.judges.configuration import JsonMode, VerdictForm, get_field
-from app.judges.gate_wordings import THOUGHT_TAGS, Reply, may_refuse, refuses, replace_surrogates
+from app.judges.gate_wordings import NO_CHARACTER, THOUGHT_TAGS, Reply, may_refuse, refuses, replace_surrogates
 from app.judges.offline import (
     QuotedText,
     build_unsupported_defects,
@@ -827,7 +827,6 @@ def _parse_token_probability(item: object) -> tuple[bytes, float] | None:
 
 _LONGEST_REFUSAL: Final = 1500
 """In characters. Longer text is a malformed answer."""
-_NO_CHARACTER: Final = GateFacts(speaker="", others=(), language="")
 _REFUSAL_OPENING: Final = re.compile(
     r" (?:(?:(?:i m|i am|we re|we are) (?:very |so |truly )?sorry|sorry|(?:i|we) apologi[sz]e|my apologies"
     r"|unfortunately) )?(?:but |however )?(?:as an ai (?:language model |assistant |model )?)?(?:but )?(?:i|we)"
@@ -848,6 +847,6 @@ def is_refusal(answer: str) -> bool:
         return False
     return (
         _REFUSAL_OPENING.match(reply.padded_words) is not None
-        or refuses(reply, _NO_CHARACTER)
-        or may_refuse(reply, _NO_CHARACTER)
+        or refuses(reply, NO_CHARACTER)
+        or may_refuse(reply, NO_CHARACTER)
     )
