@@ -108,6 +108,8 @@ class AcceptedGroup:
 
 
 class ScoreValidator:
+    """Accepts the groups of a request, or says what is wrong with each."""
+
     def __init__(
         self,
         *,
@@ -327,7 +329,7 @@ class PrescoredGroup:
 
 
 class GroupScoring:
-    """Single-flight per group: whoever asks for a group that is being scored waits for the same scoring."""
+    """Scores accepted groups and stores them. Whoever asks for a group that is being scored waits for that scoring."""
 
     def __init__(
         self,

@@ -227,6 +227,7 @@ class Dispatcher:
         try:
             yield
         except Exception:
+            # A task without a holder would else stand out until its lease is over.
             for source, slots in zip(sources, dealt, strict=True):
                 if lease_ids := [one.lease.lease_id for one in slots if one.lease is not None]:
                     with suppress(StoreUnavailable):  # they then expire by themselves
@@ -288,6 +289,7 @@ class Dispatcher:
                     leased = await self._lease(source, request, counts[member])
                     dealt[member] += [DealtSlot(lease.slot, lease) for lease in leased.leases]
                     stored |= leased.stored
+                    # One that gave less than it was asked for is not asked again.
                     spent[member] = spent[member] or len(leased.leases) < counts[member]
                     finished[member] = leased.drained and leased.outstanding == 0
                 missing = request.batch_size - sum(map(len, dealt))
