@@ -28,12 +28,12 @@ from app.toolkit.seeded import SeededRandom, draw_apart
 from app.toolkit.templates import Phrasings
 
 _PHRASINGS = Phrasings.read(Path(__file__).with_name("prompts.yaml"))
-RANKS = ("2", "3", "4", "5", "6", "7", "8", "9", "10", "J", "Q", "K", "A")
-DECK = tuple(rank + suit for suit in "♠♥♦♣" for rank in RANKS)
-USED = 22
+_RANKS = ("2", "3", "4", "5", "6", "7", "8", "9", "10", "J", "Q", "K", "A")
+_DECK = tuple(rank + suit for suit in "♠♥♦♣" for rank in _RANKS)
+_USED = 22
 """Most cards that one hand can use, the player's and the dealer's together."""
-MOST_MOVES = 10
-TEST_SIZE = 1_000
+_MOST_MOVES = 10
+_TEST_SIZE = 1_000
 
 
 @dataclass(frozen=True)
@@ -75,15 +75,15 @@ class Blackjack(Environment):
         return {"prompts": _PHRASINGS.digest}
 
     def size(self, split: Split, params: BaseModel) -> int | None:
-        return TEST_SIZE if split == "test" else None
+        return _TEST_SIZE if split == "test" else None
 
     def task(self, split: Split, index: int, params: BaseModel) -> Task:
         seed = f"blackjack {index}"
-        cards = draw_apart(seed, split == "test", lambda draws: draws.some(DECK, USED), str)
-        said = _PHRASINGS.say(SeededRandom(f"{seed} {split}"), hand=" ".join(cards[:2]), shown=cards[2])
+        cards = draw_apart(seed, split == "test", lambda draws: draws.some(_DECK, _USED), str)
+        phrase = _PHRASINGS.say(SeededRandom(f"{seed} {split}"), hand=" ".join(cards[:2]), shown=cards[2])
         return Task(
-            messages=(Message(role="user", content=f"Hand {2 * index + (split == 'test')}. {said}"),),
-            max_turns=MOST_MOVES,
+            messages=(Message(role="user", content=f"Hand {2 * index + (split == 'test')}. {phrase}"),),
+            max_turns=_MOST_MOVES,
             reference=list(cards),
         )
 
@@ -133,12 +133,12 @@ def _apply_move(hand: Hand, message: Message) -> Hand:
         return Hand(hand.cards, hand.hits, moves, as_advised, "forfeit")
     drawn = Hand(hand.cards, hand.hits + 1, moves, as_advised)
     total = _total_points(drawn.own)
-    if total > 21 or moves == MOST_MOVES:
+    if total > 21 or moves == _MOST_MOVES:
         return Hand(hand.cards, drawn.hits, moves, as_advised, "bust" if total > 21 else "stand")
-    told = (
+    text = (
         f"You draw {drawn.own[-1]}. Your cards: {' '.join(drawn.own)}. The dealer shows: {hand.cards[2]}. Hit or stand?"
     )
-    return Hand(hand.cards, drawn.hits, moves, as_advised, observed=(Message(role="user", content=told),))
+    return Hand(hand.cards, drawn.hits, moves, as_advised, observed=(Message(role="user", content=text),))
 
 
 def _count_points(card: str) -> int:
@@ -178,9 +178,9 @@ def _compute_reward(hand: Hand) -> float:
 
 
 def _score_completion(task: Task, completion: Completion) -> Score:
-    said = completion.messages or (Message(role="assistant", content=completion.answer),)
+    messages = completion.messages or (Message(role="assistant", content=completion.answer),)
     try:
-        hand, flags = replay_for_score(_deal_hand(task), _apply_move, said)
+        hand, flags = replay_for_score(_deal_hand(task), _apply_move, messages)
     except InvalidRequest as error:
         return score_forgery(error)
     reward = _compute_reward(hand)

@@ -27,160 +27,11 @@ from app.toolkit.procedural import Level, LevelParams, ProceduralEnvironment
 from app.toolkit.seeded import SeededRandom
 from app.toolkit.templates import Phrasings
 
-# Arithmetic over whole numbers: expressions read and worked out, and what can be reached without brackets.
-
-FRACTION: Final = r"\frac"
-_SIGNS: Final = {
-    **dict.fromkeys("×xX·⋅∙•∗", "*"),
-    **dict.fromkeys((r"\times", r"\cdot", r"\ast"), "*"),
-    **dict.fromkeys("÷∕⁄", "/"),
-    r"\div": "/",
-    **dict.fromkeys("−–", "-"),
-    **dict.fromkeys((r"\left", r"\right", r"\,", r"\;", r"\ ", r"\!"), ""),
-    **dict.fromkeys((r"\frac", r"\dfrac", r"\tfrac"), FRACTION),
-}
-_WRITTEN_SIGNS = "|".join(re.escape(sign) + "(?![a-z])" * sign[-1].islower() * (len(sign) > 1) for sign in _SIGNS)
-_TOKEN = re.compile(rf"\s*(?:([0-9]{{1,6}})|([-+*/()\[\]{{}}=]|{_WRITTEN_SIGNS}))")
-_WRAPPINGS: Final = (("```", "```"), ("`", "`"), ("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"), ("**", "**"))
-_BRACKETS: Final = {"(": ")", "[": "]"}
-MOST_TOKENS = 80
-MOST_WRAPPINGS = 4
-_STRENGTHS: Final = {"+": 1, "-": 1, "*": 2, "/": 2}
-OPERATIONS: Final[Mapping[str, Callable[[Fraction, Fraction], Fraction]]] = {
-    "+": Fraction.__add__,
-    "-": Fraction.__sub__,
-    "*": Fraction.__mul__,
-    "/": Fraction.__truediv__,
-}
-
-
-def is_reached_without_brackets(numbers: Sequence[int], target: int) -> bool:
-    """Whether any expression without brackets has the target as its value: a sum of terms, of which each multiplies and
-    divides some of the numbers. Exact: all values are multiplied by the product of all numbers, so all are whole."""
-    scale = prod(numbers)
-    full = 2 ** len(numbers) - 1
-    terms = {chosen: _find_terms(numbers, chosen, scale) for chosen in range(1, full + 1)}
-    sums: dict[int, set[int]] = {0: {0}}
-    for chosen in range(1, full + 1):
-        sums[chosen] = _add_terms(chosen, terms, sums) if chosen != full and not chosen & 1 else set()
-    wanted = target * scale
-    return any(
-        wanted - term in sums[full ^ chosen] or wanted + term in sums[full ^ chosen]
-        for chosen in range(1, full + 1, 2)
-        for term in terms[chosen]
-    )
-
-
-def _find_terms(numbers: Sequence[int], chosen: int, scale: int) -> set[int]:
-    """Values of products and quotients of the chosen numbers, of which at least one multiplies, times `scale`."""
-    factors = [number for place, number in enumerate(numbers) if chosen >> place & 1]
-    found = {(1, 1)}
-    for factor in factors:
-        found = {pair for over, under in found for pair in ((over * factor, under), (over, under * factor))}
-    if 1 not in factors:
-        found.remove((1, prod(factors)))
-    return {scale * over // under for over, under in found}
-
-
-def _add_terms(chosen: int, terms: Mapping[int, set[int]], sums: Mapping[int, set[int]]) -> set[int]:
-    """All sums over the chosen numbers: a term that holds the first of them, of either sign, and a sum of the rest."""
-    lowest, found, part = chosen & -chosen, set[int](), chosen
-    while part:
-        if part & lowest:
-            rest = sums[chosen ^ part]
-            for term in terms[part]:
-                found.update(term + other for other in rest)
-                found.update(other - term for other in rest)
-        part = (part - 1) & chosen
-    return found
-
-
-def _split_tokens(answer: str) -> list[str]:
-    text, place, tokens = _unwrap(answer), 0, list[str]()
-    while place < len(text):
-        token = _TOKEN.match(text, place)
-        if token is None or len(tokens) == MOST_TOKENS:
-            raise ValueError("it is no expression of numbers, + - * / and brackets")
-        sign = token[1] or token[2]
-        tokens.extend(filter(None, [_SIGNS.get(sign, sign)]))
-        place = token.end()
-    return tokens
-
-
-def _unwrap(answer: str) -> str:
-    """Without what stands around an expression on a page, and without a final dot."""
-    text = answer.strip()
-    for _ in range(MOST_WRAPPINGS):
-        text = text.removesuffix(".").rstrip()
-        for start, end in _WRAPPINGS:
-            if len(text) > len(start + end) and text.startswith(start) and text.endswith(end):
-                text = text[len(start) : -len(end)].strip()
-                break
-    return text
-
-
-def read_expression(answer: str, target: int) -> Sequence[str]:
-    """Its tokens, without `= target`. ValueError if it has other characters, or says that something else is equal."""
-    tokens = _split_tokens(answer)
-    if "=" not in tokens:
-        return tokens
-    place, last = tokens.index("="), str(target)
-    sides = [tokens[:place], tokens[place + 1 :]]
-    if [last] not in sides:
-        raise ValueError("its equals sign has something else than the target beside it")
-    return sides[1 - sides.index([last])]
-
-
-def compute_value(tokens: Sequence[str]) -> Fraction:
-    """ValueError if it is not an expression."""
-    parser = _ExpressionParser([*tokens, ""])
-    value = parser.parse_term(0)
-    if parser.left != [""]:
-        raise ValueError("it goes on after the expression")
-    return value
-
-
-@dataclass
-class _ExpressionParser:
-    """Precedence climbing. `left` ends with an empty token."""
-
-    left: list[str]
-
-    def parse_term(self, binding: int) -> Fraction:
-        value = self._parse_first()
-        while (strength := _STRENGTHS.get(self.left[0], 0)) > binding:
-            value = OPERATIONS[self.left.pop(0)](value, self.parse_term(strength))
-        return value
-
-    def _parse_first(self) -> Fraction:
-        first = self.left.pop(0)
-        if first in _BRACKETS:
-            return self._parse_group(_BRACKETS[first])
-        if first == FRACTION:
-            return self._parse_braces() / self._parse_braces()
-        if first == "-":
-            return -self.parse_term(_STRENGTHS["*"])
-        if first.isdecimal():
-            return Fraction(int(first))
-        raise ValueError("it is no complete expression")
-
-    def _parse_braces(self) -> Fraction:
-        if self.left.pop(0) != "{":
-            raise ValueError("it is no complete expression")
-        return self._parse_group("}")
-
-    def _parse_group(self, closing: str) -> Fraction:
-        value = self.parse_term(0)
-        if self.left.pop(0) != closing:
-            raise ValueError("its brackets do not match")
-        return value
-
-
-SEARCHES: Final = 200
+_SEARCHES: Final = 200
 """For a hard puzzle that needs brackets; about ten are enough, unless targets are to be very small."""
-NUMBERS_TRIED: Final = 40
+_NUMBERS_TRIED: Final = 40
 """For one form of a solution."""
-LARGE = (25, 50, 75, 100)
+_LARGE = (25, 50, 75, 100)
 _NUMBERS: Final[Mapping[Level, tuple[int, ...]]] = {"easy": (3,), "medium": (4,), "hard": (5, 6)}
 
 
@@ -214,12 +65,12 @@ class Countdown(ProceduralEnvironment[NumberPuzzle, CountdownParams]):
 
     def draw_content(self, seed: str, split: Split, level: Level, params: CountdownParams) -> NumberPuzzle:
         """Draws hard puzzles again until one needs brackets. That takes long, so the split is decided before."""
-        found = super().draw_content(seed, split, level, params)
-        for attempt in range(SEARCHES if level == "hard" else 0):
-            if not is_reached_without_brackets(found.numbers, found.target):
+        puzzle = super().draw_content(seed, split, level, params)
+        for attempt in range(_SEARCHES if level == "hard" else 0):
+            if not is_reached_without_brackets(puzzle.numbers, puzzle.target):
                 break
-            found = super().draw_content(f"{seed} {attempt}", split, level, params)
-        return found
+            puzzle = super().draw_content(f"{seed} {attempt}", split, level, params)
+        return puzzle
 
     def key(self, made: NumberPuzzle) -> str:
         return f"{sorted(made.numbers)} {made.target}"
@@ -232,7 +83,7 @@ class Countdown(ProceduralEnvironment[NumberPuzzle, CountdownParams]):
 
     def fault(self, answer: str, made: NumberPuzzle) -> str:
         try:
-            tokens = read_expression(answer, made.target)
+            tokens = _read_expression(answer, made.target)
             used = sorted(int(token) for token in tokens if token.isdecimal())
             value = compute_value(tokens)
         except (ValueError, ZeroDivisionError) as error:
@@ -269,8 +120,8 @@ class _Plan:
 def _draw_puzzle(draws: SeededRandom, count: int, highest: int, nested: bool) -> NumberPuzzle:
     while True:
         plan = _draw_plan(draws, count)
-        for _ in range(NUMBERS_TRIED if plan.nested >= nested else 0):
-            numbers = [draws.one(LARGE) if draws.chance(20) else 2 + draws.below(11) for _ in range(count)]
+        for _ in range(_NUMBERS_TRIED if plan.nested >= nested else 0):
+            numbers = [draws.one(_LARGE) if draws.chance(20) else 2 + draws.below(11) for _ in range(count)]
             value, solution = _work_out(plan, sorted(numbers))
             if value.denominator == 1 and 10 <= value <= highest and int(value) not in numbers:
                 puzzle = NumberPuzzle(numbers=tuple(numbers), target=int(value), solution=solution)
@@ -286,11 +137,11 @@ def _draw_plan(draws: SeededRandom, count: int) -> _Plan:
 def _work_out(plan: _Plan, numbers: Sequence[int]) -> tuple[Fraction, str]:
     """The value and how it is written; 0 where something cannot be divided."""
     left = [(Fraction(numbers[rank]), str(numbers[rank])) for rank in plan.ranks]
-    for place, second, sign in plan.steps:
-        (one, said), (other, says) = left.pop(place), left.pop(second)
+    for first, second, sign in plan.steps:
+        (one, one_text), (other, other_text) = left.pop(first), left.pop(second)
         if sign == "/" and (not other or (one / other) % 1):
             return Fraction(0), ""
-        left.append((OPERATIONS[sign](one, other), f"({said} {sign} {says})"))
+        left.append((_OPERATIONS[sign](one, other), f"({one_text} {sign} {other_text})"))
     return left[0]
 
 
@@ -303,3 +154,153 @@ def _is_plain(puzzle: NumberPuzzle) -> bool:
         if puzzle.target in (product, max(sums)):
             return True
     return puzzle.target in sums
+
+
+# Expressions: read, worked out, and what can be reached without brackets.
+
+_FRACTION: Final = r"\frac"
+_SIGNS: Final = {
+    **dict.fromkeys("×xX·⋅∙•∗", "*"),
+    **dict.fromkeys((r"\times", r"\cdot", r"\ast"), "*"),
+    **dict.fromkeys("÷∕⁄", "/"),
+    r"\div": "/",
+    **dict.fromkeys("−–", "-"),
+    **dict.fromkeys((r"\left", r"\right", r"\,", r"\;", r"\ ", r"\!"), ""),
+    **dict.fromkeys((r"\frac", r"\dfrac", r"\tfrac"), _FRACTION),
+}
+_WRITTEN_SIGNS = "|".join(re.escape(sign) + "(?![a-z])" * sign[-1].islower() * (len(sign) > 1) for sign in _SIGNS)
+_TOKEN = re.compile(rf"\s*(?:([0-9]{{1,6}})|([-+*/()\[\]{{}}=]|{_WRITTEN_SIGNS}))")
+_WRAPPINGS: Final = (("```", "```"), ("`", "`"), ("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"), ("**", "**"))
+_BRACKETS: Final = {"(": ")", "[": "]"}
+_MOST_TOKENS = 80
+"""Far more than a solution has; the parser calls itself once for each bracket."""
+_MOST_WRAPPINGS = 4
+_STRENGTHS: Final = {"+": 1, "-": 1, "*": 2, "/": 2}
+_OPERATIONS: Final[Mapping[str, Callable[[Fraction, Fraction], Fraction]]] = {
+    "+": Fraction.__add__,
+    "-": Fraction.__sub__,
+    "*": Fraction.__mul__,
+    "/": Fraction.__truediv__,
+}
+
+
+def is_reached_without_brackets(numbers: Sequence[int], target: int) -> bool:
+    """Whether any expression without brackets has the target as its value: a sum of terms, of which each multiplies and
+    divides some of the numbers. Exact: all values are multiplied by the product of all numbers, so all are whole."""
+    scale = prod(numbers)
+    full = 2 ** len(numbers) - 1
+    terms = {chosen: _find_terms(numbers, chosen, scale) for chosen in range(1, full + 1)}
+    sums: dict[int, set[int]] = {0: {0}}
+    for chosen in range(1, full + 1):
+        sums[chosen] = _add_terms(chosen, terms, sums) if chosen != full and not chosen & 1 else set()
+    scaled_target = target * scale
+    return any(
+        scaled_target - term in sums[full ^ chosen] or scaled_target + term in sums[full ^ chosen]
+        for chosen in range(1, full + 1, 2)
+        for term in terms[chosen]
+    )
+
+
+def _find_terms(numbers: Sequence[int], chosen: int, scale: int) -> set[int]:
+    """Values of products and quotients of the chosen numbers, of which at least one multiplies, times `scale`."""
+    factors = [number for index, number in enumerate(numbers) if chosen >> index & 1]
+    values = {(1, 1)}
+    for factor in factors:
+        values = {pair for over, under in values for pair in ((over * factor, under), (over, under * factor))}
+    if 1 not in factors:
+        values.remove((1, prod(factors)))
+    return {scale * over // under for over, under in values}
+
+
+def _add_terms(chosen: int, terms: Mapping[int, set[int]], sums: Mapping[int, set[int]]) -> set[int]:
+    """All sums over the chosen numbers: a term that holds the first of them, of either sign, and a sum of the rest."""
+    lowest, values, part = chosen & -chosen, set[int](), chosen
+    while part:
+        if part & lowest:
+            rest = sums[chosen ^ part]
+            for term in terms[part]:
+                values.update(term + other for other in rest)
+                values.update(other - term for other in rest)
+        part = (part - 1) & chosen
+    return values
+
+
+def _split_tokens(answer: str) -> list[str]:
+    text, position, tokens = _unwrap(answer), 0, list[str]()
+    while position < len(text):
+        token = _TOKEN.match(text, position)
+        if token is None or len(tokens) == _MOST_TOKENS:
+            raise ValueError("it is no expression of numbers, + - * / and brackets")
+        sign = token[1] or token[2]
+        tokens.extend(filter(None, [_SIGNS.get(sign, sign)]))
+        position = token.end()
+    return tokens
+
+
+def _unwrap(answer: str) -> str:
+    """Without what stands around an expression on a page, and without a final dot."""
+    text = answer.strip()
+    for _ in range(_MOST_WRAPPINGS):
+        text = text.removesuffix(".").rstrip()
+        for start, end in _WRAPPINGS:
+            if len(text) > len(start + end) and text.startswith(start) and text.endswith(end):
+                text = text[len(start) : -len(end)].strip()
+                break
+    return text
+
+
+def _read_expression(answer: str, target: int) -> Sequence[str]:
+    """Its tokens, without `= target`. ValueError if it has other characters, or says that something else is equal."""
+    tokens = _split_tokens(answer)
+    if "=" not in tokens:
+        return tokens
+    index, last = tokens.index("="), str(target)
+    sides = [tokens[:index], tokens[index + 1 :]]
+    if [last] not in sides:
+        raise ValueError("its equals sign has something else than the target beside it")
+    return sides[1 - sides.index([last])]
+
+
+def compute_value(tokens: Sequence[str]) -> Fraction:
+    """ValueError if it is not an expression."""
+    parser = _ExpressionParser([*tokens, ""])
+    value = parser.parse_term(0)
+    if parser.left != [""]:
+        raise ValueError("it goes on after the expression")
+    return value
+
+
+@dataclass
+class _ExpressionParser:
+    """Precedence climbing. `left` ends with an empty token."""
+
+    left: list[str]
+
+    def parse_term(self, binding: int) -> Fraction:
+        value = self._parse_first()
+        while (strength := _STRENGTHS.get(self.left[0], 0)) > binding:
+            value = _OPERATIONS[self.left.pop(0)](value, self.parse_term(strength))
+        return value
+
+    def _parse_first(self) -> Fraction:
+        first = self.left.pop(0)
+        if first in _BRACKETS:
+            return self._parse_group(_BRACKETS[first])
+        if first == _FRACTION:
+            return self._parse_braces() / self._parse_braces()
+        if first == "-":
+            return -self.parse_term(_STRENGTHS["*"])
+        if first.isdecimal():
+            return Fraction(int(first))
+        raise ValueError("it is no complete expression")
+
+    def _parse_braces(self) -> Fraction:
+        if self.left.pop(0) != "{":
+            raise ValueError("it is no complete expression")
+        return self._parse_group("}")
+
+    def _parse_group(self, closing: str) -> Fraction:
+        value = self.parse_term(0)
+        if self.left.pop(0) != closing:
+            raise ValueError("its brackets do not match")
+        return value

@@ -38,12 +38,12 @@ from app.toolkit.procedural import DatasetEnvironment
 from app.toolkit.seeded import SeededRandom, is_held_out
 from app.toolkit.templates import read_yaml
 
-# Stories of arithmetic word problems: a text with slots, the numbers in them, and the steps that solve it.
+# Stories: a text with slots, the numbers in them, and the steps that solve it.
 
-Formula = Annotated[str, Field(pattern=r"^\w+ = \w+((?: [-+] \w+)+|(?: [*/] \w+)+)$")]
+_Formula = Annotated[str, Field(pattern=r"^\w+ = \w+((?: [-+] \w+)+|(?: [*/] \w+)+)$")]
 """Evaluated from left to right; sums and products are never mixed, so there is only one reading."""
 
-Range = Annotated[tuple[int, ...], Field(min_length=2, max_length=3)]
+_Range = Annotated[tuple[int, ...], Field(min_length=2, max_length=3)]
 """Lowest, highest, and the step between."""
 
 
@@ -51,14 +51,14 @@ class SolutionStep(Frozen):
     """One line of the worked solution: what is found, and the formula that finds it."""
 
     says: str
-    does: Formula
+    does: _Formula
 
 
 class Story(Frozen):
     name: Name
-    numbers: dict[str, Range]
+    numbers: dict[str, _Range]
     words: dict[str, tuple[str, ...]] = {}
-    given: tuple[Formula, ...] = ()
+    given: tuple[_Formula, ...] = ()
     text: str
     steps: Annotated[tuple[SolutionStep, ...], Field(min_length=2)]
 
@@ -70,20 +70,20 @@ class Story(Frozen):
     @model_validator(mode="after")
     def _check_consistency(self) -> Self:
         shown = [*"ABC", *self.words, *self.numbers, *(formula.split()[0] for formula in self.given)]
-        found = [step.does.split()[0] for step in self.steps]
-        if len({*shown, *found}) < len(shown) + len(found):
+        computed = [step.does.split()[0] for step in self.steps]
+        if len({*shown, *computed}) < len(shown) + len(computed):
             raise ValueError(f"{self.name} uses a name twice")
         if not self.slots <= {*shown}:
             raise ValueError(f"the text of {self.name} uses a number that only the solution computes")
-        if found[-1] != "answer":
+        if computed[-1] != "answer":
             raise ValueError(f"the last step of {self.name} must compute `answer`")
         return self
 
 
-# Stories composed of parts: a beginning, changes, asides that do not matter, and a question.
+# Composed stories: a beginning, changes, asides that do not matter, and a question.
 
-MOST_CHANGES: Final = 4
-MOST_ASIDES: Final = 2
+_MOST_CHANGES: Final = 4
+_MOST_ASIDES: Final = 2
 _WORD: Final = re.compile(r"[a-z]\w*")
 _SLOT: Final = re.compile(r"\{([a-z]\w*)\}")
 
@@ -106,7 +106,7 @@ class StoryPart(Frozen):
     """One or two sentences and the steps that work them out. Names of its numbers and steps are its own, but for `now`,
     `before`, `start` and `other`."""
 
-    numbers: dict[str, Range] = {}
+    numbers: dict[str, _Range] = {}
     texts: Annotated[tuple[str, ...], Field(min_length=1)]
     steps: tuple[SolutionStep, ...] = ()
 
@@ -129,11 +129,11 @@ class StoryChains(Frozen):
         askable = [each for each in self.questions if "other" in beginning.numbers or not each.needs_other]
         question = draws.one(askable)
         fewest = 1 if beginning.steps or question.steps else 2
-        changes = draws.some(self.changes, fewest + draws.below(MOST_CHANGES - fewest + 1))
+        changes = draws.some(self.changes, fewest + draws.below(_MOST_CHANGES - fewest + 1))
         parts = [beginning, *changes, question]
         numbers, texts, steps = _join_parts(parts, draws)
-        for place, aside in enumerate(draws.some(self.asides, draws.below(MOST_ASIDES + 1))):
-            names = {name: f"aside_{name}{place}" for name in aside.numbers}
+        for number, aside in enumerate(draws.some(self.asides, draws.below(_MOST_ASIDES + 1))):
+            names = {name: f"aside_{name}{number}" for name in aside.numbers}
             texts.insert(1 + draws.below(len(texts) - 1), _rename_slots(draws.one(aside.texts), names))
             numbers |= {names[name]: span for name, span in aside.numbers.items()}
         ways = [self.beginnings.index(beginning), *map(self.changes.index, changes), self.questions.index(question)]
@@ -152,14 +152,14 @@ class StoryChains(Frozen):
 
 def _join_parts(
     parts: Sequence[StoryPart], draws: SeededRandom
-) -> tuple[dict[str, Range], list[str], list[SolutionStep]]:
+) -> tuple[dict[str, _Range], list[str], list[SolutionStep]]:
     """Numbers, sentences and steps of parts, every name with the place of its part."""
-    numbers: dict[str, Range] = {}
+    numbers: dict[str, _Range] = {}
     texts, steps = [], []
-    for place, part in enumerate(parts):
+    for number, part in enumerate(parts):
         own = (*part.numbers, *(step.does.split()[0] for step in part.steps))
-        names = {name: f"{name}{place}" for name in own} | {"answer": "answer"}
-        names |= {"before": f"now{place - 1}", "start": "now0"} | ({} if "other" in own else {"other": "other0"})
+        names = {name: f"{name}{number}" for name in own} | {"answer": "answer"}
+        names |= {"before": f"now{number - 1}", "start": "now0"} | ({} if "other" in own else {"other": "other0"})
         numbers |= {names[name]: span for name, span in part.numbers.items()}
         texts.append(_rename_slots(draws.one(part.texts), names))
         steps += [SolutionStep(says=step.says, does=_rename_words(step.does, names)) for step in part.steps]
@@ -176,17 +176,17 @@ def _rename_words(formula: str, names: Mapping[str, str]) -> str:
     return _WORD.sub(lambda word: names.get(word[0], word[0]), formula)
 
 
-# Arithmetic word problems of stories, written or composed: endless for training, a fixed set apart for testing.
+# Word problems of stories, written or composed: endless for training, a fixed set apart for testing.
 
 TEST_SIZE = 1_000
-TEST_SHARE = 10
+_TEST_SHARE = 10
 """One in so many number sets of a story is held out for testing."""
 
-MOST_DRAWS = 20_000
+_MOST_DRAWS = 20_000
 """Far more attempts than a usable story needs."""
 
-DRAWS_OF_ONE_STORY = 1_000
-COMPOSED_SHARE = 80
+_DRAWS_OF_ONE_STORY = 1_000
+_COMPOSED_SHARE = 80
 """Percent of the problems whose stories are composed of parts."""
 
 _OPERATIONS = {"+": int.__add__, "-": int.__sub__, "*": int.__mul__, "/": int.__floordiv__}
@@ -230,9 +230,9 @@ class WordProblems:
     def _find_test_problem(self, index: int) -> WordProblem:
         if index >= TEST_SIZE:
             raise IndexError(index)
-        with self._drawing:
+        with self._drawing:  # several threads may ask for tasks, and each would draw the same problems again
             while len(self._test_problems) <= index:
-                if self._drawn == MOST_DRAWS:
+                if self._drawn == _MOST_DRAWS:
                     raise ValueError(f"the stories yield fewer than {TEST_SIZE} different test problems")
                 problem = self._draw_problem("test", self._drawn)
                 self._test_problems.setdefault(problem.question, problem)
@@ -240,9 +240,9 @@ class WordProblems:
             return next(islice(self._test_problems.values(), index, None))
 
     def _draw_problem(self, split: Split, index: int) -> WordProblem:
-        for attempt in range(MOST_DRAWS):
-            if attempt % DRAWS_OF_ONE_STORY == 0:
-                story = self._choose_story(f"{split} {index}", attempt // DRAWS_OF_ONE_STORY)
+        for attempt in range(_MOST_DRAWS):
+            if attempt % _DRAWS_OF_ONE_STORY == 0:
+                story = self._choose_story(f"{split} {index}", attempt // _DRAWS_OF_ONE_STORY)
                 spans = {name: range(span[0], span[1] + 1, *span[2:]) for name, span in story.numbers.items()}
             draws = SeededRandom(f"{split} {index} {attempt}")
             numbers = {name: draws.one(span) for name, span in spans.items()}
@@ -257,7 +257,7 @@ class WordProblems:
     def _choose_story(self, seed: str, again: int) -> Story:
         """A written story stays the same; a composed one, for which no numbers fit, makes way for another."""
         draws = SeededRandom(seed)
-        if self.book.chains is not None and draws.chance(COMPOSED_SHARE):
+        if self.book.chains is not None and draws.chance(_COMPOSED_SHARE):
             return self.book.chains.compose(SeededRandom(f"{seed} chain {again}"))
         return draws.one(self.book.stories)
 
@@ -270,7 +270,7 @@ class WordProblems:
 def _choose_split(story: Story, numbers: Mapping[str, int]) -> Split:
     """Decided by story and numbers, so that no story has the same numbers in both splits."""
     seed = " ".join([story.name, *(f"{name}={value}" for name, value in numbers.items())])
-    return "test" if is_held_out(seed, TEST_SHARE) else "train"
+    return "test" if is_held_out(seed, _TEST_SHARE) else "train"
 
 
 def _solve_story(story: Story, numbers: dict[str, int]) -> bool:
@@ -312,9 +312,11 @@ def _write_problem(story: Story, numbers: Mapping[str, int], words: Mapping[str,
     )
 
 
+# The environment.
+
 STORIES = Path(__file__).with_name("stories.yaml")
 CHAINS = Path(__file__).with_name("chains.yaml")
-GENERATED = "arithmetic_word"
+_GENERATED = "arithmetic_word"
 
 INSTRUCTION = (
     "Solve the problem. Reason step by step, then finish with a line of the form `#### <answer>`, "
@@ -356,7 +358,7 @@ class Gsm8k(DatasetEnvironment[Gsm8kRow]):
 
     @property
     def own_origin(self) -> str:
-        return f"generated ({GENERATED})"
+        return f"generated ({_GENERATED})"
 
     @property
     def own_digests(self) -> Mapping[str, str]:
@@ -368,7 +370,7 @@ class Gsm8k(DatasetEnvironment[Gsm8kRow]):
     def build_own_task(self, split: Split, index: int, params: BaseModel) -> Task:
         problem = self._problems.problem(split, index)
         task = _build_task(problem.question, problem.solution)
-        return task.model_copy(update={"metadata": {"source": GENERATED, "split": split, "index": index}})
+        return task.model_copy(update={"metadata": {"source": _GENERATED, "split": split, "index": index}})
 
     def build_row_task(self, row: Gsm8kRow, dataset: Dataset[Gsm8kRow], params: BaseModel) -> Task:
         return _build_task(row.question, row.answer)

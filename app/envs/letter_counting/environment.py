@@ -14,6 +14,7 @@ each word is written in capitals or not, or random letters.
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from string import ascii_lowercase
 from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import Field, TypeAdapter
@@ -26,7 +27,6 @@ from app.toolkit.templates import Phrasings, read_packaged_data
 _FOLDER = Path(__file__).parent
 _PARTS = read_packaged_data(_FOLDER / "words.yaml", TypeAdapter(tuple[tuple[str, ...], ...]))
 _COUNTS = re.compile(r"([0-9]{1,4}(?:\s*,\s*[0-9]{1,4})*)\.?")
-ALPHABET = "abcdefghijklmnopqrstuvwxyz"
 _MEASURES: Final[Mapping[Level, tuple[int, int]]] = {"easy": (2, 1), "medium": (3, 1), "hard": (5, 2)}
 """Pairs: letters asked for, and sentences."""
 
@@ -74,10 +74,10 @@ class LetterCounting(ProceduralEnvironment[LetterQuestion, LetterCountingParams]
         listed = _COUNTS.fullmatch(answer)
         if listed is None:
             return "it is no list of whole numbers"
-        given = [int(number) for number in listed[1].split(",")]
-        if len(given) != len(made.counts):
-            return f"it has {len(given)} numbers for {len(made.counts)} letters"
-        wrong = sum(one != other for one, other in zip(given, made.counts, strict=True))
+        numbers = [int(number) for number in listed[1].split(",")]
+        if len(numbers) != len(made.counts):
+            return f"it has {len(numbers)} numbers for {len(made.counts)} letters"
+        wrong = sum(one != other for one, other in zip(numbers, made.counts, strict=True))
         return f"{wrong} of {len(made.counts)} counts are wrong" if wrong else ""
 
     def solution(self, made: LetterQuestion) -> str:
@@ -85,7 +85,7 @@ class LetterCounting(ProceduralEnvironment[LetterQuestion, LetterCountingParams]
 
 
 def _draw_lines(draws: SeededRandom, count: int, length: int) -> LetterQuestion:
-    letters = draws.some(ALPHABET, 7 + draws.below(6))
+    letters = draws.some(ascii_lowercase, 7 + draws.below(6))
     text = " ".join(_draw_line(draws, letters) for _ in range(length))
     return LetterQuestion(text=text, letters=_draw_asked_letters(draws, text, letters, count))
 
@@ -96,13 +96,13 @@ def _draw_line(draws: SeededRandom, letters: Sequence[str]) -> str:
 
 def _draw_sentences(draws: SeededRandom, count: int, length: int) -> LetterQuestion:
     text = " ".join(_draw_sentence(draws) for _ in range(length))
-    return LetterQuestion(text=text, letters=_draw_asked_letters(draws, text, ALPHABET, count))
+    return LetterQuestion(text=text, letters=_draw_asked_letters(draws, text, ascii_lowercase, count))
 
 
 def _draw_sentence(draws: SeededRandom) -> str:
     words = " ".join(draws.one(part) for part in _PARTS).split()
-    said = " ".join(_change_case(draws, word) for word in words)
-    return f"{said[0].upper()}{said[1:]}."
+    text = " ".join(_change_case(draws, word) for word in words)
+    return f"{text[0].upper()}{text[1:]}."
 
 
 def _change_case(draws: SeededRandom, text: str) -> str:

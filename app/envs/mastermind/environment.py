@@ -29,7 +29,7 @@ from app.toolkit.replay import build_turn, replay_episode, replay_for_score, sco
 from app.toolkit.seeded import SeededRandom
 from app.toolkit.templates import Phrasings
 
-LETTERS = "ABCDEFGH"
+_LETTERS = "ABCDEFGH"
 _MEASURES: Final[Mapping[Level, tuple[int, int]]] = {"easy": (3, 5), "medium": (4, 6), "hard": (5, 8)}
 """Pairs: pegs and colours."""
 
@@ -75,7 +75,7 @@ class Mastermind(ProceduralEnvironment[SecretCode, MastermindParams]):
 
     def make(self, draws: SeededRandom, level: Level, params: MastermindParams) -> SecretCode:
         pegs, colours = _MEASURES[level]
-        letters = LETTERS[: params.colours or colours]
+        letters = _LETTERS[: params.colours or colours]
         code = "".join(draws.one(letters) for _ in range(params.pegs or pegs))
         return SecretCode(code=code, colours=len(letters), guesses=params.guesses)
 
@@ -84,7 +84,7 @@ class Mastermind(ProceduralEnvironment[SecretCode, MastermindParams]):
 
     def slots(self, made: SecretCode) -> Mapping[str, str | int]:
         """The example guess uses letters that no code has, so it reveals nothing and earns nothing."""
-        pegs, colours = len(made.code), ", ".join(LETTERS[: made.colours])
+        pegs, colours = len(made.code), ", ".join(_LETTERS[: made.colours])
         return {"pegs": pegs, "colours": colours, "guesses": made.guesses, "form": "UVWXYZ"[:pegs]}
 
     def turns(self, made: SecretCode) -> int:
@@ -101,9 +101,9 @@ class Mastermind(ProceduralEnvironment[SecretCode, MastermindParams]):
 
 
 def _score_completion(task: Task, completion: Completion) -> Score:
-    said = completion.messages or (Message(role="assistant", content=completion.answer),)
+    messages = completion.messages or (Message(role="assistant", content=completion.answer),)
     try:
-        game, flags = replay_for_score(_start_game(task), _apply_guess, said)
+        game, flags = replay_for_score(_start_game(task), _apply_guess, messages)
     except InvalidRequest as error:
         return score_forgery(error)
     reward = 1 - (game.used - 1) / game.secret.guesses if game.found else 0.0
@@ -134,15 +134,15 @@ def _apply_guess(game: MastermindGame, message: Message) -> MastermindGame:
         return MastermindGame(secret, used, found=True)
     if used == secret.guesses:
         return MastermindGame(secret, used)
-    valid = len(guess) == len(secret.code) and set(guess) <= set(LETTERS[: secret.colours])
-    told = (
+    valid = len(guess) == len(secret.code) and set(guess) <= set(_LETTERS[: secret.colours])
+    text = (
         _describe_match(guess, secret.code)
         if valid
         else f"That is no guess of {len(secret.code)} letters in answer tags."
     )
     left = secret.guesses - used
     more = f"{left} guesses are left." if left > 1 else "One guess is left."
-    return MastermindGame(secret, used, observed=(Message(role="user", content=f"{told} {more}"),))
+    return MastermindGame(secret, used, observed=(Message(role="user", content=f"{text} {more}"),))
 
 
 def _describe_match(guess: str, code: str) -> str:

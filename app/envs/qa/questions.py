@@ -1,4 +1,6 @@
-"""What is right, by kind: how a reply is graded, what is said of it in the prompt, and a right reply.
+"""Questions with answers that code can check, by kind: what is right, rows of any data set, and generated questions.
+
+An answer key says how a reply is graded, what the prompt says of it, and a right reply:
 
 exact     one of several texts; case and white space aside
 number    a number, within a margin
@@ -42,19 +44,22 @@ from app.toolkit.seeded import SeededRandom
 from app.toolkit.templates import read_packaged_data
 from app.toolkit.texts import MOST_STEPS, compile_pattern
 
-Separator = Literal[",", ";", "\n"]
-SEPARATORS: Final[Mapping[Separator, str]] = {
+# Answer keys.
+
+_Separator = Literal[",", ";", "\n"]
+_SEPARATORS: Final[Mapping[_Separator, str]] = {
     ",": "commas",
     ";": "semicolons",
     "\n": "line breaks, with one to a line",
 }
-MOST_MATCHED: Final = 1_000
+_MOST_MATCHED: Final = 1_000
 """Characters of an answer that a pattern is tried on."""
-OTHER: Final = "it is another answer"
+_OTHER: Final = "it is another answer"
 
 
-def fold_text(text: str) -> str:
+def _fold_text(text: str) -> str:
     """In one case, without white space around it, with single blanks within."""
+    # twice: changing the case can leave letters apart that have a form as one
     return " ".join(unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).casefold()).split())
 
 
@@ -86,7 +91,7 @@ class ExactAnswerKey(AnswerKey):
         return _tag(self.accepted[0])
 
     def find_fault(self, answer: str) -> str:
-        return "" if fold_text(answer) in map(fold_text, self.accepted) else OTHER
+        return "" if _fold_text(answer) in map(_fold_text, self.accepted) else _OTHER
 
 
 class NumberAnswerKey(AnswerKey):
@@ -133,11 +138,11 @@ class ChoiceAnswerKey(AnswerKey):
 class SetAnswerKey(AnswerKey):
     kind: Literal["set"] = "set"
     items: Annotated[tuple[str, ...], Field(min_length=1)]
-    separator: Separator = ","
+    separator: _Separator = ","
 
     @property
     def slots(self) -> Mapping[str, str]:
-        return {"separator": SEPARATORS[self.separator]}
+        return {"separator": _SEPARATORS[self.separator]}
 
     @property
     def gold(self) -> str:
@@ -145,10 +150,10 @@ class SetAnswerKey(AnswerKey):
         return _tag(between.join(self.items))
 
     def find_fault(self, answer: str) -> str:
-        said = sorted(map(fold_text, answer.split(self.separator)))
-        if "" in said:
+        parts = sorted(map(_fold_text, answer.split(self.separator)))
+        if "" in parts:
             return "a part of it is empty"
-        return "" if said == sorted(map(fold_text, self.items)) else OTHER
+        return "" if parts == sorted(map(_fold_text, self.items)) else _OTHER
 
 
 class PatternAnswerKey(AnswerKey):
@@ -161,8 +166,8 @@ class PatternAnswerKey(AnswerKey):
         return None if self.example is None else _tag(self.example)
 
     def find_fault(self, answer: str) -> str:
-        if len(answer) > MOST_MATCHED:
-            return f"it has more than {MOST_MATCHED:,} characters"
+        if len(answer) > _MOST_MATCHED:
+            return f"it has more than {_MOST_MATCHED:,} characters"
         try:
             return "" if _compile_once(self.pattern).matches(answer) else "it does not have the form that is asked for"
         except UnicodeEncodeError:
@@ -184,8 +189,8 @@ class JsonAnswerKey(AnswerKey):
 
     @property
     def gold(self) -> str | None:
-        known = self.right or self.example
-        return _tag(json.dumps(known[0], ensure_ascii=False)) if known else None
+        examples = self.right or self.example
+        return _tag(json.dumps(examples[0], ensure_ascii=False)) if examples else None
 
     def find_fault(self, answer: str) -> str:
         if self.right:
@@ -212,7 +217,8 @@ def _tag(answer: str) -> str:
     return f"<answer>{answer}</answer>"
 
 
-# Rows of any data set with questions and answers that code can check. `docs/qa.md` has the table.
+# Rows of any data set; `docs/qa.md` has the table. A row without `kind` is of the kind that `params.kind` names, or
+# `exact`. No error quotes a row.
 
 Kind = Literal["exact", "number", "math", "choice", "set", "regex", "json"]
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
@@ -222,8 +228,8 @@ _PERCENT: Final = re.compile(r"\s*([0-9.]+)\s*%\s*")
 
 
 def _wrap_text(value: object) -> object:
-    read = read_json_cell(value)
-    return [read] if isinstance(read, str) else read
+    parsed = read_json_cell(value)
+    return [parsed] if isinstance(parsed, str) else parsed
 
 
 def _as_text(value: object) -> object:
@@ -269,7 +275,7 @@ class QaRow(BaseModel):
 
     def _build_exact_key(self) -> ExactAnswerKey:
         texts = (_require_text(self.answer), *self.aliases)
-        return ExactAnswerKey(accepted=tuple(text.strip() for text in texts if fold_text(text)))
+        return ExactAnswerKey(accepted=tuple(text.strip() for text in texts if _fold_text(text)))
 
     def _build_number_key(self) -> NumberAnswerKey:
         value = _read_gold_number(_require_text(self.answer))
@@ -289,7 +295,7 @@ class QaRow(BaseModel):
         if any(isinstance(item, str) and not item.strip() for item in listed):
             raise ValueError("a part of the answer is empty")
         items = tuple(_require_text(item).strip() for item in listed)
-        if len({fold_text(item) for item in items}) < len(items):
+        if len({_fold_text(item) for item in items}) < len(items):
             raise leave_out("a part of the answer occurs twice")
         return SetAnswerKey(items=items, separator=_choose_separator(items))
 
@@ -349,18 +355,18 @@ def _read_margin(tolerance: str, value: Fraction) -> Fraction:
 
 
 def _list_items(answer: JsonValue) -> list[JsonValue]:
-    read = read_json_cell(answer)
-    if isinstance(read, str):
-        separator = next((one for one in ("\n", ";") if one in read.strip()), ",")
-        return list(read.strip().split(separator))
-    if not isinstance(read, list):
+    parsed = read_json_cell(answer)
+    if isinstance(parsed, str):
+        separator = next((one for one in ("\n", ";") if one in parsed.strip()), ",")
+        return list(parsed.strip().split(separator))
+    if not isinstance(parsed, list):
         raise ValueError("a set is a list, or a text with separators")
-    return read
+    return parsed
 
 
-def _choose_separator(items: tuple[str, ...]) -> Separator:
+def _choose_separator(items: tuple[str, ...]) -> _Separator:
     """The first that no item has."""
-    for separator in SEPARATORS:
+    for separator in _SEPARATORS:
         if not any(separator in item for item in items):
             return separator
     raise leave_out("its parts hold commas, semicolons and line breaks")
@@ -374,7 +380,7 @@ def _require_pattern(pattern: str) -> None:
         re2_pattern = None
     if re2_pattern is None and not _is_python_pattern(pattern):
         raise ValueError("the pattern is no regular expression")
-    if re2_pattern is None or re2_pattern.steps("\U0010ffff" * MOST_MATCHED) > MOST_STEPS:
+    if re2_pattern is None or re2_pattern.steps("\U0010ffff" * _MOST_MATCHED) > MOST_STEPS:
         raise leave_out("RE2 cannot use the pattern: it has look-around or back-references, or is too large")
 
 
@@ -417,10 +423,10 @@ def _read_value(value: JsonValue) -> JsonValue:
         raise ValueError("a text is to be strict JSON") from None
 
 
-# Questions of each kind that are made where there is no data set, so that everything works offline.
+# Generated questions of each kind, for where there is no data set.
 
 WORDS: Final = read_packaged_data(Path(__file__).with_name("words.yaml"), TypeAdapter(tuple[str, ...]))
-OPTIONS: Final = 10
+_OPTIONS: Final = 10
 _ORDINALS: Final = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth")
 _SIZES: Final[Mapping[Level, int]] = {"easy": 1, "medium": 2, "hard": 3}
 
@@ -436,21 +442,21 @@ def draw_exercise(draws: SeededRandom, kind: Kind, level: Level) -> QaExercise:
 
 def _ask_for_word(draws: SeededRandom, size: int) -> QaExercise:
     words = draws.some(WORDS, 3 + 2 * size)
-    place = draws.below(len(words))
+    index = draws.below(len(words))
     return QaExercise(
-        question=f"Which word comes {_ORDINALS[place]} when these are put into alphabetical order?\n{', '.join(words)}",
-        right=ExactAnswerKey(accepted=(sorted(words)[place],)),
+        question=f"Which word comes {_ORDINALS[index]} when these are put into alphabetical order?\n{', '.join(words)}",
+        right=ExactAnswerKey(accepted=(sorted(words)[index],)),
     )
 
 
 def _ask_for_number(draws: SeededRandom, size: int) -> QaExercise:
     value = 10 + draws.below(90 * size)
-    said = [f"Start with {value}."]
+    steps = [f"Start with {value}."]
     for _ in range(size + 1):
         factor, term = 2 + draws.below(7), 11 + draws.below(200 * size)
         value = value * factor + term
-        said.append(f"Multiply by {factor} and add {term}.")
-    return QaExercise(question=f"{' '.join(said)} What comes out?", right=NumberAnswerKey(value=str(value)))
+        steps.append(f"Multiply by {factor} and add {term}.")
+    return QaExercise(question=f"{' '.join(steps)} What comes out?", right=NumberAnswerKey(value=str(value)))
 
 
 def _ask_for_fraction(draws: SeededRandom, size: int) -> QaExercise:
@@ -470,7 +476,7 @@ def _write_fraction(value: Fraction) -> str:
 
 
 def _ask_for_option(draws: SeededRandom, size: int) -> QaExercise:
-    divisor, numbers = _draw_numbers(draws, size, OPTIONS - 1, 1)
+    divisor, numbers = _draw_numbers(draws, size, _OPTIONS - 1, 1)
     texts = draws.shuffled(tuple(map(str, numbers)))
     right = texts.index(str(numbers[0]))
     return QaExercise(
@@ -493,26 +499,26 @@ def _draw_numbers(draws: SeededRandom, size: int, others: int, count: int) -> tu
     """A divisor, and different numbers: first `count` that it divides, then those that it does not."""
     divisor = draws.one((3, 4, 6, 7, 8, 9)) if size == 1 else 7 + draws.below(12 * size)
     most = 4_000 * size  # so many that no number is remembered as right
-    found = [divisor * factor for factor in draws.some(range(3, most), count)]
-    while len(found) < count + others:
+    numbers = [divisor * factor for factor in draws.some(range(3, most), count)]
+    while len(numbers) < count + others:
         number = divisor * (3 + draws.below(most - 3)) + 1 + draws.below(divisor - 1)
-        if number not in found:
-            found.append(number)
-    return divisor, found
+        if number not in numbers:
+            numbers.append(number)
+    return divisor, numbers
 
 
 def _ask_for_form(draws: SeededRandom, size: int) -> QaExercise:
     """Two numbers of a part differ in both digits, so that no slip in one makes the other."""
     words = draws.some(WORDS, 4 * size)
     parts: list[tuple[str, str]] = []
-    for place in range(size):
+    for index in range(size):
         tens, ones = draws.some(range(1, 10), 2), draws.some(range(10), 2)
-        parts.append((words[4 * place], words[4 * place + 1]))
+        parts.append((words[4 * index], words[4 * index + 1]))
         parts.append((f"{tens[0]}{ones[0]}", f"{tens[1]}{ones[1]}"))
-    said = "; ".join(f"{one} or {other}" for one, other in parts)
+    parts_text = "; ".join(f"{one} or {other}" for one, other in parts)
     return QaExercise(
         question=f"A code has {len(parts)} parts, with a hyphen between one and the next. They are, in this order: "
-        f"{said}. Write a code of this form; any will do.",
+        f"{parts_text}. Write a code of this form; any will do.",
         right=PatternAnswerKey(
             pattern="-".join(f"(?:{one}|{other})" for one, other in parts),
             example="-".join(draws.one(part) for part in parts),

@@ -14,10 +14,11 @@ from app.toolkit.math_answers.grading import LazyFunction
 from app.toolkit.templates import read_packaged_data
 
 PACKAGE: Final = "reasoning_gym"
+# By name, so that the package is imported only when a task is needed: it takes long.
 _ROWS: Final = "app.envs.reasoning_gym.package_rows"
 MAKE_ROW: Final = LazyFunction(_ROWS, "make_row")
 SCORE_ANSWER: Final = LazyFunction(_ROWS, "score_answer")
-CHECK_CONFIG: Final = LazyFunction(_ROWS, "check_config")
+_CHECK_CONFIG: Final = LazyFunction(_ROWS, "check_config")
 DIGEST_QUESTION: Final = LazyFunction(_ROWS, "digest_question")
 
 PackageLevel = Literal["default", "easy", "medium", "hard"]
@@ -54,11 +55,11 @@ CATEGORIES: Final[Mapping[str, tuple[str, ...]]] = {
     if (served := tuple(name for name in SERVED if FAMILIES[name].category == category))
 }
 
-Weight = Annotated[WholeNumber, Field(ge=1, le=1_000)]
+_Weight = Annotated[WholeNumber, Field(ge=1, le=1_000)]
 
 
-def _weigh_names(given: Any) -> Any:
-    return dict.fromkeys(given, 1) if isinstance(given, list | tuple) and all(map(_is_text, given)) else given
+def _weigh_names(names: Any) -> Any:
+    return dict.fromkeys(names, 1) if isinstance(names, list | tuple) and all(map(_is_text, names)) else names
 
 
 def _is_text(value: object) -> bool:
@@ -66,7 +67,7 @@ def _is_text(value: object) -> bool:
 
 
 class ReasoningGymParams(Frozen):
-    families: Annotated[dict[str, Weight], BeforeValidator(_weigh_names), Field(max_length=120)] = {}
+    families: Annotated[dict[str, _Weight], BeforeValidator(_weigh_names), Field(max_length=120)] = {}
     """Families or categories with their weights, `{"chain_sum": 2, "graphs": 1}`, or a list of names. A category shares
     its weight among its families. Without any, all served families are equally frequent."""
     config: Annotated[dict[str, dict[str, JsonValue]], Field(max_length=120)] = {}
@@ -106,7 +107,7 @@ def is_installed() -> bool:
 def _check_values(name: str, level: PackageLevel, values: Mapping[str, JsonValue]) -> tuple[str, str] | None:
     """The field and what is wrong with it."""
     hardest = (FAMILIES[name].base, *FAMILIES[name].levels)[-1]
-    fault = CHECK_CONFIG(name, resolve_level(name, level), hardest, write_config(values))
+    fault = _CHECK_CONFIG(name, resolve_level(name, level), hardest, write_config(values))
     return None if fault is None else cast("tuple[str, str]", fault)
 
 
@@ -117,8 +118,8 @@ def _find_fault_of_name(name: str) -> str:
     return f"{name} is left out: {family.left_out}" if family.left_out else ""
 
 
-def _name_field(wrong: str, *place: str) -> ValidationError:
+def _name_field(wrong: str, *path: str) -> ValidationError:
     detail = InitErrorDetails(
-        type=PydanticCustomError("reasoning_gym", "{wrong}", {"wrong": wrong}), loc=place, input=None
+        type=PydanticCustomError("reasoning_gym", "{wrong}", {"wrong": wrong}), loc=path, input=None
     )
     return ValidationError.from_exception_data("ReasoningGymParams", [detail])

@@ -43,12 +43,12 @@ from app.toolkit.answers import extract_committed, score_without_answer
 from app.toolkit.seeded import SeededRandom, is_held_out
 from app.toolkit.texts import run_in_turn
 
-INSTRUCTION: Final = "Put the final answer, in the form that is asked for, between <answer> and </answer>."
-LIMITS: Final = Limits(seconds=10, cpu_seconds=3, memory_mb=512)
+_INSTRUCTION: Final = "Put the final answer, in the form that is asked for, between <answer> and </answer>."
+_LIMITS: Final = Limits(seconds=10, cpu_seconds=3, memory_mb=512)
 """Limits for one answer. Making the row again and scoring take a few milliseconds."""
 MISSING: Final = "the package reasoning-gym is not installed: pip install 'atropos-environments[reasoning-gym]'"
-SEEDS: Final = 2**30
-MOST_DRAWN: Final = 30
+_SEEDS: Final = 2**30
+_MOST_DRAWN: Final = 30
 """Times the rows that are drawn on average until one is for testing."""
 
 _VALUE: Final = re.compile(r"\d+(?:[.,]\d+)*|[^\W\d_]+")
@@ -128,7 +128,7 @@ class ReasoningGym(Environment):
             answer=row.answer,
         )
         return Task(
-            messages=(Message(role="user", content=f"{row.question.rstrip()}\n\n{INSTRUCTION}"),),
+            messages=(Message(role="user", content=f"{row.question.rstrip()}\n\n{_INSTRUCTION}"),),
             metadata={"family": family, "category": FAMILIES[family].category, "level": level},
             reference=reference.model_dump(mode="json"),
         )
@@ -167,8 +167,8 @@ def _draw_row(family: str, level: str, config: str, split: Split, index: int) ->
     """The first one that is drawn whose question is for the split and whose answer can be committed. Seeds differ
     between the splits, too."""
     seed, made = f"reasoning_gym {family} {level} {config} {index} {split}", FAMILIES[family]
-    for attempt in range(MOST_DRAWN * made.held_out):
-        number = 2 * SeededRandom(f"{seed} {attempt}").below(SEEDS) + (split == "test")
+    for attempt in range(_MOST_DRAWN * made.held_out):
+        number = 2 * SeededRandom(f"{seed} {attempt}").below(_SEEDS) + (split == "test")
         question, answer = cast("list[str]", MAKE_ROW(family, level, config, number, made.shared))
         apart = is_held_out(f"{family} {question}", made.held_out) == (split == "test")
         if apart and (answer is None or extract_committed(f"<answer>{answer}</answer>").text == answer.strip()):
@@ -188,7 +188,7 @@ async def _score_reply(reply: str, asked: PackageTask, tools: Tools) -> Score:
     if committed.text is None:
         return score_without_answer(committed)
     try:
-        value = await tools.workers.run(SCORE_ANSWER, *_list_arguments(asked), committed.text, limits=LIMITS)
+        value = await tools.workers.run(SCORE_ANSWER, *_list_arguments(asked), committed.text, limits=_LIMITS)
     except ScoringFailed as error:
         return Score.from_error(error)
     return _build_score(cast("float", value), asked, committed.text)

@@ -83,10 +83,10 @@ def score_answer(
 def check_config(family: str, level: str, hardest: str, config: str) -> list[str] | None:
     """The field and what is wrong with it. The field is the first one when it cannot be told. `hardest`: the level
     whose values are the largest that are allowed."""
-    given = json.loads(config)
+    values = json.loads(config)
     base = _build_level_config(family, level)
     hard = _build_level_config(family, hardest)
-    for name, value in given.items():
+    for name, value in values.items():
         if name in _OURS or name not in {field.name for field in dataclasses.fields(base)}:
             return [name, f"{family} has no such field: {', '.join(list_fields(family))}"]
         if wrong := _find_fault(value, getattr(base, name), getattr(hard, name)):
@@ -94,8 +94,8 @@ def check_config(family: str, level: str, hardest: str, config: str) -> list[str
     try:
         _build_config(family, level, config)
     except (AssertionError, ValueError, TypeError) as error:
-        named = [name for name in given if name in str(error)]
-        return [named[0] if named else next(iter(given)), str(error) or f"{family} does not accept this value"]
+        named = [name for name in values if name in str(error)]
+        return [named[0] if named else next(iter(values)), str(error) or f"{family} does not accept this value"]
     return None
 
 
@@ -162,12 +162,12 @@ def _find_fault(value: JsonValue, base: Any, hard: Any) -> str:
     return "" if value in (base, hard) else f"cannot be changed from {base!r}"
 
 
-def _find_fault_of_list(value: JsonValue, known: list[Any]) -> str:
-    if not isinstance(value, list) or not value or len(value) > len(known):
-        return f"should be a list of 1 to {len(known)} items"
-    numbers = [item for item in known if isinstance(item, int | float) and not isinstance(item, bool)]
+def _find_fault_of_list(value: JsonValue, allowed: list[Any]) -> str:
+    if not isinstance(value, list) or not value or len(value) > len(allowed):
+        return f"should be a list of 1 to {len(allowed)} items"
+    numbers = [item for item in allowed if isinstance(item, int | float) and not isinstance(item, bool)]
     for item in value:
         small = bool(numbers) and isinstance(item, int | float) and min(numbers) <= item <= max(numbers)
-        if not small and item not in known:
-            return f"{item!r} is none of {', '.join(map(str, known))}"[:200]
+        if not small and item not in allowed:
+            return f"{item!r} is none of {', '.join(map(str, allowed))}"[:200]
     return ""

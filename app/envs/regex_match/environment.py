@@ -27,13 +27,15 @@ from app.toolkit.seeded import SeededRandom
 from app.toolkit.templates import Phrasings, read_packaged_data
 from app.toolkit.texts import MOST_STEPS, Pattern, compile_pattern
 
-# Parts of a form: what each says, its expression, texts that fit it, and texts that narrowly do not.
+# Parts of a form: what each says, its expression, texts that fit it, and texts that narrowly do not. These texts are
+# all that tells one expression from another, so they are systematic: a run of small letters fits with every letter in
+# every position and in every length, and misses with wrong lengths and every sign of ASCII that is no small letter.
 
-WORDS: Final = read_packaged_data(Path(__file__).with_name("words.yaml"), TypeAdapter(tuple[str, ...]))
-Mark = Literal["hyphen", "underscore", "full stop", "colon", "plus sign"]
-Characters = Literal["digits", "small letters", "capitals"]
-MARKS: Final[Mapping[Mark, str]] = {"hyphen": "-", "underscore": "_", "full stop": ".", "colon": ":", "plus sign": "+"}
-CLASSES: Final[Mapping[Characters, tuple[str, str]]] = {
+_WORDS: Final = read_packaged_data(Path(__file__).with_name("words.yaml"), TypeAdapter(tuple[str, ...]))
+_Mark = Literal["hyphen", "underscore", "full stop", "colon", "plus sign"]
+_Characters = Literal["digits", "small letters", "capitals"]
+MARKS: Final[Mapping[_Mark, str]] = {"hyphen": "-", "underscore": "_", "full stop": ".", "colon": ":", "plus sign": "+"}
+CLASSES: Final[Mapping[_Characters, tuple[str, str]]] = {
     "digits": ("[0-9]", string.digits),
     "small letters": ("[a-z]", string.ascii_lowercase),
     "capitals": ("[A-Z]", string.ascii_uppercase),
@@ -68,7 +70,7 @@ class PatternPart(Frozen, ABC):
 
 class RunPart(PatternPart):
     kind: Literal["run"] = "run"
-    characters: Characters
+    characters: _Characters
     least: int
     most: int
 
@@ -95,16 +97,16 @@ class RunPart(PatternPart):
         lengths = range(self.least, self.most + 1)
         for number, stranger in enumerate(one for one in _STRANGERS if one not in CLASSES[self.characters][1]):
             length = lengths[number % len(lengths)]
-            place = number // len(lengths) % length
+            index = number // len(lengths) % length
             text = self._write(number, length)
-            yield f"{text[:place]}{stranger}{text[place + 1 :]}"
+            yield f"{text[:index]}{stranger}{text[index + 1 :]}"
         for _, others in CLASSES.values():
             if others != CLASSES[self.characters][1]:
                 yield from (others[:length] for length in lengths)
 
     def _write(self, first: int, length: int) -> str:
         signs = CLASSES[self.characters][1]
-        return "".join(signs[(first + _STRIDE * place) % len(signs)] for place in range(length))
+        return "".join(signs[(first + _STRIDE * index) % len(signs)] for index in range(length))
 
 
 class WordsPart(PatternPart):
@@ -127,14 +129,14 @@ class WordsPart(PatternPart):
         yield from (one + other for one in self.words for other in self.words)
 
     def miss_by_signs(self) -> Iterator[str]:
-        yield from (word for word in WORDS if word not in self.words)
+        yield from (word for word in _WORDS if word not in self.words)
         for word in self.words:
             yield from _misspell(word)
 
 
 class OptionalPart(PatternPart):
     kind: Literal["optional"] = "optional"
-    mark: Mark
+    mark: _Mark
 
     @property
     def says(self) -> str:
@@ -158,7 +160,7 @@ class OptionalPart(PatternPart):
 class ListPart(PatternPart):
     kind: Literal["list"] = "list"
     word: str
-    mark: Mark
+    mark: _Mark
     most: int
 
     @property
@@ -185,7 +187,7 @@ class ListPart(PatternPart):
     def miss_by_signs(self) -> Iterator[str]:
         mark, word = MARKS[self.mark], self.word
         yield from (word + between + word for between in _SEPARATORS if between != mark)
-        yield from (other for other in WORDS if other != word)
+        yield from (other for other in _WORDS if other != word)
         for wrong in _misspell(word):
             yield from (wrong, word + mark + wrong)
 
@@ -193,20 +195,20 @@ class ListPart(PatternPart):
         return MARKS[self.mark].join([self.word] * count)
 
 
-FormPart = Annotated[RunPart | WordsPart | OptionalPart | ListPart, Field(discriminator="kind")]
+_FormPart = Annotated[RunPart | WordsPart | OptionalPart | ListPart, Field(discriminator="kind")]
 
 
-def draw_part(draws: SeededRandom) -> FormPart:
+def _draw_part(draws: SeededRandom) -> _FormPart:
     kind = draws.below(4)
     if kind == 0:
         least = 1 + draws.below(3)
         return RunPart(characters=draws.one(tuple(CLASSES)), least=least, most=least + draws.below(3))
     if kind == 1:
-        return WordsPart(words=tuple(draws.some(WORDS, 2 + draws.below(2))))
+        return WordsPart(words=tuple(draws.some(_WORDS, 2 + draws.below(2))))
     mark = draws.one(tuple(MARKS))
     if kind == 2:
         return OptionalPart(mark=mark)
-    return ListPart(word=draws.one(WORDS), mark=mark, most=2 + draws.below(3))
+    return ListPart(word=draws.one(_WORDS), mark=mark, most=2 + draws.below(3))
 
 
 def _misspell(word: str) -> Iterator[str]:
@@ -221,16 +223,18 @@ def _misspell(word: str) -> Iterator[str]:
         f"{word} ",
         word[::-1],
     )
-    for place, letter in enumerate(word):
-        yield f"{word[:place]}{'a' if letter != 'a' else 'b'}{word[place + 1 :]}"
-        yield f"{word[:place]}{letter.upper()}{word[place + 1 :]}"
+    for index, letter in enumerate(word):
+        yield f"{word[:index]}{'a' if letter != 'a' else 'b'}{word[index + 1 :]}"
+        yield f"{word[:index]}{letter.upper()}{word[index + 1 :]}"
 
+
+# The environment.
 
 SHOWN = 3
-FEWEST: Final = 9
+_FEWEST: Final = 9
 """Fewest strings of either kind that are drawn, so that a list of the shown ones gets most of them wrong."""
-RANDOM_CONTEXTS: Final = 5
-MOST_STEPS_OVER_ALL: Final = 2 * MOST_STEPS
+_RANDOM_CONTEXTS: Final = 5
+_MOST_STEPS_OVER_ALL: Final = 2 * MOST_STEPS
 _PARTS: Final[Mapping[Level, int]] = {"easy": 2, "medium": 3, "hard": 5}
 
 
@@ -240,7 +244,7 @@ class RegexMatchParams(LevelParams):
 
 
 class RegexExercise(Frozen):
-    parts: tuple[FormPart, ...]
+    parts: tuple[_FormPart, ...]
     matching: tuple[str, ...]
     """Shown, like `others`."""
     others: tuple[str, ...]
@@ -260,7 +264,7 @@ class RegexMatch(ProceduralEnvironment[RegexExercise, RegexMatchParams]):
     version: ClassVar[str] = "3"
     phrasings: ClassVar[Phrasings] = Phrasings.read(Path(__file__).with_name("prompts.yaml"))
     chance: ClassVar[float] = 0.002
-    data: ClassVar[Mapping[str, str]] = {"words": digest(WORDS)}
+    data: ClassVar[Mapping[str, str]] = {"words": digest(_WORDS)}
 
     def make(self, draws: SeededRandom, level: Level, params: RegexMatchParams) -> RegexExercise:
         return _draw_exercise(draws, params.parts or _PARTS[level])
@@ -270,7 +274,7 @@ class RegexMatch(ProceduralEnvironment[RegexExercise, RegexMatchParams]):
 
     def slots(self, made: RegexExercise) -> Mapping[str, str | int]:
         return {
-            "parts": "\n".join(f"{place}. {part.says}" for place, part in enumerate(made.parts, start=1)),
+            "parts": "\n".join(f"{index}. {part.says}" for index, part in enumerate(made.parts, start=1)),
             "matching": ", ".join(made.matching),
             "others": ", ".join(made.others),
         }
@@ -300,19 +304,19 @@ def _strip_quotes(answer: str) -> str:
 
 def _require_small(expression: Pattern, hidden: HiddenStrings) -> None:
     """ValueError where all strings together may take longer than about 25 ms."""
-    if expression.steps("".join((*hidden.matching, *hidden.others))) > MOST_STEPS_OVER_ALL:
-        raise ValueError(f"the pattern may take more than {MOST_STEPS_OVER_ALL:,} steps over all strings")
+    if expression.steps("".join((*hidden.matching, *hidden.others))) > _MOST_STEPS_OVER_ALL:
+        raise ValueError(f"the pattern may take more than {_MOST_STEPS_OVER_ALL:,} steps over all strings")
 
 
 def _draw_exercise(draws: SeededRandom, count: int) -> RegexExercise:
     while True:
-        parts = tuple(draw_part(draws) for _ in range(count))
+        parts = tuple(_draw_part(draws) for _ in range(count))
         matching, others = _draw_examples(draws, parts)
-        if min(len(matching), len(others)) >= FEWEST:
+        if min(len(matching), len(others)) >= _FEWEST:
             return RegexExercise(parts=parts, matching=matching[:SHOWN], others=others[:SHOWN])
 
 
-def _draw_examples(draws: SeededRandom, parts: Sequence[FormPart]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _draw_examples(draws: SeededRandom, parts: Sequence[_FormPart]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Different strings that fit and that miss one part. They can be read in a list."""
     form = compile_pattern("".join(part.pattern for part in parts))
     fits, misses = (
@@ -320,7 +324,7 @@ def _draw_examples(draws: SeededRandom, parts: Sequence[FormPart]) -> tuple[tupl
         [(*part.miss_by_length(), *part.miss_by_signs()) for part in parts],
     )
     matching, others = dict[str, None](), dict[str, None]()
-    for turn in range(4 * FEWEST):
+    for turn in range(4 * _FEWEST):
         wrong, right = turn % len(parts), [draws.one(texts) for texts in fits]
         matching["".join(right)] = None
         others["".join((*right[:wrong], draws.one(misses[wrong]), *right[wrong + 1 :]))] = None
@@ -352,15 +356,15 @@ def _join_fitting(draws: SeededRandom, fits: Sequence[Sequence[str]]) -> Iterato
         yield "".join(texts[number] if number < len(texts) else draws.one(texts) for texts in fits)
 
 
-def _join_missing(draws: SeededRandom, parts: Sequence[FormPart], fits: Sequence[Sequence[str]]) -> Iterator[str]:
+def _join_missing(draws: SeededRandom, parts: Sequence[_FormPart], fits: Sequence[Sequence[str]]) -> Iterator[str]:
     """Each text that misses a part, among texts that fit the others: a wrong length among the shortest, the longest and
     several others, since a neighbour may take what is too much; what has wrong signs among one of them by turns."""
     contexts = [[choose(texts, key=len) for texts in fits] for choose in (min, max)]
-    contexts += [[draws.one(texts) for texts in fits] for _ in range(RANDOM_CONTEXTS)]
-    for place, part in enumerate(parts):
+    contexts += [[draws.one(texts) for texts in fits] for _ in range(_RANDOM_CONTEXTS)]
+    for index, part in enumerate(parts):
         wrong = [(text, around) for text in part.miss_by_length() for around in contexts]
         wrong += [(text, contexts[number % len(contexts)]) for number, text in enumerate(part.miss_by_signs())]
-        yield from ("".join((*around[:place], text, *around[place + 1 :])) for text, around in wrong)
+        yield from ("".join((*around[:index], text, *around[index + 1 :])) for text, around in wrong)
 
 
 def _add_around(text: str) -> Iterator[str]:

@@ -29,7 +29,7 @@ from app.ports import Datasets, Drafted, Tools
 from app.toolkit.procedural import DatasetEnvironment, DatasetParams
 from app.toolkit.templates import read_yaml
 
-# Conversations that need a reply, from data sets in several formats or from the built-in prompts.
+# Conversations that need a reply: rows of data sets in several formats, and the built-in prompts.
 
 Speaker = Literal["system", "user", "assistant"]
 
@@ -80,12 +80,12 @@ class ConversationRow(BaseModel):
 
     @model_validator(mode="after")
     def _check_open(self) -> Self:
-        trim_conversation(self._list_turns())
+        _trim_conversation(self._list_turns())
         return self
 
     @property
     def conversation(self) -> tuple[Message, ...]:
-        return trim_conversation(self._list_turns())
+        return _trim_conversation(self._list_turns())
 
     def _list_turns(self) -> list[tuple[str, str | None]]:
         if self.messages:
@@ -97,7 +97,7 @@ class ConversationRow(BaseModel):
         return [(turn.role, turn.content) for turn in self.prompt]
 
 
-def trim_conversation(turns: Sequence[tuple[str, str | None]]) -> tuple[Message, ...]:
+def _trim_conversation(turns: Sequence[tuple[str, str | None]]) -> tuple[Message, ...]:
     """The turns up to the user's last one. ValueError for an unknown speaker, an empty turn, or no turn of the
     user."""
     speakers = [_parse_speaker(name) for name, _ in turns]
@@ -105,8 +105,8 @@ def trim_conversation(turns: Sequence[tuple[str, str | None]]) -> tuple[Message,
         raise ValueError("the conversation has no turn of the user")
     length = len(speakers) - speakers[::-1].index("user")
     return tuple(
-        Message(role=speaker, content=_check_words(place, text))
-        for place, (speaker, (_, text)) in enumerate(zip(speakers[:length], turns, strict=False))
+        Message(role=speaker, content=_check_words(index, text))
+        for index, (speaker, (_, text)) in enumerate(zip(speakers[:length], turns, strict=False))
     )
 
 
@@ -117,14 +117,14 @@ def _parse_speaker(name: str) -> Speaker:
     return speaker
 
 
-def _check_words(place: int, text: str | None) -> str:
+def _check_words(index: int, text: str | None) -> str:
     if text is None or not text.strip():
-        raise ValueError(f"turn {place + 1} is empty")
+        raise ValueError(f"turn {index + 1} is empty")
     return require_encodable(text)
 
 
-Words = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1), AfterValidator(require_encodable)]
-Dialogue = Annotated[tuple[Words, ...], Field(min_length=3)]
+_Words = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1), AfterValidator(require_encodable)]
+_Dialogue = Annotated[tuple[_Words, ...], Field(min_length=3)]
 
 
 class PromptChapter(Frozen):
@@ -132,7 +132,7 @@ class PromptChapter(Frozen):
 
     topic: str
     language: Annotated[str, Field(pattern=r"^[a-z]{2}$")] = "en"
-    prompts: Annotated[tuple[Words | Dialogue, ...], Field(min_length=1)]
+    prompts: Annotated[tuple[_Words | _Dialogue, ...], Field(min_length=1)]
 
     @model_validator(mode="after")
     def _check_last_speaker(self) -> Self:
@@ -176,15 +176,17 @@ class PromptBook(Frozen):
 
 
 def _alternate_speakers(prompt: str | tuple[str, ...]) -> tuple[Message, ...]:
-    said = (prompt,) if isinstance(prompt, str) else prompt
-    return tuple(Message(role="assistant" if place % 2 else "user", content=text) for place, text in enumerate(said))
+    turns = (prompt,) if isinstance(prompt, str) else prompt
+    return tuple(Message(role="assistant" if index % 2 else "user", content=text) for index, text in enumerate(turns))
 
 
-OWN_PROMPTS = "built-in prompts"
+# The environment.
+
+_OWN_PROMPTS = "built-in prompts"
 _FOLDER = Path(__file__).parent
 _BASE = parse_model((_FOLDER / "rubric.yaml").read_text(encoding="utf-8"), "rubric.yaml", Rubric)
 
-Text = Annotated[
+_Text = Annotated[
     str, StringConstraints(strip_whitespace=True, min_length=1, max_length=4_000), AfterValidator(require_encodable)
 ]
 
@@ -199,7 +201,7 @@ class GivenCriterion(Frozen):
     """One criterion to judge, on a scale from the opposite of what is wanted to exactly that."""
 
     name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
-    description: Text
+    description: _Text
     weight: Annotated[float, Field(gt=0, le=1_000, allow_inf_nan=False)] = 1.0
     """Relative weight: only the proportions count."""
 
@@ -207,12 +209,12 @@ class GivenCriterion(Frozen):
 class RlaifParams(DatasetParams):
     """The preference of the judges and the system prompt of the model. They are part of the task's id."""
 
-    preference: Text = "Prefer the reply that is more helpful, honest and concise."
+    preference: _Text = "Prefer the reply that is more helpful, honest and concise."
     """What judges should prefer, in a sentence or two. The model never sees it."""
     rubric: Annotated[tuple[GivenCriterion, ...], Field(max_length=12)] = ()
     """Criteria to judge one by one, each with `name`, `description` and optionally `weight` (default 1; only the
     proportions count). If empty, the preference is the only criterion."""
-    system: Text | None = None
+    system: _Text | None = None
     """System prompt of every task. Replaces the system messages of the conversation."""
 
     @model_validator(mode="after")
@@ -234,13 +236,13 @@ class RlaifDraft(Frozen):
 
 
 def build_rubric(params: RlaifParams) -> Rubric:
-    given = params.rubric or (GivenCriterion(name=_BASE.criteria[0].name, description=params.preference),)
-    total = sum(criterion.weight for criterion in given)
+    chosen = params.rubric or (GivenCriterion(name=_BASE.criteria[0].name, description=params.preference),)
+    total = sum(criterion.weight for criterion in chosen)
     criteria = tuple(
         RubricCriterion(
             name=one.name, weight=one.weight / total, description=one.description, anchors=_BASE.criteria[0].anchors
         )
-        for one in given
+        for one in chosen
     )
     return _BASE.model_copy(update={"criteria": criteria})
 
@@ -270,7 +272,7 @@ class Rlaif(DatasetEnvironment[ConversationRow]):
 
     @property
     def own_origin(self) -> str:
-        return OWN_PROMPTS
+        return _OWN_PROMPTS
 
     @property
     def own_digests(self) -> Mapping[str, str]:
@@ -281,7 +283,7 @@ class Rlaif(DatasetEnvironment[ConversationRow]):
 
     def build_own_task(self, split: Split, index: int, params: BaseModel) -> Task:
         one = self._prompts[split][index]
-        about: dict[str, JsonValue] = {"source": OWN_PROMPTS, "topic": one.topic, "language": one.language}
+        about: dict[str, JsonValue] = {"source": _OWN_PROMPTS, "topic": one.topic, "language": one.language}
         return _build_task(one.messages, {**about, "split": split, "index": index}, RlaifParams.model_validate(params))
 
     def build_row_task(self, row: ConversationRow, dataset: Dataset[ConversationRow], params: BaseModel) -> Task:
@@ -289,20 +291,20 @@ class Rlaif(DatasetEnvironment[ConversationRow]):
         return _build_task(row.conversation, about, RlaifParams.model_validate(params))
 
     def draft(self, draft: BaseModel) -> Drafted:
-        wanted = RlaifDraft.model_validate(draft.model_dump())
+        requested = RlaifDraft.model_validate(draft.model_dump())
         try:
-            messages = trim_conversation([(message.role, message.content) for message in wanted.messages])
+            messages = _trim_conversation([(message.role, message.content) for message in requested.messages])
         except ValueError as error:
             raise InvalidRequest(str(error), field="draft.messages") from None
-        return Drafted(self, _build_task(messages, {"source": "draft"}, wanted.params))
+        return Drafted(self, _build_task(messages, {"source": "draft"}, requested.params))
 
     async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
-        wanted = RlaifParams.model_validate(task.reference)
+        params = RlaifParams.model_validate(task.reference)
         conversation: list[JsonValue] = [message.model_dump(mode="json") for message in task.messages]
         case = Case(
             key=digest([conversation, task.reference]),
-            rubric=build_rubric(wanted),
-            document={"preference": wanted.preference, "conversation": conversation},
+            rubric=build_rubric(params),
+            document={"preference": params.preference, "conversation": conversation},
             language=str(task.metadata.get("language", "")),
             candidates=tuple(completion.answer for completion in group),
             conversation=task.messages,
@@ -313,8 +315,8 @@ class Rlaif(DatasetEnvironment[ConversationRow]):
 _SPLITS: tuple[Split, ...] = ("train", "test")
 
 
-def _build_task(messages: tuple[Message, ...], metadata: dict[str, JsonValue], wanted: RlaifParams) -> Task:
-    if wanted.system is not None:
+def _build_task(messages: tuple[Message, ...], metadata: dict[str, JsonValue], params: RlaifParams) -> Task:
+    if params.system is not None:
         rest = tuple(message for message in messages if message.role != "system")
-        messages = (Message(role="system", content=wanted.system), *rest)
-    return Task(messages=messages, metadata=metadata, reference=wanted.model_dump(mode="json", exclude={"dataset"}))
+        messages = (Message(role="system", content=params.system), *rest)
+    return Task(messages=messages, metadata=metadata, reference=params.model_dump(mode="json", exclude={"dataset"}))

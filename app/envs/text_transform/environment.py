@@ -10,6 +10,7 @@ Any white space counts as one space; everything else must match. Later steps wor
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from string import ascii_lowercase
 from typing import Annotated, ClassVar, Final
 
 from pydantic import Field, TypeAdapter
@@ -21,14 +22,13 @@ from app.toolkit.templates import Phrasings, read_packaged_data
 
 _FOLDER = Path(__file__).parent
 _WORDS = read_packaged_data(_FOLDER / "words.yaml", TypeAdapter(tuple[str, ...]))
-ALPHABET = "abcdefghijklmnopqrstuvwxyz"
 _MEASURES: Final[Mapping[Level, tuple[int, int]]] = {"easy": (1, 5), "medium": (2, 6), "hard": (4, 10)}
 """Pairs: steps and words."""
 _TRIES = 40
 """Tries to add a step to a line: after some steps it may be too short for others."""
 
-Words = tuple[str, ...]
-Change = Callable[[Words, int], Words]
+_Words = tuple[str, ...]
+_Change = Callable[[_Words, int], _Words]
 
 
 class TextTransformParams(LevelParams):
@@ -39,16 +39,16 @@ class TextTransformParams(LevelParams):
 
 
 class TransformExercise(Frozen):
-    words: Words
+    words: _Words
     steps: tuple[str, ...]
     result: str
 
 
 def _shift_letter(letter: str, places: int) -> str:
-    return ALPHABET[(ALPHABET.index(letter) + places) % 26] if letter in ALPHABET else letter
+    return ascii_lowercase[(ascii_lowercase.index(letter) + places) % 26] if letter in ascii_lowercase else letter
 
 
-_ANYWHERE: Final[Mapping[str, Change]] = {
+_ANYWHERE: Final[Mapping[str, _Change]] = {
     "write each word backwards": lambda words, _: tuple(word[::-1] for word in words),
     "put the words in reverse order": lambda words, _: words[::-1],
     "sort the words alphabetically": lambda words, _: tuple(sorted(words)),
@@ -61,23 +61,23 @@ _ANYWHERE: Final[Mapping[str, Change]] = {
     ),
     "move the first {number} words to the end": lambda words, number: words[number:] + words[:number],
     "drop every word whose position, counted from 1, is a multiple of {number}": (
-        lambda words, number: tuple(word for place, word in enumerate(words, start=1) if place % number)
+        lambda words, number: tuple(word for position, word in enumerate(words, start=1) if position % number)
     ),
     "remove the letters a, e, i, o and u": (
         lambda words, _: tuple("".join(letter for letter in word if letter not in "aeiou") for word in words)
     ),
     "write each word twice in a row": lambda words, _: tuple(word for word in words for _ in range(2)),
 }
-_LAST: Final[Mapping[str, Change]] = {
+_LAST: Final[Mapping[str, _Change]] = {
     "write every second word, beginning with the second, in capitals": (
-        lambda words, _: tuple(word.upper() if place % 2 else word for place, word in enumerate(words))
+        lambda words, _: tuple(word.upper() if position % 2 else word for position, word in enumerate(words))
     ),
     "write after each word the number of its letters, in digits, as a word of its own": (
         lambda words, _: tuple(part for word in words for part in (word, str(len(word))))
     ),
 }
 """Only used as the last step: sorting or shifting after them would be ambiguous."""
-CHANGES: Final[Mapping[str, Change]] = {**_ANYWHERE, **_LAST}
+CHANGES: Final[Mapping[str, _Change]] = {**_ANYWHERE, **_LAST}
 
 
 class TextTransform(ProceduralEnvironment[TransformExercise, TextTransformParams]):
@@ -94,7 +94,9 @@ class TextTransform(ProceduralEnvironment[TransformExercise, TextTransformParams
         return " ".join(made.words)
 
     def slots(self, made: TransformExercise) -> Mapping[str, str | int]:
-        steps = "\n".join(f"{place}. {step[0].upper()}{step[1:]}." for place, step in enumerate(made.steps, start=1))
+        steps = "\n".join(
+            f"{position}. {step[0].upper()}{step[1:]}." for position, step in enumerate(made.steps, start=1)
+        )
         return {"text": " ".join(made.words), "steps": steps}
 
     def fault(self, answer: str, made: TransformExercise) -> str:
@@ -115,8 +117,8 @@ def _draw_exercise(draws: SeededRandom, count: int, length: int) -> TransformExe
                 return TransformExercise(words=words, steps=tuple(steps), result=" ".join(now))
             step = draws.one([*_ANYWHERE, *(_LAST if len(steps) == count - 1 else ())])
             number = 2 + draws.below(3)
-            said = step.format(number=number)
+            written = step.format(number=number)
             changed = CHANGES[step](now, number) if len(now) > number else now
-            if changed != now and said not in steps:
-                steps.append(said)
+            if changed != now and written not in steps:
+                steps.append(written)
                 now = changed

@@ -77,7 +77,7 @@ class DateArithmetic(ProceduralEnvironment[DateWalk, DateArithmeticParams]):
 
     def make(self, draws: SeededRandom, level: Level, params: DateArithmeticParams) -> DateWalk:
         kinds = draws.shuffled(KINDS[level])
-        steps = tuple(_draw_step(draws, kinds[place % len(kinds)]) for place in range(params.steps or STEPS[level]))
+        steps = tuple(_draw_step(draws, kinds[index % len(kinds)]) for index in range(params.steps or STEPS[level]))
         return DateWalk(start=FIRST_DAY + draws.below(DAYS) * _DAY, steps=steps)
 
     def slots(self, made: DateWalk) -> Mapping[str, str | int]:
@@ -128,9 +128,9 @@ def _apply_step(day: date, step: CalendarStep) -> date:
             return day
 
 
-def _find_next_day(day: date, way: int, wanted: Callable[[date], bool]) -> date:
+def _find_next_day(day: date, way: int, fits: Callable[[date], bool]) -> date:
     """The nearest wanted day in that direction, not `day` itself."""
     day += way * _DAY
-    while not wanted(day):
+    while not fits(day):
         day += way * _DAY
     return day
