@@ -75,6 +75,7 @@ ARGUMENTS: Final[Mapping[str, tuple[str, ...]]] = {
 
 _MOST: Final = 20_000
 _LONGEST_REPLY: Final = "\U0001f600" * _MOST
+"""What takes a pattern longest: every character has four bytes."""
 _MOST_MATCHES: Final = 1_000
 """Of a regular expression, which may look through the whole rest of a reply for each."""
 _SPECIAL: Final = frozenset(".^$*+?{}[]\\|()")
@@ -221,7 +222,7 @@ def _read_marks() -> dict[str, dict[str, tuple[frozenset[str], frozenset[str]]]]
     }
 
 
-_MARKS: Final = cache(_read_marks)
+_MARKS: Final = cache(_read_marks)  # only data sets need it
 
 
 @cache
@@ -655,6 +656,7 @@ def _find_other_language(reading: ParsedText) -> str:
 
 def _find_unless_published(fault: str, kind: str) -> _FaultFinder:
     """For kinds that mean the same here."""
+    # without validation, since the arguments have been validated with the row
     return lambda reading, args: (
         "" if is_followed(reading.text, IfevalInstruction.model_construct(id=kind, arguments=args)) else fault
     )

@@ -241,7 +241,7 @@ def normalise_text(text: str) -> str:
         text = text if text.isprintable() else text.translate(_ASCII_UNSEEN)
     else:
         seen = (c for c in text if c in "\n\t" or unicodedata.category(c) not in _UNSEEN)
-        # twice: normalising splits some marks that are straight afterwards, and makes others out of wide forms
+        # before, for `´`, which normalising takes apart; and after, for `″`, of which it makes two of `′`
         text = unicodedata.normalize("NFKC", "".join(seen).translate(_STRAIGHT)).translate(_STRAIGHT)
     return text.strip()
 

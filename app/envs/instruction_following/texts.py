@@ -77,6 +77,7 @@ class _TextWriter:
         self.slots: list[_SentenceSlot] = []
         self.starts: list[int] = []
         self.items: list[str] = []
+        # the same few hundred parts are measured thousands of times
         self.lengths: dict[str, int] = {}
         """What parts of sentences measure."""
 
@@ -199,7 +200,7 @@ class _TextWriter:
         """Exchanges variants of sentences until the number of words is right."""
         fewest, most = self.draft.words
         around = self._count_words() - sum(slot.length for slot in self.slots)
-        for _ in range(_FITTINGS):
+        for _ in range(_FITTINGS):  # by chance, so it may fail: then the caller draws another text
             total = around + sum(slot.length for slot in self.slots)
             if fewest <= total <= most:
                 return

@@ -231,7 +231,7 @@ _LIMITS: Final = {
     sqlite3.SQLITE_LIMIT_TRIGGER_DEPTH: 1,
     sqlite3.SQLITE_LIMIT_WORKER_THREADS: 0,
 }
-# What is missing has another result each time, reads files or settings, or makes long texts out of short ones.
+# What a question may need: nothing random, no files, no settings.
 _FUNCTIONS: Final = {
     *DATE_FUNCTIONS,
     "abs",
