@@ -62,7 +62,7 @@ class KeyIndex:
         """Numbers of all keys that occur in a normalised text."""
         form, starts = self._prepare_text(self._mode.apply_case(text))
         keys, shorter, leap, first = self._keys, self._shorter, self._leap, self._first
-        found: set[int] = set()
+        numbers: set[int] = set()
         for start in starts:
             if form[start] not in first:
                 continue
@@ -71,10 +71,10 @@ class KeyIndex:
             at = bisect_right(keys, piece) - 1
             while not piece.startswith(keys[at]):
                 at = shorter[at] if piece.startswith(keys[leap[at]]) else leap[at]
-            while at and at not in found:
-                found.add(at)
+            while at and at not in numbers:
+                numbers.add(at)
                 at = shorter[at]
-        return found
+        return numbers
 
     def _normalise_key(self, key: str) -> str:
         form = self._mode.apply_case(normalise_text(key.strip()))
@@ -521,9 +521,9 @@ def _order_in_prompt(one: _PreparedEntry) -> tuple[bool, int, str, int]:
 def refuse_unusable(book: Lorebook) -> None:
     """InvalidRequest naming the field: a pattern that RE2 cannot use, too many patterns, an id twice."""
     seen: set[str] = set()
-    for place, entry in enumerate(book.entries):
+    for index, entry in enumerate(book.entries):
         if entry.id in seen:
-            raise InvalidRequest(f"the id {entry.id!r} occurs more than once", field=f"entries[{place}].id")
+            raise InvalidRequest(f"the id {entry.id!r} occurs more than once", field=f"entries[{index}].id")
         seen.add(entry.id)
     for before, (field, pattern) in enumerate(_iter_patterns(book)):
         if before == MOST_PATTERNS:
@@ -536,11 +536,11 @@ def refuse_unusable(book: Lorebook) -> None:
 
 def _iter_patterns(book: Lorebook) -> Iterator[tuple[str, str]]:
     """Patterns with their fields."""
-    for place, entry in enumerate(book.entries):
+    for index, entry in enumerate(book.entries):
         if entry.regex:
             for name, keys in (("keys", entry.keys), ("secondary_keys", entry.secondary_keys)):
                 for number, key in enumerate(keys):
-                    yield f"entries[{place}].{name}[{number}]", key
+                    yield f"entries[{index}].{name}[{number}]", key
 
 
 # Word matching that ignores case and punctuation

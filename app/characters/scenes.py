@@ -165,9 +165,11 @@ class SceneSet(Frozen):
     @model_validator(mode="after")
     def _require_exemplar_owner(self) -> Self:
         kinds = {"exemplar": "an exemplar", "plain": "a plain reply", "generic": "a generic reply"}
-        told = [(scene.id, kinds[name]) for scene in self.scenes for name in kinds if getattr(scene, name) is not None]
-        if self.character is None and told:
-            raise ValueError(f"{told[0][0]}: {told[0][1]} needs a scene file with a character")
+        replies = [
+            (scene.id, kinds[name]) for scene in self.scenes for name in kinds if getattr(scene, name) is not None
+        ]
+        if self.character is None and replies:
+            raise ValueError(f"{replies[0][0]}: {replies[0][1]} needs a scene file with a character")
         return self
 
     @model_validator(mode="after")

@@ -514,8 +514,8 @@ def _compute_ranks(values: Sequence[float]) -> list[float]:
         last = first
         while last + 1 < len(order) and values[order[last + 1]] - values[order[first]] <= _SAME:
             last += 1
-        for place in order[first : last + 1]:
-            ranks[place] = (first + last) / 2
+        for index in order[first : last + 1]:
+            ranks[index] = (first + last) / 2
         first = last + 1
     return ranks
 

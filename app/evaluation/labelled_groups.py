@@ -152,8 +152,8 @@ def _detect_form(row: _Row) -> RowForm:
     for form, needed in _COLUMNS.items():
         if needed <= columns:
             return form
-    known = "; ".join(f"{form}: {', '.join(sorted(needed))}" for form, needed in _COLUMNS.items())
-    raise InvalidRequest(f"these columns are of no known form ({', '.join(sorted(columns))}); known forms: {known}")
+    forms = "; ".join(f"{form}: {', '.join(sorted(needed))}" for form, needed in _COLUMNS.items())
+    raise InvalidRequest(f"these columns are of no known form ({', '.join(sorted(columns))}); known forms: {forms}")
 
 
 def _read_groups(rows: Sequence[_Row], left_out: Counter[str]) -> Iterator[LabelledGroup]:

@@ -176,8 +176,9 @@ _MOST_UNCOUNTED: Final = 256
 class _CountedHistogram(Histogram):
     def observe_all(self, amounts: Sequence[float]) -> None:
         """Observes each. The histogram changes once for all of a bucket."""
-        for place, count in Counts([bisect_left(self._upper_bounds, amount) for amount in amounts]).items():
-            self._buckets[place].inc(count)
+        # By private attributes of the client, which observes one at a time; changing a metric is slow.
+        for bucket, count in Counts([bisect_left(self._upper_bounds, amount) for amount in amounts]).items():
+            self._buckets[bucket].inc(count)
         self._sum.inc(sum(amounts))
 
 
@@ -242,15 +243,15 @@ class _ScoreMetrics:
             for criterion in score.criteria:
                 if criterion.value is not None:
                     values[criterion.name].append(criterion.value)
-        for name, given in values.items():
-            self._criterion.labels(env, self._limit_criterion(env, name)).observe_all(given)
+        for name, amounts in values.items():
+            self._criterion.labels(env, self._limit_criterion(env, name)).observe_all(amounts)
 
     def _limit_criterion(self, env: str, name: str) -> str:
         """Limits the label, since callers of `rlaif` name their own criteria."""
-        known = self._criteria[env]
-        if name not in known and len(known) >= _MAX_CRITERIA:
+        names = self._criteria[env]
+        if name not in names and len(names) >= _MAX_CRITERIA:
             return "other"
-        known.add(name)
+        names.add(name)
         return name
 
 

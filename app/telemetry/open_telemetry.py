@@ -78,11 +78,11 @@ class OpenTelemetryTracer:
         return _OpenSpan(self._batch_tracer.start_span(name, attributes=_clean_all(attributes), links=links))
 
     def find_identity(self) -> SpanIdentity | None:
-        found = trace.get_current_span().get_span_context()
-        if not found.is_valid:
+        span = trace.get_current_span().get_span_context()
+        if not span.is_valid:
             return None
         return SpanIdentity(
-            trace.format_trace_id(found.trace_id), trace.format_span_id(found.span_id), found.trace_flags.sampled
+            trace.format_trace_id(span.trace_id), trace.format_span_id(span.span_id), span.trace_flags.sampled
         )
 
     def build_headers(self) -> Mapping[str, str]:

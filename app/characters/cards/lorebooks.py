@@ -451,8 +451,8 @@ def read_lorebook(value: JsonValue) -> tuple[Lorebook, ImportReport]:
         return own, ImportReport(source="lorebook")
     notes = ImportNotes()
     source, book = _find_book(value)
-    read = build_lorebook(book, MacroNames(char=None), notes, where="")
-    return read.model_copy(update={"extensions": {ORIGINAL: value}}), notes.build_report(source)
+    imported = build_lorebook(book, MacroNames(char=None), notes, where="")
+    return imported.model_copy(update={"extensions": {ORIGINAL: value}}), notes.build_report(source)
 
 
 def require_few_entries(value: Mapping[str, object]) -> None:
@@ -554,30 +554,30 @@ def update_book(
     if book == before and not converted:
         return dict(original.values)
     entries = _read_entries(original, wording, notes, "")
-    known = {read.id: (given, read) for given, read in entries if read is not None}
+    by_id = {imported.id: (raw, imported) for raw, imported in entries if imported is not None}
     written: list[JsonValue] = []
     for entry in book.entries:
-        given, read = known.get(entry.id, (None, None))
-        if given is None or read is None:
+        raw, imported = by_id.get(entry.id, (None, None))
+        if raw is None or imported is None:
             written.append(_build_entry(entry, version))
-        elif read == entry and not converted:
-            written.append(dict(given.values))
+        elif imported == entry and not converted:
+            written.append(dict(raw.values))
         else:
-            written.append(_merge_entry(given, read, entry, version))
-    left = [dict(given.values) for given, read in entries if read is None]
+            written.append(_merge_entry(raw, imported, entry, version))
+    left = [dict(raw.values) for raw, imported in entries if imported is None]
     changed = {k: v for k, v in _build_book_fields(book).items() if v != _build_book_fields(before).get(k)}
     return {**original.values, **changed, "entries": [*written, *left]}
 
 
-def _merge_entry(given: JsonFields, read: LoreEntry, entry: LoreEntry, version: Version) -> dict[str, JsonValue]:
+def _merge_entry(raw: JsonFields, imported: LoreEntry, entry: LoreEntry, version: Version) -> dict[str, JsonValue]:
     """Changed content drops its decorators, whose values are in the fields."""
     fields = _build_entry(entry, version)
     fields.pop("id", None)
-    if read.content == entry.content:
-        content = given.get_text("content")
+    if imported.content == entry.content:
+        content = raw.get_text("content")
         fields["content"] = _split_decorators(content).content if version == "V2" else content
-    extensions = {**given.get_part("extensions").values, **_as_object(fields["extensions"])}
-    return {**given.values, **fields, "extensions": extensions}
+    extensions = {**raw.get_part("extensions").values, **_as_object(fields["extensions"])}
+    return {**raw.values, **fields, "extensions": extensions}
 
 
 def _as_object(value: JsonValue) -> Mapping[str, JsonValue]:

@@ -283,8 +283,8 @@ def _put(text: str, span: tuple[int, int], other: str) -> str:
 
 def _keep_seen(match: re.Match[str], seen: AbstractSet[str]) -> str:
     signs = [chr(code) for code in range(ord(match[1]), ord(match[2]) + 1)]
-    known = [sign for sign in signs if sign in seen]
-    return match[0] if len(known) in (0, len(signs)) else "".join(known)
+    common = [sign for sign in signs if sign in seen]
+    return match[0] if len(common) in (0, len(signs)) else "".join(common)
 
 
 def _join_candidates(task: ChangedTask, between: str, sentence: str, most: int = _LISTED) -> str | None:
@@ -367,14 +367,14 @@ _GIBBERISH: Final[Mapping[str, Change]] = {
 
 def _replace_content(task: ChangedTask, invent: Callable[[str, SeededRandom], str]) -> str | None:
     """None where too little would change."""
-    kept = {word.casefold() for word in _WORD.findall(task.prompt)} | task.known.form_words
+    unchanged = {word.casefold() for word in _WORD.findall(task.prompt)} | task.known.form_words
     numbers = set(_NUMBER.findall(task.prompt))
     changed, words = 0, 0
 
     def replace(found: re.Match[str]) -> str:
         nonlocal changed, words
         words += 1
-        if found[0].casefold() in kept or found[0] in numbers:
+        if found[0].casefold() in unchanged or found[0] in numbers:
             return found[0]
         other = invent(found[0], task.draws)
         changed += other != found[0]
@@ -391,8 +391,8 @@ def _permute_word(word: str, draws: SeededRandom) -> str:
 def _invent_word(word: str, draws: SeededRandom) -> str:
     """A word of the same shape and the same ends."""
     return "".join(
-        sign if place in (0, len(word) - 1) and sign.isalpha() else _redraw(sign, draws)
-        for place, sign in enumerate(word)
+        sign if position in (0, len(word) - 1) and sign.isalpha() else _redraw(sign, draws)
+        for position, sign in enumerate(word)
     )
 
 

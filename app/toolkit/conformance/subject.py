@@ -246,12 +246,12 @@ class CheckSubject:
         return self._met
 
     async def _score_split(self, split: Split) -> list[ForeignAnswer]:
-        known = [
+        solved = [
             (one, gold)
             for one in self.make_tasks(split, self.depth.scored)
             if (gold := self.environment.gold(one.task)) is not None
         ]
-        order = SeededRandom(f"strangers {split}").shuffled(known) if len(known) > 1 else []
+        order = SeededRandom(f"strangers {split}").shuffled(solved) if len(solved) > 1 else []
         met: list[ForeignAnswer] = []
         for (one, _), (other, foreign) in zip(order, [*order[1:], *order[:1]], strict=True):
             (score,) = await self.score(one, [foreign])
