@@ -8,8 +8,9 @@ matter, and a repeated group asks the same questions, which the cache answers.
 
 In `listwise` the judges of a panel share the orders: these are spread over the judges before they repeat within one,
 since two judges know more than one judge asked twice. A group is read again, up to MOST_READINGS, only while that is
-expected to change its rewards. A group too large for one question is split into parts, and every two parts are read
-together, so that nothing needs to be estimated between them.
+expected to change its rewards. A group too large for one question is split into parts, and chunks of two parts are
+read: every two of up to four parts, so that no two texts need to be compared by an estimate, and neighbours in a circle
+of more (decision 0008).
 
 A question that fails is asked once more. A comparison that fails again is left out where the others connect all texts.
 One more reading decides about a defect that exactly half of the readings report; another one, beside replies of known
