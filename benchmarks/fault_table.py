@@ -118,7 +118,7 @@ _ROWS: Final[tuple[tuple[str, ...], ...]] = (
     ),
     ("evaluation/report.py", "reward >= threshold", "reward > threshold", "evaluation/test_report.py"),
     ("evaluation/report.py", "paid / 1e6", "paid / 1e3", "evaluation/test_report.py"),
-    ("evaluation/report.py", "(found + 1) /", "found /", "evaluation/test_resampling.py"),
+    ("evaluation/report.py", "(reaching + 1) /", "reaching /", "evaluation/test_resampling.py"),
     (
         "http/api/operation_routes.py",
         "if not gateway.catalogue.ready:",
