@@ -50,7 +50,7 @@ class RecordFact(Frozen):
     form: _Object
     """Its schema, which depends on field and style only."""
     value: JsonValue
-    said: str
+    words: str
     """The value in words."""
     sentence: str
 
@@ -82,7 +82,7 @@ def draw_fact(draws: SeededRandom, field: RecordField, style: int) -> RecordFact
     """Facts of the same field and style differ only in their value."""
     form, value, words = _KINDS[field.kind](draws, field, style)
     sentence = draws.one(field.denies if value is False else field.says).replace("{value}", words)
-    return RecordFact(field=field, style=style, form=form, value=value, said=words, sentence=sentence)
+    return RecordFact(field=field, style=style, form=form, value=value, words=words, sentence=sentence)
 
 
 def draw_other_fact(draws: SeededRandom, fact: RecordFact) -> RecordFact:
@@ -461,7 +461,7 @@ def _write_as_text(draws: SeededRandom, members: _Object, fact: RecordFact) -> b
 
 def _write_as_said(draws: SeededRandom, members: _Object, fact: RecordFact) -> bool:
     """For example a date in words, or yes for true."""
-    members[fact.field.name] = fact.said
+    members[fact.field.name] = fact.words
     return True
 
 

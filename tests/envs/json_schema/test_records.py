@@ -47,11 +47,11 @@ def test_times_and_prices_say_what_they_are() -> None:
     read: list[tuple[JsonValue, JsonValue]] = []
     for seed in range(300):
         time = draw_fact(SeededRandom(f"time {seed}"), RecordField(name="x", kind="time", says=("{value}",)), 0)
-        if told := TIME.fullmatch(time.said):
+        if told := TIME.fullmatch(time.words):
             hour = int(told[1]) + (0 if told[3] == "morning" else 12)
             read.append((f"{hour:02}:{told[2]}", time.value))
         price = draw_fact(SeededRandom(f"price {seed}"), RecordField(name="x", kind="price", says=("{value}",)), 2)
-        if told := PRICE.fullmatch(price.said):
+        if told := PRICE.fullmatch(price.words):
             read.append((100 * int(told[1]) + int(told[2] or told[3] or 0), price.value))
     assert (len(read) > 400, [pair for pair in read if pair[0] != pair[1]]) == (True, [])
 
@@ -106,7 +106,7 @@ def test_what_the_text_no_longer_says_is_known_besides(level: Level) -> None:
         spoilt = break_record(draws, made, level)
         letters = plain(spoilt.text)
         for fact in made.facts:
-            said = all(leaf in letters for leaf in leaves(fact.value)) or plain(fact.said) in letters
+            said = all(leaf in letters for leaf in leaves(fact.value)) or plain(fact.words) in letters
             if not (said and plain(fact.field.name) in letters) and fact.sentence not in spoilt.known:
                 lost.append((fact.field.name, spoilt.text))
         assert ("\x00" in spoilt.text, "u0000" in spoilt.text) == (False, False)
