@@ -16,6 +16,8 @@ from typing import Final
 import httpx
 
 from app.domain.worlds import Lorebook, LoreEntry
+from app.features.worlds.store import SqlEventStore
+from app.features.worlds.store_worlds import SqlLorebookStore
 from app.main.store import Store
 from benchmarks.chronicles import Chronicle
 from benchmarks.results import read_arguments
@@ -52,12 +54,12 @@ async def fill(url: str, events: int) -> None:
     store = await asyncio.to_thread(Store.open, url, MIGRATIONS)
     try:
         for _ in range(events // BATCH):
-            await store.events.add_events(WORLD, [chronicle.event() for _ in range(BATCH)])
+            await store.part(SqlEventStore).add_events(WORLD, [chronicle.event() for _ in range(BATCH)])
         entries = tuple(
             LoreEntry(id=f"l{number}", keys=tuple(chronicle.words(3)), content=" ".join(chronicle.words(30)))
             for number in range(ENTRIES)
         )
-        await store.lorebooks.put(WORLD, "town", Lorebook(entries=entries))
+        await store.part(SqlLorebookStore).put(WORLD, "town", Lorebook(entries=entries))
     finally:
         await store.close()
 

@@ -22,6 +22,7 @@ import psycopg
 
 from app.cli.serve import tune_garbage_collection
 from app.domain.worlds import Event, EventSearch, extract_terms
+from app.features.worlds.store import SqlEventStore
 from app.features.worlds.store_search import COMMON_TERM_COUNT
 from app.main.store import Store
 from benchmarks.chronicles import Asked, Chronicle
@@ -112,7 +113,9 @@ async def _fill(store: Store, found: Measured) -> None:
         batches = [[chronicle.event() for _ in range(BATCH)] for _ in range(EVENTS // BATCH // ROUNDS)]
         began, used = time.perf_counter(), time.process_time()
         for first in range(0, len(batches), AT_ONCE):
-            await asyncio.gather(*(store.events.add_events("town", one) for one in batches[first : first + AT_ONCE]))
+            await asyncio.gather(
+                *(store.part(SqlEventStore).add_events("town", one) for one in batches[first : first + AT_ONCE])
+            )
         told = BATCH * len(batches)
         found.cpu_microseconds.append((time.process_time() - used) / told * 1e6)
         found.told_a_second.append(told / (time.perf_counter() - began))
@@ -148,7 +151,7 @@ async def _search(store: Store, asked: Sequence[Asked]) -> list[float]:
     seconds = []
     for one in asked:
         began = time.perf_counter()
-        found = await store.events.search(EventSearch("town", one.at, one.names, one.terms, most=MOST))
+        found = await store.part(SqlEventStore).search(EventSearch("town", one.at, one.names, one.terms, most=MOST))
         seconds.append(time.perf_counter() - began)
         if found is None or not found.visible:
             raise RuntimeError("nothing found")
@@ -161,7 +164,7 @@ async def _tell_steadily(store: Store, batches: Iterator[Sequence[Event]]) -> fl
     began, told = time.perf_counter(), 0
     try:
         for batch in batches:
-            await store.events.add_events("town", batch)
+            await store.part(SqlEventStore).add_events("town", batch)
             told += len(batch)
             await asyncio.sleep(max(0.0, told / TOLD_A_SECOND - (time.perf_counter() - began)))
     except asyncio.CancelledError:

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import httpx
 
-from app.cli.client import find_gateway_url
 from app.judges.offline import NAME as OFFLINE
 from app.settings import read_settings
+from app.terminal.client import find_gateway_url
 from app.toolkit.templates import find_packaged_folder
 
 ENVIRONMENTS: Final = Path(__file__).parents[1] / "envs"

@@ -10,7 +10,6 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from app.cli.consoles import AsJson, describe_error, errors, output_console, print_json, stop, stop_on_errors
 from app.cli.judge_bench import open_configured_store, say_store
 from app.domain.errors import GatewayError
 from app.domain.retention import KEPT_BECAUSE, KeptGroups, Pruned, PrunePlan, PruneRule, Reduced, ReducePlan, ReduceRule
@@ -20,6 +19,7 @@ from app.service.retention import Pruner
 from app.settings import Settings, read_settings
 from app.store.copy import copy_store, count_rows, measure_database
 from app.store.statements import to_micros
+from app.terminal.consoles import AsJson, describe_error, errors, output_console, print_json, stop, stop_on_errors
 from app.toolkit.templates import find_packaged_folder
 from app.toolkit.texts import format_bytes, format_time
 

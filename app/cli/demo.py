@@ -5,7 +5,6 @@ import random
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -16,27 +15,17 @@ from pydantic import JsonValue, TypeAdapter
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from app.characters.archives import read_world
-from app.cli.client import AnsweredTask, GatewayClient, build_gateway_headers, find_gateway_url
-from app.cli.consoles import AsJson, errors, format_figure, output_console, print_json, stop_on_errors
-from app.cli.worlds import (
-    SAMPLE,
-    LoadedWorld,
-    MomentQuestion,
-    RetrievedEvents,
-    build_retrieved_events_table,
-    build_summary,
-    explain_moments,
-    load_world,
-)
 from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.errors import GatewayError
 from app.domain.tasks import Completion, FunctionCall, Isolation, Message, ToolCall, ToolSpec
 from app.domain.values import Frozen
 from app.main.components import discover
+from app.main.features import import_modules
 from app.service.catalogue import Catalogue
 from app.service.requests import GroupReply, HandedOutTask
 from app.settings import read_settings
+from app.terminal.client import AnsweredTask, GatewayClient, build_gateway_headers, find_gateway_url
+from app.terminal.consoles import AsJson, DemoPart, errors, format_figure, output_console, print_json, stop_on_errors
 
 # The scripted policy of `atropos-envs demo`: right answers, and typical mistakes of a model in training.
 
@@ -155,14 +144,6 @@ def _build_text_message(text: str) -> Message:
 CUT = Completion(text="Let us go through this slowly and", finish_reason="length")
 
 
-LINE = "Is the ferry crossing? And what of the Patience, and of the lads aboard her?"
-MOMENTS = tuple(
-    MomentQuestion(world, "hob_tarrant", LINE, datetime(1312, 4, day, hour, tzinfo=UTC))
-    for world, day, hour in (("reedgate", 6, 12), ("reedgate", 8, 6), ("reedgate-wednesday", 8, 6))
-)
-"""Before and after a rope breaks, and the same time in a branch where it did not break."""
-
-
 @dataclass(frozen=True)
 class DemoPlan:
     steps: int
@@ -172,12 +153,9 @@ class DemoPlan:
     seed: int
 
 
-class DemoResults(Frozen):
-    """What `demo --json` prints."""
+class DemoResults(Frozen, extra="allow"):
+    """What `demo --json` prints, after what features add."""
 
-    worlds: tuple[LoadedWorld, ...]
-    retrieved: tuple[RetrievedEvents, ...]
-    """What a character retrieves at some times, when it is asked about the ferry."""
     mean_rewards: dict[str, tuple[float | None, ...]]
     """By environment and step; null where nothing was scored."""
 
@@ -198,23 +176,28 @@ def demo(
     url = url or find_gateway_url()
     headers = build_gateway_headers(api_key)
     with stop_on_errors(1):
-        results = asyncio.run(_run_demo(url, headers, DemoPlan(steps, batch_size, group_size, run, seed)))
+        parts, means = asyncio.run(_run_demo(url, headers, DemoPlan(steps, batch_size, group_size, run, seed)))
     if as_json:
-        print_json(results)
+        added = {name: value for part in parts for name, value in part.data.items()}
+        print_json(DemoResults(**added, mean_rewards=means))
     else:
-        _print_results(results, url)
+        _print_results(parts, means, url)
 
 
-async def _run_demo(url: str, headers: dict[str, str], plan: DemoPlan) -> DemoResults:
+MeanRewards = dict[str, tuple[float | None, ...]]
+"""By environment and step; None where nothing was scored."""
+
+
+async def _run_demo(url: str, headers: dict[str, str], plan: DemoPlan) -> tuple[list[DemoPart], MeanRewards]:
     solver = await asyncio.to_thread(_open_solver)
     async with httpx.AsyncClient(base_url=url, headers=headers, timeout=120) as client:
         gateway = GatewayClient(client)
         listed = await gateway.list_environments()
         served = [environment.name for environment in listed.environments if environment.available]
-        loaded = await load_world(gateway, read_world(SAMPLE))
-        retrieved = await explain_moments(gateway, MOMENTS)
+        adding = (getattr(module, "add_to_demo", None) for module in import_modules("commands"))
+        parts: list[DemoPart] = [await add(gateway) for add in adding if add is not None]
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        means: dict[str, tuple[float | None, ...]] = {}
+        means: MeanRewards = {}
         with Progress(*columns, TextColumn("{task.fields[reward]}"), console=errors) as progress:
             for name in served:
                 bar = progress.add_task(name, total=plan.steps, reward="")
@@ -223,7 +206,7 @@ async def _run_demo(url: str, headers: dict[str, str], plan: DemoPlan) -> DemoRe
                     replies = await _run_step(gateway, solver, plan, name, step)
                     means[name] += (_compute_mean(replies),)
                     progress.update(bar, advance=1, reward=f"mean reward {format_figure(means[name][-1])}")
-    return DemoResults(worlds=tuple(loaded), retrieved=tuple(retrieved), mean_rewards=means)
+    return parts, means
 
 
 def _compute_mean(replies: Sequence[GroupReply]) -> float | None:
@@ -232,12 +215,12 @@ def _compute_mean(replies: Sequence[GroupReply]) -> float | None:
     return sum(rewards) / len(rewards) if rewards else None
 
 
-def _print_results(results: DemoResults, url: str) -> None:
+def _print_results(parts: Sequence[DemoPart], mean_rewards: MeanRewards, url: str) -> None:
     console = output_console()
-    console.print(build_summary(results.worlds), f'Hob Tarrant is asked: "{LINE}"', sep="\n")
-    console.print(build_retrieved_events_table(results.retrieved))
+    for part in parts:
+        console.print(*part.printed, sep="\n")
     table = Table("environment", "first step", "last step", title="mean reward")
-    for name, means in results.mean_rewards.items():
+    for name, means in mean_rewards.items():
         table.add_row(name, format_figure(means[0]), format_figure(means[-1]))
     console.print(table)
     console.print(f"Open {url}/ and {url}/view/stats", highlight=False)

@@ -4,19 +4,16 @@ import asyncio
 import contextlib
 import math
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Final, TypeVar, get_args
 
-import httpx
 import typer
 from pydantic import ValidationError
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from app.cli.client import GatewayClient, build_gateway_headers, find_gateway_url
-from app.cli.consoles import AsJson, describe_error, errors, output_console, print_json, stop, stop_on_errors
 from app.datasets.configured_datasets import ConfiguredDatasets, read_table
 from app.domain.errors import GatewayError, InvalidRequest
 from app.domain.judging import JudgeRequest, Mode
@@ -25,15 +22,11 @@ from app.domain.scores import Score
 from app.domain.tasks import Completion, Task
 from app.domain.values import FiniteNumber, Frozen, digest_of_text, suggest
 from app.evaluation.agreement import (
-    FEWEST_EFFECTIVE,
     AgreementFigure,
-    AgreementSlice,
-    CriterionAgreement,
     JudgedLabels,
     measure_label_agreement,
 )
 from app.evaluation.labelled_groups import LabelledData, LabelledGroup, RowForm, parse_labelled_rows
-from app.features.labels.routes import JudgeAgreement
 from app.judges.chat_judge import Script, ScriptedJudge, WriteOnlyMemory, score_by_position
 from app.judges.configuration import TokenPrices, VerdictForm, estimate_tokens
 from app.judges.offline import NAME as OFFLINE
@@ -47,6 +40,7 @@ from app.service.catalogue import Catalogue
 from app.service.judging import JudgedCompletions, score_completions
 from app.settings import Settings, read_settings
 from app.store.database import describe
+from app.terminal.consoles import AsJson, errors, output_console, print_json, stop_on_errors
 from app.toolkit.templates import find_packaged_folder
 from app.toolkit.texts import escape_invisible
 
@@ -482,114 +476,4 @@ def _build_table(report: BenchReport) -> Table:
 def _format_figure(figure: AgreementFigure) -> str:
     if figure.value is None or figure.low is None or figure.high is None:
         return "not measured"
-    return f"{figure.value:.3f} [{figure.low:.2f}, {figure.high:.2f}]"
-
-
-# `atropos-envs judges agreement`: how far a judge agrees with the people who labelled its groups.
-
-
-def agreement(
-    judge: Annotated[str, typer.Argument(help="Judge to look at.")],
-    env: Annotated[str | None, typer.Option(help="Only groups of this environment.")] = None,
-    run: Annotated[str | None, typer.Option(help="Only groups of this run.")] = None,
-    url: Annotated[str, typer.Option(help="Gateway URL.", show_default="from settings")] = "",
-    api_key: Annotated[str, typer.Option(envvar="ATROPOS_ENVS_API_KEY", help="Gateway API key.")] = "",
-    as_json: AsJson = False,
-) -> None:
-    """Show how far a judge agrees with people, beside how far people agree with one another."""
-    address = (url or find_gateway_url()).rstrip("/")
-    try:
-        found = asyncio.run(_fetch(address, api_key, judge, env, run))
-    except GatewayError as error:
-        stop(describe_error(error))
-    if as_json:
-        print_json(found)
-    else:
-        print_agreement(found)
-
-
-async def _fetch(url: str, api_key: str, judge: str, env: str | None, run: str | None) -> JudgeAgreement:
-    headers = build_gateway_headers(api_key)
-    async with httpx.AsyncClient(base_url=url, headers=headers, timeout=httpx.Timeout(30, read=600)) as client:
-        return await GatewayClient(client).fetch_agreement(judge, env, run)
-
-
-def print_agreement(found: JudgeAgreement) -> None:
-    console = output_console()
-    for part in (found.overall, *found.languages, *found.rubrics):
-        console.print(_build_pair_table(part, found.judge))
-        if part.criteria:
-            console.print(_build_criterion_table(part))
-        for line in _describe_defects(part):
-            console.print(escape_invisible(line), highlight=False, markup=False)
-    for arm, counts in found.draws.items():
-        tried = counts.labelled + counts.skipped
-        share = f", {counts.skipped / tried:.0%} skipped" if tried else ""
-        console.print(escape_invisible(f"{arm}: {counts.labelled:,} labelled{share}"), highlight=False, markup=False)
-    if found.with_others:
-        words = f"{found.with_others:,} groups have only the scores of a panel of several judges"
-        console.print(words, highlight=False, markup=False)
-    kinds = ", ".join(f"{kind} {count:,}" for kind, count in sorted(found.labels.items())) or "none"
-    words = f"labels: {kinds}; only those of the queue are in the figures"
-    console.print(escape_invisible(words), highlight=False, markup=False)
-
-
-def _build_pair_table(part: AgreementSlice, judge: str) -> Table:
-    pairs = part.pairs
-    judge = _make_plain(judge)
-    title = f"{_make_plain(part.name)}: pairs, {_count(pairs.groups, pairs.effective)}"
-    table = Table("whose order", "pairs", "right", title=title)
-    table.add_row(judge, f"{pairs.pairs:,}", _format_agreement(pairs.judge, pairs.effective))
-    table.add_row("another person, same pairs", f"{pairs.shared_pairs:,}", _format_agreement(pairs.people))
-    table.add_row(f"{judge}, same pairs", f"{pairs.shared_pairs:,}", _format_agreement(pairs.judge_on_shared))
-    table.add_row("a constant", "", f"{pairs.constant:.2f}")
-    return table
-
-
-def _build_criterion_table(part: AgreementSlice) -> Table:
-    titles = ("criterion", "replies", "weighted kappa", "equal", "constant", "PABAK", "bias", "people 0-4", "judge 0-4")
-    table = Table(*titles, title=f"{_make_plain(part.name)}: criteria")
-    for one in part.criteria:
-        table.add_row(*_describe_criterion(one))
-    return table
-
-
-def _describe_criterion(one: CriterionAgreement) -> Iterator[str]:
-    yield _make_plain(one.criterion)
-    yield f"{one.replies:,}"
-    yield _format_agreement(one.kappa, one.effective)
-    yield _format_agreement(one.agreement, one.effective)
-    for value in (one.constant, one.pabak, one.bias):
-        yield "" if value is None else f"{value:.2f}"
-    for rates in (one.people, one.judge):
-        yield " ".join(f"{rate:.0%}" for rate in rates)
-
-
-def _describe_defects(part: AgreementSlice) -> Iterator[str]:
-    found = part.defects
-    if not found.replies:
-        return
-    yield f"{part.name}: defects, {found.replies:,} replies, {_count(found.groups, found.effective)}"
-    if found.base_rate is not None:
-        yield f"  people see a defect in {found.base_rate:.0%}; a constant is right in {found.constant or 0:.0%}"
-    for name in ("auc", "gate_precision", "gate_recall", "cap_precision", "cap_recall"):
-        yield f"  {name.replace('_', ' ')}: {_format_agreement(getattr(found, name), found.effective)}"
-
-
-def _make_plain(text: str) -> str:
-    """For cells and titles of tables, which would read markup in a language or the name of a criterion."""
-    return escape(escape_invisible(text))
-
-
-def _count(groups: int, effective: float) -> str:
-    return f"{groups:,} groups, worth {effective:,.0f}"
-
-
-def _format_agreement(figure: AgreementFigure, effective: float | None = None) -> str:
-    if effective is not None and effective < FEWEST_EFFECTIVE:
-        return f"needs {FEWEST_EFFECTIVE} effective groups"
-    if figure.value is None:
-        return "not defined"
-    if figure.low is None or figure.high is None:
-        return f"{figure.value:.3f}"
     return f"{figure.value:.3f} [{figure.low:.2f}, {figure.high:.2f}]"

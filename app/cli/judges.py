@@ -15,8 +15,7 @@ from rich.table import Table
 
 from app.characters.casting import Cast
 from app.characters.loading import read_scenes, read_sheets
-from app.cli.consoles import AsJson, errors, format_figure, output_console, stop, stop_on_errors
-from app.cli.judge_bench import ANSWER_TOKENS, BYTES_PER_TOKEN, agreement, bench, find_prices, open_judge_panels
+from app.cli.judge_bench import ANSWER_TOKENS, BYTES_PER_TOKEN, bench, find_prices, open_judge_panels
 from app.domain.judging import JudgeRequest, Rubric
 from app.domain.runs import ScoringOptions
 from app.domain.values import Frozen, Split, suggest
@@ -49,6 +48,7 @@ from app.judges.prompts import build_prompt, load_rubric
 from app.main.components import build_panels, discover
 from app.ports.judges import Judge, RepeatingJudge, ReportingJudge
 from app.settings import Settings, read_settings
+from app.terminal.consoles import AsJson, errors, format_figure, output_console, stop, stop_on_errors
 from app.toolkit.templates import find_packaged_folder
 
 # Prints and writes what `atropos-envs judges check` found.
@@ -233,7 +233,6 @@ def collect_specimens(arena: NpcArena) -> tuple[GoldCase, ...]:
 
 judges = typer.Typer(help="List judges and measure their quality.", no_args_is_help=True)
 judges.command("bench")(bench)
-judges.command("agreement")(agreement)
 
 
 class JudgeLine(Frozen):

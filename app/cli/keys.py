@@ -11,7 +11,6 @@ import yaml
 from pydantic import JsonValue
 from rich.table import Table
 
-from app.cli.consoles import AsJson, output_console, print_json, stop_on_errors
 from app.cli.judge_bench import open_configured_store
 from app.domain.access import (
     AccessKey,
@@ -26,6 +25,7 @@ from app.domain.budgets import KeyQuotas, KeyUsage
 from app.domain.values import Frozen
 from app.service.access import KeyAdmin, NewSecret
 from app.settings import read_settings
+from app.terminal.consoles import AsJson, output_console, print_json, stop_on_errors
 from app.toolkit.texts import format_time
 
 keys = typer.Typer(help="Make, list, rotate and revoke keys of the service.", no_args_is_help=True)

@@ -12,6 +12,8 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from app.main.features import import_packages
+
 
 @dataclass(frozen=True)
 class CommandPlace:
@@ -44,8 +46,6 @@ COMMANDS: Final[Mapping[str, CommandPlace]] = MappingProxyType(
             "app.cli.rescore",
             "Score stored groups by another rule, and report which pairs, best replies and advantages change.",
         ),
-        "export": CommandPlace("app.cli.data", "Export stored rollouts as training data."),
-        "tasks": CommandPlace("app.cli.data", "Export environments' tasks as a prompt data set."),
         "migrate": CommandPlace("app.cli.serve", "Bring the database to the newest schema and stop."),
         "prune": CommandPlace(
             "app.cli.database", "Remove old groups from the configured store, with their rollouts and judgements."
@@ -55,9 +55,7 @@ COMMANDS: Final[Mapping[str, CommandPlace]] = MappingProxyType(
         "data": CommandPlace("app.cli.data", "Check a data set before training on it."),
         "sheets": CommandPlace("app.cli.sheets", "Check, try, import and export character sheets."),
         "rubrics": CommandPlace("app.cli.rubrics", "Check, show and write rubrics."),
-        "worlds": CommandPlace("app.cli.worlds", "Load worlds into a running gateway."),
         "judges": CommandPlace("app.cli.judges", "List judges and measure their quality."),
-        "labels": CommandPlace("app.cli.labels", "Import choices that people made."),
         "runs": CommandPlace(
             "app.cli.runs", "List, show and compare runs, say what one will cost, make and change one."
         ),
@@ -68,6 +66,15 @@ COMMANDS: Final[Mapping[str, CommandPlace]] = MappingProxyType(
         "settings": CommandPlace("app.cli.serve", "Check the settings before serving with them."),
     }
 )
+
+
+def list_commands() -> dict[str, CommandPlace]:
+    """With those that features add, by name; a name of two words is of a command in a group."""
+    places = dict(COMMANDS)
+    for package in import_packages():
+        for name, sentence in getattr(package, "COMMANDS", {}).items():
+            places[name] = CommandPlace(f"{package.__name__}.commands", sentence)
+    return places
 
 
 class DeferredCommand(TyperCommand):
@@ -83,6 +90,10 @@ class DeferredCommand(TyperCommand):
         parent = typer.Typer(pretty_exceptions_enable=False)
         parent.callback()(_nothing)
         if isinstance(found, typer.Typer):
+            for name, place in list_commands().items():
+                group, _, command = name.partition(" ")
+                if command and group == self.name:
+                    found.command(command)(_from_module(place.module, command))
             parent.add_typer(found, name=self.name)
         else:
             parent.command(self.name)(found)
@@ -110,11 +121,11 @@ def _nothing() -> None:
 
 
 class DeferredCommands(TyperGroup):
-    """A group whose commands are those of COMMANDS, none of them imported."""
+    """A group whose commands are those of `list_commands`, none of them imported."""
 
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
-        self.commands = {name: DeferredCommand(name, place) for name, place in COMMANDS.items()}
+        self.commands = {name: DeferredCommand(name, one) for name, one in list_commands().items() if " " not in name}
 
 
 cli = typer.Typer(

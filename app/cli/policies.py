@@ -12,7 +12,6 @@ import httpx
 import typer
 from pydantic import SecretStr
 
-from app.cli.client import GatewayClient, Retrier
 from app.domain.errors import GatewayError, InvalidRequest, RequestRefused, Unavailable
 from app.domain.tasks import Completion, Message, ToolSpec, Turn
 from app.inference.connection import Connection
@@ -27,6 +26,7 @@ from app.inference.policies import (
 from app.inference.tokens import CheckedTurn, LocalTokenizer, check_turn
 from app.inference.wire import EXTENSIONS, ChatCompletion, Extension, SampledMessage, Usage
 from app.service.requests import HandedOutTask
+from app.terminal.client import GatewayClient, Retrier
 
 CONNECTIONS: Final = "Connections"
 TASKS: Final = "Tasks"

@@ -14,8 +14,16 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from app.cli.client import GatewayClient, Retrier, build_gateway_headers, find_gateway_url
-from app.cli.consoles import (
+from app.domain.errors import GatewayError, InvalidRequest
+from app.domain.groups import GroupSummary
+from app.domain.judging import Mode
+from app.domain.values import FiniteNumber, Frozen
+from app.evaluation.comparison import FlipFigures, FlipReport, RescoredGroup, report_flips
+from app.evaluation.report import MeanEstimate
+from app.judges.prompts import load_rubric
+from app.service.rescoring import RescoreReply, RescoreRequest
+from app.terminal.client import GatewayClient, Retrier, build_gateway_headers, find_gateway_url
+from app.terminal.consoles import (
     RESUME,
     STOPPED,
     AsJson,
@@ -26,14 +34,6 @@ from app.cli.consoles import (
     print_json,
     stop,
 )
-from app.domain.errors import GatewayError, InvalidRequest
-from app.domain.groups import GroupSummary
-from app.domain.judging import Mode
-from app.domain.values import FiniteNumber, Frozen
-from app.evaluation.comparison import FlipFigures, FlipReport, RescoredGroup, report_flips
-from app.evaluation.report import MeanEstimate
-from app.judges.prompts import load_rubric
-from app.service.rescoring import RescoreReply, RescoreRequest
 from app.toolkit.texts import escape_invisible
 
 # What `atropos-envs rescore` prints at its end.

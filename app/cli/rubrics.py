@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from app.cli.consoles import AsJson, errors, output_console, stop, stop_on_errors
 from app.cli.judge_bench import open_configured_store
 from app.cli.sheets import format_count, print_findings
 from app.domain.judging import OwnRubric, RubricLabel
@@ -18,6 +17,7 @@ from app.envs.rlaif.environment import RlaifParams
 from app.judges.prompts import RubricFile, WrittenRubric, load_rubric, read_rubric, write_rubric
 from app.main.components import build_judge_config
 from app.settings import Settings, read_settings
+from app.terminal.consoles import AsJson, errors, output_console, stop, stop_on_errors
 
 rubrics = typer.Typer(help="Check, show and write rubrics.", no_args_is_help=True)
 console = output_console()

@@ -2,141 +2,58 @@
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Final, TypeVar
+from typing import Annotated, Final
 
 import httpx
 import typer
 from pydantic import JsonValue, TypeAdapter, ValidationError
 from rich.table import Table
 
-from app.cli.client import GatewayClient, build_gateway_headers, describe_url, find_gateway_url
-from app.cli.consoles import (
-    AsJson,
-    describe_error,
-    errors,
-    format_figure,
-    format_interval,
-    output_console,
-    print_json,
-    print_rows,
-    stop,
-    stop_on_errors,
-)
 from app.cli.demo import LINES
 from app.cli.envs.check import find_environment
 from app.cli.judge_bench import JudgeGroup, JudgingCost, estimate_judging_cost
-from app.cli.process.plan import parse_params
 from app.datasets.configured_datasets import ConfiguredDatasets
-from app.domain.errors import GatewayError
 from app.domain.groups import Rollout
-from app.domain.health_records import RunHealth
 from app.domain.judging import Mode
-from app.domain.run_health import HealthFigure
-from app.domain.runs import LagPolicy, PanelOptions, Run, ScoringOptions, StepRange
+from app.domain.run_health import Alarm
+from app.domain.runs import LagPolicy, PanelOptions, Run, RunProgress, ScoringOptions, StepRange
 from app.domain.tasks import Completion, Message, Task
 from app.domain.values import FiniteNumber, Frozen, Name
 from app.evaluation.comparison import Comparison, Difference
 from app.http.api.models import GroupView
 from app.http.viewer.compare_pages import OWN, ComparedCheckpoints, ComparePage, TaskPair
-from app.http.viewer.run_pages import RunListing, RunRow, RunTotals, ShownRun
+from app.http.viewer.run_pages import RunListing, RunRow, RunTotals
 from app.main.components import build_panels
 from app.ports.environment import Environment, NoPrograms, NoWorkers
 from app.ports.judges import Panels
 from app.service.judging import JudgedCompletions, score_completions
-from app.service.runs import RunSettings
+from app.service.runs import RunReport, RunSettings
 from app.settings import Settings, read_settings
+from app.terminal.client import (
+    ApiKey,
+    GatewayClient,
+    RunArgument,
+    Url,
+    ask_gateway,
+    build_gateway_headers,
+    describe_url,
+    find_gateway_url,
+)
+from app.terminal.consoles import (
+    AsJson,
+    errors,
+    format_figure,
+    format_interval,
+    output_console,
+    parse_params,
+    print_json,
+    print_rows,
+    stop,
+    stop_on_errors,
+)
 from app.toolkit.texts import escape_invisible
-
-# `atropos-envs runs health` and `runs release`: what the audit of a run says, and going on after an alarm.
-
-ResultT = TypeVar("ResultT")
-
-RunArgument = Annotated[str, typer.Argument(help="The run's name.")]
-Url = Annotated[str, typer.Option(help="Gateway URL.", show_default="from settings")]
-ApiKey = Annotated[str, typer.Option(envvar="ATROPOS_ENVS_API_KEY", help="Gateway API key.")]
-SECONDS = 60.0
-
-
-def health(run: RunArgument, url: Url = "", api_key: ApiKey = "", as_json: AsJson = False) -> None:
-    """Say what has changed in a run: figures with their limits, alarms, and what the audit cost.
-
-    Ends with code 1 while an alarm stands."""
-    found = ask_gateway(url, api_key, lambda client: client.fetch_run_health(run))
-    if as_json:
-        print_json(found)
-    else:
-        _print_health(found)
-    if any(alarm.released_at is None for alarm in found.alarms):
-        raise typer.Exit(1)
-
-
-def release(run: RunArgument, url: Url = "", api_key: ApiKey = "") -> None:
-    """Release a run's alarms, so that it hands out tasks again."""
-    released = ask_gateway(url, api_key, lambda client: client.release_run(run))
-    output_console().print(f"run {released.name} hands out tasks; its alarms are released", highlight=False)
-
-
-def ask_gateway(url: str, api_key: str, question: Callable[[GatewayClient], Awaitable[ResultT]]) -> ResultT:
-    """The answer of the gateway; without one the command ends and says why."""
-
-    async def ask() -> ResultT:
-        headers = build_gateway_headers(api_key)
-        async with httpx.AsyncClient(base_url=url or find_gateway_url(), headers=headers, timeout=SECONDS) as client:
-            return await question(GatewayClient(client))
-
-    try:
-        return asyncio.run(ask())
-    except GatewayError as error:
-        stop(describe_error(error))
-    except httpx.HTTPError as error:
-        stop(f"the gateway could not be reached: {error}")
-    except ValueError as error:
-        stop(str(error))
-
-
-def _print_health(found: RunHealth) -> None:
-    console = output_console()
-    table = Table(title=f"run {found.run}: health over {found.groups:,} groups")
-    for title in ("figure", "now", "95 %", "shift", "least", "statistic", "limit", ""):
-        table.add_column(title, no_wrap=True)
-    for figure in found.figures:
-        table.add_row(*_list_figure_cells(figure))
-    console.print(table)
-    for alarm in found.alarms:
-        ended = "" if alarm.released_at is None else f" (released {alarm.released_at:%Y-%m-%d %H:%M})"
-        console.print(
-            f"{alarm.series} since about group {alarm.since_group}, noticed at group {alarm.noticed_group}{ended}: "
-            f"{alarm.evidence}",
-            highlight=False,
-            markup=False,
-        )
-    if found.held is not None:
-        console.print(f"The run hands out no tasks: {found.held.reason}", highlight=False, markup=False)
-    spent = found.spent
-    share = "nothing yet" if spent.share is None else f"{spent.share:.2%} of the run's judge tokens"
-    console.print(
-        f"{spent.anchor_readings} readings of {found.anchors} anchors and {spent.shadow_readings} of the shadow judge "
-        f"took {spent.tokens:,} tokens: {share}, at most {spent.most_share:.1%}",
-        highlight=False,
-    )
-    console.print(f"It cannot see {'; '.join(found.cannot_see)}.", highlight=False)
-
-
-def _list_figure_cells(figure: HealthFigure) -> tuple[str, ...]:
-    low_high = "" if figure.interval is None else f"{figure.interval[0]:.3f} to {figure.interval[1]:.3f}"
-    return (
-        figure.series,
-        format_figure(figure.value),
-        low_high,
-        format_figure(figure.effect, "+.3f"),
-        f"{figure.least_effect:g}",
-        format_figure(figure.statistic, ".1f"),
-        f"{figure.limit:g}",
-        "ALARM" if figure.alarmed else "",
-    )
-
 
 # A run, or some steps of it, as commands take it: `my-run@100-120`.
 
@@ -166,6 +83,20 @@ class RunSelector:
 
 Side = Annotated[str, typer.Argument(help="A run, or steps of one: my-run, my-run@120, my-run@100-120.")]
 MOST_PAGES: Final = 400
+
+
+class ShownHealth(Frozen, extra="ignore"):
+    alarms: tuple[Alarm, ...]
+
+
+class ShownRun(Frozen, extra="ignore"):
+    """The page of a run as data, as far as it is printed. `health` is None where nobody follows it."""
+
+    report: RunReport
+    progress: RunProgress
+    totals: tuple[RunTotals, ...]
+    """Of all environments together, then of each."""
+    health: ShownHealth | None = None
 
 
 def list_runs(url: Url = "", api_key: ApiKey = "", as_json: AsJson = False) -> None:
@@ -316,7 +247,7 @@ def _list_run_facts(found: ShownRun) -> Iterator[tuple[str, str]]:
     yield "judges", ", ".join(run.options.judges) or "those of the environment"
     for pin in run.pins:
         yield f"pin of {pin.environment}", f"version {pin.version}, {pin.scoring_digest[:16]}"
-    for alarm in found.health.alarms:
+    for alarm in found.health.alarms if found.health is not None else ():
         if alarm.released_at is None:
             yield "ALARM", f"{alarm.series} since about group {alarm.since_group}: {alarm.evidence}"
 
@@ -385,8 +316,6 @@ class RunEstimate(Frozen):
 runs.command("list")(list_runs)
 runs.command("show")(show_run)
 runs.command("compare")(compare_runs)
-runs.command()(health)
-runs.command()(release)
 
 
 @runs.callback()

@@ -18,7 +18,6 @@ from app.characters.loading import SCENES, parse_model, read_scenes, read_sheet,
 from app.characters.lorebooks import mentions, normalise_spelling, split_spoken_words
 from app.characters.scenes import Scene, SceneKind, SceneSet
 from app.characters.schema import CharacterSheet
-from app.cli.consoles import errors, output_console, stop_on_errors
 from app.domain.errors import InvalidRequest
 from app.domain.runs import ScoringOptions
 from app.domain.scores import Score
@@ -29,6 +28,7 @@ from app.inference.policies import ChatPolicy, SamplingParameters
 from app.ports.environment import Tools
 from app.ports.judges import Panels
 from app.settings import read_settings
+from app.terminal.consoles import errors, output_console, stop_on_errors
 from app.toolkit.answers import strip_thinking
 from app.toolkit.templates import Template
 from app.toolkit.texts import escape_invisible

@@ -31,8 +31,6 @@ from uvicorn.config import STARTUP_FAILURE
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from uvicorn.supervisors import Multiprocess
 
-from app.cli.client import build_local_url, join_address
-from app.cli.consoles import AsJson, errors, output_console, stop
 from app.cli.envs.check import discover_environments
 from app.cli.judge_bench import say_store
 from app.datasets.configured_datasets import ConfiguredDatasets
@@ -50,6 +48,8 @@ from app.store.database import describe
 from app.store.migration import migrate as migrate_database
 from app.store.migration import require_servable
 from app.telemetry.logs import configure_logging
+from app.terminal.client import build_local_url, join_address
+from app.terminal.consoles import AsJson, errors, output_console, stop
 from app.toolkit.templates import find_packaged_folder
 
 # The server as uvicorn is told of it, in the one process or in each of several.

@@ -1,22 +1,19 @@
 """`atropos-envs sheets`: check, try, import and export character sheets."""
 
 import asyncio
-import io
 import json
 import os
-import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
-import httpx
 import typer
 from pydantic import JsonValue, TypeAdapter, ValidationError
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from app.characters.archives import NUMBERS, list_world_files, read_numbers, read_world, write_archive
+from app.characters.archives import list_world_files, read_world
 from app.characters.cards.files import MAX_BYTES, MAX_JSON_BYTES, CardFile, ImportReport, Version, embed_card, read_file
 from app.characters.cards.lorebooks import write_lorebook
 from app.characters.cards.sheets import (
@@ -37,13 +34,10 @@ from app.characters.loading import (
     read_scenes,
     read_sheet,
     read_sheets,
-    read_text,
 )
 from app.characters.scenes import SceneSet
 from app.characters.schema import CharacterSheet, Language
 from app.characters.sheet_checks import SheetCheckContext, SheetCheckResult, SheetFinding, check_sheets
-from app.cli.client import GatewayClient, build_gateway_headers, find_gateway_url
-from app.cli.consoles import AsJson, errors, format_figure, output_console, print_json, stop, stop_on_errors
 from app.cli.judge_bench import open_judge_panels
 from app.cli.scene_drafts import DiscriminationFigures, tell_apart
 from app.cli.scene_drafts import scenes as draft_scenes
@@ -52,11 +46,10 @@ from app.domain.errors import Conflict, GatewayError, InvalidRequest, NotFound, 
 from app.domain.judging import Judgement
 from app.domain.scores import Score
 from app.domain.tasks import Completion
-from app.domain.values import FiniteJson, Frozen, Name, suggest
+from app.domain.values import FiniteJson, Name, suggest
 from app.domain.worlds import Lorebook
 from app.envs.npc_arena.environment import PACKAGED_SCENES, NpcArena, NpcArenaDraft
 from app.envs.npc_arena.roster import DraftEvent
-from app.features.authoring.routes import SavedTexts
 from app.inference.policies import ChatPolicy
 from app.judges.gates import GATES
 from app.ports.environment import NoPrograms, NoWorkers
@@ -65,6 +58,7 @@ from app.service.catalogue import Catalogue
 from app.service.retrieval import DraftBuilder, PreviewOptions, PreviewResult, PreviewService, RetrievalService
 from app.settings import Settings, read_settings
 from app.telemetry.metrics import NullObserver
+from app.terminal.consoles import AsJson, errors, format_figure, output_console, stop, stop_on_errors
 from app.toolkit.templates import find_packaged_folder
 from app.toolkit.texts import escape_invisible
 
@@ -299,109 +293,6 @@ async def _preview_draft(
         return SheetTrial(**dict(judged), replies=options.completions)
 
 
-# `atropos-envs sheets pull` and `push`: the sheets and scenes of a running gateway as a folder.
-
-Url = Annotated[str, typer.Option(help="Gateway URL.", show_default="from settings")]
-ApiKey = Annotated[str, typer.Option(envvar="ATROPOS_ENVS_API_KEY", help="Gateway API key, with the scope `author`.")]
-
-
-class PulledFolder(Frozen):
-    """What `sheets pull --json` prints."""
-
-    files: int
-    changed: tuple[str, ...]
-
-
-def pull(
-    folder: Annotated[Path, typer.Argument(help="Folder to write to; created if missing.")],
-    force: Annotated[bool, typer.Option("--force", help="Overwrite files that differ.")] = False,
-    url: Url = "",
-    api_key: ApiKey = "",
-    as_json: AsJson = False,
-) -> None:
-    """Write the sheets, scenes and lorebooks that a gateway serves to a folder."""
-    with stop_on_errors(1):
-        content = asyncio.run(_download(url or find_gateway_url(), build_gateway_headers(api_key)))
-        pulled = save_folder(folder, content, force=force)
-    if as_json:
-        print_json(pulled)
-    else:
-        output_console().print(f"{folder}: {pulled.files} files, {len(pulled.changed)} changed", highlight=False)
-
-
-def push(
-    folder: Annotated[Path, typer.Argument(help="Folder of sheets, with its folder `scenes`.")],
-    note: Annotated[str, typer.Option(help="What changed and why.")] = "",
-    force: Annotated[bool, typer.Option("--force", help="Replace what others saved since the last pull.")] = False,
-    url: Url = "",
-    api_key: ApiKey = "",
-    as_json: AsJson = False,
-) -> None:
-    """Store the sheets and scenes of a folder in a gateway: all or none.
-
-    Lorebooks and worlds stay; `worlds load` tells worlds."""
-    with stop_on_errors(1):
-        content = pack_folder(folder)
-        saved = asyncio.run(
-            _upload(url or find_gateway_url(), build_gateway_headers(api_key), content, note, force=force)
-        )
-        _note_numbers(folder, {one.file: one.revision for one in saved.saved if one.revision})
-    if as_json:
-        print_json(saved)
-        return
-    console = output_console()
-    for one in saved.saved:
-        if one.is_new:
-            warnings = f", {len(one.warnings)} warnings" if one.warnings else ""
-            console.print(f"{one.file}: revision {one.revision}{warnings}", highlight=False, markup=False)
-    new = sum(one.is_new for one in saved.saved)
-    console.print(f"{new} of {len(saved.saved)} files are new and in force", highlight=False)
-
-
-async def _download(url: str, headers: Mapping[str, str]) -> bytes:
-    async with httpx.AsyncClient(base_url=url, headers=headers, timeout=120) as client:
-        return await GatewayClient(client).fetch_characters()
-
-
-async def _upload(url: str, headers: Mapping[str, str], content: bytes, note: str, *, force: bool) -> SavedTexts:
-    async with httpx.AsyncClient(base_url=url, headers=headers, timeout=120) as client:
-        return await GatewayClient(client).store_characters(content, note, force=force)
-
-
-def save_folder(folder: Path, content: bytes, *, force: bool) -> PulledFolder:
-    """Conflict for a file that differs, unless forced. Nothing is written then."""
-    with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        # the gateway names what it packs, but a path that leads out of the folder is never followed
-        texts = {name: archive.read(name) for name in archive.namelist() if ".." not in name and name[0] != "/"}
-    there = {name: (folder / name).read_bytes() for name in texts if (folder / name).is_file()}
-    changed = [name for name in texts if there.get(name) != texts[name] and name != NUMBERS]
-    differing = [name for name in changed if name in there]
-    if differing and not force:
-        raise Conflict(f"{folder / differing[0]}: differs from what the gateway serves; use --force to overwrite it")
-    for name, body in texts.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(body)
-    return PulledFolder(files=len(texts) - 1, changed=tuple(changed))
-
-
-def pack_folder(folder: Path) -> bytes:
-    """NotFound without sheets."""
-    scenes = folder / SCENES
-    files = [*list_yaml_files(folder), *(list_yaml_files(scenes) if scenes.is_dir() else ())]
-    texts = {path.relative_to(folder).as_posix(): read_text(path) for path in files}
-    return write_archive(texts, _read_numbers(folder))
-
-
-def _read_numbers(folder: Path) -> dict[str, int]:
-    path = folder / NUMBERS
-    return read_numbers(path.read_bytes()) if path.is_file() else {}
-
-
-def _note_numbers(folder: Path, numbers: Mapping[str, int]) -> None:
-    told = {**_read_numbers(folder), **numbers}
-    (folder / NUMBERS).write_text(json.dumps(told, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-
-
 # `atropos-envs sheets import` and `export`: conversion of character cards and lorebooks.
 
 console = output_console()
@@ -617,8 +508,6 @@ sheets.command("try")(try_sheet)
 sheets.command("import")(import_cards)
 sheets.command("export")(export_card)
 sheets.command("scenes")(draft_scenes)
-sheets.command("pull")(pull)
-sheets.command("push")(push)
 
 SHIPPED = "character_sheets"
 

@@ -4,11 +4,11 @@ import math
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field
 
+from app.domain.judging import JudgeVersion
 from app.domain.run_health import (
     GROUPS_PER_HEALTH_BUCKET,
     WINDOW_BUCKETS,
@@ -132,15 +132,6 @@ class HealthTokens(Frozen):
         if count:
             return (self.anchor if kind == "anchor" else self.shadow) / count
         return self.run / self.groups if self.groups else 0.0
-
-
-class JudgeVersion(Frozen):
-    """What a judge's server said answered, and when it first said so. Another version is another judge."""
-
-    judge: str
-    model: str
-    system_fingerprint: str
-    first_at: datetime
 
 
 class HealthSpending(Frozen):

@@ -13,6 +13,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import lru_cache
 from operator import not_
 from typing import Annotated, Final, Literal
@@ -734,3 +735,12 @@ def compute_statistics(scores: Sequence[Score]) -> GroupStatistics:
         ),
         low_signal=has_low_signal(scores, std),
     )
+
+
+class JudgeVersion(Frozen):
+    """What a judge's server said answered, and when it first said so. Another version is another judge."""
+
+    judge: str
+    model: str
+    system_fingerprint: str
+    first_at: datetime

@@ -64,7 +64,7 @@ from app.main.components import (
     read_server_key,
     require_known_names,
 )
-from app.main.features import load_features
+from app.main.features import import_modules
 from app.main.gateway import build_gateway
 from app.main.lifespan import ServiceLifespan, list_judged_offline
 from app.main.store import Store
@@ -112,7 +112,7 @@ def create_viewer(
         home=HomePages(gateway.views, roster, environments, get_isolation, free_bytes, runs),
         sections=(
             *(page for one in parts for page in one.pages),
-            partial(create_character_pages_router, served.build_pages(), added),
+            partial(create_character_pages_router, served.build_pages(added)),
             partial(create_run_pages_router, runs),
             partial(create_compare_router, runs),
             sign_in,
@@ -121,6 +121,16 @@ def create_viewer(
         menu=[entry for one in parts for entry in one.menu],
         templates=[one.templates for one in features if one.templates is not None],
     )
+
+
+def load_features() -> list[Feature]:
+    """LookupError for a feature whose `needs` are not listed before it."""
+    features: list[Feature] = [module.FEATURE for module in import_modules("feature")]
+    for position, feature in enumerate(features):
+        missing = {*feature.needs} - {one.name for one in features[:position]}
+        if missing:
+            raise LookupError(f"the feature {feature.name} needs {', '.join(sorted(missing))} before it")
+    return features
 
 
 def _join_viewer_parts(parts: Sequence[ViewerParts]) -> ViewerParts:

@@ -24,41 +24,34 @@ from app.characters.sheet_checks import SheetCheckContext, SheetFinding, build_s
 from app.domain.access import compute_key_digest, generate_key
 from app.domain.authored_files import SCENE_FILES
 from app.domain.budgets import BudgetConfig
-from app.domain.errors import Conflict, EnvironmentUnavailable, InvalidRequest
+from app.domain.errors import EnvironmentUnavailable, InvalidRequest
 from app.domain.runs import ScoringOptions
 from app.domain.tasks import Message
-from app.domain.values import Split, find_same_model, suggest
+from app.domain.values import Split, suggest
 from app.envs.npc_arena.environment import PACKAGED_SCENES, NpcArena, NpcArenaDraft
-from app.features.authoring.service import AuthoredStore, AuthoringService, CharacterSource, TextDraft
-from app.features.health.model import AlarmSink
-from app.features.health.webhook import AlarmWebhook
-from app.features.play.pages import TalkPages
-from app.features.play.service import PlayService, PlayTurns, keep_scene
 from app.http.viewer.character_pages import CharacterPages
+from app.http.viewer.rendering import ViewerParts
 from app.http.web.api_keys import KeyRing
 from app.http.web.middleware import is_loopback
-from app.inference.connection import Connection, Credentials, Endpoint, KeyFile, clean_key
-from app.inference.policies import ChatPolicyServer
+from app.inference.connection import KeyFile, clean_key
 from app.inference.tokens import ChatTemplate
 from app.judges.configuration import ChatJudgeConfig, TokenPrices
 from app.judges.gates import GATES
 from app.judges.offline import NAME as OFFLINE
-from app.judges.panel import ConfiguredPanels, JudgePanel, build_chat_judges, build_reward_judges
+from app.judges.panel import ConfiguredPanels, build_chat_judges, build_reward_judges
 from app.judges.prompts import load_rubric
 from app.judges.reward_models import RewardModelConfig
-from app.main.gateway import ServedGateway
 from app.main.store import Store
-from app.ports.environment import Clock, Environment
-from app.ports.judges import JudgeCache, Panels, ReadingPace
-from app.ports.play import PlayStore
-from app.ports.retrieval import Retriever
+from app.ports.environment import Environment
+from app.ports.judges import JudgeCache, ReadingPace
+from app.ports.retrieval import NoRetriever, Retriever
 from app.ports.tracing import Tracer
 from app.rag.remote import AnswerBounds, RemoteRetriever, RemoteRetrieverConfig
+from app.service.gateway import Gateway
 from app.settings import (
     PREFIX,
     EnvironmentSettings,
     JudgeSettings,
-    PolicySettings,
     ServerSettings,
     Settings,
     SettingsError,
@@ -69,6 +62,8 @@ from app.toolkit.templates import find_packaged_folder
 
 # What lies in a folder or behind an entry point, by name.
 
+OF_WORLDS = "worlds"
+"""The default retriever, which a feature brings."""
 RETRIEVERS = "atropos_environments.retrievers"
 ENVIRONMENT_MODULE = "environment"
 """In the folder of an environment, the module that holds its class."""
@@ -174,25 +169,36 @@ _Stamps = tuple[Mapping[Path, int], Mapping[str, str]]
 class ServedCharacters:
     """Of NPC Arena, when it is served."""
 
-    gateway: ServedGateway
+    gateway: Gateway
     settings: Settings
     list_written: Callable[[], Mapping[str, str]] = dict
-    """What authors wrote in place of the folder's files."""
+    """What stands in place of the folder's files."""
+    _reload: Callable[[], Awaitable[None]] | None = None
     _checked: tuple[_Stamps, Sequence[SheetFinding]] = field(default_factory=lambda: (({}, {}), ()))
 
     @property
     def folder(self) -> Path:
         return self.settings.character_sheets or find_packaged_folder("character_sheets")
 
-    def build_authoring(self, store: AuthoredStore, changed: Callable[[], Awaitable[None]]) -> AuthoringService:
-        """What authors write is from now on part of what is checked."""
-        source = CharacterSource(NpcArena.name, self.folder, self.build_context)
-        authoring = AuthoringService(source, self.gateway.catalogue, store, changed)
-        self.list_written = authoring.list_written
-        return authoring
+    def list_texts(self) -> Mapping[str, str]:
+        return self.list_written()
 
-    def build_pages(self) -> CharacterPages:
-        return CharacterPages(NpcArena.name, self.list_sheets, self.list_scenes, self.check, self.gateway.views)
+    def replace_texts(self, list_written: Callable[[], Mapping[str, str]]) -> None:
+        """These texts are from now on part of what is checked."""
+        self.list_written = list_written
+
+    def replace_reload(self, reload: Callable[[], Awaitable[None]]) -> None:
+        self._reload = reload
+
+    async def reload(self) -> None:
+        """Reads edited sheets again. InvalidRequest when they cannot be used; the former ones then stay in use."""
+        if self._reload is None:
+            await asyncio.to_thread(self.gateway.catalogue.reopen, NpcArena.name)
+        else:
+            await self._reload()
+
+    def build_pages(self, parts: ViewerParts) -> CharacterPages:
+        return CharacterPages(NpcArena.name, self.list_sheets, self.list_scenes, self.check, self.gateway.views, parts)
 
     def list_cards(self) -> tuple[CharacterCard, ...]:
         return build_character_cards(self.list_sheets())
@@ -219,26 +225,26 @@ class ServedCharacters:
             return SheetCheckContext(read_scenes(PACKAGED_SCENES), gates)
         return SheetCheckContext(arena.scene_sets, gates, {sheet.id: sheet for sheet in arena.sheets})
 
-    def build_prompt(self, file: str, draft: TextDraft) -> tuple[Message, ...]:
+    def build_prompt(self, file: str, text: str, scene: str | None) -> tuple[Message, ...]:
         """The prompt of a sheet or of scenes that are being written. InvalidRequest naming what is wrong."""
         arena, character = self._find_arena(), Path(file).stem
         if arena is None:
             raise EnvironmentUnavailable("the characters are not served")
         try:
-            asked = self._build_draft(file, draft, character)
+            asked = self._build_draft(file, text, scene, character)
         except ValidationError as error:
             first = error.errors(include_url=False, include_context=False, include_input=False)[0]
             raise InvalidRequest(str(first["msg"]), field="text") from None
         return arena.draft(asked).task.messages
 
-    def _build_draft(self, file: str, draft: TextDraft, character: str) -> NpcArenaDraft:
+    def _build_draft(self, file: str, text: str, scene: str | None, character: str) -> NpcArenaDraft:
         if file.startswith(SCENE_FILES):
-            scenes = parse_model(draft.text, file, SceneSet)
-            scene = next((one for one in scenes.scenes if one.id == draft.scene), scenes.scenes[0])
-            return NpcArenaDraft(character=scenes.character or character, scene=scene.model_dump(mode="json"))
+            scenes = parse_model(text, file, SceneSet)
+            chosen = next((one for one in scenes.scenes if one.id == scene), scenes.scenes[0])
+            return NpcArenaDraft(character=scenes.character or character, scene=chosen.model_dump(mode="json"))
         known = self.list_scenes(character)
-        name = draft.scene or (known[0].id if known else None)
-        return NpcArenaDraft(sheet=draft.text, scene=name, line=None if name else "Who are you?")
+        name = scene or (known[0].id if known else None)
+        return NpcArenaDraft(sheet=text, scene=name, line=None if name else "Who are you?")
 
     async def check(self) -> Sequence[SheetFinding]:
         """What `atropos-envs sheets check` says of what is in force, again once that has changed. GatewayError,
@@ -271,7 +277,7 @@ class ServedCharacters:
         return arena if isinstance(arena, NpcArena) else None
 
 
-# Servers of models that the settings name: their keys, and the policies that people talk to.
+# Servers of models that the settings name.
 
 
 def read_server_key(settings: Settings, where: str, server: ServerSettings) -> SecretStr | KeyFile | None:
@@ -298,62 +304,6 @@ def read_server_key(settings: Settings, where: str, server: ServerSettings) -> S
         return clean_key(key)
     except ValueError as error:
         raise ValueError(f"{where}.api_key_env names {server.api_key_env}, which {error}") from None
-
-
-def build_play(
-    settings: Settings,
-    gateway: ServedGateway,
-    store: PlayStore,
-    served: ServedCharacters,
-    authoring: AuthoringService,
-    clock: Clock,
-) -> TalkPages:
-    """What people need who talk to characters. Scenes that they keep are written as authors' are."""
-    playing = PlayService(
-        policies=build_policies(settings),
-        worlds=gateway.worlds,
-        list_names=served.list_names,
-        gates=JudgePanel((), 0.0),  # without judges it runs the gates alone
-        clock=clock,
-    )
-
-    async def keep(character: str, scene: Scene, author: str) -> None:
-        sheet = next((sheet for sheet in served.list_sheets() if sheet.id == character), None)
-        if sheet is None:
-            raise Conflict(f"{character} is not served any more")
-        await keep_scene(authoring, sheet, scene, author)
-
-    turns = PlayTurns(
-        store=store,
-        playing=playing,
-        labels=gateway.labelling,
-        panels=gateway.panels,
-        keep_scene=keep,
-        clock=clock,
-        keep_days=settings.retention.play_days,
-    )
-    return TalkPages(playing, turns, gateway.worlds)
-
-
-def build_policies(settings: Settings) -> dict[str, ChatPolicyServer]:
-    """By name. ValueError for a key that cannot be had."""
-    return {name: _build_policy(settings, name, policy) for name, policy in settings.policies.items()}
-
-
-def _build_policy(settings: Settings, name: str, policy: PolicySettings) -> ChatPolicyServer:
-    key = read_server_key(settings, f"policies.{name}", policy)
-    endpoint = Endpoint(policy.base_url, Credentials(key, policy.extra_headers), policy.api_version)
-    return ChatPolicyServer(
-        name=name,
-        model=policy.model,
-        connection=Connection(endpoint),
-        temperature=policy.temperature,
-        max_output_tokens=policy.max_output_tokens,
-        deadline_seconds=policy.deadline_seconds,
-        extra_body=policy.extra_body,
-        continue_body=policy.continue_body,
-        max_concurrency=policy.max_concurrency,
-    )
 
 
 log = logging.getLogger(__name__)
@@ -431,31 +381,6 @@ def build_options(environment: EnvironmentSettings) -> ScoringOptions:
     return environment.options.model_copy(update={"rubric": load_rubric(environment.rubric)})
 
 
-def find_shadow_judges(settings: Settings, panels: Panels) -> dict[str, str]:
-    """By environment. ValueError for a judge that is not there, or that is of the model of one that scores there."""
-    chosen = {name: given.shadow_judge for name, given in settings.environments.items() if given.shadow_judge}
-    for name, shadow in chosen.items():
-        where = f"environments.{name}.shadow_judge"
-        if shadow not in panels.judges:
-            raise ValueError(f"{where}: there is no judge {shadow!r}")
-        training = panels.resolve_options(name, ScoringOptions()).judges
-        models = {judge: panels.judges[judge].model for judge in training}
-        if (judge := find_same_model(panels.judges[shadow].model, models)) is not None:
-            raise ValueError(f"{where}: {shadow!r} is of the same model as {judge!r}, which scores there")
-    return chosen
-
-
-def build_alarm_sink(settings: Settings) -> AlarmSink | None:
-    """ValueError for a secret that is not there."""
-    health = settings.health
-    if health.webhook is None:
-        return None
-    secret = None if health.webhook_secret_env is None else settings.read_secret(health.webhook_secret_env)
-    if health.webhook_secret_env is not None and secret is None:
-        raise ValueError(f"health.webhook_secret_env names {health.webhook_secret_env}, which is not set")
-    return AlarmWebhook(health.webhook, secret, health.webhook_seconds)
-
-
 def build_tracer(settings: Settings, version: str) -> Tracer | None:
     """Imported here alone: the SDK takes a fifth of a second, and most services have no collector."""
     if not settings.wants_traces:
@@ -469,10 +394,13 @@ def build_tracer(settings: Settings, version: str) -> Tracer | None:
     return tracer
 
 
-def build_retriever(settings: Settings, worlds: Retriever) -> Retriever:
-    """The one that the settings choose. ValueError for one that is not there, and for a URL that must not be asked."""
-    if settings.rag.retriever == "worlds":
-        return worlds
+def build_retriever(settings: Settings, brought: Mapping[str, Callable[[], Retriever]]) -> Retriever:
+    """The one that the settings choose, of those that features brought or of others. ValueError for one that is not
+    there, and for a URL that must not be asked."""
+    if settings.rag.retriever in brought:
+        return brought[settings.rag.retriever]()
+    if settings.rag.retriever == OF_WORLDS:
+        return NoRetriever()
     if settings.rag.retriever != "remote":
         return load_retriever(settings.rag.retriever)
     return RemoteRetriever(_build_remote_config(settings))

@@ -1,15 +1,8 @@
 """The gateway, put together from what stands behind the ports."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 
 from app.domain.parts import PartRules
-from app.envs.npc_arena.environment import NpcArena
-from app.evaluation.agreement import find_lower_bound
-from app.features.health.model import AlarmSink
-from app.features.health.service import HealthReader, RunHealthService
-from app.features.labels.service import LabelService
-from app.features.worlds.service import WorldService
 from app.judges.gates import GATES
 from app.main.store import Store
 from app.ports.environment import Clock, Environment, NoPrograms, Observer, Programs, Workers
@@ -23,19 +16,10 @@ from app.service.handout import Dispatcher
 from app.service.judging import Scorer
 from app.service.rescoring import Rescorer, RubricFinder
 from app.service.retrieval import DraftBuilder, EpisodeStepper, PreviewService, RetrievalPolicy, RetrievalService
-from app.service.runs import AgreementCheck, RunRegistry
+from app.service.runs import RunRegistry
 from app.service.scoring import GroupAssembler, SampleService, ScoringService
 from app.service.task_cache import TaskCache
 from app.service.task_order import DifficultyEstimator
-
-
-@dataclass(frozen=True)
-class ServedGateway(Gateway):
-    """With the features that routes and pages are given one by one."""
-
-    run_health: RunHealthService
-    labelling: LabelService
-    worlds: WorldService
 
 
 def build_gateway(
@@ -49,15 +33,13 @@ def build_gateway(
     policy: RetrievalPolicy | None = None,
     programs: Programs | None = None,
     rules: PartRules | None = None,
-    shadow_judges: Mapping[str, str] | None = None,
-    alarm_sink: AlarmSink | None = None,
     named: Collection[str] = (),
-) -> ServedGateway:
+) -> Gateway:
     """`named`: the environments that the settings name."""
     programs = programs or NoPrograms()
     catalogue = Catalogue(classes, named)
     environment_versions = EnvironmentVersions(catalogue, store.sheets)
-    runs = RunRegistry(store.runs, panels, clock, AgreementCheck(store.labels, panels, find_lower_bound))
+    runs = RunRegistry(store.runs, panels, clock)
     task_cache = TaskCache(store.tasks)
     retrieval = RetrievalService(retriever, observer, policy)
     drafting = DraftBuilder(catalogue, retrieval)
@@ -85,8 +67,9 @@ def build_gateway(
         observer=observer,
         rules=rules or PartRules(),
     )
-    return ServedGateway(
+    return Gateway(
         rubrics=RubricFinder(environment_versions, panels, task_cache, store.runs, workers, programs),
+        environment_versions=environment_versions,
         catalogue=catalogue,
         dispatcher=Dispatcher(
             catalogue=catalogue,
@@ -125,16 +108,6 @@ def build_gateway(
             observer=observer,
             clock=clock,
         ),
-        labelling=LabelService(
-            catalogue=catalogue,
-            queue=store.label_queue,
-            labels=store.labels,
-            groups=store.groups,
-            task_cache=task_cache,
-            runs=runs,
-            panels=panels,
-            clock=clock,
-        ),
         previews=PreviewService(
             drafting=drafting,
             panels=panels,
@@ -146,31 +119,12 @@ def build_gateway(
         runs=runs,
         quotas=quotas,
         task_cache=task_cache,
-        worlds=WorldService(
-            environment=NpcArena.name,
-            catalogue=catalogue,
-            drafting=drafting,
-            events=store.events,
-            lorebooks=store.lorebooks,
-            retrieval=retrieval,
-        ),
         groups=store.groups,
-        labels=store.labels,
         panels=panels,
         views=store.views,
-        exports=store.exports,
         health=store.health,
-        bounds=BoundsCheck(task_cache, store.tasks, store.groups, store.label_queue, store.labels),
-        run_health=RunHealthService(
-            health=store.run_health,
-            runs=runs,
-            panels=panels,
-            reader=HealthReader(
-                store.run_health, runs, panels, environment_versions, task_cache, workers, programs, observer
-            ),
-            observer=observer,
-            clock=clock,
-            shadow_judges=shadow_judges,
-            sink=alarm_sink,
-        ),
+        bounds=BoundsCheck(task_cache, store.tasks, store.groups),
+        retrieval=retrieval,
+        drafting=drafting,
+        list_judge_versions=store.judge_cache.list_versions,
     )

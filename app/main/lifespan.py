@@ -3,19 +3,16 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from fastapi import FastAPI
 
 from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.errors import GatewayError
-from app.features.atropos.service import AtroposQueue
-from app.features.authoring.service import AuthoringService
-from app.features.play.pages import TalkPages
+from app.features.contract import FeatureParts
 from app.http.api.environment_routes import Examples
 from app.judges.offline import NAME as OFFLINE
-from app.main.gateway import ServedGateway
 from app.main.store import Store
 from app.ports.environment import ManagedResource
 from app.ports.retrieval import Retriever
@@ -23,7 +20,7 @@ from app.ports.tracing import Tracer
 from app.sandbox.isolation import probe_isolation
 from app.sandbox.programs import JailedPrograms
 from app.sandbox.workers import ProcessWorkers
-from app.service.gateway import list_judges
+from app.service.gateway import Gateway, list_judges
 from app.service.retention import Pruner, PruneSchedule, ReduceSchedule, TextIndexer, clear_pieces_for_ever
 from app.settings import Settings
 
@@ -44,7 +41,7 @@ METRICS_SECONDS = 5.0
 """How old the state of another process may be in what `/metrics` shows."""
 
 
-def list_judged_offline(gateway: ServedGateway) -> tuple[str, ...]:
+def list_judged_offline(gateway: Gateway) -> tuple[str, ...]:
     """The environments that the offline judge scores by default."""
     entries = list_judges(gateway.catalogue, gateway.panels)
     return tuple(name for entry in entries if entry.name == OFFLINE for name in entry.environments)
@@ -53,26 +50,23 @@ def list_judged_offline(gateway: ServedGateway) -> tuple[str, ...]:
 @dataclass(frozen=True)
 class ServiceLifespan:
     settings: Settings
-    gateway: ServedGateway
+    gateway: Gateway
     store: Store
-    authoring: AuthoringService
+    parts: Sequence[FeatureParts]
+    list_texts: Callable[[], Mapping[str, str]]
+    """What stands in place of files of character sheets."""
     workers: ProcessWorkers
     programs: JailedPrograms
     retriever: Retriever
     examples: Examples
-    atropos: AtroposQueue
     refresh_metrics: Callable[[], None]
-    play: TalkPages
     tracer: Tracer | None = None
 
     @contextlib.asynccontextmanager
     async def run(self, _: FastAPI) -> AsyncIterator[None]:
         judges = self.gateway.panels.judges.values()
-        held = [
-            one
-            for one in (*judges, self.retriever, *self.play.playing.policies.values())
-            if isinstance(one, ManagedResource)
-        ]
+        added = (one for part in self.parts for one in part.held)
+        held = [one for one in (*judges, self.retriever, *added) if isinstance(one, ManagedResource)]
         await asyncio.gather(*(one.open() for one in held))
         await self.gateway.assembler.open()
         if judged_offline := list_judged_offline(self.gateway):
@@ -89,7 +83,9 @@ class ServiceLifespan:
         await asyncio.gather(opening, return_exceptions=True)
         await self.gateway.assembler.close()
         await self.gateway.assembler.hand_over(await self.gateway.group_scoring.close())
-        await self.atropos.close()
+        for part in self.parts:
+            if part.close is not None:
+                await part.close()
         await self.gateway.rescorer.close()
         await self.workers.close()
         await self.programs.close()
@@ -111,9 +107,9 @@ class ServiceLifespan:
         come in pieces: what was interrupted may take long, and replicas may always have more of it."""
         catalogue, chosen = self.gateway.catalogue, self.settings.datasets
         folders = {"character_sheets": self.settings.character_sheets}
-        written = {"character_sheets": self.authoring.list_written}
+        written = {"character_sheets": self.list_texts}
         datasets = ConfiguredDatasets(chosen, folders=folders, written=written, hub_cache=self.settings.cache_dir)
-        await self._load_authored()
+        await self._load_parts()
         trying = asyncio.create_task(self._try_isolation())
         slow = {name for name in catalogue.classes if chosen.get(name)}
         reading = [asyncio.to_thread(catalogue.open, datasets, {name}) for name in sorted(slow)]
@@ -123,23 +119,26 @@ class ServiceLifespan:
             await asyncio.wait({trying}, timeout=ISOLATION_SECONDS)
             await asyncio.wait({configured}, timeout=self.settings.ready_after_data)
             catalogue.ready = True
-            lasting = self.gateway.assembler.run(), self.gateway.run_health.run(), self._count_groups()
+            lasting = self.gateway.assembler.run(), self._count_groups()
             pruning = self._prune(), self._reduce(), clear_pieces_for_ever(self.store.parts)
-            behind = *pruning, self.play.turns.prune_for_ever(), self.authoring.run()
+            added = [run() for part in self.parts for run in part.lasting]
             indexing = TextIndexer(self.store.texts, self.store.retention).run()
-            await asyncio.gather(self._take_up(trying, configured), *lasting, *behind, indexing, self._share_metrics())
+            behind = *lasting, *pruning, *added, indexing, self._share_metrics()
+            await asyncio.gather(self._take_up(trying, configured), *behind)
         finally:
             trying.cancel()
             configured.cancel()
 
-    async def _load_authored(self) -> None:
-        """Without it the characters would be others than those of the other replicas."""
-        while True:
-            try:
-                return await self.authoring.load()
-            except GatewayError as error:
-                log.error("what authors wrote cannot be read yet: %s", error.detail)
-                await asyncio.sleep(STORE_SECONDS)
+    async def _load_parts(self) -> None:
+        """What authors wrote, for one: without it the characters would be others than those of the other replicas."""
+        for load in (part.load for part in self.parts if part.load is not None):
+            while True:
+                try:
+                    await load()
+                    break
+                except GatewayError as error:
+                    log.error("what authors wrote cannot be read yet: %s", error.detail)
+                    await asyncio.sleep(STORE_SECONDS)
 
     async def _take_up(self, *known: Awaitable[object]) -> None:
         """What was interrupted is not given up because nobody knows yet whether it may be run, or from which data."""

@@ -3,32 +3,16 @@
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Self
+from typing import Any, Self, TypeVar
 
-from app.features.atropos.model import TrajectoryQueue
-from app.features.atropos.store import SqlTrajectoryQueue
-from app.features.authoring.service import AuthoredStore
-from app.features.authoring.store import SqlAuthoredStore
-from app.features.exports.store import SqlExportStore
-from app.features.health.model import RunHealthStore
-from app.features.health.store import IS_ANCHOR, SqlRunHealthStore
-from app.features.labels.store import IS_LABELLED, SqlLabelQueue, SqlLabelStore
-from app.features.play.store import SqlPlayStore
-from app.features.worlds.store import SqlEventStore
-from app.features.worlds.store_search import convert_postings, index_events
-from app.features.worlds.store_worlds import SqlLorebookStore
+from app.main.features import import_modules
 from app.ports.environment import Clock
 from app.ports.judges import ReferenceStore
-from app.ports.play import PlayStore
-from app.ports.retrieval import EventStore, LorebookStore
 from app.ports.store import (
     EpisodeStore,
-    ExportStore,
     GroupStore,
     GroupViews,
     HealthCheck,
-    LabelQueue,
-    LabelStore,
     OutcomeStore,
     PendingGroupStore,
     QuotaStore,
@@ -42,13 +26,12 @@ from app.ports.store import (
 )
 from app.store.api_keys import SqlApiKeyStore
 from app.store.budgets import SqlQuotaStore
-from app.store.copy import rebuild_after_copy
-from app.store.database import Database
+from app.store.database import PREPARATIONS, Database
 from app.store.groups import SqlGroupStore, SqlScoringStore
 from app.store.judge_cache import KEEP_ALL, CacheRetention, SqlJudgeCache, SqlReferenceStore
 from app.store.migration import SqlHealthCheck, migrate
 from app.store.pending_groups import SqlPendingGroupStore
-from app.store.retention import SqlRetentionStore, keep_groups
+from app.store.retention import SqlRetentionStore
 from app.store.rollups import SqlStatisticsStore, write_rollups
 from app.store.runs import SqlRunStore
 from app.store.table_records import metadata as metadata  # with the tables of all features
@@ -56,23 +39,22 @@ from app.store.tasks import SqlEpisodeStore, SqlOutcomeStore, SqlSheetStore, Sql
 from app.store.text_index import SqlTextIndexStore
 from app.store.views import SqlGroupViews
 
-keep_groups("labelled", IS_LABELLED)
-keep_groups("anchor", IS_ANCHOR)
-rebuild_after_copy(index_events)
+PartT = TypeVar("PartT")
+
+# Their tables are part of the schema, and what they say of pruning and copies holds, before a store is opened.
+import_modules("store")
 
 
 class Store:
-    """All storage ports on one database."""
+    """All storage ports of the kernel on one database, and the parts of features."""
 
     def __init__(self, database: Database, judgements: CacheRetention) -> None:
         self._database = database
+        self._parts: dict[Callable[[Database], Any], Any] = {}
         self.judge_cache = SqlJudgeCache(database, judgements)
         self.references: ReferenceStore = SqlReferenceStore(database)
         self.tasks: TaskStore = SqlTaskStore(database)
         self.sheets: SheetStore = SqlSheetStore(database)
-        self.authored: AuthoredStore = SqlAuthoredStore(database)
-        self.events: EventStore = SqlEventStore(database)
-        self.lorebooks: LorebookStore = SqlLorebookStore(database)
         self.groups: GroupStore = SqlGroupStore(database)
         self.parts: PendingGroupStore = SqlPendingGroupStore(database)
         self.episodes: EpisodeStore = SqlEpisodeStore(database)
@@ -81,17 +63,18 @@ class Store:
         self.runs: RunStore = SqlRunStore(database)
         self.views: GroupViews = SqlGroupViews(database)
         self.statistics: StatisticsStore = SqlStatisticsStore(database)
-        self.exports: ExportStore = SqlExportStore(database)
-        self.label_queue: LabelQueue = SqlLabelQueue(database)
-        self.labels: LabelStore = SqlLabelStore(database)
-        self.trajectories: TrajectoryQueue = SqlTrajectoryQueue(database)
         self.keys = SqlApiKeyStore(database)
         self.quotas: QuotaStore = SqlQuotaStore(database)
-        self.run_health: RunHealthStore = SqlRunHealthStore(database)
-        self.play: PlayStore = SqlPlayStore(database)
         self.retention: RetentionStore = SqlRetentionStore(database)
         self.texts: TextIndexStore = SqlTextIndexStore(database)
         self.health: HealthCheck = SqlHealthCheck(database)
+
+    def part(self, kind: Callable[[Database], PartT]) -> PartT:
+        """A feature's own storage on this database: one object of each class."""
+        if kind not in self._parts:
+            self._parts[kind] = kind(self._database)
+        part: PartT = self._parts[kind]
+        return part
 
     @classmethod
     def open(
@@ -112,7 +95,8 @@ class Store:
         database = Database(
             url, readers=readers, clock=clock, committed=committed, prepare=prepare, complete=write_rollups
         )
-        convert_postings(database)
+        for prepare_part in PREPARATIONS:
+            prepare_part(database)
         return cls(database, judgements)
 
     @property

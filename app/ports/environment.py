@@ -66,6 +66,12 @@ class Observer(Protocol):
     def record_retrieval(self, seconds: float, *, failed: bool, future: int = 0) -> None:
         """`future`: number of passages withheld because they are later than the requested time."""
 
+    def groups_received(self, new: int, known: int) -> None:
+        """`known` groups were duplicates."""
+
+    def batch_asked(self, outcome: str) -> None:
+        """`outcome` is `handed`, `again`, `not_yet` or `no_trainer`."""
+
     def record_alarms(self, standing: Mapping[str, int]) -> None:
         """Alarms of all runs that stand now, by series."""
 

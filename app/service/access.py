@@ -1,4 +1,4 @@
-"""What a bound key may reach: checks the names, tasks, leases, groups and labels of a request before it is served."""
+"""What a bound key may reach: checks the names, tasks, leases and groups of a request before it is served."""
 
 import logging
 from collections import Counter
@@ -40,8 +40,6 @@ from app.ports.store import (
     HandOutPart,
     IdempotencyKey,
     KeyStore,
-    LabelQueue,
-    LabelStore,
     QuotaStore,
     TaskStore,
     show_keys,
@@ -58,14 +56,10 @@ class BoundsCheck:
     """What belongs to others is not there: NotFound, as for what never was. Only names that the caller itself gives are
     refused with the bounds that they are beyond: Forbidden."""
 
-    def __init__(
-        self, task_cache: TaskCache, tasks: TaskStore, groups: GroupStore, queue: LabelQueue, labels: LabelStore
-    ) -> None:
+    def __init__(self, task_cache: TaskCache, tasks: TaskStore, groups: GroupStore) -> None:
         self._task_cache = task_cache
         self._tasks = tasks
         self._groups = groups
-        self._queue = queue
-        self._labels = labels
 
     async def check_score(self, bounds: KeyBounds, request: ScoreRequest) -> None:
         """What is stored must be of a run within the bounds, so that a group names it or a lease of it."""
@@ -105,17 +99,6 @@ class BoundsCheck:
         return frozenset(
             group_id for group_id, group in found.items() if not bounds.allows_group(group.run, group.environment)
         )
-
-    async def require_item(self, bounds: KeyBounds, lease_id: str) -> None:
-        """NotFound for an item that is of others' groups."""
-        lease = None if bounds.is_open else await self._queue.find_lease(lease_id)
-        if lease is not None and not bounds.allows_group(lease.run, lease.environment):
-            raise NotFound(f"there is no item {lease_id}", field="lease_id")
-
-    async def require_label(self, bounds: KeyBounds, label_id: str) -> None:
-        label = None if bounds.is_open else await self._labels.find(label_id)
-        if label is not None and not bounds.allows_group(label.run, label.environment or ""):
-            raise NotFound(f"there is no label {label_id}")
 
 
 def check_hand_out(bounds: KeyBounds, environment: str, run: str | None, params: Mapping[str, JsonValue]) -> None:

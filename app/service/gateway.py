@@ -1,40 +1,26 @@
 """All services and views that the APIs use, in one object."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Literal, Protocol
+from typing import Final, Literal
 
 from app.domain.access import KeyBounds
-from app.domain.health_records import JudgeVersion, RunHealth
-from app.domain.judging import JudgeReport
-from app.domain.run_health import Alarm
-from app.domain.runs import Run, ScoringOptions
+from app.domain.judging import JudgeReport, JudgeVersion
+from app.domain.runs import ScoringOptions
 from app.domain.tasks import Isolation
 from app.ports.judges import Panels, ReportingJudge
-from app.ports.store import ExportStore, GroupStore, GroupViews, HealthCheck, LabelStore
+from app.ports.store import GroupStore, GroupViews, HealthCheck
 from app.service.access import BoundsCheck, QuotaService
-from app.service.catalogue import Catalogue
+from app.service.catalogue import Catalogue, EnvironmentVersions
 from app.service.group_scoring import GroupScoring
 from app.service.handout import Dispatcher
 from app.service.judging import find_rubric
 from app.service.rescoring import Rescorer, RubricFinder
-from app.service.retrieval import EpisodeStepper, PreviewService
+from app.service.retrieval import DraftBuilder, EpisodeStepper, PreviewService, RetrievalService
 from app.service.runs import RunRegistry
 from app.service.scoring import GroupAssembler, SampleService, ScoringService
 from app.service.task_cache import TaskCache
 from app.toolkit.texts import format_bytes
-
-
-class RunWatch(Protocol):
-    """What the APIs ask of the feature that watches runs."""
-
-    async def list_versions(self, judges: Sequence[str]) -> list[JudgeVersion]: ...
-
-    async def release(self, name: str) -> Run: ...
-
-    async def list_open_alarms(self, name: str) -> tuple[Alarm, ...]: ...
-
-    async def get_health(self, name: str) -> RunHealth: ...
 
 
 @dataclass(frozen=True)
@@ -52,14 +38,16 @@ class Gateway:
     quotas: QuotaService
     task_cache: TaskCache
     groups: GroupStore
-    labels: LabelStore
     panels: Panels
     views: GroupViews
-    exports: ExportStore
     health: HealthCheck
     bounds: BoundsCheck
-    run_health: RunWatch
     rubrics: RubricFinder
+    environment_versions: EnvironmentVersions
+    retrieval: RetrievalService
+    drafting: DraftBuilder
+    list_judge_versions: Callable[[Sequence[str]], Awaitable[list[JudgeVersion]]]
+    """Of judges by name, oldest first."""
 
 
 # Lists judges with the environments that they score and their health, and what they score by.

@@ -3,12 +3,11 @@
 import asyncio
 import json
 import logging
-import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import not_
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, Final, Protocol, TypeAlias
 
 from pydantic import Field
 
@@ -17,7 +16,6 @@ from app.domain.errors import Conflict, InvalidRequest, NotFound, RunHeld, Scori
 from app.domain.groups import Group, RunActivity
 from app.domain.judging import Case, Judgement, PanelResult, Spending
 from app.domain.keeping import KeepRule
-from app.domain.labels import LabelledGroupRecord
 from app.domain.run_health import Alarm, HealthOptions
 from app.domain.runs import (
     LagLimitChange,
@@ -30,12 +28,12 @@ from app.domain.runs import (
     Run,
     ScoringOptions,
 )
-from app.domain.values import FiniteNumber, Frozen, Name, WholeNumber, estimate_tokens, find_same_model, suggest
+from app.domain.values import FiniteNumber, Frozen, Name, WholeNumber, estimate_tokens, suggest
 from app.ports.environment import Clock
 from app.ports.judges import BackedJudge, Judge, Panels, PricedJudge
-from app.ports.store import LabelStore, RunStore, TaskStore
+from app.ports.store import RunStore, TaskStore
 from app.service.catalogue import StoreMemory
-from app.service.requests import BatchOptions, SingleFlight
+from app.service.requests import BatchOptions
 from app.service.task_order import derive_seed
 
 log = logging.getLogger(__name__)
@@ -201,12 +199,7 @@ def _compute_most(judge: Judge, input_tokens: int) -> float | None:
     return judge.compute_most(input_tokens) if isinstance(judge, PricedJudge) else 0.0
 
 
-# Whether a run's judges agree with people as far as the run asks for.
-
-MeasureLowerBound = Callable[[Sequence[LabelledGroupRecord]], tuple[float, float | None]]
-"""The effective number of groups, and the lower bound of the pair accuracy; None where there are too few."""
-KEPT_SECONDS: Final = 60.0
-"""For so long nothing asks whether labels changed: tasks are handed out more often than people label."""
+# What others find out about a run: whether its judges agree with people, and whether its figures hold still.
 
 
 class JudgeStanding(Frozen):
@@ -229,81 +222,24 @@ class RunAgreement(Frozen):
     judges: tuple[JudgeStanding, ...]
 
 
-@dataclass(frozen=True)
-class _Measurement:
-    until: float
-    mark: tuple[int, int]
-    effective: float
-    low: float | None
-
-
-class AgreementCheck:
-    """Too few labels are no alarm: a run that waited for labels of its judge would never make the groups to label."""
-
-    def __init__(self, labels: LabelStore, panels: Panels, measure: MeasureLowerBound) -> None:
-        self._labels = labels
-        self._panels = panels
-        self._measure = measure
-        self._known: dict[tuple[str, str], _Measurement] = {}
-        self._flights = SingleFlight[_Measurement]("could not measure agreement with people")
-        self._warned: dict[str, JudgeStanding] = {}
-        """By run: of what its log was told last."""
+class AgreementWatch(Protocol):
+    """How far judges agree with people, of whom only a feature knows."""
 
     async def check(self, run: Run, environments: Sequence[str] = ()) -> RunAgreement | None:
         """Of these environments besides those that the run has used. None where the run asks for nothing."""
-        if run.min_agreement is None:
-            return None
-        judged = [pin.environment for pin in run.pins if "panel" in pin.parts]
-        named = dict.fromkeys([*judged, *environments])
-        found = [
-            await self._find_standing(judge, environment, run.min_agreement)
-            for environment in named
-            for judge in self._panels.resolve_options(environment, run.options).judges
-        ]
-        alarm = any(one.met is False for one in found)
-        return RunAgreement(wanted=run.min_agreement, alarm=alarm, judges=tuple(found))
 
     async def require(self, run: Run, environments: Sequence[str]) -> None:
-        """Conflict for a strict run whose judge agrees less with people than it asks for; else a warning, once for
-        each measurement."""
-        found = await self.check(run, environments)
-        if found is None or not found.alarm:
-            return
-        worst = next(one for one in found.judges if one.met is False)
-        words = (
-            f"run {run.name!r} asks for an agreement of {found.wanted:g} with people; that of judge {worst.judge!r} in "
-            f"{worst.environment} is only known to be above {worst.low:.2f}"
-        )
-        if run.strict:
-            raise Conflict(f"{words}; take another judge, label more, or lower min_agreement", field="run")
-        if self._warned.get(run.name) != worst:
-            self._warned[run.name] = worst
-            log.warning("%s", words)
+        """Conflict for a strict run whose judge agrees less with people than it asks for."""
 
-    async def _find_standing(self, judge: str, environment: str, wanted: float) -> JudgeStanding:
-        found = await self._measure_kept(judge, environment)
-        met = None if found.low is None else found.low >= wanted
-        return JudgeStanding(judge=judge, environment=environment, effective=found.effective, low=found.low, met=met)
 
-    async def _measure_kept(self, judge: str, environment: str) -> _Measurement:
-        """All who ask at the same time wait for one measurement, which goes on when they leave."""
-        kept = self._known.get((judge, environment))
-        if kept is not None and kept.until > time.monotonic():
-            return kept
-        name = f"{judge} {environment}"
-        flight = self._flights.find([name]).get(name)
-        return await asyncio.shield(flight or self._flights.start([name], self._renew(judge, environment, kept)))
+class RunWatch(Protocol):
+    """Who follows the figures of runs, and raises alarms."""
 
-    async def _renew(self, judge: str, environment: str, kept: _Measurement | None) -> _Measurement:
-        mark = await self._labels.find_mark(environment)
-        if kept is None or kept.mark != mark:
-            records = await self._labels.list_labelled(judge, (environment,), None)
-            effective, low = await asyncio.to_thread(self._measure, records)
-        else:
-            effective, low = kept.effective, kept.low
-        found = _Measurement(time.monotonic() + KEPT_SECONDS, mark, effective, low)
-        self._known[judge, environment] = found
-        return found
+    def check_options(self, options: HealthOptions, judges: Sequence[str]) -> None:
+        """InvalidRequest naming the field for options that cannot be followed beside these judges of the run."""
+
+    async def list_open_alarms(self, run: str) -> tuple[Alarm, ...]:
+        """Newest first."""
 
 
 # Runs: created on first use; they record what affects their rewards, so that later changes are noticed.
@@ -361,8 +297,12 @@ class RunReport(Frozen):
 
 
 class RunRegistry:
-    def __init__(self, runs: RunStore, panels: Panels, clock: Clock, agreement: AgreementCheck | None = None) -> None:
-        self._agreement = agreement
+    """`agreement` and `watch` are set by the features that know. Without them nothing is said of people's labels, and
+    no alarm holds a run."""
+
+    def __init__(self, runs: RunStore, panels: Panels, clock: Clock) -> None:
+        self.agreement: AgreementWatch | None = None
+        self.watch: RunWatch | None = None
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._runs = runs
         self._panels = panels
@@ -380,7 +320,7 @@ class RunRegistry:
         if settings.budget_usd is not None:
             await self._require_prices(name, settings.options)
         if settings.health is not None:
-            await self._check_shadow(name, settings.health, settings.options)
+            await self._check_health(name, settings.health, settings.options)
         wanted = self._build_run(name, settings)
         run = await self._runs.create(wanted)
         for word in ("seed", "strict", "options"):
@@ -399,20 +339,11 @@ class RunRegistry:
         given = "keep" in settings.model_fields_set and run.keep != settings.keep
         return await self._runs.set_keep(run.name, settings.keep) if given else run
 
-    async def _check_shadow(self, run: Name, health: HealthOptions, options: ScoringOptions) -> None:
-        """InvalidRequest for a shadow judge that is not configured, or is of a training judge's model."""
-        name, judges = health.shadow_judge, self._panels.judges
-        if name is None:
-            return
-        if name not in judges:
-            raise InvalidRequest(f"there is no judge {name!r}", field="health.shadow_judge")
-        training = [each for each in await self._list_known_judges(run, options) if each in judges]
-        other = find_same_model(judges[name].model, {each: judges[each].model for each in training})
-        if other is not None:
-            raise InvalidRequest(
-                f"judge {name!r} is of the same model as {other!r}: a shadow judge needs another one",
-                field="health.shadow_judge",
-            )
+    async def _check_health(self, run: Name, health: HealthOptions, options: ScoringOptions) -> None:
+        """InvalidRequest for what cannot be followed."""
+        if self.watch is None:
+            raise InvalidRequest("this service does not follow the health of runs", field="health")
+        self.watch.check_options(health, await self._list_known_judges(run, options))
 
     async def _require_lag_limit(self, name: Name, settings: RunSettings) -> None:
         """InvalidRequest for a policy about stale groups where none can be stale."""
@@ -508,15 +439,27 @@ class RunRegistry:
             run=run,
             activity=await self._runs.get_activity(name),
             judging=await self._compute_cost(run),
-            agreement=None if self._agreement is None else await self._agreement.check(run),
+            agreement=None if self.agreement is None else await self.agreement.check(run),
         )
+
+    async def list_open_alarms(self, name: str) -> tuple[Alarm, ...]:
+        return () if self.watch is None else await self.watch.list_open_alarms(name)
 
     async def require_open(self, run: Run, purpose: Purpose, environments: Sequence[str]) -> None:
         """RunHeld while an alarm holds the run, but for evaluations. Conflict for a strict run whose judges of these
         environments are known to agree less with people than it asks for."""
-        _refuse_held_run(run, purpose)
-        if self._agreement is not None and run.min_agreement is not None:
-            await self._agreement.require(run, environments)
+        self.refuse_held(run, purpose)
+        if self.agreement is not None and run.min_agreement is not None:
+            await self.agreement.require(run, environments)
+
+    def refuse_held(self, run: Run, purpose: Purpose) -> None:
+        """RunHeld while an alarm holds the run. Where nobody raises alarms any more, nobody could end the hold."""
+        if self.watch is not None and run.held is not None and purpose == "train":
+            raise RunHeld(
+                f"run {run.name!r} is held by an alarm and hands out no tasks: {run.held.reason}. Look at "
+                f"GET /runs/{run.name}/health; POST /runs/{run.name}/release ends the hold",
+                field="run",
+            )
 
     async def find_cost(self, name: str) -> RunCost | None:
         """None when there is no such run."""
@@ -567,7 +510,7 @@ async def await_pace(run: Run, request: BatchOptions, runs: RunRegistry, tasks: 
             return False
         await asyncio.sleep(min(left, PACE_POLL_SECONDS))
         run = await runs.ensure(run.name)
-        _refuse_held_run(run, request.purpose)
+        runs.refuse_held(run, request.purpose)
         early = await _is_too_early(run, request.policy_step, tasks)
         if await has_left():
             return False
@@ -580,12 +523,3 @@ async def _is_too_early(run: Run, step: int | None, tasks: TaskStore) -> bool:
         return False
     oldest = await tasks.get_oldest_step(run.name)
     return oldest is not None and run.is_stale(step - oldest)
-
-
-def _refuse_held_run(run: Run, purpose: Purpose) -> None:
-    if run.held is not None and purpose == "train":
-        raise RunHeld(
-            f"run {run.name!r} is held by an alarm and hands out no tasks: {run.held.reason}. Look at "
-            f"GET /runs/{run.name}/health; POST /runs/{run.name}/release ends the hold",
-            field="run",
-        )

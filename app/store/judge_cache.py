@@ -14,9 +14,8 @@ from sqlalchemy import Connection, delete, func, select
 
 from app.domain.access import name_current_caller
 from app.domain.budgets import Admission, BudgetConfig, BudgetState, Reservation
-from app.domain.health_records import JudgeVersion
 from app.domain.judge_limits import LimitsExchange, LimitsGrant
-from app.domain.judging import Judgement
+from app.domain.judging import Judgement, JudgeVersion
 from app.domain.scores import References
 from app.ports.judges import CachedJudgement, JudgeCache, ReferenceStore
 from app.store import budgets
@@ -76,6 +75,10 @@ class SqlJudgeCache(JudgeCache):
         """Of judgements that were put."""
         self._versions: set[tuple[str, str, str]] = set()
         """Versions of judges that this process has stored."""
+
+    async def list_versions(self, judges: Sequence[str]) -> list[JudgeVersion]:
+        """Oldest first."""
+        return await self._database.read(lambda connection: load_versions(connection, judges))
 
     async def get(self, reading: str) -> CachedJudgement | None:
         with self._database.open_operation("read", "SqlJudgeCache.get"):

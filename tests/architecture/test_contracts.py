@@ -19,7 +19,7 @@ BREACHES = {
         ("app/inference/wire.py", "import app.sandbox.workers"),
         ("app/new_place.py", ""),
     ],
-    "Features do not know one another, but talking stands on three": [
+    "Features do not know one another, but for two": [
         ("app/features/health/model.py", "import app.features.labels.model"),
         ("app/features/exports/rows.py", "import app.features.play.service"),
     ],
@@ -42,7 +42,9 @@ BREACHES = {
         ("app/features/labels/service.py", "import sqlalchemy"),
     ],
     "In features, the web lives in routes and pages": [("app/features/health/service.py", "import fastapi")],
-    "Commands live in the command line": [("app/features/exports/service.py", "import typer")],
+    "Commands live in the command line, and in the commands of features": [
+        ("app/features/exports/service.py", "import typer"),
+    ],
 }
 """By contract: a file and a line in it that this contract forbids, and no other one does."""
 
@@ -102,6 +104,7 @@ def test_a_contract_bites(copy: Path, contract: str, file: str, line: str) -> No
 ROOMS = [room for layer in CONTRACTS["Imports point down"]["layers"] for room in layer.split(" | ")]
 OUTSIDE_THE_CORE = {
     "cli",
+    "terminal",
     "main",
     "features",
     "http",

@@ -7,8 +7,8 @@ import httpx
 import pytest
 import respx
 
-from app.cli.client import GatewayClient
 from app.domain.errors import EnvironmentUnavailable, InvalidRequest, NotFound, Unauthorized, Unavailable
+from app.terminal.client import GatewayClient
 
 URL = "http://gateway.invalid:8000"
 PROBLEM = {

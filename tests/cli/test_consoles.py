@@ -7,8 +7,8 @@ import pytest
 import typer
 from pydantic import TypeAdapter
 
-from app.cli.consoles import stop_on_errors
 from app.domain.errors import InvalidRequest
+from app.terminal.consoles import stop_on_errors
 
 
 def raise_validation_error() -> None:

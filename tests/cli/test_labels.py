@@ -8,11 +8,10 @@ import httpx
 import pytest
 from pydantic import JsonValue
 
-from app.cli.judge_bench import print_agreement
-from app.cli.labels import cut_batches
 from app.domain.labels import ImportedChoice, ImportedLabel
 from app.domain.tasks import Message
 from app.evaluation.agreement import AgreementSlice, DefectAgreement, PairAgreement
+from app.features.labels.commands import cut_batches, print_agreement
 from app.features.labels.routes import JudgeAgreement
 from tests.support.commands import ended
 from tests.support.gateways import Gateways
@@ -87,8 +86,8 @@ def test_a_request_holds_few_choices_of_a_long_chat(monkeypatch: pytest.MonkeyPa
         chat = (Message(role="user", content=prompt),)
         return ImportedLabel(kind="pair", choice=ImportedChoice(prompt=chat, chosen="a", rejected=("b",)))
 
-    monkeypatch.setattr("app.cli.labels.BATCH_BYTES", 1_000)
-    monkeypatch.setattr("app.cli.labels.BATCH", 3)
+    monkeypatch.setattr("app.features.labels.commands.BATCH_BYTES", 1_000)
+    monkeypatch.setattr("app.features.labels.commands.BATCH", 3)
     found = [choose("é" * size) for size in (300, 300, 900, 9, 9, 9, 9, 9)]
     cut = [*cut_batches(found)]
     assert ([len(batch) for batch in cut], [one for batch in cut for one in batch]) == ([1, 1, 1, 3, 2], found)

@@ -18,7 +18,6 @@ import pytest
 from pydantic import JsonValue
 from typer.testing import CliRunner
 
-from app.cli.client import GatewayClient
 from app.cli.main import cli
 from app.cli.rescore import RescoreSpec, RescoreSummary, RescoreTally, print_summary, rescore_groups
 from app.domain.errors import InvalidRequest
@@ -27,6 +26,7 @@ from app.evaluation.comparison import RescoredGroup, report_flips
 from app.judges.chat_judge import ScriptedJudge
 from app.judges.panel import ConfiguredPanels
 from app.service.rescoring import RescoreEstimate, RescoreRequest
+from app.terminal.client import GatewayClient
 from tests.support.chat_server import Received, Reply
 from tests.support.chat_server import serving as judge_serving
 from tests.support.playground import World, by_number, gateway

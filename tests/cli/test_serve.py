@@ -12,8 +12,8 @@ import httpx
 import pytest
 import typer
 
-from app.cli.client import find_gateway_url
 from app.cli.serve import serve, wait_until_ready
+from app.terminal.client import find_gateway_url
 from tests.support.serving import free_port, serving
 
 

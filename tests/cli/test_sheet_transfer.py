@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from app.characters.archives import read_archive, write_archive
-from app.cli.sheets import PulledFolder, pack_folder, save_folder
 from app.domain.errors import Conflict, InvalidRequest
+from app.features.authoring.commands import PulledFolder, pack_folder, save_folder
 
 TEXTS = {"hob.yaml": "meta: {}\n", "scenes/hob.yaml": "scenes: []\n", "lorebooks/hob.yaml": "entries: []\n"}
 

@@ -12,8 +12,6 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from app.cli.client import GatewayClient
-from app.cli.consoles import confirm_cost
 from app.cli.evaluate.attempts import write_evaluation
 from app.cli.main import cli
 from app.cli.runs import RunSelector
@@ -33,6 +31,8 @@ from app.evaluation.report import build_report
 from app.evaluation.tournament import TournamentReport
 from app.judges.chat_judge import ScriptedJudge, score_by_position
 from app.judges.panel import ConfiguredPanels
+from app.terminal.client import GatewayClient
+from app.terminal.consoles import confirm_cost
 from tests.support.evaluations import duel, rewarded
 from tests.support.playground import by_number
 from tests.support.viewing import answer as answer_each

@@ -6,7 +6,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app.cli.worlds import EVENTS_A_REQUEST
+from app.features.worlds.commands import EVENTS_A_REQUEST
 from tests.support.commands import ended
 from tests.support.gateways import Gateways
 from tests.support.serving import Served, free_port

@@ -16,7 +16,6 @@ import pytest
 
 from app.domain.tasks import Context, ContextQuery
 from app.main.components import build_retriever
-from app.ports.retrieval import NoRetriever
 from app.rag.remote import AnswerBounds, RetrieverAnswer, parse_answer
 from app.settings import RagSettings, Settings
 from tests.support.serving import ROOT, Served, free_port, serving
@@ -131,7 +130,7 @@ def test_a_package_that_brings_nothing_of_use_stops_the_start(
     (information / "entry_points.txt").write_text(f"[atropos_environments.retrievers]\n{points}", encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(ValueError, match="retriever is") as refused:
-        build_retriever(Settings(rag=RagSettings(retriever=name)), NoRetriever())
+        build_retriever(Settings(rag=RagSettings(retriever=name)), {})
     assert str(refused.value) == words
 
 

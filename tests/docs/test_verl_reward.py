@@ -11,8 +11,8 @@ from typing import Any
 import httpx
 import pytest
 
-from app.cli.data import tasks as write_tasks
 from app.domain.values import Split
+from app.features.exports.commands import tasks as write_tasks
 from tests.support.local_tokenizer import saved_tokenizer
 from tests.support.serving import ROOT, Served, free_port, serving
 

@@ -9,11 +9,12 @@ import pytest
 from pydantic import SecretStr
 
 from app.domain.judging import Judgement
+from app.features.health.feature import find_shadow_judges
 from app.inference.connection import KeyFile
 from app.judges import judge_client as line
 from app.judges.chat_judge import ChatJudge
 from app.judges.configuration import ChatJudgeConfig
-from app.main.components import build_judge_config, build_panels, find_shadow_judges
+from app.main.components import build_judge_config, build_panels
 from app.settings import read_settings
 from tests.support.chat_server import Received, Reply, serving
 from tests.support.judge_cases import GOOD, REQUEST, always, answer, completion, config, failure, judged, verdict

@@ -11,7 +11,6 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from app.domain.errors import RetrieverFailed
 from app.domain.tasks import Context, ContextQuery, Passage, Withheld
 from app.main.components import build_retriever
-from app.ports.retrieval import NoRetriever
 from app.rag.remote import AnswerBounds, CheckedResolver, encode_query, is_public, is_unknown_world, parse_answer
 from app.settings import RagSettings, Settings
 
@@ -225,11 +224,11 @@ def test_every_answer_of_a_resolver_is_checked() -> None:
 def test_settings_that_cannot_be_right_stop_the_start(rag: dict[str, object], words: str) -> None:
     settings = Settings(rag=RagSettings.model_validate({"retriever": "remote"} | rag))
     with pytest.raises(ValueError, match="rag") as refused:
-        build_retriever(settings, NoRetriever())
+        build_retriever(settings, {})
     assert str(refused.value) == words
 
 
 def test_a_host_in_the_list_may_be_asked() -> None:
     remote = {"url": "http://Lore.Example/", "allow_hosts": ["LORE.example"]}
     settings = Settings(rag=RagSettings.model_validate({"retriever": "remote", "remote": remote}))
-    assert type(build_retriever(settings, NoRetriever())).__name__ == "RemoteRetriever"
+    assert type(build_retriever(settings, {})).__name__ == "RemoteRetriever"

@@ -9,9 +9,9 @@ import httpx
 from pydantic import JsonValue
 
 from app.characters.archives import read_world
-from app.cli.client import GatewayClient
-from app.cli.worlds import SAMPLE, load_world
 from app.domain.tasks import Completion
+from app.features.worlds.commands import SAMPLE, load_world
+from app.terminal.client import GatewayClient
 from tests.record.completions import completions_of, right_answer
 from tests.record.hosting import all_hosted
 from tests.record.serving import answered

@@ -7,10 +7,10 @@ import pytest
 
 from app.domain.labels import LabelledGroupRecord
 from app.domain.runs import Run
+from app.features.labels.service import AgreementCheck
 from app.features.labels.store import SqlLabelStore
 from app.judges.chat_judge import ScriptedJudge
 from app.judges.panel import ConfiguredPanels
-from app.service.runs import AgreementCheck
 from tests.support.store_cases import START
 
 RUN = Run(name="a", seed=1, min_agreement=0.7, created_at=START)
@@ -35,7 +35,7 @@ class CountedLabels(SqlLabelStore):
 def test_labels_are_measured_once_for_all_who_ask_and_again_only_where_they_changed(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("app.service.runs.KEPT_SECONDS", 0.0)
+    monkeypatch.setattr("app.features.labels.service.KEPT_SECONDS", 0.0)
     labels = CountedLabels()
     panels = ConfiguredPanels({"judge": ScriptedJudge(lambda request, count: {})}, {}, fallback=("judge",))
     check = AgreementCheck(labels, panels, lambda records: (60.0 + labels.reads, 0.5))

@@ -15,7 +15,8 @@ from app.domain.labels import QueueStratum
 from app.domain.scores import Score
 from app.domain.tasks import Context
 from app.domain.values import digest
-from app.features.labels.store import SORTED_UP_TO
+from app.features.exports.store import SqlExportStore
+from app.features.labels.store import SORTED_UP_TO, SqlLabelQueue
 from app.main.store import Store
 from app.ports.store import IdempotencyKey
 from app.store.database import is_postgres, open_writer
@@ -223,12 +224,18 @@ async def statements_of(store: Store, url: str) -> dict[str, list[Statement]]:
         ),
         "scores": store.views.load_scores(("group_1", "group_2")),
         "found by judge": store.views.find_groups(GroupFilter(run="r1", environment="e1", judge="ann")),
-        "export of run and environment": store.exports.read_page(ExportFilter(run="r1", env="e1"), 0, GROUPS, 5),
-        "export of unscored of run": store.exports.read_page(ExportFilter(outcome="unscored", run="r2"), 0, GROUPS, 5),
-        "export of evaluations of run": store.exports.read_page(ExportFilter(purpose="eval", run="r0"), 0, GROUPS, 5),
-        "export of a label": store.exports.read_page(ExportFilter(label="rare"), 0, GROUPS, 5),
-        "export of a scene": store.exports.read_page(ExportFilter(scene="ford"), 0, GROUPS, 5),
-        "export of late groups": store.exports.read_page(ExportFilter(since=LATE), 0, 2 * GROUPS, 5),
+        "export of run and environment": store.part(SqlExportStore).read_page(
+            ExportFilter(run="r1", env="e1"), 0, GROUPS, 5
+        ),
+        "export of unscored of run": store.part(SqlExportStore).read_page(
+            ExportFilter(outcome="unscored", run="r2"), 0, GROUPS, 5
+        ),
+        "export of evaluations of run": store.part(SqlExportStore).read_page(
+            ExportFilter(purpose="eval", run="r0"), 0, GROUPS, 5
+        ),
+        "export of a label": store.part(SqlExportStore).read_page(ExportFilter(label="rare"), 0, GROUPS, 5),
+        "export of a scene": store.part(SqlExportStore).read_page(ExportFilter(scene="ford"), 0, GROUPS, 5),
+        "export of late groups": store.part(SqlExportStore).read_page(ExportFilter(since=LATE), 0, 2 * GROUPS, 5),
         "find": store.groups.find(["g1", "g2"]),
         "unfinished": store.groups.list_unfinished(5),
         "tasks": store.tasks.get(["task_1", "task_2"]),
@@ -242,8 +249,8 @@ async def statements_of(store: Store, url: str) -> dict[str, list[Statement]]:
         "hand out": store.tasks.lease(stream(), 2, 60, cycle(100)),
         "add": store.groups.add(answer, IdempotencyKey("key", "body")),
         "finish": store.groups.finish([group("fresh", [Score.exact(True)])]),
-        "strata to label": store.label_queue.list_strata(["e1"], None, "ada"),
-        "candidates to label": store.label_queue.draw_candidates(large, "ada", 64),
+        "strata to label": store.part(SqlLabelQueue).list_strata(["e1"], None, "ada"),
+        "candidates to label": store.part(SqlLabelQueue).draw_candidates(large, "ada", 64),
         "detail": store.views.get_group("g1"),
     }
     return await statements_made(calls)

@@ -20,8 +20,8 @@ from app.domain.runs import Run
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Message
 from app.domain.values import canonical_json
-from app.features.health.store import run_anchors
-from app.features.labels.store import label_leases, labels
+from app.features.health.store import SqlRunHealthStore, run_anchors
+from app.features.labels.store import SqlLabelQueue, label_leases, labels
 from app.main.store import Store
 from app.ports.store import GroupToStore
 from app.service.retention import Pruner, ReduceSchedule
@@ -276,19 +276,19 @@ def test_what_somebody_waits_for_or_reads_again_stays_whole(store_url: str) -> N
 
 def test_what_has_no_text_is_not_given_to_people_or_judges(store_url: str) -> None:
     async def look(store: Store) -> tuple[int, int, bool]:
-        (stratum,) = await store.label_queue.list_strata(("gsm8k",), None, "ann")
-        drawn = await store.label_queue.draw_candidates(stratum, "ann", 9)
-        unread = await store.run_health.find_shadow_group("run")
-        return len(drawn), len(await store.run_health.freeze_anchors("run", 2)), unread is not None
+        (stratum,) = await store.part(SqlLabelQueue).list_strata(("gsm8k",), None, "ann")
+        drawn = await store.part(SqlLabelQueue).draw_candidates(stratum, "ann", 9)
+        unread = await store.part(SqlRunHealthStore).find_shadow_group("run")
+        return len(drawn), len(await store.part(SqlRunHealthStore).freeze_anchors("run", 2)), unread is not None
 
     async def scenario(store: Store) -> list[object]:
         await store.runs.create(Run(name="run", seed=1, created_at=START))
         await fill(store, [stored(n) for n in range(4)])
         await reduce(store, TOKENS)
-        whole = await store.label_queue.draw_candidates(
-            (await store.label_queue.list_strata(("gsm8k",), None, "ann"))[0], "ann", 9
+        whole = await store.part(SqlLabelQueue).draw_candidates(
+            (await store.part(SqlLabelQueue).list_strata(("gsm8k",), None, "ann"))[0], "ann", 9
         )
-        shadowed = await store.run_health.find_shadow_group("run")
+        shadowed = await store.part(SqlRunHealthStore).find_shadow_group("run")
         await reduce(store)
         lease = LabelLease(
             lease_id="item",
@@ -301,7 +301,7 @@ def test_what_has_no_text_is_not_given_to_people_or_judges(store_url: str) -> No
             state="live",
             expires_at=START,
         )
-        return [len(whole), shadowed is not None, await store.label_queue.claim(lease, 60.0), await look(store)]
+        return [len(whole), shadowed is not None, await store.part(SqlLabelQueue).claim(lease, 60.0), await look(store)]
 
     assert using(store_url, scenario, MovableClock()) == [4, True, None, (0, 0, False)]
 

@@ -17,7 +17,6 @@ from rich.table import Table
 from rich.text import Text
 
 import app.envs.community
-from app.cli.consoles import AsJson, errors, format_figure, output_console, stop, stop_on_errors
 from app.cli.envs.check import CheckObserver, FoundEnvironment, discover_environments, find_environment, run_all_checks
 from app.cli.envs.subprocess_digests import compute_digests_in_subprocess
 from app.datasets.configured_datasets import ConfiguredDatasets
@@ -26,6 +25,7 @@ from app.domain.values import Frozen, Split
 from app.ports.environment import Datasets, Environment
 from app.service.catalogue import Catalogue
 from app.settings import Settings, read_settings
+from app.terminal.consoles import AsJson, errors, format_figure, output_console, stop, stop_on_errors
 from app.toolkit.conformance.attempts import ALL_TASKS
 from app.toolkit.conformance.checks import CHECKS, Check
 from app.toolkit.conformance.subject import (

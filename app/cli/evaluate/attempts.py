@@ -15,7 +15,6 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from app.cli.client import GatewayClient, Retrier
 from app.cli.policies import PolicyPrices
 from app.domain.errors import InvalidRequest
 from app.domain.runs import Run
@@ -29,6 +28,7 @@ from app.inference.policies import SamplingParameters, TurnTokens
 from app.inference.wire import Usage
 from app.service.requests import HandedOutTask
 from app.service.runs import RunSettings
+from app.terminal.client import GatewayClient, Retrier
 from app.toolkit.texts import escape_invisible
 
 JOURNAL: Final = "evaluation.journal"

@@ -13,16 +13,6 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from app.cli.client import build_gateway_headers, find_gateway_url, read_policy_key
-from app.cli.consoles import (
-    confirm_cost,
-    errors,
-    format_figure,
-    format_interval,
-    output_console,
-    stop_on_errors,
-    tell_report,
-)
 from app.cli.evaluate.attempts import COMPARISON, REPORT, EvaluationSpec, read_evaluation, write_document
 from app.cli.evaluate.session import EvaluationOutcome, EvaluationSession, TokenOptions
 from app.cli.policies import (
@@ -50,12 +40,24 @@ from app.cli.policies import (
     TopP,
     require_tokenizer,
 )
-from app.cli.process.plan import check_run_name, parse_object, parse_params
+from app.cli.process.plan import check_run_name
 from app.domain.values import Split
 from app.evaluation.comparison import Comparison, Difference, compare_evaluations
 from app.evaluation.report import EvaluationReport, MeanEstimate
 from app.inference.policies import SamplingParameters
 from app.inference.tokens import LocalTokenizer
+from app.terminal.client import build_gateway_headers, find_gateway_url, read_policy_key
+from app.terminal.consoles import (
+    confirm_cost,
+    errors,
+    format_figure,
+    format_interval,
+    output_console,
+    parse_object,
+    parse_params,
+    stop_on_errors,
+    tell_report,
+)
 from app.toolkit.texts import escape_invisible, format_p_value
 
 # Terminal tables of reports and comparisons.

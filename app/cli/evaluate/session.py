@@ -11,9 +11,6 @@ from typing import Final
 
 from rich.console import Console
 
-from app.cli.client import AnsweredTask as Sent
-from app.cli.client import GatewayClient, Retrier, describe_url, stop_on_signals
-from app.cli.consoles import GoOn
 from app.cli.evaluate.attempts import (
     EVALUATION_EVENT,
     JOURNAL,
@@ -72,6 +69,9 @@ from app.judges.aggregation import list_pairings
 from app.judges.modes import count_parts, count_readings
 from app.ports.judges import DEFAULT_PACE
 from app.service.requests import GroupReply, HandedOutTask
+from app.terminal.client import AnsweredTask as Sent
+from app.terminal.client import GatewayClient, Retrier, describe_url, stop_on_signals
+from app.terminal.consoles import GoOn
 
 # The main loop: sample missing attempts, score them, and journal each step.
 

@@ -8,12 +8,12 @@ from typing import Annotated, Final
 import httpx
 from pydantic import BaseModel, Field, JsonValue
 
-from app.cli.client import Retrier
 from app.domain.errors import InvalidRequest, Unavailable
 from app.domain.tasks import Completion, Message
 from app.domain.values import FiniteNumber, Frozen, Unit
 from app.inference.policies import TokenSequence, TurnTokens
 from app.service.requests import HandedOutTask
+from app.terminal.client import Retrier
 
 # Scored groups in the format of Atropos trainers.
 

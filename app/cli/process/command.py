@@ -7,8 +7,6 @@ from typing import Annotated
 import httpx
 import typer
 
-from app.cli.client import build_gateway_headers, find_gateway_url, read_policy_key
-from app.cli.consoles import errors, stop_on_errors, stop_to_resume
 from app.cli.policies import (
     CONNECTIONS,
     SAMPLING,
@@ -35,6 +33,8 @@ from app.cli.process.session import ProcessSession, TrainerEndpoints
 from app.domain.values import Split
 from app.inference.policies import SamplingParameters
 from app.inference.tokens import LocalTokenizer
+from app.terminal.client import build_gateway_headers, find_gateway_url, read_policy_key
+from app.terminal.consoles import errors, stop_on_errors, stop_to_resume
 
 
 def process(

@@ -20,6 +20,7 @@ from app.cli.process.atropos import GroupLine, SampledCompletion
 from app.domain.values import Frozen, Name, Split
 from app.inference.wire import Usage
 from app.service.requests import HandedOutTask, MixMember
+from app.terminal.consoles import parse_params
 
 To = Literal["jsonl", "atropos"]
 
@@ -93,20 +94,6 @@ def _parse_member(option: str, name: str, weight: str, split: Split, params: dic
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         raise ValueError(f"{option} {name}: {first['loc'][0]}: {first['msg']}") from error
-
-
-def parse_params(text: str | None) -> dict[str, JsonValue]:
-    return parse_object("--params", text or "{}")
-
-
-def parse_object(option: str, text: str) -> dict[str, JsonValue]:
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{option} is not JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise ValueError(f"{option} is not a JSON object")
-    return value
 
 
 # Output of groups to a file or an Atropos trainer.

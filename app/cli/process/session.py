@@ -15,7 +15,6 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from app.cli.client import AnsweredTask, GatewayClient, Retrier, stop_on_signals
 from app.cli.policies import (
     GATEWAY,
     Endpoints,
@@ -50,6 +49,7 @@ from app.inference.policies import ChatEpisode, InferenceServer, SamplingParamet
 from app.inference.tokens import CheckedTurn, LocalTokenizer, TokenCheckTally
 from app.inference.wire import SampledMessage
 from app.service.requests import GroupReply, HandedOutTask
+from app.terminal.client import AnsweredTask, GatewayClient, Retrier, stop_on_signals
 
 # Sampling of a group of completions with tokens from an inference server.
 

@@ -13,17 +13,6 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from app.cli.client import GatewayClient, build_gateway_headers, find_gateway_url, read_policy_key
-from app.cli.consoles import (
-    confirm_cost,
-    errors,
-    format_figure,
-    format_interval,
-    output_console,
-    stop_on_errors,
-    stop_to_resume,
-    tell_report,
-)
 from app.cli.evaluate.attempts import EvaluationSpec
 from app.cli.evaluate.session import EvaluationSession
 from app.cli.policies import (
@@ -44,12 +33,25 @@ from app.cli.policies import (
     Temperature,
     TopP,
 )
-from app.cli.process.plan import check_run_name, parse_object, parse_params
+from app.cli.process.plan import check_run_name
 from app.cli.tournament.contestants import FreshSetup, TournamentJournalSetup, parse_policies
 from app.cli.tournament.session import REPORT, TournamentOutcome, TournamentSession
 from app.domain.values import Split
 from app.evaluation.tournament import LabelProfile, PairRow, StandingRow, TournamentReport
 from app.inference.policies import SamplingParameters
+from app.terminal.client import GatewayClient, build_gateway_headers, find_gateway_url, read_policy_key
+from app.terminal.consoles import (
+    confirm_cost,
+    errors,
+    format_figure,
+    format_interval,
+    output_console,
+    parse_object,
+    parse_params,
+    stop_on_errors,
+    stop_to_resume,
+    tell_report,
+)
 from app.toolkit.texts import escape_invisible
 
 _HERE: Final = {"better": "stronger than overall", "worse": "weaker than overall", "undecided": ""}

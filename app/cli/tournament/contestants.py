@@ -11,7 +11,6 @@ from typing import Annotated, Final, Literal
 
 from pydantic import AwareDatetime, Field, JsonValue, TypeAdapter
 
-from app.cli.client import GatewayClient
 from app.cli.evaluate.attempts import REPORT, read_evaluation
 from app.cli.evaluate.session import EvaluationSession, EvaluationSurvey, average_reading_usd
 from app.cli.process.plan import check_run_name
@@ -22,6 +21,7 @@ from app.domain.values import Frozen, Split, is_same_model, suggest
 from app.evaluation.tournament import Contestant, Duel
 from app.http.api.models import EnvironmentInfo, JudgeInfo
 from app.service.rescoring import RescoreEstimate, RescoreRequest
+from app.terminal.client import GatewayClient
 
 # What a tournament has done, folded from journal events.
 

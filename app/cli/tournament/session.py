@@ -12,8 +12,6 @@ from typing import Final
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from app.cli.client import AnsweredTask, GatewayClient, Retrier, describe_url, stop_on_signals
-from app.cli.consoles import GoOn
 from app.cli.evaluate.attempts import write_document
 from app.cli.evaluate.session import sum_judgement_usd
 from app.cli.journal import Journal, open_journal, read_ledger
@@ -61,6 +59,8 @@ from app.evaluation.tournament import (
 from app.http.api.models import GroupView, JudgeInfo
 from app.service.requests import GroupProblem, GroupReply
 from app.service.runs import RunSettings
+from app.terminal.client import AnsweredTask, GatewayClient, Retrier, describe_url, stop_on_signals
+from app.terminal.consoles import GoOn
 
 ATTEMPTS: Final = 3
 """Times that an unscored pair is sent."""

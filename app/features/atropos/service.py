@@ -14,7 +14,6 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from time import monotonic
-from typing import Protocol
 
 from app.domain.errors import GatewayError
 from app.domain.trajectories import (
@@ -32,7 +31,7 @@ from app.domain.trajectories import (
 )
 from app.features.atropos.model import TrajectoryQueue
 from app.features.atropos.wire import EnvStatus, build_batch_text, unpack_group
-from app.ports.environment import Clock
+from app.ports.environment import Clock, Observer
 
 ALIVE_SECONDS = 60
 """A batch does not wait for an environment without a heartbeat for longer. Atropos' own send several per second."""
@@ -428,21 +427,11 @@ MAX_HEARTBEATS = 10_000
 MAX_RUNS = 200
 
 
-class QueueObserver(Protocol):
-    """Never raises, never blocks."""
-
-    def groups_received(self, new: int, known: int) -> None:
-        """`known` groups were duplicates."""
-
-    def batch_asked(self, outcome: str) -> None:
-        """`outcome` is `handed`, `again`, `not_yet` or `no_trainer`."""
-
-
 class AtroposQueue:
     """One per process. It knows which batches were sent in full; they count as delivered at the next request, soon and
     after a stop also at that of another process."""
 
-    def __init__(self, queue: TrajectoryQueue, observer: QueueObserver, clock: Clock) -> None:
+    def __init__(self, queue: TrajectoryQueue, observer: Observer, clock: Clock) -> None:
         self.queue = queue
         self._observer = observer
         self._clock = clock

@@ -1,7 +1,6 @@
 """Routes for authors: sheets and scenes with their revisions, checks of drafts, and the whole folder as a ZIP file."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Body, Path, Query, Request
@@ -12,7 +11,6 @@ from pydantic import Field
 from app.characters.archives import MAX_ARCHIVE_BYTES, read_archive, write_archive
 from app.characters.cards.files import ImportReport, read_bytes
 from app.characters.cards.sheets import SheetNaming, dump_sheet, import_document
-from app.characters.schema import CharacterCard
 from app.domain.authored_files import MAX_AUTHORED, MAX_NOTE, AuthoredChange, AuthoredRevision, ListedRevision
 from app.domain.errors import TooLarge
 from app.domain.values import Frozen, Name
@@ -28,9 +26,8 @@ from app.features.authoring.service import (
     check_draft,
     name_file,
 )
-from app.http.api.models import CharacterList, ReloadedCharacters
 from app.http.web.api_keys import CallerName
-from app.http.web.bodies import ApiRoute, JsonRoute
+from app.http.web.bodies import JsonRoute
 from app.http.web.openapi import document_problems
 from app.http.web.problems import MAX_ERRORS, FieldProblem, RefusedBody
 
@@ -231,28 +228,3 @@ async def _save_changes(
             for one in broken[:MAX_ERRORS]
         ]
         raise RefusedBody(422, error.detail, tuple(told)) from None
-
-
-# The characters of NPC Arena, and the reloading of edited sheets.
-
-
-def create_characters_router(
-    characters: Callable[[], tuple[CharacterCard, ...]], reload: Callable[[], Awaitable[None]]
-) -> APIRouter:
-    router = APIRouter(tags=["catalogue"], route_class=ApiRoute)
-
-    @router.get("/characters", summary="Summaries of the character sheets", responses=document_problems(401))
-    async def character_list() -> CharacterList:
-        return CharacterList(characters=characters())
-
-    @router.post(
-        "/characters/reload",
-        summary="Reload the character sheets; tasks that were handed out keep their sheets",
-        responses=document_problems(401, 404, 422, 503),
-    )
-    async def reload_characters() -> ReloadedCharacters:
-        before = characters()
-        await reload()
-        return ReloadedCharacters.from_reload(before, characters())
-
-    return router

@@ -1,6 +1,6 @@
 """`GET /export`: stored rollouts as training data."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Query
@@ -20,6 +20,7 @@ from app.features.exports.service import (
 from app.http.web.api_keys import CallerBounds
 from app.http.web.bodies import ApiRoute
 from app.http.web.openapi import document_problems
+from app.ports.store import ExportStore
 from app.service.access import require_named
 from app.service.gateway import Gateway
 
@@ -27,7 +28,13 @@ NEWEST_GROUP: Final = "Newest-Group"
 """The header that says up to which group an export goes, for a summary of the same groups."""
 
 
-def create_export_router(gateway: Gateway, *, not_for_training: Collection[str] = ()) -> APIRouter:
+def create_export_router(
+    gateway: Gateway,
+    exports: ExportStore,
+    read_labels: Callable[[ExportRequest], LabelRows],
+    *,
+    not_for_training: Collection[str] = (),
+) -> APIRouter:
     """`not_for_training` names judges whose scores are exported only on request."""
     router = APIRouter(tags=["records"], route_class=ApiRoute)
     files = {
@@ -45,12 +52,12 @@ def create_export_router(gateway: Gateway, *, not_for_training: Collection[str] 
         require_named(bounds, wanted.run, wanted.env)
         await _require_known_names(wanted)
         # before the response starts, so that an unavailable store is a 503
-        last = await gateway.exports.get_newest_group_sequence()
+        last = await exports.get_newest_group_sequence()
         name = "-".join(["atropos", wanted.env or "all", wanted.shape])
         pieces = (
-            stream_labels(build_label_rows(gateway, wanted), wanted.format)
+            stream_labels(read_labels(wanted), wanted.format)
             if wanted.shape == "labels"
-            else stream_export(gateway.exports, wanted, last, not_for_training)
+            else stream_export(exports, wanted, last, not_for_training)
         )
         return StreamingResponse(
             pieces,
@@ -70,10 +77,10 @@ def create_export_router(gateway: Gateway, *, not_for_training: Collection[str] 
         require_named(bounds, wanted.run, wanted.env)
         await _require_known_names(wanted)
         if wanted.shape == "labels":
-            return await summarise_labels(build_label_rows(gateway, wanted))
-        newest = await gateway.exports.get_newest_group_sequence()
+            return await summarise_labels(read_labels(wanted))
+        newest = await exports.get_newest_group_sequence()
         last = newest if wanted.newest_group is None else min(wanted.newest_group, newest)
-        return await summarise_export(gateway.exports, wanted, last, not_for_training)
+        return await summarise_export(exports, wanted, last, not_for_training)
 
     async def _require_known_names(wanted: ExportRequest) -> None:
         """NotFound for an environment or a run that is not there: an empty file would hide a mistyped name."""
@@ -84,7 +91,3 @@ def create_export_router(gateway: Gateway, *, not_for_training: Collection[str] 
             await gateway.runs.require(wanted.run, field="query.run")
 
     return router
-
-
-def build_label_rows(gateway: Gateway, wanted: ExportRequest) -> LabelRows:
-    return LabelRows(gateway.labels, gateway.groups, gateway.task_cache, wanted)

@@ -2,3 +2,11 @@
 
 Take it away and runs are never held.
 """
+
+from typing import Final
+
+COMMANDS: Final = {
+    "runs health": "Say what has changed in a run: figures with their limits, alarms, and what the audit cost.",
+    "runs release": "Release a run's alarms, so that it hands out tasks again.",
+}
+"""What the module `commands` adds to `atropos-envs`, with the first sentence of its help."""

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from app.domain.groups import Group
-from app.domain.health_records import HealthReading, HealthState, HealthTokens, JudgeVersion
-from app.domain.judging import Judgement
+from app.domain.health_records import HealthReading, HealthState, HealthTokens
+from app.domain.judging import Judgement, JudgeVersion
 from app.domain.run_health import Alarm, Hold, SeriesCells
 from app.domain.runs import Run
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import uuid4
 
-from app.domain.errors import GatewayError
+from app.domain.errors import GatewayError, InvalidRequest
 from app.domain.groups import Group, TaskRecord
 from app.domain.health_records import (
     AnchorReading,
@@ -17,7 +17,6 @@ from app.domain.health_records import (
     HealthSpending,
     HealthState,
     HealthTokens,
-    JudgeVersion,
     Leniency,
     ReadingKind,
     RunHealth,
@@ -399,8 +398,19 @@ class RunHealthService:
                 log.error("alarm %s could not be told to the webhook and is given up", alarm.alarm_id)
             await self._health.settle_notice(alarm.alarm_id, again)
 
-    async def list_versions(self, judges: Sequence[str]) -> list[JudgeVersion]:
-        return await self._health.list_versions(judges)
+    def check_options(self, options: HealthOptions, judges: Sequence[str]) -> None:
+        """InvalidRequest for a shadow judge that is not configured, or is of a training judge's model."""
+        name, known = options.shadow_judge, self._panels.judges
+        if name is None:
+            return
+        if name not in known:
+            raise InvalidRequest(f"there is no judge {name!r}", field="health.shadow_judge")
+        other = find_same_model(known[name].model, {each: known[each].model for each in judges if each in known})
+        if other is not None:
+            raise InvalidRequest(
+                f"judge {name!r} is of the same model as {other!r}: a shadow judge needs another one",
+                field="health.shadow_judge",
+            )
 
     async def release(self, name: str) -> Run:
         """Tasks are handed out again, and open alarms are released."""

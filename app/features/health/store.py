@@ -33,10 +33,9 @@ from app.domain.health_records import (
     HealthReading,
     HealthState,
     HealthTokens,
-    JudgeVersion,
     advance_state,
 )
-from app.domain.judging import Judgement
+from app.domain.judging import Judgement, JudgeVersion
 from app.domain.rollups import GROUPS_PER_BUCKET, Rollup, RollupKey
 from app.domain.run_health import GROUPS_PER_HEALTH_BUCKET, LOGARITHMIC, Alarm, Cell, Hold, SeriesCells, TrendName
 from app.domain.runs import Run
@@ -45,6 +44,7 @@ from app.store.budgets import record_health_costs
 from app.store.database import Database
 from app.store.group_rows import has_text, load_groups
 from app.store.judge_cache import load_versions
+from app.store.retention import keep_groups
 from app.store.runs import change_run
 from app.store.statements import decode, decode_json, encode, encode_json, from_micros, to_micros
 from app.store.table_records import TableRecord, build_partial_index, build_sequence_column, get_table
@@ -576,3 +576,6 @@ def _load_tokens(connection: Connection, run: str) -> HealthTokens:
         shadow=shadow,
         shadow_readings=shadows,
     )
+
+
+keep_groups("anchor", IS_ANCHOR)

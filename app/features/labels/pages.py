@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Final, Literal
 
 from fastapi import APIRouter, Request, Response
@@ -11,7 +12,8 @@ from pydantic import ValidationError
 
 from app.domain.access import KeyBounds
 from app.domain.errors import GatewayError, InvalidRequest
-from app.domain.labels import GroupLabelRequest, LabelledGroupRecord
+from app.domain.groups import Group
+from app.domain.labels import GroupLabelRequest, Label, LabelledGroupRecord, ReplyLabel
 from app.domain.values import digest
 from app.evaluation.agreement import (
     AgreementCount,
@@ -23,11 +25,21 @@ from app.evaluation.agreement import (
 from app.features.labels.model import ItemRequest, LabelItem, LabelProgress, ShownReply, SkipRequest
 from app.features.labels.service import LabelService
 from app.http.viewer.group_pages import MessageLine, build_lines
-from app.http.viewer.rendering import FormFields, Renderer, Word, build_link, read_fields, redirect
+from app.http.viewer.rendering import (
+    FormFields,
+    PageLink,
+    PageSection,
+    Renderer,
+    Word,
+    build_link,
+    read_fields,
+    redirect,
+)
 from app.http.web.api_keys import CallerBounds, find_caller
 from app.http.web.bodies import LazyRoute
 from app.http.web.problems import describe_faults
 from app.ports.environment import Clock
+from app.ports.store import LabelStore
 from app.service.access import BoundsCheck
 from app.service.gateway import JudgeEntry
 
@@ -37,6 +49,68 @@ _LEVELS: Final = frozenset("01234")
 
 Act = Literal["next", "send", "skip", "undo"]
 _ACTS: Final[Mapping[str, Act]] = {"next": "next", "send": "send", "skip": "skip", "undo": "undo"}
+
+
+# What people said of a group, on its page.
+
+MOST_LABELS: Final = 50
+MOST_SAID: Final = 12
+"""Replies and criteria of one label that are shown."""
+
+
+@dataclass(frozen=True)
+class LabelLine:
+    """What a person said of a group, with its completions as they are numbered on the page."""
+
+    labeller: str
+    at: datetime
+    is_blind: bool
+    """The queue chose the group."""
+    order: str
+    """Best first."""
+    replies: tuple[str, ...]
+    left_out: int
+    comment: str
+
+
+async def show_labels(labels: LabelStore, group: Group) -> PageSection:
+    lines = build_labels(
+        await labels.list_of_group(group.group_id, MOST_LABELS), [one.rollout_id for one in group.rollouts]
+    )
+    return PageSection("group_labels.html", {"labels": lines}, {"labels": lines})
+
+
+def link_group(group: Group) -> PageLink | None:
+    """To where the group is labelled; None where there is nothing to label."""
+    return PageLink("Label", f"/view/label?group={group.group_id}") if group.outcome == "scored" else None
+
+
+def build_labels(labels: Sequence[Label], rollout_ids: Sequence[str]) -> tuple[LabelLine, ...]:
+    slots = {rollout_id: str(slot) for slot, rollout_id in enumerate(rollout_ids, 1)}
+    return tuple(_build_label(label, slots) for label in labels)
+
+
+def _build_label(label: Label, slots: Mapping[str, str]) -> LabelLine:
+    tiers = (" = ".join(slots.get(one, "?") for one in tier) for tier in label.order)
+    said = [line for rollout_id, reply in label.replies.items() for line in _tell(reply, slots.get(rollout_id, "?"))]
+    return LabelLine(
+        labeller=label.labeller,
+        at=label.created_at,
+        is_blind=label.kind == "queue",
+        order=" > ".join(tiers),
+        replies=tuple(said[:MOST_SAID]),
+        left_out=max(0, len(said) - MOST_SAID),
+        comment=label.comment,
+    )
+
+
+def _tell(reply: ReplyLabel, slot: str) -> list[str]:
+    levels = (f"{name} {'does not apply' if level is None else level}" for name, level in reply.levels.items())
+    defect = [] if reply.defect is None else ["a defect" if reply.defect else "no defect"]
+    return [f"{slot}: {one}" for one in (*levels, *defect)]
+
+
+# The page on which people label.
 
 
 @dataclass(frozen=True)
@@ -239,7 +313,7 @@ def create_label_page_router(pages: LabelPages, renderer: Renderer) -> APIRouter
 async def _carry_out(pages: LabelPages, bounds: KeyBounds, form: LabelForm, wanted: ItemRequest) -> LabelAnswer:
     try:
         if form.get("lease"):
-            await pages.bounds.require_item(bounds, form.get("lease"))
+            await pages.labelling.require_item(bounds, form.get("lease"))
         if form.act == "send":
             await pages.bounds.require_group(bounds, form.get("group"))
             label = form.build_label(pages.clock().timestamp())
@@ -247,7 +321,7 @@ async def _carry_out(pages: LabelPages, bounds: KeyBounds, form: LabelForm, want
         if form.act == "skip":
             await pages.labelling.skip(form.build_skip())
         elif form.act == "undo":
-            await pages.bounds.require_label(bounds, form.get("label"))
+            await pages.labelling.require_label(bounds, form.get("label"))
             await pages.labelling.withdraw(form.get("label"), wanted.labeller, wanted.lease_seconds)
     except GatewayError as error:
         return LabelAnswer(error.detail)

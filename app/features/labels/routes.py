@@ -85,7 +85,7 @@ IMPORT_EXAMPLES = {
 SKIP_EXAMPLES = {"item": Example(summary="An item", value={"labeller": "ada", "lease_id": _LEASE})}
 
 
-def create_label_router(gateway: Gateway, labelling: LabelService) -> APIRouter:
+def create_label_router(labelling: LabelService) -> APIRouter:
     router = APIRouter(tags=["labels"], route_class=JsonRoute)
     refusals = document_problems(400, 401, 404, 408, 409, 410, 413, 415, 422, 503)
 
@@ -101,7 +101,7 @@ def create_label_router(gateway: Gateway, labelling: LabelService) -> APIRouter:
     async def skip(
         request: Annotated[SkipRequest, Body(openapi_examples=SKIP_EXAMPLES)], bounds: CallerBounds
     ) -> NextItem:
-        await gateway.bounds.require_item(bounds, request.lease_id)
+        await labelling.require_item(bounds, request.lease_id)
         return await labelling.skip(request)
 
     @router.delete("/labels/{label_id}", summary="Take one's own label back", responses=refusals)
@@ -111,7 +111,7 @@ def create_label_router(gateway: Gateway, labelling: LabelService) -> APIRouter:
         bounds: CallerBounds,
         lease_seconds: Annotated[LeaseSeconds, Query()] = 1800.0,
     ) -> WithdrawnLabel:
-        await gateway.bounds.require_label(bounds, label_id)
+        await labelling.require_label(bounds, label_id)
         return await labelling.withdraw(label_id, labeller, lease_seconds)
 
     @router.post(

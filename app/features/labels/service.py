@@ -1,13 +1,17 @@
 """Which group the queue asks a person for next, and with which probability. Pure."""
 
+import asyncio
+import logging
 import random
+import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 from uuid import uuid4
 
+from app.domain.access import KeyBounds
 from app.domain.errors import Conflict, InvalidRequest, NotFound, PartsGone
 from app.domain.groups import Group, TaskRecord
 from app.domain.judging import Rubric, RubricLabel
@@ -19,6 +23,7 @@ from app.domain.labels import (
     ItemCandidate,
     Label,
     LabelLease,
+    LabelledGroupRecord,
     LabelRequest,
     QueueDraw,
     QueueStratum,
@@ -26,6 +31,7 @@ from app.domain.labels import (
     ReplyLabelRequest,
 )
 from app.domain.retention import describe_missing_text_of
+from app.domain.runs import Run
 from app.domain.values import digest, suggest
 from app.features.labels.model import (
     ImportReceipt,
@@ -46,8 +52,11 @@ from app.ports.judges import Panels
 from app.ports.store import GroupStore, LabelQueue, LabelStore
 from app.service.catalogue import Catalogue
 from app.service.judging import find_rubric
-from app.service.runs import RunRegistry
+from app.service.requests import SingleFlight
+from app.service.runs import JudgeStanding, RunAgreement, RunRegistry
 from app.service.task_cache import TaskCache
+
+log = logging.getLogger(__name__)
 
 RANDOM_LABELS: Final = 100
 """Until there are so many labels drawn at random, at least half of all are."""
@@ -182,6 +191,17 @@ class LabelService:
             raise NotFound(f"there is no rollout {rollout_id}")
         said = {rollout_id: ReplyLabel(levels=request.levels, defect=request.defect)}
         return await self._store(group, request, (), said, merge=True)
+
+    async def require_item(self, bounds: KeyBounds, lease_id: str) -> None:
+        """NotFound for an item that is of others' groups."""
+        lease = None if bounds.is_open else await self._queue.find_lease(lease_id)
+        if lease is not None and not bounds.allows_group(lease.run, lease.environment):
+            raise NotFound(f"there is no item {lease_id}", field="lease_id")
+
+    async def require_label(self, bounds: KeyBounds, label_id: str) -> None:
+        label = None if bounds.is_open else await self._labels.find(label_id)
+        if label is not None and not bounds.allows_group(label.run, label.environment or ""):
+            raise NotFound(f"there is no label {label_id}")
 
     async def skip(self, request: SkipRequest) -> NextItem:
         """The labeller does not get this item again; others may."""
@@ -383,3 +403,88 @@ def _add_up(strata: list[QueueStratum]) -> Counter[Arm]:
     for one in strata:
         total.update(one.drawn)
     return total
+
+
+# Whether a run's judges agree with people as far as the run asks for.
+
+MeasureLowerBound = Callable[[Sequence[LabelledGroupRecord]], tuple[float, float | None]]
+"""The effective number of groups, and the lower bound of the pair accuracy; None where there are too few."""
+KEPT_SECONDS: Final = 60.0
+"""For so long nothing asks whether labels changed: tasks are handed out more often than people label."""
+
+
+@dataclass(frozen=True)
+class _Measurement:
+    until: float
+    mark: tuple[int, int]
+    effective: float
+    low: float | None
+
+
+class AgreementCheck:
+    """Too few labels are no alarm: a run that waited for labels of its judge would never make the groups to label."""
+
+    def __init__(self, labels: LabelStore, panels: Panels, measure: MeasureLowerBound) -> None:
+        self._labels = labels
+        self._panels = panels
+        self._measure = measure
+        self._known: dict[tuple[str, str], _Measurement] = {}
+        self._flights = SingleFlight[_Measurement]("could not measure agreement with people")
+        self._warned: dict[str, JudgeStanding] = {}
+        """By run: of what its log was told last."""
+
+    async def check(self, run: Run, environments: Sequence[str] = ()) -> RunAgreement | None:
+        """Of these environments besides those that the run has used. None where the run asks for nothing."""
+        if run.min_agreement is None:
+            return None
+        judged = [pin.environment for pin in run.pins if "panel" in pin.parts]
+        named = dict.fromkeys([*judged, *environments])
+        found = [
+            await self._find_standing(judge, environment, run.min_agreement)
+            for environment in named
+            for judge in self._panels.resolve_options(environment, run.options).judges
+        ]
+        alarm = any(one.met is False for one in found)
+        return RunAgreement(wanted=run.min_agreement, alarm=alarm, judges=tuple(found))
+
+    async def require(self, run: Run, environments: Sequence[str]) -> None:
+        """Conflict for a strict run whose judge agrees less with people than it asks for; else a warning, once for
+        each measurement."""
+        found = await self.check(run, environments)
+        if found is None or not found.alarm:
+            return
+        worst = next(one for one in found.judges if one.met is False)
+        words = (
+            f"run {run.name!r} asks for an agreement of {found.wanted:g} with people; that of judge {worst.judge!r} in "
+            f"{worst.environment} is only known to be above {worst.low:.2f}"
+        )
+        if run.strict:
+            raise Conflict(f"{words}; take another judge, label more, or lower min_agreement", field="run")
+        if self._warned.get(run.name) != worst:
+            self._warned[run.name] = worst
+            log.warning("%s", words)
+
+    async def _find_standing(self, judge: str, environment: str, wanted: float) -> JudgeStanding:
+        found = await self._measure_kept(judge, environment)
+        met = None if found.low is None else found.low >= wanted
+        return JudgeStanding(judge=judge, environment=environment, effective=found.effective, low=found.low, met=met)
+
+    async def _measure_kept(self, judge: str, environment: str) -> _Measurement:
+        """All who ask at the same time wait for one measurement, which goes on when they leave."""
+        kept = self._known.get((judge, environment))
+        if kept is not None and kept.until > time.monotonic():
+            return kept
+        name = f"{judge} {environment}"
+        flight = self._flights.find([name]).get(name)
+        return await asyncio.shield(flight or self._flights.start([name], self._renew(judge, environment, kept)))
+
+    async def _renew(self, judge: str, environment: str, kept: _Measurement | None) -> _Measurement:
+        mark = await self._labels.find_mark(environment)
+        if kept is None or kept.mark != mark:
+            records = await self._labels.list_labelled(judge, (environment,), None)
+            effective, low = await asyncio.to_thread(self._measure, records)
+        else:
+            effective, low = kept.effective, kept.low
+        found = _Measurement(time.monotonic() + KEPT_SECONDS, mark, effective, low)
+        self._known[judge, environment] = found
+        return found

@@ -47,6 +47,7 @@ from app.ports.store import LabelQueue, LabelStore
 from app.store.database import Database
 from app.store.group_rows import has_text, load_groups
 from app.store.groups import load_scorings
+from app.store.retention import keep_groups
 from app.store.search import open_stretch
 from app.store.statements import decode, encode, filter_storable, from_micros, insert_rows, is_storable, to_micros
 from app.store.table_records import TableRecord, build_sequence_column, get_table
@@ -781,3 +782,6 @@ def compute_source_digest(label: Label) -> str:
     assert choice is not None  # noqa: S101
     prompt = [[one.role, one.content] for one in choice.prompt]
     return digest([label.kind, prompt, choice.chosen, sorted(choice.rejected) if label.kind == "pair" else []])
+
+
+keep_groups("labelled", IS_LABELLED)

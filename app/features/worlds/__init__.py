@@ -2,3 +2,10 @@
 
 Take it away and prompts have no events; the retriever over its ports stays in `app.rag`.
 """
+
+from typing import Final
+
+COMMANDS: Final = {
+    "worlds": "Load worlds into a running gateway.",
+}
+"""What the module `commands` adds to `atropos-envs`, with the first sentence of its help."""

@@ -40,7 +40,8 @@ from app.features.worlds.store_worlds import (
     postings,
     worlds,
 )
-from app.store.database import Database
+from app.store.copy import rebuild_after_copy
+from app.store.database import Database, prepare_on_open
 from app.store.statements import PreparedStatement, build_dialect_sql, format_integers, from_micros, to_micros
 
 PUBLIC_SCOPE: Final = "*"
@@ -790,3 +791,7 @@ def _index_world(connection: Connection, number: int) -> None:
         if posted:
             add_postings(connection, posted)
         place = rows[-1].sequence + 1
+
+
+rebuild_after_copy(index_events)
+prepare_on_open(convert_postings)

@@ -4,7 +4,7 @@ import asyncio
 import inspect
 import json
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import cache
 from typing import Annotated, Any, cast
 
@@ -12,20 +12,22 @@ from fastapi import APIRouter, FastAPI, Header, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, create_model
 from starlette.routing import Route
 
+from app.characters.schema import CharacterCard
 from app.domain.access import find_bounds
 from app.domain.errors import InvalidRequest
-from app.domain.health_records import JudgeVersion
-from app.domain.judging import RubricLabel
+from app.domain.judging import JudgeVersion, RubricLabel
 from app.domain.runs import ScoringOptions
 from app.domain.tasks import Completion, Message, Turn
 from app.domain.values import Name, Split, canonical_json, digest_of_text
 from app.http.api.models import (
+    CharacterList,
     CriterionInfo,
     EnvironmentInfo,
     EnvironmentList,
     IsolationInfo,
     JudgeInfo,
     JudgeList,
+    ReloadedCharacters,
     SplitInfo,
 )
 from app.http.web.api_keys import CallerBounds, find_caller
@@ -192,7 +194,7 @@ def create_catalogue_router(gateway: Gateway, *, not_for_training: Collection[st
 
     @router.get("/judges", summary="Every judge", responses=document_problems(401, 503))
     async def judge_list(bounds: CallerBounds) -> JudgeList:
-        versions = await gateway.run_health.list_versions(tuple(gateway.panels.judges))
+        versions = await gateway.list_judge_versions(tuple(gateway.panels.judges))
         listed = _list_judges(gateway, not_for_training, versions)
         return JudgeList(judges=listed if bounds.is_open else tuple(map(_leave_out_spending, listed)))
 
@@ -399,3 +401,28 @@ def _set_example(document: Document, path: str, body: JsonValue) -> None:
         node = node.get(key) if isinstance(node, dict) else None
     if isinstance(node, dict):
         node["example"] = body
+
+
+# The characters of NPC Arena, and the reloading of edited sheets.
+
+
+def create_characters_router(
+    characters: Callable[[], tuple[CharacterCard, ...]], reload: Callable[[], Awaitable[None]]
+) -> APIRouter:
+    router = APIRouter(tags=["catalogue"], route_class=ApiRoute)
+
+    @router.get("/characters", summary="Summaries of the character sheets", responses=document_problems(401))
+    async def character_list() -> CharacterList:
+        return CharacterList(characters=characters())
+
+    @router.post(
+        "/characters/reload",
+        summary="Reload the character sheets; tasks that were handed out keep their sheets",
+        responses=document_problems(401, 404, 422, 503),
+    )
+    async def reload_characters() -> ReloadedCharacters:
+        before = characters()
+        await reload()
+        return ReloadedCharacters.from_reload(before, characters())
+
+    return router

@@ -9,8 +9,7 @@ from pydantic import Field, JsonValue
 
 from app.characters.schema import CharacterCard
 from app.domain.groups import Group, GroupDetail, GroupSummary, Scoring, StatisticsRow, TaskRecord
-from app.domain.health_records import JudgeVersion
-from app.domain.judging import Judgement, JudgeReport, Mode, RubricLabel
+from app.domain.judging import Judgement, JudgeReport, JudgeVersion, Mode, RubricLabel
 from app.domain.runs import Readings, Run
 from app.domain.tasks import Isolation, Message, Passage, Protection, ToolSpec
 from app.domain.values import Frozen, Split, Unit, is_absent

@@ -10,7 +10,6 @@ from pydantic import AfterValidator, AwareDatetime, Field
 from app.domain.access import KeyBounds
 from app.domain.errors import InvalidRequest, NotFound
 from app.domain.groups import GroupFilter, GroupOrder, StatisticsBreakdown, parse_text_query
-from app.domain.health_records import RunHealth
 from app.domain.runs import Purpose, Run
 from app.domain.scores import Outcome, Reason
 from app.domain.values import Name
@@ -199,16 +198,8 @@ def create_runs_router(gateway: Gateway) -> APIRouter:
     async def one_run(run: RunName) -> RunReport:
         uncounted = await gateway.views.count_uncounted()  # before the counts, which so have at least what it says
         report = await gateway.runs.get_report(run)
-        alarms = await gateway.run_health.list_open_alarms(run)
+        alarms = await gateway.runs.list_open_alarms(run)
         return report.model_copy(update={"alarms": alarms, "uncounted": uncounted})
-
-    @router.get("/{run}/health", summary="An audit of a run: figures, limits, alarms", responses=refusals)
-    async def run_health(run: RunName) -> RunHealth:
-        return await gateway.run_health.get_health(run)
-
-    @router.post("/{run}/release", summary="Hand out tasks again after an alarm", responses=refusals)
-    async def release(run: RunName) -> Run:
-        return await gateway.run_health.release(run)
 
     return router
 

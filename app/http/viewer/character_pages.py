@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Query, Request, Response
@@ -18,7 +18,7 @@ from app.domain.groups import GroupFilter, GroupSummary
 from app.domain.rollups import Rollup, RollupFilter, compute_mean, merge_measures
 from app.domain.values import suggest
 from app.http.viewer.group_pages import CompletionCard, build_cards
-from app.http.viewer.rendering import FilterRoute, Renderer
+from app.http.viewer.rendering import FilterRoute, Renderer, ViewerParts
 from app.http.viewer.run_pages import ChartView, MeasuredCurves, SeriesSource, draw, measure_curves
 from app.http.web.api_keys import CallerBounds
 from app.ports.store import GroupViews
@@ -45,6 +45,7 @@ class CharacterPages:
     list_scenes: Callable[[str], Sequence[Scene]]
     check: Callable[[], Awaitable[Sequence[SheetFinding]]]
     views: GroupViews
+    parts: ViewerParts = field(default_factory=ViewerParts)
 
 
 @dataclass(frozen=True)
@@ -146,6 +147,7 @@ def create_character_pages_router(pages: CharacterPages, renderer: Renderer) -> 
             "totals": totals,
             "run": run.strip(),
             "environment": pages.environment,
+            "links": [find_link(sheet.id) for find_link in pages.parts.link_character],
         }
         data = {
             "card": shown["card"],

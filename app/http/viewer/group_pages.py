@@ -14,11 +14,10 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 from app.domain.groups import Group, GroupDetail, GroupFilter, GroupSummary, Rollout, Scoring
 from app.domain.judging import Judgement, JudgingPurpose, Rubric, RubricLabel, Verdict, compute_statistics
 from app.domain.keeping import PartDigest, ReducedCompletion, ReducedReading, count_written_characters
-from app.domain.labels import Label, ReplyLabel
 from app.domain.scores import Criterion, Score
 from app.domain.tasks import Completion, Context, Message, ToolCall, ToolSpec
 from app.http.viewer.arithmetic import RewardSum, WinnerContrast, build_sums, contrast_best
-from app.http.viewer.rendering import FilterQuery, Renderer, WordDiff, build_filter, compare_words
+from app.http.viewer.rendering import FilterQuery, Renderer, ViewerParts, WordDiff, build_filter, compare_words
 from app.http.web.api_keys import CallerBounds
 from app.http.web.bodies import LazyRoute
 from app.judges.explanation import GroupExplanation, explain_group
@@ -632,16 +631,6 @@ FindRubric = Callable[[GroupDetail], Awaitable[Rubric | None]]
 Slot = Annotated[int | None, Query(ge=1, le=100_000)]
 
 
-ListLabels = Callable[[str, int], Awaitable[Sequence[Label]]]
-MOST_LABELS: Final = 50
-MOST_SAID: Final = 12
-"""Replies and criteria of one label that are shown."""
-
-
-async def list_no_labels(group_id: str, limit: int) -> Sequence[Label]:
-    return ()
-
-
 async def find_no_rubric(detail: GroupDetail) -> Rubric | None:
     return None
 
@@ -670,21 +659,6 @@ class Reason:
 
 
 @dataclass(frozen=True)
-class LabelLine:
-    """What a person said of a group, with its completions as they are numbered on the page."""
-
-    labeller: str
-    at: datetime
-    is_blind: bool
-    """The queue chose the group."""
-    order: str
-    """Best first."""
-    replies: tuple[str, ...]
-    left_out: int
-    comment: str
-
-
-@dataclass(frozen=True)
 class ComparedCompletions:
     """Two completions by their slots, and their words."""
 
@@ -694,7 +668,7 @@ class ComparedCompletions:
 
 
 def create_group_page_router(
-    views: GroupViews, renderer: Renderer, find_rubric: FindRubric, list_labels: ListLabels = list_no_labels
+    views: GroupViews, renderer: Renderer, find_rubric: FindRubric, parts: ViewerParts
 ) -> APIRouter:
     router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse, route_class=LazyRoute)
 
@@ -715,39 +689,17 @@ def create_group_page_router(
         newer, older = (None, None) if at is None else await _find_neighbours(views, where, at)
         why = await find_reason(detail, find_rubric)
         compared = await _compare(detail.group, first, second)
-        values = {**_build_values(detail), "why": why, "compared": compared}
-        labels = await list_labels(group_id, MOST_LABELS)
-        lines = build_labels(labels, [one.rollout_id for one in detail.group.rollouts])
-        values |= {"words": wanted, "at": at, "newer": newer, "older": older, "labels": lines}
-        data = {"group": detail, "why": why, "compared": compared, "newer": newer, "older": older, "labels": lines}
+        values: dict[str, object] = {**_build_values(detail), "why": why, "compared": compared}
+        sections = [await show(detail.group) for show in parts.show_group]
+        links = [link for find_link in parts.link_group if (link := find_link(detail.group)) is not None]
+        values |= {"words": wanted, "at": at, "newer": newer, "older": older, "sections": sections, "links": links}
+        data: dict[str, object] = {"group": detail, "why": why, "compared": compared, "newer": newer, "older": older}
+        for section in sections:
+            values |= section.values
+            data |= section.data
         return renderer.render(request, "group.html", values, data)
 
     return router
-
-
-def build_labels(labels: Sequence[Label], rollout_ids: Sequence[str]) -> tuple[LabelLine, ...]:
-    slots = {rollout_id: str(slot) for slot, rollout_id in enumerate(rollout_ids, 1)}
-    return tuple(_build_label(label, slots) for label in labels)
-
-
-def _build_label(label: Label, slots: Mapping[str, str]) -> LabelLine:
-    tiers = (" = ".join(slots.get(one, "?") for one in tier) for tier in label.order)
-    said = [line for rollout_id, reply in label.replies.items() for line in _tell(reply, slots.get(rollout_id, "?"))]
-    return LabelLine(
-        labeller=label.labeller,
-        at=label.created_at,
-        is_blind=label.kind == "queue",
-        order=" > ".join(tiers),
-        replies=tuple(said[:MOST_SAID]),
-        left_out=max(0, len(said) - MOST_SAID),
-        comment=label.comment,
-    )
-
-
-def _tell(reply: ReplyLabel, slot: str) -> list[str]:
-    levels = (f"{name} {'does not apply' if level is None else level}" for name, level in reply.levels.items())
-    defect = [] if reply.defect is None else ["a defect" if reply.defect else "no defect"]
-    return [f"{slot}: {one}" for one in (*levels, *defect)]
 
 
 async def find_reason(detail: GroupDetail, find_rubric: FindRubric) -> Reason:

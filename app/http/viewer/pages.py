@@ -1,4 +1,4 @@
-"""Pages for people: statistics, judges, queues; and what the other pages are put together from."""
+"""Pages for people: statistics, judges; and what the other pages are put together from."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -15,14 +15,11 @@ from app.domain.budgets import RunCost
 from app.domain.errors import Conflict
 from app.domain.groups import GroupFilter, GroupSummary, StatisticsBreakdown
 from app.domain.tasks import Isolation
-from app.domain.trajectories import TrajectoryRunStatus
 from app.http.viewer.group_pages import (
     OFFLINE_JUDGE,
     FindRubric,
-    ListLabels,
     create_group_page_router,
     find_no_rubric,
-    list_no_labels,
 )
 from app.http.viewer.rendering import (
     ORDERS,
@@ -32,7 +29,9 @@ from app.http.viewer.rendering import (
     FilterQuery,
     FilterRoute,
     FilterWords,
+    MenuEntry,
     Renderer,
+    ViewerParts,
     Word,
     build_filter,
     list_unread,
@@ -287,32 +286,29 @@ _BREAKDOWNS: tuple[StatisticsBreakdown, ...] = get_args(StatisticsBreakdown)
 ViewerSection = Callable[[Renderer], APIRouter]
 
 
-async def _list_no_queues() -> Sequence[TrajectoryRunStatus]:
-    return ()
-
-
 def create_viewer_router(
     views: GroupViews,
     environments: Sequence[str] = (),
     judges: Callable[[], Sequence[JudgeEntry]] = tuple,
-    queues: Callable[[], Awaitable[Sequence[TrajectoryRunStatus]]] = _list_no_queues,
     find_cost: Callable[[str], Awaitable[RunCost | None]] | None = None,
     find_rubric: FindRubric = find_no_rubric,
-    list_labels: ListLabels = list_no_labels,
     home: HomePages | None = None,
     sections: Sequence[ViewerSection] = (),
+    parts: ViewerParts = ViewerParts(),  # noqa: B008  # frozen
+    menu: Sequence[MenuEntry] = (),
+    templates: Sequence[Path] = (),
 ) -> APIRouter:
     """Pages at `/` and under `/view`. `environments` are the choices of a filter; without them it is a text field.
-    `judges` lists the current judges, `queues` the Atropos queues. `find_cost` says what judging a run has cost,
-    `find_rubric` finds what a group was judged by, `list_labels` what people said of it, `home` is what the first page
-    shows, `sections` add pages."""
+    `judges` lists the current judges. `find_cost` says what judging a run has cost, `find_rubric` finds what a group
+    was judged by, `home` is what the first page shows, `sections` add pages. `parts`, `menu` and the folders
+    `templates` are what features add."""
     router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse, route_class=FilterRoute)
     assets = load_assets(_FOLDER / "static")
-    renderer = Renderer(_FOLDER / "templates", assets.version)
+    renderer = Renderer([_FOLDER / "templates", *templates], assets.version, menu)
     router.routes.extend(assets.router.routes)
     router.routes.extend(create_home_router(home or HomePages(views, judges), renderer, environments).routes)
     router.routes.extend(create_finding_router(views, renderer, environments).routes)
-    router.routes.extend(create_group_page_router(views, renderer, find_rubric, list_labels).routes)
+    router.routes.extend(create_group_page_router(views, renderer, find_rubric, parts).routes)
     for create_section in sections:
         router.routes.extend(create_section(renderer).routes)
 
@@ -335,10 +331,5 @@ def create_viewer_router(
         listed = show_judges(judges(), bounds)
         shown = {"judges": listed, "offline": OFFLINE_JUDGE}
         return renderer.render(request, "judges.html", shown, {"judges": listed})
-
-    @router.get("/view/atropos")
-    async def atropos(request: Request, bounds: CallerBounds) -> Response:
-        shown = [queue for queue in await queues() if bounds.allows_run(queue.state.run)]
-        return renderer.render(request, "queues.html", {"queues": shown}, {"queues": shown})
 
     return router

@@ -9,7 +9,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 from difflib import SequenceMatcher
@@ -26,7 +26,7 @@ from starlette.types import Receive, Scope, Send
 
 from app.domain.access import KeyBounds
 from app.domain.errors import InvalidRequest, NotFound, TooLarge
-from app.domain.groups import GroupFilter, GroupOrder, parse_text_query
+from app.domain.groups import Group, GroupFilter, GroupOrder, parse_text_query
 from app.domain.runs import Purpose
 from app.domain.scores import Outcome, Reason
 from app.http.web.api_keys import COOKIE, find_caller
@@ -211,10 +211,87 @@ def clean_word(word: str) -> str | None:
 _BY_ACCEPT: Final = {"Vary": "Accept"}
 
 
+# What features add to pages of the kernel.
+
+
+@dataclass(frozen=True)
+class PageLink:
+    title: str
+    path: str
+    """Below the root of the service."""
+
+
+@dataclass(frozen=True)
+class MenuEntry:
+    """`position` orders the menu; `here` is the name that a page of the entry gives itself."""
+
+    position: int
+    title: str
+    path: str
+    here: str
+
+
+@dataclass(frozen=True)
+class PageSection:
+    """Part of a page: a template with its values, and what the page's twin says of it."""
+
+    template: str
+    values: Mapping[str, object]
+    data: Mapping[str, object]
+
+
+@dataclass(frozen=True)
+class RunMark:
+    """Something about a run from `since_group` on that was noticed at `noticed_group`, to be drawn into the first of
+    these `curves` that is shown, or else into the first curve of all."""
+
+    sign: str
+    label: str
+    since_group: int
+    noticed_group: int
+    curves: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class RunSection:
+    """What a feature shows of a run: `values` for its templates at the top of the run's page, below its curves and
+    among its pins, and what is drawn into the curves."""
+
+    values: Mapping[str, object]
+    data: Mapping[str, object]
+    top: str
+    below: str
+    pins: str
+    marks: Sequence[RunMark] = ()
+
+
+@dataclass(frozen=True)
+class ViewerParts:
+    """Hooks of the kernel's pages."""
+
+    link_group: Sequence[Callable[[Group], PageLink | None]] = ()
+    show_group: Sequence[Callable[[Group], Awaitable[PageSection]]] = ()
+    link_character: Sequence[Callable[[str], PageLink]] = ()
+    show_run: Sequence[Callable[[str], Awaitable[RunSection]]] = ()
+
+
+MENU: Final = (
+    MenuEntry(10, "Groups", "/view/groups", "groups"),
+    MenuEntry(20, "Runs", "/view/runs", "runs"),
+    MenuEntry(30, "Compare", "/view/compare", "compare"),
+    MenuEntry(40, "Characters", "/view/characters", "characters"),
+    MenuEntry(50, "Statistics", "/view/stats", "stats"),
+    MenuEntry(80, "Judges", "/view/judges", "judges"),
+    MenuEntry(110, "API", "/docs", ""),
+)
+
+
 class Renderer:
-    def __init__(self, templates: Path, assets_version: str) -> None:
+    """`templates` are folders, those of the kernel first; `menu` is what features add to the menu."""
+
+    def __init__(self, templates: Sequence[Path], assets_version: str, menu: Sequence[MenuEntry] = ()) -> None:
         self._environment = Environment(
-            loader=FileSystemLoader([templates, CHART_TEMPLATES]),
+            loader=FileSystemLoader([*templates, CHART_TEMPLATES]),
             autoescape=True,
             undefined=StrictUndefined,
             trim_blocks=True,
@@ -230,7 +307,9 @@ class Renderer:
             as_sent=escape,
             spelled_out=escape_invisible,
         )
-        self._environment.globals.update(query=_build_query, link=build_link)
+        self._environment.globals.update(
+            query=_build_query, link=build_link, menu=sorted((*MENU, *menu), key=lambda one: one.position)
+        )
         self._assets = f"/view/assets/{assets_version}"
 
     def render(

@@ -4,7 +4,7 @@ import asyncio
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from itertools import chain, pairwise
@@ -18,17 +18,14 @@ from app.domain.access import KeyBounds
 from app.domain.budgets import BudgetForecast
 from app.domain.errors import GatewayError
 from app.domain.groups import GroupFilter
-from app.domain.health_records import RunHealth
 from app.domain.rollups import MeasureMap, Rollup, RollupFilter, RollupKey, Series, merge_measures
-from app.domain.run_health import Alarm, SeriesName
 from app.domain.runs import Run, RunProgress, tell_progress
 from app.domain.values import Z_95, Frozen, Name, Proportion, utc_now
-from app.http.viewer.rendering import FilterRoute, Renderer, Word, clean_word
+from app.http.viewer.rendering import FilterRoute, Renderer, RunMark, ViewerParts, Word, clean_word
 from app.http.web.api_keys import CallerBounds
 from app.ports.environment import Clock
 from app.ports.store import GroupViews
 from app.service.access import list_within
-from app.service.gateway import RunWatch
 from app.service.runs import RunRegistry, RunReport
 from app.toolkit.charts import TONES, ChartForm, ChartMark, Curve, CurveChart, CurvePoint, draw_curves
 from app.toolkit.texts import escape_invisible, format_number
@@ -71,31 +68,27 @@ class CurveRule:
     measure: str
     of: str = "scored"
     form: ChartForm = _UNIT_FORM
-    alarms: tuple[SeriesName, ...] = ()
-    """Alarms of run health that are drawn into it."""
     folded: bool = False
     is_criterion: bool = False
 
 
 RULES: Final = (
-    CurveRule("calibrated", "Calibrated", "mean", "calibrated", form=_FREE_FORM, alarms=("leniency",)),
-    CurveRule("reward", "Reward", "mean", "reward", alarms=("flagged", "shadow_distance")),
-    CurveRule("absolute", "Gate × absolute", "mean", "absolute", alarms=("absolute",)),
+    CurveRule("calibrated", "Calibrated", "mean", "calibrated", form=_FREE_FORM),
+    CurveRule("reward", "Reward", "mean", "reward"),
+    CurveRule("absolute", "Gate × absolute", "mean", "absolute"),
     CurveRule("unscored", "Without a score", "share", "unscored", "rollouts", _SHARE_FORM),
-    CurveRule("gated", "Gated: reward 0", "share", "gated", form=_SHARE_FORM, alarms=("gated",)),
-    CurveRule("low_signal", "Groups of low signal", "share", "low_signal", "groups", _SHARE_FORM, ("low_signal",)),
-    CurveRule("length", "Length in characters", "mean", "length", form=_COUNT_FORM, alarms=("length",)),
+    CurveRule("gated", "Gated: reward 0", "share", "gated", form=_SHARE_FORM),
+    CurveRule("low_signal", "Groups of low signal", "share", "low_signal", "groups", _SHARE_FORM),
+    CurveRule("length", "Length in characters", "mean", "length", form=_COUNT_FORM),
     CurveRule("lag", "Lag in steps", "mean", "lag", form=_COUNT_FORM),
     CurveRule("judge_usd", "Judging cost of a group", "mean", "judge_usd", form=_DOLLAR_FORM),
     CurveRule("judge_calls", "Judge calls of a group", "mean", "judge_calls", form=_COUNT_FORM),
-    CurveRule("readings", "Readings of a group", "mean", "readings", "", _COUNT_FORM, ("escalated",), folded=True),
+    CurveRule("readings", "Readings of a group", "mean", "readings", "", _COUNT_FORM, folded=True),
     CurveRule("spread", "Standard deviation within a group", "mean", "spread", folded=True),
-    CurveRule("capped", "Capped by a defect", "share", "capped", "scored", _SHARE_FORM, ("capped",), folded=True),
-    CurveRule("saturated", "Rewards above .95", "share", "saturated", "scored", _SHARE_FORM, ("saturated",), True),
-    CurveRule(
-        "duplicates", "Repeats within a group", "share", "duplicates", "rollouts", _SHARE_FORM, ("duplicates",), True
-    ),
-    CurveRule("gap", "Absolute minus calibrated", "mean", "calibration_gap", "", _FREE_FORM, ("calibration",), True),
+    CurveRule("capped", "Capped by a defect", "share", "capped", "scored", _SHARE_FORM, folded=True),
+    CurveRule("saturated", "Rewards above .95", "share", "saturated", "scored", _SHARE_FORM, True),
+    CurveRule("duplicates", "Repeats within a group", "share", "duplicates", "rollouts", _SHARE_FORM, True),
+    CurveRule("gap", "Absolute minus calibrated", "mean", "calibration_gap", "", _FREE_FORM, True),
     CurveRule("tokens", "Tokens of a completion", "mean", "tokens", form=_COUNT_FORM, folded=True),
 )
 
@@ -381,7 +374,7 @@ def _write_filter(key: RollupKey, by: Breakdown | None, narrowed: Mapping[str, s
     return {name: value for name, value in told.items() if name and value}
 
 
-# What is drawn into the curves of a run: alarms of its health, and where its scoring changed.
+# What is drawn into the curves of a run: what features noticed, and where its scoring changed.
 
 
 def count_up_groups(rollups: Sequence[Rollup]) -> list[tuple[int, int]]:
@@ -402,24 +395,17 @@ def _find_step(steps: Sequence[tuple[int, int]], group: int) -> int | None:
     return next((step for step, total in steps if total >= group), steps[-1][0] if steps else None)
 
 
-def number_alarms(alarms: Sequence[Alarm]) -> dict[str, str]:
-    """Oldest first, so that an alarm keeps its sign."""
-    return {alarm.alarm_id: f"A{number}" for number, alarm in enumerate(reversed(alarms), 1)}
-
-
-def place_alarms(
-    rules: Sequence[CurveRule], alarms: Sequence[Alarm], steps: Sequence[tuple[int, int]]
+def place_marks(
+    rules: Sequence[CurveRule], marks: Sequence[RunMark], steps: Sequence[tuple[int, int]]
 ) -> Mapping[str, Sequence[ChartMark]]:
     """By the name of a curve. What none of them is about stands in the first one."""
     placed: dict[str, list[ChartMark]] = {}
-    signs = number_alarms(alarms)
-    for alarm in alarms:
-        begin, end = _find_step(steps, alarm.since_group), _find_step(steps, alarm.noticed_group)
-        names = [rule.name for rule in rules if alarm.series in rule.alarms] or [rule.name for rule in rules[:1]]
+    for mark in marks:
+        begin, end = _find_step(steps, mark.since_group), _find_step(steps, mark.noticed_group)
+        names = [rule.name for rule in rules if rule.name in mark.curves] or [rule.name for rule in rules[:1]]
         if begin is None or end is None or not names:
             continue
-        label = f"{signs[alarm.alarm_id]}: {alarm.evidence}"
-        placed.setdefault(names[0], []).append(ChartMark(begin, label, signs[alarm.alarm_id], "alarm", end))
+        placed.setdefault(names[0], []).append(ChartMark(begin, mark.label, mark.sign, "alarm", end))
     return placed
 
 
@@ -456,11 +442,11 @@ class RunPages:
     """Data for the pages."""
 
     runs: RunRegistry
-    health: RunWatch
     views: GroupViews
     clock: Clock = utc_now
     list_judge_models: Callable[[], Mapping[str, str]] = dict
     """By the names of the current judges."""
+    parts: ViewerParts = field(default_factory=ViewerParts)
 
 
 @dataclass(frozen=True)
@@ -493,19 +479,6 @@ class RunListing(Frozen):
 
     runs: tuple[RunRow, ...]
     next_after: str | None
-
-
-class ShownRun(Frozen):
-    """The page of a run as data."""
-
-    report: RunReport
-    progress: RunProgress
-    totals: tuple[RunTotals, ...]
-    """Of all environments together, then of each."""
-    health: RunHealth
-    curves: tuple[MeasuredCurves, ...]
-    legend: tuple[LegendEntry, ...]
-    """Of the curves, in their order."""
 
 
 @dataclass(frozen=True)
@@ -555,30 +528,29 @@ def create_run_pages_router(pages: RunPages, renderer: Renderer) -> APIRouter:
             return renderer.render_missing(request, "run", run, "/view/runs", "Show every run.")
         others = await _find_others(pages, report.run.name, with_, bounds)
         choice = read_choice(others, environment, by, chart, label, scene)
-        health = await pages.health.get_health(report.run.name)
+        sections = [await show(report.run.name) for show in pages.parts.show_run]
         seen = await _load_totals(pages, report.run.name, bounds)
         progress = await _load_progress(pages, report, bounds)
-        curves = await _build_curves(pages, report.run, choice, health, bounds)
-        shown = {
+        curves = await _build_curves(
+            pages, report.run, choice, [mark for one in sections for mark in one.marks], bounds
+        )
+        shown: dict[str, object] = {
             "run": report.run,
             "report": report,
             "progress": progress,
             "totals": seen,
-            "health": health,
+            "sections": sections,
             "curves": curves,
             "choice": choice,
             "choices": [name for name in await list_run_names(pages, bounds, MOST_CHOICES) if name != report.run.name],
-            "signs": number_alarms(health.alarms),
             "breakdowns": BREAKDOWNS,
         }
-        data = ShownRun(
-            report=report,
-            progress=progress,
-            totals=seen,
-            health=health,
-            curves=curves.measured,
-            legend=curves.legend,
-        )
+        # Of all environments together, then of each; curves and legend are in the same order.
+        data: dict[str, object] = {"report": report, "progress": progress, "totals": seen}
+        for section in sections:
+            shown |= section.values
+            data |= section.data
+        data |= {"curves": curves.measured, "legend": curves.legend}
         return renderer.render(request, "run.html", shown, data)
 
     return router
@@ -659,7 +631,7 @@ def _build_totals(environment: str, rollup: Rollup) -> RunTotals:
 
 
 async def _build_curves(
-    pages: RunPages, run: Run, choice: CurveChoice, health: RunHealth, bounds: KeyBounds
+    pages: RunPages, run: Run, choice: CurveChoice, marks: Sequence[RunMark], bounds: KeyBounds
 ) -> RunCurves:
     names = (run.name, *choice.others)
     scenes = await find_scenes(pages.views, run.name, choice, bounds)
@@ -670,13 +642,13 @@ async def _build_curves(
     kept = sorted(sources, key=_count_groups, reverse=True)[:TONES]
     own = await load_rollups(pages.views, RollupFilter("step", run=run.name), bounds)
     found = list(measure_curves([source for source in sources if source in kept]))
-    alarms = place_alarms([rule for rule, _ in found], health.alarms, count_up_groups(own))
+    placed = place_marks([rule for rule, _ in found], marks, count_up_groups(own))
     found = [each for each in found if each[0].name == choice.chart] or found
     environments = {rollup.key.environment for rollup in chain.from_iterable(loaded)}
     apart = len(environments) > 1 and choice.by != "environment" and len(found) > 1
     changes = list(list_changes(own))
     alone = bool(choice.chart) and len(found) == 1
-    drawn = [draw(rule, measured, [*changes, *alarms.get(rule.name, ())], alone=alone) for rule, measured in found]
+    drawn = [draw(rule, measured, [*changes, *placed.get(rule.name, ())], alone=alone) for rule, measured in found]
     narrowed = {"environment": choice.environment, "label": choice.label}
     sampled = [(one.run, scene) for one in series for scene in one.sampled]
     return RunCurves(

@@ -15,6 +15,8 @@ from app.characters.loading import read_scenes, read_sheets
 from app.characters.schema import CharacterSheet
 from app.domain.tasks import ContextQuery, Task
 from app.envs.npc_arena.environment import NpcArena, NpcArenaParams
+from app.features.worlds.store import SqlEventStore
+from app.features.worlds.store_worlds import SqlLorebookStore
 from app.main.store import Store
 from app.rag.world_retriever import WorldRetriever
 from app.toolkit.templates import find_packaged_folder
@@ -134,17 +136,17 @@ def asked(hours: Sequence[datetime], room: int | None) -> Iterator[tuple[tuple[s
 async def told(store: Store) -> WorldRetriever:
     """The file, as a game tells it: out of order, with what is taken back, and the branch at the end."""
     world = read_world(FILE)
-    await store.events.add_events(world.world, world.events)
+    await store.part(SqlEventStore).add_events(world.world, world.events)
     for branch in world.branches:
-        await store.events.branch(branch.world, world.world, branch.at)
-        await store.events.add_events(branch.world, branch.events)
+        await store.part(SqlEventStore).branch(branch.world, world.world, branch.at)
+        await store.part(SqlEventStore).add_events(branch.world, branch.events)
         for event in branch.withdrawn:
-            await store.events.withdraw(branch.world, event)
+            await store.part(SqlEventStore).withdraw(branch.world, event)
     for event in world.withdrawn:
-        await store.events.withdraw(world.world, event)
+        await store.part(SqlEventStore).withdraw(world.world, event)
     for name, book in world.lorebooks.items():
-        await store.lorebooks.put(world.world, name, book)
-    return WorldRetriever(store.events, store.lorebooks)
+        await store.part(SqlLorebookStore).put(world.world, name, book)
+    return WorldRetriever(store.part(SqlEventStore), store.part(SqlLorebookStore))
 
 
 async def in_prompts(store: Store, hours: Sequence[datetime], room: int | None) -> Known:

@@ -15,7 +15,13 @@ from app.domain.trajectories import (
     TrajectoryBatch,
 )
 from app.features.atropos.service import form_batch
-from app.features.atropos.store import DUPLICATE_WINDOW_SECONDS, IN_TRANSIT_SECONDS, MAX_GROUPS_PER_STATEMENT, bodies
+from app.features.atropos.store import (
+    DUPLICATE_WINDOW_SECONDS,
+    IN_TRANSIT_SECONDS,
+    MAX_GROUPS_PER_STATEMENT,
+    SqlTrajectoryQueue,
+    bodies,
+)
 from app.main.store import Store
 from app.store.database import open_reader
 from tests.support.store_cases import MovableClock, using
@@ -45,14 +51,14 @@ def seen(handed: object) -> object:
 
 
 async def queued(store: Store, *names: str, run: str = "run") -> None:
-    await store.trajectories.register(run, TRAINER)
+    await store.part(SqlTrajectoryQueue).register(run, TRAINER)
     for name in names:
-        await store.trajectories.add(run, [packed(name)])
+        await store.part(SqlTrajectoryQueue).add(run, [packed(name)])
 
 
 def test_batches_come_in_order_and_count_steps(store_url: str) -> None:
     async def scenario(store: Store) -> object:
-        queue = store.trajectories
+        queue = store.part(SqlTrajectoryQueue)
         await queued(store, "a", "b", "c", "d", "e")
         first = seen(await queue.take_batch("run", "life", [], form_batch))
         second = seen(await queue.take_batch("run", "life", [1], form_batch))
@@ -72,7 +78,7 @@ def test_batches_come_in_order_and_count_steps(store_url: str) -> None:
 
 def test_the_queue_says_how_many_steps_its_groups_have_waited(store_url: str) -> None:
     async def scenario(store: Store) -> list[QueueLag]:
-        queue = store.trajectories
+        queue = store.part(SqlTrajectoryQueue)
         await queue.add("run", [packed("early")])
         found = [await queue.get_lag("run"), await queue.get_lag("nobody")]
         await queued(store, "a", "b", "c", "d", "e")
@@ -98,7 +104,7 @@ def test_the_queue_says_how_many_steps_its_groups_have_waited(store_url: str) ->
 
 def test_what_was_posted_before_the_trainer_came_waits_for_it(store_url: str) -> None:
     async def scenario(store: Store) -> object:
-        queue = store.trajectories
+        queue = store.part(SqlTrajectoryQueue)
         await queue.add("run", [packed("a", env_id=2**70), packed("b", env_id=None)])
         before = await queue.take_batch("run", "life", [], form_batch), await queue.join("run", ENV)
         await queue.register("run", TRAINER)
@@ -111,7 +117,7 @@ def test_a_batch_nobody_confirmed_goes_out_again_in_another_life(store_url: str)
     clock = MovableClock()
 
     async def scenario(store: Store) -> object:
-        queue = store.trajectories
+        queue = store.part(SqlTrajectoryQueue)
         await queued(store, "a", "b", "c", "d", "e", "f")
         await queue.take_batch("run", "first life", [], form_batch)
         await queue.take_batch("run", "first life", [1], form_batch)
@@ -134,7 +140,7 @@ def test_a_batch_that_was_recorded_as_sent_is_delivered_whoever_is_asked_next(st
     clock = MovableClock()
 
     async def scenario(store: Store) -> object:
-        queue = store.trajectories
+        queue = store.part(SqlTrajectoryQueue)
         await queued(store, "a", "b", "c", "d")
         await queue.take_batch("run", "first life", [], form_batch)
         await queue.record_sent("run", [1])
@@ -154,7 +160,7 @@ def test_a_batch_that_was_recorded_as_sent_is_delivered_whoever_is_asked_next(st
 
 def test_a_batch_that_could_not_be_sent_goes_out_again_at_once(store_url: str) -> None:
     async def scenario(store: Store) -> object:
-        queue = store.trajectories
+        queue = store.part(SqlTrajectoryQueue)
         await queued(store, "a", "b", "c", "d")
         await queue.take_batch("run", "life", [], form_batch)
         await queue.return_batch("run", 1)
@@ -169,7 +175,7 @@ def test_a_batch_that_could_not_be_sent_goes_out_again_at_once(store_url: str) -
 
 def test_a_group_is_cut_where_none_fills_the_batch(store_url: str) -> None:
     async def scenario(store: Store) -> object:
-        queue = store.trajectories
+        queue = store.part(SqlTrajectoryQueue)
         await queued(store, "a", "b", "c")
         await queue.register("run", TRAINER.model_copy(update={"batch_size": 12}))
         batches = []
@@ -189,7 +195,7 @@ def test_the_same_group_sent_again_is_one_for_a_while(store_url: str) -> None:
     clock = MovableClock()
 
     async def scenario(store: Store) -> object:
-        queue = store.trajectories
+        queue = store.part(SqlTrajectoryQueue)
         await queue.register("run", TRAINER)
         first = await queue.add("run", [packed("a"), packed("b"), packed("a")])
         await queue.take_batch("run", "life", [], form_batch)
@@ -207,7 +213,7 @@ def test_many_groups_in_one_post_are_in_line_in_their_order_each_once(store_url:
     names = [f"g{number}" for number in range(MAX_GROUPS_PER_STATEMENT + 100)]
 
     async def scenario(store: Store) -> object:
-        queue = store.trajectories
+        queue = store.part(SqlTrajectoryQueue)
         await queue.register("run", TRAINER.model_copy(update={"batch_size": 8 * len(names)}))
         nothing = await queue.add("run", [])
         new = await queue.add("run", [packed(name) for name in [*names, *names[:3]]])
@@ -219,7 +225,7 @@ def test_many_groups_in_one_post_are_in_line_in_their_order_each_once(store_url:
 
 def test_the_newest_group_is_the_latest_example_even_when_delivered(store_url: str) -> None:
     async def scenario(store: Store) -> object:
-        queue = store.trajectories
+        queue = store.part(SqlTrajectoryQueue)
         before = await queue.get_newest_group_body("run")
         await queued(store, "a", "b")
         await queue.take_batch("run", "life", [], form_batch)
@@ -231,7 +237,7 @@ def test_the_newest_group_is_the_latest_example_even_when_delivered(store_url: s
 
 def test_environments_get_dense_ids_and_numbered_names(store_url: str) -> None:
     async def scenario(store: Store) -> object:
-        queue = store.trajectories
+        queue = store.part(SqlTrajectoryQueue)
         await queue.register("run", TRAINER)
         early = await queue.join("run", ENV)
         await queue.take_batch("run", "life", [], form_batch)
@@ -253,7 +259,7 @@ def test_signs_of_life_are_kept_by_environment(store_url: str) -> None:
     clock = MovableClock()
 
     async def scenario(store: Store) -> object:
-        queue = store.trajectories
+        queue = store.part(SqlTrajectoryQueue)
         await queue.register("run", TRAINER)
         await queue.take_batch("run", "life", [], form_batch)
         for _ in range(3):
@@ -270,7 +276,7 @@ def test_signs_of_life_are_kept_by_environment(store_url: str) -> None:
 
 def test_another_registration_begins_its_own_steps_and_the_same_one_changes_nothing(store_url: str) -> None:
     async def scenario(store: Store) -> object:
-        queue = store.trajectories
+        queue = store.part(SqlTrajectoryQueue)
         await queued(store, "a", "b", "c", "d")
         await queue.take_batch("run", "life", [], form_batch)
         await queue.register("run", TRAINER)
@@ -284,7 +290,7 @@ def test_another_registration_begins_its_own_steps_and_the_same_one_changes_noth
 
 def test_runs_do_not_see_one_another(store_url: str) -> None:
     async def scenario(store: Store) -> object:
-        queue = store.trajectories
+        queue = store.part(SqlTrajectoryQueue)
         await queued(store, "a", "b", run="red")
         await queue.add("blue", [packed("a"), packed("c")])
         await queue.register("blue", TRAINER)
@@ -303,7 +309,7 @@ def test_runs_do_not_see_one_another(store_url: str) -> None:
 
 def test_many_askers_at_once_get_every_group_once(store_url: str) -> None:
     async def scenario(store: Store) -> object:
-        queue = store.trajectories
+        queue = store.part(SqlTrajectoryQueue)
         await queue.register("run", TRAINER)
         adding = [queue.add("run", [packed(f"g{n}")]) for n in range(40)]
         asking = [queue.take_batch("run", "life", [], form_batch) for _ in range(40)]
@@ -316,7 +322,7 @@ def test_many_askers_at_once_get_every_group_once(store_url: str) -> None:
 
 def test_a_batch_of_many_from_a_long_line_reads_no_more_than_it_may_need(store_url: str) -> None:
     async def scenario(store: Store) -> object:
-        queue = store.trajectories
+        queue = store.part(SqlTrajectoryQueue)
         await queue.register("run", TRAINER)
         await queue.add("run", [packed(f"g{n}", env_id=n % 2) for n in range(200)])
         line = await queue.get_backlog("run")
@@ -328,7 +334,7 @@ def test_a_batch_of_many_from_a_long_line_reads_no_more_than_it_may_need(store_u
 
 def test_what_was_delivered_leaves_no_body_behind_but_the_newest(store_url: str) -> None:
     async def scenario(store: Store) -> None:
-        queue = store.trajectories
+        queue = store.part(SqlTrajectoryQueue)
         await queued(store, "a", "b")
         await queue.take_batch("run", "life", [], form_batch)
         await queue.take_batch("run", "life", [1], form_batch)

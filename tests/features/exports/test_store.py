@@ -10,6 +10,7 @@ from app.domain.groups import Group
 from app.domain.runs import Policy
 from app.domain.scores import Score
 from app.features.exports import store as export_store
+from app.features.exports.store import SqlExportStore
 from app.main.store import Store
 from app.ports.store import GroupToStore
 from tests.store.test_plans import statements_made
@@ -29,9 +30,9 @@ async def stored(store: Store) -> None:
 
 
 async def ids(store: Store, where: ExportFilter) -> list[str]:
-    last, after = await store.exports.get_newest_group_sequence(), 0
+    last, after = await store.part(SqlExportStore).get_newest_group_sequence(), 0
     found: list[str] = []
-    while page := await store.exports.read_page(where, after, last, 100):
+    while page := await store.part(SqlExportStore).read_page(where, after, last, 100):
         found += [one.group.group_id for one in page]
         after = page[-1].sequence
     return found
@@ -106,12 +107,12 @@ def test_it_takes_the_filters_of_the_listing(
 
 def test_pages_end_where_they_were_told_to(store_url: str) -> None:
     async def scenario(store: Store) -> list[list[str]]:
-        empty = await store.exports.get_newest_group_sequence()
+        empty = await store.part(SqlExportStore).get_newest_group_sequence()
         await stored(store)
-        last = await store.exports.get_newest_group_sequence()
+        last = await store.part(SqlExportStore).get_newest_group_sequence()
         await store.groups.add([group("meanwhile")])
         pages, after = [], empty
-        while page := await store.exports.read_page(ExportFilter(), after, last, 2):
+        while page := await store.part(SqlExportStore).read_page(ExportFilter(), after, last, 2):
             pages.append([one.group.group_id for one in page])
             after = page[-1].sequence
         return pages
@@ -127,7 +128,10 @@ def test_a_moment_is_looked_up_once_for_all_pieces(store_url: str, monkeypatch: 
         await stored(store)
         wanted = (ExportFilter(since=since, flag="late") for since in (START, LATER))
         made = await statements_made(
-            {str(last): store.exports.read_page(where, 0, last, 9) for last, where in zip((6, 1), wanted, strict=True)}
+            {
+                str(last): store.part(SqlExportStore).read_page(where, 0, last, 9)
+                for last, where in zip((6, 1), wanted, strict=True)
+            }
         )
         return [sum("min(groups.sequence" in statement for statement, _ in one) for one in made.values()]
 
@@ -138,7 +142,7 @@ def test_a_group_comes_whole_with_its_task(store_url: str) -> None:
     async def scenario(store: Store) -> tuple[list[StoredGroup], Group]:
         await store.tasks.put([record(0)])
         (kept,) = await store.groups.add([group()])
-        return await store.exports.read_page(ExportFilter(), 0, 1, 1), kept
+        return await store.part(SqlExportStore).read_page(ExportFilter(), 0, 1, 1), kept
 
     found, kept = using(store_url, scenario)
     assert found == [StoredGroup(sequence=1, group=kept, task=record(0))]

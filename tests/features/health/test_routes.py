@@ -14,6 +14,7 @@ from app.cli.main import cli
 from app.domain.health_records import RunHealth
 from app.domain.judging import Judgement, JudgeRequest
 from app.domain.run_health import Hold
+from app.features.health.store import SqlRunHealthStore
 from app.judges.chat_judge import ScriptedJudge
 from app.judges.panel import ConfiguredPanels
 from app.main.store import Store
@@ -62,7 +63,9 @@ def test_a_held_run_hands_out_nothing_and_scores_until_it_is_released(tmp_path: 
     async def scene(client: httpx.AsyncClient, store: Store) -> None:
         await client.put("/runs/a", json={"health": {"on_alarm": "hold"}})
         task = (await client.post("/envs/arena/next-batch", json={"run": "a"})).json()["tasks"][0]["task_id"]
-        await store.run_health.add_alarm("a", ALARM, Hold(alarm_id="alarm_1", reason="length", since=START))
+        await store.part(SqlRunHealthStore).add_alarm(
+            "a", ALARM, Hold(alarm_id="alarm_1", reason="length", since=START)
+        )
         await client.put("/runs/a", json={})  # this process learns of it, as it does within seconds
         refused = await client.post("/envs/arena/next-batch", json={"run": "a"})
         mixed = await client.post("/next-batch", json={"run": "a", "mix": [{"env": "arena", "weight": 1}]})
@@ -128,7 +131,7 @@ def test_a_run_is_looked_after_by_one_process_at_a_time(tmp_path: Path, migrated
     async def scene(client: httpx.AsyncClient, store: Store) -> None:
         await client.put("/runs/a", json={})
         await score_one(client)
-        health = store.run_health
+        health = store.part(SqlRunHealthStore)
         async with asyncio.timeout(20):
             while (first := await health.claim(60, -1)) is None:  # noqa: ASYNC110  # the service may be at it
                 await asyncio.sleep(0.01)
@@ -159,7 +162,7 @@ def test_versions_of_judges_are_kept_once_and_listed(tmp_path: Path, migrated_fi
 def test_the_command_prints_alarms_and_ends_with_one(tmp_path: Path, migrated_file: Path) -> None:
     async def scene(client: httpx.AsyncClient, store: Store) -> None:
         await client.put("/runs/a", json={})
-        await store.run_health.add_alarm("a", ALARM, None)
+        await store.part(SqlRunHealthStore).add_alarm("a", ALARM, None)
         body.append((await client.get("/runs/a/health")).text)
 
     body: list[str] = []

@@ -15,13 +15,14 @@ from app.domain.errors import InvalidRequest, RunHeld
 from app.domain.groups import Group
 from app.domain.judging import Judgement, JudgeRequest
 from app.domain.run_health import Alarm, HealthOptions
-from app.features.health.service import CLAIM_SECONDS, IDLE_SECONDS, RETRY_SECONDS
-from app.features.health.store import run_health
+from app.features.health.service import CLAIM_SECONDS, IDLE_SECONDS, RETRY_SECONDS, HealthReader, RunHealthService
+from app.features.health.store import SqlRunHealthStore, run_health
 from app.judges.chat_judge import ScriptedJudge
 from app.judges.panel import ConfiguredPanels
-from app.main.gateway import ServedGateway, build_gateway
+from app.main.gateway import build_gateway
 from app.main.store import Store
-from app.ports.environment import NoWorkers
+from app.ports.environment import NoPrograms, NoWorkers
+from app.service.gateway import Gateway
 from app.service.requests import GroupToScore, NextBatch, ScoreRequest
 from app.service.runs import RunSettings
 from app.telemetry.metrics import NullObserver
@@ -32,14 +33,15 @@ from tests.support.store_cases import alarm
 
 @dataclass
 class Bench:
-    gateway: ServedGateway
+    gateway: Gateway
+    watch: RunHealthService
     store: Store
     judge: "ChangingJudge"
     told: "Told"
     world: World
 
     def __post_init__(self) -> None:
-        self.health = self.gateway.run_health
+        self.health = self.watch
 
 
 class ChangingJudge(ScriptedJudge):
@@ -100,12 +102,31 @@ async def _play(url: str, play: Play) -> None:
     judge = ChangingJudge("strict", "one")
     judges = {"strict": judge, "other": ChangingJudge("other", "two"), "twin": ChangingJudge("twin", "one")}
     panels = ConfiguredPanels(judges, {}, fallback=("strict",))
-    gateway = build_gateway(
-        environments(world), store, panels, NoWorkers(), world, NullObserver(), world.now, alarm_sink=told
+    gateway = build_gateway(environments(world), store, panels, NoWorkers(), world, NullObserver(), world.now)
+    health = store.part(SqlRunHealthStore)
+    reader = HealthReader(
+        health,
+        gateway.runs,
+        panels,
+        gateway.environment_versions,
+        gateway.task_cache,
+        NoWorkers(),
+        NoPrograms(),
+        NullObserver(),
     )
+    watch = RunHealthService(
+        health=health,
+        runs=gateway.runs,
+        panels=panels,
+        reader=reader,
+        observer=NullObserver(),
+        clock=world.now,
+        sink=told,
+    )
+    gateway.runs.watch = watch
     gateway.catalogue.open(ConfiguredDatasets({}))
     try:
-        await play(Bench(gateway, store, judge, told, world))
+        await play(Bench(gateway, watch, store, judge, told, world))
     finally:
         await gateway.group_scoring.close()
         await store.close()
@@ -125,7 +146,7 @@ async def train(bench: Bench, count: int, run: str = "a", look: bool = True) -> 
             for task in handed.tasks
         ]
         await bench.gateway.scoring.score(ScoreRequest(groups=tuple(groups), run=run), "arena", None)
-        while look and await bench.gateway.run_health.look_once():
+        while look and await bench.watch.look_once():
             pass
 
 
@@ -135,12 +156,12 @@ def test_a_milder_judge_is_noticed_and_the_run_is_held_until_it_is_released(
     async def play(bench: Bench) -> None:
         await bench.gateway.runs.put("a", RunSettings(health=HealthOptions(on_alarm="hold")))
         await train(bench, 600)
-        before = await bench.gateway.run_health.get_health("a")
+        before = await bench.watch.get_health("a")
         bench.judge.leniency = 0.1
         with pytest.raises(RunHeld, match="leniency"):
             await train(bench, 100)
-        after = await bench.gateway.run_health.get_health("a")
-        released = await bench.gateway.run_health.release("a")
+        after = await bench.watch.get_health("a")
+        released = await bench.watch.release("a")
         await bench.gateway.dispatcher.next_batch("arena", NextBatch(batch_size=1, run="a"))
         (alarm,) = after.alarms
         assert (before.alarms, before.anchors, before.held) == ((), 8, None)
@@ -155,7 +176,7 @@ def test_readings_stay_within_their_share_and_are_counted(on_bench: Callable[[Pl
     async def play(bench: Bench) -> None:
         await bench.gateway.runs.put("a", RunSettings(health=HealthOptions(shadow_judge="other")))
         await train(bench, 400)
-        spent = (await bench.gateway.run_health.get_health("a")).spent
+        spent = (await bench.watch.get_health("a")).spent
         cost = (await bench.gateway.runs.get_report("a")).judging.spent
         scored = len(bench.judge.requests) - bench.judge.fresh
         assert (bench.judge.fresh, spent.anchor_readings) == (spent.anchor_readings, spent.anchor_readings)
@@ -172,7 +193,7 @@ def test_a_run_may_have_no_readings(on_bench: Callable[[Play], None]) -> None:
     async def play(bench: Bench) -> None:
         await bench.gateway.runs.put("a", RunSettings(health=HealthOptions(share=0.0)))
         await train(bench, 50)
-        found = await bench.gateway.run_health.get_health("a")
+        found = await bench.watch.get_health("a")
         assert (bench.judge.fresh, found.spent.tokens, found.anchors, found.groups) == (0, 0, 0, 49)
 
     on_bench(play)
@@ -202,7 +223,7 @@ def test_a_run_budget_that_is_spent_ends_readings_and_no_score(on_bench: Callabl
 
 
 async def anchors(bench: Bench) -> tuple[Group, ...]:
-    return await bench.store.run_health.freeze_anchors("a", 8)
+    return await bench.store.part(SqlRunHealthStore).freeze_anchors("a", 8)
 
 
 def test_a_shadow_judge_of_the_model_that_the_environment_trains_with_reads_nothing(
@@ -235,7 +256,7 @@ def test_a_run_that_cannot_be_looked_after_stops_no_other(on_bench: Callable[[Pl
             lambda c: {*c.execute(select(run_health.c.run, run_health.c.claimed_until > 0))}
         )
         assert (looks, states) == ([True, True, False], {("a", True), ("b", False)})
-        assert (await bench.store.run_health.get_state("b")).groups > 20
+        assert (await bench.store.part(SqlRunHealthStore).get_state("b")).groups > 20
 
     on_bench(play)
 
@@ -248,10 +269,10 @@ def test_a_step_that_fails_keeps_the_others(on_bench: Callable[[Play], None]) ->
         made = bench.judge.fresh
         bench.judge.raises = True
         await train(bench, 40)
-        failing = await bench.store.run_health.get_state("a")
+        failing = await bench.store.part(SqlRunHealthStore).get_state("a")
         bench.judge.raises = False
         await train(bench, 200)
-        after = await bench.store.run_health.get_state("a")
+        after = await bench.store.part(SqlRunHealthStore).get_state("a")
         assert (failing.failures > 0, failing.newest > 5, after.failures, bench.judge.fresh > made) == (
             True,
             True,
@@ -270,12 +291,12 @@ def test_a_receiver_that_never_answers_delays_neither_looks_nor_the_end(
     async def play(bench: Bench) -> None:
         bench.told.hangs = True
         await train(bench, 4, look=False)
-        await bench.store.run_health.add_alarm("a", alarm(), None)
+        await bench.store.part(SqlRunHealthStore).add_alarm("a", alarm(), None)
         running = asyncio.create_task(bench.health.run())
         async with asyncio.timeout(WAIT):
             await bench.told.asked.wait()
             await train(bench, 20, look=False)
-            while not (await bench.store.run_health.get_state("a")).groups:  # noqa: ASYNC110  # the loop wakes nobody
+            while not (await bench.store.part(SqlRunHealthStore).get_state("a")).groups:  # noqa: ASYNC110  # the loop wakes nobody
                 await asyncio.sleep(0.01)
         running.cancel()
         began = time.monotonic()
@@ -291,7 +312,7 @@ def test_an_alarm_that_nobody_takes_is_sent_again_and_then_given_up(
     async def play(bench: Bench) -> None:
         bench.told.takes = False
         await train(bench, 4, look=False)
-        await bench.store.run_health.add_alarm("a", alarm(), None)
+        await bench.store.part(SqlRunHealthStore).add_alarm("a", alarm(), None)
         sent = []
         for pause in (0, *RETRY_SECONDS, 10 * RETRY_SECONDS[-1]):
             bench.world.moment += timedelta(seconds=pause - 1)

@@ -11,7 +11,7 @@ from app.domain.run_health import Hold
 from app.domain.runs import Run
 from app.domain.scores import Score
 from app.features.health.model import HealthClaim
-from app.features.health.store import READINGS_KEPT, health_readings, run_anchors
+from app.features.health.store import READINGS_KEPT, SqlRunHealthStore, health_readings, run_anchors
 from app.main.store import Store
 from app.store.database import is_postgres, open_writer
 from app.store.group_rows import build_group_row
@@ -36,10 +36,12 @@ def test_of_two_replicas_one_looks_after_a_run(store_url: str) -> None:
         async with opened(store_url, clock) as one, opened(store_url, clock) as other:
             for name in ("a", "b", "c"):
                 await fill_run(one, run=name)
-            racing = [store.run_health.claim(60, 60) for _ in range(6) for store in (one, other)]
+            racing = [store.part(SqlRunHealthStore).claim(60, 60) for _ in range(6) for store in (one, other)]
             claims = [claim for claim in await asyncio.gather(*racing) if claim is not None]
-            claims += [claim for _ in range(3) if (claim := await other.run_health.claim(60, 60)) is not None]
-            left = [await store.run_health.claim(60, 60) for store in (one, other)]
+            claims += [
+                claim for _ in range(3) if (claim := await other.part(SqlRunHealthStore).claim(60, 60)) is not None
+            ]
+            left = [await store.part(SqlRunHealthStore).claim(60, 60) for store in (one, other)]
             return sorted(claim.run for claim in claims), left
 
     clock = MovableClock()
@@ -51,17 +53,26 @@ def test_a_look_whose_process_died_is_made_again_and_cannot_end_late(store_url: 
 
     async def scenario(one: Store, other: Store) -> object:
         await fill_run(one)
-        dead = await one.run_health.claim(60, 600)
+        dead = await one.part(SqlRunHealthStore).claim(60, 600)
         assert dead is not None
-        meanwhile = await other.run_health.claim(60, 600)
+        meanwhile = await other.part(SqlRunHealthStore).claim(60, 600)
         clock.forward(61)
-        taken = await other.run_health.claim(60, 600)
+        taken = await other.part(SqlRunHealthStore).claim(60, 600)
         assert taken is not None
-        renewed = [await one.run_health.renew(dead, 60), await other.run_health.renew(taken, 60)]
-        await one.run_health.finish(dead, HealthState(groups=99))
-        await other.run_health.finish(taken, HealthState(groups=2))
+        renewed = [
+            await one.part(SqlRunHealthStore).renew(dead, 60),
+            await other.part(SqlRunHealthStore).renew(taken, 60),
+        ]
+        await one.part(SqlRunHealthStore).finish(dead, HealthState(groups=99))
+        await other.part(SqlRunHealthStore).finish(taken, HealthState(groups=2))
         clock.forward(61)
-        return meanwhile, taken.run, renewed, await one.run_health.claim(60, 600), await one.run_health.get_state("run")
+        return (
+            meanwhile,
+            taken.run,
+            renewed,
+            await one.part(SqlRunHealthStore).claim(60, 600),
+            await one.part(SqlRunHealthStore).get_state("run"),
+        )
 
     async def act() -> object:
         async with opened(store_url, clock) as one, opened(store_url, clock) as other:
@@ -75,9 +86,9 @@ def test_a_run_is_due_with_a_bucket_of_new_groups_or_after_a_while(store_url: st
 
     async def scenario(store: Store) -> list[bool]:
         async def look() -> bool:
-            claim = await store.run_health.claim(60, 60)
+            claim = await store.part(SqlRunHealthStore).claim(60, 60)
             if claim is not None:
-                await store.run_health.finish(claim, HealthState())
+                await store.part(SqlRunHealthStore).finish(claim, HealthState())
             return claim is not None
 
         await fill_run(store)
@@ -99,22 +110,30 @@ def test_a_notice_is_sent_by_one_replica_and_again_after_a_crash(store_url: str)
         async with opened(store_url, clock) as one, opened(store_url, clock) as other:
             await fill_run(one)
             hold = Hold(alarm_id="alarm_1", reason="length", since=START)
-            raised = [await one.run_health.add_alarm("run", alarm(), hold) for _ in range(2)]
-            racing = [store.run_health.claim_notices(5, 60) for store in (one, other)]
+            raised = [await one.part(SqlRunHealthStore).add_alarm("run", alarm(), hold) for _ in range(2)]
+            racing = [store.part(SqlRunHealthStore).claim_notices(5, 60) for store in (one, other)]
             sent = [attempts for found in await asyncio.gather(*racing) for _, _, attempts in found]
             clock.forward(61)  # whoever took it has died
-            sent += [attempts for _, _, attempts in await other.run_health.claim_notices(5, 60)]
-            await other.run_health.settle_notice("alarm_1", 10)
+            sent += [attempts for _, _, attempts in await other.part(SqlRunHealthStore).claim_notices(5, 60)]
+            await other.part(SqlRunHealthStore).settle_notice("alarm_1", 10)
             clock.forward(11)
-            sent += [attempts for _, _, attempts in await one.run_health.claim_notices(5, 60)]
-            await one.run_health.settle_notice("alarm_1", None)
+            sent += [attempts for _, _, attempts in await one.part(SqlRunHealthStore).claim_notices(5, 60)]
+            await one.part(SqlRunHealthStore).settle_notice("alarm_1", None)
             clock.forward(1000)
-            left = await one.run_health.claim_notices(5, 60)
+            left = await one.part(SqlRunHealthStore).claim_notices(5, 60)
             held = await one.runs.get("run")
-            counted = await one.run_health.count_alarms()
-            released = await other.run_health.release("run")
+            counted = await one.part(SqlRunHealthStore).count_alarms()
+            released = await other.part(SqlRunHealthStore).release("run")
             assert held is not None
-            return raised, sent, left, held.held, counted, released.held, await one.run_health.count_alarms()
+            return (
+                raised,
+                sent,
+                left,
+                held.held,
+                counted,
+                released.held,
+                await one.part(SqlRunHealthStore).count_alarms(),
+            )
 
     hold = Hold(alarm_id="alarm_1", reason="length", since=START)
     assert asyncio.run(act()) == ([True, False], [0, 1, 2], [], hold, {"length": 1}, None, {})
@@ -149,17 +168,19 @@ def test_readings_are_kept_beside_the_scores_and_counted_in_the_run(store_url: s
         await store.tasks.put([record(0)])
         score = Score(outcome="scored", reward=0.5, gate=1.0, absolute=0.5)
         await store.groups.add([group(f"run {n}", [score] * 2, judgements=(judged(100),)) for n in range(3)])
-        anchors = await store.run_health.freeze_anchors("run", 2)
+        anchors = await store.part(SqlRunHealthStore).freeze_anchors("run", 2)
         kinds = [("anchor", ""), ("anchor", "budget"), ("shadow", ""), ("anchor", "")]
         for number, (kind, failed) in enumerate(kinds):
-            await store.run_health.add_reading(reading(number, kind=kind, failed=failed), [judged(10)], "hold")
-        found = await store.run_health.list_readings("run", 0)
-        unread = await store.run_health.find_shadow_group("run")
-        tokens, cost = await store.run_health.get_tokens("run"), (await store.runs.get_ledger("run")).total
+            await store.part(SqlRunHealthStore).add_reading(
+                reading(number, kind=kind, failed=failed), [judged(10)], "hold"
+            )
+        found = await store.part(SqlRunHealthStore).list_readings("run", 0)
+        unread = await store.part(SqlRunHealthStore).find_shadow_group("run")
+        tokens, cost = await store.part(SqlRunHealthStore).get_tokens("run"), (await store.runs.get_ledger("run")).total
         return (
             [one.group_id for one in anchors],
             [one.at_group for one in found],
-            [one.at_group for one in await store.run_health.list_readings("run", found[0].sequence)],
+            [one.at_group for one in await store.part(SqlRunHealthStore).list_readings("run", found[0].sequence)],
             unread and unread.group_id,
             (tokens.run, tokens.groups, tokens.anchor, tokens.anchor_readings, tokens.shadow, tokens.shadow_readings),
             (cost.input_tokens, cost.groups, cost.cost_usd),
@@ -180,7 +201,7 @@ def test_a_server_that_names_ever_new_fingerprints_is_listed_for_a_while(store_u
         for number in range(MOST_VERSIONS + 5):
             made = judged(1).model_copy(update={"system_fingerprint": f"fp {number}"})
             await store.judge_cache.put(made)
-        return len(await store.run_health.list_versions(["j"]))
+        return len(await store.part(SqlRunHealthStore).list_versions(["j"]))
 
     assert using(store_url, scenario) == MOST_VERSIONS
 
@@ -238,7 +259,7 @@ async def statements_of(store: Store, url: str) -> dict[str, list[Statement]]:
         if is_postgres(engine):
             connection.execute(text("ANALYZE"))
     engine.dispose()
-    kept, health = await store.run_health.list_readings("r1", 0), store.run_health
+    kept, health = await store.part(SqlRunHealthStore).list_readings("r1", 0), store.part(SqlRunHealthStore)
     assert READINGS_KEPT < len(kept) <= READINGS_KEPT + 8
     return await statements_made(
         {

@@ -10,6 +10,7 @@ from app.domain.errors import Conflict, NotFound
 from app.domain.labels import Label, LabelLease, QueueDraw, ReplyLabel
 from app.domain.scores import Criterion, Score
 from app.features.labels import store as label_rows
+from app.features.labels.store import SqlLabelQueue, SqlLabelStore
 from app.main.store import Store
 from tests.support.store_cases import START, MovableClock, group, opened, record, using
 
@@ -46,8 +47,8 @@ async def fill(store: Store, count: int = 3) -> None:
 
 
 async def left(store: Store, labeller: str) -> set[str]:
-    (stratum,) = await store.label_queue.list_strata(ENVIRONMENTS, None, labeller)
-    found = {one.group_id for one in await store.label_queue.draw_candidates(stratum, labeller, 99)}
+    (stratum,) = await store.part(SqlLabelQueue).list_strata(ENVIRONMENTS, None, labeller)
+    found = {one.group_id for one in await store.part(SqlLabelQueue).draw_candidates(stratum, labeller, 99)}
     assert len(found) == stratum.left
     return found
 
@@ -57,7 +58,7 @@ def test_two_people_never_hold_the_same_item_and_what_expires_returns(store_url:
 
     async def scenario(store: Store) -> list[object]:
         await fill(store)
-        queue = store.label_queue
+        queue = store.part(SqlLabelQueue)
         claims = await asyncio.gather(*(queue.claim(lease(f"l{n}", f"p{n}", "g0"), 60) for n in range(5)))
         (holder,) = [one for one in claims if one is not None]
         told: list[object] = [await left(store, "eve"), (await queue.list_strata(ENVIRONMENTS, "run", "eve"))[0].drawn]
@@ -67,7 +68,9 @@ def test_two_people_never_hold_the_same_item_and_what_expires_returns(store_url:
         assert taken is not None
         told += [taken.expires_at - START]
         with pytest.raises(Conflict, match="went to somebody else"):
-            await store.labels.put(label("x", holder.labeller), holder.lease_id, merge=False, show_judge=False)
+            await store.part(SqlLabelStore).put(
+                label("x", holder.labeller), holder.lease_id, merge=False, show_judge=False
+            )
         return [*told, await left(store, "bob")]
 
     assert using(store_url, scenario, clock) == [
@@ -85,9 +88,9 @@ def test_work_is_not_lost_when_the_time_is_over_and_nobody_else_came(store_url: 
 
     async def scenario(store: Store) -> Label:
         await fill(store)
-        await store.label_queue.claim(lease("l", "ada", "g0"), 60)
+        await store.part(SqlLabelQueue).claim(lease("l", "ada", "g0"), 60)
         clock.forward(600)
-        return await store.labels.put(label("x", "ada"), "l", merge=False, show_judge=True)
+        return await store.part(SqlLabelStore).put(label("x", "ada"), "l", merge=False, show_judge=True)
 
     made = using(store_url, scenario, clock)
     assert (made.kind, made.saw_judge, made.draw is not None) == ("queue", True, True)
@@ -96,7 +99,7 @@ def test_work_is_not_lost_when_the_time_is_over_and_nobody_else_came(store_url: 
 def test_a_second_label_is_somebody_elses_and_nobody_sees_scores_before(store_url: str) -> None:
     async def scenario(store: Store) -> list[object]:
         await fill(store)
-        queue, put = store.label_queue, store.labels.put
+        queue, put = store.part(SqlLabelQueue), store.part(SqlLabelStore).put
         await queue.claim(lease("l1", "ada", "g0", wanted=2), 60)
         first = await put(label("one", "ada"), "l1", merge=False, show_judge=True)
         own = await queue.find_awaiting_second("ada", ENVIRONMENTS, None)
@@ -113,12 +116,14 @@ def test_a_second_label_is_somebody_elses_and_nobody_sees_scores_before(store_ur
 def test_the_mark_changes_with_every_label_that_is_stored_replaced_or_withdrawn(store_url: str) -> None:
     async def scenario(store: Store) -> list[tuple[int, int]]:
         await fill(store)
-        marks = [await store.labels.find_mark("gsm8k")]
+        marks = [await store.part(SqlLabelStore).find_mark("gsm8k")]
         for name, seconds in (("one", 2.0), ("two", 3.0)):
-            await store.labels.put(label(name, "ada", seconds=seconds), None, merge=False, show_judge=False)
-            marks.append(await store.labels.find_mark("gsm8k"))
-        await store.labels.withdraw("two", "ada", 60)
-        return [*marks, await store.labels.find_mark("gsm8k")]
+            await store.part(SqlLabelStore).put(
+                label(name, "ada", seconds=seconds), None, merge=False, show_judge=False
+            )
+            marks.append(await store.part(SqlLabelStore).find_mark("gsm8k"))
+        await store.part(SqlLabelStore).withdraw("two", "ada", 60)
+        return [*marks, await store.part(SqlLabelStore).find_mark("gsm8k")]
 
     marks = using(store_url, scenario)
     assert len({*marks}) == 4
@@ -130,18 +135,18 @@ def test_a_label_can_be_replaced_extended_and_taken_back(store_url: str) -> None
 
     async def scenario(store: Store) -> list[object]:
         await fill(store)
-        put = store.labels.put
-        await store.label_queue.claim(lease("l", "ada", "g0"), 60)
+        put = store.part(SqlLabelStore).put
+        await store.part(SqlLabelQueue).claim(lease("l", "ada", "g0"), 60)
         await put(label("one", "ada", replies=said, seconds=2.0), "l", merge=False, show_judge=False)
         merged = await put(label("two", "ada", replies=more, order=(), seconds=3.0), None, merge=True, show_judge=False)
         with pytest.raises(NotFound):
-            await store.labels.withdraw("two", "eve", 60)
-        kept = [one.label_id for _, one in await store.labels.list_labels("gsm8k", None, 0, 9)]
-        await store.labels.withdraw("two", "ada", 60)
-        held = await store.label_queue.find_held("ada", ENVIRONMENTS, "run")
+            await store.part(SqlLabelStore).withdraw("two", "eve", 60)
+        kept = [one.label_id for _, one in await store.part(SqlLabelStore).list_labels("gsm8k", None, 0, 9)]
+        await store.part(SqlLabelStore).withdraw("two", "ada", 60)
+        held = await store.part(SqlLabelQueue).find_held("ada", ENVIRONMENTS, "run")
         assert held is not None
-        skipped = await store.label_queue.skip("l", "ada")
-        arms = await store.label_queue.count_arms(ENVIRONMENTS, None)
+        skipped = await store.part(SqlLabelQueue).skip("l", "ada")
+        arms = await store.part(SqlLabelQueue).count_arms(ENVIRONMENTS, None)
         mine, others = await left(store, "ada"), await left(store, "bob")
         return [merged.replies, merged.seconds, merged.kind, kept, skipped.state, arms["random"].skipped, mine, others]
 
@@ -164,7 +169,7 @@ def test_a_held_item_is_renewed_only_while_its_time_runs(store_url: str) -> None
 
     async def scenario(store: Store) -> list[object]:
         await fill(store)
-        queue = store.label_queue
+        queue = store.part(SqlLabelQueue)
         mine = await queue.claim(lease("l", "ada", "g0"), 60)
         assert mine is not None
         renewed = await queue.renew(mine, 90)
@@ -187,10 +192,10 @@ def test_candidates_are_any_of_those_that_are_left(
         await store.tasks.put([record(0)])
         stored = [group(f"g{n}", run=("a", "b", None)[n % 3]) for n in range(36)]
         await store.groups.add([*stored, group("unscored", [Score.unscored("budget")], run="a"), group("g36", run="a")])
-        await store.label_queue.claim(lease("l", "bob", "g3"), 60)
+        await store.part(SqlLabelQueue).claim(lease("l", "bob", "g3"), 60)
         told: list[object] = []
-        for stratum in await store.label_queue.list_strata(ENVIRONMENTS, None, "ada"):
-            drawn = [await store.label_queue.draw_candidates(stratum, "ada", 4) for _ in range(60)]
+        for stratum in await store.part(SqlLabelQueue).list_strata(ENVIRONMENTS, None, "ada"):
+            drawn = [await store.part(SqlLabelQueue).draw_candidates(stratum, "ada", 4) for _ in range(60)]
             assert all(len({one.group_id for one in some}) == len(some) <= 4 for some in drawn)
             found = {int(one.group_id[1:]) for some in drawn for one in some}
             told.append((stratum.run, stratum.population, found))
@@ -212,8 +217,8 @@ def test_candidates_of_a_large_run_lie_beside_one_another(store_url: str, monkey
     async def scenario(store: Store) -> set[tuple[int, ...]]:
         await store.tasks.put([record(0)])
         await store.groups.add([group(f"g{n}", run=("a", "b")[n % 2]) for n in range(80)])
-        stratum, _ = await store.label_queue.list_strata(ENVIRONMENTS, None, "ada")
-        drawn = [await store.label_queue.draw_candidates(stratum, "ada", 6) for _ in range(40)]
+        stratum, _ = await store.part(SqlLabelQueue).list_strata(ENVIRONMENTS, None, "ada")
+        drawn = [await store.part(SqlLabelQueue).draw_candidates(stratum, "ada", 6) for _ in range(40)]
         return {tuple(sorted(int(one.group_id[1:]) // 2 for one in some)) for some in drawn}
 
     for places in using(store_url, scenario):
@@ -227,9 +232,9 @@ def test_a_label_that_is_sent_again_is_the_same_label(store_url: str) -> None:
 
     async def scenario(store: Store) -> list[object]:
         await fill(store)
-        put = store.labels.put
+        put = store.part(SqlLabelStore).put
         for number in range(2):
-            await store.label_queue.claim(lease(f"l{number}", "ada", f"g{number}"), 60)
+            await store.part(SqlLabelQueue).claim(lease(f"l{number}", "ada", f"g{number}"), 60)
         first = await put(label("one", "ada", **said), "l0", merge=False, show_judge=False)
         again = await put(label("two", "ada", **said), "l0", merge=False, show_judge=False)
         shown = await put(label("three", "ada", **said), "l0", merge=False, show_judge=True)
@@ -240,7 +245,7 @@ def test_a_label_that_is_sent_again_is_the_same_label(store_url: str) -> None:
         ]
         with pytest.raises(Conflict, match="stays as it is"):
             await put(label("five", "ada"), "l0", merge=False, show_judge=True)
-        stored = [one.label_id for _, one in await store.labels.list_labels("gsm8k", None, 0, 9)]
+        stored = [one.label_id for _, one in await store.part(SqlLabelStore).list_labels("gsm8k", None, 0, 9)]
         return [
             again == first,
             (shown.label_id, shown.saw_judge),
@@ -268,8 +273,10 @@ def test_targets_are_what_judges_are_unsure_of_and_what_earns_much_or_nothing(st
     async def scenario(store: Store) -> dict[str, tuple[str, ...]]:
         await store.tasks.put([record(0)])
         await store.groups.add([group(name, scores) for name, scores in cases.items()])
-        (stratum,) = await store.label_queue.list_strata(ENVIRONMENTS, None, "ada")
-        return {one.group_id: one.reasons for one in await store.label_queue.draw_candidates(stratum, "ada", 99)}
+        (stratum,) = await store.part(SqlLabelQueue).list_strata(ENVIRONMENTS, None, "ada")
+        return {
+            one.group_id: one.reasons for one in await store.part(SqlLabelQueue).draw_candidates(stratum, "ada", 99)
+        }
 
     found = using(store_url, scenario)
     assert {name: reasons for name, reasons in found.items() if reasons} == {
@@ -299,11 +306,11 @@ def test_labelled_groups_come_with_the_judges_own_scores(store_url: str) -> None
     async def scenario(store: Store) -> list[object]:
         await store.tasks.put([record(0)])
         await store.groups.add([group("g0", scores), group("g1", scores)])
-        await store.label_queue.claim(lease("l", "ada", "g0"), 60)
-        await store.labels.put(label("one", "ada"), "l", merge=False, show_judge=False)
-        await store.labels.put(label("two", "ada", "g1"), None, merge=False, show_judge=False)
-        (found,) = await store.labels.list_labelled("j", ENVIRONMENTS, "run")
-        others = await store.labels.list_labelled("other", ENVIRONMENTS, None)
+        await store.part(SqlLabelQueue).claim(lease("l", "ada", "g0"), 60)
+        await store.part(SqlLabelStore).put(label("one", "ada"), "l", merge=False, show_judge=False)
+        await store.part(SqlLabelStore).put(label("two", "ada", "g1"), None, merge=False, show_judge=False)
+        (found,) = await store.part(SqlLabelStore).list_labelled("j", ENVIRONMENTS, "run")
+        others = await store.part(SqlLabelStore).list_labelled("other", ENVIRONMENTS, None)
         return [found.task_id, found.rewards, found.gated, found.capped, found.levels["g0-0"], others]
 
     rewards = {"g0-0": 0.5, "g0-1": 0.25, "g0-2": 0.0}
@@ -319,7 +326,7 @@ def choose(name: str, chosen: str, chat: str = "turn", labeller: str = "ann") ->
 
 def test_one_choice_of_a_chat_is_live_whatever_was_chosen_before(store_url: str) -> None:
     async def scenario(store: Store) -> list[list[str]]:
-        labels, told = store.labels, list[list[str]]()
+        labels, told = store.part(SqlLabelStore), list[list[str]]()
         await labels.add_imported([choose("imported", "a", "other")])
         await labels.replace_choice("bob", "turn", choose("bob's", "a", labeller="bob"))
         for chosen in (choose("1", "a"), choose("2", "b"), choose("3", "a"), choose("same again", "a"), None):
@@ -337,10 +344,12 @@ def test_replicas_that_choose_at_once_leave_one_choice(store_url: str) -> None:
             stores = [store, replica] * 3
             choices = [choose(str(number), f"reply {number}") for number in range(6)]
             await asyncio.gather(
-                *map(lambda one, made: one.labels.replace_choice("ann", "turn", made), stores, choices)
+                *map(lambda one, made: one.part(SqlLabelStore).replace_choice("ann", "turn", made), stores, choices)
             )
             return [
-                one.chosen for _, label in await store.labels.list_labels(None, None, 0, 99) if (one := label.choice)
+                one.chosen
+                for _, label in await store.part(SqlLabelStore).list_labels(None, None, 0, 99)
+                if (one := label.choice)
             ]
 
     assert len(using(store_url, scenario)) == 1

@@ -7,6 +7,7 @@ import pytest
 
 from app.domain.errors import Conflict, NotFound
 from app.domain.worlds import Event
+from app.features.worlds.store import SqlEventStore
 from app.main.store import Store
 from tests.features.worlds.test_store import about, event, ids, refusal, searched
 from tests.support.store_cases import using
@@ -16,7 +17,7 @@ async def texts(store: Store, *worlds: str) -> dict[str, list[str]]:
     """What each world lists. Raises unless its search by words finds the same."""
     found = {}
     for world in worlds:
-        listed = await store.events.list_newest(world, 9)
+        listed = await store.part(SqlEventStore).list_newest(world, 9)
         by_words = [one.event for one in (await searched(store, about(world, "bridge mill"))).visible]
         assert sorted(one.text for one in listed) == sorted(one.text for one in by_words)
         found[world] = [one.text for one in listed]
@@ -28,13 +29,17 @@ OLD, NEW = "The bridge fell.", "The bridge held."
 
 def test_a_correction_replaces_what_is_found_and_counts_revisions(store_url: str) -> None:
     async def scenario(store: Store) -> object:
-        await store.events.add_events("town", [event("a"), event("b", 1, "The mill burned.", supersedes="a")])
+        await store.part(SqlEventStore).add_events(
+            "town", [event("a"), event("b", 1, "The mill burned.", supersedes="a")]
+        )
         hidden = ids(await searched(store, about("town")))
-        revisions = [await store.events.correct("town", event("b", 2, "The mill stands.")) for _ in range(2)]
-        back = await store.events.correct("town", event("b", 1, "The mill burned.", importance=9))
-        world = await store.events.get_world("town")
+        revisions = [
+            await store.part(SqlEventStore).correct("town", event("b", 2, "The mill stands.")) for _ in range(2)
+        ]
+        back = await store.part(SqlEventStore).correct("town", event("b", 1, "The mill burned.", importance=9))
+        world = await store.part(SqlEventStore).get_world("town")
         before, at = [ids(await searched(store, about("town", "mill", hour=hour))) for hour in (0.5, 1)]
-        again = await refusal(store.events.add_events("town", [event("b", 2, "The mill stands.")]))
+        again = await refusal(store.part(SqlEventStore).add_events("town", [event("b", 2, "The mill stands.")]))
         return hidden, revisions, back, world and world.events, before, at, again, await texts(store, "town")
 
     assert using(store_url, scenario) == (
@@ -51,12 +56,12 @@ def test_a_correction_replaces_what_is_found_and_counts_revisions(store_url: str
 
 def test_a_withdrawn_event_comes_back_by_a_correction(store_url: str) -> None:
     async def scenario(store: Store) -> object:
-        await store.events.add_events("town", [event("a")])
-        await store.events.branch("save", "town", event("a").time)
-        await store.events.withdraw("town", "a")
-        revision = await store.events.correct("town", event("a"))
-        await store.events.branch("later", "town", event("a").time)
-        of_branch = await store.events.correct("save", event("a", text=NEW))
+        await store.part(SqlEventStore).add_events("town", [event("a")])
+        await store.part(SqlEventStore).branch("save", "town", event("a").time)
+        await store.part(SqlEventStore).withdraw("town", "a")
+        revision = await store.part(SqlEventStore).correct("town", event("a"))
+        await store.part(SqlEventStore).branch("later", "town", event("a").time)
+        of_branch = await store.part(SqlEventStore).correct("save", event("a", text=NEW))
         return revision, of_branch, await texts(store, "town", "save", "later")
 
     assert using(store_url, scenario) == (2, 2, {"town": [OLD], "save": [NEW], "later": [OLD]})
@@ -67,18 +72,18 @@ def test_branches_keep_what_they_branched_from(store_url: str, hour: float) -> N
     """Whether the correction moves the event or not: branches of branches, and those that withdrew it, too."""
 
     async def scenario(store: Store) -> object:
-        await store.events.add_events("town", [event("a"), event("late", 2)])
-        await store.events.branch("save", "town", event("a", 1).time)
-        await store.events.branch("inner", "save", event("a", 1).time)
-        await store.events.branch("earlier", "save", event("a", -0.5).time)
-        await store.events.branch("without", "save", event("a", 1).time)
-        await store.events.withdraw("without", "a")
+        await store.part(SqlEventStore).add_events("town", [event("a"), event("late", 2)])
+        await store.part(SqlEventStore).branch("save", "town", event("a", 1).time)
+        await store.part(SqlEventStore).branch("inner", "save", event("a", 1).time)
+        await store.part(SqlEventStore).branch("earlier", "save", event("a", -0.5).time)
+        await store.part(SqlEventStore).branch("without", "save", event("a", 1).time)
+        await store.part(SqlEventStore).withdraw("without", "a")
         kept = ("save", "inner", "earlier", "without")
         before = await texts(store, *kept)
-        await store.events.correct("town", event("a", hour, NEW))
-        await store.events.correct("town", event("late", -0.75, NEW))
-        await store.events.correct("town", event("a", hour, NEW, importance=9))
-        await store.events.branch("after", "town", event("a", 1).time)
+        await store.part(SqlEventStore).correct("town", event("a", hour, NEW))
+        await store.part(SqlEventStore).correct("town", event("late", -0.75, NEW))
+        await store.part(SqlEventStore).correct("town", event("a", hour, NEW, importance=9))
+        await store.part(SqlEventStore).branch("after", "town", event("a", 1).time)
         return before, await texts(store, *kept), await texts(store, "town", "after")
 
     one = {"save": [OLD], "inner": [OLD], "earlier": [], "without": []}
@@ -88,13 +93,15 @@ def test_branches_keep_what_they_branched_from(store_url: str, hour: float) -> N
 
 def test_a_branch_corrects_what_it_inherited_and_the_parent_keeps_its_own(store_url: str) -> None:
     async def scenario(store: Store) -> object:
-        await store.events.add_events("town", [event("a")])
-        await store.events.branch("save", "town", event("a", 5).time)
-        await store.events.branch("inner", "save", event("a", 5).time)
-        await store.events.branch("bare", "save", event("a", 5).time)
-        await store.events.withdraw("bare", "a")
-        revisions = [await store.events.correct("save", event("a", 4, text)) for text in (NEW, "The bridge leans.")]
-        await store.events.branch("noon", "save", event("a", 1).time)
+        await store.part(SqlEventStore).add_events("town", [event("a")])
+        await store.part(SqlEventStore).branch("save", "town", event("a", 5).time)
+        await store.part(SqlEventStore).branch("inner", "save", event("a", 5).time)
+        await store.part(SqlEventStore).branch("bare", "save", event("a", 5).time)
+        await store.part(SqlEventStore).withdraw("bare", "a")
+        revisions = [
+            await store.part(SqlEventStore).correct("save", event("a", 4, text)) for text in (NEW, "The bridge leans.")
+        ]
+        await store.part(SqlEventStore).branch("noon", "save", event("a", 1).time)
         return revisions, await texts(store, "town", "save", "inner", "bare", "noon")
 
     assert using(store_url, scenario) == (
@@ -105,11 +112,11 @@ def test_a_branch_corrects_what_it_inherited_and_the_parent_keeps_its_own(store_
 
 def test_only_what_was_told_is_corrected(store_url: str) -> None:
     async def scenario(store: Store) -> object:
-        await store.events.add_events("town", [event("a")])
+        await store.part(SqlEventStore).add_events("town", [event("a")])
         return (
-            await store.events.correct("town", event("b")),
-            await refusal(store.events.correct("nowhere", event("a"))),
-            await store.events.get_world("nowhere"),
+            await store.part(SqlEventStore).correct("town", event("b")),
+            await refusal(store.part(SqlEventStore).correct("nowhere", event("a"))),
+            await store.part(SqlEventStore).get_world("nowhere"),
         )
 
     assert using(store_url, scenario) == (None, (NotFound, None), None)
@@ -117,12 +124,14 @@ def test_only_what_was_told_is_corrected(store_url: str) -> None:
 
 def test_corrections_at_the_same_time_are_counted_one_by_one(store_url: str) -> None:
     async def scenario(store: Store) -> object:
-        await store.events.add_events("town", [event("a")])
+        await store.part(SqlEventStore).add_events("town", [event("a")])
         for number in range(4):
-            await store.events.branch(f"save{number}", "town", event("a").time)
+            await store.part(SqlEventStore).branch(f"save{number}", "town", event("a").time)
         corrections: Sequence[Event] = [event("a", text=f"The bridge bears {number} carts.") for number in range(10)]
-        calls = [store.events.correct("town", one) for one in corrections]
-        told = [store.events.add_events(f"save{number}", [event(f"own{number}", 1)]) for number in range(4)]
+        calls = [store.part(SqlEventStore).correct("town", one) for one in corrections]
+        told = [
+            store.part(SqlEventStore).add_events(f"save{number}", [event(f"own{number}", 1)]) for number in range(4)
+        ]
         revisions, _ = await asyncio.gather(asyncio.gather(*calls), asyncio.gather(*told))
         return sorted(one or 0 for one in revisions), await texts(store, *(f"save{n}" for n in range(4)))
 

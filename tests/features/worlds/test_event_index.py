@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Connection, delete, insert, select, text
 
+from app.features.worlds.store import SqlEventStore
 from app.features.worlds.store_search import (
     EventIndexes,
     PostedEvent,
@@ -136,14 +137,14 @@ async def _tell_random_world(store: Store) -> list[object]:
     told = [some_event(chance, number) for number in range(1200)]
     chance.shuffle(told)
     for first in range(0, len(told), 70):
-        await store.events.add_events("w-0", told[first : first + 70])
-    await store.events.branch("w-1", "w-0", at(30))
-    await store.events.branch("w-2", "w-1", at(20))
+        await store.part(SqlEventStore).add_events("w-0", told[first : first + 70])
+    await store.part(SqlEventStore).branch("w-1", "w-0", at(30))
+    await store.part(SqlEventStore).branch("w-2", "w-1", at(20))
     for number in chance.sample(range(1200), 100):
-        await store.events.withdraw(chance.choice(("w-0", "w-1")), f"e{number}")
+        await store.part(SqlEventStore).withdraw(chance.choice(("w-0", "w-1")), f"e{number}")
         changed = some_event(chance, number)
-        await store.events.correct(chance.choice(("w-0", "w-1", "w-2")), changed)
-    return [await store.events.search(question(chance, "w")) for _ in range(60)]
+        await store.part(SqlEventStore).correct(chance.choice(("w-0", "w-1", "w-2")), changed)
+    return [await store.part(SqlEventStore).search(question(chance, "w")) for _ in range(60)]
 
 
 def test_both_databases_find_the_same(tmp_path: Path, migrated_file: Path, postgres: Postgres) -> None:
@@ -168,10 +169,10 @@ def test_what_earlier_releases_wrote_on_sqlite_is_found(tmp_path: Path, migrated
     url = f"sqlite:///{tmp_path / 'store.db'}"
 
     async def tell(store: Store) -> None:
-        await store.events.add_events("town", [event("a"), event("b", 1), event("gone", 2)])
-        await store.events.branch("save", "town", at(10_000))
-        await store.events.add_events("save", [event("own", 3)])
-        await store.events.withdraw("town", "gone")
+        await store.part(SqlEventStore).add_events("town", [event("a"), event("b", 1), event("gone", 2)])
+        await store.part(SqlEventStore).branch("save", "town", at(10_000))
+        await store.part(SqlEventStore).add_events("save", [event("own", 3)])
+        await store.part(SqlEventStore).withdraw("town", "gone")
 
     async def look(store: Store) -> object:
         return [ids(await searched(store, about(world, "bridge"))) for world in ("town", "save")]
@@ -195,7 +196,7 @@ def test_an_earlier_release_does_not_serve_segments_which_it_would_not_find(stor
         return oldest
 
     async def tell(store: Store) -> None:
-        await store.events.add_events("town", [event("a")])
+        await store.part(SqlEventStore).add_events("town", [event("a")])
 
     before = read_oldest()
     using(store_url, tell)

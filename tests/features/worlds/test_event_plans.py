@@ -6,7 +6,8 @@ from datetime import timedelta
 from sqlalchemy import insert, text
 
 from app.domain.worlds import EventSearch, Lorebook, extract_terms
-from app.features.worlds.store_worlds import worlds
+from app.features.worlds.store import SqlEventStore
+from app.features.worlds.store_worlds import SqlLorebookStore, worlds
 from app.main.store import Store
 from app.store.database import is_postgres, open_writer
 from tests.features.worlds.test_store import NOON
@@ -79,11 +80,11 @@ async def statements_of(store: Store, url: str) -> dict[str, list[Statement]]:
             told(f"e{n}", n, f"Word{n % 50} of the bridge.", visibility="public" if n % 2 else names)
             for n in range(100)
         ]
-        await store.events.add_events(f"w{number}", [*crowd, told("news", 3, supersedes="e1")])
-        await store.events.branch(f"v{number}", f"w{number}", NOON + timedelta(hours=50))
-        await store.events.add_events(f"v{number}", [told(f"own{n}", n) for n in range(50)])
-        await store.events.withdraw(f"v{number}", "e2")
-        await store.lorebooks.put(f"w{number}", "book", Lorebook())
+        await store.part(SqlEventStore).add_events(f"w{number}", [*crowd, told("news", 3, supersedes="e1")])
+        await store.part(SqlEventStore).branch(f"v{number}", f"w{number}", NOON + timedelta(hours=50))
+        await store.part(SqlEventStore).add_events(f"v{number}", [told(f"own{n}", n) for n in range(50)])
+        await store.part(SqlEventStore).withdraw(f"v{number}", "e2")
+        await store.part(SqlLorebookStore).put(f"w{number}", "book", Lorebook())
     engine = open_writer(url)
     with engine.begin() as connection:
         filler = {"depth": 0, "events": 0, "created_at": 0}
@@ -93,15 +94,15 @@ async def statements_of(store: Store, url: str) -> dict[str, list[Statement]]:
     engine.dispose()
     asked = EventSearch("v3", NOON + timedelta(hours=60), frozenset({"person-3"}), extract_terms("word3 of word4"))
     calls: dict[str, Awaitable[object]] = {
-        "tell": store.events.add_events("v3", [told("fresh")]),
-        "search": store.events.search(asked),
-        "search, newest moment": store.events.search(EventSearch("v3", None, asked.names, asked.terms)),
-        "newest": store.events.list_newest("v3", 10, (NOON, "e5")),
-        "worlds": store.events.list_worlds(10, "v5"),
-        "withdraw": store.events.withdraw("v3", "own1"),
-        "correct": store.events.correct("w3", told("news", 4, supersedes="e1")),
-        "close": store.events.close("v7"),
-        "lorebooks": store.lorebooks.list_lorebooks("v3"),
+        "tell": store.part(SqlEventStore).add_events("v3", [told("fresh")]),
+        "search": store.part(SqlEventStore).search(asked),
+        "search, newest moment": store.part(SqlEventStore).search(EventSearch("v3", None, asked.names, asked.terms)),
+        "newest": store.part(SqlEventStore).list_newest("v3", 10, (NOON, "e5")),
+        "worlds": store.part(SqlEventStore).list_worlds(10, "v5"),
+        "withdraw": store.part(SqlEventStore).withdraw("v3", "own1"),
+        "correct": store.part(SqlEventStore).correct("w3", told("news", 4, supersedes="e1")),
+        "close": store.part(SqlEventStore).close("v7"),
+        "lorebooks": store.part(SqlLorebookStore).list_lorebooks("v3"),
     }
     return await statements_made(calls)
 

@@ -10,8 +10,9 @@ import pytest
 from app.domain.errors import Conflict, GatewayError, InvalidRequest, NotFound
 from app.domain.values import digest_of_model
 from app.domain.worlds import Event, EventsAdded, EventSearch, Lorebook, LoreEntry, SearchFindings, World, extract_terms
+from app.features.worlds.store import SqlEventStore
 from app.features.worlds.store_search import COMMON_TERM_COUNT
-from app.features.worlds.store_worlds import MAX_BRANCH_DEPTH
+from app.features.worlds.store_worlds import MAX_BRANCH_DEPTH, SqlLorebookStore
 from app.main.store import Store
 from tests.support.store_cases import START, MovableClock, opened, using
 
@@ -28,7 +29,7 @@ def about(world: str, text: str = "", *names: str, hour: float | None = 100) -> 
 
 
 async def searched(store: Store, wanted: EventSearch) -> SearchFindings:
-    found = await store.events.search(wanted)
+    found = await store.part(SqlEventStore).search(wanted)
     assert found is not None
     return found
 
@@ -61,11 +62,11 @@ EVERYTHING = event(
 
 def test_events_come_back_as_they_were_told(store_url: str) -> None:
     async def scenario(store: Store) -> object:
-        told = await store.events.add_events("town", [event("a"), EVERYTHING])
+        told = await store.part(SqlEventStore).add_events("town", [event("a"), EVERYTHING])
         found = await searched(store, about("town", "wolves", "watch", hour=1))
         return (
             told,
-            await store.events.list_newest("town", 5),
+            await store.part(SqlEventStore).list_newest("town", 5),
             found.visible[0].event,
             [h.event.id for h in found.hidden],
         )
@@ -75,16 +76,16 @@ def test_events_come_back_as_they_were_told(store_url: str) -> None:
 
 def test_what_is_told_again_is_known_and_other_content_is_refused(store_url: str) -> None:
     async def scenario(store: Store) -> object:
-        await store.events.add_events("town", [event("a"), event("b", 1)])
-        await store.events.branch("save", "town", NOON)
+        await store.part(SqlEventStore).add_events("town", [event("a"), event("b", 1)])
+        await store.part(SqlEventStore).branch("save", "town", NOON)
         return (
-            await store.events.add_events("town", [event("a"), event("c"), event("c")]),
-            await refusal(store.events.add_events("town", [event("d"), event("a", text="It stands.")])),
-            await refusal(store.events.add_events("town", [event("d"), event("d", 1)])),
-            await refusal(store.events.add_events("save", [event("a", 1)])),
-            await store.events.add_events("save", [event("a"), event("b", 2)]),
-            [one.id for one in await store.events.list_newest("town", 9)],
-            [one.id for one in await store.events.list_newest("save", 9)],
+            await store.part(SqlEventStore).add_events("town", [event("a"), event("c"), event("c")]),
+            await refusal(store.part(SqlEventStore).add_events("town", [event("d"), event("a", text="It stands.")])),
+            await refusal(store.part(SqlEventStore).add_events("town", [event("d"), event("d", 1)])),
+            await refusal(store.part(SqlEventStore).add_events("save", [event("a", 1)])),
+            await store.part(SqlEventStore).add_events("save", [event("a"), event("b", 2)]),
+            [one.id for one in await store.part(SqlEventStore).list_newest("town", 9)],
+            [one.id for one in await store.part(SqlEventStore).list_newest("save", 9)],
         )
 
     assert using(store_url, scenario) == (
@@ -102,7 +103,7 @@ def test_an_event_is_found_as_soon_as_it_is_told(store_url: str) -> None:
     async def scenario(store: Store) -> object:
         seen = []
         for number in range(5):
-            await store.events.add_events("town", [event(f"e{number}", number)])
+            await store.part(SqlEventStore).add_events("town", [event(f"e{number}", number)])
             seen.append(ids(await searched(store, about("town", hour=None))))
         return seen
 
@@ -111,21 +112,21 @@ def test_an_event_is_found_as_soon_as_it_is_told(store_url: str) -> None:
 
 def test_what_is_withdrawn_never_happened_there_nor_in_branches(store_url: str) -> None:
     async def scenario(store: Store) -> object:
-        await store.events.add_events("town", [event("a"), event("b"), event("c"), event("d", 3)])
-        await store.events.branch("save", "town", NOON)
-        await store.events.branch("later", "save", NOON)
+        await store.part(SqlEventStore).add_events("town", [event("a"), event("b"), event("c"), event("d", 3)])
+        await store.part(SqlEventStore).branch("save", "town", NOON)
+        await store.part(SqlEventStore).branch("later", "save", NOON)
         answers = [
-            await store.events.withdraw("town", "a"),
-            await store.events.withdraw("save", "b"),
-            await store.events.withdraw("save", "b"),
-            await store.events.withdraw("save", "d"),
-            await store.events.withdraw("town", "nothing"),
+            await store.part(SqlEventStore).withdraw("town", "a"),
+            await store.part(SqlEventStore).withdraw("save", "b"),
+            await store.part(SqlEventStore).withdraw("save", "b"),
+            await store.part(SqlEventStore).withdraw("save", "d"),
+            await store.part(SqlEventStore).withdraw("town", "nothing"),
         ]
-        known = await store.events.add_events("later", [event("a"), event("b")])
+        known = await store.part(SqlEventStore).add_events("later", [event("a"), event("b")])
         worlds = ("town", "save", "later")
         found = [ids(await searched(store, about(world, "bridge"))) for world in worlds]
-        listed = [[one.id for one in await store.events.list_newest(world, 9)] for world in worlds]
-        return answers, known, found, listed, await refusal(store.events.withdraw("nowhere", "a"))
+        listed = [[one.id for one in await store.part(SqlEventStore).list_newest(world, 9)] for world in worlds]
+        return answers, known, found, listed, await refusal(store.part(SqlEventStore).withdraw("nowhere", "a"))
 
     left = [["d", "c", "b"], ["c"], ["c"]]
     assert using(store_url, scenario) == (
@@ -139,22 +140,22 @@ def test_what_is_withdrawn_never_happened_there_nor_in_branches(store_url: str) 
 
 def test_a_branch_shares_the_past_whenever_it_is_told(store_url: str) -> None:
     async def scenario(store: Store) -> object:
-        await store.events.add_events("town", [event("before"), event("after", 2)])
-        branched = [await store.events.branch("save", "town", NOON + timedelta(hours=1)) for _ in range(2)]
-        await store.events.add_events("town", [event("late", -5)])
-        await store.events.add_events("save", [event("own", 5)])
+        await store.part(SqlEventStore).add_events("town", [event("before"), event("after", 2)])
+        branched = [await store.part(SqlEventStore).branch("save", "town", NOON + timedelta(hours=1)) for _ in range(2)]
+        await store.part(SqlEventStore).add_events("town", [event("late", -5)])
+        await store.part(SqlEventStore).add_events("save", [event("own", 5)])
         return (
             branched,
-            await store.events.get_world("save"),
-            await store.events.get_world("town"),
-            await store.events.get_world("none"),
+            await store.part(SqlEventStore).get_world("save"),
+            await store.part(SqlEventStore).get_world("town"),
+            await store.part(SqlEventStore).get_world("none"),
             ids(await searched(store, about("save"))),
-            await refusal(store.events.branch("save", "town", NOON)),
-            await refusal(store.events.branch("new", "nowhere", NOON)),
-            await refusal(store.events.branch("town", "save", NOON)),
-            [one.name for one in await store.events.list_worlds(9, None)],
-            [one.name for one in await store.events.list_worlds(1, "save")],
-            await store.events.search(about("nowhere")),
+            await refusal(store.part(SqlEventStore).branch("save", "town", NOON)),
+            await refusal(store.part(SqlEventStore).branch("new", "nowhere", NOON)),
+            await refusal(store.part(SqlEventStore).branch("town", "save", NOON)),
+            [one.name for one in await store.part(SqlEventStore).list_worlds(9, None)],
+            [one.name for one in await store.part(SqlEventStore).list_worlds(1, "save")],
+            await store.part(SqlEventStore).search(about("nowhere")),
         )
 
     moment = NOON + timedelta(hours=1)
@@ -176,27 +177,39 @@ def test_a_branch_shares_the_past_whenever_it_is_told(store_url: str) -> None:
 
 def test_a_closed_world_takes_nothing_more_and_its_branches_go_on(store_url: str) -> None:
     async def scenario(store: Store) -> object:
-        await store.events.add_events("town", [event("a")])
-        await store.events.branch("save", "town", NOON)
-        closed = [await store.events.close("town") for _ in range(2)]
+        await store.part(SqlEventStore).add_events("town", [event("a")])
+        await store.part(SqlEventStore).branch("save", "town", NOON)
+        closed = [await store.part(SqlEventStore).close("town") for _ in range(2)]
         refused = [
             await refusal(call)
             for call in (
-                store.events.add_events("town", [event("a")]),
-                store.events.correct("town", event("a", 1)),
-                store.events.withdraw("town", "a"),
-                store.lorebooks.put("town", "b", BOOK),
-                store.lorebooks.remove("town", "b"),
-                store.events.branch("town", "save", NOON),
-                store.events.branch("new", "town", NOON),
+                store.part(SqlEventStore).add_events("town", [event("a")]),
+                store.part(SqlEventStore).correct("town", event("a", 1)),
+                store.part(SqlEventStore).withdraw("town", "a"),
+                store.part(SqlLorebookStore).put("town", "b", BOOK),
+                store.part(SqlLorebookStore).remove("town", "b"),
+                store.part(SqlEventStore).branch("town", "save", NOON),
+                store.part(SqlEventStore).branch("new", "town", NOON),
             )
         ]
-        unusable = await refusal(store.events.search(about("town")))
-        names = [[one.name for one in await store.events.list_worlds(9, None, closed=some)] for some in (False, True)]
-        again = await store.events.branch("save", "town", NOON)
-        own = await store.events.add_events("save", [event("b", 1)])
+        unusable = await refusal(store.part(SqlEventStore).search(about("town")))
+        names = [
+            [one.name for one in await store.part(SqlEventStore).list_worlds(9, None, closed=some)]
+            for some in (False, True)
+        ]
+        again = await store.part(SqlEventStore).branch("save", "town", NOON)
+        own = await store.part(SqlEventStore).add_events("save", [event("b", 1)])
         found = ids(await searched(store, about("save")))
-        return closed, refused, unusable, names, again.name, own, found, await store.events.close("nowhere")
+        return (
+            closed,
+            refused,
+            unusable,
+            names,
+            again.name,
+            own,
+            found,
+            await store.part(SqlEventStore).close("nowhere"),
+        )
 
     town = World(name="town", events=1, newest=NOON, created_at=START, closed_at=START)
     assert using(store_url, scenario, MovableClock()) == (
@@ -213,13 +226,13 @@ def test_a_closed_world_takes_nothing_more_and_its_branches_go_on(store_url: str
 
 def test_branches_of_branches_end_somewhere(store_url: str) -> None:
     async def scenario(store: Store) -> object:
-        await store.events.add_events("w0", [event("first")])
+        await store.part(SqlEventStore).add_events("w0", [event("first")])
         for number in range(MAX_BRANCH_DEPTH):
-            await store.events.branch(f"w{number + 1}", f"w{number}", NOON)
+            await store.part(SqlEventStore).branch(f"w{number + 1}", f"w{number}", NOON)
         deepest = f"w{MAX_BRANCH_DEPTH}"
         return (
             ids(await searched(store, about(deepest, "bridge"))),
-            await refusal(store.events.branch("deeper", deepest, NOON)),
+            await refusal(store.part(SqlEventStore).branch("deeper", deepest, NOON)),
         )
 
     assert using(store_url, scenario) == (["first"], (Conflict, None))
@@ -227,17 +240,17 @@ def test_branches_of_branches_end_somewhere(store_url: str) -> None:
 
 def test_newest_events_come_in_pages(store_url: str) -> None:
     async def scenario(store: Store) -> object:
-        await store.events.add_events(
+        await store.part(SqlEventStore).add_events(
             "town", [event(name, hour) for name, hour in (("a", 1), ("b", 1), ("c", 0), ("B", 1))]
         )
-        await store.events.branch("save", "town", NOON + timedelta(hours=1))
-        await store.events.add_events("save", [event("d", 1)])
+        await store.part(SqlEventStore).branch("save", "town", NOON + timedelta(hours=1))
+        await store.part(SqlEventStore).add_events("save", [event("d", 1)])
         pages: list[list[str]] = []
         before: tuple[datetime, str] | None = None
-        while page := await store.events.list_newest("save", 2, before):
+        while page := await store.part(SqlEventStore).list_newest("save", 2, before):
             pages.append([one.id for one in page])
             before = page[-1].time, page[-1].id
-        return pages, await store.events.list_newest("nowhere", 2)
+        return pages, await store.part(SqlEventStore).list_newest("nowhere", 2)
 
     assert using(store_url, scenario) == ([["d", "b"], ["a", "B"], ["c"]], [])
 
@@ -246,7 +259,7 @@ def test_who_has_not_heard_the_news_believes_the_old_state(store_url: str) -> No
     async def scenario(store: Store) -> object:
         old = event("old", 0)
         news = event("news", 2, "The bridge is mended.", visibility=("watch",), supersedes="old")
-        await store.events.add_events("town", [old, news])
+        await store.part(SqlEventStore).add_events("town", [old, news])
         return [
             ids(await searched(store, about("town", "", *names, hour=hour)))
             for names, hour in ((("watch",), 3), (("watch",), 1), (("hob",), 3))
@@ -258,7 +271,9 @@ def test_who_has_not_heard_the_news_believes_the_old_state(store_url: str) -> No
 def test_a_common_word_finds_nothing_beside_a_rare_one(store_url: str) -> None:
     async def scenario(store: Store) -> object:
         crowd = [event(f"e{n}", n / 60, f"The bell rang {n} times.") for n in range(600)]
-        await store.events.add_events("town", [event("odd", -9, "The bell cracked.", importance=0), *crowd])
+        await store.part(SqlEventStore).add_events(
+            "town", [event("odd", -9, "The bell cracked.", importance=0), *crowd]
+        )
         found = await searched(store, about("town", "bell cracked"))
         only_common = await searched(store, about("town", "bell"))
         matching = [one.event.id for one in found.visible if "text" in one.ways]
@@ -269,7 +284,7 @@ def test_a_common_word_finds_nothing_beside_a_rare_one(store_url: str) -> None:
 
 def test_what_is_hidden_near_the_question_is_named_with_its_reason(store_url: str) -> None:
     async def scenario(store: Store) -> object:
-        await store.events.add_events(
+        await store.part(SqlEventStore).add_events(
             "town",
             [
                 event("secret", 1, "The silver lies under the mill.", visibility=("guild",)),
@@ -290,8 +305,10 @@ def test_what_is_hidden_near_the_question_is_named_with_its_reason(store_url: st
 def test_an_event_that_very_many_know_is_found_by_its_words(store_url: str) -> None:
     async def scenario(store: Store) -> object:
         many = tuple(f"person-{n}" for n in range(250))
-        await store.events.add_events("town", [event("feast", -50, "A feast.", visibility=many, importance=0)])
-        await store.events.add_events("town", [event(f"e{n}", n / 60, "Rain.") for n in range(300)])
+        await store.part(SqlEventStore).add_events(
+            "town", [event("feast", -50, "A feast.", visibility=many, importance=0)]
+        )
+        await store.part(SqlEventStore).add_events("town", [event(f"e{n}", n / 60, "Rain.") for n in range(300)])
         knows = await searched(store, about("town", "feast", "person-7"))
         other = await searched(store, about("town", "feast", "hob"))
         ways = [sorted(one.ways) for one in knows.visible if one.event.id == "feast"]
@@ -303,8 +320,10 @@ def test_an_event_that_very_many_know_is_found_by_its_words(store_url: str) -> N
 def test_tellers_at_the_same_time_lose_nothing(store_url: str) -> None:
     async def scenario(store: Store) -> object:
         batches = [[event(f"e{n}-{m}", n) for m in range(10)] for n in range(20)]
-        told = await asyncio.gather(*(store.events.add_events("town", batch) for batch in batches + batches))
-        world = await store.events.get_world("town")
+        told = await asyncio.gather(
+            *(store.part(SqlEventStore).add_events("town", batch) for batch in batches + batches)
+        )
+        world = await store.part(SqlEventStore).get_world("town")
         return sum(one.new for one in told), sum(one.known for one in told), world and world.events
 
     assert using(store_url, scenario) == (200, 200, 200)
@@ -315,11 +334,11 @@ BOOK = Lorebook(name="Town", entries=(LoreEntry(id="1", content="\x00 The mill",
 
 def test_lorebooks_are_kept_by_world_and_replace_those_of_the_past(store_url: str) -> None:
     async def scenario(store: Store) -> object:
-        books = store.lorebooks
+        books = store.part(SqlLorebookStore)
         await books.put("town", "b", Lorebook(name="first"))
         await books.put("town", "b", BOOK)
         await books.put("town", "a", Lorebook(name="a"))
-        await store.events.branch("save", "town", NOON)
+        await store.part(SqlEventStore).branch("save", "town", NOON)
         await books.put("save", "b", Lorebook(name="own"))
         seen = [
             await books.list_lorebooks("town"),
@@ -342,19 +361,22 @@ def test_of_changes_of_a_lorebook_at_once_one_is_stored(store_url: str) -> None:
         """How many are refused, and whether the one that is not is stored."""
         books = [Lorebook(name=f"{number}") for number in range(4)]
         tried = [
-            store.lorebooks.put(world, "b", book, based_on) for store, book in zip(cycle(stores), books, strict=False)
+            store.part(SqlLorebookStore).put(world, "b", book, based_on)
+            for store, book in zip(cycle(stores), books, strict=False)
         ]
         done = await asyncio.gather(*tried, return_exceptions=True)
         refused = sum(isinstance(one, Conflict) for one in done)
-        return refused, (await stores[0].lorebooks.list_lorebooks(world))["b"] == books[done.index(None)]
+        return refused, (await stores[0].part(SqlLorebookStore).list_lorebooks(world))["b"] == books[done.index(None)]
 
     async def scenario(store: Store) -> object:
         async with opened(store_url) as other:
             both, read = (store, other), digest_of_model(BOOK)
-            await store.lorebooks.put("town", "b", BOOK)
-            await store.events.branch("save", "town", NOON)
+            await store.part(SqlLorebookStore).put("town", "b", BOOK)
+            await store.part(SqlEventStore).branch("save", "town", NOON)
             told = [await change(both, *one) for one in (("save", read), ("town", read), ("new", ""))]
-            refused = [await refusal(other.lorebooks.put(world, "b", BOOK, read)) for world in ("save", "nowhere")]
-            return told, refused, await store.events.get_world("nowhere")
+            refused = [
+                await refusal(other.part(SqlLorebookStore).put(world, "b", BOOK, read)) for world in ("save", "nowhere")
+            ]
+            return told, refused, await store.part(SqlEventStore).get_world("nowhere")
 
     assert using(store_url, scenario) == ([(3, True)] * 3, [(Conflict, None)] * 2, None)

@@ -6,6 +6,8 @@ import pytest
 
 from app.domain.worlds import ListedWriting, Lorebook
 from app.features.worlds import store_worlds
+from app.features.worlds.store import SqlEventStore
+from app.features.worlds.store_worlds import SqlLorebookStore
 from app.main.store import Store
 from tests.features.worlds.test_store import event
 from tests.support.store_cases import using
@@ -22,7 +24,7 @@ def tell(listed: Sequence[ListedWriting]) -> Told:
 
 def test_every_revision_of_an_event_says_who_wrote_it_and_what_it_was(store_url: str) -> None:
     async def scenario(store: Store) -> object:
-        events = store.events
+        events = store.part(SqlEventStore)
         await events.add_events("town", [event("a"), event("other")], "game")
         await events.add_events("town", [event("a")], "game again")
         await events.correct("town", event("a", text=NEW), author="ada")
@@ -55,7 +57,7 @@ def test_every_revision_of_an_event_says_who_wrote_it_and_what_it_was(store_url:
 
 def test_a_branch_lists_its_own_revisions_and_those_before_it(store_url: str) -> None:
     async def scenario(store: Store) -> object:
-        events = store.events
+        events = store.part(SqlEventStore)
         await events.add_events("town", [event("a")], "game")
         await events.correct("town", event("a", text="It swayed."), author="ada")
         for branch in ("own", "kept", "without"):
@@ -93,7 +95,7 @@ def test_what_a_branch_withdrew_stays_what_it_was_there(store_url: str, hour: in
     """Also where the parent moves the event past the time of the branch."""
 
     async def scenario(store: Store) -> object:
-        events = store.events
+        events = store.part(SqlEventStore)
         await events.add_events("town", [event("a")], "game")
         await events.branch("save", "town", event("a", 9).time)
         await events.withdraw("save", "a", "eve")
@@ -129,7 +131,7 @@ def test_what_a_branch_lost_with_its_parent_stays_what_it_was_there(store_url: s
     """Also where the parent brings it back past the time of the branch, and then at its time again."""
 
     async def scenario(store: Store) -> object:
-        events = store.events
+        events = store.part(SqlEventStore)
         await events.add_events("town", [event("a")], "game")
         await events.branch("save", "town", event("a", 9).time)
         await events.branch("inner", "save", event("a", 9).time)
@@ -162,10 +164,10 @@ def test_what_a_branch_lost_with_its_parent_stays_what_it_was_there(store_url: s
 
 def test_every_revision_of_a_lorebook_says_who_wrote_it_and_what_it_was(store_url: str) -> None:
     async def scenario(store: Store) -> object:
-        books = store.lorebooks
+        books = store.part(SqlLorebookStore)
         for said, author in (("one", "ada"), ("one", "says the same"), ("two", "bob")):
             await books.put("town", "b", Lorebook(description=said), author=author)
-        await store.events.branch("save", "town", event("a").time)
+        await store.part(SqlEventStore).branch("save", "town", event("a").time)
         inherited = tell(await books.list_revisions("save", "b", 9))
         await books.remove("town", "b", "eve")
         removed = tell(await books.list_revisions("town", "b", 9))
@@ -195,14 +197,14 @@ def test_only_the_newest_revisions_are_kept(store_url: str, monkeypatch: pytest.
     monkeypatch.setattr(store_worlds, "KEPT_REVISIONS", 3)
 
     async def scenario(store: Store) -> object:
-        await store.events.add_events("town", [event("a"), event("b")])
+        await store.part(SqlEventStore).add_events("town", [event("a"), event("b")])
         for number in range(7):
-            await store.events.correct("town", event("a", text=f"{number} carts."))
-            await store.lorebooks.put("town", "a", Lorebook(description=str(number)))
+            await store.part(SqlEventStore).correct("town", event("a", text=f"{number} carts."))
+            await store.part(SqlLorebookStore).put("town", "a", Lorebook(description=str(number)))
         listed = (
-            await store.events.list_revisions("town", "a", 9),
-            await store.lorebooks.list_revisions("town", "a", 9),
-            await store.events.list_revisions("town", "b", 9),
+            await store.part(SqlEventStore).list_revisions("town", "a", 9),
+            await store.part(SqlLorebookStore).list_revisions("town", "a", 9),
+            await store.part(SqlEventStore).list_revisions("town", "b", 9),
         )
         return [[one.revision for one in some] for some in listed]
 

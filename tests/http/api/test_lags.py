@@ -15,6 +15,7 @@ from pydantic import JsonValue
 from starlette.types import Message
 
 from app.domain.run_health import Alarm, Hold
+from app.features.health.store import SqlRunHealthStore
 from tests.support.playground import World, gateway
 from tests.support.store_cases import opened
 
@@ -90,7 +91,9 @@ def test_a_run_that_an_alarm_holds_ends_the_wait(tmp_path: Path, migrated_file: 
             await client.post(NEXT, json=ask(1, 0))
             waiting = asyncio.ensure_future(client.post(NEXT, json=ask(2, 60)))
             await asyncio.sleep(0.1)
-            await store.run_health.add_alarm("a", ALARM, Hold(alarm_id="alarm_1", reason="length", since=NOW))
+            await store.part(SqlRunHealthStore).add_alarm(
+                "a", ALARM, Hold(alarm_id="alarm_1", reason="length", since=NOW)
+            )
             await client.put("/runs/a", json={"lag_policy": "flag"})
             refused = await asyncio.wait_for(waiting, 20)
             return refused.status_code, refused.json().get("code")

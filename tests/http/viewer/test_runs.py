@@ -13,6 +13,7 @@ import pytest
 from app.domain.rollups import Rollup, RollupKey, add_up
 from app.domain.runs import Policy
 from app.domain.scores import Score
+from app.features.health.store import SqlRunHealthStore
 from app.http.viewer.run_pages import MOST_POINTS, SeriesSource, estimate_noise, list_changes, measure_curves
 from app.main.store import Store
 from tests.support.playground import World
@@ -113,7 +114,7 @@ def test_alarms_stand_in_the_curve_that_they_are_about(tmp_path: Path, migrated_
     async def scene(client: httpx.AsyncClient, store: Store, world: World) -> None:
         await train(client, "a", STEPS)
         raised = alarm().model_copy(update={"series": "length", "since_group": 2, "noticed_group": 3, "evidence": EVIL})
-        await store.run_health.add_alarm("a", raised, None)
+        await store.part(SqlRunHealthStore).add_alarm("a", raised, None)
         page = await look(client, "/view/runs/a")
         assert "A1 length, from about group 2: </title><script>alert(1)</script>" in page.words()
         assert (page.elements.count("script"), page.elements.count("img")) == (1, 1)  # ours, and the sign of the house

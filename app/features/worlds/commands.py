@@ -3,32 +3,31 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Final
 
 import httpx
 import typer
+from pydantic import JsonValue
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Column, Table
 from rich.text import Text
 
 from app.characters.archives import Timeline, WorldFile, list_world_files, read_world
 from app.characters.loading import WORLDS
-from app.cli.client import GatewayClient, build_gateway_headers, find_gateway_url
-from app.cli.consoles import AsJson, errors, output_console, print_json, stop, stop_on_errors
 from app.domain.errors import GatewayError, NotFound
 from app.domain.values import Frozen
-from app.domain.worlds import Lorebook
+from app.domain.worlds import Event, EventsAdded, Lorebook, RetrievalExplanation
+from app.envs.npc_arena.environment import PACKAGED_WORLDS
+from app.terminal.client import ApiKey, GatewayClient, Url, build_gateway_headers, find_gateway_url
+from app.terminal.consoles import AsJson, DemoPart, errors, output_console, print_json, stop, stop_on_errors
 
 worlds = typer.Typer(help="Load worlds into a running gateway.", no_args_is_help=True)
 
-SAMPLE: Final = Path(__file__).parents[1] / "envs" / "npc_arena" / "worlds" / "reedgate.yaml"
+SAMPLE: Final = PACKAGED_WORLDS / "reedgate.yaml"
 EVENTS_A_REQUEST: Final = 500
 BEST_SHOWN: Final = 5
-
-Url = Annotated[str, typer.Option(help="Gateway URL.", show_default="from settings")]
-ApiKey = Annotated[str, typer.Option(envvar="ATROPOS_ENVS_API_KEY", help="Gateway API key.")]
 
 
 class LoadedWorld(Frozen):
@@ -114,7 +113,7 @@ async def load_world(gateway: GatewayClient, world: WorldFile) -> list[LoadedWor
         telling = _EventSender(gateway, progress, bar)
         loaded = [await telling.send_world(world.world, None, world.events, world.withdrawn, world.lorebooks)]
         for branch in world.branches:
-            await gateway.branch_world(branch.world, world.world, branch.at)
+            await branch_world(gateway, branch.world, world.world, branch.at)
             loaded.append(
                 await telling.send_world(branch.world, world.world, branch.events, branch.withdrawn, branch.lorebooks)
             )
@@ -138,13 +137,13 @@ class _EventSender:
         new = known = 0
         for start in range(0, len(events), EVENTS_A_REQUEST):
             some = events[start : start + EVENTS_A_REQUEST]
-            answer = await self.gateway.tell_events(world, some)
+            answer = await tell_events(self.gateway, world, some)
             new, known = new + answer.new, known + answer.known
             self.progress.update(self.bar, advance=len(some))
         for event in withdrawn:
-            await self.gateway.withdraw_event(world, event)
+            await withdraw_event(self.gateway, world, event)
         for name, book in lorebooks.items():
-            await self.gateway.put_lorebook(world, name, book)
+            await put_lorebook(self.gateway, world, name, book)
         return LoadedWorld(
             world=world,
             branch_of=branch_of,
@@ -187,7 +186,7 @@ class RetrievedEvents(Frozen):
 async def explain_moments(gateway: GatewayClient, moments: Sequence[MomentQuestion]) -> list[RetrievedEvents]:
     explained = []
     for asked in moments:
-        found = await gateway.explain_retrieval(asked.world, asked.character, asked.line, asked.as_of)
+        found = await explain_retrieval(gateway, asked.world, asked.character, asked.line, asked.as_of)
         told = tuple(one.event.text for one in found.events if one.told)
         explained.append(RetrievedEvents(world=asked.world, as_of=asked.as_of, events=told, withheld=len(found.hidden)))
     return explained
@@ -199,3 +198,59 @@ def build_retrieved_events_table(retrieved: Sequence[RetrievedEvents]) -> Table:
         best = "\n".join(f"- {text}" for text in one.events[:BEST_SHOWN])
         table.add_row(f"{one.world}\n{one.as_of:%A %H:%M}", Text(best), Text(str(one.withheld), justify="right"))
     return table
+
+
+# The sample world in `atropos-envs demo`.
+
+LINE = "Is the ferry crossing? And what of the Patience, and of the lads aboard her?"
+MOMENTS = tuple(
+    MomentQuestion(world, "hob_tarrant", LINE, datetime(1312, 4, day, hour, tzinfo=UTC))
+    for world, day, hour in (("reedgate", 6, 12), ("reedgate", 8, 6), ("reedgate-wednesday", 8, 6))
+)
+"""Before and after a rope breaks, and the same time in a branch where it did not break."""
+
+
+async def add_to_demo(gateway: GatewayClient) -> DemoPart:
+    """Loads the sample world. What a character retrieves at some times, when it is asked about the ferry."""
+    loaded = await load_world(gateway, read_world(SAMPLE))
+    retrieved = await explain_moments(gateway, MOMENTS)
+    return DemoPart(
+        printed=[
+            build_summary(loaded),
+            f'Hob Tarrant is asked: "{LINE}"',
+            build_retrieved_events_table(retrieved),
+        ],
+        data={"worlds": tuple(loaded), "retrieved": tuple(retrieved)},
+    )
+
+
+# What they ask of a gateway.
+
+
+async def tell_events(gateway: GatewayClient, world: str, events: Sequence[Event]) -> EventsAdded:
+    told: list[JsonValue] = [event.model_dump(mode="json", exclude_defaults=True) for event in events]
+    return EventsAdded.model_validate_json(
+        await gateway.send_request("POST", f"/worlds/{world}/events", {"events": told})
+    )
+
+
+async def withdraw_event(gateway: GatewayClient, world: str, event: str) -> None:
+    await gateway.send_request("DELETE", f"/worlds/{world}/events/{event}")
+
+
+async def branch_world(gateway: GatewayClient, world: str, parent: str, at: datetime) -> None:
+    await gateway.send_request("PUT", f"/worlds/{world}", {"parent": parent, "at": at.isoformat()})
+
+
+async def put_lorebook(gateway: GatewayClient, world: str, name: str, book: Lorebook) -> None:
+    body = book.model_dump(mode="json", exclude_defaults=True)
+    await gateway.send_request("PUT", f"/worlds/{world}/lorebooks/{name}", body)
+
+
+async def explain_retrieval(
+    gateway: GatewayClient, world: str, character: str, line: str, as_of: datetime
+) -> RetrievalExplanation:
+    asked = httpx.QueryParams(q=line, character=character, as_of=as_of.isoformat())
+    return RetrievalExplanation.model_validate_json(
+        await gateway.send_request("GET", f"/worlds/{world}/events?{asked}")
+    )

@@ -2,14 +2,16 @@
 
 import contextlib
 import dis
+import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
-from pydantic import BaseModel, ValidationError
-from rich.console import Console
+from pydantic import BaseModel, JsonValue, ValidationError
+from rich.console import Console, RenderableType
 from rich.markup import escape
 from rich.table import Table
 
@@ -29,6 +31,15 @@ GoOn = Callable[[float | None], bool]
 """Whether to go on, given what it costs in dollars; None where that is not known."""
 
 errors = Console(stderr=True)
+
+
+@dataclass(frozen=True)
+class DemoPart:
+    """What a feature adds to `atropos-envs demo`, by a function `add_to_demo` of its commands: what is printed, and
+    what stands in the JSON."""
+
+    printed: Sequence[RenderableType]
+    data: Mapping[str, object]
 
 
 def output_console() -> Console:
@@ -125,3 +136,17 @@ def _was_raised(error: ValueError) -> bool:
     while place is not None and place.tb_next is not None:
         place = place.tb_next
     return place is not None and dis.opname[place.tb_frame.f_code.co_code[place.tb_lasti]] == "RAISE_VARARGS"
+
+
+def parse_object(option: str, text: str) -> dict[str, JsonValue]:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{option} is not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise ValueError(f"{option} is not a JSON object")
+    return value
+
+
+def parse_params(text: str | None) -> dict[str, JsonValue]:
+    return parse_object("--params", text or "{}")

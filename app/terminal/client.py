@@ -7,9 +7,7 @@ import signal
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Final, TypeVar
-from urllib.parse import quote
+from typing import Annotated, Final, TypeVar
 
 import httpx
 import typer
@@ -17,21 +15,16 @@ from pydantic import JsonValue, SecretStr, ValidationError
 
 from app.domain.errors import (
     EnvironmentUnavailable,
+    GatewayError,
     InvalidRequest,
     NotFound,
     RequestRefused,
     Unauthorized,
     Unavailable,
 )
-from app.domain.health_records import RunHealth
-from app.domain.labels import ImportedLabel, ImportRequest
 from app.domain.runs import Purpose, Run
 from app.domain.tasks import Completion, Message, Turn
 from app.domain.values import Frozen, suggest
-from app.domain.worlds import Event, EventsAdded, Lorebook, RetrievalExplanation
-from app.features.authoring.routes import SavedTexts
-from app.features.labels.model import ImportReceipt
-from app.features.labels.routes import JudgeAgreement
 from app.http.api.models import (
     EnvironmentInfo,
     EnvironmentList,
@@ -46,6 +39,7 @@ from app.service.requests import GroupProblem, GroupReply, ScoreResponse, TaskBa
 from app.service.rescoring import RescoreEstimate, RescoreReply, RescoreRequest
 from app.service.runs import RunReport, RunSettings
 from app.settings import read_settings
+from app.terminal.consoles import describe_error, stop
 
 PageT = TypeVar("PageT", bound=Frozen)
 
@@ -69,26 +63,17 @@ class GatewayClient:
     client: httpx.AsyncClient
 
     async def list_environments(self) -> EnvironmentList:
-        return EnvironmentList.model_validate_json(await self._send_request("GET", "/envs"))
+        return EnvironmentList.model_validate_json(await self.send_request("GET", "/envs"))
 
     async def list_judges(self) -> JudgeList:
-        return JudgeList.model_validate_json(await self._send_request("GET", "/judges"))
-
-    async def fetch_agreement(self, judge: str, environment: str | None, run: str | None) -> JudgeAgreement:
-        asked = httpx.QueryParams({k: v for k, v in {"env": environment, "run": run}.items() if v is not None})
-        path = f"/judges/{quote(judge, safe='')}/agreement?{asked}"
-        return JudgeAgreement.model_validate_json(await self._send_request("GET", path))
-
-    async def import_choices(self, labeller: str, choices: Sequence[ImportedLabel]) -> ImportReceipt:
-        body = ImportRequest(labeller=labeller, choices=tuple(choices)).model_dump(mode="json", exclude_defaults=True)
-        return ImportReceipt.model_validate_json(await self._send_request("POST", "/labels/import", body))
+        return JudgeList.model_validate_json(await self.send_request("GET", "/judges"))
 
     async def fetch_version(self) -> str:
-        return ServiceHealth.model_validate_json(await self._send_request("GET", "/livez")).version
+        return ServiceHealth.model_validate_json(await self.send_request("GET", "/livez")).version
 
     async def require_run(self, name: str) -> Run:
         """NotFound, with near names, when there is no run of this name."""
-        return RunReport.model_validate_json(await self._send_request("GET", f"/runs/{name}")).run
+        return RunReport.model_validate_json(await self.send_request("GET", f"/runs/{name}")).run
 
     async def fetch_run(self, name: str) -> Run | None:
         """None while there is no run of this name."""
@@ -99,36 +84,30 @@ class GatewayClient:
 
     async def put_run(self, name: str, settings: RunSettings) -> Run:
         body = settings.model_dump(mode="json", exclude_unset=True)
-        return Run.model_validate_json(await self._send_request("PUT", f"/runs/{name}", body))
+        return Run.model_validate_json(await self.send_request("PUT", f"/runs/{name}", body))
 
     async def fetch_page(self, path: str, kind: type[PageT], asked: Mapping[str, str] | None = None) -> PageT:
         """A page of the viewer as data."""
         query = httpx.QueryParams({**(asked or {}), "format": "json"})
-        return kind.model_validate_json(await self._send_request("GET", f"{path}?{query}"))
-
-    async def fetch_run_health(self, name: str) -> RunHealth:
-        return RunHealth.model_validate_json(await self._send_request("GET", f"/runs/{name}/health"))
-
-    async def release_run(self, name: str) -> Run:
-        return Run.model_validate_json(await self._send_request("POST", f"/runs/{name}/release", {}))
+        return kind.model_validate_json(await self.send_request("GET", f"{path}?{query}"))
 
     async def fetch_group(self, group_id: str) -> GroupView:
-        return GroupView.model_validate_json(await self._send_request("GET", f"/groups/{group_id}"))
+        return GroupView.model_validate_json(await self.send_request("GET", f"/groups/{group_id}"))
 
     async def list_groups(self, query: Mapping[str, str]) -> GroupPage:
         """A page of stored groups, newest first."""
-        return GroupPage.model_validate_json(await self._send_request("GET", f"/groups?{httpx.QueryParams(query)}"))
+        return GroupPage.model_validate_json(await self.send_request("GET", f"/groups?{httpx.QueryParams(query)}"))
 
     async def rescore(self, group_id: str, request: RescoreRequest) -> RescoreReply:
         body = request.model_dump(mode="json", exclude_none=True)
-        return RescoreReply.model_validate_json(await self._send_request("POST", f"/groups/{group_id}/rescore", body))
+        return RescoreReply.model_validate_json(await self.send_request("POST", f"/groups/{group_id}/rescore", body))
 
     async def estimate_rescore(self, group_id: str, request: RescoreRequest) -> RescoreEstimate:
         body, path = request.model_dump(mode="json", exclude_none=True), f"/groups/{group_id}/rescore/estimate"
-        return RescoreEstimate.model_validate_json(await self._send_request("POST", path, body))
+        return RescoreEstimate.model_validate_json(await self.send_request("POST", path, body))
 
     async def fetch_task(self, task_id: str) -> TaskView:
-        return TaskView.model_validate_json(await self._send_request("GET", f"/tasks/{task_id}"))
+        return TaskView.model_validate_json(await self.send_request("GET", f"/tasks/{task_id}"))
 
     async def fetch_environment(self, name: str) -> EnvironmentInfo:
         """An available environment. NotFound, or EnvironmentUnavailable with the reason."""
@@ -144,12 +123,12 @@ class GatewayClient:
     async def fetch_next_batch(self, ask: Mapping[str, JsonValue], environment: str | None = None) -> TaskBatch:
         """Tasks of one environment, or of the mixture in `ask`."""
         path = "/next-batch" if environment is None else f"/envs/{environment}/next-batch"
-        return TaskBatch.model_validate_json(await self._send_request("POST", path, dict(ask)))
+        return TaskBatch.model_validate_json(await self.send_request("POST", path, dict(ask)))
 
     async def step(self, environment: str, task_id: str, messages: Sequence[Message]) -> Turn:
         said: list[JsonValue] = [message.model_dump(mode="json") for message in messages]
         body: dict[str, JsonValue] = {"task_id": task_id, "messages": said}
-        return Turn.model_validate_json(await self._send_request("POST", f"/envs/{environment}/step", body))
+        return Turn.model_validate_json(await self.send_request("POST", f"/envs/{environment}/step", body))
 
     async def score(
         self,
@@ -163,42 +142,12 @@ class GatewayClient:
         body: dict[str, JsonValue] = {"groups": written, "run": run, "purpose": purpose}
         if policy is not None:
             body["policy"] = dict(policy)
-        return ScoreResponse.model_validate_json(await self._send_request("POST", "/score", body)).groups
+        return ScoreResponse.model_validate_json(await self.send_request("POST", "/score", body)).groups
 
-    async def tell_events(self, world: str, events: Sequence[Event]) -> EventsAdded:
-        told: list[JsonValue] = [event.model_dump(mode="json", exclude_defaults=True) for event in events]
-        return EventsAdded.model_validate_json(
-            await self._send_request("POST", f"/worlds/{world}/events", {"events": told})
-        )
-
-    async def withdraw_event(self, world: str, event: str) -> None:
-        await self._send_request("DELETE", f"/worlds/{world}/events/{event}")
-
-    async def branch_world(self, world: str, parent: str, at: datetime) -> None:
-        await self._send_request("PUT", f"/worlds/{world}", {"parent": parent, "at": at.isoformat()})
-
-    async def put_lorebook(self, world: str, name: str, book: Lorebook) -> None:
-        body = book.model_dump(mode="json", exclude_defaults=True)
-        await self._send_request("PUT", f"/worlds/{world}/lorebooks/{name}", body)
-
-    async def explain_retrieval(self, world: str, character: str, line: str, as_of: datetime) -> RetrievalExplanation:
-        asked = httpx.QueryParams(q=line, character=character, as_of=as_of.isoformat())
-        return RetrievalExplanation.model_validate_json(
-            await self._send_request("GET", f"/worlds/{world}/events?{asked}")
-        )
-
-    async def fetch_characters(self) -> bytes:
-        """A ZIP file."""
-        return await self._send_request("GET", "/characters/archive")
-
-    async def store_characters(self, content: bytes, note: str, *, force: bool) -> SavedTexts:
-        asked = httpx.QueryParams({"note": note, "force": str(force).lower()})
-        reply = await self._send_request("POST", f"/characters/archive?{asked}", content=content)
-        return SavedTexts.model_validate_json(reply)
-
-    async def _send_request(
+    async def send_request(
         self, method: str, path: str, body: Mapping[str, JsonValue] | None = None, content: bytes | None = None
     ) -> bytes:
+        """The body of the reply."""
         base = str(self.client.base_url).rstrip("/")
         try:
             reply = await self.client.request(method, path, json=body, content=content)
@@ -334,3 +283,31 @@ def stop_on_signals(stop: Callable[[], None]) -> Iterator[None]:
         for number in (signal.SIGINT, signal.SIGTERM):
             with contextlib.suppress(NotImplementedError):
                 loop.remove_signal_handler(number)
+
+
+# One question to a running gateway, and the options that say where it is.
+
+ResultT = TypeVar("ResultT")
+
+RunArgument = Annotated[str, typer.Argument(help="The run's name.")]
+Url = Annotated[str, typer.Option(help="Gateway URL.", show_default="from settings")]
+ApiKey = Annotated[str, typer.Option(envvar="ATROPOS_ENVS_API_KEY", help="Gateway API key.")]
+SECONDS = 60.0
+
+
+def ask_gateway(url: str, api_key: str, question: Callable[[GatewayClient], Awaitable[ResultT]]) -> ResultT:
+    """The answer of the gateway; without one the command ends and says why."""
+
+    async def ask() -> ResultT:
+        headers = build_gateway_headers(api_key)
+        async with httpx.AsyncClient(base_url=url or find_gateway_url(), headers=headers, timeout=SECONDS) as client:
+            return await question(GatewayClient(client))
+
+    try:
+        return asyncio.run(ask())
+    except GatewayError as error:
+        stop(describe_error(error))
+    except httpx.HTTPError as error:
+        stop(f"the gateway could not be reached: {error}")
+    except ValueError as error:
+        stop(str(error))

@@ -1,0 +1,39 @@
+"""Puts authoring together: what authors write takes the place of the folder's files."""
+
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from app.domain.tasks import Message
+from app.envs.npc_arena.environment import NpcArena
+from app.features.authoring.pages import AuthorPages, create_author_pages_router
+from app.features.authoring.routes import create_author_router
+from app.features.authoring.service import AuthoringService, CharacterSource, TextDraft
+from app.features.authoring.store import SqlAuthoredStore
+from app.features.contract import Feature, FeatureParts, Kernel
+from app.http.viewer.rendering import PageLink, ViewerParts
+
+
+def build_authoring(kernel: Kernel) -> FeatureParts:
+    characters = kernel.characters
+    source = CharacterSource(NpcArena.name, characters.folder, characters.build_context)
+    store = kernel.storage.part(SqlAuthoredStore)
+    authoring = AuthoringService(source, kernel.gateway.catalogue, store, kernel.refresh_examples)
+    characters.replace_texts(authoring.list_written)
+    characters.replace_reload(authoring.reload)
+    kernel.offer(authoring)
+
+    def build_prompt(file: str, draft: TextDraft) -> tuple[Message, ...]:
+        return characters.build_prompt(file, draft.text, draft.scene)
+
+    pages = AuthorPages(authoring, build_prompt, characters.list_names, characters.list_scenes)
+    return FeatureParts(
+        routers=[create_author_router(authoring, build_prompt)],
+        pages=[partial(create_author_pages_router, pages)],
+        viewer=ViewerParts(link_character=[lambda name: PageLink("Edit", f"/view/characters/{name}/edit")]),
+        load=authoring.load,
+        lasting=[authoring.run],
+    )
+
+
+FEATURE: Final = Feature(name="authoring", build=build_authoring, templates=Path(__file__).with_name("templates"))

@@ -1,0 +1,317 @@
+"""`atropos-envs export` and `tasks`: training data and prompt data sets from a running gateway into files."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Final
+
+import httpx
+import typer
+from pydantic import JsonValue
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TransferSpeedColumn,
+)
+
+from app.domain.errors import GatewayError
+from app.domain.exports import LEFT_OUT_MEANINGS, ExportFormat, ExportRequest, ExportShape, ExportSummary, LeftOut
+from app.domain.runs import Purpose
+from app.domain.scores import Outcome, Reason
+from app.domain.values import Frozen, Split
+from app.features.exports.routes import NEWEST_GROUP
+from app.features.exports.rows import JSON_LINES_ONLY, PROMPT_ROW_TYPES, PromptRow, Trainer, build_prompt_row
+from app.features.exports.service import RowEncoder, build_encoder
+from app.terminal.client import GatewayClient, build_gateway_headers, describe_refusal, find_gateway_url
+from app.terminal.consoles import AsJson, describe_error, errors, parse_params, print_json, stop, stop_on_errors
+
+# Atomic writing of training data files.
+
+
+def infer_format(file: Path) -> ExportFormat:
+    if file.suffix not in (".jsonl", ".parquet"):
+        stop(f"{file}: its name must end in .jsonl or .parquet", 1)
+    return "jsonl" if file.suffix == ".jsonl" else "parquet"
+
+
+@contextmanager
+def use_partial_file(file: Path) -> Iterator[Path]:
+    """A temporary path next to the file, removed at exit unless it was renamed."""
+    part = file.with_name(f"{file.name}.{os.getpid()}.part")
+    try:
+        yield part
+    finally:
+        part.unlink(missing_ok=True)
+
+
+# `atropos-envs export`: training data from a running gateway into a file.
+
+READ_SECONDS = 120.0
+"""Timeout per chunk: with a narrow filter the gateway may search for long."""
+
+SUMMARY_SECONDS = 600.0
+
+_HINTS: Mapping[LeftOut, str] = {"offline_judge": " (--offline-judge includes them)"}
+
+FORMATS = ["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%S%z"]
+"""Accepted formats of times."""
+
+
+def export(
+    file: Annotated[Path, typer.Argument(help="Output file; its suffix selects the format: .jsonl or .parquet.")],
+    shape: Annotated[ExportShape, typer.Option(help="Row format.")] = "rollouts",
+    env: Annotated[str | None, typer.Option(help="Only this environment.")] = None,
+    run: Annotated[str | None, typer.Option(help="Only this run.")] = None,
+    label: Annotated[str | None, typer.Option(help="Only tasks with this label, such as a character's id.")] = None,
+    scene: Annotated[str | None, typer.Option(help="Only tasks of this scene, by its id.")] = None,
+    judge: Annotated[str | None, typer.Option(help="Only completions scored by this judge.")] = None,
+    since: Annotated[
+        datetime | None, typer.Option(formats=FORMATS, help="Only groups scored at this time or later; UTC by default.")
+    ] = None,
+    until: Annotated[
+        datetime | None, typer.Option(formats=FORMATS, help="Only groups scored before this time; UTC by default.")
+    ] = None,
+    purpose: Annotated[Purpose, typer.Option(help="Training rollouts or evaluations.")] = "train",
+    task_id: Annotated[str | None, typer.Option(help="Only this task.")] = None,
+    outcome: Annotated[Outcome | None, typer.Option(help="Only groups with this outcome.")] = None,
+    reason: Annotated[
+        Reason | None, typer.Option(help="Only groups with a completion unscored for this reason.")
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="Only groups of this policy model.")] = None,
+    flag: Annotated[str | None, typer.Option(help="Only groups with this flag.")] = None,
+    min_step: Annotated[int | None, typer.Option(help="First policy step.")] = None,
+    max_step: Annotated[int | None, typer.Option(help="Last policy step.")] = None,
+    min_mean: Annotated[float | None, typer.Option(help="Least mean reward of a group.")] = None,
+    max_mean: Annotated[float | None, typer.Option(help="Largest mean reward of a group.")] = None,
+    min_std: Annotated[float | None, typer.Option(help="Least spread of a group's rewards.")] = None,
+    max_std: Annotated[float | None, typer.Option(help="Largest spread of a group's rewards.")] = None,
+    threshold: Annotated[
+        float | None,
+        typer.Option(
+            min=0, max=1, help="sft: minimum value (0.7). kto: minimum value of a desirable completion (0.5)."
+        ),
+    ] = None,
+    top_k: Annotated[int | None, typer.Option(min=1, help="sft: number of best completions per group.")] = None,
+    margin: Annotated[float, typer.Option(max=1, help="dpo: minimum difference in reward.")] = 0.1,
+    pairs: Annotated[int, typer.Option(min=1, help="dpo: maximum number of pairs per group.")] = 1,
+    offline_judge: Annotated[
+        bool, typer.Option("--offline-judge", help="Include scores of judges that are not for training.")
+    ] = False,
+    private: Annotated[
+        bool, typer.Option("--private", help="Include notes, rationales and what the judges were told.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
+    url: Annotated[str, typer.Option(help="Gateway URL.", show_default="from settings")] = "",
+    api_key: Annotated[str, typer.Option(envvar="ATROPOS_ENVS_API_KEY", help="Gateway API key.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Export stored rollouts as training data.
+
+    The file appears only when it is complete."""
+    given = {name: value for name, value in locals().items() if name in ExportRequest.model_fields}
+    with stop_on_errors(1):
+        wanted = ExportRequest.model_validate(
+            {**given, "format": infer_format(file), **_assume_utc(since=since, until=until)}
+        )
+    url = (url or find_gateway_url()).rstrip("/")
+    try:
+        if file.exists() and not force:
+            stop(f"{file} already exists; use --force to overwrite it", 1)
+        with use_partial_file(file) as part:
+            size, newest = _download(url, api_key, wanted, part)
+            part.replace(file)
+        summary = _fetch_summary(url, api_key, wanted, newest)
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        stop(f"cannot reach the gateway at {url} (set --url): {error or type(error).__name__}", 1)
+    except OSError as error:
+        stop(f"cannot write {file}: {error.strerror}", 1)
+    if as_json:
+        print_json(ExportReport(file=str(file), bytes=size, **dict(summary)))
+        return
+    report = f"{file}: {summary.rows:,} rows, {size:,} bytes{_describe_left_out(summary)}"
+    errors.print(report, highlight=False, markup=False, soft_wrap=True)
+
+
+class ExportReport(ExportSummary):
+    """What `export --json` prints."""
+
+    file: str
+    bytes: int
+
+
+def _describe_left_out(summary: ExportSummary) -> str:
+    reasons = [
+        f"{count:,} {LEFT_OUT_MEANINGS[reason]}{_HINTS.get(reason, '')}" for reason, count in summary.left_out.items()
+    ]
+    return f"\nleft out: {'; '.join(reasons)}" if reasons else ""
+
+
+def _fetch_summary(url: str, api_key: str, wanted: ExportRequest, newest: str) -> ExportSummary:
+    """Of the same groups as the file, though others may have been stored meanwhile."""
+    reply = httpx.get(
+        f"{url}/export/summary",
+        params=wanted.model_dump(mode="json", exclude_defaults=True) | {"newest_group": newest},
+        headers=build_gateway_headers(api_key),
+        timeout=httpx.Timeout(30, read=SUMMARY_SECONDS),
+    )
+    if reply.is_error:
+        stop(f"the file is complete, but {url}/export/summary returned {describe_refusal(reply)}", 1)
+    return ExportSummary.model_validate_json(reply.content)
+
+
+def _assume_utc(**moments: datetime | None) -> dict[str, datetime]:
+    return {name: moment.replace(tzinfo=moment.tzinfo or UTC) for name, moment in moments.items() if moment is not None}
+
+
+def _download(url: str, api_key: str, wanted: ExportRequest, part: Path) -> tuple[int, str]:
+    """The size, and up to which group the file goes."""
+    asked = wanted.model_dump(mode="json", exclude_defaults=True)
+    headers = build_gateway_headers(api_key)
+    columns = (TextColumn(wanted.shape), DownloadColumn(), TransferSpeedColumn(), TimeElapsedColumn())
+    timeout = httpx.Timeout(30, read=READ_SECONDS)
+    with (
+        httpx.stream("GET", f"{url}/export", params=asked, headers=headers, timeout=timeout) as reply,
+        Progress(*columns, console=errors, transient=True) as progress,
+    ):
+        if reply.is_error:
+            reply.read()
+            stop(f"{url}/export returned {reply.status_code}: {describe_refusal(reply)}", 1)
+        bar = progress.add_task("", total=None)
+        with part.open("wb") as written:
+            try:
+                for piece in reply.iter_bytes():
+                    written.write(piece)
+                    progress.update(bar, advance=len(piece))
+            except httpx.HTTPError as error:
+                stop(f"the download from {url} failed after {written.tell():,} bytes; no file was written: {error}", 1)
+            return written.tell(), reply.headers.get(NEWEST_GROUP, "")
+
+
+# `atropos-envs tasks`: exports environments' tasks as a prompt data set file.
+
+ENDLESS: Final = 1_000
+"""Default number of rows of an endless split."""
+MOST: Final = 100_000
+"""Default maximum of rows of a test split whose size depends on params."""
+A_BATCH: Final = 256
+
+
+def tasks(
+    file: Annotated[Path, typer.Argument(help="Output file; its suffix selects the format: .jsonl or .parquet.")],
+    env: Annotated[list[str], typer.Option(help="Environment name; repeatable.")],
+    trainer: Annotated[Trainer, typer.Option("--for", help="Trainer whose column format to use.")] = "trl",
+    split: Annotated[Split, typer.Option(help="Split to export.")] = "train",
+    params: Annotated[str, typer.Option(help="Environment params, as a JSON object.")] = "{}",
+    count: Annotated[
+        int | None,
+        typer.Option(min=1, help="Rows of each environment.", show_default="the whole split; 1,000 if it is endless"),
+    ] = None,
+    first: Annotated[int, typer.Option(min=0, help="Index of the first task.")] = 0,
+    run: Annotated[str | None, typer.Option(help="Run whose retrieved contexts to use.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
+    url: Annotated[str, typer.Option(help="Gateway URL.", show_default="from settings")] = "",
+    api_key: Annotated[str, typer.Option(envvar="ATROPOS_ENVS_API_KEY", help="Gateway API key.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Export environments' tasks as a prompt data set.
+
+    Each row has the task id to score answers under.
+    Nothing is leased, and the same command writes the same file.
+    The file appears only when it is complete."""
+    form = infer_format(file)
+    if file.exists() and not force:
+        stop(f"{file} already exists; use --force to overwrite it", 1)
+    if form != "jsonl" and trainer in JSON_LINES_ONLY:
+        stop(f"rows for {trainer} are JSON lines: name a file that ends in .jsonl", 1)
+    try:
+        parsed = parse_params(params)
+        wanted = [PromptExportSpec(trainer, name, split, parsed, run, first, count) for name in env]
+        with use_partial_file(file) as part:
+            encoder = build_encoder(form, PROMPT_ROW_TYPES[trainer])
+            rows = asyncio.run(_write_rows(part, encoder, url or find_gateway_url(), api_key, wanted))
+            part.replace(file)
+    except ValueError as error:
+        stop(str(error), 1)
+    except GatewayError as error:
+        stop(describe_error(error), 1)
+    except OSError as error:
+        stop(f"cannot write {file}: {error.strerror}", 1)
+    if as_json:
+        print_json(PromptExportReport(file=str(file), environments=tuple(env), rows=rows))
+        return
+    errors.print(f"{file}: {rows:,} tasks of {', '.join(env)}", highlight=False, markup=False, soft_wrap=True)
+
+
+class PromptExportReport(Frozen):
+    """What `tasks --json` prints."""
+
+    file: str
+    environments: tuple[str, ...]
+    rows: int
+
+
+@dataclass(frozen=True)
+class PromptExportSpec:
+    trainer: Trainer
+    environment: str
+    split: Split
+    params: dict[str, JsonValue]
+    run: str | None
+    first: int
+    count: int | None
+
+    def build_request(self, batch_size: int, cursor: int) -> dict[str, JsonValue]:
+        """The body of `next-batch`."""
+        said: dict[str, JsonValue] = {"split": self.split, "params": self.params, "run": self.run}
+        return {**said, "batch_size": batch_size, "cursor": cursor}
+
+
+async def _write_rows(
+    part: Path, encoder: RowEncoder, url: str, api_key: str, wanted: Sequence[PromptExportSpec]
+) -> int:
+    """Returns the number of rows."""
+    headers = build_gateway_headers(api_key)
+    columns = (TextColumn("tasks"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    written = 0
+    async with httpx.AsyncClient(base_url=url, headers=headers, timeout=120) as client:
+        gateway = GatewayClient(client)
+        counts = [await _count_rows(gateway, each) for each in wanted]
+        with part.open("wb") as file, Progress(*columns, console=errors, transient=True) as progress:
+            bar = progress.add_task("", total=sum(counts))
+            for each, count in zip(wanted, counts, strict=True):
+                async for rows in _fetch_rows(gateway, each, count):
+                    file.write(encoder.encode_rows(rows))
+                    written += len(rows)
+                    progress.update(bar, completed=written)
+            file.write(encoder.finish())
+    return written
+
+
+async def _fetch_rows(gateway: GatewayClient, wanted: PromptExportSpec, count: int) -> AsyncIterator[list[PromptRow]]:
+    fetched = 0
+    while fetched < count:
+        cursor = wanted.first + fetched
+        ask = wanted.build_request(min(A_BATCH, count - fetched), cursor)
+        batch = await gateway.fetch_next_batch(ask, wanted.environment)
+        places = enumerate(batch.tasks, start=cursor)
+        yield [build_prompt_row(wanted.trainer, task, wanted.split, at) for at, task in places]
+        fetched += len(batch.tasks)
+        if batch.exhausted or not batch.tasks:
+            break
+
+
+async def _count_rows(gateway: GatewayClient, wanted: PromptExportSpec) -> int:
+    """Maximum number of rows. Raises the service's error when there can be none."""
+    found = await gateway.fetch_environment(wanted.environment)
+    size = next((split.size for split in found.splits if split.name == wanted.split), None)
+    if wanted.count is not None or size is None:
+        return wanted.count or ENDLESS
+    return max(size, MOST) if wanted.params and wanted.split == "test" else size

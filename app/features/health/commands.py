@@ -1,0 +1,79 @@
+"""`atropos-envs runs health` and `runs release`: what the audit of a run says, and going on after an alarm."""
+
+import typer
+from rich.table import Table
+
+from app.domain.health_records import RunHealth
+from app.domain.run_health import HealthFigure
+from app.domain.runs import Run
+from app.terminal.client import ApiKey, GatewayClient, RunArgument, Url, ask_gateway
+from app.terminal.consoles import AsJson, format_figure, output_console, print_json
+
+
+def health(run: RunArgument, url: Url = "", api_key: ApiKey = "", as_json: AsJson = False) -> None:
+    """Say what has changed in a run: figures with their limits, alarms, and what the audit cost.
+
+    Ends with code 1 while an alarm stands."""
+    found = ask_gateway(url, api_key, lambda client: fetch_run_health(client, run))
+    if as_json:
+        print_json(found)
+    else:
+        _print_health(found)
+    if any(alarm.released_at is None for alarm in found.alarms):
+        raise typer.Exit(1)
+
+
+def release(run: RunArgument, url: Url = "", api_key: ApiKey = "") -> None:
+    """Release a run's alarms, so that it hands out tasks again."""
+    released = ask_gateway(url, api_key, lambda client: release_run(client, run))
+    output_console().print(f"run {released.name} hands out tasks; its alarms are released", highlight=False)
+
+
+async def fetch_run_health(gateway: GatewayClient, name: str) -> RunHealth:
+    return RunHealth.model_validate_json(await gateway.send_request("GET", f"/runs/{name}/health"))
+
+
+async def release_run(gateway: GatewayClient, name: str) -> Run:
+    return Run.model_validate_json(await gateway.send_request("POST", f"/runs/{name}/release", {}))
+
+
+def _print_health(found: RunHealth) -> None:
+    console = output_console()
+    table = Table(title=f"run {found.run}: health over {found.groups:,} groups")
+    for title in ("figure", "now", "95 %", "shift", "least", "statistic", "limit", ""):
+        table.add_column(title, no_wrap=True)
+    for figure in found.figures:
+        table.add_row(*_list_figure_cells(figure))
+    console.print(table)
+    for alarm in found.alarms:
+        ended = "" if alarm.released_at is None else f" (released {alarm.released_at:%Y-%m-%d %H:%M})"
+        console.print(
+            f"{alarm.series} since about group {alarm.since_group}, noticed at group {alarm.noticed_group}{ended}: "
+            f"{alarm.evidence}",
+            highlight=False,
+            markup=False,
+        )
+    if found.held is not None:
+        console.print(f"The run hands out no tasks: {found.held.reason}", highlight=False, markup=False)
+    spent = found.spent
+    share = "nothing yet" if spent.share is None else f"{spent.share:.2%} of the run's judge tokens"
+    console.print(
+        f"{spent.anchor_readings} readings of {found.anchors} anchors and {spent.shadow_readings} of the shadow judge "
+        f"took {spent.tokens:,} tokens: {share}, at most {spent.most_share:.1%}",
+        highlight=False,
+    )
+    console.print(f"It cannot see {'; '.join(found.cannot_see)}.", highlight=False)
+
+
+def _list_figure_cells(figure: HealthFigure) -> tuple[str, ...]:
+    low_high = "" if figure.interval is None else f"{figure.interval[0]:.3f} to {figure.interval[1]:.3f}"
+    return (
+        figure.series,
+        format_figure(figure.value),
+        low_high,
+        format_figure(figure.effect, "+.3f"),
+        f"{figure.least_effect:g}",
+        format_figure(figure.statistic, ".1f"),
+        f"{figure.limit:g}",
+        "ALARM" if figure.alarmed else "",
+    )

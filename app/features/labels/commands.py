@@ -1,0 +1,275 @@
+"""`atropos-envs labels`: choices that people already made, into a running gateway."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import quote
+
+import httpx
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from app.domain.errors import GatewayError
+from app.domain.labels import ImportedLabel, ImportRequest
+from app.domain.values import Frozen
+from app.evaluation.agreement import FEWEST_EFFECTIVE, AgreementFigure, AgreementSlice, CriterionAgreement
+from app.evaluation.labelled_groups import ChoiceFile, read_choices
+from app.features.labels.model import ImportReceipt
+from app.features.labels.routes import JudgeAgreement
+from app.terminal.client import GatewayClient, build_gateway_headers, find_gateway_url
+from app.terminal.consoles import AsJson, describe_error, errors, output_console, print_json, stop
+from app.toolkit.texts import escape_invisible
+
+BATCH = 100
+"""Choices in one request, at most."""
+BATCH_BYTES = 4 * 1024 * 1024
+"""Of JSON in one request, at most: each choice holds the whole chat before it. A larger choice goes alone."""
+
+labels = typer.Typer(help="Import choices that people made.", no_args_is_help=True)
+
+
+@labels.callback()
+def callback() -> None:
+    """Import choices that people made."""
+
+
+class ImportedLine(Frozen):
+    file: str
+    line: int
+    reason: str
+
+
+class ImportSummary(Frozen):
+    """What `labels import --json` prints."""
+
+    choices: dict[str, int]
+    """By kind."""
+    left_out: tuple[ImportedLine, ...]
+    added: int | None
+    """Null for a dry run."""
+    known: int | None
+
+
+@dataclass(frozen=True)
+class _ReadFile:
+    path: Path
+    content: ChoiceFile
+
+
+@labels.command("import")
+def import_(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="Pairs or chats of SillyTavern, JSON lines.")],
+    labeller: Annotated[str, typer.Option(help="Whose choices these are.")] = "imported",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be imported, and store nothing.")] = False,
+    url: Annotated[str, typer.Option(help="Gateway URL.", show_default="from settings")] = "",
+    api_key: Annotated[str, typer.Option(envvar="ATROPOS_ENVS_API_KEY", help="Gateway API key.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Import choices that people already made: pairs, and the swipes of chats.
+
+    Lines that hold no choice are named with the reason. What is stored already is not stored again."""
+    read = [_read_file(path) for path in files]
+    found = [label for one in read for label in one.content.labels]
+    added = known = None
+    if found and not dry_run:
+        address = (url or find_gateway_url()).rstrip("/")
+        try:
+            added, known = asyncio.run(_send(address, api_key, labeller, found))
+        except GatewayError as error:
+            stop(describe_error(error))
+        except ValueError as error:
+            stop(f"--labeller: {error}")
+    summary = ImportSummary(
+        choices=dict(sorted(Counter(one.kind for one in found).items())),
+        left_out=tuple(
+            ImportedLine(file=escape_invisible(str(one.path)), line=left.line, reason=escape_invisible(left.reason))
+            for one in read
+            for left in one.content.left_out
+        ),
+        added=0 if not found and not dry_run else added,
+        known=0 if not found and not dry_run else known,
+    )
+    if as_json:
+        print_json(summary)
+    else:
+        _print_summary(summary, read, dry_run=dry_run)
+
+
+def _read_file(path: Path) -> _ReadFile:
+    try:
+        with path.open(encoding="utf-8") as lines:
+            return _ReadFile(path, read_choices(path.name, lines))
+    except OSError as error:
+        stop(f"cannot read {path}: {error.strerror}")
+    except UnicodeDecodeError as error:
+        stop(f"{path} is not UTF-8: {error.reason}")
+
+
+async def _send(url: str, api_key: str, labeller: str, found: Sequence[ImportedLabel]) -> tuple[int, int]:
+    added = known = 0
+    async with httpx.AsyncClient(base_url=url, headers=build_gateway_headers(api_key), timeout=120) as client:
+        for batch in cut_batches(found):
+            told = await import_choices(GatewayClient(client), labeller, batch)
+            added, known = added + told.added, known + told.known
+    return added, known
+
+
+def cut_batches(found: Sequence[ImportedLabel]) -> Iterator[list[ImportedLabel]]:
+    """In their order, within both limits."""
+    batch: list[ImportedLabel] = []
+    held = 0
+    for label in found:
+        size = len(label.model_dump_json(exclude_defaults=True).encode())
+        if batch and (len(batch) == BATCH or held + size > BATCH_BYTES):
+            yield batch
+            batch, held = [], 0
+        batch.append(label)
+        held += size
+    if batch:
+        yield batch
+
+
+def _print_summary(summary: ImportSummary, read: Sequence[_ReadFile], *, dry_run: bool) -> None:
+    for left in summary.left_out:
+        _say(f"{left.file}:{left.line}: left out: {left.reason}")
+    if dry_run:
+        for one in read:
+            for label in one.content.labels:
+                others = len(label.choice.rejected)
+                _say(f"{label.choice.source}: {label.kind}, over {others} other{'s' if others > 1 else ''}")
+    kinds = ", ".join(f"{count:,} {kind}" for kind, count in summary.choices.items()) or "no choices"
+    stored = "nothing was stored" if dry_run else f"{summary.added:,} stored, {summary.known:,} known already"
+    _say(f"{kinds} in {len(read):,} files; {len(summary.left_out):,} lines left out; {stored}")
+
+
+def _say(words: str) -> None:
+    """One line. Files choose some of the words, so nothing in them moves the cursor."""
+    line = escape_invisible(words).replace("\n", "⟨U+000A⟩")
+    errors.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+# `atropos-envs judges agreement`: how far a judge agrees with the people who labelled its groups.
+
+
+def agreement(
+    judge: Annotated[str, typer.Argument(help="Judge to look at.")],
+    env: Annotated[str | None, typer.Option(help="Only groups of this environment.")] = None,
+    run: Annotated[str | None, typer.Option(help="Only groups of this run.")] = None,
+    url: Annotated[str, typer.Option(help="Gateway URL.", show_default="from settings")] = "",
+    api_key: Annotated[str, typer.Option(envvar="ATROPOS_ENVS_API_KEY", help="Gateway API key.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Show how far a judge agrees with people, beside how far people agree with one another."""
+    address = (url or find_gateway_url()).rstrip("/")
+    try:
+        found = asyncio.run(_fetch(address, api_key, judge, env, run))
+    except GatewayError as error:
+        stop(describe_error(error))
+    if as_json:
+        print_json(found)
+    else:
+        print_agreement(found)
+
+
+async def _fetch(url: str, api_key: str, judge: str, env: str | None, run: str | None) -> JudgeAgreement:
+    headers = build_gateway_headers(api_key)
+    async with httpx.AsyncClient(base_url=url, headers=headers, timeout=httpx.Timeout(30, read=600)) as client:
+        return await fetch_agreement(GatewayClient(client), judge, env, run)
+
+
+def print_agreement(found: JudgeAgreement) -> None:
+    console = output_console()
+    for part in (found.overall, *found.languages, *found.rubrics):
+        console.print(_build_pair_table(part, found.judge))
+        if part.criteria:
+            console.print(_build_criterion_table(part))
+        for line in _describe_defects(part):
+            console.print(escape_invisible(line), highlight=False, markup=False)
+    for arm, counts in found.draws.items():
+        tried = counts.labelled + counts.skipped
+        share = f", {counts.skipped / tried:.0%} skipped" if tried else ""
+        console.print(escape_invisible(f"{arm}: {counts.labelled:,} labelled{share}"), highlight=False, markup=False)
+    if found.with_others:
+        words = f"{found.with_others:,} groups have only the scores of a panel of several judges"
+        console.print(words, highlight=False, markup=False)
+    kinds = ", ".join(f"{kind} {count:,}" for kind, count in sorted(found.labels.items())) or "none"
+    words = f"labels: {kinds}; only those of the queue are in the figures"
+    console.print(escape_invisible(words), highlight=False, markup=False)
+
+
+def _build_pair_table(part: AgreementSlice, judge: str) -> Table:
+    pairs = part.pairs
+    judge = _make_plain(judge)
+    title = f"{_make_plain(part.name)}: pairs, {_count(pairs.groups, pairs.effective)}"
+    table = Table("whose order", "pairs", "right", title=title)
+    table.add_row(judge, f"{pairs.pairs:,}", _format_agreement(pairs.judge, pairs.effective))
+    table.add_row("another person, same pairs", f"{pairs.shared_pairs:,}", _format_agreement(pairs.people))
+    table.add_row(f"{judge}, same pairs", f"{pairs.shared_pairs:,}", _format_agreement(pairs.judge_on_shared))
+    table.add_row("a constant", "", f"{pairs.constant:.2f}")
+    return table
+
+
+def _build_criterion_table(part: AgreementSlice) -> Table:
+    titles = ("criterion", "replies", "weighted kappa", "equal", "constant", "PABAK", "bias", "people 0-4", "judge 0-4")
+    table = Table(*titles, title=f"{_make_plain(part.name)}: criteria")
+    for one in part.criteria:
+        table.add_row(*_describe_criterion(one))
+    return table
+
+
+def _describe_criterion(one: CriterionAgreement) -> Iterator[str]:
+    yield _make_plain(one.criterion)
+    yield f"{one.replies:,}"
+    yield _format_agreement(one.kappa, one.effective)
+    yield _format_agreement(one.agreement, one.effective)
+    for value in (one.constant, one.pabak, one.bias):
+        yield "" if value is None else f"{value:.2f}"
+    for rates in (one.people, one.judge):
+        yield " ".join(f"{rate:.0%}" for rate in rates)
+
+
+def _describe_defects(part: AgreementSlice) -> Iterator[str]:
+    found = part.defects
+    if not found.replies:
+        return
+    yield f"{part.name}: defects, {found.replies:,} replies, {_count(found.groups, found.effective)}"
+    if found.base_rate is not None:
+        yield f"  people see a defect in {found.base_rate:.0%}; a constant is right in {found.constant or 0:.0%}"
+    for name in ("auc", "gate_precision", "gate_recall", "cap_precision", "cap_recall"):
+        yield f"  {name.replace('_', ' ')}: {_format_agreement(getattr(found, name), found.effective)}"
+
+
+def _make_plain(text: str) -> str:
+    """For cells and titles of tables, which would read markup in a language or the name of a criterion."""
+    return escape(escape_invisible(text))
+
+
+def _count(groups: int, effective: float) -> str:
+    return f"{groups:,} groups, worth {effective:,.0f}"
+
+
+def _format_agreement(figure: AgreementFigure, effective: float | None = None) -> str:
+    if effective is not None and effective < FEWEST_EFFECTIVE:
+        return f"needs {FEWEST_EFFECTIVE} effective groups"
+    if figure.value is None:
+        return "not defined"
+    if figure.low is None or figure.high is None:
+        return f"{figure.value:.3f}"
+    return f"{figure.value:.3f} [{figure.low:.2f}, {figure.high:.2f}]"
+
+
+async def fetch_agreement(
+    gateway: GatewayClient, judge: str, environment: str | None, run: str | None
+) -> JudgeAgreement:
+    asked = httpx.QueryParams({k: v for k, v in {"env": environment, "run": run}.items() if v is not None})
+    path = f"/judges/{quote(judge, safe='')}/agreement?{asked}"
+    return JudgeAgreement.model_validate_json(await gateway.send_request("GET", path))
+
+
+async def import_choices(gateway: GatewayClient, labeller: str, choices: Sequence[ImportedLabel]) -> ImportReceipt:
+    body = ImportRequest(labeller=labeller, choices=tuple(choices)).model_dump(mode="json", exclude_defaults=True)
+    return ImportReceipt.model_validate_json(await gateway.send_request("POST", "/labels/import", body))

@@ -1,0 +1,47 @@
+"""Puts worlds together: their service, routes and pages, and the retriever that finds their events."""
+
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from app.envs.npc_arena.environment import NpcArena
+from app.features.contract import Feature, FeatureParts, Kernel, Storage
+from app.features.worlds.pages import WorldPages, create_world_author_router, create_world_pages_router
+from app.features.worlds.routes import create_worlds_router
+from app.features.worlds.service import WorldService
+from app.features.worlds.store import SqlEventStore
+from app.features.worlds.store_worlds import SqlLorebookStore
+from app.http.viewer.rendering import MenuEntry
+from app.rag.world_retriever import WorldRetriever
+
+
+def build_world_retriever(storage: Storage) -> WorldRetriever:
+    return WorldRetriever(storage.part(SqlEventStore), storage.part(SqlLorebookStore))
+
+
+def build_worlds(kernel: Kernel) -> FeatureParts:
+    worlds = WorldService(
+        environment=NpcArena.name,
+        catalogue=kernel.gateway.catalogue,
+        drafting=kernel.gateway.drafting,
+        events=kernel.storage.part(SqlEventStore),
+        lorebooks=kernel.storage.part(SqlLorebookStore),
+        retrieval=kernel.gateway.retrieval,
+    )
+    kernel.offer(worlds)
+    return FeatureParts(
+        routers=[create_worlds_router(worlds)],
+        pages=[
+            partial(create_world_pages_router, WorldPages(worlds, kernel.characters.list_cards)),
+            partial(create_world_author_router, worlds),
+        ],
+        menu=[MenuEntry(60, "Worlds", "/view/worlds", "worlds")],
+    )
+
+
+FEATURE: Final = Feature(
+    name="worlds",
+    build=build_worlds,
+    retrievers={"worlds": build_world_retriever},
+    templates=Path(__file__).with_name("templates"),
+)
