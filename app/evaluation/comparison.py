@@ -21,6 +21,7 @@ from markupsafe import Markup
 from app.domain.errors import InvalidRequest
 from app.domain.values import FiniteNumber, Frozen, canonical_json
 from app.evaluation.agreement import FEWEST_FOR_CORRELATION, compute_correlation
+from app.evaluation.duels import TournamentReport
 from app.evaluation.report import (
     Caution,
     Evaluation,
@@ -41,7 +42,6 @@ from app.evaluation.report import (
     list_reported_k,
     list_scoring_digests,
 )
-from app.evaluation.tournament import TournamentReport
 from app.toolkit.charts import CHART_STYLE, CHART_TEMPLATES, UNIT, Scale, build_reward_histogram
 from app.toolkit.texts import (
     PALETTE,

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from app.cli.main import cli
 from app.cli.tournament.contestants import Entrant, FreshContestant, require_own_runs
 from app.domain.errors import InvalidRequest
-from app.evaluation.tournament import Contestant, TournamentReport
+from app.evaluation.duels import Contestant, TournamentReport
 from tests.support.chat_server import ChatServer, Received, Reply
 from tests.support.chat_server import serving as serving_policy
 from tests.support.gateways import Gateways

@@ -27,8 +27,8 @@ from app.cli.tournament.contestants import (
 from app.cli.tournament.session import TournamentOutcome, TournamentSession
 from app.domain.errors import InvalidRequest
 from app.domain.judging import JudgeRequest
+from app.evaluation.duels import TournamentReport
 from app.evaluation.report import build_report
-from app.evaluation.tournament import TournamentReport
 from app.judges.chat_judge import ScriptedJudge, score_by_position
 from app.judges.panel import ConfiguredPanels
 from app.terminal.client import GatewayClient

@@ -3,15 +3,9 @@
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
+from app.evaluation.duels import Contestant, Duel, DuelReading, TournamentReport, TournamentSetup
 from app.evaluation.report import Attempt, Evaluation, EvaluationSetup
-from app.evaluation.tournament import (
-    Contestant,
-    Duel,
-    DuelReading,
-    TournamentReport,
-    TournamentSetup,
-    build_tournament_report,
-)
+from app.evaluation.tournament import build_tournament_report
 
 STARTED = datetime(2026, 5, 1, 12, tzinfo=UTC)
 HOSTILE = (

@@ -1,4 +1,4 @@
-"""Asks every route of the service in the present folder, on an empty store and on a filled one, and writes what it said.
+"""Asks every route of the service in the present folder, on an empty and on a filled store, and writes what it said.
 
 A program of its own, for a copy of the tree that may lack a feature: it knows none of them."""
 

@@ -37,7 +37,7 @@ from app.cli.process.plan import check_run_name
 from app.cli.tournament.contestants import FreshSetup, TournamentJournalSetup, parse_policies
 from app.cli.tournament.session import REPORT, TournamentOutcome, TournamentSession
 from app.domain.values import Split
-from app.evaluation.tournament import LabelProfile, PairRow, StandingRow, TournamentReport
+from app.evaluation.duels import LabelProfile, PairRow, StandingRow, TournamentReport
 from app.inference.policies import SamplingParameters
 from app.terminal.client import GatewayClient, build_gateway_headers, find_gateway_url, read_policy_key
 from app.terminal.consoles import (

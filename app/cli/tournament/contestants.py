@@ -18,7 +18,7 @@ from app.cli.runs import RunSelector
 from app.domain.errors import GatewayError, InvalidRequest, NotFound, Unavailable
 from app.domain.judging import OwnRubric
 from app.domain.values import Frozen, Split, is_same_model, suggest
-from app.evaluation.tournament import Contestant, Duel
+from app.evaluation.duels import Contestant, Duel
 from app.http.api.models import EnvironmentInfo, JudgeInfo
 from app.service.rescoring import RescoreEstimate, RescoreRequest
 from app.terminal.client import GatewayClient

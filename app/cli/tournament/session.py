@@ -47,15 +47,8 @@ from app.domain.groups import Group
 from app.domain.judging import Judgement
 from app.domain.runs import ScoringOptions
 from app.domain.tasks import Completion
-from app.evaluation.tournament import (
-    Contestant,
-    Duel,
-    DuelReading,
-    Side,
-    TournamentReport,
-    TournamentSetup,
-    build_tournament_report,
-)
+from app.evaluation.duels import Contestant, Duel, DuelReading, Side, TournamentReport, TournamentSetup
+from app.evaluation.tournament import build_tournament_report
 from app.http.api.models import GroupView, JudgeInfo
 from app.service.requests import GroupProblem, GroupReply
 from app.service.runs import RunSettings

@@ -10,7 +10,6 @@ from pydantic import JsonValue
 from app.envs.json_schema.records import (
     STYLES,
     Kind,
-    Level,
     RecordField,
     break_record,
     draw_fact,
@@ -18,6 +17,7 @@ from app.envs.json_schema.records import (
     draw_record,
 )
 from app.toolkit.json_answers import is_valid, parse_answer
+from app.toolkit.procedural import Level
 from app.toolkit.seeded import SeededRandom
 from app.toolkit.tool_calls.calls import MalformedCall
 
