@@ -56,7 +56,7 @@ _ROWS: Final[tuple[tuple[str, ...], ...]] = (
         "cli/process/test_process.py::test_it_is_done_once_however_often_it_is_started",
     ),
     (
-        "cli/data.py",
+        "features/exports/commands.py",
         "while fetched < count:",
         "while fetched <= count:",
         "cli/test_tasks.py::test_rows_are_tasks_in_the_trainers_columns",
@@ -85,8 +85,8 @@ _ROWS: Final[tuple[tuple[str, ...], ...]] = (
     ("envs/math/problems.py", "- lower ** (power + 1))", "- lower ** power)", "envs/math/test_math.py"),
     (
         "envs/mcqa/environment.py",
-        "MATERIAL.ordinals[places[0]]",
-        "MATERIAL.ordinals[places[0] - 1]",
+        "_MATERIAL.ordinals[positions[0]]",
+        "_MATERIAL.ordinals[positions[0] - 1]",
         "envs/mcqa/test_mcqa.py",
     ),
     (
@@ -96,14 +96,14 @@ _ROWS: Final[tuple[tuple[str, ...], ...]] = (
         "envs/npc_arena/test_episodes.py",
     ),
     ("envs/regex_match/environment.py", "== len(hidden.matching) and not misfits", "== len(hidden.matching)"),
-    ("envs/rlaif/environment.py", "if wanted.system is not None:", "if wanted.system is None:"),
+    ("envs/rlaif/environment.py", "if params.system is not None:", "if params.system is None:"),
     (
         "envs/text_to_sql/join_questions.py",
         '"MAX" if high else "MIN"',
         '"MIN" if high else "MAX"',
         "envs/text_to_sql/test_questions.py::test_the_best_of_each_is_what_its_words_say",
     ),
-    ("envs/text_transform/environment.py", "now and said not in steps", "now"),
+    ("envs/text_transform/environment.py", "now and written not in steps", "now"),
     (
         "envs/tool_agent/episodes.py",
         "before.turns + 1 == MOST_TURNS",

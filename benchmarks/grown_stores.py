@@ -16,9 +16,9 @@ from typing import Any, Final, Protocol
 
 import psycopg
 
-from app.domain.health_records import HealthReading
 from app.domain.rollups import GROUPS_PER_BUCKET, RollupKey
 from app.domain.values import canonical_json
+from app.features.health.model import HealthReading
 from app.store.database import find_file, parse_url
 from app.store.statements import encode
 from benchmarks.seeded_stores import ARENA, ARENA_RUN

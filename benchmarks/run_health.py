@@ -12,16 +12,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from app.domain.health_records import AnchorReading, HealthTokens, Leniency, follow_anchors
-from app.domain.run_health import (
-    GROUPS_PER_HEALTH_BUCKET,
+from app.domain.rollups import GROUPS_PER_BUCKET
+from app.domain.runs import HealthOptions, TrendName
+from app.features.health.model import AnchorReading, HealthTokens, Leniency, follow_anchors
+from app.features.health.series import (
     LOGARITHMIC,
     TRENDS,
     WINDOW_BUCKETS,
     Cell,
-    HealthOptions,
     Noticed,
-    TrendName,
     describe_trend_change,
     find_trend_changes,
     is_alarm,
@@ -100,7 +99,7 @@ class Watch:
         known = [each for each in self.said if each.series == "leniency"]
         for alarm in alarms[len(known) :]:
             self.said.append(alarm)
-            self.judge_since = alarm.since_group // GROUPS_PER_HEALTH_BUCKET
+            self.judge_since = alarm.since_group // GROUPS_PER_BUCKET
 
 
 def follow(course: Course, seed: int) -> Watch:
@@ -117,8 +116,8 @@ def follow(course: Course, seed: int) -> Watch:
         while admits_anchor(watch, group):
             watch.readings.append(read_anchor(course.judge, anchors, len(watch.readings), group, draws))
             watch.look_at_anchors()
-        if (group + 1) % GROUPS_PER_HEALTH_BUCKET == 0:
-            bucket = group // GROUPS_PER_HEALTH_BUCKET
+        if (group + 1) % GROUPS_PER_BUCKET == 0:
+            bucket = group // GROUPS_PER_BUCKET
             for (name, where), (count, total) in sums.items():
                 whole = count * math.log(total / count) if name in LOGARITHMIC else total
                 watch.cells[name].append(Cell(bucket, where, count, whole))

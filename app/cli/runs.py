@@ -17,8 +17,7 @@ from app.cli.judge_bench import JudgeGroup, JudgingCost, estimate_judging_cost
 from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.groups import Rollout
 from app.domain.judging import Mode
-from app.domain.run_health import Alarm
-from app.domain.runs import LagPolicy, PanelOptions, Run, RunProgress, ScoringOptions, StepRange
+from app.domain.runs import Alarm, LagPolicy, PanelOptions, Run, RunProgress, ScoringOptions, StepRange
 from app.domain.tasks import Completion, Message, Task
 from app.domain.values import FiniteNumber, Frozen, Name
 from app.evaluation.comparison import Comparison, Difference

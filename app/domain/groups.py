@@ -21,6 +21,13 @@ from app.domain.tasks import Completion, Message, TaskKey, ToolSpec
 from app.domain.values import FiniteJson, FiniteNumber, Frozen, is_absent
 from app.domain.worlds import extract_terms
 
+
+class StoredReading(Frozen):
+    judgement: Judgement
+    scoring_id: str
+    """Of the later scoring that it was made for; empty for the group's own scores."""
+
+
 # Searches in texts
 
 MOST_PHRASES: Final = 16

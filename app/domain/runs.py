@@ -14,8 +14,62 @@ from app.domain.budgets import BudgetUsd
 from app.domain.errors import InvalidRequest
 from app.domain.judging import Mode, OwnRubric, Rubric
 from app.domain.keeping import KeepRule
-from app.domain.run_health import HealthOptions, Hold
 from app.domain.values import FiniteNumber, Frozen, Name, Split, Unit, WholeNumber
+
+TrendName = Literal[
+    "length",
+    "absolute",
+    "flagged",
+    "gated",
+    "capped",
+    "duplicates",
+    "escalated",
+    "low_signal",
+    "saturated",
+    "calibration",
+    "shadow_distance",
+]
+
+
+SeriesName = Literal[TrendName, "leniency"]
+
+
+class HealthOptions(Frozen):
+    """How a run's health is followed. It may change at any time and affects no reward."""
+
+    on_alarm: Literal["flag", "hold"] = "flag"
+    """`hold` hands out no further tasks from an alarm until the run is released. Scoring goes on."""
+    share: Annotated[Unit, Field(le=0.5)] = 0.03
+    """Most judge tokens for anchors and the shadow judge, as a share of what the run's own groups took; 0 for none."""
+    shadow_judge: Name | None = None
+    """A judge of another model that reads some groups for comparison alone. Null as in the environment's settings."""
+
+
+class Alarm(Frozen):
+    alarm_id: str
+    series: SeriesName
+    subject: str = ""
+    """The judge of `leniency`; empty for the run's own trends."""
+    since_group: int
+    """Where the change probably began, counted in the run's groups."""
+    noticed_group: int
+    effect: FiniteNumber
+    """The shift since then, in the unit of the series."""
+    statistic: FiniteNumber
+    limit: FiniteNumber
+    evidence: str
+    raised_at: datetime
+    released_at: datetime | None = None
+    """When somebody released the run after it; null while it stands."""
+
+
+class Hold(Frozen):
+    """Why a run hands out no tasks."""
+
+    alarm_id: str
+    reason: str
+    since: datetime
+
 
 Purpose = Literal["train", "eval"]
 

@@ -16,8 +16,9 @@ from app.domain.errors import Conflict, InvalidRequest, NotFound, RunHeld, Scori
 from app.domain.groups import Group, RunActivity
 from app.domain.judging import Case, Judgement, PanelResult, Spending
 from app.domain.keeping import KeepRule
-from app.domain.run_health import Alarm, HealthOptions
 from app.domain.runs import (
+    Alarm,
+    HealthOptions,
     LagLimitChange,
     LagPolicy,
     MaxLag,

@@ -15,8 +15,7 @@ from app.domain.errors import NotFound
 from app.domain.groups import NO_PASS_RATES, RunActivity
 from app.domain.keeping import KeepRule
 from app.domain.rollups import PASS_RATE_BINS, RollupFilter
-from app.domain.run_health import HealthOptions, Hold
-from app.domain.runs import LagLimitChange, Pin, Run, ScoringOptions
+from app.domain.runs import HealthOptions, Hold, LagLimitChange, Pin, Run, ScoringOptions
 from app.domain.values import canonical_json
 from app.ports.store import RunStore
 from app.store.budgets import load_ledger, reserve_cost, settle_hold

@@ -13,7 +13,6 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from sqlalchemy import Connection, RowMapping, Select, bindparam, case, func, literal_column, select
 
-from app.domain.exports import StoredReading
 from app.domain.groups import (
     CriterionMean,
     FoundGroups,
@@ -23,6 +22,7 @@ from app.domain.groups import (
     Scoring,
     StatisticsBreakdown,
     StatisticsRow,
+    StoredReading,
     StoredScores,
 )
 from app.domain.judging import Judgement

@@ -24,7 +24,7 @@ from prometheus_client import (
 from prometheus_client.multiprocess import MultiProcessCollector
 
 from app.domain.judging import Judgement, JudgeReport, has_low_signal, measure_spread
-from app.domain.run_health import SeriesName
+from app.domain.runs import SeriesName
 from app.domain.scores import Score
 from app.ports.environment import ScoredGroup
 

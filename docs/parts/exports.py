@@ -5,7 +5,7 @@ from typing import Final
 
 from pydantic import BaseModel
 
-from app.domain.exports import ExportRequest
+from app.features.exports.model import ExportRequest
 from app.features.exports.rows import DpoRow, KtoRow, PrivateRow, RolloutRow, RowOrigin, SftRow
 from app.features.exports.service import JudgementRow, LabelRow
 from docs.markdown import code, table

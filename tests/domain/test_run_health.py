@@ -2,8 +2,8 @@
 
 import pytest
 
-from app.domain.health_records import AnchorReading, HealthState, Mark, advance_state, follow_anchors
-from app.domain.run_health import Cell, find_change, find_trend_changes, is_alarm
+from app.features.health.model import AnchorReading, HealthState, Mark, advance_state, follow_anchors
+from app.features.health.series import Cell, find_change, find_trend_changes, is_alarm
 from benchmarks.run_health import EVENTS, WITHIN, build_month, build_quiet_run, follow, measure_delays
 
 

@@ -4,8 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from app.domain.run_health import Hold
-from app.domain.runs import RunState, tell_progress
+from app.domain.runs import Hold, RunState, tell_progress
 
 NOW = datetime(2026, 11, 25, 12, tzinfo=UTC)
 TEN_MINUTES = timedelta(minutes=10)

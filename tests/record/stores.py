@@ -17,7 +17,7 @@ from urllib.parse import urlencode
 import httpx
 from pydantic import JsonValue
 
-from app.domain.exports import ExportFormat, ExportShape
+from app.features.exports.model import ExportFormat, ExportShape
 from tests.record.first_act import MOMENT, RUN, Request, play
 from tests.record.hosting import all_hosted
 from tests.record.rows import Blocks, as_plain

@@ -13,8 +13,7 @@ from app.domain.budgets import BudgetAnswer, RunLedger
 from app.domain.errors import StoreUnavailable
 from app.domain.groups import Group, Rollout, RunActivity
 from app.domain.keeping import KeepRule
-from app.domain.run_health import HealthOptions
-from app.domain.runs import LagLimitChange, Pin, Run
+from app.domain.runs import HealthOptions, LagLimitChange, Pin, Run
 from app.domain.scores import Score
 from app.domain.tasks import Completion
 from app.main.gateway import build_gateway

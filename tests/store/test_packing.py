@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as some
 from sqlalchemy import Table, select, update
 
-from app.domain.exports import ExportFilter
 from app.domain.groups import GroupDetail
 from app.domain.judging import Judgement, Verdict
 from app.domain.tasks import Completion, Message
+from app.features.exports.model import ExportFilter
 from app.features.exports.store import SqlExportStore
 from app.main.store import Store
 from app.ports.store import GroupToStore

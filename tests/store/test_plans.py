@@ -8,13 +8,13 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, event, insert, select, text
 
-from app.domain.exports import ExportFilter
 from app.domain.groups import Group, GroupFilter
 from app.domain.judging import Judgement
 from app.domain.labels import QueueStratum
 from app.domain.scores import Score
 from app.domain.tasks import Context
 from app.domain.values import digest
+from app.features.exports.model import ExportFilter
 from app.features.exports.store import SqlExportStore
 from app.features.labels.store import SORTED_UP_TO, SqlLabelQueue
 from app.main.store import Store

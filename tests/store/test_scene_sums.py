@@ -4,11 +4,11 @@ import pytest
 from pydantic import JsonValue
 
 from app.domain.access import KeyBounds
-from app.domain.exports import ExportFilter
 from app.domain.groups import GroupFilter, TaskPrompt, TaskRecord
 from app.domain.rollups import Rollup, compute_mean
 from app.domain.runs import Policy, Purpose
 from app.domain.scores import Criterion, Score
+from app.features.exports.model import ExportFilter
 from app.features.exports.store import SqlExportStore
 from app.http.viewer.run_pages import find_scenes, load_series, read_choice
 from app.main.store import Store

@@ -8,8 +8,7 @@ from typing import TypeVar
 
 from app.domain.groups import Group, Rollout, TaskPrompt, TaskRecord
 from app.domain.judging import Judgement
-from app.domain.run_health import Alarm
-from app.domain.runs import Policy, Purpose, Slot, Stream
+from app.domain.runs import Alarm, Policy, Purpose, Slot, Stream
 from app.domain.scores import Outcome, Score
 from app.domain.tasks import Completion, Message, TaskKey
 from app.main.store import Store

@@ -15,7 +15,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from app.domain.errors import InvalidRequest, NotFound
-from app.domain.trajectories import EnvRegistration, PackedGroup, TrainerRegistration
+from app.features.atropos.model import EnvRegistration, PackedGroup, TrainerRegistration
 from app.features.atropos.service import AtroposQueue, OutgoingBatch, compute_env_status
 from app.features.atropos.wire import (
     GZIP_FROM,

@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from time import monotonic
 
 from app.domain.errors import GatewayError
-from app.domain.trajectories import (
+from app.features.atropos.model import (
     BatchNotReady,
     BatchPlan,
     EnvClient,
@@ -26,10 +26,10 @@ from app.domain.trajectories import (
     QueueLag,
     TrajectoryBacklog,
     TrajectoryBatch,
+    TrajectoryQueue,
     TrajectoryRun,
     TrajectoryRunStatus,
 )
-from app.features.atropos.model import TrajectoryQueue
 from app.features.atropos.wire import EnvStatus, build_batch_text, unpack_group
 from app.ports.environment import Clock, Observer
 

@@ -26,7 +26,7 @@ from sqlalchemy import (
 )
 from sqlmodel import Field
 
-from app.domain.trajectories import (
+from app.features.atropos.model import (
     BatchFormer,
     BatchNotReady,
     BatchPart,
@@ -40,9 +40,9 @@ from app.domain.trajectories import (
     TrainerRegistration,
     TrajectoryBacklog,
     TrajectoryBatch,
+    TrajectoryQueue,
     TrajectoryRun,
 )
-from app.features.atropos.model import TrajectoryQueue
 from app.store.database import Database, insert_new
 from app.store.statements import PreparedStatement, Row, encode_json, from_micros, insert_rows, is_storable
 from app.store.table_records import TableRecord, build_partial_index, build_sequence_column, get_table

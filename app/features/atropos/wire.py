@@ -30,8 +30,8 @@ from pydantic import (
 from pydantic_core import PydanticCustomError, SchemaValidator
 from starlette.datastructures import Headers
 
-from app.domain.trajectories import BatchPart, PackedGroup
 from app.domain.values import FiniteJson
+from app.features.atropos.model import BatchPart, PackedGroup
 from app.http.web.bodies import MANY_ERRORS_BYTES, JsonRequest, LazyRoute, stop_at_first_error
 from app.http.web.problems import RefusedBody
 

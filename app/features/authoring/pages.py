@@ -11,9 +11,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from app.characters.loading import parse_model
 from app.characters.scenes import Scene, SceneSet
-from app.domain.authored_files import AuthoredChange
 from app.domain.errors import GatewayError, InvalidRequest, NotFound, RequestRefused
 from app.domain.values import Name
+from app.features.authoring.model import AuthoredChange
 from app.features.authoring.service import AuthoringService, BrokenText, BuildPrompt, TextDraft, check_draft, name_file
 from app.http.viewer.group_pages import build_lines
 from app.http.viewer.rendering import Renderer, redirect

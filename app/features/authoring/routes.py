@@ -11,10 +11,11 @@ from pydantic import Field
 from app.characters.archives import MAX_ARCHIVE_BYTES, read_archive, write_archive
 from app.characters.cards.files import ImportReport, read_bytes
 from app.characters.cards.sheets import SheetNaming, dump_sheet, import_document
-from app.domain.authored_files import MAX_AUTHORED, MAX_NOTE, AuthoredChange, AuthoredRevision, ListedRevision
+from app.domain.authored_files import MAX_AUTHORED, MAX_NOTE, ListedRevision
 from app.domain.errors import TooLarge
 from app.domain.values import Frozen, Name
 from app.domain.worlds import Lorebook
+from app.features.authoring.model import AuthoredChange, AuthoredRevision
 from app.features.authoring.service import (
     AuthoringService,
     BrokenText,

@@ -5,45 +5,19 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Final, Protocol
+from typing import Annotated, Final
 
 from pydantic import Field, TypeAdapter, ValidationError
 
 from app.characters.loading import LOREBOOKS, SCENES, list_yaml_files, read_text
 from app.characters.scenes import SceneSet
 from app.characters.sheet_checks import SheetCheckContext, SheetFinding, build_source, check_sources, parse_findable
-from app.domain.authored_files import (
-    MAX_AUTHORED,
-    SCENE_FILES,
-    AuthoredChange,
-    AuthoredFile,
-    AuthoredRevision,
-    ListedRevision,
-    list_texts,
-)
+from app.domain.authored_files import MAX_AUTHORED, SCENE_FILES, AuthoredFile, ListedRevision
 from app.domain.errors import Conflict, GatewayError, InvalidRequest, NotFound
 from app.domain.tasks import Message
 from app.domain.values import Frozen, Name
+from app.features.authoring.model import AuthoredChange, AuthoredRevision, AuthoredStore, list_texts
 from app.service.catalogue import Catalogue
-
-
-class AuthoredStore(Protocol):
-    """Revisions of files. They are only ever added, so their number says whether there are new ones."""
-
-    async def count(self) -> int: ...
-
-    async def load_newest(self) -> dict[str, AuthoredRevision]:
-        """The newest revision of each file, withdrawals included."""
-
-    async def add(self, changes: Sequence[AuthoredChange], author: str, note: str) -> list[AuthoredRevision]:
-        """All or none; durable on return. Conflict naming the file whose newest revision is another than the change is
-        based on."""
-
-    async def list_revisions(self, file: str, limit: int, before: int | None = None) -> list[ListedRevision]:
-        """Newest first, those before the revision `before`."""
-
-    async def get(self, file: str, revision: int) -> AuthoredRevision | None: ...
-
 
 # Sheets and scenes that authors write while the service runs.
 

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from sqlalchemy import BigInteger, Connection, Row, Select, Text, and_, func, select
 from sqlmodel import Field
 
-from app.domain.authored_files import AuthoredChange, AuthoredRevision, ListedRevision
+from app.domain.authored_files import ListedRevision
 from app.domain.errors import Conflict
 from app.domain.values import digest_of_text
-from app.features.authoring.service import AuthoredStore
+from app.features.authoring.model import AuthoredChange, AuthoredRevision, AuthoredStore
 from app.store.database import Database
 from app.store.statements import decode_json, encode_json, from_micros, is_storable
 from app.store.table_records import TableRecord, get_table

@@ -23,10 +23,17 @@ from rich.progress import (
 )
 
 from app.domain.errors import GatewayError
-from app.domain.exports import LEFT_OUT_MEANINGS, ExportFormat, ExportRequest, ExportShape, ExportSummary, LeftOut
 from app.domain.runs import Purpose
 from app.domain.scores import Outcome, Reason
 from app.domain.values import Frozen, Split
+from app.features.exports.model import (
+    LEFT_OUT_MEANINGS,
+    ExportFormat,
+    ExportRequest,
+    ExportShape,
+    ExportSummary,
+    LeftOut,
+)
 from app.features.exports.routes import NEWEST_GROUP
 from app.features.exports.rows import JSON_LINES_ONLY, PROMPT_ROW_TYPES, PromptRow, Trainer, build_prompt_row
 from app.features.exports.service import RowEncoder, build_encoder

@@ -4,8 +4,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from app.domain.exports import ExportRequest
 from app.features.contract import Feature, FeatureParts, Kernel
+from app.features.exports.model import ExportRequest
 from app.features.exports.pages import ExportPages, create_export_page_router
 from app.features.exports.routes import create_export_router
 from app.features.exports.service import LabelRows

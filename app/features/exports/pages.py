@@ -9,13 +9,13 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import HTMLResponse
 from pydantic import JsonValue, ValidationError
 
-from app.domain.exports import LEFT_OUT_MEANINGS, ExportFormat, ExportRequest, ExportShape
 from app.domain.groups import FoundGroups, GroupFilter
+from app.features.exports.model import LEFT_OUT_MEANINGS, ExportFormat, ExportRequest, ExportShape, ExportStore
 from app.features.exports.service import ExportPreview, LabelRows, preview_export, preview_labels
 from app.http.viewer.rendering import FilterQuery, FilterRoute, Renderer, Word, build_filter, build_link, list_unread
 from app.http.web.api_keys import CallerBounds
 from app.http.web.problems import describe_faults
-from app.ports.store import ExportStore, GroupViews
+from app.ports.store import GroupViews
 from app.service.access import require_named
 from app.toolkit.texts import as_json, cut_excerpt
 

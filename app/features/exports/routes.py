@@ -7,8 +7,8 @@ from fastapi import APIRouter, Query
 from fastapi.responses import StreamingResponse
 
 from app.domain.errors import NotFound
-from app.domain.exports import ExportRequest, ExportSummary, ExportSummaryRequest
 from app.domain.values import suggest
+from app.features.exports.model import ExportRequest, ExportStore, ExportSummary, ExportSummaryRequest
 from app.features.exports.service import (
     MEDIA_TYPES,
     LabelRows,
@@ -20,7 +20,6 @@ from app.features.exports.service import (
 from app.http.web.api_keys import CallerBounds
 from app.http.web.bodies import ApiRoute
 from app.http.web.openapi import document_problems
-from app.ports.store import ExportStore
 from app.service.access import require_named
 from app.service.gateway import Gateway
 

@@ -6,10 +6,10 @@ from typing import Annotated, Final, Literal
 from pydantic import BaseModel, Field, JsonValue
 
 from app.domain.errors import InvalidRequest
-from app.domain.exports import StoredGroup
 from app.domain.groups import Rollout
 from app.domain.tasks import Message, ToolSpec
 from app.domain.values import FiniteNumber, Frozen, Split, canonical_json, is_absent, is_encodable
+from app.features.exports.model import StoredGroup
 from app.service.requests import HandedOutTask
 
 

@@ -11,19 +11,19 @@ from typing import Final, Protocol
 
 from pydantic import BaseModel, JsonValue
 
-from app.domain.exports import (
-    ExportFormat,
-    ExportRequest,
-    ExportShape,
-    ExportSummary,
-    LeftOut,
-    StoredGroup,
-    StoredReading,
-)
-from app.domain.groups import Rollout
+from app.domain.groups import Rollout, StoredReading
 from app.domain.judging import Judgement
 from app.domain.labels import Label, ReplyLabel
 from app.domain.values import FiniteNumber, canonical_json, digest, digest_of_text
+from app.features.exports.model import (
+    ExportFormat,
+    ExportRequest,
+    ExportShape,
+    ExportStore,
+    ExportSummary,
+    LeftOut,
+    StoredGroup,
+)
 from app.features.exports.rows import (
     DpoRow,
     ExportedMessage,
@@ -43,7 +43,8 @@ from app.features.exports.rows import (
     export_tools,
     replace_lone_surrogates,
 )
-from app.ports.store import ExportStore, GroupStore, LabelStore
+from app.features.labels.model import LabelStore
+from app.ports.store import GroupStore
 from app.service.task_cache import TaskCache
 
 SFT_THRESHOLD: Final = 0.7

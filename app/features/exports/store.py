@@ -7,9 +7,8 @@ from typing import Final
 
 from sqlalchemy import ColumnElement, Connection, and_, func, literal_column, select
 
-from app.domain.exports import ExportFilter, ExportRequest, StoredGroup
 from app.domain.groups import GroupFilter
-from app.ports.store import ExportStore
+from app.features.exports.model import ExportFilter, ExportRequest, ExportStore, StoredGroup
 from app.store.database import Database
 from app.store.group_rows import load_groups
 from app.store.search import Stretch, build_narrowings, match_task, open_stretch

@@ -3,9 +3,9 @@
 import typer
 from rich.table import Table
 
-from app.domain.health_records import RunHealth
-from app.domain.run_health import HealthFigure
 from app.domain.runs import Run
+from app.features.health.model import RunHealth
+from app.features.health.series import HealthFigure
 from app.terminal.client import ApiKey, GatewayClient, RunArgument, Url, ask_gateway
 from app.terminal.consoles import AsJson, format_figure, output_console, print_json
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from app.domain.run_health import Alarm, SeriesName
+from app.domain.runs import Alarm, SeriesName
 from app.features.health.service import RunHealthService
 from app.http.viewer.rendering import RunMark, RunSection
 

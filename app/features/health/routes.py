@@ -2,8 +2,8 @@
 
 from fastapi import APIRouter
 
-from app.domain.health_records import RunHealth
 from app.domain.runs import Run
+from app.features.health.model import RunHealth
 from app.features.health.service import RunHealthService
 from app.http.api.record_routes import RunName
 from app.http.web.bodies import JsonRoute

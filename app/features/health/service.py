@@ -11,8 +11,14 @@ from uuid import uuid4
 
 from app.domain.errors import GatewayError, InvalidRequest
 from app.domain.groups import Group, TaskRecord
-from app.domain.health_records import (
+from app.domain.judging import Judgement
+from app.domain.runs import Alarm, HealthOptions, Hold, Run, ScoringOptions
+from app.domain.scores import Score
+from app.domain.values import digest, find_same_model
+from app.features.health.model import (
+    AlarmSink,
     AnchorReading,
+    HealthClaim,
     HealthReading,
     HealthSpending,
     HealthState,
@@ -20,26 +26,19 @@ from app.domain.health_records import (
     Leniency,
     ReadingKind,
     RunHealth,
+    RunHealthStore,
     describe_anchors,
     follow_anchors,
 )
-from app.domain.judging import Judgement
-from app.domain.run_health import (
+from app.features.health.series import (
     CAN_SEE,
     CANNOT_SEE,
-    Alarm,
-    HealthOptions,
-    Hold,
     Noticed,
     describe_trend_change,
     find_trend_changes,
     is_alarm,
     summarise_trend,
 )
-from app.domain.runs import Run, ScoringOptions
-from app.domain.scores import Score
-from app.domain.values import digest, find_same_model
-from app.features.health.model import AlarmSink, HealthClaim, RunHealthStore
 from app.ports.environment import Clock, Observer, Programs, Workers
 from app.ports.judges import Panels
 from app.service.catalogue import EnvironmentVersions

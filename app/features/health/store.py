@@ -29,17 +29,18 @@ from sqlalchemy import (
 from sqlmodel import Field
 
 from app.domain.groups import Group
-from app.domain.health_records import (
+from app.domain.judging import Judgement, JudgeVersion
+from app.domain.rollups import GROUPS_PER_BUCKET, Rollup, RollupKey
+from app.domain.runs import Alarm, Hold, Run, TrendName
+from app.features.health.model import (
+    HealthClaim,
     HealthReading,
     HealthState,
     HealthTokens,
+    RunHealthStore,
     advance_state,
 )
-from app.domain.judging import Judgement, JudgeVersion
-from app.domain.rollups import GROUPS_PER_BUCKET, Rollup, RollupKey
-from app.domain.run_health import GROUPS_PER_HEALTH_BUCKET, LOGARITHMIC, Alarm, Cell, Hold, SeriesCells, TrendName
-from app.domain.runs import Run
-from app.features.health.model import HealthClaim, RunHealthStore
+from app.features.health.series import LOGARITHMIC, Cell, SeriesCells
 from app.store.budgets import record_health_costs
 from app.store.database import Database
 from app.store.group_rows import has_text, load_groups
@@ -477,7 +478,7 @@ def _find_due_run(connection: Connection, database: Database, idle_seconds: floa
     known, health = runs.outerjoin(run_health, run_health.c.run == runs.c.name), run_health.c
     idle = and_(newest > health.checked_sequence, health.checked_at < now - int(idle_seconds * MICROSECONDS))
     died = health.claimed_until > 0  # a look that ends sets it to 0
-    due = or_(health.run.is_(None), newest >= health.checked_sequence + GROUPS_PER_HEALTH_BUCKET, idle, died)
+    due = or_(health.run.is_(None), newest >= health.checked_sequence + GROUPS_PER_BUCKET, idle, died)
     free = or_(health.run.is_(None), health.claimed_until < now)
     chosen = select(runs.c.name, newest.label("newest"), func.coalesce(health.checked_sequence, 0).label("checked"))
     found = chosen.select_from(known).where(newest.is_not(None), due, free).order_by(health.checked_at).limit(1)

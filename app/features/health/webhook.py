@@ -10,7 +10,7 @@ from typing import Final
 
 from pydantic import SecretStr
 
-from app.domain.run_health import Alarm
+from app.domain.runs import Alarm
 
 log = logging.getLogger(__name__)
 

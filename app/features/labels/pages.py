@@ -22,7 +22,7 @@ from app.evaluation.agreement import (
     count_people_pairs,
     keep_whole_blocks,
 )
-from app.features.labels.model import ItemRequest, LabelItem, LabelProgress, ShownReply, SkipRequest
+from app.features.labels.model import ItemRequest, LabelItem, LabelProgress, LabelStore, ShownReply, SkipRequest
 from app.features.labels.service import LabelService
 from app.http.viewer.group_pages import MessageLine, build_lines
 from app.http.viewer.rendering import (
@@ -39,7 +39,6 @@ from app.http.web.api_keys import CallerBounds, find_caller
 from app.http.web.bodies import LazyRoute
 from app.http.web.problems import describe_faults
 from app.ports.environment import Clock
-from app.ports.store import LabelStore
 from app.service.access import BoundsCheck
 from app.service.gateway import JudgeEntry
 

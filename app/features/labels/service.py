@@ -40,7 +40,9 @@ from app.features.labels.model import (
     LabelEvidence,
     LabelItem,
     LabelProgress,
+    LabelQueue,
     LabelReceipt,
+    LabelStore,
     NextItem,
     ShownReply,
     SkipRequest,
@@ -49,7 +51,7 @@ from app.features.labels.model import (
 )
 from app.ports.environment import Clock
 from app.ports.judges import Panels
-from app.ports.store import GroupStore, LabelQueue, LabelStore
+from app.ports.store import GroupStore
 from app.service.catalogue import Catalogue
 from app.service.judging import find_rubric
 from app.service.requests import SingleFlight

@@ -43,7 +43,7 @@ from app.domain.labels import (
 )
 from app.domain.scores import Score
 from app.domain.values import digest
-from app.ports.store import LabelQueue, LabelStore
+from app.features.labels.model import LabelQueue, LabelStore
 from app.store.database import Database
 from app.store.group_rows import has_text, load_groups
 from app.store.groups import load_scorings

@@ -13,13 +13,13 @@ from app.domain.access import KeyBounds
 from app.domain.errors import GatewayError, InvalidRequest, NotFound
 from app.domain.scores import Score
 from app.domain.tasks import Message
+from app.features.play.model import PlayReply, PlayTurn
 from app.features.play.service import PlayCaller, PlayFields, PlayService, PlayTurns, PreparedTurn
 from app.features.worlds.service import ConversationTurn, Moment, WorldService, list_worlds_within
 from app.http.viewer.group_pages import MessageLine, RetrievedView, build_lines, build_retrieved
 from app.http.viewer.rendering import FormFields, Renderer, pick_field, read_fields, redirect, wants_json
 from app.http.web.api_keys import CallerBounds, find_caller
 from app.http.web.bodies import LazyRoute
-from app.ports.play import PlayReply, PlayTurn
 from app.toolkit.texts import SHOWN_AT_ALL, Excerpt, cut_excerpt, escape_invisible
 
 MAX_FORM: Final = 4 * 1024 * 1024

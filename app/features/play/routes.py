@@ -20,6 +20,7 @@ from app.characters.scenes import Scene
 from app.domain.errors import GatewayError, InvalidRequest
 from app.domain.scores import Score
 from app.domain.values import FiniteJson, Frozen, is_encodable
+from app.features.play.model import PlayReply, PlayTurn
 from app.features.play.service import (
     MOST_LISTED,
     KeptAs,
@@ -39,7 +40,7 @@ from app.http.web.api_keys import CallerBounds, find_caller
 from app.http.web.bodies import JsonRoute
 from app.http.web.openapi import document_problems
 from app.http.web.routes import DirectRoute
-from app.ports.play import ChatBody, Chunk, PlayReply, PlayTurn, ReplyStream
+from app.ports.play import ChatBody, Chunk, ReplyStream
 
 DONE: Final = b"data: [DONE]\n\n"
 _KEPT: Final = ("usage", "system_fingerprint")

@@ -21,7 +21,7 @@ from app.characters.loading import build_yaml_refusal, dump_yaml, parse_model
 from app.characters.scenes import Scene, SceneEvent, SceneLine, SceneSet
 from app.characters.schema import CharacterSheet, Text
 from app.domain.access import Caller, KeyBounds, find_bounds
-from app.domain.authored_files import MAX_AUTHORED, SCENE_FILES, AuthoredChange
+from app.domain.authored_files import MAX_AUTHORED, SCENE_FILES
 from app.domain.errors import Conflict, InvalidRequest, NotFound, RetrieverFailed, TooLarge
 from app.domain.labels import ImportedChoice, ImportedLabel
 from app.domain.runs import ScoringOptions
@@ -29,12 +29,14 @@ from app.domain.scores import Score
 from app.domain.tasks import Completion, Passage
 from app.domain.values import Name, digest, suggest
 from app.domain.worlds import GameTime
+from app.features.authoring.model import AuthoredChange
 from app.features.authoring.service import AuthoringService
 from app.features.labels.service import LabelService
+from app.features.play.model import PlayReply, PlayStore, PlayTurn
 from app.features.worlds.service import Moment, PlacedMoment, WorldService
 from app.ports.environment import Clock, NoPrograms, NoWorkers
 from app.ports.judges import Panel, Panels
-from app.ports.play import ChatBody, PlayReply, PlayStore, PlayTurn, PolicyServer
+from app.ports.play import ChatBody, PolicyServer
 from app.service.judging import score_completions
 from app.toolkit.answers import (
     LONGEST_TAG,

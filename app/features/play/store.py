@@ -21,7 +21,7 @@ from sqlalchemy import (
 from sqlalchemy import Column as SqlColumn
 from sqlmodel import Field
 
-from app.ports.play import PlayReply, PlayStore, PlayTurn
+from app.features.play.model import PlayReply, PlayStore, PlayTurn
 from app.store.database import Database
 from app.store.statements import decode, encode, is_storable, to_micros
 from app.store.table_records import TableRecord, build_sequence_column, get_table

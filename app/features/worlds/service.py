@@ -29,8 +29,9 @@ from app.domain.worlds import (
     WrittenEvent,
     WrittenLorebook,
 )
+from app.features.worlds.model import EventStore, LorebookStore
 from app.ports.environment import Drafted
-from app.ports.retrieval import EventStore, LorebookStore, suggest_world
+from app.ports.retrieval import suggest_world
 from app.service.access import list_within
 from app.service.catalogue import Catalogue
 from app.service.retrieval import DraftBuilder, PlacedDraft, RetrievalService

@@ -17,6 +17,7 @@ from app.domain.worlds import (
     World,
     WrittenEvent,
 )
+from app.features.worlds.model import EventStore
 from app.features.worlds.store_search import (
     EventIndexes,
     PostedEvent,
@@ -51,7 +52,6 @@ from app.features.worlds.store_worlds import (
     withdrawals,
     worlds,
 )
-from app.ports.retrieval import EventStore
 from app.store.database import Database
 from app.store.statements import Row, encode, insert_rows, is_storable, to_micros
 

@@ -33,7 +33,7 @@ from sqlmodel import Field
 from app.domain.errors import Conflict, InvalidRequest, NotFound
 from app.domain.values import digest_of_model
 from app.domain.worlds import Event, ListedWriting, Lorebook, World, WrittenLorebook
-from app.ports.retrieval import LorebookStore
+from app.features.worlds.model import LorebookStore
 from app.store.database import Database
 from app.store.statements import (
     PreparedStatement,

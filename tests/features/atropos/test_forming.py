@@ -9,7 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.domain.trajectories import BatchNotReady, BatchPlan, EnvClient, EnvRegistration, QueuedGroup, TrajectoryBacklog
+from app.features.atropos.model import (
+    BatchNotReady,
+    BatchPlan,
+    EnvClient,
+    EnvRegistration,
+    QueuedGroup,
+    TrajectoryBacklog,
+)
 from app.features.atropos.service import ALIVE_SECONDS, MAX_TIMES_PASSED, form_batch
 from tests.support.tiers import examples
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from app.domain.errors import StoreUnavailable
-from app.domain.trajectories import PackedGroup
+from app.features.atropos.model import PackedGroup
 from app.features.atropos.service import LARGE, POSTS_PER_LOT, GroupIngest, ReadGroups
 
 

@@ -4,7 +4,7 @@ import asyncio
 
 from sqlalchemy import select
 
-from app.domain.trajectories import (
+from app.features.atropos.model import (
     BatchNotReady,
     BatchPart,
     EnvRegistration,

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Mapping
 
 from sqlalchemy import text
 
-from app.domain.trajectories import EnvRegistration
+from app.features.atropos.model import EnvRegistration
 from app.features.atropos.service import form_batch
 from app.features.atropos.store import SqlTrajectoryQueue
 from app.main.store import Store

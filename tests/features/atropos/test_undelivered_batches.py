@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from app.domain.errors import StoreUnavailable
-from app.domain.trajectories import PackedGroup
+from app.features.atropos.model import PackedGroup
 from app.features.atropos.service import AtroposQueue, OutgoingBatch
 from app.features.atropos.store import SqlTrajectoryQueue
 from app.store.database import Database

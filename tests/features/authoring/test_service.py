@@ -9,10 +9,11 @@ import pytest
 
 from app.characters.sheet_checks import SheetCheckContext
 from app.datasets.configured_datasets import ConfiguredDatasets
-from app.domain.authored_files import AuthoredChange, AuthoredRevision, ListedRevision
+from app.domain.authored_files import ListedRevision
 from app.domain.errors import EnvironmentUnavailable, InvalidRequest
 from app.domain.values import utc_now
-from app.features.authoring.service import AuthoredStore, AuthoringService, CharacterSource
+from app.features.authoring.model import AuthoredChange, AuthoredRevision, AuthoredStore
+from app.features.authoring.service import AuthoringService, CharacterSource
 from app.ports.environment import Datasets
 from app.service.catalogue import Catalogue
 from tests.service.test_sheet_versions import Toy

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from app.domain.authored_files import AuthoredChange, AuthoredRevision, list_texts
 from app.domain.errors import Conflict
+from app.features.authoring.model import AuthoredChange, AuthoredRevision, list_texts
 from app.features.authoring.store import SqlAuthoredStore
 from app.main.store import Store
 from tests.support.store_cases import using

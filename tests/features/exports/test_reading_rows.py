@@ -9,8 +9,9 @@ import pytest
 from pyarrow import parquet
 from pydantic import JsonValue
 
-from app.domain.exports import ExportRequest, StoredGroup, StoredReading
+from app.domain.groups import StoredReading
 from app.domain.judging import Judgement
+from app.features.exports.model import ExportRequest, StoredGroup
 from app.features.exports.service import stream_export, summarise_export
 from tests.features.exports.test_service import NEWEST, Kept, judged, stored
 

@@ -10,7 +10,6 @@ import pytest
 from pyarrow import parquet
 from pydantic import JsonValue, ValidationError
 
-from app.domain.exports import ExportFilter, ExportRequest, StoredGroup
 from app.domain.groups import Group, Rollout, TaskPrompt, TaskRecord
 from app.domain.runs import Policy
 from app.domain.scores import Criterion, Score
@@ -25,6 +24,7 @@ from app.domain.tasks import (
     ToolSpec,
     Withheld,
 )
+from app.features.exports.model import ExportFilter, ExportRequest, StoredGroup
 from app.features.exports.service import stream_export, summarise_export
 from tests.support.store_cases import START
 

@@ -5,11 +5,11 @@ from datetime import timedelta
 
 import pytest
 
-from app.domain.exports import ExportFilter, StoredGroup
 from app.domain.groups import Group
 from app.domain.runs import Policy
 from app.domain.scores import Score
 from app.features.exports import store as export_store
+from app.features.exports.model import ExportFilter, StoredGroup
 from app.features.exports.store import SqlExportStore
 from app.main.store import Store
 from app.ports.store import GroupToStore

@@ -11,9 +11,9 @@ from pydantic import JsonValue
 from typer.testing import CliRunner
 
 from app.cli.main import cli
-from app.domain.health_records import RunHealth
 from app.domain.judging import Judgement, JudgeRequest
-from app.domain.run_health import Hold
+from app.domain.runs import Hold
+from app.features.health.model import RunHealth
 from app.features.health.store import SqlRunHealthStore
 from app.judges.chat_judge import ScriptedJudge
 from app.judges.panel import ConfiguredPanels

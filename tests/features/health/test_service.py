@@ -14,7 +14,7 @@ from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.errors import InvalidRequest, RunHeld
 from app.domain.groups import Group
 from app.domain.judging import Judgement, JudgeRequest
-from app.domain.run_health import Alarm, HealthOptions
+from app.domain.runs import Alarm, HealthOptions
 from app.features.health.service import CLAIM_SECONDS, IDLE_SECONDS, RETRY_SECONDS, HealthReader, RunHealthService
 from app.features.health.store import SqlRunHealthStore, run_health
 from app.judges.chat_judge import ScriptedJudge

@@ -4,13 +4,11 @@ import asyncio
 
 from sqlalchemy import Connection, insert, select, text, update
 
-from app.domain.health_records import HealthReading, HealthState, Mark
 from app.domain.judging import Judgement
 from app.domain.rollups import RollupKey
-from app.domain.run_health import Hold
-from app.domain.runs import Run
+from app.domain.runs import Hold, Run
 from app.domain.scores import Score
-from app.features.health.model import HealthClaim
+from app.features.health.model import HealthClaim, HealthReading, HealthState, Mark
 from app.features.health.store import READINGS_KEPT, SqlRunHealthStore, health_readings, run_anchors
 from app.main.store import Store
 from app.store.database import is_postgres, open_writer

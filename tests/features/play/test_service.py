@@ -11,12 +11,13 @@ import pytest
 from app.characters.loading import read_sheet
 from app.characters.scenes import Scene
 from app.domain.access import KeyBounds
-from app.domain.authored_files import AuthoredChange
 from app.domain.errors import Conflict, GatewayError, InvalidRequest, RetrieverFailed, TooLarge
 from app.domain.labels import ImportedLabel
 from app.domain.scores import Score
 from app.domain.tasks import Message
+from app.features.authoring.model import AuthoredChange
 from app.features.play import service
+from app.features.play.model import PlayReply, PlayTurn
 from app.features.play.service import (
     GateReading,
     PlayCaller,
@@ -29,7 +30,6 @@ from app.features.play.service import (
     read_model,
 )
 from app.features.worlds.service import Moment
-from app.ports.play import PlayReply, PlayTurn
 from app.toolkit.templates import find_packaged_folder
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)

@@ -2,9 +2,9 @@
 
 from datetime import UTC, datetime, timedelta
 
+from app.features.play.model import PlayReply, PlayTurn
 from app.features.play.store import SqlPlayStore
 from app.main.store import Store
-from app.ports.play import PlayReply, PlayTurn
 from tests.support.store_cases import opened, using
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)

@@ -14,7 +14,7 @@ import pytest
 from pydantic import JsonValue
 from starlette.types import Message
 
-from app.domain.run_health import Alarm, Hold
+from app.domain.runs import Alarm, Hold
 from app.features.health.store import SqlRunHealthStore
 from tests.support.playground import World, gateway
 from tests.support.store_cases import opened

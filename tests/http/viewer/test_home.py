@@ -11,8 +11,7 @@ from starlette.testclient import TestClient
 
 from app.domain.access import KeyBounds
 from app.domain.budgets import BudgetForecast
-from app.domain.run_health import Hold
-from app.domain.runs import Run, RunProgress
+from app.domain.runs import Hold, Run, RunProgress
 from app.domain.tasks import Isolation, Protection
 from app.http.viewer.pages import HomePages, create_viewer_router, warn_of_runs
 from app.http.viewer.run_pages import RunRow, RunTotals

@@ -1,4 +1,4 @@
-"""Run health: the figures that are followed over a run's groups, their limits, and alarms.
+"""The figures that are followed over a run's groups, and the changes that are found in them.
 
 It is an audit: it says that something changed, never what a reward should have been.
 """
@@ -7,23 +7,28 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
-from typing import Annotated, Final, Literal
+from typing import Final
 
-from pydantic import Field
-
-from app.domain.values import Z_95, FiniteNumber, Frozen, Name, Unit
-
-# Finds changes of a mean that may drift, over strata whose mixture may change.
+from app.domain.rollups import GROUPS_PER_BUCKET
+from app.domain.runs import SeriesName, TrendName
+from app.domain.values import Z_95, FiniteNumber, Frozen
 
 WINDOW_BUCKETS: Final = 60
 """How far back a change is looked for and compared with what was before."""
+
+
 BUCKETS_BEFORE: Final = 12
 """Fewer buckets before a change say too little about level and trend."""
+
+
 AFTER_LENGTHS: Final = (2, 3, 4, 5, 7, 10, 14)
 """How many buckets ago a change may have begun."""
+
+
 PACE_LENGTHS: Final = (10, 14, 20, 30, 45)
 """Over how many of the last buckets a pace is measured."""
+
+
 LEAST_PLAIN: Final = 2.5
 """How far the level itself must have moved, in standard errors, beside the departure from the trend."""
 
@@ -217,31 +222,21 @@ def _normalise(t: float, freedom: int) -> float:
     return math.sqrt(freedom * math.log1p(t * t / freedom)) * (8 * freedom + 1) / (8 * freedom + 3)
 
 
-GROUPS_PER_HEALTH_BUCKET: Final = 10
 LIMIT: Final = 5.2
 """Standard errors from which a departure from level and trend is an alarm: set by simulation (`benchmarks.run_health`)
 so that twenty quiet runs of 5,000 groups give at most one over all series."""
+
+
 LENGTH_LIMIT: Final = 4.8
 """Of the length, whose values lie close to a normal distribution."""
+
+
 FASTEST_GROWTH: Final = math.log(1.3) / 100
 """Of the length, in a bucket: 30 % in 1,000 groups. Replies that rightly grow by as much take 5,000."""
+
+
 RECENT_BUCKETS: Final = 10
 """What a figure of now is the mean of."""
-
-TrendName = Literal[
-    "length",
-    "absolute",
-    "flagged",
-    "gated",
-    "capped",
-    "duplicates",
-    "escalated",
-    "low_signal",
-    "saturated",
-    "calibration",
-    "shadow_distance",
-]
-SeriesName = Literal[TrendName, "leniency"]
 
 
 @dataclass(frozen=True)
@@ -286,8 +281,12 @@ TRENDS: Final = (
     TrendRule("calibration", 0, 0.05, 2e-4, True, "absolute minus `calibrated`, of groups that have both"),
     TrendRule("shadow_distance", 0, 0.06, 2e-4, True, "absolute of the training judges minus that of the shadow judge"),
 )
+
+
 LOGARITHMIC: Final[frozenset[TrendName]] = frozenset(("length", "escalated"))
 """Series whose cells are logarithms of means, so that a change is a ratio."""
+
+
 SeriesCells = Mapping[TrendName, Sequence[Cell]]
 
 
@@ -297,6 +296,8 @@ CAN_SEE: Final = (
     "shifts and bends of the run's figures beside their own trend, within environment and label",
     "whether the training judges and the shadow judge drift apart, where there is one",
 )
+
+
 CANNOT_SEE: Final = (
     "whether a judge was right to begin with: compare it with people",
     "a change of a judge that leaves the mean of the anchors' scores as it was",
@@ -304,43 +305,6 @@ CANNOT_SEE: Final = (
     "rises of the reward that a policy earns by deceiving the judge, unless another figure moves with them",
     "anything before the first 140 groups of a series (of the length: 100)",
 )
-
-
-class HealthOptions(Frozen):
-    """How a run's health is followed. It may change at any time and affects no reward."""
-
-    on_alarm: Literal["flag", "hold"] = "flag"
-    """`hold` hands out no further tasks from an alarm until the run is released. Scoring goes on."""
-    share: Annotated[Unit, Field(le=0.5)] = 0.03
-    """Most judge tokens for anchors and the shadow judge, as a share of what the run's own groups took; 0 for none."""
-    shadow_judge: Name | None = None
-    """A judge of another model that reads some groups for comparison alone. Null as in the environment's settings."""
-
-
-class Alarm(Frozen):
-    alarm_id: str
-    series: SeriesName
-    subject: str = ""
-    """The judge of `leniency`; empty for the run's own trends."""
-    since_group: int
-    """Where the change probably began, counted in the run's groups."""
-    noticed_group: int
-    effect: FiniteNumber
-    """The shift since then, in the unit of the series."""
-    statistic: FiniteNumber
-    limit: FiniteNumber
-    evidence: str
-    raised_at: datetime
-    released_at: datetime | None = None
-    """When somebody released the run after it; null while it stands."""
-
-
-class Hold(Frozen):
-    """Why a run hands out no tasks."""
-
-    alarm_id: str
-    reason: str
-    since: datetime
 
 
 class HealthFigure(Frozen):
@@ -406,8 +370,8 @@ def describe_trend_change(rule: TrendRule, change: Change, newest: int) -> Notic
     what, beside = ("rise", "faster than it may") if rises else ("shift", "beside its trend")
     return Noticed(
         series=rule.name,
-        since_group=change.bucket * GROUPS_PER_HEALTH_BUCKET,
-        noticed_group=(newest + 1) * GROUPS_PER_HEALTH_BUCKET,
+        since_group=change.bucket * GROUPS_PER_BUCKET,
+        noticed_group=(newest + 1) * GROUPS_PER_BUCKET,
         effect=change.effect,
         statistic=abs(change.z),
         limit=rule.limit,

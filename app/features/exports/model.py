@@ -1,18 +1,25 @@
-"""Export requests: which groups are exported as training data, and in which shape."""
+"""What an export asks for, the rows that it has, and the port that reads them."""
 
 from collections.abc import Mapping
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, Final, Literal, Protocol, Self
 
 from pydantic import AwareDatetime, ConfigDict, Field, model_validator
 
-from app.domain.groups import Group, TaskRecord
-from app.domain.judging import Judgement
+from app.domain.groups import (
+    Group,
+    StoredReading,
+    TaskRecord,
+)
 from app.domain.runs import Purpose
 from app.domain.scores import Outcome, Reason
 from app.domain.values import Frozen, Unit
 
 ExportShape = Literal["rollouts", "sft", "dpo", "kto", "judgements", "labels"]
+
+
 ExportFormat = Literal["jsonl", "parquet"]
+
+
 FiniteQuery = Annotated[float, Field(allow_inf_nan=False)]
 
 
@@ -151,12 +158,6 @@ class ExportSummary(Frozen):
     `reduced`: a part that the row needs is not kept any more."""
 
 
-class StoredReading(Frozen):
-    judgement: Judgement
-    scoring_id: str
-    """Of the later scoring that it was made for; empty for the group's own scores."""
-
-
 class StoredGroup(Frozen):
     """`sequence` grows with every group that is stored."""
 
@@ -165,3 +166,13 @@ class StoredGroup(Frozen):
     task: TaskRecord
     readings: tuple[StoredReading, ...] = ()
     """Only where they are exported: of the group's own scores, then of later scorings."""
+
+
+class ExportStore(Protocol):
+    """Reads stored groups for exports."""
+
+    async def get_newest_group_sequence(self) -> int:
+        """The sequence of the newest group; 0 where nothing is stored."""
+
+    async def read_page(self, where: ExportFilter, after: int, last: int, limit: int) -> list[StoredGroup]:
+        """Groups with sequences above `after` up to `last`, in order."""
