@@ -6,6 +6,7 @@ Read from the bottom up:
     settings    the only reader of the process environment
     cli         the command line
     features    what can be taken away whole: run health, labels, worlds, authoring, talking, exports, the Atropos queue
+    terminal    what commands share: where they print, and the client that asks a running gateway
     http        api for programs, compat for other trainers' wires, viewer for people; web is what they share
     envs        one folder per environment, with everything that only it uses
     judges      chat judges, the offline judge, gates, panels      rag        retrieval into prompts

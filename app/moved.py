@@ -20,6 +20,12 @@ MOVED: Final[Mapping[str, Mapping[str, str]]] = {
         "CHECKS": "app.toolkit.conformance.checks.CHECKS",
         "Check": "app.toolkit.conformance.checks.Check",
     },
+    "app.domain.digests": {
+        "canonical_json": "app.domain.values.canonical_json",
+        "digest": "app.domain.values.digest",
+        "digest_of_model": "app.domain.values.digest_of_model",
+        "digest_of_text": "app.domain.values.digest_of_text",
+    },
     "app.draws": {
         "Draws": "app.toolkit.seeded.SeededRandom",
         "drawn_apart": "app.toolkit.seeded.draw_apart",
@@ -56,6 +62,10 @@ MOVED: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "app.sheets.loading": {
         "parse_model": "app.characters.loading.parse_model",
+    },
+    "app.toolkit.safe_regex": {
+        "Pattern": "app.toolkit.texts.Pattern",
+        "compile_pattern": "app.toolkit.texts.compile_pattern",
     },
     "app.transcripts": {
         "replayed": "app.toolkit.replay.replay_episode",
