@@ -1,4 +1,10 @@
-"""Who a request comes from: an API key, the cookie of a browser in which one was given, or a proxy's word."""
+"""Who a request comes from: an API key, the cookie of a browser in which one was given, or a proxy's word.
+
+The keys are read from the store again when they are older than a second, once for all requests that wait. Up to three
+seconds of age a request goes on with those that were read before, so that the store is no part of a request's time;
+after that it waits. While the store is away, keys hold for half a minute as they were last read; after that nobody is
+let in.
+"""
 
 import asyncio
 import base64
@@ -29,7 +35,7 @@ from app.ports.store import KeySource, KnownKeys
 
 log = logging.getLogger(__name__)
 
-CALLER: Final = "caller"
+_CALLER: Final = "caller"
 """Where the state of a request has its Caller. It has none where no key is needed."""
 FRESH_SECONDS: Final = 1.0
 """Keys that were read less long ago are not read again, however many wrong ones arrive."""
@@ -40,9 +46,9 @@ BLIND_SECONDS: Final = 30.0
 
 ALWAYS_OPEN = frozenset({"/livez", "/readyz", "/sign-in", "/favicon.svg"})
 """Probed by orchestrators without a key, and what the page needs on which people give theirs."""
-ASSETS: Final = "/view/assets/"
+_ASSETS: Final = "/view/assets/"
 COOKIE: Final = "atropos_session"
-SAFE: Final = frozenset({"GET", "HEAD"})
+_SAFE: Final = frozenset({"GET", "HEAD"})
 PEER: Final = "peer"
 """Where a scope has the address of the connection itself, before any header of a proxy replaces it."""
 _PERSON: Final = re.compile(r"[\w.@+-]{1,100}")
@@ -58,7 +64,7 @@ _CHALLENGES = ("Bearer", 'Basic realm="gateway", charset="UTF-8"')
 
 def find_caller(scope: Scope) -> Caller | None:
     """None where no key is needed."""
-    caller: Caller | None = scope.get("state", {}).get(CALLER)
+    caller: Caller | None = scope.get("state", {}).get(_CALLER)
     return caller
 
 
@@ -97,17 +103,16 @@ class KeyRing:
         self._fixed = {digest: Caller(owner, frozenset({"admin"})) for digest in digests}
         self._anonymous = anonymous
         self._source = source
-        self._known = known or KnownKeys()
         self._callers = dict(self._fixed)
-        self._browsers: dict[str, SignIn] = {}
+        self._sign_ins: dict[str, SignIn] = {}
         self._read_at = monotonic()
         self._reading: asyncio.Task[None] | None = None
-        self._take(self._known)
+        self._take(known or KnownKeys())
 
     @property
     def anonymous(self) -> bool:
         """Once there is a named key, a service needs keys for ever: one that is revoked opens nothing."""
-        return self._anonymous and not self._known.named
+        return self._anonymous and not self._keys.named
 
     @property
     def may_change(self) -> bool:
@@ -128,12 +133,13 @@ class KeyRing:
 
     def find_signed_in(self, value: str) -> Caller | None:
         """Whose key was given in the browser with this cookie."""
-        found = self._browsers.get(compute_key_digest(value))
-        return None if found is None or found.expires_at <= utc_now() else self._callers.get(found.key_digest)
+        sign_in = self._sign_ins.get(compute_key_digest(value))
+        # Through the key, so that a revoked one signs its browsers out.
+        return None if sign_in is None or sign_in.expires_at <= utc_now() else self._callers.get(sign_in.key_digest)
 
     def find_person(self, name: str, scopes: Collection[AccessScope]) -> Caller | None:
         """Somebody whom a proxy names: as their key, if there is one of that name; None where it is valid no more."""
-        key = next((one for one in self._known.named if one.name == name), None)
+        key = next((one for one in self._keys.named if one.name == name), None)
         if key is None:
             return Caller(name, frozenset(scopes))
         return key.caller if key.is_valid(utc_now()) else None
@@ -148,12 +154,13 @@ class KeyRing:
             # In a context of its own: it is read for all requests, so it is in the trace of none.
             self._reading = asyncio.get_running_loop().create_task(reading, context=Context())
         if age >= STALE_SECONDS:
+            # `wait` does not cancel the read when this request is cancelled: others wait for it too.
             await asyncio.wait({self._reading}, timeout=STALE_SECONDS)
         if monotonic() - self._read_at > BLIND_SECONDS:
             raise StoreUnavailable("the keys cannot be read, so that nobody knows which of them are valid")
 
     async def _read(self, source: KeySource) -> None:
-        began = monotonic()
+        began = monotonic()  # a change during the read may not be in it, so its age counts from its beginning
         try:
             self._take(await source.load())
             self._read_at = began
@@ -162,11 +169,11 @@ class KeyRing:
         finally:
             self._reading = None
 
-    def _take(self, known: KnownKeys) -> None:
+    def _take(self, keys: KnownKeys) -> None:
         now = utc_now()
-        named = {digest: key.caller for key in known.named for digest in key.list_digests(now)}
-        self._known, self._callers = known, {**named, **self._fixed}
-        self._browsers = {one.digest: one for one in known.sign_ins}
+        named = {digest: key.caller for key in keys.named for digest in key.list_digests(now)}
+        self._keys, self._callers = keys, {**named, **self._fixed}
+        self._sign_ins = {one.digest: one for one in keys.sign_ins}
 
 
 def _read_authorization(headers: Headers) -> str | None:
@@ -226,7 +233,7 @@ class ApiKeys:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = str(scope.get("path", "")).removeprefix(scope.get("root_path", ""))
-        is_open = path in self._open_paths or path.startswith(ASSETS)
+        is_open = path in self._open_paths or path.startswith(_ASSETS)
         if scope["type"] not in {"http", "websocket"} or is_open:
             await self._app(scope, receive, send)
             return
@@ -242,7 +249,7 @@ class ApiKeys:
         if caller is None:
             await self._refuse_unknown(scope, receive, send)
             return
-        scope.setdefault("state", {})[CALLER] = caller
+        scope.setdefault("state", {})[_CALLER] = caller
         checked = self._check_messages(scope, receive, send) if scope["type"] == "websocket" else receive
         with bound_contextvars(key=caller.name), work_for(caller):
             await self._app(scope, checked, send)
@@ -251,7 +258,7 @@ class ApiKeys:
         """By a key in the header, by the cookie of a browser, or by the name that a proxy gives."""
         connection = HTTPConnection(scope)
         authorization = _read_authorization(connection.headers)
-        if authorization is not None:
+        if authorization is not None:  # a wrong key is refused, and never replaced by the cookie beside it
             return self._ring.find_caller(authorization)
         value = connection.cookies.get(COOKIE)
         caller = None if value is None else self._ring.find_signed_in(value)
@@ -262,16 +269,16 @@ class ApiKeys:
 
     async def _refuse_unknown(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
-        given = _read_authorization(headers) is not None
+        has_key = _read_authorization(headers) is not None
         if scope["type"] == "websocket":
-            await _refuse(scope, send, receive, 401, "the API key is wrong" if given else "an API key is required")
-        elif not given and scope["method"] in SAFE and headers.get("sec-fetch-mode") == "navigate":
-            wanted = quote(str(scope.get("path", "/")).removeprefix(scope.get("root_path", "")))
-            asked = scope.get("query_string", b"").decode("latin-1")
-            target = quote(f"{wanted}?{asked}" if asked else wanted, safe="")
+            await _refuse(scope, send, receive, 401, "the API key is wrong" if has_key else "an API key is required")
+        elif not has_key and scope["method"] in _SAFE and headers.get("sec-fetch-mode") == "navigate":
+            page = quote(str(scope.get("path", "/")).removeprefix(scope.get("root_path", "")))
+            query = scope.get("query_string", b"").decode("latin-1")
+            target = quote(f"{page}?{query}" if query else page, safe="")
             await RedirectResponse(f"{scope.get('root_path', '')}/sign-in?next={target}", 303)(scope, receive, send)
         else:
-            await _refuse(scope, send, receive, 401, _WRONG_KEY if given else _NO_KEY)
+            await _refuse(scope, send, receive, 401, _WRONG_KEY if has_key else _NO_KEY)
 
     def _check_messages(self, scope: Scope, receive: Receive, send: Send) -> Receive:
         async def receive_while_valid() -> Message:
@@ -291,13 +298,14 @@ class ApiKeys:
 def _is_own_request(connection: HTTPConnection) -> bool:
     """Browsers send cookies by themselves: what changes something must say that it comes from a page of this service.
     That what they say is true has been checked before."""
-    if connection.scope["type"] == "http" and connection.scope["method"] in SAFE:
+    if connection.scope["type"] == "http" and connection.scope["method"] in _SAFE:
         return True
     return "origin" in connection.headers or "sec-fetch-site" in connection.headers
 
 
 async def _refuse(scope: Scope, send: Send, receive: Receive, status: int, detail: str) -> None:
     if scope["type"] == "websocket":
+        # A close frame has room for 123 bytes of reason.
         await send({"type": "websocket.close", "code": 1008, "reason": detail[:120]})
         return
     response = build_problem_response(scope, status, detail)

@@ -1,4 +1,9 @@
-"""The middleware between the socket and the routes, in the required order."""
+"""The middleware between the socket and the routes, in the required order.
+
+From outside in: a request gets its id and its span, every response the security headers, a measurement by route, then
+the checks of origin, of the key and of the body's size and time, and at last a net for failures. A stage further in may
+rely on those further out: a refused origin has an id and is measured, and a failure never loses its headers.
+"""
 
 import asyncio
 import random
@@ -25,14 +30,14 @@ from app.http.web.openapi import install_openapi
 from app.http.web.problems import RefusedBody, build_problem_response, install_problems, make_printable
 from app.ports.tracing import Tracer, bind_request, open_request_span
 
-# Every request has an id, is counted and timed by its route, and is answered even when the service fails.
+# Ids, measurements and failures.
 
-HEADER = "X-Request-ID"
+_HEADER = "X-Request-ID"
 _ACCEPTED = re.compile(r"[A-Za-z0-9._-]{1,128}\Z")
 _log = structlog.get_logger(__name__)
 
 
-class RequestIds:
+class _RequestIds:
     """Keeps a request's `X-Request-ID` if it is 1 to 128 characters of `[A-Za-z0-9._-]`, else generates one."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -42,10 +47,10 @@ class RequestIds:
         if scope["type"] not in {"http", "websocket"}:
             await self._app(scope, receive, send)
             return
-        given = Headers(scope=scope).get(HEADER, "")
-        request_id = given if _ACCEPTED.match(given) else f"{random.getrandbits(64):016x}"
+        proposed = Headers(scope=scope).get(_HEADER, "")
+        request_id = proposed if _ACCEPTED.match(proposed) else f"{random.getrandbits(64):016x}"
         scope.setdefault("state", {})["request_id"] = request_id
-        header = (HEADER.lower().encode(), request_id.encode())
+        header = (_HEADER.lower().encode(), request_id.encode())
 
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -59,11 +64,11 @@ class RequestIds:
 ObserveRequest = Callable[[str, str, int, float], None]
 """(route template, method, status, seconds). Never raises."""
 
-UNMATCHED = "unmatched"
+_UNMATCHED = "unmatched"
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
-class Measurements:
+class _Measurements:
     """Reports each request to `observe`. Unknown paths and methods never become labels."""
 
     def __init__(self, app: ASGIApp, observe: ObserveRequest) -> None:
@@ -90,11 +95,11 @@ class Measurements:
             self._observe(_find_route_template(scope), method, status, perf_counter() - started)
 
 
-UNTRACED = frozenset({"/livez", "/readyz", "/metrics"})
+_UNTRACED = frozenset({"/livez", "/readyz", "/metrics"})
 """Asked every few seconds by machines that look at nothing but the answer."""
 
 
-class RequestSpans:
+class _RequestSpans:
     """Opens a span for each request. It has the route, never the path or the query, which callers write."""
 
     def __init__(self, app: ASGIApp, tracer: Tracer) -> None:
@@ -102,7 +107,7 @@ class RequestSpans:
         self._tracer = tracer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] in UNTRACED:
+        if scope["type"] != "http" or scope["path"] in _UNTRACED:
             await self._app(scope, receive, send)
             return
         method = scope["method"] if scope["method"] in _METHODS else "_OTHER"
@@ -111,10 +116,11 @@ class RequestSpans:
 
             async def watch(message: Message) -> None:
                 if message["type"] == "http.response.start":
-                    route, status, bound = _find_route_template(scope), message["status"], get_contextvars()
-                    known = route if route != UNMATCHED else None
-                    span.rename(f"{method} {known}" if known else method)
-                    span.describe({"http.route": known, "http.response.status_code": status})
+                    # The route, the key and the run are known only now: the span opened before any of them.
+                    template, status, bound = _find_route_template(scope), message["status"], get_contextvars()
+                    route = template if template != _UNMATCHED else None
+                    span.rename(f"{method} {route}" if route else method)
+                    span.describe({"http.route": route, "http.response.status_code": status})
                     span.describe({f"atropos.{name}": bound.get(name) for name in _LOGGED})
                     if status >= 500:
                         span.mark_failed(str(status))
@@ -127,7 +133,7 @@ _LOGGED = ("request_id", "key", "environment", "run")
 """Fields of log lines that the span of a request has too."""
 
 
-class UnexpectedFailures:
+class _UnexpectedFailures:
     """Answers unhandled exceptions with 500 without details, and logs the traceback. Answers 503 to requests that a
     stop breaks off, which the server would answer with 500: clients try the one again, and give up at the other."""
 
@@ -153,7 +159,7 @@ class UnexpectedFailures:
                 path=make_printable(scope["path"]),
                 traceback="".join(traceback.format_exception(error)),
             )
-            if started:
+            if started:  # a second response cannot be sent: the server cuts the connection off
                 raise
             response = build_problem_response(
                 scope, 500, "Internal error. The service's log has the details under this request id."
@@ -168,15 +174,15 @@ class UnexpectedFailures:
 
 def _find_route_template(scope: Scope) -> str:
     path = getattr(scope.get("route"), "path", None)
-    return path if isinstance(path, str) else UNMATCHED
+    return path if isinstance(path, str) else _UNMATCHED
 
 
-# Limits of requests while they arrive: size, encoding and time.
+# Limits of what arrives: size, encoding and time.
 
-DEFAULT_SECONDS = 60.0
+_DEFAULT_SECONDS = 60.0
 
 
-class BodyLimits:
+class _BodyLimits:
     """Answers 413 to bodies over `max_bytes`, announced or streamed. Answers 415 to any `Content-Encoding`, because a
     few kilobytes can expand to gigabytes; paths that start with `inflating` decompress gzip themselves, within the
     limit. Answers 408 to bodies that have not arrived after `seconds`."""
@@ -186,7 +192,7 @@ class BodyLimits:
         app: ASGIApp,
         max_bytes: int = DEFAULT_MAX_BYTES,
         inflating: tuple[str, ...] = (),
-        seconds: float = DEFAULT_SECONDS,
+        seconds: float = _DEFAULT_SECONDS,
     ) -> None:
         self._app = app
         self._max_bytes = max_bytes
@@ -230,6 +236,7 @@ class BodyLimits:
             return message
 
         async def send_last(message: Message) -> None:
+            # The rest of the body may still arrive: a connection that stays open would wait for it.
             if late and message["type"] == "http.response.start":
                 message["headers"] = [*message.get("headers", ()), (b"connection", b"close")]
             await send(message)
@@ -245,21 +252,22 @@ class BodyLimits:
         return f"The body did not arrive within {self._seconds:g} s (the setting `request_seconds`)."
 
 
+# Written to the socket: there is no request yet that an app could answer.
 _LATE_HEADERS = (
     b"HTTP/1.1 408 Request Timeout\r\ncontent-type: text/plain; charset=utf-8\r\n"
     b"content-length: %d\r\nconnection: close\r\n\r\n%b"
 )
 
 
-class TimedProtocol(HttpToolsProtocol):
+class _TimedProtocol(HttpToolsProtocol):
     """Closes a connection whose headers, or the body that nobody reads any more, take longer than `seconds` to arrive.
     uvicorn waits for them without end."""
 
     _timer: asyncio.TimerHandle | None = None
     _answers_headers = False
 
-    def __init__(self, *given: Any, seconds: float = DEFAULT_SECONDS, **named: Any) -> None:
-        super().__init__(*given, **named)
+    def __init__(self, *args: Any, seconds: float = _DEFAULT_SECONDS, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         self.seconds = seconds
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -300,7 +308,7 @@ class TimedProtocol(HttpToolsProtocol):
 
     def _expire(self) -> None:
         if self.cycle is not None and not self.cycle.response_complete:
-            self._start_timer()  # it is being answered: BodyLimits measures its body
+            self._start_timer()  # it is being answered: _BodyLimits measures its body
             return
         if self._answers_headers:
             detail = b"The headers did not arrive within %g s (the setting `request_seconds`)." % self.seconds
@@ -308,29 +316,27 @@ class TimedProtocol(HttpToolsProtocol):
         self.transport.close()
 
 
-def create_timed_protocol(seconds: float) -> type[TimedProtocol]:
+def create_timed_protocol(seconds: float) -> type[_TimedProtocol]:
     """For uvicorn, which makes one for each connection itself, maybe in another process."""
-    return cast(type[TimedProtocol], partial(TimedProtocol, seconds=seconds))
+    return cast(type[_TimedProtocol], partial(_TimedProtocol, seconds=seconds))
 
 
-# Security of browsers: requests from other web sites are rejected, and what models wrote is never executed.
+# Browsers: requests from other sites are refused, and what models wrote is never executed.
 
 LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 """Accepted hosts of a service without a key on loopback. Other names that resolve to it are rejected (DNS
 rebinding)."""
 
 _ELSEWHERE = "Cross-origin requests are not allowed."
-
-
-PAGES: Final = frozenset({"/", "/docs", "/favicon.svg"})
-PAGES_BELOW: Final = "/view/"
+_PAGES: Final = frozenset({"/", "/docs", "/favicon.svg"})
+_PAGES_BELOW: Final = "/view/"
 """What people look at in a browser. Opening a page changes nothing."""
 _LINKED = "A link of another web site can only open pages, not what programs call. Type the address to see it."
 
 
 def _is_page(scope: Scope) -> bool:
     path = str(scope.get("path", ""))
-    return path in PAGES or path.startswith(PAGES_BELOW)
+    return path in _PAGES or path.startswith(_PAGES_BELOW)
 
 
 def is_loopback(host: str) -> bool:
@@ -340,7 +346,7 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-class SameOrigin:
+class _SameOrigin:
     """Answers 403 to cross-origin requests and to a `Host` that is not in `hosts` (None: any). A link from another site
     gets our HTML pages alone: some routes for programs change something by GET. Programs send neither `Origin` nor
     `Sec-Fetch-Site`."""
@@ -393,7 +399,7 @@ def _strip_port(host: str) -> str:
         return ""
 
 
-CONTENT_SECURITY_POLICY = (
+_CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
@@ -402,7 +408,7 @@ CONTENT_SECURITY_POLICY = (
 _HEADERS = tuple(
     (name.lower().encode(), value.encode())
     for name, value in {
-        "Content-Security-Policy": CONTENT_SECURITY_POLICY,
+        "Content-Security-Policy": _CONTENT_SECURITY_POLICY,
         "X-Content-Type-Options": "nosniff",
         "X-Frame-Options": "DENY",
         "Referrer-Policy": "same-origin",
@@ -411,7 +417,7 @@ _HEADERS = tuple(
 )
 
 
-class SecurityHeaders:
+class _SecurityHeaders:
     """Adds the security headers to every response, JSON included, because a browser may open any URL."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -439,32 +445,33 @@ class MiddlewareOptions:
     keys: KeyRing
     open_paths: frozenset[str] = ALWAYS_OPEN
     max_body_bytes: int = DEFAULT_MAX_BYTES
-    observe: Callable[[str, str, int, float], None] = _ignore_request
+    observe: ObserveRequest = _ignore_request
     inflating: tuple[str, ...] = ()
     """Path prefixes of routes that decompress gzip themselves."""
     hosts: frozenset[str] | None = None
     """Accepted `Host` headers; None accepts any."""
     environments: Collection[str] = ()
     """Names that have routes under `/envs`."""
-    request_seconds: float = DEFAULT_SECONDS
+    request_seconds: float = _DEFAULT_SECONDS
     proxy: ProxySignIn | None = None
     tracer: Tracer | None = None
 
 
-def install_middleware(app: FastAPI, door: MiddlewareOptions) -> None:
+def install_middleware(app: FastAPI, options: MiddlewareOptions) -> None:
     """Middleware added last is outermost: each request gets its id first, every response has the id and the security
     headers, and all others see a failure as a response."""
-    install_openapi(app, keys_needed=not door.keys.anonymous, open_paths=door.open_paths)
-    install_problems(app, door.environments)
-    app.add_middleware(UnexpectedFailures)
+    install_openapi(app, keys_needed=not options.keys.anonymous, open_paths=options.open_paths)
+    install_problems(app, options.environments)
+    app.add_middleware(_UnexpectedFailures)
     app.add_middleware(
-        BodyLimits, max_bytes=door.max_body_bytes, inflating=door.inflating, seconds=door.request_seconds
+        _BodyLimits, max_bytes=options.max_body_bytes, inflating=options.inflating, seconds=options.request_seconds
     )
-    if door.keys.may_change or not door.keys.anonymous:
-        app.add_middleware(ApiKeys, ring=door.keys, open_paths=door.open_paths, proxy=door.proxy)
-    app.add_middleware(SameOrigin, hosts=door.hosts)
-    app.add_middleware(Measurements, observe=door.observe)
-    app.add_middleware(SecurityHeaders)
-    if door.tracer is not None:
-        app.add_middleware(RequestSpans, tracer=door.tracer)
-    app.add_middleware(RequestIds)
+    # Without keys now there may be some later, where they are read from a store.
+    if options.keys.may_change or not options.keys.anonymous:
+        app.add_middleware(ApiKeys, ring=options.keys, open_paths=options.open_paths, proxy=options.proxy)
+    app.add_middleware(_SameOrigin, hosts=options.hosts)
+    app.add_middleware(_Measurements, observe=options.observe)
+    app.add_middleware(_SecurityHeaders)
+    if options.tracer is not None:
+        app.add_middleware(_RequestSpans, tracer=options.tracer)
+    app.add_middleware(_RequestIds)

@@ -1,4 +1,4 @@
-"""Additions to the OpenAPI document: what a route answers with a problem, the schema of problems, and the API key."""
+"""The OpenAPI document with problems, keys and scopes, and the page that shows it."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -38,7 +38,7 @@ _MEANINGS = {
     503: "Temporarily unavailable; `Retry-After` says when to retry.",
 }
 
-PROBLEM_RESPONSES: dict[int, dict[str, object]] = {
+_PROBLEM_RESPONSES: dict[int, dict[str, object]] = {
     status: {
         "description": f"{find_phrase(status)}. {meaning}",
         "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
@@ -50,7 +50,7 @@ PROBLEM_RESPONSES: dict[int, dict[str, object]] = {
 
 def document_problems(*statuses: int) -> dict[int | str, dict[str, object]]:
     """The `responses=` of a route in OpenAPI; without arguments, every documented status."""
-    return {status: PROBLEM_RESPONSES[status] for status in statuses or PROBLEM_RESPONSES}
+    return {status: _PROBLEM_RESPONSES[status] for status in statuses or _PROBLEM_RESPONSES}
 
 
 def install_openapi(app: FastAPI, *, keys_needed: bool, open_paths: frozenset[str]) -> None:
@@ -58,9 +58,9 @@ def install_openapi(app: FastAPI, *, keys_needed: bool, open_paths: frozenset[st
     original: Callable[[], Document] = app.openapi
 
     def complete_once() -> Document:
-        known = app.openapi_schema is not None
+        is_complete = app.openapi_schema is not None
         document = original()
-        if not known:
+        if not is_complete:
             _complete_document(document, keys_needed, open_paths)
         return document
 
@@ -89,8 +89,8 @@ def _describe_scopes(document: Document) -> None:
     paths = document.get("paths")
     for path, operations in paths.items() if isinstance(paths, dict) else ():
         for method, operation in operations.items() if isinstance(operations, dict) else ():
-            if isinstance(operation, dict) and (told := describe_scope(method, path)):
-                operation["description"] = f"{operation.get('description', '')}\n\n{told}".strip()
+            if isinstance(operation, dict) and (needed := describe_scope(method, path)):
+                operation["description"] = f"{operation.get('description', '')}\n\n{needed}".strip()
 
 
 def _exempt_open_paths(document: Document, open_paths: frozenset[str]) -> None:

@@ -1,4 +1,8 @@
-"""Every error as `application/problem+json` (RFC 9457)."""
+"""Errors as problem documents (RFC 9457), and as pages for a person with a browser.
+
+What came with a request is repeated only where it names a field, made printable and short; never a value, which may be
+megabytes, not encodable, or secret.
+"""
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -22,7 +26,7 @@ from app.domain.errors import GatewayError, StillStarting
 from app.domain.values import Frozen, suggest
 
 MEDIA_TYPE = "application/problem+json"
-MAX_TEXT = 300
+_MAX_TEXT = 300
 """Maximum number of characters of a request that a problem repeats (keys in paths, never values)."""
 MAX_DETAIL = 2000
 MAX_ERRORS = 50
@@ -103,7 +107,7 @@ class RefusedBody(HTTPException):
         self.errors = errors
 
 
-def make_printable(text: str, limit: int = MAX_TEXT) -> str:
+def make_printable(text: str, limit: int = _MAX_TEXT) -> str:
     """Makes text from a request safe to repeat: printable, encodable and short."""
     clean = "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text[:limit])
     return clean if len(text) <= limit else f"{clean}…"
@@ -204,31 +208,31 @@ async def _handle_gateway_error(request: Request, error: Exception) -> Response:
 async def _handle_validation_error(request: Request, error: Exception) -> Response:
     """Only `loc` and `msg` of each error are used: `input` and `ctx` may hold NaN, surrogates or megabytes."""
     assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for this class
-    found = error.errors()
+    faults = error.errors()
     if isinstance(error.body, bytes):  # FastAPI parses a body exactly when its type says JSON
         return build_problem_response(
             request.scope, 415, "Send the body as JSON, with `Content-Type: application/json`."
         )
-    if any(item["type"] == "json_invalid" for item in found):
+    if any(item["type"] == "json_invalid" for item in faults):
         return build_problem_response(request.scope, 400, "The body is not JSON.")
-    detail, errors = describe_faults(found)
+    detail, errors = describe_faults(faults)
     return build_problem_response(request.scope, 422, detail, errors=errors)
 
 
-def describe_faults(found: Sequence[Mapping[str, Any]]) -> tuple[str, tuple[FieldProblem, ...]]:
+def describe_faults(faults: Sequence[Mapping[str, Any]]) -> tuple[str, tuple[FieldProblem, ...]]:
     """The summary and the list of Pydantic's errors."""
-    blamed = _find_enclosing(item["loc"] for item in found)
-    told = [item for item in found if item["type"] != "too_short" or item["loc"] not in blamed]
+    containers = _find_enclosing(item["loc"] for item in faults)
+    shown = [item for item in faults if item["type"] != "too_short" or item["loc"] not in containers]
     errors = tuple(
         FieldProblem(field=format_field_path(item["loc"]), message=_translate_message(str(item["msg"])))
-        for item in told[:MAX_ERRORS]
+        for item in shown[:MAX_ERRORS]
     )
-    return _summarise_errors(errors, len(told)), errors
+    return _summarise_errors(errors, len(shown)), errors
 
 
-def _find_enclosing(places: Iterable[tuple[str | int, ...]]) -> frozenset[tuple[str | int, ...]]:
+def _find_enclosing(locations: Iterable[tuple[str | int, ...]]) -> frozenset[tuple[str | int, ...]]:
     """The containers of invalid values. Pydantic counts only valid items and also reports such a list as too short."""
-    return frozenset(place[:depth] for place in places for depth in range(len(place)))
+    return frozenset(location[:depth] for location in locations for depth in range(len(location)))
 
 
 def _translate_message(message: str) -> str:
@@ -259,7 +263,7 @@ def _explain_missing_route(request: Request, environments: Collection[str]) -> s
 
 def _handle_http_exception(request: Request, error: Exception, environments: Collection[str]) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101 - registered for this class
-    if error.status_code in {204, 304}:
+    if error.status_code in {204, 304}:  # these have no body
         return Response(status_code=error.status_code, headers=error.headers)
     return build_problem_response(
         request.scope,
