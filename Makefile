@@ -51,8 +51,9 @@ run: $(VENV)/.installed ## install, migrate, serve on 127.0.0.1:8000 with SQLite
 demo: $(VENV)/.installed ## send a scripted policy through every environment of the running gateway
 	$(BIN)/atropos-envs demo
 
-test: $(VENV)/.installed-dev ## install what the tests need and run every suite with few examples: minutes
-	$(PYTEST) -m "not slow" --hypothesis-profile=quick
+test: $(VENV)/.installed-dev ## install what the tests need and run every suite with few examples: minutes. ROOM=judges: that room alone
+	@$(if $(ROOM),$(BIN)/python -m tests.rooms $(ROOM) > /dev/null)
+	$(PYTEST) -m "not slow" --hypothesis-profile=quick $(if $(ROOM),$$($(BIN)/python -m tests.rooms $(ROOM)))
 
 test-long: $(VENV)/.installed-dev ## what `make test` leaves out, and with more examples what it had few of
 	$(PYTEST) -m "(slow or deep or hypothesis) and not faults" --hypothesis-profile=all

@@ -51,7 +51,8 @@ def list_tables(features: set[str]) -> list[str]:
 
 def dump(file: Path, tables: list[str]) -> dict[str, list[object]]:
     with sqlite3.connect(f"file:{file}?mode=ro", uri=True) as connection:
-        return {name: connection.execute(f'SELECT * FROM "{name}" ORDER BY rowid').fetchall() for name in tables}  # noqa: S608
+        rows = {name: connection.execute(f'SELECT * FROM "{name}"').fetchall() for name in tables}  # noqa: S608
+    return {name: sorted(some, key=repr) for name, some in rows.items()}
 
 
 def ask(tree: Path, folder: Path) -> Answers:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.fault_table import FAULTS
+from tests.rooms import list_files
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("app", "benchmarks", "docs", "examples", "migrations", "tests")
@@ -169,6 +170,14 @@ def test_the_rule_about_names_notices() -> None:
 def test_every_module_of_the_service_says_in_a_line_what_is_in_it() -> None:
     said = {path: (ast.get_docstring(tree(path)) or "").split("\n")[0] for path in app_sources()}
     assert [path for path, line in said.items() if not line.endswith((".", ":", "?"))] == []
+
+
+def test_the_tests_of_a_room_are_its_own_and_those_that_import_it() -> None:
+    listed = {*list_files("features/labels")}
+    assert {"tests/features/labels/test_store.py", "tests/cli/test_labels.py"} <= listed
+    assert not listed & {"tests/judges/test_gates.py", "tests/store/test_keys.py"}
+    with pytest.raises(ValueError, match="there is no room app/nowhere"):
+        list_files("nowhere")
 
 
 def test_every_seeded_fault_applies_to_this_code() -> None:
