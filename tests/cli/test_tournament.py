@@ -76,7 +76,7 @@ async def answer(
 
 def session(out: Path, contestants: Sequence[str], judge: str = "stranger", *, same: bool = False) -> TournamentSession:
     return TournamentSession(
-        wanted=TournamentJournalSetup(
+        setup=TournamentJournalSetup(
             contestants=tuple(contestants), judge=judge, environment=None, tasks=100, seed=0, run=f"tournament-{judge}"
         ),
         out=out,
@@ -183,7 +183,7 @@ def test_what_a_failing_judge_left_is_judged_by_the_next_start(tmp_path: Path, m
         assert second is not None
         assert [(row.reason, row.duels) for row in first.undecided] == [("judge_failed", 3)]
         assert ((first.decided, first.same), (second.decided, second.undecided)) == ((1, 1), (4, ()))
-        other = replace(held, wanted=held.wanted.model_copy(update={"seed": 1}))
+        other = replace(held, setup=held.setup.model_copy(update={"seed": 1}))
         with pytest.raises(ValueError, match="seed was 0"):
             await other.hold(GatewayClient(client))
 

@@ -1,4 +1,10 @@
-"""Reading and writing of evaluation folders."""
+"""An evaluation as data: its folder, its journal, the tasks it asks, its progress, and the attempts of its report.
+
+Each attempt goes through three events: answered by the model, grouped with others of its task, scored by the gateway.
+The journal has every event before the next step begins, and `EvaluationLedger` folds the events into what is still
+owed. A killed evaluation therefore asks for no answer twice, and sends the same groups again, which is safe. The
+journal also carries the options that must not change under one `--out`, and the task ids, so that changed data is
+noticed. The report is built from the ledger alone, also for an evaluation that was stopped."""
 
 import asyncio
 import json
@@ -32,10 +38,12 @@ from app.terminal.client import GatewayClient, Retrier
 from app.toolkit.texts import escape_invisible
 
 JOURNAL: Final = "evaluation.journal"
-ATTEMPTS: Final = "attempts.jsonl"
-TOKENS: Final = "tokens.jsonl"
+_ATTEMPTS: Final = "attempts.jsonl"
+_TOKENS: Final = "tokens.jsonl"
 REPORT: Final = "report"
 COMPARISON: Final = "comparison"
+
+# The folder.
 
 
 class AttemptTokens(Frozen):
@@ -48,14 +56,14 @@ class AttemptTokens(Frozen):
 
 
 def append_tokens(out: Path, tokens: AttemptTokens) -> None:
-    with (out / TOKENS).open("a", encoding="utf-8", newline="\n") as file:
+    with (out / _TOKENS).open("a", encoding="utf-8", newline="\n") as file:
         file.write(tokens.model_dump_json() + "\n")
 
 
 def write_evaluation(out: Path, evaluation: Evaluation, report: EvaluationReport) -> None:
     """Writes each file atomically."""
     lines = (attempt.model_dump_json() + "\n" for attempt in evaluation.attempts)
-    _write_file(out / ATTEMPTS, lines)
+    _write_file(out / _ATTEMPTS, lines)
     write_document(out / f"{REPORT}.html", out / f"{REPORT}.json", report)
 
 
@@ -66,12 +74,12 @@ def write_document(html: Path | None, json: Path | None, document: Document) -> 
         _write_file(html, (render_html(document),))
 
 
-def read_evaluation(place: Path) -> Evaluation:
+def read_evaluation(path: Path) -> Evaluation:
     """Reads the folder, or the folder of a file. ValueError when it holds no evaluation."""
-    folder = place.parent if place.is_file() else place
+    folder = path.parent if path.is_file() else path
     try:
         report = EvaluationReport.model_validate_json((folder / f"{REPORT}.json").read_bytes())
-        with (folder / ATTEMPTS).open("rb") as file:
+        with (folder / _ATTEMPTS).open("rb") as file:
             attempts = tuple(Attempt.model_validate_json(line) for line in file)
     except FileNotFoundError as error:
         raise ValueError(
@@ -88,21 +96,22 @@ def read_evaluation(place: Path) -> Evaluation:
 def find_finish_time(out: Path) -> datetime:
     """When the evaluation was first complete; a later start with nothing to do keeps this time."""
     try:
-        kept = EvaluationReport.model_validate_json((out / f"{REPORT}.json").read_bytes()).finished_at
+        earlier = EvaluationReport.model_validate_json((out / f"{REPORT}.json").read_bytes()).finished_at
     except (FileNotFoundError, ValidationError):
-        kept = None
-    return kept or datetime.now(UTC)
+        earlier = None
+    return earlier or datetime.now(UTC)
 
 
 def _write_file(path: Path, parts: Iterable[str]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
+    # A killed command leaves the former file whole.
     fresh = path.with_name(f"{path.name}.new")
     with fresh.open("w", encoding="utf-8", newline="\n") as file:
         file.writelines(parts)
     fresh.replace(path)
 
 
-# State of every attempt, folded from journal events.
+# The journal and its ledger.
 
 
 class EvaluationJournalSetup(Frozen):
@@ -284,15 +293,16 @@ class EvaluationLedger:
 
 def sum_judging_usd(items: Sequence[TaskProgress]) -> float | None:
     """None where no cost is known."""
-    known = [one.judging_usd for item in items for one in item.scored.values() if one.judging_usd is not None]
-    return sum(known) if known else None
+    costs = [one.judging_usd for item in items for one in item.scored.values() if one.judging_usd is not None]
+    return sum(costs) if costs else None
 
 
-# The specification of an evaluation, resolved against the gateway: environment, run, tasks.
+# What is to be evaluated, and the tasks that the gateway has for it.
 
-ENDLESS: Final = 100
+_ENDLESS_TASKS: Final = 100
 """Default number of tasks of an endless split."""
-A_BATCH: Final = 256
+_BATCH_SIZE: Final = 256
+"""Tasks of one request."""
 
 
 @dataclass(frozen=True)
@@ -336,59 +346,60 @@ class EvaluationContext:
     """When the run started, which fixes retrieved contexts and characters; None for a dry run."""
 
 
-async def ensure_run(gateway: GatewayClient, wanted: EvaluationSpec) -> Run:
+async def ensure_run(gateway: GatewayClient, spec: EvaluationSpec) -> Run:
     """Gets or creates the run, whose seed fixes the order of tasks."""
-    return await gateway.fetch_run(wanted.run) or await gateway.put_run(wanted.run, RunSettings(seed=wanted.seed))
+    return await gateway.fetch_run(spec.run) or await gateway.put_run(spec.run, RunSettings(seed=spec.seed))
 
 
 async def fetch_tasks(
-    gateway: GatewayClient, environment: EnvironmentInfo, wanted: EvaluationSpec, run: str | None
+    gateway: GatewayClient, environment: EnvironmentInfo, spec: EvaluationSpec, run: str | None
 ) -> tuple[HandedOutTask, ...]:
     """Distinct tasks in the run's order; fewer in a smaller split. Without a run the gateway records nothing."""
-    size = next((split.size for split in environment.splits if split.name == wanted.split), None)
-    most = _find_task_limit(wanted, size)
-    found: dict[str, HandedOutTask] = {}
+    size = next((split.size for split in environment.splits if split.name == spec.split), None)
+    most = _find_task_limit(spec, size)
+    tasks: dict[str, HandedOutTask] = {}
     cursor: int | None = 0
-    while cursor is not None and (most is None or len(found) < most):
+    while cursor is not None and (most is None or len(tasks) < most):
         ask: dict[str, JsonValue] = {
-            "split": wanted.split,
-            "params": wanted.params,
+            "split": spec.split,
+            "params": spec.params,
             "run": run,
             "purpose": "eval",
             "cursor": cursor,
-            "batch_size": A_BATCH if most is None else min(A_BATCH, most - len(found)),
+            "batch_size": _BATCH_SIZE if most is None else min(_BATCH_SIZE, most - len(tasks)),
         }
-        batch = await gateway.fetch_next_batch(ask, wanted.environment)
-        fresh = [task for task in batch.tasks if task.task_id not in found]
-        found.update((task.task_id, task) for task in fresh)
+        batch = await gateway.fetch_next_batch(ask, spec.environment)
+        fresh = [task for task in batch.tasks if task.task_id not in tasks]
+        tasks.update((task.task_id, task) for task in fresh)
+        # A stream of a run begins again after its last task: a task that was there before ends the loop.
         came_round = len(fresh) < len(batch.tasks) or not fresh
         cursor = None if batch.exhausted or came_round else batch.next_cursor
-    if not found:
-        raise InvalidRequest(f"{wanted.environment} has no tasks in its {wanted.split} split")
-    return tuple(found.values())
+    if not tasks:
+        raise InvalidRequest(f"{spec.environment} has no tasks in its {spec.split} split")
+    return tuple(tasks.values())
 
 
-def _find_task_limit(wanted: EvaluationSpec, size: int | None) -> int | None:
+def _find_task_limit(spec: EvaluationSpec, size: int | None) -> int | None:
     """None for all tasks. The known size applies to default params only."""
-    if wanted.tasks is None:
-        return ENDLESS if size is None else (None if wanted.params else size)
-    return wanted.tasks if size is None or wanted.params else min(wanted.tasks, size)
+    if spec.tasks is None:
+        return _ENDLESS_TASKS if size is None else (None if spec.params else size)
+    return spec.tasks if size is None or spec.params else min(spec.tasks, size)
 
 
 def require_same_tasks(before: Sequence[str], now: Sequence[HandedOutTask], out: str) -> None:
     """InvalidRequest when the tasks have changed since the evaluation was started."""
-    other = [place for place, (old, new) in enumerate(zip(before, now, strict=True)) if old != new.task_id]
-    if other:
+    changed = [place for place, (old, new) in enumerate(zip(before, now, strict=True)) if old != new.task_id]
+    if changed:
         raise InvalidRequest(
-            f"{len(other)} tasks differ from those that {out} was started with (first at index {other[0]}), because "
-            "data, characters or passages have changed: use another --out and another --run"
+            f"{len(changed)} tasks differ from those that {out} was started with (first at index {changed[0]}), "
+            "because data, characters or passages have changed: use another --out and another --run"
         )
 
 
-# Progress of an evaluation: a bar on a terminal, otherwise a line from time to time.
+# Progress: a bar on a terminal, otherwise a line from time to time, since a log keeps every line.
 
-REFRESH_SECONDS: Final = 0.25
-LINE_SECONDS: Final = 30.0
+_REFRESH_SECONDS: Final = 0.25
+_LINE_SECONDS: Final = 30.0
 
 
 @dataclass
@@ -407,13 +418,13 @@ class EvaluationTally:
     scored: int = 0
     passed: int = 0
     unscored: int = 0
-    said: int = 0
+    new_tokens: int = 0
     """Completion tokens since this start."""
     began: float = field(default_factory=time.monotonic)
 
     def add_usage(self, usage: Usage, seconds: float = 0.0) -> None:
         self.usage += usage
-        self.said += usage.completion_tokens
+        self.new_tokens += usage.completion_tokens
 
     def add_item(self, item: TaskProgress) -> None:
         rewards = [reward for sample in range(self.samples) if (reward := item.find_reward(sample)) is not None]
@@ -431,7 +442,7 @@ class EvaluationTally:
             [f"mean {self.mean_sum / self.measured:.3f}, passed {self.passed / self.scored:.1%}"] if self.scored else []
         )
         parts += [f"{self.unscored} unscored"] if self.unscored else []
-        parts += [f"{self.said / max(time.monotonic() - self.began, 1e-9):.0f} tokens/s"]
+        parts += [f"{self.new_tokens / max(time.monotonic() - self.began, 1e-9):.0f} tokens/s"]
         cost = self.prices.compute_cost(self.usage)
         return ", ".join([*parts, *([] if cost is None else [f"{cost:.4f} USD"])])
 
@@ -457,7 +468,7 @@ async def follow_progress(shown: ProgressDisplay, tally: EvaluationTally, patien
     with suppress(asyncio.CancelledError):
         while True:
             shown.show(tally, patience)
-            await asyncio.sleep(REFRESH_SECONDS)
+            await asyncio.sleep(_REFRESH_SECONDS)
 
 
 class _ProgressBar:
@@ -466,7 +477,7 @@ class _ProgressBar:
         self._bar = progress.add_task(name, total=tally.tasks, completed=tally.done, words="")
 
     def show(self, tally: EvaluationTally, patience: Retrier) -> None:
-        words = escape(", ".join([tally.words, *describe_waiting(patience)]))
+        words = escape(", ".join([tally.words, *_describe_waiting(patience)]))
         self._progress.update(self._bar, completed=tally.done, words=words)
 
     def say(self, words: str) -> None:
@@ -476,25 +487,25 @@ class _ProgressBar:
 @dataclass
 class _ProgressLines:
     console: Console
-    next_at: float = field(default_factory=lambda: time.monotonic() + LINE_SECONDS)
+    next_at: float = field(default_factory=lambda: time.monotonic() + _LINE_SECONDS)
 
     def show(self, tally: EvaluationTally, patience: Retrier) -> None:
         if time.monotonic() >= self.next_at:
-            self.next_at = time.monotonic() + LINE_SECONDS
-            self.say(", ".join([f"{tally.done} of {tally.tasks} tasks", tally.words, *describe_waiting(patience)]))
+            self.next_at = time.monotonic() + _LINE_SECONDS
+            self.say(", ".join([f"{tally.done} of {tally.tasks} tasks", tally.words, *_describe_waiting(patience)]))
 
     def say(self, words: str) -> None:
         self.console.print(words, highlight=False, markup=False, soft_wrap=True)
 
 
-def describe_waiting(patience: Retrier) -> list[str]:
+def _describe_waiting(patience: Retrier) -> list[str]:
     return [f"waiting for {who}: {escape_invisible(why[:100])}" for who, why in patience.waiting.items()]
 
 
-# Builds the attempts of a report from the ledger, and what it says of how it was made.
+# The attempts of a report, and what the report says of how it was made.
 
-PROMPT: Final = 4_000
-TEXT: Final = 12_000
+_MOST_PROMPT: Final = 4_000
+_MOST_TEXT: Final = 12_000
 """Maximum characters kept; the stored group has the full text."""
 
 
@@ -509,37 +520,37 @@ def build_attempts(ledger: EvaluationLedger, tasks: Sequence[HandedOutTask], lab
 
 
 def build_evaluation_setup(
-    wanted: EvaluationSpec,
-    found: EvaluationContext,
+    spec: EvaluationSpec,
+    context: EvaluationContext,
     ledger: EvaluationLedger,
     threshold: float,
     prices: PolicyPrices,
     gateway_url: str = "",
 ) -> EvaluationSetup:
     """What a report says of how it was made."""
-    environment, sent = found.environment, wanted.sampling.parameters
-    named = {"temperature", "top_p", "max_tokens"}
+    environment, sent = context.environment, spec.sampling.parameters
+    main_fields = {"temperature", "top_p", "max_tokens"}
     return EvaluationSetup.model_validate(
         {
             "environment": environment.name,
             "version": environment.version,
-            "split": wanted.split,
-            "params": wanted.params,
-            "tasks": len(found.tasks),
-            "samples": wanted.samples,
+            "split": spec.split,
+            "params": spec.params,
+            "tasks": len(context.tasks),
+            "samples": spec.samples,
             "threshold": threshold,
-            "seed": wanted.seed,
-            "model": wanted.model,
-            "step": wanted.step,
+            "seed": spec.seed,
+            "model": spec.model,
+            "step": spec.step,
             "sampling": SamplingSettings.model_validate(
-                {name: value for name, value in sent.items() if name in named}
-                | {"extra": {name: value for name, value in sent.items() if name not in named}}
+                {name: value for name, value in sent.items() if name in main_fields}
+                | {"extra": {name: value for name, value in sent.items() if name not in main_fields}}
             ),
-            "run": wanted.run,
+            "run": spec.run,
             "label": environment.label,
             "criteria": tuple(criterion.name for criterion in environment.criteria),
-            "offline_judges": tuple(judge.name for judge in found.judges if not judge.for_training),
-            "gateway": found.version,
+            "offline_judges": tuple(judge.name for judge in context.judges if not judge.for_training),
+            "gateway": context.version,
             "gateway_url": gateway_url,
             "input_price": prices.input,
             "output_price": prices.output,
@@ -619,9 +630,9 @@ def _format_arguments(arguments: object) -> str:
 
 
 def _keep_end(text: str) -> str:
-    return text if len(text) <= PROMPT else "… " + text[-PROMPT:]
+    return text if len(text) <= _MOST_PROMPT else "… " + text[-_MOST_PROMPT:]
 
 
 def _cut_middle(text: str) -> str:
     """Keeps more of the end, where answers usually are."""
-    return text if len(text) <= TEXT else f"{text[: TEXT // 3]} … {text[-2 * TEXT // 3 :]}"
+    return text if len(text) <= _MOST_TEXT else f"{text[: _MOST_TEXT // 3]} … {text[-2 * _MOST_TEXT // 3 :]}"

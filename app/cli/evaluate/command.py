@@ -1,4 +1,4 @@
-"""`atropos-envs evaluate` and `atropos-envs compare`: options and entry points."""
+"""`atropos-envs evaluate` and `atropos-envs compare`: options, entry points and tables."""
 
 import asyncio
 import re
@@ -60,62 +60,7 @@ from app.terminal.consoles import (
 )
 from app.toolkit.texts import escape_invisible, format_p_value
 
-# Terminal tables of reports and comparisons.
-
-
-def build_summary(report: EvaluationReport) -> RenderableType:
-    setup, counts = report.setup, report.counts
-    table = Table(title=f"{escape(setup.environment)}, {setup.split}: {escape(setup.checkpoint)}")
-    for column in ("", "value", "95 % interval", "tasks"):
-        table.add_column(column, justify="left" if column in ("", "95 % interval") else "right")
-    table.add_row("mean reward", *_format_cells(report.mean))
-    if report.calibrated.tasks:
-        table.add_row("calibrated", *_format_cells(report.calibrated))
-        table.add_row("mean reward of the same tasks", *_format_cells(report.calibrated_tasks))
-    for at in report.passes:
-        table.add_row(f"pass@{at.k}", *_format_cells(at.rate))
-    for rows in (report.criteria if len(report.criteria) > 1 else (), report.labels):
-        table.add_section()
-        for row in rows:
-            table.add_row(escape(escape_invisible(row.name)), *_format_cells(row.mean))
-    lines = [f"{counts.scored:,} of {counts.asked:,} attempts scored, {counts.passed:,} passed"]
-    lines += [f"{row.attempts:,} unscored: {row.reason} ({row.detail})" for row in report.unscored]
-    lines += [f"{caution.code}: {caution.text}" for caution in report.cautions]
-    return Group(table, *(Text(escape_invisible(line)) for line in lines))
-
-
-def build_comparison_summary(comparison: Comparison) -> RenderableType:
-    table = Table(
-        title=f"{escape(comparison.before.checkpoint)} → {escape(comparison.after.checkpoint)}: {comparison.verdict}"
-    )
-    for column in ("", "before", "after", "difference", "95 % interval", "p"):
-        table.add_column(column, justify="left" if column in ("", "95 % interval") else "right")
-    table.add_row("mean reward", *_format_before_and_after(comparison.overall, comparison.overall.p))
-    for one in (*comparison.passes, *comparison.criteria, *comparison.labels):
-        table.add_row(escape(escape_invisible(one.name)), *_format_before_and_after(one, one.adjusted_p))
-    moved = f"{comparison.improved:,} better, {comparison.declined:,} worse"
-    lines = [f"{comparison.tasks:,} tasks with a score in both, {moved}"]
-    lines += [f"{one.what}: {one.before} before, {one.after} after" for one in comparison.obstacles]
-    lines += [f"{caution.code}: {caution.text}" for caution in comparison.cautions]
-    return Group(table, *(Text(escape_invisible(line)) for line in lines))
-
-
-def _format_cells(estimate: MeanEstimate) -> tuple[str, str, str]:
-    return format_figure(estimate.value), format_interval(estimate.low, estimate.high), str(estimate.tasks)
-
-
-def _format_before_and_after(one: Difference, p: float) -> tuple[str, ...]:
-    difference = one.difference
-    return (
-        format_figure(one.before),
-        format_figure(one.after),
-        format_figure(difference.value, "+.3f"),
-        format_interval(difference.low, difference.high),
-        format_p_value(p),
-    )
-
-
-console = output_console()
+_console = output_console()
 
 
 def evaluate(
@@ -192,11 +137,11 @@ def evaluate(
 
     To resume, repeat the command with the same --out."""
     url = url or find_gateway_url()
-    place = out or Path("evaluations") / _name_folder(env, model, step)
+    folder = out or Path("evaluations") / _name_folder(env, model, step)
     with stop_on_errors(also=httpx.InvalidURL):
         require_tokenizer(check_tokens, tokenizer)
         session = EvaluationSession(
-            wanted=EvaluationSpec(
+            spec=EvaluationSpec(
                 environment=env,
                 split=split,
                 params=parse_params(params),
@@ -213,7 +158,7 @@ def evaluate(
                 gateway_headers=build_gateway_headers(api_key),
                 policy=policy,
                 policy_key=read_policy_key(api_key_env),
-                out=place,
+                out=folder,
             ),
             concurrency=concurrency,
             patience_seconds=patience,
@@ -227,12 +172,12 @@ def evaluate(
         before = None if against is None else read_evaluation(against)
         outcome = asyncio.run(session.dry_run() if dry_run else session.run())
         if outcome.report is not None:
-            console.print(build_summary(outcome.report))
+            _console.print(build_summary(outcome.report))
             if before is not None and not outcome.stopped:
-                document = compare_evaluations(before, read_evaluation(place))
-                write_document(place / f"{COMPARISON}.html", place / f"{COMPARISON}.json", document)
-                console.print(build_comparison_summary(document))
-    _report_outcome(outcome, place, fail_under)
+                document = compare_evaluations(before, read_evaluation(folder))
+                write_document(folder / f"{COMPARISON}.html", folder / f"{COMPARISON}.json", document)
+                _console.print(_build_comparison_summary(document))
+    _report_outcome(outcome, folder, fail_under)
 
 
 def compare(
@@ -245,15 +190,15 @@ def compare(
     with stop_on_errors():
         document = compare_evaluations(read_evaluation(before), read_evaluation(after))
         write_document(html, json_file, document)
-    console.print(build_comparison_summary(document))
+    _console.print(_build_comparison_summary(document))
 
 
-def _report_outcome(outcome: EvaluationOutcome, place: Path, fail_under: float | None) -> None:
+def _report_outcome(outcome: EvaluationOutcome, folder: Path, fail_under: float | None) -> None:
     if outcome.report is None:
         if outcome.stopped:
             raise typer.Exit(2)
         return
-    tell_report(place / f"{REPORT}.html", stopped=outcome.stopped)
+    tell_report(folder / f"{REPORT}.html", stopped=outcome.stopped)
     mean = outcome.report.mean.value
     if fail_under is not None and (mean is None or mean < fail_under):
         reached = "no mean reward" if mean is None else f"mean reward {mean:.3f}"
@@ -264,3 +209,58 @@ def _report_outcome(outcome: EvaluationOutcome, place: Path, fail_under: float |
 def _name_folder(env: str, model: str, step: int | None) -> str:
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", model).strip("-.") or "model"
     return f"{env}-{name}" + ("" if step is None else f"-{step}")
+
+
+# Tables.
+
+
+def build_summary(report: EvaluationReport) -> RenderableType:
+    setup, counts = report.setup, report.counts
+    table = Table(title=f"{escape(setup.environment)}, {setup.split}: {escape(setup.checkpoint)}")
+    for column in ("", "value", "95 % interval", "tasks"):
+        table.add_column(column, justify="left" if column in ("", "95 % interval") else "right")
+    table.add_row("mean reward", *_format_cells(report.mean))
+    if report.calibrated.tasks:
+        table.add_row("calibrated", *_format_cells(report.calibrated))
+        table.add_row("mean reward of the same tasks", *_format_cells(report.calibrated_tasks))
+    for at in report.passes:
+        table.add_row(f"pass@{at.k}", *_format_cells(at.rate))
+    for rows in (report.criteria if len(report.criteria) > 1 else (), report.labels):
+        table.add_section()
+        for row in rows:
+            table.add_row(escape(escape_invisible(row.name)), *_format_cells(row.mean))
+    lines = [f"{counts.scored:,} of {counts.asked:,} attempts scored, {counts.passed:,} passed"]
+    lines += [f"{row.attempts:,} unscored: {row.reason} ({row.detail})" for row in report.unscored]
+    lines += [f"{caution.code}: {caution.text}" for caution in report.cautions]
+    return Group(table, *(Text(escape_invisible(line)) for line in lines))
+
+
+def _build_comparison_summary(comparison: Comparison) -> RenderableType:
+    table = Table(
+        title=f"{escape(comparison.before.checkpoint)} → {escape(comparison.after.checkpoint)}: {comparison.verdict}"
+    )
+    for column in ("", "before", "after", "difference", "95 % interval", "p"):
+        table.add_column(column, justify="left" if column in ("", "95 % interval") else "right")
+    table.add_row("mean reward", *_format_before_and_after(comparison.overall, comparison.overall.p))
+    for one in (*comparison.passes, *comparison.criteria, *comparison.labels):
+        table.add_row(escape(escape_invisible(one.name)), *_format_before_and_after(one, one.adjusted_p))
+    moved = f"{comparison.improved:,} better, {comparison.declined:,} worse"
+    lines = [f"{comparison.tasks:,} tasks with a score in both, {moved}"]
+    lines += [f"{one.what}: {one.before} before, {one.after} after" for one in comparison.obstacles]
+    lines += [f"{caution.code}: {caution.text}" for caution in comparison.cautions]
+    return Group(table, *(Text(escape_invisible(line)) for line in lines))
+
+
+def _format_cells(estimate: MeanEstimate) -> tuple[str, str, str]:
+    return format_figure(estimate.value), format_interval(estimate.low, estimate.high), str(estimate.tasks)
+
+
+def _format_before_and_after(one: Difference, p: float) -> tuple[str, ...]:
+    difference = one.difference
+    return (
+        format_figure(one.before),
+        format_figure(one.after),
+        format_figure(difference.value, "+.3f"),
+        format_interval(difference.low, difference.high),
+        format_p_value(p),
+    )

@@ -1,4 +1,9 @@
-"""One start of `evaluate`: inspects the gateway, prints the estimate, runs the loop and writes the report."""
+"""One start of `evaluate`: checks everything, prints the estimate, runs the loop and writes the report.
+
+Nothing is spent before the environment, the model and the tasks are known and somebody has gone on. The loop makes the
+attempts that the ledger lacks, and sends those of one task as one group. A group without a reward is sent a few times,
+then left for the next start: nothing is guessed for it. Many tasks in a row without a reward end the evaluation, since
+something is then wrong with all of them."""
 
 import asyncio
 import json
@@ -40,8 +45,7 @@ from app.cli.evaluate.attempts import (
     sum_judging_usd,
     write_evaluation,
 )
-from app.cli.journal import Journal as AnyJournal
-from app.cli.journal import open_journal, read_ledger
+from app.cli.journal import Journal, open_journal, read_ledger
 from app.cli.policies import (
     GATEWAY,
     Endpoints,
@@ -69,22 +73,21 @@ from app.judges.aggregation import list_pairings
 from app.judges.modes import count_parts, count_readings
 from app.ports.judges import DEFAULT_PACE
 from app.service.requests import GroupReply, HandedOutTask
-from app.terminal.client import AnsweredTask as Sent
-from app.terminal.client import GatewayClient, Retrier, describe_url, stop_on_signals
+from app.terminal.client import AnsweredTask, GatewayClient, Retrier, describe_url, stop_on_signals
 from app.terminal.consoles import GoOn
 
-# The main loop: sample missing attempts, score them, and journal each step.
-
-ATTEMPTS: Final = 3
-"""Scoring attempts per unscored group."""
-MOST_IN_A_ROW: Final = 32
+_MOST_SENDS: Final = 3
+"""Times that an unscored group is sent."""
+_MOST_IN_A_ROW: Final = 32
 """Consecutive tasks without a reward after which the evaluation is aborted."""
 
-Journal = AnyJournal[EvaluationEvent, EvaluationLedger]
+_Journal = Journal[EvaluationEvent, EvaluationLedger]
+
+# Sampling and scoring of what the ledger lacks.
 
 
 @dataclass(frozen=True)
-class TokenRecorder:
+class _TokenRecorder:
     """What is done with the ids that the policy server tells."""
 
     out: Path | None = None
@@ -110,7 +113,7 @@ class TokenRecorder:
 
 
 @dataclass(frozen=True)
-class EvaluationWork:
+class _EvaluationWork:
     setup: EvaluationJournalSetup
     tasks: Sequence[HandedOutTask]
     """In order of their index."""
@@ -121,16 +124,16 @@ class EvaluationWork:
     judges_cost: bool
     """Whether judging costs are fetched after scoring."""
     retry_seconds: float = 1.0
-    tokens: TokenRecorder = TokenRecorder()
+    tokens: _TokenRecorder = _TokenRecorder()
 
 
-class EvaluationRunner:
+class _EvaluationRunner:
     def __init__(
         self,
-        work: EvaluationWork,
+        work: _EvaluationWork,
         gateway: GatewayClient,
         server: InferenceServer,
-        journal: Journal,
+        journal: _Journal,
         patience: Retrier,
         tally: EvaluationTally,
     ) -> None:
@@ -154,6 +157,7 @@ class EvaluationRunner:
     async def run(self) -> None:
         """Returns when there is nothing left to do. RequestRefused when no task can be evaluated, Unavailable when the
         gateway stays unreachable."""
+        # Twice as many tasks as fill the policy server: while one half is scored, the other half samples.
         hands = 2 * -(-self._work.concurrency // self._setup.samples)
         await gather_or_cancel([self._run_worker() for _ in range(hands)])
 
@@ -169,6 +173,7 @@ class EvaluationRunner:
         item, task = self._journal.ledger.get_item(place), self._work.tasks[place]
         missing = [sample for sample in item.list_owed(self._setup.samples) if sample not in item.answered]
         await gather_or_cancel([self._make_attempt(task, place, sample) for sample in missing])
+        # Grouped before it is sent: a later start sends the same group, and the gateway knows it.
         if fresh := item.list_ungrouped():
             await self._journal.add(AttemptsGrouped(place=place, samples=fresh))
         for samples in item.groups:
@@ -210,8 +215,8 @@ class EvaluationRunner:
 
     async def _score(self, task: HandedOutTask, item: TaskProgress, samples: tuple[int, ...]) -> None:
         """Retries unscored groups a few times. Resending a group is safe: it gets the same scores."""
-        sent = Sent(task.task_id, None, [item.answered[sample].completion for sample in samples])
-        for attempt in range(ATTEMPTS):
+        sent = AnsweredTask(task.task_id, None, [item.answered[sample].completion for sample in samples])
+        for attempt in range(_MOST_SENDS):
             if attempt:
                 await asyncio.sleep(self._work.retry_seconds * 2**attempt)
             try:
@@ -228,7 +233,7 @@ class EvaluationRunner:
             )
         )
 
-    async def _request_scores(self, sent: Sent) -> GroupReply:
+    async def _request_scores(self, sent: AnsweredTask) -> GroupReply:
         setup = self._setup
         policy = {"model": setup.model, "step": setup.step}
         try:
@@ -242,6 +247,7 @@ class EvaluationRunner:
         return replies[0]
 
     async def _fetch_judging_usd(self, group_id: str) -> float | None:
+        """None where the gateway does not say: a cost that is not known must not lose a score."""
         try:
             return sum_judgement_usd((await self._gateway.fetch_group(group_id)).judgements)
         except (Unavailable, RequestRefused):
@@ -255,9 +261,9 @@ class EvaluationRunner:
             self._in_a_row = 0
             return
         self._in_a_row += 1
-        if self._in_a_row >= MOST_IN_A_ROW:
+        if self._in_a_row >= _MOST_IN_A_ROW:
             raise InvalidRequest(
-                f"{MOST_IN_A_ROW} tasks in a row got no score; last reason: {_explain_missing_reward(item)}"
+                f"{_MOST_IN_A_ROW} tasks in a row got no score; last reason: {_explain_missing_reward(item)}"
             )
 
 
@@ -281,14 +287,14 @@ def derive_seed(seed: int, place: int, sample: int, turn: int) -> int:
     return random.Random(f"{seed}:{place}:{sample}:{turn}").getrandbits(31)  # noqa: S311  # repeatable, not secret
 
 
-# Cost and time estimate of an evaluation. Pure.
+# The estimate of cost and time.
 
-MEASURED: Final = 200
+_MEASURED: Final = 200
 """Prompts that are counted, evenly spaced; the total is extrapolated from them."""
-SPEED: Final = 50.0
+_TOKENS_PER_SECOND: Final = 50.0
 """Assumed tokens per second of one request; 20 to 200 are common."""
 
-Count = Callable[[HandedOutTask], int]
+_CountTokens = Callable[[HandedOutTask], int]
 """Counts the tokens of a task's prompt."""
 
 
@@ -330,8 +336,8 @@ class CostEstimate:
 
 def estimate_prompt_tokens(task: HandedOutTask) -> int:
     """Estimate without a tokenizer: about four characters per token, plus a few tokens per message."""
-    said = sum(estimate_tokens(message.content or "") + 4 for message in task.messages)
-    return said + sum(estimate_tokens(json.dumps(tool.model_dump(mode="json"))) for tool in task.tools)
+    spoken = sum(estimate_tokens(message.content or "") + 4 for message in task.messages)
+    return spoken + sum(estimate_tokens(json.dumps(tool.model_dump(mode="json"))) for tool in task.tools)
 
 
 def estimate_cost(
@@ -340,27 +346,28 @@ def estimate_cost(
     concurrency: int,
     prices: PolicyPrices,
     judging: Sequence[JudgingEstimate],
-    count: Count = estimate_prompt_tokens,
+    count: _CountTokens = estimate_prompt_tokens,
     counted: str = "at about four characters per token",
 ) -> CostEstimate:
     """`owed`: tasks with the number of attempts still to make."""
-    spaced = owed[:: max(1, -(-len(owed) // MEASURED))]
+    spaced = owed[:: max(1, -(-len(owed) // _MEASURED))]
     measured = [_estimate_usage(count(task), task.max_turns, attempts, max_tokens) for task, attempts in spaced]
     whole = len(owed) / max(1, len(spaced))
+    calls = sum(task.max_turns * attempts for task, attempts in owed)
+    attempts = sum(attempts for _, attempts in owed)
     usage = Usage(
         prompt_tokens=round(whole * sum(one.prompt_tokens for one in measured)),
-        completion_tokens=max_tokens * sum(task.max_turns * attempts for task, attempts in owed),
+        completion_tokens=max_tokens * calls,
     )
-    calls = sum(task.max_turns * attempts for task, attempts in owed)
     return CostEstimate(
         tasks=len(owed),
-        attempts=sum(attempts for _, attempts in owed),
+        attempts=attempts,
         calls=calls,
         usage=usage,
         usd=prices.compute_cost(usage),
         counted=counted if len(spaced) == len(owed) else f"{counted}, on {len(spaced)} of the tasks",
         judging=tuple(judging),
-        seconds=calls * max_tokens / SPEED / max(1, min(concurrency, sum(attempts for _, attempts in owed))),
+        seconds=calls * max_tokens / _TOKENS_PER_SECOND / max(1, min(concurrency, attempts)),
     )
 
 
@@ -370,15 +377,15 @@ def _estimate_usage(prompt: int, turns: int, attempts: int, max_tokens: int) -> 
     return Usage(prompt_tokens=attempts * each, completion_tokens=attempts * turns * max_tokens)
 
 
-def estimate_judging(
+def _estimate_judging(
     environment: EnvironmentInfo, judges: Sequence[JudgeInfo], sizes: Sequence[int]
 ) -> tuple[JudgingEstimate, ...]:
     """Judging of groups of these sizes, by judge; empty where no model judges."""
     if environment.mode is None:
         return ()
     count = len(environment.judges)
-    found = [estimate_readings(environment.mode, size, environment.votes or 1, count) for size in sizes]
-    least, most = sum(low for low, _ in found), sum(high for _, high in found)
+    readings = [estimate_readings(environment.mode, size, environment.votes or 1, count) for size in sizes]
+    least, most = sum(low for low, _ in readings), sum(high for _, high in readings)
     asked = [judge for judge in judges if judge.name in environment.judges and judge.report is not None]
     return tuple(JudgingEstimate(judge.name, least, most, average_reading_usd(judge)) for judge in asked)
 
@@ -401,6 +408,7 @@ def estimate_readings(mode: Mode, size: int, votes: int, judges: int) -> tuple[i
         return pairs, pairs
     largest = DEFAULT_PACE.largest_group
     chunks = 1 if size <= largest else len(list_pairings(count_parts(size, largest)))
+    # Readings of a panel are dealt out among its judges.
     least, most = count_readings(max(1, judges))
     return chunks * (least // max(1, judges)), chunks * -(-most // max(1, judges))
 
@@ -409,16 +417,16 @@ def describe_estimate(estimate: CostEstimate) -> list[str]:
     """The estimate as text lines."""
     turns = "" if estimate.calls == estimate.attempts else f", at most {estimate.calls:,} requests over all turns"
     usage = estimate.usage
-    lines = [
+    return [
         f"{_format_count(estimate.tasks, 'task')}, {_format_count(estimate.attempts, 'answer')}{turns}",
         f"at most {usage.prompt_tokens:,} prompt tokens ({estimate.counted}) "
         f"and {usage.completion_tokens:,} completion tokens",
         "policy cost: "
         + ("unknown without prices" if estimate.usd is None else f"at most {_format_usd(estimate.usd)}"),
         *map(_describe_judging, estimate.judging),
-        f"at most about {_format_duration(estimate.seconds)}, at {SPEED:.0f} tokens per second and request",
+        f"at most about {_format_duration(estimate.seconds)}, "
+        f"at {_TOKENS_PER_SECOND:.0f} tokens per second and request",
     ]
-    return lines
 
 
 def _describe_judging(judging: JudgingEstimate) -> str:
@@ -470,13 +478,13 @@ class TokenOptions:
 
     @property
     def needed_by(self) -> list[str]:
-        named = {"--keep-tokens": self.keeps, "--store-tokens": self.stores, "--check-tokens": self.checks}
-        return [name for name, wanted in named.items() if wanted]
+        options = {"--keep-tokens": self.keeps, "--store-tokens": self.stores, "--check-tokens": self.checks}
+        return [name for name, is_set in options.items() if is_set]
 
 
 @dataclass(frozen=True)
 class EvaluationSession:
-    wanted: EvaluationSpec
+    spec: EvaluationSpec
     ends: Endpoints
     concurrency: int
     patience_seconds: float
@@ -490,71 +498,71 @@ class EvaluationSession:
 
     async def run(self) -> EvaluationOutcome:
         async with self.ends.open_clients(self.concurrency) as (gateway, policy):
-            server = InferenceServer(policy, self.wanted.model, self.wanted.sampling)
-            found = await self._inspect_gateway(gateway, server, await ensure_run(gateway, self.wanted))
+            server = InferenceServer(policy, self.spec.model, self.spec.sampling)
+            context = await self._inspect_gateway(gateway, server, await ensure_run(gateway, self.spec))
             server = await self._request_tokens(server)
-            setup = self.wanted.build_setup(found.environment, len(found.tasks))
+            setup = self.spec.build_setup(context.environment, len(context.tasks))
             began = EvaluationBegan(setup=setup, at=datetime.now(UTC))
             with open_journal(
                 self.ends.out / JOURNAL, "evaluate", EVALUATION_EVENT, EvaluationLedger, setup, began
             ) as journal:
-                return await self._evaluate(setup, journal, found, gateway, server)
+                return await self._evaluate(setup, journal, context, gateway, server)
 
     async def dry_run(self) -> EvaluationOutcome:
         """Starts no run and writes nothing."""
         async with self.ends.open_clients(self.concurrency) as (gateway, policy):
-            server = InferenceServer(policy, self.wanted.model, self.wanted.sampling)
-            found = await self._inspect_gateway(gateway, server, await gateway.fetch_run(self.wanted.run))
-            self._print_estimate(found, self._estimate_remaining(self._new_ledger(found), found))
+            server = InferenceServer(policy, self.spec.model, self.spec.sampling)
+            context = await self._inspect_gateway(gateway, server, await gateway.fetch_run(self.spec.run))
+            self._print_estimate(context, self._estimate_remaining(self._new_ledger(context), context))
         return EvaluationOutcome(None)
 
     async def survey(self) -> EvaluationSurvey:
         """Says what is missing of it, and checks that this can be done. Starts no run and writes nothing. Where nothing
         is missing, the policy's server may be gone."""
         async with self.ends.open_clients(self.concurrency) as (gateway, policy):
-            found = await self._inspect_gateway(gateway, None, await gateway.fetch_run(self.wanted.run))
-            setup = self.wanted.build_setup(found.environment, len(found.tasks))
+            context = await self._inspect_gateway(gateway, None, await gateway.fetch_run(self.spec.run))
+            setup = self.spec.build_setup(context.environment, len(context.tasks))
             ledger = read_ledger(self.ends.out / JOURNAL, "evaluate", EVALUATION_EVENT, EvaluationLedger, setup)
             if not ledger.holds_results:
-                ledger = self._new_ledger(found)
+                ledger = self._new_ledger(context)
             if not ledger.list_open():
-                return EvaluationSurvey(len(found.tasks), None)
-            await require_model(InferenceServer(policy, self.wanted.model, self.wanted.sampling))
-            estimate = self._estimate_remaining(ledger, found)
-            self._print_estimate(found, estimate)
-            return EvaluationSurvey(len(found.tasks), estimate)
+                return EvaluationSurvey(len(context.tasks), None)
+            await require_model(InferenceServer(policy, self.spec.model, self.spec.sampling))
+            estimate = self._estimate_remaining(ledger, context)
+            self._print_estimate(context, estimate)
+            return EvaluationSurvey(len(context.tasks), estimate)
 
     async def begin(self) -> tuple[HandedOutTask, ...]:
         """Starts the run. Its tasks are then those that the policy is asked."""
         async with self.ends.open_clients(self.concurrency) as (gateway, _):
-            run = await ensure_run(gateway, self.wanted)
+            run = await ensure_run(gateway, self.spec)
             return await fetch_tasks(
-                gateway, await gateway.fetch_environment(self.wanted.environment), self.wanted, run.name
+                gateway, await gateway.fetch_environment(self.spec.environment), self.spec, run.name
             )
 
     async def _evaluate(
         self,
         setup: EvaluationJournalSetup,
-        journal: Journal,
-        found: EvaluationContext,
+        journal: _Journal,
+        context: EvaluationContext,
         gateway: GatewayClient,
         server: InferenceServer,
     ) -> EvaluationOutcome:
         ledger = journal.ledger
         if ledger.task_ids:
-            require_same_tasks(ledger.task_ids, found.tasks, str(self.ends.out))
+            require_same_tasks(ledger.task_ids, context.tasks, str(self.ends.out))
         else:
-            await journal.add(TasksDealt(task_ids=tuple(task.task_id for task in found.tasks)))
+            await journal.add(TasksDealt(task_ids=tuple(task.task_id for task in context.tasks)))
         finished = True
         if ledger.list_open():
-            estimate = self._estimate_remaining(ledger, found)
+            estimate = self._estimate_remaining(ledger, context)
             if self.go_on is not None:
-                self._print_estimate(found, estimate)
+                self._print_estimate(context, estimate)
                 if not self.go_on(estimate.known_usd):
                     return EvaluationOutcome(None, stopped=True)
-            work = EvaluationWork(
+            work = _EvaluationWork(
                 setup=setup,
-                tasks=found.tasks,
+                tasks=context.tasks,
                 concurrency=self.concurrency,
                 seeded=await self._accepts_seeds(server),
                 judges_cost=bool(estimate.judging),
@@ -564,68 +572,70 @@ class EvaluationSession:
                 finished = await self._run_with_progress(work, journal, gateway, server)
                 for line in [] if work.tokens.tally is None else work.tokens.tally.lines:
                     self.console.print(line, highlight=False, markup=False, soft_wrap=True)
-            except GatewayError:
-                self._write_report(ledger, found)
+            except GatewayError:  # what was scored until then has its report
+                self._write_report(ledger, context)
                 raise
-        return EvaluationOutcome(self._write_report(ledger, found), stopped=not finished)
+        return EvaluationOutcome(self._write_report(ledger, context), stopped=not finished)
 
     async def _inspect_gateway(
         self, gateway: GatewayClient, server: InferenceServer | None, run: Run | None
     ) -> EvaluationContext:
         """Validates everything before anything is spent. Without a server all but the model."""
-        environment = await gateway.fetch_environment(self.wanted.environment)
+        environment = await gateway.fetch_environment(self.spec.environment)
         if server is not None:
             await require_model(server)
-        tasks = await fetch_tasks(gateway, environment, self.wanted, None if run is None else run.name)
-        if self.wanted.tasks is not None and len(tasks) < self.wanted.tasks:
-            told = f"{environment.name} has {len(tasks):,} tasks in its {self.wanted.split} split: using all of them"
-            self.console.print(told, highlight=False, markup=False)
+        tasks = await fetch_tasks(gateway, environment, self.spec, None if run is None else run.name)
+        if self.spec.tasks is not None and len(tasks) < self.spec.tasks:
+            notice = f"{environment.name} has {len(tasks):,} tasks in its {self.spec.split} split: using all of them"
+            self.console.print(notice, highlight=False, markup=False)
         judges, version = await gateway.list_judges(), await gateway.fetch_version()
         return EvaluationContext(environment, judges.judges, version, tasks, None if run is None else run.created_at)
 
-    def _new_ledger(self, found: EvaluationContext) -> EvaluationLedger:
-        return EvaluationLedger(self.wanted.build_setup(found.environment, len(found.tasks)))
+    def _new_ledger(self, context: EvaluationContext) -> EvaluationLedger:
+        return EvaluationLedger(self.spec.build_setup(context.environment, len(context.tasks)))
 
-    def _estimate_remaining(self, ledger: EvaluationLedger, found: EvaluationContext) -> CostEstimate:
+    def _estimate_remaining(self, ledger: EvaluationLedger, context: EvaluationContext) -> CostEstimate:
         """Answered attempts only need scoring; judges always read the whole group."""
-        samples = self.wanted.samples
+        samples = self.spec.samples
         items = [ledger.get_item(place) for place in ledger.list_open()]
         missing = [len([one for one in item.list_owed(samples) if one not in item.answered]) for item in items]
-        owed = [(found.tasks[item.place], count) for item, count in zip(items, missing, strict=True) if count]
-        return self._estimate(found, owed, [len(item.list_owed(samples)) for item in items])
+        owed = [(context.tasks[item.place], count) for item, count in zip(items, missing, strict=True) if count]
+        return self._estimate(context, owed, [len(item.list_owed(samples)) for item in items])
 
     def _estimate(
-        self, found: EvaluationContext, owed: Sequence[tuple[HandedOutTask, int]], groups: Sequence[int]
+        self, context: EvaluationContext, owed: Sequence[tuple[HandedOutTask, int]], groups: Sequence[int]
     ) -> CostEstimate:
-        tokenizer, limit = self.tokenizer, self.wanted.sampling.limit
-        judging = estimate_judging(found.environment, found.judges, groups)
+        tokenizer, limit = self.tokenizer, self.spec.sampling.limit
+        judging = _estimate_judging(context.environment, context.judges, groups)
         if tokenizer is None:
             return estimate_cost(owed, limit, self.concurrency, self.prices, judging)
         counted = "by the tokenizer"
         return estimate_cost(owed, limit, self.concurrency, self.prices, judging, _build_counter(tokenizer), counted)
 
-    def _print_estimate(self, found: EvaluationContext, estimate: CostEstimate) -> None:
-        wanted = self.wanted
-        since = "" if found.since is None else f", started {found.since:%Y-%m-%d %H:%M}"
-        title = f"{wanted.model} on {wanted.environment}, {wanted.split} split, as run {wanted.run}{since}:"
-        own = [
-            judge.name for judge in found.judges if judge.name in found.environment.judges and not judge.for_training
+    def _print_estimate(self, context: EvaluationContext, estimate: CostEstimate) -> None:
+        spec = self.spec
+        since = "" if context.since is None else f", started {context.since:%Y-%m-%d %H:%M}"
+        title = f"{spec.model} on {spec.environment}, {spec.split} split, as run {spec.run}{since}:"
+        offline = [
+            judge.name
+            for judge in context.judges
+            if judge.name in context.environment.judges and not judge.for_training
         ]
-        tried = [f"judge {name}: no model, no cost; for trying out only, not for training" for name in own]
-        for line in (title, *(f"  {line}" for line in (*describe_estimate(estimate), *tried))):
+        notices = [f"judge {name}: no model, no cost; for trying out only, not for training" for name in offline]
+        for line in (title, *(f"  {line}" for line in (*describe_estimate(estimate), *notices))):
             self.console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     async def _request_tokens(self, server: InferenceServer) -> InferenceServer:
         """A server that is asked for token ids where they are needed. InvalidRequest when it returns none."""
         if not self.tokens.needed_by:
             return server
-        extensions, said = await probe_server(server)
-        if not said.has_tokens:
+        extensions, reply = await probe_server(server)
+        if not reply.has_tokens:
             raise InvalidRequest(f"{', '.join(self.tokens.needed_by)}: {server.base} returns no token ids")
         return replace(server, extensions=extensions)
 
-    def _build_recorder(self) -> TokenRecorder:
-        return TokenRecorder(
+    def _build_recorder(self) -> _TokenRecorder:
+        return _TokenRecorder(
             out=self.ends.out if self.tokens.keeps else None,
             stores=self.tokens.stores,
             tokenizer=self.tokenizer,
@@ -634,36 +644,34 @@ class EvaluationSession:
 
     async def _accepts_seeds(self, server: InferenceServer) -> bool:
         """Requests one token with a seed. RequestRefused when the server refuses it without a seed too."""
-        asked, hello = (
-            replace(server, sampling=self.wanted.sampling.shortest),
-            (Message(role="user", content="Hello."),),
-        )
+        shortest = replace(server, sampling=self.spec.sampling.shortest)
+        hello = (Message(role="user", content="Hello."),)
         try:
-            await asked.ask(hello, seed=derive_seed(self.wanted.seed, 0, 0, 0))
+            await shortest.ask(hello, seed=derive_seed(self.spec.seed, 0, 0, 0))
         except InvalidRequest:
-            await asked.ask(hello)
+            await shortest.ask(hello)
             self.console.print("the policy server does not accept seeds: answers are not reproducible", highlight=False)
             return False
         return True
 
     async def _run_with_progress(
-        self, work: EvaluationWork, journal: Journal, gateway: GatewayClient, server: InferenceServer
+        self, work: _EvaluationWork, journal: _Journal, gateway: GatewayClient, server: InferenceServer
     ) -> bool:
         """Returns whether the evaluation was completed."""
-        ledger, wanted, patience = journal.ledger, self.wanted, Retrier(ends_after=self.patience_seconds)
-        tally = EvaluationTally(len(work.tasks), wanted.samples, self.threshold, self.prices, ledger.usage)
+        ledger, spec, patience = journal.ledger, self.spec, Retrier(ends_after=self.patience_seconds)
+        tally = EvaluationTally(len(work.tasks), spec.samples, self.threshold, self.prices, ledger.usage)
         owed = set(ledger.list_open())
         for place in range(len(work.tasks)):
             if place not in owed:
                 tally.add_item(ledger.get_item(place))
-        evaluating = EvaluationRunner(work, gateway, server, journal, patience, tally)
-        with show_progress(self.console, wanted.environment, tally) as bar:
+        evaluating = _EvaluationRunner(work, gateway, server, journal, patience, tally)
+        with show_progress(self.console, spec.environment, tally) as bar:
             doing = asyncio.create_task(evaluating.run())
             stopped = False
 
             def stop() -> None:
                 nonlocal stopped
-                if stopped:
+                if stopped:  # the second Ctrl-C
                     doing.cancel()
                     return
                 stopped = True
@@ -685,12 +693,12 @@ class EvaluationSession:
                 bar.show(tally, patience)
         return not stopped
 
-    def _write_report(self, ledger: EvaluationLedger, found: EvaluationContext) -> EvaluationReport:
-        attempts = build_attempts(ledger, found.tasks, found.environment.label)
-        whole = len(attempts) == len(found.tasks) * self.wanted.samples
+    def _write_report(self, ledger: EvaluationLedger, context: EvaluationContext) -> EvaluationReport:
+        attempts = build_attempts(ledger, context.tasks, context.environment.label)
+        whole = len(attempts) == len(context.tasks) * self.spec.samples
         evaluation = Evaluation(
             setup=build_evaluation_setup(
-                self.wanted, found, ledger, self.threshold, self.prices, describe_url(self.ends.gateway)
+                self.spec, context, ledger, self.threshold, self.prices, describe_url(self.ends.gateway)
             ),
             attempts=attempts,
             judging_usd=sum_judging_usd(list(ledger.items.values())),

@@ -1,4 +1,4 @@
-"""The environment's side of the Atropos 0.4.0 API: registration, queue status, posting of groups."""
+"""Scored groups in the format of Atropos 0.4.0, and the environment's side of its API: registration, queue, groups."""
 
 import asyncio
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from app.inference.policies import TokenSequence, TurnTokens
 from app.service.requests import HandedOutTask
 from app.terminal.client import Retrier
 
-# Scored groups in the format of Atropos trainers.
+# Groups.
 
 
 def _is_absent(value: object) -> bool:
@@ -93,8 +93,8 @@ def build_group_line(
 
 
 def _build_conversation(opening: Sequence[Message], completion: Completion) -> tuple[dict[str, JsonValue], ...]:
-    said = completion.messages or (Message(role="assistant", content=completion.text),)
-    return tuple(_dump_message(message) for message in (*opening, *said))
+    answers = completion.messages or (Message(role="assistant", content=completion.text),)
+    return tuple(_dump_message(message) for message in (*opening, *answers))
 
 
 def _dump_message(message: Message) -> dict[str, JsonValue]:
@@ -102,8 +102,12 @@ def _dump_message(message: Message) -> dict[str, JsonValue]:
     return {**message.model_dump(mode="json"), "content": message.content or ""}
 
 
+# The trainer.
+
 TRAINER: Final = "the Atropos API"
-LOOK_SECONDS: Final = 1.0
+"""Its name where a command says what it waits for."""
+_POLL_SECONDS: Final = 1.0
+"""Between looks at the queue while it is full."""
 
 
 class _Registration(BaseModel):
@@ -135,15 +139,15 @@ class AtroposApi:
             "group_size": group_size,
             "min_batch_allocation": None,
         }
-        told = _Registration.model_validate_json(await self._send_request("POST", "register-env", body))
-        if told.env_id is None:
-            raise Unavailable(f"{self.client.base_url}: {told.status}")
-        return told.env_id
+        registration = _Registration.model_validate_json(await self._send_request("POST", "register-env", body))
+        if registration.env_id is None:
+            raise Unavailable(f"{self.client.base_url}: {registration.status}")
+        return registration.env_id
 
     async def fetch_info(self) -> tuple[int, int]:
         """The trainer's batch size and its limit of tokens per sequence (exclusive; 0 or less for none)."""
-        told = _Info.model_validate_json(await self._send_request("GET", "info"))
-        return told.batch_size, told.max_token_len
+        info = _Info.model_validate_json(await self._send_request("GET", "info"))
+        return info.batch_size, info.max_token_len
 
     async def count_queued(self, env_id: int) -> int:
         """Number of groups queued for the trainer."""
@@ -155,18 +159,18 @@ class AtroposApi:
     async def _send_request(self, method: str, path: str, body: JsonValue | bytes = None) -> bytes:
         """Unavailable without an answer or with 5xx; InvalidRequest with the server's message when it refuses."""
         base = self.client.base_url
-        sent = body if isinstance(body, bytes) else None
+        encoded = body if isinstance(body, bytes) else None  # a group, which is encoded already
         plain = None if isinstance(body, bytes) else body
-        headers = {} if sent is None else {"Content-Type": "application/json"}
+        headers = {} if encoded is None else {"Content-Type": "application/json"}
         try:
-            reply = await self.client.request(method, path, json=plain, content=sent, headers=headers)
+            reply = await self.client.request(method, path, json=plain, content=encoded, headers=headers)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise Unavailable(f"cannot reach the Atropos API at {base}: {error or type(error).__name__}") from error
         if reply.is_success:
             return reply.content
         words = f"{base}{path} returned {reply.status_code}: {' '.join(reply.text.split())[:300]}"
-        passing = reply.status_code >= 500 or reply.status_code in {408, 429}
-        raise Unavailable(words) if passing else InvalidRequest(words)
+        is_temporary = reply.status_code >= 500 or reply.status_code in {408, 429}
+        raise Unavailable(words) if is_temporary else InvalidRequest(words)
 
 
 @dataclass(frozen=True)
@@ -186,7 +190,7 @@ class AtroposOutput:
         """Pauses while `batches_ahead` batches are queued, as Atropos' own environments do."""
         while await self._count_queued() * self.group_size >= self.batches_ahead * self.batch_size > 0:
             self.patience.note_waiting("the trainer", f"{self.batches_ahead} batches are queued", waits=True)
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(_POLL_SECONDS)
         self.patience.note_waiting("the trainer", "", waits=False)
 
     async def put(self, line: GroupLine) -> str | None:

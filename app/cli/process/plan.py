@@ -1,4 +1,9 @@
-"""The plan of `process`, and the setup that a resumed run must share."""
+"""What `process` does and has done: its plan, the output of groups, its meter, its ledger and its journal.
+
+Each task goes through three events: taken from the gateway, sampled, settled (written, or left out for a reason). The
+journal has every event before the next step begins. A killed command goes on where it was: sampled groups are scored
+and put again, which changes nothing, as the gateway and the output know a group by its id. A task's key is its position
+in the stream where tasks are taken by cursor, else the lease under which it was taken first."""
 
 import asyncio
 import json
@@ -56,11 +61,11 @@ class ProcessPlan:
 
     def build_request(self, batch_size: int, cursor: int | None) -> dict[str, JsonValue]:
         """The body of `POST /next-batch`."""
-        how: dict[str, JsonValue] = {"lease_seconds": self.lease_seconds} if cursor is None else {"cursor": cursor}
+        dispatch: dict[str, JsonValue] = {"lease_seconds": self.lease_seconds} if cursor is None else {"cursor": cursor}
         if cursor is None and self.setup.step is not None:
-            how["policy"] = {"step": self.setup.step}
+            dispatch["policy"] = {"step": self.setup.step}
         mix: list[JsonValue] = [member.model_dump(mode="json") for member in self.setup.mix]
-        return {"mix": mix, "run": self.setup.run, "batch_size": batch_size, **how}
+        return {"mix": mix, "run": self.setup.run, "batch_size": batch_size, **dispatch}
 
 
 def parse_mix(env: str | None, mix: str | None, split: Split, params: str | None) -> tuple[MixMember, ...]:
@@ -96,7 +101,7 @@ def _parse_member(option: str, name: str, weight: str, split: Split, params: dic
         raise ValueError(f"{option} {name}: {first['loc'][0]}: {first['msg']}") from error
 
 
-# Output of groups to a file or an Atropos trainer.
+# The output of groups to a file; that to a trainer is an `AtroposOutput`.
 
 
 class GroupOutput(Protocol):
@@ -119,7 +124,7 @@ class JsonlOutput:
         return None
 
     async def put(self, line: GroupLine) -> str | None:
-        async with self.turn:
+        async with self.turn:  # one line at a time: groups are finished by several workers
             if line.group_id not in self.group_ids:
                 self.group_ids.add(line.group_id)
                 await asyncio.to_thread(self._append, line)
@@ -153,7 +158,7 @@ def _scan_written(path: Path, file: BinaryIO) -> tuple[set[str], int]:
     end = 0
     file.seek(0)
     for number, line in enumerate(file, 1):
-        if not line.endswith(b"\n"):
+        if not line.endswith(b"\n"):  # the process died while it wrote this line
             break
         try:
             group_ids.add(_WrittenGroup.model_validate(json.loads(line)).group_id)
@@ -163,7 +168,7 @@ def _scan_written(path: Path, file: BinaryIO) -> tuple[set[str], int]:
     return group_ids, end
 
 
-# Running statistics for the progress bar: rewards, rates, tokens, cost.
+# The meter: rewards, rates, tokens and cost of this start.
 
 
 @dataclass
@@ -199,7 +204,7 @@ class ProcessMeter:
         return ", ".join([*parts, *([] if cost is None else [f"{cost:.4f} USD"])])
 
 
-# State of every task that was taken, folded from journal events.
+# The ledger: the state of every task that was taken, folded from journal events.
 
 WRITTEN: Final = "written"
 
@@ -311,11 +316,11 @@ class ProcessLedger:
     def _take_tasks(self, tasks: Sequence[TakenTask]) -> None:
         """A task that is leased again while in progress keeps its item and gets the new lease."""
         for one in tasks:
-            known = self.open.get(one.key)
-            if known is None:
+            item = self.open.get(one.key)
+            if item is None:
                 self.open[one.key] = TaskInHand(one.key, one.task)
             else:
-                known.task = one.task
+                item.task = one.task
 
     def iter_compacted(self) -> Iterator[ProcessEvent]:
         """The shortest list of events with the same state."""
@@ -338,7 +343,7 @@ class ProcessLedger:
 def assign_keys(ledger: ProcessLedger, tasks: Sequence[HandedOutTask], cursor: int | None) -> tuple[TakenTask, ...]:
     """Keys of tasks: the position in the stream, or the first lease of a task in progress."""
     if cursor is not None:
-        return tuple(TakenTask(key=f"{cursor}+{place}", task=task) for place, task in enumerate(tasks))
+        return tuple(TakenTask(key=f"{cursor}+{offset}", task=task) for offset, task in enumerate(tasks))
     in_hand = {item.task.task_id: key for key, item in ledger.open.items()}
     return tuple(
         TakenTask(key=in_hand.get(task.task_id) or str(task.lease_id), task=task)

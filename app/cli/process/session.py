@@ -1,7 +1,11 @@
-"""One start of `process`: probes the servers, opens the output, runs the loop and handles Ctrl-C."""
+"""One start of `process`: probes the servers, opens the output, runs the loop and handles Ctrl-C.
+
+The loop takes tasks, samples a group for each, has it scored and puts it out. Many groups are in hand at the same time.
+A group without all its rewards is sent a few times, then left out: a trainer gets whole groups only. A task whose lease
+expired before its scores came is parked, since the gateway hands it out again. After Ctrl-C no tasks are taken, and
+those in hand are finished; after a second Ctrl-C they stay in the journal for the next start."""
 
 import asyncio
-import contextlib
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
@@ -51,11 +55,11 @@ from app.inference.wire import SampledMessage
 from app.service.requests import GroupReply, HandedOutTask
 from app.terminal.client import AnsweredTask, GatewayClient, Retrier, stop_on_signals
 
-# Sampling of a group of completions with tokens from an inference server.
+# Sampling of groups.
 
 
 @dataclass
-class JoinTally:
+class _JoinTally:
     """Messages, and those whose prompt rewrites what was sampled before."""
 
     turns: int = 0
@@ -77,7 +81,7 @@ class JoinTally:
 
 
 @dataclass(frozen=True)
-class Sampler:
+class _Sampler:
     player: RolloutPlayer
     tokenizer: LocalTokenizer | None
     group_size: int
@@ -87,11 +91,11 @@ class Sampler:
     """Whether the gateway gets the ids of single messages too."""
     check: TokenCheckTally | None = None
     """Counts where tokenising the text again gives other ids; needs `tokenizer`."""
-    joins: JoinTally = field(default_factory=JoinTally)
+    joins: _JoinTally = field(default_factory=_JoinTally)
 
     async def sample(self, task: HandedOutTask) -> tuple[SampledCompletion, ...]:
-        """`group_size` samples, without a time limit. LeftOut when a server refuses the task or its tokens are unknown;
-        RequestRefused when every request would be refused."""
+        """`group_size` samples, without a time limit. TaskSkipped when a server refuses the task or its tokens are
+        unknown; RequestRefused when every request would be refused."""
         if task.max_turns == 1:
             episodes = await self.player.sample_single(task, self.group_size)
         else:
@@ -122,24 +126,26 @@ class Sampler:
         )
 
 
-# The main loop: take tasks, sample, score, write, and journal each step.
+# The loop.
 
 LOOK_SECONDS: Final = 1.0
 """Seconds between requests for tasks when there were none."""
-LEASES: Final = "leases to expire"
-GRACE: Final = 5.0
-ATTEMPTS: Final = 3
-"""Scoring attempts per unscored group."""
-MOST_IN_A_ROW: Final = 32
+_LEASES: Final = "leases to expire"
+"""What the progress bar says is waited for."""
+_GRACE_SECONDS: Final = 5.0
+"""How long a request for tasks may go on after a stop."""
+_MOST_SENDS: Final = 3
+"""Times that an unscored group is sent."""
+_MOST_IN_A_ROW: Final = 32
 """Consecutive groups left out after which the command is aborted."""
 
 
-class ProcessRunner:
+class _ProcessRunner:
     def __init__(
         self,
         plan: ProcessPlan,
         gateway: GatewayClient,
-        sampler: Sampler,
+        sampler: _Sampler,
         output: GroupOutput,
         journal: Journal,
         patience: Retrier,
@@ -221,7 +227,7 @@ class ProcessRunner:
         aborted request stay leased until the lease expires."""
         return bool(
             await self._run_unless_stopped(self._wait_for_room(), 0.0)
-            and await self._run_unless_stopped(self._take_tasks(), GRACE)
+            and await self._run_unless_stopped(self._take_tasks(), _GRACE_SECONDS)
         )
 
     async def _run_unless_stopped(self, work: Coroutine[Any, Any, bool], grace: float) -> bool:
@@ -246,22 +252,22 @@ class ProcessRunner:
         ask = self._plan.build_request(room, cursor)
         batch = await self._patience.retry_until_answered(GATEWAY, lambda: self._gateway.fetch_next_batch(ask))
         taken = assign_keys(self._journal.ledger, batch.tasks, cursor)
-        known = set(self._journal.ledger.open)
+        in_hand = set(self._journal.ledger.open)
         if taken or cursor is not None:
             await self._journal.add(TasksTaken(tasks=taken, next_cursor=batch.next_cursor))
-        fresh = [self._journal.ledger.open[one.key] for one in taken if one.key not in known]
+        fresh = [self._journal.ledger.open[one.key] for one in taken if one.key not in in_hand]
         again = [self._parked.pop(one.key) for one in taken if one.key in self._parked]
         self._ready.extend([*again, *fresh])
         self._exhausted = batch.exhausted
-        found = bool(fresh or again)
-        if found:
+        has_work = bool(fresh or again)
+        if has_work:
             self._last_fresh = time.monotonic()
         else:
             self._next_look = time.monotonic() + LOOK_SECONDS
         self._patience.note_waiting(
-            LEASES, "held by others, or for refused tasks", waits=not found and not self.in_hand
+            _LEASES, "held by others, or for refused tasks", waits=not has_work and not self.in_hand
         )
-        return found
+        return has_work
 
     def _find_cursor(self) -> int | None:
         if not self._plan.setup.by_cursor:
@@ -274,6 +280,7 @@ class ProcessRunner:
             return False
         if self._stop.is_set() or self._exhausted or self.limit_reached:
             return True
+        # Refused tasks are handed out again and again: after a whole lease without another there is no other.
         waited = time.monotonic() - self._last_fresh
         return bool(self._journal.ledger.never_again) and waited > self._plan.lease_seconds + LOOK_SECONDS
 
@@ -322,6 +329,7 @@ class ProcessRunner:
             reply = await self._score_samples(item, samples)
             if "late" not in reply.flags:
                 return reply
+            # With another lease by now, the task was taken again: its group is sent under the new one.
             if item.task.lease_id == lease:
                 return None
 
@@ -331,10 +339,10 @@ class ProcessRunner:
         return samples
 
     async def _score_samples(self, item: TaskInHand, samples: Sequence[SampledCompletion]) -> GroupReply:
-        """Scores with all rewards. Retries unscored groups a few times, then raises LeftOut."""
+        """Scores with all rewards. Retries unscored groups a few times, then raises TaskSkipped."""
         group = AnsweredTask(item.task.task_id, item.task.lease_id, [sample.completion for sample in samples])
         reply = await self._request_scores(group)
-        for attempt in range(1, ATTEMPTS):
+        for attempt in range(1, _MOST_SENDS):
             if None not in reply.rewards:
                 break
             await asyncio.sleep(self._retry_seconds * 2**attempt)
@@ -360,41 +368,41 @@ class ProcessRunner:
         await self._journal.add(TaskSettled(key=item.key, outcome=left_out.reason, never_again=never_again))
         self.last_left_out = f"{left_out.reason}: {left_out.detail}"
         self._in_a_row += 1
-        if self._in_a_row >= MOST_IN_A_ROW:
-            raise InvalidRequest(f"{MOST_IN_A_ROW} groups in a row were left out; last reason: {self.last_left_out}")
+        if self._in_a_row >= _MOST_IN_A_ROW:
+            raise InvalidRequest(f"{_MOST_IN_A_ROW} groups in a row were left out; last reason: {self.last_left_out}")
 
 
-# Terminal progress of `process`.
+# Progress and summary.
 
-REFRESH_SECONDS = 0.25
+_REFRESH_SECONDS = 0.25
 
 
 @contextmanager
-def show_progress(console: Console, limit: int | None, *, run: str) -> Iterator["ProcessDisplay"]:
+def _show_progress(console: Console, limit: int | None, *, run: str) -> Iterator["_ProcessDisplay"]:
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, TimeElapsedColumn(), TextColumn("{task.fields[words]}"), console=console) as progress:
-        yield ProcessDisplay(progress, progress.add_task(escape(run), total=limit, words=""))
+        yield _ProcessDisplay(progress, progress.add_task(escape(run), total=limit, words=""))
 
 
-class ProcessDisplay:
+class _ProcessDisplay:
     def __init__(self, progress: Progress, bar: TaskID) -> None:
         self._progress = progress
         self._bar = bar
 
     async def follow(
-        self, processing: ProcessRunner, ledger: ProcessLedger, meter: ProcessMeter, patience: Retrier
+        self, processing: _ProcessRunner, ledger: ProcessLedger, meter: ProcessMeter, patience: Retrier
     ) -> None:
         """Runs until it is cancelled."""
         with suppress(asyncio.CancelledError):
             while True:
                 self._show(processing, ledger, meter, patience)
-                await asyncio.sleep(REFRESH_SECONDS)
+                await asyncio.sleep(_REFRESH_SECONDS)
         self._show(processing, ledger, meter, patience)
 
     def say(self, words: str) -> None:
         self._progress.console.print(words, highlight=False, markup=False)
 
-    def _show(self, processing: ProcessRunner, ledger: ProcessLedger, meter: ProcessMeter, patience: Retrier) -> None:
+    def _show(self, processing: _ProcessRunner, ledger: ProcessLedger, meter: ProcessMeter, patience: Retrier) -> None:
         parts = [meter.words, f"{processing.in_hand} running"]
         left_out = sum(ledger.left_out.values())
         parts += [f"{left_out} left out"] if left_out else []
@@ -402,7 +410,7 @@ class ProcessDisplay:
         self._progress.update(self._bar, completed=ledger.written_count, words=escape(", ".join(parts)))
 
 
-def build_summary(ledger: ProcessLedger) -> Table:
+def _build_summary(ledger: ProcessLedger) -> Table:
     table = Table("groups", "count")
     table.add_row("written", str(ledger.written_count))
     for reason, count in ledger.left_out.items():
@@ -440,7 +448,7 @@ class ProcessSession:
             await self._require_environments(gateway)
             server = await self._prepare_server(policy)
             player = RolloutPlayer(server, gateway, patience, meter.add_usage)
-            sampler = Sampler(
+            sampler = _Sampler(
                 player,
                 self.tokenizer,
                 self.plan.setup.group_size,
@@ -449,14 +457,14 @@ class ProcessSession:
                 TokenCheckTally() if self.checks_tokens else None,
             )
             async with self._open_output(journal, patience, server) as output:
-                processing = ProcessRunner(self.plan, gateway, sampler, output, journal, patience, meter)
+                processing = _ProcessRunner(self.plan, gateway, sampler, output, journal, patience, meter)
                 try:
                     return await self._run_with_progress(processing, journal, meter, patience)
                 finally:
                     self.console.print(meter.words, highlight=False)
-                    self.console.print(build_summary(journal.ledger))
-                    told = [*([] if sampler.check is None else sampler.check.lines), sampler.joins.words]
-                    for line in filter(None, told):
+                    self.console.print(_build_summary(journal.ledger))
+                    notices = [*([] if sampler.check is None else sampler.check.lines), sampler.joins.words]
+                    for line in filter(None, notices):
                         self.console.print(line, highlight=False, markup=False, soft_wrap=True)
                     if processing.last_left_out:
                         self.console.print(
@@ -494,11 +502,10 @@ class ProcessSession:
         self, journal: Journal, patience: Retrier, server: InferenceServer
     ) -> AsyncIterator[GroupOutput]:
         if self.plan.setup.to == "jsonl":
-            ledger = journal.ledger
-            began = bool(ledger.open or ledger.outcomes)
-            with open_jsonl_output(self.ends.out, began=began) as file:
+            with open_jsonl_output(self.ends.out, began=journal.ledger.holds_results) as file:
                 yield file
             return
+        # The gateway's key goes to the gateway alone.
         own = self.ends.atropos.startswith(self.ends.gateway.rstrip("/") + "/")
         headers = self.ends.gateway_headers if own else {}
         async with httpx.AsyncClient(base_url=self.ends.atropos, headers=headers, timeout=60.0) as client:
@@ -512,11 +519,11 @@ class ProcessSession:
 
     async def _ensure_env_id(self, api: AtroposApi, journal: Journal, patience: Retrier) -> int:
         """The environment id of an earlier start while the API knows it, else a new one."""
-        known = journal.ledger.env_id
-        if known is not None:
-            with contextlib.suppress(Unavailable, InvalidRequest):
-                await api.count_queued(known)
-                return known
+        env_id = journal.ledger.env_id
+        if env_id is not None:
+            with suppress(Unavailable, InvalidRequest):
+                await api.count_queued(env_id)
+                return env_id
         setup = self.plan.setup
         name = setup.mix[0].env if len(setup.mix) == 1 else setup.run
         self.console.print(f"registering at {self.ends.atropos}; waiting for a trainer to start", highlight=False)
@@ -527,9 +534,9 @@ class ProcessSession:
         return env_id
 
     async def _run_with_progress(
-        self, processing: ProcessRunner, journal: Journal, meter: ProcessMeter, patience: Retrier
+        self, processing: _ProcessRunner, journal: Journal, meter: ProcessMeter, patience: Retrier
     ) -> bool:
-        with show_progress(self.console, self.plan.limit, run=self.plan.setup.run) as bar:
+        with _show_progress(self.console, self.plan.limit, run=self.plan.setup.run) as bar:
             work = asyncio.create_task(processing.run())
             stopped = False
 

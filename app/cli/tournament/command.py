@@ -1,4 +1,4 @@
-"""Terminal tables of a tournament."""
+"""`atropos-envs tournament`: options, entry point and tables."""
 
 import asyncio
 import re
@@ -53,6 +53,156 @@ from app.terminal.consoles import (
     tell_report,
 )
 from app.toolkit.texts import escape_invisible
+
+
+def tournament(
+    judge: Annotated[str, typer.Option(help="Judge, of another model than those that scored the runs.")],
+    contestants: Annotated[
+        list[str] | None,
+        typer.Argument(help="Folders of evaluations, or runs: my-run, my-run@120, my-run@100-120. The newest last."),
+    ] = None,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Contestant without stored replies, as NAME=URL or NAME=URL,MODEL: its server is asked first, and the "
+            "replies are stored under the run NAME. Repeat it for each; needs --env.",
+            rich_help_panel=CONNECTIONS,
+        ),
+    ] = None,
+    env: Annotated[str | None, typer.Option(help="Only tasks of this environment.")] = None,
+    split: Annotated[
+        Split, typer.Option(help="Of --policy: split whose tasks are asked.", rich_help_panel=TASKS)
+    ] = "test",
+    params: EnvironmentParams = "{}",
+    tasks: Annotated[int, typer.Option(min=1, help="Maximum number of tasks.")] = 100,
+    seed: Annotated[int, typer.Option(min=0, max=2**53 - 1, help="Seed for tasks, replies and intervals.")] = 0,
+    run: Annotated[
+        str, typer.Option(help="Run name to store the pairs under.", show_default="tournament-<judge>")
+    ] = "",
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Output folder.", show_default="tournaments/<judge>-<contestants>"),
+    ] = None,
+    same_model: Annotated[
+        bool,
+        typer.Option(
+            "--same-model",
+            help="Allow a judge of a model that scored or wrote these replies.",
+            rich_help_panel=COST_AND_CHECKS,
+        ),
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the estimate and exit.", rich_help_panel=COST_AND_CHECKS)
+    ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Skip the confirmation prompt.", rich_help_panel=COST_AND_CHECKS)
+    ] = False,
+    concurrency: Annotated[
+        int,
+        typer.Option(
+            min=1, max=256, help="Duels to judge, or replies to ask for, at once.", rich_help_panel=CONNECTIONS
+        ),
+    ] = 8,
+    patience: Annotated[
+        float, typer.Option(min=0, help="Seconds to keep retrying a failing server.", rich_help_panel=CONNECTIONS)
+    ] = 600.0,
+    url: GatewayUrl = "",
+    api_key: GatewayKey = "",
+    api_key_env: PolicyKeyVariable = None,
+    max_tokens: MaxTokens = 1_024,
+    temperature: Temperature = 1.0,
+    top_p: TopP = None,
+    extra: ExtraFields = "{}",
+    input_price: InputPrice = None,
+    output_price: OutputPrice = None,
+) -> None:
+    """Let a judge compare checkpoints' replies in pairs, and report the strength of each, also by character.
+
+    What it costs is said first. To resume, repeat the command with the same --out."""
+    url = url or find_gateway_url()
+    with stop_on_errors(also=httpx.InvalidURL):
+        policies = parse_policies(policy or [], env)
+        names = [*(contestants or []), *(one.name for one in policies)]
+        if len(names) < 2:
+            raise ValueError("a tournament needs two contestants or more")
+        folder = out or Path("tournaments") / _name_folder(judge, names)
+        sampling = SamplingParameters(temperature, max_tokens, top_p, parse_object("--extra", extra))
+        fresh = FreshSetup(
+            policies=tuple(map(str, policies)), split=split, params=parse_params(params), sampling=sampling.parameters
+        )
+        ends = Endpoints(url, build_gateway_headers(api_key), "", read_policy_key(api_key_env), folder)
+        asked = EvaluationSpec(
+            environment=env or "",
+            split=split,
+            params=fresh.params,
+            tasks=tasks,
+            samples=1,
+            run="",
+            model="",
+            step=None,
+            seed=seed,
+            sampling=sampling,
+        )
+        asking = EvaluationSession(
+            spec=asked,
+            ends=ends,
+            concurrency=concurrency,
+            patience_seconds=patience,
+            prices=PolicyPrices(input_price, output_price),
+            threshold=1.0,
+            tokenizer=None,
+            console=errors,
+            go_on=None,
+        )
+        playing = tuple(one.build_contestant(asking) for one in policies)
+        session = TournamentSession(
+            setup=TournamentJournalSetup(
+                contestants=(*(contestants or []), *(one.source for one in playing)),
+                judge=judge,
+                environment=env,
+                tasks=tasks,
+                seed=seed,
+                run=check_run_name(run or f"tournament-{judge}"[:64]),
+                fresh=fresh if policies else None,
+            ),
+            out=folder,
+            allows_same_model=same_model,
+            concurrency=concurrency,
+            patience_seconds=patience,
+            gateway_url=url,
+            console=errors,
+            go_on=partial(confirm_cost, yes=yes),
+            fresh=playing,
+        )
+        outcome = asyncio.run(_hold(session, url, api_key, dry_run=dry_run))
+        if outcome.report is not None:
+            output_console().print(build_tournament_summary(outcome.report))
+    _report_outcome(outcome, folder)
+
+
+async def _hold(session: TournamentSession, url: str, api_key: str, *, dry_run: bool) -> TournamentOutcome:
+    headers = build_gateway_headers(api_key)
+    async with httpx.AsyncClient(base_url=url, headers=headers, timeout=GATEWAY_SECONDS) as client:
+        gateway = GatewayClient(client)
+        return await (session.dry_run(gateway) if dry_run else session.hold(gateway))
+
+
+def _report_outcome(outcome: TournamentOutcome, folder: Path) -> None:
+    if outcome.report is None:
+        if outcome.is_begun:
+            stop_to_resume()
+        if outcome.stopped:
+            raise typer.Exit(2)
+        return
+    tell_report(folder / f"{REPORT}.html", stopped=outcome.stopped)
+
+
+def _name_folder(judge: str, contestants: list[str]) -> str:
+    words = [judge, *(Path(contestant).name for contestant in contestants)]
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", "-".join(words)).strip("-.")[:120] or "tournament"
+
+
+# Tables.
 
 _HERE: Final = {"better": "stronger than overall", "worse": "weaker than overall", "undecided": ""}
 
@@ -136,153 +286,3 @@ def _tabulate_pairs(rows: tuple[PairRow, ...]) -> Table:
 
 def _say(words: str) -> Text:
     return Text(escape_invisible(words))
-
-
-# `atropos-envs tournament`: options and entry point.
-
-
-def tournament(
-    judge: Annotated[str, typer.Option(help="Judge, of another model than those that scored the runs.")],
-    contestants: Annotated[
-        list[str] | None,
-        typer.Argument(help="Folders of evaluations, or runs: my-run, my-run@120, my-run@100-120. The newest last."),
-    ] = None,
-    policy: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Contestant without stored replies, as NAME=URL or NAME=URL,MODEL: its server is asked first, and the "
-            "replies are stored under the run NAME. Repeat it for each; needs --env.",
-            rich_help_panel=CONNECTIONS,
-        ),
-    ] = None,
-    env: Annotated[str | None, typer.Option(help="Only tasks of this environment.")] = None,
-    split: Annotated[
-        Split, typer.Option(help="Of --policy: split whose tasks are asked.", rich_help_panel=TASKS)
-    ] = "test",
-    params: EnvironmentParams = "{}",
-    tasks: Annotated[int, typer.Option(min=1, help="Maximum number of tasks.")] = 100,
-    seed: Annotated[int, typer.Option(min=0, max=2**53 - 1, help="Seed for tasks, replies and intervals.")] = 0,
-    run: Annotated[
-        str, typer.Option(help="Run name to store the pairs under.", show_default="tournament-<judge>")
-    ] = "",
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Output folder.", show_default="tournaments/<judge>-<contestants>"),
-    ] = None,
-    same_model: Annotated[
-        bool,
-        typer.Option(
-            "--same-model",
-            help="Allow a judge of a model that scored or wrote these replies.",
-            rich_help_panel=COST_AND_CHECKS,
-        ),
-    ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the estimate and exit.", rich_help_panel=COST_AND_CHECKS)
-    ] = False,
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Skip the confirmation prompt.", rich_help_panel=COST_AND_CHECKS)
-    ] = False,
-    concurrency: Annotated[
-        int,
-        typer.Option(
-            min=1, max=256, help="Duels to judge, or replies to ask for, at once.", rich_help_panel=CONNECTIONS
-        ),
-    ] = 8,
-    patience: Annotated[
-        float, typer.Option(min=0, help="Seconds to keep retrying a failing server.", rich_help_panel=CONNECTIONS)
-    ] = 600.0,
-    url: GatewayUrl = "",
-    api_key: GatewayKey = "",
-    api_key_env: PolicyKeyVariable = None,
-    max_tokens: MaxTokens = 1_024,
-    temperature: Temperature = 1.0,
-    top_p: TopP = None,
-    extra: ExtraFields = "{}",
-    input_price: InputPrice = None,
-    output_price: OutputPrice = None,
-) -> None:
-    """Let a judge compare checkpoints' replies in pairs, and report the strength of each, also by character.
-
-    What it costs is said first. To resume, repeat the command with the same --out."""
-    url = url or find_gateway_url()
-    with stop_on_errors(also=httpx.InvalidURL):
-        policies = parse_policies(policy or [], env)
-        names = [*(contestants or []), *(one.name for one in policies)]
-        if len(names) < 2:
-            raise ValueError("a tournament needs two contestants or more")
-        place = out or Path("tournaments") / _name_folder(judge, names)
-        sampling = SamplingParameters(temperature, max_tokens, top_p, parse_object("--extra", extra))
-        fresh = FreshSetup(
-            policies=tuple(map(str, policies)), split=split, params=parse_params(params), sampling=sampling.parameters
-        )
-        ends = Endpoints(url, build_gateway_headers(api_key), "", read_policy_key(api_key_env), place)
-        asked = EvaluationSpec(
-            environment=env or "",
-            split=split,
-            params=fresh.params,
-            tasks=tasks,
-            samples=1,
-            run="",
-            model="",
-            step=None,
-            seed=seed,
-            sampling=sampling,
-        )
-        asking = EvaluationSession(
-            wanted=asked,
-            ends=ends,
-            concurrency=concurrency,
-            patience_seconds=patience,
-            prices=PolicyPrices(input_price, output_price),
-            threshold=1.0,
-            tokenizer=None,
-            console=errors,
-            go_on=None,
-        )
-        playing = tuple(one.build_contestant(asking) for one in policies)
-        session = TournamentSession(
-            wanted=TournamentJournalSetup(
-                contestants=(*(contestants or []), *(one.source for one in playing)),
-                judge=judge,
-                environment=env,
-                tasks=tasks,
-                seed=seed,
-                run=check_run_name(run or f"tournament-{judge}"[:64]),
-                fresh=fresh if policies else None,
-            ),
-            out=place,
-            allows_same_model=same_model,
-            concurrency=concurrency,
-            patience_seconds=patience,
-            gateway_url=url,
-            console=errors,
-            go_on=partial(confirm_cost, yes=yes),
-            fresh=playing,
-        )
-        outcome = asyncio.run(_hold(session, url, api_key, dry_run=dry_run))
-        if outcome.report is not None:
-            output_console().print(build_tournament_summary(outcome.report))
-    _report_outcome(outcome, place)
-
-
-async def _hold(session: TournamentSession, url: str, api_key: str, *, dry_run: bool) -> TournamentOutcome:
-    headers = build_gateway_headers(api_key)
-    async with httpx.AsyncClient(base_url=url, headers=headers, timeout=GATEWAY_SECONDS) as client:
-        gateway = GatewayClient(client)
-        return await (session.dry_run(gateway) if dry_run else session.hold(gateway))
-
-
-def _report_outcome(outcome: TournamentOutcome, place: Path) -> None:
-    if outcome.report is None:
-        if outcome.is_begun:
-            stop_to_resume()
-        if outcome.stopped:
-            raise typer.Exit(2)
-        return
-    tell_report(place / f"{REPORT}.html", stopped=outcome.stopped)
-
-
-def _name_folder(judge: str, contestants: list[str]) -> str:
-    words = [judge, *(Path(contestant).name for contestant in contestants)]
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", "-".join(words)).strip("-.")[:120] or "tournament"

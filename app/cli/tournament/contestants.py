@@ -1,4 +1,9 @@
-"""Who takes part in a tournament: folders of evaluations, or runs with their steps, and the replies that each has."""
+"""A tournament as data: its journal, who takes part, who meets whom, what that costs, and which judge may read it.
+
+A contestant is the folder of an evaluation, or a run or some of its steps, with the replies that the gateway stored for
+it; or a policy server, which is asked first, by an evaluation of its own on the same tasks. The plan of duels is drawn
+from the seed and journalled before the first duel: what is stored later changes nothing of it. The judge should be a
+stranger: a judge that scored or wrote the replies would only find again what the models had learnt from it."""
 
 import hashlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -23,7 +28,7 @@ from app.http.api.models import EnvironmentInfo, JudgeInfo
 from app.service.rescoring import RescoreEstimate, RescoreRequest
 from app.terminal.client import GatewayClient
 
-# What a tournament has done, folded from journal events.
+# The journal and its ledger.
 
 
 class StoredReply(Frozen):
@@ -44,8 +49,8 @@ class PlannedDuel(Frozen):
     replies: tuple[StoredReply, StoredReply]
 
     def build_duel(self, **outcome: object) -> Duel:
-        known = {"task_id": self.task_id, "label": self.label, "one": self.one, "other": self.other}
-        return Duel.model_validate({**known, "groups": [reply.group_id for reply in self.replies], **outcome})
+        planned = {"task_id": self.task_id, "label": self.label, "one": self.one, "other": self.other}
+        return Duel.model_validate({**planned, "groups": [reply.group_id for reply in self.replies], **outcome})
 
 
 class FreshSetup(Frozen):
@@ -137,15 +142,18 @@ class TournamentLedger:
             yield DuelJudged(place=place, duel=duel)
 
 
-PAGE: Final = 500
-MOST_GROUPS: Final = 10_000
+# Contestants with stored replies, and their duels.
+
+_PAGE: Final = 500
+"""Groups of one request."""
+_MOST_GROUPS: Final = 10_000
 """Newest groups of a run among which its replies are looked for."""
-SAMPLES: Final = (3, 12, 48)
+_SAMPLES: Final = (3, 12, 48)
 """Groups of an environment of a run that are read to find its judges: more while none of them names any."""
 
 
 @dataclass(frozen=True)
-class TaskReplies:
+class _TaskReplies:
     """A contestant's stored groups for one task, with how many completions each has."""
 
     environment: str
@@ -159,7 +167,7 @@ class Entrant:
 
     contestant: Contestant
     run: str
-    replies: Mapping[str, TaskReplies]
+    replies: Mapping[str, _TaskReplies]
 
 
 async def load_entrants(
@@ -169,24 +177,26 @@ async def load_entrants(
     ValueError for a source without replies."""
     if len(set(sources)) < len(sources):
         raise InvalidRequest("each contestant takes part once")
-    found = [
+    entrants = [
         _read_folder(Path(source), environment)
         if (Path(source) / f"{REPORT}.json").is_file()
         else await _fetch_run(gateway, RunSelector.parse(source), source, environment)
         for source in sources
     ]
-    for entrant in found:
+    for entrant in entrants:
         if not entrant.replies:
             where = "" if environment is None else f" in {environment}"
             raise InvalidRequest(f"{entrant.contestant.source} has no stored reply{where}")
-    given = names or {}
-    found = [_rename(entrant, given.get(entrant.contestant.source, entrant.contestant.name)) for entrant in found]
-    told = [entrant.contestant.name for entrant in found]
+    chosen = names or {}
+    entrants = [
+        _rename(entrant, chosen.get(entrant.contestant.source, entrant.contestant.name)) for entrant in entrants
+    ]
+    shown = [entrant.contestant.name for entrant in entrants]
     return tuple(
         _rename(entrant, f"{entrant.contestant.name} ({entrant.contestant.source})")
-        if told.count(entrant.contestant.name) > 1
+        if shown.count(entrant.contestant.name) > 1
         else entrant
-        for entrant in found
+        for entrant in entrants
     )
 
 
@@ -197,12 +207,12 @@ def _rename(entrant: Entrant, name: str) -> Entrant:
 def _read_folder(folder: Path, environment: str | None) -> Entrant:
     evaluation = read_evaluation(folder)
     setup = evaluation.setup
-    replies: dict[str, TaskReplies] = {}
+    replies: dict[str, _TaskReplies] = {}
     for attempt in evaluation.attempts if environment in (None, setup.environment) else ():
         if attempt.group_id is not None:
-            known = replies.get(attempt.task_id) or TaskReplies(setup.environment, attempt.label, {})
-            sizes = {**known.groups, attempt.group_id: known.groups.get(attempt.group_id, 0) + 1}
-            replies[attempt.task_id] = TaskReplies(known.environment, known.label, sizes)
+            stored = replies.get(attempt.task_id) or _TaskReplies(setup.environment, attempt.label, {})
+            sizes = {**stored.groups, attempt.group_id: stored.groups.get(attempt.group_id, 0) + 1}
+            replies[attempt.task_id] = _TaskReplies(stored.environment, stored.label, sizes)
     contestant = Contestant(
         name=setup.checkpoint,
         source=str(folder),
@@ -215,21 +225,21 @@ def _read_folder(folder: Path, environment: str | None) -> Entrant:
 
 async def _fetch_run(gateway: GatewayClient, chosen: RunSelector, source: str, environment: str | None) -> Entrant:
     await gateway.require_run(chosen.run)
-    query = {"run": chosen.run, "limit": str(PAGE)} | ({} if environment is None else {"env": environment})
+    query = {"run": chosen.run, "limit": str(_PAGE)} | ({} if environment is None else {"env": environment})
     if chosen.steps is not None:
         query |= {"min_step": str(chosen.steps.first), "max_step": str(chosen.steps.last)}
-    replies: dict[str, TaskReplies] = {}
+    replies: dict[str, _TaskReplies] = {}
     models: set[str] = set()
     scored: dict[str, list[str]] = {}
     looked_at, before = 0, None
-    while looked_at < MOST_GROUPS:
+    while looked_at < _MOST_GROUPS:
         page = await gateway.list_groups(query if before is None else {**query, "before": str(before)})
         for group in page.groups:
             if group.outcome == "pending":
                 continue
-            known = replies.get(group.task_id) or TaskReplies(group.environment, group.label, {})
-            replies[group.task_id] = TaskReplies(
-                known.environment, known.label, {**known.groups, group.group_id: group.size}
+            stored = replies.get(group.task_id) or _TaskReplies(group.environment, group.label, {})
+            replies[group.task_id] = _TaskReplies(
+                stored.environment, stored.label, {**stored.groups, group.group_id: group.size}
             )
             models |= set() if group.policy is None else {group.policy.model}
             if group.outcome == "scored":
@@ -252,22 +262,22 @@ async def _find_judges(gateway: GatewayClient, scored: Mapping[str, Sequence[str
     every reply that was read had failed a gate."""
     listed = (await gateway.list_environments()).environments
     verified = {environment.name for environment in listed if environment.mode is None}
-    found = [await _sample_judges(gateway, ids) for name, ids in scored.items() if name not in verified]
-    return tuple(sorted(set().union(*found)))
+    judges = [await _sample_judges(gateway, ids) for name, ids in scored.items() if name not in verified]
+    return tuple(sorted(set().union(*judges)))
 
 
 async def _sample_judges(gateway: GatewayClient, group_ids: Sequence[str]) -> set[str]:
-    found: set[str] = set()
-    read: set[str] = set()
-    for count in SAMPLES:
+    judges: set[str] = set()
+    fetched: set[str] = set()
+    for count in _SAMPLES:
         for group_id in _spread(group_ids, count):
-            if group_id not in read:
-                read.add(group_id)
+            if group_id not in fetched:
+                fetched.add(group_id)
                 group = (await gateway.fetch_group(group_id)).group
-                found |= {judge for score in group.scores for judge in score.judges}
-        if found:
+                judges |= {judge for score in group.scores for judge in score.judges}
+        if judges:
             break
-    return found
+    return judges
 
 
 def _spread(items: Sequence[str], count: int) -> list[str]:
@@ -290,20 +300,20 @@ def plan_duels(entrants: Sequence[Entrant], tasks: int, seed: int) -> DuelsPlann
         task: [place for place, entrant in enumerate(entrants) if task in entrant.replies]
         for task in dict.fromkeys(task for entrant in entrants for task in entrant.replies)
     }
-    wanted = [task for task, places in shared.items() if len(places) > 1]
-    if not wanted:
+    playable = [task for task, places in shared.items() if len(places) > 1]
+    if not playable:
         names = ", ".join(entrant.contestant.name for entrant in entrants)
         raise InvalidRequest(f"{names} have no task in common: evaluate them on one split first")
-    chosen = sorted(wanted, key=lambda task: (-len(shared[task]), _draw(seed, task)))[:tasks]
+    chosen = sorted(playable, key=lambda task: (-len(shared[task]), _draw(seed, task)))[:tasks]
     duels = []
     for task in chosen:
         drawn = {place: _draw_reply(entrants[place], task, seed) for place in shared[task]}
-        about = entrants[shared[task][0]].replies[task]
+        first = entrants[shared[task][0]].replies[task]
         duels += [
             PlannedDuel(
-                environment=about.environment,
+                environment=first.environment,
                 task_id=task,
-                label=about.label,
+                label=first.label,
                 one=one,
                 other=other,
                 replies=(drawn[one], drawn[other]),
@@ -325,11 +335,12 @@ def _draw(seed: int, what: str) -> str:
     return hashlib.sha256(f"{seed} {what}".encode("utf-8", "backslashreplace")).hexdigest()
 
 
-# What the duels of a tournament take, and what they have taken.
+# Cost.
 
-ESTIMATED: Final = 12
+_ESTIMATED: Final = 12
 """Groups whose re-scoring by the judge is estimated, spread over the duels."""
-ORDERS: Final = 2
+_ORDERS: Final = 2
+"""Times that the judge reads a pair: judges prefer a position, so each reply is shown first once."""
 
 
 @dataclass(frozen=True)
@@ -351,8 +362,8 @@ class TournamentCost:
 async def estimate_duels(gateway: GatewayClient, duels: Sequence[PlannedDuel], judge: JudgeInfo) -> TournamentCost:
     """By what it would take this judge to read some of the stored groups in pairs."""
     if not judge.for_training:
-        return TournamentCost(len(duels), ORDERS * len(duels), None, 0.0)
-    count = min(len(duels), ESTIMATED)
+        return TournamentCost(len(duels), _ORDERS * len(duels), None, 0.0)
+    count = min(len(duels), _ESTIMATED)
     sampled = {duels[place * len(duels) // count].replies[0].group_id for place in range(count)}
     asked = RescoreRequest(judges=(judge.name,), mode="pairwise", votes=1)
     some: list[RescoreEstimate] = []
@@ -361,12 +372,13 @@ async def estimate_duels(gateway: GatewayClient, duels: Sequence[PlannedDuel], j
             some.append(await gateway.estimate_rescore(group_id, asked))
         except (NotFound, InvalidRequest):  # it is gone, or its text is not kept: others say enough
             continue
-    calls, known = sum(one.calls for one in some), ORDERS * len(duels)
-    if not calls:
-        return TournamentCost(len(duels), known, None, None)
+    sampled_calls, calls = sum(one.calls for one in some), _ORDERS * len(duels)
+    if not sampled_calls:
+        return TournamentCost(len(duels), calls, None, None)
     prices = [one.cost_usd for one in some]
-    usd = None if None in prices else sum(price for price in prices if price is not None) / calls * known
-    return TournamentCost(len(duels), known, round(sum(one.input_tokens for one in some) / calls * known), usd)
+    usd = None if None in prices else sum(price for price in prices if price is not None) / sampled_calls * calls
+    tokens = round(sum(one.input_tokens for one in some) / sampled_calls * calls)
+    return TournamentCost(len(duels), calls, tokens, usd)
 
 
 def describe_spending(duels: Collection[Duel]) -> str:
@@ -378,10 +390,10 @@ def describe_spending(duels: Collection[Duel]) -> str:
 def estimate_unplayed(judge: JudgeInfo, duels: int) -> TournamentCost:
     """While there are no replies: by what a reading of this judge has cost so far."""
     each = average_reading_usd(judge) if judge.for_training else 0.0
-    return TournamentCost(duels, ORDERS * duels, None, None if each is None else ORDERS * duels * each)
+    return TournamentCost(duels, _ORDERS * duels, None, None if each is None else _ORDERS * duels * each)
 
 
-# Whether a judge is a stranger to the contestants: of another model than those that scored or wrote their replies.
+# Whether the judge is a stranger: of another model than those that scored or wrote the replies.
 
 
 def find_judge(judges: Mapping[str, JudgeInfo], name: str) -> JudgeInfo:
@@ -391,54 +403,56 @@ def find_judge(judges: Mapping[str, JudgeInfo], name: str) -> JudgeInfo:
     return judges[name]
 
 
-def find_kin(judge: JudgeInfo, contestants: Sequence[Contestant], models: dict[str, str]) -> list[str]:
+def _find_kin(judge: JudgeInfo, contestants: Sequence[Contestant], models: dict[str, str]) -> list[str]:
     """In which ways the judge is no stranger to the contestants. `models` are those of judges by name."""
-    found = []
+    ways = []
     before = sorted({name for contestant in contestants for name in contestant.judges})
     same = [name for name in before if name == judge.name or is_same_model(models.get(name, name), judge.model)]
     if same:
-        found.append(f"which scored these runs as {', '.join(same)}")
+        ways.append(f"which scored these runs as {', '.join(same)}")
     played = sorted({model for contestant in contestants for model in contestant.models})
     own = [model for model in played if is_same_model(model, judge.model)]
     if own:
-        found.append(f"which wrote the replies of {', '.join(own)}")
-    return found
+        ways.append(f"which wrote the replies of {', '.join(own)}")
+    return ways
 
 
 def require_stranger(judge: JudgeInfo, contestants: Sequence[Contestant], models: dict[str, str]) -> None:
-    if known := find_kin(judge, contestants, models):
+    if ways := _find_kin(judge, contestants, models):
         raise InvalidRequest(
-            f"judge {judge.name} is of the model {judge.model}, {' and '.join(known)}: name another with --judge, "
+            f"judge {judge.name} is of the model {judge.model}, {' and '.join(ways)}: name another with --judge, "
             "or allow it with --same-model"
         )
 
 
 def find_notice(judge: JudgeInfo, contestants: Sequence[Contestant], models: dict[str, str]) -> str:
     """The first line of the report."""
-    told = []
+    sentences = []
     if not judge.for_training:
-        told.append(f"Judge {judge.name} has no model and is only for trying the system: this says nothing of quality.")
-    if known := find_kin(judge, contestants, models):
-        told.append(
-            f"Judge {judge.name} is of the model {judge.model}, {' and '.join(known)}: a model may only have learnt "
+        sentences.append(
+            f"Judge {judge.name} has no model and is only for trying the system: this says nothing of quality."
+        )
+    if ways := _find_kin(judge, contestants, models):
+        sentences.append(
+            f"Judge {judge.name} is of the model {judge.model}, {' and '.join(ways)}: a model may only have learnt "
             "what this judge likes."
         )
     if unknown := [contestant.name for contestant in contestants if not contestant.judges]:
-        told.append(
+        sentences.append(
             f"Who scored {', '.join(unknown)} is not known, as no reply that was read names a judge: "
             f"{judge.name} may be no stranger."
         )
-    return " ".join(told)
+    return " ".join(sentences)
 
 
-# Contestants that are policy servers: they are asked for replies first, by an evaluation of each on the same tasks.
+# Contestants that are policy servers, which are asked for replies first.
 
-POLICY_FAILED = "policy_failed"
+_POLICY_FAILED = "policy_failed"
 """The reason of attempts to which the policy's server gave no answer."""
 
 
 @dataclass(frozen=True)
-class PolicySource:
+class _PolicySource:
     """A policy server under a contestant's name, which is also the name of its run."""
 
     name: str
@@ -446,7 +460,7 @@ class PolicySource:
     model: str
 
     @classmethod
-    def parse(cls, text: str) -> "PolicySource":
+    def parse(cls, text: str) -> "_PolicySource":
         """`NAME=URL` or `NAME=URL,MODEL`; the model has the contestant's name unless it is given."""
         name, _, rest = text.partition("=")
         url, _, model = rest.partition(",")
@@ -456,16 +470,16 @@ class PolicySource:
 
     def build_contestant(self, asking: EvaluationSession) -> "FreshContestant":
         """`asking` says how; its folder gets one for the contestant."""
-        wanted = replace(asking.wanted, run=self.name, model=self.model)
+        spec = replace(asking.spec, run=self.name, model=self.model)
         ends = replace(asking.ends, policy=self.url, out=asking.ends.out / self.name)
-        return FreshContestant(self.name, replace(asking, wanted=wanted, ends=ends))
+        return FreshContestant(self.name, replace(asking, spec=spec, ends=ends))
 
     def __str__(self) -> str:
         return f"{self.name},{self.model}"
 
 
-def parse_policies(given: Sequence[str], environment: str | None) -> tuple[PolicySource, ...]:
-    policies = tuple(map(PolicySource.parse, given))
+def parse_policies(options: Sequence[str], environment: str | None) -> tuple[_PolicySource, ...]:
+    policies = tuple(map(_PolicySource.parse, options))
     if policies and environment is None:
         raise ValueError("--policy needs --env: the environment whose tasks are asked")
     names = [policy.name for policy in policies]
@@ -487,7 +501,7 @@ class FreshContestant:
 
     def describe(self, judges: Sequence[str]) -> Contestant:
         return Contestant(
-            name=self.name, source=self.source, models=(self.session.wanted.model,), judges=tuple(sorted(judges))
+            name=self.name, source=self.source, models=(self.session.spec.model,), judges=tuple(sorted(judges))
         )
 
     async def survey(self) -> EvaluationSurvey:
@@ -500,7 +514,7 @@ class FreshContestant:
             outcome = await self.session.run()
             if outcome.stopped or outcome.report is None:
                 return False
-            failed = [row for row in outcome.report.unscored if row.reason == POLICY_FAILED]
+            failed = [row for row in outcome.report.unscored if row.reason == _POLICY_FAILED]
             if failed:
                 missing = sum(row.attempts for row in failed)
                 raise Unavailable(
@@ -513,17 +527,17 @@ class FreshContestant:
 @dataclass(frozen=True)
 class FreshSurvey:
     stored: tuple[Entrant, ...]
-    found: tuple[tuple[FreshContestant, EvaluationSurvey], ...]
+    surveys: tuple[tuple[FreshContestant, EvaluationSurvey], ...]
     duels: TournamentCost
 
     @property
     def missing(self) -> list[FreshContestant]:
-        return [one for one, survey in self.found if survey.missing is not None]
+        return [one for one, survey in self.surveys if survey.missing is not None]
 
     @property
     def usd(self) -> float | None:
         """Of replies, as far as it is known, and duels. None where that of duels is not known."""
-        replies = sum(survey.missing.known_usd for _, survey in self.found if survey.missing is not None)
+        replies = sum(survey.missing.known_usd for _, survey in self.surveys if survey.missing is not None)
         return None if self.duels.usd is None else replies + self.duels.usd
 
 

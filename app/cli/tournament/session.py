@@ -1,4 +1,9 @@
-"""Judging of duels: two stored replies go to the gateway as one group, which its judge reads in both orders."""
+"""One start of `tournament`: who takes part, what it costs, the replies that are missing, the duels, the report.
+
+A duel sends two stored replies to the gateway as one group of a run that is pinned to the judge, pairwise and with one
+vote, so that the judge reads the pair in both orders. A gate decides before the judge does, equal replies tie, and a
+duel without an outcome says why; none is guessed. Nothing is asked of a policy server or a judge before the cost was
+said and somebody has gone on."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -55,19 +60,21 @@ from app.service.runs import RunSettings
 from app.terminal.client import AnsweredTask, GatewayClient, Retrier, describe_url, stop_on_signals
 from app.terminal.consoles import GoOn
 
-ATTEMPTS: Final = 3
+# Judging of duels.
+
+_MOST_SENDS: Final = 3
 """Times that an unscored pair is sent."""
-MOST_IN_A_ROW: Final = 24
+_MOST_IN_A_ROW: Final = 24
 """Duels without an outcome after which the tournament stops."""
 _SIDES: Final[tuple[Side, Side]] = ("one", "other")
 
 
-class ReplyMissing(Exception):
+class _ReplyMissing(Exception):
     """A stored reply cannot be read any more."""
 
 
 @dataclass
-class ReplyCache:
+class _ReplyCache:
     """Reads stored groups, each once while duels of its task are judged."""
 
     gateway: GatewayClient
@@ -82,12 +89,12 @@ class ReplyCache:
         try:
             group = (await self._asked[reply.group_id]).group
         except RequestRefused as error:
-            raise ReplyMissing(error.detail) from error
+            raise _ReplyMissing(error.detail) from error
         if reply.place >= len(group.rollouts):
-            raise ReplyMissing("the group has fewer completions than when the tournament began")
+            raise _ReplyMissing("the group has fewer completions than when the tournament began")
         rollout = group.rollouts[reply.place]
         if rollout.reduced is not None and rollout.reduced.text is not None:
-            raise ReplyMissing("what it said is not kept")
+            raise _ReplyMissing("what it said is not kept")
         return rollout.completion.model_copy(update={"token_ids": None, "logprobs": None, "extra": {}})
 
     def forget(self, keep: Sequence[str]) -> None:
@@ -97,7 +104,7 @@ class ReplyCache:
 
 
 @dataclass
-class DuelRunner:
+class _DuelRunner:
     gateway: GatewayClient
     journal: Journal[TournamentEvent, TournamentLedger]
     plan: Sequence[PlannedDuel]
@@ -114,7 +121,7 @@ class DuelRunner:
         """Returns when there is nothing left to do, or after a stop. InvalidRequest when no duel gets an outcome,
         Unavailable when the gateway stays unreachable."""
         places = iter(self.journal.ledger.list_open())
-        replies = ReplyCache(self.gateway, self.patience)
+        replies = _ReplyCache(self.gateway, self.patience)
 
         async def work() -> None:
             for place in places:
@@ -124,15 +131,16 @@ class DuelRunner:
                 await self.journal.add(DuelJudged(place=place, duel=duel))
                 self.on_judged(duel)
                 self._require_outcomes(duel)
+                # Replies of a task are read by all its duels, which lie side by side in the plan.
                 near = self.plan[place : place + 4 * self.concurrency]
                 replies.forget([reply.group_id for planned in near for reply in planned.replies])
 
         await gather_or_cancel([work() for _ in range(self.concurrency)])
 
-    async def _judge(self, planned: PlannedDuel, replies: ReplyCache) -> Duel:
+    async def _judge(self, planned: PlannedDuel, replies: _ReplyCache) -> Duel:
         try:
             completions = [await replies.load(reply) for reply in planned.replies]
-        except ReplyMissing as missing:
+        except _ReplyMissing as missing:
             return planned.build_duel(reason=f"not kept: {missing}"[:300])
         if completions[0].identity_digest == completions[1].identity_digest:
             return planned.build_duel(decided_by="same", readings=_mirror("tie"))
@@ -140,12 +148,12 @@ class DuelRunner:
         if isinstance(reply, GroupProblem):
             return planned.build_duel(reason=f"{reply.code}: {reply.detail}"[:300])
         view = await self.patience.retry_until_answered(GATEWAY, lambda: self.gateway.fetch_group(reply.group_id))
-        return planned.build_duel(group_id=reply.group_id, **read_outcome(view.group, view.judgements))
+        return planned.build_duel(group_id=reply.group_id, **_read_outcome(view.group, view.judgements))
 
     async def _score(self, sent: AnsweredTask) -> GroupReply | GroupProblem:
         """The pair is sent again while it has no score: that is safe, and asks no judge twice."""
         reply = await self._send(sent)
-        for attempt in range(1, ATTEMPTS):
+        for attempt in range(1, _MOST_SENDS):
             if isinstance(reply, GroupProblem) or reply.outcome == "scored":
                 break
             await asyncio.sleep(self.retry_seconds * 2**attempt)
@@ -163,11 +171,11 @@ class DuelRunner:
 
     def _require_outcomes(self, duel: Duel) -> None:
         self._in_a_row = 0 if duel.readings else self._in_a_row + 1
-        if self._in_a_row >= MOST_IN_A_ROW:
-            raise InvalidRequest(f"{MOST_IN_A_ROW} duels in a row got no outcome; last reason: {duel.reason}")
+        if self._in_a_row >= _MOST_IN_A_ROW:
+            raise InvalidRequest(f"{_MOST_IN_A_ROW} duels in a row got no outcome; last reason: {duel.reason}")
 
 
-def read_outcome(group: Group, judgements: Sequence[Judgement]) -> dict[str, object]:
+def _read_outcome(group: Group, judgements: Sequence[Judgement]) -> dict[str, object]:
     """Who won in which order. A gate goes before the judge, and equal replies tie."""
     spent = {
         "calls": sum(judgement.calls for judgement in judgements if not judgement.cached),
@@ -189,7 +197,7 @@ def read_outcome(group: Group, judgements: Sequence[Judgement]) -> dict[str, obj
         for judgement in judgements
         if judgement.purpose == "score" and judgement.error is None and set(judgement.order) == sides.keys()
         for reading in (_read_judgement(judgement, sides),)
-    }  # of a pair that was sent again the last
+    }  # where a pair was sent again, the last reading counts
     if len(readings) < len(_SIDES):
         return {"reason": "only one order was read", **spent}
     return {"decided_by": "judge", "readings": [readings[side] for side in _SIDES], **spent}
@@ -205,7 +213,7 @@ def _read_judgement(judgement: Judgement, sides: dict[str, Side]) -> DuelReading
 
 
 @asynccontextmanager
-async def running(runner: DuelRunner) -> AsyncIterator["asyncio.Task[None]"]:
+async def _running(runner: _DuelRunner) -> AsyncIterator["asyncio.Task[None]"]:
     """The work as a task that ends with the block."""
     doing = asyncio.create_task(runner.judge_all())
     try:
@@ -215,9 +223,9 @@ async def running(runner: DuelRunner) -> AsyncIterator["asyncio.Task[None]"]:
         await asyncio.gather(doing, return_exceptions=True)
 
 
-# One start of `tournament`: who takes part, what it costs, the duels, the report.
+# The session.
 
-JOURNAL: Final = "tournament.journal"
+_JOURNAL: Final = "tournament.journal"
 REPORT: Final = "tournament"
 
 
@@ -231,7 +239,7 @@ class TournamentOutcome:
 
 
 @dataclass(frozen=True)
-class CollectedReplies:
+class _CollectedReplies:
     ended: TournamentOutcome | None = None
     """Why there are no duels in this start."""
     agreed: TournamentCost | None = None
@@ -240,12 +248,12 @@ class CollectedReplies:
     def covers(self, cost: TournamentCost) -> bool:
         if self.agreed is None or cost.duels > self.agreed.duels:
             return False
-        told, now = self.agreed.usd, cost.usd
-        return told == now or (told is not None and now is not None and now <= told)
+        agreed, now = self.agreed.usd, cost.usd
+        return agreed == now or (agreed is not None and now is not None and now <= agreed)
 
 
 @dataclass(frozen=True)
-class TournamentStart:
+class _TournamentStart:
     """What was checked before anything is spent or written. `options` are those of the run of the pairs."""
 
     judge: JudgeInfo
@@ -260,7 +268,7 @@ class TournamentStart:
 
 @dataclass(frozen=True)
 class TournamentSession:
-    wanted: TournamentJournalSetup
+    setup: TournamentJournalSetup
     out: Path
     allows_same_model: bool
     concurrency: int
@@ -283,7 +291,7 @@ class TournamentSession:
 
     async def hold(self, gateway: GatewayClient) -> TournamentOutcome:
         """Nothing is begun before somebody goes on."""
-        collected = CollectedReplies()
+        collected = _CollectedReplies()
         if self.fresh and self._read_plan() is None:
             collected = await self._collect_replies(gateway)
         if collected.ended is not None:
@@ -296,14 +304,14 @@ class TournamentSession:
             cost = await self._tell_cost(gateway, start, open_duels)
             if not collected.covers(cost) and not self.go_on(cost.usd):
                 return TournamentOutcome(None, stopped=True)
-            await gateway.put_run(self.wanted.run, RunSettings(seed=0, options=start.options))
+            await gateway.put_run(self.setup.run, RunSettings(seed=0, options=start.options))
         with self._open_journal() as journal:
             if journal.ledger.plan is None or not journal.ledger.holds_results:
                 await journal.add(plan)
             setup = await self._build_setup(gateway, start.judge, plan, journal.ledger)
             try:
                 finished = not open_duels or await self._judge_duels(gateway, journal, plan)
-            except GatewayError:
+            except GatewayError:  # what was judged until then has its report
                 self._write_report(journal.ledger, setup, notice)
                 raise
             return TournamentOutcome(self._write_report(journal.ledger, setup, notice), stopped=not finished)
@@ -321,61 +329,61 @@ class TournamentSession:
 
     def _read_ledger(self) -> TournamentLedger:
         """Empty without outcomes."""
-        path = self.out / JOURNAL
-        ledger = read_ledger(path, "tournament", TOURNAMENT_EVENT, TournamentLedger, self.wanted)
+        path = self.out / _JOURNAL
+        ledger = read_ledger(path, "tournament", TOURNAMENT_EVENT, TournamentLedger, self.setup)
         return ledger if ledger.holds_results else TournamentLedger()
 
     def _open_journal(self) -> AbstractContextManager[Journal[TournamentEvent, TournamentLedger]]:
-        began = TournamentBegan(setup=self.wanted, at=datetime.now(UTC))
-        return open_journal(self.out / JOURNAL, "tournament", TOURNAMENT_EVENT, TournamentLedger, self.wanted, began)
+        began = TournamentBegan(setup=self.setup, at=datetime.now(UTC))
+        return open_journal(self.out / _JOURNAL, "tournament", TOURNAMENT_EVENT, TournamentLedger, self.setup, began)
 
     async def _tell_cost(
-        self, gateway: GatewayClient, start: TournamentStart, duels: Sequence[PlannedDuel]
+        self, gateway: GatewayClient, start: _TournamentStart, duels: Sequence[PlannedDuel]
     ) -> TournamentCost:
         cost = await estimate_duels(gateway, duels, start.judge)
         self._say(start.tell_notice(start.plan.contestants))
         self._say(cost.describe())
         return cost
 
-    async def _prepare(self, gateway: GatewayClient) -> TournamentStart:
+    async def _prepare(self, gateway: GatewayClient) -> _TournamentStart:
         """Checks everything before anything is spent."""
         judge, models = await self._find_judges(gateway)
         names = {one.source: one.name for one in self.fresh}
-        entrants = await load_entrants(gateway, self.wanted.contestants, self.wanted.environment, names)
-        plan = plan_duels(entrants, self.wanted.tasks, self.wanted.seed)
+        entrants = await load_entrants(gateway, self.setup.contestants, self.setup.environment, names)
+        plan = plan_duels(entrants, self.setup.tasks, self.setup.seed)
         for name in sorted({duel.environment for duel in plan.duels}):
             await fetch_judged(gateway, name)
         if not self.allows_same_model:
             require_stranger(judge, plan.contestants, models)
         rubric = await find_shared_rubric(gateway, entrants)
         options = ScoringOptions(mode="pairwise", votes=1, judges=(judge.name,), calibration_share=0.0, rubric=rubric)
-        return TournamentStart(judge, models, plan, options)
+        return _TournamentStart(judge, models, plan, options)
 
     async def _find_judges(self, gateway: GatewayClient) -> tuple[JudgeInfo, dict[str, str]]:
         """The judge, and the models of all by name."""
         judges = {judge.name: judge for judge in (await gateway.list_judges()).judges}
-        return find_judge(judges, self.wanted.judge), {judge.name: judge.model for judge in judges.values()}
+        return find_judge(judges, self.setup.judge), {judge.name: judge.model for judge in judges.values()}
 
-    async def _collect_replies(self, gateway: GatewayClient) -> CollectedReplies:
+    async def _collect_replies(self, gateway: GatewayClient) -> _CollectedReplies:
         """Of contestants that have none stored. Nothing is asked before somebody goes on."""
         survey = await self._survey_fresh(gateway)
         if not survey.missing:
-            return CollectedReplies()
+            return _CollectedReplies()
         if not self.go_on(survey.usd):
-            return CollectedReplies(TournamentOutcome(None, stopped=True))
+            return _CollectedReplies(TournamentOutcome(None, stopped=True))
         await require_same_tasks(self.fresh, survey.stored)
         for one in survey.missing:
             self._say(f"{one.name} is asked")
             if not await one.collect():
-                return CollectedReplies(TournamentOutcome(None, stopped=True, is_begun=True))
-        return CollectedReplies(None, survey.duels)
+                return _CollectedReplies(TournamentOutcome(None, stopped=True, is_begun=True))
+        return _CollectedReplies(None, survey.duels)
 
     async def _survey_fresh(self, gateway: GatewayClient) -> FreshSurvey:
         """Checks everything before anything is spent, and says what it takes."""
         judge, models = await self._find_judges(gateway)
-        environment = await fetch_judged(gateway, self.fresh[0].session.wanted.environment)
+        environment = await fetch_judged(gateway, self.fresh[0].session.spec.environment)
         own = {one.source for one in self.fresh}
-        sources = [source for source in self.wanted.contestants if source not in own]
+        sources = [source for source in self.setup.contestants if source not in own]
         stored = await load_entrants(gateway, sources, environment.name)
         require_own_runs(self.fresh, stored)
         contestants = [
@@ -386,7 +394,7 @@ class TournamentSession:
             require_stranger(judge, contestants, models)
         surveys = [await one.survey() for one in self.fresh]
         tasks = max(each.tasks for each in surveys)
-        others = max(0, self.wanted.tasks - tasks)  # which stored contestants alone may share
+        others = max(0, self.setup.tasks - tasks)  # which stored contestants alone may share
         duels = estimate_unplayed(judge, comb(len(contestants), 2) * tasks + comb(len(stored), 2) * others)
         survey = FreshSurvey(stored, tuple(zip(self.fresh, surveys, strict=True)), duels)
         if survey.missing:
@@ -402,11 +410,11 @@ class TournamentSession:
         with Progress(*columns, TextColumn("{task.fields[words]}"), console=self.console) as progress:
             done = len(plan.duels) - len(journal.ledger.list_open())
             bar = progress.add_task("", total=len(plan.duels), completed=done, words="")
-            runner = DuelRunner(
+            runner = _DuelRunner(
                 gateway=gateway,
                 journal=journal,
                 plan=plan.duels,
-                run=self.wanted.run,
+                run=self.setup.run,
                 concurrency=self.concurrency,
                 patience=Retrier(ends_after=self.patience_seconds),
                 on_judged=lambda duel: progress.update(
@@ -414,10 +422,10 @@ class TournamentSession:
                 ),
                 retry_seconds=self.retry_seconds,
             )
-            async with running(runner) as doing:
+            async with _running(runner) as doing:
 
                 def stop() -> None:
-                    if runner.stopped:
+                    if runner.stopped:  # the second Ctrl-C
                         doing.cancel()
                     runner.stopped = True
 
@@ -437,8 +445,8 @@ class TournamentSession:
             judge_model=judge.model,
             environments=tuple(sorted({duel.environment for duel in plan.duels})),
             contestants=plan.contestants,
-            run=self.wanted.run,
-            seed=self.wanted.seed,
+            run=self.setup.run,
+            seed=self.setup.seed,
             tasks=len({duel.task_id for duel in plan.duels}),
             gateway=await gateway.fetch_version(),
             gateway_url=describe_url(self.gateway_url),
