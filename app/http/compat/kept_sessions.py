@@ -1,4 +1,10 @@
-"""Episodes in the store: their clients send one call or one reply at a time, to any replica."""
+"""Sessions that are kept in the store, lists of tasks, and ports of their own: what interfaces of others share.
+
+NeMo Gym's agents and clients of the Open Reward Standard send one call or one reply at a time, to any replica, and send
+it again when its answer was lost. So an episode is one row in the store, which is changed only from the state that was
+read: of two replicas that play at once one is told to try again. The row has the fingerprint of its last message. A
+message with the same fingerprint is answered as it was, and carried out once.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,6 +25,7 @@ from app.service.retrieval import EpisodeStepper
 from app.service.task_cache import TaskCache
 
 _TRIES: Final = 20
+"""Calls of one session may come at once, and each changes the row that the others have read."""
 OVER: Final = "The episode is over: nothing more is carried out."
 NOTED: Final = "Noted. This task is answered by the calls themselves: nothing is carried out."
 
@@ -41,24 +48,24 @@ class KeptSessions:
 
     async def begin(self, session: str, task_id: str) -> None:
         """Conflict for one that was closed or plays another task."""
-        known = await self.store.begin(session, KeptEpisode(task_id=task_id))
-        if known.closed or known.task_id != task_id:
+        episode = await self.store.begin(session, KeptEpisode(task_id=task_id))
+        if episode.closed or episode.task_id != task_id:
             raise Conflict("this session was closed, or plays another task", field="resources_session_id")
 
     async def close(self, session: str) -> None:
         """Also one that is unknown: it cannot begin afterwards."""
-        known = await self.store.begin(session, KeptEpisode(task_id="", closed=True))
-        while not known.closed and not await self.store.change(session, known, known.change(closed=True)):
-            known = await self.find(session)
+        episode = await self.store.begin(session, KeptEpisode(task_id="", closed=True))
+        while not episode.closed and not await self.store.change(session, episode, episode.change(closed=True)):
+            episode = await self.find(session)
 
     async def call(self, environment: str, session: str, tool: str, arguments: JsonValue) -> PlayedStep:
         """Carries out one call."""
         for _ in range(_TRIES):
             before = await self.find(session)
-            place = sum(one.role == "assistant" for one in before.messages)
-            call = ToolCall(id=f"call_{place}", function=FunctionCall(name=tool, arguments=arguments))
-            said = Message(role="assistant", tool_calls=(call,))
-            played = await self._play(environment, before, said, "")
+            position = sum(one.role == "assistant" for one in before.messages)
+            call = ToolCall(id=f"call_{position}", function=FunctionCall(name=tool, arguments=arguments))
+            message = Message(role="assistant", tool_calls=(call,))
+            played = await self._play(environment, before, message, "")
             if await self.store.change(session, before, played.after):
                 return played
         raise Unavailable("too many calls of this session at once")
@@ -68,65 +75,65 @@ class KeptSessions:
         await self.store.change(session, played.after, played.after.change(messages=played.before.messages))
 
     async def step(
-        self, environment: str, session: str, said: Message, finish_reason: str, fingerprint: str
+        self, environment: str, session: str, message: Message, finish_reason: str, fingerprint: str
     ) -> PlayedStep:
         """Plays one message. One that comes again, since its answer was lost, is answered as it was."""
         before = await self.find(session)
         if before.last == fingerprint:
-            last = max(place for place, one in enumerate(before.messages) if one.role == "assistant")
+            last = max(index for index, one in enumerate(before.messages) if one.role == "assistant")
             earlier = before.model_copy(update={"messages": before.messages[:last]})
             return await self._advance(environment, earlier, before.messages[last], finish_reason, fingerprint)
         if before.closed:
             raise Conflict(OVER)
-        played = await self._advance(environment, before, said, finish_reason, fingerprint)
+        played = await self._advance(environment, before, message, finish_reason, fingerprint)
         if not await self.store.change(session, before, played.after):
             raise Conflict("another message of this session is being played")
         return played
 
-    async def end(self, session: str, said: Message, fingerprint: str) -> PlayedStep:
+    async def end(self, session: str, message: Message, fingerprint: str) -> PlayedStep:
         """Takes a message as the last one. One that comes again is answered as it was."""
         before = await self.find(session)
         if before.last == fingerprint:
             return PlayedStep(before, before, (), done=True)
-        return await self._append(session, before, said, fingerprint, closed=True)
+        return await self._append(session, before, message, fingerprint, closed=True)
 
-    async def note(self, session: str, said: Message, fingerprint: str) -> PlayedStep:
+    async def note(self, session: str, message: Message, fingerprint: str) -> PlayedStep:
         """Takes a message that is carried out by nobody."""
         before = await self.find(session)
         if before.last == fingerprint:
             return PlayedStep(before, before, (), done=False)
-        return await self._append(session, before, said, fingerprint, closed=False)
+        return await self._append(session, before, message, fingerprint, closed=False)
 
     async def _append(
-        self, session: str, before: KeptEpisode, said: Message, fingerprint: str, *, closed: bool
+        self, session: str, before: KeptEpisode, message: Message, fingerprint: str, *, closed: bool
     ) -> PlayedStep:
         if before.closed:
             raise Conflict(OVER)
-        after = before.change(messages=(*before.messages, said), last=fingerprint, closed=closed)
+        after = before.change(messages=(*before.messages, message), last=fingerprint, closed=closed)
         if not await self.store.change(session, before, after):
             raise Conflict("another message of this session is being played")
         return PlayedStep(before, after, (), done=closed)
 
     async def find(self, session: str) -> KeptEpisode:
         """NotFound."""
-        found = await self.store.find(session)
-        if found is None:
+        episode = await self.store.find(session)
+        if episode is None:
             raise NotFound("there is no such session: begin one first")
-        return found
+        return episode
 
     async def _advance(
-        self, environment: str, before: KeptEpisode, said: Message, finish_reason: str, fingerprint: str
+        self, environment: str, before: KeptEpisode, message: Message, finish_reason: str, fingerprint: str
     ) -> PlayedStep:
         """The episode ends when the environment ends it, after the last turn, or after a truncated message."""
         record = (await self.cache.get([before.task_id]))[before.task_id]
         turns = 1 + sum(one.role == "assistant" for one in before.messages)
         if turns >= record.prompt.max_turns or is_truncated(finish_reason):
-            after = before.change(messages=(*before.messages, said), last=fingerprint, closed=True)
+            after = before.change(messages=(*before.messages, message), last=fingerprint, closed=True)
             return PlayedStep(before, after, (), done=True)
-        return await self._play(environment, before, said, fingerprint)
+        return await self._play(environment, before, message, fingerprint)
 
-    async def _play(self, environment: str, before: KeptEpisode, said: Message, fingerprint: str) -> PlayedStep:
-        messages = (*before.messages, said)
+    async def _play(self, environment: str, before: KeptEpisode, message: Message, fingerprint: str) -> PlayedStep:
+        messages = (*before.messages, message)
         turn = await self.stepper.step(environment, StepRequest(task_id=before.task_id, messages=messages))
         after = before.change(
             messages=(*messages, *turn.messages),
@@ -136,9 +143,9 @@ class KeptSessions:
         return PlayedStep(before, after, turn.messages, turn.done)
 
 
-# Lists of tasks by their places, for the interfaces that have them: OpenEnv's and the Open Reward Standard's.
+# Lists of tasks by their index, for OpenEnv and the Open Reward Standard.
 
-MAX_LISTED: Final = 10_000
+_MAX_LISTED: Final = 10_000
 
 
 class SplitReference(Frozen):
@@ -192,13 +199,13 @@ class TaskLister:
             raise InvalidRequest(f"the split has {end} tasks", field="body.index")
         return TaskReply(task=task)
 
-    def list_tasks(self, environment: str, wanted: TaskRange, params: dict[str, JsonValue]) -> TaskListing:
-        counted = self.count_tasks(environment, wanted.split, params)
-        ends = [end for end in (counted, wanted.stop) if end is not None]
-        start, stop = wanted.start or 0, require_size(min(ends, default=None))
-        if stop - start > MAX_LISTED:
-            raise InvalidRequest(f"at most {MAX_LISTED} tasks can be listed at once", field="body.stop")
-        listed = tuple(TaskReference(split=wanted.split, index=index) for index in range(start, stop))
+    def list_tasks(self, environment: str, span: TaskRange, params: dict[str, JsonValue]) -> TaskListing:
+        counted = self.count_tasks(environment, span.split, params)
+        ends = [end for end in (counted, span.stop) if end is not None]
+        start, stop = span.start or 0, require_size(min(ends, default=None))
+        if stop - start > _MAX_LISTED:
+            raise InvalidRequest(f"at most {_MAX_LISTED} tasks can be listed at once", field="body.stop")
+        listed = tuple(TaskReference(split=span.split, index=index) for index in range(start, stop))
         return TaskListing(tasks=listed, env_name=environment)
 
 
@@ -208,7 +215,7 @@ def require_size(size: int | None) -> int:
     return size
 
 
-# Parts of the API at the root of ports of their own, for clients whose address is only a host and a port.
+# Ports of their own, for clients whose address is only a host and a port.
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,8 @@
-"""MCP over OpenEnv: tools/list lists a task's tools. The model calls them in a step."""
+"""`/compat/openenv/{env}`: a server like OpenEnv's own for each environment, over a web socket and over HTTP.
+
+A web socket is one session, with one answer per frame. HTTP requests are stateless: the caller keeps the episode and
+sends the whole of it with every step. MCP lists a task's tools; the model calls them in a step.
+"""
 
 import asyncio
 import contextlib
@@ -60,22 +64,24 @@ from app.http.web.bodies import JsonRoute, LazyRoute
 from app.http.web.problems import MAX_DETAIL, make_printable
 from app.ports.environment import Environment
 
-INVALID_REQUEST: Final = -32600
-METHOD_NOT_FOUND: Final = -32601
-PARSE_ERROR: Final = -32700
+# MCP.
+
+_INVALID_REQUEST: Final = -32600
+_METHOD_NOT_FOUND: Final = -32601
+_PARSE_ERROR: Final = -32700
 
 _NOT_A_REQUEST = 'expected {"jsonrpc": "2.0", "method": …, "id": …}'
 _NO_METHOD = "only tools/list is supported; the model calls tools in a step"
 
 
-def answer_rpc(request: JsonValue, tools: Sequence[ToolSpec]) -> str:
+def _answer_rpc(request: JsonValue, tools: Sequence[ToolSpec]) -> str:
     """Answers a JSON-RPC 2.0 request. `tools` are those of the current task, if there is one."""
     if not isinstance(request, dict) or request.get("jsonrpc") != "2.0" or not isinstance(request.get("method"), str):
-        return build_rpc_error(None, INVALID_REQUEST, _NOT_A_REQUEST)
-    name = request.get("id")
-    identity = name if isinstance(name, str | int) else None
+        return _build_rpc_error(None, _INVALID_REQUEST, _NOT_A_REQUEST)
+    request_id = request.get("id")
+    identity = request_id if isinstance(request_id, str | int) else None
     if request["method"] != "tools/list":
-        return build_rpc_error(identity, METHOD_NOT_FOUND, _NO_METHOD)
+        return _build_rpc_error(identity, _METHOD_NOT_FOUND, _NO_METHOD)
     listed = [
         {"name": tool.function.name, "description": tool.function.description, "inputSchema": tool.function.parameters}
         for tool in tools
@@ -83,16 +89,16 @@ def answer_rpc(request: JsonValue, tools: Sequence[ToolSpec]) -> str:
     return json.dumps({"jsonrpc": "2.0", "id": identity, "result": {"tools": listed}})
 
 
-def build_rpc_error(identity: JsonValue, code: int, message: str) -> str:
+def _build_rpc_error(identity: JsonValue, code: int, message: str) -> str:
     return json.dumps({"jsonrpc": "2.0", "id": identity, "error": {"code": code, "message": message}})
 
 
-# OpenEnv's HTTP routes: metadata, tasks, and episodes whose state the caller keeps.
+# HTTP: facts, tasks, and episodes that the caller keeps.
 
-API_VERSION: Final = "1.0.0"
+_API_VERSION: Final = "1.0.0"
 """Of OpenEnv's HTTP interface."""
 
-DOCUMENT: Final = "/openapi.json"
+_DOCUMENT: Final = "/openapi.json"
 
 
 class Healthy(Frozen):
@@ -139,23 +145,23 @@ class StepBody(Described):
     """Not used: equal steps get equal answers."""
 
 
-class PlainHttpRoutes:
+class _PlainHttpRoutes:
     """The routes of all environments under a prefix that ends in `{env}`."""
 
-    def __init__(self, prefix: str, playing: SessionContext, describe: Callable[[type[Environment]], str]) -> None:
+    def __init__(self, prefix: str, context: SessionContext, describe: Callable[[type[Environment]], str]) -> None:
         self.router = APIRouter(prefix=prefix, route_class=JsonRoute, include_in_schema=False)
         self._prefix = prefix
-        self._playing = playing
-        self._catalogue = playing.gateway.catalogue
+        self._context = context
+        self._catalogue = context.gateway.catalogue
         self._describe = describe
-        self._lister = TaskLister(playing.gateway.catalogue)
+        self._lister = TaskLister(context.gateway.catalogue)
         for add in (self._add_facts, self._add_episodes, self._add_listing, self._add_tasks):
             add(self.router)
-        self.router.add_api_route(DOCUMENT, self._serve_openapi)
+        self.router.add_api_route(_DOCUMENT, self._serve_openapi)
 
     async def _serve_openapi(self, env: str) -> Response:
         self._catalogue.require_known(env)
-        document = {**self._document, "info": {"title": f"{env} over OpenEnv's interface", "version": API_VERSION}}
+        document = {**self._document, "info": {"title": f"{env} over OpenEnv's interface", "version": _API_VERSION}}
         return Response(json.dumps(document), media_type="application/json")
 
     @cached_property
@@ -165,10 +171,10 @@ class PlainHttpRoutes:
         listed = [one for one in self.router.routes if isinstance(one, LazyRoute)]
         for route in listed:
             route.build()
-        shown = [copy(route) for route in listed if route.path != self._prefix + DOCUMENT]
+        shown = [copy(route) for route in listed if route.path != self._prefix + _DOCUMENT]
         for route in shown:
             route.include_in_schema = True
-        document = get_openapi(title="", version=API_VERSION, routes=shown)
+        document = get_openapi(title="", version=_API_VERSION, routes=shown)
         document["paths"] = {path.removeprefix(self._prefix): item for path, item in document["paths"].items()}
         for operation in (operation for item in document["paths"].values() for operation in item.values()):
             operation["parameters"] = [one for one in operation.get("parameters", ()) if one["name"] != "env"]
@@ -195,9 +201,9 @@ class PlainHttpRoutes:
         async def mcp(env: str, request: Request) -> Response:
             self._catalogue.require_known(env)
             try:
-                answer = answer_rpc(json.loads(await request.body()), ())
+                answer = _answer_rpc(json.loads(await request.body()), ())
             except (ValueError, RecursionError):
-                answer = build_rpc_error(None, PARSE_ERROR, "invalid JSON")
+                answer = _build_rpc_error(None, _PARSE_ERROR, "invalid JSON")
             return Response(answer, media_type="application/json")
 
     def _add_episodes(self, router: APIRouter) -> None:
@@ -206,19 +212,19 @@ class PlainHttpRoutes:
             self._catalogue.require_known(env)
             try:
                 caller = find_caller(request.scope)
-                return await OpenEnvSession(env, self._playing, caller=caller).reset(body.model_extra or {})
+                return await OpenEnvSession(env, self._context, caller=caller).reset(body.model_extra or {})
             except FrameRefused as refused:
                 raise _to_gateway_error(refused) from None
 
         @router.post("/step", response_model=StepResult)
         async def step(env: str, request: Request, body: StepBody) -> Response:
             self._catalogue.require_known(env)
-            asked = asks_for_tools(body.action)
+            wants_tools = asks_for_tools(body.action)
             try:
-                bare, caller = asked and not body.model_extra, find_caller(request.scope)
-                episode = None if bare else await _restore_episode(env, body, self._playing, caller)
-                session = OpenEnvSession(env, self._playing, episode)
-                if asked:
+                bare, caller = wants_tools and not body.model_extra, find_caller(request.scope)
+                episode = None if bare else await _restore_episode(env, body, self._context, caller)
+                session = OpenEnvSession(env, self._context, episode)
+                if wants_tools:
                     return Response(write_tool_listing(session.tools), media_type="application/json")
                 return await _deliver_step(session, body.action, request)
             except FrameRefused as refused:
@@ -227,7 +233,7 @@ class PlainHttpRoutes:
         @router.get("/state")
         async def state(env: str) -> State:
             self._catalogue.require_known(env)
-            return OpenEnvSession(env, self._playing).state
+            return OpenEnvSession(env, self._context).state
 
     def _add_listing(self, router: APIRouter) -> None:
         @router.get("/list_environments")
@@ -287,14 +293,14 @@ async def _deliver_step(session: OpenEnvSession, action: dict[str, JsonValue], r
 
     async def settle(sent: bool) -> None:
         with suppress(ConnectionError):
-            if not sent:
+            if not sent:  # an error in the session's context leaves the episode as it was
                 held.callback(_raise_client_left)
             await held.aclose()
 
     stepping = asyncio.ensure_future(held.enter_async_context(session.step(action)))
     try:
         stepped = await wait_while_connected(stepping, request)
-    except BaseException:
+    except BaseException:  # cancelled too
         await settle(False)
         raise
     if stepped is None:
@@ -307,14 +313,14 @@ def _raise_client_left() -> None:
     raise ConnectionError("the client left")
 
 
-async def _restore_episode(env: str, body: StepBody, playing: SessionContext, by: Caller | None) -> OpenEnvEpisode:
+async def _restore_episode(env: str, body: StepBody, context: SessionContext, caller: Caller | None) -> OpenEnvEpisode:
     reset = read_reset(body.model_extra or {})
     if reset.task_id is None:
         raise InvalidRequest(
             "HTTP requests are stateless: send `task_id` and, in `messages`, the episode so far; or use the web socket",
             field="body.task_id",
         )
-    task = await playing.dealer.assign_task(env, reset, by)
+    task = await context.assigner.assign_task(env, reset, caller)
     steps = sum(message.role == "assistant" for message in body.messages)
     if steps >= task.max_turns:
         raise InvalidRequest("the episode has no turns left", field="body.messages")
@@ -327,19 +333,20 @@ def _to_gateway_error(refused: FrameRefused) -> GatewayError:
     return RequestRefused(refused.message) if refused.code == "EXECUTION_ERROR" else InvalidRequest(refused.message)
 
 
-# Web sockets of OpenEnv's clients: one session each, with one answer per frame.
+# Web sockets.
 
 log = logging.getLogger(__name__)
 
 _AWAY, _TRY_LATER, _RESTARTING = 1001, 1013, 1012
+"""Codes that close a web socket."""
 _FAULT: Final = "internal error; the service's log has the details"
 
 
 class SessionServer:
     """One per process. A session needs about as much memory as its transcript, so thousands at once are fine."""
 
-    def __init__(self, playing: SessionContext, most: int, idle_seconds: float) -> None:
-        self.playing = playing
+    def __init__(self, context: SessionContext, most: int, idle_seconds: float) -> None:
+        self.context = context
         self._most = most
         self._idle = idle_seconds
         self._dropped = DroppedEpisodes(most, idle_seconds)
@@ -351,9 +358,9 @@ class SessionServer:
             await self._admit(socket, str(socket.path_params["env"]))
 
     async def _admit(self, socket: WebSocket, environment: str) -> None:
-        known = self.playing.gateway.catalogue.classes
-        if environment not in known:
-            message = f"there is no environment {make_printable(environment)!r}{suggest(environment, known)}"
+        environments = self.context.gateway.catalogue.classes
+        if environment not in environments:
+            message = f"there is no environment {make_printable(environment)!r}{suggest(environment, environments)}"
             await _send_text(socket, build_error_frame("FACTORY_ERROR", message))
             await socket.close()
             return
@@ -367,16 +374,16 @@ class SessionServer:
         try:
             await self._serve_session(
                 socket,
-                OpenEnvSession(environment, self.playing, dropped=self._dropped, caller=find_caller(socket.scope)),
+                OpenEnvSession(environment, self.context, dropped=self._dropped, caller=find_caller(socket.scope)),
             )
         finally:
             self.open -= 1
 
     async def _serve_session(self, socket: WebSocket, session: OpenEnvSession) -> None:
-        mail = _Inbox(socket)
+        inbox = _Inbox(socket)
         try:
             while True:
-                text = await mail.receive_next(self._idle)
+                text = await inbox.receive_next(self._idle)
                 if text is None:
                     await socket.close(_AWAY, "idle timeout")
                     return
@@ -389,10 +396,10 @@ class SessionServer:
                     session.drop_episode(lost=False)
                     await socket.close()
                     return
-                await mail.run_while_connected(_answer_frame(socket, session, frame))
+                await inbox.run_while_connected(_answer_frame(socket, session, frame))
         finally:
             session.drop_episode(lost=True)
-            await mail.stop()
+            await inbox.stop()
 
 
 async def _answer_frame(socket: WebSocket, session: OpenEnvSession, frame: Frame) -> None:
@@ -407,7 +414,7 @@ async def _answer_frame(socket: WebSocket, session: OpenEnvSession, frame: Frame
         elif frame.type == "step":
             answer = build_listing_frame(session.tools)
         elif frame.type == "mcp":
-            answer = build_rpc_frame(answer_rpc(frame.data, session.tools))
+            answer = build_rpc_frame(_answer_rpc(frame.data, session.tools))
         else:
             answer = build_state_frame(session.state)
     except WebSocketDisconnect:
@@ -421,7 +428,7 @@ async def _send_text(socket: WebSocket, text: str) -> None:
     """Raises WebSocketDisconnect if the socket is closed."""
     try:
         await socket.send_text(text)
-    except RuntimeError:
+    except RuntimeError:  # what Starlette raises for a send after the close
         raise WebSocketDisconnect(1006) from None
 
 
@@ -429,10 +436,10 @@ def _build_refusal(error: Exception) -> str:
     if isinstance(error, FrameRefused):
         return build_error_frame(error.code, error.message)
     if isinstance(error, GatewayError):
-        place = "" if error.field is None else f"{error.field}: "
+        prefix = "" if error.field is None else f"{error.field}: "
         mendable = isinstance(error, InvalidRequest | NotFound)
         return build_error_frame(
-            "VALIDATION_ERROR" if mendable else "EXECUTION_ERROR", make_printable(f"{place}{error.detail}", MAX_DETAIL)
+            "VALIDATION_ERROR" if mendable else "EXECUTION_ERROR", make_printable(f"{prefix}{error.detail}", MAX_DETAIL)
         )
     log.error("a frame could not be answered", exc_info=error)
     return build_error_frame("EXECUTION_ERROR", _FAULT)
@@ -490,16 +497,16 @@ def _has_left(reading: "asyncio.Task[str | bytes]") -> bool:
     return isinstance(error, WebSocketDisconnect) and error.code != _RESTARTING
 
 
-# `/compat/openenv/{env}`: one base URL per environment for OpenEnv's clients.
+# The router.
 
-PREFIX = "/compat/openenv/{env}"
+_PREFIX = "/compat/openenv/{env}"
 
 
-def create_openenv_router(conversations: SessionServer, describe: Callable[[type[Environment]], str]) -> APIRouter:
+def create_openenv_router(sessions: SessionServer, describe: Callable[[type[Environment]], str]) -> APIRouter:
     """The web socket at `{env}/ws` and the HTTP routes. These have their own OpenAPI document and are not in the
     service's."""
-    plain = PlainHttpRoutes(PREFIX, conversations.playing, describe)
+    plain = _PlainHttpRoutes(_PREFIX, sessions.context, describe)
     router = APIRouter()
-    router.add_api_websocket_route(f"{PREFIX}/ws", conversations.serve_socket)
+    router.add_api_websocket_route(f"{_PREFIX}/ws", sessions.serve_socket)
     router.routes.extend(plain.router.routes)
     return router

@@ -1,4 +1,10 @@
-"""One client's episodes, one after the other: the task, the messages, and the result."""
+"""Sessions of OpenEnv's clients: one episode after the other, from the reset to the score.
+
+A reset chooses or leases a task. Each step is one message of the model, which is advanced by the environment; the last
+one is held in its group until it is scored, and counts as answered once its result was sent. Whatever fails before
+that leaves the episode as it was, so that the same step can be sent again. An unfinished episode whose connection ended
+is remembered for a while, for the caller who played it.
+"""
 
 import asyncio
 import json
@@ -19,15 +25,16 @@ from app.domain.runs import Policy, Purpose
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Message, ToolCall, ToolSpec, is_truncated
 from app.domain.values import FiniteJson, FiniteNumber, Frozen, Name, Split, Unit, WholeNumber, canonical_json
+from app.http.compat.one_sample import MAX_GROUP
 from app.http.web.problems import format_field_path
 from app.service.access import check_hand_out
 from app.service.gateway import Gateway
 from app.service.requests import Cursor, HandedOutTask, LeaseSeconds, NextBatch, StepRequest, TaskId, TaskSelection
 from app.service.scoring import SampleReply, SampleToScore
 
-# Frames of OpenEnv's web socket: JSON objects with a `type`, one answer to each.
+# What is sent: frames of the web socket, JSON objects with a `type`, one answer to each.
 
-Code = Literal[
+_Code = Literal[
     "INVALID_JSON",
     "UNKNOWN_TYPE",
     "VALIDATION_ERROR",
@@ -38,13 +45,13 @@ Code = Literal[
 ]
 """The error codes of OpenEnv's own server."""
 
-TYPES: Final = ("reset", "step", "state", "close", "mcp")
+_TYPES: Final = ("reset", "step", "state", "close", "mcp")
 
 
 class FrameRefused(Exception):
     """An error that is sent to the client; the session continues."""
 
-    def __init__(self, code: Code, message: str) -> None:
+    def __init__(self, code: _Code, message: str) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
@@ -100,8 +107,8 @@ def read_frame(text: str | bytes) -> Frame:
         raise FrameRefused("INVALID_JSON", f"invalid JSON{where}") from None
     if not isinstance(value, dict) or not isinstance(value.get("type"), str):
         raise FrameRefused("VALIDATION_ERROR", 'a frame must be an object such as {"type": "reset", "data": {}}')
-    if value["type"] not in TYPES:
-        raise FrameRefused("UNKNOWN_TYPE", f"unknown type; the types are {', '.join(TYPES)}")
+    if value["type"] not in _TYPES:
+        raise FrameRefused("UNKNOWN_TYPE", f"unknown type; the types are {', '.join(_TYPES)}")
     data = value.get("data", {})
     if not isinstance(data, dict):
         raise FrameRefused("VALIDATION_ERROR", "data: expected an object")
@@ -138,21 +145,19 @@ def build_rpc_frame(answer: str) -> str:
     return f'{{"type":"mcp","data":{answer}}}'
 
 
-def build_error_frame(code: Code, message: str, **more: int) -> str:
+def build_error_frame(code: _Code, message: str, **more: int) -> str:
     return json.dumps({"type": "error", "data": {"message": message, "code": code, **more}})
 
 
-# The fields of a reset: the task, the run, and the group in which its answer is compared.
+# Resets.
 
-MAX_GROUP: Final = 256
-
-Printable = Annotated[str, Field(max_length=255, pattern=r"^[^\x00-\x1f\x7f]*$")]
+_Printable = Annotated[str, Field(max_length=255, pattern=r"^[^\x00-\x1f\x7f]*$")]
 
 
 class Siblings(Frozen):
     """Episodes over the same task that are judged together."""
 
-    key: Annotated[Printable, Field(max_length=200)] = ""
+    key: Annotated[_Printable, Field(max_length=200)] = ""
     """Separates groups over the same task; resets with the same key get the same task."""
     size: Annotated[WholeNumber, Field(ge=1, le=MAX_GROUP)]
 
@@ -162,7 +167,7 @@ class Reset(Frozen):
 
     seed: Annotated[WholeNumber, Field(ge=0, lt=2**64)] | None = None
     """The same seed always gives the same task."""
-    episode_id: Printable | None = None
+    episode_id: _Printable | None = None
     """Returned by `state`; generated if it is missing. Of an episode whose connection was lost: continues it."""
     run: Name | None = None
     """Run name to store results under."""
@@ -213,29 +218,30 @@ def read_reset(data: dict[str, JsonValue]) -> Reset:
     try:
         return Reset.model_validate({name: value for name, value in data.items() if value is not None})
     except (ValidationError, RecursionError) as error:
-        raise FrameRefused("VALIDATION_ERROR", describe_faults(error)) from None
+        raise FrameRefused("VALIDATION_ERROR", _describe_faults(error)) from None
 
 
-def describe_faults(error: ValidationError | RecursionError) -> str:
+def _describe_faults(error: ValidationError | RecursionError) -> str:
     """Names the invalid fields without their values."""
     if isinstance(error, RecursionError):
         return "data is nested too deeply"
-    found = error.errors(include_url=False, include_input=False, include_context=False)
-    told = [f"{format_field_path(item['loc'])}: {item['msg'].removeprefix('Value error, ')}" for item in found[:8]]
-    return "; ".join(one.removeprefix(": ") for one in told)
+    faults = error.errors(include_url=False, include_input=False, include_context=False)
+    lines = [f"{format_field_path(item['loc'])}: {item['msg'].removeprefix('Value error, ')}" for item in faults[:8]]
+    # A fault of the whole reset has no path before its colon.
+    return "; ".join(line.removeprefix(": ") for line in lines)
 
 
-# Episodes of OpenEnv's clients, and those whose connection has ended, so that they can go on.
+# Episodes, and those whose connection has ended, so that they can go on.
 
 
 @dataclass(frozen=True)
 class OpenEnvEpisode:
-    """An episode so far. `said` has all messages after the prompt."""
+    """An episode so far. `messages` are all after the prompt."""
 
     task: HandedOutTask
     reset: Reset
     episode_id: str
-    said: tuple[Message, ...] = ()
+    messages: tuple[Message, ...] = ()
     steps: int = 0
     done: bool = False
 
@@ -244,7 +250,7 @@ class OpenEnvEpisode:
         return 0 if self.done else self.task.max_turns - self.steps
 
     def advance(self, *messages: Message, done: bool = False) -> "OpenEnvEpisode":
-        return OpenEnvEpisode(self.task, self.reset, self.episode_id, (*self.said, *messages), self.steps + 1, done)
+        return OpenEnvEpisode(self.task, self.reset, self.episode_id, (*self.messages, *messages), self.steps + 1, done)
 
 
 @dataclass(frozen=True)
@@ -261,38 +267,38 @@ class DroppedEpisodes:
     def __init__(self, most: int, seconds: float) -> None:
         self._most = most
         self._seconds = seconds
-        self._kept: OrderedDict[tuple[str, str], _Dropped] = OrderedDict()
+        self._episodes: OrderedDict[tuple[str, str], _Dropped] = OrderedDict()
 
     def keep(self, owner: str, episode: OpenEnvEpisode, *, lost: bool) -> None:
         """`lost` if the client did not close the session. Of two episodes with the same id neither is kept."""
         key = (owner, episode.episode_id)
         if self._forget_old().pop(key, None) is None:
-            self._kept[key] = _Dropped(episode, lost, time.monotonic())
-        while len(self._kept) > self._most:
-            self._kept.popitem(last=False)
+            self._episodes[key] = _Dropped(episode, lost, time.monotonic())
+        while len(self._episodes) > self._most:
+            self._episodes.popitem(last=False)
 
     def take(self, owner: str, episode_id: str) -> OpenEnvEpisode | None:
-        found = self._forget_old().pop((owner, episode_id), None)
-        return None if found is None else found.episode
+        dropped = self._forget_old().pop((owner, episode_id), None)
+        return None if dropped is None else dropped.episode
 
     def take_lost(self, owner: str, reset: Reset) -> OpenEnvEpisode | None:
         """The episode that a reset continues: its connection was lost, and the reset says the same as its first one or
         only names it. Any other episode with this id is forgotten."""
-        found = self._forget_old().pop((owner, reset.episode_id or ""), None)
-        same = found is not None and (reset.model_fields_set == {"episode_id"} or reset == found.episode.reset)
-        return found.episode if found is not None and found.lost and same else None
+        dropped = self._forget_old().pop((owner, reset.episode_id or ""), None)
+        same = dropped is not None and (reset.model_fields_set == {"episode_id"} or reset == dropped.episode.reset)
+        return dropped.episode if dropped is not None and dropped.lost and same else None
 
     def _forget_old(self) -> OrderedDict[tuple[str, str], _Dropped]:
         oldest = time.monotonic() - self._seconds
-        while self._kept and next(iter(self._kept.values())).at < oldest:
-            self._kept.popitem(last=False)
-        return self._kept
+        while self._episodes and next(iter(self._episodes.values())).at < oldest:
+            self._episodes.popitem(last=False)
+        return self._episodes
 
 
-# Assigns tasks to resets.
+# The task of a reset.
 
-CURSOR_RANGE: Final = 2**40
-MAX_SHARED_TASKS: Final = 20_000
+_CURSOR_RANGE: Final = 2**40
+_MAX_SHARED_TASKS: Final = 20_000
 """Maximum number of groups whose task is remembered; the oldest are forgotten first."""
 
 
@@ -331,17 +337,19 @@ class TaskAssigner:
 
     async def _assign_group_task(self, environment: str, reset: Reset) -> HandedOutTask:
         """The task of the group's first member, for all its members."""
-        asked = reset.model_dump_json(include={"run", "split", "params", "select", "purpose", "group"})
-        name = (environment, asked)
+        # Whatever chooses the task: members that ask for different ones are in different groups.
+        choice = reset.model_dump_json(include={"run", "split", "params", "select", "purpose", "group"})
+        name = (environment, choice)
         shared = self._shared.get(name)
         if shared is None or (shared.dealing.done() and shared.dealing.exception() is not None):
             shared = _SharedTask(asyncio.create_task(self._request_task(environment, reset)), reset.siblings.size)
             self._shared[name] = shared
-            while len(self._shared) > MAX_SHARED_TASKS:
+            while len(self._shared) > _MAX_SHARED_TASKS:
                 self._shared.popitem(last=False)
         shared.left -= 1
         if shared.left == 0:
             self._shared.pop(name, None)
+        # A member whose client leaves must not end what the others wait for.
         return await asyncio.shield(shared.dealing)
 
     async def _request_task(self, environment: str, reset: Reset) -> HandedOutTask:
@@ -374,17 +382,17 @@ class TaskAssigner:
         if reset.run is not None:
             return None
         walk = (environment, canonical_json([reset.split, reset.params, reset.select.model_dump(mode="json")]))
-        if len(self._walks) >= MAX_SHARED_TASKS:
+        if len(self._walks) >= _MAX_SHARED_TASKS:  # bounds the memory: these walks begin again
             self._walks.clear()
         self._walks[walk] += 1
         return self._wrap_cursor(environment, reset, self._walks[walk] - 1)
 
-    def _wrap_cursor(self, environment: str, reset: Reset, place: int) -> int:
+    def _wrap_cursor(self, environment: str, reset: Reset, position: int) -> int:
         """Seeds beyond the end of a split wrap around."""
         if reset.split == "train":
-            return place % CURSOR_RANGE
+            return position % _CURSOR_RANGE
         hosted = self._gateway.catalogue.get_environment_or_current(environment)
-        return place % (hosted.environment.size(reset.split, hosted.validate_params(reset.params)) or CURSOR_RANGE)
+        return position % (hosted.environment.size(reset.split, hosted.validate_params(reset.params)) or _CURSOR_RANGE)
 
 
 def _build_handed_out(record: TaskRecord) -> HandedOutTask:
@@ -401,9 +409,14 @@ def _build_handed_out(record: TaskRecord) -> HandedOutTask:
     )
 
 
-# Recovers the model's message from a client's action.
+# The model's message in a client's action.
+#
+# Clients build actions differently. Some choose their own key for the model's text. Some decode text that happens to be
+# JSON, so that `42` arrives as a number and `{"name": "Ada"}` as the action itself. So an unknown object counts as the
+# JSON text that it was. An action that says nothing, and tool calls that cannot be read, count as silence: as a text
+# they could earn a reward that no reply earned, and an error would let a model do without a score by writing `{}`.
 
-TEXTS: Final = ("text", "message", "content")
+_TEXTS: Final = ("text", "message", "content")
 """Keys that may hold the model's text; `message` may also be a whole message in OpenAI's format."""
 
 _BESIDE: Final = {"tool_calls", "finish_reason", "reasoning_content", "metadata"}
@@ -451,31 +464,31 @@ def parse_action(data: dict[str, JsonValue]) -> ParsedAction:
     calls = any(one.get("tool_calls") not in _EMPTY for one in (data, whole))
     if not calls and not set(data) - _BESIDE:
         return _take_as_silence('text: missing; an action is {"text": "what the model said"}')
-    named = [name for name in TEXTS if data.get(name) is not None]
+    named = [name for name in _TEXTS if data.get(name) is not None]
     if calls and len(named) > 1:
         return _take_as_silence(f"{named[1]}: give the text once, as text, message or content")
-    if not calls and (len(named) > 1 or not any(name in data for name in TEXTS)):
+    if not calls and (len(named) > 1 or not any(name in data for name in _TEXTS)):
         return _take_as_json(data)
     try:
         return _read_message(data, named, whole)
     except (ValidationError, RecursionError) as error:
         if calls:
-            return _take_as_silence(describe_faults(error))
+            return _take_as_silence(_describe_faults(error))
         return _take_as_json(data)
 
 
 def _read_message(data: dict[str, JsonValue], named: list[str], whole: dict[str, JsonValue]) -> ParsedAction:
-    said = None if not named or whole else data[named[0]]
+    spoken = None if not named or whole else data[named[0]]
     beside = {name: value for name, value in data.items() if value not in _EMPTY and name != "metadata"}
     for name in named:
         beside.pop(name, None)
-    text = "" if said is None else said if isinstance(said, str) else _write_json(said)
+    text = "" if spoken is None else spoken if isinstance(spoken, str) else _write_json(spoken)
     action = OpenEnvAction.model_validate(_make_encodable({**beside, "text": text}))
     if whole:
         message = Message.model_validate(_make_encodable(whole))
         update = {"tool_calls": action.tool_calls} if action.tool_calls else {}
         return ParsedAction(message.model_copy(update=update), action.finish_reason)
-    return ParsedAction(_build_message(action, silent=said is None), action.finish_reason)
+    return ParsedAction(_build_message(action, silent=spoken is None), action.finish_reason)
 
 
 def _build_message(action: OpenEnvAction, *, silent: bool) -> Message:
@@ -515,9 +528,11 @@ def _repair_surrogates(text: str) -> str:
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-CONTRACT = "openenv"
+# Sessions.
 
-ObserveUnscored = Callable[[str, str, str, str], None]
+_CONTRACT = "openenv"
+
+_ObserveUnscored = Callable[[str, str, str, str], None]
 """Called for each last step without a score: contract, environment, reason, `error` or `null`."""
 
 
@@ -530,25 +545,25 @@ class NotScored(FrameRefused):
 
 @dataclass(frozen=True)
 class SessionContext:
-    """Shared by all sessions."""
+    """What all sessions share."""
 
     gateway: Gateway
-    dealer: TaskAssigner
-    unscored: ObserveUnscored
+    assigner: TaskAssigner
+    unscored: _ObserveUnscored
 
 
 class OpenEnvSession:
     def __init__(
         self,
         environment: str,
-        playing: SessionContext,
+        context: SessionContext,
         episode: OpenEnvEpisode | None = None,
         dropped: DroppedEpisodes | None = None,
         caller: Caller | None = None,
     ) -> None:
         """Episodes that were dropped are continued by their own caller alone."""
         self._environment = environment
-        self._playing = playing
+        self._context = context
         self._episode = episode
         self._dropped = dropped
         self._caller = caller
@@ -556,16 +571,16 @@ class OpenEnvSession:
 
     @property
     def state(self) -> State:
-        now = self._episode
-        if now is None:
+        episode = self._episode
+        if episode is None:
             return State(environment=self._environment)
         return State(
-            episode_id=now.episode_id,
-            step_count=now.steps,
+            episode_id=episode.episode_id,
+            step_count=episode.steps,
             environment=self._environment,
-            task_id=now.task.task_id,
-            turns_left=now.turns_left,
-            done=now.done,
+            task_id=episode.task.task_id,
+            turns_left=episode.turns_left,
+            done=episode.done,
         )
 
     @property
@@ -578,7 +593,7 @@ class OpenEnvSession:
         reset = read_reset(data)
         continued = None if self._dropped is None else self._dropped.take_lost(self._owner, reset)
         if continued is None:
-            task = await self._playing.dealer.assign_task(self._environment, reset, self._caller)
+            task = await self._context.assigner.assign_task(self._environment, reset, self._caller)
             self._episode = OpenEnvEpisode(task, reset, reset.episode_id or f"episode_{secrets.token_hex(16)}")
         else:
             self._episode = continued
@@ -587,63 +602,64 @@ class OpenEnvSession:
     def drop_episode(self, *, lost: bool) -> None:
         """Ends the session. An unfinished episode can be continued in another; `lost` if the client did not close this
         one."""
-        now, self._episode = self._episode, None
-        if now is not None and not now.done and self._dropped is not None:
-            self._dropped.keep(self._owner, now, lost=lost)
+        episode, self._episode = self._episode, None
+        if episode is not None and not episode.done and self._dropped is not None:
+            self._dropped.keep(self._owner, episode, lost=lost)
 
     @asynccontextmanager
     async def step(self, data: dict[str, JsonValue]) -> AsyncIterator[StepResult]:
         """Plays one step; the result is sent inside the context. If it is not sent, or after FrameRefused, the episode
         is unchanged, and the same step can be sent again."""
         data = self._find_episode(data)
-        now = self._episode
-        if now is None:
+        episode = self._episode
+        if episode is None:
             raise FrameRefused("EXECUTION_ERROR", "there is no episode: reset first")
-        if now.done:
+        if episode.done:
             raise FrameRefused("EXECUTION_ERROR", "the episode is over: reset to start another")
-        said = parse_action(data)
-        after = await self._advance_episode(now, said)
+        action = parse_action(data)
+        after = await self._advance_episode(episode, action)
         if not after.done:
-            yield _build_step(after, after.said[len(now.said) + 1 :], said)
+            # The caller sends inside: the episode moves on only when the result has left.
+            yield _build_step(after, after.messages[len(episode.messages) + 1 :], action)
             self._episode = after
             return
-        completion = said.to_completion(now.said, multi_turn=now.task.max_turns > 1)
-        async with self._hold_sample(now, completion) as reply:
-            yield self._build_final_step(after, reply, after.said[len(now.said) + 1 :], said)
+        completion = action.to_completion(episode.messages, multi_turn=episode.task.max_turns > 1)
+        async with self._hold_sample(episode, completion) as reply:
+            yield self._build_final_step(after, reply, after.messages[len(episode.messages) + 1 :], action)
             self._episode = after
 
     def _find_episode(self, data: dict[str, JsonValue]) -> dict[str, JsonValue]:
         """The action without the id of its episode. A session without an episode continues the one that is named."""
-        asked = data.get("episode_id")
-        if not isinstance(asked, str):
+        episode_id = data.get("episode_id")
+        if not isinstance(episode_id, str):
             return data
         if self._episode is None and self._dropped is not None:
-            self._episode = self._dropped.take(self._owner, asked)
+            self._episode = self._dropped.take(self._owner, episode_id)
         if self._episode is None:
             raise FrameRefused("EXECUTION_ERROR", "episode_id: no such episode was dropped here: reset first")
-        if asked == self._episode.episode_id:
+        if episode_id == self._episode.episode_id:
             return {name: value for name, value in data.items() if name != "episode_id"}
-        if data.keys() & {*TEXTS, "tool_calls"}:
+        if data.keys() & {*_TEXTS, "tool_calls"}:
             raise FrameRefused("VALIDATION_ERROR", "episode_id: this session plays another episode")
         return data
 
-    async def _advance_episode(self, now: OpenEnvEpisode, said: ParsedAction) -> OpenEnvEpisode:
+    async def _advance_episode(self, episode: OpenEnvEpisode, action: ParsedAction) -> OpenEnvEpisode:
         """The episode after a message. It ends when the environment ends it, after the last turn, or after a truncated
         message."""
-        if now.turns_left == 1 or is_truncated(said.finish_reason):
-            return now.advance(said.message, done=True)
-        messages = (*now.said, said.message)
-        request = StepRequest(task_id=now.task.task_id, messages=messages)
-        turn = await self._playing.gateway.stepper.step(self._environment, request)
-        return now.advance(said.message, *turn.messages, done=turn.done)
+        if episode.turns_left == 1 or is_truncated(action.finish_reason):
+            return episode.advance(action.message, done=True)
+        messages = (*episode.messages, action.message)
+        request = StepRequest(task_id=episode.task.task_id, messages=messages)
+        turn = await self._context.gateway.stepper.step(self._environment, request)
+        return episode.advance(action.message, *turn.messages, done=turn.done)
 
     @asynccontextmanager
-    async def _hold_sample(self, now: OpenEnvEpisode, completion: Completion) -> AsyncIterator[SampleReply]:
+    async def _hold_sample(self, episode: OpenEnvEpisode, completion: Completion) -> AsyncIterator[SampleReply]:
         """Holds the sample in its group. Samples of an evaluation are groups of one, which are not compared."""
-        reset = now.reset
+        reset = episode.reset
         sample = SampleToScore(
             environment=self._environment,
-            task_id=now.task.task_id,
+            task_id=episode.task.task_id,
             completion=completion,
             run=reset.run,
             key=reset.siblings.key,
@@ -651,23 +667,23 @@ class OpenEnvSession:
             policy=reset.policy,
             purpose=reset.purpose,
         )
-        held = self._playing.gateway.samples.score_sample(
+        held = self._context.gateway.samples.score_sample(
             sample, gather_seconds=min(reset.gather_seconds, reset.wait_seconds), wait_seconds=reset.wait_seconds
         )
         async with held as reply:
             yield reply
 
     def _build_final_step(
-        self, after: OpenEnvEpisode, reply: SampleReply, messages: tuple[Message, ...], said: ParsedAction
+        self, after: OpenEnvEpisode, reply: SampleReply, messages: tuple[Message, ...], action: ParsedAction
     ) -> StepResult:
         score = reply.score
         if score.reward is None:
             reason = score.reason or "pending"
-            told = "null" if after.reset.unscored == "null" else "error"
-            self._playing.unscored(CONTRACT, self._environment, reason, told)
-            if told == "error":
+            response = "null" if after.reset.unscored == "null" else "error"
+            self._context.unscored(_CONTRACT, self._environment, reason, response)
+            if response == "error":
                 raise NotScored(f"unscored: {reason}: {_explain_missing_score(score)}; the same step may be sent again")
-        metadata = _describe_reply(reply) | _describe_reading(said)
+        metadata = _describe_reply(reply) | _describe_reading(action)
         return StepResult(
             observation=_build_observation(after, messages, metadata), reward=score.reward, done=True, metadata=metadata
         )
@@ -676,14 +692,14 @@ class OpenEnvSession:
 def _build_start(episode: OpenEnvEpisode, *, continued: bool) -> StepResult:
     """What a reset shows: the prompt, and all that was said since in an episode that is continued."""
     task = episode.task
-    messages = (*task.messages, *episode.said)
+    messages = (*task.messages, *episode.messages)
     metadata: dict[str, JsonValue] = {**task.metadata, "continued": True} if continued else task.metadata
     observation = _build_observation(episode, messages, metadata).model_copy(update={"tools": task.tools})
     return StepResult(observation=observation, metadata=metadata)
 
 
-def _build_step(after: OpenEnvEpisode, messages: tuple[Message, ...], said: ParsedAction) -> StepResult:
-    metadata = _describe_reading(said)
+def _build_step(after: OpenEnvEpisode, messages: tuple[Message, ...], action: ParsedAction) -> StepResult:
+    metadata = _describe_reading(action)
     return StepResult(observation=_build_observation(after, messages, metadata), metadata=metadata)
 
 
@@ -699,9 +715,9 @@ def _build_observation(
     )
 
 
-def _describe_reading(said: ParsedAction) -> dict[str, JsonValue]:
-    told: dict[str, JsonValue] = {"read_as": said.read_as, "fault": said.fault}
-    return {name: value for name, value in told.items() if value}
+def _describe_reading(action: ParsedAction) -> dict[str, JsonValue]:
+    reading: dict[str, JsonValue] = {"read_as": action.read_as, "fault": action.fault}
+    return {name: value for name, value in reading.items() if value}
 
 
 def _describe_reply(reply: SampleReply) -> dict[str, JsonValue]:
