@@ -128,8 +128,9 @@ class TaskCache:
         return task
 
 
-def _add_bounded(entries: dict[KeyT, ValueT], key: KeyT, value: ValueT, most: int = MAX_CACHED_TASKS) -> None:
-    if key not in entries and len(entries) >= most:
+def _add_bounded(entries: dict[KeyT, ValueT], key: KeyT, value: ValueT, most: int | None = None) -> None:
+    """`most` is MAX_CACHED_TASKS by default. The oldest entry gives way."""
+    if key not in entries and len(entries) >= (MAX_CACHED_TASKS if most is None else most):
         del entries[next(iter(entries))]
     entries[key] = value
 
