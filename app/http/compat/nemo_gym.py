@@ -1,4 +1,12 @@
-"""Addresses of NeMo Gym's clients, which put a path behind a base URL and can carry no query."""
+"""NeMo Gym's resources server, as `nemo_gym/base_resources_server.py` of 0.7.0 has it.
+
+POST /compat/nemo_gym/{env}/verify
+{"task_id": "task_…", "responses_create_params": {…}, "response": {"output": […], …}, "_ng_task_index": 0, …}
+the same, and {"reward": 1.0, "mask_sample": false, …}
+
+An agent seeds a session, has its calls carried out, and sends the whole response to be verified; or it plays turns with
+`/reset` and `/step`. Its clients put a path behind a base URL and can carry no query, so options may be in the path.
+"""
 
 import json
 import re
@@ -24,6 +32,7 @@ from app.domain.values import FiniteNumber, Frozen, WholeNumber
 from app.http.compat.kept_sessions import NOTED, OVER, KeptSessions
 from app.http.compat.one_sample import (
     GATHER_DESCRIPTION,
+    LONGEST_WAIT,
     Delivery,
     LabelledSample,
     RefusingRoute,
@@ -33,9 +42,13 @@ from app.http.compat.one_sample import (
     SampleOptions,
     SampleReward,
     document_refusals,
+    list_flags,
+    name_criterion,
 )
 from app.http.web.api_keys import CallerBounds, get_bounds
 from app.service.requests import TaskId
+
+# Addresses.
 
 PREFIX: Final = "/compat/nemo_gym"
 _OPTIONS: Final = re.compile(rf"^({PREFIX}/[^/]+)/([^/]*=[^/]*)(/.*)$")
@@ -57,17 +70,17 @@ class OptionsInPath:
 
 def _rewrite(scope: Scope) -> Scope:
     path, query = scope["path"], scope.get("query_string", b"")
-    if found := _OPTIONS.match(path):
-        path = found[1] + found[3]
-        query = b"&".join(filter(None, (quote(found[2], safe="=&+").encode(), query)))
-    if found := _ROLLOUT.match(path):
-        path = found[1] + found[2]
+    if match := _OPTIONS.match(path):
+        path = match[1] + match[3]
+        query = b"&".join(filter(None, (quote(match[2], safe="=&+").encode(), query)))
+    if match := _ROLLOUT.match(path):
+        path = match[1] + match[2]
     return {**scope, "path": path, "raw_path": quote(path).encode(), "query_string": query}
 
 
-# Reads the chat messages out of an OpenAI Responses object, as NeMo Gym's agents put it together.
+# Chat messages in an OpenAI Responses object, as NeMo Gym's agents put it together.
 
-CUT_OFF: Final = "max_output_tokens"
+_CUT_OFF: Final = "max_output_tokens"
 """The reason of a response that was cut off, where it names none."""
 
 
@@ -114,20 +127,20 @@ class ResponsesObject(BaseModel):
         """In the words of inference servers. NeMo Gym calls a reply incomplete that ended by itself without an answer:
         that was not cut off."""
         if self.incomplete_details is not None:
-            return self.incomplete_details.reason or CUT_OFF
+            return self.incomplete_details.reason or _CUT_OFF
         ended_by_itself = "ng_termination_reason" in (self.metadata or {})
-        return CUT_OFF if self.status == "incomplete" and not ended_by_itself else "stop"
+        return _CUT_OFF if self.status == "incomplete" and not ended_by_itself else "stop"
 
 
-def build_reply_completion(response: ResponsesObject) -> Completion:
+def _build_reply_completion(response: ResponsesObject) -> Completion:
     """The completion of a task that one reply answers: whatever follows the result of a call is beyond it."""
-    first = read_reply(response)
+    first = _read_reply(response)
     if first.tool_calls or first.reasoning_content is not None:
         return Completion(messages=(first,), finish_reason=response.finish_reason)
     return Completion(text=first.content or "", finish_reason=response.finish_reason)
 
 
-def build_tool_transcript(response: ResponsesObject) -> Completion:
+def _build_tool_transcript(response: ResponsesObject) -> Completion:
     """The completion of a task of several calls, one at a time, as they were carried out. A call whose arguments are no
     JSON was answered by the agent and never reached us."""
     outputs = {item.call_id: item for item in response.output if item.type == "function_call_output"}
@@ -148,9 +161,9 @@ def build_tool_transcript(response: ResponsesObject) -> Completion:
     )
 
 
-def read_reply(response: ResponsesObject) -> Message:
+def _read_reply(response: ResponsesObject) -> Message:
     """The model's one message in a response that holds no more."""
-    messages = read_messages(response.output)
+    messages = _read_messages(response.output)
     return next((one for one in messages if one.role == "assistant"), Message(role="assistant", content=""))
 
 
@@ -162,7 +175,7 @@ def _is_callable(item: OutputItem) -> bool:
     return isinstance(item.call_id, str)
 
 
-def read_messages(items: Sequence[OutputItem]) -> tuple[Message, ...]:
+def _read_messages(items: Sequence[OutputItem]) -> tuple[Message, ...]:
     """Thought, text and calls that follow one another are one message of the model."""
     messages: list[Message] = []
     said: list[OutputItem] = []
@@ -219,22 +232,23 @@ def _read_text(content: JsonValue) -> str:
     return "".join(text for part in parts for text in (part.text, part.refusal) if isinstance(text, str))
 
 
-# What NeMo Gym 0.7.0's agents send to a resources server, and what they are answered.
+# What agents send, and what they are answered.
 
 ReverifyMode = Literal["stateless", "unsupported"]
 Index = Annotated[WholeNumber, Field(ge=0, lt=2**53)]
-_DAY: Final = 86_400
 
 
 class NemoGymOptions(SampleOptions):
     contract: ClassVar[str] = "nemo_gym"
 
-    gather_seconds: Annotated[float, Field(ge=0, le=_DAY, allow_inf_nan=False, description=GATHER_DESCRIPTION)] = 300.0
+    gather_seconds: Annotated[
+        float, Field(ge=0, le=LONGEST_WAIT, allow_inf_nan=False, description=GATHER_DESCRIPTION)
+    ] = 300.0
     wait_seconds: Annotated[
         float,
         Field(
             gt=0,
-            le=_DAY,
+            le=LONGEST_WAIT,
             allow_inf_nan=False,
             description="Maximum seconds until the response. NeMo Gym waits without end, verifiers 60 seconds.",
         ),
@@ -262,8 +276,8 @@ class NemoGymRow(BaseModel):
     def name_sample(self, size: int, body: bytes) -> SampleName:
         """Agents send a request again, byte for byte, when its reply was lost. Another rollout has another response,
         with an id of its own."""
-        named = size > 1 and self.task_index is not None and self.rollout_index is not None
-        return SampleName((self.rollout_index or 0) % size if named else None, sha256(body).hexdigest())
+        has_slot = size > 1 and self.task_index is not None and self.rollout_index is not None
+        return SampleName((self.rollout_index or 0) % size if has_slot else None, sha256(body).hexdigest())
 
 
 class VerifyRequest(NemoGymRow):
@@ -289,14 +303,14 @@ class SeedRequest(BaseModel):
 
     def find_task(self) -> str:
         """InvalidRequest naming the field."""
-        field, named = ("task_id", self.task_id)
+        field, task_id = ("task_id", self.task_id)
         if self.resources_session_id is not None:
-            field, named = ("task_data.task_id", self.task_data.get("task_id"))
-        if not isinstance(named, str):
+            field, task_id = ("task_data.task_id", self.task_data.get("task_id"))
+        if not isinstance(task_id, str):
             raise InvalidRequest(
                 "a row names its task: write rows with `atropos-envs tasks --for nemo_gym`", field=field
             )
-        return named
+        return task_id
 
 
 class SeedReply(Frozen):
@@ -353,7 +367,7 @@ class MetricsReply(Frozen):
     repeat_level_metrics: tuple[Metrics, ...] = ()
 
 
-def aggregate_metrics(asked: MetricsRequest) -> MetricsReply:
+def _aggregate_metrics(asked: MetricsRequest) -> MetricsReply:
     by_task: dict[str, list[VerifiedRow]] = {}
     for row in asked.verify_responses:
         by_task.setdefault(str(row.task_index), []).append(row)
@@ -371,12 +385,11 @@ def _average(rows: "list[VerifiedRow] | tuple[VerifiedRow, ...]") -> Metrics:
         for name, value in {} if row.mask_sample else row.numbers.items():
             values.setdefault(name, []).append(value)
     counts: Mapping[str, int] = {"rollouts": len(rows), "masked": sum(row.mask_sample for row in rows)}
-    return {**{f"mean/{name}": fmean(found) for name, found in values.items()}, **counts}
+    return {**{f"mean/{name}": fmean(numbers) for name, numbers in values.items()}, **counts}
 
 
-# The reply to `/verify`: the request as it came, byte for byte, and after it what was measured.
+# Replies with a reward.
 
-_UNSAFE: Final = re.compile(r"[^A-Za-z0-9_]")
 _KINDS: Final[dict[Reason | None, str]] = {
     "judge_failed": "judge_failed",
     "verifier_failed": "verifier_error",
@@ -386,9 +399,9 @@ _KINDS: Final[dict[Reason | None, str]] = {
 """In NeMo Gym's words; it takes others with a name of ours before them."""
 
 
-class VerifyReply:
-    """Trainers take their tokens from the response that comes back, so it is not written anew. Where the row has a key
-    of ours already, ours comes later, which is the one that counts."""
+class _VerifyReply:
+    """The request as it came, byte for byte, and what was measured. Trainers take their tokens from the response that
+    comes back, so it is not written anew. Of a key that the row has already, ours comes later, and counts."""
 
     def __init__(self, asked: VerifyRequest, body: bytes) -> None:
         self._asked = asked
@@ -396,9 +409,10 @@ class VerifyReply:
 
     def format_rewards(self, rewards: Sequence[SampleReward]) -> bytes:
         (reward,) = rewards
-        told = self._describe_failure(reward) if reward.is_unscored else _describe_score(reward)
-        added = {"reward": reward.number, "mask_sample": reward.is_unscored, **told, "group_id": reward.reply.group_id}
+        facts = self._describe_failure(reward) if reward.is_unscored else _describe_score(reward)
+        added = {"reward": reward.number, "mask_sample": reward.is_unscored, **facts, "group_id": reward.reply.group_id}
         text = json.dumps(added, ensure_ascii=False, allow_nan=False)
+        # The body is a JSON object: without its last brace, more members can follow.
         return self._body.rstrip()[:-1].rstrip() + b", " + text[1:].encode()
 
     def format_refusal(self, count: int) -> dict[str, JsonValue]:
@@ -420,27 +434,27 @@ class VerifyReply:
 
 
 @dataclass(frozen=True)
-class StepReply:
+class _StepReply:
     """The reply to the last step of an episode."""
 
     truncated: bool
 
     def format_rewards(self, rewards: Sequence[SampleReward]) -> bytes:
         (reward,) = rewards
-        told = {
+        answer = {
             "observation": None,
             "reward": reward.number,
             "terminated": not self.truncated,
             "truncated": self.truncated,
             "info": {**_describe_score(reward), "group_id": reward.reply.group_id},
         }
-        return json.dumps(told, ensure_ascii=False, allow_nan=False).encode()
+        return json.dumps(answer, ensure_ascii=False, allow_nan=False).encode()
 
     def format_refusal(self, count: int) -> dict[str, JsonValue]:
         return {}
 
 
-def describe_turn(observed: Sequence[Message]) -> dict[str, JsonValue]:
+def _describe_turn(observed: Sequence[Message]) -> dict[str, JsonValue]:
     """The reply to a step that does not end the episode."""
     texts = [one.content for one in observed if one.role != "tool" and one.content]
     outputs: list[JsonValue] = [
@@ -458,21 +472,21 @@ def describe_turn(observed: Sequence[Message]) -> dict[str, JsonValue]:
 def _describe_score(reward: SampleReward) -> dict[str, JsonValue]:
     score = reward.score
     criteria: dict[str, JsonValue] = {
-        f"criterion_{_UNSAFE.sub('_', one.name)}": one.value for one in score.criteria if one.value is not None
+        name_criterion(one.name): one.value for one in score.criteria if one.value is not None
     }
     return {
         "failure_kind": None,
         "failure_reason": None,
         "absolute": reward.gated_absolute,
         **criteria,
-        "flags": list(dict.fromkeys((*score.flags, *reward.reply.flags))),
+        "flags": list(list_flags(reward.reply)),
         "rationale": score.rationale,
     }
 
 
-# NeMo Gym's resources server, as `nemo_gym/base_resources_server.py` of 0.7.0 has it.
+# The routes.
 
-COOKIE: Final = "atropos_nemo_gym"
+_COOKIE: Final = "atropos_nemo_gym"
 """Of a session: the task, and a name of the session."""
 
 Options = Annotated[NemoGymOptions, Query()]
@@ -483,6 +497,7 @@ class NemoGymServer:
 
     def __init__(self, reward_service: RewardService, sessions: KeptSessions) -> None:
         self._reward_service = reward_service
+        # Its agents cannot pass a mask on, so a step without a score is refused whatever the settings say.
         self._strict_reward_service = replace(reward_service, unscored_reward=None, masks_groups=False)
         self._sessions = sessions
         self.router = APIRouter(prefix=f"{PREFIX}/{{env}}", tags=["nemo_gym"], route_class=RefusingRoute)
@@ -502,13 +517,13 @@ class NemoGymServer:
         """The row and its response as they came, with a reward. Where there is none, the whole group is masked."""
         self._reward_service.require_environment(env)
         if await self._is_single_reply(env, asked.task_id):
-            completion = build_reply_completion(asked.response)
+            completion = _build_reply_completion(asked.response)
         elif asked.offers_tools:
-            completion = build_tool_transcript(asked.response)
+            completion = _build_tool_transcript(asked.response)
         else:
             detail = f"this task of {env} has turns of text: use gymnasium_agent, which calls /reset and /step"
             raise InvalidRequest(detail, field="task_id")
-        reply = VerifyReply(asked, await request.body())
+        reply = _VerifyReply(asked, await request.body())
         return await self._score(
             self._reward_service, env, request, asked, options, completion, reply, masks_groups=True
         )
@@ -532,7 +547,7 @@ class NemoGymServer:
         """Means over rows that were verified."""
         self._reward_service.require_environment(env)
         bounds.require_run(options.run)
-        return aggregate_metrics(asked)
+        return _aggregate_metrics(asked)
 
     async def tell_reverify_mode(self, env: str, options: Options, bounds: CallerBounds) -> ReverifyMode:
         """Whether a row alone says what it earns. What judges compare needs its group; what was stepped, its steps."""
@@ -559,12 +574,12 @@ class NemoGymServer:
         session = await self._find_session(env, request, options, asked.task_id)
         body, finish_reason = await request.body(), asked.response.finish_reason
         played = await self._sessions.step(
-            env, session, read_reply(asked.response), finish_reason, sha256(body).hexdigest()
+            env, session, _read_reply(asked.response), finish_reason, sha256(body).hexdigest()
         )
         if not played.done:
-            return JSONResponse(describe_turn(played.observed))
+            return JSONResponse(_describe_turn(played.observed))
         completion = Completion(messages=played.after.messages, finish_reason=finish_reason)
-        reply = StepReply(truncated=completion.truncated)
+        reply = _StepReply(truncated=completion.truncated)
         return await self._score(
             self._strict_reward_service, env, request, asked, options, completion, reply, masks_groups=False
         )
@@ -577,13 +592,13 @@ class NemoGymServer:
         if await self._is_single_reply(env, _read_cookie(request)[0]):
             return PlainTextResponse(NOTED)
         played = await self._sessions.call(env, session, tool, arguments)
-        said = "\n".join(one.content or "" for one in played.observed)
+        result = "\n".join(one.content or "" for one in played.observed)
 
         async def settle(taken: bool) -> None:
             if not taken:
                 await self._sessions.take_back(session, played)
 
-        return Delivery((said or OVER).encode(), {}, settle)
+        return Delivery((result or OVER).encode(), {}, settle)
 
     async def _begin(
         self,
@@ -598,20 +613,20 @@ class NemoGymServer:
     ) -> Response:
         self._reward_service.require_environment(env)
         await self._require_bounds(request, task_id, options)
-        given = name or secrets.token_hex(16)
+        session = name or secrets.token_hex(16)
         if keep or not await self._is_single_reply(env, task_id):
-            await self._sessions.begin(_name_session(env, given), task_id)
+            await self._sessions.begin(_name_session(env, session), task_id)
         response = JSONResponse(content)
-        response.set_cookie(COOKIE, f"{task_id}.{_digest(given)}", path="/", httponly=True)
+        response.set_cookie(_COOKIE, f"{task_id}.{_digest(session)}", path="/", httponly=True)
         return response
 
     async def _find_session(
         self, env: str, request: Request, options: NemoGymOptions, task_id: str | None = None
     ) -> str:
         """The name of the session that the cookie names."""
-        named, session = _read_cookie(request)
-        await self._require_bounds(request, named, options)
-        if task_id is not None and task_id != named:
+        own_task_id, session = _read_cookie(request)
+        await self._require_bounds(request, own_task_id, options)
+        if task_id is not None and task_id != own_task_id:
             raise InvalidRequest("the session plays another task", field="task_id")
         return f"{env}.{session}"
 
@@ -645,17 +660,17 @@ class NemoGymServer:
             raise NotFound(error.detail, field="task_id") from error
 
 
-def _name_session(env: str, given: str) -> str:
-    return f"{env}.{_digest(given)}"
+def _name_session(env: str, session: str) -> str:
+    return f"{env}.{_digest(session)}"
 
 
-def _digest(given: str) -> str:
-    return sha256(given.encode()).hexdigest()[:32]
+def _digest(session: str) -> str:
+    return sha256(session.encode()).hexdigest()[:32]
 
 
 def _read_cookie(request: Request) -> tuple[str, str]:
     """The task and the session. NotFound."""
-    task_id, _, session = request.cookies.get(COOKIE, "").partition(".")
+    task_id, _, session = request.cookies.get(_COOKIE, "").partition(".")
     if not session:
         raise NotFound("there is no session: seed or reset first, and send its cookie")
     return task_id, session

@@ -1,4 +1,10 @@
-"""The samples of one request, held in their groups until the client has received its answer or disconnected."""
+"""Reward endpoints of trainers that send one sample, or a batch of them, and take a number for each.
+
+These trainers know nothing of groups: their samples come one by one, in any order, from any process. A sample's label
+names its task and its group. The request waits until the group is there and scored. Then it is answered, and the sample
+counts as answered only once the client has taken its answer in full. One whose answer was lost comes again, and takes
+the same slot.
+"""
 
 import asyncio
 import json
@@ -36,102 +42,10 @@ from app.toolkit.templates import read_packaged_data
 
 log = logging.getLogger(__name__)
 
-
-class SampleHolder(Protocol):
-    """Assigns samples to groups: `app.service.scoring.SampleService`."""
-
-    def score_sample(
-        self, sample: SampleToScore, *, gather_seconds: float, wait_seconds: float
-    ) -> AbstractAsyncContextManager[SampleReply]: ...
-
-
-@dataclass(frozen=True)
-class LabelledSample:
-    """A sample, and the request field that names its task."""
-
-    sample: SampleToScore
-    label: str
-
-
-class ClientLeft(Exception):
-    pass
-
-
-class HeldSamples:
-    """Holds all samples of a request at once, because they may belong to one group. Each is released in the task that
-    took it."""
-
-    def __init__(
-        self, parts: SampleHolder, asked: Sequence[LabelledSample], gather_seconds: float, wait_seconds: float
-    ) -> None:
-        self._parts = parts
-        self._seconds = (gather_seconds, wait_seconds)
-        self._taken = asyncio.Event()
-        self._replies: dict[int, SampleReply] = {}
-        self._count = len(asked)
-        self._told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Done when all replies are there, or the first error, or when the client has left."""
-        self._holders = [asyncio.ensure_future(self._hold_sample(place, one)) for place, one in enumerate(asked)]
-        if not asked:
-            self._told.set_result(None)
-
-    async def await_replies(self, receive: Receive) -> tuple[SampleReply, ...]:
-        """Waits for the replies, in the order of the samples. Raises ClientLeft if the client disconnects first, or the
-        first error of a sample; then all samples are released."""
-        gone = asyncio.ensure_future(_await_disconnect(receive))
-        gone.add_done_callback(lambda _: self._fail(ClientLeft()))
-        try:
-            await self._told
-            return tuple(self._replies[place] for place in range(self._count))
-        except BaseException:
-            await self.settle(False)
-            raise
-        finally:
-            gone.cancel()
-
-    async def settle(self, taken: bool) -> None:
-        """Releases the samples. If the client did not receive its answer (`taken` is False), its retry takes the same
-        slots."""
-        self._told.cancel()
-        if taken:
-            self._taken.set()
-        else:
-            for holder in self._holders:
-                holder.cancel()
-        for ended in await asyncio.gather(*self._holders, return_exceptions=True):
-            if isinstance(ended, Exception):
-                log.error("could not record that a sample was answered", exc_info=ended)
-
-    async def _hold_sample(self, place: int, asked: LabelledSample) -> None:
-        gather_seconds, wait_seconds = self._seconds
-        try:
-            async with self._parts.score_sample(
-                asked.sample, gather_seconds=gather_seconds, wait_seconds=wait_seconds
-            ) as reply:
-                self._replies[place] = reply
-                if len(self._replies) == self._count and not self._told.done():
-                    self._told.set_result(None)
-                await self._taken.wait()
-        except Exception as error:
-            if place in self._replies:
-                raise
-            if isinstance(error, RequestRefused) and (error.field or "").endswith("task_id"):
-                error.field = asked.label
-            self._fail(error)
-
-    def _fail(self, error: Exception) -> None:
-        if not self._told.done():
-            self._told.set_exception(error)
-
-
-async def _await_disconnect(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-
-
-# Labels of samples: the task that a sample answers and the group it is compared in.
+# Labels: the task that a sample answers, and the group in which it is compared.
 
 MAX_CHARACTERS: Final = 20_000
+"""Of a label, before it is parsed."""
 MAX_GROUP: Final = 256
 
 _EXPECTED = 'expected a task id, or {"task_id": …} with optional "group" and "size"'
@@ -174,8 +88,8 @@ def read_label(label: JsonValue, field: str) -> SampleLabel:
         return SampleLabel.model_validate(label)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        place = ".".join([field, *map(str, first["loc"])])
-        raise InvalidRequest(f"{first['msg']}; {_EXPECTED}", field=place) from None
+        path = ".".join([field, *map(str, first["loc"])])
+        raise InvalidRequest(f"{first['msg']}; {_EXPECTED}", field=path) from None
 
 
 def _parse_text(text: str, field: str) -> JsonValue:
@@ -190,9 +104,9 @@ def _parse_text(text: str, field: str) -> JsonValue:
     return value
 
 
-# Query parameters of reward endpoints. These trainers can be configured only by a URL.
+# Query parameters: these trainers can be configured only by a URL.
 
-EndToken = Annotated[str, Field(max_length=100, pattern=r"\S")]
+_EndToken = Annotated[str, Field(max_length=100, pattern=r"\S")]
 
 
 class SampleOptions(BaseModel):
@@ -226,108 +140,18 @@ class RewardOptions(SampleOptions):
     """For trainers that send bare texts."""
 
     eos: Annotated[
-        tuple[EndToken, ...],
+        tuple[_EndToken, ...],
         Field(max_length=8, description="End-of-sequence tokens. An answer without one counts as truncated."),
     ] = ()
 
 
+LONGEST_WAIT: Final = 86_400
+"""Seconds, for trainers that wait without end."""
 GATHER_DESCRIPTION = "Seconds to wait for the rest of a group. After that, the answers that have arrived are scored."
 WAIT_DESCRIPTION = "Maximum seconds until the response. The trainer's own timeout is {}."
 
 
-# Errors as one flat JSON object that trainers can log; none of them has its own error format.
-
-_CODES: Final = {400: "bad_request", 408: "request_timeout", 413: "too_large"}
-
-
-class RewardRefusal(Frozen):
-    """Why there is no reward."""
-
-    error: str = Field(examples=["task_… was never handed out here"])
-    code: str = Field(examples=["not_found"])
-    """A fixed code for programs."""
-    field: str | None = Field(examples=["labels[0].task_id"])
-
-
-class RefusingRoute(DirectRoute):
-    """Parses JSON strictly and answers every error with a `Refusal`."""
-
-    def get_route_handler(self) -> Callable[[Request], Coroutine[None, None, Response]]:
-        handle = super().get_route_handler()
-
-        async def handle_or_refuse(request: Request) -> Response:
-            try:
-                return cast(Response, await handle(request))
-            except _REFUSED as error:
-                return _refuse(error)
-
-        return handle_or_refuse
-
-    async def answer(
-        self, request: JsonRequest, inputs: DirectInputs, query: Mapping[str, BaseModel]
-    ) -> Response | BaseModel:
-        try:
-            return await super().answer(request, inputs, query)
-        except _REFUSED as error:
-            return _refuse(error)
-
-
-_REFUSED: Final = (GatewayError, RequestValidationError, HTTPException)
-
-
-def _refuse(error: GatewayError | RequestValidationError | HTTPException) -> JSONResponse:
-    if isinstance(error, GatewayError):
-        after = error.retry_after if isinstance(error, Unavailable) else None
-        return build_refusal(error.status, RewardRefusal(error=error.detail, code=error.code, field=error.field), after)
-    if isinstance(error, RequestValidationError):
-        return _refuse_invalid(error)
-    named = error.errors[0].field if isinstance(error, RefusedBody) and error.errors else None
-    code = _CODES.get(error.status_code, "invalid_request")
-    refusal = RewardRefusal(error=str(error.detail), code=code, field=named and named.removeprefix("body."))
-    return build_refusal(error.status_code, refusal)
-
-
-def document_refusals() -> dict[int | str, dict[str, object]]:
-    """The `responses=` of a reward endpoint in OpenAPI. Errors of the middleware are problems as everywhere."""
-    told = {
-        400: "The body is not JSON.",
-        404: "No such environment or task.",
-        409: "The run is strict, and its scoring has changed since it began.",
-        422: "The query or the body is invalid.",
-        503: "No score, or not yet; the same request can be retried.",
-    }
-    own: dict[int | str, dict[str, object]] = {
-        status: {"model": RewardRefusal, "description": meaning} for status, meaning in told.items()
-    }
-    return own | document_problems(401, 408, 413, 415)
-
-
-def build_refusal(
-    status: int, refusal: RewardRefusal, retry_after: int | None = None, beside: Mapping[str, JsonValue] | None = None
-) -> JSONResponse:
-    """`beside` has the keys that the trainer expects in every response."""
-    content = {
-        **(beside or {}),
-        "error": make_printable(refusal.error, MAX_DETAIL),
-        "code": refusal.code,
-        "field": None if refusal.field is None else make_printable(refusal.field),
-    }
-    headers = {} if retry_after is None else {"Retry-After": str(retry_after)}
-    return JSONResponse(content, status_code=status, headers=headers)
-
-
-def _refuse_invalid(error: RequestValidationError) -> JSONResponse:
-    first = error.errors()[0]
-    field = format_field_path([part for part in first["loc"] if part != "body"]) or None
-    if isinstance(error.body, bytes):  # FastAPI parses a body exactly when its type says JSON
-        refusal = RewardRefusal(
-            error="send JSON with Content-Type: application/json", code="unsupported_media_type", field=None
-        )
-        return build_refusal(415, refusal)
-    return build_refusal(422, RewardRefusal(error=str(first["msg"]), code="invalid_request", field=field))
-
-
-# Extracts the policy's answer from trainers' texts: without the prompt before it and the special tokens after it.
+# The policy's answer in a trainer's text: without the prompt before it and the special tokens after it.
 
 
 class _Tokens(Frozen):
@@ -373,30 +197,214 @@ def _find_prompt_end(bare: str, query: str) -> int | None:
 def build_completion(response: str, prompt: str, ends: Collection[str]) -> Completion:
     """`ends` are the configured end-of-sequence tokens; if there are any, an answer without one was truncated. A
     thought that the prompt has opened belongs to the answer."""
-    stop, found = _find_end_tokens(response, {*ends, *_TOKENS.ends, *_TOKENS.pads})
+    stop, tokens = _find_end_tokens(response, {*ends, *_TOKENS.ends, *_TOKENS.pads})
     unended = "length" if ends else None
-    reason = "stop" if found.intersection(ends or _TOKENS.ends) else unended
+    reason = "stop" if tokens.intersection(ends or _TOKENS.ends) else unended
     return Completion(text=_find_open_thought(prompt) + response[:stop], finish_reason=reason)
 
 
 def _find_end_tokens(text: str, tokens: Collection[str]) -> tuple[int, set[str]]:
     """The position of the special tokens at the end of `text`, and the tokens. Whitespace between and after them is
     skipped, whitespace before the first one is kept."""
-    found: set[str] = set()
+    ending: set[str] = set()
     tail = text[-_TAIL:]
     stop = len(tail)
     while True:
         bare = tail[:stop].rstrip()
         token = next((one for one in tokens if bare.endswith(one)), None)
         if token is None:
-            return len(text) - len(tail) + stop, found
-        found.add(token)
+            return len(text) - len(tail) + stop, ending
+        ending.add(token)
         stop = len(bare) - len(token)
 
 
 def _find_open_thought(prompt: str) -> str:
     bare = prompt[-100:].rstrip()
     return next((thought + prompt[-100:][len(bare) :] for thought in _TOKENS.thoughts if bare.endswith(thought)), "")
+
+
+# Errors, as one flat JSON object that trainers can log: none of them has a format of its own.
+
+_CODES: Final = {400: "bad_request", 408: "request_timeout", 413: "too_large"}
+
+
+class RewardRefusal(Frozen):
+    """Why there is no reward."""
+
+    error: str = Field(examples=["task_… was never handed out here"])
+    code: str = Field(examples=["not_found"])
+    """A fixed code for programs."""
+    field: str | None = Field(examples=["labels[0].task_id"])
+
+
+class RefusingRoute(DirectRoute):
+    """Parses JSON strictly and answers every error with a RewardRefusal."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[None, None, Response]]:
+        handle = super().get_route_handler()
+
+        async def handle_or_refuse(request: Request) -> Response:
+            try:
+                return cast(Response, await handle(request))
+            except _REFUSED as error:
+                return _refuse(error)
+
+        return handle_or_refuse
+
+    async def answer(
+        self, request: JsonRequest, inputs: DirectInputs, query: Mapping[str, BaseModel]
+    ) -> Response | BaseModel:
+        try:
+            return await super().answer(request, inputs, query)
+        except _REFUSED as error:
+            return _refuse(error)
+
+
+_REFUSED: Final = (GatewayError, RequestValidationError, HTTPException)
+
+
+def _refuse(error: GatewayError | RequestValidationError | HTTPException) -> JSONResponse:
+    if isinstance(error, GatewayError):
+        after = error.retry_after if isinstance(error, Unavailable) else None
+        return _build_refusal(
+            error.status, RewardRefusal(error=error.detail, code=error.code, field=error.field), after
+        )
+    if isinstance(error, RequestValidationError):
+        return _refuse_invalid(error)
+    field = error.errors[0].field if isinstance(error, RefusedBody) and error.errors else None
+    code = _CODES.get(error.status_code, "invalid_request")
+    refusal = RewardRefusal(error=str(error.detail), code=code, field=field and field.removeprefix("body."))
+    return _build_refusal(error.status_code, refusal)
+
+
+def document_refusals() -> dict[int | str, dict[str, object]]:
+    """The `responses=` of a reward endpoint in OpenAPI. Errors of the middleware are problems as everywhere."""
+    meanings = {
+        400: "The body is not JSON.",
+        404: "No such environment or task.",
+        409: "The run is strict, and its scoring has changed since it began.",
+        422: "The query or the body is invalid.",
+        503: "No score, or not yet; the same request can be retried.",
+    }
+    own: dict[int | str, dict[str, object]] = {
+        status: {"model": RewardRefusal, "description": meaning} for status, meaning in meanings.items()
+    }
+    return own | document_problems(401, 408, 413, 415)
+
+
+def _build_refusal(
+    status: int, refusal: RewardRefusal, retry_after: int | None = None, beside: Mapping[str, JsonValue] | None = None
+) -> JSONResponse:
+    """`beside` has the keys that the trainer expects in every response."""
+    content = {
+        **(beside or {}),
+        "error": make_printable(refusal.error, MAX_DETAIL),
+        "code": refusal.code,
+        "field": None if refusal.field is None else make_printable(refusal.field),
+    }
+    headers = {} if retry_after is None else {"Retry-After": str(retry_after)}
+    return JSONResponse(content, status_code=status, headers=headers)
+
+
+def _refuse_invalid(error: RequestValidationError) -> JSONResponse:
+    first = error.errors()[0]
+    field = format_field_path([part for part in first["loc"] if part != "body"]) or None
+    if isinstance(error.body, bytes):  # FastAPI parses a body exactly when its type says JSON
+        refusal = RewardRefusal(
+            error="send JSON with Content-Type: application/json", code="unsupported_media_type", field=None
+        )
+        return _build_refusal(415, refusal)
+    return _build_refusal(422, RewardRefusal(error=str(first["msg"]), code="invalid_request", field=field))
+
+
+# Samples are held until their answer was taken.
+
+
+class _SampleHolder(Protocol):
+    """Assigns samples to groups: `app.service.scoring.SampleService`."""
+
+    def score_sample(
+        self, sample: SampleToScore, *, gather_seconds: float, wait_seconds: float
+    ) -> AbstractAsyncContextManager[SampleReply]: ...
+
+
+@dataclass(frozen=True)
+class LabelledSample:
+    """A sample, and the request field that names its task."""
+
+    sample: SampleToScore
+    label: str
+
+
+class ClientLeft(Exception):
+    pass
+
+
+class HeldSamples:
+    """Holds all samples of a request at once, because they may belong to one group. Each is released in the task that
+    took it."""
+
+    def __init__(
+        self, parts: _SampleHolder, samples: Sequence[LabelledSample], gather_seconds: float, wait_seconds: float
+    ) -> None:
+        self._parts = parts
+        self._seconds = (gather_seconds, wait_seconds)
+        self._taken = asyncio.Event()
+        self._replies: dict[int, SampleReply] = {}
+        self._count = len(samples)
+        self._answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done when all replies are there, or the first error, or when the client has left."""
+        self._holders = [asyncio.ensure_future(self._hold_sample(index, one)) for index, one in enumerate(samples)]
+        if not samples:
+            self._answered.set_result(None)
+
+    async def await_replies(self, receive: Receive) -> tuple[SampleReply, ...]:
+        """Waits for the replies, in the order of the samples. Raises ClientLeft if the client disconnects first, or the
+        first error of a sample; then all samples are released."""
+        gone = asyncio.ensure_future(_await_disconnect(receive))
+        gone.add_done_callback(lambda _: self._fail(ClientLeft()))
+        try:
+            await self._answered
+            return tuple(self._replies[index] for index in range(self._count))
+        except BaseException:  # cancelled too: nobody else would release the samples
+            await self.settle(False)
+            raise
+        finally:
+            gone.cancel()
+
+    async def settle(self, taken: bool) -> None:
+        """Releases the samples. If the client did not receive its answer (`taken` is False), its retry takes the same
+        slots."""
+        self._answered.cancel()
+        if taken:
+            self._taken.set()
+        else:
+            for holder in self._holders:
+                holder.cancel()
+        for ended in await asyncio.gather(*self._holders, return_exceptions=True):
+            if isinstance(ended, Exception):
+                log.error("could not record that a sample was answered", exc_info=ended)
+
+    async def _hold_sample(self, index: int, labelled: LabelledSample) -> None:
+        gather_seconds, wait_seconds = self._seconds
+        try:
+            async with self._parts.score_sample(
+                labelled.sample, gather_seconds=gather_seconds, wait_seconds=wait_seconds
+            ) as reply:
+                self._replies[index] = reply
+                if len(self._replies) == self._count and not self._answered.done():
+                    self._answered.set_result(None)
+                await self._taken.wait()
+        except Exception as error:
+            if index in self._replies:  # answered already: `settle` logs it
+                raise
+            if isinstance(error, RequestRefused) and (error.field or "").endswith("task_id"):
+                error.field = labelled.label
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        if not self._answered.done():
+            self._answered.set_exception(error)
 
 
 # A response that reports whether it was sent in full, and work that ends when its client disconnects.
@@ -442,18 +450,19 @@ class Delivery(Response):
 async def _has_disconnected(receive: Receive) -> bool:
     """Whether the client has disconnected; does not wait for it."""
     while True:
-        asked = asyncio.ensure_future(receive())
-        done, _ = await asyncio.wait({asked}, timeout=0.001)
+        # ASGI cannot be asked without waiting: a millisecond is enough for what has arrived.
+        receiving = asyncio.ensure_future(receive())
+        done, _ = await asyncio.wait({receiving}, timeout=0.001)
         if not done:
-            asked.cancel()
+            receiving.cancel()
             return False
-        if asked.result()["type"] == "http.disconnect":
+        if receiving.result()["type"] == "http.disconnect":
             return True
 
 
 async def wait_while_connected(working: "asyncio.Future[ResultT]", request: Request) -> ResultT | None:
     """Awaits `working`; None if the client disconnects first. It has ended in any case."""
-    gone = asyncio.ensure_future(_await_client_disconnect(request))
+    gone = asyncio.ensure_future(_await_disconnect(request.receive))
     try:
         waited: set[asyncio.Future[Any]] = {working, gone}
         await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
@@ -464,16 +473,16 @@ async def wait_while_connected(working: "asyncio.Future[ResultT]", request: Requ
         await asyncio.wait({working})
 
 
-async def _await_client_disconnect(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
+async def _await_disconnect(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
         pass
 
 
-# The shared part of all reward endpoints: hold samples in their groups, answer with their scores or an error.
+# The service that all reward endpoints share.
 
 CLIENT_CLOSED_REQUEST: Final = 499
 """nginx's status for a client that closed the connection; nobody reads it."""
-RETRY_SECONDS: Final = 5
+_RETRY_SECONDS: Final = 5
 
 
 @dataclass(frozen=True)
@@ -503,6 +512,19 @@ class SampleReward:
         return score.reward if score.absolute is None else score.absolute * (1.0 if score.gate is None else score.gate)
 
 
+def list_flags(reply: SampleReply) -> tuple[str, ...]:
+    """Flags of the answer and of its group."""
+    return tuple(dict.fromkeys((*reply.score.flags, *reply.flags)))
+
+
+_UNSAFE: Final = re.compile(r"[^A-Za-z0-9_]")
+
+
+def name_criterion(criterion: str) -> str:
+    """The name of its number in a trainer's log."""
+    return f"criterion_{_UNSAFE.sub('_', criterion)}"
+
+
 class ReplyFormat(Protocol):
     """How a trainer's contract formats its responses."""
 
@@ -513,7 +535,7 @@ class ReplyFormat(Protocol):
 
 @dataclass(frozen=True)
 class RewardService:
-    parts: SampleHolder
+    parts: _SampleHolder
     catalogue: Catalogue
     stepper: EpisodeStepper
     bounds: BoundsCheck
@@ -548,69 +570,72 @@ class RewardService:
         self.catalogue.get_environment_or_current(environment)
 
     async def answer(
-        self, request: Request, asked: Sequence[LabelledSample], options: SampleOptions, wording: ReplyFormat
+        self, request: Request, samples: Sequence[LabelledSample], options: SampleOptions, reply_format: ReplyFormat
     ) -> Response:
         """Sends the response while its samples are held. Raises GatewayError if one of them is invalid."""
-        await self.check_bounds(request, asked, options)
-        for one in asked:
+        await self.check_bounds(request, samples, options)
+        for one in samples:
             await self._require_one_reply(one)
-        return await self.hold(request, asked, options, wording, masks_groups=self.masks_groups)
+        return await self.hold(request, samples, options, reply_format, masks_groups=self.masks_groups)
 
     async def hold(
         self,
         request: Request,
-        asked: Sequence[LabelledSample],
+        samples: Sequence[LabelledSample],
         options: SampleOptions,
-        wording: ReplyFormat,
+        reply_format: ReplyFormat,
         *,
         masks_groups: bool,
     ) -> Response:
         """The same for samples that were checked already."""
         if masks_groups:
-            asked = [LabelledSample(replace(one.sample, masks_group=True), one.label) for one in asked]
-        held = HeldSamples(self.parts, asked, min(options.gather_seconds, options.wait_seconds), options.wait_seconds)
+            samples = [LabelledSample(replace(one.sample, masks_group=True), one.label) for one in samples]
+        held = HeldSamples(self.parts, samples, min(options.gather_seconds, options.wait_seconds), options.wait_seconds)
         try:
             replies = await held.await_replies(request.receive)
         except ClientLeft:
             return Response(status_code=CLIENT_CLOSED_REQUEST)
-        missing = [pair for pair in zip(asked, replies, strict=True) if _lacks_reward(pair[1], masks_groups)]
-        told = "masked" if masks_groups else "number"
+        missing = [pair for pair in zip(samples, replies, strict=True) if _lacks_reward(pair[1], masks_groups)]
+        response = "masked" if masks_groups else "number"
+        # A score that may still come is asked for again, even where a number stands for missing ones.
         pending = any("pending" in (reply.score.outcome, reply.outcome) for _, reply in missing)
-        if pending or (missing and told == "number" and self.unscored_reward is None):
+        if pending or (missing and response == "number" and self.unscored_reward is None):
             await held.settle(False)
             self._count_unscored(missing, options.contract, "error")
-            return _refuse_unscored(missing[0][1], wording.format_refusal(len(asked)))
-        self._count_unscored(missing, options.contract, told)
-        return Delivery(wording.format_rewards([self._build_reward(one) for one in replies]), {}, held.settle)
+            return _refuse_unscored(missing[0][1], reply_format.format_refusal(len(samples)))
+        self._count_unscored(missing, options.contract, response)
+        return Delivery(reply_format.format_rewards([self._build_reward(one) for one in replies]), {}, held.settle)
 
-    async def check_bounds(self, request: Request, asked: Sequence[LabelledSample], options: SampleOptions) -> None:
+    async def check_bounds(self, request: Request, samples: Sequence[LabelledSample], options: SampleOptions) -> None:
         """Forbidden or NotFound."""
         bounds = await get_bounds(request)
         bounds.require_run(options.run)
-        for one in asked:
+        for one in samples:
             await self.bounds.require_tasks(bounds, [one.sample.task_id], one.label)
 
-    async def _require_one_reply(self, asked: LabelledSample) -> None:
+    async def _require_one_reply(self, labelled: LabelledSample) -> None:
         """Raises InvalidRequest for a task with several turns."""
-        environment = asked.sample.environment
+        environment = labelled.sample.environment
         try:
-            whole = await self.stepper.is_single_reply(environment, asked.sample.task_id)
+            is_single = await self.stepper.is_single_reply(environment, labelled.sample.task_id)
         except NotFound as error:
-            raise NotFound(error.detail, field=asked.label) from error
-        if not whole:
+            raise NotFound(error.detail, field=labelled.label) from error
+        if not is_single:
             raise InvalidRequest(
                 f"this task of {environment} has several turns; this endpoint accepts only tasks with one reply",
-                field=asked.label,
+                field=labelled.label,
             )
 
     def _build_reward(self, reply: SampleReply) -> SampleReward:
-        scored = None if reply.is_masked else reply.score.reward
-        return SampleReward(self.placeholder if scored is None else scored, reply)
+        reward = None if reply.is_masked else reply.score.reward
+        return SampleReward(self.placeholder if reward is None else reward, reply)
 
-    def _count_unscored(self, missing: Sequence[tuple[LabelledSample, SampleReply]], contract: str, told: str) -> None:
-        for asked, one in missing:
-            reason = one.score.reason or ("masked" if one.is_masked else "pending")
-            self.unscored(contract, asked.sample.environment, reason, told)
+    def _count_unscored(
+        self, missing: Sequence[tuple[LabelledSample, SampleReply]], contract: str, response: str
+    ) -> None:
+        for labelled, reply in missing:
+            reason = reply.score.reason or ("masked" if reply.is_masked else "pending")
+            self.unscored(contract, labelled.sample.environment, reason, response)
 
 
 def _lacks_reward(reply: SampleReply, masks_groups: bool) -> bool:
@@ -620,7 +645,7 @@ def _lacks_reward(reply: SampleReply, masks_groups: bool) -> bool:
 def _refuse_unscored(reply: SampleReply, beside: dict[str, JsonValue]) -> Response:
     score = reply.score
     if "pending" in (score.outcome, reply.outcome):
-        return build_refusal(503, RewardRefusal(error="not scored yet; retry", code="pending", field=None), 1, beside)
-    said = f": {score.rationale}" if score.rationale else ""
-    refusal = RewardRefusal(error=f"no score ({score.reason}){said}", code="unscored", field=None)
-    return build_refusal(503, refusal, RETRY_SECONDS, {**beside, "reason": score.reason})
+        return _build_refusal(503, RewardRefusal(error="not scored yet; retry", code="pending", field=None), 1, beside)
+    because = f": {score.rationale}" if score.rationale else ""
+    refusal = RewardRefusal(error=f"no score ({score.reason}){because}", code="unscored", field=None)
+    return _build_refusal(503, refusal, _RETRY_SECONDS, {**beside, "reason": score.reason})

@@ -5,9 +5,8 @@ POST /compat/openrlhf/{env}/get_reward?run=first&group_size=8
 {"rewards": [1.0], "scores": [1.0], "extra_logs": {"absolute": [1.0], "gate": [1.0], …}}
 """
 
-import re
 from collections.abc import Sequence
-from typing import Annotated, ClassVar, Final
+from typing import Annotated, ClassVar
 
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
@@ -25,10 +24,9 @@ from app.http.compat.one_sample import (
     build_completion,
     document_refusals,
     extract_response,
+    name_criterion,
     read_label,
 )
-
-_UNSAFE: Final = re.compile(r"[^A-Za-z0-9_]")
 
 
 class OpenRlhfOptions(RewardOptions):
@@ -73,22 +71,18 @@ class _OpenRlhfFormat:
         logs = [_build_logs(reward, self._criteria) for reward in rewards]
         if self._single:
             (only,) = rewards
-            return _dump_json(Rewards(rewards=only.number, scores=only.gated_absolute, extra_logs=logs[0]))
-        return _dump_json(
-            Rewards(
+            answer = Rewards(rewards=only.number, scores=only.gated_absolute, extra_logs=logs[0])
+        else:
+            answer = Rewards(
                 rewards=tuple(one.number for one in rewards),
                 scores=tuple(one.gated_absolute for one in rewards),
                 extra_logs={name: tuple(one[name] for one in logs) for name in logs[0]} if logs else {},
             )
-        )
+        return answer.model_dump_json().encode()
 
     def format_refusal(self, count: int) -> dict[str, JsonValue]:
         nothing: JsonValue = None if self._single else [None] * count
         return {"rewards": nothing, "scores": nothing, "extra_logs": {}}
-
-
-def _dump_json(rewards: Rewards) -> bytes:
-    return rewards.model_dump_json().encode()
 
 
 def _build_logs(reward: SampleReward, criteria: Sequence[str]) -> dict[str, float]:
@@ -100,7 +94,7 @@ def _build_logs(reward: SampleReward, criteria: Sequence[str]) -> dict[str, floa
         "gate": 1.0 if score.gate is None else score.gate,
         "flags": float(len(score.flags)),
         "unscored": float(reward.is_unscored),
-        **{f"criterion_{_UNSAFE.sub('_', name)}": values.get(name, 0.0) for name in criteria},
+        **{name_criterion(name): values.get(name, 0.0) for name in criteria},
     }
 
 
@@ -112,10 +106,10 @@ def create_openrlhf_router(reward_service: RewardService) -> APIRouter:
         env: str, request: Request, queries: Queries, options: Annotated[OpenRlhfOptions, Query()]
     ) -> Response:
         reward_service.require_environment(env)
-        words = _OpenRlhfFormat(
+        reply_format = _OpenRlhfFormat(
             await reward_service.list_criteria(env, options.run), single=isinstance(queries.query, str)
         )
-        return await reward_service.answer(request, _build_samples(env, queries, options), options, words)
+        return await reward_service.answer(request, _build_samples(env, queries, options), options, reply_format)
 
     responses: dict[int | str, dict[str, object]] = {200: {"model": Rewards}, **document_refusals()}
     for path, shown in (("/{env}/get_reward", True), ("/{env}", False)):
@@ -136,18 +130,18 @@ def _build_samples(environment: str, queries: Queries, options: OpenRlhfOptions)
     labels = queries.labels if isinstance(queries.query, list) else [queries.labels]
     if not isinstance(labels, list) or not len(texts) == len(prompts) == len(labels):
         raise InvalidRequest("query, prompts and labels must be lists of the same length", field="labels")
-    asked = []
-    for place, (text, prompt, label) in enumerate(zip(texts, prompts, labels, strict=True)):
+    samples = []
+    for index, (text, prompt, label) in enumerate(zip(texts, prompts, labels, strict=True)):
         if label is None or label == "":
             raise InvalidRequest(
-                "missing label: set --data.label_key to the column with the task", field=f"labels[{place}]"
+                "missing label: set --data.label_key to the column with the task", field=f"labels[{index}]"
             )
-        response = extract_response(text, prompt, f"query[{place}]")
+        response = extract_response(text, prompt, f"query[{index}]")
         completion = build_completion(response, prompt, options.eos)
-        sample = options.build_sample(environment, read_label(label, f"labels[{place}]"), completion)
-        asked.append(LabelledSample(sample, f"labels[{place}]"))
-    return asked
+        sample = options.build_sample(environment, read_label(label, f"labels[{index}]"), completion)
+        samples.append(LabelledSample(sample, f"labels[{index}]"))
+    return samples
 
 
-def _to_list(given: list[str] | str) -> list[str]:
-    return [given] if isinstance(given, str) else given
+def _to_list(texts: list[str] | str) -> list[str]:
+    return [texts] if isinstance(texts, str) else texts

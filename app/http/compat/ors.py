@@ -1,4 +1,14 @@
-"""Replies as streams of events, which are kept alive while the work goes on."""
+"""The Open Reward Standard, as `openreward/environments/server.py` of 0.1.167 serves it: every environment is a server.
+
+POST /compat/ors/{env}/call
+{"name": "reply", "input": {"text": "Good evening."}}
+event: end
+data: {"ok":true,"output":{"blocks":[],"reward":0.7,"finished":true,"metadata":{…}}}
+
+The model acts by calls alone: of the task's own tools, of `reply`, which says something, or of `answer`, which says the
+last word. An episode is kept in the store, since its client may ask any replica. A call is answered as a stream, which
+is kept alive while judges work; a call whose stream was lost comes again with the id that the stream began with.
+"""
 
 import asyncio
 import json
@@ -36,11 +46,13 @@ from app.http.compat.kept_sessions import (
 )
 from app.http.compat.one_sample import (
     GATHER_DESCRIPTION,
+    LONGEST_WAIT,
     HeldSamples,
     LabelledSample,
     RewardService,
     SampleLabel,
     SampleOptions,
+    list_flags,
 )
 from app.http.web.api_keys import get_bounds
 from app.http.web.bodies import JsonRoute
@@ -49,71 +61,10 @@ from app.service.gateway import Gateway
 from app.service.requests import GroupProblem, GroupToScore, NextBatch, ScoreRequest
 from app.service.scoring import SampleReply
 
-CHUNK: Final = 4096
-"""Characters of an event: clients read lines of a limited length."""
+# What is sent to clients.
 
-PING_SECONDS: Final = 10
-"""Clients take a stream that is silent for 30 seconds for lost."""
-
-
-@dataclass(frozen=True)
-class StreamResult:
-    """What ends a stream, and what to do once it was sent or was not."""
-
-    body: Frozen
-    settle: Callable[[bool], Awaitable[None]] | None = None
-
-
-def stream_result(task_id: str, work: Callable[[], Awaitable[StreamResult]]) -> Response:
-    async def write() -> AsyncIterator[bytes]:
-        yield write_event("task_id", task_id)
-        job = asyncio.ensure_future(work())
-        sent = False
-        try:
-            while not (await asyncio.wait((job,), timeout=PING_SECONDS))[0]:
-                yield b": ping\n\n"
-            for event in _write_end(job):
-                yield event
-            sent = True
-        finally:
-            await _settle(job, sent)
-
-    headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
-    return StreamingResponse(write(), media_type="text/event-stream", headers=headers)
-
-
-def _write_end(job: "asyncio.Future[StreamResult]") -> list[bytes]:
-    try:
-        return write_result(job.result().body)
-    except GatewayError as error:
-        return [write_event("error", " ".join(error.detail.split()))]
-
-
-async def _settle(job: "asyncio.Future[StreamResult]", sent: bool) -> None:
-    job.cancel()
-    if job.done() and not job.cancelled() and job.exception() is None and (settle := job.result().settle) is not None:
-        await settle(sent)
-
-
-def write_event(name: str, data: str) -> bytes:
-    return f"event: {name}\ndata: {data}\n\n".encode()
-
-
-def write_result(result: Frozen) -> list[bytes]:
-    """The last events of a stream. No piece begins with a space, which clients would take off."""
-    text = json.dumps(result.model_dump(mode="json"), separators=(",", ":"))
-    pieces: list[str] = []
-    while len(text) > CHUNK:
-        cut = next((place for place in range(CHUNK, len(text)) if text[place] != " "), len(text))
-        pieces.append(text[:cut])
-        text = text[cut:]
-    return [*(write_event("chunk", one) for one in pieces), write_event("end", text)]
-
-
-# What clients of the Open Reward Standard get, as `openreward/environments/types.py` of 0.1.167 has it.
-
-REPLY: Final = "reply"
-ANSWER: Final = "answer"
+_REPLY: Final = "reply"
+_ANSWER: Final = "answer"
 """The tool that a harness calls with the model's plain message, which ends the episode."""
 
 
@@ -147,7 +98,7 @@ class ToolDescription(Frozen):
 
 
 class TerminalTool(Frozen):
-    name: str = ANSWER
+    name: str = _ANSWER
     arg: str = "text"
     description: str = "Says the last word: the episode ends and is scored."
 
@@ -192,8 +143,8 @@ class GroupScores(Frozen):
     scores: tuple[CandidateScore, ...]
 
 
-REPLY_TOOL: Final = ToolDescription(
-    name=REPLY,
+_REPLY_TOOL: Final = ToolDescription(
+    name=_REPLY,
     description="Says something and returns the answer to it.",
     input_schema={
         "type": "object",
@@ -203,7 +154,7 @@ REPLY_TOOL: Final = ToolDescription(
 )
 
 
-def describe_tools(tools: Sequence[ToolSpec]) -> ToolListing:
+def _describe_tools(tools: Sequence[ToolSpec]) -> ToolListing:
     """A task's own, and `reply`."""
     own = tuple(
         ToolDescription(
@@ -211,10 +162,10 @@ def describe_tools(tools: Sequence[ToolSpec]) -> ToolListing:
         )
         for one in tools
     )
-    return ToolListing(tools=(*own, REPLY_TOOL))
+    return ToolListing(tools=(*own, _REPLY_TOOL))
 
 
-def show_messages(messages: Sequence[Message]) -> list[ShownMessage]:
+def _show_messages(messages: Sequence[Message]) -> list[ShownMessage]:
     return [
         ShownMessage(
             role=one.role if one.role in {"system", "assistant"} else "user",
@@ -224,25 +175,26 @@ def show_messages(messages: Sequence[Message]) -> list[ShownMessage]:
     ]
 
 
-def show_observation(observed: Sequence[Message]) -> tuple[TextBlock, ...]:
+def _show_observation(observed: Sequence[Message]) -> tuple[TextBlock, ...]:
     return tuple(TextBlock(text=one.content or "") for one in observed)
 
 
-# What clients of the Open Reward Standard send, as `openreward/environments/types.py` of 0.1.167 has it.
+# What clients send.
 
-_DAY: Final = 86_400
 _PARAMS: Final = TypeAdapter(dict[str, FiniteJson])
 
 
 class OrsOptions(SampleOptions):
     contract: ClassVar[str] = "ors"
 
-    gather_seconds: Annotated[float, Field(ge=0, le=_DAY, allow_inf_nan=False, description=GATHER_DESCRIPTION)] = 300.0
+    gather_seconds: Annotated[
+        float, Field(ge=0, le=LONGEST_WAIT, allow_inf_nan=False, description=GATHER_DESCRIPTION)
+    ] = 300.0
     wait_seconds: Annotated[
         float,
         Field(
             gt=0,
-            le=_DAY,
+            le=LONGEST_WAIT,
             allow_inf_nan=False,
             description="Maximum seconds until a last call is answered. Until then the stream is kept alive.",
         ),
@@ -271,7 +223,7 @@ class CreateRequest(_Sent):
     split: Split | None = None
     index: Annotated[WholeNumber, Field(ge=0, le=2**40)] | None = None
 
-    def find_place(self) -> TaskReference:
+    def find_task(self) -> TaskReference:
         """InvalidRequest naming the field."""
         if self.task_spec is not None:
             return self.task_spec
@@ -313,27 +265,27 @@ class GroupRequest(_Sent):
 
     @model_validator(mode="after")
     def _require_replies(self) -> "GroupRequest":
-        for place, one in enumerate(self.candidates):
+        for index, one in enumerate(self.candidates):
             if not any(turn.role == "assistant" for turn in one.messages):
-                raise ValueError(f"candidate {place} has no message of the model")
+                raise ValueError(f"candidate {index} has no message of the model")
         return self
 
 
-def read_call(asked: ToolCallRequest) -> Message:
+def _read_call(call: ToolCallRequest) -> Message:
     """What the model said by a call. InvalidRequest for a reply without a text."""
-    if asked.name not in {REPLY, ANSWER}:
-        call = ToolCall(id=asked.task_id, function=FunctionCall(name=asked.name, arguments=asked.input))
-        return Message(role="assistant", tool_calls=(call,))
-    text = asked.input.get("text")
+    if call.name not in {_REPLY, _ANSWER}:
+        own = ToolCall(id=call.task_id, function=FunctionCall(name=call.name, arguments=call.input))
+        return Message(role="assistant", tool_calls=(own,))
+    text = call.input.get("text")
     if not isinstance(text, str):
-        raise InvalidRequest(f"`{asked.name}` takes a `text`", field="input.text")
+        raise InvalidRequest(f"`{call.name}` takes a `text`", field="input.text")
     return Message(role="assistant", content=text)
 
 
-def read_candidate(candidate: GroupCandidate, single_reply: bool) -> Completion:
+def _read_candidate(candidate: GroupCandidate, single_reply: bool) -> Completion:
     """The last message of the model, or for several turns everything from its first one on."""
     messages = [message for turn in candidate.messages for message in _read_turn(turn)]
-    own = [place for place, one in enumerate(messages) if one.role == "assistant"]
+    own = [index for index, one in enumerate(messages) if one.role == "assistant"]
     return Completion(messages=tuple(messages[own[-1] : own[-1] + 1] if single_reply else messages[own[0] :]))
 
 
@@ -358,42 +310,106 @@ def _read_turn(turn: CandidateTurn) -> list[Message]:
     return [Message(role="assistant", content=content, tool_calls=calls, reasoning_content=thought or None)]
 
 
-# Turns and scores of the episodes that are played over the Open Reward Standard.
+# Streams of events, which are kept alive while the work goes on.
+
+CHUNK: Final = 4096
+"""Characters of an event: clients read lines of a limited length."""
+
+_PING_SECONDS: Final = 10
+"""Clients take a stream that is silent for 30 seconds for lost."""
 
 
-class OrsEpisodes:
+@dataclass(frozen=True)
+class _StreamResult:
+    """What ends a stream, and what to do once it was sent or was not."""
+
+    body: Frozen
+    settle: Callable[[bool], Awaitable[None]] | None = None
+
+
+def _stream_result(task_id: str, work: Callable[[], Awaitable[_StreamResult]]) -> Response:
+    async def write() -> AsyncIterator[bytes]:
+        yield _write_event("task_id", task_id)
+        job = asyncio.ensure_future(work())
+        sent = False
+        try:
+            while not (await asyncio.wait((job,), timeout=_PING_SECONDS))[0]:
+                yield b": ping\n\n"
+            for event in _write_end(job):
+                yield event
+            sent = True
+        finally:
+            await _settle(job, sent)
+
+    # nginx would keep the pings back, and the client take the stream for lost.
+    headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+    return StreamingResponse(write(), media_type="text/event-stream", headers=headers)
+
+
+def _write_end(job: "asyncio.Future[_StreamResult]") -> list[bytes]:
+    try:
+        return write_result(job.result().body)
+    except GatewayError as error:
+        return [_write_event("error", " ".join(error.detail.split()))]  # a line break would end the event
+
+
+async def _settle(job: "asyncio.Future[_StreamResult]", sent: bool) -> None:
+    job.cancel()
+    if job.done() and not job.cancelled() and job.exception() is None and (settle := job.result().settle) is not None:
+        await settle(sent)
+
+
+def _write_event(name: str, data: str) -> bytes:
+    return f"event: {name}\ndata: {data}\n\n".encode()
+
+
+def write_result(result: Frozen) -> list[bytes]:
+    """The last events of a stream. No piece begins with a space, which clients would take off."""
+    text = json.dumps(result.model_dump(mode="json"), separators=(",", ":"))
+    pieces: list[str] = []
+    while len(text) > CHUNK:
+        cut = next((index for index in range(CHUNK, len(text)) if text[index] != " "), len(text))
+        pieces.append(text[:cut])
+        text = text[cut:]
+    return [*(_write_event("chunk", one) for one in pieces), _write_event("end", text)]
+
+
+# Turns and scores.
+
+
+class _OrsEpisodes:
     def __init__(self, gateway: Gateway, sessions: KeptSessions, reward_service: RewardService) -> None:
         self._gateway = gateway
         self._sessions = sessions
         self._reward_service = reward_service
 
-    async def play(self, record: TaskRecord, asked: ToolCallRequest, options: OrsOptions, session: str) -> StreamResult:
+    async def play(self, record: TaskRecord, call: ToolCallRequest, options: OrsOptions, session: str) -> _StreamResult:
         try:
-            said = read_call(asked)
-            played = await self._take(record, asked, said, name_session(session))
+            message = _read_call(call)
+            played = await self._take(record, call, message, _name_session(session))
         except InvalidRequest as error:
-            return StreamResult(CallError(error=error.detail, reason="input_validation"))
+            return _StreamResult(CallError(error=error.detail, reason="input_validation"))
         except Conflict as error:
-            return StreamResult(CallError(error=error.detail, reason="episode_finished"))
+            return _StreamResult(CallError(error=error.detail, reason="episode_finished"))
         if not played.done:
-            noted = not played.observed and asked.name not in {REPLY, ANSWER}
-            blocks = (TextBlock(text=NOTED),) if noted else show_observation(played.observed)
-            return StreamResult(CallReply(output=ToolOutput(blocks=blocks)))
+            noted = not played.observed and call.name not in {_REPLY, _ANSWER}
+            blocks = (TextBlock(text=NOTED),) if noted else _show_observation(played.observed)
+            return _StreamResult(CallReply(output=ToolOutput(blocks=blocks)))
         completion = Completion(messages=_merge_calls(played.after.messages), finish_reason="stop")
-        return await self._score(record, completion, options, f"{name_session(session)}.{asked.task_id}", played)
+        return await self._score(record, completion, options, f"{_name_session(session)}.{call.task_id}", played)
 
-    async def _take(self, record: TaskRecord, asked: ToolCallRequest, said: Message, session: str) -> PlayedStep:
-        env, fingerprint = record.key.environment, asked.task_id or ""
+    async def _take(self, record: TaskRecord, call: ToolCallRequest, message: Message, session: str) -> PlayedStep:
+        env, fingerprint = record.key.environment, call.task_id or ""
         single = await self._reward_service.stepper.is_single_reply(env, record.task_id)
-        if asked.name == ANSWER or (single and asked.name == REPLY):
-            return await self._sessions.end(session, said, fingerprint)
+        if call.name == _ANSWER or (single and call.name == _REPLY):
+            return await self._sessions.end(session, message, fingerprint)
         if single:
-            return await self._sessions.note(session, said, fingerprint)
-        return await self._sessions.step(env, session, said, "stop", fingerprint)
+            return await self._sessions.note(session, message, fingerprint)
+        return await self._sessions.step(env, session, message, "stop", fingerprint)
 
     async def _score(
         self, record: TaskRecord, completion: Completion, options: OrsOptions, fingerprint: str, played: PlayedStep
-    ) -> StreamResult:
+    ) -> _StreamResult:
         label = SampleLabel(task_id=record.task_id, purpose="eval" if record.key.split == "test" else "train")
         sample = options.build_sample(record.key.environment, label, completion)
         named = replace(sample, name=SampleName(fingerprint=sha256(fingerprint.encode()).hexdigest()))
@@ -404,33 +420,33 @@ class OrsEpisodes:
             options.wait_seconds,
         )
         (reply,) = await held.await_replies(_never_receive)
-        if reply.score.reward is None:
+        if reply.score.reward is None:  # clients take null for no score, so nothing is refused
             self._reward_service.unscored("ors", record.key.environment, reply.score.reason or "pending", "null")
         output = ToolOutput(
-            blocks=show_observation(played.observed),
+            blocks=_show_observation(played.observed),
             reward=reply.score.reward,
             finished=True,
             metadata=_describe(reply),
         )
-        return StreamResult(CallReply(output=output), held.settle)
+        return _StreamResult(CallReply(output=output), held.settle)
 
-    async def score_candidates(self, record: TaskRecord, asked: GroupRequest, options: OrsOptions) -> StreamResult:
+    async def score_candidates(self, record: TaskRecord, request: GroupRequest, options: OrsOptions) -> _StreamResult:
         env = record.key.environment
         single = await self._reward_service.stepper.is_single_reply(env, record.task_id)
         group = GroupToScore(
-            task_id=record.task_id, completions=tuple(read_candidate(one, single) for one in asked.candidates)
+            task_id=record.task_id, completions=tuple(_read_candidate(one, single) for one in request.candidates)
         )
-        wanted = ScoreRequest(
+        to_score = ScoreRequest(
             groups=(group,),
             run=options.run,
             policy=None if options.model is None else Policy(model=options.model),
             purpose="eval" if record.key.split == "test" else "train",
             wait_seconds=min(options.wait_seconds, 600.0),
         )
-        (scored,) = (await self._gateway.scoring.score(wanted, env)).groups
+        (scored,) = (await self._gateway.scoring.score(to_score, env)).groups
         if isinstance(scored, GroupProblem):
             raise InvalidRequest(scored.detail, field=scored.field)
-        return StreamResult(
+        return _StreamResult(
             GroupScores(
                 scores=tuple(
                     CandidateScore(
@@ -448,7 +464,7 @@ class OrsEpisodes:
         )
 
 
-def name_session(session: str) -> str:
+def _name_session(session: str) -> str:
     return f"ors.{sha256(session.encode()).hexdigest()[:32]}"
 
 
@@ -467,7 +483,7 @@ def _describe(reply: SampleReply) -> dict[str, Any]:
         "reason": score.reason,
         "absolute": score.absolute,
         "criteria": {one.name: one.value for one in score.criteria},
-        "flags": list(dict.fromkeys((*score.flags, *reply.flags))),
+        "flags": list(list_flags(reply)),
         "rationale": score.rationale,
     }
 
@@ -478,11 +494,10 @@ async def _never_receive() -> AsgiMessage:
     return await left
 
 
-# The Open Reward Standard, as `openreward/environments/server.py` of 0.1.167 serves it: every environment is a
-# server.
+# The routes.
 
 PREFIX: Final = "/compat/ors"
-ENDLESS: Final = 1_000_000
+_ENDLESS: Final = 1_000_000
 """How many tasks a split without end is said to have, since clients ask for a number."""
 
 
@@ -518,7 +533,7 @@ class OrsServer:
         self._gateway = gateway
         self._sessions = sessions
         self._reward_service = reward_service
-        self._episodes = OrsEpisodes(gateway, sessions, reward_service)
+        self._episodes = _OrsEpisodes(gateway, sessions, reward_service)
         self._lister = TaskLister(gateway.catalogue)
         self.router = APIRouter(
             prefix=f"{PREFIX}/{{env}}",
@@ -574,24 +589,24 @@ class OrsServer:
     async def count_tasks(self, env: str, asked: SplitReference, options: Options) -> TaskCount:
         """A number beyond every use for a split without end: each index is a task."""
         counted = self._lister.count_tasks(env, asked.split, options.read_params())
-        return TaskCount(num_tasks=ENDLESS if counted is None else counted)
+        return TaskCount(num_tasks=_ENDLESS if counted is None else counted)
 
     async def list_tasks(self, env: str, asked: TaskRange, options: Options) -> TaskListing:
         return self._lister.list_tasks(env, asked, options.read_params())
 
     async def get_task(self, env: str, asked: TaskReference, options: Options) -> NamedTask:
-        found = self._lister.get_task(env, asked, options.read_params())
-        return NamedTask(task=found.task, env_name=env)
+        task = self._lister.get_task(env, asked, options.read_params()).task
+        return NamedTask(task=task, env_name=env)
 
     async def list_tools(self, env: str) -> ToolListing:
         """Those of a task are told by its session."""
         self._reward_service.require_environment(env)
-        return describe_tools(())
+        return _describe_tools(())
 
     async def open_session(self, env: str) -> Response:
         """The name is chosen here; the session begins with `/create`."""
         self._reward_service.require_environment(env)
-        events = write_event("task_id", str(uuid.uuid4())) + write_event("end", "")
+        events = _write_event("task_id", str(uuid.uuid4())) + _write_event("end", "")
         return Response(events, media_type="text/event-stream")
 
     async def create(
@@ -599,13 +614,13 @@ class OrsServer:
     ) -> SessionReply:
         """Takes the task at a place of a split. The same again is the same session."""
         self._reward_service.require_environment(env)
-        place, params, bounds = asked.find_place(), options.read_params(), await get_bounds(request)
+        task, params, bounds = asked.find_task(), options.read_params(), await get_bounds(request)
         check_hand_out(bounds, env, options.run, params)
-        wanted = NextBatch(batch_size=1, run=options.run, split=place.split, params=params, cursor=place.index)
-        batch = await self._gateway.dispatcher.next_batch(env, wanted)
+        look_up = NextBatch(batch_size=1, run=options.run, split=task.split, params=params, cursor=task.index)
+        batch = await self._gateway.dispatcher.next_batch(env, look_up)
         if not batch.tasks:
             raise InvalidRequest("the split has no such task", field="index")
-        await self._sessions.begin(name_session(session), batch.tasks[0].task_id)
+        await self._sessions.begin(_name_session(session), batch.tasks[0].task_id)
         return SessionReply(sid=session)
 
     async def ping(self, env: str, request: Request, options: Options, session: SessionId) -> ServerStatus:
@@ -616,7 +631,7 @@ class OrsServer:
         """Also a session that is unknown or has ended."""
         self._reward_service.require_environment(env)
         (await get_bounds(request)).require_run(options.run)
-        await self._sessions.close(name_session(session))
+        await self._sessions.close(_name_session(session))
         return SessionReply(sid=session)
 
     async def forget(self, env: str, session: SessionId) -> SessionReply:
@@ -624,16 +639,16 @@ class OrsServer:
         return SessionReply(sid=session)
 
     async def list_task_tools(self, env: str, request: Request, options: Options, session: SessionId) -> ToolListing:
-        return describe_tools((await self._find_task(env, request, options, session)).prompt.tools)
+        return _describe_tools((await self._find_task(env, request, options, session)).prompt.tools)
 
     async def show_prompt(self, env: str, request: Request, options: Options, session: SessionId) -> list[TextBlock]:
         prompt = (await self._find_task(env, request, options, session)).prompt
-        return [block for message in show_messages(prompt.messages) for block in message.blocks]
+        return [block for message in _show_messages(prompt.messages) for block in message.blocks]
 
     async def show_conversation(
         self, env: str, request: Request, options: Options, session: SessionId
     ) -> list[ShownMessage]:
-        return show_messages((await self._find_task(env, request, options, session)).prompt.messages)
+        return _show_messages((await self._find_task(env, request, options, session)).prompt.messages)
 
     async def call(
         self, env: str, request: Request, asked: ToolCallRequest, options: Options, session: SessionId
@@ -641,22 +656,22 @@ class OrsServer:
         """Plays a turn. The last one is answered with the reward of the episode; null where there is none. A call whose
         stream was lost is sent again with its `task_id`, and answered as it was."""
         record = await self._find_task(env, request, options, session)
-        named = _give_id(asked)
-        return stream_result(named.task_id or "", lambda: self._episodes.play(record, named, options, session))
+        call = _give_id(asked)
+        return _stream_result(call.task_id or "", lambda: self._episodes.play(record, call, options, session))
 
     async def score_group(
         self, env: str, request: Request, asked: GroupRequest, options: Options, session: SessionId
     ) -> Response:
         """Scores replies to the session's task as one group, in their order; null where there is no score."""
         record = await self._find_task(env, request, options, session)
-        return stream_result(str(uuid.uuid4()), lambda: self._episodes.score_candidates(record, asked, options))
+        return _stream_result(str(uuid.uuid4()), lambda: self._episodes.score_candidates(record, asked, options))
 
     async def _find_task(self, env: str, request: Request, options: OrsOptions, session: str) -> TaskRecord:
         """Of a session. NotFound; Forbidden beyond the caller's bounds."""
         self._reward_service.require_environment(env)
         bounds = await get_bounds(request)
         bounds.require_run(options.run)
-        task_id = (await self._sessions.find(name_session(session))).task_id
+        task_id = (await self._sessions.find(_name_session(session))).task_id
         await self._reward_service.bounds.require_tasks(bounds, [task_id], "X-Session-ID")
         record = (await self._gateway.task_cache.get([task_id])).get(task_id)
         if record is None or record.key.environment != env:
@@ -664,5 +679,5 @@ class OrsServer:
         return record
 
 
-def _give_id(asked: ToolCallRequest) -> ToolCallRequest:
-    return asked if asked.task_id is not None else asked.model_copy(update={"task_id": uuid.uuid4().hex})
+def _give_id(call: ToolCallRequest) -> ToolCallRequest:
+    return call if call.task_id is not None else call.model_copy(update={"task_id": uuid.uuid4().hex})

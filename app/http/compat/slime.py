@@ -24,6 +24,7 @@ from app.http.compat.one_sample import (
     SampleReward,
     build_completion,
     document_refusals,
+    list_flags,
     read_label,
 )
 
@@ -89,7 +90,7 @@ def _explain_reward(reward: SampleReward) -> ExplainedReward:
         outcome="unscored" if reward.is_unscored else score.outcome,
         reason=score.reason,
         criteria={criterion.name: criterion.value for criterion in score.criteria},
-        flags=tuple(dict.fromkeys((*score.flags, *reply.flags))),
+        flags=list_flags(reply),
         rationale=score.rationale,
         group_id=reply.group_id,
     )
