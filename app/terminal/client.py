@@ -41,7 +41,7 @@ from app.service.runs import RunReport, RunSettings
 from app.settings import read_settings
 from app.terminal.consoles import describe_error, stop
 
-PageT = TypeVar("PageT", bound=Frozen)
+_PageT = TypeVar("_PageT", bound=Frozen)
 
 _KINDS: Mapping[int, type[RequestRefused]] = {401: Unauthorized, 404: NotFound}
 
@@ -86,7 +86,7 @@ class GatewayClient:
         body = settings.model_dump(mode="json", exclude_unset=True)
         return Run.model_validate_json(await self.send_request("PUT", f"/runs/{name}", body))
 
-    async def fetch_page(self, path: str, kind: type[PageT], asked: Mapping[str, str] | None = None) -> PageT:
+    async def fetch_page(self, path: str, kind: type[_PageT], asked: Mapping[str, str] | None = None) -> _PageT:
         """A page of the viewer as data."""
         query = httpx.QueryParams({**(asked or {}), "format": "json"})
         return kind.model_validate_json(await self.send_request("GET", f"{path}?{query}"))
@@ -229,7 +229,7 @@ def build_gateway_headers(api_key: str) -> dict[str, str]:
 
 T = TypeVar("T")
 
-FIRST_SECONDS: Final = 0.25
+_FIRST_SECONDS: Final = 0.25
 MOST_SECONDS: Final = 10.0
 
 
@@ -252,7 +252,7 @@ class Retrier:
 
     async def retry_until_answered(self, who: str, ask: Callable[[], Awaitable[T]]) -> T:
         """Retries after every Unavailable, with exponential backoff. Raises the last one after `ends_after` seconds."""
-        seconds, began = FIRST_SECONDS, time.monotonic()
+        seconds, began = _FIRST_SECONDS, time.monotonic()
         while True:
             try:
                 answer = await ask()

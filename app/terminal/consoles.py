@@ -18,7 +18,7 @@ from rich.table import Table
 from app.domain.errors import GatewayError
 from app.toolkit.texts import escape_invisible
 
-PIPED_COLUMNS = 10_000
+_PIPED_COLUMNS = 10_000
 """Wider than any table: what goes to a file or a program is not cut to the width of a terminal that is not there."""
 
 RESUME = "run the same command again to resume"
@@ -43,7 +43,7 @@ class DemoPart:
 
 
 def output_console() -> Console:
-    return Console(width=None if sys.stdout.isatty() else PIPED_COLUMNS)
+    return Console(width=None if sys.stdout.isatty() else _PIPED_COLUMNS)
 
 
 def print_rows(columns: Sequence[str], rows: Iterable[Sequence[str]], title: str = "") -> None:

@@ -46,7 +46,7 @@ from app.http.compat.one_sample import Delivery
 from app.http.web.openapi import document_problems
 
 PREFIX = "/compat/atropos"
-DEFAULT_RUN = "default"
+_DEFAULT_RUN = "default"
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _ENDPOINTS = frozenset(
@@ -57,11 +57,11 @@ _ENDPOINTS = frozenset(
 )
 
 
-def parse_run_name(name: str | None) -> str:
+def _parse_run_name(name: str | None) -> str:
     """Validates a run name; None is the default run. Raises InvalidRequest for an invalid name and for an
     endpoint's."""
     if name is None:
-        return DEFAULT_RUN
+        return _DEFAULT_RUN
     if name in _ENDPOINTS or not _NAME.fullmatch(name):
         raise InvalidRequest(
             "invalid run name: use lowercase letters, digits, - and _, and no endpoint's name", field="run"
@@ -79,11 +79,11 @@ _NO_EXAMPLE = (
 )
 
 
-async def read_run_name(request: Request) -> str:
-    return parse_run_name(request.path_params.get("run"))
+async def _read_run_name(request: Request) -> str:
+    return _parse_run_name(request.path_params.get("run"))
 
 
-Run = Annotated[str, Depends(read_run_name)]
+_Run = Annotated[str, Depends(_read_run_name)]
 
 
 def create_atropos_router(atropos_queue: AtroposQueue, max_body_bytes: int) -> APIRouter:
@@ -100,19 +100,19 @@ def create_atropos_router(atropos_queue: AtroposQueue, max_body_bytes: int) -> A
 
 def _add_trainer_routes(router: APIRouter, prefix: str, atropos_queue: AtroposQueue) -> None:
     @router.post(prefix + "/register", include_in_schema=False)
-    async def register(run: Run, registration: TrainerRegistration) -> TrainerRegistered:
+    async def register(run: _Run, registration: TrainerRegistration) -> TrainerRegistered:
         await atropos_queue.queue.register(run, registration)
         return TrainerRegistered(uuid=uuid.uuid4().int)
 
     @router.get(prefix + "/batch", response_class=Response, include_in_schema=False)
-    async def batch(run: Run, request: Request) -> Response:
+    async def batch(run: _Run, request: Request) -> Response:
         taken = await atropos_queue.take_batch(run)
         if isinstance(taken, OutgoingBatch):
             return await _build_delivery(request, taken)
         return Response(_UNREGISTERED if taken is None else _NOTHING, media_type="application/json")
 
     @router.get(prefix + "/reset_data", response_class=PlainTextResponse, include_in_schema=False)
-    async def reset_data(run: Run) -> PlainTextResponse:
+    async def reset_data(run: _Run) -> PlainTextResponse:
         await atropos_queue.reset_run(run)
         return PlainTextResponse("Reset successful")
 
@@ -135,7 +135,7 @@ async def _encode_text(request: Request, text: bytes) -> tuple[bytes, dict[str, 
 
 def _add_environment_routes(router: APIRouter, prefix: str, atropos_queue: AtroposQueue) -> None:
     @router.post(prefix + "/register-env", include_in_schema=False)
-    async def register_env(run: Run, joining: EnvRegistration) -> EnvJoined | WaitForTrainer:
+    async def register_env(run: _Run, joining: EnvRegistration) -> EnvJoined | WaitForTrainer:
         client = await atropos_queue.queue.join(run, joining)
         state = await atropos_queue.read_run(run)
         if client is None or state.registration is None:
@@ -150,12 +150,12 @@ def _add_environment_routes(router: APIRouter, prefix: str, atropos_queue: Atrop
         )
 
     @router.post(prefix + "/disconnect-env", include_in_schema=False)
-    async def disconnect_env(run: Run, env: EnvIdentifier) -> Success | Failure:
+    async def disconnect_env(run: _Run, env: EnvIdentifier) -> Success | Failure:
         known = await atropos_queue.queue.leave(run, env.env_id)
         return Success() if known else Failure(error=f"there is no environment {env.env_id}")
 
     @router.get(prefix + "/status-env", include_in_schema=False)
-    async def status_env(run: Run, env: EnvIdentifier) -> EnvStatus:
+    async def status_env(run: _Run, env: EnvIdentifier) -> EnvStatus:
         await atropos_queue.record_heartbeat(run, env.env_id)
         status = compute_env_status(await atropos_queue.read_run(run), env.env_id, atropos_queue.read_clock())
         if status is None:
@@ -166,18 +166,18 @@ def _add_environment_routes(router: APIRouter, prefix: str, atropos_queue: Atrop
 def _add_status_routes(router: APIRouter, prefix: str, atropos_queue: AtroposQueue) -> None:
     @router.get(prefix, include_in_schema=False)
     @router.get(prefix + "/", include_in_schema=False)
-    async def root(_: Run) -> Root:
+    async def root(_: _Run) -> Root:
         return Root()
 
     @router.get(prefix + "/wandb_info", include_in_schema=False)
-    async def wandb_info(run: Run) -> WandbInfo:
+    async def wandb_info(run: _Run) -> WandbInfo:
         registration = (await atropos_queue.read_run(run)).registration
         return WandbInfo(
             group=registration and registration.wandb_group, project=registration and registration.wandb_project
         )
 
     @router.get(prefix + "/info", include_in_schema=False)
-    async def info(run: Run) -> Info:
+    async def info(run: _Run) -> Info:
         registration = (await atropos_queue.read_run(run)).registration
         return Info(
             batch_size=registration.batch_size if registration else -1,
@@ -185,12 +185,12 @@ def _add_status_routes(router: APIRouter, prefix: str, atropos_queue: AtroposQue
         )
 
     @router.get(prefix + "/status", include_in_schema=False)
-    async def status(run: Run) -> Status:
+    async def status(run: _Run) -> Status:
         state = await atropos_queue.read_run(run)
         return Status(current_step=state.step, queue_size=state.groups)
 
     @router.get(prefix + "/latest_example", response_class=Response, include_in_schema=False)
-    async def latest_example(run: Run, request: Request) -> Response:
+    async def latest_example(run: _Run, request: Request) -> Response:
         content, headers = await _encode_text(request, await atropos_queue.read_latest_group(run) or _NO_EXAMPLE)
         return Response(content, headers=headers, media_type="application/json")
 
@@ -202,7 +202,7 @@ def _add_explanation_route(router: APIRouter, prefix: str, atropos_queue: Atropo
         responses=document_problems(401, 422),
         include_in_schema=prefix == PREFIX,
     )
-    async def why(run: Run) -> BatchExplanation:
+    async def why(run: _Run) -> BatchExplanation:
         told = await atropos_queue.explain_run(run)
         return BatchExplanation(
             run=run,
@@ -221,7 +221,7 @@ def _add_explanation_route(router: APIRouter, prefix: str, atropos_queue: Atropo
 # The two endpoints that receive groups, directly on ASGI.
 
 
-class GroupPostEndpoint:
+class _GroupPostEndpoint:
     """`path` is the route template for request metrics."""
 
     def __init__(
@@ -240,7 +240,7 @@ class GroupPostEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope["route"] = self
-        run = parse_run_name(scope["path_params"].get("run"))
+        run = _parse_run_name(scope["path_params"].get("run"))
         body = await _receive_body(receive)
         if body is None:
             return
@@ -274,7 +274,7 @@ def create_post_routes(atropos_queue: AtroposQueue, limit: int) -> list[Route]:
     """Must be registered before other routes. `limit` applies to decompressed bodies."""
     return [
         Route(
-            path, GroupPostEndpoint(path, atropos_queue, read, reply, limit), methods=["POST"], include_in_schema=False
+            path, _GroupPostEndpoint(path, atropos_queue, read, reply, limit), methods=["POST"], include_in_schema=False
         )
         for prefix in (PREFIX, PREFIX + "/{run}")
         for path, read, reply in (

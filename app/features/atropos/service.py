@@ -39,10 +39,10 @@ ALIVE_SECONDS = 60
 MAX_TIMES_PASSED = 4
 """Batches that may skip the first group before a group is split to fit it in."""
 
-MIN_WEIGHT = 0.01
+_MIN_WEIGHT = 0.01
 """The same as in Atropos: no environment is starved."""
 
-EnvId = int | None
+_EnvId = int | None
 
 
 def form_batch(line: TrajectoryBacklog) -> BatchPlan | BatchNotReady:
@@ -52,7 +52,7 @@ def form_batch(line: TrajectoryBacklog) -> BatchPlan | BatchNotReady:
         )
     if line.sequences < line.batch_size:
         return BatchNotReady(f"The queue has {line.sequences} of the {line.batch_size} sequences of a batch.")
-    needs = compute_minimum_needs(line)
+    needs = _compute_minimum_needs(line)
     for env_id, need in needs.items():
         have = sum(group.size for group in line.waiting if group.env_id == env_id)
         if have < need:
@@ -69,7 +69,7 @@ def is_alive(client: EnvClient, line: TrajectoryBacklog) -> bool:
     return client.connected and line.now - client.seen_at <= timedelta(seconds=ALIVE_SECONDS)
 
 
-def compute_minimum_needs(line: TrajectoryBacklog) -> dict[int, int]:
+def _compute_minimum_needs(line: TrajectoryBacklog) -> dict[int, int]:
     """Sequences per batch for each live environment with a minimum allocation; scaled down if they exceed a batch."""
     asked = {
         client.env_id: max(0.0, client.registration.min_batch_allocation)
@@ -103,7 +103,7 @@ def _order_groups(line: TrajectoryBacklog, needs: Mapping[int, int]) -> tuple[li
 def _order_by_turn(line: TrajectoryBacklog) -> list[QueuedGroup]:
     """Stride scheduling: the environment with the lowest pass goes next; its pass grows by the group's size over its
     weight."""
-    queues: defaultdict[EnvId, deque[QueuedGroup]] = defaultdict(deque)
+    queues: defaultdict[_EnvId, deque[QueuedGroup]] = defaultdict(deque)
     for group in line.waiting:
         queues[group.env_id].append(group)
     turns = _compute_turns(line, queues)
@@ -119,14 +119,14 @@ def _order_by_turn(line: TrajectoryBacklog) -> list[QueuedGroup]:
     return ordered
 
 
-def _compute_turns(line: TrajectoryBacklog, present: Mapping[EnvId, object]) -> dict[EnvId, float]:
+def _compute_turns(line: TrajectoryBacklog, present: Mapping[_EnvId, object]) -> dict[_EnvId, float]:
     """An environment that had no groups waiting starts at the minimum pass of the others, so it gets no backlog."""
     start = min((turn for env_id, turn in line.turns.items() if env_id in present), default=0.0)
     return {env_id: max(line.turns.get(env_id, start), start) for env_id in present}
 
 
-def _read_weights(line: TrajectoryBacklog) -> dict[EnvId, float]:
-    return {client.env_id: max(MIN_WEIGHT, client.registration.weight) for client in line.env_clients}
+def _read_weights(line: TrajectoryBacklog) -> dict[_EnvId, float]:
+    return {client.env_id: max(_MIN_WEIGHT, client.registration.weight) for client in line.env_clients}
 
 
 def _choose_groups(line: TrajectoryBacklog, groups: Sequence[QueuedGroup], must: int) -> _BatchChoice | BatchNotReady:
@@ -210,7 +210,7 @@ def _take_single_sequence(groups: Sequence[QueuedGroup], taken: set[int]) -> lis
 
 def _build_batch(line: TrajectoryBacklog, choice: _BatchChoice) -> BatchPlan:
     weights = _read_weights(line)
-    left: defaultdict[EnvId, int] = defaultdict(int)
+    left: defaultdict[_EnvId, int] = defaultdict(int)
     for group in line.waiting:
         left[group.env_id] += group.size
     turns = _compute_turns(line, left)
@@ -348,7 +348,7 @@ def compute_env_status(state: TrajectoryRun, env_id: int, now: datetime) -> EnvS
         unallocated_fraction=1.0 - min(sum(minimums.values()), 1.0),
         self_queue_size=mine // size,
         max_group_size=largest,
-        env_weight=max(MIN_WEIGHT, shares[env_id] / (sum(shares.values()) or 1.0)),
+        env_weight=max(_MIN_WEIGHT, shares[env_id] / (sum(shares.values()) or 1.0)),
     )
 
 
@@ -416,15 +416,15 @@ def _describe_environments(env_clients: Collection[EnvClient], now: datetime) ->
 
 log = logging.getLogger(__name__)
 
-HEARTBEAT_SECONDS = 5.0
+_HEARTBEAT_SECONDS = 5.0
 """Minimum time between two stored heartbeats of an environment."""
 
-RECORD_SECONDS = 10.0
+_RECORD_SECONDS = 10.0
 """How long after it was sent a batch is recorded as sent. Its last bytes may die with the process until then."""
 
-MAX_HEARTBEATS = 10_000
+_MAX_HEARTBEATS = 10_000
 
-MAX_RUNS = 200
+_MAX_RUNS = 200
 
 
 class AtroposQueue:
@@ -495,7 +495,7 @@ class AtroposQueue:
 
     async def _record_later(self, run: str, number: int) -> None:
         """The trainer may ask another process next."""
-        await asyncio.sleep(RECORD_SECONDS)
+        await asyncio.sleep(_RECORD_SECONDS)
         await self._record_sent(run, self._sent[run] & {number})
 
     async def _record_sent(self, run: str, numbers: Collection[int]) -> None:
@@ -510,8 +510,8 @@ class AtroposQueue:
 
     async def record_heartbeat(self, run: str, env_id: int) -> None:
         now = monotonic()
-        if now - self._heard.get((run, env_id), -HEARTBEAT_SECONDS) >= HEARTBEAT_SECONDS:
-            if len(self._heard) >= MAX_HEARTBEATS:
+        if now - self._heard.get((run, env_id), -_HEARTBEAT_SECONDS) >= _HEARTBEAT_SECONDS:
+            if len(self._heard) >= _MAX_HEARTBEATS:
                 self._heard.clear()
             self._heard[run, env_id] = now
             await self.queue.record_heartbeat(run, env_id)
@@ -537,7 +537,7 @@ class AtroposQueue:
         return explain_run(state, line, lag, self.read_clock())
 
     async def explain_runs(self) -> Sequence[TrajectoryRunStatus]:
-        return [await self.explain_run(run) for run in await self.queue.list_runs(MAX_RUNS)]
+        return [await self.explain_run(run) for run in await self.queue.list_runs(_MAX_RUNS)]
 
 
 class OutgoingBatch:

@@ -137,7 +137,7 @@ batches = get_table(TrajectoryBatchTable)
 
 # Reads runs, environments and queues from the trajectory tables.
 
-SENT = "sent"
+_SENT = "sent"
 """The holder of a batch whose reply went out in full, whatever becomes of the process that sent it."""
 
 IN_TRANSIT_SECONDS = 60
@@ -145,7 +145,7 @@ IN_TRANSIT_SECONDS = 60
 
 _NAME = TypeAdapter(str)
 _TURNS = TypeAdapter(dict[int, float])
-NO_ENVIRONMENT_KEY = -1
+_NO_ENVIRONMENT_KEY = -1
 """The key in `turns` for groups without an environment."""
 
 _IS_WAITING = trajectory_groups.c.batch.is_(None)
@@ -164,19 +164,19 @@ class TrajectoryRunRow:
     env_clients: tuple[EnvClient, ...]
 
 
-def lock_run(connection: Connection, database: Database, run: str) -> TrajectoryRunRow | None:
+def _lock_run(connection: Connection, database: Database, run: str) -> TrajectoryRunRow | None:
     """The run, locked until the transaction ends; None without a trainer."""
     if database.postgres:
         connection.execute(select(trajectory_runs.c.run).where(trajectory_runs.c.run == run).with_for_update())
-    return load_run(connection, run)
+    return _load_run(connection, run)
 
 
-def load_run(connection: Connection, run: str) -> TrajectoryRunRow | None:
+def _load_run(connection: Connection, run: str) -> TrajectoryRunRow | None:
     row = connection.execute(select(trajectory_runs).where(trajectory_runs.c.run == run)).mappings().first()
     if row is None or row["registration"] is None:
         return None
     turns = {
-        None if key == NO_ENVIRONMENT_KEY else key: turn for key, turn in _TURNS.validate_json(row["turns"]).items()
+        None if key == _NO_ENVIRONMENT_KEY else key: turn for key, turn in _TURNS.validate_json(row["turns"]).items()
     }
     return TrajectoryRunRow(
         run=run,
@@ -185,11 +185,11 @@ def load_run(connection: Connection, run: str) -> TrajectoryRunRow | None:
         batches=row["batches"],
         step_before=row["step_before"],
         turns=turns,
-        env_clients=load_clients(connection, run),
+        env_clients=_load_clients(connection, run),
     )
 
 
-def load_clients(connection: Connection, run: str) -> tuple[EnvClient, ...]:
+def _load_clients(connection: Connection, run: str) -> tuple[EnvClient, ...]:
     rows = connection.execute(
         select(env_clients).where(env_clients.c.run == run).order_by(env_clients.c.env_id)
     ).mappings()
@@ -206,7 +206,7 @@ def _parse_client(row: RowMapping) -> EnvClient:
     )
 
 
-def load_backlog(connection: Connection, database: Database, row: TrajectoryRunRow) -> TrajectoryBacklog:
+def _load_backlog(connection: Connection, database: Database, row: TrajectoryRunRow) -> TrajectoryBacklog:
     """The queue of a run. Reads, per environment and size, only what could fit into one batch plus one group."""
     groups = trajectory_groups.c
     here = (groups.run == row.run, _IS_WAITING)
@@ -231,7 +231,7 @@ def load_backlog(connection: Connection, database: Database, row: TrajectoryRunR
     )
 
 
-def load_lag(connection: Connection, run: str) -> QueueLag:
+def _load_lag(connection: Connection, run: str) -> QueueLag:
     """Of groups that are not in a batch yet."""
     runs, groups = trajectory_runs.c, trajectory_groups.c
     lag = runs.step_before + runs.batches - groups.step
@@ -245,21 +245,21 @@ def load_lag(connection: Connection, run: str) -> QueueLag:
     return QueueLag(count, float(total / count) if count else None, largest, older)
 
 
-def match_undelivered(database: Database, run: str, life: str) -> tuple[ColumnElement[bool], ...]:
+def _match_undelivered(database: Database, run: str, life: str) -> tuple[ColumnElement[bool], ...]:
     """Conditions for batches that must be handed out again."""
-    mine = (batches.c.run == run, batches.c.holder.not_in([life, SENT]))
+    mine = (batches.c.run == run, batches.c.holder.not_in([life, _SENT]))
     if not database.postgres:
         return mine
     arrived_by = database.read_clock() - IN_TRANSIT_SECONDS * 1_000_000
     return (*mine, (batches.c.handed_at <= arrived_by) | (batches.c.holder == literal_column("''")))
 
 
-def load_run_state(connection: Connection, database: Database, run: str, life: str) -> TrajectoryRun:
+def _load_run_state(connection: Connection, database: Database, run: str, life: str) -> TrajectoryRun:
     row = connection.execute(select(trajectory_runs).where(trajectory_runs.c.run == run)).mappings().first()
     if row is None:
         return TrajectoryRun(run=run)
     groups = trajectory_groups.c
-    numbers = select(batches.c.number).where(*match_undelivered(database, run, life))
+    numbers = select(batches.c.number).where(*_match_undelivered(database, run, life))
     lost = list(connection.execute(numbers).scalars())
     counted = select(groups.env_id, groups.size, func.count()).where(groups.run == run)
     counted = counted.group_by(groups.env_id, groups.size)
@@ -272,7 +272,7 @@ def load_run_state(connection: Connection, database: Database, run: str, life: s
         registration=None if registered is None else TrainerRegistration.model_validate_json(registered),
         started=row["started"],
         step=row["step_before"] + row["batches"] - len(lost),
-        env_clients=load_clients(connection, run),
+        env_clients=_load_clients(connection, run),
         queue_counts=tuple(QueueCount(*each) for each in found),
         undelivered=len(lost),
     )
@@ -281,7 +281,7 @@ def load_run_state(connection: Connection, database: Database, run: str, life: s
 # Hands out batches: undelivered ones first, then new ones. Delivered batches are deleted.
 
 
-def hand_out_batch(
+def _hand_out_batch(
     connection: Connection, database: Database, row: TrajectoryRunRow, life: str, form: BatchFormer
 ) -> TrajectoryBatch | BatchNotReady:
     """Hands out one batch within the transaction of `connection`, which has locked the run."""
@@ -290,7 +290,7 @@ def hand_out_batch(
     again = _hand_out_again(connection, database, row.run, life)
     if again is not None:
         return again
-    formed = form(load_backlog(connection, database, row))
+    formed = form(_load_backlog(connection, database, row))
     if isinstance(formed, BatchNotReady):
         return formed
     if not formed.shares:  # of a pure function: cannot happen, and would be an endless row of empty batches
@@ -304,7 +304,7 @@ def hand_out_batch(
 
 def _hand_out_again(connection: Connection, database: Database, run: str, life: str) -> TrajectoryBatch | None:
     """The first batch whose delivery is not known, if there is one."""
-    lost = select(batches.c.number).where(*match_undelivered(database, run, life)).order_by(batches.c.number).limit(1)
+    lost = select(batches.c.number).where(*_match_undelivered(database, run, life)).order_by(batches.c.number).limit(1)
     number = connection.execute(lost).scalar()
     if number is None:
         return None
@@ -319,7 +319,7 @@ def _update_run(connection: Connection, run: str, values: Mapping[str, object]) 
 
 
 def _encode_turns(turns: Mapping[int | None, float]) -> str:
-    return encode_json({str(NO_ENVIRONMENT_KEY if key is None else key): turn for key, turn in turns.items()})
+    return encode_json({str(_NO_ENVIRONMENT_KEY if key is None else key): turn for key, turn in turns.items()})
 
 
 def _assign_groups(connection: Connection, run: str, number: int, formed: BatchPlan) -> None:
@@ -358,22 +358,22 @@ def _load_parts(connection: Connection, run: str, number: int) -> tuple[BatchPar
     return tuple(BatchPart(*found) for found in connection.execute(statement))
 
 
-def return_to_queue(connection: Connection, run: str, number: int) -> None:
+def _return_to_queue(connection: Connection, run: str, number: int) -> None:
     statement = update(batches).where(batches.c.run == run, batches.c.number == number)
     connection.execute(statement.values(holder=""))
 
 
-def mark_sent(connection: Connection, run: str, numbers: Collection[int]) -> None:
+def _mark_sent(connection: Connection, run: str, numbers: Collection[int]) -> None:
     statement = update(batches).where(batches.c.run == run, batches.c.number.in_(sorted(numbers)))
-    connection.execute(statement.values(holder=SENT))
+    connection.execute(statement.values(holder=_SENT))
 
 
-def find_sent(connection: Connection, run: str) -> set[int]:
-    sent = select(batches.c.number).where(batches.c.run == run, batches.c.holder == SENT)
+def _find_sent(connection: Connection, run: str) -> set[int]:
+    sent = select(batches.c.number).where(batches.c.run == run, batches.c.holder == _SENT)
     return set(connection.execute(sent).scalars())
 
 
-def delete_delivered(connection: Connection, run: str, numbers: Collection[int], known_since: int) -> None:
+def _delete_delivered(connection: Connection, run: str, numbers: Collection[int], known_since: int) -> None:
     """Deletes delivered batches. Digests of their groups stay until they are older than `known_since`, and the body of
     the run's newest group stays as an example."""
     if not numbers:
@@ -406,7 +406,7 @@ def _delete_bodies(connection: Connection, run: str, last: int, known_since: int
 DUPLICATE_WINDOW_SECONDS = 300
 """How long duplicates of a group are recognised. Atropos environments stop retrying after about 30 seconds."""
 
-ENV_ID_LIMIT = 2**31
+_ENV_ID_LIMIT = 2**31
 """Groups with a larger environment id are queued without an environment."""
 
 MAX_GROUPS_PER_STATEMENT = 500
@@ -466,33 +466,33 @@ class SqlTrajectoryQueue(TrajectoryQueue):
         self, run: str, life: str, sent: Collection[int], form: BatchFormer
     ) -> TrajectoryBatch | BatchNotReady | None:
         def take_next(connection: Connection) -> TrajectoryBatch | BatchNotReady | None:
-            row = lock_run(connection, self._database, run)
+            row = _lock_run(connection, self._database, run)
             known_since = self._database.read_clock() - DUPLICATE_WINDOW_SECONDS * 1_000_000
-            delete_delivered(connection, run, find_sent(connection, run).union(sent), known_since)
-            return None if row is None else hand_out_batch(connection, self._database, row, life, form)
+            _delete_delivered(connection, run, _find_sent(connection, run).union(sent), known_since)
+            return None if row is None else _hand_out_batch(connection, self._database, row, life, form)
 
         return await self._database.write(take_next, _build_order_key(run))
 
     async def record_sent(self, run: str, numbers: Collection[int]) -> None:
-        await self._database.write(lambda connection: mark_sent(connection, run, numbers), _build_order_key(run))
+        await self._database.write(lambda connection: _mark_sent(connection, run, numbers), _build_order_key(run))
 
     async def return_batch(self, run: str, number: int) -> None:
-        await self._database.write(lambda connection: return_to_queue(connection, run, number), _build_order_key(run))
+        await self._database.write(lambda connection: _return_to_queue(connection, run, number), _build_order_key(run))
 
     async def get_run(self, run: str, life: str) -> TrajectoryRun:
         if not is_storable(run):
             return TrajectoryRun(run=run)
-        return await self._database.read(lambda connection: load_run_state(connection, self._database, run, life))
+        return await self._database.read(lambda connection: _load_run_state(connection, self._database, run, life))
 
     async def get_backlog(self, run: str) -> TrajectoryBacklog | None:
         def load_queue(connection: Connection) -> TrajectoryBacklog | None:
-            row = load_run(connection, run)
-            return None if row is None else load_backlog(connection, self._database, row)
+            row = _load_run(connection, run)
+            return None if row is None else _load_backlog(connection, self._database, row)
 
         return await self._database.read(load_queue)
 
     async def get_lag(self, run: str) -> QueueLag:
-        return await self._database.read(lambda connection: load_lag(connection, run))
+        return await self._database.read(lambda connection: _load_lag(connection, run))
 
     async def get_newest_group_body(self, run: str) -> bytes | None:
         newest = (
@@ -531,7 +531,7 @@ def _register_trainer(connection: Connection, database: Database, run: str, regi
 
 
 def _add_client(connection: Connection, database: Database, run: str, joining: EnvRegistration) -> EnvClient | None:
-    row = lock_run(connection, database, run)
+    row = _lock_run(connection, database, run)
     if row is None or not row.started:
         return None
     mine = (env_clients.c.run == run,)
@@ -553,7 +553,7 @@ def _add_client(connection: Connection, database: Database, run: str, joining: E
 
 
 def _update_clients(connection: Connection, run: str, env_ids: Collection[int], values: dict[str, int | bool]) -> int:
-    known = sorted(env_id for env_id in env_ids if 0 <= env_id < ENV_ID_LIMIT)
+    known = sorted(env_id for env_id in env_ids if 0 <= env_id < _ENV_ID_LIMIT)
     statement = update(env_clients).where(env_clients.c.run == run, env_clients.c.env_id.in_(known)).values(values)
     return connection.execute(statement).rowcount
 
@@ -624,7 +624,7 @@ def _build_queue_row(run: str, group: PackedGroup, body_id: int, step: int | Non
 
 
 def _validate_env_id(env_id: int | None) -> int | None:
-    return env_id if env_id is not None and 0 <= env_id < ENV_ID_LIMIT else None
+    return env_id if env_id is not None and 0 <= env_id < _ENV_ID_LIMIT else None
 
 
 def _delete_run(connection: Connection, run: str) -> None:

@@ -35,11 +35,11 @@ from app.features.atropos.model import BatchPart, PackedGroup
 from app.http.web.bodies import MANY_ERRORS_BYTES, JsonRequest, LazyRoute, stop_at_first_error
 from app.http.web.problems import RefusedBody
 
-Message = dict[str, FiniteJson]
-Rows = list[list[float]]
+_Message = dict[str, FiniteJson]
+_Rows = list[list[float]]
 
 
-def _require_role_and_content(messages: list[list[Message]]) -> list[list[Message]]:
+def _require_role_and_content(messages: list[list[_Message]]) -> list[list[_Message]]:
     for message in (message for sequence in messages for message in sequence):
         if "role" not in message or "content" not in message:
             raise ValueError("Message must have 'role' and 'content' fields")
@@ -56,33 +56,33 @@ class ScoredData(BaseModel):
     tokens: list[list[int]]
     masks: list[list[int]]
     scores: list[float]
-    advantages: Rows | None = None
-    ref_logprobs: Rows | None = None
-    messages: Annotated[list[list[Message]], AfterValidator(_require_role_and_content)] | None = None
-    generation_params: Message | None = None
-    inference_logprobs: Rows | None = None
-    overrides: list[Message] | None = None
-    group_overrides: Message | None = None
+    advantages: _Rows | None = None
+    ref_logprobs: _Rows | None = None
+    messages: Annotated[list[list[_Message]], AfterValidator(_require_role_and_content)] | None = None
+    generation_params: _Message | None = None
+    inference_logprobs: _Rows | None = None
+    overrides: list[_Message] | None = None
+    group_overrides: _Message | None = None
     images: FiniteJson | None = None
     env_id: int | None = None
     distill_token_ids: list[list[list[int]]] | None = None
     distill_logprobs: list[list[list[float]]] | None = None
 
     @field_serializer("inference_logprobs")
-    def _replace_null(self, rows: Rows | None) -> Rows:
+    def _replace_null(self, rows: _Rows | None) -> _Rows:
         """Atropos' `null` makes its own example trainer fail."""
         return rows or []
 
     @model_validator(mode="after")
     def _check_shapes(self) -> Self:
-        fault = next(find_faults(self), None)
+        fault = next(_find_faults(self), None)
         if fault is not None:
             field, message = fault
             raise PydanticCustomError("shape", "{field}: {message}", {"field": field, "message": message})
         return self
 
 
-def find_faults(group: ScoredData) -> Iterator[tuple[str, str]]:
+def _find_faults(group: ScoredData) -> Iterator[tuple[str, str]]:
     """Yields each field whose shape does not match, with the reason."""
     lengths = [len(tokens) for tokens in group.tokens]
     if not lengths:
@@ -93,7 +93,7 @@ def find_faults(group: ScoredData) -> Iterator[tuple[str, str]]:
         yield "scores", f"{len(group.scores)} scores for {len(lengths)} sequences"
     yield from _check_rows("masks", group.masks, lengths)
     for name in ("advantages", "ref_logprobs", "inference_logprobs"):
-        rows: Rows | None = getattr(group, name)
+        rows: _Rows | None = getattr(group, name)
         if rows and any(rows):
             yield from _check_rows(name, rows, lengths)
     for name in ("messages", "overrides"):
@@ -215,7 +215,7 @@ class BatchExplanation(BaseModel):
 
 # Fast path for posted groups: checks them with simdjson, without creating objects for their numbers.
 
-Kind = Literal["i", "d"]
+_Kind = Literal["i", "d"]
 
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 """Skipped by this parser, but not allowed in JSON."""
@@ -283,12 +283,12 @@ def _check_group(found: simdjson.Object) -> PlainGroup | None:
         return None
     values: dict[str, Any] = {name: _READERS[name](found[name]) for name in names}
     group = ScoredData.model_construct(**values)
-    if not {"tokens", "masks", "scores"} <= values.keys() or next(find_faults(group), None) is not None:
+    if not {"tokens", "masks", "scores"} <= values.keys() or next(_find_faults(group), None) is not None:
         return None
     return PlainGroup(env_id=group.env_id, size=len(group.tokens), given=frozenset(names))
 
 
-def _count_numbers(row: object, kind: Kind) -> range:
+def _count_numbers(row: object, kind: _Kind) -> range:
     """A range as long as the row. TypeError for another kind of number; ValueError for one that is too large."""
     if not isinstance(row, simdjson.Array):
         raise TypeError("no list")
@@ -297,13 +297,13 @@ def _count_numbers(row: object, kind: Kind) -> range:
     return range(len(row))
 
 
-def _count_rows(rows: object, kind: Kind) -> list[range]:
+def _count_rows(rows: object, kind: _Kind) -> list[range]:
     if not isinstance(rows, simdjson.Array):
         raise TypeError("no list")
     return [_count_numbers(row, kind) for row in rows]
 
 
-def _count_nested_rows(rows: object, kind: Kind) -> list[list[range]]:
+def _count_nested_rows(rows: object, kind: _Kind) -> list[list[range]]:
     if not isinstance(rows, simdjson.Array):
         raise TypeError("no list")
     return [_count_rows(row, kind) for row in rows]
@@ -503,7 +503,7 @@ def unpack_group(body: bytes) -> bytes:
 
 # The text of a batch: stored texts joined, parsed again only for groups that were split.
 
-GZIP_LEVEL = 1
+_GZIP_LEVEL = 1
 GZIP_FROM = 1000
 """Bytes from which responses are compressed, as in Atropos."""
 
@@ -540,4 +540,4 @@ def _build_group_text(part: BatchPart) -> bytes:
 
 
 def compress_text(text: bytes) -> bytes:
-    return gzip.compress(text, GZIP_LEVEL, mtime=0)
+    return gzip.compress(text, _GZIP_LEVEL, mtime=0)

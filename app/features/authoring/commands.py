@@ -75,12 +75,12 @@ def push(
 
 async def _download(url: str, headers: Mapping[str, str]) -> bytes:
     async with httpx.AsyncClient(base_url=url, headers=headers, timeout=120) as client:
-        return await fetch_characters(GatewayClient(client))
+        return await _fetch_characters(GatewayClient(client))
 
 
 async def _upload(url: str, headers: Mapping[str, str], content: bytes, note: str, *, force: bool) -> SavedTexts:
     async with httpx.AsyncClient(base_url=url, headers=headers, timeout=120) as client:
-        return await store_characters(GatewayClient(client), content, note, force=force)
+        return await _store_characters(GatewayClient(client), content, note, force=force)
 
 
 def save_folder(folder: Path, content: bytes, *, force: bool) -> PulledFolder:
@@ -117,12 +117,12 @@ def _note_numbers(folder: Path, numbers: Mapping[str, int]) -> None:
     (folder / NUMBERS).write_text(json.dumps(told, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 
-async def fetch_characters(gateway: GatewayClient) -> bytes:
+async def _fetch_characters(gateway: GatewayClient) -> bytes:
     """A ZIP file."""
     return await gateway.send_request("GET", "/characters/archive")
 
 
-async def store_characters(gateway: GatewayClient, content: bytes, note: str, *, force: bool) -> SavedTexts:
+async def _store_characters(gateway: GatewayClient, content: bytes, note: str, *, force: bool) -> SavedTexts:
     asked = httpx.QueryParams({"note": note, "force": str(force).lower()})
     reply = await gateway.send_request("POST", f"/characters/archive?{asked}", content=content)
     return SavedTexts.model_validate_json(reply)

@@ -34,9 +34,9 @@ from app.toolkit.texts import SHOWN_AT_ALL
 _NAME: Final = TypeAdapter[str](Name)
 _SUFFIXES: Final = ("", "/scenes")
 
-Short = Annotated[str, Query(max_length=64)]
+_Short = Annotated[str, Query(max_length=64)]
 
-STARTER: Final = """meta:
+_STARTER: Final = """meta:
   schema_version: 1
   id: {id}
   licence: unknown
@@ -55,7 +55,7 @@ voice:
     - player: Who are you?
       reply: Who asks?
 """
-STARTER_SCENES: Final = """character: {id}
+_STARTER_SCENES: Final = """character: {id}
 scenes:
   - id: {id}-arrival
     kind: voice
@@ -79,8 +79,8 @@ def create_author_pages_router(pages: AuthorPages, renderer: Renderer) -> APIRou
     router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse, route_class=LazyRoute)
 
     @router.get("/view/author")
-    async def authors(request: Request, id: Short = "") -> Response:  # noqa: A002  # a field of the form
-        name = parse_character(id)
+    async def authors(request: Request, id: _Short = "") -> Response:  # noqa: A002  # a field of the form
+        name = _parse_character(id)
         if name:
             return redirect(request, f"/view/characters/{name}/edit")
         count = pages.authoring.find_number
@@ -104,9 +104,9 @@ def _add_editor(router: APIRouter, pages: AuthorPages, renderer: Renderer, suffi
 
     @router.get(path)
     async def edit(
-        request: Request, character: str, revision: Number = None, scene: Short = "", saved: Number = None
+        request: Request, character: str, revision: Number = None, scene: _Short = "", saved: Number = None
     ) -> Response:
-        name = parse_character(character)
+        name = _parse_character(character)
         if name is None:
             return renderer.render_missing(request, "character", character, "/view/characters", "Show every character.")
         file = name_file(name, suffix)
@@ -115,14 +115,14 @@ def _add_editor(router: APIRouter, pages: AuthorPages, renderer: Renderer, suffi
         if revision is not None:
             text = (await pages.authoring.get_revision(file, revision)).text or text
             told = f"This is the text of revision {revision}. Save it to go back to it."
-        editor = await build_editor(pages, name, suffix, TextForm(text, str(stamp), scene=scene))
+        editor = await _build_editor(pages, name, suffix, TextForm(text, str(stamp), scene=scene))
         difference = await _compare(pages, file, stamp if revision is None else revision)
         editor = replace(editor, saved=told, difference=difference)
         return renderer.render(request, "text_editor.html", {"editor": editor}, editor.data)
 
     @router.post(path)
     async def write(request: Request, character: str, author: CallerName) -> Response:
-        name = parse_character(character)
+        name = _parse_character(character)
         if name is None:
             return renderer.render_missing(request, "character", character, "/view/characters", "Show every character.")
         doing, form = await read_form(request)
@@ -135,7 +135,7 @@ def _add_editor(router: APIRouter, pages: AuthorPages, renderer: Renderer, suffi
             problem, status = "Nothing is stored: the text has errors.", 422
         except RequestRefused as error:
             problem, status = f"Nothing is stored. {error.detail}", error.status
-        editor = replace(await build_editor(pages, name, suffix, form), problem=problem)
+        editor = replace(await _build_editor(pages, name, suffix, form), problem=problem)
         return renderer.render(request, "text_editor.html", {"editor": editor}, editor.data, status)
 
 
@@ -157,7 +157,7 @@ async def _save(pages: AuthorPages, file: str, doing: Literal["save", "withdraw"
     return (await pages.authoring.save([change], author, form.note))[0].revision
 
 
-async def build_editor(pages: AuthorPages, character: str, suffix: str, form: TextForm) -> TextEditor:
+async def _build_editor(pages: AuthorPages, character: str, suffix: str, form: TextForm) -> TextEditor:
     file = name_file(character, suffix)
     now, stamp = await _read(pages, file)
     scenes = await asyncio.to_thread(_list_scene_ids, pages, character, form.text if suffix else None)
@@ -194,7 +194,7 @@ async def _read(pages: AuthorPages, file: str) -> tuple[str, int]:
         found = await pages.authoring.read(file)
     except NotFound:
         character = file.rpartition("/")[2].removesuffix(".yaml")
-        starter = STARTER_SCENES if "/" in file else STARTER
+        starter = _STARTER_SCENES if "/" in file else _STARTER
         return starter.replace("{id}", character), pages.authoring.find_number(file)
     return found.text, found.revision
 
@@ -209,7 +209,7 @@ def _list_scene_ids(pages: AuthorPages, character: str, text: str | None) -> lis
         return []
 
 
-def parse_character(text: str) -> str | None:
+def _parse_character(text: str) -> str | None:
     try:
         return _NAME.validate_python(text.strip())
     except ValidationError:

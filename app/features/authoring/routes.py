@@ -32,8 +32,8 @@ from app.http.web.bodies import JsonRoute
 from app.http.web.openapi import document_problems
 from app.http.web.problems import MAX_ERRORS, FieldProblem, RefusedBody
 
-CharacterName = Annotated[Name, Path(description="The character's id.", examples=["hob_tarrant"])]
-RevisionNumber = Annotated[int, Path(ge=1, le=2**31, description="The revision's number.", examples=[1])]
+_CharacterName = Annotated[Name, Path(description="The character's id.", examples=["hob_tarrant"])]
+_RevisionNumber = Annotated[int, Path(ge=1, le=2**31, description="The revision's number.", examples=[1])]
 
 _DRAFT: Final = {"draft": Example(summary="A text with an error", value={"text": "meta: {id: mara}\n"})}
 _WRITTEN: Final = {
@@ -100,19 +100,19 @@ def _add_text_routes(
     path = f"/{{character}}{suffix}"
 
     @router.get(f"{path}/text", summary=f"The revision of {what} that is in force", responses=looks)
-    async def text(character: CharacterName) -> FileInForce:
+    async def text(character: _CharacterName) -> FileInForce:
         return await authoring.read(name_file(character, suffix))
 
     @router.put(path, summary=f"Store a revision of {what}", responses=refusals)
     async def put(
-        character: CharacterName, written: Annotated[WrittenText, Body(openapi_examples=_WRITTEN)], author: CallerName
+        character: _CharacterName, written: Annotated[WrittenText, Body(openapi_examples=_WRITTEN)], author: CallerName
     ) -> SavedText:
         change = AuthoredChange(file=name_file(character, suffix), text=written.text, based_on=written.revision)
         return (await _save_changes(authoring, [change], author, written.note))[0]
 
     @router.delete(path, summary=f"Take back {what} of the folder; revisions are kept", responses=looks | refusals)
     async def withdraw(
-        character: CharacterName, author: CallerName, revision: Annotated[int | None, Query(ge=0, le=2**31)] = None
+        character: _CharacterName, author: CallerName, revision: Annotated[int | None, Query(ge=0, le=2**31)] = None
     ) -> SavedText:
         file = name_file(character, suffix)
         based_on = authoring.find_number(file) if revision is None else revision
@@ -121,13 +121,13 @@ def _add_text_routes(
 
     @router.post(f"{path}/check", summary=f"Check a draft of {what}, and see its prompt", responses=refusals)
     async def check(
-        character: CharacterName, draft: Annotated[TextDraft, Body(openapi_examples=_DRAFT)]
+        character: _CharacterName, draft: Annotated[TextDraft, Body(openapi_examples=_DRAFT)]
     ) -> CheckedText:
         return await check_draft(authoring, build_prompt, name_file(character, suffix), draft)
 
     @router.get(f"{path}/revisions", summary=f"Revisions of {what}", responses=looks)
     async def revisions(
-        character: CharacterName,
+        character: _CharacterName,
         limit: Annotated[int, Query(ge=1, le=200)] = 50,
         before: Annotated[int | None, Query(ge=1, le=2**31)] = None,
     ) -> RevisionList:
@@ -136,7 +136,7 @@ def _add_text_routes(
         return RevisionList(revisions=tuple(map(_summarise, found)), next_before=following)
 
     @router.get(f"{path}/revisions/{{revision}}", summary=f"One revision of {what}, with its text", responses=looks)
-    async def revision(character: CharacterName, revision: RevisionNumber) -> AuthoredRevision:
+    async def revision(character: _CharacterName, revision: _RevisionNumber) -> AuthoredRevision:
         return await authoring.get_revision(name_file(character, suffix), revision)
 
 

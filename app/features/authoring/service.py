@@ -24,7 +24,7 @@ from app.service.catalogue import Catalogue
 log = logging.getLogger(__name__)
 
 POLL_SECONDS: Final = 2.0
-MOST_POLLS: Final = 32
+_MOST_POLLS: Final = 32
 """Polls until texts that could not be taken up are tried again, at most: a minute."""
 _FILE: Final = TypeAdapter[str](AuthoredFile)
 
@@ -68,7 +68,7 @@ class CharacterSource:
 
 
 @dataclass
-class RefusedTexts:
+class _RefusedTexts:
     """Texts that could not be taken up. They are tried again after one poll, two, four and so on."""
 
     texts: Mapping[str, str]
@@ -77,7 +77,7 @@ class RefusedTexts:
     """Polls until the next try."""
 
     def count_failure(self) -> None:
-        self.waits = min(2**self.tries, MOST_POLLS) - 1
+        self.waits = min(2**self.tries, _MOST_POLLS) - 1
         self.tries += 1
 
 
@@ -99,7 +99,7 @@ class AuthoringService:
         self._written: Mapping[str, str] = {}
         self._served: Mapping[str, str] = {}
         """The texts with which the characters that are served were read."""
-        self._refused = RefusedTexts({})
+        self._refused = _RefusedTexts({})
         self._count = -1
         self._changing = asyncio.Lock()
 
@@ -143,13 +143,13 @@ class AuthoringService:
 
     async def _reopen(self) -> None:
         if self._refused.texts != self._written:
-            self._refused = RefusedTexts(self._written)
+            self._refused = _RefusedTexts(self._written)
         try:
             await asyncio.to_thread(self._catalogue.reopen, self._source.environment)
         except BaseException:
             self._refused.count_failure()
             raise
-        self._served, self._refused = self._written, RefusedTexts({})
+        self._served, self._refused = self._written, _RefusedTexts({})
 
     async def _tell_changed(self) -> None:
         """What is in force stays so, whatever becomes of this."""

@@ -43,14 +43,14 @@ from app.terminal.consoles import AsJson, describe_error, errors, parse_params, 
 # Atomic writing of training data files.
 
 
-def infer_format(file: Path) -> ExportFormat:
+def _infer_format(file: Path) -> ExportFormat:
     if file.suffix not in (".jsonl", ".parquet"):
         stop(f"{file}: its name must end in .jsonl or .parquet", 1)
     return "jsonl" if file.suffix == ".jsonl" else "parquet"
 
 
 @contextmanager
-def use_partial_file(file: Path) -> Iterator[Path]:
+def _use_partial_file(file: Path) -> Iterator[Path]:
     """A temporary path next to the file, removed at exit unless it was renamed."""
     part = file.with_name(f"{file.name}.{os.getpid()}.part")
     try:
@@ -61,14 +61,14 @@ def use_partial_file(file: Path) -> Iterator[Path]:
 
 # `atropos-envs export`: training data from a running gateway into a file.
 
-READ_SECONDS = 120.0
+_READ_SECONDS = 120.0
 """Timeout per chunk: with a narrow filter the gateway may search for long."""
 
-SUMMARY_SECONDS = 600.0
+_SUMMARY_SECONDS = 600.0
 
 _HINTS: Mapping[LeftOut, str] = {"offline_judge": " (--offline-judge includes them)"}
 
-FORMATS = ["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%S%z"]
+_FORMATS = ["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%S%z"]
 """Accepted formats of times."""
 
 
@@ -81,10 +81,11 @@ def export(
     scene: Annotated[str | None, typer.Option(help="Only tasks of this scene, by its id.")] = None,
     judge: Annotated[str | None, typer.Option(help="Only completions scored by this judge.")] = None,
     since: Annotated[
-        datetime | None, typer.Option(formats=FORMATS, help="Only groups scored at this time or later; UTC by default.")
+        datetime | None,
+        typer.Option(formats=_FORMATS, help="Only groups scored at this time or later; UTC by default."),
     ] = None,
     until: Annotated[
-        datetime | None, typer.Option(formats=FORMATS, help="Only groups scored before this time; UTC by default.")
+        datetime | None, typer.Option(formats=_FORMATS, help="Only groups scored before this time; UTC by default.")
     ] = None,
     purpose: Annotated[Purpose, typer.Option(help="Training rollouts or evaluations.")] = "train",
     task_id: Annotated[str | None, typer.Option(help="Only this task.")] = None,
@@ -126,13 +127,13 @@ def export(
     given = {name: value for name, value in locals().items() if name in ExportRequest.model_fields}
     with stop_on_errors(1):
         wanted = ExportRequest.model_validate(
-            {**given, "format": infer_format(file), **_assume_utc(since=since, until=until)}
+            {**given, "format": _infer_format(file), **_assume_utc(since=since, until=until)}
         )
     url = (url or find_gateway_url()).rstrip("/")
     try:
         if file.exists() and not force:
             stop(f"{file} already exists; use --force to overwrite it", 1)
-        with use_partial_file(file) as part:
+        with _use_partial_file(file) as part:
             size, newest = _download(url, api_key, wanted, part)
             part.replace(file)
         summary = _fetch_summary(url, api_key, wanted, newest)
@@ -167,7 +168,7 @@ def _fetch_summary(url: str, api_key: str, wanted: ExportRequest, newest: str) -
         f"{url}/export/summary",
         params=wanted.model_dump(mode="json", exclude_defaults=True) | {"newest_group": newest},
         headers=build_gateway_headers(api_key),
-        timeout=httpx.Timeout(30, read=SUMMARY_SECONDS),
+        timeout=httpx.Timeout(30, read=_SUMMARY_SECONDS),
     )
     if reply.is_error:
         stop(f"the file is complete, but {url}/export/summary returned {describe_refusal(reply)}", 1)
@@ -183,7 +184,7 @@ def _download(url: str, api_key: str, wanted: ExportRequest, part: Path) -> tupl
     asked = wanted.model_dump(mode="json", exclude_defaults=True)
     headers = build_gateway_headers(api_key)
     columns = (TextColumn(wanted.shape), DownloadColumn(), TransferSpeedColumn(), TimeElapsedColumn())
-    timeout = httpx.Timeout(30, read=READ_SECONDS)
+    timeout = httpx.Timeout(30, read=_READ_SECONDS)
     with (
         httpx.stream("GET", f"{url}/export", params=asked, headers=headers, timeout=timeout) as reply,
         Progress(*columns, console=errors, transient=True) as progress,
@@ -204,11 +205,11 @@ def _download(url: str, api_key: str, wanted: ExportRequest, part: Path) -> tupl
 
 # `atropos-envs tasks`: exports environments' tasks as a prompt data set file.
 
-ENDLESS: Final = 1_000
+_ENDLESS: Final = 1_000
 """Default number of rows of an endless split."""
-MOST: Final = 100_000
+_MOST: Final = 100_000
 """Default maximum of rows of a test split whose size depends on params."""
-A_BATCH: Final = 256
+_A_BATCH: Final = 256
 
 
 def tasks(
@@ -233,15 +234,15 @@ def tasks(
     Each row has the task id to score answers under.
     Nothing is leased, and the same command writes the same file.
     The file appears only when it is complete."""
-    form = infer_format(file)
+    form = _infer_format(file)
     if file.exists() and not force:
         stop(f"{file} already exists; use --force to overwrite it", 1)
     if form != "jsonl" and trainer in JSON_LINES_ONLY:
         stop(f"rows for {trainer} are JSON lines: name a file that ends in .jsonl", 1)
     try:
         parsed = parse_params(params)
-        wanted = [PromptExportSpec(trainer, name, split, parsed, run, first, count) for name in env]
-        with use_partial_file(file) as part:
+        wanted = [_PromptExportSpec(trainer, name, split, parsed, run, first, count) for name in env]
+        with _use_partial_file(file) as part:
             encoder = build_encoder(form, PROMPT_ROW_TYPES[trainer])
             rows = asyncio.run(_write_rows(part, encoder, url or find_gateway_url(), api_key, wanted))
             part.replace(file)
@@ -266,7 +267,7 @@ class PromptExportReport(Frozen):
 
 
 @dataclass(frozen=True)
-class PromptExportSpec:
+class _PromptExportSpec:
     trainer: Trainer
     environment: str
     split: Split
@@ -282,7 +283,7 @@ class PromptExportSpec:
 
 
 async def _write_rows(
-    part: Path, encoder: RowEncoder, url: str, api_key: str, wanted: Sequence[PromptExportSpec]
+    part: Path, encoder: RowEncoder, url: str, api_key: str, wanted: Sequence[_PromptExportSpec]
 ) -> int:
     """Returns the number of rows."""
     headers = build_gateway_headers(api_key)
@@ -302,11 +303,11 @@ async def _write_rows(
     return written
 
 
-async def _fetch_rows(gateway: GatewayClient, wanted: PromptExportSpec, count: int) -> AsyncIterator[list[PromptRow]]:
+async def _fetch_rows(gateway: GatewayClient, wanted: _PromptExportSpec, count: int) -> AsyncIterator[list[PromptRow]]:
     fetched = 0
     while fetched < count:
         cursor = wanted.first + fetched
-        ask = wanted.build_request(min(A_BATCH, count - fetched), cursor)
+        ask = wanted.build_request(min(_A_BATCH, count - fetched), cursor)
         batch = await gateway.fetch_next_batch(ask, wanted.environment)
         places = enumerate(batch.tasks, start=cursor)
         yield [build_prompt_row(wanted.trainer, task, wanted.split, at) for at, task in places]
@@ -315,10 +316,10 @@ async def _fetch_rows(gateway: GatewayClient, wanted: PromptExportSpec, count: i
             break
 
 
-async def _count_rows(gateway: GatewayClient, wanted: PromptExportSpec) -> int:
+async def _count_rows(gateway: GatewayClient, wanted: _PromptExportSpec) -> int:
     """Maximum number of rows. Raises the service's error when there can be none."""
     found = await gateway.fetch_environment(wanted.environment)
     size = next((split.size for split in found.splits if split.name == wanted.split), None)
     if wanted.count is not None or size is None:
-        return wanted.count or ENDLESS
-    return max(size, MOST) if wanted.params and wanted.split == "test" else size
+        return wanted.count or _ENDLESS
+    return max(size, _MOST) if wanted.params and wanted.split == "test" else size

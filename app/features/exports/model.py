@@ -20,7 +20,7 @@ ExportShape = Literal["rollouts", "sft", "dpo", "kto", "judgements", "labels"]
 ExportFormat = Literal["jsonl", "parquet"]
 
 
-FiniteQuery = Annotated[float, Field(allow_inf_nan=False)]
+_FiniteQuery = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class ExportFilter(Frozen):
@@ -57,13 +57,13 @@ class ExportFilter(Frozen):
     """Only groups of this policy step or later."""
     max_step: Annotated[int | None, Field(ge=-(2**53), le=2**53)] = None
     """Only groups of this policy step or earlier."""
-    min_mean: FiniteQuery | None = None
+    min_mean: _FiniteQuery | None = None
     """Only groups whose mean reward is at least this."""
-    max_mean: FiniteQuery | None = None
+    max_mean: _FiniteQuery | None = None
     """Only groups whose mean reward is at most this."""
-    min_std: FiniteQuery | None = None
+    min_std: _FiniteQuery | None = None
     """Only groups whose rewards have at least this standard deviation."""
-    max_std: FiniteQuery | None = None
+    max_std: _FiniteQuery | None = None
     """Only groups whose rewards have at most this standard deviation."""
 
 

@@ -19,12 +19,12 @@ from app.ports.store import GroupViews
 from app.service.access import require_named
 from app.toolkit.texts import as_json, cut_excerpt
 
-PREVIEWED: Final = 100
+_PREVIEWED: Final = 100
 """Newest groups of the filter that are read for the preview."""
-PREVIEWED_LABELS: Final = 500
-VISIBLE_CHARACTERS: Final = 700
-SHAPES: Final[tuple[ExportShape, ...]] = get_args(ExportShape)
-FORMATS: Final[tuple[ExportFormat, ...]] = get_args(ExportFormat)
+_PREVIEWED_LABELS: Final = 500
+_VISIBLE_CHARACTERS: Final = 700
+_SHAPES: Final[tuple[ExportShape, ...]] = get_args(ExportShape)
+_FORMATS: Final[tuple[ExportFormat, ...]] = get_args(ExportFormat)
 _SAME: Final = (
     *("run", "label", "scene", "since", "until", "purpose", "task_id", "outcome", "reason", "model", "flag", "judge"),
     *("min_step", "max_step", "min_mean", "max_mean", "min_std", "max_std"),
@@ -33,7 +33,7 @@ _SAME: Final = (
 
 
 @dataclass(frozen=True)
-class ExportWords:
+class _ExportWords:
     """How the file is to be made, as sent. `file` is its format: `format=json` asks for the page's twin."""
 
     shape: Word = ""
@@ -46,7 +46,7 @@ class ExportWords:
     private: Word = ""
 
 
-ExportOptions = Annotated[ExportWords, Depends(ExportWords)]
+_ExportOptions = Annotated[_ExportWords, Depends(_ExportWords)]
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def create_export_page_router(pages: ExportPages, renderer: Renderer) -> APIRout
         request: Request,
         bounds: CallerBounds,
         words: FilterQuery,
-        options: ExportOptions,
+        options: _ExportOptions,
         sort: Annotated[str, Query(max_length=100)] = "",  # an address of the list has it
     ) -> Response:
         where = build_filter(words, None, bounds)
@@ -86,17 +86,17 @@ def create_export_page_router(pages: ExportPages, renderer: Renderer) -> APIRout
             "unread": [name for name in list_unread(words, where) if name != "sort"],
             "path": build_link("/export", **_write_query(asked)),
             "command": _write_command(asked),
-            "rows": [cut_excerpt(as_json(row), VISIBLE_CHARACTERS) for row in (preview.rows if preview else ())],
+            "rows": [cut_excerpt(as_json(row), _VISIBLE_CHARACTERS) for row in (preview.rows if preview else ())],
             "meanings": LEFT_OUT_MEANINGS,
-            "shapes": SHAPES,
-            "formats": FORMATS,
+            "shapes": _SHAPES,
+            "formats": _FORMATS,
         }
         return renderer.render(request, "export.html", data | shown, data)
 
     return router
 
 
-def _build_request(where: GroupFilter, options: ExportWords) -> tuple[ExportRequest | None, str]:
+def _build_request(where: GroupFilter, options: _ExportWords) -> tuple[ExportRequest | None, str]:
     """The export of the filter, and what is wrong with the options, which then do not count. None where the filter
     itself is wrong: without it everything would be exported."""
     filtered = {"env": where.environment} | {name: getattr(where, name) for name in _SAME}
@@ -119,9 +119,9 @@ async def _preview(
 ) -> tuple[FoundGroups | None, ExportPreview]:
     """Of the newest groups alone, whatever is asked. None for labels, which are not read by group."""
     if wanted.shape == "labels":
-        return None, await preview_labels(pages.read_labels(wanted), PREVIEWED_LABELS)
+        return None, await preview_labels(pages.read_labels(wanted), _PREVIEWED_LABELS)
     newest = where.model_copy(
-        update={"purpose": wanted.purpose, "judge": None, "limit": PREVIEWED, "order": None, "skip": 0}
+        update={"purpose": wanted.purpose, "judge": None, "limit": _PREVIEWED, "order": None, "skip": 0}
     )
     found = await pages.views.find_groups(newest)
     sequences = [one.sequence for one in found.groups]

@@ -16,7 +16,7 @@ from app.features.exports.rows import encode_json_lines
 
 pa.set_memory_pool(pa.system_memory_pool())  # Arrow's own keeps 14 MB more for pieces as small as these
 
-ROW_GROUP_BYTES: Final = 2 * 1024 * 1024
+_ROW_GROUP_BYTES: Final = 2 * 1024 * 1024
 """Each row group takes 70 KB of memory until the file is closed, so pages are merged into larger ones."""
 _ARROW_TYPES: Final = {str: pa.string(), bool: pa.bool_(), int: pa.int64(), float: pa.float64()}
 
@@ -25,7 +25,7 @@ class ParquetEncoder:
     """Writes a Parquet file in pieces. It is complete only with the last one."""
 
     def __init__(self, row: type[BaseModel]) -> None:
-        self._schema = build_schema(row)
+        self._schema = _build_schema(row)
         self._waiting: list[pa.Table] = []
         self._sink = _Sink()
         self._writer = parquet.ParquetWriter(self._sink, self._schema, compression="zstd")
@@ -37,7 +37,7 @@ class ParquetEncoder:
         parsing = json.ParseOptions(explicit_schema=self._schema, unexpected_field_behavior="error")
         whole = json.ReadOptions(use_threads=False, block_size=len(said) + 1)
         self._waiting.append(json.read_json(BytesIO(said), whole, parsing))
-        if sum(table.nbytes for table in self._waiting) >= ROW_GROUP_BYTES:
+        if sum(table.nbytes for table in self._waiting) >= _ROW_GROUP_BYTES:
             self._write_row_group()
         return self._sink.take_bytes()
 
@@ -76,7 +76,7 @@ class _Sink(RawIOBase):
         return piece
 
 
-def build_schema(row: type[BaseModel]) -> pa.Schema:
+def _build_schema(row: type[BaseModel]) -> pa.Schema:
     return pa.schema([pa.field(name, _convert_type(field.annotation)) for name, field in row.model_fields.items()])
 
 

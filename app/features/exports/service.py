@@ -47,13 +47,13 @@ from app.features.labels.model import LabelStore
 from app.ports.store import GroupStore
 from app.service.task_cache import TaskCache
 
-SFT_THRESHOLD: Final = 0.7
-KTO_THRESHOLD: Final = 0.5
-MIN_POSITIVE_VALUE: Final = 1e-9
+_SFT_THRESHOLD: Final = 0.7
+_KTO_THRESHOLD: Final = 0.5
+_MIN_POSITIVE_VALUE: Final = 1e-9
 """Excludes value 0: even the best of a group may be wrong or fail a gate."""
-ROUNDING_TOLERANCE: Final = 1e-9
+_ROUNDING_TOLERANCE: Final = 1e-9
 """Tolerance for floating-point differences such as 1.0 - 0.9 < 0.1."""
-UNDECIDED_FLAGS: Final = frozenset({"low_signal", "position_dominated"})
+_UNDECIDED_FLAGS: Final = frozenset({"low_signal", "position_dominated"})
 """Flags of groups in which the order of two completions is uncertain."""
 
 
@@ -70,17 +70,17 @@ def build_rows(stored: StoredGroup, wanted: ExportRequest, rollouts: Sequence[Ro
         yield from _build_kto_rows(stored, wanted, rollouts)
 
 
-def list_rollout_ids(row: Row) -> tuple[str, ...]:
+def _list_rollout_ids(row: Row) -> tuple[str, ...]:
     """The rollouts that a row was built from."""
     return (row.chosen_id, row.rejected_id) if isinstance(row, DpoRow) else (row.rollout_id,)
 
 
-def explain_absence(rollout: Rollout, wanted: ExportRequest) -> LeftOut:
+def _explain_absence(rollout: Rollout, wanted: ExportRequest) -> LeftOut:
     """Why an admitted rollout is in no row of its group."""
     if rollout.score.outcome != "scored":
         return rollout.score.outcome
     if wanted.shape == "dpo":
-        return "undecided" if UNDECIDED_FLAGS & {*rollout.score.flags} else "no_pair"
+        return "undecided" if _UNDECIDED_FLAGS & {*rollout.score.flags} else "no_pair"
     value = compute_value(rollout)
     return "below_threshold" if value is None or value < _choose_sft_threshold(wanted) else "not_best"
 
@@ -108,11 +108,11 @@ def _build_sft_rows(stored: StoredGroup, wanted: ExportRequest, rollouts: Sequen
 def _choose_sft_threshold(wanted: ExportRequest) -> float:
     if wanted.threshold is not None:
         return wanted.threshold
-    return SFT_THRESHOLD if wanted.top_k is None else MIN_POSITIVE_VALUE
+    return _SFT_THRESHOLD if wanted.top_k is None else _MIN_POSITIVE_VALUE
 
 
 def _build_kto_rows(stored: StoredGroup, wanted: ExportRequest, rollouts: Sequence[Rollout]) -> Iterator[Row]:
-    least = KTO_THRESHOLD if wanted.threshold is None else wanted.threshold
+    least = _KTO_THRESHOLD if wanted.threshold is None else wanted.threshold
     for value, one in _list_valued_rollouts(rollouts):
         yield KtoRow(
             **dict(build_origin(stored)),
@@ -126,7 +126,7 @@ def _build_kto_rows(stored: StoredGroup, wanted: ExportRequest, rollouts: Sequen
 
 
 def _build_dpo_rows(stored: StoredGroup, wanted: ExportRequest, rollouts: Sequence[Rollout]) -> Iterator[Row]:
-    scored = [one for one in rollouts if one.score.reward is not None and not UNDECIDED_FLAGS & {*one.score.flags}]
+    scored = [one for one in rollouts if one.score.reward is not None and not _UNDECIDED_FLAGS & {*one.score.flags}]
     said = {one.rollout_id: export_completion(one) for one in scored}
     pairs = [
         (better, worse)
@@ -154,7 +154,7 @@ def _read_reward(rollout: Rollout) -> float:
 
 def _is_better_by_margin(better: Rollout, worse: Rollout, margin: float) -> bool:
     """Whether the reward is higher by the margin, and neither value nor relative score says the opposite."""
-    if _read_reward(better) - _read_reward(worse) < margin - ROUNDING_TOLERANCE:
+    if _read_reward(better) - _read_reward(worse) < margin - _ROUNDING_TOLERANCE:
         return False
     values = compute_value(better), compute_value(worse)
     standings = better.score.relative, worse.score.relative
@@ -195,7 +195,7 @@ class JudgementRow(RowOrigin):
     """Digest of the scoring rule, for the group's own scores; empty for a rescoring."""
 
 
-class ReadingFilter:
+class _ReadingFilter:
     """Selects the readings of a request, and counts by reason those that are in no row. An answer that several groups
     or scorings took from the cache is one row."""
 
@@ -423,7 +423,7 @@ def _export_text(text: str) -> tuple[ExportedMessage, ...]:
 
 # Streams exports page by page, so that memory use does not depend on their size.
 
-PAGE_SIZE: Final = 64
+_PAGE_SIZE: Final = 64
 """Groups read per page."""
 MEDIA_TYPES: Final[Mapping[ExportFormat, str]] = {
     "jsonl": "application/x-ndjson",
@@ -453,9 +453,9 @@ async def stream_export(
     """The export file in pieces, oldest groups first, up to sequence `last`. Scores of the judges in `not_for_training`
     are left out unless the request includes them."""
     encoder = await asyncio.to_thread(build_encoder, wanted.format, _choose_row_type(wanted))
-    choice = build_row_filter(wanted, not_for_training)
+    choice = _build_row_filter(wanted, not_for_training)
     after = 0
-    while page := await exports.read_page(wanted, after, last, PAGE_SIZE):
+    while page := await exports.read_page(wanted, after, last, _PAGE_SIZE):
         after = page[-1].sequence
         if piece := await asyncio.to_thread(_encode_page, encoder, choice, page):
             yield piece
@@ -467,9 +467,9 @@ async def summarise_export(
     exports: ExportStore, wanted: ExportRequest, last: int, not_for_training: Collection[str] = ()
 ) -> ExportSummary:
     """What `stream_export` of the same arguments writes and leaves out."""
-    choice = build_row_filter(wanted, not_for_training)
+    choice = _build_row_filter(wanted, not_for_training)
     after = rows = 0
-    while page := await exports.read_page(wanted, after, last, PAGE_SIZE):
+    while page := await exports.read_page(wanted, after, last, _PAGE_SIZE):
         after = page[-1].sequence
         rows += await asyncio.to_thread(lambda read: sum(1 for _ in choice.select_rows(read)), page)
     return ExportSummary(rows=rows, left_out=dict(sorted((+choice.left_out).items())))
@@ -493,12 +493,12 @@ async def summarise_labels(rows: LabelRows) -> ExportSummary:
     return ExportSummary(rows=count, left_out=dict(sorted((+rows.left_out).items())))
 
 
-def build_row_filter(wanted: ExportRequest, not_for_training: Collection[str]) -> "RowFilter | ReadingFilter":
+def _build_row_filter(wanted: ExportRequest, not_for_training: Collection[str]) -> "_RowFilter | _ReadingFilter":
     """Selects the rows of a request page by page, and counts what it leaves out."""
-    return (ReadingFilter if wanted.shape == "judgements" else RowFilter)(wanted, not_for_training)
+    return (_ReadingFilter if wanted.shape == "judgements" else _RowFilter)(wanted, not_for_training)
 
 
-def _encode_page(encoder: RowEncoder, choice: "RowFilter | ReadingFilter", page: Sequence[StoredGroup]) -> bytes:
+def _encode_page(encoder: RowEncoder, choice: "_RowFilter | _ReadingFilter", page: Sequence[StoredGroup]) -> bytes:
     rows = [*choice.select_rows(page)]
     return encoder.encode_rows(rows) if rows else b""
 
@@ -515,7 +515,7 @@ def build_encoder(form: ExportFormat, row: type[BaseModel]) -> RowEncoder:
     return made
 
 
-class RowFilter:
+class _RowFilter:
     """Selects the rows of a request, and counts by reason the rollouts that are in none. Keeps a 16-byte digest of each
     row to skip duplicates."""
 
@@ -561,10 +561,10 @@ class RowFilter:
         return None if self._wanted.judge in (None, *rollout.score.judges) else "other_judge"
 
     def _count_unused(self, rollouts: Sequence[Rollout], built: Sequence[Row]) -> None:
-        used = {rollout_id for row in built for rollout_id in list_rollout_ids(row)}
+        used = {rollout_id for row in built for rollout_id in _list_rollout_ids(row)}
         for one in rollouts:
             if one.rollout_id not in used:
-                self.left_out[explain_absence(one, self._wanted)] += 1
+                self.left_out[_explain_absence(one, self._wanted)] += 1
 
     def _is_new(self, row: Row) -> bool:
         """Whether the row is new: equal prompt, completion and label count as a duplicate."""
@@ -579,9 +579,9 @@ class RowFilter:
 
 # What an export would hold, by shape, of a bounded number of groups.
 
-COUNTED: Final[tuple[ExportShape, ...]] = ("rollouts", "sft", "dpo", "kto")
+_COUNTED: Final[tuple[ExportShape, ...]] = ("rollouts", "sft", "dpo", "kto")
 """Shapes of completions, which one reading counts."""
-SHOWN_ROWS: Final = 5
+_SHOWN_ROWS: Final = 5
 
 
 @dataclass(frozen=True)
@@ -597,9 +597,9 @@ async def preview_export(
     exports: ExportStore, wanted: ExportRequest, after: int, last: int, not_for_training: Collection[str] = ()
 ) -> ExportPreview:
     """Of the groups after one sequence and up to another: few, since all of them are read."""
-    shapes = COUNTED if wanted.shape in COUNTED else (*COUNTED, wanted.shape)
+    shapes = _COUNTED if wanted.shape in _COUNTED else (*_COUNTED, wanted.shape)
     choices = {
-        shape: build_row_filter(wanted.model_copy(update={"shape": shape}), not_for_training) for shape in shapes
+        shape: _build_row_filter(wanted.model_copy(update={"shape": shape}), not_for_training) for shape in shapes
     }
     counts = dict.fromkeys(shapes, 0)
     shown: list[BaseModel] = []
@@ -610,7 +610,7 @@ async def preview_export(
             rows = list(choice.select_rows(page))
             counts[shape] += len(rows)
             if shape == wanted.shape:
-                shown += rows[: SHOWN_ROWS - len(shown)]
+                shown += rows[: _SHOWN_ROWS - len(shown)]
     summaries = {
         shape: ExportSummary(rows=counts[shape], left_out=dict(sorted((+choices[shape].left_out).items())))
         for shape in shapes
@@ -621,7 +621,7 @@ async def preview_export(
 async def _read_pages(
     exports: ExportStore, wanted: ExportRequest, after: int, last: int
 ) -> AsyncIterator[Sequence[StoredGroup]]:
-    while page := await exports.read_page(wanted, after, last, PAGE_SIZE):
+    while page := await exports.read_page(wanted, after, last, _PAGE_SIZE):
         after = page[-1].sequence
         yield page
 
@@ -632,7 +632,7 @@ async def preview_labels(labels: LabelRows, most: int) -> ExportPreview:
     shown: list[BaseModel] = []
     async for page in labels.read_pages():
         rows += len(page)
-        shown += islice(page, SHOWN_ROWS - len(shown))
+        shown += islice(page, _SHOWN_ROWS - len(shown))
         if rows >= most:
             break
     summary = ExportSummary(rows=rows, left_out=dict(sorted((+labels.left_out).items())))

@@ -42,23 +42,23 @@ class SqlExportStore(ExportStore):
         named = [name for name in (where.env, where.run, where.task_id) if name is not None]
         if filter_storable(named) != list(dict.fromkeys(named)):
             return []
-        span: SequenceRange | None = SequenceRange(after, last)
+        span: _SequenceRange | None = _SequenceRange(after, last)
         if where.since is not None or where.until is not None:
-            near = SequenceRange(after, min(last, after + NEAR))
+            near = _SequenceRange(after, min(last, after + NEAR))
             if page := await self._load_page(where, near, limit):
                 return page
-            span = await self._database.read(partial(_find_ends, where=where, span=SequenceRange(near.last, last)))
+            span = await self._database.read(partial(_find_ends, where=where, span=_SequenceRange(near.last, last)))
         for piece in () if span is None else _split_span(where, span):
             if page := await self._load_page(where, piece, limit):
                 return page
         return []
 
-    async def _load_page(self, where: ExportFilter, span: "SequenceRange", limit: int) -> list[StoredGroup]:
+    async def _load_page(self, where: ExportFilter, span: "_SequenceRange", limit: int) -> list[StoredGroup]:
         return await self._database.read(partial(_load_page, where=where, span=span, limit=limit))
 
 
 @dataclass(frozen=True)
-class SequenceRange:
+class _SequenceRange:
     """Sequences after one and up to another."""
 
     after: int
@@ -68,17 +68,17 @@ class SequenceRange:
         return sequence > self.after, sequence <= self.last
 
 
-def _split_span(where: ExportFilter, span: SequenceRange) -> Iterator[SequenceRange]:
+def _split_span(where: ExportFilter, span: _SequenceRange) -> Iterator[_SequenceRange]:
     """In pieces where groups are looked at one by one: a rare flag would otherwise keep a reader, and an old state of
     the database, for as long as a walk along all groups takes."""
     if all(getattr(where, name) is None for name in _NARROWING):
         yield span
         return
     for after in range(span.after, span.last, AT_ONCE):
-        yield SequenceRange(after, min(span.last, after + AT_ONCE))
+        yield _SequenceRange(after, min(span.last, after + AT_ONCE))
 
 
-def _load_page(connection: Connection, where: ExportFilter, span: SequenceRange, limit: int) -> list[StoredGroup]:
+def _load_page(connection: Connection, where: ExportFilter, span: _SequenceRange, limit: int) -> list[StoredGroup]:
     stretch = _open_stretch(connection, where, span)
     stretch = replace(stretch, beside=(*stretch.beside, *_match_times(where)))
     within = stretch.narrow(after=span.after, before=span.last + 1)
@@ -101,7 +101,7 @@ def _load_page(connection: Connection, where: ExportFilter, span: SequenceRange,
     ]
 
 
-def _open_stretch(connection: Connection, where: ExportFilter, span: SequenceRange) -> Stretch:
+def _open_stretch(connection: Connection, where: ExportFilter, span: _SequenceRange) -> Stretch:
     if where.label is None and where.scene is None:
         return _open_place(connection, where, where.env)
     if (few := _name_few(connection, where, span)) is not None:
@@ -146,7 +146,7 @@ def _match_times(where: ExportFilter) -> Iterator[ColumnElement[bool]]:
         yield groups.c.created_at < to_micros(where.until)
 
 
-def _find_ends(connection: Connection, where: ExportFilter, span: SequenceRange) -> SequenceRange | None:
+def _find_ends(connection: Connection, where: ExportFilter, span: _SequenceRange) -> _SequenceRange | None:
     """Between which groups those of these times lie. Times grow with the sequence, but not always, so all of them are
     looked at, in their index."""
     place = groups.c.sequence + literal_column("0")  # or the databases walk along the groups themselves
@@ -154,10 +154,10 @@ def _find_ends(connection: Connection, where: ExportFilter, span: SequenceRange)
     if span.after == span.last:
         return None
     first, last = connection.execute(ends).one()
-    return None if first is None else SequenceRange(first - 1, last)
+    return None if first is None else _SequenceRange(first - 1, last)
 
 
-def _name_few(connection: Connection, where: ExportFilter, span: SequenceRange) -> Sequence[int] | None:
+def _name_few(connection: Connection, where: ExportFilter, span: _SequenceRange) -> Sequence[int] | None:
     """The groups of a label or scene that has few. Where there are many, one soon comes to some."""
     of_them = select(tasks.c.task_id).where(*match_task(where.label, where.scene))
     ids = connection.execute(of_them.limit(FEW_TASKS + 1)).scalars().all()

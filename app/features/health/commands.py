@@ -14,7 +14,7 @@ def health(run: RunArgument, url: Url = "", api_key: ApiKey = "", as_json: AsJso
     """Say what has changed in a run: figures with their limits, alarms, and what the audit cost.
 
     Ends with code 1 while an alarm stands."""
-    found = ask_gateway(url, api_key, lambda client: fetch_run_health(client, run))
+    found = ask_gateway(url, api_key, lambda client: _fetch_run_health(client, run))
     if as_json:
         print_json(found)
     else:
@@ -25,15 +25,15 @@ def health(run: RunArgument, url: Url = "", api_key: ApiKey = "", as_json: AsJso
 
 def release(run: RunArgument, url: Url = "", api_key: ApiKey = "") -> None:
     """Release a run's alarms, so that it hands out tasks again."""
-    released = ask_gateway(url, api_key, lambda client: release_run(client, run))
+    released = ask_gateway(url, api_key, lambda client: _release_run(client, run))
     output_console().print(f"run {released.name} hands out tasks; its alarms are released", highlight=False)
 
 
-async def fetch_run_health(gateway: GatewayClient, name: str) -> RunHealth:
+async def _fetch_run_health(gateway: GatewayClient, name: str) -> RunHealth:
     return RunHealth.model_validate_json(await gateway.send_request("GET", f"/runs/{name}/health"))
 
 
-async def release_run(gateway: GatewayClient, name: str) -> Run:
+async def _release_run(gateway: GatewayClient, name: str) -> Run:
     return Run.model_validate_json(await gateway.send_request("POST", f"/runs/{name}/release", {}))
 
 

@@ -18,7 +18,7 @@ from app.features.health.series import WINDOW_BUCKETS, HealthFigure, Noticed, Se
 ReadingKind = Literal["anchor", "shadow"]
 
 
-MARKS_KEPT: Final = WINDOW_BUCKETS + 2
+_MARKS_KEPT: Final = WINDOW_BUCKETS + 2
 
 
 class Mark(Frozen):
@@ -74,7 +74,7 @@ def advance_state(state: HealthState, totals: Sequence[tuple[int, int]]) -> Heal
         if filled >= GROUPS_PER_BUCKET:
             marks.append(Mark(first=store_bucket + 1, groups=marks[-1].groups + filled))
             filled = 0
-    dropped = max(0, len(marks) - MARKS_KEPT)
+    dropped = max(0, len(marks) - _MARKS_KEPT)
     return state.model_copy(
         update={
             "marks": tuple(marks[dropped:]),
@@ -164,19 +164,19 @@ class RunHealth(Frozen):
     cannot_see: Annotated[tuple[str, ...], Field(description="What this audit cannot see.")]
 
 
-LEAST_LENIENCY: Final = 0.2
+_LEAST_LENIENCY: Final = 0.2
 """A smaller shift over the last readings, in standard deviations, is not worth an alarm."""
 
 
-RECENT: Final = 16
+_RECENT: Final = 16
 """Readings over which the present level is shown."""
 
 
-LATEST: Final = 4
+_LATEST: Final = 4
 """Readings over which the shift is told."""
 
 
-LEAST_SPREAD: Final = 0.03
+_LEAST_SPREAD: Final = 0.03
 """A judge that gives all anchors the same is not alarmed by its first hundredth."""
 
 
@@ -191,7 +191,7 @@ class AnchorReading:
 
 
 @dataclass(frozen=True)
-class LeniencyState:
+class _LeniencyState:
     """Two one-sided cumulative sums over repeated readings, with what they are scaled by."""
 
     up: float = 0.0
@@ -204,11 +204,11 @@ class LeniencyState:
     down_since: int = 0
 
 
-LENIENCY_SHIFT: Final = 0.3
+_LENIENCY_SHIFT: Final = 0.3
 """The change of a judge's level to be found, in standard deviations of the anchors' scores."""
 
 
-LENIENCY_LIMIT: Final = 7.0
+_LENIENCY_LIMIT: Final = 7.0
 """Of the cumulative sums; by simulation of quiet runs."""
 
 
@@ -219,7 +219,7 @@ _PRIOR_NOISE: Final = 0.15
 _PRIOR_COUNT: Final = 4.0
 
 
-SUSPICION: Final = 2.0
+_SUSPICION: Final = 2.0
 """From this sum on the next anchors are read at once, as far as the budget allows."""
 
 
@@ -227,7 +227,7 @@ _DOUBT: Final = 6.0
 """Readings that the estimate of the noise is worth less, since it is one."""
 
 
-LEAST_READINGS: Final = 8
+_LEAST_READINGS: Final = 8
 """Repeated readings before the first alarm."""
 
 
@@ -235,18 +235,18 @@ _MOST_PER_READING: Final = 4.0
 """So that no single odd reading is an alarm."""
 
 
-def follow_leniency(state: LeniencyState, difference: float, earlier: int, at: int) -> LeniencyState:
+def _follow_leniency(state: _LeniencyState, difference: float, earlier: int, at: int) -> _LeniencyState:
     """One more anchor reading: its mean `difference` from the mean of `earlier` readings of the same anchor, in
     standard deviations of the anchors' scores. The cumulative sum of log likelihood ratios of Page (Biometrika 41,
-    1954) for a shift of LENIENCY_SHIFT, self-starting as Hawkins' (J. R. Stat. Soc. D 36, 1987); the noise is estimated
-    from successive differences (von Neumann, Ann. Math. Stat. 12, 1941), which a shift hardly touches."""
+    1954) for a shift of _LENIENCY_SHIFT, self-starting as Hawkins' (J. R. Stat. Soc. D 36, 1987); the noise is
+    estimated from successive differences (von Neumann, Ann. Math. Stat. 12, 1941), which a shift hardly touches."""
     scaled = difference / math.sqrt(1 + 1 / max(1, earlier))
     variance = (_PRIOR_COUNT * _PRIOR_NOISE**2 + state.squares) / (_PRIOR_COUNT + max(0, state.count - 1))
     variance *= 1 + _DOUBT / (_PRIOR_COUNT + state.count)
-    shift = LENIENCY_SHIFT / math.sqrt(1 + 1 / max(1, earlier))
+    shift = _LENIENCY_SHIFT / math.sqrt(1 + 1 / max(1, earlier))
     up = max(0.0, state.up + _compute_gain(scaled, shift, variance))
     down = max(0.0, state.down + _compute_gain(-scaled, shift, variance))
-    return LeniencyState(
+    return _LeniencyState(
         up=up,
         down=down,
         count=state.count + 1,
@@ -262,7 +262,7 @@ def _compute_gain(value: float, shift: float, variance: float) -> float:
     return max(-_MOST_PER_READING, min(_MOST_PER_READING, gain))
 
 
-def restart(state: LeniencyState) -> LeniencyState:
+def _restart(state: _LeniencyState) -> _LeniencyState:
     """After an alarm: the noise is still known, the sums begin again."""
     return replace(state, up=0.0, down=0.0, up_since=0, down_since=0)
 
@@ -271,7 +271,7 @@ def restart(state: LeniencyState) -> LeniencyState:
 class Leniency:
     """The judges' level on the anchors, beside their first readings, in standard deviations of the anchors' scores."""
 
-    state: LeniencyState
+    state: _LeniencyState
     spread: float
     alarms: tuple[Noticed, ...]
     shifts: tuple[float, ...]
@@ -279,7 +279,7 @@ class Leniency:
 
     @property
     def is_suspicious(self) -> bool:
-        return max(self.state.up, self.state.down) >= SUSPICION
+        return max(self.state.up, self.state.down) >= _SUSPICION
 
 
 @dataclass
@@ -313,7 +313,7 @@ def follow_anchors(readings: Iterable[AnchorReading]) -> Leniency:
     ordered = list(readings)
     spread = _pool_spread(ordered)
     earlier: dict[str, _Earlier] = {}
-    state, alarms, shifts = LeniencyState(), list[Noticed](), list[float]()
+    state, alarms, shifts = _LeniencyState(), list[Noticed](), list[float]()
     for reading in ordered:
         before = earlier.setdefault(reading.anchor, _Earlier.of(len(reading.values)))
         shift = before.compare(reading.values)
@@ -321,14 +321,14 @@ def follow_anchors(readings: Iterable[AnchorReading]) -> Leniency:
         if shift is None:
             continue
         shifts.append(shift / spread)
-        state = follow_leniency(state, shift / spread, before.readings - 1, reading.at_group)
+        state = _follow_leniency(state, shift / spread, before.readings - 1, reading.at_group)
         if (
-            state.count >= LEAST_READINGS
-            and max(state.up, state.down) >= LENIENCY_LIMIT
-            and abs(_compute_shift(shifts)) >= LEAST_LENIENCY
+            state.count >= _LEAST_READINGS
+            and max(state.up, state.down) >= _LENIENCY_LIMIT
+            and abs(_compute_shift(shifts)) >= _LEAST_LENIENCY
         ):
             alarms.append(_describe_leniency(state, reading.at_group, shifts, spread))
-            earlier, state, shifts = {}, restart(state), []
+            earlier, state, shifts = {}, _restart(state), []
     return Leniency(state, spread, tuple(alarms), tuple(shifts))
 
 
@@ -344,12 +344,12 @@ def _pool_spread(readings: Sequence[AnchorReading]) -> float:
             mean = math.fsum(values) / len(values)
             squares += math.fsum((value - mean) ** 2 for value in values)
             freedom += len(values) - 1
-    return max(LEAST_SPREAD, math.sqrt(squares / freedom)) if freedom else LEAST_SPREAD
+    return max(_LEAST_SPREAD, math.sqrt(squares / freedom)) if freedom else _LEAST_SPREAD
 
 
 def describe_anchors(leniency: Leniency, alarmed: bool) -> HealthFigure:
     """The mean shift of the latest readings, in standard deviations of the anchors' scores."""
-    latest, state = leniency.shifts[-RECENT:], leniency.state
+    latest, state = leniency.shifts[-_RECENT:], leniency.state
     return HealthFigure(
         series="leniency",
         meaning="anchors read again minus before, in standard deviations of their scores",
@@ -357,18 +357,18 @@ def describe_anchors(leniency: Leniency, alarmed: bool) -> HealthFigure:
         interval=compute_mean_interval(latest),
         groups=len(latest),
         statistic=max(state.up, state.down) if leniency.shifts else None,
-        limit=LENIENCY_LIMIT,
+        limit=_LENIENCY_LIMIT,
         effect=_compute_shift(leniency.shifts) if leniency.shifts else None,
-        least_effect=LEAST_LENIENCY,
+        least_effect=_LEAST_LENIENCY,
         alarmed=alarmed,
     )
 
 
 def _compute_shift(shifts: Sequence[float]) -> float:
-    return math.fsum(shifts[-LATEST:]) / len(shifts[-LATEST:])
+    return math.fsum(shifts[-_LATEST:]) / len(shifts[-_LATEST:])
 
 
-def _describe_leniency(state: LeniencyState, at: int, shifts: Sequence[float], spread: float) -> Noticed:
+def _describe_leniency(state: _LeniencyState, at: int, shifts: Sequence[float], spread: float) -> Noticed:
     milder = state.up >= state.down
     shift = _compute_shift(shifts)
     return Noticed(
@@ -377,9 +377,9 @@ def _describe_leniency(state: LeniencyState, at: int, shifts: Sequence[float], s
         noticed_group=at,
         effect=shift,
         statistic=max(state.up, state.down),
-        limit=LENIENCY_LIMIT,
+        limit=_LENIENCY_LIMIT,
         evidence=f"the judges read the same anchors {'higher' if milder else 'lower'} by {abs(shift):.2f} standard "
-        f"deviations ({shift * spread:+.3f}) over the last {len(shifts[-LATEST:])} readings",
+        f"deviations ({shift * spread:+.3f}) over the last {len(shifts[-_LATEST:])} readings",
     )
 
 

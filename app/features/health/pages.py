@@ -26,23 +26,23 @@ _CURVES: Final[Mapping[SeriesName, tuple[str, ...]]] = {
 
 async def show_health(watch: RunHealthService, run: str) -> RunSection:
     health = await watch.get_health(run)
-    signs = number_alarms(health.alarms)
+    signs = _number_alarms(health.alarms)
     return RunSection(
         values={"health": health, "signs": signs},
         data={"health": health},
         top="run_alarms.html",
         below="run_figures.html",
         pins="run_judges.html",
-        marks=mark_alarms(health.alarms, signs),
+        marks=_mark_alarms(health.alarms, signs),
     )
 
 
-def number_alarms(alarms: Sequence[Alarm]) -> dict[str, str]:
+def _number_alarms(alarms: Sequence[Alarm]) -> dict[str, str]:
     """Oldest first, so that an alarm keeps its sign."""
     return {alarm.alarm_id: f"A{number}" for number, alarm in enumerate(reversed(alarms), 1)}
 
 
-def mark_alarms(alarms: Sequence[Alarm], signs: Mapping[str, str]) -> tuple[RunMark, ...]:
+def _mark_alarms(alarms: Sequence[Alarm], signs: Mapping[str, str]) -> tuple[RunMark, ...]:
     return tuple(
         RunMark(
             sign=signs[alarm.alarm_id],

@@ -17,19 +17,19 @@ WINDOW_BUCKETS: Final = 60
 """How far back a change is looked for and compared with what was before."""
 
 
-BUCKETS_BEFORE: Final = 12
+_BUCKETS_BEFORE: Final = 12
 """Fewer buckets before a change say too little about level and trend."""
 
 
-AFTER_LENGTHS: Final = (2, 3, 4, 5, 7, 10, 14)
+_AFTER_LENGTHS: Final = (2, 3, 4, 5, 7, 10, 14)
 """How many buckets ago a change may have begun."""
 
 
-PACE_LENGTHS: Final = (10, 14, 20, 30, 45)
+_PACE_LENGTHS: Final = (10, 14, 20, 30, 45)
 """Over how many of the last buckets a pace is measured."""
 
 
-LEAST_PLAIN: Final = 2.5
+_LEAST_PLAIN: Final = 2.5
 """How far the level itself must have moved, in standard errors, beside the departure from the trend."""
 
 
@@ -44,7 +44,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Change:
+class _Change:
     """A departure from level and trend, or too fast a rise. `z` is in standard errors, `effect` the mean shift or the
     rise since `bucket`. After an alarm its series is followed from `followed_from` on."""
 
@@ -78,7 +78,7 @@ class _Products:
     freedom: int
 
 
-def find_change(cells: Sequence[Cell], *, floor: float, direction: int = 0, replies: int = 0) -> Change | None:
+def find_change(cells: Sequence[Cell], *, floor: float, direction: int = 0, replies: int = 0) -> _Change | None:
     """The likeliest change in the last buckets: the window-limited generalised likelihood ratio test of Willsky and
     Jones (IEEE Trans. Autom. Control 21, 1976) and Lai (J. R. Stat. Soc. B 57, 1995) over steps and bends, as a t test
     beside a linear trend and a level per stratum. A steady drift, another mixture of strata and a new stratum are none
@@ -92,11 +92,11 @@ def find_change(cells: Sequence[Cell], *, floor: float, direction: int = 0, repl
     whole = _sum_up(used, newest)
     products = _centre(whole.values())
     if replies:
-        late = [cell for cell in used if cell.bucket > newest - max(AFTER_LENGTHS)]
+        late = [cell for cell in used if cell.bucket > newest - max(_AFTER_LENGTHS)]
         floor = max(floor, _compute_share_variance(late) / replies)
     if products.freedom < 1 or products.xx <= 0:
         return None
-    lengths = [length for length in AFTER_LENGTHS if newest - length - first + 1 >= BUCKETS_BEFORE]
+    lengths = [length for length in _AFTER_LENGTHS if newest - length - first + 1 >= _BUCKETS_BEFORE]
     found = [
         change
         for length, after in _sum_up_last(used, newest, lengths)
@@ -106,14 +106,14 @@ def find_change(cells: Sequence[Cell], *, floor: float, direction: int = 0, repl
     return max(found, key=lambda change: abs(change.z), default=None)
 
 
-def find_pace(cells: Sequence[Cell], *, floor: float, most: float) -> Change | None:
+def _find_pace(cells: Sequence[Cell], *, floor: float, most: float) -> _Change | None:
     """The likeliest rise by more than `most` a bucket over the last buckets: a t test of the slope of a regression on
     time with a level per stratum. It needs nothing to compare with, so that what rises from the beginning, or so
     steadily that it passes for a trend, is found too."""
     if not cells:
         return None
     newest = cells[-1].bucket
-    lengths = [length for length in PACE_LENGTHS if newest - cells[0].bucket + 1 >= length]
+    lengths = [length for length in _PACE_LENGTHS if newest - cells[0].bucket + 1 >= length]
     found = [
         change
         for length, sums in _sum_up_last([cell for cell in cells if cell.count], newest, lengths)
@@ -122,7 +122,7 @@ def find_pace(cells: Sequence[Cell], *, floor: float, most: float) -> Change | N
     return max(found, key=lambda change: change.z, default=None)
 
 
-def _test_pace(sums: Mapping[str, _Sums], newest: int, length: int, floor: float, most: float) -> Change | None:
+def _test_pace(sums: Mapping[str, _Sums], newest: int, length: int, floor: float, most: float) -> _Change | None:
     products = _centre(sums.values())
     if products.freedom < 1 or products.xx <= 0:
         return None
@@ -132,7 +132,7 @@ def _test_pace(sums: Mapping[str, _Sums], newest: int, length: int, floor: float
     if slope <= most:
         return None
     z = _normalise((slope - most) / error, products.freedom + 1)
-    return Change(newest - length + 1, z, slope * length, error * length, newest + 1)
+    return _Change(newest - length + 1, z, slope * length, error * length, newest + 1)
 
 
 def _compute_share_variance(cells: Sequence[Cell]) -> float:
@@ -181,7 +181,7 @@ def _centre(sums: Iterable[_Sums]) -> _Products:
 
 def _test_after(
     after: Mapping[str, _Sums], begin: int, newest: int, whole: Mapping[str, _Sums], products: _Products, floor: float
-) -> Iterable[Change]:
+) -> Iterable[_Change]:
     """A step at `begin`, and a bend before it whose effect grows by the bucket."""
     bend = begin - newest - 1
     step, ramp = [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]  # products of the shape with itself, time and value
@@ -201,7 +201,7 @@ def _add(shape: list[float], f: float, ff: float, fx: float, fy: float, every: _
     shape[2] += fy - f * every.y / every.n
 
 
-def _test_shape(shape: list[float], products: _Products, floor: float, begin: int, scale: float) -> Change | None:
+def _test_shape(shape: list[float], products: _Products, floor: float, begin: int, scale: float) -> _Change | None:
     ff, fx, fy = shape
     free = ff - fx**2 / products.xx
     if free <= 1e-9 * max(1.0, ff):
@@ -212,9 +212,9 @@ def _test_shape(shape: list[float], products: _Products, floor: float, begin: in
     error = math.sqrt(variance / free)
     z = math.copysign(_normalise(slope / error, max(1, products.freedom - 1)), slope)
     plain = fy / math.sqrt(ff * variance)
-    if plain * z <= 0 or abs(plain) < LEAST_PLAIN:
+    if plain * z <= 0 or abs(plain) < _LEAST_PLAIN:
         return None
-    return Change(begin, z, slope * scale, error * scale, begin)
+    return _Change(begin, z, slope * scale, error * scale, begin)
 
 
 def _normalise(t: float, freedom: int) -> float:
@@ -222,25 +222,25 @@ def _normalise(t: float, freedom: int) -> float:
     return math.sqrt(freedom * math.log1p(t * t / freedom)) * (8 * freedom + 1) / (8 * freedom + 3)
 
 
-LIMIT: Final = 5.2
+_LIMIT: Final = 5.2
 """Standard errors from which a departure from level and trend is an alarm: set by simulation (`benchmarks.run_health`)
 so that twenty quiet runs of 5,000 groups give at most one over all series."""
 
 
-LENGTH_LIMIT: Final = 4.8
+_LENGTH_LIMIT: Final = 4.8
 """Of the length, whose values lie close to a normal distribution."""
 
 
-FASTEST_GROWTH: Final = math.log(1.3) / 100
+_FASTEST_GROWTH: Final = math.log(1.3) / 100
 """Of the length, in a bucket: 30 % in 1,000 groups. Replies that rightly grow by as much take 5,000."""
 
 
-RECENT_BUCKETS: Final = 10
+_RECENT_BUCKETS: Final = 10
 """What a figure of now is the mean of."""
 
 
 @dataclass(frozen=True)
-class TrendRule:
+class _TrendRule:
     """`direction` is that of an alarm, 0 for both; `least` is the smallest shift that is worth one. `floor` is the
     least variance of one group, so that the first movement of a series that never moved is no alarm."""
 
@@ -254,12 +254,12 @@ class TrendRule:
 
     @property
     def limit(self) -> float:
-        return LENGTH_LIMIT if self.name == "length" else LIMIT
+        return _LENGTH_LIMIT if self.name == "length" else _LIMIT
 
     @property
     def pace(self) -> float | None:
         """A faster rise in a bucket is an alarm, however steady it is."""
-        return FASTEST_GROWTH if self.name == "length" else None
+        return _FASTEST_GROWTH if self.name == "length" else None
 
     @property
     def replies(self) -> int:
@@ -269,17 +269,19 @@ class TrendRule:
 
 
 TRENDS: Final = (
-    TrendRule("length", 0, 0.05, 1e-3, False, "natural logarithm of the characters of a reply"),
-    TrendRule("absolute", -1, 0.05, 2e-4, True, "gate x absolute"),
-    TrendRule("flagged", 1, 0.08, 2e-3, True, "flags per reply"),
-    TrendRule("gated", 1, 0.05, 2e-3, False, "share of replies that a gate set to 0"),
-    TrendRule("capped", 1, 0.06, 2e-3, True, "share of replies with a capping defect"),
-    TrendRule("duplicates", 1, 0.08, 2e-3, False, "share of replies that repeat another one of their group"),
-    TrendRule("escalated", 1, 0.12, 1e-2, True, "natural logarithm of the readings of a group"),
-    TrendRule("low_signal", 1, 0.2, 2e-2, True, "share of groups with a low signal"),
-    TrendRule("saturated", 1, 0.1, 2e-3, True, "share of replies whose reward is above .95"),
-    TrendRule("calibration", 0, 0.05, 2e-4, True, "absolute minus `calibrated`, of groups that have both"),
-    TrendRule("shadow_distance", 0, 0.06, 2e-4, True, "absolute of the training judges minus that of the shadow judge"),
+    _TrendRule("length", 0, 0.05, 1e-3, False, "natural logarithm of the characters of a reply"),
+    _TrendRule("absolute", -1, 0.05, 2e-4, True, "gate x absolute"),
+    _TrendRule("flagged", 1, 0.08, 2e-3, True, "flags per reply"),
+    _TrendRule("gated", 1, 0.05, 2e-3, False, "share of replies that a gate set to 0"),
+    _TrendRule("capped", 1, 0.06, 2e-3, True, "share of replies with a capping defect"),
+    _TrendRule("duplicates", 1, 0.08, 2e-3, False, "share of replies that repeat another one of their group"),
+    _TrendRule("escalated", 1, 0.12, 1e-2, True, "natural logarithm of the readings of a group"),
+    _TrendRule("low_signal", 1, 0.2, 2e-2, True, "share of groups with a low signal"),
+    _TrendRule("saturated", 1, 0.1, 2e-3, True, "share of replies whose reward is above .95"),
+    _TrendRule("calibration", 0, 0.05, 2e-4, True, "absolute minus `calibrated`, of groups that have both"),
+    _TrendRule(
+        "shadow_distance", 0, 0.06, 2e-4, True, "absolute of the training judges minus that of the shadow judge"
+    ),
 )
 
 
@@ -343,28 +345,28 @@ class Noticed:
 
 def find_trend_changes(
     cells: SeriesCells, since: Mapping[TrendName, int], judge_since: int
-) -> tuple[tuple[TrendRule, Change | None], ...]:
+) -> tuple[tuple[_TrendRule, _Change | None], ...]:
     """The likeliest change of each trend. What came before bucket `since` of a series belongs to an earlier alarm, and
     before `judge_since` to another judge."""
     return tuple((rule, _find_trend_change(rule, cells.get(rule.name, ()), since, judge_since)) for rule in TRENDS)
 
 
 def _find_trend_change(
-    rule: TrendRule, cells: Sequence[Cell], since: Mapping[TrendName, int], judge_since: int
-) -> Change | None:
+    rule: _TrendRule, cells: Sequence[Cell], since: Mapping[TrendName, int], judge_since: int
+) -> _Change | None:
     begin = max(since.get(rule.name, 0), judge_since if rule.of_judge else 0)
     kept = [cell for cell in cells if cell.bucket >= begin]
     found = [find_change(kept, floor=rule.floor, direction=rule.direction, replies=rule.replies)]
     if rule.pace is not None:
-        found.append(find_pace(kept, floor=rule.floor, most=rule.pace))
+        found.append(_find_pace(kept, floor=rule.floor, most=rule.pace))
     return max((change for change in found if change is not None), key=lambda change: abs(change.z), default=None)
 
 
-def is_alarm(rule: TrendRule, change: Change | None) -> bool:
+def is_alarm(rule: _TrendRule, change: _Change | None) -> bool:
     return change is not None and abs(change.z) >= rule.limit and abs(change.effect) >= rule.least
 
 
-def describe_trend_change(rule: TrendRule, change: Change, newest: int) -> Noticed:
+def describe_trend_change(rule: _TrendRule, change: _Change, newest: int) -> Noticed:
     low, high = change.effect - Z_95 * change.error, change.effect + Z_95 * change.error
     rises = change.followed_from > newest
     what, beside = ("rise", "faster than it may") if rises else ("shift", "beside its trend")
@@ -381,9 +383,9 @@ def describe_trend_change(rule: TrendRule, change: Change, newest: int) -> Notic
 
 
 def summarise_trend(
-    rule: TrendRule, cells: Sequence[Cell], change: Change | None, alarmed: bool, newest: int
+    rule: _TrendRule, cells: Sequence[Cell], change: _Change | None, alarmed: bool, newest: int
 ) -> HealthFigure:
-    recent = [cell for cell in cells if cell.bucket > newest - RECENT_BUCKETS]
+    recent = [cell for cell in cells if cell.bucket > newest - _RECENT_BUCKETS]
     groups = sum(cell.count for cell in recent)
     return HealthFigure(
         series=rule.name,

@@ -143,12 +143,12 @@ ANCHORS: Final = 8
 """With 3 % of the tokens of groups that are read 2.5 times on average an anchor is read every 18 groups: after 300
 groups each of eight has been read twice, and three readings can show a shift of .3 standard deviations within 50
 groups. More anchors would still be read for the first time."""
-ANCHOR_SHARE: Final = 0.75
+_ANCHOR_SHARE: Final = 0.75
 """Of the tokens that a run may spend on its health, for anchors by schedule. The rest is for anchors at a change of a
 judge and after an odd reading."""
-SHADOW_ANCHOR_SHARE: Final = 0.5
+_SHADOW_ANCHOR_SHARE: Final = 0.5
 """The same beside a shadow judge."""
-SHADOW_SHARE: Final = 0.3
+_SHADOW_SHARE: Final = 0.3
 
 
 @dataclass(frozen=True)
@@ -162,12 +162,12 @@ class HealthBudget:
 
     def admits_anchor(self, *, hurried: bool) -> bool:
         """`hurried`: after an odd reading, or when a judge has changed."""
-        usual = SHADOW_ANCHOR_SHARE if self.has_shadow else ANCHOR_SHARE
+        usual = _SHADOW_ANCHOR_SHARE if self.has_shadow else _ANCHOR_SHARE
         spent = self.tokens.anchor if not hurried else self.tokens.spent
         return self._admits("anchor", spent, self.share if hurried else self.share * usual)
 
     def admits_shadow(self) -> bool:
-        return self.has_shadow and self._admits("shadow", self.tokens.shadow, self.share * SHADOW_SHARE)
+        return self.has_shadow and self._admits("shadow", self.tokens.shadow, self.share * _SHADOW_SHARE)
 
     def _admits(self, kind: ReadingKind, spent: int, share: float) -> bool:
         expected = self.tokens.expect(kind)
@@ -179,18 +179,18 @@ def is_hurried(leniency: Leniency, rush: int) -> bool:
     return rush > 0 or leniency.is_suspicious
 
 
-def follow_readings(readings: list[HealthReading]) -> Leniency:
+def _follow_readings(readings: list[HealthReading]) -> Leniency:
     return follow_anchors(AnchorReading(each.group_id, each.at_group, each.values) for each in readings)
 
 
-def choose_anchor(anchors: tuple[Group, ...], readings: list[HealthReading], failures: int) -> Group:
+def _choose_anchor(anchors: tuple[Group, ...], readings: list[HealthReading], failures: int) -> Group:
     """The one that was not read for the longest; after failures the next ones."""
     last = {reading.group_id: reading.sequence for reading in readings}
     ordered = sorted(anchors, key=lambda group: last.get(group.group_id, 0))
     return ordered[failures % len(ordered)]
 
 
-def describe_spending(tokens: HealthTokens, options: HealthOptions) -> HealthSpending:
+def _describe_spending(tokens: HealthTokens, options: HealthOptions) -> HealthSpending:
     return HealthSpending(
         anchors=tokens.anchor,
         anchor_readings=tokens.anchor_readings,
@@ -211,14 +211,14 @@ POLL_SECONDS: Final = 3.0
 IDLE_SECONDS: Final = 60.0
 """A run with fewer new groups than a bucket is looked at so often."""
 CLAIM_SECONDS: Final = 90.0
-RENEW_SECONDS: Final = 30.0
-READINGS_PER_LOOK: Final = 3
+_RENEW_SECONDS: Final = 30.0
+_READINGS_PER_LOOK: Final = 3
 """Anchors at most that are read in one look."""
-GROUPS_AFTER_FAILURE: Final = 20
+_GROUPS_AFTER_FAILURE: Final = 20
 """After an anchor that could not be read none is read for so many groups."""
-ALARMS_SHOWN: Final = 100
-NOTICES_AT_ONCE: Final = 16
-NOTICE_SECONDS: Final = 120.0
+_ALARMS_SHOWN: Final = 100
+_NOTICES_AT_ONCE: Final = 16
+_NOTICE_SECONDS: Final = 120.0
 RETRY_SECONDS: Final = (10.0, 60.0, 600.0, 3600.0, 6 * 3600.0)
 """Pauses before an alarm is told again to whoever did not take it. Then it is given up."""
 
@@ -279,7 +279,7 @@ class RunHealthService:
     async def _keep(self, claim: HealthClaim) -> AsyncIterator[None]:
         async def renew() -> None:
             while True:
-                await asyncio.sleep(RENEW_SECONDS)
+                await asyncio.sleep(_RENEW_SECONDS)
                 with contextlib.suppress(GatewayError):
                     await self._health.renew(claim, CLAIM_SECONDS)
 
@@ -309,19 +309,19 @@ class RunHealthService:
 
     async def _follow_anchors(self, run: Run, state: HealthState) -> HealthState:
         """A few anchors are read, those that were not for the longest first."""
-        rests = state.failures > 0 and state.groups < state.failed_at + GROUPS_AFTER_FAILURE
+        rests = state.failures > 0 and state.groups < state.failed_at + _GROUPS_AFTER_FAILURE
         judged = bool(run.health.share) and (await self._health.get_tokens(run.name)).run > 0
         anchors = await self._health.freeze_anchors(run.name, ANCHORS) if judged and not rests else ()
-        for _ in range(READINGS_PER_LOOK if anchors else 0):
+        for _ in range(_READINGS_PER_LOOK if anchors else 0):
             readings = await self._health.list_readings(run.name, state.anchors_after)
             tokens = await self._health.get_tokens(run.name)
             budget = HealthBudget(run.health.share, tokens, self._find_shadow(run, anchors[0].environment) is not None)
-            if not budget.admits_anchor(hurried=is_hurried(follow_readings(readings), state.rush)):
+            if not budget.admits_anchor(hurried=is_hurried(_follow_readings(readings), state.rush)):
                 break
             made: HealthReading | None = None
             with _report_failure(f"read an anchor of run {run.name}"):
                 made = await self._reader.read_anchor(
-                    run, choose_anchor(anchors, readings, state.failures), state.groups
+                    run, _choose_anchor(anchors, readings, state.failures), state.groups
                 )
             if made is None or made.failed:
                 log.warning("an anchor of run %s was not read%s", run.name, f": {made.failed}" if made else "")
@@ -333,7 +333,7 @@ class RunHealthService:
         self, run: Run, readings: list[HealthReading], made: HealthReading, state: HealthState
     ) -> HealthState:
         state = state.model_copy(update={"rush": max(0, state.rush - 1), "failures": 0})
-        alarms = follow_readings(readings).alarms
+        alarms = _follow_readings(readings).alarms
         if not alarms:
             return state
         await self._raise(run, alarms[-1], subject=", ".join(made.judges))
@@ -386,7 +386,7 @@ class RunHealthService:
 
     async def _send_notices(self) -> None:
         if self._sink is not None:
-            due = await self._health.claim_notices(NOTICES_AT_ONCE, NOTICE_SECONDS)
+            due = await self._health.claim_notices(_NOTICES_AT_ONCE, _NOTICE_SECONDS)
             await asyncio.gather(*(self._send_notice(self._sink, *each) for each in due))
 
     async def _send_notice(self, sink: AlarmSink, run: str, alarm: Alarm, attempts: int) -> None:
@@ -416,17 +416,17 @@ class RunHealthService:
         return self._runs.remember(await self._health.release((await self._runs.require(name)).name))
 
     async def list_open_alarms(self, name: str) -> tuple[Alarm, ...]:
-        alarms = await self._health.list_alarms(name, ALARMS_SHOWN)
+        alarms = await self._health.list_alarms(name, _ALARMS_SHOWN)
         return tuple(alarm for alarm in alarms if alarm.released_at is None)
 
     async def get_health(self, name: str) -> RunHealth:
         run = await self._runs.require(name)
         state = await self._health.get_state(name)
         cells = await self._health.load_cells(name, state)
-        alarms = tuple(await self._health.list_alarms(name, ALARMS_SHOWN))
+        alarms = tuple(await self._health.list_alarms(name, _ALARMS_SHOWN))
         standing = {alarm.series for alarm in alarms if alarm.released_at is None}
         readings = await self._health.list_readings(name, state.anchors_after)
-        leniency = await asyncio.to_thread(follow_readings, readings)
+        leniency = await asyncio.to_thread(_follow_readings, readings)
         tokens = await self._health.get_tokens(name)
         found = await asyncio.to_thread(find_trend_changes, cells, state.since, state.judge_since)
         figures = [
@@ -442,7 +442,7 @@ class RunHealthService:
             figures=(describe_anchors(leniency, "leniency" in standing), *figures),
             anchors=await self._health.count_anchors(name),
             judges=tuple(await self._health.list_versions(self._list_judges(run))),
-            spent=describe_spending(tokens, run.health),
+            spent=_describe_spending(tokens, run.health),
             can_see=CAN_SEE,
             cannot_see=CANNOT_SEE,
         )

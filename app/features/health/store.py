@@ -131,16 +131,16 @@ health_readings = get_table(HealthReadingTable)
 health_spending = get_table(HealthSpendingTable)
 run_alarms = get_table(RunAlarmTable)
 
-IS_ANCHOR: Final = exists().where(run_anchors.c.group_sequence == groups.c.sequence, run_anchors.c.run == groups.c.run)
+_IS_ANCHOR: Final = exists().where(run_anchors.c.group_sequence == groups.c.sequence, run_anchors.c.run == groups.c.run)
 """Of a group, which so is not pruned."""
 
 
 # The series of run health, read from rollups.
 
-BUCKETS_AT_ONCE: Final = 20_000
-SHADOWS_READ: Final = 1_200
+_BUCKETS_AT_ONCE: Final = 20_000
+_SHADOWS_READ: Final = 1_200
 """Newest readings of the shadow judge: a window of buckets has no more groups."""
-MEASURED_BUCKETS: Final = 8_192
+_MEASURED_BUCKETS: Final = 8_192
 """Kept parsed, since each look at a run's health needs all of its window, and few of them change."""
 _MEANS: Final[dict[TrendName, str]] = {
     "length": "length",
@@ -159,12 +159,12 @@ _UNFLAGGED: Final = frozenset(("flag:low_signal", "flag:offline_judge"))
 """Flags that say something about a group or a setting, not about a reply."""
 
 
-def load_bucket_totals(connection: Connection, run: str, first: int) -> list[tuple[int, int]]:
+def _load_bucket_totals(connection: Connection, run: str, first: int) -> list[tuple[int, int]]:
     """How many training groups of the run each of the store's buckets has, for those that will get no more groups."""
     newest = connection.execute(select(func.max(groups.c.sequence))).scalar() or 0
     last = newest // GROUPS_PER_BUCKET - 1
     totals: defaultdict[int, int] = defaultdict(int)
-    for row in _load_rows(connection, run, first, last, BUCKETS_AT_ONCE):
+    for row in _load_rows(connection, run, first, last, _BUCKETS_AT_ONCE):
         totals[row.bucket] += _parse_measures(row.measures).groups
     return sorted(totals.items())
 
@@ -203,7 +203,7 @@ class _MeasuredBucket:
     values: tuple[tuple[TrendName, float], ...]
 
 
-@lru_cache(maxsize=MEASURED_BUCKETS)
+@lru_cache(maxsize=_MEASURED_BUCKETS)
 def _parse_measures(text: str) -> _MeasuredBucket:
     measures = decode_json(text)
     key = RollupKey("bucket", "", None, "train", None, None, 0)
@@ -225,7 +225,7 @@ def _measure(rollup: Rollup) -> dict[TrendName, float]:
 
 
 @lru_cache(maxsize=8_192)
-def parse_reading(body: str) -> HealthReading:
+def _parse_reading(body: str) -> HealthReading:
     """Kept, since readings never change and each look at a run's health needs hundreds."""
     return decode(HealthReading, body)
 
@@ -234,8 +234,8 @@ def _load_shadow_cells(connection: Connection, run: str, state: HealthState) -> 
     table = health_readings.c
     since = state.marks[0].groups
     mine = select(table.body).where(table.run == run, table.kind == "shadow")
-    newest = connection.execute(mine.order_by(table.sequence.desc()).limit(SHADOWS_READ)).scalars()
-    readings = [parse_reading(body) for body in newest][::-1]
+    newest = connection.execute(mine.order_by(table.sequence.desc()).limit(_SHADOWS_READ)).scalars()
+    readings = [_parse_reading(body) for body in newest][::-1]
     cells = (
         Cell(bucket, f"{reading.environment} {reading.label}", 1, reading.distance)
         for reading in readings
@@ -248,52 +248,52 @@ def _load_shadow_cells(connection: Connection, run: str, state: HealthState) -> 
 
 # Which groups run health reads: frozen anchors, and what a shadow judge has not read.
 
-FIRST_GROUPS: Final = 64
+_FIRST_GROUPS: Final = 64
 """Among so many of a run's first groups its anchors are chosen."""
-GROUPS_LOOKED_AT: Final = 2_000
+_GROUPS_LOOKED_AT: Final = 2_000
 """Where judges read so few groups, a run has fewer anchors, and no look reads the whole run for them."""
-MOST_OF_ONE_LABEL: Final = 3
+_MOST_OF_ONE_LABEL: Final = 3
 
 
-def load_anchors(connection: Connection, run: str) -> tuple[Group, ...]:
+def _load_anchors(connection: Connection, run: str) -> tuple[Group, ...]:
     chosen = select(run_anchors.c.group_sequence).where(run_anchors.c.run == run)
     return tuple(load_groups(connection, groups.c.sequence.in_(chosen)))
 
 
-def find_anchors(connection: Connection, run: str, count: int) -> list[int]:
+def _find_anchors(connection: Connection, run: str, count: int) -> list[int]:
     """The sequences of groups that become anchors beside those that are known. Only groups that judges read, of which
     most replies passed the gates: the others tell nothing about a judge."""
     read = select(judgements.c.sequence).where(
         judgements.c.group_sequence == groups.c.sequence, judgements.c.scoring_sequence.is_(None)
     )
-    early = select(groups.c.sequence).where(groups.c.run == run).order_by(groups.c.sequence).limit(GROUPS_LOOKED_AT)
+    early = select(groups.c.sequence).where(groups.c.run == run).order_by(groups.c.sequence).limit(_GROUPS_LOOKED_AT)
     first = (
         select(groups.c.sequence, groups.c.environment, tasks.c.label)
         .join(tasks, tasks.c.task_id == groups.c.task_id)
         .where(groups.c.sequence.in_(early), groups.c.purpose == "train", groups.c.outcome == "scored", read.exists())
         .where(groups.c.size > 1, groups.c.absolute_sum > 0, has_text())
         .order_by(groups.c.sequence)
-        .limit(FIRST_GROUPS)
+        .limit(_FIRST_GROUPS)
     )
     known = set(connection.execute(select(run_anchors.c.group_sequence).where(run_anchors.c.run == run)).scalars())
     candidates = [(sequence, (environment, label)) for sequence, environment, label in connection.execute(first)]
     return _choose_anchors(candidates, known, count)
 
 
-def add_anchors(connection: Connection, database: Database, run: str, chosen: Sequence[int]) -> tuple[Group, ...]:
+def _add_anchors(connection: Connection, database: Database, run: str, chosen: Sequence[int]) -> tuple[Group, ...]:
     """All that the run has then."""
     still = select(groups.c.sequence).where(groups.c.sequence.in_(chosen), has_text()).with_for_update()
     for sequence in sorted(connection.execute(still).scalars()):
         row = {"run": run, "group_sequence": sequence, "created_at": database.read_clock()}
         connection.execute(database.insert_new(run_anchors), row)
-    return load_anchors(connection, run)
+    return _load_anchors(connection, run)
 
 
 def _choose_anchors(candidates: Sequence[tuple[int, tuple[str, str | None]]], known: Set[int], count: int) -> list[int]:
     """A few of each label at first; any once the first groups are all there."""
     chosen: list[int] = []
     labels = Counter(stratum for sequence, stratum in candidates if sequence in known)
-    most = count if len(candidates) == FIRST_GROUPS else MOST_OF_ONE_LABEL
+    most = count if len(candidates) == _FIRST_GROUPS else _MOST_OF_ONE_LABEL
     for sequence, stratum in candidates:
         fits = stratum[1] is None or labels[stratum] < most
         if sequence not in known and fits and len(known) + len(chosen) < count:
@@ -302,7 +302,7 @@ def _choose_anchors(candidates: Sequence[tuple[int, tuple[str, str | None]]], kn
     return chosen
 
 
-def find_unread_group(connection: Connection, run: str) -> Group | None:
+def _find_unread_group(connection: Connection, run: str) -> Group | None:
     read = select(health_readings.c.sequence).where(
         health_readings.c.run == run, health_readings.c.group_id == groups.c.group_id
     )
@@ -319,7 +319,7 @@ def find_unread_group(connection: Connection, run: str) -> Group | None:
 
 # Alarms of runs: raised, told outside, released.
 
-MICROSECONDS: Final = 1_000_000
+_MICROSECONDS: Final = 1_000_000
 
 
 def add_alarm(connection: Connection, database: Database, run: str, alarm: Alarm, hold: Hold | None) -> bool:
@@ -341,7 +341,7 @@ def add_alarm(connection: Connection, database: Database, run: str, alarm: Alarm
     return True
 
 
-def load_alarms(connection: Connection, run: str, limit: int) -> list[Alarm]:
+def _load_alarms(connection: Connection, run: str, limit: int) -> list[Alarm]:
     newest = select(run_alarms).where(run_alarms.c.run == run).order_by(run_alarms.c.sequence.desc()).limit(limit)
     return [_parse_alarm(row) for row in connection.execute(newest).mappings()]
 
@@ -358,13 +358,13 @@ def claim_notices(
     due = select(run_alarms).where(run_alarms.c.send_at <= now).order_by(run_alarms.c.send_at).limit(limit)
     rows = connection.execute(due.with_for_update(skip_locked=True)).mappings().all()
     taken = run_alarms.c.sequence.in_([row["sequence"] for row in rows])
-    values = {"send_at": now + int(seconds * MICROSECONDS), "attempts": run_alarms.c.attempts + 1}
+    values = {"send_at": now + int(seconds * _MICROSECONDS), "attempts": run_alarms.c.attempts + 1}
     if rows:
         connection.execute(update(run_alarms).where(taken).values(values))
     return [(row["run"], _parse_alarm(row), row["attempts"]) for row in rows]
 
 
-def release_run(connection: Connection, database: Database, run: str) -> Run:
+def _release_run(connection: Connection, database: Database, run: str) -> Run:
     standing = and_(run_alarms.c.run == run, run_alarms.c.released_at.is_(None))
     connection.execute(update(run_alarms).where(standing).values(released_at=database.read_clock()))
     return change_run(connection, run, {"held": None})
@@ -415,20 +415,20 @@ class SqlRunHealthStore(RunHealthStore):
         return await self._database.read(lambda c: load_cells(c, run, state))
 
     async def freeze_anchors(self, run: str, count: int) -> tuple[Group, ...]:
-        known = await self._database.read(lambda c: load_anchors(c, run))
+        known = await self._database.read(lambda c: _load_anchors(c, run))
         if len(known) >= count:
             return known
-        chosen = await self._database.read(lambda c: find_anchors(c, run, count))
+        chosen = await self._database.read(lambda c: _find_anchors(c, run, count))
         if not chosen:
             return known
-        return await self._database.write(lambda c: add_anchors(c, self._database, run, chosen), "run_health")
+        return await self._database.write(lambda c: _add_anchors(c, self._database, run, chosen), "run_health")
 
     async def count_anchors(self, run: str) -> int:
         mine = select(func.count()).select_from(run_anchors).where(run_anchors.c.run == run)
         return await self._database.read(lambda c: int(c.execute(mine).scalar_one()))
 
     async def find_shadow_group(self, run: str) -> Group | None:
-        return await self._database.read(lambda c: find_unread_group(c, run))
+        return await self._database.read(lambda c: _find_unread_group(c, run))
 
     async def list_readings(self, run: str, after: int) -> list[HealthReading]:
         return await self._database.read(lambda c: _load_readings(c, run, after))
@@ -445,7 +445,7 @@ class SqlRunHealthStore(RunHealthStore):
         return await self._database.write(lambda c: add_alarm(c, self._database, run, alarm, hold), "run_health")
 
     async def list_alarms(self, run: str, limit: int) -> list[Alarm]:
-        return await self._database.read(lambda c: load_alarms(c, run, limit))
+        return await self._database.read(lambda c: _load_alarms(c, run, limit))
 
     async def count_alarms(self) -> dict[str, int]:
         standing = select(run_alarms.c.series, func.count()).where(run_alarms.c.released_at.is_(None))
@@ -459,13 +459,13 @@ class SqlRunHealthStore(RunHealthStore):
     async def settle_notice(self, alarm_id: str, retry_seconds: float | None) -> None:
         def settle(connection: Connection) -> None:
             now = self._database.read_lease_clock(connection)
-            due = None if retry_seconds is None else now + int(retry_seconds * MICROSECONDS)
+            due = None if retry_seconds is None else now + int(retry_seconds * _MICROSECONDS)
             connection.execute(update(run_alarms).where(run_alarms.c.alarm_id == alarm_id).values(send_at=due))
 
         await self._database.write(settle, "run_health")
 
     async def release(self, run: str) -> Run:
-        return await self._database.write(lambda c: release_run(c, self._database, run), "run_health")
+        return await self._database.write(lambda c: _release_run(c, self._database, run), "run_health")
 
     async def list_versions(self, judges: Sequence[str]) -> list[JudgeVersion]:
         return await self._database.read(lambda c: load_versions(c, judges))
@@ -476,7 +476,7 @@ def _find_due_run(connection: Connection, database: Database, idle_seconds: floa
     now = database.read_lease_clock(connection)
     newest = select(func.max(groups.c.sequence)).where(groups.c.run == runs.c.name).scalar_subquery()
     known, health = runs.outerjoin(run_health, run_health.c.run == runs.c.name), run_health.c
-    idle = and_(newest > health.checked_sequence, health.checked_at < now - int(idle_seconds * MICROSECONDS))
+    idle = and_(newest > health.checked_sequence, health.checked_at < now - int(idle_seconds * _MICROSECONDS))
     died = health.claimed_until > 0  # a look that ends sets it to 0
     due = or_(health.run.is_(None), newest >= health.checked_sequence + GROUPS_PER_BUCKET, idle, died)
     free = or_(health.run.is_(None), health.claimed_until < now)
@@ -492,7 +492,7 @@ def _claim_run(connection: Connection, database: Database, due: _DueRun, seconds
     blank = {"run": due.run, "state": encode(HealthState()), "checked_sequence": 0, "checked_at": 0}
     connection.execute(database.insert_new(run_health), blank | {"claim": "", "claimed_until": 0})
     token = secrets.token_hex(8)
-    values = {"claim": token, "claimed_until": now + int(seconds * MICROSECONDS)}
+    values = {"claim": token, "claimed_until": now + int(seconds * _MICROSECONDS)}
     values |= {"checked_sequence": due.newest, "checked_at": now}
     table = run_health.c
     free = and_(table.run == due.run, table.claimed_until < now, table.checked_sequence == due.checked)
@@ -501,7 +501,7 @@ def _claim_run(connection: Connection, database: Database, due: _DueRun, seconds
 
 
 def _renew_claim(connection: Connection, database: Database, claim: HealthClaim, seconds: float) -> bool:
-    until = database.read_lease_clock(connection) + int(seconds * MICROSECONDS)
+    until = database.read_lease_clock(connection) + int(seconds * _MICROSECONDS)
     mine = and_(run_health.c.run == claim.run, run_health.c.claim == claim.token)
     return bool(connection.execute(update(run_health).where(mine).values(claimed_until=until)).rowcount)
 
@@ -513,7 +513,7 @@ def _load_state(connection: Connection, run: str) -> HealthState:
 
 def _advance(connection: Connection, run: str) -> HealthState:
     state = _load_state(connection, run)
-    return advance_state(state, load_bucket_totals(connection, run, state.marks[-1].first))
+    return advance_state(state, _load_bucket_totals(connection, run, state.marks[-1].first))
 
 
 def _load_readings(connection: Connection, run: str, after: int) -> list[HealthReading]:
@@ -528,7 +528,7 @@ def _load_readings(connection: Connection, run: str, after: int) -> list[HealthR
     ]
     newest = chosen.order_by(table.sequence.desc()).limit(READINGS_KEPT)
     kept = {sequence: body for one in (*first, newest) for sequence, body in connection.execute(one)}
-    return [parse_reading(body).model_copy(update={"sequence": sequence}) for sequence, body in sorted(kept.items())]
+    return [_parse_reading(body).model_copy(update={"sequence": sequence}) for sequence, body in sorted(kept.items())]
 
 
 def _add_reading(
@@ -579,4 +579,4 @@ def _load_tokens(connection: Connection, run: str) -> HealthTokens:
     )
 
 
-keep_groups("anchor", IS_ANCHOR)
+keep_groups("anchor", _IS_ANCHOR)

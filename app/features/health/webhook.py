@@ -26,7 +26,7 @@ class AlarmWebhook:
     timeout_seconds: float = 10.0
 
     async def send(self, run: str, alarm: Alarm) -> bool:
-        body = build_notice(run, alarm)
+        body = _build_notice(run, alarm)
         try:
             status = await self._post(body)
         except asyncio.CancelledError:
@@ -56,7 +56,7 @@ class AlarmWebhook:
         return {SIGNATURE_HEADER: f"sha256={signature}"}
 
 
-def build_notice(run: str, alarm: Alarm) -> bytes:
+def _build_notice(run: str, alarm: Alarm) -> bytes:
     """The same for every attempt, so that a receiver can tell repeats by `alarm_id`."""
     told = {"event": "run_alarm", "run": run, "alarm": alarm.model_dump(mode="json", exclude={"released_at"})}
     return json.dumps(told, separators=(",", ":"), sort_keys=True).encode()

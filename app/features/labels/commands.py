@@ -113,7 +113,7 @@ async def _send(url: str, api_key: str, labeller: str, found: Sequence[ImportedL
     added = known = 0
     async with httpx.AsyncClient(base_url=url, headers=build_gateway_headers(api_key), timeout=120) as client:
         for batch in cut_batches(found):
-            told = await import_choices(GatewayClient(client), labeller, batch)
+            told = await _import_choices(GatewayClient(client), labeller, batch)
             added, known = added + told.added, known + told.known
     return added, known
 
@@ -178,7 +178,7 @@ def agreement(
 async def _fetch(url: str, api_key: str, judge: str, env: str | None, run: str | None) -> JudgeAgreement:
     headers = build_gateway_headers(api_key)
     async with httpx.AsyncClient(base_url=url, headers=headers, timeout=httpx.Timeout(30, read=600)) as client:
-        return await fetch_agreement(GatewayClient(client), judge, env, run)
+        return await _fetch_agreement(GatewayClient(client), judge, env, run)
 
 
 def print_agreement(found: JudgeAgreement) -> None:
@@ -262,7 +262,7 @@ def _format_agreement(figure: AgreementFigure, effective: float | None = None) -
     return f"{figure.value:.3f} [{figure.low:.2f}, {figure.high:.2f}]"
 
 
-async def fetch_agreement(
+async def _fetch_agreement(
     gateway: GatewayClient, judge: str, environment: str | None, run: str | None
 ) -> JudgeAgreement:
     asked = httpx.QueryParams({k: v for k, v in {"env": environment, "run": run}.items() if v is not None})
@@ -270,6 +270,6 @@ async def fetch_agreement(
     return JudgeAgreement.model_validate_json(await gateway.send_request("GET", path))
 
 
-async def import_choices(gateway: GatewayClient, labeller: str, choices: Sequence[ImportedLabel]) -> ImportReceipt:
+async def _import_choices(gateway: GatewayClient, labeller: str, choices: Sequence[ImportedLabel]) -> ImportReceipt:
     body = ImportRequest(labeller=labeller, choices=tuple(choices)).model_dump(mode="json", exclude_defaults=True)
     return ImportReceipt.model_validate_json(await gateway.send_request("POST", "/labels/import", body))

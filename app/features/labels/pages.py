@@ -42,23 +42,23 @@ from app.ports.environment import Clock
 from app.service.access import BoundsCheck
 from app.service.gateway import JudgeEntry
 
-MAX_FORM: Final = 100_000
+_MAX_FORM: Final = 100_000
 _LONGEST_SECONDS: Final = 86_400.0
 _LEVELS: Final = frozenset("01234")
 
-Act = Literal["next", "send", "skip", "undo"]
-_ACTS: Final[Mapping[str, Act]] = {"next": "next", "send": "send", "skip": "skip", "undo": "undo"}
+_Act = Literal["next", "send", "skip", "undo"]
+_ACTS: Final[Mapping[str, _Act]] = {"next": "next", "send": "send", "skip": "skip", "undo": "undo"}
 
 
 # What people said of a group, on its page.
 
-MOST_LABELS: Final = 50
-MOST_SAID: Final = 12
+_MOST_LABELS: Final = 50
+_MOST_SAID: Final = 12
 """Replies and criteria of one label that are shown."""
 
 
 @dataclass(frozen=True)
-class LabelLine:
+class _LabelLine:
     """What a person said of a group, with its completions as they are numbered on the page."""
 
     labeller: str
@@ -74,7 +74,7 @@ class LabelLine:
 
 async def show_labels(labels: LabelStore, group: Group) -> PageSection:
     lines = build_labels(
-        await labels.list_of_group(group.group_id, MOST_LABELS), [one.rollout_id for one in group.rollouts]
+        await labels.list_of_group(group.group_id, _MOST_LABELS), [one.rollout_id for one in group.rollouts]
     )
     return PageSection("group_labels.html", {"labels": lines}, {"labels": lines})
 
@@ -84,21 +84,21 @@ def link_group(group: Group) -> PageLink | None:
     return PageLink("Label", f"/view/label?group={group.group_id}") if group.outcome == "scored" else None
 
 
-def build_labels(labels: Sequence[Label], rollout_ids: Sequence[str]) -> tuple[LabelLine, ...]:
+def build_labels(labels: Sequence[Label], rollout_ids: Sequence[str]) -> tuple[_LabelLine, ...]:
     slots = {rollout_id: str(slot) for slot, rollout_id in enumerate(rollout_ids, 1)}
     return tuple(_build_label(label, slots) for label in labels)
 
 
-def _build_label(label: Label, slots: Mapping[str, str]) -> LabelLine:
+def _build_label(label: Label, slots: Mapping[str, str]) -> _LabelLine:
     tiers = (" = ".join(slots.get(one, "?") for one in tier) for tier in label.order)
     said = [line for rollout_id, reply in label.replies.items() for line in _tell(reply, slots.get(rollout_id, "?"))]
-    return LabelLine(
+    return _LabelLine(
         labeller=label.labeller,
         at=label.created_at,
         is_blind=label.kind == "queue",
         order=" > ".join(tiers),
-        replies=tuple(said[:MOST_SAID]),
-        left_out=max(0, len(said) - MOST_SAID),
+        replies=tuple(said[:_MOST_SAID]),
+        left_out=max(0, len(said) - _MOST_SAID),
         comment=label.comment,
     )
 
@@ -132,7 +132,7 @@ class LabelForm:
         return self.fields.get(name, "")
 
     @property
-    def act(self) -> Act:
+    def act(self) -> _Act:
         return _ACTS.get(self.get("act"), "next")
 
     def build_item_request(self) -> ItemRequest:
@@ -200,14 +200,14 @@ def _describe(error: ValidationError) -> str:
 
 # The page on which people label, blind: what the queue gives them, or a group that they chose.
 
-BLOCK: Final = 10
+_BLOCK: Final = 10
 """Labels after which the agreement is counted again: one by one it would tell what a judge thinks of the last."""
-MOST_COUNTED: Final = 64
-SIDES: Final = (("first", "A"), ("second", "B"))
+_MOST_COUNTED: Final = 64
+_SIDES: Final = (("first", "A"), ("second", "B"))
 
 
 @dataclass(frozen=True)
-class JudgeCount:
+class _JudgeCount:
     """How far a judge and people agree so far, and people with one another on the same groups."""
 
     judge: str
@@ -225,31 +225,31 @@ class LabelPages:
     bounds: BoundsCheck
     judges: Callable[[], Sequence[JudgeEntry]]
     clock: Clock
-    counted: dict[tuple[str, str | None, str | None], tuple[int, JudgeCount]] = field(default_factory=dict)
+    counted: dict[tuple[str, str | None, str | None], tuple[int, _JudgeCount]] = field(default_factory=dict)
     """By judge, environment and run: after how many blocks of labels it was counted, and what."""
 
-    async def count_agreement(self, request: ItemRequest, progress: LabelProgress) -> list[JudgeCount]:
+    async def count_agreement(self, request: ItemRequest, progress: LabelProgress) -> list[_JudgeCount]:
         """Of each judge that scored something with a label."""
         wanted = request.environment
         names = [judge.name for judge in self.judges() if wanted is None or wanted in judge.environments]
-        block = progress.labelled // BLOCK
+        block = progress.labelled // _BLOCK
         return [count for name in names if (count := await self._count(name, request, block)).labels]
 
-    async def _count(self, judge: str, request: ItemRequest, block: int) -> JudgeCount:
+    async def _count(self, judge: str, request: ItemRequest, block: int) -> _JudgeCount:
         key = (judge, request.environment, request.run)
         known = self.counted.get(key)
         if known is not None and known[0] == block:
             return known[1]
         evidence = await self.labelling.collect_evidence(*key)
-        count = await asyncio.to_thread(count_judge, judge, evidence.records)
-        while len(self.counted) >= MOST_COUNTED:
+        count = await asyncio.to_thread(_count_judge, judge, evidence.records)
+        while len(self.counted) >= _MOST_COUNTED:
             self.counted.pop(next(iter(self.counted)))
         self.counted[key] = (block, count)
         return count
 
 
 @dataclass(frozen=True)
-class BlindReply:
+class _BlindReply:
     side: str
     letter: str
     rollout_id: str
@@ -257,7 +257,7 @@ class BlindReply:
 
 
 @dataclass(frozen=True)
-class LabelAnswer:
+class _LabelAnswer:
     """What came of a form: what is wrong with it, and the label that it stored."""
 
     problem: str = ""
@@ -266,7 +266,7 @@ class LabelAnswer:
 
 def create_label_page_router(pages: LabelPages, renderer: Renderer) -> APIRouter:
     router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse, route_class=LazyRoute)
-    shown = LabelRendering(pages, renderer)
+    shown = _LabelRendering(pages, renderer)
 
     @router.get("/view/label")
     async def begin(
@@ -287,13 +287,13 @@ def create_label_page_router(pages: LabelPages, renderer: Renderer) -> APIRouter
 
     @router.post("/view/label")
     async def label(request: Request, bounds: CallerBounds) -> Response:
-        form = LabelForm.from_fields(await read_fields(request, MAX_FORM))
+        form = LabelForm.from_fields(await read_fields(request, _MAX_FORM))
         try:
             wanted = form.build_item_request()
             bounds.require_run(wanted.run, "run")
             bounds.require_environment(wanted.environment, "environment")
         except GatewayError as error:
-            return await shown.render(request, bounds, form, answer=LabelAnswer(error.detail), status=error.status)
+            return await shown.render(request, bounds, form, answer=_LabelAnswer(error.detail), status=error.status)
         answer = await _carry_out(pages, bounds, form, wanted)
         form = replace(form, is_refused=bool(answer.problem))
         if not form.get("lease") and answer.label_id:
@@ -303,32 +303,32 @@ def create_label_page_router(pages: LabelPages, renderer: Renderer) -> APIRouter
         try:
             given = await pages.labelling.next_item(wanted)
         except GatewayError as error:
-            return await shown.render(request, bounds, form, answer=LabelAnswer(error.detail), status=error.status)
+            return await shown.render(request, bounds, form, answer=_LabelAnswer(error.detail), status=error.status)
         return await shown.render(request, bounds, form, given.item, answer, reason=given.reason)
 
     return router
 
 
-async def _carry_out(pages: LabelPages, bounds: KeyBounds, form: LabelForm, wanted: ItemRequest) -> LabelAnswer:
+async def _carry_out(pages: LabelPages, bounds: KeyBounds, form: LabelForm, wanted: ItemRequest) -> _LabelAnswer:
     try:
         if form.get("lease"):
             await pages.labelling.require_item(bounds, form.get("lease"))
         if form.act == "send":
             await pages.bounds.require_group(bounds, form.get("group"))
             label = form.build_label(pages.clock().timestamp())
-            return LabelAnswer(label_id=(await pages.labelling.label_group(form.get("group"), label)).label_id)
+            return _LabelAnswer(label_id=(await pages.labelling.label_group(form.get("group"), label)).label_id)
         if form.act == "skip":
             await pages.labelling.skip(form.build_skip())
         elif form.act == "undo":
             await pages.labelling.require_label(bounds, form.get("label"))
             await pages.labelling.withdraw(form.get("label"), wanted.labeller, wanted.lease_seconds)
     except GatewayError as error:
-        return LabelAnswer(error.detail)
-    return LabelAnswer()
+        return _LabelAnswer(error.detail)
+    return _LabelAnswer()
 
 
 @dataclass(frozen=True)
-class LabelRendering:
+class _LabelRendering:
     pages: LabelPages
     renderer: Renderer
 
@@ -338,14 +338,14 @@ class LabelRendering:
         bounds: KeyBounds,
         form: LabelForm,
         group_id: str,
-        answer: LabelAnswer = LabelAnswer(),
+        answer: _LabelAnswer = _LabelAnswer(),
     ) -> Response:
         """A group that somebody chose, if the caller may see it."""
         try:
             await self.pages.bounds.require_group(bounds, group_id)
             item = await self.pages.labelling.show_group(group_id)
         except GatewayError as error:
-            return await self.render(request, bounds, form, answer=LabelAnswer(error.detail), status=error.status)
+            return await self.render(request, bounds, form, answer=_LabelAnswer(error.detail), status=error.status)
         return await self.render(request, bounds, form, item, answer)
 
     async def render(
@@ -354,7 +354,7 @@ class LabelRendering:
         bounds: KeyBounds,
         form: LabelForm,
         item: LabelItem | None = None,
-        answer: LabelAnswer = LabelAnswer(),
+        answer: _LabelAnswer = _LabelAnswer(),
         *,
         reason: str = "",
         status: int = 200,
@@ -370,7 +370,7 @@ class LabelRendering:
             ],
             "asked": None if asked is None else lines[asked],
             "before": [line for place, line in enumerate(lines) if place != asked],
-            "replies": () if item is None else build_pair(item),
+            "replies": () if item is None else _build_pair(item),
             "label_id": answer.label_id,
             "again": build_link("/view/label", **{name: form.get(name) for name in ("labeller", "environment", "run")}),
             "begun": form.refill("shown") or str(self.pages.clock().timestamp()),
@@ -379,7 +379,7 @@ class LabelRendering:
 
     async def _look(
         self, request: Request, bounds: KeyBounds, form: LabelForm
-    ) -> tuple[LabelProgress | None, list[JudgeCount]]:
+    ) -> tuple[LabelProgress | None, list[_JudgeCount]]:
         """Of what the caller may see: a key that may label only is shown no agreement, one that is bound nothing of
         others."""
         try:
@@ -394,7 +394,7 @@ class LabelRendering:
         return progress, await self.pages.count_agreement(wanted, progress) if may_read else []
 
 
-def build_pair(item: LabelItem) -> tuple[BlindReply, ...]:
+def _build_pair(item: LabelItem) -> tuple[_BlindReply, ...]:
     """Two replies, the same ones for everybody who gets the group, so that people can be compared. Which of them is A
     is of the item alone."""
     chosen = {
@@ -402,14 +402,14 @@ def build_pair(item: LabelItem) -> tuple[BlindReply, ...]:
     }
     kept: list[ShownReply] = [one for one in item.replies if one.rollout_id in chosen]
     return tuple(
-        BlindReply(side, letter, one.rollout_id, build_lines(one.messages))
-        for (side, letter), one in zip(SIDES, kept, strict=False)
+        _BlindReply(side, letter, one.rollout_id, build_lines(one.messages))
+        for (side, letter), one in zip(_SIDES, kept, strict=False)
     )
 
 
-def count_judge(judge: str, records: Sequence[LabelledGroupRecord]) -> JudgeCount:
-    kept = keep_whole_blocks(records, BLOCK)
-    return JudgeCount(
+def _count_judge(judge: str, records: Sequence[LabelledGroupRecord]) -> _JudgeCount:
+    kept = keep_whole_blocks(records, _BLOCK)
+    return _JudgeCount(
         judge=judge,
         labels=sum(len(record.labels) for record in kept),
         pairs=count_judge_pairs(kept),

@@ -38,14 +38,14 @@ from app.service.access import require_named
 from app.service.gateway import Gateway
 from app.service.requests import GroupId
 
-RolloutPath = Annotated[str, Path(pattern=r"^group_[0-9a-f]{32}-[0-9]{1,4}$")]
+_RolloutPath = Annotated[str, Path(pattern=r"^group_[0-9a-f]{32}-[0-9]{1,4}$")]
 _ONE, _TWO = (f"group_{'0' * 31}1-{place}" for place in (0, 1))
 _LEASE: Final = f"item_{'0' * 31}1"
-ITEM_EXAMPLES = {
+_ITEM_EXAMPLES = {
     "any": Example(summary="Of any judged environment", value={"labeller": "ada"}),
     "run": Example(summary="Of one run", value={"labeller": "ada", "environment": "npc_arena", "run": "my-run"}),
 }
-GROUP_EXAMPLES = {
+_GROUP_EXAMPLES = {
     "pair": Example(
         summary="The better one of two",
         value={"labeller": "ada", "pair": {"better": _ONE, "worse": _TWO}, "seconds": 21.5},
@@ -61,10 +61,10 @@ GROUP_EXAMPLES = {
         },
     ),
 }
-REPLY_EXAMPLES = {
+_REPLY_EXAMPLES = {
     "defect": Example(summary="One reply", value={"labeller": "ada", "levels": {"in_character": 4}, "defect": False})
 }
-IMPORT_EXAMPLES = {
+_IMPORT_EXAMPLES = {
     "pair": Example(
         summary="A pair",
         value={
@@ -82,7 +82,7 @@ IMPORT_EXAMPLES = {
         },
     )
 }
-SKIP_EXAMPLES = {"item": Example(summary="An item", value={"labeller": "ada", "lease_id": _LEASE})}
+_SKIP_EXAMPLES = {"item": Example(summary="An item", value={"labeller": "ada", "lease_id": _LEASE})}
 
 
 def create_label_router(labelling: LabelService) -> APIRouter:
@@ -91,7 +91,7 @@ def create_label_router(labelling: LabelService) -> APIRouter:
 
     @router.post("/labels/next", summary="The next group to label, without its scores", responses=refusals)
     async def next_item(
-        request: Annotated[ItemRequest, Body(openapi_examples=ITEM_EXAMPLES)], bounds: CallerBounds
+        request: Annotated[ItemRequest, Body(openapi_examples=_ITEM_EXAMPLES)], bounds: CallerBounds
     ) -> NextItem:
         bounds.require_run(request.run, "run")
         bounds.require_environment(request.environment, "environment")
@@ -99,7 +99,7 @@ def create_label_router(labelling: LabelService) -> APIRouter:
 
     @router.post("/labels/skip", summary="Give an item back; others may get it", responses=refusals)
     async def skip(
-        request: Annotated[SkipRequest, Body(openapi_examples=SKIP_EXAMPLES)], bounds: CallerBounds
+        request: Annotated[SkipRequest, Body(openapi_examples=_SKIP_EXAMPLES)], bounds: CallerBounds
     ) -> NextItem:
         await labelling.require_item(bounds, request.lease_id)
         return await labelling.skip(request)
@@ -118,13 +118,13 @@ def create_label_router(labelling: LabelService) -> APIRouter:
         "/groups/{group_id}/labels", summary="Label a group: an order or a pair, levels, defects", responses=refusals
     )
     async def label_group(
-        group_id: GroupId, request: Annotated[GroupLabelRequest, Body(openapi_examples=GROUP_EXAMPLES)]
+        group_id: GroupId, request: Annotated[GroupLabelRequest, Body(openapi_examples=_GROUP_EXAMPLES)]
     ) -> LabelReceipt:
         return await labelling.label_group(group_id, request)
 
     @router.post("/rollouts/{rollout_id}/labels", summary="Label one reply: levels, a defect", responses=refusals)
     async def label_reply(
-        rollout_id: RolloutPath, request: Annotated[ReplyLabelRequest, Body(openapi_examples=REPLY_EXAMPLES)]
+        rollout_id: _RolloutPath, request: Annotated[ReplyLabelRequest, Body(openapi_examples=_REPLY_EXAMPLES)]
     ) -> LabelReceipt:
         return await labelling.label_reply(rollout_id, request)
 
@@ -158,7 +158,7 @@ def create_import_router(labelling: LabelService) -> APIRouter:
         responses=document_problems(400, 401, 408, 413, 415, 422, 503),
     )
     async def import_choices(
-        request: Annotated[ImportRequest, Body(openapi_examples=IMPORT_EXAMPLES)],
+        request: Annotated[ImportRequest, Body(openapi_examples=_IMPORT_EXAMPLES)],
     ) -> ImportReceipt:
         return await labelling.import_choices(request)
 

@@ -60,17 +60,17 @@ from app.service.task_cache import TaskCache
 
 log = logging.getLogger(__name__)
 
-RANDOM_LABELS: Final = 100
+_RANDOM_LABELS: Final = 100
 """Until there are so many labels drawn at random, at least half of all are."""
-FIRST_SHARE: Final = 0.5
-LATER_SHARE: Final = 0.25
+_FIRST_SHARE: Final = 0.5
+_LATER_SHARE: Final = 0.25
 """Share drawn at random. It bounds the weights: no label counts more than four times an average one."""
-SECOND_SHARE: Final = 0.2
+_SECOND_SHARE: Final = 0.2
 """Share of the items that two people label, blind to each other."""
 
 
 @dataclass(frozen=True)
-class DrawnItem:
+class _DrawnItem:
     group_id: str
     draw: QueueDraw
 
@@ -79,12 +79,12 @@ def compute_random_share(drawn: Mapping[Arm, int]) -> float:
     """The probability that the next draw is a random one. It is 1 where half of the labels would not be random
     otherwise, so what is stored is always the probability that the draw really had."""
     at_random, targeted = drawn.get("random", 0), drawn.get("targeted", 0)
-    if at_random >= RANDOM_LABELS:
-        return LATER_SHARE
-    return 1.0 if at_random <= targeted else FIRST_SHARE
+    if at_random >= _RANDOM_LABELS:
+        return _LATER_SHARE
+    return 1.0 if at_random <= targeted else _FIRST_SHARE
 
 
-def choose_stratum(strata: Sequence[QueueStratum], chance: random.Random) -> QueueStratum | None:
+def _choose_stratum(strata: Sequence[QueueStratum], chance: random.Random) -> QueueStratum | None:
     """Runs and environments get labels by the groups that are left. None where nothing is left."""
     open_ones = [one for one in strata if one.left > 0]
     if not open_ones:
@@ -94,7 +94,7 @@ def choose_stratum(strata: Sequence[QueueStratum], chance: random.Random) -> Que
 
 def draw_item(
     candidates: Sequence[ItemCandidate], stratum: QueueStratum, share: float, lease_id: str, chance: random.Random
-) -> DrawnItem:
+) -> _DrawnItem:
     """Draws one of the candidates, which are a random part of what is left of the stratum. `share` is the probability
     of the random arm."""
     targets = [one for one in candidates if one.reasons]
@@ -106,7 +106,7 @@ def draw_item(
     plain = share / left
     aimed = plain + (1 - share) / len(targets) * len(candidates) / left if targets else plain
     own, other = (aimed, plain) if chosen.reasons else (plain, aimed)
-    return DrawnItem(
+    return _DrawnItem(
         chosen.group_id,
         QueueDraw(
             lease_id=lease_id,
@@ -121,9 +121,9 @@ def draw_item(
 
 # Labels by people: hands out items blind, and takes what people say of them.
 
-POOL = 64
+_POOL = 64
 """Groups among which one is chosen: enough to find targets, and few enough to read their scores."""
-TRIES = 8
+_TRIES = 8
 """Draws until the queue gives up because others are quicker every time."""
 
 
@@ -160,7 +160,7 @@ class LabelService:
         held = await self._queue.find_held(request.labeller, environments, request.run)
         if held is not None and (renewed := await self._queue.renew(held, request.lease_seconds)) is not None:
             return NextItem(item=await self._show(renewed))
-        for _ in range(TRIES):
+        for _ in range(_TRIES):
             lease = await self._choose(request, environments)
             if lease is None:
                 return NextItem(item=None, reason="nothing is left to label: every scored group has its labels")
@@ -266,7 +266,7 @@ class LabelService:
             environment=stratum.environment,
             run=stratum.run,
             draw=drawn.draw,
-            wanted=2 if self._chance.random() < SECOND_SHARE else 1,
+            wanted=2 if self._chance.random() < _SECOND_SHARE else 1,
             state="live",
             expires_at=self._clock(),
         )
@@ -276,8 +276,8 @@ class LabelService:
     ) -> tuple[QueueStratum, list[ItemCandidate]] | None:
         """Strata count groups, too, that were pruned or reduced, so one may turn out to have nothing left."""
         left = list(strata)
-        while (stratum := choose_stratum(left, self._chance)) is not None:
-            if candidates := await self._queue.draw_candidates(stratum, labeller, POOL):
+        while (stratum := _choose_stratum(left, self._chance)) is not None:
+            if candidates := await self._queue.draw_candidates(stratum, labeller, _POOL):
                 return stratum, candidates
             left.remove(stratum)
         return None
@@ -409,7 +409,7 @@ def _add_up(strata: list[QueueStratum]) -> Counter[Arm]:
 
 # Whether a run's judges agree with people as far as the run asks for.
 
-MeasureLowerBound = Callable[[Sequence[LabelledGroupRecord]], tuple[float, float | None]]
+_MeasureLowerBound = Callable[[Sequence[LabelledGroupRecord]], tuple[float, float | None]]
 """The effective number of groups, and the lower bound of the pair accuracy; None where there are too few."""
 KEPT_SECONDS: Final = 60.0
 """For so long nothing asks whether labels changed: tasks are handed out more often than people label."""
@@ -426,7 +426,7 @@ class _Measurement:
 class AgreementCheck:
     """Too few labels are no alarm: a run that waited for labels of its judge would never make the groups to label."""
 
-    def __init__(self, labels: LabelStore, panels: Panels, measure: MeasureLowerBound) -> None:
+    def __init__(self, labels: LabelStore, panels: Panels, measure: _MeasureLowerBound) -> None:
         self._labels = labels
         self._panels = panels
         self._measure = measure

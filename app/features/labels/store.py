@@ -106,7 +106,7 @@ class LabelLeaseTable(TableRecord, table=True):
 labels = get_table(LabelTable)
 label_leases = get_table(LabelLeaseTable)
 
-IS_LABELLED: Final = or_(
+_IS_LABELLED: Final = or_(
     exists().where(labels.c.group_id == groups.c.group_id),
     exists().where(label_leases.c.group_id == groups.c.group_id, label_leases.c.state == "live"),
 )
@@ -115,18 +115,18 @@ IS_LABELLED: Final = or_(
 
 # Converts labels, leases and labelled groups to rows and back.
 
-TOP_SHARE: Final = 0.1
+_TOP_SHARE: Final = 0.1
 """Groups whose best reward is among so many of the highest are targets."""
 SORTED_UP_TO: Final = 4096
 """So many groups are sorted at random. From more, some are drawn by number."""
 MOST_PROBES: Final = 1_000
 """Numbers that are drawn at once, at most."""
-PROBE_ROUNDS: Final = 32
+_PROBE_ROUNDS: Final = 32
 NEAR: Final = 16
 """Groups of a stretch: few stretches are read quickly, many show more of a run."""
-FARTHEST: Final = 10_000
+_FARTHEST: Final = 10_000
 """Numbers that a stretch goes over, past groups of others and past those whose texts are gone."""
-SPARE: Final = 1.3
+_SPARE: Final = 1.3
 """How many more numbers are drawn than would do on average."""
 _FLAGS: Final[Mapping[str, TargetReason]] = {
     "judges_disagree": "judges_disagree",
@@ -135,7 +135,7 @@ _FLAGS: Final[Mapping[str, TargetReason]] = {
 }
 
 
-def build_label_row(label: Label) -> dict[str, str | int | float | bytes | None]:
+def _build_label_row(label: Label) -> dict[str, str | int | float | bytes | None]:
     return {
         "label_id": label.label_id,
         "kind": label.kind,
@@ -151,17 +151,17 @@ def build_label_row(label: Label) -> dict[str, str | int | float | bytes | None]
     }
 
 
-def parse_label(body: str) -> Label:
+def _parse_label(body: str) -> Label:
     return decode(Label, body)
 
 
-def parse_lease(row: RowMapping) -> LabelLease:
+def _parse_lease(row: RowMapping) -> LabelLease:
     plain = {name: row[name] for name in ("lease_id", "labeller", "group_id", "environment", "run", "wanted", "state")}
     moments = {"expires_at": from_micros(row["expires_at"])}
     return LabelLease.model_validate(plain | moments | {"draw": decode(QueueDraw, row["draw"])})
 
 
-def draw_sequences(
+def _draw_sequences(
     connection: Connection, stratum: QueueStratum, scored: ColumnElement[bool], wanted: ColumnElement[bool], most: int
 ) -> list[int]:
     """At most so many of the wanted groups among the scored ones of a stratum, each with the same chance. In a large
@@ -191,7 +191,7 @@ def _draw_stretches(
     begins = _draw_begins(connection, scored, numbers, first, stratum.population / len(numbers), count)
     stretches = [
         select(groups.c.sequence)
-        .where(*here.narrow(after=max(begin, first) - 1, before=begin + FARTHEST).match(), scored)
+        .where(*here.narrow(after=max(begin, first) - 1, before=begin + _FARTHEST).match(), scored)
         .order_by(*here.order(rising=True))
         .limit(near - max(0, first - begin))
         .subquery()
@@ -205,9 +205,9 @@ def _draw_begins(
 ) -> list[int]:
     """Numbers are drawn, and those kept that are scored groups, or before the first. `share` of them seem to be."""
     kept, drawn_in_all, chance = set[int](), 0, SystemRandom()
-    for _ in range(PROBE_ROUNDS):
+    for _ in range(_PROBE_ROUNDS):
         # Each number costs a read somewhere else, so hardly more are drawn than seem to be needed.
-        probes = min(MOST_PROBES, len(numbers), max(count, round(SPARE * (count - len(kept)) / share)))
+        probes = min(MOST_PROBES, len(numbers), max(count, round(_SPARE * (count - len(kept)) / share)))
         drawn = chance.sample(numbers, probes)
         stored = select(groups.c.sequence).where(scored, groups.c.sequence.in_(drawn))
         kept.update(connection.execute(stored).scalars(), (one for one in drawn if one < first))
@@ -218,7 +218,7 @@ def _draw_begins(
     return chance.sample(sorted(kept), min(count, len(kept)))
 
 
-def load_candidates(connection: Connection, sequences: Sequence[int]) -> list[ItemCandidate]:
+def _load_candidates(connection: Connection, sequences: Sequence[int]) -> list[ItemCandidate]:
     """These groups, with what makes them targets among one another."""
     listed = select(groups.c.sequence, groups.c.group_id, groups.c.low_signal).where(groups.c.sequence.in_(sequences))
     rows = connection.execute(listed).all()
@@ -228,7 +228,7 @@ def load_candidates(connection: Connection, sequences: Sequence[int]) -> list[It
     for sequence, reward, gate, score in connection.execute(members.where(rollouts.c.group_sequence.in_(sequences))):
         best[sequence] = max(best.get(sequence, 0.0), reward or 0.0)
         reasons[sequence] |= {"gated"} if gate == 0 else _read_reasons(score)
-    top = sorted(best.values(), reverse=True)[: max(1, round(TOP_SHARE * len(best)))]
+    top = sorted(best.values(), reverse=True)[: max(1, round(_TOP_SHARE * len(best)))]
     for row in rows:
         reasons[row.sequence] |= {"low_signal"} if row.low_signal else set()
         if top and best.get(row.sequence, 0.0) >= top[-1] > 0:
@@ -244,7 +244,7 @@ def _read_reasons(text: str) -> set[TargetReason]:
     return found | ({"capped"} if score.get("cap") is not None else set())
 
 
-def load_records(
+def _load_records(
     connection: Connection, judge: str, environments: Sequence[str], run: str | None
 ) -> list[LabelledGroupRecord]:
     """Groups with labels from the queue that this judge has scored, in the order of their first labels."""
@@ -252,7 +252,7 @@ def load_records(
     wanted += [] if run is None else [labels.c.run == run]
     by_group: defaultdict[str, list[Label]] = defaultdict(list)
     for body in connection.execute(select(labels.c.body).where(*wanted).order_by(labels.c.sequence)).scalars():
-        label = parse_label(body)
+        label = _parse_label(body)
         by_group[label.group_id or ""].append(label)
     found: list[LabelledGroupRecord] = []
     ids = list(by_group)
@@ -316,14 +316,14 @@ class SqlLabelQueue(LabelQueue):
             taken = _select_taken(labeller, self._database.read_lease_clock(connection))
             scored = and_(*_match_stratum(stratum))
             wanted = and_(scored, groups.c.group_id.not_in(select(taken.c.group_id)))
-            return load_candidates(connection, draw_sequences(connection, stratum, scored, wanted, most))
+            return _load_candidates(connection, _draw_sequences(connection, stratum, scored, wanted, most))
 
         return await self._database.read(load)
 
     async def find_held(self, labeller: str, environments: Sequence[str], run: str | None) -> LabelLease | None:
         def load(connection: Connection) -> LabelLease | None:
             now = self._database.read_lease_clock(connection)
-            held = (label_leases.c.labeller == labeller, is_live(now), *_match_leases(environments, run))
+            held = (label_leases.c.labeller == labeller, _is_live(now), *_match_leases(environments, run))
             return _load_lease(connection, select(label_leases).where(*held))
 
         return await self._database.read(load)
@@ -344,12 +344,12 @@ class SqlLabelQueue(LabelQueue):
 
     async def renew(self, lease: LabelLease, seconds: float) -> LabelLease | None:
         def write(connection: Connection) -> LabelLease | None:
-            lock_group(connection, lease.group_id)
+            _lock_group(connection, lease.group_id)
             now = self._database.read_lease_clock(connection)
             here = label_leases.c.lease_id == lease.lease_id
-            renewed = update(label_leases).where(here, is_live(now)).values(expires_at=now + round(seconds * 1e6))
+            renewed = update(label_leases).where(here, _is_live(now)).values(expires_at=now + round(seconds * 1e6))
             held = connection.execute(renewed).rowcount > 0
-            return require_lease(connection, lease.lease_id) if held else None
+            return _require_lease(connection, lease.lease_id) if held else None
 
         return await self._database.write(write, _ORDER)
 
@@ -361,10 +361,10 @@ class SqlLabelQueue(LabelQueue):
 
     async def skip(self, lease_id: str, labeller: str) -> LabelLease:
         def write(connection: Connection) -> LabelLease:
-            lease = require_lease(connection, lease_id, labeller)
+            lease = _require_lease(connection, lease_id, labeller)
             if lease.state not in {"live", "skipped"}:
                 raise Conflict(f"the item is {lease.state} and cannot be skipped", field="lease_id")
-            set_lease_state(connection, lease_id, "skipped")
+            _set_lease_state(connection, lease_id, "skipped")
             return lease.model_copy(update={"state": "skipped"})
 
         return await self._database.write(write, _ORDER)
@@ -389,7 +389,7 @@ class SqlLabelQueue(LabelQueue):
         return await self._database.read(load)
 
 
-def is_live(now: int) -> ColumnElement[bool]:
+def _is_live(now: int) -> ColumnElement[bool]:
     return and_(label_leases.c.state == "live", label_leases.c.expires_at > now)
 
 
@@ -418,7 +418,7 @@ def _select_taken(labeller: str, now: int) -> Subquery:
             labels.c.group_id.is_not(None),
             or_(labels.c.kind == "queue", labels.c.labeller == labeller),
         ),
-        select(label_leases.c.group_id, label_leases.c.environment, label_leases.c.run).where(or_(is_live(now), mine)),
+        select(label_leases.c.group_id, label_leases.c.environment, label_leases.c.run).where(or_(_is_live(now), mine)),
     ).subquery()
 
 
@@ -474,7 +474,7 @@ def _count_scored(
 def _count_draws(connection: Connection, now: int) -> defaultdict[tuple[str, str | None], dict[Arm, int]]:
     key = (label_leases.c.environment, label_leases.c.run, label_leases.c.arm)
     counted = select(*key, func.count()).where(
-        label_leases.c.second.is_(False), or_(label_leases.c.state == "done", is_live(now))
+        label_leases.c.second.is_(False), or_(label_leases.c.state == "done", _is_live(now))
     )
     drawn: defaultdict[tuple[str, str | None], dict[Arm, int]] = defaultdict(dict)
     for environment, name, arm, count in connection.execute(counted.group_by(*key)):
@@ -505,15 +505,15 @@ def _select_awaiting(labeller: str, now: int, environments: Sequence[str], run: 
 
 def _load_lease(connection: Connection, statement: Select[Any]) -> LabelLease | None:
     row = connection.execute(statement.order_by(label_leases.c.sequence).limit(1)).mappings().first()
-    return None if row is None else parse_lease(row)
+    return None if row is None else _parse_lease(row)
 
 
-def require_lease(connection: Connection, lease_id: str, labeller: str | None = None) -> LabelLease:
+def _require_lease(connection: Connection, lease_id: str, labeller: str | None = None) -> LabelLease:
     found = None
     if filter_storable([lease_id]):
         wanted = select(label_leases).where(label_leases.c.lease_id == lease_id).with_for_update()
         row = connection.execute(wanted).mappings().first()
-        found = None if row is None else parse_lease(row)
+        found = None if row is None else _parse_lease(row)
     if found is None:
         raise NotFound(f"there is no item {lease_id!r}", field="lease_id")
     if labeller is not None and found.labeller != labeller:
@@ -521,11 +521,11 @@ def require_lease(connection: Connection, lease_id: str, labeller: str | None = 
     return found
 
 
-def set_lease_state(connection: Connection, lease_id: str, state: str) -> None:
+def _set_lease_state(connection: Connection, lease_id: str, state: str) -> None:
     connection.execute(update(label_leases).where(label_leases.c.lease_id == lease_id).values(state=state))
 
 
-def lock_group(connection: Connection, group_id: str) -> None:
+def _lock_group(connection: Connection, group_id: str) -> None:
     """Replicas that want the same item take turns."""
     connection.execute(select(groups.c.sequence).where(groups.c.group_id == group_id).with_for_update()).all()
 
@@ -537,11 +537,11 @@ def _is_reduced(connection: Connection, group_id: str) -> bool:
     )
 
 
-def is_taken(connection: Connection, lease: LabelLease, now: int) -> bool:
+def _is_taken(connection: Connection, lease: LabelLease, now: int) -> bool:
     """Whether the item is held or labelled by others since it was chosen."""
     here = label_leases.c.group_id == lease.group_id
     others = [here, label_leases.c.lease_id != lease.lease_id, label_leases.c.second.is_(lease.draw.second)]
-    held = select(label_leases.c.lease_id).where(*others, or_(is_live(now), label_leases.c.state == "done"))
+    held = select(label_leases.c.lease_id).where(*others, or_(_is_live(now), label_leases.c.state == "done"))
     mine = select(labels.c.label_id).where(
         labels.c.group_id == lease.group_id, labels.c.labeller == lease.labeller, labels.c.state == "live"
     )
@@ -549,9 +549,9 @@ def is_taken(connection: Connection, lease: LabelLease, now: int) -> bool:
 
 
 def _claim_item(connection: Connection, database: Database, lease: LabelLease, seconds: float) -> LabelLease | None:
-    lock_group(connection, lease.group_id)
+    _lock_group(connection, lease.group_id)
     now = database.read_lease_clock(connection)
-    if is_taken(connection, lease, now) or _is_reduced(connection, lease.group_id):
+    if _is_taken(connection, lease, now) or _is_reduced(connection, lease.group_id):
         return None
     stale = and_(label_leases.c.group_id == lease.group_id, label_leases.c.state == "live")
     connection.execute(update(label_leases).where(stale, label_leases.c.expires_at <= now).values(state="expired"))
@@ -559,7 +559,7 @@ def _claim_item(connection: Connection, database: Database, lease: LabelLease, s
     row |= {"arm": lease.draw.arm, "second": lease.draw.second, "draw": encode(lease.draw), "state": "live"}
     row |= {"expires_at": now + round(seconds * 1e6), "created_at": now}
     insert_rows(connection, label_leases, [row])
-    return require_lease(connection, lease.lease_id)
+    return _require_lease(connection, lease.lease_id)
 
 
 # The store of people's labels.
@@ -589,7 +589,7 @@ class SqlLabelStore(LabelStore):
             return None
         wanted = select(labels.c.body).where(labels.c.label_id == label_id)
         body = await self._database.read(lambda connection: connection.execute(wanted).scalar())
-        return None if body is None else parse_label(body)
+        return None if body is None else _parse_label(body)
 
     async def add_imported(self, imported: Sequence[Label]) -> list[str]:
         return await self._database.write(lambda connection: _add_imported(connection, self._database, imported))
@@ -608,7 +608,7 @@ class SqlLabelStore(LabelStore):
         page = select(labels.c.sequence, labels.c.body).where(*wanted).order_by(labels.c.sequence).limit(limit)
 
         def load(connection: Connection) -> list[tuple[int, Label]]:
-            return [(sequence, parse_label(body)) for sequence, body in connection.execute(page)]
+            return [(sequence, _parse_label(body)) for sequence, body in connection.execute(page)]
 
         return await self._database.read(load)
 
@@ -619,7 +619,7 @@ class SqlLabelStore(LabelStore):
         newest = live.order_by(labels.c.sequence.desc()).limit(limit)
 
         def load_newest(connection: Connection) -> list[Label]:
-            return [parse_label(body) for body in connection.execute(newest).scalars()]
+            return [_parse_label(body) for body in connection.execute(newest).scalars()]
 
         return await self._database.read(load_newest)
 
@@ -640,13 +640,13 @@ class SqlLabelStore(LabelStore):
     async def list_labelled(
         self, judge: str, environments: Sequence[str], run: str | None
     ) -> list[LabelledGroupRecord]:
-        return await self._database.read(lambda connection: load_records(connection, judge, environments, run))
+        return await self._database.read(lambda connection: _load_records(connection, judge, environments, run))
 
 
 def _put_label(
     connection: Connection, database: Database, label: Label, lease_id: str | None, merge: bool, show_judge: bool
 ) -> Label:
-    lock_group(connection, label.group_id or "")
+    _lock_group(connection, label.group_id or "")
     former = _load_own(connection, label)
     draw = former.draw if former is not None else None
     if lease_id is not None:
@@ -668,16 +668,16 @@ def _replace_label(connection: Connection, former: Label | None, label: Label) -
     if former is not None:
         here = labels.c.label_id == former.label_id
         connection.execute(update(labels).where(here).values(state="replaced"))
-    insert_rows(connection, labels, [build_label_row(label)])
+    insert_rows(connection, labels, [_build_label_row(label)])
     if label.draw is not None:
-        set_lease_state(connection, label.draw.lease_id, "done")
+        _set_lease_state(connection, label.draw.lease_id, "done")
     return label
 
 
 def _load_own(connection: Connection, label: Label) -> Label | None:
     here = (labels.c.group_id == label.group_id, labels.c.labeller == label.labeller, labels.c.state == "live")
     body = connection.execute(select(labels.c.body).where(*here)).scalar()
-    return None if body is None else parse_label(body)
+    return None if body is None else _parse_label(body)
 
 
 def _says_the_same(former: Label, label: Label, *, merge: bool) -> bool:
@@ -689,11 +689,11 @@ def _says_the_same(former: Label, label: Label, *, merge: bool) -> bool:
 
 def _admit_lease(connection: Connection, label: Label, lease_id: str, now: int) -> QueueDraw:
     """A lease that has run out still counts if nobody else has taken the item since."""
-    lease = require_lease(connection, lease_id, label.labeller)
+    lease = _require_lease(connection, lease_id, label.labeller)
     if lease.group_id != label.group_id:
         raise Conflict("this item is another group", field="lease_id")
     late = to_micros(lease.expires_at) <= now
-    if lease.state in {"skipped", "expired"} or (lease.state == "live" and late and is_taken(connection, lease, now)):
+    if lease.state in {"skipped", "expired"} or (lease.state == "live" and late and _is_taken(connection, lease, now)):
         raise Conflict(
             "the time for this item is over and it went to somebody else; ask for the next one", field="lease_id"
         )
@@ -718,7 +718,7 @@ def _waits_for_others(connection: Connection, database: Database, label: Label) 
     """Whether somebody else holds the item or is still to label it."""
     now = database.read_lease_clock(connection)
     here = select(label_leases).where(label_leases.c.group_id == label.group_id)
-    leases = [parse_lease(row) for row in connection.execute(here).mappings()]
+    leases = [_parse_lease(row) for row in connection.execute(here).mappings()]
     held = any(
         one.labeller != label.labeller and one.state == "live" and to_micros(one.expires_at) > now for one in leases
     )
@@ -730,13 +730,13 @@ def _waits_for_others(connection: Connection, database: Database, label: Label) 
 def _load_live(connection: Connection, label_id: str) -> Label | None:
     here = (labels.c.label_id == label_id, labels.c.state == "live")
     body = connection.execute(select(labels.c.body).where(*here)).scalar() if is_storable(label_id) else None
-    return None if body is None else parse_label(body)
+    return None if body is None else _parse_label(body)
 
 
 def _withdraw_label(connection: Connection, label_id: str, labeller: str, expiry: int) -> Label:
     found = _load_live(connection, label_id)
     if found is not None and found.group_id is not None:
-        lock_group(connection, found.group_id)  # before anything else, as where a label is stored
+        _lock_group(connection, found.group_id)  # before anything else, as where a label is stored
         found = _load_live(connection, label_id)
     if found is None or found.labeller != labeller:
         raise NotFound(f"{labeller} has no label {label_id!r}")
@@ -751,12 +751,12 @@ def _withdraw_label(connection: Connection, label_id: str, labeller: str, expiry
 
 def _add_imported(connection: Connection, database: Database, imported: Sequence[Label]) -> list[str]:
     """The ids of those that are new: what says the same is stored once."""
-    return [one.label_id for one in imported if _insert_choice(connection, database, one, compute_source_digest(one))]
+    return [one.label_id for one in imported if _insert_choice(connection, database, one, _compute_source_digest(one))]
 
 
 def _insert_choice(connection: Connection, database: Database, label: Label, source_digest: str) -> bool:
     """Whether no label has the digest yet."""
-    row = build_label_row(label) | {"source_digest": source_digest}
+    row = _build_label_row(label) | {"source_digest": source_digest}
     return connection.execute(database.insert_new(labels).returning(labels.c.label_id), row).first() is not None
 
 
@@ -766,7 +766,7 @@ def _replace_choice(connection: Connection, database: Database, labeller: str, c
     shared = digest(["chat", labeller, chat])
     here = labels.c.source_digest == shared
     former = connection.execute(select(labels.c.body).where(here, labels.c.state == "live")).scalar()
-    if former is not None and choice is not None and parse_label(former).choice == choice.choice:
+    if former is not None and choice is not None and _parse_label(former).choice == choice.choice:
         return
     for _ in range(_TRIES):
         connection.execute(update(labels).where(here).values(state="withdrawn", source_digest=None))
@@ -775,7 +775,7 @@ def _replace_choice(connection: Connection, database: Database, labeller: str, c
     raise Conflict("the choice was changed elsewhere at the same moment; choose again")
 
 
-def compute_source_digest(label: Label) -> str:
+def _compute_source_digest(label: Label) -> str:
     """Of what was chosen in which conversation, wherever the file lies. A turn of a chat is the same one where more
     replies were offered later, as in a branch."""
     choice = label.choice
@@ -784,4 +784,4 @@ def compute_source_digest(label: Label) -> str:
     return digest([label.kind, prompt, choice.chosen, sorted(choice.rejected) if label.kind == "pair" else []])
 
 
-keep_groups("labelled", IS_LABELLED)
+keep_groups("labelled", _IS_LABELLED)

@@ -22,14 +22,14 @@ from app.http.web.api_keys import CallerBounds, find_caller
 from app.http.web.bodies import LazyRoute
 from app.toolkit.texts import SHOWN_AT_ALL, Excerpt, cut_excerpt, escape_invisible
 
-MAX_FORM: Final = 4 * 1024 * 1024
-MOST_POLICIES: Final = 4
+_MAX_FORM: Final = 4 * 1024 * 1024
+_MOST_POLICIES: Final = 4
 """Side by side."""
 _CONVERSATION: Final = TypeAdapter(tuple[ConversationTurn, ...])
 
 
 @dataclass(frozen=True)
-class TalkForm:
+class _TalkForm:
     """Who is asked, where and when, by which policies, and what was said so far."""
 
     character: str = ""
@@ -52,7 +52,7 @@ class TalkForm:
         try:
             return PlayFields.model_validate({name: value for name, value in given.items() if value})
         except ValidationError as error:
-            raise refuse(error) from None
+            raise _refuse(error) from None
 
     def build_moment(self, fields: PlayFields) -> Moment:
         """InvalidRequest naming the field that is wrong."""
@@ -68,17 +68,17 @@ class TalkForm:
                 event=self.event.strip() or None,
             )
         except ValidationError as error:
-            raise refuse(error) from None
+            raise _refuse(error) from None
 
 
-def read_form(sent: FormFields) -> TalkForm:
+def _read_form(sent: FormFields) -> _TalkForm:
     """InvalidRequest for a conversation that is none."""
-    form = TalkForm(
+    form = _TalkForm(
         character=pick_field(sent, "character").strip(),
         world=pick_field(sent, "world").strip(),
         as_of=pick_field(sent, "as_of").strip(),
         player_name=pick_field(sent, "player_name").strip(),
-        policies=tuple(dict.fromkeys(sent.get("policy", ())))[:MOST_POLICIES],
+        policies=tuple(dict.fromkeys(sent.get("policy", ())))[:_MOST_POLICIES],
         line=pick_field(sent, "line").strip(),
         event=pick_field(sent, "event").strip(),
         keeps=pick_field(sent, "store").strip() != "false",
@@ -89,7 +89,7 @@ def read_form(sent: FormFields) -> TalkForm:
         if said and said[-1].role == "user" and going_on:
             said = (*said, ConversationTurn(role="assistant", content=going_on))
     except ValidationError as error:
-        raise refuse(error) from None
+        raise _refuse(error) from None
     return replace(form, conversation=said)
 
 
@@ -98,7 +98,7 @@ def _add_zone(text: str) -> str:
     return f"{text}Z" if text and "Z" not in text.upper() and "+" not in text else text
 
 
-def refuse(error: ValidationError) -> InvalidRequest:
+def _refuse(error: ValidationError) -> InvalidRequest:
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     return InvalidRequest(str(first["msg"]), field=".".join(map(str, first["loc"])) or None)
 
@@ -107,7 +107,7 @@ def refuse(error: ValidationError) -> InvalidRequest:
 
 
 @dataclass(frozen=True)
-class ReplyView:
+class _ReplyView:
     """One reply. `said` is its text as the form sends it back."""
 
     reply: PlayReply
@@ -117,12 +117,12 @@ class ReplyView:
 
 
 @dataclass(frozen=True)
-class TalkState:
+class _TalkState:
     """What the page shows. `turn_id` is empty for what is not kept."""
 
-    form: TalkForm
+    form: _TalkForm
     said: tuple[MessageLine, ...] = ()
-    replies: tuple[ReplyView, ...] = ()
+    replies: tuple[_ReplyView, ...] = ()
     prompt: tuple[MessageLine, ...] = ()
     retrieved: RetrievedView | None = None
     turn_id: str = ""
@@ -130,35 +130,35 @@ class TalkState:
     notice: str = ""
 
 
-def build_state(turn: PlayTurn, policies: tuple[str, ...] = (), scores: Sequence[Score] = ()) -> TalkState:
+def _build_state(turn: PlayTurn, policies: tuple[str, ...] = (), scores: Sequence[Score] = ()) -> _TalkState:
     moment = Moment.model_validate(turn.moment)
-    form = TalkForm(
+    form = _TalkForm(
         character=turn.character,
         world=turn.world or "",
         as_of="" if moment.as_of is None else moment.as_of.strftime("%Y-%m-%dT%H:%M:%S"),
         player_name=moment.player_name or "",
         policies=policies or tuple(dict.fromkeys(one.policy for one in turn.replies)),
     )
-    return replace(build_unkept(form, moment, turn.replies, scores), turn_id=turn.turn_id)
+    return replace(_build_unkept(form, moment, turn.replies, scores), turn_id=turn.turn_id)
 
 
-def build_unkept(
-    form: TalkForm, moment: Moment, replies: Sequence[PlayReply], scores: Sequence[Score] = ()
-) -> TalkState:
+def _build_unkept(
+    form: _TalkForm, moment: Moment, replies: Sequence[PlayReply], scores: Sequence[Score] = ()
+) -> _TalkState:
     opened = () if moment.event is None else (ConversationTurn(role="user", content=f"[{moment.event}]"),)
     said = (*moment.conversation, *opened)
     judged: list[Score | None] = [*scores, *[None] * (len(replies) - len(scores))]
-    return TalkState(
+    return _TalkState(
         form=replace(form, conversation=said, line="", event=""),
-        said=build_lines(write_messages(said), SHOWN_AT_ALL),
+        said=build_lines(_write_messages(said), SHOWN_AT_ALL),
         replies=tuple(
-            ReplyView(one, one.text, cut_excerpt(one.text, SHOWN_AT_ALL), score)
+            _ReplyView(one, one.text, cut_excerpt(one.text, SHOWN_AT_ALL), score)
             for one, score in zip(replies, judged, strict=True)
         ),
     )
 
 
-def add_prompt(state: TalkState, turn: PreparedTurn) -> TalkState:
+def _add_prompt(state: _TalkState, turn: PreparedTurn) -> _TalkState:
     placed = turn.task.placed
     return replace(
         state,
@@ -167,11 +167,11 @@ def add_prompt(state: TalkState, turn: PreparedTurn) -> TalkState:
     )
 
 
-def write_messages(said: Sequence[ConversationTurn]) -> tuple[Message, ...]:
+def _write_messages(said: Sequence[ConversationTurn]) -> tuple[Message, ...]:
     return tuple(Message(role=one.role, content=one.content) for one in said)
 
 
-def show_opening(turn: PlayTurn) -> str:
+def _show_opening(turn: PlayTurn) -> str:
     moment = Moment.model_validate(turn.moment)
     opening = moment.event if moment.event is not None else moment.conversation[-1].content
     return opening[:80]
@@ -179,18 +179,18 @@ def show_opening(turn: PlayTurn) -> str:
 
 # The page on which people talk to characters, and what they may do with what was said.
 
-PLACE: Final = "/view/talk"
-MOST_WORLDS: Final = 500
-MOST_TURNS: Final = 20
+_PLACE: Final = "/view/talk"
+_MOST_WORLDS: Final = 500
+_MOST_TURNS: Final = 20
 """Of the player's newest."""
 _NOTICES: Final[Mapping[str, str]] = {
     "better": "This reply is marked as the better one.",
     "keep": "The scene is kept, and served from now on.",
     "remove": "The turn is removed.",
 }
-Word = Annotated[str, Query(max_length=100)]
-Words = Annotated[list[str] | None, Query(max_length=4)]
-Act = Callable[[Request, KeyBounds], Awaitable[Response]]
+_Word = Annotated[str, Query(max_length=100)]
+_Words = Annotated[list[str] | None, Query(max_length=4)]
+_Act = Callable[[Request, KeyBounds], Awaitable[Response]]
 
 
 @dataclass(frozen=True)
@@ -203,7 +203,7 @@ class TalkPages:
 
 
 @dataclass(frozen=True)
-class TalkActions:
+class _TalkActions:
     """Answers the page's requests."""
 
     pages: TalkPages
@@ -213,27 +213,27 @@ class TalkActions:
         self,
         request: Request,
         bounds: CallerBounds,
-        turn: Word = "",
-        character: Word = "",
-        world: Word = "",
-        as_of: Word = "",
-        policy: Words = None,
-        notice: Word = "",
+        turn: _Word = "",
+        character: _Word = "",
+        world: _Word = "",
+        as_of: _Word = "",
+        policy: _Words = None,
+        notice: _Word = "",
     ) -> Response:
         if turn:
             return await self._show(request, bounds, turn, tuple(policy or ()), _NOTICES.get(notice, ""))
-        form = TalkForm(character, world, as_of, policies=tuple(policy or [*self.pages.playing.policies][:1]))
-        return await self._render(request, bounds, TalkState(form, notice=_NOTICES.get(notice, "")))
+        form = _TalkForm(character, world, as_of, policies=tuple(policy or [*self.pages.playing.policies][:1]))
+        return await self._render(request, bounds, _TalkState(form, notice=_NOTICES.get(notice, "")))
 
     async def say(self, request: Request, bounds: KeyBounds) -> Response:
-        form = TalkForm()
+        form = _TalkForm()
         try:
-            form = read_form(await read_fields(request, MAX_FORM))
+            form = _read_form(await read_fields(request, _MAX_FORM))
             return await self._answer(request, bounds, form)
         except GatewayError as error:
             told = f"{error.field}: {error.detail}" if error.field else error.detail
-            said = build_lines(write_messages(form.conversation), SHOWN_AT_ALL)
-            state = TalkState(form, said=said, problems=(escape_invisible(told),))
+            said = build_lines(_write_messages(form.conversation), SHOWN_AT_ALL)
+            state = _TalkState(form, said=said, problems=(escape_invisible(told),))
             return await self._render(request, bounds, state, status=error.status)
 
     async def mark_better(self, request: Request, _: KeyBounds) -> Response:
@@ -261,12 +261,12 @@ class TalkActions:
         return await self._show(request, bounds, pick_field(sent, "turn"), scores=scores)
 
     async def _read(self, request: Request) -> tuple[PlayCaller, FormFields]:
-        return await self._identify(request), await read_fields(request, MAX_FORM)
+        return await self._identify(request), await read_fields(request, _MAX_FORM)
 
     async def _identify(self, request: Request) -> PlayCaller:
         return await self.pages.turns.identify(find_caller(request.scope))
 
-    async def _answer(self, request: Request, bounds: KeyBounds, form: TalkForm) -> Response:
+    async def _answer(self, request: Request, bounds: KeyBounds, form: _TalkForm) -> Response:
         playing, turns = self.pages.playing, self.pages.turns
         if form.world:
             bounds.require_world(form.world, "world")
@@ -276,14 +276,14 @@ class TalkActions:
         prepared = await playing.prepare(asked[0], moment)
         replies, problems = await _ask_all(playing, [replace(prepared, played=one) for one in asked])
         if not form.keeps or not replies:
-            state = replace(add_prompt(build_unkept(form, moment, replies), prepared), problems=problems)
+            state = replace(_add_prompt(_build_unkept(form, moment, replies), prepared), problems=problems)
             return await self._render(request, bounds, state, status=200 if replies else 503)
         caller = await self._identify(request)
         turn_id = await turns.add(prepared, caller.player, replies)
         if not problems and not wants_json(request):
-            return redirect(request, PLACE, turn=turn_id, policy=form.policies)
+            return redirect(request, _PLACE, turn=turn_id, policy=form.policies)
         found = await turns.get(caller, turn_id)
-        state = add_prompt(build_state(found, form.policies), prepared)
+        state = _add_prompt(_build_state(found, form.policies), prepared)
         return await self._render(request, bounds, replace(state, problems=problems), found)
 
     async def _show(
@@ -297,26 +297,26 @@ class TalkActions:
     ) -> Response:
         turns = self.pages.turns
         found = await turns.get(await self._identify(request), turn_id)
-        state = replace(build_state(found, policies, scores), notice=notice)
+        state = replace(_build_state(found, policies, scores), notice=notice)
         try:
             prepared = await turns.prepare(found, found.replies[-1].as_of if found.replies else None)
-            state = add_prompt(state, prepared)
+            state = _add_prompt(state, prepared)
         except GatewayError as error:  # the character or the world may be gone
             state = replace(state, problems=(escape_invisible(error.detail),))
         return await self._render(request, bounds, state, found)
 
     async def _render(
-        self, request: Request, bounds: KeyBounds, state: TalkState, turn: PlayTurn | None = None, status: int = 200
+        self, request: Request, bounds: KeyBounds, state: _TalkState, turn: PlayTurn | None = None, status: int = 200
     ) -> Response:
         playing = self.pages.playing
-        listed = await list_worlds_within(self.pages.worlds, bounds, MOST_WORLDS)
-        newest = await self.pages.turns.list_newest(await self._identify(request), MOST_TURNS)
+        listed = await list_worlds_within(self.pages.worlds, bounds, _MOST_WORLDS)
+        newest = await self.pages.turns.list_newest(await self._identify(request), _MOST_TURNS)
         shown = {
             "state": state,
             "characters": playing.list_names().items(),
             "worlds": [world.name for world in listed],
             "policies": [*playing.policies],
-            "newest": [(one, show_opening(one)) for one in newest],
+            "newest": [(one, _show_opening(one)) for one in newest],
         }
         data = {"turn": turn, "replies": [one.reply for one in state.replies], "problems": state.problems}
         return self.renderer.render(request, "talk.html", shown, data, status)
@@ -324,11 +324,11 @@ class TalkActions:
 
 def create_talk_router(pages: TalkPages, renderer: Renderer) -> APIRouter:
     router = APIRouter(
-        prefix=PLACE, include_in_schema=False, default_response_class=HTMLResponse, route_class=LazyRoute
+        prefix=_PLACE, include_in_schema=False, default_response_class=HTMLResponse, route_class=LazyRoute
     )
-    actions = TalkActions(pages, renderer)
-    players: dict[str, Act] = {"say": actions.say, "better": actions.mark_better, "remove": actions.remove}
-    authors: dict[str, Act] = {"keep": actions.keep, "judge": actions.judge}
+    actions = _TalkActions(pages, renderer)
+    players: dict[str, _Act] = {"say": actions.say, "better": actions.mark_better, "remove": actions.remove}
+    authors: dict[str, _Act] = {"keep": actions.keep, "judge": actions.judge}
     router.add_api_route("", actions.begin, methods=["GET"])
 
     @router.post("/{act}")
@@ -342,14 +342,14 @@ def create_talk_router(pages: TalkPages, renderer: Renderer) -> APIRouter:
     return router
 
 
-def _find_act(acts: Mapping[str, Act], name: str) -> Act:
+def _find_act(acts: Mapping[str, _Act], name: str) -> _Act:
     if name not in acts:
         raise NotFound("the page has no such act")
     return acts[name]
 
 
 def _lead_back(request: Request, notice: str, turn_id: str = "") -> Response:
-    return redirect(request, PLACE, turn=turn_id, notice=notice)
+    return redirect(request, _PLACE, turn=turn_id, notice=notice)
 
 
 async def _ask_all(

@@ -42,16 +42,16 @@ from app.http.web.openapi import document_problems
 from app.http.web.routes import DirectRoute
 from app.ports.play import ChatBody, Chunk, ReplyStream
 
-DONE: Final = b"data: [DONE]\n\n"
+_DONE: Final = b"data: [DONE]\n\n"
 _KEPT: Final = ("usage", "system_fingerprint")
 
 
-def write_event(event: JsonValue) -> bytes:
+def _write_event(event: JsonValue) -> bytes:
     """One line of ASCII: no character is split, and clients that cut at line ends find one event."""
     return b"data: " + json.dumps(event, separators=(",", ":")).encode() + b"\n\n"
 
 
-def describe_error(error: GatewayError) -> dict[str, JsonValue]:
+def _describe_error(error: GatewayError) -> dict[str, JsonValue]:
     """As clients of OpenAI's read it. Never with the type `insufficient_quota`, at which they speak of credits."""
     kind = "invalid_request_error" if error.status < 500 else "server_error"
     told = error.detail if error.field is None else f"{error.field}: {error.detail}"
@@ -167,7 +167,7 @@ def _build_delta(thought: str, text: str) -> dict[str, JsonValue]:
 
 # Requests of clients in OpenAI's chat format. What is not known is ignored: clients send all kinds of fields.
 
-MOST_CHOICES: Final = 8
+_MOST_CHOICES: Final = 8
 _PASSED_ON: Final = (
     *("temperature", "top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty"),
     *("max_tokens", "max_completion_tokens", "stop", "seed", "logit_bias", "logprobs", "top_logprobs", "n"),
@@ -206,7 +206,7 @@ class ChatRequest(BaseModel):
     model: Annotated[str, Field(max_length=300)] = ""
     messages: Annotated[tuple[ClientMessage, ...], Field(max_length=5000)]
     stream: bool | None = False
-    n: Annotated[int, Field(ge=1, le=MOST_CHOICES)] | None = None
+    n: Annotated[int, Field(ge=1, le=_MOST_CHOICES)] | None = None
     store: bool | None = None
     """False keeps nothing of the conversation."""
     user: Annotated[str, BeforeValidator(_read_user), Field(max_length=200)] = ""
@@ -232,10 +232,10 @@ class ChatRequest(BaseModel):
 
 # Finds in a client's messages what was said, and what the client wants.
 
-Wish = Literal["turn", "continue", "impersonate", "quiet", "helper", "raw"]
+_Wish = Literal["turn", "continue", "impersonate", "quiet", "helper", "raw"]
 """What is wanted. All but the first two are passed on as they are: they are no turns of a character."""
 
-MOST_LINES: Final = 200
+_MOST_LINES: Final = 200
 _HISTORY: Final = re.compile(r"^\[Start a new (?:group )?chat", re.I)
 _EXAMPLES: Final = re.compile(r"^\[(?:Start a new|Example) chat", re.I)
 _CONTINUE: Final = re.compile(r"^\[Continue (?:the following|your last) message", re.I)
@@ -252,7 +252,7 @@ _PREFIX: Final = re.compile(r"^(?P<name>[^:\n]{1,60}): ")
 class ClientConversation:
     """`lines` alternate, the player first. `beginning` is the reply that is to be continued."""
 
-    wish: Wish
+    wish: _Wish
     lines: tuple[ConversationTurn, ...] = ()
     event: str | None = None
     speaker: str | None = None
@@ -296,7 +296,7 @@ def _split(messages: Sequence[ClientMessage]) -> tuple[list[ClientMessage], list
     return [one for one in own if not _EXAMPLES.match(one.content)], list(messages[end:])
 
 
-def _read_wish(request: ChatRequest, messages: Sequence[ClientMessage], trailing: Sequence[ClientMessage]) -> Wish:
+def _read_wish(request: ChatRequest, messages: Sequence[ClientMessage], trailing: Sequence[ClientMessage]) -> _Wish:
     texts = [one.content.strip() for one in trailing]
     if any(map(_CONTINUE.match, texts)) and request.play.kind is None:
         return "continue"
@@ -317,7 +317,7 @@ def _read_wish(request: ChatRequest, messages: Sequence[ClientMessage], trailing
 
 def _read_turn(
     request: ChatRequest,
-    wish: Wish,
+    wish: _Wish,
     history: Sequence[ClientMessage],
     trailing: Sequence[ClientMessage],
     names: Mapping[str, str],
@@ -367,7 +367,7 @@ def _cut(merged: Sequence[_SaidLine], ends_with: str) -> tuple[ConversationTurn,
     kept = list(merged)
     if ends_with == "assistant" and kept and kept[-1].role == "user":
         raise InvalidRequest("with an event the conversation ends with the character's line", field="messages")
-    most = MOST_LINES - (1 if ends_with == "user" else 0)
+    most = _MOST_LINES - (1 if ends_with == "user" else 0)
     kept = kept[-most:] if len(kept) > most else kept
     if kept and kept[0].role == "assistant":
         kept = kept[1:]
@@ -408,7 +408,7 @@ def _merge(newest_first: Iterable[_SaidLine]) -> list[_SaidLine]:
     for line in newest_first:
         if merged and merged[-1][0] == line.role:
             merged[-1][1].append(line.text)
-        elif len(merged) > MOST_LINES:
+        elif len(merged) > _MOST_LINES:
             break
         else:
             merged.append((line.role, [line.text]))
@@ -422,7 +422,7 @@ ResultT = TypeVar("ResultT")
 
 
 @dataclass(frozen=True)
-class PlayExchange:
+class _PlayExchange:
     """What a policy is asked. Without a `turn` the client's own messages are passed on, and nothing is kept."""
 
     played: PlayedModel
@@ -453,7 +453,7 @@ class PolicyResponse(StreamingResponse):
             await self._stream.close()
 
 
-class ChatCompletions:
+class _ChatCompletions:
     def __init__(self, service: PlayService, turns: PlayTurns) -> None:
         self._service = service
         self._turns = turns
@@ -474,14 +474,14 @@ class ChatCompletions:
         noticed = await self._settle(exchange, spoken)
         return JSONResponse(writer.complete(answer, noticed), headers=exchange.headers)
 
-    async def _read(self, request: ChatRequest, client: Request) -> PlayExchange:
+    async def _read(self, request: ChatRequest, client: Request) -> _PlayExchange:
         caller = await self._turns.identify(find_caller(client.scope), request.user)
         fields = request.play
         names = {one.casefold(): key for key, name in self._service.list_names().items() for one in (key, name)}
         try:
             read = read_conversation(request, names)
         except ValidationError as error:
-            raise build_refusal(error) from None
+            raise _build_refusal(error) from None
         if read.speaker is not None:
             fields = fields.model_copy(update={"character": None})
         played = self._service.read_model(request.model, fields)
@@ -494,7 +494,7 @@ class ChatCompletions:
         if read.beginning is not None:
             messages = [*messages, {"role": "assistant", "content": read.beginning}]
         body = {**request.sampling, "messages": messages}
-        return PlayExchange(
+        return _PlayExchange(
             played, read, body, turn, caller.player, request.store is not False, request.model or played.name
         )
 
@@ -504,26 +504,26 @@ class ChatCompletions:
         try:
             moment = Moment(**{**staged, "as_of": played.as_of, "character": played.character, **said})
         except ValidationError as error:
-            raise build_refusal(error) from None
+            raise _build_refusal(error) from None
         return await self._service.prepare(played, moment)
 
     async def _write_events(
-        self, exchange: PlayExchange, writer: ReplyWriter, stream: ReplyStream, began: float
+        self, exchange: _PlayExchange, writer: ReplyWriter, stream: ReplyStream, began: float
     ) -> AsyncIterator[bytes]:
         try:
             async for event in stream:
                 chunk = writer.take(event)
                 if chunk is not None:
-                    yield write_event(chunk)
+                    yield _write_event(chunk)
             spoken = writer.list_spoken(asyncio.get_running_loop().time() - began)
             noticed = await self._settle(exchange, spoken)
             for chunk in writer.finish(noticed):
-                yield write_event(chunk)
-            yield DONE
+                yield _write_event(chunk)
+            yield _DONE
         except GatewayError as error:
-            yield write_event(describe_error(error)) + DONE
+            yield _write_event(_describe_error(error)) + _DONE
 
-    async def _settle(self, exchange: PlayExchange, spoken: Sequence[PolicyAnswer]) -> JsonValue:
+    async def _settle(self, exchange: _PlayExchange, spoken: Sequence[PolicyAnswer]) -> JsonValue:
         """Checks the replies and keeps them. What it returns is told with the end of the reply."""
         told: dict[str, JsonValue] = {"kind": exchange.read.wish, "dropped_system_messages": exchange.read.dropped}
         turn = exchange.turn
@@ -590,7 +590,7 @@ async def _wait_until_gone(client: Request) -> None:
         pass
 
 
-def build_refusal(error: ValidationError) -> InvalidRequest:
+def _build_refusal(error: ValidationError) -> InvalidRequest:
     """Names the message's fault, such as a line that is too long."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     return InvalidRequest(str(first["msg"]), field=".".join(["messages", *map(str, first["loc"])]))
@@ -598,7 +598,7 @@ def build_refusal(error: ValidationError) -> InvalidRequest:
 
 # Routes below `/play/v1`: an OpenAI-compatible API whose models are characters, and the turns that were kept.
 
-PlayUser = Annotated[str, Query(max_length=200, description="The `user` of the requests, where they named one.")]
+_PlayUser = Annotated[str, Query(max_length=200, description="The `user` of the requests, where they named one.")]
 
 
 class PlayModel(Frozen):
@@ -640,7 +640,7 @@ class RemovedTurns(Frozen):
 
 def create_play_router(service: PlayService, turns: PlayTurns, worlds: WorldService) -> APIRouter:
     router = APIRouter(prefix="/play/v1", tags=["play"], route_class=JsonRoute)
-    router.routes.extend(_create_completions_router(ChatCompletions(service, turns)).routes)
+    router.routes.extend(_create_completions_router(_ChatCompletions(service, turns)).routes)
 
     @router.get("/models", summary="Characters with each policy, and in each world", responses=_document(401))
     async def models(bounds: CallerBounds) -> PlayModels:
@@ -650,17 +650,17 @@ def create_play_router(service: PlayService, turns: PlayTurns, worlds: WorldServ
         return PlayModels(data=tuple(PlayModel(id=name) for name in listed))
 
     @router.get("/turns/{turn_id}", summary="A turn of yours, with its replies", responses=_document(401, 403, 404))
-    async def turn(turn_id: str, client: Request, user: PlayUser = "") -> PlayTurn:
-        return await turns.get(await identify(turns, client, user), turn_id)
+    async def turn(turn_id: str, client: Request, user: _PlayUser = "") -> PlayTurn:
+        return await turns.get(await _identify(turns, client, user), turn_id)
 
     @router.post(
         "/turns/{turn_id}/better",
         summary="Say which reply is the better one",
         responses=_document(400, 401, 403, 404, 408, 409, 413, 415),
     )
-    async def better(turn_id: str, said: BetterReply, client: Request, user: PlayUser = "") -> PlayTurn:
+    async def better(turn_id: str, said: BetterReply, client: Request, user: _PlayUser = "") -> PlayTurn:
         """An earlier label of the turn is withdrawn, also where this choice may not be used for training."""
-        caller = await identify(turns, client, user)
+        caller = await _identify(turns, client, user)
         return await turns.mark_better(caller, turn_id, said.reply, consent=said.consent)
 
     @router.post(
@@ -668,29 +668,29 @@ def create_play_router(service: PlayService, turns: PlayTurns, worlds: WorldServ
         summary="Keep the moment of a turn as a scene, with a reply as an example of a good one",
         responses=_document(400, 401, 403, 404, 408, 409, 413, 415),
     )
-    async def keep(turn_id: str, said: KeptMoment, client: Request, user: PlayUser = "") -> KeptScene:
-        caller = await identify(turns, client, user)
+    async def keep(turn_id: str, said: KeptMoment, client: Request, user: _PlayUser = "") -> KeptScene:
+        caller = await _identify(turns, client, user)
         return KeptScene(scene=await turns.keep(caller, turn_id, said.kept_as, said.reply))
 
     @router.post(
         "/turns/{turn_id}/judge", summary="Scores of a turn's replies", responses=_document(401, 403, 404, 409)
     )
-    async def judge(turn_id: str, client: Request, user: PlayUser = "") -> JudgedReplies:
+    async def judge(turn_id: str, client: Request, user: _PlayUser = "") -> JudgedReplies:
         """By the judges of training, as one group, in the order of the replies. Nothing is stored."""
-        return JudgedReplies(scores=await turns.judge(await identify(turns, client, user), turn_id))
+        return JudgedReplies(scores=await turns.judge(await _identify(turns, client, user), turn_id))
 
     @router.delete("/turns/{turn_id}", summary="Remove a turn of yours", responses=_document(401))
-    async def remove(turn_id: str, client: Request, user: PlayUser = "") -> RemovedTurns:
-        return RemovedTurns(removed=await turns.remove(await identify(turns, client, user), turn_id))
+    async def remove(turn_id: str, client: Request, user: _PlayUser = "") -> RemovedTurns:
+        return RemovedTurns(removed=await turns.remove(await _identify(turns, client, user), turn_id))
 
     @router.delete("/turns", summary="Remove all turns of yours", responses=_document(401))
-    async def remove_all(client: Request, user: PlayUser = "") -> RemovedTurns:
-        return RemovedTurns(removed=await turns.remove(await identify(turns, client, user)))
+    async def remove_all(client: Request, user: _PlayUser = "") -> RemovedTurns:
+        return RemovedTurns(removed=await turns.remove(await _identify(turns, client, user)))
 
     return router
 
 
-def _create_completions_router(completions: ChatCompletions) -> APIRouter:
+def _create_completions_router(completions: _ChatCompletions) -> APIRouter:
     router = APIRouter(prefix="/play/v1", tags=["play"], route_class=DirectRoute)
 
     @router.post(
@@ -705,7 +705,7 @@ def _create_completions_router(completions: ChatCompletions) -> APIRouter:
     return router
 
 
-async def identify(turns: PlayTurns, client: Request, user: str) -> PlayCaller:
+async def _identify(turns: PlayTurns, client: Request, user: str) -> PlayCaller:
     return await turns.identify(find_caller(client.scope), user)
 
 

@@ -84,7 +84,7 @@ class PlayedModel:
         return f"{places.rstrip('/')}@{self.policy}"
 
 
-def list_model_names(characters: Sequence[str], policies: Sequence[str], worlds: Sequence[str]) -> list[str]:
+def _list_model_names(characters: Sequence[str], policies: Sequence[str], worlds: Sequence[str]) -> list[str]:
     """Each character with each policy, then in each world."""
     return [name for name, _ in zip(_iterate_names(characters, policies, worlds), range(MOST_LISTED), strict=False)]
 
@@ -171,7 +171,7 @@ def build_change(sheet: CharacterSheet, scene: Scene, text: str | None, based_on
         kept = SceneSet(character=sheet.id, language=sheet.voice.language, scenes=(*others, scene))
     except ValidationError as error:
         raise build_yaml_refusal(file, error) from None
-    written = write_scenes(kept)
+    written = _write_scenes(kept)
     if len(written) > MAX_AUTHORED:
         raise TooLarge(f"{file} would hold more than {MAX_AUTHORED:,} characters: remove scenes from it", field="turn")
     return AuthoredChange(file=file, text=written, based_on=based_on)
@@ -184,7 +184,7 @@ async def _read_text(authoring: AuthoringService, file: str) -> str | None:
         return None
 
 
-def write_scenes(scenes: SceneSet) -> str:
+def _write_scenes(scenes: SceneSet) -> str:
     """As a scene file has them."""
     return dump_yaml(scenes.model_dump(mode="json", exclude_defaults=True))
 
@@ -355,7 +355,7 @@ class PlayService:
         self._clock = clock
 
     def list_models(self, worlds: Sequence[str]) -> list[str]:
-        return list_model_names([*self.list_names()], [*self.policies], worlds)
+        return _list_model_names([*self.list_names()], [*self.policies], worlds)
 
     def read_model(self, name: str, fields: PlayFields) -> PlayedModel:
         return read_model(name, fields, [*self.policies], [*self.list_names()])
@@ -432,10 +432,10 @@ def read_choice(choice: JsonValue, seconds: float | None) -> PolicyAnswer:
 
 log = logging.getLogger(__name__)
 
-PRUNE_SECONDS: Final = 3600.0
+_PRUNE_SECONDS: Final = 3600.0
 KeptAs = Literal["scene", "example"]
 """`scene`: the moment. `example`: the moment, and this reply as one that is known to be good."""
-KeepScene = Callable[[str, Scene, str], Awaitable[None]]
+_KeepScene = Callable[[str, Scene, str], Awaitable[None]]
 """Adds a scene of a character to those that are served, under its author's name. Conflict where scenes cannot be
 written."""
 
@@ -460,7 +460,7 @@ class PlayTurns:
         playing: PlayService,
         labels: LabelService,
         panels: Panels,
-        keep_scene: KeepScene,
+        keep_scene: _KeepScene,
         clock: Clock,
         keep_days: float,
     ) -> None:
@@ -537,7 +537,7 @@ class PlayTurns:
         reply = None if reply_id is None and kept_as == "scene" else _find_reply(turn, reply_id or "")
         prepared = await self._prepare_whole(turn, reply or _find_newest_whole(turn))
         try:
-            scene = build_scene(prepared, turn.turn_id, reply if kept_as == "example" else None)
+            scene = _build_scene(prepared, turn.turn_id, reply if kept_as == "example" else None)
         except ValidationError as error:
             raise _refuse("scene", error) from None
         await self._keep_scene(turn.character, scene, caller.key)
@@ -582,7 +582,7 @@ class PlayTurns:
                     log.info("removed %d turns of play that were older than %g days", removed, self._keep_days)
             except Exception:
                 log.exception("old turns of play could not be removed; this is tried again")
-            await asyncio.sleep(PRUNE_SECONDS)
+            await asyncio.sleep(_PRUNE_SECONDS)
 
     async def _prepare_whole(self, turn: PlayTurn, reply: PlayReply | None) -> PreparedTurn:
         """With all that is retrieved: a prompt that lacks it is not what training should learn from."""
@@ -638,7 +638,7 @@ def _refuse(what: str, error: ValidationError) -> InvalidRequest:
     return InvalidRequest(f"this makes no {what}: {f'{field}: ' if field else ''}{told['msg']}", field="turn")
 
 
-def build_scene(turn: PreparedTurn, turn_id: str, example: PlayReply | None) -> Scene:
+def _build_scene(turn: PreparedTurn, turn_id: str, example: PlayReply | None) -> Scene:
     """Everything that the prompt told of events stands in the scene itself, so that it needs no world."""
     moment = turn.moment
     said = [

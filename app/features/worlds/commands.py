@@ -27,7 +27,7 @@ worlds = typer.Typer(help="Load worlds into a running gateway.", no_args_is_help
 
 SAMPLE: Final = PACKAGED_WORLDS / "reedgate.yaml"
 EVENTS_A_REQUEST: Final = 500
-BEST_SHOWN: Final = 5
+_BEST_SHOWN: Final = 5
 
 
 class LoadedWorld(Frozen):
@@ -94,7 +94,7 @@ def _load_and_report(found: Sequence[WorldFile], url: str, api_key: str, *, as_j
         print_json(LoadedWorlds(worlds=tuple(loaded)))
         return
     console = output_console()
-    console.print(build_summary(loaded))
+    console.print(_build_summary(loaded))
     console.print(f"Open {url}/view/worlds", highlight=False)
 
 
@@ -113,7 +113,7 @@ async def load_world(gateway: GatewayClient, world: WorldFile) -> list[LoadedWor
         telling = _EventSender(gateway, progress, bar)
         loaded = [await telling.send_world(world.world, None, world.events, world.withdrawn, world.lorebooks)]
         for branch in world.branches:
-            await branch_world(gateway, branch.world, world.world, branch.at)
+            await _branch_world(gateway, branch.world, world.world, branch.at)
             loaded.append(
                 await telling.send_world(branch.world, world.world, branch.events, branch.withdrawn, branch.lorebooks)
             )
@@ -137,13 +137,13 @@ class _EventSender:
         new = known = 0
         for start in range(0, len(events), EVENTS_A_REQUEST):
             some = events[start : start + EVENTS_A_REQUEST]
-            answer = await tell_events(self.gateway, world, some)
+            answer = await _tell_events(self.gateway, world, some)
             new, known = new + answer.new, known + answer.known
             self.progress.update(self.bar, advance=len(some))
         for event in withdrawn:
-            await withdraw_event(self.gateway, world, event)
+            await _withdraw_event(self.gateway, world, event)
         for name, book in lorebooks.items():
-            await put_lorebook(self.gateway, world, name, book)
+            await _put_lorebook(self.gateway, world, name, book)
         return LoadedWorld(
             world=world,
             branch_of=branch_of,
@@ -154,7 +154,7 @@ class _EventSender:
         )
 
 
-def build_summary(loaded: Sequence[LoadedWorld]) -> Table:
+def _build_summary(loaded: Sequence[LoadedWorld]) -> Table:
     table = Table(Column("world", no_wrap=True), "branch of", "new events", "already stored", "withdrawn", "lorebooks")
     for one in loaded:
         counts = (one.new, one.known, one.withdrawn, one.lorebooks)
@@ -163,7 +163,7 @@ def build_summary(loaded: Sequence[LoadedWorld]) -> Table:
 
 
 @dataclass(frozen=True)
-class MomentQuestion:
+class _MomentQuestion:
     """A line said to a character at a time in a world."""
 
     world: str
@@ -183,28 +183,28 @@ class RetrievedEvents(Frozen):
     """Events that the character cannot know."""
 
 
-async def explain_moments(gateway: GatewayClient, moments: Sequence[MomentQuestion]) -> list[RetrievedEvents]:
+async def _explain_moments(gateway: GatewayClient, moments: Sequence[_MomentQuestion]) -> list[RetrievedEvents]:
     explained = []
     for asked in moments:
-        found = await explain_retrieval(gateway, asked.world, asked.character, asked.line, asked.as_of)
+        found = await _explain_retrieval(gateway, asked.world, asked.character, asked.line, asked.as_of)
         told = tuple(one.event.text for one in found.events if one.told)
         explained.append(RetrievedEvents(world=asked.world, as_of=asked.as_of, events=told, withheld=len(found.hidden)))
     return explained
 
 
-def build_retrieved_events_table(retrieved: Sequence[RetrievedEvents]) -> Table:
+def _build_retrieved_events_table(retrieved: Sequence[RetrievedEvents]) -> Table:
     table = Table("world, time", "retrieved, best first", "withheld", show_lines=True)
     for one in retrieved:
-        best = "\n".join(f"- {text}" for text in one.events[:BEST_SHOWN])
+        best = "\n".join(f"- {text}" for text in one.events[:_BEST_SHOWN])
         table.add_row(f"{one.world}\n{one.as_of:%A %H:%M}", Text(best), Text(str(one.withheld), justify="right"))
     return table
 
 
 # The sample world in `atropos-envs demo`.
 
-LINE = "Is the ferry crossing? And what of the Patience, and of the lads aboard her?"
-MOMENTS = tuple(
-    MomentQuestion(world, "hob_tarrant", LINE, datetime(1312, 4, day, hour, tzinfo=UTC))
+_LINE = "Is the ferry crossing? And what of the Patience, and of the lads aboard her?"
+_MOMENTS = tuple(
+    _MomentQuestion(world, "hob_tarrant", _LINE, datetime(1312, 4, day, hour, tzinfo=UTC))
     for world, day, hour in (("reedgate", 6, 12), ("reedgate", 8, 6), ("reedgate-wednesday", 8, 6))
 )
 """Before and after a rope breaks, and the same time in a branch where it did not break."""
@@ -213,12 +213,12 @@ MOMENTS = tuple(
 async def add_to_demo(gateway: GatewayClient) -> DemoPart:
     """Loads the sample world. What a character retrieves at some times, when it is asked about the ferry."""
     loaded = await load_world(gateway, read_world(SAMPLE))
-    retrieved = await explain_moments(gateway, MOMENTS)
+    retrieved = await _explain_moments(gateway, _MOMENTS)
     return DemoPart(
         printed=[
-            build_summary(loaded),
-            f'Hob Tarrant is asked: "{LINE}"',
-            build_retrieved_events_table(retrieved),
+            _build_summary(loaded),
+            f'Hob Tarrant is asked: "{_LINE}"',
+            _build_retrieved_events_table(retrieved),
         ],
         data={"worlds": tuple(loaded), "retrieved": tuple(retrieved)},
     )
@@ -227,27 +227,27 @@ async def add_to_demo(gateway: GatewayClient) -> DemoPart:
 # What they ask of a gateway.
 
 
-async def tell_events(gateway: GatewayClient, world: str, events: Sequence[Event]) -> EventsAdded:
+async def _tell_events(gateway: GatewayClient, world: str, events: Sequence[Event]) -> EventsAdded:
     told: list[JsonValue] = [event.model_dump(mode="json", exclude_defaults=True) for event in events]
     return EventsAdded.model_validate_json(
         await gateway.send_request("POST", f"/worlds/{world}/events", {"events": told})
     )
 
 
-async def withdraw_event(gateway: GatewayClient, world: str, event: str) -> None:
+async def _withdraw_event(gateway: GatewayClient, world: str, event: str) -> None:
     await gateway.send_request("DELETE", f"/worlds/{world}/events/{event}")
 
 
-async def branch_world(gateway: GatewayClient, world: str, parent: str, at: datetime) -> None:
+async def _branch_world(gateway: GatewayClient, world: str, parent: str, at: datetime) -> None:
     await gateway.send_request("PUT", f"/worlds/{world}", {"parent": parent, "at": at.isoformat()})
 
 
-async def put_lorebook(gateway: GatewayClient, world: str, name: str, book: Lorebook) -> None:
+async def _put_lorebook(gateway: GatewayClient, world: str, name: str, book: Lorebook) -> None:
     body = book.model_dump(mode="json", exclude_defaults=True)
     await gateway.send_request("PUT", f"/worlds/{world}/lorebooks/{name}", body)
 
 
-async def explain_retrieval(
+async def _explain_retrieval(
     gateway: GatewayClient, world: str, character: str, line: str, as_of: datetime
 ) -> RetrievalExplanation:
     asked = httpx.QueryParams(q=line, character=character, as_of=as_of.isoformat())

@@ -1,4 +1,4 @@
-"""Storage of worlds: their events and lorebooks."""
+"""Storage of worlds, as the feature asks for it: their events and lorebooks."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -65,7 +65,7 @@ class EventStore(Protocol):
         """Events by time and id, descending, including the past, without withdrawn ones. `before`: the last event of
         the previous page."""
 
-    async def search(self, wanted: EventSearch) -> SearchFindings | None:
+    async def search(self, search: EventSearch) -> SearchFindings | None:
         """Searches events; None without the world, InvalidRequest naming `world` when it is closed. Filters before
         ranking: events that the asker may not know are only in `hidden`, and only if they are near by terms, time or
         importance."""

@@ -69,7 +69,7 @@ from app.toolkit.texts import (
     scale_heat,
 )
 
-VISIBLE_CHARACTERS: Final = 400
+_VISIBLE_CHARACTERS: Final = 400
 """Characters of an event that are shown before folding."""
 MAX_NAMES: Final = 12
 """Maximum number of names in a list."""
@@ -84,7 +84,7 @@ class WorldNode:
 
 
 @dataclass(frozen=True)
-class EventLine:
+class _EventLine:
     """One event. `importance` is out of 10; `facts` are its other fields as (name, value)."""
 
     id: str
@@ -102,7 +102,7 @@ class EventLine:
 @dataclass(frozen=True)
 class EventDay:
     date: str
-    lines: tuple[EventLine, ...]
+    lines: tuple[_EventLine, ...]
 
 
 def build_tree(worlds: Sequence[World]) -> tuple[WorldNode, ...]:
@@ -134,14 +134,14 @@ def group_by_day(events: Sequence[Event]) -> tuple[EventDay, ...]:
     return tuple(EventDay(date, tuple(some)) for date, some in groupby(lines, key=lambda line: line.time[:10]))
 
 
-def build_event_line(event: Event) -> EventLine:
+def build_event_line(event: Event) -> _EventLine:
     time = format_time(event.time)
-    return EventLine(
+    return _EventLine(
         id=event.id,
         time=time,
         hour=time[11:],
         kind=escape_invisible(event.kind or ""),
-        text=cut_excerpt(event.text, VISIBLE_CHARACTERS),
+        text=cut_excerpt(event.text, _VISIBLE_CHARACTERS),
         known_to=_describe_audience(event.visibility),
         everybody=event.visibility == "public",
         importance=event.importance,
@@ -175,7 +175,7 @@ def _join_names(names: Sequence[str]) -> str:
 
 # What is retrieved for a character, and why, for the page.
 
-WAYS: Final[Mapping[SearchWay, str]] = {"text": "words", "newest": "new", "important": "important"}
+_WAYS: Final[Mapping[SearchWay, str]] = {"text": "words", "newest": "new", "important": "important"}
 
 
 @dataclass(frozen=True)
@@ -190,7 +190,7 @@ class ScorePart:
 
 @dataclass(frozen=True)
 class RankedLine:
-    line: EventLine
+    line: _EventLine
     parts: tuple[ScorePart, ...]
     score: str
     ways: str
@@ -209,7 +209,7 @@ class LoreLine:
 
 @dataclass(frozen=True)
 class HiddenLine:
-    line: EventLine
+    line: _EventLine
     reason: str
     by: str
 
@@ -251,7 +251,7 @@ def _build_ranked_line(ranked: RankedEvent) -> RankedLine:
         line=build_event_line(ranked.event),
         parts=tuple(ScorePart(name, value, scale_heat(value), format_number(value, 2)) for name, value in values),
         score=format_number(ranked.score, 2),
-        ways=", ".join(WAYS[way] for way in ranked.ways),
+        ways=", ".join(_WAYS[way] for way in ranked.ways),
         tokens=ranked.tokens,
         told=ranked.told,
     )
@@ -273,17 +273,17 @@ def _build_hidden_line(hidden: HiddenEvent) -> HiddenLine:
 
 # Pages for worlds: events, branches, and what is retrieved for a character and why.
 
-PAGE_SIZE: Final = 50
-MAX_WORLDS: Final = 500
+_PAGE_SIZE: Final = 50
+_MAX_WORLDS: Final = 500
 """Maximum number of worlds that are searched for relatives."""
-MAX_ENTRIES: Final = 50
+_MAX_ENTRIES: Final = 50
 """Maximum number of entries of a lorebook that are shown."""
 
 _TIME: Final = TypeAdapter[datetime](GameTime)
 _NAME: Final = TypeAdapter[str](Name)
 
-Short = Annotated[str, Query(max_length=200)]
-Spoken = Annotated[str, Query(max_length=4000)]
+_Short = Annotated[str, Query(max_length=200)]
+_Spoken = Annotated[str, Query(max_length=4000)]
 
 
 @dataclass(frozen=True)
@@ -295,7 +295,7 @@ class WorldPages:
 
 
 @dataclass(frozen=True)
-class RecallForm:
+class _RecallForm:
     """The form's values as sent."""
 
     character: str = ""
@@ -304,7 +304,7 @@ class RecallForm:
 
 
 @dataclass(frozen=True)
-class RecallAnswer:
+class _RecallAnswer:
     """`problem` says why there is no recall, `no_prompt` why there is no prompt."""
 
     status: int = 200
@@ -315,7 +315,7 @@ class RecallAnswer:
 
 
 @dataclass(frozen=True)
-class LoreEntryView:
+class _LoreEntryView:
     name: str
     called_by: str
     off: bool
@@ -323,11 +323,11 @@ class LoreEntryView:
 
 
 @dataclass(frozen=True)
-class LorebookView:
+class _LorebookView:
     title: str
     description: Excerpt | None
     count: int
-    entries: tuple[LoreEntryView, ...]
+    entries: tuple[_LoreEntryView, ...]
     left_out: int
 
 
@@ -338,33 +338,33 @@ def create_world_pages_router(pages: WorldPages, renderer: Renderer) -> APIRoute
     world_service, characters = pages.world_service, pages.characters
 
     async def render_missing(request: Request, world: str, bounds: KeyBounds) -> Response:
-        near = suggest(world[:100], [one.name for one in await list_worlds_within(world_service, bounds, MAX_WORLDS)])
+        near = suggest(world[:100], [one.name for one in await list_worlds_within(world_service, bounds, _MAX_WORLDS)])
         return renderer.render_missing(request, "world", world, "/view/worlds", "Show every world.", near)
 
     @router.get("")
-    async def worlds(request: Request, bounds: CallerBounds, after: Short = "") -> Response:
-        page = await list_worlds_within(world_service, bounds, PAGE_SIZE, _parse_name(after))
-        following = page[-1].name if len(page) == PAGE_SIZE else None
+    async def worlds(request: Request, bounds: CallerBounds, after: _Short = "") -> Response:
+        page = await list_worlds_within(world_service, bounds, _PAGE_SIZE, _parse_name(after))
+        following = page[-1].name if len(page) == _PAGE_SIZE else None
         shown = {"nodes": build_tree(page), "after": _parse_name(after), "next": following}
         return renderer.render(request, "worlds.html", shown, {"worlds": page, "next_after": following})
 
     @router.get("/{world}")
-    async def one(request: Request, world: str, bounds: CallerBounds, before: Short = "") -> Response:
+    async def one(request: Request, world: str, bounds: CallerBounds, before: _Short = "") -> Response:
         found = await _find_world(world_service, world)
         if found is None:
             return await render_missing(request, world, bounds)
         place = parse_cursor(before)
-        events = await world_service.list_events(found.name, PAGE_SIZE, place)
-        books, older = await world_service.list_lorebooks(found.name), build_cursor(events, PAGE_SIZE)
+        events = await world_service.list_events(found.name, _PAGE_SIZE, place)
+        books, older = await world_service.list_lorebooks(found.name), build_cursor(events, _PAGE_SIZE)
         shown = {
             "world": found,
-            "asked": RecallForm(),
+            "asked": _RecallForm(),
             "characters": characters(),
-            "family": find_family(found.name, await list_worlds_within(world_service, bounds, MAX_WORLDS)),
+            "family": find_family(found.name, await list_worlds_within(world_service, bounds, _MAX_WORLDS)),
             "days": group_by_day(events),
             "before": place,
             "older": older,
-            "books": build_books(books),
+            "books": _build_books(books),
         }
         data = {"world": found, "events": events, "next_before": older, "lorebooks": books}
         return renderer.render(request, "world.html", shown, data)
@@ -374,14 +374,14 @@ def create_world_pages_router(pages: WorldPages, renderer: Renderer) -> APIRoute
         request: Request,
         world: str,
         bounds: CallerBounds,
-        character: Short = "",
-        as_of: Short = "",
-        q: Spoken = "",
+        character: _Short = "",
+        as_of: _Short = "",
+        q: _Spoken = "",
     ) -> Response:
         found = await _find_world(world_service, world)
         if found is None:
             return await render_missing(request, world, bounds)
-        asked = RecallForm(character.strip(), as_of.strip(), q)
+        asked = _RecallForm(character.strip(), as_of.strip(), q)
         answer = await _answer_form(world_service, found.name, asked, [one.id for one in characters()])
         shown = {"world": found, "asked": asked, "characters": characters(), "answer": answer}
         data = {"world": found, "asked": asked, "answer": answer}
@@ -399,8 +399,8 @@ async def _find_world(world_service: WorldService, world: str) -> World | None:
 
 
 async def _answer_form(
-    world_service: WorldService, world: str, asked: RecallForm, known: Sequence[str]
-) -> RecallAnswer:
+    world_service: WorldService, world: str, asked: _RecallForm, known: Sequence[str]
+) -> _RecallAnswer:
     try:
         at = _parse_time(asked.as_of)
         if not asked.character:
@@ -409,12 +409,12 @@ async def _answer_form(
         explained = await world_service.explain(world, RetrievalQuestion(text=asked.q, character=character, as_of=at))
         recall = build_recall(explained)
         if not asked.q.strip():
-            return RecallAnswer(recall=recall, no_prompt="Enter what the player says to see the prompt.")
+            return _RecallAnswer(recall=recall, no_prompt="Enter what the player says to see the prompt.")
         moment = Moment(character=character, as_of=at, conversation=(ConversationTurn(role="user", content=asked.q),))
         context = await world_service.build_context(world, moment)
     except GatewayError as error:
-        return RecallAnswer(error.status, escape_invisible(error.detail))
-    return RecallAnswer(recall=recall, prompt=build_lines(context.messages, SHOWN_AT_ALL))
+        return _RecallAnswer(error.status, escape_invisible(error.detail))
+    return _RecallAnswer(recall=recall, prompt=build_lines(context.messages, SHOWN_AT_ALL))
 
 
 def _parse_time(text: str) -> datetime | None:
@@ -441,26 +441,26 @@ def _require_name(text: str, known: Sequence[str]) -> str:
     return name
 
 
-def build_books(books: Mapping[str, Lorebook]) -> tuple[tuple[str, LorebookView], ...]:
+def _build_books(books: Mapping[str, Lorebook]) -> tuple[tuple[str, _LorebookView], ...]:
     return tuple((name, _build_book(book)) for name, book in books.items())
 
 
-def _build_book(book: Lorebook) -> LorebookView:
-    return LorebookView(
+def _build_book(book: Lorebook) -> _LorebookView:
+    return _LorebookView(
         title=book.name,
-        description=cut_excerpt(book.description, VISIBLE_CHARACTERS) if book.description else None,
+        description=cut_excerpt(book.description, _VISIBLE_CHARACTERS) if book.description else None,
         count=len(book.entries),
-        entries=tuple(map(_build_entry, book.entries[:MAX_ENTRIES])),
-        left_out=max(0, len(book.entries) - MAX_ENTRIES),
+        entries=tuple(map(_build_entry, book.entries[:_MAX_ENTRIES])),
+        left_out=max(0, len(book.entries) - _MAX_ENTRIES),
     )
 
 
-def _build_entry(entry: LoreEntry) -> LoreEntryView:
-    return LoreEntryView(
+def _build_entry(entry: LoreEntry) -> _LoreEntryView:
+    return _LoreEntryView(
         name=entry.name or entry.id,
         called_by=_describe_triggers(entry),
         off=not entry.enabled,
-        content=cut_excerpt(entry.content, VISIBLE_CHARACTERS),
+        content=cut_excerpt(entry.content, _VISIBLE_CHARACTERS),
     )
 
 
@@ -475,12 +475,12 @@ def _describe_triggers(entry: LoreEntry) -> str:
 
 # Pages on which events of a world are corrected, and lorebooks written and tried with a line.
 
-BUDGET_TOKENS: Final = 600
+_BUDGET_TOKENS: Final = 600
 """For what comes up, as in a prompt."""
-NEW: Final = "new"
+_NEW: Final = "new"
 """The stamp of what is not there yet."""
-STARTER_EVENT: Final = 'id: {id}\ntime: "1312-04-03T09:15:00Z"\nimportance: 5\ntext: What happened, in a sentence.\n'
-STARTER_BOOK: Final = """description: What everybody here has heard of.
+_STARTER_EVENT: Final = 'id: {id}\ntime: "1312-04-03T09:15:00Z"\nimportance: 5\ntext: What happened, in a sentence.\n'
+_STARTER_BOOK: Final = """description: What everybody here has heard of.
 entries:
   - id: salt
     keys: [salt, brine]
@@ -490,7 +490,7 @@ _EVENT: Final = TypeAdapter[str](EventId)
 
 
 @dataclass(frozen=True)
-class WrittenPart:
+class _WrittenPart:
     """An event or a lorebook of a world as it is in force. `stamp` says which revision of it this is."""
 
     text: str
@@ -498,14 +498,14 @@ class WrittenPart:
     in_force: str
 
 
-class WorldTexts(Protocol):
+class _WorldTexts(Protocol):
     """What of a world is written as one text."""
 
     kind: Literal["event", "lorebook"]
     folder: str
     name: TypeAdapter[str]
 
-    async def read(self, world: str, name: str) -> WrittenPart: ...
+    async def read(self, world: str, name: str) -> _WrittenPart: ...
 
     def check(self, name: str, text: str) -> list[SheetFinding]: ...
 
@@ -522,7 +522,7 @@ class WorldTexts(Protocol):
         """What comes up for the form's line."""
 
 
-class EventTexts(WorldTexts):
+class EventTexts(_WorldTexts):
     kind = "event"
     folder = "events"
     name = _EVENT
@@ -530,13 +530,13 @@ class EventTexts(WorldTexts):
     def __init__(self, world_service: WorldService) -> None:
         self._world_service = world_service
 
-    async def read(self, world: str, name: str) -> WrittenPart:
+    async def read(self, world: str, name: str) -> _WrittenPart:
         found = await self._world_service.find_event(world, name)
         if found is None:
-            return WrittenPart(STARTER_EVENT.replace("{id}", name), NEW, "Nothing yet")
+            return _WrittenPart(_STARTER_EVENT.replace("{id}", name), _NEW, "Nothing yet")
         text = _dump(found.event)
         state = "withdrawn; saving brings the event back, and nothing" if found.is_withdrawn else ""
-        return WrittenPart(text, str(found.revision), state.capitalize() or f"Revision {found.revision}")
+        return _WrittenPart(text, str(found.revision), state.capitalize() or f"Revision {found.revision}")
 
     def check(self, name: str, text: str) -> list[SheetFinding]:
         parsed = parse_findable(Path(f"{name}.yaml"), text, Event)
@@ -552,7 +552,7 @@ class EventTexts(WorldTexts):
         parsed = parse_findable(Path(f"{name}.yaml"), form.text, Event)
         if isinstance(parsed, list):
             raise InvalidRequest(parsed[0].message)
-        if form.stamp == NEW:
+        if form.stamp == _NEW:
             await self._world_service.add_events(world, EventsToAdd(events=(parsed[1],)), author)
         else:
             await self._world_service.correct(world, name, parsed[1], _read_number(form.stamp), author)
@@ -567,7 +567,7 @@ class EventTexts(WorldTexts):
         return None
 
 
-class BookTexts(WorldTexts):
+class BookTexts(_WorldTexts):
     kind = "lorebook"
     folder = "lorebooks"
     name = _NAME
@@ -575,15 +575,15 @@ class BookTexts(WorldTexts):
     def __init__(self, world_service: WorldService) -> None:
         self._world_service = world_service
 
-    async def read(self, world: str, name: str) -> WrittenPart:
+    async def read(self, world: str, name: str) -> _WrittenPart:
         try:
             found = (await self._world_service.list_lorebooks(world)).get(name)
         except NotFound:
             found = None
         if found is None:
-            return WrittenPart(STARTER_BOOK, NEW, "Nothing yet")
+            return _WrittenPart(_STARTER_BOOK, _NEW, "Nothing yet")
         text = await asyncio.to_thread(_dump, found)
-        return WrittenPart(text, digest_of_model(found), "The stored lorebook")
+        return _WrittenPart(text, digest_of_model(found), "The stored lorebook")
 
     def check(self, name: str, text: str) -> list[SheetFinding]:
         parsed = parse_findable(Path(f"{name}.yaml"), text, Lorebook)
@@ -600,7 +600,7 @@ class BookTexts(WorldTexts):
         book = self._parse(name, form.text)
         if book is None:
             raise InvalidRequest("the text is no lorebook")
-        await self._world_service.put_lorebook(world, name, book, "" if form.stamp == NEW else form.stamp, author)
+        await self._world_service.put_lorebook(world, name, book, "" if form.stamp == _NEW else form.stamp, author)
 
     async def list_written(self, world: str, name: str, limit: int, before: int | None = None) -> list[ListedWriting]:
         return await self._world_service.list_lorebook_revisions(world, name, limit, before)
@@ -613,13 +613,13 @@ class BookTexts(WorldTexts):
         book = self._parse(name, form.text)
         if book is None or not form.line or self.check(name, form.text):
             return ()
-        found = recall_from(prepare_books({name: book}), [form.line], name, BUDGET_TOKENS, estimate_tokens)
+        found = recall_from(prepare_books({name: book}), [form.line], name, _BUDGET_TOKENS, estimate_tokens)
         return tuple(
             RecalledLine(
                 name=escape_invisible(one.entry.name or one.entry.id),
                 because=escape_invisible(one.because),
                 is_told=one.told,
-                content=cut_excerpt(one.entry.content, VISIBLE_CHARACTERS),
+                content=cut_excerpt(one.entry.content, _VISIBLE_CHARACTERS),
             )
             for one in found
         )
@@ -636,7 +636,7 @@ def create_world_author_router(world_service: WorldService, renderer: Renderer) 
     kinds = (EventTexts(world_service), BookTexts(world_service))
 
     @router.get("/{world}/write")
-    async def begin(request: Request, world: str, event: Short = "", lorebook: Short = "") -> Response:
+    async def begin(request: Request, world: str, event: _Short = "", lorebook: _Short = "") -> Response:
         name = _parse_text_name(_NAME, world)
         if name is None:
             return renderer.render_missing(request, "world", world, "/view/worlds", "Show every world.")
@@ -656,12 +656,12 @@ def create_world_author_router(world_service: WorldService, renderer: Renderer) 
     return router
 
 
-def _add_editor(router: APIRouter, renderer: Renderer, texts: WorldTexts) -> None:
+def _add_editor(router: APIRouter, renderer: Renderer, texts: _WorldTexts) -> None:
     path = f"/{{world}}/{texts.folder}/{{name}}/edit"
 
     @router.get(path)
     async def edit(
-        request: Request, world: str, name: str, line: Short = "", saved: bool = False, revision: Number = None
+        request: Request, world: str, name: str, line: _Short = "", saved: bool = False, revision: Number = None
     ) -> Response:
         if _parse_text_name(_NAME, world) is None or _parse_text_name(texts.name, name) is None:
             return renderer.render_missing(request, texts.kind, name, "/view/worlds", "Show every world.")
@@ -694,13 +694,13 @@ def _add_editor(router: APIRouter, renderer: Renderer, texts: WorldTexts) -> Non
         return renderer.render(request, "text_editor.html", {"editor": editor}, editor.data, status)
 
 
-async def _list_written(texts: WorldTexts, world: str, name: str, before: int | None = None) -> list[ListedWriting]:
+async def _list_written(texts: _WorldTexts, world: str, name: str, before: int | None = None) -> list[ListedWriting]:
     with contextlib.suppress(NotFound):
         return await texts.list_written(world, name, HISTORY, before)
     return []
 
 
-async def _compare(texts: WorldTexts, world: str, name: str, revision: int | None) -> RevisionDifference | None:
+async def _compare(texts: _WorldTexts, world: str, name: str, revision: int | None) -> RevisionDifference | None:
     """Of this revision, or the newest one, with the one before it. None for the first."""
     listed = await _list_written(texts, world, name, None if revision is None else revision + 1)
     if len(listed) < 2:
@@ -709,7 +709,7 @@ async def _compare(texts: WorldTexts, world: str, name: str, revision: int | Non
     return await build_difference(now, before)
 
 
-async def _build_editor(texts: WorldTexts, world: str, name: str, form: TextForm, now: WrittenPart) -> TextEditor:
+async def _build_editor(texts: _WorldTexts, world: str, name: str, form: TextForm, now: _WrittenPart) -> TextEditor:
     return TextEditor(
         kind=texts.kind,
         title=f"{name} in {world}",

@@ -41,13 +41,13 @@ from app.http.web.api_keys import CallerBounds, CallerName
 from app.http.web.bodies import JsonRoute
 from app.http.web.openapi import document_problems
 
-WorldName = Annotated[Name, Path(description="The world's name.", examples=["drowned_coast"])]
-BookName = Annotated[Name, Path(description="The lorebook's name.", examples=["coast"])]
-RevisionNumber = Annotated[int, Path(ge=1, le=2**31, description="The revision's number.", examples=[1])]
-RevisionLimit = Annotated[int, Query(ge=1, le=200)]
-RevisionBefore = Annotated[int | None, Query(ge=1, le=2**31)]
+_WorldName = Annotated[Name, Path(description="The world's name.", examples=["drowned_coast"])]
+_BookName = Annotated[Name, Path(description="The lorebook's name.", examples=["coast"])]
+_RevisionNumber = Annotated[int, Path(ge=1, le=2**31, description="The revision's number.", examples=[1])]
+_RevisionLimit = Annotated[int, Query(ge=1, le=200)]
+_RevisionBefore = Annotated[int | None, Query(ge=1, le=2**31)]
 
-LOREBOOK_EXAMPLES: Final = {
+_LOREBOOK_EXAMPLES: Final = {
     "coast": Example(
         summary="What people of a coast know when it comes up",
         value={
@@ -75,7 +75,7 @@ def _count_entries(given: object) -> object:
     return given
 
 
-GivenLorebook = Annotated[Lorebook | dict[str, FiniteJson], BeforeValidator(_count_entries)]
+_GivenLorebook = Annotated[Lorebook | dict[str, FiniteJson], BeforeValidator(_count_entries)]
 """One of ours or of another tool."""
 
 
@@ -103,22 +103,22 @@ class WritingPage(Frozen):
     next_before: int | None
 
 
-def build_writing_page(found: Sequence[ListedWriting], limit: int) -> WritingPage:
+def _build_writing_page(found: Sequence[ListedWriting], limit: int) -> WritingPage:
     following = found[-1].revision if len(found) == limit and found[-1].revision > 1 else None
     return WritingPage(revisions=tuple(found), next_before=following)
 
 
-def create_lorebooks_router(world_service: WorldService) -> APIRouter:
+def _create_lorebooks_router(world_service: WorldService) -> APIRouter:
     router = APIRouter(prefix="/worlds/{world}/lorebooks", tags=["worlds"], route_class=JsonRoute)
     refusals = document_problems(400, 401, 404, 408, 409, 413, 415, 422, 503)
     looks = document_problems(401, 404, 422, 503)
 
     @router.get("", summary="A world's lorebooks", responses=looks)
-    async def lorebooks(world: WorldName) -> LorebookList:
+    async def lorebooks(world: _WorldName) -> LorebookList:
         return LorebookList(lorebooks=await world_service.list_lorebooks(world))
 
     @router.get("/{book}", summary="One lorebook", responses=looks)
-    async def lorebook(world: WorldName, book: BookName) -> Lorebook:
+    async def lorebook(world: _WorldName, book: _BookName) -> Lorebook:
         books = await world_service.list_lorebooks(world)
         if book not in books:
             raise NotFound(f"{world!r} has no lorebook {book!r}")
@@ -126,9 +126,9 @@ def create_lorebooks_router(world_service: WorldService) -> APIRouter:
 
     @router.put("/{book}", summary="Store a lorebook, replacing an earlier one", responses=refusals)
     async def put(
-        world: WorldName,
-        book: BookName,
-        given: Annotated[GivenLorebook, Body(openapi_examples=LOREBOOK_EXAMPLES)],
+        world: _WorldName,
+        book: _BookName,
+        given: Annotated[_GivenLorebook, Body(openapi_examples=_LOREBOOK_EXAMPLES)],
         author: CallerName,
     ) -> StoredLorebook:
         read, report = (given, None) if isinstance(given, Lorebook) else await asyncio.to_thread(_parse_lorebook, given)
@@ -136,18 +136,18 @@ def create_lorebooks_router(world_service: WorldService) -> APIRouter:
         return StoredLorebook(name=book, entries=len(read.entries), read_as=report)
 
     @router.delete("/{book}", summary="Remove a lorebook", responses=document_problems(401, 404, 409, 422, 503))
-    async def remove(world: WorldName, book: BookName, author: CallerName) -> RemovedLorebook:
+    async def remove(world: _WorldName, book: _BookName, author: CallerName) -> RemovedLorebook:
         await world_service.remove_lorebook(world, book, author)
         return RemovedLorebook(removed=book)
 
     @router.get("/{book}/revisions", summary="Who wrote the revisions of a lorebook, and when", responses=looks)
     async def revisions(
-        world: WorldName, book: BookName, limit: RevisionLimit = 50, before: RevisionBefore = None
+        world: _WorldName, book: _BookName, limit: _RevisionLimit = 50, before: _RevisionBefore = None
     ) -> WritingPage:
-        return build_writing_page(await world_service.list_lorebook_revisions(world, book, limit, before), limit)
+        return _build_writing_page(await world_service.list_lorebook_revisions(world, book, limit, before), limit)
 
     @router.get("/{book}/revisions/{revision}", summary="One revision of a lorebook", responses=looks)
-    async def revision(world: WorldName, book: BookName, revision: RevisionNumber) -> WrittenLorebook:
+    async def revision(world: _WorldName, book: _BookName, revision: _RevisionNumber) -> WrittenLorebook:
         return await world_service.get_lorebook_revision(world, book, revision)
 
     return router
@@ -183,12 +183,12 @@ def _is_foreign(given: Mapping[str, FiniteJson]) -> bool:
 
 # Routes for worlds: add events, explain what is retrieved, build the prompt of a moment in a game.
 
-BranchName = Annotated[Name, Path(description="The branch's name.", examples=["drowned_coast-2"])]
-EventName = Annotated[EventId, Path(description="The event's id.", examples=["rope"])]
-Limit = Annotated[int, Query(ge=1, le=500)]
-ListClosed = Annotated[bool, Query(description="Whether closed worlds are listed too.")]
+_BranchName = Annotated[Name, Path(description="The branch's name.", examples=["drowned_coast-2"])]
+_EventName = Annotated[EventId, Path(description="The event's id.", examples=["rope"])]
+_Limit = Annotated[int, Query(ge=1, le=500)]
+_ListClosed = Annotated[bool, Query(description="Whether closed worlds are listed too.")]
 
-EVENT_EXAMPLES: Final = {
+_EVENT_EXAMPLES: Final = {
     "two": Example(
         summary="A public event and one that only one character knows",
         value={
@@ -212,7 +212,7 @@ EVENT_EXAMPLES: Final = {
         },
     )
 }
-CORRECTION_EXAMPLES: Final = {
+_CORRECTION_EXAMPLES: Final = {
     "rope": Example(
         summary="What was told of the rope was wrong",
         value={
@@ -224,13 +224,13 @@ CORRECTION_EXAMPLES: Final = {
         },
     )
 }
-BRANCH_EXAMPLES: Final = {
+_BRANCH_EXAMPLES: Final = {
     "reload": Example(
         summary="Load a game that was saved at ten in the morning",
         value={"parent": "drowned_coast", "at": "1312-04-03T10:00:00Z"},
     )
 }
-MOMENT_EXAMPLES: Final = {
+_MOMENT_EXAMPLES: Final = {
     "line": Example(
         summary="The player says something",
         value={"character": "hob_tarrant", "conversation": [{"role": "user", "content": "Can you take me across?"}]},
@@ -285,7 +285,7 @@ def create_worlds_router(world_service: WorldService) -> APIRouter:
     for part in (
         _create_world_router(world_service),
         _create_events_router(world_service),
-        create_lorebooks_router(world_service),
+        _create_lorebooks_router(world_service),
     ):
         router.routes.extend(part.routes)
     return router
@@ -298,21 +298,21 @@ def _create_world_router(world_service: WorldService) -> APIRouter:
 
     @router.get("", summary="Every world that is not closed, by name", responses=document_problems(401, 422, 503))
     async def worlds(
-        bounds: CallerBounds, after: Name | None = None, limit: Limit = 100, closed: ListClosed = False
+        bounds: CallerBounds, after: Name | None = None, limit: _Limit = 100, closed: _ListClosed = False
     ) -> WorldPage:
         page = await list_worlds_within(world_service, bounds, limit, after, closed=closed)
         return WorldPage(worlds=tuple(page), next_after=page[-1].name if len(page) == limit else None)
 
     @router.get("/{world}", summary="One world", responses=looks)
-    async def one_world(world: WorldName) -> World:
+    async def one_world(world: _WorldName) -> World:
         return await world_service.get_world(world)
 
     @router.put(
         "/{world}", summary="Branch off another world at a moment, as when a saved game is loaded", responses=refusals
     )
     async def branch(
-        world: BranchName,
-        branching: Annotated[BranchRequest, Body(openapi_examples=BRANCH_EXAMPLES)],
+        world: _BranchName,
+        branching: Annotated[BranchRequest, Body(openapi_examples=_BRANCH_EXAMPLES)],
         bounds: CallerBounds,
     ) -> World:
         bounds.require_world(branching.parent, "parent")
@@ -323,7 +323,7 @@ def _create_world_router(world_service: WorldService) -> APIRouter:
         summary="Close a world for good: it takes nothing more, and prompts cannot use it; what was judged stays",
         responses=looks,
     )
-    async def close(world: WorldName) -> World:
+    async def close(world: _WorldName) -> World:
         return await world_service.close(world)
 
     @router.post(
@@ -332,7 +332,7 @@ def _create_world_router(world_service: WorldService) -> APIRouter:
         responses=refusals,
     )
     async def context(
-        world: WorldName, moment: Annotated[Moment, Body(openapi_examples=MOMENT_EXAMPLES)]
+        world: _WorldName, moment: Annotated[Moment, Body(openapi_examples=_MOMENT_EXAMPLES)]
     ) -> GameContext:
         return await world_service.build_context(world, moment)
 
@@ -346,7 +346,7 @@ def _create_events_router(world_service: WorldService) -> APIRouter:
 
     @router.post("", summary="Add events", responses=refusals)
     async def tell(
-        world: WorldName, told: Annotated[EventsToAdd, Body(openapi_examples=EVENT_EXAMPLES)], author: CallerName
+        world: _WorldName, told: Annotated[EventsToAdd, Body(openapi_examples=_EVENT_EXAMPLES)], author: CallerName
     ) -> EventsAdded:
         return await world_service.add_events(world, told, author)
 
@@ -355,13 +355,13 @@ def _create_events_router(world_service: WorldService) -> APIRouter:
         summary="The newest events; or with `q` or `character`, what is retrieved and why",
         responses=looks,
     )
-    async def events(world: WorldName, looking: Annotated[EventsQuery, Query()]) -> EventPage | RetrievalExplanation:
+    async def events(world: _WorldName, looking: Annotated[EventsQuery, Query()]) -> EventPage | RetrievalExplanation:
         if looking.q is None and looking.character is None:
             return await _list_events(world_service, world, looking)
         if looking.before is not None:
             raise InvalidRequest("cannot be combined with q or character", field="query.before")
         try:
-            return await world_service.explain(world, build_question(looking))
+            return await world_service.explain(world, _build_question(looking))
         except InvalidRequest as error:
             raise InvalidRequest(error.detail, field=f"query.{error.field}") from error
 
@@ -371,9 +371,9 @@ def _create_events_router(world_service: WorldService) -> APIRouter:
         responses=refusals,
     )
     async def correct(
-        world: WorldName,
-        event: EventName,
-        corrected: Annotated[Event, Body(openapi_examples=CORRECTION_EXAMPLES)],
+        world: _WorldName,
+        event: _EventName,
+        corrected: Annotated[Event, Body(openapi_examples=_CORRECTION_EXAMPLES)],
         author: CallerName,
     ) -> CorrectedEvent:
         return CorrectedEvent(
@@ -381,7 +381,7 @@ def _create_events_router(world_service: WorldService) -> APIRouter:
         )
 
     @router.delete("/{event}", summary="Withdraw an event, as if it never happened", responses=looks)
-    async def withdraw(world: WorldName, event: EventName, author: CallerName) -> WithdrawnEvent:
+    async def withdraw(world: _WorldName, event: _EventName, author: CallerName) -> WithdrawnEvent:
         await world_service.withdraw(world, event, author)
         return WithdrawnEvent(withdrawn=event)
 
@@ -394,16 +394,16 @@ def _add_revision_routes(router: APIRouter, world_service: WorldService) -> None
 
     @router.get("/{event}/revisions", summary="Who wrote the revisions of an event, and when", responses=looks)
     async def revisions(
-        world: WorldName, event: EventName, limit: RevisionLimit = 50, before: RevisionBefore = None
+        world: _WorldName, event: _EventName, limit: _RevisionLimit = 50, before: _RevisionBefore = None
     ) -> WritingPage:
-        return build_writing_page(await world_service.list_event_revisions(world, event, limit, before), limit)
+        return _build_writing_page(await world_service.list_event_revisions(world, event, limit, before), limit)
 
     @router.get("/{event}/revisions/{revision}", summary="One revision of an event", responses=looks)
-    async def revision(world: WorldName, event: EventName, revision: RevisionNumber) -> WrittenEvent:
+    async def revision(world: _WorldName, event: _EventName, revision: _RevisionNumber) -> WrittenEvent:
         return await world_service.get_event_revision(world, event, revision)
 
 
-def build_question(looking: EventsQuery) -> RetrievalQuestion:
+def _build_question(looking: EventsQuery) -> RetrievalQuestion:
     return RetrievalQuestion(text=looking.q or "", character=looking.character, as_of=looking.as_of)
 
 

@@ -36,14 +36,14 @@ from app.service.access import list_within
 from app.service.catalogue import Catalogue
 from app.service.retrieval import DraftBuilder, PlacedDraft, RetrievalService
 
-MAX_EVENTS = 1000
+_MAX_EVENTS = 1000
 """In one request."""
 
 
 class EventsToAdd(Frozen):
     """Events to add to a world. Either all are added or none."""
 
-    events: Annotated[tuple[Event, ...], Field(min_length=1, max_length=MAX_EVENTS)]
+    events: Annotated[tuple[Event, ...], Field(min_length=1, max_length=_MAX_EVENTS)]
 
 
 class BranchRequest(Frozen):
@@ -338,9 +338,9 @@ async def _build_unusable_world_error(world: str, events: EventStore) -> Request
 
 # Pagination cursors for events: the last event of a page as one string.
 
-EventCursor = tuple[datetime, str]
+_EventCursor = tuple[datetime, str]
 
-_PLACE: Final = TypeAdapter[EventCursor](tuple[GameTime, EventId])
+_PLACE: Final = TypeAdapter[_EventCursor](tuple[GameTime, EventId])
 
 
 def build_cursor(page: Sequence[Event], limit: int) -> str | None:
@@ -351,7 +351,7 @@ def build_cursor(page: Sequence[Event], limit: int) -> str | None:
     return f"{last.time.replace(tzinfo=None).isoformat()}Z,{last.id}"
 
 
-def parse_cursor(text: str) -> EventCursor | None:
+def parse_cursor(text: str) -> _EventCursor | None:
     """Parses a cursor that `next_before` wrote; None when it is invalid."""
     time, _, event = text.partition(",")
     try:

@@ -1,4 +1,12 @@
-"""An event as a world has it, and its revisions: the world's own, and before them those of the worlds above it."""
+"""The store of events: told, corrected, withdrawn, listed, and searched.
+
+An event is told once, in one world, and branches see it where they stand: a branch has its parent's events up to the
+time of the branch. So a write to a world says what its branches keep. A correction replaces a world's own event in its
+place, and an inherited one by an event of the world's own; branches made before keep a copy of the former one.
+A withdrawal marks a world's own event in its row, and an inherited one in `event_withdrawals`. Former revisions stay.
+
+Each write locks the world and its past, and changes the index in the same transaction: what was answered is found.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -27,9 +35,9 @@ from app.features.worlds.store_search import (
     search_events,
 )
 from app.features.worlds.store_worlds import (
+    Document,
     LineageLevel,
     Writing,
-    WrittenPlace,
     add_to_event_count,
     branch_world,
     close_world,
@@ -56,8 +64,111 @@ from app.store.database import Database
 from app.store.statements import Row, encode, insert_rows, is_storable, to_micros
 
 
+class SqlEventStore(EventStore):
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._indexes = EventIndexes()
+
+    async def add_events(self, world: str, events: Sequence[Event], author: str = "") -> EventsAdded:
+        return await self._database.write(
+            lambda connection: _insert_events(connection, self._database, world, events, author),
+            _build_order_key(world),
+        )
+
+    async def find_event(self, world: str, event_id: str) -> EventRevision | None:
+        if not is_storable(world, event_id):
+            return None
+        return await self._database.read(lambda connection: _find_revision(connection, world, event_id))
+
+    async def correct(self, world: str, event: Event, based_on: int | None = None, author: str = "") -> int | None:
+        return await self._database.write(
+            lambda connection: _correct_event(connection, self._database, world, event, based_on, author),
+            _build_order_key(world),
+        )
+
+    async def withdraw(self, world: str, event_id: str, author: str = "") -> bool:
+        return await self._database.write(
+            lambda connection: _withdraw_event(connection, self._database, world, event_id, author),
+            _build_order_key(world),
+        )
+
+    async def list_revisions(
+        self, world: str, event_id: str, limit: int, before: int | None = None
+    ) -> list[ListedWriting]:
+        if not is_storable(world, event_id):
+            return []
+        return await self._database.read(
+            lambda connection: _list_event_revisions(connection, world, event_id, limit, before)
+        )
+
+    async def get_revision(self, world: str, event_id: str, revision: int) -> WrittenEvent | None:
+        if not is_storable(world, event_id):
+            return None
+        return await self._database.read(lambda connection: _find_event_revision(connection, world, event_id, revision))
+
+    async def branch(self, world: str, parent: str, at: datetime) -> World:
+        def create_branch(connection: Connection) -> World:
+            branch_world(connection, self._database, world, parent, at)
+            return _load_world(connection, world)[0]
+
+        return await self._database.write(create_branch, _build_order_key(world))
+
+    async def close(self, world: str) -> World | None:
+        def close_and_load(connection: Connection) -> World | None:
+            close_world(connection, self._database, world)
+            return next(iter(_load_world(connection, world)), None)
+
+        return await self._database.write(close_and_load, _build_order_key(world)) if is_storable(world) else None
+
+    async def get_world(self, name: str) -> World | None:
+        if not is_storable(name):
+            return None
+        return next(iter(await self._database.read(lambda connection: _load_world(connection, name))), None)
+
+    async def list_worlds(self, limit: int, after: str | None, *, closed: bool = False) -> list[World]:
+        def load_page(connection: Connection) -> list[World]:
+            page = load_worlds(connection, limit, after=after, closed=closed)
+            return [_add_newest_time(connection, one) for one in page]
+
+        return await self._database.read(load_page)
+
+    async def list_newest(self, world: str, limit: int, before: tuple[datetime, str] | None = None) -> list[Event]:
+        def load_page(connection: Connection) -> list[Event]:
+            levels = load_world_lineage(connection, world)
+            return [one.event for one in load_newest_events(connection, levels, limit, before)]
+
+        return await self._database.read(load_page)
+
+    async def search(self, search: EventSearch) -> SearchFindings | None:
+        def run_search(connection: Connection) -> SearchFindings | None:
+            levels = load_world_lineage(connection, search.world)
+            if not levels:
+                return None
+            levels[0].require_usable()
+            return search_events(connection, self._indexes, levels, search)
+
+        return await self._database.read(run_search) if is_storable(search.world) else None
+
+
+def _build_order_key(world: str) -> str:
+    """Writes to one world run in the order in which they came."""
+    return f"worlds {world}"
+
+
+def _load_world(connection: Connection, name: str) -> list[World]:
+    return [_add_newest_time(connection, one) for one in load_worlds(connection, 1, name=name)]
+
+
+def _add_newest_time(connection: Connection, world: World) -> World:
+    latest = load_newest_events(connection, load_world_lineage(connection, world.name), 1)
+    return world.model_copy(update={"newest": latest[0].event.time}) if latest else world
+
+
+# An event as a world has it, and its revisions.
+
+
 @dataclass(frozen=True)
-class KnownEvent:
+class _KnownEvent:
     """An existing event of a lineage, found by its id."""
 
     sequence: int
@@ -70,85 +181,86 @@ class KnownEvent:
 
 
 @dataclass(frozen=True)
-class SeenEvent:
+class _SeenEvent:
     """An event as a world has or last had it: one that was withdrawn here stays what it was, whatever the parent makes
     of it later. `levels`: the part of the lineage that its revisions are of."""
 
-    event: KnownEvent
+    event: _KnownEvent
     standing: bool
     levels: Sequence[LineageLevel]
-    told: Mapping[int, KnownEvent]
+    told: Mapping[int, _KnownEvent]
     """The event of this id by world, where the lineage reaches it."""
 
 
-def find_known_events(
+def _find_known_events(
     connection: Connection, levels: Sequence[LineageLevel], event_ids: Sequence[str]
-) -> Mapping[str, KnownEvent]:
+) -> Mapping[str, _KnownEvent]:
     """The nearest event of each id, including withdrawn ones."""
     rows = _load_known(connection, levels, event_ids)
-    found: dict[str, KnownEvent] = {}
+    nearest: dict[str, _KnownEvent] = {}
     for level in reversed(levels):
-        found |= {event_id: one for event_id, one in rows if one.world == level.number and one.time <= level.until}
-    return found
+        nearest |= {event_id: one for event_id, one in rows if one.world == level.number and one.time <= level.until}
+    return nearest
 
 
 def _load_known(
     connection: Connection, levels: Sequence[LineageLevel], event_ids: Sequence[str]
-) -> list[tuple[str, KnownEvent]]:
+) -> list[tuple[str, _KnownEvent]]:
     of_event = (events.c.sequence, events.c.world, events.c.time, events.c.body, events.c.withdrawn)
     columns = (*of_event, events.c.revision, events.c.author, events.c.written_at)
     numbers = [level.number for level in levels]
-    wanted = select(events.c.event_id, *columns).where(events.c.world.in_(numbers), events.c.event_id.in_(event_ids))
+    statement = select(events.c.event_id, *columns).where(events.c.world.in_(numbers), events.c.event_id.in_(event_ids))
     return [
-        (event_id, KnownEvent(sequence, number, time, body, Writing(*written), bool(withdrawn)))
-        for event_id, sequence, number, time, body, withdrawn, *written in connection.execute(wanted)
+        (event_id, _KnownEvent(sequence, number, time, body, Writing(*written), bool(withdrawn)))
+        for event_id, sequence, number, time, body, withdrawn, *written in connection.execute(statement)
     ]
 
 
-def find_seen_event(connection: Connection, levels: Sequence[LineageLevel], event_id: str) -> SeenEvent | None:
+def _find_seen_event(connection: Connection, levels: Sequence[LineageLevel], event_id: str) -> _SeenEvent | None:
     """None without an event of this id."""
     known = {one.world: one for _, one in _load_known(connection, levels, [event_id])}
     told = {one.number: known[one.number] for one in levels if _reaches(one, known)}
-    first = next((place for place, level in enumerate(levels) if level.number in told), len(levels))
+    first = next((depth for depth, level in enumerate(levels) if level.number in told), len(levels))
     nearest = told[levels[first].number] if told else None
     if nearest is not None and nearest.sequence in load_valid_events(connection, levels, [nearest.sequence]):
-        return SeenEvent(nearest, True, levels[first:], told)
-    for place, level in enumerate(levels[:first]):
-        above = next((known[one.number] for one in levels[place + 1 :] if one.number in known), None)
-        kept = above and find_newest_kept(connection, build_event_place(level.number, event_id))
+        return _SeenEvent(nearest, True, levels[first:], told)
+    # Withdrawn here: what this world last had is among its kept revisions, whatever the parent has made of it since.
+    for depth, level in enumerate(levels[:first]):
+        above = next((known[one.number] for one in levels[depth + 1 :] if one.number in known), None)
+        kept = above and find_newest_kept(connection, _identify_event(level.number, event_id))
         if above and kept:
             withdrawn = replace(above, body=kept.body, written=kept.written)
-            return SeenEvent(withdrawn, False, levels[place:], told)
-    return None if nearest is None else SeenEvent(nearest, False, levels[first:], told)
+            return _SeenEvent(withdrawn, False, levels[depth:], told)
+    return None if nearest is None else _SeenEvent(nearest, False, levels[first:], told)
 
 
-def _reaches(level: LineageLevel, known: Mapping[int, KnownEvent]) -> bool:
+def _reaches(level: LineageLevel, known: Mapping[int, _KnownEvent]) -> bool:
     return level.number in known and known[level.number].time <= level.until
 
 
-def find_revision(connection: Connection, world: str, event_id: str) -> EventRevision | None:
+def _find_revision(connection: Connection, world: str, event_id: str) -> EventRevision | None:
     """The event as it is in force; None without one of this id."""
-    seen = find_seen_event(connection, load_world_lineage(connection, world), event_id)
+    seen = _find_seen_event(connection, load_world_lineage(connection, world), event_id)
     if seen is None:
         return None
     event, revision = decode_event(seen.event.body), seen.event.written.revision
     return EventRevision(event=event, revision=revision, is_withdrawn=not seen.standing)
 
 
-def list_event_revisions(
+def _list_event_revisions(
     connection: Connection, world: str, event_id: str, limit: int, before: int | None
 ) -> list[ListedWriting]:
-    seen = find_seen_event(connection, load_world_lineage(connection, world), event_id)
+    seen = _find_seen_event(connection, load_world_lineage(connection, world), event_id)
     return [] if seen is None else _list_revisions(connection, seen, event_id, limit, before)
 
 
 def _list_revisions(
-    connection: Connection, seen: SeenEvent, event_id: str, limit: int, before: int | None
+    connection: Connection, seen: _SeenEvent, event_id: str, limit: int, before: int | None
 ) -> list[ListedWriting]:
     """A parent's revisions from the lowest of its branch on are what it made of the event since."""
     listed: list[ListedWriting] = []
     for level in seen.levels:
-        kept = list_kept(connection, build_event_place(level.number, event_id), limit, before)
+        kept = list_kept(connection, _identify_event(level.number, event_id), limit, before)
         told = [seen.told[level.number].written.build_listed()] if level.number in seen.told else []
         listed += merge_listed([kept, told], limit, before)
         before = listed[-1].revision if listed else before
@@ -157,8 +269,8 @@ def _list_revisions(
     return listed[:limit]
 
 
-def find_event_revision(connection: Connection, world: str, event_id: str, revision: int) -> WrittenEvent | None:
-    seen = find_seen_event(connection, load_world_lineage(connection, world), event_id)
+def _find_event_revision(connection: Connection, world: str, event_id: str, revision: int) -> WrittenEvent | None:
+    seen = _find_seen_event(connection, load_world_lineage(connection, world), event_id)
     listed = [] if seen is None else _list_revisions(connection, seen, event_id, 1, revision + 1)
     if seen is None or not listed or listed[0].revision != revision:
         return None
@@ -166,22 +278,20 @@ def find_event_revision(connection: Connection, world: str, event_id: str, revis
     return WrittenEvent(event=decode_event(body), **dict(listed[0]))
 
 
-def _find_bodies(connection: Connection, seen: SeenEvent, event_id: str, revision: int) -> Iterator[str | None]:
+def _find_bodies(connection: Connection, seen: _SeenEvent, event_id: str, revision: int) -> Iterator[str | None]:
     for level in seen.levels:
         told = seen.told.get(level.number)
         in_force = told is not None and told.written.revision == revision
         yield (
-            told.body
-            if told and in_force
-            else find_body(connection, build_event_place(level.number, event_id), revision)
+            told.body if told and in_force else find_body(connection, _identify_event(level.number, event_id), revision)
         )
 
 
-def build_event_place(world: int, event_id: str) -> WrittenPlace:
-    return WrittenPlace(world, "event", event_id)
+def _identify_event(world: int, event_id: str) -> Document:
+    return Document(world, "event", event_id)
 
 
-# Inserts events with their index entries, and corrects and withdraws events.
+# Writes.
 
 
 @dataclass(frozen=True)
@@ -228,7 +338,7 @@ class _Correction:
     sequence: int
     event: Event
     author: str
-    former: KnownEvent
+    former: _KnownEvent
     standing: bool
 
     @property
@@ -236,40 +346,40 @@ class _Correction:
         return self.sequence == self.former.sequence
 
 
-def insert_events(
-    connection: Connection, database: Database, world: str, told: Sequence[Event], author: str
+def _insert_events(
+    connection: Connection, database: Database, world: str, batch: Sequence[Event], author: str
 ) -> EventsAdded:
     levels = lock_lineage(connection, database, world)
     mine = levels[0]
     known = {
         event_id: decode_event(one.body)
-        for event_id, one in find_known_events(connection, levels, [event.id for event in told]).items()
+        for event_id, one in _find_known_events(connection, levels, [event.id for event in batch]).items()
     }
     new, written = _EventRows(), Writing(1, author, database.read_clock())
-    for place, event in enumerate(told):
+    for index, event in enumerate(batch):
         if event.id in known:
             if known[event.id] != event:
                 raise Conflict(
                     f"event {event.id!r} already exists with different content: "
                     f"to correct it, PUT it to /worlds/{world}/events/{event.id}",
-                    field=f"events[{place}].id",
+                    field=f"events[{index}].id",
                 )
             continue
-        known[event.id] = event
+        known[event.id] = event  # the same id may stand in this batch twice
         new.add(mine.number, compute_sequence(mine.number, mine.events + len(new.events)), event, written)
     new.insert(connection)
     if new.events:
         add_to_event_count(connection, mine.number, len(new.events))
-    return EventsAdded(new=len(new.events), known=len(told) - len(new.events))
+    return EventsAdded(new=len(new.events), known=len(batch) - len(new.events))
 
 
-def correct_event(
+def _correct_event(
     connection: Connection, database: Database, world: str, event: Event, based_on: int | None, author: str
 ) -> int | None:
     """Returns the number of the revision that is in force; None without an event of this id."""
     levels = _lock_existing(connection, database, world)
     mine = levels[0]
-    seen = find_seen_event(connection, levels, event.id)
+    seen = _find_seen_event(connection, levels, event.id)
     if seen is None:
         return None
     former, revision = seen.event, seen.event.written.revision
@@ -280,7 +390,8 @@ def correct_event(
     inherited = former.world != mine.number
     sequence = compute_sequence(mine.number, mine.events) if inherited else former.sequence
     correction = _Correction(mine.number, sequence, event, author, former, seen.standing)
-    keep_revision(connection, database, build_event_place(mine.number, event.id), former.body, former.written)
+    keep_revision(connection, database, _identify_event(mine.number, event.id), former.body, former.written)
+    # Before the former event is gone: branches get copies of it.
     _keep_in_branches(connection, database, correction)
     _replace_event(connection, database, correction)
     return revision + 1
@@ -300,7 +411,7 @@ def _replace_event(connection: Connection, database: Database, correction: _Corr
     new.insert(connection)
 
 
-def _delete_event(connection: Connection, former: KnownEvent) -> None:
+def _delete_event(connection: Connection, former: _KnownEvent) -> None:
     _remove_postings(connection, former)
     if superseded := decode_event(former.body).supersedes:
         of_event = (successions.c.time == former.time, successions.c.sequence == former.sequence)
@@ -312,27 +423,28 @@ def _delete_event(connection: Connection, former: KnownEvent) -> None:
 def _keep_in_branches(connection: Connection, database: Database, correction: _Correction) -> None:
     """Branches keep what they branched from: the former revision, as an event of their own, or no such event. Of one
     that they lost with their parent they keep what it was."""
-    former, place = correction.former, build_event_place(correction.world, correction.event.id)
+    former, document = correction.former, _identify_event(correction.world, correction.event.id)
     own = exists().where(events.c.world == worlds.c.number, events.c.event_id == correction.event.id)
     gone = exists().where(withdrawals.c.world == worlds.c.number, withdrawals.c.sequence == former.sequence)
     columns = (worlds.c.number, worlds.c.branched_at, worlds.c.events, own.label("own"), gone.label("gone"))
     branches = connection.execute(select(*columns).where(worlds.c.parent == correction.world)).all()
-    kept = _EventRows()
+    new = _EventRows()
     copies: dict[int, int] = {}
     lost: list[int] = []
-    for number, branched_at, told, has_own, withdrew in branches:
+    for number, branched_at, added, has_own, withdrew in branches:
         if former.time > branched_at or has_own or withdrew:
             continue
         if correction.standing:
-            copies[number] = compute_sequence(number, told)
-            kept.add(number, copies[number], decode_event(former.body), former.written)
+            copies[number] = compute_sequence(number, added)
+            new.add(number, copies[number], decode_event(former.body), former.written)
             add_to_event_count(connection, number, 1)
         else:
             lost.append(number)
-    kept.insert(connection)
+    new.insert(connection)
     if lost:
-        copy_to_branches(connection, place, former.written.revision, lost)
+        copy_to_branches(connection, document, former.written.revision, lost)
     withdrawn = _find_withdrawals_of_copies(connection, former.sequence, copies)
+    # The correction may have moved the event to a time that earlier branches reach.
     time = to_micros(correction.event.time)
     unseen: list[Row] = [
         {"world": number, "sequence": correction.sequence} for number, at, *_ in branches if time <= at
@@ -354,15 +466,15 @@ def _find_withdrawals_of_copies(connection: Connection, sequence: int, copies: M
     ]
 
 
-def withdraw_event(connection: Connection, database: Database, world: str, event_id: str, author: str) -> bool:
+def _withdraw_event(connection: Connection, database: Database, world: str, event_id: str, author: str) -> bool:
     levels = _lock_existing(connection, database, world)
-    seen = find_seen_event(connection, levels, event_id)
+    seen = _find_seen_event(connection, levels, event_id)
     if seen is None:
         return False
     known = seen.event
     if seen.standing:
-        place = build_event_place(levels[0].number, event_id)
-        keep_withdrawn(connection, database, place, known.body, known.written, author)
+        document = _identify_event(levels[0].number, event_id)
+        keep_withdrawn(connection, database, document, known.body, known.written, author)
     if known.world == levels[0].number:
         here = events.c.sequence == known.sequence
         connection.execute(update(events).where(here).values(withdrawn=1))
@@ -383,110 +495,9 @@ def _insert_withdrawals(connection: Connection, database: Database, rows: Sequen
         connection.execute(database.insert_new(withdrawals), rows)
 
 
-def _remove_postings(connection: Connection, known: KnownEvent) -> None:
+def _remove_postings(connection: Connection, known: _KnownEvent) -> None:
     if known.withdrawn:
         return
+    # The index has no list of an event's postings: they are computed again from what was told.
     event = decode_event(known.body)
     remove_postings(connection, index_event(known.sequence, known.time, known.world, event))
-
-
-# The store of events and worlds.
-
-
-class SqlEventStore(EventStore):
-    def __init__(self, database: Database) -> None:
-        self._database = database
-        self._indexes = EventIndexes()
-
-    async def add_events(self, world: str, events: Sequence[Event], author: str = "") -> EventsAdded:
-        return await self._database.write(
-            lambda connection: insert_events(connection, self._database, world, events, author), _build_order_key(world)
-        )
-
-    async def find_event(self, world: str, event_id: str) -> EventRevision | None:
-        if not is_storable(world, event_id):
-            return None
-        return await self._database.read(lambda connection: find_revision(connection, world, event_id))
-
-    async def correct(self, world: str, event: Event, based_on: int | None = None, author: str = "") -> int | None:
-        return await self._database.write(
-            lambda connection: correct_event(connection, self._database, world, event, based_on, author),
-            _build_order_key(world),
-        )
-
-    async def withdraw(self, world: str, event_id: str, author: str = "") -> bool:
-        return await self._database.write(
-            lambda connection: withdraw_event(connection, self._database, world, event_id, author),
-            _build_order_key(world),
-        )
-
-    async def list_revisions(
-        self, world: str, event_id: str, limit: int, before: int | None = None
-    ) -> list[ListedWriting]:
-        if not is_storable(world, event_id):
-            return []
-        return await self._database.read(
-            lambda connection: list_event_revisions(connection, world, event_id, limit, before)
-        )
-
-    async def get_revision(self, world: str, event_id: str, revision: int) -> WrittenEvent | None:
-        if not is_storable(world, event_id):
-            return None
-        return await self._database.read(lambda connection: find_event_revision(connection, world, event_id, revision))
-
-    async def branch(self, world: str, parent: str, at: datetime) -> World:
-        def create_branch(connection: Connection) -> World:
-            branch_world(connection, self._database, world, parent, at)
-            return _load_world(connection, world)[0]
-
-        return await self._database.write(create_branch, _build_order_key(world))
-
-    async def close(self, world: str) -> World | None:
-        def close_and_load(connection: Connection) -> World | None:
-            close_world(connection, self._database, world)
-            return next(iter(_load_world(connection, world)), None)
-
-        return await self._database.write(close_and_load, _build_order_key(world)) if is_storable(world) else None
-
-    async def get_world(self, name: str) -> World | None:
-        if not is_storable(name):
-            return None
-        found = await self._database.read(lambda connection: _load_world(connection, name))
-        return found[0] if found else None
-
-    async def list_worlds(self, limit: int, after: str | None, *, closed: bool = False) -> list[World]:
-        def load_page(connection: Connection) -> list[World]:
-            page = load_worlds(connection, limit, after=after, closed=closed)
-            return [_add_newest_time(connection, one) for one in page]
-
-        return await self._database.read(load_page)
-
-    async def list_newest(self, world: str, limit: int, before: tuple[datetime, str] | None = None) -> list[Event]:
-        def load_page(connection: Connection) -> list[Event]:
-            levels = load_world_lineage(connection, world)
-            return [one.event for one in load_newest_events(connection, levels, limit, before)]
-
-        return await self._database.read(load_page)
-
-    async def search(self, wanted: EventSearch) -> SearchFindings | None:
-        def run_search(connection: Connection) -> SearchFindings | None:
-            levels = load_world_lineage(connection, wanted.world)
-            if not levels:
-                return None
-            levels[0].require_usable()
-            return search_events(connection, self._indexes, levels, wanted)
-
-        return await self._database.read(run_search) if is_storable(wanted.world) else None
-
-
-def _build_order_key(world: str) -> str:
-    return f"worlds {world}"
-
-
-def _load_world(connection: Connection, name: str) -> list[World]:
-    return [_add_newest_time(connection, one) for one in load_worlds(connection, 1, name=name)]
-
-
-def _add_newest_time(connection: Connection, world: World) -> World:
-    latest = load_newest_events(connection, load_world_lineage(connection, world.name), 1)
-    return world.model_copy(update={"newest": latest[0].event.time}) if latest else world

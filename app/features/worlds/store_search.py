@@ -1,7 +1,16 @@
-"""Keys of the search index of events. Each key lists events in order of time.
+"""Event search: which events of a world a character may know at a time, and which near ones are withheld.
 
-A key combines a visibility scope with a term or importance, so that searches read only events that the asker may know.
-Both are hashes; how they become one number is the index's own matter.
+The filter comes before the ranking. The index lists events in order of time under keys, and a key combines who may know
+of an event (everybody, one name, or nobody in general) with a term, an importance, or nothing. So "the newest 64 that
+the watch knows of at noon" is one range of the index, and its cost does not grow with what others know.
+
+A search counts first how many events its terms and importance levels have, then takes candidates: by the rarest terms,
+the newest, the most important, and hidden ones that are near. The candidates are loaded and judged by the event itself:
+visibility, time, validity, withdrawals, successors. So the index can only miss an event, never reveal one. If too many
+matches fall away, the windows of the newest and the most important are widened once.
+
+Keys are hashes. PostgreSQL has a row for each posting, since replicas of two releases may share a database; SQLite has
+segments (`store_segments`), which are imported when there are events, since they need NumPy.
 """
 
 import importlib
@@ -44,17 +53,21 @@ from app.store.copy import rebuild_after_copy
 from app.store.database import Database, prepare_on_open
 from app.store.statements import PreparedStatement, build_dialect_sql, format_integers, from_micros, to_micros
 
-PUBLIC_SCOPE: Final = "*"
-PRIVATE_SCOPE: Final = "-"
-"""Scope of all non-public events, used to find hidden ones."""
+log = logging.getLogger(__name__)
 
-MAX_NAMES: Final = 16
-"""An event visible to more names is indexed by terms only under PRIVATE_SCOPE, which limits its number of rows.
+
+# Keys: who may know of an event, and what can be asked of it.
+
+_PUBLIC_SCOPE: Final = "*"
+_PRIVATE_SCOPE: Final = "-"
+"""Scope of all non-public events, used to find hidden ones."""
+_MAX_NAMES: Final = 16
+"""An event visible to more names is indexed by terms only under _PRIVATE_SCOPE, which limits its number of rows.
 Searches look there too."""
 
 
 class PostingKey(NamedTuple):
-    """`feature` is the hash of a term or an importance, 0 for the scope itself."""
+    """Hashes of a scope and of what is asked of it: `feature` is a term or an importance, or 0 for all events."""
 
     scope: int
     feature: int
@@ -67,36 +80,26 @@ class PostedEvent:
     sequence: int
     time: int
     keys: Sequence[tuple[int, int]]
-    """As PostingKey."""
-
-
-def build_scope(name: str) -> str:
-    return f"={name}"
-
-
-def compute_scope_key(world: int, scope: str) -> PostingKey:
-    return PostingKey(_hash_scope(world, scope), 0)
-
-
-def compute_importance_key(world: int, scope: str, importance: int) -> PostingKey:
-    return PostingKey(_hash_scope(world, scope), _hash_importance(importance))
-
-
-def compute_term_key(world: int, scope: str, term: str) -> PostingKey:
-    return PostingKey(_hash_scope(world, scope), _hash_term(term))
+    """Pairs as in PostingKey. Plain tuples, since an event has dozens of them."""
 
 
 def index_event(sequence: int, time: int, world: int, event: Event) -> PostedEvent:
-    names = () if event.visibility == "public" else sorted({build_scope(name) for name in event.visibility})
-    first = PUBLIC_SCOPE if event.visibility == "public" else PRIVATE_SCOPE
+    names = () if event.visibility == "public" else sorted({_build_scope(name) for name in event.visibility})
+    first = _PUBLIC_SCOPE if event.visibility == "public" else _PRIVATE_SCOPE
     scopes = [_hash_scope(world, scope) for scope in (first, *names)]
     features = [_hash_term(term) for term in dict.fromkeys(extract_terms(event.searchable_text))]
+    # Under time and importance an event stands for every name, however many: only its terms are too many then.
     always = (0, _hash_importance(event.importance))
-    with_terms = scopes if len(names) <= MAX_NAMES else scopes[:1]
+    with_terms = scopes if len(names) <= _MAX_NAMES else scopes[:1]
     keys = [(scope, feature) for scope in with_terms for feature in features]
     return PostedEvent(sequence, time, [*keys, *((scope, feature) for scope in scopes for feature in always)])
 
 
+def _build_scope(name: str) -> str:
+    return f"={name}"
+
+
+# Cached, since the events of a world repeat their words and names.
 @lru_cache(maxsize=65536)
 def _hash_term(term: str) -> int:
     return _hash_text(f"term {term}")
@@ -116,9 +119,6 @@ def _hash_text(text: str) -> int:
     """A 64-bit hash. Collisions are harmless: every match is checked again."""
     digest = blake2b(text.encode(errors="surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "big", signed=True)
-
-
-# What the index of events answers, on either database.
 
 
 @dataclass(frozen=True)
@@ -145,42 +145,17 @@ PostingHits = list[tuple[int, int]]
 
 class PostingIndex(Protocol):
     def count(self, seeks: Sequence[PostingSeek]) -> list[list[int]]:
-        """Number of events per query, counted up to `most`.."""
+        """Number of events per query, counted up to `most`."""
 
     def find(self, seeks: Sequence[PostingSeek]) -> list[PostingHits]:
         """The events of each seek: newest first, or with `after` oldest first. May contain duplicates."""
 
 
-# Finds candidate events of a search: visible ones, and hidden ones that are near.
-
-MAX_SEARCH_TERMS: Final = 64
-"""Maximum number of terms of a search."""
-MAX_RARE_TERMS: Final = 16
-"""Maximum number of terms, rarest first, that find events."""
-COMMON_TERM_COUNT: Final = 256
-"""From this many events on a term counts as common, and counting stops."""
-MAX_HITS: Final = 1000
-"""Maximum number of hits of all terms together; the rarest terms come first."""
-FALLBACK_TERMS: Final = 4
-"""How many terms are used if all of them are common."""
-MAX_COUNT_PER_IMPORTANCE: Final = 64
-"""Counting of events per importance level stops here."""
-MAX_EVENT_COUNT: Final = 1024
-"""Counting of all events stops here."""
-
-MAX_NEAR: Final = 16
-"""Maximum number of hidden events per way of finding them."""
-MAX_NEAR_PER_TERM: Final = 32
-HIGH_IMPORTANCE: Final = (10, 9, 8)
-"""Importance levels at which a hidden event counts as near."""
-
-_IMPORTANCE_LEVELS: Final = range(10, -1, -1)
-_HIDDEN_SCOPES: Final = (PRIVATE_SCOPE,)
-_ALL_SCOPES: Final = (PUBLIC_SCOPE, PRIVATE_SCOPE)
+# Searches.
 
 
 @dataclass(frozen=True)
-class SearchContext:
+class _SearchContext:
     """The asker, the terms, and the time of a search in microseconds since 1970."""
 
     levels: Sequence[LineageLevel]
@@ -190,35 +165,20 @@ class SearchContext:
 
     @property
     def scopes(self) -> tuple[str, ...]:
-        return (PUBLIC_SCOPE, *sorted(build_scope(name) for name in self.names))
+        return (_PUBLIC_SCOPE, *sorted(_build_scope(name) for name in self.names))
 
-    def build_scope_queries(self, scopes: Iterable[str], *, later: bool = False) -> list[PostingQuery]:
+    def build_queries(self, scopes: Iterable[str], feature: int = 0, *, later: bool = False) -> list[PostingQuery]:
+        """One for each world of the lineage and each scope. `later`: also of events after the time of the search."""
         return [
-            PostingQuery(world, compute_scope_key(world, scope), until)
-            for world, until in self._list_worlds(later)
+            PostingQuery(level.number, PostingKey(_hash_scope(level.number, scope), feature), until)
+            for level in self.levels
+            for until in [level.until if later else min(level.until, self.as_of)]
             for scope in scopes
         ]
-
-    def build_importance_queries(self, scopes: Iterable[str], importance: int) -> list[PostingQuery]:
-        return [
-            PostingQuery(world, compute_importance_key(world, scope, importance), until)
-            for world, until in self._list_worlds(later=False)
-            for scope in scopes
-        ]
-
-    def build_term_queries(self, term: str, scopes: Iterable[str], *, later: bool = False) -> list[PostingQuery]:
-        return [
-            PostingQuery(world, compute_term_key(world, scope, term), until)
-            for world, until in self._list_worlds(later)
-            for scope in scopes
-        ]
-
-    def _list_worlds(self, later: bool) -> list[tuple[int, int]]:
-        return [(level.number, level.until if later else min(level.until, self.as_of)) for level in self.levels]
 
 
 @dataclass(frozen=True)
-class TermMatches:
+class _TermMatches:
     """Matches of the terms. `scores` are of visible events, `hidden` of events that are private or later."""
 
     frequencies: Mapping[str, int]
@@ -230,7 +190,7 @@ class TermMatches:
 
 
 @dataclass(frozen=True)
-class SearchWindows:
+class _SearchWindows:
     """Sequences of the newest and the most important events, best first."""
 
     newest: Sequence[int]
@@ -238,382 +198,72 @@ class SearchWindows:
 
 
 @dataclass(frozen=True)
-class SearchCandidates:
-    matching: TermMatches
-    windows: SearchWindows
+class _SearchCandidates:
+    matching: _TermMatches
+    windows: _SearchWindows
     around: Sequence[int]
     """Private or later events that are near by time or importance."""
 
 
-@dataclass(frozen=True)
-class _TermCounts:
-    """Lower bounds of how many events have each term, are of each importance level, and are there at all."""
-
-    visible: Mapping[str, int]
-    hidden: Mapping[str, int]
-    by_importance: Sequence[int]
-    events: int
-
-
-def find_candidates(index: PostingIndex, scene: SearchContext, most: int) -> SearchCandidates:
-    """`most` bounds the windows only."""
-    counts = _count_terms(index, scene)
-    rarest, rarest_hidden = _select_rarest_terms(counts.visible), _select_rarest_terms(counts.hidden)
-    later = [term for term, there in counts.visible.items() if there < COMMON_TERM_COUNT or term in rarest]
-    sought = {
-        "visible": _seek_terms(scene, rarest, scene.scopes, COMMON_TERM_COUNT),
-        "hidden": _seek_terms(scene, rarest_hidden, _HIDDEN_SCOPES, MAX_NEAR_PER_TERM),
-        "later": _seek_later_terms(scene, later),
-        "windows": _seek_windows(scene, counts.by_importance, most),
-        "around": _seek_hidden_nearby(scene),
-    }
-    found = iter(index.find([seek for seeks in sought.values() for seek in seeks]))
-    hits = {kind: list(islice(found, len(seeks))) for kind, seeks in sought.items()}
-    matching = _match_terms(
-        counts,
-        {term: _distinct(one) for term, one in zip(rarest, hits["visible"], strict=True)},
-        {term: _distinct(one) for term, one in zip(rarest_hidden, hits["hidden"], strict=True)},
-        {term: _distinct(one) for term, one in zip(later, hits["later"], strict=True)},
-    )
-    secret, *grave, coming = hits["around"]
-    around = [one for each in ([secret], grave, [coming]) for one in _extract_sequences(*each)[:MAX_NEAR]]
-    return SearchCandidates(matching, _list_windows(hits["windows"], most), around)
-
-
-def find_windows(index: PostingIndex, scene: SearchContext, by_importance: Sequence[int], most: int) -> SearchWindows:
-    """The `most` newest and the `most` important events that the asker may know."""
-    return _list_windows(index.find(_seek_windows(scene, by_importance, most)), most)
-
-
-def _count_terms(index: PostingIndex, scene: SearchContext) -> _TermCounts:
-    asked = scene.terms[:MAX_SEARCH_TERMS]
-    told = _seek_terms(scene, asked, scene.scopes, COMMON_TERM_COUNT)
-    secret = _seek_terms(scene, asked, _HIDDEN_SCOPES, COMMON_TERM_COUNT)
-    levels = [
-        PostingSeek(scene.build_importance_queries(scene.scopes, importance), MAX_COUNT_PER_IMPORTANCE)
-        for importance in _IMPORTANCE_LEVELS
-    ]
-    everything = PostingSeek(scene.build_scope_queries(scene.scopes), MAX_EVENT_COUNT)
-    *counted, there = index.count([*told, *secret, *levels, everything])
-    totals = [min(COMMON_TERM_COUNT, sum(each)) for each in counted[: 2 * len(asked)]]
-    return _TermCounts(
-        visible=dict(zip(asked, totals, strict=False)),
-        hidden=dict(zip(asked, totals[len(asked) :], strict=True)),
-        by_importance=[max(each, default=0) for each in counted[2 * len(asked) :]],
-        events=sum(there),
-    )
-
-
-def _match_terms(
-    counts: _TermCounts,
-    visible: Mapping[str, set[int]],
-    hidden: Mapping[str, set[int]],
-    later: Mapping[str, set[int]],
-) -> TermMatches:
-    weights = {
-        term: _compute_rarity(there + counts.hidden[term], counts.events) for term, there in counts.visible.items()
-    }
-    frequencies = {**counts.visible, **{term: len(sequences) for term, sequences in visible.items()}}
-    uncommon = [one for one in later.items() if frequencies[one[0]] < COMMON_TERM_COUNT]
-    return TermMatches(
-        frequencies=frequencies,
-        events=counts.events,
-        scores=_sum_scores(visible.items(), weights),
-        hidden=_sum_scores([*hidden.items(), *uncommon], weights),
-        by_importance=counts.by_importance,
-    )
-
-
-def _seek_terms(scene: SearchContext, terms: Sequence[str], scopes: Sequence[str], most: int) -> list[PostingSeek]:
-    return [PostingSeek(scene.build_term_queries(term, scopes), most) for term in terms]
-
-
-def _seek_later_terms(scene: SearchContext, terms: Sequence[str]) -> list[PostingSeek]:
-    return [
-        PostingSeek(scene.build_term_queries(term, _ALL_SCOPES, later=True), MAX_NEAR, scene.as_of) for term in terms
-    ]
-
-
-def _seek_windows(scene: SearchContext, by_importance: Sequence[int], most: int) -> list[PostingSeek]:
-    seeks, enough = [PostingSeek(scene.build_scope_queries(scene.scopes), most)], 0
-    for importance, there in zip(_IMPORTANCE_LEVELS, by_importance, strict=True):
-        if enough < most:
-            seeks.append(PostingSeek(scene.build_importance_queries(scene.scopes, importance), most))
-        enough += there
-    return seeks
-
-
-def _seek_hidden_nearby(scene: SearchContext) -> list[PostingSeek]:
-    return [
-        PostingSeek(scene.build_scope_queries(_HIDDEN_SCOPES), MAX_NEAR),
-        *(
-            PostingSeek(scene.build_importance_queries(_HIDDEN_SCOPES, importance), MAX_NEAR)
-            for importance in HIGH_IMPORTANCE
-        ),
-        PostingSeek(scene.build_scope_queries(_ALL_SCOPES, later=True), MAX_NEAR, scene.as_of),
-    ]
-
-
-def _list_windows(hits: Sequence[PostingHits], most: int) -> SearchWindows:
-    latest, *levels = hits
-    return SearchWindows(newest=_extract_sequences(latest)[:most], important=_extract_sequences(*levels)[:most])
-
-
-def _distinct(hits: PostingHits) -> set[int]:
-    return {sequence for _, sequence in hits}
-
-
-def _extract_sequences(*hits: PostingHits) -> list[int]:
-    """Distinct sequences, in order."""
-    return list(dict.fromkeys(sequence for each in hits for _, sequence in each))
-
-
-def _select_rarest_terms(frequencies: Mapping[str, int]) -> list[str]:
-    known = sorted((term for term, there in frequencies.items() if there), key=lambda term: frequencies[term])
-    found: list[str] = []
-    hits = 0
-    for term in islice(known, MAX_RARE_TERMS):
-        hits += frequencies[term]
-        if found and (frequencies[term] >= COMMON_TERM_COUNT or hits > MAX_HITS):
-            break
-        found.append(term)
-    return found if not found or frequencies[found[0]] < COMMON_TERM_COUNT else known[:FALLBACK_TERMS]
-
-
-def _compute_rarity(frequency: int, events: int) -> float:
-    return math.log(1 + max(0.0, events - frequency + 0.5) / (frequency + 0.5))
-
-
-def _sum_scores(found: Iterable[tuple[str, Iterable[int]]], weights: Mapping[str, float]) -> dict[int, float]:
-    scores: defaultdict[int, float] = defaultdict(float)
-    for term, sequences in found:
-        for sequence in sequences:
-            scores[sequence] += weights[term]
-    return dict(scores)
-
-
-# The index of events on PostgreSQL: a row for each posting. Many keys are looked up by one statement.
-
-_COUNT_POSTINGS: Final = PreparedStatement(
-    lambda _: text(
-        """
-        SELECT CAST(coalesce(json_agg(n ORDER BY place), '[]') AS text) FROM (
-            SELECT k.place, (
-                SELECT count(*) FROM (
-                    SELECT 1 FROM event_postings p WHERE p.key = k.key AND p.time <= k.until LIMIT k.most
-                ) AS found
-            ) AS n
-            FROM unnest(CAST(:keys AS bigint[]), CAST(:untils AS bigint[]), CAST(:mosts AS bigint[]))
-                WITH ORDINALITY AS k(key, until, most, place)
-        ) AS counted
-        """
-    )
-)
-
-_SELECT_NEWEST: Final = PreparedStatement(
-    lambda _: text(
-        """
-        SELECT CAST(coalesce(json_agg(json_build_array(k.place - 1, p.time, p.sequence)), '[]') AS text)
-        FROM unnest(CAST(:keys AS bigint[]), CAST(:untils AS bigint[]), CAST(:mosts AS bigint[]))
-            WITH ORDINALITY AS k(key, until, most, place)
-        CROSS JOIN LATERAL (
-            SELECT time, sequence FROM event_postings p WHERE p.key = k.key AND p.time <= k.until
-            ORDER BY time DESC, sequence DESC LIMIT k.most
-        ) AS p
-        """
-    )
-)
-
-_SELECT_FOLLOWING: Final = PreparedStatement(
-    lambda _: text(
-        """
-        SELECT CAST(coalesce(json_agg(json_build_array(k.place - 1, p.time, p.sequence)), '[]') AS text)
-        FROM unnest(
-            CAST(:keys AS bigint[]), CAST(:untils AS bigint[]), CAST(:mosts AS bigint[]), CAST(:afters AS bigint[])
-        ) WITH ORDINALITY AS k(key, until, most, after, place)
-        CROSS JOIN LATERAL (
-            SELECT time, sequence FROM event_postings p WHERE p.key = k.key AND p.time > k.after AND p.time <= k.until
-            ORDER BY time, sequence LIMIT k.most
-        ) AS p
-        """
-    )
-)
-
-_INSERT_POSTINGS: Final = PreparedStatement(
-    lambda _: text(
-        """
-        INSERT INTO event_postings (key, time, sequence)
-        SELECT key, time, sequence
-        FROM unnest(CAST(:keys AS bigint[]), CAST(:times AS bigint[]), CAST(:sequences AS bigint[]))
-            AS p(key, time, sequence)
-        ORDER BY key
-        """
-    )
-)
-
-_DELETE_POSTINGS: Final = PreparedStatement(
-    lambda _: text(
-        "DELETE FROM event_postings WHERE key = ANY(CAST(:keys AS bigint[])) AND time = :time AND sequence = :sequence"
-    )
-)
-
-
-class RowIndex(PostingIndex):
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-
-    def count(self, seeks: Sequence[PostingSeek]) -> list[list[int]]:
-        found = iter(self._run(_COUNT_POSTINGS, seeks))
-        return [list(islice(found, len(seek.queries))) for seek in seeks]
-
-    def find(self, seeks: Sequence[PostingSeek]) -> list[PostingHits]:
-        hits: list[PostingHits] = [[] for _ in seeks]
-        for statement, newest in ((_SELECT_NEWEST, True), (_SELECT_FOLLOWING, False)):
-            numbers = [number for number, seek in enumerate(seeks) if (seek.after is None) == newest]
-            owners = [number for number in numbers for _ in seeks[number].queries]
-            for place, time, sequence in self._run(statement, [seeks[number] for number in numbers]):
-                hits[owners[place]].append((time, sequence))
-        return [sorted(found, reverse=seek.after is None) for found, seek in zip(hits, seeks, strict=True)]
-
-    def _run(self, statement: PreparedStatement, seeks: Sequence[PostingSeek]) -> Any:
-        rows = [
-            (_combine_key(query.key), query.until, seek.most, seek.after or 0)
-            for seek in seeks
-            for query in seek.queries
-        ]
-        if not rows:
-            return []
-        columns = (format_integers(column, postgres=True) for column in zip(*rows, strict=True))
-        given = dict(zip(("keys", "untils", "mosts", "afters"), columns, strict=True))
-        return json.loads(statement.run(self._connection, **given).scalar_one())
-
-
-def _combine_key(key: tuple[int, int]) -> int:
-    scope, feature = key
-    return scope ^ feature
-
-
-def insert_postings(connection: Connection, posted: Sequence[PostedEvent]) -> None:
-    rows = [(key, one.time, one.sequence) for one in posted for key in {_combine_key(key) for key in one.keys}]
-    columns = (format_integers(column, postgres=True) for column in zip(*rows, strict=True))
-    _INSERT_POSTINGS.run(connection, **dict(zip(("keys", "times", "sequences"), columns, strict=True)))
-
-
-def delete_postings(connection: Connection, posted: PostedEvent) -> None:
-    keys = format_integers((_combine_key(key) for key in posted.keys), postgres=True)
-    _DELETE_POSTINGS.run(connection, keys=keys, time=posted.time, sequence=posted.sequence)
-
-
-# The index of events: rows on PostgreSQL, segments on SQLite.
-
-
-class EventIndexes:
-    """Opens the index. Segments that were read stay with it."""
-
-    def open(self, connection: Connection, worlds: Collection[int]) -> PostingIndex:
-        """The index of these worlds, as it is now."""
-        return RowIndex(connection) if _is_postgres(connection) else self._open_segments(connection, worlds)
-
-    @cached_property
-    def _open_segments(self) -> Callable[[Connection, Collection[int]], PostingIndex]:
-        search = importlib.import_module("app.features.worlds.store_segments")
-        cache = search.SegmentCache()
-
-        def open_segments(connection: Connection, worlds: Collection[int]) -> PostingIndex:
-            index: PostingIndex = search.SegmentIndex(connection, cache, worlds)
-            return index
-
-        return open_segments
-
-
-def add_postings(connection: Connection, posted: Sequence[PostedEvent]) -> None:
-    if _is_postgres(connection):
-        insert_postings(connection, posted)
-        return
-    for world, added in groupby(posted, key=lambda one: find_world(one.sequence)):
-        _import_rows().insert_segment(connection, world, list(added))
-
-
-def remove_postings(connection: Connection, posted: PostedEvent) -> None:
-    if _is_postgres(connection):
-        delete_postings(connection, posted)
-    else:
-        _import_rows().insert_segment(connection, find_world(posted.sequence), [], [posted])
-
-
-def clear_segments(connection: Connection, world: int) -> None:
-    _import_rows().delete_segments_of(connection, world)
-
-
-def _import_rows() -> Any:
-    return importlib.import_module("app.features.worlds.store_segments")
-
-
-def _is_postgres(connection: Connection) -> bool:
-    return connection.dialect.name == "postgresql"
-
-
-# Searches events: which ones a character may know at a time, and which near ones are withheld.
-
-MAX_HIDDEN: Final = 32
-MAX_SECRET_MATCHES: Final = 32
+_MAX_HIDDEN: Final = 32
+"""Maximum number of hidden events that a search returns."""
+_MAX_SECRET_MATCHES: Final = 32
 """Maximum number of non-public events found by terms: hidden ones, and those that many names may know."""
-MAX_HIDDEN_PER_REASON: Final = 12
+_MAX_HIDDEN_PER_REASON: Final = 12
 """Maximum number of events hidden for the same reason."""
-WIDENING_FACTOR: Final = 4
+_WIDENING_FACTOR: Final = 4
 """Factor by which the search is widened, once, if too many matches are withheld."""
 
 
 @dataclass(frozen=True)
-class Obstruction:
+class _Obstruction:
     reason: Obstacle
     by: str | None = None
 
 
 def search_events(
-    connection: Connection, indexes: EventIndexes, levels: Sequence[LineageLevel], wanted: EventSearch
+    connection: Connection, indexes: "EventIndexes", levels: Sequence[LineageLevel], search: EventSearch
 ) -> SearchFindings:
-    as_of = _resolve_as_of(connection, levels, wanted)
+    as_of = _resolve_as_of(connection, levels, search)
     if as_of is None:
         return SearchFindings(as_of=None)
-    scene = SearchContext(levels, as_of, wanted.names, wanted.terms)
+    scene = _SearchContext(levels, as_of, search.names, search.terms)
     index = indexes.open(connection, [level.number for level in levels])
-    found = find_candidates(index, scene, wanted.most)
-    matching = found.matching
-    looked = _SearchPass(connection, scene, found, wanted.most)
-    if not looked.has_enough(wanted.most):
-        most = wanted.most * WIDENING_FACTOR
-        wider = replace(found, windows=find_windows(index, scene, matching.by_importance, most))
-        looked = _SearchPass(connection, scene, wider, most)
+    candidates = _find_candidates(index, scene, search.most)
+    matching = candidates.matching
+    result = _SearchPass(connection, scene, candidates, search.most)
+    if not result.has_enough(search.most):
+        most = search.most * _WIDENING_FACTOR
+        wider = replace(candidates, windows=_find_windows(index, scene, matching.by_importance, most))
+        result = _SearchPass(connection, scene, wider, most)
     return SearchFindings(
         as_of=from_micros(as_of),
-        visible=looked.list_visible(wanted.most),
-        hidden=looked.list_hidden(),
+        visible=result.list_visible(search.most),
+        hidden=result.list_hidden(),
         frequencies=matching.frequencies,
         events=matching.events,
         common=COMMON_TERM_COUNT,
     )
 
 
-def _resolve_as_of(connection: Connection, levels: Sequence[LineageLevel], wanted: EventSearch) -> int | None:
-    if wanted.as_of is not None:
-        return to_micros(wanted.as_of)
+def _resolve_as_of(connection: Connection, levels: Sequence[LineageLevel], search: EventSearch) -> int | None:
+    if search.as_of is not None:
+        return to_micros(search.as_of)
     return next((one.time for one in load_newest_events(connection, levels, 1)), None)
 
 
 class _SearchPass:
     """One search pass: up to `most` events per way of finding them, and the obstructions of each."""
 
-    def __init__(self, connection: Connection, scene: SearchContext, found: SearchCandidates, most: int) -> None:
-        window, matching = found.windows, found.matching
+    def __init__(self, connection: Connection, scene: _SearchContext, candidates: _SearchCandidates, most: int) -> None:
+        window, matching = candidates.windows, candidates.matching
         self._scene, self._matching, self._most = scene, matching, most
-        best, secrets = (
-            _rank_by_score(matching.scores)[:most],
-            _rank_by_score(matching.hidden)[: min(most, MAX_SECRET_MATCHES)],
-        )
+        best = _rank_by_score(matching.scores)[:most]
+        secrets = _rank_by_score(matching.hidden)[: min(most, _MAX_SECRET_MATCHES)]
         self._events = load_valid_events(
-            connection, scene.levels, {*window.newest, *window.important, *best, *secrets, *found.around}
+            connection, scene.levels, {*window.newest, *window.important, *best, *secrets, *candidates.around}
         )
+        # Terms of an event that more than _MAX_NAMES may know stand in the private scope alone, the asker's own too.
         widely_known = [one for one in secrets if self._is_known_by_searcher(one)]
         scores = {**matching.scores, **{one: matching.hidden[one] for one in widely_known}}
         self._ways: dict[SearchWay, list[int]] = {
@@ -623,16 +273,18 @@ class _SearchPass:
         }
         self._obstacles = _find_obstructions(connection, scene, self._events)
 
-    def has_enough(self, wanted: int) -> bool:
+    def has_enough(self, most: int) -> bool:
+        """Whether each way led to `most` visible events, or to all that there are."""
         return all(
-            len(found) < self._most or len(self._drop_obstructed(found)) >= wanted for found in self._ways.values()
+            len(sequences) < self._most or len(self._drop_obstructed(sequences)) >= most
+            for sequences in self._ways.values()
         )
 
-    def list_visible(self, wanted: int) -> tuple[FoundEvent, ...]:
+    def list_visible(self, most: int) -> tuple[FoundEvent, ...]:
         """Visible events, newest first."""
         ways: dict[int, set[SearchWay]] = {}
-        for way, found in self._ways.items():
-            for sequence in self._drop_obstructed(found)[:wanted]:
+        for way, sequences in self._ways.items():
+            for sequence in self._drop_obstructed(sequences)[:most]:
                 ways.setdefault(sequence, set()).add(way)
         chosen = sorted(ways, key=lambda one: (self._events[one].time, one), reverse=True)
         return tuple(FoundEvent(self._events[one].event, frozenset(ways[one])) for one in chosen)
@@ -640,24 +292,26 @@ class _SearchPass:
     def list_hidden(self) -> tuple[HiddenMatch, ...]:
         """Hidden events, by matching terms first, then by distance in time."""
         kinds: Counter[str] = Counter()
-        found: list[HiddenMatch] = []
+        matches: list[HiddenMatch] = []
         for sequence in sorted(self._obstacles, key=self._compute_distance):
             obstacle = self._obstacles[sequence]
             kinds[obstacle.reason] += 1
-            if kinds[obstacle.reason] <= MAX_HIDDEN_PER_REASON and len(found) < MAX_HIDDEN:
-                found.append(HiddenMatch(self._events[sequence].event, obstacle.reason, obstacle.by))
-        return tuple(found)
+            if kinds[obstacle.reason] <= _MAX_HIDDEN_PER_REASON and len(matches) < _MAX_HIDDEN:
+                matches.append(HiddenMatch(self._events[sequence].event, obstacle.reason, obstacle.by))
+        return tuple(matches)
 
     def _compute_distance(self, sequence: int) -> tuple[float, int, int]:
         matching = max(self._matching.scores.get(sequence, 0.0), self._matching.hidden.get(sequence, 0.0))
         return -matching, abs(self._events[sequence].time - self._scene.as_of), sequence
 
-    def _drop_obstructed(self, found: Sequence[int]) -> list[int]:
-        return [one for one in found if one in self._events and one not in self._obstacles]
+    def _drop_obstructed(self, sequences: Sequence[int]) -> list[int]:
+        return [one for one in sequences if one in self._events and one not in self._obstacles]
 
     def _is_known_by_searcher(self, sequence: int) -> bool:
-        known = self._events.get(sequence)
-        return known is not None and known.time <= self._scene.as_of and _is_visible_to(known.event, self._scene.names)
+        stored = self._events.get(sequence)
+        return (
+            stored is not None and stored.time <= self._scene.as_of and _is_visible_to(stored.event, self._scene.names)
+        )
 
 
 def _rank_by_score(scores: Mapping[int, float]) -> list[int]:
@@ -668,6 +322,26 @@ def _rank_by_score(scores: Mapping[int, float]) -> list[int]:
 
 def _is_visible_to(event: Event, names: frozenset[str]) -> bool:
     return event.visibility == "public" or not names.isdisjoint(event.visibility)
+
+
+def _find_obstructions(
+    connection: Connection, scene: _SearchContext, candidates: Mapping[int, StoredEvent]
+) -> dict[int, _Obstruction]:
+    obstacles: dict[int, _Obstruction] = {}
+    for sequence, one in candidates.items():
+        if one.time > scene.as_of:
+            obstacles[sequence] = _Obstruction("future")
+        elif not _is_visible_to(one.event, scene.names):
+            obstacles[sequence] = _Obstruction("not_visible")
+    open_ = {one.event.id: one for sequence, one in candidates.items() if sequence not in obstacles}
+    successors = _find_successors(connection, scene, open_)
+    for event_id, one in open_.items():
+        obstacle = (
+            _Obstruction("superseded", successors[event_id]) if event_id in successors else _check_validity(one, scene)
+        )
+        if obstacle is not None:
+            obstacles[one.sequence] = obstacle
+    return obstacles
 
 
 _SELECT_SUCCESSORS: Final = PreparedStatement(
@@ -685,65 +359,383 @@ _SELECT_SUCCESSORS: Final = PreparedStatement(
 )
 
 
-def _find_obstructions(
-    connection: Connection, scene: SearchContext, found: Mapping[int, StoredEvent]
-) -> dict[int, Obstruction]:
-    obstacles: dict[int, Obstruction] = {}
-    for sequence, one in found.items():
-        if one.time > scene.as_of:
-            obstacles[sequence] = Obstruction("future")
-        elif not _is_visible_to(one.event, scene.names):
-            obstacles[sequence] = Obstruction("not_visible")
-    open_ = {one.event.id: one for sequence, one in found.items() if sequence not in obstacles}
-    successors = _find_successors(connection, scene, open_)
-    for event_id, one in open_.items():
-        obstacle = (
-            Obstruction("superseded", successors[event_id]) if event_id in successors else _check_validity(one, scene)
-        )
-        if obstacle is not None:
-            obstacles[one.sequence] = obstacle
-    return obstacles
-
-
-def _find_successors(connection: Connection, scene: SearchContext, found: Collection[str]) -> dict[str, str]:
+def _find_successors(connection: Connection, scene: _SearchContext, event_ids: Collection[str]) -> dict[str, str]:
     """For each event id, the newest superseding event that the asker knows."""
-    if not found:
+    if not event_ids:
         return {}
-    postgres = connection.dialect.name == "postgresql"
-    ids = json.dumps(sorted(found))
+    postgres = _is_postgres(connection)
+    ids = json.dumps(sorted(event_ids))
     worlds = format_integers((level.number for level in scene.levels), postgres=postgres)
+    # A list of JSON strings in braces is an array of texts in PostgreSQL's own notation.
     ids = f"{{{ids[1:-1]}}}" if postgres else ids
-    ran = _SELECT_SUCCESSORS.run(connection, worlds=worlds, ids=ids, as_of=scene.as_of)
-    rows: list[tuple[str, int]] = json.loads(ran.scalar_one())
-    known = load_valid_events(connection, scene.levels, {sequence for _, sequence in rows})
+    result = _SELECT_SUCCESSORS.run(connection, worlds=worlds, ids=ids, as_of=scene.as_of)
+    rows: list[tuple[str, int]] = json.loads(result.scalar_one())
+    valid = load_valid_events(connection, scene.levels, {sequence for _, sequence in rows})
+    # An event is superseded only for those who know of its successor.
     heard = [
-        (known[sequence], former)
+        (valid[sequence], former)
         for former, sequence in rows
-        if sequence in known
-        and _is_visible_to(known[sequence].event, scene.names)
-        and known[sequence].event.id != former
+        if sequence in valid
+        and _is_visible_to(valid[sequence].event, scene.names)
+        and valid[sequence].event.id != former
     ]
     heard.sort(key=lambda row: (row[0].time, row[0].sequence))
     return {former: successor.event.id for successor, former in heard}
 
 
-def _check_validity(one: StoredEvent, scene: SearchContext) -> Obstruction | None:
+def _check_validity(one: StoredEvent, scene: _SearchContext) -> _Obstruction | None:
     event = one.event
     if event.valid_from is not None and to_micros(event.valid_from) > scene.as_of:
-        return Obstruction("not_yet_valid")
+        return _Obstruction("not_yet_valid")
     if event.valid_to is not None and to_micros(event.valid_to) <= scene.as_of:
-        return Obstruction("no_longer_valid")
+        return _Obstruction("no_longer_valid")
     return None
 
 
-# Writes the event index of a database anew from its events.
+# Candidates of a search, by the index alone.
 
-log = logging.getLogger(__name__)
+_MAX_SEARCH_TERMS: Final = 64
+"""Maximum number of terms of a search."""
+COMMON_TERM_COUNT: Final = 256
+"""From this many events on a term counts as common, and counting stops."""
+_MAX_COUNT_PER_IMPORTANCE: Final = 64
+"""Counting of events per importance level stops here."""
+_MAX_EVENT_COUNT: Final = 1024
+"""Counting of all events stops here."""
+_IMPORTANCE_LEVELS: Final = range(10, -1, -1)
+_MAX_NEAR: Final = 16
+"""Maximum number of hidden events per way of finding them."""
+_MAX_NEAR_PER_TERM: Final = 32
+_HIGH_IMPORTANCE: Final = (10, 9, 8)
+"""Importance levels at which a hidden event counts as near."""
+_HIDDEN_SCOPES: Final = (_PRIVATE_SCOPE,)
+_ALL_SCOPES: Final = (_PUBLIC_SCOPE, _PRIVATE_SCOPE)
+
+
+@dataclass(frozen=True)
+class _TermCounts:
+    """Lower bounds of how many events have each term, are of each importance level, and are there at all."""
+
+    visible: Mapping[str, int]
+    hidden: Mapping[str, int]
+    by_importance: Sequence[int]
+    events: int
+
+
+def _find_candidates(index: PostingIndex, scene: _SearchContext, most: int) -> _SearchCandidates:
+    """`most` bounds the windows only."""
+    counts = _count_terms(index, scene)
+    rarest, rarest_hidden = _select_rarest_terms(counts.visible), _select_rarest_terms(counts.hidden)
+    later = [term for term, count in counts.visible.items() if count < COMMON_TERM_COUNT or term in rarest]
+    # One call of the index for all kinds of seeks, since on PostgreSQL each call is a round trip.
+    seeks = {
+        "visible": _seek_terms(scene, rarest, scene.scopes, COMMON_TERM_COUNT),
+        "hidden": _seek_terms(scene, rarest_hidden, _HIDDEN_SCOPES, _MAX_NEAR_PER_TERM),
+        "later": _seek_later_terms(scene, later),
+        "windows": _seek_windows(scene, counts.by_importance, most),
+        "around": _seek_hidden_nearby(scene),
+    }
+    results = iter(index.find([seek for each in seeks.values() for seek in each]))
+    hits = {kind: list(islice(results, len(each))) for kind, each in seeks.items()}
+    matching = _match_terms(
+        counts,
+        {term: _distinct(one) for term, one in zip(rarest, hits["visible"], strict=True)},
+        {term: _distinct(one) for term, one in zip(rarest_hidden, hits["hidden"], strict=True)},
+        {term: _distinct(one) for term, one in zip(later, hits["later"], strict=True)},
+    )
+    secret, *grave, coming = hits["around"]
+    around = [one for each in ([secret], grave, [coming]) for one in _extract_sequences(*each)[:_MAX_NEAR]]
+    return _SearchCandidates(matching, _list_windows(hits["windows"], most), around)
+
+
+def _find_windows(
+    index: PostingIndex, scene: _SearchContext, by_importance: Sequence[int], most: int
+) -> _SearchWindows:
+    """The `most` newest and the `most` important events that the asker may know."""
+    return _list_windows(index.find(_seek_windows(scene, by_importance, most)), most)
+
+
+def _count_terms(index: PostingIndex, scene: _SearchContext) -> _TermCounts:
+    terms = scene.terms[:_MAX_SEARCH_TERMS]
+    visible = _seek_terms(scene, terms, scene.scopes, COMMON_TERM_COUNT)
+    hidden = _seek_terms(scene, terms, _HIDDEN_SCOPES, COMMON_TERM_COUNT)
+    levels = [
+        PostingSeek(scene.build_queries(scene.scopes, _hash_importance(importance)), _MAX_COUNT_PER_IMPORTANCE)
+        for importance in _IMPORTANCE_LEVELS
+    ]
+    everything = PostingSeek(scene.build_queries(scene.scopes), _MAX_EVENT_COUNT)
+    *counts, of_everything = index.count([*visible, *hidden, *levels, everything])
+    totals = [min(COMMON_TERM_COUNT, sum(each)) for each in counts[: 2 * len(terms)]]
+    return _TermCounts(
+        visible=dict(zip(terms, totals, strict=False)),
+        hidden=dict(zip(terms, totals[len(terms) :], strict=True)),
+        # The largest count of one scope, not the sum: an event stands in the scope of each name that may know it.
+        by_importance=[max(each, default=0) for each in counts[2 * len(terms) :]],
+        events=sum(of_everything),
+    )
+
+
+_MAX_RARE_TERMS: Final = 16
+"""Maximum number of terms, rarest first, that find events."""
+_MAX_HITS: Final = 1000
+"""Maximum number of hits of all terms together; the rarest terms come first."""
+_FALLBACK_TERMS: Final = 4
+"""How many terms are used if all of them are common."""
+
+
+def _select_rarest_terms(frequencies: Mapping[str, int]) -> list[str]:
+    """Common terms only where all are common: what "the" finds is no better than the newest events."""
+    by_rarity = sorted((term for term, count in frequencies.items() if count), key=lambda term: frequencies[term])
+    rarest: list[str] = []
+    hits = 0
+    for term in islice(by_rarity, _MAX_RARE_TERMS):
+        hits += frequencies[term]
+        if rarest and (frequencies[term] >= COMMON_TERM_COUNT or hits > _MAX_HITS):
+            break
+        rarest.append(term)
+    return rarest if not rarest or frequencies[rarest[0]] < COMMON_TERM_COUNT else by_rarity[:_FALLBACK_TERMS]
+
+
+def _match_terms(
+    counts: _TermCounts,
+    visible: Mapping[str, set[int]],
+    hidden: Mapping[str, set[int]],
+    later: Mapping[str, set[int]],
+) -> _TermMatches:
+    weights = {
+        term: _compute_rarity(count + counts.hidden[term], counts.events) for term, count in counts.visible.items()
+    }
+    frequencies = {**counts.visible, **{term: len(sequences) for term, sequences in visible.items()}}
+    uncommon = [one for one in later.items() if frequencies[one[0]] < COMMON_TERM_COUNT]
+    return _TermMatches(
+        frequencies=frequencies,
+        events=counts.events,
+        scores=_sum_scores(visible.items(), weights),
+        hidden=_sum_scores([*hidden.items(), *uncommon], weights),
+        by_importance=counts.by_importance,
+    )
+
+
+def _compute_rarity(frequency: int, events: int) -> float:
+    """The weight of a term, as in BM25."""
+    return math.log(1 + max(0.0, events - frequency + 0.5) / (frequency + 0.5))
+
+
+def _sum_scores(matches: Iterable[tuple[str, Iterable[int]]], weights: Mapping[str, float]) -> dict[int, float]:
+    scores: defaultdict[int, float] = defaultdict(float)
+    for term, sequences in matches:
+        for sequence in sequences:
+            scores[sequence] += weights[term]
+    return dict(scores)
+
+
+def _seek_terms(scene: _SearchContext, terms: Sequence[str], scopes: Sequence[str], most: int) -> list[PostingSeek]:
+    return [PostingSeek(scene.build_queries(scopes, _hash_term(term)), most) for term in terms]
+
+
+def _seek_later_terms(scene: _SearchContext, terms: Sequence[str]) -> list[PostingSeek]:
+    return [
+        PostingSeek(scene.build_queries(_ALL_SCOPES, _hash_term(term), later=True), _MAX_NEAR, scene.as_of)
+        for term in terms
+    ]
+
+
+def _seek_windows(scene: _SearchContext, by_importance: Sequence[int], most: int) -> list[PostingSeek]:
+    seeks, enough = [PostingSeek(scene.build_queries(scene.scopes), most)], 0
+    for importance, count in zip(_IMPORTANCE_LEVELS, by_importance, strict=True):
+        if enough < most:
+            seeks.append(PostingSeek(scene.build_queries(scene.scopes, _hash_importance(importance)), most))
+        enough += count
+    return seeks
+
+
+def _seek_hidden_nearby(scene: _SearchContext) -> list[PostingSeek]:
+    return [
+        PostingSeek(scene.build_queries(_HIDDEN_SCOPES), _MAX_NEAR),
+        *(
+            PostingSeek(scene.build_queries(_HIDDEN_SCOPES, _hash_importance(importance)), _MAX_NEAR)
+            for importance in _HIGH_IMPORTANCE
+        ),
+        PostingSeek(scene.build_queries(_ALL_SCOPES, later=True), _MAX_NEAR, scene.as_of),
+    ]
+
+
+def _list_windows(hits: Sequence[PostingHits], most: int) -> _SearchWindows:
+    latest, *levels = hits
+    return _SearchWindows(newest=_extract_sequences(latest)[:most], important=_extract_sequences(*levels)[:most])
+
+
+def _distinct(hits: PostingHits) -> set[int]:
+    return {sequence for _, sequence in hits}
+
+
+def _extract_sequences(*hits: PostingHits) -> list[int]:
+    """Distinct sequences, in order."""
+    return list(dict.fromkeys(sequence for each in hits for _, sequence in each))
+
+
+# The index: rows on PostgreSQL, segments on SQLite.
+
+
+class EventIndexes:
+    """Opens the index. Segments that were read stay with it."""
+
+    def open(self, connection: Connection, worlds: Collection[int]) -> PostingIndex:
+        """The index of these worlds, as it is now."""
+        return _RowIndex(connection) if _is_postgres(connection) else self._open_segments(connection, worlds)
+
+    @cached_property
+    def _open_segments(self) -> Callable[[Connection, Collection[int]], PostingIndex]:
+        segments = _import_segments()
+        cache = segments.SegmentCache()
+
+        def open_segments(connection: Connection, worlds: Collection[int]) -> PostingIndex:
+            index: PostingIndex = segments.SegmentIndex(connection, cache, worlds)
+            return index
+
+        return open_segments
+
+
+def add_postings(connection: Connection, posted: Sequence[PostedEvent]) -> None:
+    if _is_postgres(connection):
+        _insert_postings(connection, posted)
+        return
+    for world, added in groupby(posted, key=lambda one: find_world(one.sequence)):
+        _import_segments().insert_segment(connection, world, list(added))
+
+
+def remove_postings(connection: Connection, posted: PostedEvent) -> None:
+    if _is_postgres(connection):
+        _delete_postings(connection, posted)
+    else:
+        _import_segments().insert_segment(connection, find_world(posted.sequence), [], [posted])
+
+
+def _import_segments() -> Any:
+    """NumPy takes long to import, and a service without events does without it."""
+    return importlib.import_module("app.features.worlds.store_segments")
+
+
+def _is_postgres(connection: Connection) -> bool:
+    return connection.dialect.name == "postgresql"
+
+
+_COUNT_POSTINGS: Final = PreparedStatement(
+    lambda _: text(
+        """
+        SELECT CAST(coalesce(json_agg(n ORDER BY place), '[]') AS text) FROM (
+            SELECT k.place, (
+                SELECT count(*) FROM (
+                    SELECT 1 FROM event_postings p WHERE p.key = k.key AND p.time <= k.until LIMIT k.most
+                ) AS found
+            ) AS n
+            FROM unnest(CAST(:keys AS bigint[]), CAST(:untils AS bigint[]), CAST(:mosts AS bigint[]))
+                WITH ORDINALITY AS k(key, until, most, place)
+        ) AS counted
+        """
+    )
+)
+_SELECT_NEWEST: Final = PreparedStatement(
+    lambda _: text(
+        """
+        SELECT CAST(coalesce(json_agg(json_build_array(k.place - 1, p.time, p.sequence)), '[]') AS text)
+        FROM unnest(CAST(:keys AS bigint[]), CAST(:untils AS bigint[]), CAST(:mosts AS bigint[]))
+            WITH ORDINALITY AS k(key, until, most, place)
+        CROSS JOIN LATERAL (
+            SELECT time, sequence FROM event_postings p WHERE p.key = k.key AND p.time <= k.until
+            ORDER BY time DESC, sequence DESC LIMIT k.most
+        ) AS p
+        """
+    )
+)
+_SELECT_FOLLOWING: Final = PreparedStatement(
+    lambda _: text(
+        """
+        SELECT CAST(coalesce(json_agg(json_build_array(k.place - 1, p.time, p.sequence)), '[]') AS text)
+        FROM unnest(
+            CAST(:keys AS bigint[]), CAST(:untils AS bigint[]), CAST(:mosts AS bigint[]), CAST(:afters AS bigint[])
+        ) WITH ORDINALITY AS k(key, until, most, after, place)
+        CROSS JOIN LATERAL (
+            SELECT time, sequence FROM event_postings p WHERE p.key = k.key AND p.time > k.after AND p.time <= k.until
+            ORDER BY time, sequence LIMIT k.most
+        ) AS p
+        """
+    )
+)
+_INSERT_POSTINGS: Final = PreparedStatement(
+    lambda _: text(
+        """
+        INSERT INTO event_postings (key, time, sequence)
+        SELECT key, time, sequence
+        FROM unnest(CAST(:keys AS bigint[]), CAST(:times AS bigint[]), CAST(:sequences AS bigint[]))
+            AS p(key, time, sequence)
+        ORDER BY key
+        """
+    )
+)
+_DELETE_POSTINGS: Final = PreparedStatement(
+    lambda _: text(
+        "DELETE FROM event_postings WHERE key = ANY(CAST(:keys AS bigint[])) AND time = :time AND sequence = :sequence"
+    )
+)
+
+
+class _RowIndex(PostingIndex):
+    """A row for each posting. Many keys are looked up by one statement, and lists are passed as one text in both
+    directions, which avoids taking the interpreter lock once for each row."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def count(self, seeks: Sequence[PostingSeek]) -> list[list[int]]:
+        counts = iter(self._run(_COUNT_POSTINGS, seeks))
+        return [list(islice(counts, len(seek.queries))) for seek in seeks]
+
+    def find(self, seeks: Sequence[PostingSeek]) -> list[PostingHits]:
+        hits: list[PostingHits] = [[] for _ in seeks]
+        for statement, newest in ((_SELECT_NEWEST, True), (_SELECT_FOLLOWING, False)):
+            numbers = [number for number, seek in enumerate(seeks) if (seek.after is None) == newest]
+            owners = [number for number in numbers for _ in seeks[number].queries]
+            for query, time, sequence in self._run(statement, [seeks[number] for number in numbers]):
+                hits[owners[query]].append((time, sequence))
+        return [sorted(each, reverse=seek.after is None) for each, seek in zip(hits, seeks, strict=True)]
+
+    def _run(self, statement: PreparedStatement, seeks: Sequence[PostingSeek]) -> Any:
+        rows = [
+            (_combine_key(query.key), query.until, seek.most, seek.after or 0)
+            for seek in seeks
+            for query in seek.queries
+        ]
+        if not rows:
+            return []
+        columns = (format_integers(column, postgres=True) for column in zip(*rows, strict=True))
+        parameters = dict(zip(("keys", "untils", "mosts", "afters"), columns, strict=True))
+        return json.loads(statement.run(self._connection, **parameters).scalar_one())
+
+
+def _insert_postings(connection: Connection, posted: Sequence[PostedEvent]) -> None:
+    # Two keys of an event may collide, and a posting is unique.
+    rows = [(key, one.time, one.sequence) for one in posted for key in {_combine_key(key) for key in one.keys}]
+    columns = (format_integers(column, postgres=True) for column in zip(*rows, strict=True))
+    _INSERT_POSTINGS.run(connection, **dict(zip(("keys", "times", "sequences"), columns, strict=True)))
+
+
+def _delete_postings(connection: Connection, posted: PostedEvent) -> None:
+    keys = format_integers((_combine_key(key) for key in posted.keys), postgres=True)
+    _DELETE_POSTINGS.run(connection, keys=keys, time=posted.time, sequence=posted.sequence)
+
+
+def _combine_key(key: tuple[int, int]) -> int:
+    scope, feature = key
+    return scope ^ feature
+
+
+# The index of a whole database, written anew from its events.
 
 _EVENTS_AT_ONCE: Final = 1000
 
 
-def convert_postings(database: Database) -> None:
+def _convert_postings(database: Database) -> None:
     """Blocking. Earlier releases wrote rows on SQLite too, and one may have run on this database since the last start.
     Each world is one transaction; the rows go when all worlds have segments, so an interrupted conversion begins
     again."""
@@ -756,7 +748,7 @@ def convert_postings(database: Database) -> None:
     database.write_blocking(lambda connection: connection.execute(delete(postings)))
 
 
-def index_events(connection: Connection) -> None:
+def _index_events(connection: Connection) -> None:
     """Of a database without an index."""
     for number in _list_worlds(connection):
         _index_world(connection, number)
@@ -771,16 +763,16 @@ def _list_worlds(connection: Connection) -> list[int]:
 
 
 def _convert_world(connection: Connection, number: int) -> None:
-    clear_segments(connection, number)
+    _import_segments().delete_segments_of(connection, number)
     _index_world(connection, number)
 
 
 def _index_world(connection: Connection, number: int) -> None:
-    place = compute_sequence(number, 0)
+    position = compute_sequence(number, 0)
     while True:
-        standing = (events.c.sequence >= place, events.c.sequence < compute_sequence(number + 1, 0))
-        wanted = select(events.c.sequence, events.c.time, events.c.withdrawn, events.c.body).where(*standing)
-        rows = connection.execute(wanted.order_by(events.c.sequence).limit(_EVENTS_AT_ONCE)).all()
+        rows_left = (events.c.sequence >= position, events.c.sequence < compute_sequence(number + 1, 0))
+        page = select(events.c.sequence, events.c.time, events.c.withdrawn, events.c.body).where(*rows_left)
+        rows = connection.execute(page.order_by(events.c.sequence).limit(_EVENTS_AT_ONCE)).all()
         if not rows:
             return
         posted = [
@@ -790,8 +782,8 @@ def _index_world(connection: Connection, number: int) -> None:
         ]
         if posted:
             add_postings(connection, posted)
-        place = rows[-1].sequence + 1
+        position = rows[-1].sequence + 1
 
 
-rebuild_after_copy(index_events)
-prepare_on_open(convert_postings)
+rebuild_after_copy(_index_events)
+prepare_on_open(_convert_postings)

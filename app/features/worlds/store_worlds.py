@@ -1,4 +1,13 @@
-"""Tables of worlds, events, the event index, and lorebooks."""
+"""Worlds: their tables, their branches and the past that they share, lorebooks, and former revisions.
+
+A branch has no copy of its past. Its lineage is the world itself, then its parent, and so on, each with the time up to
+which its events are inherited. Reading events finds rows of all worlds of the lineage and drops those that a later
+world has withdrawn or replaced. A write locks its own world for itself and the past for reading, so that nobody
+corrects an event above while a branch relies on it.
+
+An event's sequence is its world's number and its place there, so a sequence alone tells the world. Former and withdrawn
+revisions of events and lorebooks lie in one table; those in force stand in their own.
+"""
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -191,12 +200,12 @@ lorebooks = get_table(LorebookTable)
 world_revisions = get_table(WorldRevisionTable)
 
 
-# Former and withdrawn revisions of events and lorebooks, and who wrote them.
+# Former and withdrawn revisions, and who wrote them.
 
 KEPT_REVISIONS: Final = 200
 """Of one event or lorebook: a game may correct the same event for years."""
 
-WrittenKind = Literal["event", "lorebook"]
+_WrittenKind = Literal["event", "lorebook"]
 
 
 @dataclass(frozen=True)
@@ -208,21 +217,21 @@ class Writing:
     at: int | None
 
     def build_listed(self) -> ListedWriting:
-        return ListedWriting(revision=self.revision, author=self.author, at=_convert(self.at))
+        return ListedWriting(revision=self.revision, author=self.author, at=_convert_time(self.at))
 
 
 @dataclass(frozen=True)
-class KeptRevision:
+class _KeptRevision:
     body: str
     written: Writing
 
 
 @dataclass(frozen=True)
-class WrittenPlace:
-    """An event or a lorebook of a world."""
+class Document:
+    """What has revisions: an event or a lorebook of a world."""
 
     world: int
-    kind: WrittenKind
+    kind: _WrittenKind
     name: str
 
     @property
@@ -231,25 +240,25 @@ class WrittenPlace:
         return columns.world == self.world, columns.kind == self.kind, columns.name == self.name
 
 
-def keep_revision(connection: Connection, database: Database, place: WrittenPlace, body: str, written: Writing) -> None:
+def keep_revision(connection: Connection, database: Database, document: Document, body: str, written: Writing) -> None:
     """Keeps a revision that another one is about to replace. One that was withdrawn is there already."""
-    _insert(connection, database, place, {"body": body, **_build_columns(written)})
+    _insert(connection, database, document, {"body": body, **_build_columns(written)})
 
 
 def keep_withdrawn(
-    connection: Connection, database: Database, place: WrittenPlace, body: str, written: Writing, author: str
+    connection: Connection, database: Database, document: Document, body: str, written: Writing, author: str
 ) -> None:
     """The first withdrawal of a revision counts."""
     by: dict[str, str | int | None] = {"withdrawn_by": author, "withdrawn_at": database.read_clock()}
-    _insert(connection, database, place, {"body": body, **_build_columns(written), **by})
+    _insert(connection, database, document, {"body": body, **_build_columns(written), **by})
 
 
-def copy_to_branches(connection: Connection, place: WrittenPlace, revision: int, to: Collection[int]) -> None:
+def copy_to_branches(connection: Connection, document: Document, revision: int, to: Collection[int]) -> None:
     """A kept revision, as one of those branches that keep none."""
     columns = world_revisions.c
-    row = connection.execute(select(world_revisions).where(*place.here, columns.revision == revision)).one()
-    branches = select(worlds.c.number).where(worlds.c.parent == place.world)
-    have = select(columns.world).where(columns.kind == place.kind, columns.name == place.name)
+    row = connection.execute(select(world_revisions).where(*document.here, columns.revision == revision)).one()
+    branches = select(worlds.c.number).where(worlds.c.parent == document.world)
+    have = select(columns.world).where(columns.kind == document.kind, columns.name == document.name)
     having = set(connection.execute(have.where(columns.world.in_(branches))).scalars())
     insert_rows(connection, world_revisions, [{**row._mapping, "world": one} for one in to if one not in having])
 
@@ -258,74 +267,74 @@ def _build_columns(written: Writing) -> dict[str, str | int | None]:
     return {"revision": written.revision, "author": written.author, "written_at": written.at}
 
 
-def _insert(connection: Connection, database: Database, place: WrittenPlace, row: dict[str, str | int | None]) -> None:
-    key = {"world": place.world, "kind": place.kind, "name": place.name}
+def _insert(connection: Connection, database: Database, document: Document, row: dict[str, str | int | None]) -> None:
+    key = {"world": document.world, "kind": document.kind, "name": document.name}
     connection.execute(database.insert_new(world_revisions), {**key, **row})
     oldest = int(row["revision"] or 0) - KEPT_REVISIONS
     if oldest > 0:
-        connection.execute(delete(world_revisions).where(*place.here, world_revisions.c.revision <= oldest))
+        connection.execute(delete(world_revisions).where(*document.here, world_revisions.c.revision <= oldest))
 
 
-def find_last_number(connection: Connection, place: WrittenPlace) -> int:
+def _find_last_number(connection: Connection, document: Document) -> int:
     """0 without any."""
-    last = select(func.max(world_revisions.c.revision)).where(*place.here)
+    last = select(func.max(world_revisions.c.revision)).where(*document.here)
     return connection.execute(last).scalar() or 0
 
 
-def find_newest_kept(connection: Connection, place: WrittenPlace) -> KeptRevision | None:
+def find_newest_kept(connection: Connection, document: Document) -> _KeptRevision | None:
     columns = world_revisions.c
     kept = (columns.body, columns.revision, columns.author, columns.written_at)
-    newest = select(*kept).where(*place.here).order_by(columns.revision.desc()).limit(1)
+    newest = select(*kept).where(*document.here).order_by(columns.revision.desc()).limit(1)
     row = connection.execute(newest).one_or_none()
-    return None if row is None else KeptRevision(row[0], Writing(*row[1:]))
+    return None if row is None else _KeptRevision(row[0], Writing(*row[1:]))
 
 
-def list_kept(connection: Connection, place: WrittenPlace, limit: int, before: int | None) -> list[ListedWriting]:
+def list_kept(connection: Connection, document: Document, limit: int, before: int | None) -> list[ListedWriting]:
     """Newest first, without their bodies."""
     columns = world_revisions.c
-    told = (columns.revision, columns.author, columns.written_at, columns.withdrawn_by, columns.withdrawn_at)
-    statement = select(*told).where(*place.here).order_by(columns.revision.desc()).limit(limit)
+    listed = (columns.revision, columns.author, columns.written_at, columns.withdrawn_by, columns.withdrawn_at)
+    statement = select(*listed).where(*document.here).order_by(columns.revision.desc()).limit(limit)
     if before is not None:
         statement = statement.where(columns.revision < before)
     return [
         ListedWriting(
             revision=revision,
             author=author,
-            at=_convert(at),
+            at=_convert_time(at),
             withdrawn_by=withdrawn_by,
-            withdrawn_at=_convert(withdrawn_at),
+            withdrawn_at=_convert_time(withdrawn_at),
         )
         for revision, author, at, withdrawn_by, withdrawn_at in connection.execute(statement)
     ]
 
 
-def find_body(connection: Connection, place: WrittenPlace, revision: int) -> str | None:
-    found = select(world_revisions.c.body).where(*place.here, world_revisions.c.revision == revision)
-    return connection.execute(found).scalar()
+def find_body(connection: Connection, document: Document, revision: int) -> str | None:
+    statement = select(world_revisions.c.body).where(*document.here, world_revisions.c.revision == revision)
+    return connection.execute(statement).scalar()
 
 
 def merge_listed(
     lists: Iterable[Collection[ListedWriting]], limit: int, before: int | None = None
 ) -> list[ListedWriting]:
     """One of each revision, newest first. What stands in an earlier list counts."""
-    found: dict[int, ListedWriting] = {}
+    merged: dict[int, ListedWriting] = {}
     for listed in lists:
         for one in listed:
             if before is None or one.revision < before:
-                found.setdefault(one.revision, one)
-    return [found[number] for number in sorted(found, reverse=True)][:limit]
+                merged.setdefault(one.revision, one)
+    return [merged[number] for number in sorted(merged, reverse=True)][:limit]
 
 
-def _convert(at: int | None) -> datetime | None:
-    return None if at is None else from_micros(at)
+def _convert_time(micros: int | None) -> datetime | None:
+    return None if micros is None else from_micros(micros)
 
 
-# Worlds, their branches, and the past that they share.
+# Worlds and their branches.
 
 MAX_BRANCH_DEPTH: Final = 100
 """Maximum number of branches between a world and its first ancestor."""
 
-NO_TIME_LIMIT: Final = 2**62
+_NO_TIME_LIMIT: Final = 2**62
 """A time later than any event."""
 
 
@@ -353,13 +362,14 @@ class LineageLevel:
 
 def load_world_lineage(connection: Connection, name: str) -> list[LineageLevel]:
     """The world itself, then its parent, and so on; empty without the world."""
-    found: list[LineageLevel] = []
-    until = NO_TIME_LIMIT
+    levels: list[LineageLevel] = []
+    until = _NO_TIME_LIMIT
     for row in _SELECT_LINEAGE.run(connection, name=name).mappings():
         closed = row["closed_at"] is not None
-        found.append(LineageLevel(row["number"], row["name"], until, row["depth"], row["events"], closed))
-        until = min(until, NO_TIME_LIMIT if row["branched_at"] is None else row["branched_at"])
-    return found
+        levels.append(LineageLevel(row["number"], row["name"], until, row["depth"], row["events"], closed))
+        # A branch of a branch sees no more of the first world than the branch between them does.
+        until = min(until, _NO_TIME_LIMIT if row["branched_at"] is None else row["branched_at"])
+    return levels
 
 
 def _build_lineage_query(_: bool) -> Executable:
@@ -379,11 +389,13 @@ def lock_lineage(connection: Connection, database: Database, name: str) -> list[
     the transaction ends. Conflict when the world is closed."""
     _ensure_world(connection, database, name)
     numbers = [level.number for level in load_world_lineage(connection, name)]
+    # SQLite has one writer. PostgreSQL locks from the oldest world down, so that no two writes wait in a circle.
     if database.postgres:
         past = worlds.c.number.in_(numbers[1:])
         connection.execute(select(worlds.c.number).where(past).order_by(worlds.c.number).with_for_update(read=True))
         own = worlds.c.number == numbers[0]
         connection.execute(select(worlds.c.number).where(own).with_for_update())
+    # Again, since the counts of events may have changed until the locks were had.
     levels = load_world_lineage(connection, name)
     levels[0].require_open()
     return levels
@@ -395,8 +407,8 @@ def _ensure_world(connection: Connection, database: Database, name: str) -> None
         connection.execute(database.insert_new(worlds), row)
 
 
-def add_to_event_count(connection: Connection, number: int, told: int) -> None:
-    connection.execute(update(worlds).where(worlds.c.number == number).values(events=worlds.c.events + told))
+def add_to_event_count(connection: Connection, number: int, added: int) -> None:
+    connection.execute(update(worlds).where(worlds.c.number == number).values(events=worlds.c.events + added))
 
 
 def branch_world(connection: Connection, database: Database, name: str, parent: str, at: datetime) -> None:
@@ -406,11 +418,11 @@ def branch_world(connection: Connection, database: Database, name: str, parent: 
     (load_world_lineage(connection, name) or above)[0].require_open()
     if above[0].depth >= MAX_BRANCH_DEPTH:
         raise Conflict(f"world {parent!r} is {MAX_BRANCH_DEPTH} branches deep, which is the limit")
-    wanted = {"parent": above[0].number, "branched_at": to_micros(at)}
-    row = {"name": name, **wanted, "depth": above[0].depth + 1, "events": 0, "created_at": database.read_clock()}
+    requested = {"parent": above[0].number, "branched_at": to_micros(at)}
+    row = {"name": name, **requested, "depth": above[0].depth + 1, "events": 0, "created_at": database.read_clock()}
     connection.execute(database.insert_new(worlds), row)
-    found = connection.execute(select(worlds).where(worlds.c.name == name)).mappings().one()
-    if any(found[column] != value for column, value in wanted.items()):
+    stored = connection.execute(select(worlds).where(worlds.c.name == name)).mappings().one()
+    if any(stored[column] != value for column, value in requested.items()):
         raise Conflict(f"world {name!r} already exists with another parent or branch time")
 
 
@@ -440,18 +452,14 @@ def _parse_world(row: RowMapping) -> World:
     return World(
         name=row["name"],
         parent=row["parent_name"],
-        branched_at=_parse_time(row["branched_at"]),
+        branched_at=_convert_time(row["branched_at"]),
         events=row["events"],
         created_at=from_micros(row["created_at"]),
-        closed_at=_parse_time(row["closed_at"]),
+        closed_at=_convert_time(row["closed_at"]),
     )
 
 
-def _parse_time(micros: int | None) -> datetime | None:
-    return None if micros is None else from_micros(micros)
-
-
-# The store of lorebooks.
+# Lorebooks.
 
 
 class SqlLorebookStore(LorebookStore):
@@ -465,7 +473,7 @@ class SqlLorebookStore(LorebookStore):
             number = lock_lineage(connection, self._database, world)[0].number
             if based_on is not None:
                 _require_based(connection, world, name, based_on)
-            _put_lorebook(connection, self._database, WrittenPlace(number, "lorebook", name), body, author)
+            _put_lorebook(connection, self._database, Document(number, "lorebook", name), body, author)
 
         await self._database.write(put_based, f"worlds {world}")
 
@@ -492,27 +500,29 @@ class SqlLorebookStore(LorebookStore):
         return await self._database.read(lambda connection: _load_lorebooks(connection, world))
 
 
-def _find_own(connection: Connection, place: WrittenPlace) -> KeptRevision | None:
+def _find_own(connection: Connection, document: Document) -> _KeptRevision | None:
     columns = (lorebooks.c.body, lorebooks.c.revision, lorebooks.c.author, lorebooks.c.updated_at)
-    row = connection.execute(select(*columns).where(*_select_place(place))).one_or_none()
-    return None if row is None else KeptRevision(row[0], Writing(*row[1:]))
+    row = connection.execute(select(*columns).where(*_match_document(document))).one_or_none()
+    return None if row is None else _KeptRevision(row[0], Writing(*row[1:]))
 
 
-def _select_place(place: WrittenPlace) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
-    return lorebooks.c.world == place.world, lorebooks.c.name == place.name
+def _match_document(document: Document) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
+    return lorebooks.c.world == document.world, lorebooks.c.name == document.name
 
 
-def _put_lorebook(connection: Connection, database: Database, place: WrittenPlace, body: str, author: str) -> None:
+def _put_lorebook(connection: Connection, database: Database, document: Document, body: str, author: str) -> None:
     """The same content again is no new revision."""
-    said = {"body": body, "author": author, "updated_at": database.read_clock()}
-    former = _find_own(connection, place)
+    content = {"body": body, "author": author, "updated_at": database.read_clock()}
+    former = _find_own(connection, document)
     if former is None:
-        revision = find_last_number(connection, place) + 1
-        connection.execute(insert(lorebooks).values(world=place.world, name=place.name, revision=revision, **said))
+        revision = _find_last_number(connection, document) + 1
+        connection.execute(
+            insert(lorebooks).values(world=document.world, name=document.name, revision=revision, **content)
+        )
     elif former.body != body:
-        keep_revision(connection, database, place, former.body, former.written)
-        new = {"revision": former.written.revision + 1, **said}
-        connection.execute(update(lorebooks).where(*_select_place(place)).values(new))
+        keep_revision(connection, database, document, former.body, former.written)
+        new = {"revision": former.written.revision + 1, **content}
+        connection.execute(update(lorebooks).where(*_match_document(document)).values(new))
 
 
 def _require_based(connection: Connection, world: str, name: str, based_on: str) -> None:
@@ -524,39 +534,39 @@ def _require_based(connection: Connection, world: str, name: str, based_on: str)
 def _remove_lorebook(connection: Connection, database: Database, world: str, name: str, author: str) -> bool:
     if not load_world_lineage(connection, world):
         return False
-    place = WrittenPlace(lock_lineage(connection, database, world)[0].number, "lorebook", name)
-    former = _find_own(connection, place)
+    document = Document(lock_lineage(connection, database, world)[0].number, "lorebook", name)
+    former = _find_own(connection, document)
     if former is None:
         return False
-    keep_withdrawn(connection, database, place, former.body, former.written, author)
-    connection.execute(delete(lorebooks).where(*_select_place(place)))
+    keep_withdrawn(connection, database, document, former.body, former.written, author)
+    connection.execute(delete(lorebooks).where(*_match_document(document)))
     return True
 
 
-def _find_place(connection: Connection, world: str, name: str) -> WrittenPlace | None:
+def _find_document(connection: Connection, world: str, name: str) -> Document | None:
     """The world itself, or else the next parent that has or had a lorebook of this name."""
-    places = (WrittenPlace(level.number, "lorebook", name) for level in load_world_lineage(connection, world))
-    return next((one for one in places if _find_own(connection, one) or find_last_number(connection, one)), None)
+    places = (Document(level.number, "lorebook", name) for level in load_world_lineage(connection, world))
+    return next((one for one in places if _find_own(connection, one) or _find_last_number(connection, one)), None)
 
 
 def _list_revisions(
     connection: Connection, world: str, name: str, limit: int, before: int | None
 ) -> list[ListedWriting]:
-    place = _find_place(connection, world, name)
-    if place is None:
+    document = _find_document(connection, world, name)
+    if document is None:
         return []
-    own = _find_own(connection, place)
+    own = _find_own(connection, document)
     in_force = [] if own is None else [own.written.build_listed()]
-    return merge_listed([in_force, list_kept(connection, place, limit, before)], limit, before)
+    return merge_listed([in_force, list_kept(connection, document, limit, before)], limit, before)
 
 
 def _find_revision(connection: Connection, world: str, name: str, revision: int) -> WrittenLorebook | None:
-    place = _find_place(connection, world, name)
-    if place is None:
+    document = _find_document(connection, world, name)
+    if document is None:
         return None
-    own = _find_own(connection, place)
+    own = _find_own(connection, document)
     in_force = own is not None and own.written.revision == revision
-    body = own.body if own is not None and in_force else find_body(connection, place, revision)
+    body = own.body if own is not None and in_force else find_body(connection, document, revision)
     if body is None:
         return None
     listed = _list_revisions(connection, world, name, 1, revision + 1)
@@ -564,14 +574,14 @@ def _find_revision(connection: Connection, world: str, name: str, revision: int)
 
 
 def _load_lorebooks(connection: Connection, world: str) -> dict[str, Lorebook]:
-    found: dict[str, str] = {}
+    bodies: dict[str, str] = {}
     for level in reversed(load_world_lineage(connection, world)):
         statement = select(lorebooks.c.name, lorebooks.c.body).where(lorebooks.c.world == level.number)
-        found |= {name: body for name, body in connection.execute(statement)}
-    return {name: decode(Lorebook, found[name]) for name in sorted(found)}
+        bodies |= {name: body for name, body in connection.execute(statement)}
+    return {name: decode(Lorebook, bodies[name]) for name in sorted(bodies)}
 
 
-# Reads events, and resolves which of them are valid in a world.
+# Events that are valid in a world.
 
 _PLACES_PER_WORLD: Final = 2**32
 """Maximum number of events per world."""
@@ -624,21 +634,22 @@ def load_valid_events(
     event of the same id."""
     if not sequences:
         return {}
-    wanted = format_integers(sorted(sequences), postgres=connection.dialect.name == "postgresql")
-    rows = json.loads(_LOAD_EVENTS.run(connection, sequences=wanted).scalar_one())
+    listed = format_integers(sorted(sequences), postgres=connection.dialect.name == "postgresql")
+    rows = json.loads(_LOAD_EVENTS.run(connection, sequences=listed).scalar_one())
     until = {level.number: level.until for level in levels}
-    found = [StoredEvent(sequence, time, decode_event(body)) for sequence, time, body in rows]
-    mine = [one for one in found if one.time <= until.get(one.world, one.time - 1)]
-    return {one.sequence: one for one in _drop_withdrawn(connection, levels, mine)}
+    loaded = [StoredEvent(sequence, time, decode_event(body)) for sequence, time, body in rows]
+    # An event of a world outside the lineage is later than its own time less one, and so falls away.
+    inherited = [one for one in loaded if one.time <= until.get(one.world, one.time - 1)]
+    return {one.sequence: one for one in _drop_withdrawn(connection, levels, inherited)}
 
 
 def _drop_withdrawn(
-    connection: Connection, levels: Sequence[LineageLevel], found: Sequence[StoredEvent]
+    connection: Connection, levels: Sequence[LineageLevel], inherited: Sequence[StoredEvent]
 ) -> list[StoredEvent]:
     """Drops events that a later world of the lineage has withdrawn or replaced."""
-    of_the_past = [one for one in found if one.world != levels[0].number]
+    of_the_past = [one for one in inherited if one.world != levels[0].number]
     if not of_the_past:
-        return list(found)
+        return list(inherited)
     numbers = [level.number for level in levels]
     gone = select(withdrawals.c.sequence).where(
         withdrawals.c.world.in_(numbers), withdrawals.c.sequence.in_([one.sequence for one in of_the_past])
@@ -648,33 +659,36 @@ def _drop_withdrawn(
         events.c.world.in_(numbers), events.c.event_id.in_({one.event.id for one in of_the_past})
     )
     nearest = _find_nearest_worlds(levels, connection.execute(again).all())
-    return [one for one in found if one.sequence not in withdrawn and nearest.get(one.event.id, one.world) == one.world]
+    return [
+        one for one in inherited if one.sequence not in withdrawn and nearest.get(one.event.id, one.world) == one.world
+    ]
 
 
-def _find_nearest_worlds(levels: Sequence[LineageLevel], told: Sequence[tuple[str, int, int]]) -> Mapping[str, int]:
+def _find_nearest_worlds(levels: Sequence[LineageLevel], rows: Sequence[tuple[str, int, int]]) -> Mapping[str, int]:
     """The world whose event of an id is valid, seen from the first of `levels`."""
     near = {level.number: (depth, level.until) for depth, level in enumerate(levels)}
-    found: dict[str, int] = {}
-    for event_id, world, time in sorted(told, key=lambda row: -near[row[1]][0]):
+    nearest: dict[str, int] = {}
+    for event_id, world, time in sorted(rows, key=lambda row: -near[row[1]][0]):
         if time <= near[world][1]:
-            found[event_id] = world
-    return found
+            nearest[event_id] = world
+    return nearest
 
 
 def load_newest_events(
     connection: Connection, levels: Sequence[LineageLevel], limit: int, before: tuple[datetime, str] | None = None
 ) -> list[StoredEvent]:
     """The newest events by time and id, descending."""
-    found: list[StoredEvent] = []
-    place = (NO_TIME_LIMIT, "") if before is None else (to_micros(before[0]), before[1])
-    while len(found) < limit:
-        page = [one for level in levels for one in _load_newest_of_world(connection, level, limit, place)]
+    newest: list[StoredEvent] = []
+    position = (_NO_TIME_LIMIT, "") if before is None else (to_micros(before[0]), before[1])
+    # A page may lose events to withdrawals, so pages are read until there are enough.
+    while len(newest) < limit:
+        page = [one for level in levels for one in _load_newest_of_world(connection, level, limit, position)]
         page = sorted(page, key=_order_key, reverse=True)[:limit]
-        found += _drop_withdrawn(connection, levels, page)
+        newest += _drop_withdrawn(connection, levels, page)
         if len(page) < limit:
             break
-        place = _order_key(page[-1])
-    return found[:limit]
+        position = _order_key(page[-1])
+    return newest[:limit]
 
 
 def _order_key(one: StoredEvent) -> tuple[int, str]:
@@ -694,9 +708,9 @@ _SELECT_NEWEST: Final = PreparedStatement(
 
 
 def _load_newest_of_world(
-    connection: Connection, level: LineageLevel, limit: int, place: tuple[int, str]
+    connection: Connection, level: LineageLevel, limit: int, position: tuple[int, str]
 ) -> list[StoredEvent]:
-    time, event_id = place
+    time, event_id = position
     rows = _SELECT_NEWEST.run(
         connection, world=level.number, until=level.until, time=time, event_id=event_id, most=limit
     )
