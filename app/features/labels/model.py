@@ -1,4 +1,7 @@
-"""Requests and replies of labelling. Nothing in an item tells what a judge thinks of it, or whose replies they are."""
+"""What labelling stores, asks and answers: the queue, the labels, and the items that people see.
+
+Nothing in an item tells what a judge thinks of it, or whose replies they are.
+"""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime

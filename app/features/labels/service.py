@@ -1,4 +1,12 @@
-"""Which group the queue asks a person for next, and with which probability. Pure."""
+"""Labels by people: which group is asked for next, what a labeller sees of it, what they say of it, and what it is for.
+
+People label blind: an item shows no score and no policy, and its replies stand in an order of its own for each lease.
+Judges' scores are shown after the label is sent, and that label stays as it is from then on.
+
+The queue draws in two arms. The random arm draws among all groups that are left of a stratum (an environment of a run),
+the targeted one among those that need people most: where judges disagree, gates closed, or rewards are highest. Each
+draw stores the probability that it had, so that agreement can be weighed back to all groups.
+"""
 
 import asyncio
 import logging
@@ -59,68 +67,6 @@ from app.service.runs import JudgeStanding, RunAgreement, RunRegistry
 from app.service.task_cache import TaskCache
 
 log = logging.getLogger(__name__)
-
-_RANDOM_LABELS: Final = 100
-"""Until there are so many labels drawn at random, at least half of all are."""
-_FIRST_SHARE: Final = 0.5
-_LATER_SHARE: Final = 0.25
-"""Share drawn at random. It bounds the weights: no label counts more than four times an average one."""
-_SECOND_SHARE: Final = 0.2
-"""Share of the items that two people label, blind to each other."""
-
-
-@dataclass(frozen=True)
-class _DrawnItem:
-    group_id: str
-    draw: QueueDraw
-
-
-def compute_random_share(drawn: Mapping[Arm, int]) -> float:
-    """The probability that the next draw is a random one. It is 1 where half of the labels would not be random
-    otherwise, so what is stored is always the probability that the draw really had."""
-    at_random, targeted = drawn.get("random", 0), drawn.get("targeted", 0)
-    if at_random >= _RANDOM_LABELS:
-        return _LATER_SHARE
-    return 1.0 if at_random <= targeted else _FIRST_SHARE
-
-
-def _choose_stratum(strata: Sequence[QueueStratum], chance: random.Random) -> QueueStratum | None:
-    """Runs and environments get labels by the groups that are left. None where nothing is left."""
-    open_ones = [one for one in strata if one.left > 0]
-    if not open_ones:
-        return None
-    return chance.choices(open_ones, weights=[one.left for one in open_ones])[0]
-
-
-def draw_item(
-    candidates: Sequence[ItemCandidate], stratum: QueueStratum, share: float, lease_id: str, chance: random.Random
-) -> _DrawnItem:
-    """Draws one of the candidates, which are a random part of what is left of the stratum. `share` is the probability
-    of the random arm."""
-    targets = [one for one in candidates if one.reasons]
-    if not targets:
-        share = 1.0
-    arm: Arm = "random" if chance.random() < share else "targeted"
-    chosen = chance.choice(candidates if arm == "random" else targets)
-    left = max(stratum.left, len(candidates))
-    plain = share / left
-    aimed = plain + (1 - share) / len(targets) * len(candidates) / left if targets else plain
-    own, other = (aimed, plain) if chosen.reasons else (plain, aimed)
-    return _DrawnItem(
-        chosen.group_id,
-        QueueDraw(
-            lease_id=lease_id,
-            arm=arm,
-            reasons=chosen.reasons,
-            probability=min(1.0, own),
-            other_probability=min(1.0, other),
-            population=max(stratum.population, left),
-        ),
-    )
-
-
-# Labels by people: hands out items blind, and takes what people say of them.
-
 _POOL = 64
 """Groups among which one is chosen: enough to find targets, and few enough to read their scores."""
 _TRIES = 8
@@ -179,9 +125,9 @@ class LabelService:
 
     async def label_group(self, group_id: str, request: GroupLabelRequest) -> LabelReceipt:
         group = await self._require_group(group_id)
-        for place, tier in enumerate(request.tiers):
+        for rank, tier in enumerate(request.tiers):
             for rollout_id in tier:
-                _require_rollout(group, rollout_id, "pair" if request.pair is not None else f"order.{place}")
+                _require_rollout(group, rollout_id, "pair" if request.pair is not None else f"order.{rank}")
         for rollout_id in request.replies:
             _require_rollout(group, rollout_id, f"replies.{rollout_id}")
         return await self._store(group, request, request.tiers, request.replies, merge=False)
@@ -191,8 +137,8 @@ class LabelService:
         group = await self._require_group(rollout_id.rpartition("-")[0])
         if rollout_id not in {one.rollout_id for one in group.rollouts}:
             raise NotFound(f"there is no rollout {rollout_id}")
-        said = {rollout_id: ReplyLabel(levels=request.levels, defect=request.defect)}
-        return await self._store(group, request, (), said, merge=True)
+        reply = ReplyLabel(levels=request.levels, defect=request.defect)
+        return await self._store(group, request, (), {rollout_id: reply}, merge=True)
 
     async def require_item(self, bounds: KeyBounds, lease_id: str) -> None:
         """NotFound for an item that is of others' groups."""
@@ -253,10 +199,10 @@ class LabelService:
                 update={"lease_id": draw.lease_id, "labeller": labeller, "draw": draw, "state": "live"}
             )
         strata = await self._queue.list_strata(environments, request.run, labeller)
-        found = await self._find_candidates(strata, labeller)
-        if found is None:
+        drawable = await self._find_candidates(strata, labeller)
+        if drawable is None:
             return None
-        stratum, candidates = found
+        stratum, candidates = drawable
         share = compute_random_share(_add_up(strata))
         drawn = draw_item(candidates, stratum, share, _make_lease_id(), self._chance)
         return LabelLease(
@@ -268,7 +214,7 @@ class LabelService:
             draw=drawn.draw,
             wanted=2 if self._chance.random() < _SECOND_SHARE else 1,
             state="live",
-            expires_at=self._clock(),
+            expires_at=self._clock(),  # the queue sets it when the item is claimed
         )
 
     async def _find_candidates(
@@ -304,6 +250,7 @@ class LabelService:
     async def _build_item(self, group: Group, lease_id: str, expires_at: datetime) -> LabelItem:
         record = (await self._task_cache.get([group.task_id]))[group.task_id]
         rubric = await self._find_rubric(group)
+        # Another order for each labeller, and the same one when the page is loaded again.
         replies = sorted(group.rollouts, key=lambda one: digest([lease_id, one.rollout_id]))
         return LabelItem(
             lease_id=lease_id,
@@ -371,23 +318,22 @@ class LabelService:
 
 
 def _require_rollout(group: Group, rollout_id: str, field: str) -> None:
-    known = [one.rollout_id for one in group.rollouts]
-    if rollout_id not in known:
+    if rollout_id not in {one.rollout_id for one in group.rollouts}:
         raise InvalidRequest(f"{rollout_id!r} is no rollout of {group.group_id}", field=field)
 
 
 def _check_levels(rubric: Rubric | None, replies: Mapping[str, ReplyLabel]) -> None:
-    known = () if rubric is None else tuple(one.name for one in rubric.criteria)
+    criteria = () if rubric is None else tuple(one.name for one in rubric.criteria)
     for rollout_id, name in _list_criteria(replies):
-        if name not in known:
-            near = suggest(name, known) or f"; known criteria: {', '.join(known) or 'none'}"
+        if name not in criteria:
+            near = suggest(name, criteria) or f"; known criteria: {', '.join(criteria) or 'none'}"
             raise InvalidRequest(
                 f"the rubric has no criterion {name!r}{near}", field=f"replies.{rollout_id}.levels.{name}"
             )
 
 
 def _list_criteria(replies: Mapping[str, ReplyLabel]) -> Iterator[tuple[str, str]]:
-    return ((rollout_id, name) for rollout_id, said in replies.items() for name in said.levels)
+    return ((rollout_id, name) for rollout_id, reply in replies.items() for name in reply.levels)
 
 
 def _find_language(record: TaskRecord) -> str:
@@ -407,6 +353,69 @@ def _add_up(strata: list[QueueStratum]) -> Counter[Arm]:
     return total
 
 
+# Which group the queue asks for next, and with which probability.
+
+_RANDOM_LABELS: Final = 100
+"""Until there are so many labels drawn at random, at least half of all are."""
+_FIRST_SHARE: Final = 0.5
+_LATER_SHARE: Final = 0.25
+"""Share drawn at random. It bounds the weights: no label counts more than four times an average one."""
+_SECOND_SHARE: Final = 0.2
+"""Share of the items that two people label, blind to each other."""
+
+
+@dataclass(frozen=True)
+class _DrawnItem:
+    group_id: str
+    draw: QueueDraw
+
+
+def compute_random_share(drawn: Mapping[Arm, int]) -> float:
+    """The probability that the next draw is a random one. It is 1 where half of the labels would not be random
+    otherwise, so what is stored is always the probability that the draw really had."""
+    at_random, targeted = drawn.get("random", 0), drawn.get("targeted", 0)
+    if at_random >= _RANDOM_LABELS:
+        return _LATER_SHARE
+    return 1.0 if at_random <= targeted else _FIRST_SHARE
+
+
+def _choose_stratum(strata: Sequence[QueueStratum], chance: random.Random) -> QueueStratum | None:
+    """Runs and environments get labels by the groups that are left. None where nothing is left."""
+    open_ones = [one for one in strata if one.left > 0]
+    if not open_ones:
+        return None
+    return chance.choices(open_ones, weights=[one.left for one in open_ones])[0]
+
+
+def draw_item(
+    candidates: Sequence[ItemCandidate], stratum: QueueStratum, share: float, lease_id: str, chance: random.Random
+) -> _DrawnItem:
+    """Draws one of the candidates, which are a random part of what is left of the stratum. `share` is the probability
+    of the random arm."""
+    # An arm that has nothing to draw from leaves all to the other one, and the probability says so.
+    targets = [one for one in candidates if one.reasons]
+    if not targets:
+        share = 1.0
+    arm: Arm = "random" if chance.random() < share else "targeted"
+    chosen = chance.choice(candidates if arm == "random" else targets)
+    # Candidates are a random part of what is left, so an aimed draw has the chance to be among them times its own.
+    left = max(stratum.left, len(candidates))
+    plain = share / left
+    aimed = plain + (1 - share) / len(targets) * len(candidates) / left if targets else plain
+    own, other = (aimed, plain) if chosen.reasons else (plain, aimed)
+    return _DrawnItem(
+        chosen.group_id,
+        QueueDraw(
+            lease_id=lease_id,
+            arm=arm,
+            reasons=chosen.reasons,
+            probability=min(1.0, own),
+            other_probability=min(1.0, other),
+            population=max(stratum.population, left),
+        ),
+    )
+
+
 # Whether a run's judges agree with people as far as the run asks for.
 
 _MeasureLowerBound = Callable[[Sequence[LabelledGroupRecord]], tuple[float, float | None]]
@@ -419,6 +428,7 @@ KEPT_SECONDS: Final = 60.0
 class _Measurement:
     until: float
     mark: tuple[int, int]
+    """Of the labels that it was made from: where it is the same, nothing is measured again."""
     effective: float
     low: float | None
 
@@ -430,7 +440,7 @@ class AgreementCheck:
         self._labels = labels
         self._panels = panels
         self._measure = measure
-        self._known: dict[tuple[str, str], _Measurement] = {}
+        self._measurements: dict[tuple[str, str], _Measurement] = {}
         self._flights = SingleFlight[_Measurement]("could not measure agreement with people")
         self._warned: dict[str, JudgeStanding] = {}
         """By run: of what its log was told last."""
@@ -441,24 +451,24 @@ class AgreementCheck:
             return None
         judged = [pin.environment for pin in run.pins if "panel" in pin.parts]
         named = dict.fromkeys([*judged, *environments])
-        found = [
+        standings = [
             await self._find_standing(judge, environment, run.min_agreement)
             for environment in named
             for judge in self._panels.resolve_options(environment, run.options).judges
         ]
-        alarm = any(one.met is False for one in found)
-        return RunAgreement(wanted=run.min_agreement, alarm=alarm, judges=tuple(found))
+        alarm = any(one.met is False for one in standings)
+        return RunAgreement(wanted=run.min_agreement, alarm=alarm, judges=tuple(standings))
 
     async def require(self, run: Run, environments: Sequence[str]) -> None:
         """Conflict for a strict run whose judge agrees less with people than it asks for; else a warning, once for
         each measurement."""
-        found = await self.check(run, environments)
-        if found is None or not found.alarm:
+        agreement = await self.check(run, environments)
+        if agreement is None or not agreement.alarm:
             return
-        worst = next(one for one in found.judges if one.met is False)
+        worst = next(one for one in agreement.judges if one.met is False)
         words = (
-            f"run {run.name!r} asks for an agreement of {found.wanted:g} with people; that of judge {worst.judge!r} in "
-            f"{worst.environment} is only known to be above {worst.low:.2f}"
+            f"run {run.name!r} asks for an agreement of {agreement.wanted:g} with people; "
+            f"that of judge {worst.judge!r} in {worst.environment} is only known to be above {worst.low:.2f}"
         )
         if run.strict:
             raise Conflict(f"{words}; take another judge, label more, or lower min_agreement", field="run")
@@ -466,14 +476,16 @@ class AgreementCheck:
             self._warned[run.name] = worst
             log.warning("%s", words)
 
-    async def _find_standing(self, judge: str, environment: str, wanted: float) -> JudgeStanding:
-        found = await self._measure_kept(judge, environment)
-        met = None if found.low is None else found.low >= wanted
-        return JudgeStanding(judge=judge, environment=environment, effective=found.effective, low=found.low, met=met)
+    async def _find_standing(self, judge: str, environment: str, least: float) -> JudgeStanding:
+        measured = await self._measure_kept(judge, environment)
+        met = None if measured.low is None else measured.low >= least
+        return JudgeStanding(
+            judge=judge, environment=environment, effective=measured.effective, low=measured.low, met=met
+        )
 
     async def _measure_kept(self, judge: str, environment: str) -> _Measurement:
         """All who ask at the same time wait for one measurement, which goes on when they leave."""
-        kept = self._known.get((judge, environment))
+        kept = self._measurements.get((judge, environment))
         if kept is not None and kept.until > time.monotonic():
             return kept
         name = f"{judge} {environment}"
@@ -487,6 +499,6 @@ class AgreementCheck:
             effective, low = await asyncio.to_thread(self._measure, records)
         else:
             effective, low = kept.effective, kept.low
-        found = _Measurement(time.monotonic() + KEPT_SECONDS, mark, effective, low)
-        self._known[judge, environment] = found
-        return found
+        measurement = _Measurement(time.monotonic() + KEPT_SECONDS, mark, effective, low)
+        self._measurements[judge, environment] = measurement
+        return measurement

@@ -1,4 +1,12 @@
-"""Tables of people's labels and of the queue that asks for them."""
+"""People's labels, and the queue that asks people for them.
+
+An item of the queue is a group. A lease says who holds it until when, and stays as the record of how it was drawn once
+it is done or skipped. One item is never held by two people at once, except by a second one who is meant to label it
+too: who claims, renews or labels an item locks its group first.
+
+A label never changes. What a labeller says later of the same group replaces it, and what was replaced or withdrawn
+stays. Groups with labels, or with an item that somebody holds, are kept from pruning.
+"""
 
 import json
 from collections import Counter, defaultdict
@@ -105,199 +113,11 @@ class LabelLeaseTable(TableRecord, table=True):
 
 labels = get_table(LabelTable)
 label_leases = get_table(LabelLeaseTable)
-
-_IS_LABELLED: Final = or_(
-    exists().where(labels.c.group_id == groups.c.group_id),
-    exists().where(label_leases.c.group_id == groups.c.group_id, label_leases.c.state == "live"),
-)
-"""Of a group, which so is not pruned: somebody said something of it, or is about to."""
-
-
-# Converts labels, leases and labelled groups to rows and back.
-
-_TOP_SHARE: Final = 0.1
-"""Groups whose best reward is among so many of the highest are targets."""
-SORTED_UP_TO: Final = 4096
-"""So many groups are sorted at random. From more, some are drawn by number."""
-MOST_PROBES: Final = 1_000
-"""Numbers that are drawn at once, at most."""
-_PROBE_ROUNDS: Final = 32
-NEAR: Final = 16
-"""Groups of a stretch: few stretches are read quickly, many show more of a run."""
-_FARTHEST: Final = 10_000
-"""Numbers that a stretch goes over, past groups of others and past those whose texts are gone."""
-_SPARE: Final = 1.3
-"""How many more numbers are drawn than would do on average."""
-_FLAGS: Final[Mapping[str, TargetReason]] = {
-    "judges_disagree": "judges_disagree",
-    "position_dominated": "judges_disagree",
-    "low_signal": "low_signal",
-}
-
-
-def _build_label_row(label: Label) -> dict[str, str | int | float | bytes | None]:
-    return {
-        "label_id": label.label_id,
-        "kind": label.kind,
-        "state": label.state,
-        "labeller": label.labeller,
-        "group_id": label.group_id,
-        "environment": label.environment,
-        "run": label.run,
-        "lease_id": None if label.draw is None else label.draw.lease_id,
-        "body": encode(label),
-        "source_digest": None,
-        "created_at": to_micros(label.created_at),
-    }
-
-
-def _parse_label(body: str) -> Label:
-    return decode(Label, body)
-
-
-def _parse_lease(row: RowMapping) -> LabelLease:
-    plain = {name: row[name] for name in ("lease_id", "labeller", "group_id", "environment", "run", "wanted", "state")}
-    moments = {"expires_at": from_micros(row["expires_at"])}
-    return LabelLease.model_validate(plain | moments | {"draw": decode(QueueDraw, row["draw"])})
-
-
-def _draw_sequences(
-    connection: Connection, stratum: QueueStratum, scored: ColumnElement[bool], wanted: ColumnElement[bool], most: int
-) -> list[int]:
-    """At most so many of the wanted groups among the scored ones of a stratum, each with the same chance. In a large
-    stratum some are drawn with those that follow, which lie beside them: to read as many from all over a large store
-    takes long, and so does to sort all its groups at random."""
-    if stratum.population > SORTED_UP_TO:
-        drawn = _draw_stretches(connection, stratum, scored, -(-most // NEAR), min(NEAR, most))
-        found = connection.execute(select(groups.c.sequence).where(wanted, groups.c.sequence.in_(drawn))).scalars()
-        if listed := sorted(found):
-            return SystemRandom().sample(listed, min(most, len(listed)))
-    return [*connection.execute(select(groups.c.sequence).where(wanted).order_by(func.random()).limit(most)).scalars()]
-
-
-def _draw_stretches(
-    connection: Connection, stratum: QueueStratum, scored: ColumnElement[bool], count: int, near: int
-) -> set[int]:
-    """So many groups that are drawn, each with the next ones. The first has none before it: a number before it begins
-    a stretch as well, of which only the end has groups."""
-    here = open_stretch(connection, environment=stratum.environment, run=stratum.run)
-    any_of_them = select(groups.c.sequence).where(*here.match()).limit(1)
-    first, last = (
-        connection.execute(any_of_them.order_by(*here.order(rising=rising))).scalar() for rising in (True, False)
-    )
-    if first is None or last is None:
-        return set()
-    numbers = range(first - near + 1, last + 1)
-    begins = _draw_begins(connection, scored, numbers, first, stratum.population / len(numbers), count)
-    stretches = [
-        select(groups.c.sequence)
-        .where(*here.narrow(after=max(begin, first) - 1, before=begin + _FARTHEST).match(), scored)
-        .order_by(*here.order(rising=True))
-        .limit(near - max(0, first - begin))
-        .subquery()
-        for begin in begins
-    ]
-    return set(connection.execute(union_all(*map(select, stretches))).scalars()) if stretches else set()
-
-
-def _draw_begins(
-    connection: Connection, scored: ColumnElement[bool], numbers: range, first: int, share: float, count: int
-) -> list[int]:
-    """Numbers are drawn, and those kept that are scored groups, or before the first. `share` of them seem to be."""
-    kept, drawn_in_all, chance = set[int](), 0, SystemRandom()
-    for _ in range(_PROBE_ROUNDS):
-        # Each number costs a read somewhere else, so hardly more are drawn than seem to be needed.
-        probes = min(MOST_PROBES, len(numbers), max(count, round(_SPARE * (count - len(kept)) / share)))
-        drawn = chance.sample(numbers, probes)
-        stored = select(groups.c.sequence).where(scored, groups.c.sequence.in_(drawn))
-        kept.update(connection.execute(stored).scalars(), (one for one in drawn if one < first))
-        if len(kept) >= count:
-            break
-        drawn_in_all += probes
-        share = max(1, len(kept)) / drawn_in_all
-    return chance.sample(sorted(kept), min(count, len(kept)))
-
-
-def _load_candidates(connection: Connection, sequences: Sequence[int]) -> list[ItemCandidate]:
-    """These groups, with what makes them targets among one another."""
-    listed = select(groups.c.sequence, groups.c.group_id, groups.c.low_signal).where(groups.c.sequence.in_(sequences))
-    rows = connection.execute(listed).all()
-    reasons: defaultdict[int, set[TargetReason]] = defaultdict(set)
-    best: dict[int, float] = {}
-    members = select(rollouts.c.group_sequence, rollouts.c.reward, rollouts.c.gate, rollouts.c.score)
-    for sequence, reward, gate, score in connection.execute(members.where(rollouts.c.group_sequence.in_(sequences))):
-        best[sequence] = max(best.get(sequence, 0.0), reward or 0.0)
-        reasons[sequence] |= {"gated"} if gate == 0 else _read_reasons(score)
-    top = sorted(best.values(), reverse=True)[: max(1, round(_TOP_SHARE * len(best)))]
-    for row in rows:
-        reasons[row.sequence] |= {"low_signal"} if row.low_signal else set()
-        if top and best.get(row.sequence, 0.0) >= top[-1] > 0:
-            reasons[row.sequence].add("top_reward")
-    return [ItemCandidate(group_id=row.group_id, reasons=tuple(sorted(reasons[row.sequence]))) for row in rows]
-
-
-def _read_reasons(text: str) -> set[TargetReason]:
-    if '"flags"' not in text and '"cap"' not in text:  # most are spared the parsing
-        return set()
-    score: Mapping[str, JsonValue] = json.loads(text)
-    found = {_FLAGS[flag] for flag in cast("list[str]", score.get("flags") or []) if flag in _FLAGS}
-    return found | ({"capped"} if score.get("cap") is not None else set())
-
-
-def _load_records(
-    connection: Connection, judge: str, environments: Sequence[str], run: str | None
-) -> list[LabelledGroupRecord]:
-    """Groups with labels from the queue that this judge has scored, in the order of their first labels."""
-    wanted = [labels.c.kind == "queue", labels.c.state == "live", labels.c.environment.in_(environments)]
-    wanted += [] if run is None else [labels.c.run == run]
-    by_group: defaultdict[str, list[Label]] = defaultdict(list)
-    for body in connection.execute(select(labels.c.body).where(*wanted).order_by(labels.c.sequence)).scalars():
-        label = _parse_label(body)
-        by_group[label.group_id or ""].append(label)
-    found: list[LabelledGroupRecord] = []
-    ids = list(by_group)
-    for start in range(0, len(ids), 500):
-        here = groups.c.group_id.in_(ids[start : start + 500])
-        alone: dict[str, Sequence[Score]] = {}
-        for scoring in load_scorings(connection, here):
-            if scoring.judges == (judge,):
-                alone[scoring.group_id] = scoring.scores
-        for group in load_groups(connection, here):
-            record = _build_record(group, by_group[group.group_id], judge, alone.get(group.group_id))
-            found += [] if record is None else [record]
-    places = {group_id: place for place, group_id in enumerate(ids)}
-    return sorted(found, key=lambda one: places[one.labels[0].group_id or ""])
-
-
-def _build_record(
-    group: Group, made: Sequence[Label], judge: str, alone: Sequence[Score] | None
-) -> LabelledGroupRecord | None:
-    """The judge's own scores where there are any, else those of the panel that it was in."""
-    panels = {score.judges for score in group.scores if score.judges}
-    own = panels == {(judge,)}
-    if not own and alone is None and not any(judge in names for names in panels):
-        return None
-    scores = group.scores if own or alone is None else alone
-    ids = [rollout.rollout_id for rollout in group.rollouts]
-    scored = [(rollout_id, score) for rollout_id, score in zip(ids, scores, strict=True) if score.reward is not None]
-    return LabelledGroupRecord(
-        task_id=group.task_id,
-        labels=tuple(made),
-        rewards={rollout_id: score.reward for rollout_id, score in scored if score.reward is not None},
-        absolutes={rollout_id: score.absolute for rollout_id, score in scored if score.absolute is not None},
-        levels={
-            rollout_id: {one.name: one.value for one in score.criteria if one.value is not None}
-            for rollout_id, score in scored
-        },
-        gated=tuple(rollout_id for rollout_id, score in scored if score.gate == 0),
-        capped=tuple(rollout_id for rollout_id, score in scored if score.cap is not None),
-        with_others=not own and alone is None,
-    )
-
-
-# The queue that asks people for labels: who holds which item until when.
-
 _ORDER = "labels"
+"""Writes of labels run in the order in which they came."""
+
+
+# The queue: who is asked for which label until when.
 
 
 class SqlLabelQueue(LabelQueue):
@@ -315,8 +135,8 @@ class SqlLabelQueue(LabelQueue):
         def load(connection: Connection) -> list[ItemCandidate]:
             taken = _select_taken(labeller, self._database.read_lease_clock(connection))
             scored = and_(*_match_stratum(stratum))
-            wanted = and_(scored, groups.c.group_id.not_in(select(taken.c.group_id)))
-            return _load_candidates(connection, _draw_sequences(connection, stratum, scored, wanted, most))
+            free = and_(scored, groups.c.group_id.not_in(select(taken.c.group_id)))
+            return _load_candidates(connection, _draw_sequences(connection, stratum, scored, free, most))
 
         return await self._database.read(load)
 
@@ -356,8 +176,8 @@ class SqlLabelQueue(LabelQueue):
     async def find_lease(self, lease_id: str) -> LabelLease | None:
         if not is_storable(lease_id):
             return None
-        wanted = select(label_leases).where(label_leases.c.lease_id == lease_id)
-        return await self._database.read(lambda connection: _load_lease(connection, wanted))
+        statement = select(label_leases).where(label_leases.c.lease_id == lease_id)
+        return await self._database.read(lambda connection: _load_lease(connection, statement))
 
     async def skip(self, lease_id: str, labeller: str) -> LabelLease:
         def write(connection: Connection) -> LabelLease:
@@ -450,7 +270,7 @@ def _count_scored(
 ) -> Counter[tuple[str, str | None]]:
     """Scored groups by environment and run: what rollups count and what they do not count yet, without the few that
     are not scored. To count them one by one takes long in a large store."""
-    found: Counter[tuple[str, str | None]] = Counter()
+    totals: Counter[tuple[str, str | None]] = Counter()
     of_runs, alone = (rollups.c.series == "run", and_(rollups.c.series == "step", rollups.c.run.is_(None)))
     counted = select(rollups.c.environment, rollups.c.run, rollups.c.measures).where(
         rollups.c.environment.in_(environments), or_(of_runs, alone) if run is None else of_runs
@@ -458,7 +278,7 @@ def _count_scored(
     for environment, name, measures in connection.execute(
         counted if run is None else counted.where(rollups.c.run == run)
     ):
-        found[environment, name] += json.loads(measures).get("groups", 0)
+        totals[environment, name] += json.loads(measures).get("groups", 0)
     # As an expression, or SQLite reads all groups by their environment instead of the index of the few.
     key = (func.coalesce(groups.c.environment, literal_column("''")), groups.c.run)
     for missing, sign in (
@@ -467,8 +287,8 @@ def _count_scored(
     ):
         for environment, name, count in connection.execute(select(*key, func.count()).where(missing).group_by(*key)):
             if environment in environments and run in (None, name):
-                found[environment, name] += sign * count
-    return +found
+                totals[environment, name] += sign * count
+    return +totals
 
 
 def _count_draws(connection: Connection, now: int) -> defaultdict[tuple[str, str | None], dict[Arm, int]]:
@@ -508,17 +328,23 @@ def _load_lease(connection: Connection, statement: Select[Any]) -> LabelLease | 
     return None if row is None else _parse_lease(row)
 
 
+def _parse_lease(row: RowMapping) -> LabelLease:
+    plain = {name: row[name] for name in ("lease_id", "labeller", "group_id", "environment", "run", "wanted", "state")}
+    moments = {"expires_at": from_micros(row["expires_at"])}
+    return LabelLease.model_validate(plain | moments | {"draw": decode(QueueDraw, row["draw"])})
+
+
 def _require_lease(connection: Connection, lease_id: str, labeller: str | None = None) -> LabelLease:
-    found = None
+    lease = None
     if filter_storable([lease_id]):
-        wanted = select(label_leases).where(label_leases.c.lease_id == lease_id).with_for_update()
-        row = connection.execute(wanted).mappings().first()
-        found = None if row is None else _parse_lease(row)
-    if found is None:
+        statement = select(label_leases).where(label_leases.c.lease_id == lease_id).with_for_update()
+        row = connection.execute(statement).mappings().first()
+        lease = None if row is None else _parse_lease(row)
+    if lease is None:
         raise NotFound(f"there is no item {lease_id!r}", field="lease_id")
-    if labeller is not None and found.labeller != labeller:
+    if labeller is not None and lease.labeller != labeller:
         raise Conflict("somebody else holds this item", field="lease_id")
-    return found
+    return lease
 
 
 def _set_lease_state(connection: Connection, lease_id: str, state: str) -> None:
@@ -531,6 +357,7 @@ def _lock_group(connection: Connection, group_id: str) -> None:
 
 
 def _is_reduced(connection: Connection, group_id: str) -> bool:
+    """Whether retention has taken the group's texts since it was chosen: nobody can label it then."""
     return (
         connection.execute(select(groups.c.sequence).where(groups.c.group_id == group_id, ~has_text())).first()
         is not None
@@ -553,6 +380,7 @@ def _claim_item(connection: Connection, database: Database, lease: LabelLease, s
     now = database.read_lease_clock(connection)
     if _is_taken(connection, lease, now) or _is_reduced(connection, lease.group_id):
         return None
+    # A lease that ran out stays live until somebody else claims its item, so a late label still counts until then.
     stale = and_(label_leases.c.group_id == lease.group_id, label_leases.c.state == "live")
     connection.execute(update(label_leases).where(stale, label_leases.c.expires_at <= now).values(state="expired"))
     row = {name: getattr(lease, name) for name in ("lease_id", "labeller", "group_id", "environment", "run", "wanted")}
@@ -562,7 +390,116 @@ def _claim_item(connection: Connection, database: Database, lease: LabelLease, s
     return _require_lease(connection, lease.lease_id)
 
 
-# The store of people's labels.
+# Candidates: groups drawn at random from a stratum, and what makes some of them targets.
+
+SORTED_UP_TO: Final = 4096
+"""So many groups are sorted at random. From more, some are drawn by number."""
+MOST_PROBES: Final = 1_000
+"""Numbers that are drawn at once, at most."""
+_PROBE_ROUNDS: Final = 32
+"""So often numbers are drawn until there are enough. What was found by then is used."""
+NEAR: Final = 16
+"""Groups of a stretch: few stretches are read quickly, many show more of a run."""
+_FARTHEST: Final = 10_000
+"""Numbers that a stretch goes over, past groups of others and past those whose texts are gone."""
+_SPARE: Final = 1.3
+"""How many more numbers are drawn than would do on average."""
+
+
+def _draw_sequences(
+    connection: Connection, stratum: QueueStratum, scored: ColumnElement[bool], free: ColumnElement[bool], most: int
+) -> list[int]:
+    """At most so many of the free groups among the scored ones of a stratum, each with the same chance. In a large
+    stratum some are drawn with those that follow, which lie beside them: to read as many from all over a large store
+    takes long, and so does to sort all its groups at random."""
+    if stratum.population > SORTED_UP_TO:
+        drawn = _draw_stretches(connection, stratum, scored, -(-most // NEAR), min(NEAR, most))
+        left = connection.execute(select(groups.c.sequence).where(free, groups.c.sequence.in_(drawn))).scalars()
+        if listed := sorted(left):
+            return SystemRandom().sample(listed, min(most, len(listed)))
+        # All that were drawn are taken, so the stratum may be nearly done: what is left is found the slow way.
+    return [*connection.execute(select(groups.c.sequence).where(free).order_by(func.random()).limit(most)).scalars()]
+
+
+def _draw_stretches(
+    connection: Connection, stratum: QueueStratum, scored: ColumnElement[bool], count: int, near: int
+) -> set[int]:
+    """So many groups that are drawn, each with the next ones. The first has none before it: a number before it begins
+    a stretch as well, of which only the end has groups."""
+    here = open_stretch(connection, environment=stratum.environment, run=stratum.run)
+    any_of_them = select(groups.c.sequence).where(*here.match()).limit(1)
+    first, last = (
+        connection.execute(any_of_them.order_by(*here.order(rising=rising))).scalar() for rising in (True, False)
+    )
+    if first is None or last is None:
+        return set()
+    numbers = range(first - near + 1, last + 1)
+    begins = _draw_begins(connection, scored, numbers, first, stratum.population / len(numbers), count)
+    stretches = [
+        select(groups.c.sequence)
+        .where(*here.narrow(after=max(begin, first) - 1, before=begin + _FARTHEST).match(), scored)
+        .order_by(*here.order(rising=True))
+        .limit(near - max(0, first - begin))
+        .subquery()
+        for begin in begins
+    ]
+    return set(connection.execute(union_all(*map(select, stretches))).scalars()) if stretches else set()
+
+
+def _draw_begins(
+    connection: Connection, scored: ColumnElement[bool], numbers: range, first: int, share: float, count: int
+) -> list[int]:
+    """Numbers are drawn, and those kept that are scored groups, or before the first. `share` of them seem to be."""
+    kept, drawn_in_all, chance = set[int](), 0, SystemRandom()
+    for _ in range(_PROBE_ROUNDS):
+        # Each number costs a read somewhere else, so hardly more are drawn than seem to be needed.
+        probes = min(MOST_PROBES, len(numbers), max(count, round(_SPARE * (count - len(kept)) / share)))
+        drawn = chance.sample(numbers, probes)
+        stored = select(groups.c.sequence).where(scored, groups.c.sequence.in_(drawn))
+        kept.update(connection.execute(stored).scalars(), (one for one in drawn if one < first))
+        if len(kept) >= count:
+            break
+        drawn_in_all += probes
+        share = max(1, len(kept)) / drawn_in_all
+    return chance.sample(sorted(kept), min(count, len(kept)))
+
+
+_TOP_SHARE: Final = 0.1
+"""Groups whose best reward is among so many of the highest are targets."""
+_FLAGS: Final[Mapping[str, TargetReason]] = {
+    "judges_disagree": "judges_disagree",
+    "position_dominated": "judges_disagree",
+    "low_signal": "low_signal",
+}
+
+
+def _load_candidates(connection: Connection, sequences: Sequence[int]) -> list[ItemCandidate]:
+    """These groups, with what makes them targets among one another."""
+    listed = select(groups.c.sequence, groups.c.group_id, groups.c.low_signal).where(groups.c.sequence.in_(sequences))
+    rows = connection.execute(listed).all()
+    reasons: defaultdict[int, set[TargetReason]] = defaultdict(set)
+    best: dict[int, float] = {}
+    members = select(rollouts.c.group_sequence, rollouts.c.reward, rollouts.c.gate, rollouts.c.score)
+    for sequence, reward, gate, score in connection.execute(members.where(rollouts.c.group_sequence.in_(sequences))):
+        best[sequence] = max(best.get(sequence, 0.0), reward or 0.0)
+        reasons[sequence] |= {"gated"} if gate == 0 else _read_reasons(score)
+    top = sorted(best.values(), reverse=True)[: max(1, round(_TOP_SHARE * len(best)))]
+    for row in rows:
+        reasons[row.sequence] |= {"low_signal"} if row.low_signal else set()
+        if top and best.get(row.sequence, 0.0) >= top[-1] > 0:
+            reasons[row.sequence].add("top_reward")
+    return [ItemCandidate(group_id=row.group_id, reasons=tuple(sorted(reasons[row.sequence]))) for row in rows]
+
+
+def _read_reasons(text: str) -> set[TargetReason]:
+    if '"flags"' not in text and '"cap"' not in text:  # most are spared the parsing
+        return set()
+    score: Mapping[str, JsonValue] = json.loads(text)
+    reasons = {_FLAGS[flag] for flag in cast("list[str]", score.get("flags") or []) if flag in _FLAGS}
+    return reasons | ({"capped"} if score.get("cap") is not None else set())
+
+
+# Labels.
 
 _TRIES = 3
 """Another replica may take what was given up."""
@@ -587,8 +524,8 @@ class SqlLabelStore(LabelStore):
     async def find(self, label_id: str) -> Label | None:
         if not is_storable(label_id):
             return None
-        wanted = select(labels.c.body).where(labels.c.label_id == label_id)
-        body = await self._database.read(lambda connection: connection.execute(wanted).scalar())
+        statement = select(labels.c.body).where(labels.c.label_id == label_id)
+        body = await self._database.read(lambda connection: connection.execute(statement).scalar())
         return None if body is None else _parse_label(body)
 
     async def add_imported(self, imported: Sequence[Label]) -> list[str]:
@@ -602,10 +539,10 @@ class SqlLabelStore(LabelStore):
     async def list_labels(
         self, environment: str | None, run: str | None, after: int, limit: int
     ) -> list[tuple[int, Label]]:
-        wanted = [labels.c.state == "live", labels.c.sequence > after]
-        wanted += [] if environment is None else [labels.c.environment == environment]
-        wanted += [] if run is None else [labels.c.run == run]
-        page = select(labels.c.sequence, labels.c.body).where(*wanted).order_by(labels.c.sequence).limit(limit)
+        conditions = [labels.c.state == "live", labels.c.sequence > after]
+        conditions += [] if environment is None else [labels.c.environment == environment]
+        conditions += [] if run is None else [labels.c.run == run]
+        page = select(labels.c.sequence, labels.c.body).where(*conditions).order_by(labels.c.sequence).limit(limit)
 
         def load(connection: Connection) -> list[tuple[int, Label]]:
             return [(sequence, _parse_label(body)) for sequence, body in connection.execute(page)]
@@ -629,10 +566,10 @@ class SqlLabelStore(LabelStore):
 
     async def find_mark(self, environment: str) -> tuple[int, int]:
         live = func.count().filter(labels.c.state == "live")
-        wanted = select(func.coalesce(func.max(labels.c.sequence), 0), live).where(labels.c.environment == environment)
+        mark = select(func.coalesce(func.max(labels.c.sequence), 0), live).where(labels.c.environment == environment)
 
         def load(connection: Connection) -> tuple[int, int]:
-            newest, count = connection.execute(wanted).one()
+            newest, count = connection.execute(mark).one()
             return newest, count
 
         return await self._database.read(load)
@@ -654,6 +591,7 @@ def _put_label(
     made = label.model_copy(update={"draw": draw, "kind": "own_pick" if draw is None else "queue"})
     if former is not None and merge:
         made = _merge_labels(former, made)
+    # Blind: nobody sees a judge's scores of an item that somebody else is still to label.
     shown = show_judge and draw is not None and not _waits_for_others(connection, database, label)
     if former is not None and _says_the_same(former, made, merge=merge):
         if former.saw_judge or not shown:
@@ -678,6 +616,26 @@ def _load_own(connection: Connection, label: Label) -> Label | None:
     here = (labels.c.group_id == label.group_id, labels.c.labeller == label.labeller, labels.c.state == "live")
     body = connection.execute(select(labels.c.body).where(*here)).scalar()
     return None if body is None else _parse_label(body)
+
+
+def _build_label_row(label: Label) -> dict[str, str | int | float | bytes | None]:
+    return {
+        "label_id": label.label_id,
+        "kind": label.kind,
+        "state": label.state,
+        "labeller": label.labeller,
+        "group_id": label.group_id,
+        "environment": label.environment,
+        "run": label.run,
+        "lease_id": None if label.draw is None else label.draw.lease_id,
+        "body": encode(label),
+        "source_digest": None,
+        "created_at": to_micros(label.created_at),
+    }
+
+
+def _parse_label(body: str) -> Label:
+    return decode(Label, body)
 
 
 def _says_the_same(former: Label, label: Label, *, merge: bool) -> bool:
@@ -710,8 +668,8 @@ def _merge_labels(former: Label, label: Label) -> Label:
             new = new.model_copy(update={"levels": levels, "defect": old.defect if new.defect is None else new.defect})
         replies[rollout_id] = new
     seconds = None if label.seconds is None and former.seconds is None else (former.seconds or 0) + (label.seconds or 0)
-    said = {"order": label.order or former.order, "comment": label.comment or former.comment}
-    return label.model_copy(update={"replies": replies, "seconds": seconds, **said})
+    words = {"order": label.order or former.order, "comment": label.comment or former.comment}
+    return label.model_copy(update={"replies": replies, "seconds": seconds, **words})
 
 
 def _waits_for_others(connection: Connection, database: Database, label: Label) -> bool:
@@ -723,8 +681,8 @@ def _waits_for_others(connection: Connection, database: Database, label: Label) 
         one.labeller != label.labeller and one.state == "live" and to_micros(one.expires_at) > now for one in leases
     )
     others = [one for one in leases if one.labeller != label.labeller]
-    wanted = max((one.wanted for one in leases), default=1)
-    return held or sum(one.state == "done" for one in others) + 1 < wanted
+    labellers = max((one.wanted for one in leases), default=1)
+    return held or sum(one.state == "done" for one in others) + 1 < labellers
 
 
 def _load_live(connection: Connection, label_id: str) -> Label | None:
@@ -734,19 +692,19 @@ def _load_live(connection: Connection, label_id: str) -> Label | None:
 
 
 def _withdraw_label(connection: Connection, label_id: str, labeller: str, expiry: int) -> Label:
-    found = _load_live(connection, label_id)
-    if found is not None and found.group_id is not None:
-        _lock_group(connection, found.group_id)  # before anything else, as where a label is stored
-        found = _load_live(connection, label_id)
-    if found is None or found.labeller != labeller:
+    label = _load_live(connection, label_id)
+    if label is not None and label.group_id is not None:
+        _lock_group(connection, label.group_id)  # before anything else, as where a label is stored
+        label = _load_live(connection, label_id)
+    if label is None or label.labeller != labeller:
         raise NotFound(f"{labeller} has no label {label_id!r}")
-    if found.saw_judge:
+    if label.saw_judge:
         raise Conflict("you have seen the judge's scores of this item, so its label stays as it is")
     connection.execute(update(labels).where(labels.c.label_id == label_id).values(state="withdrawn"))
-    if found.draw is not None:
-        lease = label_leases.c.lease_id == found.draw.lease_id
+    if label.draw is not None:
+        lease = label_leases.c.lease_id == label.draw.lease_id
         connection.execute(update(label_leases).where(lease).values(state="live", expires_at=expiry))
-    return found.model_copy(update={"state": "withdrawn"})
+    return label.model_copy(update={"state": "withdrawn"})
 
 
 def _add_imported(connection: Connection, database: Database, imported: Sequence[Label]) -> list[str]:
@@ -784,4 +742,67 @@ def _compute_source_digest(label: Label) -> str:
     return digest([label.kind, prompt, choice.chosen, sorted(choice.rejected) if label.kind == "pair" else []])
 
 
+# Labels beside the scores of a judge.
+
+
+_GROUPS_AT_ONCE: Final = 500
+"""Groups that are read together, with all their texts."""
+
+
+def _load_records(
+    connection: Connection, judge: str, environments: Sequence[str], run: str | None
+) -> list[LabelledGroupRecord]:
+    """Groups with labels from the queue that this judge has scored, in the order of their first labels."""
+    conditions = [labels.c.kind == "queue", labels.c.state == "live", labels.c.environment.in_(environments)]
+    conditions += [] if run is None else [labels.c.run == run]
+    by_group: defaultdict[str, list[Label]] = defaultdict(list)
+    for body in connection.execute(select(labels.c.body).where(*conditions).order_by(labels.c.sequence)).scalars():
+        label = _parse_label(body)
+        by_group[label.group_id or ""].append(label)
+    records: list[LabelledGroupRecord] = []
+    ids = list(by_group)
+    for start in range(0, len(ids), _GROUPS_AT_ONCE):
+        here = groups.c.group_id.in_(ids[start : start + _GROUPS_AT_ONCE])
+        alone: dict[str, Sequence[Score]] = {}
+        for scoring in load_scorings(connection, here):
+            if scoring.judges == (judge,):
+                alone[scoring.group_id] = scoring.scores
+        for group in load_groups(connection, here):
+            record = _build_record(group, by_group[group.group_id], judge, alone.get(group.group_id))
+            records += [] if record is None else [record]
+    positions = {group_id: position for position, group_id in enumerate(ids)}
+    return sorted(records, key=lambda one: positions[one.labels[0].group_id or ""])
+
+
+def _build_record(
+    group: Group, made: Sequence[Label], judge: str, alone: Sequence[Score] | None
+) -> LabelledGroupRecord | None:
+    """The judge's own scores where there are any, else those of the panel that it was in."""
+    panels = {score.judges for score in group.scores if score.judges}
+    own = panels == {(judge,)}
+    if not own and alone is None and not any(judge in names for names in panels):
+        return None
+    scores = group.scores if own or alone is None else alone
+    ids = [rollout.rollout_id for rollout in group.rollouts]
+    scored = [(rollout_id, score) for rollout_id, score in zip(ids, scores, strict=True) if score.reward is not None]
+    return LabelledGroupRecord(
+        task_id=group.task_id,
+        labels=tuple(made),
+        rewards={rollout_id: score.reward for rollout_id, score in scored if score.reward is not None},
+        absolutes={rollout_id: score.absolute for rollout_id, score in scored if score.absolute is not None},
+        levels={
+            rollout_id: {one.name: one.value for one in score.criteria if one.value is not None}
+            for rollout_id, score in scored
+        },
+        gated=tuple(rollout_id for rollout_id, score in scored if score.gate == 0),
+        capped=tuple(rollout_id for rollout_id, score in scored if score.cap is not None),
+        with_others=not own and alone is None,
+    )
+
+
+_IS_LABELLED: Final = or_(
+    exists().where(labels.c.group_id == groups.c.group_id),
+    exists().where(label_leases.c.group_id == groups.c.group_id, label_leases.c.state == "live"),
+)
+"""Of a group, which so is not pruned: somebody said something of it, or is about to."""
 keep_groups("labelled", _IS_LABELLED)

@@ -1,4 +1,14 @@
-"""Replies in OpenAI's form, whole and as events. What gates notice stands in the field `play` of the last choice."""
+"""Routes below `/play/v1`: an OpenAI-compatible API whose models are characters, and the turns that were kept.
+
+POST /play/v1/chat/completions
+{"model": "hob_tarrant/shore@policy-42", "messages": [{"role": "user", "content": "Is the ferry running?"}]}
+
+Clients send a prompt of their own as system messages, about 5 to 12 of them. The prompt of training stands in their
+place. A few say what to do, and are honoured: SillyTavern's, which stand last, and a narrator's, between lines.
+Requests that are no turn of a character, such as a client's wish for a title of the chat, are passed on as they are.
+Fields that are not known are ignored: clients send all kinds of fields. What the gates notice stands in the field
+`play` of the last choice.
+"""
 
 import asyncio
 import json
@@ -42,130 +52,7 @@ from app.http.web.openapi import document_problems
 from app.http.web.routes import DirectRoute
 from app.ports.play import ChatBody, Chunk, ReplyStream
 
-_DONE: Final = b"data: [DONE]\n\n"
-_KEPT: Final = ("usage", "system_fingerprint")
-
-
-def _write_event(event: JsonValue) -> bytes:
-    """One line of ASCII: no character is split, and clients that cut at line ends find one event."""
-    return b"data: " + json.dumps(event, separators=(",", ":")).encode() + b"\n\n"
-
-
-def _describe_error(error: GatewayError) -> dict[str, JsonValue]:
-    """As clients of OpenAI's read it. Never with the type `insufficient_quota`, at which they speak of credits."""
-    kind = "invalid_request_error" if error.status < 500 else "server_error"
-    told = error.detail if error.field is None else f"{error.field}: {error.detail}"
-    return {"error": {"message": told, "type": kind, "code": error.code, "param": error.field}}
-
-
-@dataclass
-class ReplyWriter:
-    """Renames what a policy sends, and remembers it. One id, time and model for all events of a reply."""
-
-    model: str
-    reply_id: str = field(default_factory=lambda: f"chatcmpl-{uuid.uuid4().hex}")
-    created: int = field(default_factory=lambda: int(time.time()))
-    reasons: dict[int, str] = field(default_factory=dict)
-    splitters: dict[int, ThoughtSplitter] = field(default_factory=dict)
-    held: list[Chunk] = field(default_factory=list)
-    """Events that end a choice, and all behind them that hold no text: they wait for the gates."""
-
-    def take(self, event: Chunk) -> Chunk | None:
-        """What is sent at once; None for what is held back."""
-        choices = event.get("choices")
-        given = [one for one in choices if isinstance(one, dict)] if isinstance(choices, list) else []
-        listed = [self._read(one) for one in given]
-        chunk = self._rename(event, "chat.completion.chunk", listed)
-        if any(choice.get("finish_reason") for choice in listed) or (not listed and event.get("usage")):
-            texts = [self._split_text(choice) for choice in listed]
-            self.held.append(self._rename(event, "chat.completion.chunk", [rest for _, rest in texts]))
-            said = [told for told, _ in texts if told is not None]
-            return self._rename({}, "chat.completion.chunk", said) if said else None
-        return chunk if listed else None
-
-    def finish(self, noticed: JsonValue) -> list[Chunk]:
-        """The last events, with what was noticed in the last that ends a choice."""
-        place = max((place for place, one in enumerate(self.held) if one["choices"]), default=None)
-        if place is None:
-            choice: JsonValue = {"index": 0, "delta": {}, "finish_reason": None}  # the policy told none
-            self.held.insert(0, self._rename({}, "chat.completion.chunk", [choice]))
-            place = 0
-        self.held[place] = {**self.held[place], "play": noticed}
-        return [*self._end_texts(), *self.held]
-
-    def complete(self, answer: Chunk, noticed: JsonValue) -> Chunk:
-        """A whole reply."""
-        choices = answer.get("choices")
-        listed = [_move_thoughts(one) for one in choices] if isinstance(choices, list) else []
-        return {**self._rename(answer, "chat.completion", listed), "play": noticed}
-
-    def list_spoken(self, seconds: float) -> list[PolicyAnswer]:
-        """Without thoughts, also where they were told as words: a closing tag alone says too late what they were."""
-        return [
-            PolicyAnswer(split_thoughts(splitter.text)[1], self.reasons.get(index), seconds)
-            for index, splitter in sorted(self.splitters.items())
-        ]
-
-    def _read(self, choice: dict[str, JsonValue]) -> dict[str, JsonValue]:
-        """Remembers what is said, and moves thoughts to where clients look for them."""
-        index, delta, reason = choice.get("index"), choice.get("delta"), choice.get("finish_reason")
-        place = index if isinstance(index, int) else 0
-        splitter = self.splitters.setdefault(place, ThoughtSplitter())
-        given = delta if isinstance(delta, dict) else {}
-        content = given.get("content")
-        thought, text = "", ""
-        if isinstance(content, str):
-            thought, text = splitter.feed(content)
-        if isinstance(reason, str) and reason:  # some servers send an empty one until the end
-            self.reasons[place] = reason
-            more, rest = splitter.end()
-            thought, text = thought + more, text + rest
-        if text == (content or "") and not thought:
-            return choice
-        kept = {name: value for name, value in choice.items() if name != "logprobs" or not splitter.has_ended}
-        return {**kept, "delta": {**given, **_build_delta(thought, text)}}
-
-    def _end_texts(self) -> list[Chunk]:
-        """What was held back of choices whose end nobody told."""
-        rests = [(place, *splitter.end()) for place, splitter in self.splitters.items()]
-        told: list[JsonValue] = [
-            {"index": place, "delta": _build_delta(thought, text), "finish_reason": None}
-            for place, thought, text in rests
-            if thought or text
-        ]
-        return [self._rename({}, "chat.completion.chunk", told)] if told else []
-
-    def _split_text(self, choice: dict[str, JsonValue]) -> tuple[JsonValue | None, JsonValue]:
-        """A text that comes with the end of its choice is not held back."""
-        delta = choice.get("delta")
-        if not isinstance(delta, dict) or not (delta.get("content") or delta.get("reasoning_content")):
-            return None, choice
-        return {**choice, "finish_reason": None}, {
-            "index": choice.get("index", 0),
-            "delta": {},
-            "finish_reason": choice.get("finish_reason"),
-        }
-
-    def _rename(self, event: Chunk, kind: str, choices: Sequence[JsonValue]) -> Chunk:
-        kept: Chunk = {name: event[name] for name in _KEPT if name in event}
-        head: Chunk = {"id": self.reply_id, "object": kind, "created": self.created, "model": self.model}
-        return {**head, "choices": [*choices], **kept}
-
-
-def _move_thoughts(choice: JsonValue) -> JsonValue:
-    message = choice.get("message") if isinstance(choice, dict) else None
-    content = message.get("content") if isinstance(message, dict) else None
-    if not isinstance(choice, dict) or not isinstance(message, dict) or not isinstance(content, str):
-        return choice
-    thought, said = split_thoughts(content)
-    return choice if said == content else {**choice, "message": {**message, **_build_delta(thought, said)}}
-
-
-def _build_delta(thought: str, text: str) -> dict[str, JsonValue]:
-    return {"content": text, **({"reasoning_content": thought} if thought else {})}
-
-
-# Requests of clients in OpenAI's chat format. What is not known is ignored: clients send all kinds of fields.
+# Requests of clients, in OpenAI's chat format.
 
 _MOST_CHOICES: Final = 8
 _PASSED_ON: Final = (
@@ -214,8 +101,8 @@ class ChatRequest(BaseModel):
 
     @property
     def sampling(self) -> ChatBody:
-        given = {**self.__pydantic_extra__, "n": self.n if (self.n or 1) > 1 else None}
-        return {name: given[name] for name in _PASSED_ON if given.get(name) not in (None, {}, [])}
+        fields = {**self.__pydantic_extra__, "n": self.n if (self.n or 1) > 1 else None}
+        return {name: fields[name] for name in _PASSED_ON if fields.get(name) not in (None, {}, [])}
 
     @property
     def wants_json(self) -> bool:
@@ -230,12 +117,12 @@ class ChatRequest(BaseModel):
         ]
 
 
-# Finds in a client's messages what was said, and what the client wants.
+# What was said, and what the client wants.
 
 _Wish = Literal["turn", "continue", "impersonate", "quiet", "helper", "raw"]
 """What is wanted. All but the first two are passed on as they are: they are no turns of a character."""
-
 _MOST_LINES: Final = 200
+"""As many as a moment may have."""
 _HISTORY: Final = re.compile(r"^\[Start a new (?:group )?chat", re.I)
 _EXAMPLES: Final = re.compile(r"^\[(?:Start a new|Example) chat", re.I)
 _CONTINUE: Final = re.compile(r"^\[Continue (?:the following|your last) message", re.I)
@@ -285,7 +172,7 @@ def read_conversation(request: ChatRequest, names: Mapping[str, str]) -> ClientC
 
 def _split(messages: Sequence[ClientMessage]) -> tuple[list[ClientMessage], list[ClientMessage]]:
     """The history, from its first line on, and the system messages behind its last line."""
-    marks = [place for place, one in enumerate(messages) if one.is_system and _HISTORY.match(one.content)]
+    marks = [index for index, one in enumerate(messages) if one.is_system and _HISTORY.match(one.content)]
     start = marks[-1] + 1 if marks else 0
     while start < len(messages) and messages[start].is_system:
         start += 1
@@ -324,11 +211,11 @@ def _read_turn(
     systems: int,
 ) -> ClientConversation:
     speaker = _find_speaker(trailing, names)
-    told = [one for one in history if one.is_system]
+    narrated = [one for one in history if one.is_system]
     lines = _merge(
         _read_line(one, speaker, names) for one in reversed(history) if not one.is_system or request.play.narrator
     )
-    event, used = request.play.event, len(told) if request.play.narrator else 0
+    event, used = request.play.event, len(narrated) if request.play.narrator else 0
     rest = [text for one in trailing if not _is_order(text := one.content.strip())]
     if rest and event is None and wish == "turn" and lines and lines[-1].role == "assistant" and request.play.narrator:
         event, used = "\n".join(rest), used + len(rest)
@@ -349,8 +236,8 @@ def _is_order(text: str) -> bool:
 
 def _read_quoted(text: str) -> str:
     """The beginning of a reply that an order to continue it quotes."""
-    _, found, said = text.partition(_QUOTED)
-    return said[:-1] if found and said.endswith("]") else ""
+    _, mark, quotation = text.partition(_QUOTED)
+    return quotation[:-1] if mark and quotation.endswith("]") else ""
 
 
 def _take_beginning(read: ClientConversation, merged: Sequence[_SaidLine], quoted: str) -> ClientConversation:
@@ -364,24 +251,24 @@ def _take_beginning(read: ClientConversation, merged: Sequence[_SaidLine], quote
 
 def _cut(merged: Sequence[_SaidLine], ends_with: str) -> tuple[ConversationTurn, ...]:
     """The newest lines, the player's first. A greeting is part of the prompt."""
-    kept = list(merged)
-    if ends_with == "assistant" and kept and kept[-1].role == "user":
+    lines = list(merged)
+    if ends_with == "assistant" and lines and lines[-1].role == "user":
         raise InvalidRequest("with an event the conversation ends with the character's line", field="messages")
     most = _MOST_LINES - (1 if ends_with == "user" else 0)
-    kept = kept[-most:] if len(kept) > most else kept
-    if kept and kept[0].role == "assistant":
-        kept = kept[1:]
-    return tuple(ConversationTurn(role=one.role, content=one.text) for one in kept)
+    lines = lines[-most:] if len(lines) > most else lines
+    if lines and lines[0].role == "assistant":
+        lines = lines[1:]
+    return tuple(ConversationTurn(role=one.role, content=one.text) for one in lines)
 
 
 def _find_speaker(trailing: Sequence[ClientMessage], names: Mapping[str, str]) -> str | None:
     called = [match["name"].strip() for one in trailing if (match := _GROUP.match(one.content.strip()))]
     if not called:
         return None
-    found = names.get(called[-1].casefold())
-    if found is None:
+    character = names.get(called[-1].casefold())
+    if character is None:
         raise InvalidRequest(f"no served character is called {called[-1]!r}", field="messages")
-    return found
+    return character
 
 
 def _read_line(message: ClientMessage, speaker: str | None, names: Mapping[str, str]) -> _SaidLine:
@@ -415,7 +302,134 @@ def _merge(newest_first: Iterable[_SaidLine]) -> list[_SaidLine]:
     return [_SaidLine(role, "\n".join(reversed(texts))) for role, texts in reversed(merged)]
 
 
-# Answers chat completions: reads what is wanted, asks the policy, passes its words on, and keeps the turn.
+# Replies in OpenAI's form, whole and as events.
+
+_DONE: Final = b"data: [DONE]\n\n"
+_PASSED_BACK: Final = ("usage", "system_fingerprint")
+"""Fields that clients get as the policy's server sent them."""
+
+
+def _write_event(event: JsonValue) -> bytes:
+    """One line of ASCII: no character is split, and clients that cut at line ends find one event."""
+    return b"data: " + json.dumps(event, separators=(",", ":")).encode() + b"\n\n"
+
+
+def _describe_error(error: GatewayError) -> dict[str, JsonValue]:
+    """As clients of OpenAI's read it. Never with the type `insufficient_quota`, at which they speak of credits."""
+    kind = "invalid_request_error" if error.status < 500 else "server_error"
+    message = error.detail if error.field is None else f"{error.field}: {error.detail}"
+    return {"error": {"message": message, "type": kind, "code": error.code, "param": error.field}}
+
+
+@dataclass
+class ReplyWriter:
+    """Renames what a policy sends, and remembers it. One id, time and model for all events of a reply."""
+
+    model: str
+    reply_id: str = field(default_factory=lambda: f"chatcmpl-{uuid.uuid4().hex}")
+    created: int = field(default_factory=lambda: int(time.time()))
+    reasons: dict[int, str] = field(default_factory=dict)
+    splitters: dict[int, ThoughtSplitter] = field(default_factory=dict)
+    held: list[Chunk] = field(default_factory=list)
+    """Events that end a choice, and all behind them that hold no text: they wait for the gates."""
+
+    def take(self, event: Chunk) -> Chunk | None:
+        """What is sent at once; None for what is held back."""
+        choices = event.get("choices")
+        valid = [one for one in choices if isinstance(one, dict)] if isinstance(choices, list) else []
+        listed = [self._read(one) for one in valid]
+        chunk = self._rename(event, "chat.completion.chunk", listed)
+        if any(choice.get("finish_reason") for choice in listed) or (not listed and event.get("usage")):
+            texts = [self._split_text(choice) for choice in listed]
+            self.held.append(self._rename(event, "chat.completion.chunk", [rest for _, rest in texts]))
+            spoken = [choice for choice, _ in texts if choice is not None]
+            return self._rename({}, "chat.completion.chunk", spoken) if spoken else None
+        return chunk if listed else None
+
+    def finish(self, noticed: JsonValue) -> list[Chunk]:
+        """The last events, with what was noticed in the last that ends a choice."""
+        last = max((index for index, one in enumerate(self.held) if one["choices"]), default=None)
+        if last is None:
+            choice: JsonValue = {"index": 0, "delta": {}, "finish_reason": None}  # the policy told none
+            self.held.insert(0, self._rename({}, "chat.completion.chunk", [choice]))
+            last = 0
+        self.held[last] = {**self.held[last], "play": noticed}
+        return [*self._end_texts(), *self.held]
+
+    def complete(self, answer: Chunk, noticed: JsonValue) -> Chunk:
+        """A whole reply."""
+        choices = answer.get("choices")
+        listed = [_move_thoughts(one) for one in choices] if isinstance(choices, list) else []
+        return {**self._rename(answer, "chat.completion", listed), "play": noticed}
+
+    def list_spoken(self, seconds: float) -> list[PolicyAnswer]:
+        """Without thoughts, also where they were told as words: a closing tag alone says too late what they were."""
+        return [
+            PolicyAnswer(split_thoughts(splitter.text)[1], self.reasons.get(index), seconds)
+            for index, splitter in sorted(self.splitters.items())
+        ]
+
+    def _read(self, choice: dict[str, JsonValue]) -> dict[str, JsonValue]:
+        """Remembers what is said, and moves thoughts to where clients look for them."""
+        index, delta, reason = choice.get("index"), choice.get("delta"), choice.get("finish_reason")
+        number = index if isinstance(index, int) else 0
+        splitter = self.splitters.setdefault(number, ThoughtSplitter())
+        former = delta if isinstance(delta, dict) else {}
+        content = former.get("content")
+        thought, text = "", ""
+        if isinstance(content, str):
+            thought, text = splitter.feed(content)
+        if isinstance(reason, str) and reason:  # some servers send an empty one until the end
+            self.reasons[number] = reason
+            more, rest = splitter.end()
+            thought, text = thought + more, text + rest
+        if text == (content or "") and not thought:
+            return choice
+        # Once the turn has ended, probabilities would be of tokens that nobody is shown.
+        rest_of_it = {name: value for name, value in choice.items() if name != "logprobs" or not splitter.has_ended}
+        return {**rest_of_it, "delta": {**former, **_build_delta(thought, text)}}
+
+    def _end_texts(self) -> list[Chunk]:
+        """What was held back of choices whose end nobody told."""
+        rests = [(number, *splitter.end()) for number, splitter in self.splitters.items()]
+        choices: list[JsonValue] = [
+            {"index": number, "delta": _build_delta(thought, text), "finish_reason": None}
+            for number, thought, text in rests
+            if thought or text
+        ]
+        return [self._rename({}, "chat.completion.chunk", choices)] if choices else []
+
+    def _split_text(self, choice: dict[str, JsonValue]) -> tuple[JsonValue | None, JsonValue]:
+        """A text that comes with the end of its choice is not held back."""
+        delta = choice.get("delta")
+        if not isinstance(delta, dict) or not (delta.get("content") or delta.get("reasoning_content")):
+            return None, choice
+        return {**choice, "finish_reason": None}, {
+            "index": choice.get("index", 0),
+            "delta": {},
+            "finish_reason": choice.get("finish_reason"),
+        }
+
+    def _rename(self, event: Chunk, kind: str, choices: Sequence[JsonValue]) -> Chunk:
+        passed: Chunk = {name: event[name] for name in _PASSED_BACK if name in event}
+        head: Chunk = {"id": self.reply_id, "object": kind, "created": self.created, "model": self.model}
+        return {**head, "choices": [*choices], **passed}
+
+
+def _move_thoughts(choice: JsonValue) -> JsonValue:
+    message = choice.get("message") if isinstance(choice, dict) else None
+    content = message.get("content") if isinstance(message, dict) else None
+    if not isinstance(choice, dict) or not isinstance(message, dict) or not isinstance(content, str):
+        return choice
+    thought, said = split_thoughts(content)
+    return choice if said == content else {**choice, "message": {**message, **_build_delta(thought, said)}}
+
+
+def _build_delta(thought: str, text: str) -> dict[str, JsonValue]:
+    return {"content": text, **({"reasoning_content": thought} if thought else {})}
+
+
+# Chat completions: what is wanted is read, the policy asked, its words passed on, and the turn kept.
 
 _EVENT_STREAM: Final = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 ResultT = TypeVar("ResultT")
@@ -482,6 +496,7 @@ class _ChatCompletions:
             read = read_conversation(request, names)
         except ValidationError as error:
             raise _build_refusal(error) from None
+        # A group names who speaks next in a message, and one model for all its members: the message counts.
         if read.speaker is not None:
             fields = fields.model_copy(update={"character": None})
         played = self._service.read_model(request.model, fields)
@@ -525,34 +540,33 @@ class _ChatCompletions:
 
     async def _settle(self, exchange: _PlayExchange, spoken: Sequence[PolicyAnswer]) -> JsonValue:
         """Checks the replies and keeps them. What it returns is told with the end of the reply."""
-        told: dict[str, JsonValue] = {"kind": exchange.read.wish, "dropped_system_messages": exchange.read.dropped}
+        notice: dict[str, JsonValue] = {"kind": exchange.read.wish, "dropped_system_messages": exchange.read.dropped}
         turn = exchange.turn
         if turn is None:
-            return told
+            return notice
         beginning = exchange.read.beginning or ""
         whole = [PolicyAnswer(beginning + one.text, one.finish_reason, one.seconds) for one in spoken]
-        said = [one for one in whole if one.text.strip()]
-        checked = [await self._service.make_reply(turn, one) for one in said]
-        kept = None
+        checked = [await self._service.make_reply(turn, one) for one in whole if one.text.strip()]
+        turn_id = None
         if exchange.stores and checked:
             try:
-                kept = await self._turns.add(turn, exchange.player, checked)
+                turn_id = await self._turns.add(turn, exchange.player, checked)
             except GatewayError as error:  # the player has read the reply already
-                told["not_kept"] = error.detail
+                notice["not_kept"] = error.detail
         return {
-            **told,
+            **notice,
             "character": turn.played.character,
             "world": turn.played.world,
             "policy": turn.played.policy,
-            "turn": kept,
-            "replies": [_tell_reply(one, kept is not None) for one in checked],
+            "turn": turn_id,
+            "replies": [_describe_reply(one, turn_id is not None) for one in checked],
             **({} if turn.retrieval_failure is None else {"retrieval_failure": turn.retrieval_failure}),
         }
 
 
-def _tell_reply(reply: PlayReply, is_kept: bool) -> dict[str, JsonValue]:
-    told: dict[str, JsonValue] = {"id": reply.reply_id if is_kept else None, "flags": [*reply.flags]}
-    return told if reply.unchecked is None else {**told, "unchecked": reply.unchecked}
+def _describe_reply(reply: PlayReply, is_kept: bool) -> dict[str, JsonValue]:
+    described: dict[str, JsonValue] = {"id": reply.reply_id if is_kept else None, "flags": [*reply.flags]}
+    return described if reply.unchecked is None else {**described, "unchecked": reply.unchecked}
 
 
 async def stop_with_client(
@@ -564,6 +578,7 @@ async def stop_with_client(
     working = asyncio.ensure_future(work)
     listening = asyncio.ensure_future(_wait_until_gone(client))
     taken = False
+    # What was made but not taken is discarded in any case, also where the server breaks off the request itself.
     try:
         await asyncio.wait({working, listening}, return_when=asyncio.FIRST_COMPLETED)
         listening.cancel()
@@ -596,7 +611,7 @@ def _build_refusal(error: ValidationError) -> InvalidRequest:
     return InvalidRequest(str(first["msg"]), field=".".join(["messages", *map(str, first["loc"])]))
 
 
-# Routes below `/play/v1`: an OpenAI-compatible API whose models are characters, and the turns that were kept.
+# Routes.
 
 _PlayUser = Annotated[str, Query(max_length=200, description="The `user` of the requests, where they named one.")]
 

@@ -1,6 +1,13 @@
-"""Names under which clients ask for a character: `mira@policy-42`, `mira/shore@policy-42`, `mira/shore/<time>@…`.
+"""Play: a person talks to a character, a policy answers with the prompt of training, and what was said may teach it.
 
-No client sends fields of its own, and all send the model's name. SillyTavern writes it into every reply and swipe.
+A client names the character, the place and the policy in the model's name: `mira@policy-42`, `mira/shore@policy-42`,
+`mira/shore/<time>@policy-42`. No client sends fields of its own, and all send the model's name; SillyTavern writes it
+into every reply and swipe. The prompt is the one of `POST /worlds/{world}/context`, byte for byte, and the gates of
+training read the reply.
+
+A turn is one conversation of one player up to one line; its replies are alternates. A player may mark the better one
+(with consent that is a label), an author may keep the moment as a scene, and turns are removed after some days. Whose
+turn it is stands in the store as a keyed hash.
 """
 
 import asyncio
@@ -48,6 +55,11 @@ from app.toolkit.answers import (
     split_thinking,
 )
 from app.toolkit.texts import iterate_matches
+
+log = logging.getLogger(__name__)
+
+
+# Names under which clients ask for a character.
 
 MOST_LISTED: Final = 1000
 """Names in a list of models. Others can be asked for all the same."""
@@ -100,15 +112,15 @@ def read_model(name: str, fields: PlayFields, policies: Sequence[str], character
     left, at, policy = name.rpartition("@")
     places = (left if at else policy).split("/", 2)
     character, world, time = (*places, "", "", "")[:3]
-    asked = fields.policy or (policy if at else "") or (policies[0] if len(policies) == 1 else "")
+    requested = fields.policy or (policy if at else "") or (policies[0] if len(policies) == 1 else "")
     _require_same("policy", fields.policy, policy if at else "")
     _require_same("character", fields.character, character)
     _require_same("world", fields.world, world)
     if not policies:
         raise NotFound("no policy is configured: name one under `policies` in the settings", field="model")
-    _require_known("policy", asked, policies)
+    _require_known("policy", requested, policies)
     character = _require_known("character", fields.character or character, characters)
-    model = PlayedModel(character, asked, fields.world or world or None, fields.as_of)
+    model = PlayedModel(character, requested, fields.world or world or None, fields.as_of)
     if not time:
         return model
     try:
@@ -117,178 +129,19 @@ def read_model(name: str, fields: PlayFields, policies: Sequence[str], character
         raise InvalidRequest(f"{time[:40]!r} is no time such as 1312-04-03T09:15:00Z", field="model") from None
 
 
-def _require_same(what: str, given: str | None, named: str) -> None:
-    if given and named and given != named:
+def _require_same(what: str, field: str | None, named: str) -> None:
+    if field and named and field != named:
         raise InvalidRequest(f"the model's name says {named[:64]!r}", field=f"play.{what}")
 
 
-def _require_known(what: str, name: str, known: Sequence[str]) -> str:
-    if name not in known:
-        told = f"there is no {what} {name[:64]!r}{suggest(name[:64], known)}" if name else f"name a {what}"
-        raise NotFound(f"{told} (a model is `character@policy` or `character/world@policy`)", field="model")
+def _require_known(what: str, name: str, names: Sequence[str]) -> str:
+    if name not in names:
+        fault = f"there is no {what} {name[:64]!r}{suggest(name[:64], names)}" if name else f"name a {what}"
+        raise NotFound(f"{fault} (a model is `character@policy` or `character/world@policy`)", field="model")
     return name
 
 
-# Scenes that somebody kept from play, in a file of each character beside the other scenes that authors wrote.
-
-_TRIES: Final = 5
-"""Others may keep scenes of the character at the same moment."""
-_LONGEST_ID: Final = 59
-"""With which the name of the file is one of an `AuthoredFile`."""
-
-
-async def keep_scene(authoring: AuthoringService, sheet: CharacterSheet, scene: Scene, author: str) -> None:
-    """Adds the scene to `scenes/kept_<character>.yaml`; one that is kept again replaces itself. In force on return.
-    Raises as `AuthoringService.save` and `build_change` do."""
-    file = name_kept_file(sheet.id)
-    for place in range(_TRIES):
-        based_on = authoring.find_number(file)
-        text = await _read_text(authoring, file)
-        change = await asyncio.to_thread(build_change, sheet, scene, text, based_on)
-        try:
-            await authoring.save([change], author, "from play")
-        except Conflict:
-            if place + 1 == _TRIES:
-                raise
-        else:
-            return
-
-
-def name_kept_file(character: str) -> str:
-    """A long id is cut, with a digest in place of its end."""
-    if len(character) > _LONGEST_ID:
-        character = f"{character[: _LONGEST_ID - 9]}_{sha256(character.encode()).hexdigest()[:8]}"
-    return f"{SCENE_FILES}kept_{character}.yaml"
-
-
-def build_change(sheet: CharacterSheet, scene: Scene, text: str | None, based_on: int) -> AuthoredChange:
-    """The file with the scene; `text` is what it holds, None where there is none. Blocking. InvalidRequest for what
-    makes no file of scenes; TooLarge for a file that is full."""
-    file = name_kept_file(sheet.id)
-    known = () if text is None else parse_model(text, file, SceneSet).scenes
-    others = tuple(one for one in known if one.id != scene.id)
-    try:
-        kept = SceneSet(character=sheet.id, language=sheet.voice.language, scenes=(*others, scene))
-    except ValidationError as error:
-        raise build_yaml_refusal(file, error) from None
-    written = _write_scenes(kept)
-    if len(written) > MAX_AUTHORED:
-        raise TooLarge(f"{file} would hold more than {MAX_AUTHORED:,} characters: remove scenes from it", field="turn")
-    return AuthoredChange(file=file, text=written, based_on=based_on)
-
-
-async def _read_text(authoring: AuthoringService, file: str) -> str | None:
-    try:
-        return (await authoring.read(file)).text
-    except NotFound:
-        return None
-
-
-def _write_scenes(scenes: SceneSet) -> str:
-    """As a scene file has them."""
-    return dump_yaml(scenes.model_dump(mode="json", exclude_defaults=True))
-
-
-# Thoughts that a policy writes before its reply. Players and games would take them for the character's words.
-
-_TAGS: Final = tuple(tag.casefold() for tag in THINKING_TAGS)
-_FIRST: Final = frozenset(tag[0] for tag in (*_TAGS, *TURN_ENDS))
-_TAG_OR_END: Final = re.compile(f"(?i:{THINKING_TAG.pattern})|(?P<end>{TURN_END.pattern})")
-
-
-class ThoughtSplitter:
-    """Tells thoughts in a streamed text from what is said. It holds back no more than a tag. What stands before a
-    closing tag that nothing opened has been told already: `split_thoughts` of the whole text knows better."""
-
-    def __init__(self) -> None:
-        self._pieces: list[str] = []
-        self._held = ""
-        self._place: Literal["start", "thought", "gap", "said", "behind"] = "start"
-        self._has_spoken = False
-
-    @property
-    def has_ended(self) -> bool:
-        return self._place == "behind"
-
-    @property
-    def text(self) -> str:
-        """The text up to the end of the turn: nothing behind it changes what was said."""
-        return "".join(self._pieces)
-
-    def feed(self, text: str) -> tuple[str, str]:
-        """What of the text so far is now known to be thought, and to be said."""
-        if self.has_ended:
-            return "", ""
-        self._pieces.append(text)
-        self._held += text
-        thought, said, position = "", "", 0
-        for tag in iterate_matches(_TAG_OR_END, self._held, LONGEST_TAG):
-            if tag["end"] and self._place == "thought":
-                continue
-            more, rest = self._tell(self._held[position : tag.start()])
-            thought, said = thought + more, said + rest
-            if tag["end"]:
-                self._end_turn(len(self._held) - tag.end())
-                return thought, said
-            said += self._pass_tag(tag[0])
-            position = tag.end()
-        end = _find_beginning(self._held, position)
-        if self._place == "start" and not self._held[position:end].strip():
-            end = position
-        more, rest = self._tell(self._held[position:end])
-        self._held = self._held[end:]
-        return thought + more, said + rest
-
-    def _end_turn(self, behind: int) -> None:
-        self._place, self._held = "behind", ""
-        self._pieces[-1] = self._pieces[-1][: len(self._pieces[-1]) - behind]
-
-    def _pass_tag(self, tag: str) -> str:
-        """What it adds to what is said."""
-        if not ends_thinking(tag):
-            self._place = "thought"
-        elif self._place == "thought" and self._has_spoken:
-            self._place = "said"
-            return "\n"  # as the parts of a whole text are joined
-        elif self._place != "said":
-            self._place = "gap"
-        return ""
-
-    def end(self) -> tuple[str, str]:
-        """What was held back."""
-        rest, self._held = self._held, ""
-        if self._place == "start":
-            self._place = "said"
-        return self._tell(rest)
-
-    def _tell(self, part: str) -> tuple[str, str]:
-        if self._place == "thought":
-            return part, ""
-        if self._place == "gap" or (self._place == "start" and not part.strip()):
-            part = part.lstrip()
-        if part:
-            self._place, self._has_spoken = "said", True
-        return "", part
-
-
-def _find_beginning(text: str, start: int) -> int:
-    """Where a tag may have begun whose end is still to come; the text's end where none has."""
-    for place in range(max(start, len(text) - LONGEST_TAG), len(text)):
-        if text[place] in _FIRST:
-            rest = text[place:]
-            begun = rest.rstrip().casefold()
-            if any(tag.startswith(begun) for tag in _TAGS) or any(end.startswith(rest) for end in TURN_ENDS):
-                return place
-    return len(text)
-
-
-def split_thoughts(text: str) -> tuple[str, str]:
-    """The thought, and what is said, of a whole text."""
-    thought, spoken = split_thinking(text)
-    return thought, spoken.text if spoken.text == text else spoken.text.strip()
-
-
-# Puts a moment of a game before a policy, with the prompt of training.
+# A moment of a game before a policy, with the prompt of training.
 
 
 @dataclass(frozen=True)
@@ -379,19 +232,19 @@ class PlayService:
         )
         return read_gates(judged.scores, reply.finish_reason)
 
-    async def make_reply(self, turn: PreparedTurn, said: PolicyAnswer) -> PlayReply:
+    async def make_reply(self, turn: PreparedTurn, answer: PolicyAnswer) -> PlayReply:
         """With what the gates of training notice."""
-        policy, noticed = turn.played.policy, await self.check(turn, said)
+        policy, noticed = turn.played.policy, await self.check(turn, answer)
         return PlayReply(
             reply_id=f"reply_{uuid4().hex}",
             policy=policy,
             model=self.policies[policy].model,
-            text=said.text,
-            finish_reason=said.finish_reason,
+            text=answer.text,
+            finish_reason=answer.finish_reason,
             flags=noticed.flags,
             unchecked=noticed.unchecked,
             retrieval_failure=turn.retrieval_failure,
-            seconds=said.seconds,
+            seconds=answer.seconds,
             as_of=turn.as_of,
             created_at=self._clock(),
         )
@@ -428,11 +281,10 @@ def read_choice(choice: JsonValue, seconds: float | None) -> PolicyAnswer:
     )
 
 
-# What becomes of turns that were kept: alternates, the better one, scenes, and their end.
-
-log = logging.getLogger(__name__)
+# Turns that were kept.
 
 _PRUNE_SECONDS: Final = 3600.0
+"""Between two looks for turns that are too old."""
 KeptAs = Literal["scene", "example"]
 """`scene`: the moment. `example`: the moment, and this reply as one that is known to be good."""
 _KeepScene = Callable[[str, Scene, str], Awaitable[None]]
@@ -498,12 +350,12 @@ class PlayTurns:
 
     async def get(self, caller: PlayCaller, turn_id: str) -> PlayTurn:
         """NotFound, also for another player's. Refused as any request is for a world that the key does not reach."""
-        found = await self._store.get(caller.player, turn_id)
-        if found is None:
+        turn = await self._store.get(caller.player, turn_id)
+        if turn is None:
             raise NotFound(f"there is no turn {turn_id[:80]!r}: it may have been removed, or is another player's")
-        if found.world is not None:
-            caller.bounds.require_world(found.world)
-        return found
+        if turn.world is not None:
+            caller.bounds.require_world(turn.world)
+        return turn
 
     async def prepare(self, turn: PlayTurn, as_of: datetime | None = None) -> PreparedTurn:
         """The same moment again, with what is retrieved at that game time."""
@@ -597,8 +449,8 @@ class PlayTurns:
         prepared = await self._prepare_whole(turn, chosen)
         others = {one.text: one for one in turn.replies if one.text != chosen.text and one.retrieval_failure is None}
         if not others:
-            told = "the turn has no other reply with another text for which something could be retrieved"
-            raise InvalidRequest(told, field="reply")
+            fault = "the turn has no other reply with another text for which something could be retrieved"
+            raise InvalidRequest(fault, field="reply")
         try:
             choice = ImportedChoice(
                 prompt=prepared.task.placed.task.messages,
@@ -626,31 +478,31 @@ def _find_newest_whole(turn: PlayTurn) -> PlayReply | None:
 
 
 def _find_reply(turn: PlayTurn, reply_id: str) -> PlayReply:
-    found = next((one for one in turn.replies if one.reply_id == reply_id), None)
-    if found is None:
+    reply = next((one for one in turn.replies if one.reply_id == reply_id), None)
+    if reply is None:
         raise NotFound(f"the turn has no reply {reply_id[:80]!r}")
-    return found
+    return reply
 
 
 def _refuse(what: str, error: ValidationError) -> InvalidRequest:
-    told = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    field = ".".join(map(str, told["loc"]))
-    return InvalidRequest(f"this makes no {what}: {f'{field}: ' if field else ''}{told['msg']}", field="turn")
+    fault = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    field = ".".join(map(str, fault["loc"]))
+    return InvalidRequest(f"this makes no {what}: {f'{field}: ' if field else ''}{fault['msg']}", field="turn")
 
 
 def _build_scene(turn: PreparedTurn, turn_id: str, example: PlayReply | None) -> Scene:
     """Everything that the prompt told of events stands in the scene itself, so that it needs no world."""
     moment = turn.moment
-    said = [
+    lines = [
         SceneLine(speaker="player" if line.role == "user" else "npc", text=line.content) for line in moment.conversation
     ]
-    opening = None if moment.event is not None else said.pop().text
+    opening = None if moment.event is not None else lines.pop().text
     events = [passage for passage in turn.passages if passage.kind == "event"]
     return Scene(
         id=f"kept-{turn_id.removeprefix('turn_')[:16]}",
         kind="conversation" if moment.event is None else "recent_event",
         split="train",
-        history=tuple(said),
+        history=tuple(lines),
         player=opening,
         event=moment.event,
         visible=tuple(
@@ -663,3 +515,164 @@ def _build_scene(turn: PreparedTurn, turn_id: str, example: PlayReply | None) ->
         ),
         exemplar=None if example is None else example.text,
     )
+
+
+# Scenes that were kept from play, in a file of each character beside the other scenes that authors wrote.
+
+_TRIES: Final = 5
+"""Others may keep scenes of the character at the same moment."""
+_LONGEST_ID: Final = 59
+"""With which the name of the file is one of an `AuthoredFile`."""
+
+
+async def keep_scene(authoring: AuthoringService, sheet: CharacterSheet, scene: Scene, author: str) -> None:
+    """Adds the scene to `scenes/kept_<character>.yaml`; one that is kept again replaces itself. In force on return.
+    Raises as `AuthoringService.save` and `build_change` do."""
+    file = name_kept_file(sheet.id)
+    for attempt in range(_TRIES):
+        based_on = authoring.find_number(file)
+        text = await _read_text(authoring, file)
+        change = await asyncio.to_thread(build_change, sheet, scene, text, based_on)
+        try:
+            await authoring.save([change], author, "from play")
+        except Conflict:
+            if attempt + 1 == _TRIES:
+                raise
+        else:
+            return
+
+
+def name_kept_file(character: str) -> str:
+    """A long id is cut, with a digest in place of its end."""
+    if len(character) > _LONGEST_ID:
+        character = f"{character[: _LONGEST_ID - 9]}_{sha256(character.encode()).hexdigest()[:8]}"
+    return f"{SCENE_FILES}kept_{character}.yaml"
+
+
+def build_change(sheet: CharacterSheet, scene: Scene, text: str | None, based_on: int) -> AuthoredChange:
+    """The file with the scene; `text` is what it holds, None where there is none. Blocking. InvalidRequest for what
+    makes no file of scenes; TooLarge for a file that is full."""
+    file = name_kept_file(sheet.id)
+    former = () if text is None else parse_model(text, file, SceneSet).scenes
+    others = tuple(one for one in former if one.id != scene.id)
+    try:
+        kept = SceneSet(character=sheet.id, language=sheet.voice.language, scenes=(*others, scene))
+    except ValidationError as error:
+        raise build_yaml_refusal(file, error) from None
+    written = _write_scenes(kept)
+    if len(written) > MAX_AUTHORED:
+        raise TooLarge(f"{file} would hold more than {MAX_AUTHORED:,} characters: remove scenes from it", field="turn")
+    return AuthoredChange(file=file, text=written, based_on=based_on)
+
+
+async def _read_text(authoring: AuthoringService, file: str) -> str | None:
+    try:
+        return (await authoring.read(file)).text
+    except NotFound:
+        return None
+
+
+def _write_scenes(scenes: SceneSet) -> str:
+    """As a scene file has them."""
+    return dump_yaml(scenes.model_dump(mode="json", exclude_defaults=True))
+
+
+# Thoughts that a policy writes before its reply.
+
+_TAGS: Final = tuple(tag.casefold() for tag in THINKING_TAGS)
+_FIRST: Final = frozenset(tag[0] for tag in (*_TAGS, *TURN_ENDS))
+_TAG_OR_END: Final = re.compile(f"(?i:{THINKING_TAG.pattern})|(?P<end>{TURN_END.pattern})")
+
+
+class ThoughtSplitter:
+    """Players and games would take a policy's thoughts for the character's words.
+
+    Tells thoughts in a streamed text from what is said. It holds back no more than a tag. What stands before a
+    closing tag that nothing opened has been told already: `split_thoughts` of the whole text knows better."""
+
+    def __init__(self) -> None:
+        self._pieces: list[str] = []
+        self._held = ""
+        self._state: Literal["start", "thought", "gap", "said", "behind"] = "start"
+        self._has_spoken = False
+
+    @property
+    def has_ended(self) -> bool:
+        return self._state == "behind"
+
+    @property
+    def text(self) -> str:
+        """The text up to the end of the turn: nothing behind it changes what was said."""
+        return "".join(self._pieces)
+
+    def feed(self, text: str) -> tuple[str, str]:
+        """What of the text so far is now known to be thought, and to be said."""
+        if self.has_ended:
+            return "", ""
+        self._pieces.append(text)
+        self._held += text
+        thought, said, position = "", "", 0
+        for tag in iterate_matches(_TAG_OR_END, self._held, LONGEST_TAG):
+            if tag["end"] and self._state == "thought":
+                continue
+            more, rest = self._tell(self._held[position : tag.start()])
+            thought, said = thought + more, said + rest
+            if tag["end"]:
+                self._end_turn(len(self._held) - tag.end())
+                return thought, said
+            said += self._pass_tag(tag[0])
+            position = tag.end()
+        end = _find_beginning(self._held, position)
+        if self._state == "start" and not self._held[position:end].strip():
+            end = position
+        more, rest = self._tell(self._held[position:end])
+        self._held = self._held[end:]
+        return thought + more, said + rest
+
+    def _end_turn(self, behind: int) -> None:
+        self._state, self._held = "behind", ""
+        self._pieces[-1] = self._pieces[-1][: len(self._pieces[-1]) - behind]
+
+    def _pass_tag(self, tag: str) -> str:
+        """What it adds to what is said."""
+        if not ends_thinking(tag):
+            self._state = "thought"
+        elif self._state == "thought" and self._has_spoken:
+            self._state = "said"
+            return "\n"  # as the parts of a whole text are joined
+        elif self._state != "said":
+            self._state = "gap"
+        return ""
+
+    def end(self) -> tuple[str, str]:
+        """What was held back."""
+        rest, self._held = self._held, ""
+        if self._state == "start":
+            self._state = "said"
+        return self._tell(rest)
+
+    def _tell(self, part: str) -> tuple[str, str]:
+        if self._state == "thought":
+            return part, ""
+        if self._state == "gap" or (self._state == "start" and not part.strip()):
+            part = part.lstrip()
+        if part:
+            self._state, self._has_spoken = "said", True
+        return "", part
+
+
+def _find_beginning(text: str, start: int) -> int:
+    """Where a tag may have begun whose end is still to come; the text's end where none has."""
+    for position in range(max(start, len(text) - LONGEST_TAG), len(text)):
+        if text[position] in _FIRST:
+            rest = text[position:]
+            begun = rest.rstrip().casefold()
+            if any(tag.startswith(begun) for tag in _TAGS) or any(end.startswith(rest) for end in TURN_ENDS):
+                return position
+    return len(text)
+
+
+def split_thoughts(text: str) -> tuple[str, str]:
+    """The thought, and what is said, of a whole text."""
+    thought, spoken = split_thinking(text)
+    return thought, spoken.text if spoken.text == text else spoken.text.strip()

@@ -1,4 +1,7 @@
-"""Tables of what people said to characters."""
+"""What people said to characters: turns with their replies, and the salt that player ids are hashed with.
+
+Every statement names the player, so nobody reads, marks or removes another player's turn.
+"""
 
 import secrets
 from collections.abc import Sequence
@@ -67,10 +70,6 @@ class PlaySaltTable(TableRecord, table=True):
 play_turns = get_table(PlayTurnTable)
 play_replies = get_table(PlayReplyTable)
 play_salt = get_table(PlaySaltTable)
-
-
-# The store of what people said to characters.
-
 _SALT: Final = "player"
 
 
@@ -79,9 +78,9 @@ class SqlPlayStore(PlayStore):
         self._database = database
 
     async def load_salt(self) -> bytes:
-        known = await self._database.read(_load_salt)
-        if known is not None:
-            return known
+        stored = await self._database.read(_load_salt)
+        if stored is not None:
+            return stored
         made = secrets.token_bytes(32)
         return await self._database.write(lambda connection: _keep_salt(connection, self._database, made), "play salt")
 
@@ -122,7 +121,7 @@ def _load_salt(connection: Connection) -> bytes | None:
 
 
 def _keep_salt(connection: Connection, database: Database, made: bytes) -> bytes:
-    """Another replica may have been faster."""
+    """The stored one: another replica may have been faster."""
     connection.execute(database.insert_new(play_salt), {"name": _SALT, "salt": made})
     return _load_salt(connection) or made
 
