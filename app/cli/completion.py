@@ -13,24 +13,25 @@ from app.settings import read_settings
 from app.terminal.client import find_gateway_url
 from app.toolkit.templates import find_packaged_folder
 
-ENVIRONMENTS: Final = Path(__file__).parents[1] / "envs"
-RUNS_SECONDS: Final = 1.0
+_ENVIRONMENTS: Final = Path(__file__).parents[1] / "envs"
+_RUNS_SECONDS: Final = 1.0
+"""The longest that a press of Tab waits for the gateway."""
 
 
-def environment_names() -> Iterable[str]:
+def _environment_names() -> Iterable[str]:
     """By their folders: importing them all would take seconds."""
     folders = [
-        file.parent.name for pattern in ("*", "community/*") for file in ENVIRONMENTS.glob(f"{pattern}/environment.py")
+        file.parent.name for pattern in ("*", "community/*") for file in _ENVIRONMENTS.glob(f"{pattern}/environment.py")
     ]
     return [*folders, *(point.name for point in entry_points(group="atropos_environments.envs"))]
 
 
-def character_names() -> Iterable[str]:
+def _character_names() -> Iterable[str]:
     folder = read_settings().character_sheets or find_packaged_folder("character_sheets")
     return [file.stem for file in folder.glob("*.yaml")]
 
 
-def judge_names() -> Iterable[str]:
+def _judge_names() -> Iterable[str]:
     return [OFFLINE, *read_settings().judges]
 
 
@@ -39,35 +40,37 @@ def run_names() -> Iterable[str]:
     settings = read_settings()
     key = settings.api_key
     headers = {} if key is None else {"Authorization": f"Bearer {key.get_secret_value()}"}
-    reply = httpx.get(f"{find_gateway_url()}/runs", headers=headers, timeout=RUNS_SECONDS).raise_for_status()
+    reply = httpx.get(f"{find_gateway_url()}/runs", headers=headers, timeout=_RUNS_SECONDS).raise_for_status()
     return [one["name"] for one in reply.json()["runs"]]
 
 
-COMPLETED: Final[Mapping[tuple[str, str], Callable[[], Iterable[str]]]] = MappingProxyType(
+_COMPLETED: Final[Mapping[tuple[str, str], Callable[[], Iterable[str]]]] = MappingProxyType(
     {
-        ("", "env"): environment_names,
+        ("", "env"): _environment_names,
         ("", "run"): run_names,
-        ("", "judge"): judge_names,
-        ("check", "where"): environment_names,
-        ("check", "name"): judge_names,
-        ("try", "sheet"): character_names,
-        ("export", "sheet"): character_names,
+        ("", "judge"): _judge_names,
+        ("check", "where"): _environment_names,
+        ("check", "name"): _judge_names,
+        ("try", "sheet"): _character_names,
+        ("export", "sheet"): _character_names,
     }
 )
 """By command, of any name where it is empty, and parameter."""
 
 
 def attach_completions(command: Any) -> None:
-    """To the parameters of a command and of everything below it."""
+    """Gives options and arguments of a command, and of all below it, what lists names for the shell.
+
+    Called on Tab alone: no other start imports what lists names, and commands need not name it in each option."""
     for parameter in command.params:
-        names = COMPLETED.get((command.name, parameter.name)) or COMPLETED.get(("", parameter.name))
+        names = _COMPLETED.get((command.name, parameter.name)) or _COMPLETED.get(("", parameter.name))
         if names is not None:
-            parameter._custom_shell_complete = _completer(names)
+            parameter._custom_shell_complete = _build_completer(names)
     for below in getattr(command, "commands", {}).values():
         attach_completions(below)
 
 
-def _completer(names: Callable[[], Iterable[str]]) -> Callable[[Any, Any, str], list[str]]:
+def _build_completer(names: Callable[[], Iterable[str]]) -> Callable[[Any, Any, str], list[str]]:
     def complete(_context: Any, _parameter: Any, incomplete: str) -> list[str]:
         try:
             return sorted({name for name in names() if name.startswith(incomplete)})

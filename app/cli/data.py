@@ -1,4 +1,7 @@
-"""`atropos-envs data`: what of a data set makes tasks, what is left out and why, and whether its golds are paid."""
+"""`atropos-envs data`: what of a data set makes tasks, what is left out and why, and whether its golds are paid.
+
+The check reads the rows as the service does, and lets the environment score some golds: one that is not paid in full
+shows a wrong column, or an answer in another form. Judged environments are exempt."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -32,9 +35,9 @@ from app.toolkit.texts import escape_invisible
 
 data = typer.Typer(help="Check a data set before training on it.", no_args_is_help=True)
 
-CHECKED: Final = "checked"
+_GIVEN_NAME: Final = "checked"
 """Name of the data set that the command line gives."""
-SHOWN: Final = 600
+_MOST_SHOWN: Final = 600
 """Characters of a prompt and of a gold that are printed."""
 _OPTIONS: Final = {
     "subset": "--subset",
@@ -120,14 +123,14 @@ def check(
     try:
         settings = read_settings()
         kind = find_environment(env).kind
-        given: Mapping[str, DatasetSource] = settings.datasets.get(env, {})
+        sources: Mapping[str, DatasetSource] = settings.datasets.get(env, {})
         if path:
             options: dict[str, object] = {"subset": subset, "revision": revision, "hold_out": hold_out, "files": files}
             options["splits"] = {ours: theirs.split(",") for ours, theirs in _parse_pairs("--split", splits)}
             options["columns"] = dict(_parse_pairs("--column", columns))
-            given = {CHECKED: DatasetSource.model_validate({"source": path, **options})}
+            sources = {_GIVEN_NAME: DatasetSource.model_validate({"source": path, **options})}
         with errors.status("reading the rows"):
-            report = asyncio.run(_check(kind, given, settings, tasks))
+            report = asyncio.run(_check(kind, sources, settings, tasks))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         stop(f"{_OPTIONS.get(str(first['loc'][0]), 'PATH')}: {first['msg'].removeprefix('Value error, ')}")
@@ -143,22 +146,22 @@ def check(
         raise typer.Exit(1)
 
 
-def _parse_pairs(option: str, given: Sequence[str] | None) -> list[tuple[str, str]]:
-    pairs = [tuple(one.split("=", 1)) for one in given or ()]
+def _parse_pairs(option: str, values: Sequence[str] | None) -> list[tuple[str, str]]:
+    pairs = [tuple(one.split("=", 1)) for one in values or ()]
     if any(len(pair) != 2 or not all(pair) for pair in pairs):
         raise ValueError(f"{option}: write the name here, `=`, and the name in the data set")
     return [(ours, theirs) for ours, theirs in pairs]
 
 
 async def _check(
-    kind: type[Environment], given: Mapping[str, DatasetSource], settings: Settings, count: int
+    kind: type[Environment], sources: Mapping[str, DatasetSource], settings: Settings, count: int
 ) -> DataReport:
     if not issubclass(kind, DatasetEnvironment):
         raise ValueError(f"{kind.name} reads no data sets")
-    if not given:
+    if not sources:
         raise ValueError(f"the settings have no data set for {kind.name}: give a folder, a file or a hub id")
     folders = {"character_sheets": settings.character_sheets}
-    configured = ConfiguredDatasets({kind.name: given}, folders=folders, hub_cache=settings.cache_dir)
+    configured = ConfiguredDatasets({kind.name: sources}, folders=folders, hub_cache=settings.cache_dir)
     environment = await asyncio.to_thread(kind.open, configured)
     checked = []
     for name, dataset in environment.datasets.items():
@@ -193,9 +196,9 @@ async def _show_tasks(environment: Environment, dataset: str, count: int) -> lis
     params = environment.Params.model_validate({"dataset": dataset})
     split = next(split for split in _SPLITS if environment.size(split, params))
     size = environment.size(split, params) or 0
-    shown = min(count, size)
+    count = min(count, size)
     async with open_tools(type(environment)) as tools:
-        indexes = [place * size // shown for place in range(shown)]
+        indexes = [number * size // count for number in range(count)]
         tasks = [(index, environment.task(split, index, params)) for index in indexes]
         golds = [environment.gold(task) for _, task in tasks]
         scores = [
@@ -229,7 +232,7 @@ def _print_report(report: DataReport, console: Console) -> None:
         for split, one in dataset.splits.items():
             table.add_row(split, str(one.used), str(one.in_both))
         console.print(table)
-        left_out = [(split, one) for split, found in dataset.splits.items() for one in found.left_out]
+        left_out = [(split, one) for split, checked in dataset.splits.items() for one in checked.left_out]
         if left_out:
             reasons = Table("left out", "rows", "why", "where")
             for split, rows in left_out:
@@ -253,7 +256,7 @@ def _print_task(console: Console, task: ShownTask) -> None:
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]} … ({len(text)} characters)"
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]} … ({len(text)} characters)"
 
 
 def _print(console: Console, text: str) -> None:

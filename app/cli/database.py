@@ -1,4 +1,7 @@
-"""`atropos-envs db size`: what fills the store, how fast it grows, and whether a vacuum would help."""
+"""`atropos-envs db` and `prune`: the size of the store, its statistics, its move to PostgreSQL, and groups that may go.
+
+These work on the configured database itself, also beside a service that goes on: each write is small, and a command
+that was interrupted has lost nothing. Only `copy` wants the service stopped."""
 
 import asyncio
 import re
@@ -23,9 +26,22 @@ from app.terminal.consoles import AsJson, describe_error, errors, output_console
 from app.toolkit.templates import find_packaged_folder
 from app.toolkit.texts import format_bytes, format_time
 
-MOST_LISTED: Final = 20
+db = typer.Typer(help="Look after the database of the store.", no_args_is_help=True)
+
+_COLUMNS: Final = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
 
 
+@db.callback()
+def callback() -> None:
+    """Look after the database of the store."""
+
+
+# `db size`.
+
+_MOST_LISTED: Final = 20
+
+
+@db.command()
 def size(as_json: AsJson = False) -> None:
     """Say what fills the store: bytes by table and by run, growth per day, a forecast and advice about a vacuum.
 
@@ -47,20 +63,20 @@ def _print_size(found: DatabaseSize) -> None:
     by_table = Table("table", "rows", "bytes" if found.measured_by == "pages" else "bytes, about")
     if dead:
         by_table.add_column("dead rows")
-    for one in found.tables[:MOST_LISTED]:
+    for one in found.tables[:_MOST_LISTED]:
         more = (f"{one.dead_rows:,}",) if dead else ()
         by_table.add_row(one.table, f"{one.rows:,}", format_bytes(one.bytes), *more)
     console.print(by_table)
     by_run = Table("run", "environment", "purpose", "groups", "rollouts", "bytes, about", "a day", "newest")
-    for each in found.runs[:MOST_LISTED]:
+    for each in found.runs[:_MOST_LISTED]:
         stored = each.stored
         by_run.add_row(
             *(stored.run or "-", stored.environment, stored.purpose, f"{stored.groups:,}", f"{stored.rollouts:,}"),
             *(format_bytes(stored.bytes), format_bytes(each.bytes_per_day), format_time(each.last_at)),
         )
     console.print(by_run)
-    if len(found.runs) > MOST_LISTED:
-        typer.echo(f"and {len(found.runs) - MOST_LISTED:,} smaller ones; --json has all")
+    if len(found.runs) > _MOST_LISTED:
+        typer.echo(f"and {len(found.runs) - _MOST_LISTED:,} smaller ones; --json has all")
     typer.echo(f"database: {format_bytes(found.bytes)}, of it free: {format_bytes(found.free_bytes)}")
     typer.echo(
         f"growth: {format_bytes(found.bytes_per_day)} a day, by the last {found.recent_days:.3g} days;"
@@ -70,22 +86,10 @@ def _print_size(found: DatabaseSize) -> None:
         typer.echo(line)
 
 
-# `atropos-envs db`: looks after the database of the store.
+# `db rebuild-statistics` and `copy`.
 
-db = typer.Typer(help="Look after the database of the store.", no_args_is_help=True)
-
-COUNTED_AT_ONCE: Final = 50
+_COUNTED_AT_ONCE: Final = 50
 """Groups that are counted by one write. A service on the same store waits meanwhile."""
-
-_COLUMNS: Final = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-
-
-db.command()(size)
-
-
-@db.callback()
-def callback() -> None:
-    """Look after the database of the store."""
 
 
 @db.command("rebuild-statistics")
@@ -114,7 +118,7 @@ async def _rebuild(settings: Settings, resume: bool) -> int:
         total = await (opened.views.count_uncounted() if resume else opened.statistics.forget_all())
         with Progress(*_COLUMNS, console=errors) as progress:
             bar = progress.add_task("groups", total=total)
-            while some := await opened.statistics.count_groups(COUNTED_AT_ONCE):
+            while some := await opened.statistics.count_groups(_COUNTED_AT_ONCE):
                 counted += some
                 progress.advance(bar, some)
     return counted
@@ -164,7 +168,7 @@ def _copy(source: str, target: str) -> dict[str, int]:
         return copy_store(source, target, migrations, advance)
 
 
-# `atropos-envs prune`: removes or reduces stored groups, a few at a time, beside a service that goes on.
+# `prune`.
 
 _DAYS: Final = {"h": 1 / 24, "d": 1.0, "w": 7.0}
 _BYTES: Final = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
@@ -204,7 +208,7 @@ def prune(
         if keep:
             if to_size or purpose:
                 raise ValueError("--keep goes with --older-than and --run alone: training groups are reduced")
-            reducing = build_reduce_rule(keep, older_than, run)
+            reducing = _build_reduce_rule(keep, older_than, run)
             asyncio.run(_reduce(read_settings(), reducing, ask=not yes, dry_run=dry_run))
             return
         if not (older_than or to_size or run):
@@ -220,7 +224,7 @@ def prune(
         asyncio.run(_prune(read_settings(), rule, ask=not yes, dry_run=dry_run))
 
 
-def build_reduce_rule(keep: str, older_than: str, runs: list[str] | None) -> ReduceRule:
+def _build_reduce_rule(keep: str, older_than: str, runs: list[str] | None) -> ReduceRule:
     pairs = [one.partition("=") for one in keep.split(",")]
     chosen = {name.strip(): value.strip() for name, _, value in pairs}
     before = utc_now() - (parse_age(older_than) if older_than else timedelta())

@@ -27,125 +27,9 @@ from app.settings import read_settings
 from app.terminal.client import AnsweredTask, GatewayClient, build_gateway_headers, find_gateway_url
 from app.terminal.consoles import AsJson, DemoPart, errors, format_figure, output_console, print_json, stop_on_errors
 
-# The scripted policy of `atropos-envs demo`: right answers, and typical mistakes of a model in training.
-
-WRONG = "I would rather not commit myself to an answer."
-DONE = "All done."
-MARKS = ".,;:!?'\""
-_NUMBER = re.compile(r"\d+")
-
-
-class ScriptedLines(Frozen):
-    poor: tuple[str, ...]
-    plain: tuple[str, ...]
-    good: tuple[str, ...]
-
-
-LINES = TypeAdapter(dict[str, ScriptedLines]).validate_python(
-    yaml.safe_load(Path(__file__).with_name("demo.yaml").read_text(encoding="utf-8"))
-)
-
-
-def script_turns(
-    luck: random.Random, skill: float, task: HandedOutTask, gold: Completion | None
-) -> tuple[Message, ...]:
-    """Messages by turn. Without skill one of the right messages is changed: one with tool calls, if any."""
-    if gold is None:
-        return tuple(_build_text_message(line) for line in _choose_lines(luck, skill, task))
-    right = [message for message in gold.messages or (_build_text_message(gold.answer),) if message.role == "assistant"]
-    calling = [place for place, message in enumerate(right) if message.tool_calls]
-    spoilt = len(right) if luck.random() < skill else luck.choice(calling or range(len(right)))
-    words = (task.messages[-1].content or "").split()
-    return tuple(
-        _spoil_message(luck, message, task.tools, words) if place == spoilt else message
-        for place, message in enumerate(right)
-    )
-
-
-def _choose_lines(luck: random.Random, skill: float, task: HandedOutTask) -> list[str]:
-    """One line per turn, without repetition where possible."""
-    known = LINES.get(task.environment, LINES["anywhere"])
-    line = task.messages[-1].content or ""
-    words = sorted(dict.fromkeys(line.split()), key=len)[-2:]
-    said: list[str] = []
-    for _ in range(task.max_turns):
-        chosen = known.good if luck.random() < skill else known.plain if luck.random() < skill else known.poor
-        text = luck.choice([one for one in chosen if one not in said] or chosen)
-        said.append(text)
-    longest = " and ".join(word.strip(MARKS) for word in words)
-    return [text.replace("{words}", longest).replace("{line}", line[:60]) for text in said]
-
-
-def _spoil_message(luck: random.Random, message: Message, tools: Sequence[ToolSpec], words: Sequence[str]) -> Message:
-    """Changes a tool call or a number; without either, gives no answer."""
-    calls = message.tool_calls
-    if calls:
-        return _spoil_last_call(luck, calls, words)
-    said = message.content or ""
-    numbers = [*_NUMBER.finditer(said)]
-    if numbers:
-        last = numbers[-1]
-        return _build_text_message(f"{said[: last.start()]}{int(last[0]) + luck.randint(1, 9)}{said[last.end() :]}")
-    if tools and luck.random() < 0.7:
-        return _build_call_message((_build_call(luck.choice(tools), words),))
-    return _build_text_message(WRONG)
-
-
-def _spoil_last_call(luck: random.Random, calls: tuple[ToolCall, ...], words: Sequence[str]) -> Message:
-    *before, last = calls  # the last is what the others prepare
-    others = ((*calls, last), tuple(before), (*before, _change_call(luck, last, words)))
-    (chosen,) = luck.choices(others, weights=(1, 2, 6))
-    return _build_call_message(chosen) if chosen else _build_text_message(DONE)
-
-
-def _change_call(luck: random.Random, call: ToolCall, words: Sequence[str]) -> ToolCall:
-    """The same tool with a changed value or an extra argument."""
-    given = call.function.arguments
-    arguments: dict[str, JsonValue] = {**given} if isinstance(given, dict) else {}
-    if arguments and luck.random() < 0.8:
-        name = luck.choice(sorted(arguments))
-        arguments[name] = _change_value(luck, arguments[name], words)
-    else:
-        arguments["note"] = luck.choice(words or ["soon"])
-    return call.model_copy(update={"function": FunctionCall(name=call.function.name, arguments=arguments)})
-
-
-def _change_value(luck: random.Random, value: JsonValue, words: Sequence[str]) -> JsonValue:
-    if isinstance(value, bool):
-        return not value
-    if isinstance(value, int | float):
-        return value + luck.randint(1, 9)
-    if isinstance(value, list):
-        return value[:-1]
-    if isinstance(value, str):
-        return luck.choice([word.strip(MARKS) for word in words] or ["soon"])
-    return None
-
-
-def _build_call(tool: ToolSpec, words: Sequence[str]) -> ToolCall:
-    """Fills required arguments with words of the request."""
-    required = tool.function.parameters.get("required")
-    names = required if isinstance(required, list) else []
-    longest = sorted(dict.fromkeys(words), key=len)[::-1]
-    arguments: Mapping[str, JsonValue] = {
-        str(name): word.strip(MARKS) for name, word in zip(names, longest, strict=False)
-    }
-    return ToolCall(function=FunctionCall(name=tool.function.name, arguments=dict(arguments)))
-
-
-def _build_call_message(calls: tuple[ToolCall, ...]) -> Message:
-    return Message(role="assistant", tool_calls=calls)
-
-
-def _build_text_message(text: str) -> Message:
-    return Message(role="assistant", content=text)
-
-
-CUT = Completion(text="Let us go through this slowly and", finish_reason="length")
-
 
 @dataclass(frozen=True)
-class DemoPlan:
+class _DemoPlan:
     steps: int
     batch_size: int
     group_size: int
@@ -176,7 +60,7 @@ def demo(
     url = url or find_gateway_url()
     headers = build_gateway_headers(api_key)
     with stop_on_errors(1):
-        parts, means = asyncio.run(_run_demo(url, headers, DemoPlan(steps, batch_size, group_size, run, seed)))
+        parts, means = asyncio.run(_run_demo(url, headers, _DemoPlan(steps, batch_size, group_size, run, seed)))
     if as_json:
         added = {name: value for part in parts for name, value in part.data.items()}
         print_json(DemoResults(**added, mean_rewards=means))
@@ -184,11 +68,11 @@ def demo(
         _print_results(parts, means, url)
 
 
-MeanRewards = dict[str, tuple[float | None, ...]]
+_MeanRewards = dict[str, tuple[float | None, ...]]
 """By environment and step; None where nothing was scored."""
 
 
-async def _run_demo(url: str, headers: dict[str, str], plan: DemoPlan) -> tuple[list[DemoPart], MeanRewards]:
+async def _run_demo(url: str, headers: dict[str, str], plan: _DemoPlan) -> tuple[list[DemoPart], _MeanRewards]:
     solver = await asyncio.to_thread(_open_solver)
     async with httpx.AsyncClient(base_url=url, headers=headers, timeout=120) as client:
         gateway = GatewayClient(client)
@@ -197,7 +81,7 @@ async def _run_demo(url: str, headers: dict[str, str], plan: DemoPlan) -> tuple[
         adding = (getattr(module, "add_to_demo", None) for module in import_modules("commands"))
         parts: list[DemoPart] = [await add(gateway) for add in adding if add is not None]
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        means: MeanRewards = {}
+        means: _MeanRewards = {}
         with Progress(*columns, TextColumn("{task.fields[reward]}"), console=errors) as progress:
             for name in served:
                 bar = progress.add_task(name, total=plan.steps, reward="")
@@ -215,7 +99,7 @@ def _compute_mean(replies: Sequence[GroupReply]) -> float | None:
     return sum(rewards) / len(rewards) if rewards else None
 
 
-def _print_results(parts: Sequence[DemoPart], mean_rewards: MeanRewards, url: str) -> None:
+def _print_results(parts: Sequence[DemoPart], mean_rewards: _MeanRewards, url: str) -> None:
     console = output_console()
     for part in parts:
         console.print(*part.printed, sep="\n")
@@ -227,7 +111,7 @@ def _print_results(parts: Sequence[DemoPart], mean_rewards: MeanRewards, url: st
 
 
 async def _run_step(
-    gateway: GatewayClient, solver: Catalogue, plan: DemoPlan, environment: str, step: int
+    gateway: GatewayClient, solver: Catalogue, plan: _DemoPlan, environment: str, step: int
 ) -> Sequence[GroupReply]:
     ask: dict[str, JsonValue] = {"run": plan.run, "batch_size": plan.batch_size, "policy": {"step": step}}
     batch = await gateway.fetch_next_batch(ask, environment)
@@ -259,7 +143,7 @@ def _choose_attempt(
     luck: random.Random, skill: float, task: HandedOutTask, gold: Completion | None
 ) -> Completion | tuple[Message, ...]:
     """A truncated completion, or the messages of each turn."""
-    return CUT if luck.random() < 0.05 else script_turns(luck, skill, task, gold)
+    return _CUT_OFF if luck.random() < 0.05 else _script_turns(luck, skill, task, gold)
 
 
 async def _play_attempts(
@@ -294,3 +178,118 @@ def _open_solver() -> Catalogue:
     catalogue.open(ConfiguredDatasets(settings.datasets, hub_cache=settings.cache_dir))
     catalogue.set_isolation(Isolation(protections=()), weak_will_do=True)
     return catalogue
+
+
+# The scripted policy: right answers, and typical mistakes of a model in training.
+
+_CUT_OFF = Completion(text="Let us go through this slowly and", finish_reason="length")
+_NO_ANSWER = "I would rather not commit myself to an answer."
+_NOTHING_TO_CALL = "All done."
+_MARKS = ".,;:!?'\""
+_NUMBER = re.compile(r"\d+")
+
+
+class ScriptedLines(Frozen):
+    poor: tuple[str, ...]
+    plain: tuple[str, ...]
+    good: tuple[str, ...]
+
+
+LINES = TypeAdapter(dict[str, ScriptedLines]).validate_python(
+    yaml.safe_load(Path(__file__).with_name("demo.yaml").read_text(encoding="utf-8"))
+)
+
+
+def _script_turns(
+    luck: random.Random, skill: float, task: HandedOutTask, gold: Completion | None
+) -> tuple[Message, ...]:
+    """Messages by turn. Without skill one of the right messages is changed: one with tool calls, if any."""
+    if gold is None:
+        return tuple(_build_text_message(line) for line in _choose_lines(luck, skill, task))
+    right = [message for message in gold.messages or (_build_text_message(gold.answer),) if message.role == "assistant"]
+    calling = [place for place, message in enumerate(right) if message.tool_calls]
+    spoilt = len(right) if luck.random() < skill else luck.choice(calling or range(len(right)))
+    words = (task.messages[-1].content or "").split()
+    return tuple(
+        _spoil_message(luck, message, task.tools, words) if place == spoilt else message
+        for place, message in enumerate(right)
+    )
+
+
+def _choose_lines(luck: random.Random, skill: float, task: HandedOutTask) -> list[str]:
+    """One line per turn, without repetition where possible."""
+    known = LINES.get(task.environment, LINES["anywhere"])
+    line = task.messages[-1].content or ""
+    words = sorted(dict.fromkeys(line.split()), key=len)[-2:]
+    said: list[str] = []
+    for _ in range(task.max_turns):
+        chosen = known.good if luck.random() < skill else known.plain if luck.random() < skill else known.poor
+        text = luck.choice([one for one in chosen if one not in said] or chosen)
+        said.append(text)
+    longest = " and ".join(word.strip(_MARKS) for word in words)
+    return [text.replace("{words}", longest).replace("{line}", line[:60]) for text in said]
+
+
+def _spoil_message(luck: random.Random, message: Message, tools: Sequence[ToolSpec], words: Sequence[str]) -> Message:
+    """Changes a tool call or a number; without either, gives no answer."""
+    calls = message.tool_calls
+    if calls:
+        return _spoil_last_call(luck, calls, words)
+    said = message.content or ""
+    numbers = [*_NUMBER.finditer(said)]
+    if numbers:
+        last = numbers[-1]
+        return _build_text_message(f"{said[: last.start()]}{int(last[0]) + luck.randint(1, 9)}{said[last.end() :]}")
+    if tools and luck.random() < 0.7:
+        return _build_call_message((_build_call(luck.choice(tools), words),))
+    return _build_text_message(_NO_ANSWER)
+
+
+def _spoil_last_call(luck: random.Random, calls: tuple[ToolCall, ...], words: Sequence[str]) -> Message:
+    *before, last = calls  # the last is what the others prepare
+    others = ((*calls, last), tuple(before), (*before, _change_call(luck, last, words)))
+    (chosen,) = luck.choices(others, weights=(1, 2, 6))
+    return _build_call_message(chosen) if chosen else _build_text_message(_NOTHING_TO_CALL)
+
+
+def _change_call(luck: random.Random, call: ToolCall, words: Sequence[str]) -> ToolCall:
+    """The same tool with a changed value or an extra argument."""
+    given = call.function.arguments
+    arguments: dict[str, JsonValue] = {**given} if isinstance(given, dict) else {}
+    if arguments and luck.random() < 0.8:
+        name = luck.choice(sorted(arguments))
+        arguments[name] = _change_value(luck, arguments[name], words)
+    else:
+        arguments["note"] = luck.choice(words or ["soon"])
+    return call.model_copy(update={"function": FunctionCall(name=call.function.name, arguments=arguments)})
+
+
+def _change_value(luck: random.Random, value: JsonValue, words: Sequence[str]) -> JsonValue:
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int | float):
+        return value + luck.randint(1, 9)
+    if isinstance(value, list):
+        return value[:-1]
+    if isinstance(value, str):
+        return luck.choice([word.strip(_MARKS) for word in words] or ["soon"])
+    return None
+
+
+def _build_call(tool: ToolSpec, words: Sequence[str]) -> ToolCall:
+    """Fills required arguments with words of the request."""
+    required = tool.function.parameters.get("required")
+    names = required if isinstance(required, list) else []
+    longest = sorted(dict.fromkeys(words), key=len)[::-1]
+    arguments: Mapping[str, JsonValue] = {
+        str(name): word.strip(_MARKS) for name, word in zip(names, longest, strict=False)
+    }
+    return ToolCall(function=FunctionCall(name=tool.function.name, arguments=dict(arguments)))
+
+
+def _build_call_message(calls: tuple[ToolCall, ...]) -> Message:
+    return Message(role="assistant", tool_calls=calls)
+
+
+def _build_text_message(text: str) -> Message:
+    return Message(role="assistant", content=text)

@@ -18,10 +18,10 @@ if sys.platform != "win32":
 SHORTEN_AFTER: Final = 64 * 1024 * 1024
 """Bytes written since the last compaction."""
 
-H = TypeVar("H", bound=Frozen)
+_EventT = TypeVar("H", bound=Frozen)
 
 
-class Ledger(Protocol[H]):
+class Ledger(Protocol[_EventT]):
     """State folded from events."""
 
     @property
@@ -32,20 +32,22 @@ class Ledger(Protocol[H]):
     def holds_results(self) -> bool:
         """Whether something is in it that a start with other options would lose."""
 
-    def apply(self, happened: H) -> None:
+    def apply(self, happened: _EventT) -> None:
         """KeyError for an event that is invalid in this state."""
 
-    def iter_compacted(self) -> Iterator[H]:
+    def iter_compacted(self) -> Iterator[_EventT]:
         """The shortest list of events with the same state."""
 
 
-L = TypeVar("L", bound=Ledger[Any])
+_LedgerT = TypeVar("L", bound=Ledger[Any])
 
 
-class Journal(Generic[H, L]):
+class Journal(Generic[_EventT, _LedgerT]):
     """A JSON Lines file, locked for one process."""
 
-    def __init__(self, path: Path, file: BinaryIO, adapter: TypeAdapter[H], ledger: L, shorten_after: int) -> None:
+    def __init__(
+        self, path: Path, file: BinaryIO, adapter: TypeAdapter[_EventT], ledger: _LedgerT, shorten_after: int
+    ) -> None:
         self.path = path
         self.ledger = ledger
         self._adapter = adapter
@@ -54,7 +56,7 @@ class Journal(Generic[H, L]):
         self._shorten_after = shorten_after
         self._turn = asyncio.Lock()
 
-    async def add(self, *happened: H) -> None:
+    async def add(self, *happened: _EventT) -> None:
         """Returns when the events are on disk."""
         async with self._turn:
             lines = b"".join(_encode_line(self._adapter, one) for one in happened)
@@ -80,12 +82,12 @@ class Journal(Generic[H, L]):
 def open_journal(
     path: Path,
     command: str,
-    adapter: TypeAdapter[H],
-    new_ledger: Callable[[], L],
+    adapter: TypeAdapter[_EventT],
+    new_ledger: Callable[[], _LedgerT],
     setup: Frozen,
-    began: H,
+    began: _EventT,
     shorten_after: int = SHORTEN_AFTER,
-) -> Iterator[Journal[H, L]]:
+) -> Iterator[Journal[_EventT, _LedgerT]]:
     """Resumes an existing journal, or starts a new one with `began`. ValueError when the file has results of another
     setup, is not a journal, or is in use."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -111,7 +113,9 @@ def _lock(lock: BinaryIO, path: Path) -> None:
         raise ValueError(f"{path}: in use by another process") from error
 
 
-def read_ledger(path: Path, command: str, adapter: TypeAdapter[H], new_ledger: Callable[[], L], setup: Frozen) -> L:
+def read_ledger(
+    path: Path, command: str, adapter: TypeAdapter[_EventT], new_ledger: Callable[[], _LedgerT], setup: Frozen
+) -> _LedgerT:
     """What a start with this setup goes on from: an empty ledger where there are no results. ValueError when the file
     has results of another setup, or is not a journal."""
     ledger = _read(path, command, adapter, new_ledger())
@@ -123,7 +127,7 @@ def read_ledger(path: Path, command: str, adapter: TypeAdapter[H], new_ledger: C
     return ledger
 
 
-def _read(path: Path, command: str, adapter: TypeAdapter[H], ledger: L) -> L:
+def _read(path: Path, command: str, adapter: TypeAdapter[_EventT], ledger: _LedgerT) -> _LedgerT:
     """Returns the ledger. Ignores an incomplete last line: the process died while writing it."""
     if not path.exists():
         return ledger
@@ -146,7 +150,7 @@ def _require_same(path: Path, before: Frozen, now: Frozen) -> None:
     raise ValueError(f"{path} was started with other options ({differing}): repeat them, or use another --out")
 
 
-def _rewrite(path: Path, adapter: TypeAdapter[H], ledger: Ledger[H]) -> None:
+def _rewrite(path: Path, adapter: TypeAdapter[_EventT], ledger: Ledger[_EventT]) -> None:
     fresh = path.with_name(f"{path.name}.new")
     with fresh.open("wb") as file:
         for one in ledger.iter_compacted():
@@ -155,7 +159,7 @@ def _rewrite(path: Path, adapter: TypeAdapter[H], ledger: Ledger[H]) -> None:
     fresh.replace(path)
 
 
-def _encode_line(adapter: TypeAdapter[H], happened: H) -> bytes:
+def _encode_line(adapter: TypeAdapter[_EventT], happened: _EventT) -> bytes:
     return adapter.dump_json(happened) + b"\n"
 
 

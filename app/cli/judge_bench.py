@@ -1,4 +1,9 @@
-"""`atropos-envs judges bench`: how far a judge agrees with people's labels, in each mode, and what that costs."""
+"""Judges for commands that run without a service; what judging costs; and `atropos-envs judges bench`.
+
+Such commands have the configured store: their calls count against the same budgets as those of the service, and every
+judgement is stored as it arrives. A cost is estimated by the readings of the real panels, with scripted judges that
+answer at once: once they agree in every reading and once they contradict each other, since panels read again where
+readings disagree. `bench` replays replies that people have labelled as groups of a run are judged, gates included."""
 
 import asyncio
 import contextlib
@@ -44,7 +49,7 @@ from app.terminal.consoles import AsJson, errors, output_console, print_json, st
 from app.toolkit.templates import find_packaged_folder
 from app.toolkit.texts import escape_invisible
 
-# Judges for commands that run without a service, under the service's budgets.
+# The store and the judges.
 
 
 def say_store(settings: Settings) -> None:
@@ -86,7 +91,7 @@ async def open_judge_panels(settings: Settings, *, reuse: bool = False) -> Async
             await asyncio.gather(*(judge.close() for judge in judges))
 
 
-# What judging groups will cost: the readings of the real panels, with judges that answer at once and are not asked.
+# The cost of judging.
 
 ANSWER_TOKENS: Final[Mapping[VerdictForm, int]] = {"long": 145, "short": 65}
 """Completion tokens for each reply that a judge reads: an eighth of the medians in `docs/judge_reference.md`, *What a
@@ -122,7 +127,7 @@ async def estimate_judging_cost(
     """Per judge, from the prompts that it would get. The offline judge costs nothing and is left out. ValueError for a
     reward model, which gets no prompts."""
     for name in judges:
-        if is_reward_model(name, settings):
+        if _is_reward_model(name, settings):
             raise ValueError(f"judge {name!r} is a reward model: it reads each reply once, and is not estimated")
     defaults = {name: environment.options for name, environment in settings.environments.items()}
     priced = [name for name in judges if name != OFFLINE]
@@ -132,16 +137,16 @@ async def estimate_judging_cost(
     return tuple(_build_cost(name, least[name], most[name], find_prices(name, settings)) for name in priced)
 
 
-def is_reward_model(judge: str, settings: Settings) -> bool:
+def _is_reward_model(judge: str, settings: Settings) -> bool:
     return judge in settings.judges and settings.judges[judge].kind == "reward_model"
 
 
 def find_prices(judge: str, settings: Settings) -> TokenPrices:
-    found = settings.judges.get(judge)
-    if found is None:
+    config = settings.judges.get(judge)
+    if config is None:
         return TokenPrices()
     return TokenPrices(
-        found.input_price_per_million, found.output_price_per_million, found.cached_input_price_per_million
+        config.input_price_per_million, config.output_price_per_million, config.cached_input_price_per_million
     )
 
 
@@ -152,18 +157,18 @@ async def _measure_volumes(
     script: Script,
 ) -> dict[str, _Volume]:
     judges = {name: ScriptedJudge(script, name) for name in forms}
-    known: dict[str, Judge] = dict(judges)
-    served = {where: given for where, given in defaults.items() if set(given.judges) <= {*known, OFFLINE}}
-    panels = ConfiguredPanels(known, served)
+    # Panels refuse defaults that name judges which they do not have.
+    served = {name: options for name, options in defaults.items() if set(options.judges) <= {*judges, OFFLINE}}
+    panels = ConfiguredPanels(dict[str, Judge](judges), served)
     await asyncio.gather(*(judge_group(panels) for judge_group in groups))
     return {name: _measure_volume(judge.requests, len(groups), forms[name]) for name, judge in judges.items()}
 
 
 def _measure_volume(requests: Sequence[JudgeRequest], groups: int, form: VerdictForm) -> _Volume:
     prompts = [build_prompt(request, form) for request in requests]
-    read = sum(len(request.candidates) for request in requests)
+    replies = sum(len(request.candidates) for request in requests)
     tokens = sum(estimate_tokens((prompt.system, prompt.user), bytes_per_token=BYTES_PER_TOKEN) for prompt in prompts)
-    return _Volume(len(requests) / groups, tokens / groups, read * ANSWER_TOKENS[form] / groups)
+    return _Volume(len(requests) / groups, tokens / groups, replies * ANSWER_TOKENS[form] / groups)
 
 
 def _build_cost(name: str, least: _Volume, most: _Volume, prices: TokenPrices) -> JudgingCost:
@@ -182,9 +187,9 @@ def _prefer_by_digest(request: JudgeRequest, number: int) -> dict[str, float]:
     return {one.id: int(digest_of_text(one.text)[:8], 16) / 16**8 for one in request.candidates}
 
 
-# Replays replies that people have labelled through a panel of judges, as groups of a run are judged.
+# `judges bench`.
 
-MOST_IN_FLIGHT: Final = 32
+_MOST_IN_FLIGHT: Final = 32
 """Groups; the judge's own limits may be tighter."""
 
 
@@ -209,13 +214,13 @@ class BenchFigures(Frozen):
 
 
 @dataclass(frozen=True)
-class LabelledSituation:
+class _LabelledSituation:
     group: LabelledGroup
     environment: Environment
     task: Task
 
 
-def build_situation(group: LabelledGroup, catalogue: Catalogue) -> LabelledSituation:
+def build_situation(group: LabelledGroup, catalogue: Catalogue) -> _LabelledSituation:
     environment = catalogue.get_environment_or_current(group.environment).environment
     if environment.Draft is None:
         raise InvalidRequest(f"group {group.id}: {group.environment} takes no drafts")
@@ -227,24 +232,24 @@ def build_situation(group: LabelledGroup, catalogue: Catalogue) -> LabelledSitua
     except GatewayError as error:
         where = "" if error.field is None else f"{error.field}: "
         raise InvalidRequest(f"group {group.id}: {where}{error.detail}") from None
-    return LabelledSituation(group, made.environment, made.task)
+    return _LabelledSituation(group, made.environment, made.task)
 
 
 async def judge_situations(
-    situations: Sequence[LabelledSituation], panels: Panels, judge: str, mode: Mode, judged: Callable[[], None]
+    situations: Sequence[_LabelledSituation], panels: Panels, judge: str, mode: Mode, judged: Callable[[], None]
 ) -> Sequence[JudgedCompletions]:
-    gate = asyncio.Semaphore(MOST_IN_FLIGHT)
+    gate = asyncio.Semaphore(_MOST_IN_FLIGHT)
 
-    async def judge_one(situation: LabelledSituation) -> JudgedCompletions:
+    async def judge_one(situation: _LabelledSituation) -> JudgedCompletions:
         async with gate:
-            result = await judge_situation(situation, panels, judge, mode)
+            result = await _judge_situation(situation, panels, judge, mode)
         judged()
         return result
 
     return await asyncio.gather(*map(judge_one, situations))
 
 
-async def judge_situation(situation: LabelledSituation, panels: Panels, judge: str, mode: Mode) -> JudgedCompletions:
+async def _judge_situation(situation: _LabelledSituation, panels: Panels, judge: str, mode: Mode) -> JudgedCompletions:
     """As a run's groups are judged, gates included."""
     group, options = situation.group, ScoringOptions(mode=mode, judges=(judge,))
     panel = panels.build_panel(group.environment, options)
@@ -262,7 +267,7 @@ async def judge_situation(situation: LabelledSituation, panels: Panels, judge: s
 
 
 def build_figures(
-    situations: Sequence[LabelledSituation], judged: Sequence[JudgedCompletions], mode: Mode, seed: int
+    situations: Sequence[_LabelledSituation], judged: Sequence[JudgedCompletions], mode: Mode, seed: int
 ) -> BenchFigures:
     labelled = [_pair_with_labels(one.group, each.scores) for one, each in zip(situations, judged, strict=True)]
     scored = [one for one in labelled if one is not None]
@@ -299,8 +304,8 @@ def _pair_with_labels(group: LabelledGroup, scores: Sequence[Score]) -> JudgedLa
     return JudgedLabels(tuple(reply.label for reply in group.replies), tuple(rewards), group.subset)
 
 
-MODES: Final = ",".join(get_args(Mode))
-GROUPS_ESTIMATED: Final = 50
+_MODES: Final = ",".join(get_args(Mode))
+_GROUPS_ESTIMATED: Final = 50
 """Prompts of so many groups are built for the estimate."""
 
 
@@ -319,7 +324,7 @@ def bench(
     split: Annotated[str | None, typer.Option(help="Split of the data set on the hub.")] = None,
     subset: Annotated[str | None, typer.Option(help="Configuration of the data set on the hub.")] = None,
     rows: Annotated[RowForm | None, typer.Option(help="Form of the rows.", show_default="told by the columns")] = None,
-    modes: Annotated[str, typer.Option(help="Modes to measure.")] = MODES,
+    modes: Annotated[str, typer.Option(help="Modes to measure.")] = _MODES,
     limit: Annotated[int | None, typer.Option(min=1, help="Most groups, spread evenly over the data.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the intervals' resampling.")] = 0,
     as_json: AsJson = False,
@@ -360,30 +365,30 @@ async def _run_bench(
     )
 
 
-def _build_situations(groups: Sequence[LabelledGroup], settings: Settings) -> tuple[LabelledSituation, ...]:
+def _build_situations(groups: Sequence[LabelledGroup], settings: Settings) -> tuple[_LabelledSituation, ...]:
     """InvalidRequest names the group and the field of its draft."""
-    known = {name: found for name, found in discover().items() if found.rubric is not None and found.Draft is not None}
+    judged = {name: kind for name, kind in discover().items() if kind.rubric is not None and kind.Draft is not None}
     for group in groups:
-        if group.environment not in known:
-            near = suggest(group.environment, known) or f"; those that judges score: {', '.join(sorted(known))}"
+        if group.environment not in judged:
+            near = suggest(group.environment, judged) or f"; those that judges score: {', '.join(sorted(judged))}"
             raise InvalidRequest(f"group {group.id}: unknown environment {group.environment!r}{near}")
     named = {group.environment for group in groups}
-    catalogue = Catalogue({name: known[name] for name in named})
+    catalogue = Catalogue({name: judged[name] for name in named})
     folders = {"character_sheets": settings.character_sheets}
     catalogue.open(ConfiguredDatasets({}, folders=folders))
     return tuple(build_situation(group, catalogue) for group in groups)
 
 
 async def _announce_cost(
-    judge: str, situations: Sequence[LabelledSituation], modes: Sequence[Mode], settings: Settings, yes: bool
+    judge: str, situations: Sequence[_LabelledSituation], modes: Sequence[Mode], settings: Settings, yes: bool
 ) -> None:
     """Says what the bench will cost, and asks when the judge has a price. What is in the cache costs nothing."""
     total = 0.0
-    if is_reward_model(judge, settings):
+    if _is_reward_model(judge, settings):
         errors.print(f"{judge} is a reward model: it reads each reply once; its cost is not estimated")
         modes = ()
     for mode in modes:
-        some = _take_evenly(situations, GROUPS_ESTIMATED)
+        some = _take_evenly(situations, _GROUPS_ESTIMATED)
         for cost in await estimate_judging_cost([judge], [_defer(one, judge, mode) for one in some], settings):
             groups = len(situations)
             total += 0.0 if cost.usd is None else groups * cost.usd[1]
@@ -393,19 +398,19 @@ async def _announce_cost(
                 f"{groups * cost.input_tokens[0]:,.0f} prompt tokens or more, {price}",
                 highlight=False,
             )
-    if yes or (total == 0 and not (is_reward_model(judge, settings) and find_prices(judge, settings).are_known)):
+    if yes or (total == 0 and not (_is_reward_model(judge, settings) and find_prices(judge, settings).are_known)):
         return
     if not sys.stdin.isatty():
         raise ValueError("this judge costs money: confirm with --yes")
     typer.confirm("Continue? Judgements of an earlier bench cost nothing again.", abort=True, err=True)
 
 
-def _defer(situation: LabelledSituation, judge: str, mode: Mode) -> JudgeGroup:
-    return lambda panels: judge_situation(situation, panels, judge, mode)
+def _defer(situation: _LabelledSituation, judge: str, mode: Mode) -> JudgeGroup:
+    return lambda panels: _judge_situation(situation, panels, judge, mode)
 
 
 async def _measure_mode(
-    situations: Sequence[LabelledSituation], panels: Panels, judge: str, mode: Mode, seed: int
+    situations: Sequence[_LabelledSituation], panels: Panels, judge: str, mode: Mode, seed: int
 ) -> BenchFigures:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=errors) as progress:
@@ -418,23 +423,23 @@ def _thin_out(data: LabelledData, limit: int | None) -> LabelledData:
     return data if limit is None else LabelledData(data.form, _take_evenly(data.groups, limit), data.left_out)
 
 
-ItemT = TypeVar("ItemT")
+_ItemT = TypeVar("_ItemT")
 
 
-def _take_evenly(items: Sequence[ItemT], most: int) -> tuple[ItemT, ...]:
+def _take_evenly(items: Sequence[_ItemT], most: int) -> tuple[_ItemT, ...]:
     if len(items) <= most:
         return tuple(items)
-    return tuple(items[place * len(items) // most] for place in range(most))
+    return tuple(items[number * len(items) // most] for number in range(most))
 
 
-def _parse_modes(given: str) -> tuple[Mode, ...]:
+def _parse_modes(names: str) -> tuple[Mode, ...]:
     """ValueError names the nearest one."""
     modes: list[Mode] = []
-    for name in filter(None, map(str.strip, given.split(","))):
-        found = next((mode for mode in get_args(Mode) if mode == name), None)
-        if found is None:
-            raise ValueError(f"--modes: unknown {name!r}{suggest(name, get_args(Mode)) or f'; known: {MODES}'}")
-        modes.append(found)
+    for name in filter(None, map(str.strip, names.split(","))):
+        mode = next((each for each in get_args(Mode) if each == name), None)
+        if mode is None:
+            raise ValueError(f"--modes: unknown {name!r}{suggest(name, get_args(Mode)) or f'; known: {_MODES}'}")
+        modes.append(mode)
     return tuple(dict.fromkeys(modes))
 
 
@@ -449,8 +454,8 @@ def _print_report(report: BenchReport) -> None:
         console.print(escape_invisible(f"left out: {count} rows, {reason}"), highlight=False, markup=False)
     for figures in report.modes:
         for words in figures.failures:
-            told = escape_invisible(f"{figures.mode}, unscored: {words}")
-            console.print(told, style="red", highlight=False, markup=False)
+            line = escape_invisible(f"{figures.mode}, unscored: {words}")
+            console.print(line, style="red", highlight=False, markup=False)
 
 
 def _build_table(report: BenchReport) -> Table:

@@ -1,4 +1,9 @@
-"""`atropos-envs judges`: list judges and measure their quality."""
+"""`atropos-envs judges`: list judges and measure their quality.
+
+A check spoils exemplars of the bundled characters in known ways, and asks the judge which of two replies is better, so
+that the right answer is known without anybody's label. Equal replies show what a position or a letter is worth to the
+judge, ladders of more and more faults whether its scores fall, repeated questions whether its answers stay. `bench`
+measures a judge by people's labels instead."""
 
 import asyncio
 import random
@@ -51,12 +56,301 @@ from app.settings import Settings, read_settings
 from app.terminal.consoles import AsJson, errors, format_figure, output_console, stop, stop_on_errors
 from app.toolkit.templates import find_packaged_folder
 
-# Prints and writes what `atropos-envs judges check` found.
+judges = typer.Typer(help="List judges and measure their quality.", no_args_is_help=True)
+_console = output_console()
 
-console = output_console()
+judges.command("bench")(bench)
 
 
-def write_report(file: Path, checked: CheckReport | FormComparison) -> None:
+class JudgeLine(Frozen):
+    """One judge in the listing. `environments` are those that it scores by default."""
+
+    name: str
+    model: str
+    environments: tuple[str, ...]
+    for_training: bool
+    """False for the offline judge, which is only for trying out the system."""
+
+
+@judges.callback()
+def callback() -> None:
+    """List judges and measure their quality."""
+
+
+@judges.command("list")
+def list_judges(as_json: AsJson = False) -> None:
+    """List judges with their models, the environments that they score, and whether they are fit for training."""
+    with stop_on_errors():
+        lines = _build_lines(build_panels(read_settings()))
+    if as_json:
+        typer.echo(TypeAdapter(tuple[JudgeLine, ...]).dump_json(lines, indent=2).decode())
+        return
+    table = Table("judge", "model", "scores", "for training")
+    for line in lines:
+        table.add_row(line.name, line.model, ", ".join(line.environments), "yes" if line.for_training else "no")
+    _console.print(table)
+
+
+@judges.command()
+def check(
+    name: Annotated[str | None, typer.Argument(help="Judge name; the first judge of NPC Arena by default.")] = None,
+    sheets: Annotated[int, typer.Option(min=1, help="Number of characters whose replies are perturbed.")] = 8,
+    votes: Annotated[int, typer.Option(min=1, max=9, help="Votes per pair and presentation order.")] = 1,
+    short: Annotated[
+        bool, typer.Option("--short", help="Ask about 50 questions, and fail only for what they leave no doubt of.")
+    ] = False,
+    seed: Annotated[int, typer.Option(help="Seed for choosing characters and perturbations.")] = 0,
+    rubric: Annotated[
+        Path | None,
+        typer.Option(help="YAML file with a rubric.", show_default="the configured one of NPC Arena, else its own"),
+    ] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="JSON file to write the results to; - prints them.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Skip the confirmation prompt.")] = False,
+    compare: Annotated[
+        str | None, typer.Option(help="Two forms of answers to compare on this judge, such as long,short.")
+    ] = None,
+) -> None:
+    """Measure how often a judge prefers good replies to perturbed ones.
+
+    Exit code 1: below target. Exit code 2: a budget stopped the check.
+    Costs count against the judge budgets in the configured database."""
+    with stop_on_errors():
+        settings = read_settings()
+        panels = build_panels(settings)
+    name = name or panels.build_panel(NpcArena.name, ScoringOptions()).judges[0]
+    if name not in panels.judges:
+        near = suggest(name, panels.judges) or f"; known judges: {', '.join(sorted(panels.judges))}"
+        stop(f"unknown judge {name!r}{near}")
+    judge = panels.judges[name]
+    if votes > 1 and isinstance(judge, RepeatingJudge) and judge.repeats_itself:
+        stop(f"--votes {votes}: judge {name!r} has temperature 0, so all its votes would be the same answer")
+    chosen = _find_rubric(panels, rubric)
+    questions = build_short_questions(seed, chosen) if short else build_packaged_questions(sheets, votes, seed, chosen)
+    if compare is not None:
+        _compare_forms(name, judge.model, _read_forms(name, compare, settings), settings, questions, json_file, yes)
+        return
+    _print_estimate(name, questions, settings)
+    _confirm_cost_if_priced(name, settings, yes)
+    evidence = _run_check(name, settings, questions)
+    checked = build_report(name, panels.judges[name].model, evidence, short=short)
+    if json_file is not None:
+        _write_report(json_file, checked)
+    if str(json_file) != "-":
+        _print_report(checked)
+    if checked.stopped is not None:
+        stop(f"stopped: {checked.stopped}; the results cover only the questions answered so far")
+    if not checked.passed:
+        raise typer.Exit(1)
+
+
+def _read_forms(name: str, compare: str, settings: Settings) -> tuple[VerdictForm, VerdictForm]:
+    forms: tuple[VerdictForm, ...] = get_args(VerdictForm)
+    chosen = [form for part in compare.split(",") for form in forms if form == part.strip()]
+    if len(chosen) != 2 or len(set(chosen)) != 2 or compare.count(",") != 1:
+        stop(f"--compare {compare}: name two of {', '.join(forms)}, such as long,short")
+    if name not in settings.judges:
+        stop(f"--compare {compare}: judge {name!r} has no model, and so no forms of answers")
+    return chosen[0], chosen[1]
+
+
+def _compare_forms(
+    name: str,
+    model: str,
+    forms: tuple[VerdictForm, VerdictForm],
+    settings: Settings,
+    questions: CheckQuestions,
+    json_file: Path | None,
+    yes: bool,
+) -> None:
+    """Asks every question in both forms, and prints the difference."""
+    chosen = [_choose_form(name, form, settings) for form in forms]
+    for form, each in zip(forms, chosen, strict=True):
+        errors.print(f"{form}:", end=" ")
+        _print_estimate(name, questions, each)
+    _confirm_cost_if_priced(name, settings, yes)
+    first, second = (_run_check(name, each, questions) for each in chosen)
+    compared = compare_forms(name, model, forms, first, second)
+    if json_file is not None:
+        _write_report(json_file, compared)
+    if str(json_file) != "-":
+        _print_comparison(compared)
+    if reason := first.stopped or second.stopped:
+        stop(f"stopped: {reason}; the results cover only the questions answered so far")
+
+
+def _choose_form(name: str, form: VerdictForm, settings: Settings) -> Settings:
+    judge = settings.judges[name].model_copy(update={"verdict_form": form})
+    return settings.model_copy(update={"judges": {**settings.judges, name: judge}})
+
+
+def _run_check(name: str, settings: Settings, questions: CheckQuestions) -> CheckEvidence:
+    with stop_on_errors():
+        evidence = asyncio.run(_measure_judge(name, settings, questions))
+    return evidence
+
+
+async def _measure_judge(name: str, settings: Settings, questions: CheckQuestions) -> CheckEvidence:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    async with open_judge_panels(settings) as panels:
+        with Progress(*columns, console=errors) as progress:
+            bar = progress.add_task(name, total=questions.count)
+            evidence = await measure_judge(panels.judges[name], questions, lambda: progress.advance(bar))
+        _print_server_traits(panels.judges[name])
+        return evidence
+
+
+def _print_server_traits(judge: Judge) -> None:
+    """What the server refused or ignored while it was asked."""
+    if not isinstance(judge, ReportingJudge):
+        return
+    report = judge.report()
+    for change in report.changes:
+        errors.print(f"{judge.name}: {change}, since the server refuses what is configured", markup=False)
+    for parameter in report.ignored:
+        errors.print(f"{judge.name}: the server ignores {parameter}", markup=False)
+
+
+def _print_estimate(name: str, questions: CheckQuestions, settings: Settings) -> None:
+    if name == OFFLINE:
+        words = f"{questions.count} questions, no calls: the offline judge has no model"
+    else:
+        form = settings.judges[name].verdict_form
+        rewards = settings.judges[name].kind == "reward_model"
+        texts = [
+            text for request in questions.iterate_requests() for text in _list_texts(request, form, rewards=rewards)
+        ]
+        tokens = estimate_tokens(texts, bytes_per_token=BYTES_PER_TOKEN)
+        answers = 0 if rewards else questions.count * 2 * ANSWER_TOKENS[form]
+        calls = len(texts) if rewards else questions.count
+        cost = find_prices(name, settings).compute_cost(tokens, answers)
+        words = (
+            f"{calls} calls to {name}, about {tokens:,} prompt tokens and {answers:,} completion tokens"
+            + (f", about {cost:.2f} US dollars" if find_prices(name, settings).are_known else ", price unknown")
+            + "; more if answers need corrections or retries"
+        )
+    errors.print(words, highlight=False, markup=False)
+
+
+def _list_texts(request: JudgeRequest, form: VerdictForm, *, rewards: bool) -> list[str]:
+    """What a judge reads. A reward model reads the conversation once for each reply."""
+    if not rewards:
+        prompt = build_prompt(request, form)
+        return [prompt.system, prompt.user]
+    before = "".join(message.content or "" for message in request.conversation)
+    return [before + candidate.text for candidate in request.candidates]
+
+
+def _confirm_cost_if_priced(name: str, settings: Settings, yes: bool) -> None:
+    if yes or not find_prices(name, settings).are_known or find_prices(name, settings).compute_cost(10**6, 10**6) == 0:
+        return
+    if not sys.stdin.isatty():
+        stop("this judge costs money: confirm with --yes")
+    typer.confirm("Continue?", abort=True, err=True)
+
+
+def _find_rubric(panels: ConfiguredPanels, file: Path | None) -> Rubric | None:
+    try:
+        options = ScoringOptions(rubric=None if file is None else load_rubric(file))
+    except ValueError as error:
+        stop(str(error))
+    return panels.resolve_options(NpcArena.name, options).rubric
+
+
+def _build_lines(panels: ConfiguredPanels) -> tuple[JudgeLine, ...]:
+    scored = {
+        environment: panels.build_panel(environment, ScoringOptions()).judges
+        for environment, kind in sorted(discover().items())
+        if kind.rubric is not None
+    }
+    return tuple(
+        JudgeLine(
+            name=name,
+            model=judge.model,
+            environments=tuple(environment for environment, names in scored.items() if name in names),
+            for_training=name != OFFLINE,
+        )
+        for name, judge in sorted(panels.judges.items())
+    )
+
+
+# The questions of a check: exemplars of the bundled characters, and perturbations of them.
+
+_SHORT_CHARACTERS: Final = 8
+_SHORT_REPEATS: Final = 3
+_SHORT_LADDERS: Final = 1
+"""What `--short` asks of each kind, about 50 questions in all."""
+
+_SPLITS: tuple[Split, ...] = ("train", "test")
+
+
+@cache
+def load_packaged_specimens() -> tuple[GoldCase, ...]:
+    """EnvironmentUnavailable when a bundled sheet or scene is broken."""
+    return _collect_specimens(NpcArena.read(find_packaged_folder("character_sheets")))
+
+
+def load_specimens(sheets: Path, scenes: Path) -> tuple[GoldCase, ...]:
+    """Specimens of the characters and scenes in these folders. GatewayError naming the file and field of an error."""
+    return _collect_specimens(NpcArena(read_sheets(sheets), read_scenes(scenes), sheets.name))
+
+
+def build_packaged_questions(sheets: int, votes: int, seed: int, rubric: Rubric | None = None) -> CheckQuestions:
+    """Questions about one reply of each of `sheets` random characters, plus as many of each rare perturbation."""
+    specimens = load_packaged_specimens()
+    chosen, templates = sample_one_per_character(specimens, sheets, seed), load_packaged_templates()
+    asked = build_questions(chosen, templates, votes, seed, rubric)
+    return replace(asked, pairs=(*asked.pairs, *sample_seldom_pairs(specimens, chosen, templates, sheets, seed)))
+
+
+def build_short_questions(seed: int, rubric: Rubric | None = None) -> CheckQuestions:
+    """About 50 questions: one pair of each mutation, a few equal replies and degradation ladders, no retests. For
+    changes of a prompt or a rubric, in an author's own tests."""
+    specimens = load_packaged_specimens()
+    chosen, templates = sample_one_per_character(specimens, _SHORT_CHARACTERS, seed), load_packaged_templates()
+    pairs = (*build_pairs(chosen, templates, seed), *sample_seldom_pairs(specimens, chosen, templates, 1, seed))
+    by_mutation = {pair.mutation: pair for pair in random.Random(seed).sample(pairs, len(pairs))}  # noqa: S311
+    some = build_questions(chosen[:_SHORT_REPEATS], templates, seed=seed, rubric=rubric)
+    return replace(
+        some,
+        pairs=tuple(by_mutation[mutation.name] for mutation in MUTATIONS if mutation.name in by_mutation),
+        ladders=some.ladders[:_SHORT_LADDERS],
+        retest_every=0,
+    )
+
+
+def build_questions(
+    chosen: tuple[GoldCase, ...], templates: Templates, votes: int = 1, seed: int = 0, rubric: Rubric | None = None
+) -> CheckQuestions:
+    """Without a `rubric` by the one of NPC Arena."""
+    rubric = rubric or NpcArena.rubric
+    if rubric is None:
+        raise ValueError("NPC Arena has no rubric")
+    return CheckQuestions(
+        pairs=build_pairs(chosen, templates, seed),
+        twice=chosen,
+        ladders=build_ladders(chosen, templates, seed),
+        rubric=rubric,
+        votes=votes,
+    )
+
+
+def _collect_specimens(arena: NpcArena) -> tuple[GoldCase, ...]:
+    staged: list[tuple[Cast, str]] = []
+    for split in _SPLITS:
+        for index in range(arena.size(split, NpcArenaParams())):
+            task = arena.task(split, index, NpcArenaParams())
+            cast = arena.find_cast(task)
+            if cast is not None and cast.exemplar is not None:
+                staged.append((cast, task.messages[0].content or ""))
+    return build_gold_cases(staged)
+
+
+# The report of a check.
+
+
+def _write_report(file: Path, checked: CheckReport | FormComparison) -> None:
     text = checked.model_dump_json(indent=2)
     if str(file) == "-":
         typer.echo(text)
@@ -64,18 +358,18 @@ def write_report(file: Path, checked: CheckReport | FormComparison) -> None:
         file.write_text(f"{text}\n", encoding="utf-8")
 
 
-def print_report(checked: CheckReport) -> None:
-    console.print(_build_figures_table(checked), _build_mutations_table(checked), _build_criteria_table(checked))
-    console.print(_build_letters_table(checked))
+def _print_report(checked: CheckReport) -> None:
+    _console.print(_build_figures_table(checked), _build_mutations_table(checked), _build_criteria_table(checked))
+    _console.print(_build_letters_table(checked))
     for words in checked.failures:
-        console.print(f"failed: {words}", style="red", highlight=False, markup=False)
+        _console.print(f"failed: {words}", style="red", highlight=False, markup=False)
     cost = "" if checked.cost_usd is None else f", {checked.cost_usd:.4f} US dollars"
-    console.print(f"{checked.questions} questions, {checked.calls} calls{cost}", highlight=False)
+    _console.print(f"{checked.questions} questions, {checked.calls} calls{cost}", highlight=False)
     if checked.stopped is not None:
         return
     met = "no clear fault: run the whole check before training on this judge" if checked.short else "meets all targets"
     verdict = met if checked.passed else "below target: do not train on this judge"
-    console.print(f"{checked.judge} ({checked.model}): {verdict}", style="green" if checked.passed else "red")
+    _console.print(f"{checked.judge} ({checked.model}): {verdict}", style="green" if checked.passed else "red")
 
 
 def _build_figures_table(checked: CheckReport) -> Table:
@@ -141,7 +435,7 @@ def _format_interval(figure: Figure) -> str:
     return "" if figure.low is None or figure.high is None else f"{figure.low:.2f} to {figure.high:.2f}"
 
 
-def print_comparison(compared: FormComparison) -> None:
+def _print_comparison(compared: FormComparison) -> None:
     one, other = compared.forms
     table = Table(
         "metric", one, other, "difference", "95 % interval", "questions", title=f"{compared.judge}: {one}, {other}"
@@ -153,296 +447,8 @@ def print_comparison(compared: FormComparison) -> None:
     agreed = "not measured" if compared.agreement is None else f"{compared.agreement:.3f}"
     interval = _format_range(compared.agreement_low, compared.agreement_high)
     table.add_row("same reply preferred", "", "", agreed, interval, str(compared.agreement_trials))
-    console.print(table)
+    _console.print(table)
 
 
 def _format_range(low: float | None, high: float | None) -> str:
     return "" if low is None or high is None else f"{low:.4g} to {high:.4g}"
-
-
-# Questions for checking judges: exemplars of the bundled characters, and perturbations of them.
-
-SHORT_CHARACTERS: Final = 8
-SHORT_REPEATS: Final = 3
-SHORT_LADDERS: Final = 1
-
-_SPLITS: tuple[Split, ...] = ("train", "test")
-
-
-@cache
-def load_packaged_specimens() -> tuple[GoldCase, ...]:
-    """EnvironmentUnavailable when a bundled sheet or scene is broken."""
-    return collect_specimens(NpcArena.read(find_packaged_folder("character_sheets")))
-
-
-def load_specimens(sheets: Path, scenes: Path) -> tuple[GoldCase, ...]:
-    """Specimens of the characters and scenes in these folders. GatewayError naming the file and field of an error."""
-    return collect_specimens(NpcArena(read_sheets(sheets), read_scenes(scenes), sheets.name))
-
-
-def build_packaged_questions(sheets: int, votes: int, seed: int, rubric: Rubric | None = None) -> CheckQuestions:
-    """Questions about one reply of each of `sheets` random characters, plus as many of each rare perturbation."""
-    found = load_packaged_specimens()
-    chosen, templates = sample_one_per_character(found, sheets, seed), load_packaged_templates()
-    asked = build_questions(chosen, templates, votes, seed, rubric)
-    return replace(asked, pairs=(*asked.pairs, *sample_seldom_pairs(found, chosen, templates, sheets, seed)))
-
-
-def build_short_questions(seed: int, rubric: Rubric | None = None) -> CheckQuestions:
-    """About 50 questions: one pair of each mutation, a few equal replies and degradation ladders, no retests. For
-    changes of a prompt or a rubric, in an author's own tests."""
-    found = load_packaged_specimens()
-    chosen, templates = sample_one_per_character(found, SHORT_CHARACTERS, seed), load_packaged_templates()
-    pairs = (*build_pairs(chosen, templates, seed), *sample_seldom_pairs(found, chosen, templates, 1, seed))
-    by_mutation = {pair.mutation: pair for pair in random.Random(seed).sample(pairs, len(pairs))}  # noqa: S311
-    some = build_questions(chosen[:SHORT_REPEATS], templates, seed=seed, rubric=rubric)
-    return replace(
-        some,
-        pairs=tuple(by_mutation[mutation.name] for mutation in MUTATIONS if mutation.name in by_mutation),
-        ladders=some.ladders[:SHORT_LADDERS],
-        retest_every=0,
-    )
-
-
-def build_questions(
-    chosen: tuple[GoldCase, ...], templates: Templates, votes: int = 1, seed: int = 0, rubric: Rubric | None = None
-) -> CheckQuestions:
-    """Without a `rubric` by the one of NPC Arena."""
-    rubric = rubric or NpcArena.rubric
-    if rubric is None:
-        raise ValueError("NPC Arena has no rubric")
-    return CheckQuestions(
-        pairs=build_pairs(chosen, templates, seed),
-        twice=chosen,
-        ladders=build_ladders(chosen, templates, seed),
-        rubric=rubric,
-        votes=votes,
-    )
-
-
-def collect_specimens(arena: NpcArena) -> tuple[GoldCase, ...]:
-    staged: list[tuple[Cast, str]] = []
-    for split in _SPLITS:
-        for index in range(arena.size(split, NpcArenaParams())):
-            task = arena.task(split, index, NpcArenaParams())
-            cast = arena.find_cast(task)
-            if cast is not None and cast.exemplar is not None:
-                staged.append((cast, task.messages[0].content or ""))
-    return build_gold_cases(staged)
-
-
-judges = typer.Typer(help="List judges and measure their quality.", no_args_is_help=True)
-judges.command("bench")(bench)
-
-
-class JudgeLine(Frozen):
-    """One judge in the listing. `environments` are those that it scores by default."""
-
-    name: str
-    model: str
-    environments: tuple[str, ...]
-    for_training: bool
-    """False for the offline judge, which is only for trying out the system."""
-
-
-@judges.callback()
-def callback() -> None:
-    """List judges and measure their quality."""
-
-
-@judges.command("list")
-def list_judges(as_json: AsJson = False) -> None:
-    """List judges with their models, the environments that they score, and whether they are fit for training."""
-    with stop_on_errors():
-        lines = _build_lines(build_panels(read_settings()))
-    if as_json:
-        typer.echo(TypeAdapter(tuple[JudgeLine, ...]).dump_json(lines, indent=2).decode())
-        return
-    table = Table("judge", "model", "scores", "for training")
-    for line in lines:
-        table.add_row(line.name, line.model, ", ".join(line.environments), "yes" if line.for_training else "no")
-    console.print(table)
-
-
-@judges.command()
-def check(
-    name: Annotated[str | None, typer.Argument(help="Judge name; the first judge of NPC Arena by default.")] = None,
-    sheets: Annotated[int, typer.Option(min=1, help="Number of characters whose replies are perturbed.")] = 8,
-    votes: Annotated[int, typer.Option(min=1, max=9, help="Votes per pair and presentation order.")] = 1,
-    short: Annotated[
-        bool, typer.Option("--short", help="Ask about 50 questions, and fail only for what they leave no doubt of.")
-    ] = False,
-    seed: Annotated[int, typer.Option(help="Seed for choosing characters and perturbations.")] = 0,
-    rubric: Annotated[
-        Path | None,
-        typer.Option(help="YAML file with a rubric.", show_default="the configured one of NPC Arena, else its own"),
-    ] = None,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", help="JSON file to write the results to; - prints them.")
-    ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Skip the confirmation prompt.")] = False,
-    compare: Annotated[
-        str | None, typer.Option(help="Two forms of answers to compare on this judge, such as long,short.")
-    ] = None,
-) -> None:
-    """Measure how often a judge prefers good replies to perturbed ones.
-
-    Exit code 1: below target. Exit code 2: a budget stopped the check.
-    Costs count against the judge budgets in the configured database."""
-    with stop_on_errors():
-        settings = read_settings()
-        panels = build_panels(settings)
-    name = name or panels.build_panel(NpcArena.name, ScoringOptions()).judges[0]
-    if name not in panels.judges:
-        near = suggest(name, panels.judges) or f"; known judges: {', '.join(sorted(panels.judges))}"
-        stop(f"unknown judge {name!r}{near}")
-    judge = panels.judges[name]
-    if votes > 1 and isinstance(judge, RepeatingJudge) and judge.repeats_itself:
-        stop(f"--votes {votes}: judge {name!r} has temperature 0, so all its votes would be the same answer")
-    chosen = _find_rubric(panels, rubric)
-    questions = build_short_questions(seed, chosen) if short else build_packaged_questions(sheets, votes, seed, chosen)
-    if compare is not None:
-        _compare_forms(name, judge.model, _read_forms(name, compare, settings), settings, questions, json_file, yes)
-        return
-    _print_estimate(name, questions, settings)
-    _confirm_cost_if_priced(name, settings, yes)
-    found = _run_check(name, settings, questions)
-    checked = build_report(name, panels.judges[name].model, found, short=short)
-    if json_file is not None:
-        write_report(json_file, checked)
-    if str(json_file) != "-":
-        print_report(checked)
-    if checked.stopped is not None:
-        stop(f"stopped: {checked.stopped}; the results cover only the questions answered so far")
-    if not checked.passed:
-        raise typer.Exit(1)
-
-
-def _read_forms(name: str, compare: str, settings: Settings) -> tuple[VerdictForm, VerdictForm]:
-    known: tuple[VerdictForm, ...] = get_args(VerdictForm)
-    chosen = [form for part in compare.split(",") for form in known if form == part.strip()]
-    if len(chosen) != 2 or len(set(chosen)) != 2 or compare.count(",") != 1:
-        stop(f"--compare {compare}: name two of {', '.join(known)}, such as long,short")
-    if name not in settings.judges:
-        stop(f"--compare {compare}: judge {name!r} has no model, and so no forms of answers")
-    return chosen[0], chosen[1]
-
-
-def _compare_forms(
-    name: str,
-    model: str,
-    forms: tuple[VerdictForm, VerdictForm],
-    settings: Settings,
-    questions: CheckQuestions,
-    json_file: Path | None,
-    yes: bool,
-) -> None:
-    """Asks every question in both forms, and prints the difference."""
-    chosen = [_choose_form(name, form, settings) for form in forms]
-    for form, each in zip(forms, chosen, strict=True):
-        errors.print(f"{form}:", end=" ")
-        _print_estimate(name, questions, each)
-    _confirm_cost_if_priced(name, settings, yes)
-    first, second = (_run_check(name, each, questions) for each in chosen)
-    compared = compare_forms(name, model, forms, first, second)
-    if json_file is not None:
-        write_report(json_file, compared)
-    if str(json_file) != "-":
-        print_comparison(compared)
-    if reason := first.stopped or second.stopped:
-        stop(f"stopped: {reason}; the results cover only the questions answered so far")
-
-
-def _choose_form(name: str, form: VerdictForm, settings: Settings) -> Settings:
-    judge = settings.judges[name].model_copy(update={"verdict_form": form})
-    return settings.model_copy(update={"judges": {**settings.judges, name: judge}})
-
-
-def _run_check(name: str, settings: Settings, questions: CheckQuestions) -> CheckEvidence:
-    with stop_on_errors():
-        evidence = asyncio.run(_measure_judge(name, settings, questions))
-    return evidence
-
-
-async def _measure_judge(name: str, settings: Settings, questions: CheckQuestions) -> CheckEvidence:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    async with open_judge_panels(settings) as panels:
-        with Progress(*columns, console=errors) as progress:
-            bar = progress.add_task(name, total=questions.count)
-            found = await measure_judge(panels.judges[name], questions, lambda: progress.advance(bar))
-        _print_server_traits(panels.judges[name])
-        return found
-
-
-def _print_server_traits(judge: Judge) -> None:
-    """What the server refused or ignored while it was asked."""
-    if not isinstance(judge, ReportingJudge):
-        return
-    report = judge.report()
-    for change in report.changes:
-        errors.print(f"{judge.name}: {change}, since the server refuses what is configured", markup=False)
-    for parameter in report.ignored:
-        errors.print(f"{judge.name}: the server ignores {parameter}", markup=False)
-
-
-def _print_estimate(name: str, questions: CheckQuestions, settings: Settings) -> None:
-    if name == OFFLINE:
-        words = f"{questions.count} questions, no calls: the offline judge has no model"
-    else:
-        form = settings.judges[name].verdict_form
-        rewards = settings.judges[name].kind == "reward_model"
-        texts = [
-            text for request in questions.iterate_requests() for text in _list_texts(request, form, rewards=rewards)
-        ]
-        tokens = estimate_tokens(texts, bytes_per_token=BYTES_PER_TOKEN)
-        answers = 0 if rewards else questions.count * 2 * ANSWER_TOKENS[form]
-        calls = len(texts) if rewards else questions.count
-        cost = find_prices(name, settings).compute_cost(tokens, answers)
-        words = (
-            f"{calls} calls to {name}, about {tokens:,} prompt tokens and {answers:,} completion tokens"
-            + (f", about {cost:.2f} US dollars" if find_prices(name, settings).are_known else ", price unknown")
-            + "; more if answers need corrections or retries"
-        )
-    errors.print(words, highlight=False, markup=False)
-
-
-def _list_texts(request: JudgeRequest, form: VerdictForm, *, rewards: bool) -> list[str]:
-    """What a judge reads. A reward model reads the conversation once for each reply."""
-    if not rewards:
-        prompt = build_prompt(request, form)
-        return [prompt.system, prompt.user]
-    before = "".join(message.content or "" for message in request.conversation)
-    return [before + candidate.text for candidate in request.candidates]
-
-
-def _confirm_cost_if_priced(name: str, settings: Settings, yes: bool) -> None:
-    if yes or not find_prices(name, settings).are_known or find_prices(name, settings).compute_cost(10**6, 10**6) == 0:
-        return
-    if not sys.stdin.isatty():
-        stop("this judge costs money: confirm with --yes")
-    typer.confirm("Continue?", abort=True, err=True)
-
-
-def _find_rubric(panels: ConfiguredPanels, file: Path | None) -> Rubric | None:
-    try:
-        options = ScoringOptions(rubric=None if file is None else load_rubric(file))
-    except ValueError as error:
-        stop(str(error))
-    return panels.resolve_options(NpcArena.name, options).rubric
-
-
-def _build_lines(panels: ConfiguredPanels) -> tuple[JudgeLine, ...]:
-    scored = {
-        environment: panels.build_panel(environment, ScoringOptions()).judges
-        for environment, found in sorted(discover().items())
-        if found.rubric is not None
-    }
-    return tuple(
-        JudgeLine(
-            name=name,
-            model=judge.model,
-            environments=tuple(environment for environment, names in scored.items() if name in names),
-            for_training=name != OFFLINE,
-        )
-        for name, judge in sorted(panels.judges.items())
-    )

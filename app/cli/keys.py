@@ -30,15 +30,15 @@ from app.toolkit.texts import format_time
 
 keys = typer.Typer(help="Make, list, rotate and revoke keys of the service.", no_args_is_help=True)
 
-BY: Final = "command line"
-MOST_LISTED: Final = 500
+_BY: Final = "command line"
+_MOST_LISTED: Final = 500
 
-KeyName = Annotated[str, typer.Argument(help="The key's name.")]
-RequestsPerDay = Annotated[int | None, typer.Option(help="At most so many requests for tasks and scores a day (UTC).")]
-JudgeTokensPerDay = Annotated[int | None, typer.Option(help="At most so many tokens of judges a day.")]
-JudgeUsdPerDay = Annotated[float | None, typer.Option(help="At most so many dollars for judges a day.")]
-Leases = Annotated[int | None, typer.Option(help="At most so many tasks leased at the same time.")]
-ResultT = TypeVar("ResultT")
+_KeyName = Annotated[str, typer.Argument(help="The key's name.")]
+_RequestsPerDay = Annotated[int | None, typer.Option(help="At most so many requests for tasks and scores a day (UTC).")]
+_JudgeTokensPerDay = Annotated[int | None, typer.Option(help="At most so many tokens of judges a day.")]
+_JudgeUsdPerDay = Annotated[float | None, typer.Option(help="At most so many dollars for judges a day.")]
+_Leases = Annotated[int | None, typer.Option(help="At most so many tasks leased at the same time.")]
+_ResultT = TypeVar("_ResultT")
 
 
 class DeclaredKeys(Frozen):
@@ -74,7 +74,7 @@ def callback() -> None:
 
 @keys.command()
 def create(
-    name: KeyName,
+    name: _KeyName,
     scope: Annotated[list[str] | None, typer.Option(help="A scope; repeat it for more. `read` and `train`.")] = None,
     expires: Annotated[str, typer.Option(help="When it ends, such as 2027-01-31T00:00:00Z.")] = "",
     run: Annotated[list[str] | None, typer.Option(help="Bind it to this run, or to all that begin `so*`.")] = None,
@@ -83,10 +83,10 @@ def create(
     world: Annotated[
         list[str] | None, typer.Option(help="Bind it to this world; by default to those with the names of its runs.")
     ] = None,
-    requests_per_day: RequestsPerDay = None,
-    judge_tokens_per_day: JudgeTokensPerDay = None,
-    judge_usd_per_day: JudgeUsdPerDay = None,
-    leases: Leases = None,
+    requests_per_day: _RequestsPerDay = None,
+    judge_tokens_per_day: _JudgeTokensPerDay = None,
+    judge_usd_per_day: _JudgeUsdPerDay = None,
+    leases: _Leases = None,
 ) -> None:
     """Make a key and print its secret, this once. Without `--run`, `--env`, `--dataset` and `--world` it is bound to
     nothing; each may be given more than once.
@@ -98,7 +98,7 @@ def create(
         given = {"name": name, "bounds": bounds, "quotas": quotas}
         given |= ({"scopes": scope} if scope else {}) | ({"expires_at": expires} if expires else {})
         options = KeyOptions.model_validate(given)
-        _print_secret(_run(lambda admin: admin.create(options, BY)))
+        _print_secret(_run(lambda admin: admin.create(options, _BY)))
 
 
 @keys.command("list")
@@ -126,23 +126,23 @@ def list_keys(as_json: AsJson = False) -> None:
 
 @keys.command()
 def rotate(
-    name: KeyName,
+    name: _KeyName,
     grace: Annotated[
         float, typer.Option(min=0, max=30 * 86_400, help="Seconds for which the old secret works too.")
     ] = 0.0,
 ) -> None:
     """Give a key a new secret and print it, this once."""
     with stop_on_errors():
-        _print_secret(_run(lambda admin: admin.rotate(name, grace, BY)))
+        _print_secret(_run(lambda admin: admin.rotate(name, grace, _BY)))
 
 
 @keys.command()
 def limit(
-    name: KeyName,
-    requests_per_day: RequestsPerDay = None,
-    judge_tokens_per_day: JudgeTokensPerDay = None,
-    judge_usd_per_day: JudgeUsdPerDay = None,
-    leases: Leases = None,
+    name: _KeyName,
+    requests_per_day: _RequestsPerDay = None,
+    judge_tokens_per_day: _JudgeTokensPerDay = None,
+    judge_usd_per_day: _JudgeUsdPerDay = None,
+    leases: _Leases = None,
 ) -> None:
     """Set all quotas of a key anew: what is not given is not limited. They stop the handing out of tasks, and never the
     scoring of what was handed out."""
@@ -150,7 +150,7 @@ def limit(
         quotas = KeyQuotas.model_validate(
             _build_quotas(requests_per_day, judge_tokens_per_day, judge_usd_per_day, leases)
         )
-        key = _run(lambda admin: admin.limit(name, quotas, BY))
+        key = _run(lambda admin: admin.limit(name, quotas, _BY))
     typer.echo(f"{name}: {_show_quotas(key.quotas) or 'no limits'}")
 
 
@@ -186,10 +186,10 @@ async def _load_usage() -> tuple[KeyUse, ...]:
 
 
 @keys.command()
-def revoke(name: KeyName) -> None:
+def revoke(name: _KeyName) -> None:
     """End a key for good."""
     with stop_on_errors():
-        _run(lambda admin: admin.revoke(name, BY))
+        _run(lambda admin: admin.revoke(name, _BY))
     typer.echo(f"revoked {name}")
 
 
@@ -201,7 +201,7 @@ def apply_file(file: Annotated[Path, typer.Argument(help="A YAML file with `keys
     does not name stay."""
     with stop_on_errors(also=yaml.YAMLError):
         declared = DeclaredKeys.model_validate(yaml.safe_load(file.read_text(encoding="utf-8"))).keys
-        changes = _run(lambda admin: admin.apply(declared, BY))
+        changes = _run(lambda admin: admin.apply(declared, _BY))
     for change in changes:
         typer.echo(f"{change.action} {change.key}")
     typer.echo(f"{len(changes)} changed, {len(declared) - len(changes)} as they were")
@@ -218,7 +218,7 @@ def digest() -> None:
 def audit(as_json: AsJson = False) -> None:
     """List what was done to keys, and by whom, newest first."""
     with stop_on_errors():
-        found = tuple(action for _, action in _run(lambda admin: admin.list_actions(None, MOST_LISTED)))
+        found = tuple(action for _, action in _run(lambda admin: admin.list_actions(None, _MOST_LISTED)))
     if as_json:
         print_json(Audit(actions=found))
         return
@@ -226,8 +226,8 @@ def audit(as_json: AsJson = False) -> None:
         typer.echo(f"{format_time(action.at)}  {action.by}: {action.action} {action.key}")
 
 
-def _run(work: Callable[[KeyAdmin], Awaitable[ResultT]]) -> ResultT:
-    async def work_in_store() -> ResultT:
+def _run(work: Callable[[KeyAdmin], Awaitable[_ResultT]]) -> _ResultT:
+    async def work_in_store() -> _ResultT:
         async with open_configured_store(read_settings()) as store:
             return await work(KeyAdmin(store.keys))
 

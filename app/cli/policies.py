@@ -136,16 +136,16 @@ class PolicyPrices:
 
 # Rollouts of a task on an inference server, for `process` and `evaluate`.
 
-POLICY: Final = "the policy's server"
+_POLICY: Final = "the policy's server"
 GATEWAY: Final = "the gateway"
 
-T = TypeVar("T")
+_T = TypeVar("T")
 
-Seeds = Callable[[int], int | None]
+_Seeds = Callable[[int], int | None]
 """Sampling seed by turn; None for the server's default."""
 
 
-def use_no_seed(turn: int) -> None:
+def _use_no_seed(turn: int) -> None:
     return None
 
 
@@ -172,7 +172,7 @@ class RolloutPlayer:
         """Episodes of a single-turn task."""
         return [build_single_turn(said) for said in await self._sample_messages(task.messages, task.tools, count)]
 
-    async def play_episode(self, task: HandedOutTask, seeds: Seeds = use_no_seed) -> ChatEpisode:
+    async def play_episode(self, task: HandedOutTask, seeds: _Seeds = _use_no_seed) -> ChatEpisode:
         turns = 0
 
         async def ask(messages: Sequence[Message], tools: Sequence[ToolSpec]) -> SampledMessage:
@@ -209,14 +209,14 @@ class RolloutPlayer:
             return answer
 
         try:
-            return await self.patience.retry_until_answered(POLICY, ask)
+            return await self.patience.retry_until_answered(_POLICY, ask)
         except InvalidRequest as error:
             raise TaskSkipped("policy_refused", error.detail) from error
         except Unavailable as error:
             raise TaskSkipped("policy_failed", error.detail) from error
 
 
-async def gather_or_cancel(coroutines: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
+async def gather_or_cancel(coroutines: Sequence[Coroutine[Any, Any, _T]]) -> list[_T]:
     """Results in order; when one fails, the others are cancelled."""
     tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
     try:

@@ -36,7 +36,42 @@ from app.terminal.consoles import (
 )
 from app.toolkit.texts import escape_invisible
 
-# What `atropos-envs rescore` prints at its end.
+_PAGE = 100
+_WAIT_SECONDS = 60.0
+GIVE_UP_SECONDS = 10.0
+"""How long a gateway that is unreachable or overloaded at the beginning is asked again."""
+_RESTART_SECONDS = 120.0
+"""The same in the middle, where it may be starting again."""
+_GROUPS_ESTIMATED = 24
+"""Groups that the estimate looks at, spread over all."""
+
+
+@dataclass(frozen=True)
+class RescoreSpec:
+    environment: str | None
+    run: str | None
+    limit: int | None
+    concurrency: int
+    request: RescoreRequest
+    yes: bool
+
+
+@dataclass
+class RescoreTally:
+    """Results so far."""
+
+    groups: list[RescoredGroup] = field(default_factory=list)
+    unscored: int = 0
+    """Completions without a new reward."""
+    calls: int = 0
+    cost_usd: float = 0.0
+
+    def add(self, group: GroupSummary, one: RescoreReply) -> None:
+        step = None if group.policy is None else group.policy.step
+        self.groups.append(RescoredGroup(group.group_id, one.original, one.rewards, group.label, step))
+        self.unscored += sum(reward is None for reward in one.rewards)
+        self.calls += one.calls
+        self.cost_usd += one.cost_usd
 
 
 class RescoreSummary(Frozen):
@@ -50,6 +85,168 @@ class RescoreSummary(Frozen):
     """Calls of this command; those of an earlier one are in the scorings that it stored."""
     cost_usd: FiniteNumber
     report: FlipReport
+
+
+def rescore(
+    env: Annotated[str | None, typer.Option("--env", "--environment", help="Only groups of this environment.")] = None,
+    run: Annotated[str | None, typer.Option(help="Only groups of this run.")] = None,
+    judge: Annotated[list[str] | None, typer.Option(help="Judge, repeatable.", show_default="those of the run")] = None,
+    mode: Annotated[Mode | None, typer.Option(help="Judging mode; as configured by default.")] = None,
+    readings: Annotated[
+        int | None, typer.Option(help="Most readings in listwise: 1, 2 or 4.", show_default="as configured")
+    ] = None,
+    relative_weight: Annotated[
+        float | None, typer.Option(min=0, max=1, help="Weight of the relative score, from 0 to 1.")
+    ] = None,
+    rubric: Annotated[
+        Path | None, typer.Option(help="YAML file with a rubric.", show_default="the run's, else the configured one")
+    ] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Maximum number of groups, newest first.")] = None,
+    concurrency: Annotated[int, typer.Option(min=1, max=256, help="Groups to rescore concurrently.")] = 8,
+    url: Annotated[str, typer.Option(help="Gateway URL.", show_default="from settings")] = "",
+    api_key: Annotated[str, typer.Option(envvar="ATROPOS_ENVS_API_KEY", help="Gateway API key.")] = "",
+    yes: Annotated[bool, typer.Option("--yes", help="Skip the confirmation prompt.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Score stored groups by another rule, and report which pairs, best replies and advantages change.
+
+    What it costs is said first. Original rewards stay unchanged, and both scorings are kept.
+    You can stop and resume at any time: groups that already have this scoring cost nothing."""
+    try:
+        request = RescoreRequest.model_validate(
+            {
+                "judges": tuple(judge) if judge else None,
+                "mode": mode,
+                "readings": readings,
+                "relative_weight": relative_weight,
+                "rubric": None if rubric is None else load_rubric(rubric),
+                "wait_seconds": _WAIT_SECONDS,
+            }
+        )
+    except ValueError as error:
+        stop(str(error), 1)
+    url = url or find_gateway_url()
+    headers = build_gateway_headers(api_key)
+    tally = RescoreTally()
+    failure, code = "", 0
+    try:
+        asyncio.run(_rescore_all(url, headers, RescoreSpec(env, run, limit, concurrency, request, yes), tally))
+    except KeyboardInterrupt:
+        failure, code = f"stopped; {RESUME}", STOPPED
+    except GatewayError as error:
+        failure, code = describe_error(error) + (f"; {RESUME}" if tally.groups else ""), 1
+    _print_results(tally, as_json=as_json)
+    if failure:
+        stop(failure, code)
+
+
+def _summarise(tally: RescoreTally) -> RescoreSummary:
+    return RescoreSummary(
+        groups=len(tally.groups),
+        unscored=tally.unscored,
+        calls=tally.calls,
+        cost_usd=tally.cost_usd,
+        report=report_flips(sorted(tally.groups, key=lambda group: group.group_id)),
+    )
+
+
+def _print_results(tally: RescoreTally, *, as_json: bool) -> None:
+    found = _summarise(tally)
+    if as_json:
+        print_json(found)
+        return
+    print_summary(found)
+
+
+async def _rescore_all(url: str, headers: dict[str, str], wanted: RescoreSpec, tally: RescoreTally) -> None:
+    async with httpx.AsyncClient(base_url=url, headers=headers, timeout=_WAIT_SECONDS + 60) as client:
+        await rescore_groups(GatewayClient(client), wanted, tally)
+
+
+async def rescore_groups(gateway: GatewayClient, wanted: RescoreSpec, tally: RescoreTally) -> None:
+    """Adds each result to `tally` as it comes."""
+    groups = [group async for group in _iter_groups(gateway, wanted)]
+    await _announce_cost(gateway, groups, wanted)
+    columns = (TextColumn("rescoring"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, TextColumn("{task.fields[cost]}"), console=errors) as progress:
+        bar = progress.add_task("", total=len(groups), cost="")
+        waiting = iter(groups)
+
+        async def work() -> None:
+            for group in waiting:
+                tally.add(group, await _rescore_group(gateway, group.group_id, wanted.request))
+                progress.update(bar, advance=1, cost=f"{tally.calls} calls, ${tally.cost_usd:.4f}")
+
+        workers = [asyncio.ensure_future(work()) for _ in range(wanted.concurrency)]
+        try:
+            await asyncio.gather(*workers)
+        finally:
+            for worker in workers:
+                worker.cancel()
+            await asyncio.gather(*workers, return_exceptions=True)
+
+
+async def _announce_cost(gateway: GatewayClient, groups: Sequence[GroupSummary], wanted: RescoreSpec) -> None:
+    """Says what the scorings that are not there yet will take at most, and asks where that is money."""
+    count = min(len(groups), _GROUPS_ESTIMATED)
+    sampled = [groups[place * len(groups) // count] for place in range(count)]
+    some = [
+        await _new_retrier().retry_until_answered(
+            one.group_id, partial(gateway.estimate_rescore, one.group_id, wanted.request)
+        )
+        for one in sampled
+    ]
+    if not some:
+        return
+    scale, missing = len(groups) / count, sum(not one.stored for one in some)
+    basis = "" if count == len(groups) else f", by an estimate from {count} of them"
+    prices = [one.cost_usd for one in some if one.cost_usd is not None]
+    usd = scale * sum(prices) if len(prices) == len(some) else None
+    errors.print(
+        f"{len(groups):,} groups, of which {scale * missing:,.0f} are not scored so yet{basis}: at most "
+        f"{scale * sum(one.calls for one in some):,.0f} calls, {scale * sum(one.input_tokens for one in some):,.0f} "
+        f"prompt tokens, {'an unknown price' if usd is None else f'{usd:,.2f} US dollars'}; retries come on top",
+        highlight=False,
+    )
+    if wanted.yes or not usd:
+        return
+    if not sys.stdin.isatty():
+        raise InvalidRequest("this costs money and there is no terminal to confirm: use --yes")
+    typer.confirm("Continue?", abort=True, err=True)
+
+
+async def _iter_groups(gateway: GatewayClient, wanted: RescoreSpec) -> AsyncIterator[GroupSummary]:
+    """Newest first; without those that never had a reward."""
+    if wanted.run is not None:
+        await gateway.require_run(wanted.run)
+    named = {"env": wanted.environment, "run": wanted.run}
+    given = {name: value for name, value in named.items() if value is not None}
+    left, before = wanted.limit, None
+    while left is None or left > 0:
+        count = _PAGE if left is None else min(_PAGE, left)
+        query = given | {"limit": str(count)} | ({} if before is None else {"before": str(before)})
+        page = await _new_retrier().retry_until_answered("groups", partial(gateway.list_groups, query))
+        for group in page.groups:
+            if any(reward is not None for reward in group.rewards):
+                yield group
+        left, before = (None if left is None else left - len(page.groups)), page.next_before
+        if before is None:
+            return
+
+
+async def _rescore_group(gateway: GatewayClient, group_id: str, request: RescoreRequest) -> RescoreReply:
+    ask = partial(gateway.rescore, group_id, request)
+    while True:
+        reply = await Retrier(ends_after=_RESTART_SECONDS).retry_until_answered(group_id, ask)
+        if reply.scoring.outcome != "pending":
+            return reply
+
+
+def _new_retrier() -> Retrier:
+    return Retrier(ends_after=GIVE_UP_SECONDS)
+
+
+# The summary.
 
 
 def print_summary(found: RescoreSummary) -> None:
@@ -105,200 +302,3 @@ def _format_share(share: MeanEstimate) -> str:
     if share.value is None or share.low is None or share.high is None:
         return "-"
     return f"{share.value:.1%} ({share.low:.1%} to {share.high:.1%})"
-
-
-PAGE = 100
-WAIT_SECONDS = 60.0
-GIVE_UP_SECONDS = 10.0
-"""How long a gateway that is unreachable or overloaded at the beginning is asked again."""
-RESTART_SECONDS = 120.0
-"""The same in the middle, where it may be starting again."""
-GROUPS_ESTIMATED = 24
-"""Groups that the estimate looks at, spread over all."""
-
-
-@dataclass(frozen=True)
-class RescoreSpec:
-    environment: str | None
-    run: str | None
-    limit: int | None
-    concurrency: int
-    request: RescoreRequest
-    yes: bool
-
-
-@dataclass
-class RescoreTally:
-    """Results so far."""
-
-    groups: list[RescoredGroup] = field(default_factory=list)
-    unscored: int = 0
-    """Completions without a new reward."""
-    calls: int = 0
-    cost_usd: float = 0.0
-
-    def add(self, group: GroupSummary, one: RescoreReply) -> None:
-        step = None if group.policy is None else group.policy.step
-        self.groups.append(RescoredGroup(group.group_id, one.original, one.rewards, group.label, step))
-        self.unscored += sum(reward is None for reward in one.rewards)
-        self.calls += one.calls
-        self.cost_usd += one.cost_usd
-
-
-def rescore(
-    env: Annotated[str | None, typer.Option("--env", "--environment", help="Only groups of this environment.")] = None,
-    run: Annotated[str | None, typer.Option(help="Only groups of this run.")] = None,
-    judge: Annotated[list[str] | None, typer.Option(help="Judge, repeatable.", show_default="those of the run")] = None,
-    mode: Annotated[Mode | None, typer.Option(help="Judging mode; as configured by default.")] = None,
-    readings: Annotated[
-        int | None, typer.Option(help="Most readings in listwise: 1, 2 or 4.", show_default="as configured")
-    ] = None,
-    relative_weight: Annotated[
-        float | None, typer.Option(min=0, max=1, help="Weight of the relative score, from 0 to 1.")
-    ] = None,
-    rubric: Annotated[
-        Path | None, typer.Option(help="YAML file with a rubric.", show_default="the run's, else the configured one")
-    ] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Maximum number of groups, newest first.")] = None,
-    concurrency: Annotated[int, typer.Option(min=1, max=256, help="Groups to rescore concurrently.")] = 8,
-    url: Annotated[str, typer.Option(help="Gateway URL.", show_default="from settings")] = "",
-    api_key: Annotated[str, typer.Option(envvar="ATROPOS_ENVS_API_KEY", help="Gateway API key.")] = "",
-    yes: Annotated[bool, typer.Option("--yes", help="Skip the confirmation prompt.")] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Score stored groups by another rule, and report which pairs, best replies and advantages change.
-
-    What it costs is said first. Original rewards stay unchanged, and both scorings are kept.
-    You can stop and resume at any time: groups that already have this scoring cost nothing."""
-    try:
-        request = RescoreRequest.model_validate(
-            {
-                "judges": tuple(judge) if judge else None,
-                "mode": mode,
-                "readings": readings,
-                "relative_weight": relative_weight,
-                "rubric": None if rubric is None else load_rubric(rubric),
-                "wait_seconds": WAIT_SECONDS,
-            }
-        )
-    except ValueError as error:
-        stop(str(error), 1)
-    url = url or find_gateway_url()
-    headers = build_gateway_headers(api_key)
-    tally = RescoreTally()
-    failure, code = "", 0
-    try:
-        asyncio.run(_rescore_all(url, headers, RescoreSpec(env, run, limit, concurrency, request, yes), tally))
-    except KeyboardInterrupt:
-        failure, code = f"stopped; {RESUME}", STOPPED
-    except GatewayError as error:
-        failure, code = describe_error(error) + (f"; {RESUME}" if tally.groups else ""), 1
-    _print_results(tally, as_json=as_json)
-    if failure:
-        stop(failure, code)
-
-
-def _summarise(tally: RescoreTally) -> RescoreSummary:
-    return RescoreSummary(
-        groups=len(tally.groups),
-        unscored=tally.unscored,
-        calls=tally.calls,
-        cost_usd=tally.cost_usd,
-        report=report_flips(sorted(tally.groups, key=lambda group: group.group_id)),
-    )
-
-
-def _print_results(tally: RescoreTally, *, as_json: bool) -> None:
-    found = _summarise(tally)
-    if as_json:
-        print_json(found)
-        return
-    print_summary(found)
-
-
-async def _rescore_all(url: str, headers: dict[str, str], wanted: RescoreSpec, tally: RescoreTally) -> None:
-    async with httpx.AsyncClient(base_url=url, headers=headers, timeout=WAIT_SECONDS + 60) as client:
-        await rescore_groups(GatewayClient(client), wanted, tally)
-
-
-async def rescore_groups(gateway: GatewayClient, wanted: RescoreSpec, tally: RescoreTally) -> None:
-    """Adds each result to `tally` as it comes."""
-    groups = [group async for group in _iter_groups(gateway, wanted)]
-    await _announce_cost(gateway, groups, wanted)
-    columns = (TextColumn("rescoring"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, TextColumn("{task.fields[cost]}"), console=errors) as progress:
-        bar = progress.add_task("", total=len(groups), cost="")
-        waiting = iter(groups)
-
-        async def work() -> None:
-            for group in waiting:
-                tally.add(group, await _rescore_group(gateway, group.group_id, wanted.request))
-                progress.update(bar, advance=1, cost=f"{tally.calls} calls, ${tally.cost_usd:.4f}")
-
-        workers = [asyncio.ensure_future(work()) for _ in range(wanted.concurrency)]
-        try:
-            await asyncio.gather(*workers)
-        finally:
-            for worker in workers:
-                worker.cancel()
-            await asyncio.gather(*workers, return_exceptions=True)
-
-
-async def _announce_cost(gateway: GatewayClient, groups: Sequence[GroupSummary], wanted: RescoreSpec) -> None:
-    """Says what the scorings that are not there yet will take at most, and asks where that is money."""
-    count = min(len(groups), GROUPS_ESTIMATED)
-    sampled = [groups[place * len(groups) // count] for place in range(count)]
-    some = [
-        await _new_retrier().retry_until_answered(
-            one.group_id, partial(gateway.estimate_rescore, one.group_id, wanted.request)
-        )
-        for one in sampled
-    ]
-    if not some:
-        return
-    scale, missing = len(groups) / count, sum(not one.stored for one in some)
-    basis = "" if count == len(groups) else f", by an estimate from {count} of them"
-    prices = [one.cost_usd for one in some if one.cost_usd is not None]
-    usd = scale * sum(prices) if len(prices) == len(some) else None
-    errors.print(
-        f"{len(groups):,} groups, of which {scale * missing:,.0f} are not scored so yet{basis}: at most "
-        f"{scale * sum(one.calls for one in some):,.0f} calls, {scale * sum(one.input_tokens for one in some):,.0f} "
-        f"prompt tokens, {'an unknown price' if usd is None else f'{usd:,.2f} US dollars'}; retries come on top",
-        highlight=False,
-    )
-    if wanted.yes or not usd:
-        return
-    if not sys.stdin.isatty():
-        raise InvalidRequest("this costs money and there is no terminal to confirm: use --yes")
-    typer.confirm("Continue?", abort=True, err=True)
-
-
-async def _iter_groups(gateway: GatewayClient, wanted: RescoreSpec) -> AsyncIterator[GroupSummary]:
-    """Newest first; without those that never had a reward."""
-    if wanted.run is not None:
-        await gateway.require_run(wanted.run)
-    named = {"env": wanted.environment, "run": wanted.run}
-    given = {name: value for name, value in named.items() if value is not None}
-    left, before = wanted.limit, None
-    while left is None or left > 0:
-        count = PAGE if left is None else min(PAGE, left)
-        query = given | {"limit": str(count)} | ({} if before is None else {"before": str(before)})
-        page = await _new_retrier().retry_until_answered("groups", partial(gateway.list_groups, query))
-        for group in page.groups:
-            if any(reward is not None for reward in group.rewards):
-                yield group
-        left, before = (None if left is None else left - len(page.groups)), page.next_before
-        if before is None:
-            return
-
-
-async def _rescore_group(gateway: GatewayClient, group_id: str, request: RescoreRequest) -> RescoreReply:
-    ask = partial(gateway.rescore, group_id, request)
-    while True:
-        reply = await Retrier(ends_after=RESTART_SECONDS).retry_until_answered(group_id, ask)
-        if reply.scoring.outcome != "pending":
-            return reply
-
-
-def _new_retrier() -> Retrier:
-    return Retrier(ends_after=GIVE_UP_SECONDS)

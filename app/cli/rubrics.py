@@ -20,9 +20,9 @@ from app.settings import Settings, read_settings
 from app.terminal.consoles import AsJson, errors, output_console, stop, stop_on_errors
 
 rubrics = typer.Typer(help="Check, show and write rubrics.", no_args_is_help=True)
-console = output_console()
+_console = output_console()
 
-RubricPath = Annotated[
+_RubricPath = Annotated[
     Path | None, typer.Argument(help="A rubric's file.", show_default="the rubric of NPC Arena that ships")
 ]
 
@@ -55,7 +55,7 @@ def check(
 
 
 @rubrics.command()
-def show(path: RubricPath = None, as_json: AsJson = False) -> None:
+def show(path: _RubricPath = None, as_json: AsJson = False) -> None:
     """Show a rubric's criteria with their shares, and its defects with their caps.
 
     With --json it is printed as it goes into a run's `options.rubric`."""
@@ -105,7 +105,7 @@ def _print_rubric(own: OwnRubric) -> None:
     for rule in own.defects:
         bound = "" if rule.bounds is None else f"{rule.bounds.criterion} at most {rule.bounds.at_most:g}"
         defects.add_row(rule.code, "" if rule.cap is None else f"{rule.cap:g}", bound, rule.confirms or "")
-    console.print(criteria, defects)
+    _console.print(criteria, defects)
 
 
 # `atropos-envs rlaif`: prepare training on a preference.

@@ -1,4 +1,8 @@
-"""`atropos-envs runs`: which there are, how two compare, what one will cost, its settings, and its health."""
+"""`atropos-envs runs` and `groups`: lists, comparisons, estimates and settings of runs, and stored groups.
+
+Lists and comparisons are the viewer's pages as data, so that a terminal and a browser say the same. An estimate asks no
+judge: it lets the real panels judge invented replies to the environment's own tasks, with judges that answer at once,
+and counts the prompts that they would have sent."""
 
 import asyncio
 import random
@@ -54,7 +58,17 @@ from app.terminal.consoles import (
 )
 from app.toolkit.texts import escape_invisible
 
-# A run, or some steps of it, as commands take it: `my-run@100-120`.
+runs = typer.Typer(
+    help="List, show and compare runs, say what one will cost, make and change one.", no_args_is_help=True
+)
+
+
+@runs.callback()
+def callback() -> None:
+    """List, show and compare runs, say what one will cost, make and change one."""
+
+
+# A run, or some steps of it, as commands take it.
 
 _RUN: Final = TypeAdapter[str](Name)
 
@@ -78,10 +92,11 @@ class RunSelector:
         return self.run if self.steps is None else f"{self.run}, {self.steps}"
 
 
-# `atropos-envs runs list`, `show` and `compare`: what the viewer's pages say, in a terminal or for a script.
+# `runs list`, `show` and `compare`.
 
-Side = Annotated[str, typer.Argument(help="A run, or steps of one: my-run, my-run@120, my-run@100-120.")]
-MOST_PAGES: Final = 400
+_Side = Annotated[str, typer.Argument(help="A run, or steps of one: my-run, my-run@120, my-run@100-120.")]
+_MOST_PAGES: Final = 400
+"""Pages of the list of runs that are asked for."""
 
 
 class ShownHealth(Frozen, extra="ignore"):
@@ -98,30 +113,33 @@ class ShownRun(Frozen, extra="ignore"):
     health: ShownHealth | None = None
 
 
+@runs.command("list")
 def list_runs(url: Url = "", api_key: ApiKey = "", as_json: AsJson = False) -> None:
     """List runs by name, with what each is doing."""
-    found = ask_gateway(url, api_key, _fetch_all)
+    listing = ask_gateway(url, api_key, _fetch_all)
     if as_json:
-        print_json(found)
+        print_json(listing)
         return
     columns = ("run", "state", "newest group (UTC)", "environments", ">groups", ">reward", ">calibrated", ">low signal")
-    print_rows(columns, map(_list_run_cells, found.runs))
+    print_rows(columns, map(_list_run_cells, listing.runs))
 
 
+@runs.command("show")
 def show_run(run: RunArgument, url: Url = "", api_key: ApiKey = "", as_json: AsJson = False) -> None:
     """Show a run: its state, what each environment adds up to, alarms, cost and pins."""
-    found = ask_gateway(url, api_key, lambda client: client.fetch_page(f"/view/runs/{run}", ShownRun))
+    page = ask_gateway(url, api_key, lambda client: client.fetch_page(f"/view/runs/{run}", ShownRun))
     if as_json:
-        print_json(found)
+        print_json(page)
         return
-    print_rows(("what", "value"), _list_run_facts(found), title=f"run {run}")
+    print_rows(("what", "value"), _list_run_facts(page), title=f"run {run}")
     columns = ("environment", ">groups", ">scored", ">no score", ">reward", ">absolute", ">calibrated", ">gated")
-    print_rows(columns, map(_list_totals, found.totals))
+    print_rows(columns, map(_list_totals, page.totals))
 
 
+@runs.command("compare")
 def compare_runs(
-    first: Side,
-    second: Side,
+    first: _Side,
+    second: _Side,
     env: Annotated[str | None, typer.Option(help="Only tasks of this environment.")] = None,
     label: Annotated[str | None, typer.Option(help="Only tasks of this character or label.")] = None,
     judge: Annotated[
@@ -141,15 +159,15 @@ def compare_runs(
     with stop_on_errors():
         asked = build_question(first, second, {"environment": env, "label": label}, OWN if same_judge else judge)
     page = ask_gateway(url, api_key, lambda client: client.fetch_page("/view/compare", ComparePage, asked))
-    found = page.compared
-    if found is None:
+    compared = page.compared
+    if compared is None:
         stop(" ".join(page.problems))
     if as_json:
         print_json(page)
-    if found.comparison is None:
-        stop(explain_nothing(found))
+    if compared.comparison is None:
+        stop(_explain_nothing(compared))
     if not as_json:
-        print_comparison(found, found.comparison)
+        _print_comparison(compared, compared.comparison)
         address = build_address(describe_url(url or find_gateway_url()), asked)
         errors.print(f"task by task: {address}", highlight=False, markup=False, soft_wrap=True)
 
@@ -169,32 +187,32 @@ def build_address(gateway: str, asked: Mapping[str, str]) -> str:
     return f"{gateway}/view/compare?{httpx.QueryParams(asked)}"
 
 
-def explain_nothing(found: ComparedCheckpoints) -> str:
-    own = ", ".join(found.scored_by.own)
-    if found.scored_by.used is None and found.tasks:
-        others = ", ".join(found.scored_by.others)
+def _explain_nothing(compared: ComparedCheckpoints) -> str:
+    own = ", ".join(compared.scored_by.own)
+    if compared.scored_by.used is None and compared.tasks:
+        others = ", ".join(compared.scored_by.others)
         known = f"; other judges that scored both: {others}" if others else ""
         return (
             f"only {own} scored these groups, when they were sent{known}: score both with a judge of another model "
             "(`atropos-envs rescore --run … --judge …`), or allow it with --same-judge"
         )
-    first, second = found.looked_at
+    first, second = compared.looked_at
     return (
-        f"{found.names[0]} and {found.names[1]} share no scored task: {first:,} groups of the first were looked at, "
-        f"and {second:,} of the second on their tasks"
+        f"{compared.names[0]} and {compared.names[1]} share no scored task: {first:,} groups of the first "
+        f"were looked at, and {second:,} of the second on their tasks"
     )
 
 
-def print_comparison(found: ComparedCheckpoints, comparison: Comparison) -> None:
+def _print_comparison(compared: ComparedCheckpoints, comparison: Comparison) -> None:
     """A notice comes first."""
     console = output_console()
 
     def say(words: str) -> None:
         console.print(escape_invisible(words), highlight=False, markup=False, soft_wrap=True)
 
-    if found.notice:
-        say(found.notice)
-    say(f"{found.names[0]} → {found.names[1]}: {comparison.verdict}, over {comparison.tasks:,} tasks")
+    if compared.notice:
+        say(compared.notice)
+    say(f"{compared.names[0]} → {compared.names[1]}: {comparison.verdict}, over {comparison.tasks:,} tasks")
     even = comparison.tasks - comparison.improved - comparison.declined
     say(f"the second is ahead on {comparison.improved:,}, the first on {comparison.declined:,}, alike on {even:,}")
     for obstacle in comparison.obstacles:
@@ -212,13 +230,13 @@ def print_comparison(found: ComparedCheckpoints, comparison: Comparison) -> None
         "group of the second",
         "asked",
     )
-    print_rows(beside, map(_list_pair, found.pairs), title="the largest differences")
+    print_rows(beside, map(_list_pair, compared.pairs), title="the largest differences")
 
 
 async def _fetch_all(gateway: GatewayClient) -> RunListing:
     rows: list[RunRow] = []
     after: str | None = None
-    for _ in range(MOST_PAGES):
+    for _ in range(_MOST_PAGES):
         page = await gateway.fetch_page("/view/runs", RunListing, {} if after is None else {"after": after})
         rows += page.runs
         after = page.next_after
@@ -235,18 +253,18 @@ def _list_run_cells(row: RunRow) -> tuple[str, ...]:
     return row.run.name, row.progress.state, since, environments, str(totals.groups), *figures
 
 
-def _list_run_facts(found: ShownRun) -> Iterator[tuple[str, str]]:
-    run, cost = found.report.run, found.report.judging
-    yield "state", found.progress.state + (f": {found.progress.reason}" if found.progress.reason else "")
-    yield "newest group (UTC)", "-" if found.progress.since is None else f"{found.progress.since:%Y-%m-%d %H:%M}"
-    yield "tasks out", str(found.progress.outstanding)
+def _list_run_facts(page: ShownRun) -> Iterator[tuple[str, str]]:
+    run, cost = page.report.run, page.report.judging
+    yield "state", page.progress.state + (f": {page.progress.reason}" if page.progress.reason else "")
+    yield "newest group (UTC)", "-" if page.progress.since is None else f"{page.progress.since:%Y-%m-%d %H:%M}"
+    yield "tasks out", str(page.progress.outstanding)
     yield "begun (UTC)", f"{run.created_at:%Y-%m-%d %H:%M}"
     yield "seed", str(run.seed)
     yield "judging", f"{cost.spent.calls} calls" + ("" if cost.usd is None else f", {cost.usd:.4f} US dollars")
     yield "judges", ", ".join(run.options.judges) or "those of the environment"
     for pin in run.pins:
         yield f"pin of {pin.environment}", f"version {pin.version}, {pin.scoring_digest[:16]}"
-    for alarm in found.health.alarms if found.health is not None else ():
+    for alarm in page.health.alarms if page.health is not None else ():
         if alarm.released_at is None:
             yield "ALARM", f"{alarm.series} since about group {alarm.since_group}: {alarm.evidence}"
 
@@ -263,16 +281,16 @@ def _list_totals(totals: RunTotals) -> tuple[str, ...]:
 
 
 def _list_difference(row: Difference) -> tuple[str, ...]:
-    moved = row.difference
-    interval = format_interval(moved.low, moved.high, "+.3f")
+    difference = row.difference
+    interval = format_interval(difference.low, difference.high, "+.3f")
     figures = (
         format_figure(row.before),
         format_figure(row.after),
-        format_figure(moved.value, "+.3f"),
+        format_figure(difference.value, "+.3f"),
         interval,
         format_figure(row.adjusted_p),
     )
-    return row.name, str(moved.tasks), *figures
+    return row.name, str(difference.tasks), *figures
 
 
 def _list_pair(pair: TaskPair) -> tuple[str, ...]:
@@ -286,13 +304,11 @@ def _list_pair(pair: TaskPair) -> tuple[str, ...]:
     return change.task_id, change.label or "-", *figures, *groups, pair.title
 
 
-runs = typer.Typer(
-    help="List, show and compare runs, say what one will cost, make and change one.", no_args_is_help=True
-)
+# `runs estimate` and `set`.
 
-TASKS_MEASURED: Final = 24
+_MOST_MEASURED: Final = 24
 """Tasks whose prompts are built, spread over the first of the split."""
-TASKS_SPREAD: Final = 1_000
+_SPREAD_OVER: Final = 1_000
 
 
 class RunEstimate(Frozen):
@@ -310,16 +326,6 @@ class RunEstimate(Frozen):
     output_tokens: tuple[FiniteNumber, FiniteNumber]
     usd: tuple[FiniteNumber, FiniteNumber] | None
     """Null when a judge has no price."""
-
-
-runs.command("list")(list_runs)
-runs.command("show")(show_run)
-runs.command("compare")(compare_runs)
-
-
-@runs.callback()
-def callback() -> None:
-    """List, show and compare runs, say what one will cost, make and change one."""
 
 
 @runs.command()
@@ -343,13 +349,13 @@ def estimate(
     Prompts of the environment's own tasks are built and counted; no judge is asked."""
     with stop_on_errors():
         settings = read_settings()
-        given = {"mode": mode, "votes": votes, "readings": readings, "judges": tuple(judge or ())}
-        options = ScoringOptions.model_validate(given)
-        found = asyncio.run(_estimate_run(settings, env, parse_params(params), options, groups, group_size))
+        fields = {"mode": mode, "votes": votes, "readings": readings, "judges": tuple(judge or ())}
+        options = ScoringOptions.model_validate(fields)
+        estimated = asyncio.run(_estimate_run(settings, env, parse_params(params), options, groups, group_size))
     if as_json:
-        print_json(found)
+        print_json(estimated)
     else:
-        _print_estimate(found)
+        _print_estimate(estimated)
 
 
 @runs.command("set")
@@ -372,21 +378,21 @@ def set_run(
 
     What is left out stays as it is."""
     options = {"seed": seed, "strict": strict, "budget_usd": budget_usd, "max_lag": max_lag, "lag_policy": lag_policy}
-    given: dict[str, object] = {key: value for key, value in options.items() if value is not None}
+    changes: dict[str, object] = {key: value for key, value in options.items() if value is not None}
     if no_max_lag:
-        given["max_lag"] = None
+        changes["max_lag"] = None
     with stop_on_errors(1):
-        run = asyncio.run(_set_run(url or find_gateway_url(), api_key, name, given))
+        run = asyncio.run(_set_run(url or find_gateway_url(), api_key, name, changes))
     print_json(run)
 
 
-async def _set_run(url: str, api_key: str, name: str, given: Mapping[str, object]) -> Run:
+async def _set_run(url: str, api_key: str, name: str, changes: Mapping[str, object]) -> Run:
     """What is fixed is sent as it is, since a PUT names all of it."""
     async with httpx.AsyncClient(base_url=url, headers=build_gateway_headers(api_key)) as client:
         gateway = GatewayClient(client)
         stored = await gateway.fetch_run(name)
         fixed = {} if stored is None else stored.model_dump(include={"seed", "strict", "options"}, exclude_unset=True)
-        return await gateway.put_run(name, RunSettings.model_validate({**fixed, **given}))
+        return await gateway.put_run(name, RunSettings.model_validate({**fixed, **changes}))
 
 
 async def _estimate_run(
@@ -398,7 +404,7 @@ async def _estimate_run(
     panel = build_panels(settings).build_panel(environment.name, options)
     chosen = build_panels(settings).resolve_options(environment.name, options)
     tasks = _list_tasks(environment, params)
-    sampled = [_prepare_group(environment, task, chosen, size, place) for place, task in enumerate(tasks)]
+    sampled = [_prepare_group(environment, task, chosen, size, number) for number, task in enumerate(tasks)]
     costs = await estimate_judging_cost(panel.judges, sampled, settings)
     paid = [cost.usd for cost in costs if cost.usd is not None]
     return RunEstimate(
@@ -427,14 +433,14 @@ def _open_environment(env: str, settings: Settings) -> Environment:
 def _list_tasks(environment: Environment, params: dict[str, JsonValue]) -> tuple[Task, ...]:
     """Spread over the split."""
     checked = environment.Params.model_validate(params)
-    size = min(environment.size("train", checked) or TASKS_SPREAD, TASKS_SPREAD)
-    count = min(size, TASKS_MEASURED)
-    return tuple(environment.task("train", place * size // count, checked) for place in range(count))
+    size = min(environment.size("train", checked) or _SPREAD_OVER, _SPREAD_OVER)
+    count = min(size, _MOST_MEASURED)
+    return tuple(environment.task("train", number * size // count, checked) for number in range(count))
 
 
 def _prepare_group(environment: Environment, task: Task, chosen: PanelOptions, size: int, number: int) -> JudgeGroup:
     """Replies of the length that is common in role play; what they say costs nothing."""
-    completions = [_play(environment, task, random.Random(f"{number} {place}")) for place in range(size)]  # noqa: S311
+    completions = [_play(environment, task, random.Random(f"{number} {sample}")) for sample in range(size)]  # noqa: S311
     options = ScoringOptions.model_validate(chosen.model_dump())
 
     async def judge_group(panels: Panels) -> JudgedCompletions:
@@ -449,21 +455,14 @@ def _prepare_group(environment: Environment, task: Task, chosen: PanelOptions, s
 def _play(environment: Environment, task: Task, luck: random.Random) -> Completion:
     if task.max_turns == 1:
         return Completion(text=_compose_reply(luck))
-    said: list[Message] = []
+    messages: list[Message] = []
     for _ in range(task.max_turns):
-        said.append(Message(role="assistant", content=_compose_reply(luck)))
-        turn = environment.step(task, tuple(said))
-        said += turn.messages
+        messages.append(Message(role="assistant", content=_compose_reply(luck)))
+        turn = environment.step(task, tuple(messages))
+        messages += turn.messages
         if turn.done:
             break
-    return Completion(messages=tuple(said))
-
-
-def _compose_reply(luck: random.Random) -> str:
-    """Three sentences. No two replies of a group are the same, since equal ones would be read once."""
-    lines = [*LINES["anywhere"].good, *LINES["anywhere"].plain]
-    first, second = luck.sample([line for line in lines if "{" not in line and len(line.split()) <= _LONGEST], 2)
-    return f"{first} {second} {luck.choice(_ENDINGS)} It took {luck.randrange(2, 100_000):,} steps."
+    return Completion(messages=tuple(messages))
 
 
 _LONGEST: Final = 20
@@ -475,12 +474,20 @@ _ENDINGS: Final = tuple(
 )
 
 
-def _print_estimate(found: RunEstimate) -> None:
+def _compose_reply(luck: random.Random) -> str:
+    """Three sentences. No two replies of a group are the same, since equal ones would be read once."""
+    lines = [*LINES["anywhere"].good, *LINES["anywhere"].plain]
+    first, second = luck.sample([line for line in lines if "{" not in line and len(line.split()) <= _LONGEST], 2)
+    return f"{first} {second} {luck.choice(_ENDINGS)} It took {luck.randrange(2, 100_000):,} steps."
+
+
+def _print_estimate(estimated: RunEstimate) -> None:
     console = output_console()
-    table = Table(title=f"{found.environment}: {found.groups:,} groups of {found.group_size}, {found.options.mode}")
+    size, mode = estimated.group_size, estimated.options.mode
+    table = Table(title=f"{estimated.environment}: {estimated.groups:,} groups of {size}, {mode}")
     for title in ("judge", "calls a group", "tokens in", "tokens out", "$ / 1,000 groups"):
         table.add_column(title, no_wrap=True)
-    for cost in found.judges:
+    for cost in estimated.judges:
         table.add_row(
             cost.judge,
             _format_range(cost.calls, 1),
@@ -489,10 +496,10 @@ def _print_estimate(found: RunEstimate) -> None:
             "no price" if cost.usd is None else _format_range((1000 * cost.usd[0], 1000 * cost.usd[1]), 2),
         )
     console.print(table)
-    total = "unknown without prices" if found.usd is None else f"{_format_range(found.usd, 2)} US dollars"
+    total = "unknown without prices" if estimated.usd is None else f"{_format_range(estimated.usd, 2)} US dollars"
     console.print(
-        f"in all {_format_range(found.calls)} calls, {_format_range(found.input_tokens)} tokens in, "
-        f"{_format_range(found.output_tokens)} out: {total}",
+        f"in all {_format_range(estimated.calls)} calls, {_format_range(estimated.input_tokens)} tokens in, "
+        f"{_format_range(estimated.output_tokens)} out: {total}",
         highlight=False,
     )
     console.print(
@@ -507,11 +514,11 @@ def _format_range(ends: tuple[float, float], digits: int = 0) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-# `atropos-envs groups`: stored groups in a terminal.
+# `groups`.
 
 groups = typer.Typer(help="Show stored groups.", no_args_is_help=True)
 
-SHOWN: Final = 160
+_MOST_SHOWN: Final = 160
 """Characters of a completion in its row."""
 
 
@@ -529,19 +536,19 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show a group: what was asked, and each completion with its score and why."""
-    found = ask_gateway(url, api_key, lambda client: client.fetch_group(group))
+    view = ask_gateway(url, api_key, lambda client: client.fetch_group(group))
     if as_json:
-        print_json(found)
+        print_json(view)
         return
-    print_rows(("what", "value"), _list_group_facts(found), title=f"group {found.group.group_id}")
+    print_rows(("what", "value"), _list_group_facts(view), title=f"group {view.group.group_id}")
     columns = (">sent as", "outcome", ">reward", ">absolute", ">relative", "flags", "judges", "completion")
-    print_rows(columns, (_list_rollout_cells(place, one) for place, one in enumerate(found.group.rollouts, 1)))
+    print_rows(columns, (_list_rollout_cells(number, one) for number, one in enumerate(view.group.rollouts, 1)))
     if texts:
-        _print_texts(found)
+        _print_texts(view)
 
 
-def _list_group_facts(found: GroupView) -> Iterator[tuple[str, str]]:
-    group, task = found.group, found.task
+def _list_group_facts(view: GroupView) -> Iterator[tuple[str, str]]:
+    group, task = view.group, view.task
     yield "environment", group.environment
     yield "task", group.task_id
     yield "run", group.run or "-"
@@ -551,26 +558,26 @@ def _list_group_facts(found: GroupView) -> Iterator[tuple[str, str]]:
     yield "purpose", group.purpose
     yield "time (UTC)", f"{group.created_at:%Y-%m-%d %H:%M:%S}"
     yield "outcome", group.outcome
-    yield "mean", f"{format_figure(found.reply.mean)}, std {format_figure(found.reply.std)}"
+    yield "mean", f"{format_figure(view.reply.mean)}, std {format_figure(view.reply.std)}"
     if group.flags:
         yield "flags", ", ".join(group.flags)
     yield "asked", _cut(next((message.content or "" for message in reversed(task.messages)), ""))
-    yield "readings", f"{len(found.judgements)} of its own, {len(found.scorings)} later scorings"
+    yield "readings", f"{len(view.judgements)} of its own, {len(view.scorings)} later scorings"
 
 
-def _list_rollout_cells(place: int, one: Rollout) -> tuple[str, ...]:
+def _list_rollout_cells(number: int, one: Rollout) -> tuple[str, ...]:
     score = one.score
     parts = (format_figure(score.reward), format_figure(score.absolute), format_figure(score.relative))
     outcome = score.outcome if score.reason is None else f"{score.outcome}: {score.reason}"
-    return str(place), outcome, *parts, ", ".join(score.flags), ", ".join(score.judges), _cut(_write(one.completion))
+    return str(number), outcome, *parts, ", ".join(score.flags), ", ".join(score.judges), _cut(_write(one.completion))
 
 
-def _print_texts(found: GroupView) -> None:
+def _print_texts(view: GroupView) -> None:
     console = output_console()
-    for place, one in enumerate(found.group.rollouts, 1):
-        told = f"\n{place}: {format_figure(one.score.reward)}\n{_write(one.completion)}"
+    for number, one in enumerate(view.group.rollouts, 1):
+        reply = f"\n{number}: {format_figure(one.score.reward)}\n{_write(one.completion)}"
         why = f"\nwhy: {one.score.rationale}" if one.score.rationale else ""
-        lines = (escape_invisible(line) for line in f"{told}{why}".split("\n"))
+        lines = (escape_invisible(line) for line in f"{reply}{why}".split("\n"))
         console.print("\n".join(lines), highlight=False, markup=False, soft_wrap=True)
 
 
@@ -581,4 +588,4 @@ def _write(completion: Completion) -> str:
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]} …"
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]} …"

@@ -1,4 +1,11 @@
-"""`atropos-envs sheets scenes`: a model drafts scenes of a character, and a person says which of them serve."""
+"""`atropos-envs sheets scenes`, where a model drafts and a person approves; and how well judges tell characters apart.
+
+Nothing that a model proposed is served before a person has approved it: drafts lie in a folder of their own, which
+nothing reads but this command. A proposal is dropped where it gives a secret away, has control characters, or is nearly
+a scene that exists.
+
+`tell_apart` lets judges compare a character's exemplars with those of others in its place: judges that prefer the own
+reply can tell the characters apart."""
 
 import asyncio
 import json
@@ -33,18 +40,21 @@ from app.toolkit.answers import strip_thinking
 from app.toolkit.templates import Template
 from app.toolkit.texts import escape_invisible
 
-DRAFTS: Final = "drafts"
+_DRAFTS: Final = "drafts"
 """The folder within that of scenes. Nothing in it is served."""
-NEAR: Final = 0.8
+_SAME_FROM: Final = 0.8
 """Share of runs of three words (Jaccard) from which on two lines count as the same."""
-MOST_KNOWN: Final = 60
+_MOST_KNOWN: Final = 60
 """Lines that exist and are shown to the model."""
-TOKENS_A_SCENE: Final = 200
-PROPOSAL: Final = Template.read(PACKAGED_SCENES.with_name("proposal.j2"))
+_TOKENS_A_SCENE: Final = 200
+"""Completion tokens that a proposal may take."""
+_PROPOSAL: Final = Template.read(PACKAGED_SCENES.with_name("proposal.j2"))
+_MOST_READ: Final = 200_000
+"""Characters of a model's reply that are looked at."""
 _OBJECT: Final = re.compile(r"\{.*\}", re.DOTALL)
 
 
-class ProposedScene(Frozen):
+class _ProposedScene(Frozen):
     player: Annotated[str, Field(min_length=1, max_length=600)]
     turns: Annotated[tuple[Annotated[str, Field(min_length=1, max_length=400)], ...], Field(max_length=3)] = ()
     probe: Annotated[str, Field(min_length=1, max_length=120)]
@@ -89,20 +99,20 @@ def scenes(
     Drafts lie in `scenes/drafts` beside the sheet, each with `approved: false`. They serve once a person has approved
     them, here or in the file."""
     with stop_on_errors():
-        found = read_sheet(sheet)
+        character = read_sheet(sheet)
         if propose is not None:
             if policy is None or model is None:
                 raise ValueError("--propose needs --policy and --model")
             key = None if api_key_env is None else read_settings().read_secret(api_key_env)
             if api_key_env is not None and key is None:
                 raise ValueError(f"--api-key-env: the environment variable {api_key_env} is not set")
-            sampling = SamplingParameters(max_tokens=TOKENS_A_SCENE * propose)
+            sampling = SamplingParameters(max_tokens=_TOKENS_A_SCENE * propose)
             drafter = ChatPolicy(policy, model, api_key=key, sampling=sampling, timeout_seconds=600)
-            _propose(found, sheet, propose, drafter, (input_price, output_price), yes)
+            _propose(character, sheet, propose, drafter, (input_price, output_price), yes)
         if approve:
-            _approve(found, sheet)
+            _approve(character, sheet)
         if propose is None and not approve:
-            _print_counts(found, sheet)
+            _print_counts(character, sheet)
 
 
 def _propose(
@@ -113,12 +123,12 @@ def _propose(
     prices: tuple[float | None, float | None],
     yes: bool,
 ) -> None:
-    known = [scene.opening for scene in _list_own(sheet, path)]
-    kept = _read_drafts(sheet, path)
-    drafted = [draft.scene.opening for draft in kept.drafts] if kept else []
-    prompt = PROPOSAL.render(
+    served = [scene.opening for scene in _list_own(sheet, path)]
+    stored = _read_drafts(sheet, path)
+    drafted = [draft.scene.opening for draft in stored.drafts] if stored else []
+    prompt = _PROPOSAL.render(
         sheet=sheet.model_dump_json(exclude_none=True),
-        lines=[" ".join(line.split())[:200] for line in (*known, *drafted)[-MOST_KNOWN:]],
+        lines=[" ".join(line.split())[:200] for line in (*served, *drafted)[-_MOST_KNOWN:]],
         count=count,
         language=sheet.voice.language,
         kinds=", ".join(get_args(SceneKind)),
@@ -127,24 +137,28 @@ def _propose(
     if not yes and not (sys.stdin.isatty() and typer.confirm("Ask the model?", default=True, err=True)):
         raise ValueError("nothing was asked: confirm on a terminal, or with --yes")
     reply = asyncio.run(drafter.complete([Message(role="user", content=prompt)]))
-    made, left_out = choose_proposals(reply, sheet, (*known, *drafted), count)
+    made, left_out = _choose_proposals(reply, sheet, (*served, *drafted), count)
     if made:
-        drafts = (*(kept.drafts if kept else ()), *(SceneDraft(scene=scene) for scene in made))
+        drafts = (*(stored.drafts if stored else ()), *(SceneDraft(scene=scene) for scene in made))
         _write(_draft_path(path), DraftFile(character=sheet.id, model=drafter.model, drafts=drafts))
-    told = "".join(f", {number} left out: {reason}" for reason, number in left_out.items())
-    errors.print(f"{len(made)} drafts in {_draft_path(path)}{told}", markup=False, highlight=False, soft_wrap=True)
+    reasons = "".join(f", {number} left out: {reason}" for reason, number in left_out.items())
+    errors.print(f"{len(made)} drafts in {_draft_path(path)}{reasons}", markup=False, highlight=False, soft_wrap=True)
     if not made:
         raise InvalidRequest("the model proposed no scene that could be used")
 
 
 def _say_cost(prompt: int, completion: int, prices: tuple[float | None, float | None]) -> None:
-    given, made = prices
-    cost = "" if given is None or made is None else f", at most {(prompt * given + completion * made) / 1e6:.4f} USD"
-    told = f"one request: about {prompt} prompt tokens, at most {completion} completion tokens{cost}"
-    errors.print(told, soft_wrap=True, highlight=False)
+    input_price, output_price = prices
+    cost = (
+        ""
+        if input_price is None or output_price is None
+        else f", at most {(prompt * input_price + completion * output_price) / 1e6:.4f} USD"
+    )
+    words = f"one request: about {prompt} prompt tokens, at most {completion} completion tokens{cost}"
+    errors.print(words, soft_wrap=True, highlight=False)
 
 
-def choose_proposals(
+def _choose_proposals(
     reply: str, sheet: CharacterSheet, known: Sequence[str], most: int
 ) -> tuple[list[Scene], Counter[str]]:
     """The scenes of a reply that can be drafts, and why others are left out. Nothing of the reply is trusted."""
@@ -159,7 +173,7 @@ def choose_proposals(
     made: list[Scene] = []
     for each in proposed[:most]:
         try:
-            one = ProposedScene.model_validate(each)
+            one = _ProposedScene.model_validate(each)
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False, include_context=False)[0]
             left_out[f"{'.'.join(map(str, first['loc']))[:60]}: {first['msg']}"] += 1
@@ -168,9 +182,10 @@ def choose_proposals(
         own = _cut_shingles(one.player)
         if any(escape_invisible(line) != line for line in lines):
             left_out["it has control characters"] += 1
+        # The player must not say a secret. The probe and the notes are for judges, and may.
         elif any(mentions(normalise_spelling(line), term) for line in lines[:-2] for term in terms):
             left_out["it gives a secret away"] += 1
-        elif any(_overlap(own, other) >= NEAR for other in shingles):
+        elif any(_overlap(own, other) >= _SAME_FROM for other in shingles):
             left_out["it is nearly the same as another"] += 1
         else:
             shingles.append(own)
@@ -179,16 +194,16 @@ def choose_proposals(
 
 
 def _read_reply(reply: str) -> list[object] | None:
-    found = _OBJECT.search(strip_thinking(reply[:200_000]).text)
+    match = _OBJECT.search(strip_thinking(reply[:_MOST_READ]).text)
     try:
-        value = json.loads(found[0]) if found else None
+        value = json.loads(match[0]) if match else None
     except (ValueError, RecursionError):
         return None
     listed = value.get("scenes") if isinstance(value, dict) else None
     return listed if isinstance(listed, list) else None
 
 
-def _build_scene(one: ProposedScene, sheet: CharacterSheet) -> Scene:
+def _build_scene(one: _ProposedScene, sheet: CharacterSheet) -> Scene:
     name = digest([sheet.id, one.player, list(one.turns)])[:12]
     return Scene.model_validate(
         {
@@ -213,35 +228,38 @@ def _overlap(one: frozenset[tuple[str, ...]], other: frozenset[tuple[str, ...]])
 
 
 def _approve(sheet: CharacterSheet, path: Path) -> None:
-    kept = _read_drafts(sheet, path)
-    if kept is None or not kept.drafts:
+    stored = _read_drafts(sheet, path)
+    if stored is None or not stored.drafts:
         raise InvalidRequest(f"there are no drafts of {sheet.id}: --propose makes some")
     if not sys.stdin.isatty():
         raise InvalidRequest(
             f"a person approves drafts: use a terminal, or write `approved: true` into {_draft_path(path)}"
         )
-    chosen = [draft for draft in kept.drafts if draft.approved]
+    chosen = [draft for draft in stored.drafts if draft.approved]
     later: list[SceneDraft] = []
     dropped = 0
-    for place, draft in enumerate(kept.drafts):
+    for position, draft in enumerate(stored.drafts):
         if draft.approved:
             continue
-        answer = _ask(draft.scene, place + 1, len(kept.drafts))
+        answer = _ask(draft.scene, position + 1, len(stored.drafts))
         if answer == "q":
-            later += [one for one in kept.drafts[place:] if not one.approved]
+            later += [one for one in stored.drafts[position:] if not one.approved]
             break
         chosen += [draft] if answer == "y" else []
         later += [draft] if answer == "l" else []
         dropped += answer == "n"
     _serve(sheet, path, [draft.scene for draft in chosen])
-    _write(_draft_path(path), kept.model_copy(update={"drafts": tuple(later)}))
+    _write(_draft_path(path), stored.model_copy(update={"drafts": tuple(later)}))
     errors.print(f"{len(chosen)} approved, {dropped} dropped, {len(later)} kept for later")
 
 
-def _ask(scene: Scene, place: int, count: int) -> str:
+def _ask(scene: Scene, number: int, count: int) -> str:
     console = output_console()
-    for told in (f"{place} of {count}  {scene.probe} ({scene.kind})", *(f"  {line}" for line in _list_lines(scene))):
-        console.print(escape_invisible(told), markup=False, highlight=False, soft_wrap=True)
+    for line in (
+        f"{number} of {count}  {scene.probe} ({scene.kind})",
+        *(f"  {spoken}" for spoken in _list_lines(scene)),
+    ):
+        console.print(escape_invisible(line), markup=False, highlight=False, soft_wrap=True)
     if scene.probes.notes:
         console.print(f"  for judges: {escape_invisible(scene.probes.notes)}", markup=False, highlight=False)
     answer = ""
@@ -266,8 +284,8 @@ def _serve(sheet: CharacterSheet, path: Path, approved: Sequence[Scene]) -> None
 
 def _print_counts(sheet: CharacterSheet, path: Path) -> None:
     own = Counter(scene.split for scene in _list_own(sheet, path))
-    kept = _read_drafts(sheet, path)
-    drafts = len(kept.drafts) if kept else 0
+    stored = _read_drafts(sheet, path)
+    drafts = len(stored.drafts) if stored else 0
     typer.echo(f"{sheet.id}: {own['train']} scenes for training, {own['test']} for testing, {drafts} drafts")
 
 
@@ -278,27 +296,27 @@ def _list_own(sheet: CharacterSheet, path: Path) -> list[Scene]:
 
 
 def _draft_path(path: Path) -> Path:
-    return path.parent / SCENES / DRAFTS / path.name
+    return path.parent / SCENES / _DRAFTS / path.name
 
 
 def _read_drafts(sheet: CharacterSheet, path: Path) -> DraftFile | None:
     file = _draft_path(path)
-    kept = parse_model(read_text(file), f"{DRAFTS}/{file.name}", DraftFile) if file.exists() else None
-    if kept is not None and kept.character != sheet.id:
-        raise InvalidRequest(f"{DRAFTS}/{file.name}: character: is {kept.character!r}, not {sheet.id!r}")
-    return kept
+    stored = parse_model(read_text(file), f"{_DRAFTS}/{file.name}", DraftFile) if file.exists() else None
+    if stored is not None and stored.character != sheet.id:
+        raise InvalidRequest(f"{_DRAFTS}/{file.name}: character: is {stored.character!r}, not {sheet.id!r}")
+    return stored
 
 
 def _write(file: Path, content: Frozen) -> None:
     """Whole or not at all."""
     file.parent.mkdir(parents=True, exist_ok=True)
     text = yaml.safe_dump(content.model_dump(mode="json", exclude_defaults=True), sort_keys=False, allow_unicode=True)
-    partial = file.with_suffix(".tmp")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(file)
+    fresh = file.with_suffix(".tmp")
+    fresh.write_text(text, encoding="utf-8")
+    fresh.replace(file)
 
 
-# Measures how well judges tell characters apart.
+# How well judges tell characters apart.
 
 _SPLITS: tuple[Split, ...] = ("train", "test")
 
@@ -329,14 +347,14 @@ async def tell_apart(
     """Lets the configured panel judge every exemplar against at most `most` exemplars of other characters; `strangers`
     are such without scenes of their own here."""
     panel = panels.build_panel(arena.name, ScoringOptions())
-    found = _list_cast_tasks(arena)
+    tasks = _list_cast_tasks(arena)
     right: defaultdict[str, float] = defaultdict(float)
     pairs: defaultdict[str, int] = defaultdict(int)
     unscored = 0
-    known = {sheet.id for sheet in arena.sheets}
-    sheets = (*arena.sheets, *(sheet for sheet in strangers if sheet.id not in known))
-    for lineup in build_lineups([cast for cast, _ in found.values()], sheets, most):
-        task = found[lineup.cast.sheet.id, lineup.cast.scene.id][1]
+    own = {sheet.id for sheet in arena.sheets}
+    sheets = (*arena.sheets, *(sheet for sheet in strangers if sheet.id not in own))
+    for lineup in build_lineups([cast for cast, _ in tasks.values()], sheets, most):
+        task = tasks[lineup.cast.sheet.id, lineup.cast.scene.id][1]
         scores = await arena.score(task, [Completion(text=text) for text in lineup.candidates], Tools(panel=panel))
         wins = _count_wins(scores)
         unscored += len(lineup.others) - len(wins)
@@ -364,5 +382,5 @@ def _count_wins(scores: Sequence[Score]) -> list[float]:
 def _list_cast_tasks(arena: NpcArena) -> dict[tuple[str, str], tuple[Cast, Task]]:
     params = arena.Params()
     tasks = [arena.task(split, index, params) for split in _SPLITS for index in range(arena.size(split, params))]
-    cast = [(found, task) for task in tasks if (found := arena.find_cast(task)) is not None]
-    return {(one.sheet.id, one.scene.id): (one, task) for one, task in cast}
+    staged = [(cast, task) for task in tasks if (cast := arena.find_cast(task)) is not None]
+    return {(cast.sheet.id, cast.scene.id): (cast, task) for cast, task in staged}

@@ -1,4 +1,8 @@
-"""`atropos-envs sheets`: check, try, import and export character sheets."""
+"""`atropos-envs sheets`: check, try, import and export character sheets, and measure how distinct characters are.
+
+All of it works on files and runs in this process, without a service and without a trace in the store, except that the
+judges of `try` and `apart` count against their budgets. Texts of cards and replies are untrusted: what is printed has
+its control characters escaped, and files are written whole, never through a symbolic link."""
 
 import asyncio
 import json
@@ -62,9 +66,16 @@ from app.terminal.consoles import AsJson, errors, format_figure, output_console,
 from app.toolkit.templates import find_packaged_folder
 from app.toolkit.texts import escape_invisible
 
-# Terminal report of a preview: prompt, replies, gates, judgements and scores.
+sheets = typer.Typer(help="Check, try, import and export character sheets.", no_args_is_help=True)
+_console = output_console()
 
-_SHORT = 70
+
+@sheets.callback()
+def callback() -> None:
+    """Check, try, import and export character sheets."""
+
+
+# `try`.
 
 
 class SheetTrial(PreviewResult):
@@ -74,122 +85,7 @@ class SheetTrial(PreviewResult):
     """In the order of `completions`."""
 
 
-def print_trial(console: Console, trial: SheetTrial, *, whole_prompt: bool) -> None:
-    """Prints without markup, and escapes control characters, since replies are untrusted."""
-    _print_prompt(console, trial, whole_prompt)
-    names = _number_candidates(trial)
-    for number, reply in enumerate(trial.replies, start=1):
-        _print_reply(console, number, reply)
-    if trial.completions:
-        console.print(_build_scores_table(trial))
-    for number, tried in enumerate(trial.completions, start=1):
-        for gate in tried.gates:
-            _print_text(console, f"{number} {gate.flag}: {gate.notices or tried.score.rationale}", style="red")
-        if not tried.gates and tried.score.rationale:
-            _print_text(console, f"{number} {tried.score.rationale}", style="dim")
-    for judgement in trial.judgements:
-        _print_judgement(console, judgement, names)
-    if trial.completions:
-        cost = "unknown price" if trial.cost_usd is None else f"{trial.cost_usd:.4f} USD"
-        words = f"{trial.seconds:.2f} s, {trial.calls} calls to judge models, {cost}; nothing was stored"
-        console.print(Text(words, style="bold"))
-
-
-def _print_prompt(console: Console, trial: PreviewResult, whole: bool) -> None:
-    system, *said = trial.messages
-    text = system.content or ""
-    if whole:
-        _print_text(console, text)
-    else:
-        console.print(Text(f"system prompt of {len(text.split())} words; --prompt shows it", style="dim"))
-    for passage in trial.passages:
-        _print_text(console, f"retrieved: {passage.text}", style="dim")
-    for message in said:
-        _print_said(console, message.role, message.content or "")
-
-
-def _print_reply(console: Console, number: int, reply: Completion) -> None:
-    """Prints every message of an episode. What the model said is marked with the number of the reply."""
-    for role, text in _list_lines(reply):
-        _print_said(console, f"{number} {role}", text)
-    if reply.truncated:
-        _print_text(console, f"{number} was cut off at the token limit", style="dim")
-
-
-def _list_lines(reply: Completion) -> Iterator[tuple[str, str]]:
-    if reply.messages is None:
-        yield "assistant", reply.text or ""
-    for message in reply.messages or ():
-        called = [f"{call.function.name}({call.function.arguments})" for call in message.tool_calls or ()]
-        yield message.role, "\n".join([*filter(None, [message.content]), *called])
-
-
-def _print_said(console: Console, head: str, text: str) -> None:
-    """Indents all lines but the first, so that none of them looks like a line of the report."""
-    indented = escape_invisible(text).replace("\n", "\n    ")
-    console.print(Text.assemble((f"{head}: ", "bold"), indented))
-
-
-def _print_text(console: Console, text: str, style: str = "") -> None:
-    console.print(Text(escape_invisible(text), style=style))
-
-
-def _number_candidates(trial: PreviewResult) -> dict[str, str]:
-    """Completion numbers by candidate id; equal completions share one."""
-    names: dict[str, str] = {}
-    for number, tried in enumerate(trial.completions, start=1):
-        if tried.score.candidate:
-            earlier = names.get(tried.score.candidate)
-            names[tried.score.candidate] = str(number) if earlier is None else f"{earlier}={number}"
-    return names
-
-
-def _build_scores_table(trial: PreviewResult) -> Table:
-    """Fits 80 columns without splitting names."""
-    table = Table("#", "reward", "parts", title="Scores", show_lines=True, show_edge=False)
-    table.add_column("criteria", no_wrap=True)
-    table.add_column("flags", overflow="fold")
-    for number, tried in enumerate(trial.completions, start=1):
-        score = tried.score
-        parts = {"gate": score.gate, "absolute": score.absolute, "relative": score.relative}
-        criteria = {criterion.name: criterion.value for criterion in score.criteria}
-        cells = (
-            str(number),
-            _format_reward(score),
-            _format_lines(parts),
-            _format_lines(criteria),
-            "\n".join(score.flags),
-        )
-        table.add_row(*map(Text, cells))
-    return table
-
-
-def _format_lines(figures: Mapping[str, float | None]) -> str:
-    return "\n".join(f"{name} {format_figure(value, '.2f')}" for name, value in figures.items())
-
-
-def _format_reward(score: Score) -> str:
-    return f"none: {score.reason}" if score.reward is None else f"{score.reward:.3f}"
-
-
-def _print_judgement(console: Console, judgement: Judgement, names: Mapping[str, str]) -> None:
-    order = " ".join(names.get(name, name) for name in judgement.order)
-    ranking = " > ".join(" = ".join(names.get(name, name) for name in tier) for tier in judgement.ranking)
-    outcome = f"failed: {judgement.error}" if judgement.error is not None else f"ranks {ranking}"
-    head = f"{judgement.judge} ({judgement.model}) reads {order}, {outcome}, in {judgement.latency_seconds:.2f} s"
-    _print_text(console, head, style="bold")
-    for verdict in judgement.verdicts:
-        scores = ", ".join(f"{name} {format_figure(value, '.2f')}" for name, value in verdict.scores.items())
-        faults = " ".join(defect.code for defect in verdict.defects)
-        said = verdict.evidence or [defect.quote for defect in verdict.defects if defect.quote]
-        quotes = " | ".join(" ".join(quote.split())[:_SHORT] for quote in said)
-        words = "; ".join(filter(None, (scores, faults, verdict.note, quotes)))
-        _print_text(console, f"  {names.get(verdict.candidate, verdict.candidate)}: {words}")
-
-
-# `atropos-envs sheets try`: previews a character sheet with a line or scene.
-
-
+@sheets.command("try")
 def try_sheet(
     sheet: Annotated[str, typer.Argument(help="Sheet file (YAML or JSON) or character id.")],
     line: Annotated[str | None, typer.Option(help="Player's line.")] = None,
@@ -222,7 +118,7 @@ def try_sheet(
     if as_json:
         typer.echo(trial.model_dump_json(indent=2))
     else:
-        print_trial(output_console(), trial, whole_prompt=prompt)
+        _print_trial(output_console(), trial, whole_prompt=prompt)
 
 
 def _build_draft(sheet: str, line: str | None, scene: str | None, events: Sequence[str]) -> NpcArenaDraft:
@@ -286,24 +182,144 @@ async def _preview_draft(
         )
         completions = [Completion(text=reply) for reply in replies]
         if policy is not None:
-            made = trier.build_draft(NpcArena.name, draft)
-            completions += await policy.answer(made.environment, made.task, count)
+            built = trier.build_draft(NpcArena.name, draft)
+            completions += await policy.answer(built.environment, built.task, count)
         options = PreviewOptions(completions=tuple(completions))
         judged = await trier.preview(NpcArena.name, draft, options)
         return SheetTrial(**dict(judged), replies=options.completions)
 
 
-# `atropos-envs sheets import` and `export`: conversion of character cards and lorebooks.
+# The report of `try`: prompt, replies, gates, judgements and scores.
 
-console = output_console()
-MOST_LINES = 200
+_MOST_QUOTED = 70
+"""Characters of a quotation."""
+
+
+def _print_trial(_console: Console, trial: SheetTrial, *, whole_prompt: bool) -> None:
+    """Prints without markup, and escapes control characters, since replies are untrusted."""
+    _print_prompt(_console, trial, whole_prompt)
+    names = _number_candidates(trial)
+    for number, reply in enumerate(trial.replies, start=1):
+        _print_reply(_console, number, reply)
+    if trial.completions:
+        _console.print(_build_scores_table(trial))
+    for number, tried in enumerate(trial.completions, start=1):
+        for gate in tried.gates:
+            _print_text(_console, f"{number} {gate.flag}: {gate.notices or tried.score.rationale}", style="red")
+        if not tried.gates and tried.score.rationale:
+            _print_text(_console, f"{number} {tried.score.rationale}", style="dim")
+    for judgement in trial.judgements:
+        _print_judgement(_console, judgement, names)
+    if trial.completions:
+        cost = "unknown price" if trial.cost_usd is None else f"{trial.cost_usd:.4f} USD"
+        words = f"{trial.seconds:.2f} s, {trial.calls} calls to judge models, {cost}; nothing was stored"
+        _console.print(Text(words, style="bold"))
+
+
+def _print_prompt(_console: Console, trial: PreviewResult, whole: bool) -> None:
+    system, *conversation = trial.messages
+    text = system.content or ""
+    if whole:
+        _print_text(_console, text)
+    else:
+        _console.print(Text(f"system prompt of {len(text.split())} words; --prompt shows it", style="dim"))
+    for passage in trial.passages:
+        _print_text(_console, f"retrieved: {passage.text}", style="dim")
+    for message in conversation:
+        _print_said(_console, message.role, message.content or "")
+
+
+def _print_reply(_console: Console, number: int, reply: Completion) -> None:
+    """Prints every message of an episode. What the model said is marked with the number of the reply."""
+    for role, text in _list_lines(reply):
+        _print_said(_console, f"{number} {role}", text)
+    if reply.truncated:
+        _print_text(_console, f"{number} was cut off at the token limit", style="dim")
+
+
+def _list_lines(reply: Completion) -> Iterator[tuple[str, str]]:
+    if reply.messages is None:
+        yield "assistant", reply.text or ""
+    for message in reply.messages or ():
+        called = [f"{call.function.name}({call.function.arguments})" for call in message.tool_calls or ()]
+        yield message.role, "\n".join([*filter(None, [message.content]), *called])
+
+
+def _print_said(_console: Console, head: str, text: str) -> None:
+    """Indents all lines but the first, so that none of them looks like a line of the report."""
+    indented = escape_invisible(text).replace("\n", "\n    ")
+    _console.print(Text.assemble((f"{head}: ", "bold"), indented))
+
+
+def _print_text(_console: Console, text: str, style: str = "") -> None:
+    _console.print(Text(escape_invisible(text), style=style))
+
+
+def _number_candidates(trial: PreviewResult) -> dict[str, str]:
+    """Completion numbers by candidate id; equal completions share one."""
+    names: dict[str, str] = {}
+    for number, tried in enumerate(trial.completions, start=1):
+        if tried.score.candidate:
+            earlier = names.get(tried.score.candidate)
+            names[tried.score.candidate] = str(number) if earlier is None else f"{earlier}={number}"
+    return names
+
+
+def _build_scores_table(trial: PreviewResult) -> Table:
+    """Fits 80 columns without splitting names."""
+    table = Table("#", "reward", "parts", title="Scores", show_lines=True, show_edge=False)
+    table.add_column("criteria", no_wrap=True)
+    table.add_column("flags", overflow="fold")
+    for number, tried in enumerate(trial.completions, start=1):
+        score = tried.score
+        parts = {"gate": score.gate, "absolute": score.absolute, "relative": score.relative}
+        criteria = {criterion.name: criterion.value for criterion in score.criteria}
+        cells = (
+            str(number),
+            _format_reward(score),
+            _format_lines(parts),
+            _format_lines(criteria),
+            "\n".join(score.flags),
+        )
+        table.add_row(*map(Text, cells))
+    return table
+
+
+def _format_lines(figures: Mapping[str, float | None]) -> str:
+    return "\n".join(f"{name} {format_figure(value, '.2f')}" for name, value in figures.items())
+
+
+def _format_reward(score: Score) -> str:
+    return f"none: {score.reason}" if score.reward is None else f"{score.reward:.3f}"
+
+
+def _print_judgement(_console: Console, judgement: Judgement, names: Mapping[str, str]) -> None:
+    order = " ".join(names.get(name, name) for name in judgement.order)
+    ranking = " > ".join(" = ".join(names.get(name, name) for name in tier) for tier in judgement.ranking)
+    outcome = f"failed: {judgement.error}" if judgement.error is not None else f"ranks {ranking}"
+    head = f"{judgement.judge} ({judgement.model}) reads {order}, {outcome}, in {judgement.latency_seconds:.2f} s"
+    _print_text(_console, head, style="bold")
+    for verdict in judgement.verdicts:
+        scores = ", ".join(f"{name} {format_figure(value, '.2f')}" for name, value in verdict.scores.items())
+        faults = " ".join(defect.code for defect in verdict.defects)
+        quoted = verdict.evidence or [defect.quote for defect in verdict.defects if defect.quote]
+        quotes = " | ".join(" ".join(quote.split())[:_MOST_QUOTED] for quote in quoted)
+        words = "; ".join(filter(None, (scores, faults, verdict.note, quotes)))
+        _print_text(_console, f"  {names.get(verdict.candidate, verdict.candidate)}: {words}")
+
+
+# `import` and `export`: character cards and lorebooks.
+
+_MOST_LINES = 200
+"""Lines of a report of one kind: a card may have thousands of fields of its own."""
 _LOREBOOK = ".lorebook.json"
 _name = TypeAdapter[str](Name)
 _language = TypeAdapter[str](Language)
 
-AsJsonLines = Annotated[bool, typer.Option("--json", help="Print one JSON object per file and line.")]
+_AsJsonLines = Annotated[bool, typer.Option("--json", help="Print one JSON object per file and line.")]
 
 
+@sheets.command("import")
 def import_cards(
     files: Annotated[list[Path], typer.Argument(help="Character cards and lorebooks: JSON, PNG or CHARX.")],
     to: Annotated[Path, typer.Option(help="Output folder; created if missing.")] = Path(),
@@ -313,7 +329,7 @@ def import_cards(
     language: Annotated[str, typer.Option(help="Language of the character, as an ISO 639-1 code.")] = "en",
     world: Annotated[str | None, typer.Option(help="World of the character; its own id by default.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite existing sheets.")] = False,
-    as_json: AsJsonLines = False,
+    as_json: _AsJsonLines = False,
 ) -> None:
     """Convert character cards (V1, V2, V3) and lorebooks to sheets, and report the outcome of each field."""
     with stop_on_errors():
@@ -323,18 +339,19 @@ def import_cards(
     failed = False
     for file in files:
         try:
-            found = read_file(file)
-            brought = _import_file(file, found, naming)
-            path = _save_imported(file, brought, to, naming, force)
+            card = read_file(file)
+            imported = _import_file(file, card, naming)
+            path = _save_imported(file, imported, to, naming, force)
         except (GatewayError, OSError) as error:
             failed = True
             errors.print(Text(_describe_error(file, error)), style="red", soft_wrap=True)
         else:
-            _print_report(file, found, brought.report, path, as_json)
+            _print_report(file, card, imported.report, path, as_json)
     if failed:
         raise typer.Exit(2)
 
 
+@sheets.command("export")
 def export_card(
     sheet: Annotated[str, typer.Argument(help="Sheet file or character id.")],
     v2: Annotated[bool, typer.Option("--v2", help="Write a V2 card.")] = False,
@@ -360,11 +377,11 @@ def export_card(
         _write_file(path, content, force)
     except (GatewayError, OSError) as error:
         stop(_describe_error(None, error))
-    console.print(
+    _console.print(
         Text.assemble((f"{path}", "bold"), f": {_describe_kind(card)}, {len(content):,} bytes"), soft_wrap=True
     )
     if _holds_whole_sheet(card):
-        console.print("It contains the whole sheet, including its secrets and fields for judges only.", style="yellow")
+        _console.print("It contains the whole sheet, including its secrets and fields for judges only.", style="yellow")
 
 
 def _parse_naming(sheet_id: str | None, language: str, world: str | None) -> SheetNaming:
@@ -381,21 +398,21 @@ def _parse_naming(sheet_id: str | None, language: str, world: str | None) -> She
     return SheetNaming(id=sheet_id, language=language, world=world)
 
 
-def _import_file(file: Path, found: CardFile, naming: SheetNaming) -> ImportResult:
+def _import_file(file: Path, card: CardFile, naming: SheetNaming) -> ImportResult:
     try:
-        return import_document(found.value, naming)
+        return import_document(card.value, naming)
     except GatewayError as error:
         raise type(error)(f"{file.name}: {error.detail}", field=error.field) from None
 
 
-def _save_imported(file: Path, brought: ImportResult, to: Path, naming: SheetNaming, force: bool) -> Path:
-    if isinstance(brought.content, Lorebook):
-        book = brought.content
+def _save_imported(file: Path, imported: ImportResult, to: Path, naming: SheetNaming, force: bool) -> Path:
+    if isinstance(imported.content, Lorebook):
+        book = imported.content
         path = to / f"{naming.id or build_slug(book.name or file.stem)}{_LOREBOOK}"
         content = book.model_dump_json(indent=2) + "\n"
     else:
-        path = to / f"{brought.content.id}.yaml"
-        content = dump_sheet(brought.content)
+        path = to / f"{imported.content.id}.yaml"
+        content = dump_sheet(imported.content)
     to.mkdir(parents=True, exist_ok=True)
     _write_file(path, content.encode(), force)
     return path
@@ -409,11 +426,11 @@ def _write_file(path: Path, content: bytes, force: bool) -> None:
         with path.open("xb") as file:
             file.write(content)
         return
-    beside = path.with_name(f".{path.name}.new")
-    beside.unlink(missing_ok=True)
-    with beside.open("xb") as file:
+    fresh = path.with_name(f".{path.name}.new")
+    fresh.unlink(missing_ok=True)  # left by a command that was killed; as a link it would be followed
+    with fresh.open("xb") as file:
         file.write(content)
-    beside.replace(path)
+    fresh.replace(path)
 
 
 def _build_card(name: str, version: Version | None) -> tuple[str, dict[str, JsonValue]]:
@@ -466,29 +483,29 @@ def _holds_whole_sheet(card: dict[str, JsonValue]) -> bool:
     return isinstance(extensions, dict) and NATIVE in extensions
 
 
-def _print_report(file: Path, found: CardFile, report: ImportReport, path: Path, as_json: bool) -> None:
-    beside = tuple(f"{what} stays in {file.name}" for what in found.beside)
+def _print_report(file: Path, card: CardFile, report: ImportReport, path: Path, as_json: bool) -> None:
+    beside = tuple(f"{what} stays in {file.name}" for what in card.beside)
     if as_json:
-        shown = {"file": str(file), "sheet": str(path), "container": found.container, **report.model_dump(mode="json")}
+        shown = {"file": str(file), "sheet": str(path), "container": card.container, **report.model_dump(mode="json")}
         typer.echo(json.dumps({**shown, "beside": beside}, ensure_ascii=False))
         return
-    console.print(Text.assemble((str(file), "bold"), f": {report.source} ({found.container})"), soft_wrap=True)
+    _console.print(Text.assemble((str(file), "bold"), f": {report.source} ({card.container})"), soft_wrap=True)
     _print_rows("→", [(one.field, one.to, one.times) for one in report.mapped], "green")
     _print_rows("is kept unchanged:", [(one.field, one.why, one.times) for one in report.kept], "yellow")
     for assumed in (*report.assumed, *beside):
-        console.print(Text.assemble(("  note ", "cyan"), assumed), soft_wrap=True)
-    console.print(Text.assemble("  written to ", (str(path), "bold")), soft_wrap=True)
+        _console.print(Text.assemble(("  note ", "cyan"), assumed), soft_wrap=True)
+    _console.print(Text.assemble("  written to ", (str(path), "bold")), soft_wrap=True)
 
 
 def _print_rows(between: str, rows: Sequence[tuple[str, str, int]], style: str) -> None:
-    for field, says, times in rows[:MOST_LINES]:
+    for field, says, times in rows[:_MOST_LINES]:
         count = f" ({times} times)" if times > 1 else ""
-        console.print(
+        _console.print(
             Text.assemble("  ", (_escape_unprintable(field), style), f" {between} {_escape_unprintable(says)}{count}"),
             soft_wrap=True,
         )
-    if len(rows) > MOST_LINES:
-        console.print(f"  and {len(rows) - MOST_LINES} more; --json lists them all")
+    if len(rows) > _MOST_LINES:
+        _console.print(f"  and {len(rows) - _MOST_LINES} more; --json lists them all")
 
 
 def _escape_unprintable(text: str) -> str:
@@ -503,18 +520,11 @@ def _describe_error(file: Path | None, error: GatewayError | OSError) -> str:
     return _escape_unprintable(error.detail)
 
 
-sheets = typer.Typer(help="Check, try, import and export character sheets.", no_args_is_help=True)
-sheets.command("try")(try_sheet)
-sheets.command("import")(import_cards)
-sheets.command("export")(export_card)
 sheets.command("scenes")(draft_scenes)
 
+# `check` and `apart`.
+
 SHIPPED = "character_sheets"
-
-
-@sheets.callback()
-def callback() -> None:
-    """Check, try, import and export character sheets."""
 
 
 @sheets.command()
@@ -610,14 +620,14 @@ def _read_companions(paths: Sequence[Path]) -> None:
 
 def _read_neighbours(files: Sequence[Path]) -> dict[str, CharacterSheet]:
     """Sheets in the same folders, as targets of relationships; broken ones are skipped."""
-    found: dict[str, CharacterSheet] = {}
+    sheets: dict[str, CharacterSheet] = {}
     for file in {other for path in files for other in path.parent.glob("*.yaml")} - set(files):
         try:
             sheet = read_sheet(file)
         except (GatewayError, OSError):
             continue
-        found[sheet.id] = sheet
-    return found
+        sheets[sheet.id] = sheet
+    return sheets
 
 
 def _build_report(checked: SheetCheckResult) -> dict[str, object]:
@@ -635,18 +645,18 @@ def print_findings(findings: Sequence[SheetFinding], read: str) -> None:
     for finding in findings:
         if finding.file != file:
             file = finding.file
-            console.print(Text(file, style="bold"), soft_wrap=True)
-        console.print(_format_finding(finding), soft_wrap=True)
+            _console.print(Text(file, style="bold"), soft_wrap=True)
+        _console.print(_format_finding(finding), soft_wrap=True)
     broken = sum(finding.level == "error" for finding in findings)
     style = "red" if broken else "yellow" if findings else "green"
     counts = (format_count(broken, "error"), format_count(len(findings) - broken, "warning"))
-    console.print(f"{read} read, {', '.join(counts)}", style=style, highlight=False)
+    _console.print(f"{read} read, {', '.join(counts)}", style=style, highlight=False)
 
 
 def _format_finding(finding: SheetFinding) -> Text:
     colour = "red" if finding.level == "error" else "yellow"
-    place = f"  {finding.line or '-'}: "
-    return Text.assemble((place, "dim"), (f"{finding.level} ", colour), (f"{finding.field} ", "cyan"), finding.message)
+    line = f"  {finding.line or '-'}: "
+    return Text.assemble((line, "dim"), (f"{finding.level} ", colour), (f"{finding.field} ", "cyan"), finding.message)
 
 
 def format_count(number: int, word: str) -> str:
@@ -660,6 +670,6 @@ def _print_figures(figures: DiscriminationFigures) -> None:
     )
     for row in figures.characters:
         table.add_row(row.character, str(row.pairs), f"{row.right:g}")
-    console.print(table)
-    told = f"{format_figure(figures.share)} of {figures.pairs} pairs (95 % interval {low:.3f} to {high:.3f})"
-    console.print(told + (f"; {figures.unscored} not scored" if figures.unscored else ""), highlight=False)
+    _console.print(table)
+    words = f"{format_figure(figures.share)} of {figures.pairs} pairs (95 % interval {low:.3f} to {high:.3f})"
+    _console.print(words + (f"; {figures.unscored} not scored" if figures.unscored else ""), highlight=False)

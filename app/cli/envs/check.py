@@ -28,7 +28,7 @@ from app.toolkit.conformance.subject import (
     ignore_score,
 )
 
-NOTHING_CONFIGURED: Final[Datasets] = ConfiguredDatasets({})
+_NOTHING_CONFIGURED: Final[Datasets] = ConfiguredDatasets({})
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ async def _measure_figures(subject: CheckSubject) -> ConformanceFigures | None:
 @lru_cache(maxsize=64)
 def _get_shared_subject(kind: type[Environment], depth: CheckDepth) -> CheckSubject:
     """Cached, so that checks share generated tasks; has no usable tools."""
-    return CheckSubject(kind.open(NOTHING_CONFIGURED), kind.open(NOTHING_CONFIGURED), Tools(panel=NoPanel()), depth)
+    return CheckSubject(kind.open(_NOTHING_CONFIGURED), kind.open(_NOTHING_CONFIGURED), Tools(panel=NoPanel()), depth)
 
 
 # Lookup of an environment by name, file or folder.

@@ -39,34 +39,147 @@ from app.toolkit.conformance.subject import (
 )
 from app.toolkit.templates import Template
 
-# Terminal report of conformance checks.
+envs = typer.Typer(help="List, check and create environments.", no_args_is_help=True)
+_console = output_console()
 
-SHOWN = 3
+_GUESSED_SHARE = 8
+"""Strategies are chosen on one task in so many, and measured on as many others."""
+
+
+@envs.callback()
+def callback() -> None:
+    """List, check and create environments."""
+
+
+@envs.command("list")
+def list_environments(as_json: AsJson = False) -> None:
+    """List the environments that this installation serves: scoring, source and availability."""
+    try:
+        listed = _list_lines(_configure_datasets(read_settings()))
+    except ValueError as error:
+        stop(str(error))
+    if as_json:
+        typer.echo(json.dumps([line.model_dump() for line in listed], indent=2))
+    else:
+        _console.print(_build_table(listed))
+
+
+@envs.command()
+def check(
+    where: Annotated[str, typer.Argument(metavar="NAME|FILE", help="Environment name, file or folder.")],
+    tasks: Annotated[int, typer.Option(min=20, max=100_000, help="Tasks to check per split.")] = 1_000,
+    texts: Annotated[int, typer.Option(min=0, max=100_000, help="Nonsense texts to score.")] = 2_000,
+    as_json: AsJson = False,
+) -> None:
+    """Run the conformance checks on an environment and measure its speed.
+
+    Exit code 1: a check failed. Exit code 2: nothing to check.
+    Judged environments are scored by the offline judge."""
+    try:
+        settings = read_settings()
+        depth = CheckDepth(
+            tasks=tasks, scored=tasks, texts=texts, guessed=max(CheckDepth.guessed, tasks // _GUESSED_SHARE)
+        )
+        report = _run_checks(find_environment(where), settings, depth, quiet=as_json)
+    except (GatewayError, ValueError) as error:
+        stop(str(error))
+    if as_json:
+        typer.echo(report.model_dump_json(indent=2))
+    else:
+        _print_report(report, _console)
+    if not report.passed:
+        raise typer.Exit(1)
+
+
+@envs.command()
+def new(
+    name: Annotated[
+        str, typer.Argument(help="Environment name: lower-case letters, digits and _, such as tide_tables.")
+    ],
+    path: Annotated[Path | None, typer.Option(help="Folder to write into.", show_default="as described above")] = None,
+    package: Annotated[bool, typer.Option("--package", help="Create an installable package.")] = False,
+    judged: Annotated[
+        bool, typer.Option("--judged", help="Create an environment scored by judges against a rubric.")
+    ] = False,
+) -> None:
+    """Create a small working environment to build on.
+
+    By default it goes into app/envs/community of the checkout.
+    With --package it goes into a new folder of the current directory."""
+    with stop_on_errors():
+        made = write_environment(
+            ScaffoldRequest(name=name, folder=path, package=package, judged=judged), taken=discover_environments()
+        )
+    for file in made.files:
+        _console.print(f"wrote {file}", highlight=False, markup=False, soft_wrap=True)
+    _console.print(made.next_steps, highlight=False, markup=False, soft_wrap=True)
+
+
+def _run_checks(what: FoundEnvironment, settings: Settings, depth: CheckDepth, *, quiet: bool) -> ConformanceReport:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    scored = TextColumn("{task.fields[scored]:,} scored")
+    with Progress(*columns, scored, console=errors, transient=True, disable=quiet) as progress:
+        bar = progress.add_task(what.kind.name, total=len(CHECKS), scored=0)
+        done = -1
+        count = 0
+
+        def note_check(one: Check) -> None:
+            nonlocal done
+            done += 1
+            progress.update(bar, description=one.asks, completed=done)
+
+        def note_score() -> None:
+            nonlocal count
+            count += 1
+            progress.update(bar, scored=count)
+
+        async def fetch_digests() -> dict[Split, str]:
+            told = (await compute_digests_in_subprocess([what.where], settings.datasets))[what.where]
+            if told.broke:
+                raise RuntimeError(f"it fails in a separate process: {told.broke}")
+            return told.digests
+
+        return asyncio.run(
+            run_all_checks(
+                what.kind, _configure_datasets(settings), depth, CheckObserver(note_check, note_score), fetch_digests
+            )
+        )
+
+
+def _configure_datasets(settings: Settings) -> ConfiguredDatasets:
+    """As the service reads them."""
+    folders = {"character_sheets": settings.character_sheets}
+    return ConfiguredDatasets(settings.datasets, folders=folders, hub_cache=settings.cache_dir)
+
+
+# The report of `envs check`.
+
+_FINDINGS_SHOWN = 3
 """Findings shown per check."""
-MOST_SHOWN = 40
+_VARIANT_SHOWN = 40
 """Characters shown of how a strategy went about it."""
 
 
-def print_report(report: ConformanceReport, console: Console) -> None:
+def _print_report(report: ConformanceReport, _console: Console) -> None:
     title = Text.assemble((report.environment, "bold"), f" {report.version}  ", (report.source, "dim"))
-    console.print(title, soft_wrap=True)
+    _console.print(title, soft_wrap=True)
     table = Table("check", "result", show_edge=False, pad_edge=False, box=None)
     for one in report.checks:
         table.add_row(one.asks, _format_result(one))
-        for finding in one.findings[:SHOWN]:
+        for finding in one.findings[:_FINDINGS_SHOWN]:
             table.add_row(_format_finding(finding), "")
-        if len(one.findings) > SHOWN:
-            table.add_row(Text(f"    and {len(one.findings) - SHOWN} more", style="dim"), "")
-    console.print(table)
+        if len(one.findings) > _FINDINGS_SHOWN:
+            table.add_row(Text(f"    and {len(one.findings) - _FINDINGS_SHOWN} more", style="dim"), "")
+    _console.print(table)
     if report.figures is not None:
-        console.print()
-        console.print(_build_figures_table(report.figures))
+        _console.print()
+        _console.print(_build_figures_table(report.figures))
         if report.figures.strategies:
-            console.print()
-            console.print(_build_strategies_table(report.figures.strategies))
-            console.print(_describe_worst(report.figures.strategies), highlight=False, soft_wrap=True)
-    console.print()
-    console.print(_word_outcome(report), style="green" if report.passed else "red", highlight=False)
+            _console.print()
+            _console.print(_build_strategies_table(report.figures.strategies))
+            _console.print(_describe_worst(report.figures.strategies), highlight=False, soft_wrap=True)
+    _console.print()
+    _console.print(_word_outcome(report), style="green" if report.passed else "red", highlight=False)
 
 
 def _word_outcome(report: ConformanceReport) -> str:
@@ -141,14 +254,14 @@ def _describe_worst(strategies: Sequence[StrategyFigure]) -> str:
 
 def _shorten(text: str) -> str:
     line = " ".join(text.split())
-    return line if len(line) <= MOST_SHOWN else f"{line[: MOST_SHOWN - 1]}…"
+    return line if len(line) <= _VARIANT_SHOWN else f"{line[: _VARIANT_SHOWN - 1]}…"
 
 
 def _format_spread(spread: Spread) -> str:
     return f"{spread.least:,} to {spread.most:,}, median {spread.median:,}"
 
 
-# `atropos-envs envs list`: all environments of this installation.
+# `envs list`.
 
 Turns = Literal["one", "several"]
 
@@ -166,7 +279,7 @@ class EnvironmentLine(Frozen):
     """Why it is not available."""
 
 
-def list_lines(datasets: Datasets) -> tuple[EnvironmentLine, ...]:
+def _list_lines(datasets: Datasets) -> tuple[EnvironmentLine, ...]:
     """Blocking: opens every environment. ValueError when the code of one fails."""
     classes = discover_environments()
     catalogue = Catalogue(classes)
@@ -177,7 +290,7 @@ def list_lines(datasets: Datasets) -> tuple[EnvironmentLine, ...]:
     )
 
 
-def build_table(listed: tuple[EnvironmentLine, ...]) -> Table:
+def _build_table(listed: tuple[EnvironmentLine, ...]) -> Table:
     table = Table("environment", "version", "turns", "scored by", "from", "available")
     for line in listed:
         reason = Text(line.reason or "no", style="red") if not line.available else Text("yes")
@@ -215,11 +328,11 @@ def _map_entry_points() -> dict[str, str]:
     return {point.value: point.dist.name for point in points if point.dist is not None}
 
 
-# `atropos-envs envs new`: a working environment to start from.
+# `envs new`: a small environment that passes all checks.
 
 _TEMPLATES: Final = Path(__file__).with_name("templates")
 _NAME: Final = re.compile(r"[a-z][a-z0-9]*(?:_[a-z0-9]+)*")
-LONGEST_NAME: Final = 40
+_LONGEST_NAME: Final = 40
 _FILES_OF_ONE: Final[Mapping[bool, Mapping[str, str]]] = {
     False: {
         "__init__.py": "__init__.py.j2",
@@ -271,16 +384,16 @@ def write_environment(wanted: ScaffoldRequest, taken: Collection[str]) -> Scaffo
     return ScaffoldResult(tuple(map(_shorten_path, texts)), _describe_next_steps(wanted, folder))
 
 
-def build_module_name(name: str) -> str:
+def _build_module_name(name: str) -> str:
     """Module name of a package, prefixed to avoid clashes with other modules."""
     return f"atropos_envs_{name}"
 
 
 def _check_name(name: str, taken: Collection[str]) -> None:
-    if not _NAME.fullmatch(name) or keyword.iskeyword(name) or len(name) > LONGEST_NAME:
+    if not _NAME.fullmatch(name) or keyword.iskeyword(name) or len(name) > _LONGEST_NAME:
         raise ValueError(
-            f"invalid environment name {name!r}: use at most {LONGEST_NAME} lower-case letters, digits and _, starting "
-            "with a letter, and no Python keyword; for example tide_tables"
+            f"invalid environment name {name!r}: use at most {_LONGEST_NAME} lower-case letters, digits and _, "
+            "starting with a letter, and no Python keyword; for example tide_tables"
         )
     if name in taken:
         raise ValueError(f"the environment {name!r} already exists; names must be unique")
@@ -288,7 +401,7 @@ def _check_name(name: str, taken: Collection[str]) -> None:
 
 def _choose_folder(wanted: ScaffoldRequest) -> Path:
     if wanted.package:
-        return (wanted.folder or Path()) / build_module_name(wanted.name).replace("_", "-")
+        return (wanted.folder or Path()) / _build_module_name(wanted.name).replace("_", "-")
     if wanted.folder is not None:
         return wanted.folder
     community = Path(app.envs.community.__path__[0])
@@ -303,8 +416,8 @@ def _render_texts(wanted: ScaffoldRequest) -> dict[str, str]:
         "name": wanted.name,
         "title": wanted.name.replace("_", " ").capitalize(),
         "class_name": "".join(part.capitalize() for part in wanted.name.split("_")),
-        "module": build_module_name(wanted.name),
-        "distribution": build_module_name(wanted.name).replace("_", "-"),
+        "module": _build_module_name(wanted.name),
+        "distribution": _build_module_name(wanted.name).replace("_", "-"),
         "service_version": version("atropos-environments"),
     }
     inside = "src/{module}" if wanted.package else "{name}"
@@ -339,114 +452,3 @@ def _describe_next_steps(wanted: ScaffoldRequest, folder: Path) -> str:
     return (
         f"It passes all checks. Change it step by step, and check it after each change:\n{told}\nSee CONTRIBUTING.md."
     )
-
-
-envs = typer.Typer(help="List, check and create environments.", no_args_is_help=True)
-console = output_console()
-
-GUESSED = 8
-"""Strategies are chosen on one task in so many, and measured on as many others."""
-
-
-@envs.callback()
-def callback() -> None:
-    """List, check and create environments."""
-
-
-@envs.command("list")
-def list_environments(as_json: AsJson = False) -> None:
-    """List the environments that this installation serves: scoring, source and availability."""
-    try:
-        listed = list_lines(_configure_datasets(read_settings()))
-    except ValueError as error:
-        stop(str(error))
-    if as_json:
-        typer.echo(json.dumps([line.model_dump() for line in listed], indent=2))
-    else:
-        console.print(build_table(listed))
-
-
-@envs.command()
-def check(
-    where: Annotated[str, typer.Argument(metavar="NAME|FILE", help="Environment name, file or folder.")],
-    tasks: Annotated[int, typer.Option(min=20, max=100_000, help="Tasks to check per split.")] = 1_000,
-    texts: Annotated[int, typer.Option(min=0, max=100_000, help="Nonsense texts to score.")] = 2_000,
-    as_json: AsJson = False,
-) -> None:
-    """Run the conformance checks on an environment and measure its speed.
-
-    Exit code 1: a check failed. Exit code 2: nothing to check.
-    Judged environments are scored by the offline judge."""
-    try:
-        settings = read_settings()
-        depth = CheckDepth(tasks=tasks, scored=tasks, texts=texts, guessed=max(CheckDepth.guessed, tasks // GUESSED))
-        report = _run_checks(find_environment(where), settings, depth, quiet=as_json)
-    except (GatewayError, ValueError) as error:
-        stop(str(error))
-    if as_json:
-        typer.echo(report.model_dump_json(indent=2))
-    else:
-        print_report(report, console)
-    if not report.passed:
-        raise typer.Exit(1)
-
-
-@envs.command()
-def new(
-    name: Annotated[
-        str, typer.Argument(help="Environment name: lower-case letters, digits and _, such as tide_tables.")
-    ],
-    path: Annotated[Path | None, typer.Option(help="Folder to write into.", show_default="as described above")] = None,
-    package: Annotated[bool, typer.Option("--package", help="Create an installable package.")] = False,
-    judged: Annotated[
-        bool, typer.Option("--judged", help="Create an environment scored by judges against a rubric.")
-    ] = False,
-) -> None:
-    """Create a small working environment to build on.
-
-    By default it goes into app/envs/community of the checkout.
-    With --package it goes into a new folder of the current directory."""
-    with stop_on_errors():
-        made = write_environment(
-            ScaffoldRequest(name=name, folder=path, package=package, judged=judged), taken=discover_environments()
-        )
-    for file in made.files:
-        console.print(f"wrote {file}", highlight=False, markup=False, soft_wrap=True)
-    console.print(made.next_steps, highlight=False, markup=False, soft_wrap=True)
-
-
-def _run_checks(what: FoundEnvironment, settings: Settings, depth: CheckDepth, *, quiet: bool) -> ConformanceReport:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    scored = TextColumn("{task.fields[scored]:,} scored")
-    with Progress(*columns, scored, console=errors, transient=True, disable=quiet) as progress:
-        bar = progress.add_task(what.kind.name, total=len(CHECKS), scored=0)
-        done = -1
-        count = 0
-
-        def note_check(one: Check) -> None:
-            nonlocal done
-            done += 1
-            progress.update(bar, description=one.asks, completed=done)
-
-        def note_score() -> None:
-            nonlocal count
-            count += 1
-            progress.update(bar, scored=count)
-
-        async def fetch_digests() -> dict[Split, str]:
-            told = (await compute_digests_in_subprocess([what.where], settings.datasets))[what.where]
-            if told.broke:
-                raise RuntimeError(f"it fails in a separate process: {told.broke}")
-            return told.digests
-
-        return asyncio.run(
-            run_all_checks(
-                what.kind, _configure_datasets(settings), depth, CheckObserver(note_check, note_score), fetch_digests
-            )
-        )
-
-
-def _configure_datasets(settings: Settings) -> ConfiguredDatasets:
-    """As the service reads them."""
-    folders = {"character_sheets": settings.character_sheets}
-    return ConfiguredDatasets(settings.datasets, folders=folders, hub_cache=settings.cache_dir)

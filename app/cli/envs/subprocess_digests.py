@@ -22,13 +22,13 @@ class SubprocessDigests(Frozen):
     """Error message; empty on success."""
 
 
-Sources = dict[str, DatasetSources]
+_Sources = dict[str, DatasetSources]
 
-_SOURCES: TypeAdapter[Sources] = TypeAdapter(Sources)
+_SOURCES: TypeAdapter[_Sources] = TypeAdapter(_Sources)
 _DIGESTS: TypeAdapter[dict[str, SubprocessDigests]] = TypeAdapter(dict[str, SubprocessDigests])
 
 
-def compute_digests(where: str, sources: Sources) -> SubprocessDigests:
+def _compute_digests(where: str, sources: _Sources) -> SubprocessDigests:
     try:
         environment = find_environment(where).kind.open(ConfiguredDatasets(sources))
         return SubprocessDigests(digests={split: compute_sample_digest(environment, split) for split in SPLITS})
@@ -36,7 +36,7 @@ def compute_digests(where: str, sources: Sources) -> SubprocessDigests:
         return SubprocessDigests(broke=f"{type(error).__name__}: {error}")
 
 
-async def compute_digests_in_subprocess(wheres: Sequence[str], sources: Sources) -> dict[str, SubprocessDigests]:
+async def compute_digests_in_subprocess(wheres: Sequence[str], sources: _Sources) -> dict[str, SubprocessDigests]:
     """Digests from a new process, with another hash seed, by environment name or file. `sources`: of configured data
     sets. RuntimeError with the last line of its output when the process fails."""
     process = await asyncio.create_subprocess_exec(
@@ -52,5 +52,5 @@ async def compute_digests_in_subprocess(wheres: Sequence[str], sources: Sources)
 
 
 if __name__ == "__main__":
-    every = {where: compute_digests(where, _SOURCES.validate_json(sys.argv[1])) for where in sys.argv[2:]}
+    every = {where: _compute_digests(where, _SOURCES.validate_json(sys.argv[1])) for where in sys.argv[2:]}
     typer.echo(_DIGESTS.dump_json(every).decode())
