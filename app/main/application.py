@@ -1,4 +1,7 @@
-"""create_app(settings): the only place where concrete classes meet."""
+"""The service as one FastAPI application: `create_app` is the only place where concrete classes meet.
+
+The order in it matters. The store is opened first, as everything stands on it. Features come once the kernel stands,
+and hand back their hooks, pages and routes. Routes are guarded and indexed last, when none is added any more."""
 
 import asyncio
 import logging
@@ -82,70 +85,10 @@ from app.store.judge_cache import CacheRetention
 from app.telemetry.metrics import PrometheusObserver
 from app.toolkit.templates import find_packaged_folder
 
-# The pages for people, put together from the gateway's parts.
-
-
-def create_viewer(
-    gateway: Gateway,
-    served: ServedCharacters,
-    features: Sequence[Feature],
-    parts: Sequence[FeatureParts],
-    sign_in: Callable[[Renderer], APIRouter],
-    clock: Clock,
-    free_bytes: Callable[[], float] | None,
-) -> APIRouter:
-    """`free_bytes` is None where the data lies on a server."""
-    roster = partial(list_judges, gateway.catalogue, gateway.panels)
-    environments = partial(list_environments, gateway.catalogue, gateway.panels)
-    added = _join_viewer_parts([one.viewer for one in parts])
-    runs = RunPages(gateway.runs, gateway.views, clock, partial(list_judge_models, gateway.panels), added)
-
-    def get_isolation() -> Isolation | None:
-        return gateway.catalogue.isolation
-
-    return create_viewer_router(
-        gateway.views,
-        tuple(gateway.catalogue.classes),
-        judges=roster,
-        find_cost=gateway.runs.find_cost,
-        find_rubric=gateway.rubrics.find,
-        home=HomePages(gateway.views, roster, environments, get_isolation, free_bytes, runs),
-        sections=(
-            *(page for one in parts for page in one.pages),
-            partial(create_character_pages_router, served.build_pages(added)),
-            partial(create_run_pages_router, runs),
-            partial(create_compare_router, runs),
-            sign_in,
-        ),
-        parts=added,
-        menu=[entry for one in parts for entry in one.menu],
-        templates=[one.templates for one in features if one.templates is not None],
-    )
-
-
-def load_features() -> list[Feature]:
-    """LookupError for a feature whose `needs` are not listed before it."""
-    features: list[Feature] = [module.FEATURE for module in import_modules("feature")]
-    for position, feature in enumerate(features):
-        missing = {*feature.needs} - {one.name for one in features[:position]}
-        if missing:
-            raise LookupError(f"the feature {feature.name} needs {', '.join(sorted(missing))} before it")
-    return features
-
-
-def _join_viewer_parts(parts: Sequence[ViewerParts]) -> ViewerParts:
-    return ViewerParts(
-        link_group=[link for one in parts for link in one.link_group],
-        show_group=[show for one in parts for show in one.show_group],
-        link_character=[link for one in parts for link in one.link_character],
-        show_run=[show for one in parts for show in one.show_run],
-    )
-
-
 log = logging.getLogger(__name__)
 
 VERSION = version("atropos-environments")
-DESCRIPTION = """Reinforcement-learning environments over HTTP: tasks out, scores in, everything kept.
+_DESCRIPTION = """Reinforcement-learning environments over HTTP: tasks out, scores in, everything kept.
 
 1. `GET /envs` lists the environments.
 2. `POST /envs/{env}/next-batch` hands out tasks; let your model answer them.
@@ -246,7 +189,7 @@ def create_app(
     service = FastAPI(
         title="Atropos Environments",
         version=VERSION,
-        description=DESCRIPTION,
+        description=_DESCRIPTION,
         docs_url=None,
         redoc_url=None,
         lifespan=ServiceLifespan(
@@ -264,6 +207,7 @@ def create_app(
         ).run,
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},  # it tells whole URLs
     )
+    # Before all others, as the first that matches answers: trainers poll these by the millisecond.
     service.router.routes.extend(route for one in parts for route in one.polled)
     _add_trainer_routes(service, settings, gateway, observer, store)
     names = tuple(gateway.catalogue.classes)
@@ -271,7 +215,7 @@ def create_app(
     admin = KeyAdmin(store.keys, changed=ring.expire)
     bounds = settings.sign_in
     sign_in = partial(create_sign_in_router, ring, admin, hours=bounds.hours, most=bounds.per_key)
-    _add_routes(service, create_viewer(gateway, served, features, parts, sign_in, clock or utc_now, free))
+    _add_routes(service, _create_viewer(gateway, served, features, parts, sign_in, clock or utc_now, free))
     _add_environment_routes(service, gateway)
     _add_routes(service, create_characters_router(served.list_cards, served.reload))
     for router in (router for one in parts for router in one.routers):
@@ -287,6 +231,63 @@ def create_app(
     guard_routes(service.router.routes, gateway.bounds.require_group)  # last, so that no route is replaced afterwards
     index_direct_routes(service.router)
     return service
+
+
+def _create_viewer(
+    gateway: Gateway,
+    served: ServedCharacters,
+    features: Sequence[Feature],
+    parts: Sequence[FeatureParts],
+    sign_in: Callable[[Renderer], APIRouter],
+    clock: Clock,
+    free_bytes: Callable[[], float] | None,
+) -> APIRouter:
+    """`free_bytes` is None where the data lies on a server."""
+    roster = partial(list_judges, gateway.catalogue, gateway.panels)
+    environments = partial(list_environments, gateway.catalogue, gateway.panels)
+    added = _join_viewer_parts([one.viewer for one in parts])
+    runs = RunPages(gateway.runs, gateway.views, clock, partial(list_judge_models, gateway.panels), added)
+
+    def get_isolation() -> Isolation | None:
+        return gateway.catalogue.isolation
+
+    return create_viewer_router(
+        gateway.views,
+        tuple(gateway.catalogue.classes),
+        judges=roster,
+        find_cost=gateway.runs.find_cost,
+        find_rubric=gateway.rubrics.find,
+        home=HomePages(gateway.views, roster, environments, get_isolation, free_bytes, runs),
+        sections=(
+            *(page for one in parts for page in one.pages),
+            partial(create_character_pages_router, served.build_pages(added)),
+            partial(create_run_pages_router, runs),
+            partial(create_compare_router, runs),
+            sign_in,
+        ),
+        parts=added,
+        menu=[entry for one in parts for entry in one.menu],
+        templates=[one.templates for one in features if one.templates is not None],
+    )
+
+
+def load_features() -> list[Feature]:
+    """LookupError for a feature whose `needs` are not listed before it."""
+    features: list[Feature] = [module.FEATURE for module in import_modules("feature")]
+    for position, feature in enumerate(features):
+        missing = {*feature.needs} - {one.name for one in features[:position]}
+        if missing:
+            raise LookupError(f"the feature {feature.name} needs {', '.join(sorted(missing))} before it")
+    return features
+
+
+def _join_viewer_parts(parts: Sequence[ViewerParts]) -> ViewerParts:
+    return ViewerParts(
+        link_group=[link for one in parts for link in one.link_group],
+        show_group=[show for one in parts for show in one.show_group],
+        link_character=[link for one in parts for link in one.link_character],
+        show_run=[show for one in parts for show in one.show_run],
+    )
 
 
 def _choose_size(chosen: int | None, settings: Settings) -> int:
@@ -347,6 +348,7 @@ def _protect(
     parts: Sequence[FeatureParts],
 ) -> None:
     open_paths = ALWAYS_OPEN | ({"/metrics"} if settings.open_metrics else set())
+    # Without a key on loopback, a foreign page could reach the service by a name of its own for 127.0.0.1.
     own_hosts = LOOPBACK_HOSTS if ring.anonymous and is_loopback(settings.host) else None
     install_middleware(
         service,
@@ -359,7 +361,7 @@ def _protect(
             own_hosts,
             environments,
             settings.request_seconds,
-            find_proxy(settings.sign_in),
+            _find_proxy(settings.sign_in),
             tracer,
         ),
     )
@@ -376,7 +378,7 @@ def _list_roots(settings: Settings, parts: Sequence[FeatureParts]) -> dict[int, 
     return added | {one.port: PortRoot(f"{prefix}/{one.environment}", one.options) for prefix, one in served}
 
 
-def find_proxy(settings: SignInSettings) -> ProxySignIn | None:
+def _find_proxy(settings: SignInSettings) -> ProxySignIn | None:
     if settings.proxy_header is None:
         return None
     return ProxySignIn(settings.proxy_header, settings.proxy_addresses, settings.proxy_scopes)

@@ -1,4 +1,8 @@
-"""What the settings name, made: judges, what is asked for the passages of a prompt, and who may call."""
+"""What the service is put together from, as the settings name it: environments, judges, a retriever, keys, characters.
+
+Environments and retrievers are discovered in folders and behind entry points, so that a package that is installed adds
+its own. Everything else is built from the settings. A mistake in the settings stops a start before anything is opened:
+`require_known_names` looks for all of them and says them together, each with the place where it was set."""
 
 import asyncio
 import importlib
@@ -60,11 +64,12 @@ from app.settings import (
 from app.store.database import parse_url
 from app.toolkit.templates import find_packaged_folder
 
-# What lies in a folder or behind an entry point, by name.
+# Discovery: what lies in a folder or behind an entry point, by name.
 
-OF_WORLDS = "worlds"
+_WORLDS = "worlds"
 """The default retriever, which a feature brings."""
-RETRIEVERS = "atropos_environments.retrievers"
+_RETRIEVER_GROUP = "atropos_environments.retrievers"
+"""Of entry points."""
 ENVIRONMENT_MODULE = "environment"
 """In the folder of an environment, the module that holds its class."""
 
@@ -73,7 +78,7 @@ def discover() -> dict[str, type[Environment]]:
     """Every environment in `app.envs`, `app.envs.community` and the entry-point group, by name: a folder with a module
     `environment`, or a single file."""
     modules = [*_import_modules(app.envs), *_import_modules(app.envs.community)]
-    classes = [found for module in modules for found in _find_environments(module)]
+    classes = [environment for module in modules for environment in _find_environments(module)]
     classes += [point.load() for point in entry_points(group="atropos_environments.envs")]
     named: dict[str, type[Environment]] = {}
     for environment in classes:
@@ -92,29 +97,29 @@ def load_environment(file: Path) -> type[Environment]:
         raise
     except Exception as error:  # another's code may raise whatever it likes
         raise ValueError(f"{file} cannot be read: {type(error).__name__}: {error}") from error
-    found = _find_environments(module)
-    if len(found) != 1:
-        names = ", ".join(one.__name__ for one in found) or "none"
+    classes = _find_environments(module)
+    if len(classes) != 1:
+        names = ", ".join(one.__name__ for one in classes) or "none"
         raise ValueError(f"{file} should hold one environment, a class that inherits from Environment; it has {names}")
-    if not isinstance(getattr(found[0], "name", None), str):
-        raise ValueError(f"{file}: {found[0].__name__} has no name: set `name`, the word by which it is asked for")
-    return found[0]
+    if not isinstance(getattr(classes[0], "name", None), str):
+        raise ValueError(f"{file}: {classes[0].__name__} has no name: set `name`, the word by which it is asked for")
+    return classes[0]
 
 
-def load_retriever(name: str) -> Retriever:
+def _load_retriever(name: str) -> Retriever:
     """Made by the entry point of that name in `atropos_environments.retrievers`, which is called without arguments.
     ValueError when there is none, or nothing comes of it."""
-    points = {point.name: point for point in entry_points(group=RETRIEVERS)}
+    points = {point.name: point for point in entry_points(group=_RETRIEVER_GROUP)}
     if name not in points:
-        brought = ", ".join(sorted(points)) or "none"
-        raise ValueError(f"rag.retriever is {name!r}: no installed package brings it (brought: {brought})")
+        listed = ", ".join(sorted(points)) or "none"
+        raise ValueError(f"rag.retriever is {name!r}: no installed package brings it (brought: {listed})")
     try:
-        made: Retriever = points[name].load()()
+        retriever: Retriever = points[name].load()()
     except Exception as error:  # another's code may raise whatever it likes
         raise ValueError(f"rag.retriever is {name!r}, which broke: {type(error).__name__}: {error}") from error
-    if not callable(getattr(made, "retrieve", None)):
+    if not callable(getattr(retriever, "retrieve", None)):
         raise ValueError(f"rag.retriever is {name!r}, which is no retriever: it has no method retrieve")
-    return made
+    return retriever
 
 
 def _import_file(file: Path) -> ModuleType:
@@ -132,7 +137,7 @@ def _import_file(file: Path) -> ModuleType:
     if spec is None or spec.loader is None:
         raise ValueError("it is no Python file")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
+    sys.modules[spec.name] = module  # before it runs: pydantic and dataclasses look a class's module up there
     spec.loader.exec_module(module)
     return module
 
@@ -147,8 +152,8 @@ def _find_origin(name: str) -> Path | None:
 
 
 def _import_modules(package: ModuleType) -> list[ModuleType]:
-    found = pkgutil.iter_modules(package.__path__, package.__name__ + ".")
-    names = [f"{module.name}.{ENVIRONMENT_MODULE}" if module.ispkg else module.name for module in found]
+    infos = pkgutil.iter_modules(package.__path__, package.__name__ + ".")
+    names = [f"{info.name}.{ENVIRONMENT_MODULE}" if info.ispkg else info.name for info in infos]
     return [importlib.import_module(name) for name in names if importlib.util.find_spec(name) is not None]
 
 
@@ -156,22 +161,296 @@ def _find_environments(module: ModuleType) -> list[type[Environment]]:
     return [
         value
         for value in vars(module).values()
+        # Classes that a module imported to inherit from are not its own.
         if isinstance(value, type) and Environment in value.__mro__[1:] and value.__module__ == module.__name__
     ]
 
 
-# The characters that are served, as pages and listings want them.
+# Judges, the tracer, the retriever and keys.
+
+log = logging.getLogger(__name__)
+
+
+def read_server_key(settings: Settings, where: str, server: ServerSettings) -> SecretStr | KeyFile | None:
+    """ValueError naming the setting below `where` for a key that cannot be had, and for a route of Azure that does not
+    exist."""
+    if server.api_version is not None and server.base_url.rstrip("/").endswith("/openai/v1"):
+        raise ValueError(f"{where}.api_version must not be set where base_url ends in /openai/v1")
+    if server.api_key_env is not None and server.api_key_file is not None:
+        raise ValueError(f"{where} has both api_key_env and api_key_file")
+    if server.api_key_file is not None:
+        try:
+            return KeyFile(server.api_key_file)
+        except OSError as error:
+            words = error.strerror or type(error).__name__
+        except ValueError as error:
+            words = "it holds no text" if isinstance(error, UnicodeError) else f"it {error}"
+        raise ValueError(f"{where}.api_key_file names {server.api_key_file}, which cannot be used: {words}")
+    if server.api_key_env is None:
+        return None
+    key = settings.read_secret(server.api_key_env)
+    if key is None:
+        raise ValueError(f"{where}.api_key_env names {server.api_key_env}, which is not set")
+    try:
+        return clean_key(key)
+    except ValueError as error:
+        raise ValueError(f"{where}.api_key_env names {server.api_key_env}, which {error}") from None
+
+
+def build_judge_config(settings: Settings, name: str, judge: JudgeSettings) -> ChatJudgeConfig:
+    """ValueError for a key that cannot be had, a route of Azure that does not exist, and a budget without prices."""
+    key = read_server_key(settings, f"judges.{name}", judge)
+    prices = TokenPrices(
+        judge.input_price_per_million, judge.output_price_per_million, judge.cached_input_price_per_million
+    )
+    if not prices.are_known and (judge.budget_usd is not None or judge.budget_usd_per_day is not None):
+        raise ValueError(f"judges.{name} has a budget in US dollars and no prices")
+    return ChatJudgeConfig(
+        name=name,
+        base_url=judge.base_url,
+        model=judge.model,
+        api_key=key,
+        extra_headers=judge.extra_headers,
+        api_version=judge.api_version,
+        deadline_seconds=judge.deadline_seconds,
+        queue_seconds=judge.queue_seconds,
+        temperature=judge.temperature,
+        seed=judge.seed,
+        extra_body=judge.extra_body,
+        max_output_tokens=judge.max_output_tokens,
+        token_parameter=judge.token_parameter,
+        json_mode=judge.json_mode,
+        verdict_form=judge.verdict_form,
+        expected_scores=judge.expected_scores,
+        prices=prices,
+        pace=ReadingPace(judge.largest_group, judge.warm_cache),
+        max_concurrency=judge.max_concurrency,
+        requests_per_minute=judge.requests_per_minute,
+        tokens_per_minute=judge.tokens_per_minute,
+        budget=BudgetConfig(judge.budget_usd, judge.budget_usd_per_day, judge.budget_tokens),
+        breaker_failures=judge.breaker_failures,
+        breaker_seconds=judge.breaker_seconds,
+    )
+
+
+def _build_any_config(settings: Settings, name: str, judge: JudgeSettings) -> ChatJudgeConfig | RewardModelConfig:
+    """ValueError as for a chat judge, and for a chat template that cannot be read."""
+    server = build_judge_config(settings, name, judge)
+    if judge.kind == "chat" or judge.route is None:
+        return server
+    try:
+        template = ChatTemplate.read(judge.chat_template) if isinstance(judge.chat_template, Path) else None
+    except (ValueError, OSError) as error:
+        raise ValueError(f"judges.{name}.chat_template: {error}") from None
+    return RewardModelConfig(
+        replace(server, max_output_tokens=0), judge.route, template, judge.reward_center, judge.reward_scale
+    )
+
+
+def build_panels(settings: Settings, memory: JudgeCache | None = None) -> ConfiguredPanels:
+    """The configured judges over the environments that name them; ValueError for a name that no judge has, and for a
+    rubric that cannot be used."""
+    configs = [_build_any_config(settings, name, judge) for name, judge in settings.judges.items()]
+    fallbacks = {name: judge.fallback for name, judge in settings.judges.items() if judge.fallback is not None}
+    chatting = build_chat_judges([one for one in configs if isinstance(one, ChatJudgeConfig)], fallbacks, memory)
+    rewarding = build_reward_judges([one for one in configs if isinstance(one, RewardModelConfig)], memory)
+    return ConfiguredPanels(
+        {**chatting, **rewarding},
+        {name: _build_options(environment) for name, environment in settings.environments.items()},
+        self_judging=[name for name, judge in settings.judges.items() if judge.allow_self_judge],
+        judging_seconds=settings.judging_seconds,
+    )
+
+
+def _build_options(environment: EnvironmentSettings) -> ScoringOptions:
+    """With the rubric of its file. ValueError with file, line and key of the first error in it."""
+    if environment.rubric is None:
+        return environment.options
+    return environment.options.model_copy(update={"rubric": load_rubric(environment.rubric)})
+
+
+def build_tracer(settings: Settings, version: str) -> Tracer | None:
+    """Imported here alone: the SDK takes a fifth of a second, and most services have no collector."""
+    if not settings.wants_traces:
+        return None
+    try:
+        build = importlib.import_module("app.telemetry.open_telemetry").OpenTelemetryTracer
+    except ModuleNotFoundError as error:
+        log.warning("no traces are sent, since %s is not installed: it is of the extra `tracing`", error.name)
+        return None
+    tracer: Tracer = build(version, sends_traceparent=settings.tracing.send_traceparent)
+    return tracer
+
+
+def build_retriever(settings: Settings, brought: Mapping[str, Callable[[], Retriever]]) -> Retriever:
+    """The one that the settings choose, of those that features brought or of others. ValueError for one that is not
+    there, and for a URL that must not be asked."""
+    if settings.rag.retriever in brought:
+        return brought[settings.rag.retriever]()
+    if settings.rag.retriever == _WORLDS:
+        return NoRetriever()
+    if settings.rag.retriever != "remote":
+        return _load_retriever(settings.rag.retriever)
+    return RemoteRetriever(_build_remote_config(settings))
+
+
+def _build_remote_config(settings: Settings) -> RemoteRetrieverConfig:
+    remote = settings.rag.remote
+    key = None if remote.api_key_env is None else settings.read_secret(remote.api_key_env)
+    if remote.api_key_env is not None and key is None:
+        raise ValueError(f"rag.remote.api_key_env names {remote.api_key_env}, which is not set")
+    return RemoteRetrieverConfig(
+        url=remote.url,
+        api_key=key,
+        deadline_seconds=settings.rag.deadline_seconds,
+        retries=remote.retries,
+        max_bytes=remote.max_bytes,
+        bounds=AnswerBounds(remote.max_passages, remote.max_characters),
+        allow_hosts=remote.allow_hosts,
+        allow_private=remote.allow_private,
+        max_concurrency=remote.max_concurrency,
+    )
+
+
+def create_key_ring(settings: Settings, store: Store, announce: Callable[[str], None]) -> KeyRing:
+    """Who may call. Named keys are in the store. On a host other than loopback there is a key unless the settings say
+    `anonymous`; one that was made here is announced once, then only its digest is known."""
+    keys = store.keys.load_blocking()
+    if settings.api_key is not None:
+        digests = (compute_key_digest(settings.api_key.get_secret_value()),)
+        return KeyRing(digests, False, store.keys, known=keys)
+    if settings.anonymous:
+        return KeyRing([], anonymous=True)
+    if is_loopback(settings.host):
+        return KeyRing([], True, store.keys, known=keys)
+    if not keys.generated and not keys.named:
+        key = generate_key()
+        store.keys.add(compute_key_digest(key))
+        announce(key)
+        keys = replace(keys, generated=(compute_key_digest(key),))
+    return KeyRing(keys.generated, False, store.keys, known=keys, owner="generated")
+
+
+# Mistakes in the settings alone.
+
+
+def require_known_names(settings: Settings, environments: Mapping[str, type[Environment]]) -> None:
+    """SettingsError naming each environment, data set and judge that is not there, each judge and rubric that cannot
+    be, and a database URL that is none."""
+    mistakes = [
+        *_find_unknown_environments(settings, environments),
+        *_find_unknown_judges(settings),
+        *_find_broken_judges(settings),
+        *_find_broken_database_url(settings),
+        *_find_processes_without_server(settings),
+        *_find_broken_rubrics(settings, environments),
+    ]
+    if mistakes:
+        raise SettingsError("\n".join(mistakes))
+
+
+def list_named_environments(settings: Settings) -> frozenset[str]:
+    return frozenset(name for _, name in _find_named_environments(settings))
+
+
+def _find_named_environments(settings: Settings) -> list[tuple[tuple[str, ...], str]]:
+    """The environments that the settings name, each with where."""
+    return [
+        *((("environments", name), name) for name in settings.environments),
+        *((("datasets", name), name) for name in settings.datasets),
+        *((("nemo_gym_ports", name, "environment"), one.environment) for name, one in settings.nemo_gym_ports.items()),
+        *((("ors_ports", name, "environment"), one.environment) for name, one in settings.ors_ports.items()),
+    ]
+
+
+def _find_unknown_environments(settings: Settings, environments: Mapping[str, type[Environment]]) -> list[str]:
+    return [
+        f"{find_where_set(key)}: there is no environment {name!r}{suggest(name, environments)}"
+        for key, name in _find_named_environments(settings)
+        if name not in environments
+    ]
+
+
+def _find_unknown_judges(settings: Settings) -> list[str]:
+    named = [
+        (("environments", environment, "judges"), name)
+        for environment, options in settings.environments.items()
+        for name in options.judges
+    ]
+    named += [
+        (("judges", name, "fallback"), judge.fallback)
+        for name, judge in settings.judges.items()
+        if judge.fallback is not None
+    ]
+    judges = {OFFLINE, *settings.judges}
+    return [
+        f"{find_where_set(key)}: there is no judge {name!r}{suggest(name, judges)}"
+        for key, name in named
+        if name not in judges
+    ]
+
+
+def _find_broken_judges(settings: Settings) -> list[str]:
+    mistakes = []
+    for name, judge in settings.judges.items():
+        try:
+            _build_any_config(settings, name, judge)
+        except ValueError as error:
+            mistakes.append(f"{find_where_set(('judges', name))}: {error}")
+    return mistakes
+
+
+def _find_broken_database_url(settings: Settings) -> list[str]:
+    try:
+        parse_url(settings.database_url)
+    except ValueError as error:
+        return [f"{find_where_set(('database_url',))}: {error}"]
+    return []
+
+
+def _find_processes_without_server(settings: Settings) -> list[str]:
+    if settings.processes == 1 or not settings.database_url.startswith("sqlite"):
+        return []
+    return [
+        f"{settings.processes} processes cannot share an SQLite file: set {PREFIX}DATABASE_URL to "
+        "postgresql://user:password@host/database, or serve with one process"
+    ]
+
+
+def _find_broken_rubrics(settings: Settings, environments: Mapping[str, type[Environment]]) -> list[str]:
+    mistakes = []
+    for name, environment in settings.environments.items():
+        if environment.rubric is None or name not in environments:
+            continue
+        where = find_where_set(("environments", name, "rubric"))
+        if not environments[name].takes_rubric:
+            takers = ", ".join(sorted(one for one, kind in environments.items() if kind.takes_rubric))
+            mistakes.append(f"{where}: {name} takes no rubric from the settings; these do: {takers or 'none'}")
+            continue
+        try:
+            _build_options(environment)
+        except ValueError as error:
+            mistakes.append(f"{where}: {error}")
+    return mistakes
+
+
+# The characters that are served.
 
 _Stamps = tuple[Mapping[Path, int], Mapping[str, str]]
 
 
 @dataclass
 class ServedCharacters:
-    """Of NPC Arena, when it is served."""
+    """The characters of NPC Arena as pages, listings and authors see them; none while it is not served.
+
+    It reads them from the environment that the catalogue has open, so that after a reload everybody sees the same. The
+    folder's files are theirs unless an author's text stands in a file's place. The kernel knows no authors: their
+    feature says afterwards, by `replace_texts` and `replace_reload`, which texts those are and how they are read again.
+    """
 
     gateway: Gateway
     settings: Settings
-    list_written: Callable[[], Mapping[str, str]] = dict
+    _list_written: Callable[[], Mapping[str, str]] = dict
     """What stands in place of the folder's files."""
     _reload: Callable[[], Awaitable[None]] | None = None
     _checked: tuple[_Stamps, Sequence[SheetFinding]] = field(default_factory=lambda: (({}, {}), ()))
@@ -181,11 +460,12 @@ class ServedCharacters:
         return self.settings.character_sheets or find_packaged_folder("character_sheets")
 
     def list_texts(self) -> Mapping[str, str]:
-        return self.list_written()
+        """By file. This method stays the same when `replace_texts` is called after somebody took it."""
+        return self._list_written()
 
     def replace_texts(self, list_written: Callable[[], Mapping[str, str]]) -> None:
         """These texts are from now on part of what is checked."""
-        self.list_written = list_written
+        self._list_written = list_written
 
     def replace_reload(self, reload: Callable[[], Awaitable[None]]) -> None:
         self._reload = reload
@@ -231,19 +511,19 @@ class ServedCharacters:
         if arena is None:
             raise EnvironmentUnavailable("the characters are not served")
         try:
-            asked = self._build_draft(file, text, scene, character)
+            draft = self._build_draft(file, text, scene, character)
         except ValidationError as error:
             first = error.errors(include_url=False, include_context=False, include_input=False)[0]
             raise InvalidRequest(str(first["msg"]), field="text") from None
-        return arena.draft(asked).task.messages
+        return arena.draft(draft).task.messages
 
     def _build_draft(self, file: str, text: str, scene: str | None, character: str) -> NpcArenaDraft:
         if file.startswith(SCENE_FILES):
-            scenes = parse_model(text, file, SceneSet)
-            chosen = next((one for one in scenes.scenes if one.id == scene), scenes.scenes[0])
-            return NpcArenaDraft(character=scenes.character or character, scene=chosen.model_dump(mode="json"))
-        known = self.list_scenes(character)
-        name = scene or (known[0].id if known else None)
+            scene_set = parse_model(text, file, SceneSet)
+            chosen = next((one for one in scene_set.scenes if one.id == scene), scene_set.scenes[0])
+            return NpcArenaDraft(character=scene_set.character or character, scene=chosen.model_dump(mode="json"))
+        scenes = self.list_scenes(character)
+        name = scene or (scenes[0].id if scenes else None)
         return NpcArenaDraft(sheet=text, scene=name, line=None if name else "Who are you?")
 
     async def check(self) -> Sequence[SheetFinding]:
@@ -252,11 +532,11 @@ class ServedCharacters:
         return await asyncio.to_thread(self._check)
 
     def _check(self) -> Sequence[SheetFinding]:
-        folder, written = self.folder, self.list_written()
+        folder, written = self.folder, self._list_written()
         files = {file.name: file for file in list_yaml_files(folder)}
         stamps = {file: file.stat().st_mtime_ns for file in files.values()}
-        known, findings = self._checked
-        if known == (stamps, written):
+        checked, findings = self._checked
+        if checked == (stamps, written):  # a page asks each time, and a check reads every file
             return findings
         files |= {name: folder / name for name in written if "/" not in name}
         sources = [
@@ -275,272 +555,3 @@ class ServedCharacters:
             return None
         arena = catalogue.get_environment_or_current(NpcArena.name).environment
         return arena if isinstance(arena, NpcArena) else None
-
-
-# Servers of models that the settings name.
-
-
-def read_server_key(settings: Settings, where: str, server: ServerSettings) -> SecretStr | KeyFile | None:
-    """ValueError naming the setting below `where` for a key that cannot be had, and for a route of Azure that does not
-    exist."""
-    if server.api_version is not None and server.base_url.rstrip("/").endswith("/openai/v1"):
-        raise ValueError(f"{where}.api_version must not be set where base_url ends in /openai/v1")
-    if server.api_key_env is not None and server.api_key_file is not None:
-        raise ValueError(f"{where} has both api_key_env and api_key_file")
-    if server.api_key_file is not None:
-        try:
-            return KeyFile(server.api_key_file)
-        except OSError as error:
-            words = error.strerror or type(error).__name__
-        except ValueError as error:
-            words = "it holds no text" if isinstance(error, UnicodeError) else f"it {error}"
-        raise ValueError(f"{where}.api_key_file names {server.api_key_file}, which cannot be used: {words}")
-    if server.api_key_env is None:
-        return None
-    key = settings.read_secret(server.api_key_env)
-    if key is None:
-        raise ValueError(f"{where}.api_key_env names {server.api_key_env}, which is not set")
-    try:
-        return clean_key(key)
-    except ValueError as error:
-        raise ValueError(f"{where}.api_key_env names {server.api_key_env}, which {error}") from None
-
-
-log = logging.getLogger(__name__)
-
-
-def build_judge_config(settings: Settings, name: str, judge: JudgeSettings) -> ChatJudgeConfig:
-    """ValueError for a key that cannot be had, a route of Azure that does not exist, and a budget without prices."""
-    key = read_server_key(settings, f"judges.{name}", judge)
-    prices = TokenPrices(
-        judge.input_price_per_million, judge.output_price_per_million, judge.cached_input_price_per_million
-    )
-    if not prices.are_known and (judge.budget_usd is not None or judge.budget_usd_per_day is not None):
-        raise ValueError(f"judges.{name} has a budget in US dollars and no prices")
-    return ChatJudgeConfig(
-        name=name,
-        base_url=judge.base_url,
-        model=judge.model,
-        api_key=key,
-        extra_headers=judge.extra_headers,
-        api_version=judge.api_version,
-        deadline_seconds=judge.deadline_seconds,
-        queue_seconds=judge.queue_seconds,
-        temperature=judge.temperature,
-        seed=judge.seed,
-        extra_body=judge.extra_body,
-        max_output_tokens=judge.max_output_tokens,
-        token_parameter=judge.token_parameter,
-        json_mode=judge.json_mode,
-        verdict_form=judge.verdict_form,
-        expected_scores=judge.expected_scores,
-        prices=prices,
-        pace=ReadingPace(judge.largest_group, judge.warm_cache),
-        max_concurrency=judge.max_concurrency,
-        requests_per_minute=judge.requests_per_minute,
-        tokens_per_minute=judge.tokens_per_minute,
-        budget=BudgetConfig(judge.budget_usd, judge.budget_usd_per_day, judge.budget_tokens),
-        breaker_failures=judge.breaker_failures,
-        breaker_seconds=judge.breaker_seconds,
-    )
-
-
-def build_any_config(settings: Settings, name: str, judge: JudgeSettings) -> ChatJudgeConfig | RewardModelConfig:
-    """ValueError as for a chat judge, and for a chat template that cannot be read."""
-    server = build_judge_config(settings, name, judge)
-    if judge.kind == "chat" or judge.route is None:
-        return server
-    try:
-        template = ChatTemplate.read(judge.chat_template) if isinstance(judge.chat_template, Path) else None
-    except (ValueError, OSError) as error:
-        raise ValueError(f"judges.{name}.chat_template: {error}") from None
-    return RewardModelConfig(
-        replace(server, max_output_tokens=0), judge.route, template, judge.reward_center, judge.reward_scale
-    )
-
-
-def build_panels(settings: Settings, memory: JudgeCache | None = None) -> ConfiguredPanels:
-    """The configured judges over the environments that name them; ValueError for a name that no judge has, and for a
-    rubric that cannot be used."""
-    configs = [build_any_config(settings, name, judge) for name, judge in settings.judges.items()]
-    fallbacks = {name: judge.fallback for name, judge in settings.judges.items() if judge.fallback is not None}
-    chatting = build_chat_judges([one for one in configs if isinstance(one, ChatJudgeConfig)], fallbacks, memory)
-    rewarding = build_reward_judges([one for one in configs if isinstance(one, RewardModelConfig)], memory)
-    return ConfiguredPanels(
-        {**chatting, **rewarding},
-        {name: build_options(environment) for name, environment in settings.environments.items()},
-        self_judging=[name for name, judge in settings.judges.items() if judge.allow_self_judge],
-        judging_seconds=settings.judging_seconds,
-    )
-
-
-def build_options(environment: EnvironmentSettings) -> ScoringOptions:
-    """With the rubric of its file. ValueError with file, line and key of the first error in it."""
-    if environment.rubric is None:
-        return environment.options
-    return environment.options.model_copy(update={"rubric": load_rubric(environment.rubric)})
-
-
-def build_tracer(settings: Settings, version: str) -> Tracer | None:
-    """Imported here alone: the SDK takes a fifth of a second, and most services have no collector."""
-    if not settings.wants_traces:
-        return None
-    try:
-        build = importlib.import_module("app.telemetry.open_telemetry").OpenTelemetryTracer
-    except ModuleNotFoundError as error:
-        log.warning("no traces are sent, since %s is not installed: it is of the extra `tracing`", error.name)
-        return None
-    tracer: Tracer = build(version, sends_traceparent=settings.tracing.send_traceparent)
-    return tracer
-
-
-def build_retriever(settings: Settings, brought: Mapping[str, Callable[[], Retriever]]) -> Retriever:
-    """The one that the settings choose, of those that features brought or of others. ValueError for one that is not
-    there, and for a URL that must not be asked."""
-    if settings.rag.retriever in brought:
-        return brought[settings.rag.retriever]()
-    if settings.rag.retriever == OF_WORLDS:
-        return NoRetriever()
-    if settings.rag.retriever != "remote":
-        return load_retriever(settings.rag.retriever)
-    return RemoteRetriever(_build_remote_config(settings))
-
-
-def _build_remote_config(settings: Settings) -> RemoteRetrieverConfig:
-    remote = settings.rag.remote
-    key = None if remote.api_key_env is None else settings.read_secret(remote.api_key_env)
-    if remote.api_key_env is not None and key is None:
-        raise ValueError(f"rag.remote.api_key_env names {remote.api_key_env}, which is not set")
-    return RemoteRetrieverConfig(
-        url=remote.url,
-        api_key=key,
-        deadline_seconds=settings.rag.deadline_seconds,
-        retries=remote.retries,
-        max_bytes=remote.max_bytes,
-        bounds=AnswerBounds(remote.max_passages, remote.max_characters),
-        allow_hosts=remote.allow_hosts,
-        allow_private=remote.allow_private,
-        max_concurrency=remote.max_concurrency,
-    )
-
-
-def create_key_ring(settings: Settings, store: Store, announce: Callable[[str], None]) -> KeyRing:
-    """Who may call. Named keys are in the store. On a host other than loopback there is a key unless the settings say
-    `anonymous`; one that was made here is announced once, then only its digest is known."""
-    known = store.keys.load_blocking()
-    if settings.api_key is not None:
-        digests = (compute_key_digest(settings.api_key.get_secret_value()),)
-        return KeyRing(digests, False, store.keys, known=known)
-    if settings.anonymous:
-        return KeyRing([], anonymous=True)
-    if is_loopback(settings.host):
-        return KeyRing([], True, store.keys, known=known)
-    if not known.generated and not known.named:
-        key = generate_key()
-        store.keys.add(compute_key_digest(key))
-        announce(key)
-        known = replace(known, generated=(compute_key_digest(key),))
-    return KeyRing(known.generated, False, store.keys, known=known, owner="generated")
-
-
-# What is wrong in the settings alone, found before anything is opened.
-
-
-def require_known_names(settings: Settings, environments: Mapping[str, type[Environment]]) -> None:
-    """SettingsError naming each environment, data set and judge that is not there, each judge and rubric that cannot
-    be, and a database URL that is none."""
-    wrong = [
-        *_unknown_environments(settings, environments),
-        *_unknown_judges(settings),
-        *_broken_judges(settings),
-        *_broken_database_url(settings),
-        *_processes_without_server(settings),
-        *_broken_rubrics(settings, environments),
-    ]
-    if wrong:
-        raise SettingsError("\n".join(wrong))
-
-
-def list_named_environments(settings: Settings) -> frozenset[str]:
-    return frozenset(name for _, name in _find_named_environments(settings))
-
-
-def _find_named_environments(settings: Settings) -> list[tuple[tuple[str, ...], str]]:
-    """The environments that the settings name, each with where."""
-    return [
-        *((("environments", name), name) for name in settings.environments),
-        *((("datasets", name), name) for name in settings.datasets),
-        *((("nemo_gym_ports", name, "environment"), one.environment) for name, one in settings.nemo_gym_ports.items()),
-        *((("ors_ports", name, "environment"), one.environment) for name, one in settings.ors_ports.items()),
-    ]
-
-
-def _unknown_environments(settings: Settings, environments: Mapping[str, type[Environment]]) -> list[str]:
-    return [
-        f"{find_where_set(key)}: there is no environment {name!r}{suggest(name, environments)}"
-        for key, name in _find_named_environments(settings)
-        if name not in environments
-    ]
-
-
-def _unknown_judges(settings: Settings) -> list[str]:
-    named = [
-        (("environments", environment, "judges"), name)
-        for environment, given in settings.environments.items()
-        for name in given.judges
-    ]
-    named += [
-        (("judges", name, "fallback"), judge.fallback)
-        for name, judge in settings.judges.items()
-        if judge.fallback is not None
-    ]
-    known = {OFFLINE, *settings.judges}
-    return [
-        f"{find_where_set(key)}: there is no judge {name!r}{suggest(name, known)}"
-        for key, name in named
-        if name not in known
-    ]
-
-
-def _broken_judges(settings: Settings) -> list[str]:
-    wrong = []
-    for name, judge in settings.judges.items():
-        try:
-            build_any_config(settings, name, judge)
-        except ValueError as error:
-            wrong.append(f"{find_where_set(('judges', name))}: {error}")
-    return wrong
-
-
-def _broken_database_url(settings: Settings) -> list[str]:
-    try:
-        parse_url(settings.database_url)
-    except ValueError as error:
-        return [f"{find_where_set(('database_url',))}: {error}"]
-    return []
-
-
-def _processes_without_server(settings: Settings) -> list[str]:
-    if settings.processes == 1 or not settings.database_url.startswith("sqlite"):
-        return []
-    return [
-        f"{settings.processes} processes cannot share an SQLite file: set {PREFIX}DATABASE_URL to "
-        "postgresql://user:password@host/database, or serve with one process"
-    ]
-
-
-def _broken_rubrics(settings: Settings, environments: Mapping[str, type[Environment]]) -> list[str]:
-    wrong = []
-    for name, environment in settings.environments.items():
-        if environment.rubric is None or name not in environments:
-            continue
-        where = find_where_set(("environments", name, "rubric"))
-        if not environments[name].takes_rubric:
-            takers = ", ".join(sorted(one for one, kind in environments.items() if kind.takes_rubric))
-            wrong.append(f"{where}: {name} takes no rubric from the settings; these do: {takers or 'none'}")
-            continue
-        try:
-            build_options(environment)
-        except ValueError as error:
-            wrong.append(f"{where}: {error}")
-    return wrong

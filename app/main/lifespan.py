@@ -26,18 +26,18 @@ from app.settings import Settings
 
 log = logging.getLogger(__name__)
 
-COUNTED_AT_ONCE = 20
+_COUNTED_AT_ONCE = 20
 """Groups that are counted by one write, for which other writes wait."""
-COUNT_SECONDS = 60.0
+_COUNT_SECONDS = 60.0
 """How often a service looks for groups that are not counted: one of the release before may share the store."""
-ISOLATION_SECONDS = 2.0
+_ISOLATION_SECONDS = 2.0
 """The longest that readiness waits for the isolation to be tried, which takes less than one on an idle machine."""
-HELD_BACK_SECONDS = 30.0
+_HELD_BACK_SECONDS = 30.0
 """The longest that a process lets others take its connections while it reads data."""
-READY_POLL_SECONDS = 0.02
-STORE_SECONDS = 1.0
+_READY_POLL_SECONDS = 0.02
+_STORE_SECONDS = 1.0
 """How soon a store that could not be read at a start is asked again."""
-METRICS_SECONDS = 5.0
+_METRICS_SECONDS = 5.0
 """How old the state of another process may be in what `/metrics` shows."""
 
 
@@ -97,9 +97,9 @@ class ServiceLifespan:
     async def _wait_until_ready(self) -> None:
         """No connection comes to this process meanwhile: the others, of which one may be ready, take them all."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(HELD_BACK_SECONDS):
+            async with asyncio.timeout(_HELD_BACK_SECONDS):
                 while not self.gateway.catalogue.ready:  # noqa: ASYNC110  # a plain flag, for some tenths of a second
-                    await asyncio.sleep(READY_POLL_SECONDS)
+                    await asyncio.sleep(_READY_POLL_SECONDS)
 
     async def _open_gateway(self) -> None:
         """Reads the data, each configured data set by itself, so that a slow one holds up no other environment. Then
@@ -116,7 +116,7 @@ class ServiceLifespan:
         configured = asyncio.ensure_future(asyncio.gather(*reading))
         try:
             await asyncio.to_thread(catalogue.open, datasets, catalogue.classes.keys() - slow)
-            await asyncio.wait({trying}, timeout=ISOLATION_SECONDS)
+            await asyncio.wait({trying}, timeout=_ISOLATION_SECONDS)
             await asyncio.wait({configured}, timeout=self.settings.ready_after_data)
             catalogue.ready = True
             lasting = self.gateway.assembler.run(), self._count_groups()
@@ -138,7 +138,7 @@ class ServiceLifespan:
                     break
                 except GatewayError as error:
                     log.error("what authors wrote cannot be read yet: %s", error.detail)
-                    await asyncio.sleep(STORE_SECONDS)
+                    await asyncio.sleep(_STORE_SECONDS)
 
     async def _take_up(self, *known: Awaitable[object]) -> None:
         """What was interrupted is not given up because nobody knows yet whether it may be run, or from which data."""
@@ -154,12 +154,12 @@ class ServiceLifespan:
             try:
                 if waiting := await self.store.views.count_uncounted():
                     log.info("counting %d stored groups into the statistics", waiting)
-                    while await self.store.statistics.count_groups(COUNTED_AT_ONCE):
+                    while await self.store.statistics.count_groups(_COUNTED_AT_ONCE):
                         pass
                     log.info("the statistics include all stored groups")
             except Exception:
                 log.exception("stored groups could not be counted into the statistics; this is tried again")
-            await asyncio.sleep(COUNT_SECONDS)
+            await asyncio.sleep(_COUNT_SECONDS)
 
     async def _prune(self) -> None:
         chosen = self.settings.retention
@@ -184,7 +184,7 @@ class ServiceLifespan:
         try:
             while self.settings.processes > 1:
                 self.refresh_metrics()
-                await asyncio.sleep(METRICS_SECONDS)
+                await asyncio.sleep(_METRICS_SECONDS)
         finally:
             self.refresh_metrics()
 

@@ -39,7 +39,7 @@ from app.store.tasks import SqlEpisodeStore, SqlOutcomeStore, SqlSheetStore, Sql
 from app.store.text_index import SqlTextIndexStore
 from app.store.views import SqlGroupViews
 
-PartT = TypeVar("PartT")
+_PartT = TypeVar("_PartT")
 
 # Their tables are part of the schema, and what they say of pruning and copies holds, before a store is opened.
 import_modules("store")
@@ -69,11 +69,11 @@ class Store:
         self.texts: TextIndexStore = SqlTextIndexStore(database)
         self.health: HealthCheck = SqlHealthCheck(database)
 
-    def part(self, kind: Callable[[Database], PartT]) -> PartT:
+    def part(self, kind: Callable[[Database], _PartT]) -> _PartT:
         """A feature's own storage on this database: one object of each class."""
         if kind not in self._parts:
             self._parts[kind] = kind(self._database)
-        part: PartT = self._parts[kind]
+        part: _PartT = self._parts[kind]
         return part
 
     @classmethod
