@@ -11,9 +11,10 @@ from app.domain.scores import Criterion, Score
 from app.judges.explanation import DefectReport, GroupExplanation, JudgeShare
 from app.toolkit.texts import escape_invisible, format_number, format_signed
 
-DIGITS: Final = 4
+_DIGITS: Final = 4
 """After the point, so that what is worked out from the page is what stands on it."""
 _CLOSE: Final = 1e-6
+"""Floats that were added up in another order differ by less."""
 
 HowRelative = Literal["none", "alone", "shrunk", "unknown"]
 """`alone`: there was nothing to compare with. `unknown`: how the relative part was shrunk is not known."""
@@ -56,8 +57,8 @@ class CapTerm:
 
 @dataclass(frozen=True)
 class RewardSum:
-    """`slots` are the places of the completions that share the score. Texts are numbers with DIGITS after the point;
-    empty where a score has no such part."""
+    """`slots` are the places of the completions that share the score. Texts are numbers with four decimals; empty
+    where a score has no such part."""
 
     slots: tuple[int, ...]
     judged: bool
@@ -141,7 +142,7 @@ def _build_sum(
         is_sum=score.absolute is not None and abs(compute_absolute(score.criteria) - score.absolute) <= _CLOSE,
         is_product=_follows(score),
         relative=_write(score.relative),
-        how_relative=_tell_relative(score, shares),
+        how_relative=_classify_relative(score, shares),
         absolute_weight="" if weight is None else _write(1.0 - weight),
         relative_weight=_write(weight),
         cap=_write(score.cap),
@@ -153,7 +154,7 @@ def _build_sum(
 
 
 def _write(value: float | None) -> str:
-    return "" if value is None else format_number(value, DIGITS)
+    return "" if value is None else format_number(value, _DIGITS)
 
 
 def _follows(score: Score) -> bool:
@@ -171,7 +172,7 @@ def _adds_up(score: Score) -> bool:
     return _follows(score) and abs(compute_absolute(score.criteria) - (score.absolute or 0.0)) <= _CLOSE
 
 
-def _tell_relative(score: Score, shares: Sequence[JudgeShare]) -> HowRelative:
+def _classify_relative(score: Score, shares: Sequence[JudgeShare]) -> HowRelative:
     if score.relative is None or score.relative_weight is None:
         return "none"
     if any(score.candidate in share.standings for share in shares):
@@ -193,8 +194,8 @@ def _list_verdicts(
     """Those that make the criteria; all of them where nobody knows which do."""
     return [
         verdict
-        for place, judgement in enumerate(judgements)
-        if judgement.purpose == "score" and (explanation is None or place in explanation.used)
+        for index, judgement in enumerate(judgements)
+        if judgement.purpose == "score" and (explanation is None or index in explanation.used)
         for verdict in judgement.verdicts
         if verdict.candidate == score.candidate and score.candidate
     ]
@@ -203,11 +204,13 @@ def _list_verdicts(
 def _build_term(
     criterion: Criterion, mean: float | None, verdicts: Sequence[Verdict], rubric: Rubric | None
 ) -> CriterionTerm:
-    told = [_write_reading(criterion.name, verdict, rubric) for verdict in verdicts if criterion.name in verdict.scores]
+    readings = [
+        _write_reading(criterion.name, verdict, rubric) for verdict in verdicts if criterion.name in verdict.scores
+    ]
     value = criterion.value
     return CriterionTerm(
         name=escape_invisible(criterion.name).replace("_", " "),
-        readings=tuple(told),
+        readings=tuple(readings),
         mean=_write(mean),
         value="n/a" if value is None else _write(value),
         weight=_write(criterion.weight),
@@ -218,10 +221,10 @@ def _build_term(
 
 def _write_reading(name: str, verdict: Verdict, rubric: Rubric | None) -> str:
     """A reading that a defect bounds says both: what was given, and what counts."""
-    given = verdict.scores[name]
-    bounded = given if rubric is None else apply_bounds(rubric, verdict).get(name, given)
-    said = "n/a" if given is None else format_number(given, 2)
-    return said if bounded == given else f"{said} → {format_number(bounded, 2)}"
+    score = verdict.scores[name]
+    bounded = score if rubric is None else apply_bounds(rubric, verdict).get(name, score)
+    reading = "n/a" if score is None else format_number(score, 2)
+    return reading if bounded == score else f"{reading} → {format_number(bounded, 2)}"
 
 
 def _build_share(share: JudgeShare, candidate: str) -> ShareTerm:
@@ -276,8 +279,8 @@ def _contrast(first: int, best: Score, second: int, other: Score) -> WinnerContr
         winner=first,
         other=second,
         parts=tuple(sorted(parts, key=lambda part: -abs(part.share))),
-        before_caps=format_signed(total, DIGITS),
-        difference=format_signed(difference, DIGITS),
+        before_caps=format_signed(total, _DIGITS),
+        difference=format_signed(difference, _DIGITS),
         is_capped=abs(total - difference) > 1e-4,
     )
 
@@ -294,6 +297,6 @@ def _contrast_part(name: str, mine: float | None, theirs: float | None, weight: 
         winner=_write(mine) or "n/a",
         other=_write(theirs) or "n/a",
         weight=_write(weight),
-        difference=format_signed(gap, DIGITS),
+        difference=format_signed(gap, _DIGITS),
         share=gap,
     )

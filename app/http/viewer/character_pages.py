@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Final
+from typing import Final
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse
 from pydantic import JsonValue
 
@@ -18,21 +18,19 @@ from app.domain.groups import GroupFilter, GroupSummary
 from app.domain.rollups import Rollup, RollupFilter, compute_mean, merge_measures
 from app.domain.values import suggest
 from app.http.viewer.group_pages import CompletionCard, build_cards
-from app.http.viewer.rendering import FilterRoute, Renderer, ViewerParts
+from app.http.viewer.rendering import FilterRoute, Renderer, ViewerParts, Word
 from app.http.viewer.run_pages import ChartView, MeasuredCurves, SeriesSource, draw, measure_curves
 from app.http.web.api_keys import CallerBounds
 from app.ports.store import GroupViews
 from app.toolkit.charts import TONES
 from app.toolkit.texts import Excerpt, cut_excerpt
 
-NEWEST: Final = 100
+_NEWEST: Final = 100
 """Groups of a character in which its best and worst replies are looked for."""
-SHOWN: Final = 3
+_SHOWN: Final = 3
 """Best replies, and worst."""
-VISIBLE_CHARACTERS: Final = 400
+_VISIBLE_CHARACTERS: Final = 400
 """Of a field of a sheet, before folding."""
-
-Word = Annotated[str, Query(max_length=100)]
 
 
 @dataclass(frozen=True)
@@ -118,8 +116,8 @@ def create_character_pages_router(pages: CharacterPages, renderer: Renderer) -> 
 
     @router.get("")
     async def characters(request: Request) -> Response:
-        sheets, found = pages.list_sheets(), await _check(pages)
-        rows = [_build_row(pages, card, found) for card in build_character_cards(sheets)]
+        sheets, findings = pages.list_sheets(), await _check(pages)
+        rows = [_build_row(pages, card, findings) for card in build_character_cards(sheets)]
         return renderer.render(request, "characters.html", {"rows": rows}, {"characters": rows})
 
     @router.get("/{character}")
@@ -133,13 +131,13 @@ def create_character_pages_router(pages: CharacterPages, renderer: Renderer) -> 
             )
         rollups = await _load_rollups(pages, sheet.id, run.strip() or None, bounds)
         findings = [one for one in await _check(pages) if _name_sheet(one) == sheet.id]
-        scenes, curves = pages.list_scenes(sheet.id), build_curves(rollups)
-        replies = await find_replies(pages, sheet.id, run.strip() or None, bounds)
+        scenes, curves = pages.list_scenes(sheet.id), _build_curves(rollups)
+        replies = await _find_replies(pages, sheet.id, run.strip() or None, bounds)
         totals = _add_up(rollups)
         figures = await _load_figures(pages, sheet.id, [scene.id for scene in scenes], curves.runs)
         shown = {
             "card": build_character_cards([sheet])[0],
-            "fields": build_fields(sheet, with_hidden=bounds.is_open),
+            "fields": _build_fields(sheet, with_hidden=bounds.is_open),
             "findings": findings,
             "scenes": [(scene, figures.get(scene.id)) for scene in scenes],
             "curves": curves,
@@ -177,20 +175,20 @@ def _name_sheet(finding: SheetFinding) -> str:
     return finding.file.rpartition("/")[2].removesuffix(".yaml")
 
 
-def _build_row(pages: CharacterPages, card: CharacterCard, found: Sequence[SheetFinding]) -> CharacterRow:
-    own = [finding.level for finding in found if _name_sheet(finding) == card.id]
+def _build_row(pages: CharacterPages, card: CharacterCard, findings: Sequence[SheetFinding]) -> CharacterRow:
+    own = [finding.level for finding in findings if _name_sheet(finding) == card.id]
     return CharacterRow(card, len(pages.list_scenes(card.id)), own.count("error"), own.count("warning"))
 
 
-def build_fields(sheet: CharacterSheet, *, with_hidden: bool) -> tuple[SheetField, ...]:
+def _build_fields(sheet: CharacterSheet, *, with_hidden: bool) -> tuple[SheetField, ...]:
     """What the policy is shown, then what judges alone are."""
-    told = build_policy_view(sheet)
+    shown = build_policy_view(sheet)
     whole: dict[str, JsonValue] = sheet.model_dump(mode="json", exclude_defaults=True)
-    parts = [(name, part, False) for name, part in told.items() if name != "meta"]
+    parts = [(name, part, False) for name, part in shown.items() if name != "meta"]
     if with_hidden:
-        parts += [(name, left, True) for name, part in whole.items() if (left := _subtract(part, told.get(name)))]
+        parts += [(name, left, True) for name, part in whole.items() if (left := _subtract(part, shown.get(name)))]
     return tuple(
-        SheetField(name.replace("_", " "), cut_excerpt(text, VISIBLE_CHARACTERS), is_hidden)
+        SheetField(name.replace("_", " "), cut_excerpt(text, _VISIBLE_CHARACTERS), is_hidden)
         for name, part, is_hidden in parts
         if (text := _write(part))
     )
@@ -223,8 +221,8 @@ def _write(value: JsonValue, indent: str = "") -> str:
 
 
 async def _load_rollups(pages: CharacterPages, character: str, run: str | None, bounds: KeyBounds) -> list[Rollup]:
-    found = await pages.views.list_rollups(RollupFilter("label", pages.environment, run, label=character))
-    return [rollup for rollup in found if bounds.allows_group(rollup.key.run, rollup.key.environment)]
+    rollups = await pages.views.list_rollups(RollupFilter("label", pages.environment, run, label=character))
+    return [rollup for rollup in rollups if bounds.allows_group(rollup.key.run, rollup.key.environment)]
 
 
 def _add_up(rollups: Sequence[Rollup]) -> CharacterTotals | None:
@@ -234,19 +232,19 @@ def _add_up(rollups: Sequence[Rollup]) -> CharacterTotals | None:
     return CharacterTotals(whole.count("groups"), whole.mean("reward"), whole.mean("calibrated"), whole.share("gated"))
 
 
-def build_curves(rollups: Sequence[Rollup]) -> CharacterCurves:
+def _build_curves(rollups: Sequence[Rollup]) -> CharacterCurves:
     """Over policy steps, one for each of the runs with the most groups."""
     by_run: dict[str, list[Rollup]] = {}
     for rollup in rollups:
         by_run.setdefault(rollup.key.run or "", []).append(rollup)
     ordered = sorted(by_run, key=lambda run: -sum(rollup.count("groups") for rollup in by_run[run]))
     names = ordered[:TONES]
-    found = list(measure_curves([SeriesSource(name or "without a run", by_run[name]) for name in names]))
-    drawn = [draw(rule, measured, ()) for rule, measured in found if not rule.folded]
+    curves = list(measure_curves([SeriesSource(name or "without a run", by_run[name]) for name in names]))
+    drawn = [draw(rule, measured, ()) for rule, measured in curves if not rule.folded]
     return CharacterCurves(
         runs=tuple(name for name in names if name),
         names=tuple(name or "without a run" for name in names),
-        measured=tuple(measured for _, measured in found),
+        measured=tuple(measured for _, measured in curves),
         charts=tuple(view for view in drawn if view is not None),
         left_out=len(ordered) - len(names),
     )
@@ -259,7 +257,7 @@ async def _load_figures(
     return {scene: SceneFigures(of[0], mean) for scene, of in sums.items() if (mean := compute_mean(of)) is not None}
 
 
-async def find_replies(pages: CharacterPages, character: str, run: str | None, bounds: KeyBounds) -> CharacterReplies:
+async def _find_replies(pages: CharacterPages, character: str, run: str | None, bounds: KeyBounds) -> CharacterReplies:
     """The best and the worst of the newest groups that have scores."""
     where = GroupFilter(
         environment=pages.environment,
@@ -268,18 +266,19 @@ async def find_replies(pages: CharacterPages, character: str, run: str | None, b
         runs=bounds.runs,
         label=character,
         outcome="scored",
-        limit=NEWEST,
+        limit=_NEWEST,
     )
-    found = (await pages.views.find_groups(where)).groups
-    places = [(reward, group) for group in found for reward in set(group.rewards) if reward is not None]
-    ordered = sorted(places, key=lambda place: (place[0], place[1].sequence))
-    worst = ordered[: min(SHOWN, len(ordered) // 2)]
-    best = ordered[max(len(worst), len(ordered) - SHOWN) :][::-1]
-    loaded = await asyncio.gather(*(_load_reply(pages, *place) for place in (*best, *worst)))
+    groups = (await pages.views.find_groups(where)).groups
+    replies = [(reward, group) for group in groups for reward in set(group.rewards) if reward is not None]
+    ordered = sorted(replies, key=lambda reply: (reply[0], reply[1].sequence))
+    # Of few replies the better half is best: none stands in both lists.
+    worst = ordered[: min(_SHOWN, len(ordered) // 2)]
+    best = ordered[max(len(worst), len(ordered) - _SHOWN) :][::-1]
+    loaded = await asyncio.gather(*(_load_reply(pages, *reply) for reply in (*best, *worst)))
     return CharacterReplies(
         best=tuple(reply for reply in loaded[: len(best)] if reply is not None),
         worst=tuple(reply for reply in loaded[len(best) :] if reply is not None),
-        looked_at=len(found),
+        looked_at=len(groups),
     )
 
 
@@ -293,7 +292,7 @@ async def _load_reply(pages: CharacterPages, reward: float, group: GroupSummary)
         raise
     if detail is None:
         return None
-    place = next((place for place, score in enumerate(detail.group.scores, 1) if score.reward == reward), None)
+    slot = next((slot for slot, score in enumerate(detail.group.scores, 1) if score.reward == reward), None)
     cards = build_cards(detail.group)
-    card = next((card for card in cards if place in (card.slot, *card.copies)), None)
+    card = next((card for card in cards if slot in (card.slot, *card.copies)), None)
     return None if card is None else KnownReply(group, card)

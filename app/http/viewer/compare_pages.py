@@ -1,4 +1,8 @@
-"""The page that compares two checkpoints: on the tasks of both, who is ahead by how much, then task by task."""
+"""The page that compares two checkpoints: on the tasks of both, who is ahead by how much, then task by task.
+
+The stored groups of each are found in bounded looks and compared as if they were two evaluations. A model that was
+trained on a judge may only have learnt what that judge likes, so scores by another judge are shown where there are any.
+"""
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -45,16 +49,16 @@ from app.service.access import allows_task
 from app.toolkit.charts import Scale, build_difference_histogram
 from app.toolkit.texts import Excerpt, cut_excerpt, escape_invisible
 
-# Two checkpoints on the same tasks: the stored groups of each, found in bounded looks, as two evaluations.
+# The groups of both checkpoints on the same tasks.
 
-WINDOW: Final = 1_250
+_WINDOW: Final = 1_250
 """Groups that one search looks at, and the page of it that is read."""
-MOST_WINDOWS: Final = 2
-MOST_TASKS: Final = 400
+_MOST_WINDOWS: Final = 2
+_MOST_TASKS: Final = 400
 """Tasks that are compared: the newest that both have."""
-MOST_GROUPS: Final = 8
+_MOST_GROUPS: Final = 8
 """Of one task, of each checkpoint: the newest."""
-ASKED_AT_ONCE: Final = 400
+_ASKED_AT_ONCE: Final = 400
 
 
 @dataclass(frozen=True)
@@ -67,8 +71,7 @@ class Checkpoint:
 
     @property
     def name(self) -> str:
-        told = [self.run, *([] if self.model is None else [self.model]), *([] if self.steps is None else [self.steps])]
-        return ", ".join(map(str, told))
+        return ", ".join(str(part) for part in (self.run, self.model, self.steps) if part is not None)
 
     def narrow(self, where: GroupFilter) -> GroupFilter:
         return where.model_copy(
@@ -131,12 +134,12 @@ async def find_shared_tasks(
     """Of the first the newest groups are looked at, of the second those of the same tasks, until MOST_TASKS are
     shared."""
     one = await _scan(views, first.narrow(where))
-    wanted = list(one.by_task)
+    candidates = list(one.by_task)
     parts = list[_Scanned]()
-    for begin in range(0, len(wanted), ASKED_AT_ONCE):
-        asked = tuple(wanted[begin : begin + ASKED_AT_ONCE])
-        parts.append(await _scan(views, second.narrow(where).model_copy(update={"task_ids": asked})))
-        if sum(len(part.by_task) for part in parts) >= MOST_TASKS:
+    for begin in range(0, len(candidates), _ASKED_AT_ONCE):
+        tasks = tuple(candidates[begin : begin + _ASKED_AT_ONCE])
+        parts.append(await _scan(views, second.narrow(where).model_copy(update={"task_ids": tasks})))
+        if sum(len(part.by_task) for part in parts) >= _MOST_TASKS:
             break
     other = _Scanned(
         by_task={task: groups for part in parts for task, groups in part.by_task.items()},
@@ -144,52 +147,53 @@ async def find_shared_tasks(
         looked_at=sum(part.looked_at for part in parts),
         is_whole=all(part.is_whole for part in parts),
     )
-    shared = [task for task in wanted if task in other.by_task][:MOST_TASKS]
-    left_out = len(wanted) - wanted.index(shared[-1]) - 1 if len(shared) == MOST_TASKS else 0
+    shared = [task for task in candidates if task in other.by_task][:_MOST_TASKS]
+    left_out = len(candidates) - candidates.index(shared[-1]) - 1 if len(shared) == _MOST_TASKS else 0
     sides = [await _load_groups(views, side, shared) for side in (one, other)]
-    tasks = [task for task in shared if all(task in side.by_task for side in sides)]
-    return SharedTasks(sides[0], sides[1], tuple(tasks), left_out)
+    # Groups may have been pruned since they were looked at.
+    loaded = tuple(task for task in shared if all(task in side.by_task for side in sides))
+    return SharedTasks(sides[0], sides[1], loaded, left_out)
 
 
 async def _scan(views: GroupViews, where: GroupFilter) -> _Scanned:
-    found: list[GroupOutline] = []
+    groups: list[GroupOutline] = []
     looked_at, before = 0, where.before
-    for _ in range(MOST_WINDOWS):
-        page = await views.find_outlines(where.model_copy(update={"before": before, "limit": WINDOW}))
-        found += (group for group in page.outlines if group.scored)
+    for _ in range(_MOST_WINDOWS):
+        page = await views.find_outlines(where.model_copy(update={"before": before, "limit": _WINDOW}))
+        groups += (group for group in page.outlines if group.scored)
         looked_at, before = looked_at + page.looked_at, page.next_before
         if before is None:
             break
     by_task: dict[str, list[int]] = {}
-    for group in found:
+    for group in groups:
         by_task.setdefault(group.task_id, []).append(group.sequence)
-    kept = {task: tuple(groups[:MOST_GROUPS]) for task, groups in by_task.items()}
-    return _Scanned(kept, len(found), looked_at, before is None)
+    newest = {task: tuple(sequences[:_MOST_GROUPS]) for task, sequences in by_task.items()}
+    return _Scanned(newest, len(groups), looked_at, before is None)
 
 
 async def _load_groups(views: GroupViews, scanned: _Scanned, tasks: Sequence[str]) -> CheckpointGroups:
     """Of these tasks alone: most groups that are looked at are of others. What was pruned meanwhile is left out."""
-    wanted = [sequence for task in tasks for sequence in scanned.by_task[task]]
+    sequences = [sequence for task in tasks for sequence in scanned.by_task[task]]
     by_task: dict[str, tuple[GroupSummary, ...]] = {}
-    for begin in range(0, len(wanted), ASKED_AT_ONCE):
-        for group in await views.load_summaries(wanted[begin : begin + ASKED_AT_ONCE]):
+    for begin in range(0, len(sequences), _ASKED_AT_ONCE):
+        for group in await views.load_summaries(sequences[begin : begin + _ASKED_AT_ONCE]):
             by_task[group.task_id] = (*by_task.get(group.task_id, ()), group)
     return CheckpointGroups(by_task, scanned.groups, scanned.looked_at, scanned.is_whole)
 
 
-async def load_scores(views: GroupViews, group_ids: Sequence[str]) -> dict[str, StoredScores]:
-    found: dict[str, StoredScores] = {}
-    for begin in range(0, len(group_ids), ASKED_AT_ONCE):
-        found |= await views.load_scores(group_ids[begin : begin + ASKED_AT_ONCE])
-    return found
+async def _load_scores(views: GroupViews, group_ids: Sequence[str]) -> dict[str, StoredScores]:
+    scores: dict[str, StoredScores] = {}
+    for begin in range(0, len(group_ids), _ASKED_AT_ONCE):
+        scores |= await views.load_scores(group_ids[begin : begin + _ASKED_AT_ONCE])
+    return scores
 
 
-def list_own_judges(scores: Mapping[str, StoredScores]) -> tuple[str, ...]:
+def _list_own_judges(scores: Mapping[str, StoredScores]) -> tuple[str, ...]:
     """Those by whom the groups were scored when they were sent; none where verifiers decide."""
     return tuple(sorted({judge for each in scores.values() for score in each.scores for judge in score.judges}))
 
 
-def list_other_judges(
+def _list_other_judges(
     shared: SharedTasks, scores: Mapping[str, StoredScores], own: Sequence[str], models: Mapping[str, str]
 ) -> tuple[str, ...]:
     """Judges of a model that neither scored nor answered these groups, and that scored groups of both checkpoints anew;
@@ -213,15 +217,15 @@ def _list_sole_judges(scores: StoredScores | None) -> Iterator[str]:
             yield scoring.judges[0]
 
 
-def pick_scores(scores: StoredScores | None, judge: str | None) -> tuple[Score, ...]:
+def _pick_scores(scores: StoredScores | None, judge: str | None) -> tuple[Score, ...]:
     """The newest by this judge alone, or the group's own for None; nothing where there are none."""
     if scores is None or judge is None:
         return () if scores is None else scores.scores
-    made = [each for each in scores.scorings if each.judges == (judge,) and each.outcome == "scored"]
-    return made[-1].scores if made else ()
+    own = [each for each in scores.scorings if each.judges == (judge,) and each.outcome == "scored"]
+    return own[-1].scores if own else ()
 
 
-def build_evaluations(
+def _build_evaluations(
     checkpoints: tuple[Checkpoint, Checkpoint],
     shared: SharedTasks,
     scores: Mapping[str, StoredScores],
@@ -261,22 +265,22 @@ def _build_evaluation(
     )
     attempts = tuple(
         attempt
-        for place, task in enumerate(tasks)
-        for attempt in _build_attempts(place, side.by_task[task], scores, judge)
+        for position, task in enumerate(tasks)
+        for attempt in _build_attempts(position, side.by_task[task], scores, judge)
     )
     return Evaluation(setup=setup, attempts=attempts, finished_at=now)
 
 
 def _build_attempts(
-    place: int, groups: Sequence[GroupSummary], scores: Mapping[str, StoredScores], judge: str | None
+    position: int, groups: Sequence[GroupSummary], scores: Mapping[str, StoredScores], judge: str | None
 ) -> Iterator[Attempt]:
     sample = 0
     for group in groups:
-        for score in pick_scores(scores.get(group.group_id), judge):
+        for score in _pick_scores(scores.get(group.group_id), judge):
             reward = compute_own_reward(score)
             yield Attempt(
                 task_id=group.task_id,
-                place=place,
+                place=position,
                 sample=sample,
                 outcome="unscored" if reward is None else "scored",
                 reason=(score.reason or "pending") if reward is None else None,
@@ -292,7 +296,7 @@ def _build_attempts(
             sample += 1
 
 
-# The best replies of two checkpoints to a task, and their words.
+# The best reply of each checkpoint to a task, and their words.
 
 
 @dataclass(frozen=True)
@@ -317,7 +321,7 @@ class TaskPair:
 
 
 @dataclass(frozen=True)
-class ReplyReader:
+class _ReplyReader:
     """Reads the best replies of both checkpoints, by the scores that are compared."""
 
     views: GroupViews
@@ -336,7 +340,7 @@ class ReplyReader:
 
     async def _load_best(self, groups: Sequence[GroupSummary]) -> BestReply | None:
         """None where the group is gone by now, is of a task that the caller may not see, or its text is not kept."""
-        reward, group, slot = max(self._iter_places(groups), key=lambda place: place[0])
+        reward, group, slot = max(self._iter_rewards(groups), key=lambda each: each[0])
         try:
             detail = await self.views.get_group(group.group_id)
         except GatewayError as error:
@@ -346,20 +350,22 @@ class ReplyReader:
         if detail is None or slot >= len(detail.group.rollouts) or not allows_task(self.bounds, detail.task):
             return None
         rollout = detail.group.rollouts[slot]
-        kept = rollout.reduced is None or rollout.reduced.text is None
-        return BestReply(group, slot + 1, reward, write_out(rollout.completion)) if kept else None
+        has_text = rollout.reduced is None or rollout.reduced.text is None
+        return BestReply(group, slot + 1, reward, write_out(rollout.completion)) if has_text else None
 
-    def _iter_places(self, groups: Sequence[GroupSummary]) -> Iterator[tuple[float, GroupSummary, int]]:
+    def _iter_rewards(self, groups: Sequence[GroupSummary]) -> Iterator[tuple[float, GroupSummary, int]]:
         for group in groups:
-            for slot, score in enumerate(pick_scores(self.scores.get(group.group_id), self.judge)):
+            for slot, score in enumerate(_pick_scores(self.scores.get(group.group_id), self.judge)):
                 if (reward := compute_own_reward(score)) is not None:
                     yield reward, group, slot
 
 
-PATH: Final = "/view/compare"
-SHOWN: Final = 8
+# The page.
+
+_PATH: Final = "/view/compare"
+_SHOWN: Final = 8
 """Tasks of one page: their words are compared, which takes up to a tenth of a second each."""
-RESAMPLES: Final = 2_000
+_RESAMPLES: Final = 2_000
 OWN: Final = "own"
 """The word for the judges that scored the groups when they were sent."""
 
@@ -379,8 +385,8 @@ class CompareWords:
     judge: Word = ""
 
     def link(self, **more: object) -> str:
-        given = {each.name: str(getattr(self, each.name)).strip() for each in fields(self)}
-        return build_link(PATH, **{**given, **more})
+        words = {each.name: str(getattr(self, each.name)).strip() for each in fields(self)}
+        return build_link(_PATH, **{**words, **more})
 
 
 @dataclass(frozen=True)
@@ -441,14 +447,14 @@ class ComparePage(Frozen):
     compared: ComparedCheckpoints | None
 
 
-Models = Mapping[str, str]
+_Models = Mapping[str, str]
 """Models of judges, by the judges' names."""
 
 
 def create_compare_router(pages: RunPages, renderer: Renderer) -> APIRouter:
     router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse, route_class=FilterRoute)
 
-    @router.get(PATH)
+    @router.get(_PATH)
     async def compare(
         request: Request,
         bounds: CallerBounds,
@@ -461,19 +467,19 @@ def create_compare_router(pages: RunPages, renderer: Renderer) -> APIRouter:
                 names = await list_run_names(pages, bounds, MOST_CHOICES)
                 near = suggest(checkpoint.run, names)
                 return renderer.render_missing(request, "run", checkpoint.run, "/view/runs", "Show every run.", near)
-        found = None
+        compared = None
         if len(chosen) == 2 and not problems:
-            asked = CompareQuestion((chosen[0], chosen[1]), words, bounds, skip)
-            found = await compare_checkpoints(pages, asked)
+            question = CompareQuestion((chosen[0], chosen[1]), words, bounds, skip)
+            compared = await _compare_checkpoints(pages, question)
         shown = {
             "words": words,
             "problems": problems,
-            "found": found,
+            "found": compared,
             "choices": await list_run_names(pages, bounds, MOST_CHOICES),
             "skip": skip,
-            **_build_charts(found),
+            **_build_charts(compared),
         }
-        return renderer.render(request, "compare.html", shown, ComparePage(problems=tuple(problems), compared=found))
+        return renderer.render(request, "compare.html", shown, ComparePage(problems=tuple(problems), compared=compared))
 
     return router
 
@@ -499,38 +505,38 @@ def parse_checkpoints(words: CompareWords) -> tuple[list[Checkpoint], list[str]]
         (first, words.first_steps, words.first_model),
         (second, words.second_steps, words.second_model),
     )
-    found, problems = list[Checkpoint](), list[str]()
+    checkpoints, problems = list[Checkpoint](), list[str]()
     for run, steps, model in sent:
         try:
             parsed = StepRange.parse(steps) if steps.strip() else None
         except ValueError as error:
             problems.append(escape_invisible(str(error)))
             parsed = None
-        found.append(Checkpoint(parse_run_name(run) or run[:64], parsed, clean_word(model)))
-    if found[0] == found[1] and not problems:
+        checkpoints.append(Checkpoint(parse_run_name(run) or run[:64], parsed, clean_word(model)))
+    if checkpoints[0] == checkpoints[1] and not problems:
         problems.append("Both sides are the same: choose another run, or other steps or another model of this one.")
-    return found, problems
+    return checkpoints, problems
 
 
-async def compare_checkpoints(pages: RunPages, asked: CompareQuestion) -> ComparedCheckpoints:
-    checkpoints, skip = asked.checkpoints, asked.skip
-    shared = await find_shared_tasks(pages.views, *checkpoints, asked.where)
-    scores = await load_scores(pages.views, shared.list_group_ids())
-    scored_by = _choose_judge(shared, scores, asked.words.judge.strip(), pages.list_judge_models())
+async def _compare_checkpoints(pages: RunPages, question: CompareQuestion) -> ComparedCheckpoints:
+    checkpoints, skip = question.checkpoints, question.skip
+    shared = await find_shared_tasks(pages.views, *checkpoints, question.where)
+    scores = await _load_scores(pages.views, shared.list_group_ids())
+    scored_by = _choose_judge(shared, scores, question.words.judge.strip(), pages.list_judge_models())
     empty = _build_result(checkpoints, shared, scored_by)
     if scored_by.used is None or not shared.tasks:
         return empty
     chosen = None if scored_by.used == scored_by.own else scored_by.used[0]
     now = pages.clock()
     measured = await asyncio.to_thread(
-        _measure, empty, lambda: build_evaluations(checkpoints, shared, scores, chosen, now)
+        _measure, empty, lambda: _build_evaluations(checkpoints, shared, scores, chosen, now)
     )
     if measured is None:
         return empty
     compared, changes = measured
-    reader = ReplyReader(pages.views, asked.bounds, shared, scores, chosen)
-    loaded = [await reader.load_pair(change) for change in changes[skip : skip + SHOWN]]  # in turn: each holds texts
-    return replace(compared, pairs=tuple(loaded), next_skip=skip + SHOWN if skip + SHOWN < len(changes) else None)
+    reader = _ReplyReader(pages.views, question.bounds, shared, scores, chosen)
+    loaded = [await reader.load_pair(change) for change in changes[skip : skip + _SHOWN]]  # in turn: each holds texts
+    return replace(compared, pairs=tuple(loaded), next_skip=skip + _SHOWN if skip + _SHOWN < len(changes) else None)
 
 
 def _measure(
@@ -539,7 +545,7 @@ def _measure(
     """With the figures, and the tasks with the largest differences first. None without a task with a score in both."""
     before, after = build()
     try:
-        comparison, changes = compare_with_changes(before, after, Resampler(0, RESAMPLES))
+        comparison, changes = compare_with_changes(before, after, Resampler(0, _RESAMPLES))
     except InvalidRequest:
         return None
     changes.sort(key=lambda each: (-abs(each.after - each.before), each.place))
@@ -562,10 +568,10 @@ def warn_of_offline_judges(first: Sequence[str], second: Sequence[str]) -> str:
     return f"{sides} scored by {', '.join(sorted({*first, *second}))}, which {OFFLINE_MEANING}"
 
 
-def _choose_judge(shared: SharedTasks, scores: Mapping[str, StoredScores], judge: str, models: Models) -> ScoredBy:
+def _choose_judge(shared: SharedTasks, scores: Mapping[str, StoredScores], judge: str, models: _Models) -> ScoredBy:
     """One of another model than the runs' own, unless somebody asks for those. Verifiers need no choice."""
-    own = list_own_judges(scores)
-    others = list_other_judges(shared, scores, own, models) if own else ()
+    own = _list_own_judges(scores)
+    others = _list_other_judges(shared, scores, own, models) if own else ()
     if not own or judge == OWN:
         return ScoredBy(own, others, own)
     if judge in others:
@@ -599,19 +605,19 @@ def _build_result(
     )
 
 
-def _build_charts(found: ComparedCheckpoints | None) -> dict[str, object]:
+def _build_charts(compared: ComparedCheckpoints | None) -> dict[str, object]:
     """What the page draws beside the data."""
-    if found is None or found.comparison is None:
+    if compared is None or compared.comparison is None:
         return {"differing": (), "labels": (), "scale": Scale(-1.0, 1.0), "columns": None, "texts": []}
-    comparison = found.comparison
+    comparison = compared.comparison
     rows = (comparison.overall, *comparison.criteria)
     scale = fit_around_zero(row.difference for row in (*rows, *comparison.labels))
     return {
         "differing": [(row, build_whisker(row.difference, scale)) for row in rows],
         "labels": [(row, build_whisker(row.difference, scale)) for row in comparison.labels],
         "scale": scale,
-        "columns": build_difference_histogram(found.differences),
-        "texts": [(_cut(pair.first), _cut(pair.second)) for pair in found.pairs],
+        "columns": build_difference_histogram(compared.differences),
+        "texts": [(_cut(pair.first), _cut(pair.second)) for pair in compared.pairs],
     }
 
 

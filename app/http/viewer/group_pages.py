@@ -1,4 +1,7 @@
-"""The page of one group, in the order of interest: who and what, the completions, why these numbers, then the rest."""
+"""The page of one group, in the order of interest: who and what, the completions, why these numbers, then the rest.
+
+Everything that is shown is untrusted: models, games, judges and retrievers wrote it.
+"""
 
 import asyncio
 import json
@@ -38,12 +41,145 @@ from app.toolkit.texts import (
 )
 from app.toolkit.tool_calls.calls import MalformedCall, read_json
 
-# Tools and tool calls for the page. Names, arguments and results are untrusted: a model wrote them.
+# The page.
+
+_GROUP_ID: Final = TypeAdapter[str](GroupId)
+
+FindRubric = Callable[[GroupDetail], Awaitable[Rubric | None]]
+_Slot = Annotated[int | None, Query(ge=1, le=100_000)]
+
+
+async def find_no_rubric(detail: GroupDetail) -> Rubric | None:
+    return None
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why the rewards are what they are. `is_known` is false where judges read the group and nothing says how their
+    readings were put together."""
+
+    sums: tuple[RewardSum, ...]
+    contrast: WinnerContrast | None
+    explanation: GroupExplanation | None
+    is_known: bool
+
+
+@dataclass(frozen=True)
+class ComparedCompletions:
+    """Two completions by their slots, and their words."""
+
+    first: int
+    second: int
+    diff: WordDiff
+
+
+def create_group_page_router(
+    views: GroupViews, renderer: Renderer, find_rubric: FindRubric, parts: ViewerParts
+) -> APIRouter:
+    router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse, route_class=LazyRoute)
+
+    @router.get("/view/groups/{group_id}")
+    async def group(
+        request: Request,
+        group_id: str,
+        bounds: CallerBounds,
+        words: FilterQuery,
+        at: Annotated[int | None, Query(ge=0, lt=2**53)] = None,
+        first: _Slot = None,
+        second: _Slot = None,
+    ) -> Response:
+        detail = await views.get_group(group_id) if _is_group_id(group_id) else None
+        if detail is None:
+            return renderer.render_missing(request, "group", group_id, "/view/groups", "Show the newest groups.")
+        where = build_filter(words, None, bounds)
+        newer, older = (None, None) if at is None else await _find_neighbours(views, where, at)
+        why = await _find_reason(detail, find_rubric)
+        compared = await _compare(detail.group, first, second)
+        values: dict[str, object] = {**_build_values(detail), "why": why, "compared": compared}
+        sections = [await show(detail.group) for show in parts.show_group]
+        links = [link for find_link in parts.link_group if (link := find_link(detail.group)) is not None]
+        values |= {"words": words, "at": at, "newer": newer, "older": older, "sections": sections, "links": links}
+        data: dict[str, object] = {"group": detail, "why": why, "compared": compared, "newer": newer, "older": older}
+        for section in sections:
+            values |= section.values
+            data |= section.data
+        return renderer.render(request, "group.html", values, data)
+
+    return router
+
+
+async def _find_reason(detail: GroupDetail, find_rubric: FindRubric) -> Reason:
+    group, judgements = detail.group, detail.judgements
+    judged = any(score.judges and score.outcome == "scored" for score in group.scores)
+    rubric = await find_rubric(detail) if judged else None
+    explanation = None
+    if rubric is not None:
+        # In a thread, as the comparison below: long texts take too long for the event loop.
+        explanation = await asyncio.to_thread(explain_group, rubric, judgements, group.scores, _read_texts(group))
+    return Reason(
+        sums=build_sums(group.rollouts, judgements, explanation, rubric),
+        contrast=contrast_best(group.rollouts),
+        explanation=explanation,
+        is_known=explanation is not None or not judged,
+    )
+
+
+def _read_texts(group: Group) -> dict[str, str]:
+    """What judges saw of each candidate, where it is a text and is kept."""
+    return {
+        one.score.candidate: strip_thoughts(one.completion.text)
+        for one in group.rollouts
+        if one.score.candidate and one.completion.text is not None and one.reduced is None
+    }
+
+
+async def _compare(group: Group, first: int | None, second: int | None) -> ComparedCompletions | None:
+    """None unless both are there."""
+    count = len(group.rollouts)
+    if first is None or second is None or first == second or max(first, second) > count:
+        return None
+    one, other = (write_out(group.rollouts[slot - 1].completion) for slot in (first, second))
+    return ComparedCompletions(first, second, await asyncio.to_thread(compare_words, one, other))
+
+
+def write_out(completion: Completion) -> str:
+    """Its text, or its messages one below the other."""
+    if completion.text is not None:
+        return completion.text
+    return "\n\n".join(_write_message(message) for message in completion.messages or ())
+
+
+def _write_message(message: Message) -> str:
+    calls = [f"{call.function.name}({call.function.arguments})" for call in message.tool_calls]
+    return "\n".join([message.role, *([message.content] if message.content else []), *calls])
+
+
+def _is_group_id(text: str) -> bool:
+    try:
+        _GROUP_ID.validate_python(text)
+    except ValidationError:
+        return False
+    return True
+
+
+async def _find_neighbours(
+    views: GroupViews, where: GroupFilter, at: int
+) -> tuple[GroupSummary | None, GroupSummary | None]:
+    """The groups right after and right before sequence `at` in the same listing, newest first."""
+    near = where.model_copy(update={"order": None, "limit": 1, "counts": False})
+    newer, older = await asyncio.gather(
+        views.find_groups(near.model_copy(update={"after": at})),
+        views.find_groups(near.model_copy(update={"before": at})),
+    )
+    return next(iter(newer.groups), None), next(iter(older.groups), None)
+
+
+# Tools and tool calls.
 
 MAX_ARGUMENTS: Final = 30
 """A call with more arguments is shown as JSON."""
-MAX_NAME_LENGTH: Final = 100
-VISIBLE_CHARACTERS: Final = 600
+_MAX_NAME_LENGTH: Final = 100
+_VISIBLE_CHARACTERS: Final = 600
 """Characters of a value or a result that are shown before folding."""
 
 
@@ -83,25 +219,27 @@ class ToolView:
 
 
 def build_call(call: ToolCall) -> CallView:
-    given = call.function.arguments
-    value = _parse_json(given) if isinstance(given, str) else given
+    arguments = call.function.arguments
+    value = _parse_json(arguments) if isinstance(arguments, str) else arguments
     name = _shorten_name(call.function.name)
     if isinstance(value, dict) and len(value) <= MAX_ARGUMENTS:
         return CallView(
             name,
             tuple(
-                (_shorten_name(key), cut_excerpt(_write_json(one), VISIBLE_CHARACTERS)) for key, one in value.items()
+                (_shorten_name(key), cut_excerpt(_write_json(one), _VISIBLE_CHARACTERS)) for key, one in value.items()
             ),
             None,
         )
-    return CallView(name, (), cut_excerpt(given if isinstance(given, str) else as_json(given), VISIBLE_CHARACTERS))
+    return CallView(
+        name, (), cut_excerpt(arguments if isinstance(arguments, str) else as_json(arguments), _VISIBLE_CHARACTERS)
+    )
 
 
-def build_result(content: str) -> ResultView:
+def _build_result(content: str) -> ResultView:
     """A tool's result; `failed` if it is an object with an `error`."""
     value = _parse_json(content)
     laid_out = as_json(value) if isinstance(value, dict | list) else content
-    return ResultView(cut_excerpt(laid_out, VISIBLE_CHARACTERS), isinstance(value, dict) and bool(value.get("error")))
+    return ResultView(cut_excerpt(laid_out, _VISIBLE_CHARACTERS), isinstance(value, dict) and bool(value.get("error")))
 
 
 def build_tools(tools: Sequence[ToolSpec]) -> tuple[ToolView, ...]:
@@ -138,8 +276,8 @@ def _describe_type(schema: Mapping[str, JsonValue]) -> str:
     if isinstance(choices, list):
         words = " | ".join(map(_write_json, choices))
     else:
-        named = schema.get("type")
-        words = " | ".join(map(str, named)) if isinstance(named, list) else str(named or "any")
+        kind = schema.get("type")
+        words = " | ".join(map(str, kind)) if isinstance(kind, list) else str(kind or "any")
         inside = schema.get("items")
         words += f" of {_describe_type(inside)}" if isinstance(inside, dict) else ""
     return f"{words} = {_write_json(schema['default'])}" if "default" in schema else words
@@ -158,10 +296,10 @@ def _parse_json(text: str) -> JsonValue:
 
 
 def _shorten_name(name: str) -> str:
-    return escape_invisible(name if len(name) <= MAX_NAME_LENGTH else f"{name[:MAX_NAME_LENGTH]}…")
+    return escape_invisible(name if len(name) <= _MAX_NAME_LENGTH else f"{name[:_MAX_NAME_LENGTH]}…")
 
 
-# A stored group as values for the page's template.
+# Completions, and the readings of judges.
 
 OFFLINE_JUDGE = "offline"
 """The judge without a model: only for trying the system, not for training."""
@@ -276,8 +414,9 @@ def build_cards(group: Group) -> tuple[CompletionCard, ...]:
 
 
 def _are_same(one: Rollout, other: Rollout) -> bool:
-    kept = one.reduced is None and other.reduced is None
-    return kept and one.score == other.score and one.completion.identity == other.completion.identity
+    # Of a reduced completion the text is gone, so nobody can say that it is the same.
+    is_whole = one.reduced is None and other.reduced is None
+    return is_whole and one.score == other.score and one.completion.identity == other.completion.identity
 
 
 def _compute_best_first_key(score: Score) -> float:
@@ -359,8 +498,8 @@ def _write_calibrated(score: Score) -> str:
 
 
 def _list_score_parts(score: Score) -> tuple[tuple[str, str], ...]:
-    named = (("gate", score.gate), ("absolute", score.absolute), ("relative", score.relative))
-    return tuple((name, format_number(value, 2)) for name, value in named if value is not None)
+    parts = (("gate", score.gate), ("absolute", score.absolute), ("relative", score.relative))
+    return tuple((name, format_number(value, 2)) for name, value in parts if value is not None)
 
 
 def _build_chip(criterion: Criterion) -> CriterionChip:
@@ -380,7 +519,7 @@ def build_lines(messages: Sequence[Message], at_once: int = SHOWN_AT_ONCE) -> tu
 
 def _build_line(message: Message, at_once: int) -> MessageLine:
     content = message.content
-    answer = build_result(content) if message.role == "tool" and content is not None else None
+    answer = _build_result(content) if message.role == "tool" and content is not None else None
     return MessageLine(
         role=message.role,
         name=escape_invisible(message.name or ""),
@@ -392,9 +531,9 @@ def _build_line(message: Message, at_once: int) -> MessageLine:
 
 def build_readings(judgements: Sequence[Judgement], group: Group) -> tuple[JudgeReadingView, ...]:
     slots: dict[str, list[int]] = {}
-    for place, rollout in enumerate(group.rollouts, start=1):
+    for slot, rollout in enumerate(group.rollouts, start=1):
         if rollout.score.candidate:
-            slots.setdefault(rollout.score.candidate, []).append(place)
+            slots.setdefault(rollout.score.candidate, []).append(slot)
     return tuple(_build_reading(judgement, slots) for judgement in judgements)
 
 
@@ -440,7 +579,7 @@ def _build_verdict_chips(verdict: Verdict) -> tuple[CriterionChip, ...]:
     )
 
 
-# Scorings of one group side by side: the original first, then the later ones.
+# Scorings side by side: the original first, then the later ones.
 
 
 @dataclass(frozen=True)
@@ -481,17 +620,17 @@ class ScoringColumn:
         return len(self.readings)
 
 
-def build_columns(detail: GroupDetail) -> tuple[ScoringColumn, ...]:
+def _build_columns(detail: GroupDetail) -> tuple[ScoringColumn, ...]:
     """The original and the later scorings."""
-    told = detail.group.scores
     return (
-        _build_original_column(detail, told),
-        *(_build_later_column(place, one, detail.group) for place, one in enumerate(detail.scorings, 1)),
+        _build_original_column(detail),
+        *(_build_later_column(number, one, detail.group) for number, one in enumerate(detail.scorings, 1)),
     )
 
 
-def _build_original_column(detail: GroupDetail, told: Sequence[Score]) -> ScoringColumn:
-    judges = tuple(dict.fromkeys(judge for score in told for judge in score.judges))
+def _build_original_column(detail: GroupDetail) -> ScoringColumn:
+    scores = detail.group.scores
+    judges = tuple(dict.fromkeys(judge for score in scores for judge in score.judges))
     return ScoringColumn(
         name="original",
         original=True,
@@ -502,17 +641,16 @@ def _build_original_column(detail: GroupDetail, told: Sequence[Score]) -> Scorin
         rubric="",
         on_truncated="",
         created_at=detail.group.created_at,
-        mean=format_number(compute_statistics(told).mean),
+        mean=format_number(compute_statistics(scores).mean),
         flags=detail.group.flags,
-        cells=tuple(_build_cell(slot, score, None) for slot, score in enumerate(told, 1)),
+        cells=tuple(_build_cell(slot, score, None) for slot, score in enumerate(scores, 1)),
         readings=build_readings(detail.judgements, detail.group),
     )
 
 
-def _build_later_column(place: int, scoring: Scoring, group: Group) -> ScoringColumn:
-    told = group.scores
+def _build_later_column(number: int, scoring: Scoring, group: Group) -> ScoringColumn:
     return ScoringColumn(
-        name=f"scoring {place}",
+        name=f"scoring {number}",
         original=False,
         judges=scoring.judges,
         offline=OFFLINE_JUDGE in scoring.judges,
@@ -525,7 +663,7 @@ def _build_later_column(place: int, scoring: Scoring, group: Group) -> ScoringCo
         flags=scoring.flags,
         cells=tuple(
             _build_cell(slot, score, before.reward)
-            for slot, (score, before) in enumerate(zip(scoring.scores, told, strict=True), 1)
+            for slot, (score, before) in enumerate(zip(scoring.scores, group.scores, strict=True), 1)
         ),
         readings=build_readings(scoring.judgements, _apply_scores(group, scoring)),
     )
@@ -555,9 +693,9 @@ def _apply_scores(group: Group, scoring: Scoring) -> Group:
     return group.model_copy(update={"rollouts": rollouts})
 
 
-# Retrieved and withheld passages for the pages. All text is untrusted: games and retrievers wrote it.
+# Retrieved and withheld passages.
 
-REASONS: Final[Mapping[str, str]] = {
+_REASONS: Final[Mapping[str, str]] = {
     "future": "later than as_of",
     "not_visible": "not visible to the character",
     "superseded": "superseded",
@@ -604,7 +742,7 @@ def build_retrieved(context: Context | None) -> RetrievedView | None:
                 escape_invisible(passage.id),
                 escape_invisible(passage.source),
                 format_time(passage.time),
-                cut_excerpt(passage.text, VISIBLE_CHARACTERS),
+                cut_excerpt(passage.text, _VISIBLE_CHARACTERS),
             )
             for passage in context.passages
         ),
@@ -612,7 +750,7 @@ def build_retrieved(context: Context | None) -> RetrievedView | None:
             WithheldView(
                 id=escape_invisible(item.id),
                 reason=describe_reason(item.reason),
-                text=cut_excerpt(item.text, VISIBLE_CHARACTERS) if item.text else None,
+                text=cut_excerpt(item.text, _VISIBLE_CHARACTERS) if item.text else None,
                 leak_terms=escape_invisible(", ".join(item.leak_terms)),
             )
             for item in context.withheld
@@ -622,17 +760,10 @@ def build_retrieved(context: Context | None) -> RetrievedView | None:
 
 
 def describe_reason(word: str) -> str:
-    return REASONS.get(word, escape_invisible(word.replace("_", " ")))
+    return _REASONS.get(word, escape_invisible(word.replace("_", " ")))
 
 
-_GROUP_ID: Final = TypeAdapter[str](GroupId)
-
-FindRubric = Callable[[GroupDetail], Awaitable[Rubric | None]]
-Slot = Annotated[int | None, Query(ge=1, le=100_000)]
-
-
-async def find_no_rubric(detail: GroupDetail) -> Rubric | None:
-    return None
+# Values of the template.
 
 
 @dataclass(frozen=True)
@@ -645,106 +776,6 @@ class Asked:
     said: MessageLine | None
     before: tuple[MessageLine, ...]
     """The rest of the prompt."""
-
-
-@dataclass(frozen=True)
-class Reason:
-    """Why the rewards are what they are. `is_known` is false where judges read the group and nothing says how their
-    readings were put together."""
-
-    sums: tuple[RewardSum, ...]
-    contrast: WinnerContrast | None
-    explanation: GroupExplanation | None
-    is_known: bool
-
-
-@dataclass(frozen=True)
-class ComparedCompletions:
-    """Two completions by their slots, and their words."""
-
-    first: int
-    second: int
-    diff: WordDiff
-
-
-def create_group_page_router(
-    views: GroupViews, renderer: Renderer, find_rubric: FindRubric, parts: ViewerParts
-) -> APIRouter:
-    router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse, route_class=LazyRoute)
-
-    @router.get("/view/groups/{group_id}")
-    async def group(
-        request: Request,
-        group_id: str,
-        bounds: CallerBounds,
-        wanted: FilterQuery,
-        at: Annotated[int | None, Query(ge=0, lt=2**53)] = None,
-        first: Slot = None,
-        second: Slot = None,
-    ) -> Response:
-        detail = await views.get_group(group_id) if _is_group_id(group_id) else None
-        if detail is None:
-            return renderer.render_missing(request, "group", group_id, "/view/groups", "Show the newest groups.")
-        where = build_filter(wanted, None, bounds)
-        newer, older = (None, None) if at is None else await _find_neighbours(views, where, at)
-        why = await find_reason(detail, find_rubric)
-        compared = await _compare(detail.group, first, second)
-        values: dict[str, object] = {**_build_values(detail), "why": why, "compared": compared}
-        sections = [await show(detail.group) for show in parts.show_group]
-        links = [link for find_link in parts.link_group if (link := find_link(detail.group)) is not None]
-        values |= {"words": wanted, "at": at, "newer": newer, "older": older, "sections": sections, "links": links}
-        data: dict[str, object] = {"group": detail, "why": why, "compared": compared, "newer": newer, "older": older}
-        for section in sections:
-            values |= section.values
-            data |= section.data
-        return renderer.render(request, "group.html", values, data)
-
-    return router
-
-
-async def find_reason(detail: GroupDetail, find_rubric: FindRubric) -> Reason:
-    group, judgements = detail.group, detail.judgements
-    judged = any(score.judges and score.outcome == "scored" for score in group.scores)
-    rubric = await find_rubric(detail) if judged else None
-    explanation = None
-    if rubric is not None:
-        explanation = await asyncio.to_thread(explain_group, rubric, judgements, group.scores, _read_texts(group))
-    return Reason(
-        sums=build_sums(group.rollouts, judgements, explanation, rubric),
-        contrast=contrast_best(group.rollouts),
-        explanation=explanation,
-        is_known=explanation is not None or not judged,
-    )
-
-
-def _read_texts(group: Group) -> dict[str, str]:
-    """What judges saw of each candidate, where it is a text and is kept."""
-    return {
-        one.score.candidate: strip_thoughts(one.completion.text)
-        for one in group.rollouts
-        if one.score.candidate and one.completion.text is not None and one.reduced is None
-    }
-
-
-async def _compare(group: Group, first: int | None, second: int | None) -> ComparedCompletions | None:
-    """None unless both are there."""
-    count = len(group.rollouts)
-    if first is None or second is None or first == second or max(first, second) > count:
-        return None
-    one, other = (write_out(group.rollouts[slot - 1].completion) for slot in (first, second))
-    return ComparedCompletions(first, second, await asyncio.to_thread(compare_words, one, other))
-
-
-def write_out(completion: Completion) -> str:
-    """Its text, or its messages one below the other."""
-    if completion.text is not None:
-        return completion.text
-    return "\n\n".join(_write_message(message) for message in completion.messages or ())
-
-
-def _write_message(message: Message) -> str:
-    calls = [f"{call.function.name}({call.function.arguments})" for call in message.tool_calls]
-    return "\n".join([message.role, *([message.content] if message.content else []), *calls])
 
 
 def _build_values(detail: GroupDetail) -> dict[str, object]:
@@ -763,7 +794,7 @@ def _build_values(detail: GroupDetail) -> dict[str, object]:
         "tools": build_tools(prompt.tools),
         "metadata": cut_excerpt(as_json(prompt.metadata), 4000),
         "retrieved": build_retrieved(detail.task.key.context),
-        "scorings": build_columns(detail),
+        "scorings": _build_columns(detail),
     }
 
 
@@ -772,33 +803,13 @@ def _is_long(messages: Sequence[Message]) -> bool:
 
 
 def _build_asked(detail: GroupDetail) -> Asked:
-    told = detail.task.prompt.metadata
+    metadata = detail.task.prompt.metadata
     lines = build_lines(detail.task.prompt.messages)
-    last = next((place for place in reversed(range(len(lines))) if lines[place].role == "user"), None)
-    named = told.get("character_name") or told.get("character") or detail.task.label or ""
+    last = next((index for index in reversed(range(len(lines))) if lines[index].role == "user"), None)
+    character = metadata.get("character_name") or metadata.get("character") or detail.task.label or ""
     return Asked(
-        character=str(named),
-        scene=str(told.get("scene") or ""),
+        character=str(character),
+        scene=str(metadata.get("scene") or ""),
         said=None if last is None else lines[last],
-        before=tuple(line for place, line in enumerate(lines) if place != last),
+        before=tuple(line for index, line in enumerate(lines) if index != last),
     )
-
-
-def _is_group_id(text: str) -> bool:
-    try:
-        _GROUP_ID.validate_python(text)
-    except ValidationError:
-        return False
-    return True
-
-
-async def _find_neighbours(
-    views: GroupViews, where: GroupFilter, at: int
-) -> tuple[GroupSummary | None, GroupSummary | None]:
-    """The groups right after and right before sequence `at` in the same listing, newest first."""
-    near = where.model_copy(update={"order": None, "limit": 1, "counts": False})
-    newer, older = await asyncio.gather(
-        views.find_groups(near.model_copy(update={"after": at})),
-        views.find_groups(near.model_copy(update={"before": at})),
-    )
-    return next(iter(newer.groups), None), next(iter(older.groups), None)

@@ -1,4 +1,4 @@
-"""Pages for people: statistics, judges; and what the other pages are put together from."""
+"""The viewer: the first page, signing in, the listing of groups, statistics and judges, and the router of all pages."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -33,9 +33,11 @@ from app.http.viewer.rendering import (
     Renderer,
     ViewerParts,
     Word,
+    add_root,
     build_filter,
     list_unread,
     load_assets,
+    pick_choice,
     pick_field,
     read_fields,
 )
@@ -49,11 +51,11 @@ from app.toolkit.charts import build_bar_chart
 
 # The first page: whether all is well, what trains, and what to do next.
 
-NEWEST: Final = 100
+_NEWEST: Final = 100
 """Groups by which runs are found that train."""
-SHOWN_GROUPS: Final = 6
-SHOWN_RUNS: Final = 8
-LEAST_BUDGET_SHARE: Final = 0.1
+_SHOWN_GROUPS: Final = 6
+_SHOWN_RUNS: Final = 8
+_LEAST_BUDGET_SHARE: Final = 0.1
 """Of a run's budget."""
 
 
@@ -73,24 +75,26 @@ class HomePages:
     runs: RunPages | None = None
 
 
-def create_home_router(pages: HomePages, renderer: Renderer, names: Sequence[str]) -> APIRouter:
+def _create_home_router(pages: HomePages, renderer: Renderer, names: Sequence[str]) -> APIRouter:
     """`names` are those of the environments."""
     router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse, route_class=LazyRoute)
 
     @router.get("/")
     async def home(request: Request, bounds: CallerBounds) -> Response:
         if request.query_params.keys() - {"format"}:  # the list of groups was here, with its filters
-            root = str(request.scope.get("root_path", "")).rstrip("/")
-            return RedirectResponse(f"{root}/view/groups?{request.url.query}")
-        within = GroupFilter(environments=bounds.environments, runs=bounds.runs, limit=NEWEST)
+            return RedirectResponse(add_root(request, f"/view/groups?{request.url.query}"))
+        within = GroupFilter(environments=bounds.environments, runs=bounds.runs, limit=_NEWEST)
         newest = (await pages.views.find_groups(within)).groups
         rows = await _load_runs(pages.runs, newest, bounds)
         environments = [one for one in pages.environments() if bounds.allows_environment(one.name)]
         judges = show_judges(pages.judges(), bounds)
-        told = [*warn_of_runs(rows), *(await _warn_of_service(pages, environments, judges) if bounds.is_open else ())]
-        groups = newest[:SHOWN_GROUPS]
+        warnings = [
+            *warn_of_runs(rows),
+            *(await _warn_of_service(pages, environments, judges) if bounds.is_open else ()),
+        ]
+        groups = newest[:_SHOWN_GROUPS]
         data = {
-            "warnings": told,
+            "warnings": warnings,
             "runs": rows,
             "groups": groups,
             "judges": judges,
@@ -110,10 +114,10 @@ async def _load_runs(pages: RunPages | None, newest: Sequence[GroupSummary], bou
     """Those with the newest groups, then others by name. A group may name a run that is not there."""
     if pages is None:
         return []
-    recent = list(dict.fromkeys(one.run for one in newest if one.run is not None))[:SHOWN_RUNS]
-    listed = await list_run_names(pages, bounds, SHOWN_RUNS)
-    wanted = list(dict.fromkeys([*recent, *listed]))[:SHOWN_RUNS]
-    rows = await asyncio.gather(*(load_row(pages, name, bounds) for name in wanted))
+    recent = list(dict.fromkeys(one.run for one in newest if one.run is not None))[:_SHOWN_RUNS]
+    listed = await list_run_names(pages, bounds, _SHOWN_RUNS)
+    names = list(dict.fromkeys([*recent, *listed]))[:_SHOWN_RUNS]
+    rows = await asyncio.gather(*(load_row(pages, name, bounds) for name in names))
     return [row for row in rows if row is not None]
 
 
@@ -122,7 +126,7 @@ def warn_of_runs(rows: Sequence[RunRow]) -> Iterator[ServiceWarning]:
         path, budget = f"/view/runs/{row.run.name}", row.budget
         if row.run.held:
             yield ServiceWarning("run", row.run.name, "An alarm holds it: it is handed no tasks.", path)
-        if budget is not None and budget.left_usd <= LEAST_BUDGET_SHARE * budget.usd:
+        if budget is not None and budget.left_usd <= _LEAST_BUDGET_SHARE * budget.usd:
             yield ServiceWarning(
                 "budget",
                 row.run.name,
@@ -138,10 +142,10 @@ async def _warn_of_service(
     return [*list_warnings(ServiceState(environments, judges, OFFLINE_JUDGE, pages.isolation(), free))]
 
 
-# The page on which people give their key, once for a browser.
+# Signing in: people give their key once for a browser.
 
-MAX_FORM: Final = 10_000
-Next = Annotated[str, Query(max_length=4_000)]
+_MAX_FORM: Final = 10_000
+_Next = Annotated[str, Query(max_length=4_000)]
 
 
 def create_sign_in_router(ring: KeyRing, admin: KeyAdmin, renderer: Renderer, hours: float, most: int) -> APIRouter:
@@ -149,14 +153,14 @@ def create_sign_in_router(ring: KeyRing, admin: KeyAdmin, renderer: Renderer, ho
     router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse, route_class=LazyRoute)
 
     @router.get("/sign-in")
-    async def ask_for_key(request: Request, next: Next = "/") -> Response:  # noqa: A002  # the wire's word
+    async def ask_for_key(request: Request, next: _Next = "/") -> Response:  # noqa: A002  # the wire's word
         return renderer.render_page(request, "sign_in.html", {"next": choose_page(next), "problem": ""})
 
     @router.post("/sign-in")
     async def sign_in(request: Request) -> Response:
-        form = await read_fields(request, MAX_FORM)
+        form = await read_fields(request, _MAX_FORM)
         secret, target = pick_field(form, "key").strip(), choose_page(pick_field(form, "next"))
-        await ring.refresh()
+        await ring.refresh()  # the page is open, so nobody has asked for the keys before
         if ring.find_holder(secret) is None:
             shown = {"next": target, "problem": "This is no key of this service, or it is valid no more."}
             return renderer.render_page(request, "sign_in.html", shown, 403)
@@ -165,15 +169,15 @@ def create_sign_in_router(ring: KeyRing, admin: KeyAdmin, renderer: Renderer, ho
         except Conflict as error:
             shown = {"next": target, "problem": f"{error.detail}. Sign out in one of them first."}
             return renderer.render_page(request, "sign_in.html", shown, error.status)
-        response = RedirectResponse(_place(request, target), 303)
+        response = RedirectResponse(add_root(request, target), 303)
         response.set_cookie(
             COOKIE,
             value,
             max_age=round(hours * 3600),
-            path=_place(request, "") or "/",
+            path=add_root(request, "") or "/",
             secure=request.url.scheme == "https",
             httponly=True,
-            samesite="strict",
+            samesite="strict",  # a link of another site comes without it
         )
         return response
 
@@ -182,8 +186,8 @@ def create_sign_in_router(ring: KeyRing, admin: KeyAdmin, renderer: Renderer, ho
         value = request.cookies.get(COOKIE)
         if value is not None:
             await admin.end_sign_in(value)
-        response = RedirectResponse(_place(request, "/sign-in"), 303)
-        response.delete_cookie(COOKIE, path=_place(request, "") or "/", httponly=True, samesite="strict")
+        response = RedirectResponse(add_root(request, "/sign-in"), 303)
+        response.delete_cookie(COOKIE, path=add_root(request, "") or "/", httponly=True, samesite="strict")
         return response
 
     return router
@@ -195,11 +199,7 @@ def choose_page(target: str) -> str:
     return target if local and "\\" not in target else "/"
 
 
-def _place(request: Request, path: str) -> str:
-    return str(request.scope.get("root_path", "")).rstrip("/") + path
-
-
-# The listing of groups: the newest, or what a filter finds, in the order of a column.
+# The listing of groups: the newest, or those of a filter, in the order of a column.
 
 _COLUMNS: Final = (
     ("Time (UTC)", "time", ""),
@@ -217,7 +217,7 @@ _USUAL: Final = frozenset(("environment", "run", "outcome", "label", "text", "so
 
 
 @dataclass(frozen=True)
-class ColumnHead:
+class _ColumnHead:
     """`sort` is what pressing it asks for, `state` what `aria-sort` says."""
 
     title: str
@@ -226,7 +226,7 @@ class ColumnHead:
     state: str
 
 
-def create_finding_router(views: GroupViews, renderer: Renderer, environments: Sequence[str]) -> APIRouter:
+def _create_finding_router(views: GroupViews, renderer: Renderer, environments: Sequence[str]) -> APIRouter:
     """`environments` are choices; without them it is a text field."""
     router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse, route_class=FilterRoute)
 
@@ -234,30 +234,30 @@ def create_finding_router(views: GroupViews, renderer: Renderer, environments: S
     async def find(
         request: Request,
         bounds: CallerBounds,
-        wanted: FilterQuery,
+        words: FilterQuery,
         before: Annotated[int | None, Query(ge=0, lt=2**53)] = None,
         skip: Annotated[int, Query(ge=0, le=100_000)] = 0,
     ) -> Response:
-        where = build_filter(wanted, before, bounds, skip)
-        found = await views.find_groups(where)
-        narrowed = wanted.list_given().keys() - {"sort"}
+        where = build_filter(words, before, bounds, skip)
+        page = await views.find_groups(where)
+        narrowed = words.list_given().keys() - {"sort"}
         shown = {
-            "rows": [(one, build_bar_chart(one.rewards)) for one in found.groups],
-            "found": found,
+            "rows": [(one, build_bar_chart(one.rewards)) for one in page.groups],
+            "found": page,
             "where": where,
-            "words": wanted,
-            "heads": build_heads(where),
-            "unread": list_unread(wanted, where),
+            "words": words,
+            "heads": _build_heads(where),
+            "unread": list_unread(words, where),
             "filtered": bool(narrowed),
             "unfolded": bool(narrowed - _USUAL),
-            "more": _find_more(where, len(found.groups), found.matched),
+            "more": _find_more(where, len(page.groups), page.matched),
             "outcomes": OUTCOMES,
             "purposes": PURPOSES,
             "reasons": REASONS,
             "orders": ORDERS,
             "environments": environments,
         }
-        return renderer.render(request, "groups.html", shown, found)
+        return renderer.render(request, "groups.html", shown, page)
 
     return router
 
@@ -268,22 +268,23 @@ def _find_more(where: GroupFilter, shown: int, matched: int) -> int | None:
     return following if where.order is not None and following < matched else None
 
 
-def build_heads(where: GroupFilter) -> tuple[ColumnHead, ...]:
+def _build_heads(where: GroupFilter) -> tuple[_ColumnHead, ...]:
     """Pressing a head sorts by it, the largest first; again the smallest first; again the newest first."""
-    return tuple(ColumnHead(title, kind, *_tell_sort(where, name)) for title, name, kind in _COLUMNS)
+    return tuple(_ColumnHead(title, kind, *_describe_sort(where, name)) for title, name, kind in _COLUMNS)
 
 
-def _tell_sort(where: GroupFilter, name: str) -> tuple[str, str]:
+def _describe_sort(where: GroupFilter, name: str) -> tuple[str, str]:
     if where.order != name:
         return f"-{name}", ""
     return (name, "descending") if where.descending else ("", "ascending")
 
 
-_FOLDER = Path(__file__).parent
-_BREAKDOWNS: tuple[StatisticsBreakdown, ...] = get_args(StatisticsBreakdown)
+# All pages.
 
+_FOLDER: Final = Path(__file__).parent
+_BREAKDOWNS: Final[tuple[StatisticsBreakdown, ...]] = get_args(StatisticsBreakdown)
 
-ViewerSection = Callable[[Renderer], APIRouter]
+_ViewerSection = Callable[[Renderer], APIRouter]
 
 
 def create_viewer_router(
@@ -293,7 +294,7 @@ def create_viewer_router(
     find_cost: Callable[[str], Awaitable[RunCost | None]] | None = None,
     find_rubric: FindRubric = find_no_rubric,
     home: HomePages | None = None,
-    sections: Sequence[ViewerSection] = (),
+    sections: Sequence[_ViewerSection] = (),
     parts: ViewerParts = ViewerParts(),  # noqa: B008  # frozen
     menu: Sequence[MenuEntry] = (),
     templates: Sequence[Path] = (),
@@ -306,8 +307,8 @@ def create_viewer_router(
     assets = load_assets(_FOLDER / "static")
     renderer = Renderer([_FOLDER / "templates", *templates], assets.version, menu)
     router.routes.extend(assets.router.routes)
-    router.routes.extend(create_home_router(home or HomePages(views, judges), renderer, environments).routes)
-    router.routes.extend(create_finding_router(views, renderer, environments).routes)
+    router.routes.extend(_create_home_router(home or HomePages(views, judges), renderer, environments).routes)
+    router.routes.extend(_create_finding_router(views, renderer, environments).routes)
     router.routes.extend(create_group_page_router(views, renderer, find_rubric, parts).routes)
     for create_section in sections:
         router.routes.extend(create_section(renderer).routes)
@@ -317,12 +318,12 @@ def create_viewer_router(
         request: Request, bounds: CallerBounds, environment: Word = "", run: Word = "", by: Word = ""
     ) -> Response:
         where = build_filter(FilterWords(environment, run), None, bounds)
-        breakdown = next((known for known in _BREAKDOWNS if known == by), None)
+        breakdown = pick_choice(_BREAKDOWNS, by)
         rows = await views.get_statistics(where.environment, where.run, by=breakdown)
         allowed = [row for row in rows if bounds.allows_group(row.run, row.environment)]
         shown = {"rows": allowed, "where": where, "environments": environments, "by": breakdown}
-        asked = where.run if where.run and bounds.allows_run(where.run) else None
-        cost = await find_cost(asked) if find_cost is not None and asked is not None else None
+        priced = where.run if where.run and bounds.allows_run(where.run) else None
+        cost = await find_cost(priced) if find_cost is not None and priced is not None else None
         more = {"cost": cost, "uncounted": await views.count_uncounted()}
         return renderer.render(request, "statistics.html", shown | more, {"rows": allowed, **more})
 

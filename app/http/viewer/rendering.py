@@ -1,8 +1,8 @@
-"""Answers with a page, or with what is on it as JSON.
+"""What all pages of the viewer share: hooks of features, answers, assets, the filter of groups, forms, and differences.
 
 Pages are autoescaped, without undefined values and invisible characters, and always encodable. What a form sends back
-and nobody reads on the page is `as_sent`. Every page has a twin at the same address: JSON
-for `?format=json` and for clients that ask for `application/json` before HTML.
+and nobody reads on the page is `as_sent`. Every page has a twin at the same address: what is on it as JSON, for
+`?format=json` and for clients that ask for `application/json` before HTML.
 """
 
 import hashlib
@@ -43,175 +43,7 @@ from app.toolkit.texts import (
     scale_heat,
 )
 
-# The pages' style sheet and script, read once and served under a URL that changes with their content.
-
-_TYPES = {".css": "text/css", ".js": "text/javascript"}
-_FOREVER = {"Cache-Control": "public, max-age=31536000, immutable"}
-_FOR_NOW = {"Cache-Control": "no-cache"}
-
-
-@dataclass(frozen=True)
-class Assets:
-    router: APIRouter
-    version: str
-
-
-def load_assets(folder: Path) -> Assets:
-    files = {path.name: _read(path) for path in sorted(folder.iterdir()) if path.suffix in _TYPES}
-    current = hashlib.sha256(b"".join(files.values())).hexdigest()[:12]
-    router = APIRouter(include_in_schema=False)
-
-    @router.get("/view/assets/{version}/{name}")
-    async def asset(version: str, name: str) -> Response:
-        """Whatever version is asked for: a page may be another replica's, or one that knows no version."""
-        if name not in files:
-            raise NotFound("no such file")
-        kept = _FOREVER if version == current else _FOR_NOW
-        return Response(files[name], media_type=_TYPES[Path(name).suffix], headers=kept)
-
-    return Assets(router, current)
-
-
-def _read(path: Path) -> bytes:
-    """A style sheet begins with the colours that all pages share, and with the charts."""
-    palette = PALETTE + CHART_STYLE if path.suffix == ".css" else ""
-    return palette.encode() + path.read_bytes()
-
-
-# Which groups a page is about: the filter that listings and the pages of groups carry in their addresses.
-
-PAGE_SIZE: Final = 50
-OUTCOMES: Final[tuple[Outcome, ...]] = get_args(Outcome)
-PURPOSES: Final[tuple[Purpose, ...]] = get_args(Purpose)
-REASONS: Final[tuple[Reason, ...]] = get_args(Reason)
-ORDERS: Final[tuple[GroupOrder, ...]] = get_args(GroupOrder)
-_LARGEST: Final = 2**53
-
-WordT = TypeVar("WordT", bound=str)
-Word = Annotated[str, Query(max_length=100)]
-ModelWord = Annotated[str, Query(max_length=200)]
-
-
-@dataclass(frozen=True)
-class FilterWords:
-    """As sent. `sort` is a column, with a minus for the largest first."""
-
-    environment: Word = ""
-    run: Word = ""
-    outcome: Word = ""
-    label: Word = ""
-    scene: Word = ""
-    text: Annotated[str, Query(max_length=200)] = ""
-    model: ModelWord = ""
-    judge: Word = ""
-    flag: Word = ""
-    reason: Word = ""
-    purpose: Word = ""
-    task_id: Word = ""
-    min_step: Word = ""
-    max_step: Word = ""
-    min_mean: Word = ""
-    max_mean: Word = ""
-    min_std: Word = ""
-    max_std: Word = ""
-    since: Word = ""
-    until: Word = ""
-    sort: Word = ""
-
-    def list_given(self) -> Mapping[str, str]:
-        """Those that are not empty, as an address has them."""
-        named = {each.name: str(getattr(self, each.name)).strip() for each in fields(self)}
-        return {name: word for name, word in named.items() if word}
-
-
-FilterQuery = Annotated[FilterWords, Depends(FilterWords)]
-
-
-def build_filter(words: FilterWords, before: int | None, bounds: KeyBounds, skip: int = 0) -> GroupFilter:
-    """The filter of a form. Empty fields, unknown words and what is no number or date filter nothing: `list_unread`
-    names them."""
-    order, descending = _parse_sort(words.sort)
-    return GroupFilter(
-        environment=clean_word(words.environment),
-        run=clean_word(words.run),
-        environments=bounds.environments,
-        runs=bounds.runs,
-        outcome=_find_known(OUTCOMES, words.outcome),
-        purpose=_find_known(PURPOSES, words.purpose),
-        reason=_find_known(REASONS, words.reason),
-        task_id=clean_word(words.task_id),
-        label=clean_word(words.label),
-        scene=clean_word(words.scene),
-        text=parse_text_query(words.text),
-        model=clean_word(words.model),
-        judge=clean_word(words.judge),
-        flag=clean_word(words.flag),
-        min_step=_parse_step(words.min_step),
-        max_step=_parse_step(words.max_step),
-        min_mean=_parse_number(words.min_mean),
-        max_mean=_parse_number(words.max_mean),
-        min_std=_parse_number(words.min_std),
-        max_std=_parse_number(words.max_std),
-        since=_parse_time(words.since),
-        until=_parse_time(words.until, to_end=True),
-        before=before,
-        order=order,
-        descending=descending,
-        skip=skip,
-        limit=PAGE_SIZE,
-    )
-
-
-def list_unread(words: FilterWords, where: GroupFilter) -> list[str]:
-    """Names of the fields that somebody filled in and that filter nothing."""
-    return [name for name in words.list_given() if (where.order if name == "sort" else getattr(where, name)) is None]
-
-
-def _find_known(known: tuple[WordT, ...], word: str) -> WordT | None:
-    return next((each for each in known if each == word), None)
-
-
-def _parse_sort(word: str) -> tuple[GroupOrder | None, bool]:
-    return _find_known(ORDERS, word.removeprefix("-")), word.startswith("-")
-
-
-def _parse_step(word: str) -> int | None:
-    try:
-        step = int(word)
-    except ValueError:
-        return None
-    return step if abs(step) < _LARGEST else None
-
-
-def _parse_number(word: str) -> float | None:
-    try:
-        number = float(word)
-    except ValueError:
-        return None
-    return number if math.isfinite(number) else None
-
-
-def _parse_time(word: str, *, to_end: bool = False) -> datetime | None:
-    """A moment, in UTC unless it says otherwise, or a day. `to_end` means the end of that day."""
-    try:
-        moment = datetime.fromisoformat(word.strip())
-    except ValueError:
-        return None
-    if not 1970 < moment.year < 9999:
-        return None
-    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    return moment + timedelta(days=1) if to_end and len(word.strip()) <= len("2026-01-01") else moment
-
-
-def clean_word(word: str) -> str | None:
-    """Strips a filter word and replaces NUL, which PostgreSQL refuses in queries."""
-    return word.strip().replace("\x00", "\N{REPLACEMENT CHARACTER}") or None
-
-
-_BY_ACCEPT: Final = {"Vary": "Accept"}
-
-
-# What features add to pages of the kernel.
+# What features add to the pages of the kernel.
 
 
 @dataclass(frozen=True)
@@ -223,7 +55,7 @@ class PageLink:
 
 @dataclass(frozen=True)
 class MenuEntry:
-    """`position` orders the menu; `here` is the name that a page of the entry gives itself."""
+    """An entry of the menu. `position` orders them; `here` is the name by which pages say that they belong to it."""
 
     position: int
     title: str
@@ -242,8 +74,8 @@ class PageSection:
 
 @dataclass(frozen=True)
 class RunMark:
-    """Something about a run from `since_group` on that was noticed at `noticed_group`, to be drawn into the first of
-    these `curves` that is shown, or else into the first curve of all."""
+    """Something that began at `since_group` of a run and was noticed at `noticed_group`. It is drawn into the first of
+    `curves` that is shown, or else into the first curve of all."""
 
     sign: str
     label: str
@@ -254,8 +86,8 @@ class RunMark:
 
 @dataclass(frozen=True)
 class RunSection:
-    """What a feature shows of a run: `values` for its templates at the top of the run's page, below its curves and
-    among its pins, and what is drawn into the curves."""
+    """What a feature shows of a run: templates at the top of the page, below its curves and among its pins, `values`
+    for all of them, what the twin of the page says, and what is drawn into the curves."""
 
     values: Mapping[str, object]
     data: Mapping[str, object]
@@ -267,7 +99,7 @@ class RunSection:
 
 @dataclass(frozen=True)
 class ViewerParts:
-    """Hooks of the kernel's pages."""
+    """Hooks of the kernel's pages: links and sections of a group, of a character by id, and of a run by name."""
 
     link_group: Sequence[Callable[[Group], PageLink | None]] = ()
     show_group: Sequence[Callable[[Group], Awaitable[PageSection]]] = ()
@@ -275,7 +107,7 @@ class ViewerParts:
     show_run: Sequence[Callable[[str], Awaitable[RunSection]]] = ()
 
 
-MENU: Final = (
+_MENU: Final = (
     MenuEntry(10, "Groups", "/view/groups", "groups"),
     MenuEntry(20, "Runs", "/view/runs", "runs"),
     MenuEntry(30, "Compare", "/view/compare", "compare"),
@@ -284,6 +116,11 @@ MENU: Final = (
     MenuEntry(80, "Judges", "/view/judges", "judges"),
     MenuEntry(110, "API", "/docs", ""),
 )
+
+
+# Answers.
+
+_BY_ACCEPT: Final = {"Vary": "Accept"}
 
 
 class Renderer:
@@ -308,7 +145,7 @@ class Renderer:
             spelled_out=escape_invisible,
         )
         self._environment.globals.update(
-            query=_build_query, link=build_link, menu=sorted((*MENU, *menu), key=lambda one: one.position)
+            query=_build_query, link=build_link, menu=sorted((*_MENU, *menu), key=lambda one: one.position)
         )
         self._assets = f"/view/assets/{assets_version}"
 
@@ -317,14 +154,14 @@ class Renderer:
     ) -> Response:
         """The page, or its twin: `data`, which may hold models, data classes and plain values."""
         if wants_json(request):
-            return build_json(data, status)
+            return _build_json(data, status)
         return self.render_page(request, template, values, status)
 
     def render_page(
         self, request: Request, template: str, values: Mapping[str, object], status: int = 200
     ) -> HTMLResponse:
-        """Renders a page. `root` and `assets` are URL prefixes, because the service may run below a path."""
-        root = str(request.scope.get("root_path", "")).rstrip("/")
+        """Renders a page. For its template `root` and `assets` are what its links begin with."""
+        root = add_root(request, "")
         caller = find_caller(request.scope)
         shared = {
             "root": root,
@@ -357,23 +194,194 @@ class Renderer:
 
 def wants_json(request: Request) -> bool:
     """`?format=json`, or JSON before HTML in `Accept`. Whoever accepts anything gets the page."""
-    if (told := request.query_params.get("format")) is not None:
-        return told == "json"
+    if (named := request.query_params.get("format")) is not None:
+        return named == "json"
     accepted = request.headers.get("accept", "").lower()
-    asked, page = accepted.find("application/json"), accepted.find("text/html")
-    return asked >= 0 and (page < 0 or asked < page)
+    json_at, page_at = accepted.find("application/json"), accepted.find("text/html")
+    return json_at >= 0 and (page_at < 0 or json_at < page_at)
 
 
-def build_json(data: object, status: int = 200) -> Response:
+def _build_json(data: object, status: int = 200) -> Response:
     """In ASCII, so that lone surrogates pass; numbers that JSON does not have are null."""
     plain = to_jsonable_python(data, inf_nan_mode="null")
     return Response(json.dumps(plain, allow_nan=False), status, media_type="application/json", headers=_BY_ACCEPT)
 
 
+def add_root(request: Request, path: str) -> str:
+    """The service may run below a path."""
+    return str(request.scope.get("root_path", "")).rstrip("/") + path
+
+
 def build_link(path: str, **named: object) -> str:
-    """`path` with those of `named` that are given; lists repeat their name."""
-    given = {name: value for name, value in named.items() if value not in (None, "", (), [])}
-    return f"{path}?{urlencode(given, doseq=True, errors='replace')}" if given else path
+    """`path` with those of `named` that are not empty; lists repeat their name."""
+    query = {name: value for name, value in named.items() if value not in (None, "", (), [])}
+    return f"{path}?{urlencode(query, doseq=True, errors='replace')}" if query else path
+
+
+# Style sheet and script, read once and served under a URL that changes with their content.
+
+_TYPES = {".css": "text/css", ".js": "text/javascript"}
+_FOREVER = {"Cache-Control": "public, max-age=31536000, immutable"}
+_FOR_NOW = {"Cache-Control": "no-cache"}
+
+
+@dataclass(frozen=True)
+class _Assets:
+    router: APIRouter
+    version: str
+
+
+def load_assets(folder: Path) -> _Assets:
+    files = {path.name: _read(path) for path in sorted(folder.iterdir()) if path.suffix in _TYPES}
+    current = hashlib.sha256(b"".join(files.values())).hexdigest()[:12]
+    router = APIRouter(include_in_schema=False)
+
+    @router.get("/view/assets/{version}/{name}")
+    async def asset(version: str, name: str) -> Response:
+        """Whatever version is asked for: a page may be another replica's, or one that knows no version."""
+        if name not in files:
+            raise NotFound("no such file")
+        caching = _FOREVER if version == current else _FOR_NOW
+        return Response(files[name], media_type=_TYPES[Path(name).suffix], headers=caching)
+
+    return _Assets(router, current)
+
+
+def _read(path: Path) -> bytes:
+    """A style sheet begins with the colours that all pages share, and with the charts."""
+    palette = PALETTE + CHART_STYLE if path.suffix == ".css" else ""
+    return palette.encode() + path.read_bytes()
+
+
+# The filter of groups, which listings and the pages of groups carry in their addresses.
+
+_PAGE_SIZE: Final = 50
+OUTCOMES: Final[tuple[Outcome, ...]] = get_args(Outcome)
+PURPOSES: Final[tuple[Purpose, ...]] = get_args(Purpose)
+REASONS: Final[tuple[Reason, ...]] = get_args(Reason)
+ORDERS: Final[tuple[GroupOrder, ...]] = get_args(GroupOrder)
+_LARGEST: Final = 2**53
+
+_WordT = TypeVar("_WordT", bound=str)
+Word = Annotated[str, Query(max_length=100)]
+ModelWord = Annotated[str, Query(max_length=200)]
+
+
+@dataclass(frozen=True)
+class FilterWords:
+    """As sent. `sort` is a column, with a minus for the largest first."""
+
+    environment: Word = ""
+    run: Word = ""
+    outcome: Word = ""
+    label: Word = ""
+    scene: Word = ""
+    text: Annotated[str, Query(max_length=200)] = ""
+    model: ModelWord = ""
+    judge: Word = ""
+    flag: Word = ""
+    reason: Word = ""
+    purpose: Word = ""
+    task_id: Word = ""
+    min_step: Word = ""
+    max_step: Word = ""
+    min_mean: Word = ""
+    max_mean: Word = ""
+    min_std: Word = ""
+    max_std: Word = ""
+    since: Word = ""
+    until: Word = ""
+    sort: Word = ""
+
+    def list_given(self) -> Mapping[str, str]:
+        """Those that are not empty, as an address has them."""
+        words = {each.name: str(getattr(self, each.name)).strip() for each in fields(self)}
+        return {name: word for name, word in words.items() if word}
+
+
+FilterQuery = Annotated[FilterWords, Depends(FilterWords)]
+
+
+def build_filter(words: FilterWords, before: int | None, bounds: KeyBounds, skip: int = 0) -> GroupFilter:
+    """The filter of a form. Empty fields, unknown words and what is no number or date filter nothing: `list_unread`
+    names them."""
+    order, descending = _parse_sort(words.sort)
+    return GroupFilter(
+        environment=clean_word(words.environment),
+        run=clean_word(words.run),
+        environments=bounds.environments,
+        runs=bounds.runs,
+        outcome=pick_choice(OUTCOMES, words.outcome),
+        purpose=pick_choice(PURPOSES, words.purpose),
+        reason=pick_choice(REASONS, words.reason),
+        task_id=clean_word(words.task_id),
+        label=clean_word(words.label),
+        scene=clean_word(words.scene),
+        text=parse_text_query(words.text),
+        model=clean_word(words.model),
+        judge=clean_word(words.judge),
+        flag=clean_word(words.flag),
+        min_step=_parse_step(words.min_step),
+        max_step=_parse_step(words.max_step),
+        min_mean=_parse_number(words.min_mean),
+        max_mean=_parse_number(words.max_mean),
+        min_std=_parse_number(words.min_std),
+        max_std=_parse_number(words.max_std),
+        since=_parse_time(words.since),
+        until=_parse_time(words.until, to_end=True),
+        before=before,
+        order=order,
+        descending=descending,
+        skip=skip,
+        limit=_PAGE_SIZE,
+    )
+
+
+def list_unread(words: FilterWords, where: GroupFilter) -> list[str]:
+    """Names of the fields that somebody filled in and that filter nothing."""
+    return [name for name in words.list_given() if (where.order if name == "sort" else getattr(where, name)) is None]
+
+
+def pick_choice(choices: tuple[_WordT, ...], word: str) -> _WordT | None:
+    """None for a word that is none of them."""
+    return next((choice for choice in choices if choice == word), None)
+
+
+def _parse_sort(word: str) -> tuple[GroupOrder | None, bool]:
+    return pick_choice(ORDERS, word.removeprefix("-")), word.startswith("-")
+
+
+def _parse_step(word: str) -> int | None:
+    try:
+        step = int(word)
+    except ValueError:
+        return None
+    return step if abs(step) < _LARGEST else None
+
+
+def _parse_number(word: str) -> float | None:
+    try:
+        number = float(word)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _parse_time(word: str, *, to_end: bool = False) -> datetime | None:
+    """A moment, in UTC unless it says otherwise, or a day. `to_end` means the end of that day."""
+    try:
+        moment = datetime.fromisoformat(word.strip())
+    except ValueError:
+        return None
+    if not 1970 < moment.year < 9999:  # `to_end` can still add a day
+        return None
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return moment + timedelta(days=1) if to_end and len(word.strip()) <= len("2026-01-01") else moment
+
+
+def clean_word(word: str) -> str | None:
+    """Strips a filter word and replaces NUL, which PostgreSQL refuses in queries."""
+    return word.strip().replace("\x00", "\N{REPLACEMENT CHARACTER}") or None
 
 
 def _build_query(words: FilterWords, **more: object) -> str:
@@ -383,8 +391,8 @@ def _build_query(words: FilterWords, **more: object) -> str:
 
 # Forms that the pages send: their fields, and the page that one is led to afterwards.
 
-MOST_FIELDS: Final = 2_000
-FORMER: Final = "was."
+_MOST_FIELDS: Final = 2_000
+_FORMER: Final = "was."
 """Before the name of a visible field: the hidden one with the value that the visible one shows."""
 FormFields = Mapping[str, Sequence[str]]
 """What was filled in, by field; never empty."""
@@ -397,7 +405,7 @@ async def read_fields(request: Request, most_bytes: int) -> FormFields:
     if len(body) > most_bytes:
         raise TooLarge(f"the form is larger than {most_bytes} bytes")
     try:
-        fields = parse_qs(body.decode(), max_num_fields=MOST_FIELDS, errors="strict")
+        fields = parse_qs(body.decode(), max_num_fields=_MOST_FIELDS, errors="strict")
     except ValueError:
         raise InvalidRequest("the form cannot be read") from None
     return _restore_fields({name: [value.replace("\r\n", "\n") for value in values] for name, values in fields.items()})
@@ -408,7 +416,7 @@ class FilterRoute(LazyRoute):
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         query = scope["query_string"]
-        if FORMER.encode() in query:
+        if _FORMER.encode() in query:
             fields = parse_qs(query.decode("latin-1"), keep_blank_values=True)
             scope["query_string"] = urlencode(_restore_fields(fields), doseq=True).encode()
         await super().handle(scope, receive, send)
@@ -416,9 +424,9 @@ class FilterRoute(LazyRoute):
 
 def _restore_fields(sent: FormFields) -> FormFields:
     return {
-        name: [_restore(value, sent.get(FORMER + name, ())) for value in values]
+        name: [_restore(value, sent.get(_FORMER + name, ())) for value in values]
         for name, values in sent.items()
-        if not name.startswith(FORMER)
+        if not name.startswith(_FORMER)
     }
 
 
@@ -432,15 +440,15 @@ def pick_field(fields: FormFields, name: str) -> str:
 
 
 def redirect(request: Request, path: str, **named: object) -> Response:
-    root = str(request.scope.get("root_path", "")).rstrip("/")
-    return RedirectResponse(root + build_link(path, **named), 303)
+    return RedirectResponse(add_root(request, build_link(path, **named)), 303)
 
 
-# Two texts word by word: what both have, and what only one has.
+# Differences: two texts word by word.
 
 MOST_WORDS: Final = 2_400
 """Of each text, gaps and marks included: what is behind them is not compared. So many take a tenth of a second."""
 MOST_LINES: Final = 5_000
+"""Longer texts are not compared line by line, which takes long."""
 MOST_CHARACTERS: Final = 20_000
 """Of a block of lines that is too long to be compared."""
 _WORD: Final = re.compile(r"\s+|\w+|[^\w\s]")
@@ -511,8 +519,8 @@ def _show_block(first: str, second: str) -> WordDiff:
 
 def _split(text: str) -> Sequence[str]:
     words = []
-    for found in _WORD.finditer(text):
-        words.append(found[0])
+    for match in _WORD.finditer(text):
+        words.append(match[0])
         if len(words) == MOST_WORDS:
             break
     return words

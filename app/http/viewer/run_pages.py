@@ -1,4 +1,8 @@
-"""Pages of runs: which there are and how they fare, and one with its curves, alarms and changes of pins."""
+"""Pages of runs: which there are and how they fare, and one with its curves and what was noticed about it.
+
+Curves are drawn from rollups and read no groups. Scenes are too many for rollups of their own, so some of their groups
+are read, and the legend says when there are more.
+"""
 
 import asyncio
 import math
@@ -7,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
-from itertools import chain, pairwise
+from itertools import accumulate, chain, pairwise
 from typing import Annotated, Final, Literal, get_args
 
 from fastapi import APIRouter, Query, Request, Response
@@ -21,7 +25,7 @@ from app.domain.groups import GroupFilter
 from app.domain.rollups import MeasureMap, Rollup, RollupFilter, RollupKey, Series, merge_measures
 from app.domain.runs import Run, RunProgress, tell_progress
 from app.domain.values import Z_95, Frozen, Name, Proportion, utc_now
-from app.http.viewer.rendering import FilterRoute, Renderer, RunMark, ViewerParts, Word, clean_word
+from app.http.viewer.rendering import FilterRoute, Renderer, RunMark, ViewerParts, Word, clean_word, pick_choice
 from app.http.web.api_keys import CallerBounds
 from app.ports.environment import Clock
 from app.ports.store import GroupViews
@@ -30,32 +34,225 @@ from app.service.runs import RunRegistry, RunReport
 from app.toolkit.charts import TONES, ChartForm, ChartMark, Curve, CurveChart, CurvePoint, draw_curves
 from app.toolkit.texts import escape_invisible, format_number
 
-# Curves over policy steps, from the rollups of runs: nothing here reads groups.
+# The pages.
+
+_PAGE_SIZE: Final = 25
+_ARRIVALS: Final = 40
+"""Newest groups by whose times a run's state is told."""
+_MOST_RUNS: Final = 5
+"""Runs whose curves lie over each other."""
+MOST_CHOICES: Final = 200
+
+_NAME: Final = TypeAdapter[str](Name)
+
+_Words = Annotated[list[str], Query(max_length=_MOST_RUNS)]
+_SceneWords = Annotated[list[Word], Query(max_length=TONES)]
+
+
+@dataclass(frozen=True)
+class RunPages:
+    """Data for the pages."""
+
+    runs: RunRegistry
+    views: GroupViews
+    clock: Clock = utc_now
+    list_judge_models: Callable[[], Mapping[str, str]] = dict
+    """By the names of the current judges."""
+    parts: ViewerParts = field(default_factory=ViewerParts)
+
+
+@dataclass(frozen=True)
+class RunTotals:
+    """What a run's training groups add up to, in one environment or in all."""
+
+    environment: str
+    groups: int
+    scored: int
+    unscored: int
+    reward: float | None
+    absolute: float | None
+    calibrated: float | None
+    low_signal: float | None
+    gated: float | None
+
+
+@dataclass(frozen=True)
+class RunRow:
+    run: Run
+    progress: RunProgress
+    totals: RunTotals
+    environments: tuple[str, ...]
+    budget: BudgetForecast | None
+    """What judging it may still cost."""
+
+
+class RunListing(Frozen):
+    """The list of runs as data."""
+
+    runs: tuple[RunRow, ...]
+    next_after: str | None
+
+
+def create_run_pages_router(pages: RunPages, renderer: Renderer) -> APIRouter:
+    router = APIRouter(
+        prefix="/view/runs", include_in_schema=False, default_response_class=HTMLResponse, route_class=FilterRoute
+    )
+
+    @router.get("")
+    async def runs(request: Request, bounds: CallerBounds, after: Word = "") -> Response:
+        listed = pages.runs.list_runs
+        page = await list_within(listed, _name_run, bounds.allows_run, _PAGE_SIZE, parse_run_name(after))
+        rows = [row for row in await asyncio.gather(*(load_row(pages, run.name, bounds) for run in page)) if row]
+        following = page[-1].name if len(page) == _PAGE_SIZE else None
+        data = RunListing(runs=tuple(rows), next_after=following)
+        return renderer.render(request, "runs.html", {"rows": rows, "after": after, "next": following}, data)
+
+    @router.get("/{run}")
+    async def one_run(
+        request: Request,
+        run: str,
+        bounds: CallerBounds,
+        with_: Annotated[_Words, Query(alias="with")] = [],  # noqa: B006  # never changed
+        environment: Word = "",
+        by: Word = "",
+        chart: Word = "",
+        label: Word = "",
+        scene: _SceneWords = [],  # noqa: B006  # never changed
+    ) -> Response:
+        name = parse_run_name(run)
+        report = None if name is None else await _find_report(pages, name)
+        if report is None:
+            return renderer.render_missing(request, "run", run, "/view/runs", "Show every run.")
+        others = await _find_others(pages, report.run.name, with_, bounds)
+        choice = read_choice(others, environment, by, chart, label, scene)
+        sections = [await show(report.run.name) for show in pages.parts.show_run]
+        totals = await _load_totals(pages, report.run.name, bounds)
+        progress = await _load_progress(pages, report, bounds)
+        curves = await _build_curves(
+            pages, report.run, choice, [mark for one in sections for mark in one.marks], bounds
+        )
+        shown: dict[str, object] = {
+            "run": report.run,
+            "report": report,
+            "progress": progress,
+            "totals": totals,
+            "sections": sections,
+            "curves": curves,
+            "choice": choice,
+            "choices": [name for name in await list_run_names(pages, bounds, MOST_CHOICES) if name != report.run.name],
+            "breakdowns": _BREAKDOWNS,
+        }
+        # Of all environments together, then of each; curves and legend are in the same order.
+        data: dict[str, object] = {"report": report, "progress": progress, "totals": totals}
+        for section in sections:
+            shown |= section.values
+            data |= section.data
+        data |= {"curves": curves.measured, "legend": curves.legend}
+        return renderer.render(request, "run.html", shown, data)
+
+    return router
+
+
+def parse_run_name(text: str) -> str | None:
+    try:
+        return _NAME.validate_python(text)
+    except ValidationError:
+        return None
+
+
+def _name_run(run: Run) -> str:
+    return run.name
+
+
+async def _find_report(pages: RunPages, name: str) -> RunReport | None:
+    try:
+        return await pages.runs.get_report(name)
+    except GatewayError as error:
+        if error.status == 404:
+            return None
+        raise
+
+
+async def _find_others(pages: RunPages, name: str, texts: Sequence[str], bounds: KeyBounds) -> tuple[str, ...]:
+    """Those that exist and may be seen, each once."""
+    named = [parsed for text in texts if (parsed := parse_run_name(text.strip())) is not None and parsed != name]
+    allowed = [other for other in dict.fromkeys(named) if bounds.allows_run(other)]
+    reports = await asyncio.gather(*(_find_report(pages, other) for other in allowed[: _MOST_RUNS - 1]))
+    return tuple(report.run.name for report in reports if report is not None)
+
+
+async def list_run_names(pages: RunPages, bounds: KeyBounds, most: int) -> list[str]:
+    """Of the runs that the caller may see, in alphabetical order."""
+    return [run.name for run in await list_within(pages.runs.list_runs, _name_run, bounds.allows_run, most, None)]
+
+
+async def load_row(pages: RunPages, name: str, bounds: KeyBounds) -> RunRow | None:
+    """None when there is no such run."""
+    report = await _find_report(pages, name)
+    if report is None:
+        return None
+    totals = await _load_totals(pages, name, bounds)
+    environments = tuple(each.environment for each in totals[1:])
+    progress = await _load_progress(pages, report, bounds)
+    return RunRow(report.run, progress, totals[0], environments, report.judging.budget)
+
+
+async def _load_progress(pages: RunPages, report: RunReport, bounds: KeyBounds) -> RunProgress:
+    where = GroupFilter(run=report.run.name, environments=bounds.environments, limit=_ARRIVALS)
+    arrivals: list[datetime] = [group.created_at for group in (await pages.views.find_outlines(where)).outlines]
+    outstanding = sum(each.outstanding for each in report.activity)
+    return tell_progress(arrivals, outstanding, report.run.held, pages.clock())
+
+
+async def _load_totals(pages: RunPages, run: str, bounds: KeyBounds) -> tuple[RunTotals, ...]:
+    """Of all environments together, then of each."""
+    rollups = await _load_rollups(pages.views, RollupFilter("run", run=run), bounds)
+    whole = merge_measures([rollup.measures for rollup in rollups])
+    each = [_build_totals(rollup.key.environment, rollup) for rollup in rollups]
+    first = RunTotals("", 0, 0, 0, None, None, None, None, None)
+    return (_build_totals("", Rollup(rollups[0].key, whole)) if rollups else first, *each)
+
+
+def _build_totals(environment: str, rollup: Rollup) -> RunTotals:
+    return RunTotals(
+        environment=environment,
+        groups=rollup.count("groups"),
+        scored=rollup.count("scored"),
+        unscored=rollup.count("unscored"),
+        reward=rollup.mean("reward"),
+        absolute=rollup.mean("absolute"),
+        calibrated=rollup.mean("calibrated"),
+        low_signal=rollup.share("low_signal", "groups"),
+        gated=rollup.share("gated"),
+    )
+
+
+# Curves over policy steps.
 
 MOST_POINTS: Final = 100
 """Steps of a longer run are taken together, so that a curve has at most so many points."""
-MOST_CRITERIA: Final = 12
+_MOST_CRITERIA: Final = 12
 _COUNTED: Final = "criterion of all:"
 """No measure begins so: those of criteria have their place before the name."""
 
 
-def format_share(value: float) -> str:
+def _format_share(value: float) -> str:
     return f"{100 * value:.3g} %"
 
 
-def format_count(value: float) -> str:
+def _format_count(value: float) -> str:
     return f"{value:,.3g}" if value < 100 else f"{value:,.0f}"
 
 
-def format_dollars(value: float) -> str:
+def _format_dollars(value: float) -> str:
     return f"${value:.3g}"
 
 
 _UNIT_FORM: Final = ChartForm(floor=0.0, ceiling=1.0, least_span=0.1, format_value=partial(format_number, digits=2))
 _FREE_FORM: Final = ChartForm(least_span=0.1, format_value=partial(format_number, digits=2))
-_SHARE_FORM: Final = ChartForm(floor=0.0, ceiling=1.0, from_floor=True, least_span=0.01, format_value=format_share)
-_COUNT_FORM: Final = ChartForm(floor=0.0, from_floor=True, least_span=1.0, format_value=format_count)
-_DOLLAR_FORM: Final = ChartForm(floor=0.0, from_floor=True, format_value=format_dollars)
+_SHARE_FORM: Final = ChartForm(floor=0.0, ceiling=1.0, from_floor=True, least_span=0.01, format_value=_format_share)
+_COUNT_FORM: Final = ChartForm(floor=0.0, from_floor=True, least_span=1.0, format_value=_format_count)
+_DOLLAR_FORM: Final = ChartForm(floor=0.0, from_floor=True, format_value=_format_dollars)
 
 
 @dataclass(frozen=True)
@@ -72,7 +269,7 @@ class CurveRule:
     is_criterion: bool = False
 
 
-RULES: Final = (
+_RULES: Final = (
     CurveRule("calibrated", "Calibrated", "mean", "calibrated", form=_FREE_FORM),
     CurveRule("reward", "Reward", "mean", "reward"),
     CurveRule("absolute", "Gate × absolute", "mean", "absolute"),
@@ -137,12 +334,12 @@ class ChartView:
     is_criterion: bool
 
 
-Steps = Sequence[tuple[int, int, Rollup]]
+_Steps = Sequence[tuple[int, int, Rollup]]
 """First and last step, and what both and all between them add up to."""
 
 
 def measure_curves(
-    sources: Sequence[SeriesSource], rules: Sequence[CurveRule] = RULES
+    sources: Sequence[SeriesSource], rules: Sequence[CurveRule] = _RULES
 ) -> Iterator[tuple[CurveRule, MeasuredCurves]]:
     """Those that have a value; criteria come after the first three."""
     binned = [(source.name, list(_bin_steps(source.rollups))) for source in sources]
@@ -188,23 +385,23 @@ def _name_criteria(rollup: Rollup) -> MeasureMap:
     return {_COUNTED + name: value for name, value in rollup.add_up_criteria().measures.items()}
 
 
-def _list_criterion_rules(binned: Sequence[Steps]) -> Iterator[CurveRule]:
+def _list_criterion_rules(binned: Sequence[_Steps]) -> Iterator[CurveRule]:
     """The criteria with the most values, in the order in which they are first met."""
     counts: Counter[str] = Counter()
     for _, _, rollup in chain.from_iterable(binned):
         counts.update({name: rollup.count(name) for name in rollup.measures if name.startswith(_COUNTED)})
-    kept = {name for name, _ in counts.most_common(MOST_CRITERIA)}
+    most = {name for name, _ in counts.most_common(_MOST_CRITERIA)}
     for name in counts:
-        if name in kept:
+        if name in most:
             bare = escape_invisible(name.removeprefix(_COUNTED)).replace("_", " ")
             yield CurveRule(f"criterion:{name.removeprefix(_COUNTED)}", bare, "mean", name, is_criterion=True)
 
 
-def _measure(rule: CurveRule, steps: Steps) -> Iterator[StepPoint]:
+def _measure(rule: CurveRule, steps: _Steps) -> Iterator[StepPoint]:
     return _measure_shares(rule, steps) if rule.kind == "share" else _measure_means(rule, steps)
 
 
-def _measure_shares(rule: CurveRule, steps: Steps) -> Iterator[StepPoint]:
+def _measure_shares(rule: CurveRule, steps: _Steps) -> Iterator[StepPoint]:
     """With Wilson's interval of 95 %. A measure that is nowhere above 0 is a curve all the same, of zeros."""
     for first, last, rollup in steps:
         share = Proportion(rollup.count(rule.measure), rollup.count(rule.of))
@@ -213,14 +410,14 @@ def _measure_shares(rule: CurveRule, steps: Steps) -> Iterator[StepPoint]:
             yield StepPoint(first, last, share.value, min(low, share.value), max(high, share.value), share.trials)
 
 
-def _measure_means(rule: CurveRule, steps: Steps) -> Iterator[StepPoint]:
-    known = [
+def _measure_means(rule: CurveRule, steps: _Steps) -> Iterator[StepPoint]:
+    means = [
         (first, last, value, rollup.count(rule.measure))
         for first, last, rollup in steps
         if (value := rollup.mean(rule.measure)) is not None and rollup.count(rule.measure) > 0
     ]
-    noise = estimate_noise([(value, count) for _, _, value, count in known])
-    for first, last, value, count in known:
+    noise = estimate_noise([(value, count) for _, _, value, count in means])
+    for first, last, value, count in means:
         reach = Z_95 * noise / math.sqrt(count)
         yield StepPoint(first, last, value, value - reach, value + reach, count)
 
@@ -235,7 +432,7 @@ def estimate_noise(values: Sequence[tuple[float, int]]) -> float:
     return math.sqrt(math.fsum(squares) / len(squares))
 
 
-# What a run's curves are broken down by: which series are read for it, and the groups behind each curve.
+# What curves are broken down by: the series that are read, and the groups behind each curve.
 
 Breakdown = Literal["environment", "label", "scene", "dataset", "judge"]
 _SERIES: Final[Mapping[Breakdown | None, Series]] = {
@@ -246,10 +443,10 @@ _SERIES: Final[Mapping[Breakdown | None, Series]] = {
     "judge": "judge",
 }
 """Scenes have none: they are too many."""
-BREAKDOWNS: Final[tuple[Breakdown, ...]] = get_args(Breakdown)
-MOST_SCENES: Final = 50
+_BREAKDOWNS: Final[tuple[Breakdown, ...]] = get_args(Breakdown)
+_MOST_SCENES: Final = 50
 """That are offered to choose from."""
-GROUPS_READ: Final = 400
+_GROUPS_READ: Final = 400
 """For all curves by scene together."""
 _FILTERED: Final = frozenset(("environment", "label", "scene", "judge"))
 """By what lists of groups are filtered too."""
@@ -289,10 +486,6 @@ class LoadedSeries:
     sampled: tuple[str, ...] = ()
 
 
-def _parse_breakdown(text: str) -> Breakdown | None:
-    return next((known for known in BREAKDOWNS if known == text), None)
-
-
 def read_choice(
     others: tuple[str, ...],
     environment: str,
@@ -301,16 +494,16 @@ def read_choice(
     label: str,
     scenes: Sequence[str],
 ) -> CurveChoice:
-    known, narrowed = _parse_breakdown(by), clean_word(environment)
-    if known != "scene":
-        return CurveChoice(others, narrowed, known, chart)
+    breakdown, narrowed = pick_choice(_BREAKDOWNS, by), clean_word(environment)
+    if breakdown != "scene":
+        return CurveChoice(others, narrowed, breakdown, chart)
     named = dict.fromkeys(word for each in scenes if (word := clean_word(each)) is not None)
-    return CurveChoice(others, narrowed, known, chart, clean_word(label), tuple(named))
+    return CurveChoice(others, narrowed, breakdown, chart, clean_word(label), tuple(named))
 
 
-async def load_rollups(views: GroupViews, where: RollupFilter, bounds: KeyBounds) -> list[Rollup]:
-    found = await views.list_rollups(where)
-    return [rollup for rollup in found if bounds.allows_group(rollup.key.run, rollup.key.environment)]
+async def _load_rollups(views: GroupViews, where: RollupFilter, bounds: KeyBounds) -> list[Rollup]:
+    rollups = await views.list_rollups(where)
+    return [rollup for rollup in rollups if bounds.allows_group(rollup.key.run, rollup.key.environment)]
 
 
 async def find_scenes(views: GroupViews, run: str, choice: CurveChoice, bounds: KeyBounds) -> tuple[str, ...]:
@@ -318,23 +511,23 @@ async def find_scenes(views: GroupViews, run: str, choice: CurveChoice, bounds: 
     if choice.by != "scene" or not bounds.allows_run(run):
         return ()
     where = GroupFilter(run=run, environment=choice.environment, environments=bounds.environments, label=choice.label)
-    return tuple(await views.find_scenes(where, MOST_SCENES))
+    return tuple(await views.find_scenes(where, _MOST_SCENES))
 
 
 async def load_series(
     views: GroupViews, run: str, choice: CurveChoice, scenes: Sequence[str], bounds: KeyBounds
 ) -> LoadedSeries:
     if choice.by != "scene":
-        kept = RollupFilter(_SERIES[choice.by], choice.environment, run)
-        return LoadedSeries(run, await load_rollups(views, kept, bounds))
-    most = GROUPS_READ // (1 + len(choice.others))
+        series = RollupFilter(_SERIES[choice.by], choice.environment, run)
+        return LoadedSeries(run, await _load_rollups(views, series, bounds))
+    most = _GROUPS_READ // (1 + len(choice.others))
     where = GroupFilter(run=run, environment=choice.environment, label=choice.label, limit=most)
     sums = await views.sum_scenes(where, scenes)
     allowed = [one for one in sums.rollups if bounds.allows_group(one.key.run, one.key.environment)]
     return LoadedSeries(run, allowed, sums.sampled)
 
 
-def split_series(loaded: LoadedSeries, choice: CurveChoice) -> list[SeriesSource]:
+def _split_series(loaded: LoadedSeries, choice: CurveChoice) -> list[SeriesSource]:
     run = loaded.run
     if choice.by is None:
         return [SeriesSource(run, loaded.rollups)]
@@ -345,7 +538,7 @@ def split_series(loaded: LoadedSeries, choice: CurveChoice) -> list[SeriesSource
     return [SeriesSource(f"{run}: {name}" if choice.others else name, some) for name, some in sorted(split.items())]
 
 
-def list_entries(
+def _list_entries(
     sources: Sequence[SeriesSource],
     by: Breakdown | None,
     narrowed: Mapping[str, str | None],
@@ -367,27 +560,24 @@ def list_entries(
 
 def _write_filter(key: RollupKey, by: Breakdown | None, narrowed: Mapping[str, str | None]) -> dict[str, str]:
     """Nothing for what no list is filtered by."""
-    named = key.environment if by == "environment" else key.label
-    if by is not None and (by not in _FILTERED or not named):
+    name_of_curve = key.environment if by == "environment" else key.label
+    if by is not None and (by not in _FILTERED or not name_of_curve):
         return {}
-    told = {**narrowed, "run": key.run, "purpose": key.purpose, by or "": named}
-    return {name: value for name, value in told.items() if name and value}
+    words = {**narrowed, "run": key.run, "purpose": key.purpose, by or "": name_of_curve}
+    return {name: value for name, value in words.items() if name and value}
 
 
-# What is drawn into the curves of a run: what features noticed, and where its scoring changed.
+# Marks: what features noticed, and where the scoring of a run changed.
 
 
-def count_up_groups(rollups: Sequence[Rollup]) -> list[tuple[int, int]]:
+def _count_up_groups(rollups: Sequence[Rollup]) -> list[tuple[int, int]]:
     """Each step with how many groups the run had after it, as if steps followed each other."""
     counts: dict[int, int] = {}
     for rollup in rollups:
         if rollup.key.step is not None:
             counts[rollup.key.step] = counts.get(rollup.key.step, 0) + rollup.count("groups")
-    total, found = 0, list[tuple[int, int]]()
-    for step in sorted(counts):
-        total += counts[step]
-        found.append((step, total))
-    return found
+    steps = sorted(counts)
+    return list(zip(steps, accumulate(counts[step] for step in steps), strict=True))
 
 
 def _find_step(steps: Sequence[tuple[int, int]], group: int) -> int | None:
@@ -395,7 +585,7 @@ def _find_step(steps: Sequence[tuple[int, int]], group: int) -> int | None:
     return next((step for step, total in steps if total >= group), steps[-1][0] if steps else None)
 
 
-def place_marks(
+def _place_marks(
     rules: Sequence[CurveRule], marks: Sequence[RunMark], steps: Sequence[tuple[int, int]]
 ) -> Mapping[str, Sequence[ChartMark]]:
     """By the name of a curve. What none of them is about stands in the first one."""
@@ -424,61 +614,7 @@ def list_changes(rollups: Sequence[Rollup]) -> Iterator[ChartMark]:
         before = flagged[step]
 
 
-PAGE_SIZE: Final = 25
-ARRIVALS: Final = 40
-"""Newest groups by whose times a run's state is told."""
-MOST_RUNS: Final = 5
-"""Runs whose curves lie over each other."""
-MOST_CHOICES: Final = 200
-
-_NAME: Final = TypeAdapter[str](Name)
-
-Words = Annotated[list[str], Query(max_length=MOST_RUNS)]
-SceneWords = Annotated[list[Word], Query(max_length=TONES)]
-
-
-@dataclass(frozen=True)
-class RunPages:
-    """Data for the pages."""
-
-    runs: RunRegistry
-    views: GroupViews
-    clock: Clock = utc_now
-    list_judge_models: Callable[[], Mapping[str, str]] = dict
-    """By the names of the current judges."""
-    parts: ViewerParts = field(default_factory=ViewerParts)
-
-
-@dataclass(frozen=True)
-class RunTotals:
-    """What a run's training groups add up to, in one environment or in all."""
-
-    environment: str
-    groups: int
-    scored: int
-    unscored: int
-    reward: float | None
-    absolute: float | None
-    calibrated: float | None
-    low_signal: float | None
-    gated: float | None
-
-
-@dataclass(frozen=True)
-class RunRow:
-    run: Run
-    progress: RunProgress
-    totals: RunTotals
-    environments: tuple[str, ...]
-    budget: BudgetForecast | None
-    """What judging it may still cost."""
-
-
-class RunListing(Frozen):
-    """The list of runs as data."""
-
-    runs: tuple[RunRow, ...]
-    next_after: str | None
+# All curves of a page.
 
 
 @dataclass(frozen=True)
@@ -496,140 +632,6 @@ class RunCurves:
     scenes: tuple[str, ...]
 
 
-def create_run_pages_router(pages: RunPages, renderer: Renderer) -> APIRouter:
-    router = APIRouter(
-        prefix="/view/runs", include_in_schema=False, default_response_class=HTMLResponse, route_class=FilterRoute
-    )
-
-    @router.get("")
-    async def runs(request: Request, bounds: CallerBounds, after: Word = "") -> Response:
-        listed = pages.runs.list_runs
-        page = await list_within(listed, _name_run, bounds.allows_run, PAGE_SIZE, parse_run_name(after))
-        rows = [row for row in await asyncio.gather(*(load_row(pages, run.name, bounds) for run in page)) if row]
-        following = page[-1].name if len(page) == PAGE_SIZE else None
-        data = RunListing(runs=tuple(rows), next_after=following)
-        return renderer.render(request, "runs.html", {"rows": rows, "after": after, "next": following}, data)
-
-    @router.get("/{run}")
-    async def one_run(
-        request: Request,
-        run: str,
-        bounds: CallerBounds,
-        with_: Annotated[Words, Query(alias="with")] = [],  # noqa: B006  # never changed
-        environment: Word = "",
-        by: Word = "",
-        chart: Word = "",
-        label: Word = "",
-        scene: SceneWords = [],  # noqa: B006  # never changed
-    ) -> Response:
-        name = parse_run_name(run)
-        report = None if name is None else await _find_report(pages, name)
-        if report is None:
-            return renderer.render_missing(request, "run", run, "/view/runs", "Show every run.")
-        others = await _find_others(pages, report.run.name, with_, bounds)
-        choice = read_choice(others, environment, by, chart, label, scene)
-        sections = [await show(report.run.name) for show in pages.parts.show_run]
-        seen = await _load_totals(pages, report.run.name, bounds)
-        progress = await _load_progress(pages, report, bounds)
-        curves = await _build_curves(
-            pages, report.run, choice, [mark for one in sections for mark in one.marks], bounds
-        )
-        shown: dict[str, object] = {
-            "run": report.run,
-            "report": report,
-            "progress": progress,
-            "totals": seen,
-            "sections": sections,
-            "curves": curves,
-            "choice": choice,
-            "choices": [name for name in await list_run_names(pages, bounds, MOST_CHOICES) if name != report.run.name],
-            "breakdowns": BREAKDOWNS,
-        }
-        # Of all environments together, then of each; curves and legend are in the same order.
-        data: dict[str, object] = {"report": report, "progress": progress, "totals": seen}
-        for section in sections:
-            shown |= section.values
-            data |= section.data
-        data |= {"curves": curves.measured, "legend": curves.legend}
-        return renderer.render(request, "run.html", shown, data)
-
-    return router
-
-
-def parse_run_name(text: str) -> str | None:
-    try:
-        return _NAME.validate_python(text)
-    except ValidationError:
-        return None
-
-
-def _name_run(run: Run) -> str:
-    return run.name
-
-
-async def _find_report(pages: RunPages, name: str) -> RunReport | None:
-    try:
-        return await pages.runs.get_report(name)
-    except GatewayError as error:
-        if error.status == 404:
-            return None
-        raise
-
-
-async def _find_others(pages: RunPages, name: str, wanted: Sequence[str], bounds: KeyBounds) -> tuple[str, ...]:
-    """Those that exist and may be seen, each once."""
-    named = [parsed for text in wanted if (parsed := parse_run_name(text.strip())) is not None and parsed != name]
-    allowed = [other for other in dict.fromkeys(named) if bounds.allows_run(other)]
-    found = await asyncio.gather(*(_find_report(pages, other) for other in allowed[: MOST_RUNS - 1]))
-    return tuple(report.run.name for report in found if report is not None)
-
-
-async def list_run_names(pages: RunPages, bounds: KeyBounds, most: int) -> list[str]:
-    """Of the runs that the caller may see, in alphabetical order."""
-    return [run.name for run in await list_within(pages.runs.list_runs, _name_run, bounds.allows_run, most, None)]
-
-
-async def load_row(pages: RunPages, name: str, bounds: KeyBounds) -> RunRow | None:
-    """None when there is no such run."""
-    report = await _find_report(pages, name)
-    if report is None:
-        return None
-    totals = await _load_totals(pages, name, bounds)
-    environments = tuple(each.environment for each in totals[1:])
-    progress = await _load_progress(pages, report, bounds)
-    return RunRow(report.run, progress, totals[0], environments, report.judging.budget)
-
-
-async def _load_progress(pages: RunPages, report: RunReport, bounds: KeyBounds) -> RunProgress:
-    where = GroupFilter(run=report.run.name, environments=bounds.environments, limit=ARRIVALS)
-    arrivals: list[datetime] = [group.created_at for group in (await pages.views.find_outlines(where)).outlines]
-    outstanding = sum(each.outstanding for each in report.activity)
-    return tell_progress(arrivals, outstanding, report.run.held, pages.clock())
-
-
-async def _load_totals(pages: RunPages, run: str, bounds: KeyBounds) -> tuple[RunTotals, ...]:
-    """Of all environments together, then of each."""
-    rollups = await load_rollups(pages.views, RollupFilter("run", run=run), bounds)
-    whole = merge_measures([rollup.measures for rollup in rollups])
-    each = [_build_totals(rollup.key.environment, rollup) for rollup in rollups]
-    first = RunTotals("", 0, 0, 0, None, None, None, None, None)
-    return (_build_totals("", Rollup(rollups[0].key, whole)) if rollups else first, *each)
-
-
-def _build_totals(environment: str, rollup: Rollup) -> RunTotals:
-    return RunTotals(
-        environment=environment,
-        groups=rollup.count("groups"),
-        scored=rollup.count("scored"),
-        unscored=rollup.count("unscored"),
-        reward=rollup.mean("reward"),
-        absolute=rollup.mean("absolute"),
-        calibrated=rollup.mean("calibrated"),
-        low_signal=rollup.share("low_signal", "groups"),
-        gated=rollup.share("gated"),
-    )
-
-
 async def _build_curves(
     pages: RunPages, run: Run, choice: CurveChoice, marks: Sequence[RunMark], bounds: KeyBounds
 ) -> RunCurves:
@@ -638,25 +640,27 @@ async def _build_curves(
     shown = choice.scenes or scenes[: max(1, TONES // len(names))]
     series = await asyncio.gather(*(load_series(pages.views, name, choice, shown, bounds) for name in names))
     loaded = [one.rollups for one in series]
-    sources = [source for one in series for source in split_series(one, choice)]
-    kept = sorted(sources, key=_count_groups, reverse=True)[:TONES]
-    own = await load_rollups(pages.views, RollupFilter("step", run=run.name), bounds)
-    found = list(measure_curves([source for source in sources if source in kept]))
-    placed = place_marks([rule for rule, _ in found], marks, count_up_groups(own))
-    found = [each for each in found if each[0].name == choice.chart] or found
+    sources = [source for one in series for source in _split_series(one, choice)]
+    # There is a colour for so many; those with the most groups get one, in the order of their names.
+    largest = sorted(sources, key=_count_groups, reverse=True)[:TONES]
+    sources_shown = [source for source in sources if source in largest]
+    own = await _load_rollups(pages.views, RollupFilter("step", run=run.name), bounds)
+    curves = list(measure_curves(sources_shown))
+    placed = _place_marks([rule for rule, _ in curves], marks, _count_up_groups(own))
+    curves = [each for each in curves if each[0].name == choice.chart] or curves
     environments = {rollup.key.environment for rollup in chain.from_iterable(loaded)}
-    apart = len(environments) > 1 and choice.by != "environment" and len(found) > 1
+    apart = len(environments) > 1 and choice.by != "environment" and len(curves) > 1
     changes = list(list_changes(own))
-    alone = bool(choice.chart) and len(found) == 1
-    drawn = [draw(rule, measured, [*changes, *placed.get(rule.name, ())], alone=alone) for rule, measured in found]
+    alone = bool(choice.chart) and len(curves) == 1
+    drawn = [draw(rule, measured, [*changes, *placed.get(rule.name, ())], alone=alone) for rule, measured in curves]
     narrowed = {"environment": choice.environment, "label": choice.label}
     sampled = [(one.run, scene) for one in series for scene in one.sampled]
     return RunCurves(
-        legend=tuple(list_entries([source for source in sources if source in kept], choice.by, narrowed, sampled)),
-        measured=tuple(measured for _, measured in found),
+        legend=tuple(_list_entries(sources_shown, choice.by, narrowed, sampled)),
+        measured=tuple(measured for _, measured in curves),
         charts=tuple(view for view in drawn if view is not None and not (apart and view.is_criterion)),
         criteria=tuple(view for view in drawn if view is not None and apart and view.is_criterion),
-        left_out=len(sources) - len(kept),
+        left_out=len(sources) - len(largest),
         stepless=sum(rollup.count("groups") for rollup in own if rollup.key.step is None),
         scenes=scenes,
     )

@@ -16,10 +16,9 @@ from app.http.viewer.group_pages import MessageLine
 from app.http.viewer.rendering import MOST_LINES, WordDiff, compare_revisions, pick_field, read_fields
 from app.toolkit.texts import Excerpt
 
-MAX_FORM: Final = 4 * MAX_AUTHORED
-"""Bytes: most of a text may be encoded as %XX."""
-"""Longer texts are not compared line by line, which takes long."""
-MAX_CHANGED: Final = 400
+_MAX_FORM: Final = 4 * MAX_AUTHORED
+"""Bytes: a text may be encoded as %XX for the most part."""
+_MAX_CHANGED: Final = 400
 """Lines of a comparison that are shown."""
 
 HISTORY: Final = 50
@@ -28,7 +27,6 @@ HISTORY: Final = 50
 Number = Annotated[int | None, Query(ge=1, le=2**31)]
 """Of a revision, in an address."""
 Doing = Literal["check", "save", "withdraw"]
-
 
 _LISTED: Final = ("revision", "author", "at", "note", "is_withdrawal")
 """Of a revision, without its text."""
@@ -117,14 +115,14 @@ class TextEditor:
 
 async def read_form(request: Request) -> tuple[Doing, TextForm]:
     """TooLarge; InvalidRequest for what no browser sends."""
-    fields = await read_fields(request, MAX_FORM)
-    told = {name: pick_field(fields, name) for name in ("text", "do", "stamp", "note", "scene", "line")}
-    text = told["text"]
+    fields = await read_fields(request, _MAX_FORM)
+    sent = {name: pick_field(fields, name) for name in ("text", "do", "stamp", "note", "scene", "line")}
+    text = sent["text"]
     if len(text) > MAX_AUTHORED:
         raise TooLarge(f"the text is longer than {MAX_AUTHORED} characters")
-    doing: Doing = "save" if told["do"] == "save" else "withdraw" if told["do"] == "withdraw" else "check"
-    note, scene, line = (told[name].strip() for name in ("note", "scene", "line"))
-    return doing, TextForm(text, told["stamp"][:64], note[:MAX_NOTE], scene[:64], line[:4000])
+    doing: Doing = "save" if sent["do"] == "save" else "withdraw" if sent["do"] == "withdraw" else "check"
+    note, scene, line = (sent[name].strip() for name in ("note", "scene", "line"))
+    return doing, TextForm(text, sent["stamp"][:64], note[:MAX_NOTE], scene[:64], line[:4000])
 
 
 def compare_lines(before: str, now: str) -> tuple[ChangedLine, ...]:
@@ -135,8 +133,8 @@ def compare_lines(before: str, now: str) -> tuple[ChangedLine, ...]:
     if max(len(first), len(second)) > MOST_LINES:
         return (ChangedLine("place", f"more than {MOST_LINES} lines are not compared"),)
     lines = [_build_line(line) for line in list(unified_diff(first, second, lineterm="", n=2))[2:]]
-    more = len(lines) - MAX_CHANGED
-    return (*lines[:MAX_CHANGED], *((ChangedLine("place", f"and {more} more lines"),) if more > 0 else ()))
+    more = len(lines) - _MAX_CHANGED
+    return (*lines[:_MAX_CHANGED], *((ChangedLine("place", f"and {more} more lines"),) if more > 0 else ()))
 
 
 def _build_line(line: str) -> ChangedLine:
