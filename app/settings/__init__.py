@@ -36,7 +36,7 @@ from app.settings.sections import ServerSettings as ServerSettings
 from app.settings.sections import SignInSettings as SignInSettings
 from app.settings.sections import TracingSettings as TracingSettings
 
-# What is wrong in the settings, in sentences: where it was set, and what may have been meant.
+# Problems in sentences: where something was set, and what may have been meant.
 
 PREFIX: Final = "ATROPOS_ENVS_"
 DEFAULT_FILE: Final = "gateway.yaml"

@@ -17,7 +17,7 @@ from app.domain.runs import Purpose, ScoringOptions
 from app.domain.values import Frozen, Name, Unit
 from app.judges.configuration import OWN_PARAMETERS
 
-# Settings of servers of models: what judges and policies share, and policies.
+# Servers of models: what judges and policies share, and policies.
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 _HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
@@ -315,7 +315,7 @@ class PartSettings(Frozen):
         return PartRules(self.deadline_seconds, RetryWindows(late=self.late_seconds, retry=self.retry_seconds))
 
 
-# Settings of judges.
+# Judges.
 
 JudgeFormat = Literal["schema", "object", "off"]
 RewardRoute = Literal["vllm_classify", "vllm_pooling", "sglang_classify", "tei_predict", "openrlhf"]

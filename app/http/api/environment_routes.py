@@ -1,4 +1,8 @@
-"""The routes of one environment: next-batch, step, score."""
+"""Routes of environments: the catalogue, and what each is asked for: next-batch, step and score.
+
+Every environment has routes of its own, so that the document shows its params and a working example, which Swagger UI
+sends on Execute.
+"""
 
 import asyncio
 import inspect
@@ -156,9 +160,10 @@ def _build_request_model(environment: str, params: type[BaseModel]) -> type[Batc
 
 def _to_next_batch(request: BatchOptions) -> NextBatch:
     """Converts the validated request to the service's, with params as JSON."""
-    given = dict(request)
-    given["params"] = cast(BaseModel, given["params"]).model_dump(mode="json")
-    return NextBatch.model_construct(**given)
+    values = dict(request)
+    values["params"] = cast(BaseModel, values["params"]).model_dump(mode="json")
+    # Its parts are validated already.
+    return NextBatch.model_construct(**values)
 
 
 def _parse_query(query: BatchQuery) -> NextBatch:
@@ -234,8 +239,8 @@ def _build_environment_info(gateway: Gateway, name: str, not_for_training: Colle
 
 
 def _build_isolation_info(catalogue: Catalogue, environment: type[Environment]) -> IsolationInfo | None:
-    found = catalogue.isolation if environment.runs_programs else None
-    return None if found is None else IsolationInfo.from_isolation(found)
+    isolation = catalogue.isolation if environment.runs_programs else None
+    return None if isolation is None else IsolationInfo.from_isolation(isolation)
 
 
 def _list_splits(catalogue: Catalogue, name: str) -> tuple[SplitInfo, ...]:
@@ -274,15 +279,15 @@ def describe_environment(environment: type[Environment]) -> str:
     return " ".join(text.split("\n\n")[0].split())
 
 
-# Working examples in the OpenAPI document: Swagger UI sends them on Execute.
+# Working examples in the OpenAPI document.
 
 log = logging.getLogger(__name__)
 
-Document = dict[str, JsonValue]
+_Document = dict[str, JsonValue]
 
-RUN = "first-run"
-GREETING = Completion(text="Well met. What brings you to me today?")
-UNSURE = Completion(text="I am not sure.")
+_RUN = "first-run"
+_GREETING = Completion(text="Well met. What brings you to me today?")
+_UNSURE = Completion(text="I am not sure.")
 
 
 class Examples:
@@ -301,9 +306,9 @@ class Examples:
                 await self.prepare_one(gateway, name)
 
     def install(self, app: FastAPI, gateway: Gateway) -> None:
-        original: Callable[[], Document] = app.openapi
+        original: Callable[[], _Document] = app.openapi
 
-        def add_examples() -> Document:
+        def add_examples() -> _Document:
             document = original()
             for path, body in self._bodies.items():
                 _set_example(document, path, body)
@@ -316,12 +321,13 @@ class Examples:
 
         # The documented way to extend the document is to replace this method.
         app.openapi = add_examples  # type: ignore[method-assign]
-        (place, shown), *_ = [
-            (place, route)
-            for place, route in enumerate(app.router.routes)
+        # FastAPI has added its route already: it is replaced by one that first makes the examples that are missing.
+        (index, shown), *_ = [
+            (index, route)
+            for index, route in enumerate(app.router.routes)
             if isinstance(route, Route) and route.path == app.openapi_url
         ]
-        app.router.routes[place] = Route(shown.path, serve_document, include_in_schema=False)
+        app.router.routes[index] = Route(shown.path, serve_document, include_in_schema=False)
 
     async def _complete(self, gateway: Gateway) -> None:
         """With the examples of a costly first task that are missing. The document is shown without one that cannot be
@@ -347,7 +353,7 @@ class Examples:
         self._bodies |= _build_try_body(gateway.catalogue.classes[name])
         self._members[name] = {"env": name, "weight": 1.0}
         mix = [self._members[one] for one in sorted(self._members)]
-        self._bodies["/next-batch"] = {"batch_size": 4, "run": RUN, "mix": mix}
+        self._bodies["/next-batch"] = {"batch_size": 4, "run": _RUN, "mix": mix}
 
 
 async def _fetch_first_task(gateway: Gateway, name: str) -> tuple[str, Completion]:
@@ -357,12 +363,12 @@ async def _fetch_first_task(gateway: Gateway, name: str) -> tuple[str, Completio
     record = (await gateway.task_cache.get([task_id]))[task_id]
     hosted = gateway.catalogue.get_environment_or_current(name)
     environment: Environment = hosted.environment
-    return task_id, environment.gold(gateway.task_cache.get_task(hosted, record)) or GREETING
+    return task_id, environment.gold(gateway.task_cache.get_task(hosted, record)) or _GREETING
 
 
 def _build_batch_body(environment: type[Environment]) -> JsonValue:
     """Includes the example of the environment's params if it has one."""
-    body: dict[str, JsonValue] = {"batch_size": 2, "split": "train", "run": RUN}
+    body: dict[str, JsonValue] = {"batch_size": 2, "split": "train", "run": _RUN}
     examples = _read_examples(environment.Params)
     return body | ({"params": examples[0]} if examples else {})
 
@@ -375,14 +381,14 @@ def _build_step_body(task_id: str, gold: Completion) -> JsonValue:
 
 def _build_score_body(task_id: str, gold: Completion) -> JsonValue:
     """The gold answer and an evasive one."""
-    completions: list[JsonValue] = [_dump_completion(completion) for completion in (gold, UNSURE)]
+    completions: list[JsonValue] = [_dump_completion(completion) for completion in (gold, _UNSURE)]
     return {"groups": [{"task_id": task_id, "completions": completions}]}
 
 
 def _build_try_body(environment: type[Environment]) -> dict[str, JsonValue]:
     """The example of the environment's drafts with two replies."""
     examples = [] if environment.Draft is None else _read_examples(environment.Draft)
-    completions: list[JsonValue] = [_dump_completion(GREETING), _dump_completion(UNSURE)]
+    completions: list[JsonValue] = [_dump_completion(_GREETING), _dump_completion(_UNSURE)]
     return {f"/envs/{environment.name}/try": {"draft": draft, "completions": completions} for draft in examples[:1]}
 
 
@@ -395,7 +401,7 @@ def _dump_completion(completion: Completion) -> JsonValue:
     return completion.model_dump(mode="json", exclude_defaults=True)
 
 
-def _set_example(document: Document, path: str, body: JsonValue) -> None:
+def _set_example(document: _Document, path: str, body: JsonValue) -> None:
     node: JsonValue = document
     for key in ("paths", path, "post", "requestBody", "content", "application/json"):
         node = node.get(key) if isinstance(node, dict) else None
@@ -403,7 +409,7 @@ def _set_example(document: Document, path: str, body: JsonValue) -> None:
         node["example"] = body
 
 
-# The characters of NPC Arena, and the reloading of edited sheets.
+# Characters.
 
 
 def create_characters_router(

@@ -1,4 +1,4 @@
-"""Routes for admins: keys, and the audit of what was done to them."""
+"""Routes for who runs the service: quotas, keys and their audit, health, metrics, and previews of drafts."""
 
 from collections.abc import Callable
 from typing import Annotated, cast
@@ -20,11 +20,9 @@ from app.service.access import GraceSeconds, KeyAdmin, NewSecret, QuotaService
 from app.service.gateway import Gateway
 from app.service.retrieval import PreviewOptions, PreviewResult
 
-KEY_EXAMPLES = {"trainer": Example(summary="A trainer", value={"name": "ada", "scopes": ["read", "train"]})}
-ROTATION_EXAMPLES = {"hour": Example(summary="Both work for an hour", value={"grace_seconds": 3600})}
-
-
-QUOTA_EXAMPLES = {"day": Example(summary="Five dollars a day", value={"judge_usd_per_day": 5.0, "leases": 512})}
+_KEY_EXAMPLES = {"trainer": Example(summary="A trainer", value={"name": "ada", "scopes": ["read", "train"]})}
+_ROTATION_EXAMPLES = {"hour": Example(summary="Both work for an hour", value={"grace_seconds": 3600})}
+_QUOTA_EXAMPLES = {"day": Example(summary="Five dollars a day", value={"judge_usd_per_day": 5.0, "leases": 512})}
 
 
 class KeyList(Frozen):
@@ -77,13 +75,13 @@ def create_key_router(admin: KeyAdmin) -> APIRouter:
 
     @router.post("/keys", summary="Make a key; its secret is shown this once", responses=refusals)
     async def create(
-        request: Request, options: Annotated[KeyOptions, Body(openapi_examples=KEY_EXAMPLES)]
+        request: Request, options: Annotated[KeyOptions, Body(openapi_examples=_KEY_EXAMPLES)]
     ) -> NewSecret:
         return await admin.create(options, _name_caller(request))
 
     @router.post("/keys/{key}/rotate", summary="Give a key a new secret, shown this once", responses=refusals)
     async def rotate(
-        request: Request, key: Name, rotation: Annotated[Rotation, Body(openapi_examples=ROTATION_EXAMPLES)]
+        request: Request, key: Name, rotation: Annotated[Rotation, Body(openapi_examples=_ROTATION_EXAMPLES)]
     ) -> NewSecret:
         return await admin.rotate(key, rotation.grace_seconds, _name_caller(request))
 
@@ -93,7 +91,7 @@ def create_key_router(admin: KeyAdmin) -> APIRouter:
 
     @router.put("/keys/{key}/quotas", summary="Replace the quotas of a key", responses=refusals)
     async def limit(
-        request: Request, key: Name, quotas: Annotated[KeyQuotas, Body(openapi_examples=QUOTA_EXAMPLES)]
+        request: Request, key: Name, quotas: Annotated[KeyQuotas, Body(openapi_examples=_QUOTA_EXAMPLES)]
     ) -> AccessKey:
         return await admin.limit(key, quotas, _name_caller(request))
 
@@ -114,14 +112,14 @@ def _name_caller(request: Request) -> str:
     return "" if caller is None else caller.name  # nobody comes here without a key
 
 
-# Health and metrics for orchestrators and Prometheus.
+# Health and metrics, for orchestrators and Prometheus.
 
-Exposition = Callable[[], tuple[bytes, str]]
+_Exposition = Callable[[], tuple[bytes, str]]
 """The metrics and their content type."""
 
 
 def create_health_router(
-    gateway: Gateway, version: str, clock: Clock, exposition: Exposition, offline_judge: tuple[str, ...]
+    gateway: Gateway, version: str, clock: Clock, exposition: _Exposition, offline_judge: tuple[str, ...]
 ) -> APIRouter:
     """`offline_judge`: the environments that the offline judge scores by default."""
     router = APIRouter(tags=["health"], route_class=LazyRoute)
@@ -149,7 +147,7 @@ def create_health_router(
     return router
 
 
-# Route to preview a draft without storing anything.
+# Previews of drafts: nothing is stored.
 
 
 def create_preview_router(environment: type[Environment], gateway: Gateway) -> APIRouter:

@@ -1,4 +1,4 @@
-"""Routes for stored tasks, groups, runs and statistics, and for mixtures of environments."""
+"""Routes for stored tasks, groups, runs and statistics, for rescoring, and for mixtures of environments."""
 
 from dataclasses import dataclass, fields
 from typing import Annotated, get_args
@@ -28,7 +28,7 @@ from app.service.runs import RunReport, RunSettings
 
 # The query of `GET /groups`.
 
-Limit = Annotated[int, Query(ge=1, le=500)]
+_Limit = Annotated[int, Query(ge=1, le=500)]
 _Step = Annotated[int | None, Query(ge=-(2**53), le=2**53)]
 _Number = Annotated[float | None, Query(allow_inf_nan=False)]
 _ORDERS = "|".join(get_args(GroupOrder))
@@ -75,18 +75,20 @@ class GroupQuery:
         Query(description="Sorts what was found among the groups looked at; with a minus the largest first."),
     ] = None
     skip: Annotated[int, Query(ge=0, le=100_000, description="How many of what was found to skip.")] = 0
-    limit: Limit = 50
+    limit: _Limit = 50
 
     def build_filter(self, bounds: KeyBounds) -> GroupFilter:
-        given = {
+        same = {
             each.name: getattr(self, each.name) for each in fields(self) if each.name not in {"env", "sort", "text"}
         }
         sort = self.sort or ""
-        placed = {"environment": self.env, "environments": bounds.environments, "runs": bounds.runs}
+        scope = {"environment": self.env, "environments": bounds.environments, "runs": bounds.runs}
         order = {"order": sort.removeprefix("-") or None, "descending": sort.startswith("-")}
         text = None if self.text is None else parse_text_query(self.text)
-        return GroupFilter.model_validate({**given, **placed, **order, "text": text})
+        return GroupFilter.model_validate({**same, **scope, **order, "text": text})
 
+
+# Mixtures, records and runs.
 
 RunName = Annotated[Name, Path(description="The run's name.", examples=["my-run"])]
 
@@ -128,17 +130,17 @@ def create_records_router(gateway: Gateway) -> APIRouter:
         bounds: CallerBounds,
         id: Annotated[tuple[GroupId, ...], Query(max_length=256)] = (),  # noqa: A002  # the wire's word
         wait: Annotated[float, Query(ge=0, le=600, allow_inf_nan=False, description="Seconds, with `id`.")] = 0.0,
-        wanted: Annotated[GroupQuery, Depends(GroupQuery)] = GroupQuery(),  # it never changes
+        query: Annotated[GroupQuery, Depends(GroupQuery)] = GroupQuery(),  # it never changes
     ) -> GroupPage | GroupReplies:
         if id:
             return await _collect_groups(gateway, id, wait, bounds)
-        found = await gateway.views.find_groups(wanted.build_filter(bounds))
+        page = await gateway.views.find_groups(query.build_filter(bounds))
         return GroupPage(
-            groups=found.groups,
-            next_before=found.next_before,
-            looked_at=found.looked_at,
-            matched=found.matched,
-            not_indexed=found.not_indexed,
+            groups=page.groups,
+            next_before=page.next_before,
+            looked_at=page.looked_at,
+            matched=page.matched,
+            not_indexed=page.not_indexed,
         )
 
     @router.get(
@@ -190,7 +192,7 @@ def create_runs_router(gateway: Gateway) -> APIRouter:
         return await gateway.runs.put(run, settings)
 
     @router.get("", summary="Every run, by name", responses=document_problems(401, 422, 503))
-    async def runs(bounds: CallerBounds, after: Name | None = None, limit: Limit = 100) -> RunPage:
+    async def runs(bounds: CallerBounds, after: Name | None = None, limit: _Limit = 100) -> RunPage:
         page = await list_within(gateway.runs.list_runs, _name_run, bounds.allows_run, limit, after)
         return RunPage(runs=tuple(page), next_after=page[-1].name if len(page) == limit else None)
 
@@ -238,9 +240,9 @@ async def _collect_groups(gateway: Gateway, ids: tuple[str, ...], wait: float, b
     return GroupReplies(groups=tuple(build_reply(groups[identity]) for identity in ids))
 
 
-# Route to rescore stored groups.
+# Rescoring.
 
-EXAMPLES = {
+_EXAMPLES = {
     "now": Example(summary="With the run's options and the environment's current version", value={}),
     "judge": Example(
         summary="By another judge, absolute scores only", value={"judges": ["offline"], "relative_weight": 0.0}
@@ -256,7 +258,7 @@ def create_rescoring_router(gateway: Gateway) -> APIRouter:
         "/groups/{group_id}/rescore", summary="Rescore a group; the original scores are kept", responses=refusals
     )
     async def rescore(
-        group_id: GroupId, request: Annotated[RescoreRequest, Body(openapi_examples=EXAMPLES)]
+        group_id: GroupId, request: Annotated[RescoreRequest, Body(openapi_examples=_EXAMPLES)]
     ) -> RescoreReply:
         await gateway.quotas.require_judging()
         return await gateway.rescorer.rescore(group_id, request)
@@ -267,7 +269,7 @@ def create_rescoring_router(gateway: Gateway) -> APIRouter:
         responses=refusals,
     )
     async def estimate(
-        group_id: GroupId, request: Annotated[RescoreRequest, Body(openapi_examples=EXAMPLES)]
+        group_id: GroupId, request: Annotated[RescoreRequest, Body(openapi_examples=_EXAMPLES)]
     ) -> RescoreEstimate:
         return await gateway.rescorer.estimate(group_id, request)
 
