@@ -169,8 +169,8 @@ def _to_next_batch(request: BatchOptions) -> NextBatch:
 def _parse_query(query: BatchQuery) -> NextBatch:
     try:
         params = json.loads(query.params)
-        given = query.model_dump(exclude={"step"}) | {"policy": None if query.step is None else {"step": query.step}}
-        return NextBatch.model_validate({**given, "params": params})
+        values = query.model_dump(exclude={"step"}) | {"policy": None if query.step is None else {"step": query.step}}
+        return NextBatch.model_validate({**values, "params": params})
     except (ValidationError, ValueError, RecursionError) as error:
         raise InvalidRequest("params must be a JSON object of finite values", field="query.params") from error
 

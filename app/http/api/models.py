@@ -189,11 +189,11 @@ class ReloadedCharacters(Frozen):
 
     @classmethod
     def from_reload(cls, before: Sequence[CharacterCard], after: Sequence[CharacterCard]) -> "ReloadedCharacters":
-        known, now = ({card.id: card.digest for card in cards} for cards in (before, after))
+        old, new = ({card.id: card.digest for card in cards} for cards in (before, after))
         return cls(
-            added=tuple(name for name in now if name not in known),
-            changed=tuple(name for name, digest in now.items() if known.get(name, digest) != digest),
-            removed=tuple(name for name in known if name not in now),
+            added=tuple(name for name in new if name not in old),
+            changed=tuple(name for name, digest in new.items() if old.get(name, digest) != digest),
+            removed=tuple(name for name in old if name not in new),
             characters=tuple(after),
         )
 

@@ -145,17 +145,17 @@ def _build_tool_transcript(response: ResponsesObject) -> Completion:
     JSON was answered by the agent and never reached us."""
     outputs = {item.call_id: item for item in response.output if item.type == "function_call_output"}
     messages: list[Message] = []
-    said: list[OutputItem] = []
+    turn: list[OutputItem] = []
     for item in response.output:
         if item.type == "function_call_output" or (item.type == "function_call" and not _is_callable(item)):
             continue
-        said.append(item)
+        turn.append(item)
         if item.type == "function_call":
-            messages += _join_items(said)
-            said = []
+            messages += _join_items(turn)
+            turn = []
             answer = None if item.call_id not in outputs else _read_observation(outputs[item.call_id])
             messages += [] if answer is None else [answer]
-    messages += _join_items(said)
+    messages += _join_items(turn)
     return Completion(
         messages=tuple(messages) or (Message(role="assistant", content=""),), finish_reason=response.finish_reason
     )
@@ -178,17 +178,17 @@ def _is_callable(item: OutputItem) -> bool:
 def _read_messages(items: Sequence[OutputItem]) -> tuple[Message, ...]:
     """Thought, text and calls that follow one another are one message of the model."""
     messages: list[Message] = []
-    said: list[OutputItem] = []
+    turn: list[OutputItem] = []
     for item in items:
         if item.type in {"reasoning", "function_call"} or (item.type == "message" and item.role in {"assistant", None}):
-            said.append(item)
+            turn.append(item)
             continue
         answer = _read_observation(item)
         if answer is not None:
-            messages += _join_items(said)
+            messages += _join_items(turn)
             messages.append(answer)
-            said = []
-    return (*messages, *_join_items(said))
+            turn = []
+    return (*messages, *_join_items(turn))
 
 
 def _read_observation(item: OutputItem) -> Message | None:
@@ -200,12 +200,12 @@ def _read_observation(item: OutputItem) -> Message | None:
     return None
 
 
-def _join_items(said: Sequence[OutputItem]) -> list[Message]:
-    if not said:
+def _join_items(turn: Sequence[OutputItem]) -> list[Message]:
+    if not turn:
         return []
-    thoughts = [_read_text(one.summary) or _read_text(one.content) for one in said if one.type == "reasoning"]
-    texts = [_read_text(one.content) for one in said if one.type == "message"]
-    calls = tuple(_read_call(one) for one in said if one.type == "function_call")
+    thoughts = [_read_text(one.summary) or _read_text(one.content) for one in turn if one.type == "reasoning"]
+    texts = [_read_text(one.content) for one in turn if one.type == "message"]
+    calls = tuple(_read_call(one) for one in turn if one.type == "function_call")
     return [
         Message(
             role="assistant",

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from types import MappingProxyType
-from typing import Any, Final, Literal, NamedTuple, cast, get_origin
+from typing import Any, Final, Literal, NamedTuple, cast, get_args, get_origin
 from urllib.parse import parse_qs
 
 from fastapi.dependencies.models import Dependant
@@ -168,12 +168,15 @@ _ROUTES: Final[Mapping[AccessScope, str]] = {
 
 def _read_table() -> dict[str, RouteAccess]:
     """A row such as `GET,PUT /runs/*  run` is of two routes."""
-    rows = ((scope, *line.split()) for scope, lines in _ROUTES.items() for line in lines.strip().splitlines())
-    return {
-        f"{method} {path}": RouteAccess(scope, cast(BoundKind, bound))
-        for scope, methods, path, bound in rows
-        for method in methods.split(",")
-    }
+    table: dict[str, RouteAccess] = {}
+    for scope, lines in _ROUTES.items():
+        for line in lines.strip().splitlines():
+            methods, path, bound = line.split()
+            if bound not in get_args(BoundKind):  # a misspelt one would check nothing
+                raise LookupError(f"{bound} is no place where bounds are checked: {line.strip()}")
+            access = RouteAccess(scope, cast(BoundKind, bound))
+            table |= {f"{method} {path}": access for method in methods.split(",")}
+    return table
 
 
 ROUTE_ACCESS: Final[Mapping[str, RouteAccess]] = MappingProxyType(_read_table())
