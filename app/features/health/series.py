@@ -13,25 +13,6 @@ from app.domain.rollups import GROUPS_PER_BUCKET
 from app.domain.runs import SeriesName, TrendName
 from app.domain.values import Z_95, FiniteNumber, Frozen
 
-WINDOW_BUCKETS: Final = 60
-"""How far back a change is looked for and compared with what was before."""
-
-
-_BUCKETS_BEFORE: Final = 12
-"""Fewer buckets before a change say too little about level and trend."""
-
-
-_AFTER_LENGTHS: Final = (2, 3, 4, 5, 7, 10, 14)
-"""How many buckets ago a change may have begun."""
-
-
-_PACE_LENGTHS: Final = (10, 14, 20, 30, 45)
-"""Over how many of the last buckets a pace is measured."""
-
-
-_LEAST_PLAIN: Final = 2.5
-"""How far the level itself must have moved, in standard errors, beside the departure from the trend."""
-
 
 @dataclass(frozen=True, slots=True)
 class Cell:
@@ -41,6 +22,43 @@ class Cell:
     stratum: str
     count: int
     total: float
+
+
+SeriesCells = Mapping[TrendName, Sequence[Cell]]
+
+
+class HealthFigure(Frozen):
+    """A series now. `statistic` is its largest departure; an alarm needs `limit` and a shift of `least_effect`."""
+
+    series: SeriesName
+    subject: str = ""
+    meaning: str
+    value: FiniteNumber | None
+    """Mean of the last hundred groups, or of an anchor's readings. Null without data."""
+    interval: tuple[FiniteNumber, FiniteNumber] | None
+    groups: int
+    statistic: FiniteNumber | None
+    """Null where there is too little before the change to compare with."""
+    limit: FiniteNumber
+    effect: FiniteNumber | None
+    least_effect: FiniteNumber
+    alarmed: bool
+
+
+@dataclass(frozen=True)
+class Noticed:
+    """A change that is worth an alarm, before it is stored."""
+
+    series: SeriesName
+    since_group: int
+    noticed_group: int
+    effect: float
+    statistic: float
+    limit: float
+    evidence: str
+
+    def at(self, since_group: int, noticed_group: int) -> "Noticed":
+        return replace(self, since_group=since_group, noticed_group=noticed_group)
 
 
 @dataclass(frozen=True)
@@ -53,6 +71,167 @@ class _Change:
     effect: float
     error: float
     followed_from: int
+
+
+_LIMIT: Final = 5.2
+"""Standard errors from which a departure from level and trend is an alarm: set by simulation (`benchmarks.run_health`)
+so that twenty quiet runs of 5,000 groups give at most one over all series."""
+_LENGTH_LIMIT: Final = 4.8
+"""Of the length, whose values lie close to a normal distribution."""
+_FASTEST_GROWTH: Final = math.log(1.3) / 100
+"""Of the length, in a bucket: 30 % in 1,000 groups. Replies that rightly grow by as much take 5,000."""
+
+
+@dataclass(frozen=True)
+class _TrendRule:
+    """`direction` is that of an alarm, 0 for both; `least` is the smallest shift that is worth one. `floor` is the
+    least variance of one group, so that the first movement of a series that never moved is no alarm."""
+
+    name: TrendName
+    direction: int
+    least: float
+    floor: float
+    of_judge: bool
+    """It begins anew when the judge changes."""
+    meaning: str
+
+    @property
+    def limit(self) -> float:
+        return _LENGTH_LIMIT if self.name == "length" else _LIMIT
+
+    @property
+    def pace(self) -> float | None:
+        """A faster rise in a bucket is an alarm, however steady it is."""
+        return _FASTEST_GROWTH if self.name == "length" else None
+
+    @property
+    def replies(self) -> int:
+        """How many independent replies a group is worth in a share, since replies to one task are alike; 0 for other
+        figures."""
+        return 4 if self.meaning.startswith("share of replies") else int(self.meaning.startswith("share of groups"))
+
+
+TRENDS: Final = (
+    _TrendRule("length", 0, 0.05, 1e-3, False, "natural logarithm of the characters of a reply"),
+    _TrendRule("absolute", -1, 0.05, 2e-4, True, "gate x absolute"),
+    _TrendRule("flagged", 1, 0.08, 2e-3, True, "flags per reply"),
+    _TrendRule("gated", 1, 0.05, 2e-3, False, "share of replies that a gate set to 0"),
+    _TrendRule("capped", 1, 0.06, 2e-3, True, "share of replies with a capping defect"),
+    _TrendRule("duplicates", 1, 0.08, 2e-3, False, "share of replies that repeat another one of their group"),
+    _TrendRule("escalated", 1, 0.12, 1e-2, True, "natural logarithm of the readings of a group"),
+    _TrendRule("low_signal", 1, 0.2, 2e-2, True, "share of groups with a low signal"),
+    _TrendRule("saturated", 1, 0.1, 2e-3, True, "share of replies whose reward is above .95"),
+    _TrendRule("calibration", 0, 0.05, 2e-4, True, "absolute minus `calibrated`, of groups that have both"),
+    _TrendRule(
+        "shadow_distance", 0, 0.06, 2e-4, True, "absolute of the training judges minus that of the shadow judge"
+    ),
+)
+LOGARITHMIC: Final[frozenset[TrendName]] = frozenset(("length", "escalated"))
+"""Series whose cells are logarithms of means, so that a change is a ratio."""
+CAN_SEE: Final = (
+    "whether the run's judges read the same frozen texts higher or lower than before, from anchors",
+    "that a judge's server names another model or fingerprint",
+    "shifts and bends of the run's figures beside their own trend, within environment and label",
+    "whether the training judges and the shadow judge drift apart, where there is one",
+)
+CANNOT_SEE: Final = (
+    "whether a judge was right to begin with: compare it with people",
+    "a change of a judge that leaves the mean of the anchors' scores as it was",
+    "a drift as slow and steady as learning: it counts as the series' trend (of the length: 30 % in 1,000 groups)",
+    "rises of the reward that a policy earns by deceiving the judge, unless another figure moves with them",
+    "anything before the first 140 groups of a series (of the length: 100)",
+)
+
+
+def find_trend_changes(
+    cells: SeriesCells, since: Mapping[TrendName, int], judge_since: int
+) -> tuple[tuple[_TrendRule, _Change | None], ...]:
+    """The likeliest change of each trend. What came before bucket `since` of a series belongs to an earlier alarm, and
+    before `judge_since` to another judge."""
+    return tuple((rule, _find_trend_change(rule, cells.get(rule.name, ()), since, judge_since)) for rule in TRENDS)
+
+
+def _find_trend_change(
+    rule: _TrendRule, cells: Sequence[Cell], since: Mapping[TrendName, int], judge_since: int
+) -> _Change | None:
+    begin = max(since.get(rule.name, 0), judge_since if rule.of_judge else 0)
+    since_then = [cell for cell in cells if cell.bucket >= begin]
+    changes = [find_change(since_then, floor=rule.floor, direction=rule.direction, replies=rule.replies)]
+    if rule.pace is not None:
+        changes.append(_find_pace(since_then, floor=rule.floor, most=rule.pace))
+    return max((change for change in changes if change is not None), key=lambda change: abs(change.z), default=None)
+
+
+def is_alarm(rule: _TrendRule, change: _Change | None) -> bool:
+    return change is not None and abs(change.z) >= rule.limit and abs(change.effect) >= rule.least
+
+
+def describe_trend_change(rule: _TrendRule, change: _Change, newest: int) -> Noticed:
+    low, high = change.effect - Z_95 * change.error, change.effect + Z_95 * change.error
+    rises = change.followed_from > newest
+    what, beside = ("rise", "faster than it may") if rises else ("shift", "beside its trend")
+    return Noticed(
+        series=rule.name,
+        since_group=change.bucket * GROUPS_PER_BUCKET,
+        noticed_group=(newest + 1) * GROUPS_PER_BUCKET,
+        effect=change.effect,
+        statistic=abs(change.z),
+        limit=rule.limit,
+        evidence=f"{rule.meaning}: {what} {change.effect:+.3f} (95 % {low:+.3f} to {high:+.3f}) {beside}, "
+        f"{abs(change.z):.1f} standard errors",
+    )
+
+
+_RECENT_BUCKETS: Final = 10
+"""What a figure of now is the mean of."""
+
+
+def summarise_trend(
+    rule: _TrendRule, cells: Sequence[Cell], change: _Change | None, alarmed: bool, newest: int
+) -> HealthFigure:
+    recent = [cell for cell in cells if cell.bucket > newest - _RECENT_BUCKETS]
+    groups = sum(cell.count for cell in recent)
+    return HealthFigure(
+        series=rule.name,
+        meaning=rule.meaning,
+        value=math.fsum(cell.total for cell in recent) / groups if groups else None,
+        interval=_compute_interval(recent, rule.floor),
+        groups=groups,
+        statistic=None if change is None else abs(change.z),
+        limit=rule.limit,
+        effect=None if change is None else change.effect,
+        least_effect=rule.least,
+        alarmed=alarmed,
+    )
+
+
+def _compute_interval(cells: Sequence[Cell], floor: float) -> tuple[float, float] | None:
+    """95 % of a ratio of sums over buckets, which differ by their mixture too; None below three buckets."""
+    buckets: dict[int, tuple[int, float]] = {}
+    for cell in cells:
+        count, total = buckets.get(cell.bucket, (0, 0.0))
+        buckets[cell.bucket] = count + cell.count, total + cell.total
+    if len(buckets) < 3:
+        return None
+    groups = sum(count for count, _ in buckets.values())
+    mean = math.fsum(total for _, total in buckets.values()) / groups
+    spread = math.fsum((total - count * mean) ** 2 for count, total in buckets.values()) / (len(buckets) - 1)
+    error = math.sqrt(max(floor / groups, len(buckets) * spread / groups**2))
+    return mean - Z_95 * error, mean + Z_95 * error
+
+
+# The tests: a change of level or trend, and too fast a rise.
+
+WINDOW_BUCKETS: Final = 60
+"""How far back a change is looked for and compared with what was before."""
+_BUCKETS_BEFORE: Final = 12
+"""Fewer buckets before a change say too little about level and trend."""
+_AFTER_LENGTHS: Final = (2, 3, 4, 5, 7, 10, 14)
+"""How many buckets ago a change may have begun."""
+_PACE_LENGTHS: Final = (10, 14, 20, 30, 45)
+"""Over how many of the last buckets a pace is measured."""
+_LEAST_PLAIN: Final = 2.5
+"""How far the level itself must have moved, in standard errors, beside the departure from the trend."""
 
 
 @dataclass(slots=True)
@@ -97,13 +276,13 @@ def find_change(cells: Sequence[Cell], *, floor: float, direction: int = 0, repl
     if products.freedom < 1 or products.xx <= 0:
         return None
     lengths = [length for length in _AFTER_LENGTHS if newest - length - first + 1 >= _BUCKETS_BEFORE]
-    found = [
+    changes = [
         change
         for length, after in _sum_up_last(used, newest, lengths)
         for change in _test_after(after, newest - length + 1, newest, whole, products, floor)
         if direction == 0 or change.z * direction > 0
     ]
-    return max(found, key=lambda change: abs(change.z), default=None)
+    return max(changes, key=lambda change: abs(change.z), default=None)
 
 
 def _find_pace(cells: Sequence[Cell], *, floor: float, most: float) -> _Change | None:
@@ -114,12 +293,12 @@ def _find_pace(cells: Sequence[Cell], *, floor: float, most: float) -> _Change |
         return None
     newest = cells[-1].bucket
     lengths = [length for length in _PACE_LENGTHS if newest - cells[0].bucket + 1 >= length]
-    found = [
+    rises = [
         change
         for length, sums in _sum_up_last([cell for cell in cells if cell.count], newest, lengths)
         if (change := _test_pace(sums, newest, length, floor, most))
     ]
-    return max(found, key=lambda change: change.z, default=None)
+    return max(rises, key=lambda change: change.z, default=None)
 
 
 def _test_pace(sums: Mapping[str, _Sums], newest: int, length: int, floor: float, most: float) -> _Change | None:
@@ -204,6 +383,7 @@ def _add(shape: list[float], f: float, ff: float, fx: float, fy: float, every: _
 def _test_shape(shape: list[float], products: _Products, floor: float, begin: int, scale: float) -> _Change | None:
     ff, fx, fy = shape
     free = ff - fx**2 / products.xx
+    # A shape that the trend itself can make, but for rounding, says nothing.
     if free <= 1e-9 * max(1.0, ff):
         return None
     slope = (fy - fx * products.xy / products.xx) / free
@@ -220,197 +400,3 @@ def _test_shape(shape: list[float], products: _Products, floor: float, begin: in
 def _normalise(t: float, freedom: int) -> float:
     """The standard normal value as improbable as Student's t, by Wallace (Ann. Math. Stat. 30, 1959)."""
     return math.sqrt(freedom * math.log1p(t * t / freedom)) * (8 * freedom + 1) / (8 * freedom + 3)
-
-
-_LIMIT: Final = 5.2
-"""Standard errors from which a departure from level and trend is an alarm: set by simulation (`benchmarks.run_health`)
-so that twenty quiet runs of 5,000 groups give at most one over all series."""
-
-
-_LENGTH_LIMIT: Final = 4.8
-"""Of the length, whose values lie close to a normal distribution."""
-
-
-_FASTEST_GROWTH: Final = math.log(1.3) / 100
-"""Of the length, in a bucket: 30 % in 1,000 groups. Replies that rightly grow by as much take 5,000."""
-
-
-_RECENT_BUCKETS: Final = 10
-"""What a figure of now is the mean of."""
-
-
-@dataclass(frozen=True)
-class _TrendRule:
-    """`direction` is that of an alarm, 0 for both; `least` is the smallest shift that is worth one. `floor` is the
-    least variance of one group, so that the first movement of a series that never moved is no alarm."""
-
-    name: TrendName
-    direction: int
-    least: float
-    floor: float
-    of_judge: bool
-    """It begins anew when the judge changes."""
-    meaning: str
-
-    @property
-    def limit(self) -> float:
-        return _LENGTH_LIMIT if self.name == "length" else _LIMIT
-
-    @property
-    def pace(self) -> float | None:
-        """A faster rise in a bucket is an alarm, however steady it is."""
-        return _FASTEST_GROWTH if self.name == "length" else None
-
-    @property
-    def replies(self) -> int:
-        """How many independent replies a group is worth in a share, since replies to one task are alike; 0 for other
-        figures."""
-        return 4 if self.meaning.startswith("share of replies") else int(self.meaning.startswith("share of groups"))
-
-
-TRENDS: Final = (
-    _TrendRule("length", 0, 0.05, 1e-3, False, "natural logarithm of the characters of a reply"),
-    _TrendRule("absolute", -1, 0.05, 2e-4, True, "gate x absolute"),
-    _TrendRule("flagged", 1, 0.08, 2e-3, True, "flags per reply"),
-    _TrendRule("gated", 1, 0.05, 2e-3, False, "share of replies that a gate set to 0"),
-    _TrendRule("capped", 1, 0.06, 2e-3, True, "share of replies with a capping defect"),
-    _TrendRule("duplicates", 1, 0.08, 2e-3, False, "share of replies that repeat another one of their group"),
-    _TrendRule("escalated", 1, 0.12, 1e-2, True, "natural logarithm of the readings of a group"),
-    _TrendRule("low_signal", 1, 0.2, 2e-2, True, "share of groups with a low signal"),
-    _TrendRule("saturated", 1, 0.1, 2e-3, True, "share of replies whose reward is above .95"),
-    _TrendRule("calibration", 0, 0.05, 2e-4, True, "absolute minus `calibrated`, of groups that have both"),
-    _TrendRule(
-        "shadow_distance", 0, 0.06, 2e-4, True, "absolute of the training judges minus that of the shadow judge"
-    ),
-)
-
-
-LOGARITHMIC: Final[frozenset[TrendName]] = frozenset(("length", "escalated"))
-"""Series whose cells are logarithms of means, so that a change is a ratio."""
-
-
-SeriesCells = Mapping[TrendName, Sequence[Cell]]
-
-
-CAN_SEE: Final = (
-    "whether the run's judges read the same frozen texts higher or lower than before, from anchors",
-    "that a judge's server names another model or fingerprint",
-    "shifts and bends of the run's figures beside their own trend, within environment and label",
-    "whether the training judges and the shadow judge drift apart, where there is one",
-)
-
-
-CANNOT_SEE: Final = (
-    "whether a judge was right to begin with: compare it with people",
-    "a change of a judge that leaves the mean of the anchors' scores as it was",
-    "a drift as slow and steady as learning: it counts as the series' trend (of the length: 30 % in 1,000 groups)",
-    "rises of the reward that a policy earns by deceiving the judge, unless another figure moves with them",
-    "anything before the first 140 groups of a series (of the length: 100)",
-)
-
-
-class HealthFigure(Frozen):
-    """A series now. `statistic` is its largest departure; an alarm needs `limit` and a shift of `least_effect`."""
-
-    series: SeriesName
-    subject: str = ""
-    meaning: str
-    value: FiniteNumber | None
-    """Mean of the last hundred groups, or of an anchor's readings. Null without data."""
-    interval: tuple[FiniteNumber, FiniteNumber] | None
-    groups: int
-    statistic: FiniteNumber | None
-    """Null where there is too little before the change to compare with."""
-    limit: FiniteNumber
-    effect: FiniteNumber | None
-    least_effect: FiniteNumber
-    alarmed: bool
-
-
-@dataclass(frozen=True)
-class Noticed:
-    """A change that is worth an alarm, before it is stored."""
-
-    series: SeriesName
-    since_group: int
-    noticed_group: int
-    effect: float
-    statistic: float
-    limit: float
-    evidence: str
-
-    def at(self, since_group: int, noticed_group: int) -> "Noticed":
-        return replace(self, since_group=since_group, noticed_group=noticed_group)
-
-
-def find_trend_changes(
-    cells: SeriesCells, since: Mapping[TrendName, int], judge_since: int
-) -> tuple[tuple[_TrendRule, _Change | None], ...]:
-    """The likeliest change of each trend. What came before bucket `since` of a series belongs to an earlier alarm, and
-    before `judge_since` to another judge."""
-    return tuple((rule, _find_trend_change(rule, cells.get(rule.name, ()), since, judge_since)) for rule in TRENDS)
-
-
-def _find_trend_change(
-    rule: _TrendRule, cells: Sequence[Cell], since: Mapping[TrendName, int], judge_since: int
-) -> _Change | None:
-    begin = max(since.get(rule.name, 0), judge_since if rule.of_judge else 0)
-    kept = [cell for cell in cells if cell.bucket >= begin]
-    found = [find_change(kept, floor=rule.floor, direction=rule.direction, replies=rule.replies)]
-    if rule.pace is not None:
-        found.append(_find_pace(kept, floor=rule.floor, most=rule.pace))
-    return max((change for change in found if change is not None), key=lambda change: abs(change.z), default=None)
-
-
-def is_alarm(rule: _TrendRule, change: _Change | None) -> bool:
-    return change is not None and abs(change.z) >= rule.limit and abs(change.effect) >= rule.least
-
-
-def describe_trend_change(rule: _TrendRule, change: _Change, newest: int) -> Noticed:
-    low, high = change.effect - Z_95 * change.error, change.effect + Z_95 * change.error
-    rises = change.followed_from > newest
-    what, beside = ("rise", "faster than it may") if rises else ("shift", "beside its trend")
-    return Noticed(
-        series=rule.name,
-        since_group=change.bucket * GROUPS_PER_BUCKET,
-        noticed_group=(newest + 1) * GROUPS_PER_BUCKET,
-        effect=change.effect,
-        statistic=abs(change.z),
-        limit=rule.limit,
-        evidence=f"{rule.meaning}: {what} {change.effect:+.3f} (95 % {low:+.3f} to {high:+.3f}) {beside}, "
-        f"{abs(change.z):.1f} standard errors",
-    )
-
-
-def summarise_trend(
-    rule: _TrendRule, cells: Sequence[Cell], change: _Change | None, alarmed: bool, newest: int
-) -> HealthFigure:
-    recent = [cell for cell in cells if cell.bucket > newest - _RECENT_BUCKETS]
-    groups = sum(cell.count for cell in recent)
-    return HealthFigure(
-        series=rule.name,
-        meaning=rule.meaning,
-        value=math.fsum(cell.total for cell in recent) / groups if groups else None,
-        interval=_compute_interval(recent, rule.floor),
-        groups=groups,
-        statistic=None if change is None else abs(change.z),
-        limit=rule.limit,
-        effect=None if change is None else change.effect,
-        least_effect=rule.least,
-        alarmed=alarmed,
-    )
-
-
-def _compute_interval(cells: Sequence[Cell], floor: float) -> tuple[float, float] | None:
-    """95 % of a ratio of sums over buckets, which differ by their mixture too; None below three buckets."""
-    buckets: dict[int, tuple[int, float]] = {}
-    for cell in cells:
-        count, total = buckets.get(cell.bucket, (0, 0.0))
-        buckets[cell.bucket] = count + cell.count, total + cell.total
-    if len(buckets) < 3:
-        return None
-    groups = sum(count for count, _ in buckets.values())
-    mean = math.fsum(total for _, total in buckets.values()) / groups
-    spread = math.fsum((total - count * mean) ** 2 for count, total in buckets.values()) / (len(buckets) - 1)
-    error = math.sqrt(max(floor / groups, len(buckets) * spread / groups**2))
-    return mean - Z_95 * error, mean + Z_95 * error

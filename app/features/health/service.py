@@ -1,4 +1,11 @@
-"""Readings for run health: anchors again by their own judges, groups by a shadow judge. They are no scorings."""
+"""Looks after the health of runs: follows their figures, reads anchors again, raises alarms, and reports.
+
+One replica at a time looks at a run that has new groups: at the versions of its judges, the trends of its figures, its
+anchors, and what a shadow judge of another model says. Readings are no scorings and enter no reward. What they cost is
+bounded by a share of what the run's own groups cost, so scoring never waits for them.
+
+An alarm holds the run where the run wants that, and is told to whoever is configured until it is taken or given up.
+"""
 
 import asyncio
 import contextlib
@@ -46,6 +53,8 @@ from app.service.judging import JudgedCompletions, score_completions, select_opt
 from app.service.runs import RunRegistry
 from app.service.task_cache import TaskCache
 
+log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True)
 class HealthReader:
@@ -69,6 +78,7 @@ class HealthReader:
         self, run: Run, group: Group, at_group: int, kind: ReadingKind, judges: tuple[str, ...]
     ) -> HealthReading:
         reading_id = f"health_{uuid4().hex}"
+        # As plain as a reading can be, whatever the run asks for: what is compared must be read in the same way.
         changed = {"judges": judges, "readings": 1, "votes": 1, "calibration_share": 0.0, "on_truncated": "score"}
         options = run.options.model_copy(update=changed)
         record = (await self.task_cache.get([group.task_id]))[group.task_id]
@@ -137,12 +147,8 @@ def _explain_failure(scores: Sequence[Score]) -> str:
     return next((f"{score.reason}: {score.rationale}" for score in scores if score.reason), "no reply was read")[:500]
 
 
-# What run health may spend on judges, and when it asks them.
+# What run health may spend on judges.
 
-ANCHORS: Final = 8
-"""With 3 % of the tokens of groups that are read 2.5 times on average an anchor is read every 18 groups: after 300
-groups each of eight has been read twice, and three readings can show a shift of .3 standard deviations within 50
-groups. More anchors would still be read for the first time."""
 _ANCHOR_SHARE: Final = 0.75
 """Of the tokens that a run may spend on its health, for anchors by schedule. The rest is for anchors at a change of a
 judge and after an odd reading."""
@@ -175,21 +181,6 @@ class HealthBudget:
         return expected > 0 and whole and spent + expected <= share * self.tokens.run
 
 
-def is_hurried(leniency: Leniency, rush: int) -> bool:
-    return rush > 0 or leniency.is_suspicious
-
-
-def _follow_readings(readings: list[HealthReading]) -> Leniency:
-    return follow_anchors(AnchorReading(each.group_id, each.at_group, each.values) for each in readings)
-
-
-def _choose_anchor(anchors: tuple[Group, ...], readings: list[HealthReading], failures: int) -> Group:
-    """The one that was not read for the longest; after failures the next ones."""
-    last = {reading.group_id: reading.sequence for reading in readings}
-    ordered = sorted(anchors, key=lambda group: last.get(group.group_id, 0))
-    return ordered[failures % len(ordered)]
-
-
 def _describe_spending(tokens: HealthTokens, options: HealthOptions) -> HealthSpending:
     return HealthSpending(
         anchors=tokens.anchor,
@@ -203,14 +194,17 @@ def _describe_spending(tokens: HealthTokens, options: HealthOptions) -> HealthSp
     )
 
 
-# Looks after the health of runs: follows their figures, reads anchors again, raises alarms, and reports.
+# The looks at runs.
 
-log = logging.getLogger(__name__)
-
+ANCHORS: Final = 8
+"""With 3 % of the tokens of groups that are read 2.5 times on average an anchor is read every 18 groups: after 300
+groups each of eight has been read twice, and three readings can show a shift of .3 standard deviations within 50
+groups. More anchors would still be read for the first time."""
 POLL_SECONDS: Final = 3.0
 IDLE_SECONDS: Final = 60.0
 """A run with fewer new groups than a bucket is looked at so often."""
 CLAIM_SECONDS: Final = 90.0
+"""After so long without a sign of life another replica takes over the run."""
 _RENEW_SECONDS: Final = 30.0
 _READINGS_PER_LOOK: Final = 3
 """Anchors at most that are read in one look."""
@@ -219,6 +213,7 @@ _GROUPS_AFTER_FAILURE: Final = 20
 _ALARMS_SHOWN: Final = 100
 _NOTICES_AT_ONCE: Final = 16
 _NOTICE_SECONDS: Final = 120.0
+"""For so long no other replica sends the same alarm."""
 RETRY_SECONDS: Final = (10.0, 60.0, 600.0, 3600.0, 6 * 3600.0)
 """Pauses before an alarm is told again to whoever did not take it. Then it is given up."""
 
@@ -292,9 +287,10 @@ class RunHealthService:
 
     async def _follow_judges(self, run: Run, state: HealthState) -> HealthState:
         """A model or fingerprint that a judge's server names for the first time is another judge."""
-        known = len(await self._health.list_versions(self._list_judges(run)))
-        changed = 0 <= state.versions_seen < known and state.versions_seen > 0
-        return state.model_copy(update={"versions_seen": known} | ({"rush": ANCHORS} if changed else {}))
+        versions = len(await self._health.list_versions(self._list_judges(run)))
+        # The first versions of all are no change.
+        changed = 0 <= state.versions_seen < versions and state.versions_seen > 0
+        return state.model_copy(update={"versions_seen": versions} | ({"hurried_readings": ANCHORS} if changed else {}))
 
     async def _follow_trends(self, run: Run, state: HealthState) -> HealthState:
         cells = await self._health.load_cells(run.name, state)
@@ -316,7 +312,7 @@ class RunHealthService:
             readings = await self._health.list_readings(run.name, state.anchors_after)
             tokens = await self._health.get_tokens(run.name)
             budget = HealthBudget(run.health.share, tokens, self._find_shadow(run, anchors[0].environment) is not None)
-            if not budget.admits_anchor(hurried=is_hurried(_follow_readings(readings), state.rush)):
+            if not budget.admits_anchor(hurried=is_hurried(_follow_readings(readings), state.hurried_readings)):
                 break
             made: HealthReading | None = None
             with _report_failure(f"read an anchor of run {run.name}"):
@@ -332,7 +328,7 @@ class RunHealthService:
     async def _judge_leniency(
         self, run: Run, readings: list[HealthReading], made: HealthReading, state: HealthState
     ) -> HealthState:
-        state = state.model_copy(update={"rush": max(0, state.rush - 1), "failures": 0})
+        state = state.model_copy(update={"hurried_readings": max(0, state.hurried_readings - 1), "failures": 0})
         alarms = _follow_readings(readings).alarms
         if not alarms:
             return state
@@ -399,12 +395,14 @@ class RunHealthService:
 
     def check_options(self, options: HealthOptions, judges: Sequence[str]) -> None:
         """InvalidRequest for a shadow judge that is not configured, or is of a training judge's model."""
-        name, known = options.shadow_judge, self._panels.judges
+        name, configured = options.shadow_judge, self._panels.judges
         if name is None:
             return
-        if name not in known:
+        if name not in configured:
             raise InvalidRequest(f"there is no judge {name!r}", field="health.shadow_judge")
-        other = find_same_model(known[name].model, {each: known[each].model for each in judges if each in known})
+        other = find_same_model(
+            configured[name].model, {each: configured[each].model for each in judges if each in configured}
+        )
         if other is not None:
             raise InvalidRequest(
                 f"judge {name!r} is of the same model as {other!r}: a shadow judge needs another one",
@@ -428,10 +426,10 @@ class RunHealthService:
         readings = await self._health.list_readings(name, state.anchors_after)
         leniency = await asyncio.to_thread(_follow_readings, readings)
         tokens = await self._health.get_tokens(name)
-        found = await asyncio.to_thread(find_trend_changes, cells, state.since, state.judge_since)
+        changes = await asyncio.to_thread(find_trend_changes, cells, state.since, state.judge_since)
         figures = [
             summarise_trend(rule, cells.get(rule.name, ()), change, rule.name in standing, state.newest)
-            for rule, change in found
+            for rule, change in changes
         ]
         return RunHealth(
             run=name,
@@ -446,6 +444,21 @@ class RunHealthService:
             can_see=CAN_SEE,
             cannot_see=CANNOT_SEE,
         )
+
+
+def is_hurried(leniency: Leniency, hurried_readings: int) -> bool:
+    return hurried_readings > 0 or leniency.is_suspicious
+
+
+def _follow_readings(readings: list[HealthReading]) -> Leniency:
+    return follow_anchors(AnchorReading(each.group_id, each.at_group, each.values) for each in readings)
+
+
+def _choose_anchor(anchors: tuple[Group, ...], readings: list[HealthReading], failures: int) -> Group:
+    """The one that was not read for the longest; after failures the next ones."""
+    last = {reading.group_id: reading.sequence for reading in readings}
+    ordered = sorted(anchors, key=lambda group: last.get(group.group_id, 0))
+    return ordered[failures % len(ordered)]
 
 
 @contextlib.contextmanager
