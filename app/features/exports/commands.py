@@ -40,34 +40,13 @@ from app.features.exports.service import RowEncoder, build_encoder
 from app.terminal.client import GatewayClient, build_gateway_headers, describe_refusal, find_gateway_url
 from app.terminal.consoles import AsJson, describe_error, errors, parse_params, print_json, stop, stop_on_errors
 
-# Atomic writing of training data files.
-
-
-def _infer_format(file: Path) -> ExportFormat:
-    if file.suffix not in (".jsonl", ".parquet"):
-        stop(f"{file}: its name must end in .jsonl or .parquet", 1)
-    return "jsonl" if file.suffix == ".jsonl" else "parquet"
-
-
-@contextmanager
-def _use_partial_file(file: Path) -> Iterator[Path]:
-    """A temporary path next to the file, removed at exit unless it was renamed."""
-    part = file.with_name(f"{file.name}.{os.getpid()}.part")
-    try:
-        yield part
-    finally:
-        part.unlink(missing_ok=True)
-
-
-# `atropos-envs export`: training data from a running gateway into a file.
+# `atropos-envs export`.
 
 _READ_SECONDS = 120.0
 """Timeout per chunk: with a narrow filter the gateway may search for long."""
-
 _SUMMARY_SECONDS = 600.0
-
+"""The summary reads the whole export again."""
 _HINTS: Mapping[LeftOut, str] = {"offline_judge": " (--offline-judge includes them)"}
-
 _FORMATS = ["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%S%z"]
 """Accepted formats of times."""
 
@@ -181,12 +160,12 @@ def _assume_utc(**moments: datetime | None) -> dict[str, datetime]:
 
 def _download(url: str, api_key: str, wanted: ExportRequest, part: Path) -> tuple[int, str]:
     """The size, and up to which group the file goes."""
-    asked = wanted.model_dump(mode="json", exclude_defaults=True)
+    query = wanted.model_dump(mode="json", exclude_defaults=True)
     headers = build_gateway_headers(api_key)
     columns = (TextColumn(wanted.shape), DownloadColumn(), TransferSpeedColumn(), TimeElapsedColumn())
     timeout = httpx.Timeout(30, read=_READ_SECONDS)
     with (
-        httpx.stream("GET", f"{url}/export", params=asked, headers=headers, timeout=timeout) as reply,
+        httpx.stream("GET", f"{url}/export", params=query, headers=headers, timeout=timeout) as reply,
         Progress(*columns, console=errors, transient=True) as progress,
     ):
         if reply.is_error:
@@ -203,13 +182,14 @@ def _download(url: str, api_key: str, wanted: ExportRequest, part: Path) -> tupl
             return written.tell(), reply.headers.get(NEWEST_GROUP, "")
 
 
-# `atropos-envs tasks`: exports environments' tasks as a prompt data set file.
+# `atropos-envs tasks`: tasks as a prompt data set.
 
 _ENDLESS: Final = 1_000
 """Default number of rows of an endless split."""
 _MOST: Final = 100_000
 """Default maximum of rows of a test split whose size depends on params."""
 _A_BATCH: Final = 256
+"""Tasks of one request."""
 
 
 def tasks(
@@ -278,8 +258,8 @@ class _PromptExportSpec:
 
     def build_request(self, batch_size: int, cursor: int) -> dict[str, JsonValue]:
         """The body of `next-batch`."""
-        said: dict[str, JsonValue] = {"split": self.split, "params": self.params, "run": self.run}
-        return {**said, "batch_size": batch_size, "cursor": cursor}
+        task: dict[str, JsonValue] = {"split": self.split, "params": self.params, "run": self.run}
+        return {**task, "batch_size": batch_size, "cursor": cursor}
 
 
 async def _write_rows(
@@ -307,10 +287,10 @@ async def _fetch_rows(gateway: GatewayClient, wanted: _PromptExportSpec, count: 
     fetched = 0
     while fetched < count:
         cursor = wanted.first + fetched
-        ask = wanted.build_request(min(_A_BATCH, count - fetched), cursor)
-        batch = await gateway.fetch_next_batch(ask, wanted.environment)
-        places = enumerate(batch.tasks, start=cursor)
-        yield [build_prompt_row(wanted.trainer, task, wanted.split, at) for at, task in places]
+        body = wanted.build_request(min(_A_BATCH, count - fetched), cursor)
+        batch = await gateway.fetch_next_batch(body, wanted.environment)
+        indexed = enumerate(batch.tasks, start=cursor)
+        yield [build_prompt_row(wanted.trainer, task, wanted.split, index) for index, task in indexed]
         fetched += len(batch.tasks)
         if batch.exhausted or not batch.tasks:
             break
@@ -318,8 +298,28 @@ async def _fetch_rows(gateway: GatewayClient, wanted: _PromptExportSpec, count: 
 
 async def _count_rows(gateway: GatewayClient, wanted: _PromptExportSpec) -> int:
     """Maximum number of rows. Raises the service's error when there can be none."""
-    found = await gateway.fetch_environment(wanted.environment)
-    size = next((split.size for split in found.splits if split.name == wanted.split), None)
+    environment = await gateway.fetch_environment(wanted.environment)
+    size = next((split.size for split in environment.splits if split.name == wanted.split), None)
     if wanted.count is not None or size is None:
         return wanted.count or _ENDLESS
     return max(size, _MOST) if wanted.params and wanted.split == "test" else size
+
+
+# Files.
+
+
+def _infer_format(file: Path) -> ExportFormat:
+    if file.suffix not in (".jsonl", ".parquet"):
+        stop(f"{file}: its name must end in .jsonl or .parquet", 1)
+    return "jsonl" if file.suffix == ".jsonl" else "parquet"
+
+
+@contextmanager
+def _use_partial_file(file: Path) -> Iterator[Path]:
+    """A temporary path next to the file, removed at exit unless it was renamed. Next to it, since only within one file
+    system is a file renamed in one step."""
+    part = file.with_name(f"{file.name}.{os.getpid()}.part")
+    try:
+        yield part
+    finally:
+        part.unlink(missing_ok=True)

@@ -1,4 +1,9 @@
-"""Messages and tools of exports, in OpenAI's chat format."""
+"""Rows of exports: completions with their scores for training, and tasks for prompt data sets.
+
+Messages and tools are in OpenAI's chat format. Rows of tasks never contain the answer. The label that the trainer
+returns for scoring names the task and marks test tasks as evaluation, so that their scores are not in training
+statistics.
+"""
 
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Final, Literal
@@ -66,8 +71,8 @@ def _export_message(message: Message) -> ExportedMessage:
     )
 
 
-def _encode_arguments(given: JsonValue) -> str:
-    return replace_lone_surrogates(given) if isinstance(given, str) else canonical_json(given)
+def _encode_arguments(arguments: JsonValue) -> str:
+    return replace_lone_surrogates(arguments) if isinstance(arguments, str) else canonical_json(arguments)
 
 
 def replace_lone_surrogates(text: str) -> str:
@@ -75,7 +80,7 @@ def replace_lone_surrogates(text: str) -> str:
     return text if is_encodable(text) else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-# Row models of exports. Prompts and completions are always lists of messages.
+# Rows of completions. Prompts and completions are always lists of messages.
 
 
 class CriterionValue(Frozen):
@@ -279,7 +284,7 @@ def export_completion(rollout: Rollout) -> tuple[ExportedMessage, ...]:
     return (ExportedMessage(role="assistant", content=replace_lone_surrogates(whole.text or "")),)
 
 
-# Tasks as rows of a prompt data set, in the columns that each trainer reads.
+# Rows of tasks, in the columns that each trainer reads.
 
 Trainer = Literal["trl", "openrlhf", "slime", "verl", "openrlhf_agent", "slime_agent", "verl_agent", "nemo_gym"]
 
@@ -499,7 +504,7 @@ def _format_label(label: TaskLabel) -> str:
     return label.task_id if label.purpose == "train" else label.model_dump_json()
 
 
-# Rows as JSON lines.
+# JSON lines.
 
 
 class JsonLinesEncoder:

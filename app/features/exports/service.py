@@ -1,4 +1,9 @@
-"""Selects completions of a group and builds the rows of a shape."""
+"""Exports: stored groups, readings and labels as rows of training data, streamed page by page.
+
+Memory use does not depend on the size of an export: a page of groups is read, turned into rows and encoded before the
+next one. Reading ends at the newest group of the start, so that the summary counts the same groups as the file.
+Whatever is in no row is counted with its reason.
+"""
 
 import asyncio
 import json
@@ -47,6 +52,147 @@ from app.features.labels.model import LabelStore
 from app.ports.store import GroupStore
 from app.service.task_cache import TaskCache
 
+# Exports as files, in pieces.
+
+MEDIA_TYPES: Final[Mapping[ExportFormat, str]] = {
+    "jsonl": "application/x-ndjson",
+    "parquet": "application/vnd.apache.parquet",
+}
+
+
+class RowEncoder(Protocol):
+    """Encodes rows as a file, in pieces."""
+
+    def encode_rows(self, rows: Sequence[BaseModel]) -> bytes: ...
+
+    def finish(self) -> bytes: ...
+
+
+_PAGE_SIZE: Final = 64
+"""Groups read per page."""
+
+
+async def stream_export(
+    exports: ExportStore, request: ExportRequest, last: int, not_for_training: Collection[str] = ()
+) -> AsyncIterator[bytes]:
+    """The export file in pieces, oldest groups first, up to sequence `last`. Scores of the judges in `not_for_training`
+    are left out unless the request includes them."""
+    encoder = await asyncio.to_thread(build_encoder, request.format, _choose_row_type(request))
+    choice = _build_row_filter(request, not_for_training)
+    async for page in _read_pages(exports, request, 0, last):
+        if piece := await asyncio.to_thread(_encode_page, encoder, choice, page):
+            yield piece
+    if piece := await asyncio.to_thread(encoder.finish):
+        yield piece
+
+
+async def summarise_export(
+    exports: ExportStore, request: ExportRequest, last: int, not_for_training: Collection[str] = ()
+) -> ExportSummary:
+    """What `stream_export` of the same arguments writes and leaves out."""
+    choice = _build_row_filter(request, not_for_training)
+    rows = 0
+    async for page in _read_pages(exports, request, 0, last):
+        rows += await asyncio.to_thread(lambda read: sum(1 for _ in choice.select_rows(read)), page)
+    return ExportSummary(rows=rows, left_out=dict(sorted((+choice.left_out).items())))
+
+
+async def _read_pages(
+    exports: ExportStore, request: ExportRequest, after: int, last: int
+) -> AsyncIterator[Sequence[StoredGroup]]:
+    while page := await exports.read_page(request, after, last, _PAGE_SIZE):
+        after = page[-1].sequence
+        yield page
+
+
+def _build_row_filter(request: ExportRequest, not_for_training: Collection[str]) -> "_RowFilter | _ReadingFilter":
+    """Selects the rows of a request page by page, and counts what it leaves out."""
+    return (_ReadingFilter if request.shape == "judgements" else _RowFilter)(request, not_for_training)
+
+
+def _encode_page(encoder: RowEncoder, choice: "_RowFilter | _ReadingFilter", page: Sequence[StoredGroup]) -> bytes:
+    rows = [*choice.select_rows(page)]
+    return encoder.encode_rows(rows) if rows else b""
+
+
+def _choose_row_type(request: ExportRequest) -> type[BaseModel]:
+    return PrivateRow if request.private and request.shape == "rollouts" else _ROW_TYPES[request.shape]
+
+
+def build_encoder(form: ExportFormat, row: type[BaseModel]) -> RowEncoder:
+    """The encoder of a format for rows of this class."""
+    if form == "jsonl":
+        return JsonLinesEncoder()
+    # Importing Arrow takes a third of a second, so only Parquet exports do.
+    encoder: RowEncoder = import_module("app.features.exports.parquet").ParquetEncoder(row)
+    return encoder
+
+
+# Rows of completions.
+
+
+class _RowFilter:
+    """Selects the rows of a request, and counts by reason the rollouts that are in none. Keeps a 16-byte digest of each
+    row to skip duplicates."""
+
+    def __init__(self, request: ExportRequest, not_for_training: Collection[str]) -> None:
+        self._request = request
+        self._needed = frozenset({"text"} if request.shape == "rollouts" else {"text", "thought"})
+        """The parts without which there is no row."""
+        self._not_for_training = (
+            frozenset() if request.offline_judge else frozenset(not_for_training) - {request.judge or ""}
+        )
+        self._taken: set[bytes] = set()
+        self.left_out: Counter[LeftOut] = Counter()
+
+    def select_rows(self, page: Sequence[StoredGroup]) -> Iterator[Row]:
+        for stored in page:
+            admitted = self._admit(stored.group.rollouts)
+            built = [*_build_rows(stored, self._request, admitted)]
+            rows = [row for row in built if self._is_new(row)]
+            self.left_out["duplicate"] += len(built) - len(rows)
+            self._count_unused(admitted, built)
+            yield from rows
+
+    def _admit(self, rollouts: Sequence[Rollout]) -> list[Rollout]:
+        """Completions that failed a gate before a judge was asked stay or go with those that were judged, so that no
+        filter keeps the failures alone."""
+        judged = [self._find_refusal(one) for one in rollouts if one.score.judges]
+        of_group = None if None in judged else next(iter(judged), None)
+        admitted = []
+        for one in rollouts:
+            follows = bool(judged) and one.score.gate == 0 and not one.score.judges
+            refusal = of_group if follows else self._find_refusal(one)
+            if refusal is None:
+                admitted.append(one)
+            else:
+                self.left_out[refusal] += 1
+        return admitted
+
+    def _find_refusal(self, rollout: Rollout) -> LeftOut | None:
+        if rollout.reduced is not None and not self._needed.isdisjoint(rollout.reduced.missing):
+            return "reduced"
+        if not self._not_for_training.isdisjoint(rollout.score.judges):
+            return "offline_judge"
+        return None if self._request.judge in (None, *rollout.score.judges) else "other_judge"
+
+    def _count_unused(self, rollouts: Sequence[Rollout], built: Sequence[Row]) -> None:
+        used = {rollout_id for row in built for rollout_id in _list_rollout_ids(row)}
+        for one in rollouts:
+            if one.rollout_id not in used:
+                self.left_out[_explain_absence(one, self._request)] += 1
+
+    def _is_new(self, row: Row) -> bool:
+        """Whether the row is new: equal prompt, completion and label count as a duplicate."""
+        if not isinstance(row, SftRow | KtoRow):
+            return True
+        messages = [one.model_dump(mode="json") for one in (*row.prompt, *row.completion)]
+        mark = bytes.fromhex(digest([messages, row.tools, row.label if isinstance(row, KtoRow) else None]))
+        new = mark not in self._taken
+        self._taken.add(mark)
+        return new
+
+
 _SFT_THRESHOLD: Final = 0.7
 _KTO_THRESHOLD: Final = 0.5
 _MIN_POSITIVE_VALUE: Final = 1e-9
@@ -57,17 +203,19 @@ _UNDECIDED_FLAGS: Final = frozenset({"low_signal", "position_dominated"})
 """Flags of groups in which the order of two completions is uncertain."""
 
 
-def build_rows(stored: StoredGroup, wanted: ExportRequest, rollouts: Sequence[Rollout]) -> Iterator[Row]:
+def _build_rows(stored: StoredGroup, request: ExportRequest, rollouts: Sequence[Rollout]) -> Iterator[Row]:
     """Rows of a group. `rollouts` are the ones that the request admits, in order."""
-    if wanted.shape == "rollouts":
-        places = {one.rollout_id: place for place, one in enumerate(stored.group.rollouts)}
-        yield from (build_rollout_row(stored, places[one.rollout_id], one, private=wanted.private) for one in rollouts)
-    elif wanted.shape == "sft":
-        yield from _build_sft_rows(stored, wanted, rollouts)
-    elif wanted.shape == "dpo":
-        yield from _build_dpo_rows(stored, wanted, rollouts)
+    if request.shape == "rollouts":
+        indices = {one.rollout_id: index for index, one in enumerate(stored.group.rollouts)}
+        yield from (
+            build_rollout_row(stored, indices[one.rollout_id], one, private=request.private) for one in rollouts
+        )
+    elif request.shape == "sft":
+        yield from _build_sft_rows(stored, request, rollouts)
+    elif request.shape == "dpo":
+        yield from _build_dpo_rows(stored, request, rollouts)
     else:
-        yield from _build_kto_rows(stored, wanted, rollouts)
+        yield from _build_kto_rows(stored, request, rollouts)
 
 
 def _list_rollout_ids(row: Row) -> tuple[str, ...]:
@@ -75,25 +223,25 @@ def _list_rollout_ids(row: Row) -> tuple[str, ...]:
     return (row.chosen_id, row.rejected_id) if isinstance(row, DpoRow) else (row.rollout_id,)
 
 
-def _explain_absence(rollout: Rollout, wanted: ExportRequest) -> LeftOut:
+def _explain_absence(rollout: Rollout, request: ExportRequest) -> LeftOut:
     """Why an admitted rollout is in no row of its group."""
     if rollout.score.outcome != "scored":
         return rollout.score.outcome
-    if wanted.shape == "dpo":
+    if request.shape == "dpo":
         return "undecided" if _UNDECIDED_FLAGS & {*rollout.score.flags} else "no_pair"
     value = compute_value(rollout)
-    return "below_threshold" if value is None or value < _choose_sft_threshold(wanted) else "not_best"
+    return "below_threshold" if value is None or value < _choose_sft_threshold(request) else "not_best"
 
 
 def _list_valued_rollouts(rollouts: Sequence[Rollout]) -> list[tuple[float, Rollout]]:
     return [(value, one) for one in rollouts if (value := compute_value(one)) is not None]
 
 
-def _build_sft_rows(stored: StoredGroup, wanted: ExportRequest, rollouts: Sequence[Rollout]) -> Iterator[Row]:
-    least = _choose_sft_threshold(wanted)
+def _build_sft_rows(stored: StoredGroup, request: ExportRequest, rollouts: Sequence[Rollout]) -> Iterator[Row]:
+    least = _choose_sft_threshold(request)
     chosen = [pair for pair in _list_valued_rollouts(rollouts) if pair[0] >= least]
-    if wanted.top_k is not None:
-        chosen = sorted(chosen, key=lambda pair: -pair[0])[: wanted.top_k]
+    if request.top_k is not None:
+        chosen = sorted(chosen, key=lambda pair: -pair[0])[: request.top_k]
     for value, one in chosen:
         yield SftRow(
             **dict(build_origin(stored)),
@@ -105,14 +253,14 @@ def _build_sft_rows(stored: StoredGroup, wanted: ExportRequest, rollouts: Sequen
         )
 
 
-def _choose_sft_threshold(wanted: ExportRequest) -> float:
-    if wanted.threshold is not None:
-        return wanted.threshold
-    return _SFT_THRESHOLD if wanted.top_k is None else _MIN_POSITIVE_VALUE
+def _choose_sft_threshold(request: ExportRequest) -> float:
+    if request.threshold is not None:
+        return request.threshold
+    return _SFT_THRESHOLD if request.top_k is None else _MIN_POSITIVE_VALUE
 
 
-def _build_kto_rows(stored: StoredGroup, wanted: ExportRequest, rollouts: Sequence[Rollout]) -> Iterator[Row]:
-    least = _KTO_THRESHOLD if wanted.threshold is None else wanted.threshold
+def _build_kto_rows(stored: StoredGroup, request: ExportRequest, rollouts: Sequence[Rollout]) -> Iterator[Row]:
+    least = _KTO_THRESHOLD if request.threshold is None else request.threshold
     for value, one in _list_valued_rollouts(rollouts):
         yield KtoRow(
             **dict(build_origin(stored)),
@@ -125,21 +273,21 @@ def _build_kto_rows(stored: StoredGroup, wanted: ExportRequest, rollouts: Sequen
         )
 
 
-def _build_dpo_rows(stored: StoredGroup, wanted: ExportRequest, rollouts: Sequence[Rollout]) -> Iterator[Row]:
+def _build_dpo_rows(stored: StoredGroup, request: ExportRequest, rollouts: Sequence[Rollout]) -> Iterator[Row]:
     scored = [one for one in rollouts if one.score.reward is not None and not _UNDECIDED_FLAGS & {*one.score.flags}]
-    said = {one.rollout_id: export_completion(one) for one in scored}
+    texts = {one.rollout_id: export_completion(one) for one in scored}
     pairs = [
         (better, worse)
         for better in scored
         for worse in scored
-        if _is_better_by_margin(better, worse, wanted.margin) and said[better.rollout_id] != said[worse.rollout_id]
+        if _is_better_by_margin(better, worse, request.margin) and texts[better.rollout_id] != texts[worse.rollout_id]
     ]
-    for better, worse in sorted(pairs, key=lambda pair: _read_reward(pair[1]) - _read_reward(pair[0]))[: wanted.pairs]:
+    for better, worse in sorted(pairs, key=lambda pair: _read_reward(pair[1]) - _read_reward(pair[0]))[: request.pairs]:
         yield DpoRow(
             **dict(build_origin(stored)),
             prompt=export_prompt(stored),
-            chosen=said[better.rollout_id],
-            rejected=said[worse.rollout_id],
+            chosen=texts[better.rollout_id],
+            rejected=texts[worse.rollout_id],
             tools=export_tools(stored),
             chosen_id=better.rollout_id,
             rejected_id=worse.rollout_id,
@@ -199,10 +347,10 @@ class _ReadingFilter:
     """Selects the readings of a request, and counts by reason those that are in no row. An answer that several groups
     or scorings took from the cache is one row."""
 
-    def __init__(self, wanted: ExportRequest, not_for_training: Collection[str]) -> None:
-        self._wanted = wanted
+    def __init__(self, request: ExportRequest, not_for_training: Collection[str]) -> None:
+        self._request = request
         self._not_for_training = (
-            frozenset() if wanted.offline_judge else frozenset(not_for_training) - {wanted.judge or ""}
+            frozenset() if request.offline_judge else frozenset(not_for_training) - {request.judge or ""}
         )
         self._taken: set[str] = set()
         self.left_out: Counter[LeftOut] = Counter()
@@ -219,7 +367,7 @@ class _ReadingFilter:
     def _find_refusal(self, judgement: Judgement) -> LeftOut | None:
         if judgement.judge in self._not_for_training:
             return "offline_judge"
-        if self._wanted.judge not in (None, judgement.judge):
+        if self._request.judge not in (None, judgement.judge):
             return "other_judge"
         if judgement.reduced is not None:
             return "reduced"
@@ -280,7 +428,7 @@ def _read_messages(prompt: str) -> tuple[ExportedMessage, ...]:
     )
 
 
-# Rows of people's labels: a row for each pair that a person ordered, in TRL's conversational preference format.
+# Rows of people's labels: one for each pair that a person ordered, in TRL's conversational preference format.
 
 _LABELS_A_PAGE: Final = 64
 _NOWHERE: Final[dict[str, object]] = {
@@ -288,6 +436,7 @@ _NOWHERE: Final[dict[str, object]] = {
     "step": None,
     "lag": None,
 }
+"""The origin of an imported choice, which is of no group."""
 
 
 class LabelRow(RowOrigin):
@@ -324,38 +473,38 @@ class LabelRow(RowOrigin):
 class LabelRows:
     """Reads the labels of a request, and counts those that order nothing."""
 
-    def __init__(self, labels: LabelStore, groups: GroupStore, task_cache: TaskCache, wanted: ExportRequest) -> None:
+    def __init__(self, labels: LabelStore, groups: GroupStore, task_cache: TaskCache, request: ExportRequest) -> None:
         self._labels = labels
         self._groups = groups
         self._task_cache = task_cache
-        self._wanted = wanted
+        self._request = request
         self.left_out: Counter[LeftOut] = Counter()
 
     async def read_pages(self) -> AsyncIterator[list[LabelRow]]:
         after = 0
-        while page := await self._labels.list_labels(self._wanted.env, self._wanted.run, after, _LABELS_A_PAGE):
+        while page := await self._labels.list_labels(self._request.env, self._request.run, after, _LABELS_A_PAGE):
             after = page[-1][0]
             made = [label for _, label in page if self._is_in_time(label)]
             stored = await self._load_groups([label.group_id for label in made if label.group_id is not None])
             yield [row for label in made for row in self._build_rows(label, stored)]
 
     def _is_in_time(self, label: Label) -> bool:
-        since, until = self._wanted.since, self._wanted.until
+        since, until = self._request.since, self._request.until
         return (since is None or label.created_at >= since) and (until is None or label.created_at < until)
 
     async def _load_groups(self, group_ids: list[str]) -> dict[str, StoredGroup]:
         groups = await self._groups.find(group_ids) if group_ids else {}
         records = await self._task_cache.get([group.task_id for group in groups.values()])
-        found = {}
+        stored = {}
         for group_id, group in groups.items():
             task = records[group.task_id]
-            if group.purpose == self._wanted.purpose and self._wanted.label in (None, task.label):
-                found[group_id] = StoredGroup(sequence=0, group=group, task=task)
-        return found
+            if group.purpose == self._request.purpose and self._request.label in (None, task.label):
+                stored[group_id] = StoredGroup(sequence=0, group=group, task=task)
+        return stored
 
     def _build_rows(self, label: Label, stored: dict[str, StoredGroup]) -> Iterator[LabelRow]:
         if label.choice is not None:
-            if self._wanted.purpose == "train" and self._wanted.label is None:
+            if self._request.purpose == "train" and self._request.label is None:
                 yield from _build_imported_rows(label)
             return
         group = stored.get(label.group_id or "")
@@ -367,6 +516,24 @@ class LabelRows:
         rows = [*_build_group_rows(label, group)]
         self.left_out["no_pair"] += not rows
         yield from rows
+
+
+async def stream_labels(rows: LabelRows, form: ExportFormat) -> AsyncIterator[bytes]:
+    """People's labels as a file in pieces, oldest first."""
+    encoder = await asyncio.to_thread(build_encoder, form, LabelRow)
+    async for page in rows.read_pages():
+        if page and (piece := await asyncio.to_thread(encoder.encode_rows, page)):
+            yield piece
+    if piece := await asyncio.to_thread(encoder.finish):
+        yield piece
+
+
+async def summarise_labels(rows: LabelRows) -> ExportSummary:
+    """What `stream_labels` of the same rows writes and leaves out."""
+    count = 0
+    async for page in rows.read_pages():
+        count += len(page)
+    return ExportSummary(rows=count, left_out=dict(sorted((+rows.left_out).items())))
 
 
 def _describe_label(label: Label) -> dict[str, object]:
@@ -384,22 +551,22 @@ def _describe_label(label: Label) -> dict[str, object]:
 
 def _build_group_rows(label: Label, stored: StoredGroup) -> Iterator[LabelRow]:
     """Ties make no row."""
-    said = {one.rollout_id: export_completion(one) for one in stored.group.rollouts}
+    texts = {one.rollout_id: export_completion(one) for one in stored.group.rollouts}
     origin = dict(build_origin(stored)) | _describe_label(label)
     origin |= {"prompt": export_prompt(stored), "tools": export_tools(stored), "source": "", "may_be_edited": False}
     origin |= dict.fromkeys(("chosen_model", "rejected_model"), str(origin["policy"]))
-    for place, tier in enumerate(label.order):
-        for better, worse in ((one, other) for one in tier for after in label.order[place + 1 :] for other in after):
+    for rank, tier in enumerate(label.order):
+        for better, worse in ((one, other) for one in tier for after in label.order[rank + 1 :] for other in after):
             yield LabelRow.model_validate(
                 origin
-                | {"chosen": said[better], "rejected": said[worse], "chosen_id": better, "rejected_id": worse}
+                | {"chosen": texts[better], "rejected": texts[worse], "chosen_id": better, "rejected_id": worse}
                 | _describe_reply("chosen", label.replies.get(better, ReplyLabel()))
                 | _describe_reply("rejected", label.replies.get(worse, ReplyLabel()))
             )
 
 
-def _describe_reply(side: str, said: ReplyLabel) -> dict[str, object]:
-    return {f"{side}_levels": canonical_json(said.levels), f"{side}_defect": said.defect}
+def _describe_reply(side: str, label: ReplyLabel) -> dict[str, object]:
+    return {f"{side}_levels": canonical_json(label.levels), f"{side}_defect": label.defect}
 
 
 def _build_imported_rows(label: Label) -> Iterator[LabelRow]:
@@ -421,14 +588,6 @@ def _export_text(text: str) -> tuple[ExportedMessage, ...]:
     return (ExportedMessage(role="assistant", content=replace_lone_surrogates(text)),)
 
 
-# Streams exports page by page, so that memory use does not depend on their size.
-
-_PAGE_SIZE: Final = 64
-"""Groups read per page."""
-MEDIA_TYPES: Final[Mapping[ExportFormat, str]] = {
-    "jsonl": "application/x-ndjson",
-    "parquet": "application/vnd.apache.parquet",
-}
 _ROW_TYPES: Final[Mapping[ExportShape, type[BaseModel]]] = {
     "rollouts": RolloutRow,
     "sft": SftRow,
@@ -439,145 +598,7 @@ _ROW_TYPES: Final[Mapping[ExportShape, type[BaseModel]]] = {
 }
 
 
-class RowEncoder(Protocol):
-    """Encodes rows as a file, in pieces."""
-
-    def encode_rows(self, rows: Sequence[BaseModel]) -> bytes: ...
-
-    def finish(self) -> bytes: ...
-
-
-async def stream_export(
-    exports: ExportStore, wanted: ExportRequest, last: int, not_for_training: Collection[str] = ()
-) -> AsyncIterator[bytes]:
-    """The export file in pieces, oldest groups first, up to sequence `last`. Scores of the judges in `not_for_training`
-    are left out unless the request includes them."""
-    encoder = await asyncio.to_thread(build_encoder, wanted.format, _choose_row_type(wanted))
-    choice = _build_row_filter(wanted, not_for_training)
-    after = 0
-    while page := await exports.read_page(wanted, after, last, _PAGE_SIZE):
-        after = page[-1].sequence
-        if piece := await asyncio.to_thread(_encode_page, encoder, choice, page):
-            yield piece
-    if piece := await asyncio.to_thread(encoder.finish):
-        yield piece
-
-
-async def summarise_export(
-    exports: ExportStore, wanted: ExportRequest, last: int, not_for_training: Collection[str] = ()
-) -> ExportSummary:
-    """What `stream_export` of the same arguments writes and leaves out."""
-    choice = _build_row_filter(wanted, not_for_training)
-    after = rows = 0
-    while page := await exports.read_page(wanted, after, last, _PAGE_SIZE):
-        after = page[-1].sequence
-        rows += await asyncio.to_thread(lambda read: sum(1 for _ in choice.select_rows(read)), page)
-    return ExportSummary(rows=rows, left_out=dict(sorted((+choice.left_out).items())))
-
-
-async def stream_labels(rows: LabelRows, form: ExportFormat) -> AsyncIterator[bytes]:
-    """People's labels as a file in pieces, oldest first."""
-    encoder = await asyncio.to_thread(build_encoder, form, LabelRow)
-    async for page in rows.read_pages():
-        if page and (piece := await asyncio.to_thread(encoder.encode_rows, page)):
-            yield piece
-    if piece := await asyncio.to_thread(encoder.finish):
-        yield piece
-
-
-async def summarise_labels(rows: LabelRows) -> ExportSummary:
-    """What `stream_labels` of the same rows writes and leaves out."""
-    count = 0
-    async for page in rows.read_pages():
-        count += len(page)
-    return ExportSummary(rows=count, left_out=dict(sorted((+rows.left_out).items())))
-
-
-def _build_row_filter(wanted: ExportRequest, not_for_training: Collection[str]) -> "_RowFilter | _ReadingFilter":
-    """Selects the rows of a request page by page, and counts what it leaves out."""
-    return (_ReadingFilter if wanted.shape == "judgements" else _RowFilter)(wanted, not_for_training)
-
-
-def _encode_page(encoder: RowEncoder, choice: "_RowFilter | _ReadingFilter", page: Sequence[StoredGroup]) -> bytes:
-    rows = [*choice.select_rows(page)]
-    return encoder.encode_rows(rows) if rows else b""
-
-
-def _choose_row_type(wanted: ExportRequest) -> type[BaseModel]:
-    return PrivateRow if wanted.private and wanted.shape == "rollouts" else _ROW_TYPES[wanted.shape]
-
-
-def build_encoder(form: ExportFormat, row: type[BaseModel]) -> RowEncoder:
-    """The encoder of a format for rows of this class."""
-    if form == "jsonl":
-        return JsonLinesEncoder()
-    made: RowEncoder = import_module("app.features.exports.parquet").ParquetEncoder(row)
-    return made
-
-
-class _RowFilter:
-    """Selects the rows of a request, and counts by reason the rollouts that are in none. Keeps a 16-byte digest of each
-    row to skip duplicates."""
-
-    def __init__(self, wanted: ExportRequest, not_for_training: Collection[str]) -> None:
-        self._wanted = wanted
-        self._needed = frozenset({"text"} if wanted.shape == "rollouts" else {"text", "thought"})
-        """The parts without which there is no row."""
-        self._not_for_training = (
-            frozenset() if wanted.offline_judge else frozenset(not_for_training) - {wanted.judge or ""}
-        )
-        self._taken: set[bytes] = set()
-        self.left_out: Counter[LeftOut] = Counter()
-
-    def select_rows(self, page: Sequence[StoredGroup]) -> Iterator[Row]:
-        for stored in page:
-            admitted = self._admit(stored.group.rollouts)
-            built = [*build_rows(stored, self._wanted, admitted)]
-            rows = [row for row in built if self._is_new(row)]
-            self.left_out["duplicate"] += len(built) - len(rows)
-            self._count_unused(admitted, built)
-            yield from rows
-
-    def _admit(self, rollouts: Sequence[Rollout]) -> list[Rollout]:
-        """Completions that failed a gate before a judge was asked stay or go with those that were judged, so that no
-        filter keeps the failures alone."""
-        judged = [self._find_refusal(one) for one in rollouts if one.score.judges]
-        of_group = None if None in judged else next(iter(judged), None)
-        admitted = []
-        for one in rollouts:
-            follows = bool(judged) and one.score.gate == 0 and not one.score.judges
-            refusal = of_group if follows else self._find_refusal(one)
-            if refusal is None:
-                admitted.append(one)
-            else:
-                self.left_out[refusal] += 1
-        return admitted
-
-    def _find_refusal(self, rollout: Rollout) -> LeftOut | None:
-        if rollout.reduced is not None and not self._needed.isdisjoint(rollout.reduced.missing):
-            return "reduced"
-        if not self._not_for_training.isdisjoint(rollout.score.judges):
-            return "offline_judge"
-        return None if self._wanted.judge in (None, *rollout.score.judges) else "other_judge"
-
-    def _count_unused(self, rollouts: Sequence[Rollout], built: Sequence[Row]) -> None:
-        used = {rollout_id for row in built for rollout_id in _list_rollout_ids(row)}
-        for one in rollouts:
-            if one.rollout_id not in used:
-                self.left_out[_explain_absence(one, self._wanted)] += 1
-
-    def _is_new(self, row: Row) -> bool:
-        """Whether the row is new: equal prompt, completion and label count as a duplicate."""
-        if not isinstance(row, SftRow | KtoRow):
-            return True
-        said = [one.model_dump(mode="json") for one in (*row.prompt, *row.completion)]
-        mark = bytes.fromhex(digest([said, row.tools, row.label if isinstance(row, KtoRow) else None]))
-        new = mark not in self._taken
-        self._taken.add(mark)
-        return new
-
-
-# What an export would hold, by shape, of a bounded number of groups.
+# What an export would hold, of a bounded number of groups.
 
 _COUNTED: Final[tuple[ExportShape, ...]] = ("rollouts", "sft", "dpo", "kto")
 """Shapes of completions, which one reading counts."""
@@ -594,36 +615,28 @@ class ExportPreview:
 
 
 async def preview_export(
-    exports: ExportStore, wanted: ExportRequest, after: int, last: int, not_for_training: Collection[str] = ()
+    exports: ExportStore, request: ExportRequest, after: int, last: int, not_for_training: Collection[str] = ()
 ) -> ExportPreview:
     """Of the groups after one sequence and up to another: few, since all of them are read."""
-    shapes = _COUNTED if wanted.shape in _COUNTED else (*_COUNTED, wanted.shape)
+    shapes = _COUNTED if request.shape in _COUNTED else (*_COUNTED, request.shape)
     choices = {
-        shape: _build_row_filter(wanted.model_copy(update={"shape": shape}), not_for_training) for shape in shapes
+        shape: _build_row_filter(request.model_copy(update={"shape": shape}), not_for_training) for shape in shapes
     }
     counts = dict.fromkeys(shapes, 0)
     shown: list[BaseModel] = []
     groups = 0
-    async for page in _read_pages(exports, wanted, after, last):
+    async for page in _read_pages(exports, request, after, last):
         groups += len(page)
         for shape, choice in choices.items():
             rows = list(choice.select_rows(page))
             counts[shape] += len(rows)
-            if shape == wanted.shape:
+            if shape == request.shape:
                 shown += rows[: _SHOWN_ROWS - len(shown)]
     summaries = {
         shape: ExportSummary(rows=counts[shape], left_out=dict(sorted((+choices[shape].left_out).items())))
         for shape in shapes
     }
     return ExportPreview(groups, summaries, tuple(row.model_dump(mode="json") for row in shown))
-
-
-async def _read_pages(
-    exports: ExportStore, wanted: ExportRequest, after: int, last: int
-) -> AsyncIterator[Sequence[StoredGroup]]:
-    while page := await exports.read_page(wanted, after, last, _PAGE_SIZE):
-        after = page[-1].sequence
-        yield page
 
 
 async def preview_labels(labels: LabelRows, most: int) -> ExportPreview:
