@@ -1,9 +1,9 @@
 """Reward endpoints of trainers that send one sample, or a batch of them, and take a number for each.
 
 These trainers know nothing of groups: their samples come one by one, in any order, from any process. A sample's label
-names its task and its group. The request waits until the group is there and scored. Then it is answered, and the sample
-counts as answered only once the client has taken its answer in full. One whose answer was lost comes again, and takes
-the same slot.
+names its task, and its group where it has one. The request waits until the group is there and scored. Equal texts may
+be siblings or one sample that is sent again; what tells them apart is whether a sender has left without an answer. So a
+sample counts as answered only once the client has taken its answer in full.
 """
 
 import asyncio
@@ -600,6 +600,7 @@ class RewardService:
         # A score that may still come is asked for again, even where a number stands for missing ones.
         pending = any("pending" in (reply.score.outcome, reply.outcome) for _, reply in missing)
         if pending or (missing and response == "number" and self.unscored_reward is None):
+            # A trainer that is refused asks again: its sample counts as one whose sender has left without an answer.
             await held.settle(False)
             self._count_unscored(missing, options.contract, "error")
             return _refuse_unscored(missing[0][1], reply_format.format_refusal(len(samples)))

@@ -401,6 +401,7 @@ class _OrsEpisodes:
     async def _take(self, record: TaskRecord, call: ToolCallRequest, message: Message, session: str) -> PlayedStep:
         env, fingerprint = record.key.environment, call.task_id or ""
         single = await self._reward_service.stepper.is_single_reply(env, record.task_id)
+        # A task with one reply is answered by all calls together: they are noted, and what is said ends it.
         if call.name == _ANSWER or (single and call.name == _REPLY):
             return await self._sessions.end(session, message, fingerprint)
         if single:

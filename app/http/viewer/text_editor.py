@@ -132,6 +132,7 @@ def compare_lines(before: str, now: str) -> tuple[ChangedLine, ...]:
         return ()
     if max(len(first), len(second)) > MOST_LINES:
         return (ChangedLine("place", f"more than {MOST_LINES} lines are not compared"),)
+    # The first two lines name files.
     lines = [_build_line(line) for line in list(unified_diff(first, second, lineterm="", n=2))[2:]]
     more = len(lines) - _MAX_CHANGED
     return (*lines[:_MAX_CHANGED], *((ChangedLine("place", f"and {more} more lines"),) if more > 0 else ()))

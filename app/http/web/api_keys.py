@@ -129,6 +129,7 @@ class KeyRing:
         return None if key is None else self.find_holder(key)
 
     def find_holder(self, secret: str) -> Caller | None:
+        # What the time of a look-up tells is of the digest, of which nobody can choose a bit.
         return self._callers.get(compute_key_digest(secret))
 
     def find_signed_in(self, value: str) -> Caller | None:

@@ -33,6 +33,9 @@ from app.http.web.bodies import BodyReader, JsonRequest, JsonRoute
 from app.http.web.problems import build_problem_response
 
 # Who may reach which route.
+#
+# Names that a caller gives are answered 403 with the bound, whether they exist or not; ids of others are 404, as if
+# they were not there.
 
 BoundKind = Literal["shared", "handler", "run", "group", "rollout", "world", "closed"]
 """Where the bounds of a key are checked. `shared`: nowhere, since everybody gets the same. `handler`: by the route.
