@@ -57,32 +57,32 @@ def size(as_json: AsJson = False) -> None:
         _print_size(found)
 
 
-def _print_size(found: DatabaseSize) -> None:
+def _print_size(measured: DatabaseSize) -> None:
     console = output_console()
-    dead = any(one.dead_rows for one in found.tables)
-    by_table = Table("table", "rows", "bytes" if found.measured_by == "pages" else "bytes, about")
+    dead = any(one.dead_rows for one in measured.tables)
+    by_table = Table("table", "rows", "bytes" if measured.measured_by == "pages" else "bytes, about")
     if dead:
         by_table.add_column("dead rows")
-    for one in found.tables[:_MOST_LISTED]:
+    for one in measured.tables[:_MOST_LISTED]:
         more = (f"{one.dead_rows:,}",) if dead else ()
         by_table.add_row(one.table, f"{one.rows:,}", format_bytes(one.bytes), *more)
     console.print(by_table)
     by_run = Table("run", "environment", "purpose", "groups", "rollouts", "bytes, about", "a day", "newest")
-    for each in found.runs[:_MOST_LISTED]:
+    for each in measured.runs[:_MOST_LISTED]:
         stored = each.stored
         by_run.add_row(
             *(stored.run or "-", stored.environment, stored.purpose, f"{stored.groups:,}", f"{stored.rollouts:,}"),
             *(format_bytes(stored.bytes), format_bytes(each.bytes_per_day), format_time(each.last_at)),
         )
     console.print(by_run)
-    if len(found.runs) > _MOST_LISTED:
-        typer.echo(f"and {len(found.runs) - _MOST_LISTED:,} smaller ones; --json has all")
-    typer.echo(f"database: {format_bytes(found.bytes)}, of it free: {format_bytes(found.free_bytes)}")
+    if len(measured.runs) > _MOST_LISTED:
+        typer.echo(f"and {len(measured.runs) - _MOST_LISTED:,} smaller ones; --json has all")
+    typer.echo(f"database: {format_bytes(measured.bytes)}, of it free: {format_bytes(measured.free_bytes)}")
     typer.echo(
-        f"growth: {format_bytes(found.bytes_per_day)} a day, by the last {found.recent_days:.3g} days;"
-        f" in 30 days about {format_bytes(found.forecast_bytes)}"
+        f"growth: {format_bytes(measured.bytes_per_day)} a day, by the last {measured.recent_days:.3g} days;"
+        f" in 30 days about {format_bytes(measured.forecast_bytes)}"
     )
-    for line in found.advice:
+    for line in measured.advice:
         typer.echo(line)
 
 
@@ -232,16 +232,16 @@ def _build_reduce_rule(keep: str, older_than: str, runs: list[str] | None) -> Re
 
 
 def parse_age(text: str) -> timedelta:
-    if (found := re.fullmatch(r"(\d{1,6})([hdw])", text)) is None:
+    if (match := re.fullmatch(r"(\d{1,6})([hdw])", text)) is None:
         raise ValueError(f"--older-than must be a number with h, d or w, such as 30d: {text[:40]!r}")
-    return timedelta(days=int(found[1]) * _DAYS[found[2]])
+    return timedelta(days=int(match[1]) * _DAYS[match[2]])
 
 
 def parse_bytes(text: str) -> int:
-    if (found := re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?) ?([KMGT]?B)?", text, re.IGNORECASE)) is None:
+    if (match := re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?) ?([KMGT]?B)?", text, re.IGNORECASE)) is None:
         raise ValueError(f"--to-size must be a number of bytes, KB, MB, GB or TB, such as 50GB: {text[:40]!r}")
-    unit = (found[2] or "").upper()
-    return int(float(found[1]) * _BYTES[unit if unit != "B" else ""])
+    unit = (match[2] or "").upper()
+    return int(float(match[1]) * _BYTES[unit if unit != "B" else ""])
 
 
 async def _prune(settings: Settings, rule: PruneRule, *, ask: bool, dry_run: bool) -> None:
@@ -259,9 +259,9 @@ async def _prune(settings: Settings, rule: PruneRule, *, ask: bool, dry_run: boo
 
 def _print_plan(plan: PrunePlan) -> None:
     for each in plan.removable:
-        place = f"{each.run or 'without a run'}, {each.environment}, {each.purpose}"
+        origin = f"{each.run or 'without a run'}, {each.environment}, {each.purpose}"
         counts = f"{each.groups:,} groups, {each.rollouts:,} rollouts, about {format_bytes(each.bytes)}"
-        typer.echo(f"{place}: {counts}")
+        typer.echo(f"{origin}: {counts}")
     _print_kept(plan.kept)
     limited = "" if plan.excess_bytes is None else ", the oldest first"
     most = "at most " if plan.excess_bytes is not None else ""

@@ -1,4 +1,8 @@
-"""`atropos-envs demo`: a scripted policy that improves with each step, as example data for the viewer."""
+"""`atropos-envs demo`: a scripted policy that improves with each step, as example data for the viewer.
+
+The policy is a client like any trainer: it takes tasks, plays them and has them scored. Right answers come from the
+same environments opened here, since the gateway reveals none; without skill one message is spoilt as models in training
+spoil it. Judged environments have lines of three qualities in `demo.yaml`."""
 
 import asyncio
 import random
@@ -24,7 +28,7 @@ from app.main.features import import_modules
 from app.service.catalogue import Catalogue
 from app.service.requests import GroupReply, HandedOutTask
 from app.settings import read_settings
-from app.terminal.client import AnsweredTask, GatewayClient, build_gateway_headers, find_gateway_url
+from app.terminal.client import AnsweredTask, ApiKey, GatewayClient, Url, build_gateway_headers, find_gateway_url
 from app.terminal.consoles import AsJson, DemoPart, errors, format_figure, output_console, print_json, stop_on_errors
 
 
@@ -50,8 +54,8 @@ def demo(
     group_size: Annotated[int, typer.Option(min=2, max=64, help="Completions per task.")] = 6,
     run: Annotated[str, typer.Option(help="Run name.")] = "demo",
     seed: Annotated[int, typer.Option(help="Random seed of the scripted policy.")] = 0,
-    url: Annotated[str, typer.Option(help="Gateway URL.", show_default="from settings")] = "",
-    api_key: Annotated[str, typer.Option(envvar="ATROPOS_ENVS_API_KEY", help="Gateway API key.")] = "",
+    url: Url = "",
+    api_key: ApiKey = "",
     as_json: AsJson = False,
 ) -> None:
     """Fill a running gateway with demo data.
@@ -207,27 +211,27 @@ def _script_turns(
     if gold is None:
         return tuple(_build_text_message(line) for line in _choose_lines(luck, skill, task))
     right = [message for message in gold.messages or (_build_text_message(gold.answer),) if message.role == "assistant"]
-    calling = [place for place, message in enumerate(right) if message.tool_calls]
+    calling = [index for index, message in enumerate(right) if message.tool_calls]
     spoilt = len(right) if luck.random() < skill else luck.choice(calling or range(len(right)))
     words = (task.messages[-1].content or "").split()
     return tuple(
-        _spoil_message(luck, message, task.tools, words) if place == spoilt else message
-        for place, message in enumerate(right)
+        _spoil_message(luck, message, task.tools, words) if index == spoilt else message
+        for index, message in enumerate(right)
     )
 
 
 def _choose_lines(luck: random.Random, skill: float, task: HandedOutTask) -> list[str]:
     """One line per turn, without repetition where possible."""
-    known = LINES.get(task.environment, LINES["anywhere"])
+    lines = LINES.get(task.environment, LINES["anywhere"])
     line = task.messages[-1].content or ""
     words = sorted(dict.fromkeys(line.split()), key=len)[-2:]
-    said: list[str] = []
+    chosen_texts: list[str] = []
     for _ in range(task.max_turns):
-        chosen = known.good if luck.random() < skill else known.plain if luck.random() < skill else known.poor
-        text = luck.choice([one for one in chosen if one not in said] or chosen)
-        said.append(text)
+        quality = lines.good if luck.random() < skill else lines.plain if luck.random() < skill else lines.poor
+        text = luck.choice([one for one in quality if one not in chosen_texts] or quality)
+        chosen_texts.append(text)
     longest = " and ".join(word.strip(_MARKS) for word in words)
-    return [text.replace("{words}", longest).replace("{line}", line[:60]) for text in said]
+    return [text.replace("{words}", longest).replace("{line}", line[:60]) for text in chosen_texts]
 
 
 def _spoil_message(luck: random.Random, message: Message, tools: Sequence[ToolSpec], words: Sequence[str]) -> Message:
@@ -235,11 +239,11 @@ def _spoil_message(luck: random.Random, message: Message, tools: Sequence[ToolSp
     calls = message.tool_calls
     if calls:
         return _spoil_last_call(luck, calls, words)
-    said = message.content or ""
-    numbers = [*_NUMBER.finditer(said)]
+    text = message.content or ""
+    numbers = [*_NUMBER.finditer(text)]
     if numbers:
         last = numbers[-1]
-        return _build_text_message(f"{said[: last.start()]}{int(last[0]) + luck.randint(1, 9)}{said[last.end() :]}")
+        return _build_text_message(f"{text[: last.start()]}{int(last[0]) + luck.randint(1, 9)}{text[last.end() :]}")
     if tools and luck.random() < 0.7:
         return _build_call_message((_build_call(luck.choice(tools), words),))
     return _build_text_message(_NO_ANSWER)

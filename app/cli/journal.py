@@ -1,4 +1,10 @@
-"""A write-ahead journal: each event is on disk before it takes effect, so that a killed command can resume."""
+"""A write-ahead journal: each event is on disk before it takes effect, so that a killed command can resume.
+
+A journal is a file of JSON Lines, an event a line, and a ledger that is folded from the events. The ledger can also
+name the shortest list of events with its state, by which the file is rewritten at every start and when it has grown
+long. The setup is in it, so that a start with other options is refused where that would mix results. One process at a
+time holds a journal, by a lock on a file beside it: the journal itself is replaced, and a lock would go with the old
+file."""
 
 import asyncio
 import os
@@ -18,7 +24,7 @@ if sys.platform != "win32":
 SHORTEN_AFTER: Final = 64 * 1024 * 1024
 """Bytes written since the last compaction."""
 
-_EventT = TypeVar("H", bound=Frozen)
+_EventT = TypeVar("_EventT", bound=Frozen)
 
 
 class Ledger(Protocol[_EventT]):
@@ -39,7 +45,7 @@ class Ledger(Protocol[_EventT]):
         """The shortest list of events with the same state."""
 
 
-_LedgerT = TypeVar("L", bound=Ledger[Any])
+_LedgerT = TypeVar("_LedgerT", bound=Ledger[Any])
 
 
 class Journal(Generic[_EventT, _LedgerT]):
@@ -58,6 +64,7 @@ class Journal(Generic[_EventT, _LedgerT]):
 
     async def add(self, *happened: _EventT) -> None:
         """Returns when the events are on disk."""
+        # The lock keeps the order of the file that of the ledger.
         async with self._turn:
             lines = b"".join(_encode_line(self._adapter, one) for one in happened)
             await asyncio.to_thread(_append, self._file, lines)
@@ -68,7 +75,7 @@ class Journal(Generic[_EventT, _LedgerT]):
                 self._shorten()
 
     def _shorten(self) -> None:
-        """Replaces the file by a compacted one; the lock is held on a separate file."""
+        """Replaces the file by a compacted one."""
         self._file.close()
         _rewrite(self.path, self._adapter, self.ledger)
         self._file = self.path.open("ab")
@@ -105,6 +112,7 @@ def open_journal(
 
 
 def _lock(lock: BinaryIO, path: Path) -> None:
+    """Held until the file is closed, also by the end of the process. ValueError when another one holds it."""
     if sys.platform == "win32":
         return
     try:

@@ -1,4 +1,7 @@
-"""`atropos-envs keys`: makes, lists, rotates and revokes keys in the configured store. Services notice soon."""
+"""`atropos-envs keys`: makes, lists, rotates and revokes keys in the configured store. Services notice soon.
+
+The store has only digests, so a secret is printed once, when it is made. Whoever may run these commands has the
+database itself: no key is asked for, and the record of actions says that they came from the command line."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -31,6 +34,7 @@ from app.toolkit.texts import format_time
 keys = typer.Typer(help="Make, list, rotate and revoke keys of the service.", no_args_is_help=True)
 
 _BY: Final = "command line"
+"""Who did it, in the record of actions."""
 _MOST_LISTED: Final = 500
 
 _KeyName = Annotated[str, typer.Argument(help="The key's name.")]
@@ -95,9 +99,9 @@ def create(
     bounds = {"runs": run or (), "environments": env or (), "datasets": dataset or (), "worlds": world or ()}
     with stop_on_errors():
         quotas = _build_quotas(requests_per_day, judge_tokens_per_day, judge_usd_per_day, leases)
-        given = {"name": name, "bounds": bounds, "quotas": quotas}
-        given |= ({"scopes": scope} if scope else {}) | ({"expires_at": expires} if expires else {})
-        options = KeyOptions.model_validate(given)
+        fields = {"name": name, "bounds": bounds, "quotas": quotas}
+        fields |= ({"scopes": scope} if scope else {}) | ({"expires_at": expires} if expires else {})
+        options = KeyOptions.model_validate(fields)
         _print_secret(_run(lambda admin: admin.create(options, _BY)))
 
 
@@ -105,12 +109,12 @@ def create(
 def list_keys(as_json: AsJson = False) -> None:
     """List all named keys, without their secrets."""
     with stop_on_errors():
-        found = _run(lambda admin: admin.list_keys())
+        listed = _run(lambda admin: admin.list_keys())
     if as_json:
-        print_json(AllKeys(keys=found))
+        print_json(AllKeys(keys=listed))
         return
     table = Table("name", "secret", "scopes", "bound to", "quotas", "made", "expires", "revoked")
-    for key in found:
+    for key in listed:
         times = (key.expires_at, key.revoked_at)
         table.add_row(
             key.name,
@@ -241,8 +245,8 @@ def _print_secret(made: NewSecret) -> None:
 
 
 def _show_bounds(bounds: KeyBounds) -> str:
-    given = bounds.model_dump()
-    return "; ".join(f"{what} {', '.join(names)}" for what, names in given.items() if names)
+    lists = bounds.model_dump()
+    return "; ".join(f"{what} {', '.join(names)}" for what, names in lists.items() if names)
 
 
 def _build_quotas(

@@ -1,4 +1,9 @@
-"""Options that every command with a policy server and a gateway shares, and the panels of their help."""
+"""What commands share that ask a policy: options, addresses, prices, rollouts, and the tokens of episodes.
+
+`process`, `evaluate` and `tournament` sample from an OpenAI-compatible server and have the gateway step and score. A
+server that is away is asked again as long as the command's patience lasts; one that refuses a task ends this task alone
+(`TaskSkipped`); one that would refuse every request ends the command. Token ids are the server's own where it tells
+them, else the tokenizer's; log probabilities only ever go with the server's own ids."""
 
 import asyncio
 import time
@@ -91,7 +96,7 @@ def require_tokenizer(checks_tokens: bool, tokenizer: Path | None) -> None:
         raise ValueError("--check-tokens needs --tokenizer: the model's tokenizer.json")
 
 
-# The gateway, the policy server and the output path of a command.
+# Addresses.
 
 GATEWAY_SECONDS: Final = 600.0
 """Judging may be slow; a repeated request joins the scoring in progress."""
@@ -118,7 +123,7 @@ class Endpoints:
             yield GatewayClient(gateway), policy
 
 
-# Token prices of a policy.
+# Prices.
 
 
 @dataclass(frozen=True)
@@ -134,12 +139,12 @@ class PolicyPrices:
         return (usage.prompt_tokens * self.input + usage.completion_tokens * self.output) / 1e6
 
 
-# Rollouts of a task on an inference server, for `process` and `evaluate`.
+# Rollouts.
 
 _POLICY: Final = "the policy's server"
 GATEWAY: Final = "the gateway"
 
-_T = TypeVar("T")
+_T = TypeVar("_T")
 
 _Seeds = Callable[[int], int | None]
 """Sampling seed by turn; None for the server's default."""
@@ -160,8 +165,8 @@ class TaskSkipped(GatewayError):
 
 @dataclass(frozen=True)
 class RolloutPlayer:
-    """`note` receives usage and seconds of every answer. Raises LeftOut when a server refuses the task or the policy
-    server stays unavailable, and RequestRefused when every request would be refused."""
+    """`note` receives usage and seconds of every answer. Raises TaskSkipped when a server refuses the task or the
+    policy server stays unavailable, and RequestRefused when every request would be refused."""
 
     server: InferenceServer
     gateway: GatewayClient
@@ -170,7 +175,7 @@ class RolloutPlayer:
 
     async def sample_single(self, task: HandedOutTask, count: int) -> list[ChatEpisode]:
         """Episodes of a single-turn task."""
-        return [build_single_turn(said) for said in await self._sample_messages(task.messages, task.tools, count)]
+        return [build_single_turn(message) for message in await self._sample_messages(task.messages, task.tools, count)]
 
     async def play_episode(self, task: HandedOutTask, seeds: _Seeds = _use_no_seed) -> ChatEpisode:
         turns = 0
@@ -194,10 +199,10 @@ class RolloutPlayer:
         self, messages: Sequence[Message], tools: Sequence[ToolSpec], count: int, seed: int | None = None
     ) -> list[SampledMessage]:
         """Repeats the request for servers without support for `n`."""
-        said: list[SampledMessage] = []
-        while len(said) < count:
-            said += (await self._request_answer(messages, tools, count - len(said), seed)).said
-        return said[:count]
+        samples: list[SampledMessage] = []
+        while len(samples) < count:
+            samples += (await self._request_answer(messages, tools, count - len(samples), seed)).said
+        return samples[:count]
 
     async def _request_answer(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec], count: int, seed: int | None
@@ -230,11 +235,11 @@ async def require_model(server: InferenceServer) -> None:
     """Unavailable when the server does not answer; InvalidRequest when it does not list the model."""
     models = await server.list_models()
     if models is not None and server.model not in models:
-        known = ", ".join(sorted(models)[:20]) or "none"
-        raise InvalidRequest(f"{server.base} has no model {server.model!r}; available: {known}", field="--model")
+        available = ", ".join(sorted(models)[:20]) or "none"
+        raise InvalidRequest(f"{server.base} has no model {server.model!r}; available: {available}", field="--model")
 
 
-# The tokens of episodes, for `process` and `evaluate`: what the inference server told, and what texts give again.
+# Tokens: what the policy server told, and what the texts give again.
 
 
 async def probe_server(server: InferenceServer) -> tuple[tuple[Extension, ...], SampledMessage]:
@@ -243,7 +248,7 @@ async def probe_server(server: InferenceServer) -> tuple[tuple[Extension, ...], 
     await require_model(server)
     hello = (Message(role="user", content="Hello."),)
     refused: RequestRefused | Unavailable | None = None
-    for extensions in EXTENSIONS:
+    for extensions in EXTENSIONS:  # from the most to none: a server that knows none of them answers the last
         asked = InferenceServer(server.connection, server.model, server.sampling.shortest, extensions)
         try:
             return extensions, (await asked.ask(hello)).said[0]
@@ -256,34 +261,34 @@ def build_exchanges(task: HandedOutTask, episode: ChatEpisode, tokenizer: LocalT
     """Token ids that the server did not return come from the tokenizer; ValueError when there is none. The server's log
     probabilities are used with its own tokens only."""
     return [
-        _build_exchange(task, (*task.messages, *episode.messages[:place]), said, tokenizer)
-        for said, place in zip(episode.said, episode.places, strict=True)
+        _build_exchange(task, (*task.messages, *episode.messages[:index]), message, tokenizer)
+        for message, index in zip(episode.said, episode.places, strict=True)
     ]
 
 
 def _build_exchange(
-    task: HandedOutTask, before: Sequence[Message], said: SampledMessage, tokenizer: LocalTokenizer | None
+    task: HandedOutTask, before: Sequence[Message], message: SampledMessage, tokenizer: LocalTokenizer | None
 ) -> Exchange:
-    if tokenizer is None and not said.has_tokens:
+    if tokenizer is None and not message.has_tokens:
         raise ValueError("the policy's server returned no token ids: set --tokenizer")
-    prompt, ids = said.prompt_ids, said.ids
+    prompt, ids = message.prompt_ids, message.ids
     if tokenizer is not None:
         prompt = tokenizer.encode_prompt(before, task.tools) if prompt is None else prompt
-        ids = tokenizer.encode_reply(before, task.tools, said) if ids is None else ids
-    return Exchange(prompt or (), ids or (), said.logprobs, from_server=said.has_tokens)
+        ids = tokenizer.encode_reply(before, task.tools, message) if ids is None else ids
+    return Exchange(prompt or (), ids or (), message.logprobs, from_server=message.has_tokens)
 
 
 def check_episode(task: HandedOutTask, episode: ChatEpisode, tokenizer: LocalTokenizer) -> list[CheckedTurn | None]:
     """None for a turn whose ids the server did not tell."""
     return [
-        check_turn(tokenizer, (*task.messages, *episode.messages[:place]), task.tools, said)
-        for said, place in zip(episode.said, episode.places, strict=True)
+        check_turn(tokenizer, (*task.messages, *episode.messages[:index]), task.tools, message)
+        for message, index in zip(episode.said, episode.places, strict=True)
     ]
 
 
 def add_token_ids(episode: ChatEpisode) -> Completion:
     """With the server's own ids, for one message: those of several are no single text of the model."""
-    said = episode.said[-1]
-    if len(episode.said) != 1 or said.ids is None:
+    message = episode.said[-1]
+    if len(episode.said) != 1 or message.ids is None:
         return episode.completion
-    return episode.completion.model_copy(update={"token_ids": said.ids, "logprobs": said.logprobs})
+    return episode.completion.model_copy(update={"token_ids": message.ids, "logprobs": message.logprobs})

@@ -1,4 +1,7 @@
-"""`atropos-envs rescore`: score stored groups by another rule, and say what that changes."""
+"""`atropos-envs rescore`: score stored groups by another rule, and say what that changes.
+
+The gateway does the work and stores each scoring; this command asks for one group after another, several at once, and
+compares. A group that has this scoring already is answered from the store, so that a second start costs nothing."""
 
 import asyncio
 import sys
@@ -22,7 +25,7 @@ from app.evaluation.comparison import FlipFigures, FlipReport, RescoredGroup, re
 from app.evaluation.report import MeanEstimate
 from app.judges.prompts import load_rubric
 from app.service.rescoring import RescoreReply, RescoreRequest
-from app.terminal.client import GatewayClient, Retrier, build_gateway_headers, find_gateway_url
+from app.terminal.client import ApiKey, GatewayClient, Retrier, Url, build_gateway_headers, find_gateway_url
 from app.terminal.consoles import (
     RESUME,
     STOPPED,
@@ -38,6 +41,7 @@ from app.toolkit.texts import escape_invisible
 
 _PAGE = 100
 _WAIT_SECONDS = 60.0
+"""How long one request waits for a scoring, and is sent again while it is pending."""
 GIVE_UP_SECONDS = 10.0
 """How long a gateway that is unreachable or overloaded at the beginning is asked again."""
 _RESTART_SECONDS = 120.0
@@ -103,8 +107,8 @@ def rescore(
     ] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Maximum number of groups, newest first.")] = None,
     concurrency: Annotated[int, typer.Option(min=1, max=256, help="Groups to rescore concurrently.")] = 8,
-    url: Annotated[str, typer.Option(help="Gateway URL.", show_default="from settings")] = "",
-    api_key: Annotated[str, typer.Option(envvar="ATROPOS_ENVS_API_KEY", help="Gateway API key.")] = "",
+    url: Url = "",
+    api_key: ApiKey = "",
     yes: Annotated[bool, typer.Option("--yes", help="Skip the confirmation prompt.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -151,22 +155,22 @@ def _summarise(tally: RescoreTally) -> RescoreSummary:
 
 
 def _print_results(tally: RescoreTally, *, as_json: bool) -> None:
-    found = _summarise(tally)
+    summary = _summarise(tally)
     if as_json:
-        print_json(found)
+        print_json(summary)
         return
-    print_summary(found)
+    print_summary(summary)
 
 
-async def _rescore_all(url: str, headers: dict[str, str], wanted: RescoreSpec, tally: RescoreTally) -> None:
+async def _rescore_all(url: str, headers: dict[str, str], spec: RescoreSpec, tally: RescoreTally) -> None:
     async with httpx.AsyncClient(base_url=url, headers=headers, timeout=_WAIT_SECONDS + 60) as client:
-        await rescore_groups(GatewayClient(client), wanted, tally)
+        await rescore_groups(GatewayClient(client), spec, tally)
 
 
-async def rescore_groups(gateway: GatewayClient, wanted: RescoreSpec, tally: RescoreTally) -> None:
+async def rescore_groups(gateway: GatewayClient, spec: RescoreSpec, tally: RescoreTally) -> None:
     """Adds each result to `tally` as it comes."""
-    groups = [group async for group in _iter_groups(gateway, wanted)]
-    await _announce_cost(gateway, groups, wanted)
+    groups = [group async for group in _iter_groups(gateway, spec)]
+    await _announce_cost(gateway, groups, spec)
     columns = (TextColumn("rescoring"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, TextColumn("{task.fields[cost]}"), console=errors) as progress:
         bar = progress.add_task("", total=len(groups), cost="")
@@ -174,10 +178,10 @@ async def rescore_groups(gateway: GatewayClient, wanted: RescoreSpec, tally: Res
 
         async def work() -> None:
             for group in waiting:
-                tally.add(group, await _rescore_group(gateway, group.group_id, wanted.request))
+                tally.add(group, await _rescore_group(gateway, group.group_id, spec.request))
                 progress.update(bar, advance=1, cost=f"{tally.calls} calls, ${tally.cost_usd:.4f}")
 
-        workers = [asyncio.ensure_future(work()) for _ in range(wanted.concurrency)]
+        workers = [asyncio.ensure_future(work()) for _ in range(spec.concurrency)]
         try:
             await asyncio.gather(*workers)
         finally:
@@ -186,13 +190,13 @@ async def rescore_groups(gateway: GatewayClient, wanted: RescoreSpec, tally: Res
             await asyncio.gather(*workers, return_exceptions=True)
 
 
-async def _announce_cost(gateway: GatewayClient, groups: Sequence[GroupSummary], wanted: RescoreSpec) -> None:
+async def _announce_cost(gateway: GatewayClient, groups: Sequence[GroupSummary], spec: RescoreSpec) -> None:
     """Says what the scorings that are not there yet will take at most, and asks where that is money."""
     count = min(len(groups), _GROUPS_ESTIMATED)
-    sampled = [groups[place * len(groups) // count] for place in range(count)]
+    sampled = [groups[number * len(groups) // count] for number in range(count)]
     some = [
         await _new_retrier().retry_until_answered(
-            one.group_id, partial(gateway.estimate_rescore, one.group_id, wanted.request)
+            one.group_id, partial(gateway.estimate_rescore, one.group_id, spec.request)
         )
         for one in sampled
     ]
@@ -208,23 +212,23 @@ async def _announce_cost(gateway: GatewayClient, groups: Sequence[GroupSummary],
         f"prompt tokens, {'an unknown price' if usd is None else f'{usd:,.2f} US dollars'}; retries come on top",
         highlight=False,
     )
-    if wanted.yes or not usd:
+    if spec.yes or not usd:
         return
     if not sys.stdin.isatty():
         raise InvalidRequest("this costs money and there is no terminal to confirm: use --yes")
     typer.confirm("Continue?", abort=True, err=True)
 
 
-async def _iter_groups(gateway: GatewayClient, wanted: RescoreSpec) -> AsyncIterator[GroupSummary]:
+async def _iter_groups(gateway: GatewayClient, spec: RescoreSpec) -> AsyncIterator[GroupSummary]:
     """Newest first; without those that never had a reward."""
-    if wanted.run is not None:
-        await gateway.require_run(wanted.run)
-    named = {"env": wanted.environment, "run": wanted.run}
-    given = {name: value for name, value in named.items() if value is not None}
-    left, before = wanted.limit, None
+    if spec.run is not None:
+        await gateway.require_run(spec.run)
+    fields = {"env": spec.environment, "run": spec.run}
+    filters = {name: value for name, value in fields.items() if value is not None}
+    left, before = spec.limit, None
     while left is None or left > 0:
         count = _PAGE if left is None else min(_PAGE, left)
-        query = given | {"limit": str(count)} | ({} if before is None else {"before": str(before)})
+        query = filters | {"limit": str(count)} | ({} if before is None else {"before": str(before)})
         page = await _new_retrier().retry_until_answered("groups", partial(gateway.list_groups, query))
         for group in page.groups:
             if any(reward is not None for reward in group.rewards):
@@ -249,17 +253,17 @@ def _new_retrier() -> Retrier:
 # The summary.
 
 
-def print_summary(found: RescoreSummary) -> None:
+def print_summary(summary: RescoreSummary) -> None:
     console = output_console()
-    console.print(_build_summary(found))
-    for title, rows in (("by label", found.report.labels), ("by policy step", found.report.steps)):
+    console.print(_build_summary(summary))
+    for title, rows in (("by label", summary.report.labels), ("by policy step", summary.report.steps)):
         if rows:
             console.print(_build_table(title, rows))
 
 
-def _build_summary(found: RescoreSummary) -> Table:
-    report, overall = found.report, found.report.overall
-    table = Table("against the original", "", title=f"{found.groups} groups rescored")
+def _build_summary(summary: RescoreSummary) -> Table:
+    report, overall = summary.report, summary.report.overall
+    table = Table("against the original", "", title=f"{summary.groups} groups rescored")
     table.add_row("pairs in the other order", _format_share(overall.flipped_share))
     table.add_row(
         "pairs: differed, flipped, tied now", f"{overall.pairs}, {overall.pairs_flipped}, {overall.pairs_tied}"
@@ -271,8 +275,8 @@ def _build_summary(found: RescoreSummary) -> Table:
     table.add_row("Spearman of rewards", format_figure(report.spearman))
     table.add_row("mean absolute difference", format_figure(report.mean_difference))
     table.add_row("completions compared", str(report.completions))
-    table.add_row("completions without a new score", str(found.unscored))
-    table.add_row("judge calls, paid", f"{found.calls}, ${found.cost_usd:.4f}")
+    table.add_row("completions without a new score", str(summary.unscored))
+    table.add_row("judge calls, paid", f"{summary.calls}, ${summary.cost_usd:.4f}")
     return table
 
 

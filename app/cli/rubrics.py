@@ -1,4 +1,4 @@
-"""`atropos-envs rubrics`: check, show and write rubrics of one's own."""
+"""`atropos-envs rubrics` and `rlaif`: check, show and write rubrics of one's own, by hand or by a judge's model."""
 
 import asyncio
 import json
@@ -41,15 +41,15 @@ def check(
     """Check rubrics for errors, with the line and key of each.
 
     Exit code 1: errors found."""
-    read = [read_rubric(path) for path in paths]
-    findings = [finding for one in read for finding in one.findings]
+    files = [read_rubric(path) for path in paths]
+    findings = [finding for one in files for finding in one.findings]
     broken = sum(finding.level == "error" for finding in findings)
     if as_json:
-        report = {"rubrics": len(read) - _count_broken(read), "errors": broken, "warnings": len(findings) - broken}
+        report = {"rubrics": len(files) - _count_broken(files), "errors": broken, "warnings": len(findings) - broken}
         report["findings"] = [finding.model_dump() for finding in findings]  # type: ignore[assignment]
         typer.echo(json.dumps(report, ensure_ascii=False, indent=2))
     else:
-        print_findings(findings, format_count(len(read) - _count_broken(read), "rubric"))
+        print_findings(findings, format_count(len(files) - _count_broken(files), "rubric"))
     if broken or (strict and findings):
         raise typer.Exit(1)
 
@@ -89,8 +89,8 @@ def write(
     errors.print(f"wrote {path}; check it with `atropos-envs rubrics check {path}`", highlight=False, markup=False)
 
 
-def _count_broken(read: list[RubricFile]) -> int:
-    return sum(one.rubric is None for one in read)
+def _count_broken(files: list[RubricFile]) -> int:
+    return sum(one.rubric is None for one in files)
 
 
 def _print_rubric(own: OwnRubric) -> None:
@@ -108,7 +108,7 @@ def _print_rubric(own: OwnRubric) -> None:
     _console.print(criteria, defects)
 
 
-# `atropos-envs rlaif`: prepare training on a preference.
+# `rlaif`: a rubric is written once before training, and comes with every request after that.
 
 rlaif = typer.Typer(help="Prepare training on a preference.", no_args_is_help=True)
 
@@ -128,15 +128,15 @@ def rubric(
     Prints `params` for requests: review and edit them, then send the same ones in every request.
     Costs count against the judge's budgets in the configured database."""
     with stop_on_errors():
-        wanted = RlaifParams(preference=preference)
+        checked = RlaifParams(preference=preference)  # before anything is paid
         settings = read_settings()
         if judge not in settings.judges:
-            known = ", ".join(sorted(settings.judges)) or "none"
-            raise ValueError(f"unknown judge {judge!r}; judges in the settings: {known}")
+            configured = ", ".join(sorted(settings.judges)) or "none"
+            raise ValueError(f"unknown judge {judge!r}; judges in the settings: {configured}")
         if settings.judges[judge].kind != "chat":
             raise ValueError(f"judge {judge!r} is a reward model, which writes nothing")
-        written = asyncio.run(_write_rubric(settings, judge, wanted.preference))
-    params = RlaifParams.model_validate({"preference": wanted.preference, "rubric": written.model_dump()["criteria"]})
+        written = asyncio.run(_write_rubric(settings, judge, checked.preference))
+    params = RlaifParams.model_validate({"preference": checked.preference, "rubric": written.model_dump()["criteria"]})
     typer.echo(params.model_dump_json(indent=2, exclude_none=True))
     model = settings.judges[judge].model
     errors.print(f"written by {model}; digest {digest_of_model(params)}", highlight=False, markup=False)

@@ -371,8 +371,8 @@ def set_run(
     ] = None,
     lag_policy: Annotated[LagPolicy | None, typer.Option(help="What becomes of groups beyond --max-lag.")] = None,
     no_max_lag: Annotated[bool, typer.Option("--no-max-lag", help="Remove the limit.")] = False,
-    url: Annotated[str, typer.Option(help="Gateway URL.", show_default="from settings")] = "",
-    api_key: Annotated[str, typer.Option(envvar="ATROPOS_ENVS_API_KEY", help="Gateway API key.")] = "",
+    url: Url = "",
+    api_key: ApiKey = "",
 ) -> None:
     """Make a run, or change what may change of one: its budget, --max-lag and --lag-policy.
 

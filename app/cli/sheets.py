@@ -103,7 +103,7 @@ def try_sheet(
     count: Annotated[int, typer.Option(min=1, max=16, help="Number of replies to sample.")] = 4,
     api_key_env: Annotated[str | None, typer.Option(help="Environment variable with the server's API key.")] = None,
     prompt: Annotated[bool, typer.Option("--prompt", help="Show the full system prompt.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Preview a character: show the prompt, and judge replies to it. Nothing is stored."""
     with stop_on_errors():

@@ -137,8 +137,8 @@ def create_app(
     )
     observer.watch("db_write_queue", lambda: store.depth)
     observer.watch("db_read_queue", lambda: store.read_depth)
-    if (free := store.find_free_space()) is not None:
-        observer.watch("db_disk_free_bytes", free)
+    if (free_bytes := store.find_free_space()) is not None:
+        observer.watch("db_disk_free_bytes", free_bytes)
     features = load_features()
     panels = panels or build_panels(settings, store.judge_cache)
     observer.watch_judges(partial(collect_reports, panels))
@@ -149,10 +149,8 @@ def create_app(
     )
     observer.watch("program_queue", lambda: jails.waiting)
     observer.watch("program_oldest_seconds", lambda: jails.longest_wait)
-    brought = {name: partial(build, store) for one in features for name, build in one.retrievers.items()}
-    retriever = retriever or build_retriever(settings, brought)
-    policy = RetrievalPolicy(settings.rag.on_failure, settings.rag.deadline_seconds)
-    rules = settings.parts.rules
+    retrievers = {name: partial(build, store) for one in features for name, build in one.retrievers.items()}
+    retriever = retriever or build_retriever(settings, retrievers)
     gateway = build_gateway(
         classes,
         store,
@@ -161,9 +159,9 @@ def create_app(
         retriever,
         observer,
         clock or utc_now,
-        policy,
+        RetrievalPolicy(settings.rag.on_failure, settings.rag.deadline_seconds),
         jails,
-        rules,
+        settings.parts.rules,
         list_named_environments(settings),
     )
     observer.watch("group_oldest_seconds", lambda: gateway.group_scoring.longest_seconds)
@@ -205,17 +203,17 @@ def create_app(
             observer.refresh,
             tracer,
         ).run,
-        telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},  # it tells whole URLs
+        # FastAPI's own spans and metrics tell whole URLs, with what stands in queries.
+        telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
     )
     # Before all others, as the first that matches answers: trainers poll these by the millisecond.
     service.router.routes.extend(route for one in parts for route in one.polled)
     _add_trainer_routes(service, settings, gateway, observer, store)
-    names = tuple(gateway.catalogue.classes)
     ring = create_key_ring(settings, store, announce)
     admin = KeyAdmin(store.keys, changed=ring.expire)
     bounds = settings.sign_in
     sign_in = partial(create_sign_in_router, ring, admin, hours=bounds.hours, most=bounds.per_key)
-    _add_routes(service, _create_viewer(gateway, served, features, parts, sign_in, clock or utc_now, free))
+    _add_routes(service, _create_viewer(gateway, served, features, parts, sign_in, clock or utc_now, free_bytes))
     _add_environment_routes(service, gateway)
     _add_routes(service, create_characters_router(served.list_cards, served.reload))
     for router in (router for one in parts for router in one.routers):
@@ -226,7 +224,7 @@ def create_app(
     exposition, judged_offline = observer.render_exposition, list_judged_offline(gateway)
     _add_routes(service, create_health_router(gateway, VERSION, utc_now, exposition, judged_offline))
     install_docs(service)
-    _protect(service, settings, ring, observer, names, tracer, parts)
+    _protect(service, settings, ring, observer, tuple(gateway.catalogue.classes), tracer, parts)
     examples.install(service, gateway)
     guard_routes(service.router.routes, gateway.bounds.require_group)  # last, so that no route is replaced afterwards
     index_direct_routes(service.router)
@@ -291,7 +289,7 @@ def _join_viewer_parts(parts: Sequence[ViewerParts]) -> ViewerParts:
 
 
 def _choose_size(chosen: int | None, settings: Settings) -> int:
-    """This process's part of the workers or jails."""
+    """This process's part of the workers or jails: what is set holds for all processes together."""
     return choose_size(settings.processes) if chosen is None else -(-chosen // settings.processes)
 
 
@@ -365,6 +363,7 @@ def _protect(
             tracer,
         ),
     )
+    # Added after the others, so before them: they see paths and ports already rewritten.
     service.add_middleware(OptionsInPath)
     if roots := _list_roots(settings, parts):
         service.add_middleware(PortPaths, roots=roots)

@@ -1,4 +1,7 @@
-"""The gateway, put together from what stands behind the ports."""
+"""The gateway, put together from what stands behind the ports.
+
+Each service gets the few others that it needs, and no service makes its own. What several share, such as the cache of
+tasks, the registry of runs and the scorer, is made once here."""
 
 from collections.abc import Collection, Mapping
 

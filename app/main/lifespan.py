@@ -1,4 +1,9 @@
-"""What the service does from its start to its end beside answering: reads data, takes up work, closes what it holds."""
+"""What the service does from its start to its end beside answering: reads data, takes up work, closes what it holds.
+
+It answers at once, and says by `/readyz` that it is not ready. Data is read behind the first requests, each configured
+data set by itself. Then what a restart interrupted is taken up, and the lasting work begins: groups that come in
+pieces, statistics, pruning, the text index, and what features add. At the end what may still make work is closed before
+what does the work, and the store last of all."""
 
 import asyncio
 import contextlib
@@ -81,6 +86,7 @@ class ServiceLifespan:
         yield
         opening.cancel()
         await asyncio.gather(opening, return_exceptions=True)
+        # From here on the order counts: groups in hand still need judges, workers and the store.
         await self.gateway.assembler.close()
         await self.gateway.assembler.hand_over(await self.gateway.group_scoring.close())
         for part in self.parts:
@@ -123,8 +129,8 @@ class ServiceLifespan:
             pruning = self._prune(), self._reduce(), clear_pieces_for_ever(self.store.parts)
             added = [run() for part in self.parts for run in part.lasting]
             indexing = TextIndexer(self.store.texts, self.store.retention).run()
-            behind = *lasting, *pruning, *added, indexing, self._share_metrics()
-            await asyncio.gather(self._take_up(trying, configured), *behind)
+            background = *lasting, *pruning, *added, indexing, self._share_metrics()
+            await asyncio.gather(self._take_up(trying, configured), *background)
         finally:
             trying.cancel()
             configured.cancel()
@@ -140,9 +146,9 @@ class ServiceLifespan:
                     log.error("what authors wrote cannot be read yet: %s", error.detail)
                     await asyncio.sleep(_STORE_SECONDS)
 
-    async def _take_up(self, *known: Awaitable[object]) -> None:
+    async def _take_up(self, *needed: Awaitable[object]) -> None:
         """What was interrupted is not given up because nobody knows yet whether it may be run, or from which data."""
-        outcomes = await asyncio.gather(*known, return_exceptions=True)
+        outcomes = await asyncio.gather(*needed, return_exceptions=True)
         resumed = self.gateway.group_scoring.resume(), self.examples.prepare(self.gateway)
         for outcome in (*outcomes, *await asyncio.gather(*resumed, return_exceptions=True)):
             if isinstance(outcome, Exception):
@@ -157,7 +163,7 @@ class ServiceLifespan:
                     while await self.store.statistics.count_groups(_COUNTED_AT_ONCE):
                         pass
                     log.info("the statistics include all stored groups")
-            except Exception:
+            except Exception:  # statistics may be late, but this must not end the other lasting work
                 log.exception("stored groups could not be counted into the statistics; this is tried again")
             await asyncio.sleep(_COUNT_SECONDS)
 

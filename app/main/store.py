@@ -1,4 +1,7 @@
-"""The store as one object that `main` opens and closes."""
+"""The store as one object that `main` opens and closes: the kernel's storage ports and the parts of features.
+
+Importing this module imports the tables of all features, since the schema, pruning and copies need them before a store
+is opened."""
 
 import shutil
 from collections.abc import Callable
@@ -41,7 +44,7 @@ from app.store.views import SqlGroupViews
 
 _PartT = TypeVar("_PartT")
 
-# Their tables are part of the schema, and what they say of pruning and copies holds, before a store is opened.
+# An import with an effect: features say in these modules what their tables are and what holds for them.
 import_modules("store")
 
 

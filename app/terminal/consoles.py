@@ -1,4 +1,7 @@
-"""Where commands print, and how they end with an error."""
+"""Where commands print, and how they end with an error.
+
+Results go to stdout: a table on a terminal, plain lines in a pipe, or JSON. Everything for people goes to stderr.
+"""
 
 import contextlib
 import dis
@@ -130,12 +133,13 @@ def stop_on_errors(code: int = 2, *, also: type[Exception] = OSError) -> Iterato
 
 
 def _was_raised(error: ValueError) -> bool:
-    """Whether a `raise` statement chose the words. Otherwise a built-in function failed, such as `zip(strict=True)`,
-    and the words are about its arguments."""
-    place = error.__traceback__
-    while place is not None and place.tb_next is not None:
-        place = place.tb_next
-    return place is not None and dis.opname[place.tb_frame.f_code.co_code[place.tb_lasti]] == "RAISE_VARARGS"
+    """Whether a `raise` statement chose the words, so that they are for people. Otherwise a built-in function failed,
+    such as `zip(strict=True)`: that is a mistake of ours, and the words are about its arguments."""
+    frame = error.__traceback__
+    while frame is not None and frame.tb_next is not None:
+        frame = frame.tb_next
+    # The instruction at which the innermost Python frame stands; a built-in function has no frame of its own.
+    return frame is not None and dis.opname[frame.tb_frame.f_code.co_code[frame.tb_lasti]] == "RAISE_VARARGS"
 
 
 def parse_object(option: str, text: str) -> dict[str, JsonValue]:

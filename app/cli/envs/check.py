@@ -1,4 +1,6 @@
-"""Conformance checks of one environment with real judges, workers and program sandboxes."""
+"""Finding an environment by name, file or folder, and its conformance checks with the service's own tools.
+
+The checks run with real workers and jails, and with the offline judge, which costs nothing and is deterministic."""
 
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -102,7 +104,7 @@ def _get_shared_subject(kind: type[Environment], depth: CheckDepth) -> CheckSubj
     return CheckSubject(kind.open(_NOTHING_CONFIGURED), kind.open(_NOTHING_CONFIGURED), Tools(panel=NoPanel()), depth)
 
 
-# Lookup of an environment by name, file or folder.
+# Finding an environment.
 
 
 @dataclass(frozen=True)
@@ -116,13 +118,14 @@ def find_environment(where: str) -> FoundEnvironment:
     """ValueError when there is no such environment, or its code fails."""
     if where.endswith(".py") or "/" in where:
         return _load_from_file(Path(where))
-    known = discover_environments()
-    if where not in known:
+    environments = discover_environments()
+    if where not in environments:
         raise ValueError(
-            f"unknown environment {where!r}{suggest(where, known)}; known environments: {', '.join(sorted(known))}. "
+            f"unknown environment {where!r}{suggest(where, environments)}; "
+            f"known environments: {', '.join(sorted(environments))}. "
             f"Give a file or folder by its path, such as ./{where}"
         )
-    return FoundEnvironment(known[where], where)
+    return FoundEnvironment(environments[where], where)
 
 
 def discover_environments() -> dict[str, type[Environment]]:

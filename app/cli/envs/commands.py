@@ -1,4 +1,8 @@
-"""`atropos-envs envs`: list, check and create environments."""
+"""`atropos-envs envs`: list, check and create environments.
+
+A check opens the environment twice here and once in another process, so that anything that depends on the order of
+sets or on hashes shows in the digests of its tasks. The checks themselves are
+`app.toolkit.conformance`."""
 
 import asyncio
 import json
@@ -134,10 +138,10 @@ def _run_checks(what: FoundEnvironment, settings: Settings, depth: CheckDepth, *
             progress.update(bar, scored=count)
 
         async def fetch_digests() -> dict[Split, str]:
-            told = (await compute_digests_in_subprocess([what.where], settings.datasets))[what.where]
-            if told.broke:
-                raise RuntimeError(f"it fails in a separate process: {told.broke}")
-            return told.digests
+            other = (await compute_digests_in_subprocess([what.where], settings.datasets))[what.where]
+            if other.broke:
+                raise RuntimeError(f"it fails in a separate process: {other.broke}")
+            return other.digests
 
         return asyncio.run(
             run_all_checks(
@@ -201,10 +205,10 @@ def _format_result(one: CheckResult) -> Text:
 
 def _format_finding(finding: ConformanceFinding) -> Text:
     lines = [("expected", finding.expected), ("got", finding.came), ("fix", finding.mend)]
-    told = Text()
+    text = Text()
     for name, words in [*([("task", finding.task)] if finding.task else []), *lines]:
-        told.append(f"    {name}: ", style="cyan").append(f"{words}\n")
-    return told
+        text.append(f"    {name}: ", style="cyan").append(f"{words}\n")
+    return text
 
 
 def _build_figures_table(figures: ConformanceFigures) -> Table:
@@ -284,9 +288,9 @@ def _list_lines(datasets: Datasets) -> tuple[EnvironmentLine, ...]:
     classes = discover_environments()
     catalogue = Catalogue(classes)
     catalogue.open(datasets)
-    brought = _map_entry_points()
+    packages = _map_entry_points()
     return tuple(
-        _build_line(kind, catalogue.explain_unavailability(name), brought) for name, kind in sorted(classes.items())
+        _build_line(kind, catalogue.explain_unavailability(name), packages) for name, kind in sorted(classes.items())
     )
 
 
@@ -298,13 +302,13 @@ def _build_table(listed: tuple[EnvironmentLine, ...]) -> Table:
     return table
 
 
-def _build_line(kind: type[Environment], reason: str | None, brought: dict[str, str]) -> EnvironmentLine:
+def _build_line(kind: type[Environment], reason: str | None, packages: dict[str, str]) -> EnvironmentLine:
     return EnvironmentLine(
         name=kind.name,
         version=kind.version,
         turns="several" if kind.multi_turn else "one",
         scored_by=_describe_scoring(kind),
-        source=_find_source(kind, brought),
+        source=_find_source(kind, packages),
         available=reason is None,
         reason=reason,
     )
@@ -316,10 +320,10 @@ def _describe_scoring(kind: type[Environment]) -> str:
     return "verifier, running programs" if kind.runs_programs else "verifier"
 
 
-def _find_source(kind: type[Environment], brought: dict[str, str]) -> str:
+def _find_source(kind: type[Environment], packages: dict[str, str]) -> str:
     if kind.__module__.startswith("app.envs."):
         return "community" if kind.__module__.startswith("app.envs.community.") else "core"
-    return brought.get(f"{kind.__module__}:{kind.__qualname__}", kind.__module__)
+    return packages.get(f"{kind.__module__}:{kind.__qualname__}", kind.__module__)
 
 
 def _map_entry_points() -> dict[str, str]:
@@ -369,19 +373,19 @@ class ScaffoldResult:
     next_steps: str
 
 
-def write_environment(wanted: ScaffoldRequest, taken: Collection[str]) -> ScaffoldResult:
+def write_environment(request: ScaffoldRequest, taken: Collection[str]) -> ScaffoldResult:
     """Writes all files or none. ValueError for an invalid or `taken` name, for existing files, and where no default
     folder exists."""
-    _check_name(wanted.name, taken)
-    folder = _choose_folder(wanted)
-    texts = {folder / place: text for place, text in _render_texts(wanted).items()}
-    there = [str(path) for path in texts if path.exists()]
-    if there:
-        raise ValueError(f"already exists: {', '.join(there)}; nothing was written")
+    _check_name(request.name, taken)
+    folder = _choose_folder(request)
+    texts = {folder / path: text for path, text in _render_texts(request).items()}
+    existing = [str(path) for path in texts if path.exists()]
+    if existing:
+        raise ValueError(f"already exists: {', '.join(existing)}; nothing was written")
     for path, text in texts.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
-    return ScaffoldResult(tuple(map(_shorten_path, texts)), _describe_next_steps(wanted, folder))
+    return ScaffoldResult(tuple(map(_shorten_path, texts)), _describe_next_steps(request, folder))
 
 
 def _build_module_name(name: str) -> str:
@@ -399,34 +403,34 @@ def _check_name(name: str, taken: Collection[str]) -> None:
         raise ValueError(f"the environment {name!r} already exists; names must be unique")
 
 
-def _choose_folder(wanted: ScaffoldRequest) -> Path:
-    if wanted.package:
-        return (wanted.folder or Path()) / _build_module_name(wanted.name).replace("_", "-")
-    if wanted.folder is not None:
-        return wanted.folder
+def _choose_folder(request: ScaffoldRequest) -> Path:
+    if request.package:
+        return (request.folder or Path()) / _build_module_name(request.name).replace("_", "-")
+    if request.folder is not None:
+        return request.folder
     community = Path(app.envs.community.__path__[0])
     if not (community.parents[2] / "pyproject.toml").is_file():
         raise ValueError("this is an installed package, not a checkout: use --path FOLDER or --package")
     return community
 
 
-def _render_texts(wanted: ScaffoldRequest) -> dict[str, str]:
+def _render_texts(request: ScaffoldRequest) -> dict[str, str]:
     """Texts by path within the folder."""
     values = {
-        "name": wanted.name,
-        "title": wanted.name.replace("_", " ").capitalize(),
-        "class_name": "".join(part.capitalize() for part in wanted.name.split("_")),
-        "module": _build_module_name(wanted.name),
-        "distribution": _build_module_name(wanted.name).replace("_", "-"),
+        "name": request.name,
+        "title": request.name.replace("_", " ").capitalize(),
+        "class_name": "".join(part.capitalize() for part in request.name.split("_")),
+        "module": _build_module_name(request.name),
+        "distribution": _build_module_name(request.name).replace("_", "-"),
         "service_version": version("atropos-environments"),
     }
-    inside = "src/{module}" if wanted.package else "{name}"
-    sources = {f"{inside}/{file}": source for file, source in _FILES_OF_ONE[wanted.judged].items()}
-    if wanted.package:
+    inside = "src/{module}" if request.package else "{name}"
+    sources = {f"{inside}/{file}": source for file, source in _FILES_OF_ONE[request.judged].items()}
+    if request.package:
         sources |= _FILES_OF_A_PACKAGE
     return {
-        place.format(**values): Template.read(_TEMPLATES / source).render(**values) + "\n"
-        for place, source in sources.items()
+        path.format(**values): Template.read(_TEMPLATES / source).render(**values) + "\n"
+        for path, source in sources.items()
     }
 
 
@@ -436,19 +440,19 @@ def _shorten_path(path: Path) -> Path:
     return path.relative_to(here) if path.is_relative_to(here) else path
 
 
-def _describe_next_steps(wanted: ScaffoldRequest, folder: Path) -> str:
+def _describe_next_steps(request: ScaffoldRequest, folder: Path) -> str:
     shown = _shorten_path(folder)
-    if wanted.package:
+    if request.package:
         steps: tuple[str, ...] = (
             f"python -m pip install -e {shown}    # beside atropos-environments, which then serves it",
-            f"atropos-envs envs check {wanted.name}",
+            f"atropos-envs envs check {request.name}",
             "atropos-envs serve",
         )
-    elif wanted.folder is None:
-        steps = (f"atropos-envs envs check {wanted.name}", "atropos-envs serve")
+    elif request.folder is None:
+        steps = (f"atropos-envs envs check {request.name}", "atropos-envs serve")
     else:
-        steps = (f"atropos-envs envs check {shown / wanted.name}",)
-    told = "\n".join(f"    {step}" for step in steps)
+        steps = (f"atropos-envs envs check {shown / request.name}",)
+    listed = "\n".join(f"    {step}" for step in steps)
     return (
-        f"It passes all checks. Change it step by step, and check it after each change:\n{told}\nSee CONTRIBUTING.md."
+        f"It passes all checks. Change it step by step, and check it after each change:\n{listed}\nSee CONTRIBUTING.md."
     )

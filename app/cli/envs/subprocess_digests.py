@@ -44,11 +44,11 @@ async def compute_digests_in_subprocess(wheres: Sequence[str], sources: _Sources
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
-    said, complaint = await process.communicate()
+    output, complaint = await process.communicate()
     if process.returncode != 0:
         last = complaint.decode(errors="replace").strip().splitlines()[-1:]
         raise RuntimeError(f"the separate process failed: {' '.join(last)}")
-    return _DIGESTS.validate_json(said)
+    return _DIGESTS.validate_json(output)
 
 
 if __name__ == "__main__":

@@ -148,6 +148,7 @@ class AttemptAnswered(Frozen):
 
     kind: Literal["answered"] = "answered"
     place: int
+    """Index of the task, as in all events."""
     sample: int
     completion: Completion
     turns: int
@@ -200,7 +201,7 @@ EVALUATION_EVENT: Final[TypeAdapter[EvaluationEvent]] = TypeAdapter(
 class TaskProgress:
     """A task's attempts, by sample."""
 
-    place: int
+    index: int
     answered: dict[int, AttemptAnswered] = field(default_factory=dict)
     groups: list[tuple[int, ...]] = field(default_factory=list)
     scored: dict[tuple[int, ...], AttemptsScored] = field(default_factory=dict)
@@ -230,7 +231,7 @@ class TaskProgress:
 
     def iter_events(self) -> Iterator[EvaluationEvent]:
         yield from self.answered.values()
-        yield from (AttemptsGrouped(place=self.place, samples=samples) for samples in self.groups)
+        yield from (AttemptsGrouped(place=self.index, samples=samples) for samples in self.groups)
         yield from self.scored.values()
         yield from dict.fromkeys(self.failed.values())
 
@@ -253,28 +254,28 @@ class EvaluationLedger:
                 self.setup, self.began_at = setup, at
             case TasksDealt(task_ids=task_ids):
                 self.task_ids = task_ids
-            case AttemptAnswered(place=place, sample=sample):
-                self.get_item(place).answered[sample] = happened
-                self.get_item(place).failed.pop(sample, None)
-            case AttemptsGrouped(place=place, samples=samples):
-                self.get_item(place).groups.append(samples)
-            case AttemptsScored(place=place, samples=samples):
-                item = self.get_item(place)
+            case AttemptAnswered(place=index, sample=sample):
+                self.get_item(index).answered[sample] = happened
+                self.get_item(index).failed.pop(sample, None)
+            case AttemptsGrouped(place=index, samples=samples):
+                self.get_item(index).groups.append(samples)
+            case AttemptsScored(place=index, samples=samples):
+                item = self.get_item(index)
                 item.scored[samples] = happened
                 for sample in samples:
                     item.failed.pop(sample, None)
-            case AttemptsFailed(place=place, samples=samples):
-                self.get_item(place).failed.update(dict.fromkeys(samples, happened))
+            case AttemptsFailed(place=index, samples=samples):
+                self.get_item(index).failed.update(dict.fromkeys(samples, happened))
 
-    def get_item(self, place: int) -> TaskProgress:
-        return self.items.setdefault(place, TaskProgress(place))
+    def get_item(self, index: int) -> TaskProgress:
+        return self.items.setdefault(index, TaskProgress(index))
 
     def list_open(self) -> list[int]:
         """Indices of tasks with an attempt without a reward."""
         if self.setup is None:
             return []
         samples = self.setup.samples
-        return [place for place in range(self.setup.tasks) if self.get_item(place).list_owed(samples)]
+        return [index for index in range(self.setup.tasks) if self.get_item(index).list_owed(samples)]
 
     @property
     def usage(self) -> Usage:
@@ -388,7 +389,7 @@ def _find_task_limit(spec: EvaluationSpec, size: int | None) -> int | None:
 
 def require_same_tasks(before: Sequence[str], now: Sequence[HandedOutTask], out: str) -> None:
     """InvalidRequest when the tasks have changed since the evaluation was started."""
-    changed = [place for place, (old, new) in enumerate(zip(before, now, strict=True)) if old != new.task_id]
+    changed = [index for index, (old, new) in enumerate(zip(before, now, strict=True)) if old != new.task_id]
     if changed:
         raise InvalidRequest(
             f"{len(changed)} tasks differ from those that {out} was started with (first at index {changed[0]}), "
@@ -513,9 +514,9 @@ def build_attempts(ledger: EvaluationLedger, tasks: Sequence[HandedOutTask], lab
     """Attempts that were made, by task and sample. `label` is the metadata key for the breakdown."""
     return tuple(
         attempt
-        for place, task in enumerate(tasks)
-        if place in ledger.items
-        for attempt in _iter_attempts(ledger.items[place], task, label)
+        for index, task in enumerate(tasks)
+        if index in ledger.items
+        for attempt in _iter_attempts(ledger.items[index], task, label)
     )
 
 
@@ -572,7 +573,7 @@ def _iter_attempts(item: TaskProgress, task: HandedOutTask, label: str | None) -
         text = "" if answered is None else _extract_text(answered.completion)
         yield Attempt(
             task_id=task.task_id,
-            place=item.place,
+            place=item.index,
             sample=sample,
             outcome="scored" if reason is None else "unscored",
             reason=reason,

@@ -98,16 +98,16 @@ class _TokenRecorder:
     tally: TokenCheckTally | None = None
     """Counts where tokenising the text again gives other ids; needs `tokenizer`."""
 
-    async def record(self, task: HandedOutTask, place: int, sample: int, episode: ChatEpisode) -> Completion:
+    async def record(self, task: HandedOutTask, index: int, sample: int, episode: ChatEpisode) -> Completion:
         """The completion to be scored. TaskSkipped when ids are to be kept and the server told none."""
         if self.tally is not None and self.tokenizer is not None:
             for turn in await asyncio.to_thread(check_episode, task, episode, self.tokenizer):
                 self.tally.add_turn(task.task_id, turn)
         if self.out is not None:
-            if not all(said.has_tokens for said in episode.said):
+            if not all(message.has_tokens for message in episode.said):
                 raise TaskSkipped("no_tokens", "the policy's server returned no token ids")
             turns = build_turns(build_exchanges(task, episode, None))
-            tokens = AttemptTokens(task_id=task.task_id, place=place, sample=sample, turns=turns)
+            tokens = AttemptTokens(task_id=task.task_id, place=index, sample=sample, turns=turns)
             await asyncio.to_thread(append_tokens, self.out, tokens)
         return add_token_ids(episode) if self.stores else episode.completion
 
@@ -144,7 +144,7 @@ class _EvaluationRunner:
         self._journal = journal
         self._patience = patience
         self._tally = tally
-        self._places = iter(journal.ledger.list_open())
+        self._indexes = iter(journal.ledger.list_open())
         self._line = asyncio.Semaphore(work.concurrency)
         self._stopped = False
         self._in_a_row = 0
@@ -162,27 +162,27 @@ class _EvaluationRunner:
         await gather_or_cancel([self._run_worker() for _ in range(hands)])
 
     async def _run_worker(self) -> None:
-        for place in self._places:
+        for index in self._indexes:
             if self._stopped:
                 return
             self.in_hand += 1
-            await self._evaluate_task(place)
+            await self._evaluate_task(index)
             self.in_hand -= 1
 
-    async def _evaluate_task(self, place: int) -> None:
-        item, task = self._journal.ledger.get_item(place), self._work.tasks[place]
+    async def _evaluate_task(self, index: int) -> None:
+        item, task = self._journal.ledger.get_item(index), self._work.tasks[index]
         missing = [sample for sample in item.list_owed(self._setup.samples) if sample not in item.answered]
-        await gather_or_cancel([self._make_attempt(task, place, sample) for sample in missing])
+        await gather_or_cancel([self._make_attempt(task, index, sample) for sample in missing])
         # Grouped before it is sent: a later start sends the same group, and the gateway knows it.
         if fresh := item.list_ungrouped():
-            await self._journal.add(AttemptsGrouped(place=place, samples=fresh))
+            await self._journal.add(AttemptsGrouped(place=index, samples=fresh))
         for samples in item.groups:
             if any(item.find_reward(sample) is None for sample in samples):
                 await self._score(task, item, samples)
         self._tally.add_item(item)
         self._require_rewards(item)
 
-    async def _make_attempt(self, task: HandedOutTask, place: int, sample: int) -> None:
+    async def _make_attempt(self, task: HandedOutTask, index: int, sample: int) -> None:
         usage, took, counted = Usage(), 0.0, True
 
         def note(more: Usage, seconds: float) -> None:
@@ -191,19 +191,19 @@ class _EvaluationRunner:
             self._tally.add_usage(more)
 
         def choose_seed(turn: int) -> int | None:
-            return derive_seed(self._setup.seed, place, sample, turn) if self._work.seeded else None
+            return derive_seed(self._setup.seed, index, sample, turn) if self._work.seeded else None
 
         player = RolloutPlayer(self._server, self._gateway, self._patience, note)
         try:
             async with self._line:
                 episode = await player.play_episode(task, choose_seed)
-            completion = await self._work.tokens.record(task, place, sample, episode)
+            completion = await self._work.tokens.record(task, index, sample, episode)
         except TaskSkipped as left_out:
-            await self._record_failure(place, (sample,), left_out.reason, left_out.detail)
+            await self._record_failure(index, (sample,), left_out.reason, left_out.detail)
             return
         await self._journal.add(
             AttemptAnswered(
-                place=place,
+                place=index,
                 sample=sample,
                 completion=completion,
                 turns=len(episode.said),
@@ -222,14 +222,14 @@ class _EvaluationRunner:
             try:
                 reply = await self._request_scores(sent)
             except TaskSkipped as left_out:
-                await self._record_failure(item.place, samples, left_out.reason, left_out.detail)
+                await self._record_failure(item.index, samples, left_out.reason, left_out.detail)
                 return
             if None not in reply.rewards:
                 break
         cost = await self._fetch_judging_usd(reply.group_id) if self._work.judges_cost else None
         await self._journal.add(
             AttemptsScored(
-                place=item.place, samples=samples, group_id=reply.group_id, scores=reply.scores, judging_usd=cost
+                place=item.index, samples=samples, group_id=reply.group_id, scores=reply.scores, judging_usd=cost
             )
         )
 
@@ -253,8 +253,8 @@ class _EvaluationRunner:
         except (Unavailable, RequestRefused):
             return None
 
-    async def _record_failure(self, place: int, samples: tuple[int, ...], reason: str, detail: str) -> None:
-        await self._journal.add(AttemptsFailed(place=place, samples=samples, reason=reason, detail=detail[:500]))
+    async def _record_failure(self, index: int, samples: tuple[int, ...], reason: str, detail: str) -> None:
+        await self._journal.add(AttemptsFailed(place=index, samples=samples, reason=reason, detail=detail[:500]))
 
     def _require_rewards(self, item: TaskProgress) -> None:
         if any(item.find_reward(sample) is not None for sample in range(self._setup.samples)):
@@ -282,9 +282,9 @@ def sum_judgement_usd(judgements: Sequence[Judgement]) -> float | None:
     return sum((one.cost_usd or 0.0) + one.unanswered_usd for one in paid)
 
 
-def derive_seed(seed: int, place: int, sample: int, turn: int) -> int:
+def derive_seed(seed: int, index: int, sample: int, turn: int) -> int:
     """Seed of one answer, the same in every start. 31 bits, since some servers accept no more."""
-    return random.Random(f"{seed}:{place}:{sample}:{turn}").getrandbits(31)  # noqa: S311  # repeatable, not secret
+    return random.Random(f"{seed}:{index}:{sample}:{turn}").getrandbits(31)  # noqa: S311  # repeatable, not secret
 
 
 # The estimate of cost and time.
@@ -597,9 +597,9 @@ class EvaluationSession:
     def _estimate_remaining(self, ledger: EvaluationLedger, context: EvaluationContext) -> CostEstimate:
         """Answered attempts only need scoring; judges always read the whole group."""
         samples = self.spec.samples
-        items = [ledger.get_item(place) for place in ledger.list_open()]
+        items = [ledger.get_item(index) for index in ledger.list_open()]
         missing = [len([one for one in item.list_owed(samples) if one not in item.answered]) for item in items]
-        owed = [(context.tasks[item.place], count) for item, count in zip(items, missing, strict=True) if count]
+        owed = [(context.tasks[item.index], count) for item, count in zip(items, missing, strict=True) if count]
         return self._estimate(context, owed, [len(item.list_owed(samples)) for item in items])
 
     def _estimate(
@@ -661,9 +661,9 @@ class EvaluationSession:
         ledger, spec, patience = journal.ledger, self.spec, Retrier(ends_after=self.patience_seconds)
         tally = EvaluationTally(len(work.tasks), spec.samples, self.threshold, self.prices, ledger.usage)
         owed = set(ledger.list_open())
-        for place in range(len(work.tasks)):
-            if place not in owed:
-                tally.add_item(ledger.get_item(place))
+        for index in range(len(work.tasks)):
+            if index not in owed:
+                tally.add_item(ledger.get_item(index))
         evaluating = _EvaluationRunner(work, gateway, server, journal, patience, tally)
         with show_progress(self.console, spec.environment, tally) as bar:
             doing = asyncio.create_task(evaluating.run())

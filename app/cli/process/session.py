@@ -116,7 +116,7 @@ class _Sampler:
         return [turn for episode in episodes for turn in check_episode(task, episode, self.tokenizer)]
 
     def _build_sample(self, task: HandedOutTask, episode: ChatEpisode) -> SampledCompletion:
-        if not self.needs_tokens and self.tokenizer is None and not all(said.has_tokens for said in episode.said):
+        if not self.needs_tokens and self.tokenizer is None and not all(message.has_tokens for message in episode.said):
             return SampledCompletion(completion=episode.completion, sequence=None)
         exchanges = build_exchanges(task, episode, self.tokenizer)
         return SampledCompletion(
@@ -479,23 +479,23 @@ class ProcessSession:
     async def _prepare_server(self, connection: Connection) -> InferenceServer:
         line = asyncio.Semaphore(self.concurrency)
         server = InferenceServer(connection, self.plan.setup.model, self.sampling, line=line)
-        extensions, said = await probe_server(server)
-        if not said.has_tokens and self.tokenizer is None and self._needs_tokens:
+        extensions, reply = await probe_server(server)
+        if not reply.has_tokens and self.tokenizer is None and self._needs_tokens:
             raise InvalidRequest(f"{server.base} returns no token ids: set --tokenizer to the model's tokenizer.json")
-        if not said.has_tokens and self.checks_tokens:
+        if not reply.has_tokens and self.checks_tokens:
             raise InvalidRequest(f"--check-tokens: {server.base} returns no token ids, so there is nothing to compare")
-        self.console.print(f"{server.model}: {self._describe_tokens(said)}", highlight=False, markup=False)
+        self.console.print(f"{server.model}: {self._describe_tokens(reply)}", highlight=False, markup=False)
         return replace(server, extensions=extensions)
 
     @property
     def _needs_tokens(self) -> bool:
         return self.plan.setup.to == "atropos"
 
-    def _describe_tokens(self, said: SampledMessage) -> str:
-        if not said.has_tokens and self.tokenizer is None:
+    def _describe_tokens(self, reply: SampledMessage) -> str:
+        if not reply.has_tokens and self.tokenizer is None:
             return "no token ids, so the file holds texts only; --tokenizer adds tokens"
-        logprobs = "log probabilities" if said.logprobs is not None else "no log probabilities"
-        return f"token ids from the {'server' if said.has_tokens else 'tokenizer'}, {logprobs}"
+        logprobs = "log probabilities" if reply.logprobs is not None else "no log probabilities"
+        return f"token ids from the {'server' if reply.has_tokens else 'tokenizer'}, {logprobs}"
 
     @asynccontextmanager
     async def _open_output(

@@ -281,7 +281,7 @@ async def _sample_judges(gateway: GatewayClient, group_ids: Sequence[str]) -> se
 
 
 def _spread(items: Sequence[str], count: int) -> list[str]:
-    return [items[place * len(items) // count] for place in range(min(count, len(items)))]
+    return [items[number * len(items) // count] for number in range(min(count, len(items)))]
 
 
 async def find_shared_rubric(gateway: GatewayClient, entrants: Sequence[Entrant]) -> OwnRubric | None:
@@ -364,7 +364,7 @@ async def estimate_duels(gateway: GatewayClient, duels: Sequence[PlannedDuel], j
     if not judge.for_training:
         return TournamentCost(len(duels), _ORDERS * len(duels), None, 0.0)
     count = min(len(duels), _ESTIMATED)
-    sampled = {duels[place * len(duels) // count].replies[0].group_id for place in range(count)}
+    sampled = {duels[number * len(duels) // count].replies[0].group_id for number in range(count)}
     asked = RescoreRequest(judges=(judge.name,), mode="pairwise", votes=1)
     some: list[RescoreEstimate] = []
     for group_id in sorted(sampled):
