@@ -1,4 +1,8 @@
-"""HTTP client of a running gateway, for commands."""
+"""The client with which commands ask a running gateway.
+
+Every refusal is one of two kinds: Unavailable, which may pass, so `Retrier` asks again; and RequestRefused, which will
+not.
+"""
 
 import asyncio
 import contextlib
@@ -86,9 +90,9 @@ class GatewayClient:
         body = settings.model_dump(mode="json", exclude_unset=True)
         return Run.model_validate_json(await self.send_request("PUT", f"/runs/{name}", body))
 
-    async def fetch_page(self, path: str, kind: type[_PageT], asked: Mapping[str, str] | None = None) -> _PageT:
+    async def fetch_page(self, path: str, kind: type[_PageT], filters: Mapping[str, str] | None = None) -> _PageT:
         """A page of the viewer as data."""
-        query = httpx.QueryParams({**(asked or {}), "format": "json"})
+        query = httpx.QueryParams({**(filters or {}), "format": "json"})
         return kind.model_validate_json(await self.send_request("GET", f"{path}?{query}"))
 
     async def fetch_group(self, group_id: str) -> GroupView:
@@ -111,14 +115,14 @@ class GatewayClient:
 
     async def fetch_environment(self, name: str) -> EnvironmentInfo:
         """An available environment. NotFound, or EnvironmentUnavailable with the reason."""
-        listed = {environment.name: environment for environment in (await self.list_environments()).environments}
-        found = listed.get(name)
-        if found is None:
+        listed = {one.name: one for one in (await self.list_environments()).environments}
+        environment = listed.get(name)
+        if environment is None:
             near = suggest(name, listed) or f"; available: {', '.join(sorted(listed))}"
             raise NotFound(f"the gateway has no environment {name!r}{near}")
-        if not found.available:
-            raise EnvironmentUnavailable(f"{name} is not available: {found.reason}")
-        return found
+        if not environment.available:
+            raise EnvironmentUnavailable(f"{name} is not available: {environment.reason}")
+        return environment
 
     async def fetch_next_batch(self, ask: Mapping[str, JsonValue], environment: str | None = None) -> TaskBatch:
         """Tasks of one environment, or of the mixture in `ask`."""
@@ -126,8 +130,8 @@ class GatewayClient:
         return TaskBatch.model_validate_json(await self.send_request("POST", path, dict(ask)))
 
     async def step(self, environment: str, task_id: str, messages: Sequence[Message]) -> Turn:
-        said: list[JsonValue] = [message.model_dump(mode="json") for message in messages]
-        body: dict[str, JsonValue] = {"task_id": task_id, "messages": said}
+        written: list[JsonValue] = [message.model_dump(mode="json") for message in messages]
+        body: dict[str, JsonValue] = {"task_id": task_id, "messages": written}
         return Turn.model_validate_json(await self.send_request("POST", f"/envs/{environment}/step", body))
 
     async def score(
@@ -153,7 +157,7 @@ class GatewayClient:
             reply = await self.client.request(method, path, json=body, content=content)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise Unavailable(
-                f"cannot reach the gateway at {str(base).rstrip('/')} (set --url): {error or type(error).__name__}"
+                f"cannot reach the gateway at {base} (set --url): {error or type(error).__name__}"
             ) from error
         if reply.is_success:
             return reply.content
@@ -177,7 +181,7 @@ def describe_refusal(reply: httpx.Response) -> str:
     return "; ".join(f"{one.field}: {one.message}" for one in problem.errors) or problem.detail
 
 
-# The default gateway URL of commands, and the keys they send.
+# Where the gateway is, and the keys that are sent.
 
 _NEAR: Final = {"0.0.0.0": "127.0.0.1", "::": "::1", "localhost": "127.0.0.1"}  # noqa: S104 - not listened on
 """What to open on this machine instead of what is listened on: a socket of all IPv6 addresses takes no IPv4."""
@@ -225,11 +229,12 @@ def build_gateway_headers(api_key: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {api_key}"} if api_key else {}
 
 
-# Retries of an unavailable server, with or without a time limit.
+# Retries of a server that is unavailable.
 
 T = TypeVar("T")
 
 _FIRST_SECONDS: Final = 0.25
+"""Longest wait before the second attempt. It doubles with each one, up to MOST_SECONDS."""
 MOST_SECONDS: Final = 10.0
 
 
@@ -267,7 +272,7 @@ class Retrier:
                 return answer
 
 
-# Graceful handling of Ctrl-C and SIGTERM.
+# Ctrl-C and SIGTERM.
 
 
 @contextlib.contextmanager
@@ -285,7 +290,7 @@ def stop_on_signals(stop: Callable[[], None]) -> Iterator[None]:
                 loop.remove_signal_handler(number)
 
 
-# One question to a running gateway, and the options that say where it is.
+# One question to a running gateway.
 
 ResultT = TypeVar("ResultT")
 
@@ -293,6 +298,7 @@ RunArgument = Annotated[str, typer.Argument(help="The run's name.")]
 Url = Annotated[str, typer.Option(help="Gateway URL.", show_default="from settings")]
 ApiKey = Annotated[str, typer.Option(envvar="ATROPOS_ENVS_API_KEY", help="Gateway API key.")]
 SECONDS = 60.0
+"""Timeout of a question."""
 
 
 def ask_gateway(url: str, api_key: str, question: Callable[[GatewayClient], Awaitable[ResultT]]) -> ResultT:

@@ -127,12 +127,12 @@ def stop_on_errors(code: int = 2, *, also: type[Exception] = OSError) -> Iterato
     except (OSError, also) as error:
         stop(str(error), code)
     except ValueError as error:
-        if not (isinstance(error, UnicodeDecodeError) or _was_raised(error)):
+        if not (isinstance(error, UnicodeDecodeError) or _comes_from_raise_statement(error)):
             raise
         stop(str(error), code)
 
 
-def _was_raised(error: ValueError) -> bool:
+def _comes_from_raise_statement(error: ValueError) -> bool:
     """Whether a `raise` statement chose the words, so that they are for people. Otherwise a built-in function failed,
     such as `zip(strict=True)`: that is a mistake of ours, and the words are about its arguments."""
     frame = error.__traceback__

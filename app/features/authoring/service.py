@@ -1,4 +1,9 @@
-"""Storage of what authors write."""
+"""Sheets and scenes that authors write while the service runs.
+
+The revision in force of a file is the newest stored one, or else the folder's own file. Every replica counts the stored
+revisions now and then, and reads its characters again once there are new ones. What is saved was read once as it will
+be served, so nobody stores a text that breaks the service; what another replica's folder cannot serve is tried again.
+"""
 
 import asyncio
 import logging
@@ -19,11 +24,10 @@ from app.domain.values import Frozen, Name
 from app.features.authoring.model import AuthoredChange, AuthoredRevision, AuthoredStore, list_texts
 from app.service.catalogue import Catalogue
 
-# Sheets and scenes that authors write while the service runs.
-
 log = logging.getLogger(__name__)
 
 POLL_SECONDS: Final = 2.0
+"""Between two counts of the stored revisions."""
 _MOST_POLLS: Final = 32
 """Polls until texts that could not be taken up are tried again, at most: a minute."""
 _FILE: Final = TypeAdapter[str](AuthoredFile)
@@ -36,8 +40,8 @@ class BrokenText(InvalidRequest):
         self.findings = tuple(findings)
         first = next(finding for finding in findings if finding.level == "error")
         more = sum(finding.level == "error" for finding in findings) - 1
-        place = f"{first.file}, line {first.line}: {first.field + ': ' if first.field else ''}"
-        super().__init__(f"{place}{first.message}{f' (and {more} more)' if more else ''}", field="text")
+        position = f"{first.file}, line {first.line}: {first.field + ': ' if first.field else ''}"
+        super().__init__(f"{position}{first.message}{f' (and {more} more)' if more else ''}", field="text")
 
 
 class FileInForce(Frozen):
@@ -199,19 +203,20 @@ class AuthoringService:
 
     async def get_revision(self, file: str, revision: int) -> AuthoredRevision:
         """NotFound."""
-        found = await self._store.get(file, revision)
-        if found is None:
+        stored = await self._store.get(file, revision)
+        if stored is None:
             raise NotFound(f"{file} has no revision {revision}")
-        return found
+        return stored
 
     async def save(self, changes: Sequence[AuthoredChange], author: str, note: str = "") -> list[SavedText]:
         """All or none; durable and in force here on return. BrokenText, InvalidRequest for what cannot be used beside
         everything else, Conflict where another revision than that which a change is based on is stored."""
         async with self._changing:
+            # As stored now: another replica may have saved since the last poll.
             await self._load()
             for change in changes:
                 self._require_based(change)
-            found = await self._check_changes(changes)
+            findings = await self._check_changes(changes)
             new = [change for change in changes if await self._differs(change)]
             if new:
                 await self._store_changes(new, author, note)
@@ -223,7 +228,7 @@ class AuthoringService:
                 file=one.file,
                 revision=self.find_number(one.file),
                 is_new=one.file in files,
-                warnings=tuple(finding for finding in found if finding.file == one.file),
+                warnings=tuple(finding for finding in findings if finding.file == one.file),
             )
             for one in changes
         ]
@@ -231,8 +236,9 @@ class AuthoringService:
     async def _store_changes(self, changes: Sequence[AuthoredChange], author: str, note: str) -> None:
         """What is stored has been read once as it will be served."""
         before = self._written
-        wanted = {**before, **{change.file: change.text for change in changes}}
-        self._written = {file: text for file, text in wanted.items() if text is not None}
+        texts = {**before, **{change.file: change.text for change in changes}}
+        # The catalogue reads the characters through `list_written`, so they stand there before they are stored.
+        self._written = {file: text for file, text in texts.items() if text is not None}
         try:
             hosted = await asyncio.to_thread(self._catalogue.read_again, self._source.environment)
             stored = await self._store.add(changes, author, note)
@@ -277,9 +283,9 @@ class AuthoringService:
             return tuple(broken)
         context, changed = self._source.build_context(), {Path(file).stem for file in texts if "/" not in file}
         former = [self._read_served_scenes(file) for file in texts if file.startswith(SCENE_FILES)]
-        kept = (scenes for scenes in context.scene_sets if scenes not in former)
+        others = (scenes for scenes in context.scene_sets if scenes not in former)
         beside = SheetCheckContext(
-            (*kept, *(one[1] for one in parsed if not isinstance(one, list))),
+            (*others, *(one[1] for one in parsed if not isinstance(one, list))),
             context.gates,
             {name: sheet for name, sheet in context.others.items() if name not in changed},
         )
@@ -302,18 +308,18 @@ class AuthoringService:
 
     def _read_folder(self) -> dict[str, str]:
         """TooLarge; InvalidRequest for links that lead out of the folder."""
-        places = ("", f"{SCENES}/", f"{LOREBOOKS}/")
-        files = {f"{place}{path.name}": path for place in places for path in self._list_files(place)}
+        folders = ("", f"{SCENES}/", f"{LOREBOOKS}/")
+        files = {f"{folder}{path.name}": path for folder in folders for path in self._list_files(folder)}
         return {file: read_text(path) for file, path in files.items()}
 
-    def _list_files(self, place: str) -> Sequence[Path]:
+    def _list_files(self, folder: str) -> Sequence[Path]:
         try:
-            return list_yaml_files(self._source.folder / place)
+            return list_yaml_files(self._source.folder / folder)
         except NotFound:
             return ()
 
 
-# What an author is shown of a text that is still being written: findings, and the prompt as it will be.
+# Drafts: findings, and the prompt as it will be.
 
 
 class TextDraft(Frozen):

@@ -1,4 +1,4 @@
-"""Table of what authors wrote."""
+"""Revisions of the files that authors write. They are only ever added."""
 
 from collections.abc import Sequence
 
@@ -30,9 +30,6 @@ class AuthoredTable(TableRecord, table=True):
 
 
 authored = get_table(AuthoredTable)
-
-
-# The store of what authors wrote.
 
 
 class SqlAuthoredStore(AuthoredStore):

@@ -1,4 +1,9 @@
-"""Reads stored groups with their tasks, page by page."""
+"""Stored groups with their tasks, page by page, for exports.
+
+Filters differ in how rare what they want is, so a page is found in one of three ways: times in their index, a label or
+scene with few groups by these groups, and everything else along an index of the groups, in pieces where they are looked
+at one by one.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -21,13 +26,6 @@ NEAR: Final = 2048
 """Groups that are looked through for some of the wanted times, before these are looked up."""
 AT_ONCE: Final = 20_000
 """Groups that one read looks through, in some tenths of a second."""
-FEW_TASKS: Final = 100
-_NARROWING: Final = (
-    *("scene", "reason", "model", "flag"),
-    *("min_step", "max_step", "min_mean", "max_mean", "min_std", "max_std"),
-)
-FEW_GROUPS: Final = 500
-"""Of one label or scene, of these few tasks."""
 
 
 class SqlExportStore(ExportStore):
@@ -68,6 +66,13 @@ class _SequenceRange:
         return sequence > self.after, sequence <= self.last
 
 
+_NARROWING: Final = (
+    *("scene", "reason", "model", "flag"),
+    *("min_step", "max_step", "min_mean", "max_mean", "min_std", "max_std"),
+)
+"""Filters that no index answers."""
+
+
 def _split_span(where: ExportFilter, span: _SequenceRange) -> Iterator[_SequenceRange]:
     """In pieces where groups are looked at one by one: a rare flag would otherwise keep a reader, and an old state of
     the database, for as long as a walk along all groups takes."""
@@ -83,40 +88,40 @@ def _load_page(connection: Connection, where: ExportFilter, span: _SequenceRange
     stretch = replace(stretch, beside=(*stretch.beside, *_match_times(where)))
     within = stretch.narrow(after=span.after, before=span.last + 1)
     with_readings = isinstance(where, ExportRequest) and where.shape == "judgements"
-    if not (found := load_groups(connection, and_(*within.match()), limit, within.order(rising=True))):
+    if not (page := load_groups(connection, and_(*within.match()), limit, within.order(rising=True))):
         return []
-    ids = [group.group_id for group in found]
-    places = connection.execute(select(groups.c.group_id, groups.c.sequence).where(groups.c.group_id.in_(ids)))
-    sequences = {group_id: sequence for group_id, sequence in places}
-    of = load_tasks(connection, [group.task_id for group in found])
+    ids = [group.group_id for group in page]
+    rows = connection.execute(select(groups.c.group_id, groups.c.sequence).where(groups.c.group_id.in_(ids)))
+    sequences = {group_id: sequence for group_id, sequence in rows}
+    records = load_tasks(connection, [group.task_id for group in page])
     readings = load_readings(connection, ids) if with_readings else {}
     return [
         StoredGroup(
             sequence=sequences[group.group_id],
             group=group,
-            task=of[group.task_id],
+            task=records[group.task_id],
             readings=tuple(readings.get(group.group_id, ())),
         )
-        for group in found
+        for group in page
     ]
 
 
 def _open_stretch(connection: Connection, where: ExportFilter, span: _SequenceRange) -> Stretch:
     if where.label is None and where.scene is None:
-        return _open_place(connection, where, where.env)
+        return _open_filtered(connection, where, where.env)
     if (few := _name_few(connection, where, span)) is not None:
-        stretch = _open_place(connection, where, where.env)
+        stretch = _open_filtered(connection, where, where.env)
         return replace(stretch, equal=(), terms=(), beside=(groups.c.sequence.in_(few), *stretch.match_each()))
     if where.label is None:
-        return _open_place(connection, where, where.env)
+        return _open_filtered(connection, where, where.env)
     label = encode_json(where.label)
-    stretch = _open_place(connection, where, where.env or _find_only_environment(connection, label))
+    stretch = _open_filtered(connection, where, where.env or _find_only_environment(connection, label))
     # Not as a join, which PostgreSQL may begin with the tasks.
     own = select(tasks.c.label).where(tasks.c.task_id == groups.c.task_id).scalar_subquery()
     return replace(stretch, beside=(*stretch.beside, own == label))
 
 
-def _open_place(connection: Connection, where: ExportFilter, environment: str | None) -> Stretch:
+def _open_filtered(connection: Connection, where: ExportFilter, environment: str | None) -> Stretch:
     if where.purpose == "eval":
         stretch = open_stretch(
             connection, environment=environment, run=where.run, purpose="eval", task_id=where.task_id
@@ -149,12 +154,18 @@ def _match_times(where: ExportFilter) -> Iterator[ColumnElement[bool]]:
 def _find_ends(connection: Connection, where: ExportFilter, span: _SequenceRange) -> _SequenceRange | None:
     """Between which groups those of these times lie. Times grow with the sequence, but not always, so all of them are
     looked at, in their index."""
-    place = groups.c.sequence + literal_column("0")  # or the databases walk along the groups themselves
-    ends = select(func.min(place), func.max(place)).where(*_match_times(where), *span.match(place))
+    sequence = groups.c.sequence + literal_column("0")  # or the databases walk along the groups themselves
+    ends = select(func.min(sequence), func.max(sequence)).where(*_match_times(where), *span.match(sequence))
     if span.after == span.last:
         return None
     first, last = connection.execute(ends).one()
     return None if first is None else _SequenceRange(first - 1, last)
+
+
+FEW_TASKS: Final = 100
+"""A label or scene with no more tasks is looked up by them."""
+FEW_GROUPS: Final = 500
+"""Of one label or scene, of these few tasks."""
 
 
 def _name_few(connection: Connection, where: ExportFilter, span: _SequenceRange) -> Sequence[int] | None:

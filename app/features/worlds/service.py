@@ -1,4 +1,8 @@
-"""Requests and replies about worlds: events, branches, questions to retrieval, and moments of a game."""
+"""Worlds of a game: events are told, what is retrieved is explained, and the prompt of a moment is built.
+
+A moment is what a game sends when a character is to speak. It becomes a task in the way that a training task does, so
+the prompt is the one that training has seen.
+"""
 
 import asyncio
 from collections.abc import Sequence
@@ -104,9 +108,6 @@ class GameContext(Frozen):
     """Why retrieval failed, when the settings allow prompts without passages."""
 
 
-# Worlds of a game: posting events, explaining what is retrieved, and building the prompt of a moment.
-
-
 @dataclass(frozen=True)
 class PlacedMoment:
     """The task of a moment, with and without what was retrieved."""
@@ -210,10 +211,10 @@ class WorldService:
 
     async def get_world(self, name: str) -> World:
         """NotFound."""
-        found = await self._events.get_world(name)
-        if found is None:
+        world = await self._events.get_world(name)
+        if world is None:
             raise await _build_unusable_world_error(name, self._events)
-        return found
+        return world
 
     async def list_events(self, world: str, limit: int, before: tuple[datetime, str] | None = None) -> Sequence[Event]:
         """Events by time and id, descending, including the parent's past. `before`: the last event of the previous
@@ -247,18 +248,18 @@ class WorldService:
         """Newest first, those before the revision `before`. NotFound without the world, or where no lorebook had this
         name."""
         await self.get_world(world)
-        found = await self._lorebooks.list_revisions(world, name, limit, before)
-        if not found and before is None:
+        listed = await self._lorebooks.list_revisions(world, name, limit, before)
+        if not listed and before is None:
             raise NotFound(f"{world!r} has no lorebook {name!r}")
-        return found
+        return listed
 
     async def get_lorebook_revision(self, world: str, name: str, revision: int) -> WrittenLorebook:
         """NotFound."""
         await self.get_world(world)
-        found = await self._lorebooks.get_revision(world, name, revision)
-        if found is None:
+        written = await self._lorebooks.get_revision(world, name, revision)
+        if written is None:
             raise NotFound(f"lorebook {name!r} of world {world!r} has no revision {revision}")
-        return found
+        return written
 
     async def explain(self, world: str, question: RetrievalQuestion) -> RetrievalExplanation:
         """What would be retrieved, best first, and what is withheld. A custom retriever without explanations gives only
@@ -293,11 +294,11 @@ class WorldService:
             raise await _build_unusable_world_error(world, self._events) from error
 
     def _build_draft(self, world: str | None, moment: Moment) -> Drafted:
-        said = [
+        history = [
             {"speaker": "player" if line.role == "user" else "npc", "text": line.content}
             for line in moment.conversation
         ]
-        opening = {"event": moment.event} if moment.event is not None else {"player": said.pop()["text"]}
+        opening = {"event": moment.event} if moment.event is not None else {"player": history.pop()["text"]}
         staging = {name: getattr(moment, name) for name in Staging.model_fields}
         kind = self._catalogue.get_environment_or_current(self._environment).environment.Draft
         if kind is None:
@@ -305,7 +306,7 @@ class WorldService:
         draft = kind.model_validate(
             {
                 "character": moment.character,
-                "scene": {"history": said, **opening},
+                "scene": {"history": history, **opening},
                 "params": {"world": world, **staging},
             }
         )
@@ -329,18 +330,25 @@ class WorldService:
 
 
 async def _build_unusable_world_error(world: str, events: EventStore) -> RequestRefused:
-    found = await events.get_world(world)
-    if found is not None and found.closed_at is not None:
+    stored = await events.get_world(world)
+    if stored is not None and stored.closed_at is not None:
         return Conflict(f"world {world!r} is closed: prompts cannot use it any more")
     near = await suggest_world(world, events)
     return NotFound(f"there is no world {world!r}: no events were posted to it{near}")
 
 
-# Pagination cursors for events: the last event of a page as one string.
+async def list_worlds_within(
+    worlds: WorldService, bounds: KeyBounds, limit: int, after: str | None = None, *, closed: bool = False
+) -> list[World]:
+    read = partial(worlds.list_worlds, closed=closed)
+    return await list_within(read, lambda world: world.name, bounds.allows_world, limit, after)
+
+
+# Cursors of pages of events.
 
 _EventCursor = tuple[datetime, str]
-
-_PLACE: Final = TypeAdapter[_EventCursor](tuple[GameTime, EventId])
+"""Time and id of the last event of a page."""
+_CURSOR: Final = TypeAdapter[_EventCursor](tuple[GameTime, EventId])
 
 
 def build_cursor(page: Sequence[Event], limit: int) -> str | None:
@@ -352,16 +360,9 @@ def build_cursor(page: Sequence[Event], limit: int) -> str | None:
 
 
 def parse_cursor(text: str) -> _EventCursor | None:
-    """Parses a cursor that `next_before` wrote; None when it is invalid."""
+    """Parses a cursor that `build_cursor` wrote; None when it is invalid."""
     time, _, event = text.partition(",")
     try:
-        return _PLACE.validate_python((time, event))
+        return _CURSOR.validate_python((time, event))
     except ValidationError:
         return None
-
-
-async def list_worlds_within(
-    worlds: WorldService, bounds: KeyBounds, limit: int, after: str | None = None, *, closed: bool = False
-) -> list[World]:
-    read = partial(worlds.list_worlds, closed=closed)
-    return await list_within(read, lambda world: world.name, bounds.allows_world, limit, after)
