@@ -108,7 +108,7 @@ class CheckpointGroups:
 
 @dataclass(frozen=True)
 class SharedTasks:
-    """Both checkpoints' groups of the tasks that both have, at most MOST_TASKS. `left_out` are the first's tasks that
+    """Both checkpoints' groups of the tasks that both have, at most so many. `left_out` are the first's tasks that
     are older than those."""
 
     first: CheckpointGroups
@@ -131,7 +131,7 @@ class SharedTasks:
 async def find_shared_tasks(
     views: GroupViews, first: Checkpoint, second: Checkpoint, where: GroupFilter
 ) -> SharedTasks:
-    """Of the first the newest groups are looked at, of the second those of the same tasks, until MOST_TASKS are
+    """Of the first the newest groups are looked at, of the second those of the same tasks, until enough are
     shared."""
     one = await _scan(views, first.narrow(where))
     candidates = list(one.by_task)
