@@ -108,8 +108,8 @@ class CheckpointGroups:
 
 @dataclass(frozen=True)
 class SharedTasks:
-    """Both checkpoints' groups of the tasks that both have, at most so many. `left_out` are the first's tasks that
-    are older than those."""
+    """Both checkpoints' groups of the newest tasks that both have. `left_out` are the first's tasks that are older than
+    those."""
 
     first: CheckpointGroups
     second: CheckpointGroups
