@@ -1,4 +1,4 @@
-"""`atropos-envs labels`: choices that people already made, into a running gateway."""
+"""`atropos-envs labels` and `judges agreement`: choices that people made, into a gateway, and judges beside them."""
 
 import asyncio
 from collections import Counter

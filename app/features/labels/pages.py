@@ -1,4 +1,8 @@
-"""What somebody who labels sends from the page, and the label that it makes."""
+"""The page on which people label, blind, and what people said of a group on that group's page.
+
+A labeller gets two replies of a group, side by side. The same two go to everybody who gets the group, so that people
+can be compared. How far judges agree with people is shown only in steps of some labels.
+"""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -41,14 +45,6 @@ from app.http.web.problems import describe_faults
 from app.ports.environment import Clock
 from app.service.access import BoundsCheck
 from app.service.gateway import JudgeEntry
-
-_MAX_FORM: Final = 100_000
-_LONGEST_SECONDS: Final = 86_400.0
-_LEVELS: Final = frozenset("01234")
-
-_Act = Literal["next", "send", "skip", "undo"]
-_ACTS: Final[Mapping[str, _Act]] = {"next": "next", "send": "send", "skip": "skip", "undo": "undo"}
-
 
 # What people said of a group, on its page.
 
@@ -109,7 +105,12 @@ def _tell(reply: ReplyLabel, slot: str) -> list[str]:
     return [f"{slot}: {one}" for one in (*levels, *defect)]
 
 
-# The page on which people label.
+# What somebody who labels sends.
+
+_LONGEST_SECONDS: Final = 86_400.0
+_LEVELS: Final = frozenset("01234")
+_Act = Literal["next", "send", "skip", "undo"]
+_ACTS: Final[Mapping[str, _Act]] = {"next": "next", "send": "send", "skip": "skip", "undo": "undo"}
 
 
 @dataclass(frozen=True)
@@ -198,11 +199,14 @@ def _describe(error: ValidationError) -> str:
     return summary.removeprefix(": ").removeprefix("Value error, ")
 
 
-# The page on which people label, blind: what the queue gives them, or a group that they chose.
+# The page: what the queue gives a labeller, or a group that they chose.
 
+_MAX_FORM: Final = 100_000
+"""Bytes."""
 _BLOCK: Final = 10
 """Labels after which the agreement is counted again: one by one it would tell what a judge thinks of the last."""
 _MOST_COUNTED: Final = 64
+"""Counts that are remembered."""
 _SIDES: Final = (("first", "A"), ("second", "B"))
 
 
@@ -230,16 +234,16 @@ class LabelPages:
 
     async def count_agreement(self, request: ItemRequest, progress: LabelProgress) -> list[_JudgeCount]:
         """Of each judge that scored something with a label."""
-        wanted = request.environment
-        names = [judge.name for judge in self.judges() if wanted is None or wanted in judge.environments]
+        environment = request.environment
+        names = [judge.name for judge in self.judges() if environment is None or environment in judge.environments]
         block = progress.labelled // _BLOCK
         return [count for name in names if (count := await self._count(name, request, block)).labels]
 
     async def _count(self, judge: str, request: ItemRequest, block: int) -> _JudgeCount:
         key = (judge, request.environment, request.run)
-        known = self.counted.get(key)
-        if known is not None and known[0] == block:
-            return known[1]
+        former = self.counted.get(key)
+        if former is not None and former[0] == block:
+            return former[1]
         evidence = await self.labelling.collect_evidence(*key)
         count = await asyncio.to_thread(_count_judge, judge, evidence.records)
         while len(self.counted) >= _MOST_COUNTED:
@@ -362,14 +366,14 @@ class _LabelRendering:
         progress, counts = await self._look(request, bounds, form)
         data = {"item": item, "reason": reason, "progress": progress, "agreement": counts, "problem": answer.problem}
         lines = () if item is None else build_lines(item.messages)
-        asked = next((place for place in reversed(range(len(lines))) if lines[place].role == "user"), None)
+        asked = next((index for index in reversed(range(len(lines))) if lines[index].role == "user"), None)
         shown = {
             "form": form,
             "environments": [
                 name for name in self.pages.labelling.list_environments(None) if bounds.allows_environment(name)
             ],
             "asked": None if asked is None else lines[asked],
-            "before": [line for place, line in enumerate(lines) if place != asked],
+            "before": [line for index, line in enumerate(lines) if index != asked],
             "replies": () if item is None else _build_pair(item),
             "label_id": answer.label_id,
             "again": build_link("/view/label", **{name: form.get(name) for name in ("labeller", "environment", "run")}),
@@ -400,19 +404,19 @@ def _build_pair(item: LabelItem) -> tuple[_BlindReply, ...]:
     chosen = {
         one.rollout_id for one in sorted(item.replies, key=lambda one: digest([item.group_id, one.rollout_id]))[:2]
     }
-    kept: list[ShownReply] = [one for one in item.replies if one.rollout_id in chosen]
+    pair: list[ShownReply] = [one for one in item.replies if one.rollout_id in chosen]
     return tuple(
         _BlindReply(side, letter, one.rollout_id, build_lines(one.messages))
-        for (side, letter), one in zip(_SIDES, kept, strict=False)
+        for (side, letter), one in zip(_SIDES, pair, strict=False)
     )
 
 
 def _count_judge(judge: str, records: Sequence[LabelledGroupRecord]) -> _JudgeCount:
-    kept = keep_whole_blocks(records, _BLOCK)
+    whole = keep_whole_blocks(records, _BLOCK)
     return _JudgeCount(
         judge=judge,
-        labels=sum(len(record.labels) for record in kept),
-        pairs=count_judge_pairs(kept),
-        people=count_people_pairs(kept),
-        levels=count_levels(kept),
+        labels=sum(len(record.labels) for record in whole),
+        pairs=count_judge_pairs(whole),
+        people=count_people_pairs(whole),
+        levels=count_levels(whole),
     )

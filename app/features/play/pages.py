@@ -1,4 +1,7 @@
-"""The form of the page on which people talk to characters: what was sent, and the moment that it describes."""
+"""The page on which people talk to characters, and what they may do with what was said.
+
+The conversation so far travels in the form, so nothing is kept of it on the server unless the turn is.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -22,7 +25,8 @@ from app.http.web.api_keys import CallerBounds, find_caller
 from app.http.web.bodies import LazyRoute
 from app.toolkit.texts import SHOWN_AT_ALL, Excerpt, cut_excerpt, escape_invisible
 
-_MAX_FORM: Final = 4 * 1024 * 1024
+# What was sent.
+
 _MOST_POLICIES: Final = 4
 """Side by side."""
 _CONVERSATION: Final = TypeAdapter(tuple[ConversationTurn, ...])
@@ -103,7 +107,7 @@ def _refuse(error: ValidationError) -> InvalidRequest:
     return InvalidRequest(str(first["msg"]), field=".".join(map(str, first["loc"])) or None)
 
 
-# What the page shows on which people talk to characters. All that was said is untrusted.
+# What the page shows. All that was said is untrusted.
 
 
 @dataclass(frozen=True)
@@ -177,10 +181,13 @@ def _show_opening(turn: PlayTurn) -> str:
     return opening[:80]
 
 
-# The page on which people talk to characters, and what they may do with what was said.
+# The page, and what people may do with what was said.
 
-_PLACE: Final = "/view/talk"
+_PATH: Final = "/view/talk"
+_MAX_FORM: Final = 4 * 1024 * 1024
+"""Bytes. The form holds the whole conversation."""
 _MOST_WORLDS: Final = 500
+"""Offered in the form."""
 _MOST_TURNS: Final = 20
 """Of the player's newest."""
 _NOTICES: Final[Mapping[str, str]] = {
@@ -231,9 +238,9 @@ class _TalkActions:
             form = _read_form(await read_fields(request, _MAX_FORM))
             return await self._answer(request, bounds, form)
         except GatewayError as error:
-            told = f"{error.field}: {error.detail}" if error.field else error.detail
+            problem = f"{error.field}: {error.detail}" if error.field else error.detail
             said = build_lines(_write_messages(form.conversation), SHOWN_AT_ALL)
-            state = _TalkState(form, said=said, problems=(escape_invisible(told),))
+            state = _TalkState(form, said=said, problems=(escape_invisible(problem),))
             return await self._render(request, bounds, state, status=error.status)
 
     async def mark_better(self, request: Request, _: KeyBounds) -> Response:
@@ -281,10 +288,10 @@ class _TalkActions:
         caller = await self._identify(request)
         turn_id = await turns.add(prepared, caller.player, replies)
         if not problems and not wants_json(request):
-            return redirect(request, _PLACE, turn=turn_id, policy=form.policies)
-        found = await turns.get(caller, turn_id)
-        state = _add_prompt(_build_state(found, form.policies), prepared)
-        return await self._render(request, bounds, replace(state, problems=problems), found)
+            return redirect(request, _PATH, turn=turn_id, policy=form.policies)
+        turn = await turns.get(caller, turn_id)
+        state = _add_prompt(_build_state(turn, form.policies), prepared)
+        return await self._render(request, bounds, replace(state, problems=problems), turn)
 
     async def _show(
         self,
@@ -296,14 +303,14 @@ class _TalkActions:
         scores: Sequence[Score] = (),
     ) -> Response:
         turns = self.pages.turns
-        found = await turns.get(await self._identify(request), turn_id)
-        state = replace(_build_state(found, policies, scores), notice=notice)
+        turn = await turns.get(await self._identify(request), turn_id)
+        state = replace(_build_state(turn, policies, scores), notice=notice)
         try:
-            prepared = await turns.prepare(found, found.replies[-1].as_of if found.replies else None)
+            prepared = await turns.prepare(turn, turn.replies[-1].as_of if turn.replies else None)
             state = _add_prompt(state, prepared)
         except GatewayError as error:  # the character or the world may be gone
             state = replace(state, problems=(escape_invisible(error.detail),))
-        return await self._render(request, bounds, state, found)
+        return await self._render(request, bounds, state, turn)
 
     async def _render(
         self, request: Request, bounds: KeyBounds, state: _TalkState, turn: PlayTurn | None = None, status: int = 200
@@ -324,7 +331,7 @@ class _TalkActions:
 
 def create_talk_router(pages: TalkPages, renderer: Renderer) -> APIRouter:
     router = APIRouter(
-        prefix=_PLACE, include_in_schema=False, default_response_class=HTMLResponse, route_class=LazyRoute
+        prefix=_PATH, include_in_schema=False, default_response_class=HTMLResponse, route_class=LazyRoute
     )
     actions = _TalkActions(pages, renderer)
     players: dict[str, _Act] = {"say": actions.say, "better": actions.mark_better, "remove": actions.remove}
@@ -349,7 +356,7 @@ def _find_act(acts: Mapping[str, _Act], name: str) -> _Act:
 
 
 def _lead_back(request: Request, notice: str, turn_id: str = "") -> Response:
-    return redirect(request, _PLACE, turn=turn_id, notice=notice)
+    return redirect(request, _PATH, turn=turn_id, notice=notice)
 
 
 async def _ask_all(

@@ -1,4 +1,4 @@
-"""`atropos-envs worlds`: loads a world file into a running gateway."""
+"""`atropos-envs worlds`: worlds from files into a running gateway, and the sample world of the demo."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -28,6 +28,7 @@ worlds = typer.Typer(help="Load worlds into a running gateway.", no_args_is_help
 SAMPLE: Final = PACKAGED_WORLDS / "reedgate.yaml"
 EVENTS_A_REQUEST: Final = 500
 _BEST_SHOWN: Final = 5
+"""Of the events that a character retrieves."""
 
 
 class LoadedWorld(Frozen):
@@ -186,9 +187,11 @@ class RetrievedEvents(Frozen):
 async def _explain_moments(gateway: GatewayClient, moments: Sequence[_MomentQuestion]) -> list[RetrievedEvents]:
     explained = []
     for asked in moments:
-        found = await _explain_retrieval(gateway, asked.world, asked.character, asked.line, asked.as_of)
-        told = tuple(one.event.text for one in found.events if one.told)
-        explained.append(RetrievedEvents(world=asked.world, as_of=asked.as_of, events=told, withheld=len(found.hidden)))
+        answer = await _explain_retrieval(gateway, asked.world, asked.character, asked.line, asked.as_of)
+        texts = tuple(one.event.text for one in answer.events if one.told)
+        explained.append(
+            RetrievedEvents(world=asked.world, as_of=asked.as_of, events=texts, withheld=len(answer.hidden))
+        )
     return explained
 
 
@@ -224,13 +227,13 @@ async def add_to_demo(gateway: GatewayClient) -> DemoPart:
     )
 
 
-# What they ask of a gateway.
+# Requests.
 
 
 async def _tell_events(gateway: GatewayClient, world: str, events: Sequence[Event]) -> EventsAdded:
-    told: list[JsonValue] = [event.model_dump(mode="json", exclude_defaults=True) for event in events]
+    body: list[JsonValue] = [event.model_dump(mode="json", exclude_defaults=True) for event in events]
     return EventsAdded.model_validate_json(
-        await gateway.send_request("POST", f"/worlds/{world}/events", {"events": told})
+        await gateway.send_request("POST", f"/worlds/{world}/events", {"events": body})
     )
 
 
@@ -250,7 +253,7 @@ async def _put_lorebook(gateway: GatewayClient, world: str, name: str, book: Lor
 async def _explain_retrieval(
     gateway: GatewayClient, world: str, character: str, line: str, as_of: datetime
 ) -> RetrievalExplanation:
-    asked = httpx.QueryParams(q=line, character=character, as_of=as_of.isoformat())
+    query = httpx.QueryParams(q=line, character=character, as_of=as_of.isoformat())
     return RetrievalExplanation.model_validate_json(
-        await gateway.send_request("GET", f"/worlds/{world}/events?{asked}")
+        await gateway.send_request("GET", f"/worlds/{world}/events?{query}")
     )

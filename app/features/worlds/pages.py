@@ -1,4 +1,8 @@
-"""Worlds and their events for the pages. All text is untrusted: games wrote it."""
+"""Pages of worlds: their events and branches, what is retrieved for a character and why, and editors of their texts.
+
+All text is untrusted: games wrote it. An event and a lorebook are edited as one YAML text each. The form carries a
+stamp of the revision that was read, so that nobody overwrites what somebody else has saved since.
+"""
 
 import asyncio
 import contextlib
@@ -73,6 +77,11 @@ _VISIBLE_CHARACTERS: Final = 400
 """Characters of an event that are shown before folding."""
 MAX_NAMES: Final = 12
 """Maximum number of names in a list."""
+_NAME: Final = TypeAdapter[str](Name)
+_Short = Annotated[str, Query(max_length=200)]
+
+
+# Worlds and their events.
 
 
 @dataclass(frozen=True)
@@ -173,7 +182,7 @@ def _join_names(names: Sequence[str]) -> str:
     return escape_invisible(", ".join(names[:MAX_NAMES])) + (f" and {more} more" if more > 0 else "")
 
 
-# What is retrieved for a character, and why, for the page.
+# What is retrieved for a character, and why.
 
 _WAYS: Final[Mapping[SearchWay, str]] = {"text": "words", "newest": "new", "important": "important"}
 
@@ -271,18 +280,14 @@ def _build_hidden_line(hidden: HiddenEvent) -> HiddenLine:
     return HiddenLine(line=build_event_line(hidden.event), reason=describe_reason(hidden.reason), by=hidden.by or "")
 
 
-# Pages for worlds: events, branches, and what is retrieved for a character and why.
+# Pages of worlds.
 
 _PAGE_SIZE: Final = 50
 _MAX_WORLDS: Final = 500
 """Maximum number of worlds that are searched for relatives."""
 _MAX_ENTRIES: Final = 50
 """Maximum number of entries of a lorebook that are shown."""
-
 _TIME: Final = TypeAdapter[datetime](GameTime)
-_NAME: Final = TypeAdapter[str](Name)
-
-_Short = Annotated[str, Query(max_length=200)]
 _Spoken = Annotated[str, Query(max_length=4000)]
 
 
@@ -353,8 +358,8 @@ def create_world_pages_router(pages: WorldPages, renderer: Renderer) -> APIRoute
         found = await _find_world(world_service, world)
         if found is None:
             return await render_missing(request, world, bounds)
-        place = parse_cursor(before)
-        events = await world_service.list_events(found.name, _PAGE_SIZE, place)
+        position = parse_cursor(before)
+        events = await world_service.list_events(found.name, _PAGE_SIZE, position)
         books, older = await world_service.list_lorebooks(found.name), build_cursor(events, _PAGE_SIZE)
         shown = {
             "world": found,
@@ -362,7 +367,7 @@ def create_world_pages_router(pages: WorldPages, renderer: Renderer) -> APIRoute
             "characters": characters(),
             "family": find_family(found.name, await list_worlds_within(world_service, bounds, _MAX_WORLDS)),
             "days": group_by_day(events),
-            "before": place,
+            "before": position,
             "older": older,
             "books": _build_books(books),
         }
@@ -399,13 +404,13 @@ async def _find_world(world_service: WorldService, world: str) -> World | None:
 
 
 async def _answer_form(
-    world_service: WorldService, world: str, asked: _RecallForm, known: Sequence[str]
+    world_service: WorldService, world: str, asked: _RecallForm, characters: Sequence[str]
 ) -> _RecallAnswer:
     try:
         at = _parse_time(asked.as_of)
         if not asked.character:
             raise InvalidRequest("choose a character")
-        character = _require_name(asked.character, known)
+        character = _require_name(asked.character, characters)
         explained = await world_service.explain(world, RetrievalQuestion(text=asked.q, character=character, as_of=at))
         recall = build_recall(explained)
         if not asked.q.strip():
@@ -434,10 +439,10 @@ def _parse_name(text: str) -> str | None:
     return None
 
 
-def _require_name(text: str, known: Sequence[str]) -> str:
+def _require_name(text: str, characters: Sequence[str]) -> str:
     name = _parse_name(text)
     if name is None:
-        raise InvalidRequest(f"there is no character {text!r}{suggest(text, known)}")
+        raise InvalidRequest(f"there is no character {text!r}{suggest(text, characters)}")
     return name
 
 
@@ -473,7 +478,7 @@ def _describe_triggers(entry: LoreEntry) -> str:
     return f"by {keys}{more}{chance}"
 
 
-# Pages on which events of a world are corrected, and lorebooks written and tried with a line.
+# Pages on which events are corrected, and lorebooks written and tried with a line.
 
 _BUDGET_TOKENS: Final = 600
 """For what comes up, as in a prompt."""
@@ -640,9 +645,9 @@ def create_world_author_router(world_service: WorldService, renderer: Renderer) 
         name = _parse_text_name(_NAME, world)
         if name is None:
             return renderer.render_missing(request, "world", world, "/view/worlds", "Show every world.")
-        for texts, given in zip(kinds, (event, lorebook), strict=True):
-            if wanted := _parse_text_name(texts.name, given):
-                return redirect(request, f"/view/worlds/{name}/{texts.folder}/{wanted}/edit")
+        for texts, typed in zip(kinds, (event, lorebook), strict=True):
+            if target := _parse_text_name(texts.name, typed):
+                return redirect(request, f"/view/worlds/{name}/{texts.folder}/{target}/edit")
         problem = (
             "An event's id has letters, digits and . _ : -, a lorebook's name small letters."
             if event + lorebook
@@ -666,13 +671,13 @@ def _add_editor(router: APIRouter, renderer: Renderer, texts: _WorldTexts) -> No
         if _parse_text_name(_NAME, world) is None or _parse_text_name(texts.name, name) is None:
             return renderer.render_missing(request, texts.kind, name, "/view/worlds", "Show every world.")
         now = await texts.read(world, name)
-        text, told = now.text, "It is saved." if saved else ""
+        text, notice = now.text, "It is saved." if saved else ""
         if revision is not None:
             text = await texts.read_written(world, name, revision)
-            told = f"This is the text of revision {revision}. Save it to go back to it."
+            notice = f"This is the text of revision {revision}. Save it to go back to it."
         editor = await _build_editor(texts, world, name, TextForm(text, now.stamp, line=line), now)
         difference = await _compare(texts, world, name, revision)
-        editor = replace(editor, saved=told, difference=difference)
+        editor = replace(editor, saved=notice, difference=difference)
         return renderer.render(request, "text_editor.html", {"editor": editor}, editor.data)
 
     @router.post(path)

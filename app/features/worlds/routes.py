@@ -1,4 +1,7 @@
-"""Routes for the lorebooks of worlds."""
+"""Routes of worlds: add events, explain what is retrieved, build the prompt of a moment in a game; and their lorebooks.
+
+A lorebook may be one of ours or of another tool. Which one it is, its keys say: other tools' have some that ours lack.
+"""
 
 import asyncio
 import re
@@ -41,12 +44,13 @@ from app.http.web.api_keys import CallerBounds, CallerName
 from app.http.web.bodies import JsonRoute
 from app.http.web.openapi import document_problems
 
+# Lorebooks.
+
 _WorldName = Annotated[Name, Path(description="The world's name.", examples=["drowned_coast"])]
 _BookName = Annotated[Name, Path(description="The lorebook's name.", examples=["coast"])]
 _RevisionNumber = Annotated[int, Path(ge=1, le=2**31, description="The revision's number.", examples=[1])]
 _RevisionLimit = Annotated[int, Query(ge=1, le=200)]
 _RevisionBefore = Annotated[int | None, Query(ge=1, le=2**31)]
-
 _LOREBOOK_EXAMPLES: Final = {
     "coast": Example(
         summary="What people of a coast know when it comes up",
@@ -62,8 +66,6 @@ _LOREBOOK_EXAMPLES: Final = {
         },
     )
 }
-
-
 _FOREIGN_BOOK: Final = frozenset({"spec", "recursive_scanning"})
 _FOREIGN_ENTRY: Final = frozenset({"insertion_order", "use_regex", "selective"})
 """Keys that only lorebooks of other tools have."""
@@ -103,9 +105,9 @@ class WritingPage(Frozen):
     next_before: int | None
 
 
-def _build_writing_page(found: Sequence[ListedWriting], limit: int) -> WritingPage:
-    following = found[-1].revision if len(found) == limit and found[-1].revision > 1 else None
-    return WritingPage(revisions=tuple(found), next_before=following)
+def _build_writing_page(listed: Sequence[ListedWriting], limit: int) -> WritingPage:
+    following = listed[-1].revision if len(listed) == limit and listed[-1].revision > 1 else None
+    return WritingPage(revisions=tuple(listed), next_before=following)
 
 
 def _create_lorebooks_router(world_service: WorldService) -> APIRouter:
@@ -160,8 +162,8 @@ def _parse_lorebook(given: Mapping[str, FiniteJson]) -> tuple[Lorebook, ImportRe
     try:
         return Lorebook.model_validate(given), None
     except ValidationError as error:
-        told = error.errors(include_url=False, include_input=False, include_context=False)
-        raise RequestValidationError([{**one, "loc": ("body", *one["loc"])} for one in told]) from error
+        faults = error.errors(include_url=False, include_input=False, include_context=False)
+        raise RequestValidationError([{**one, "loc": ("body", *one["loc"])} for one in faults]) from error
 
 
 def _parse_foreign_lorebook(given: Mapping[str, FiniteJson]) -> tuple[Lorebook, ImportReport]:
@@ -181,13 +183,12 @@ def _is_foreign(given: Mapping[str, FiniteJson]) -> bool:
     )
 
 
-# Routes for worlds: add events, explain what is retrieved, build the prompt of a moment in a game.
+# Worlds and their events.
 
 _BranchName = Annotated[Name, Path(description="The branch's name.", examples=["drowned_coast-2"])]
 _EventName = Annotated[EventId, Path(description="The event's id.", examples=["rope"])]
 _Limit = Annotated[int, Query(ge=1, le=500)]
 _ListClosed = Annotated[bool, Query(description="Whether closed worlds are listed too.")]
-
 _EVENT_EXAMPLES: Final = {
     "two": Example(
         summary="A public event and one that only one character knows",
