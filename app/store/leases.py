@@ -48,6 +48,7 @@ from app.store.statements import (
     insert_new_rows,
     insert_rows,
     is_among,
+    is_outside,
 )
 from app.store.tables import leases, runs, streams
 
@@ -296,10 +297,13 @@ class _LeaseAllocation:
         if self.remaining <= 0 or not self.opened.deferred:
             return
         free = []
-        for lease_id, position, epoch, index in self._run(_SELECT_FREE_DEFERRED, most=self.remaining):
-            if index not in self.taken:
-                self._assign(lease_id, Slot(position=position, epoch=epoch, index=index))
-                free.append(lease_id)
+        # One task may have several deferred slots, of which a call takes the first. So it looks again until it has
+        # enough: where the next slots are all of tasks that it took, others behind them may be free.
+        while self.remaining > 0 and (slots := self._select_free_deferred()):
+            for lease_id, position, epoch, index in slots:
+                if index not in self.taken:
+                    self._assign(lease_id, Slot(position=position, epoch=epoch, index=index))
+                    free.append(lease_id)
         self.revived = len(free)
         if free:
             _REVIVE.run(self.connection, ids=free, until=self.expires_at, now=self.now, current_step=self.step)
@@ -373,6 +377,16 @@ class _LeaseAllocation:
         """Indexes of tasks that are leased in this run, from any stream."""
         held = _find_held_tasks(self.stream, self.params_digest, self.now)
         return set(_SELECT_BUSY.run(self.connection, **held, indexes=indexes).scalars())
+
+    def _select_free_deferred(self) -> Sequence[Any]:
+        return _SELECT_FREE_DEFERRED.run(
+            self.connection,
+            run=self.stream.run,
+            stream=self.stream.digest,
+            now=self.now,
+            most=self.remaining,
+            taken=sorted(self.taken),
+        ).all()
 
     def _run(self, statement: PreparedStatement, most: int) -> Sequence[Any]:
         return statement.run(
@@ -477,8 +491,8 @@ _SUPERSEDE: Final = PreparedStatement(
 )
 
 
-def _select_free_deferred() -> Select[Any]:
-    """Deferred slots whose tasks nobody holds."""
+def _select_free_deferred(postgres: bool) -> Select[Any]:
+    """Deferred slots whose tasks nobody holds, and that this call has not taken."""
     other = leases.alias()
     is_out = exists().where(
         *(other.c[name] == leases.c[name] for name in ("run", "environment", "split", "params_digest", "index")),
@@ -487,13 +501,13 @@ def _select_free_deferred() -> Select[Any]:
     )
     return (
         select(leases.c.lease_id, leases.c.position, leases.c.epoch, leases.c.index)
-        .where(*_match_stream(), _IS_DEFERRED, ~is_out)
+        .where(*_match_stream(), _IS_DEFERRED, ~is_out, is_outside(leases.c.index, "taken", postgres))
         .order_by(leases.c.position)
         .limit(bindparam("most"))
     )
 
 
-_SELECT_FREE_DEFERRED: Final = PreparedStatement(lambda _: _select_free_deferred())
+_SELECT_FREE_DEFERRED: Final = PreparedStatement(_select_free_deferred)
 _REVIVE: Final = PreparedStatement(
     lambda postgres: (
         update(leases)

@@ -33,6 +33,7 @@ from sqlalchemy import (
     Table,
     Text,
     TextClause,
+    all_,
     any_,
     bindparam,
     event,
@@ -106,6 +107,14 @@ def is_among(column: Column[Any], name: str, postgres: bool) -> ColumnElement[bo
         kind = BigInteger() if isinstance(column.type, Integer) else Text()
         return column == any_(bindparam(name, type_=ARRAY(kind)))
     return column.in_(select(func.json_each(bindparam(name)).table_valued("value", name="given").c.value))
+
+
+def is_outside(column: Column[Any], name: str, postgres: bool) -> ColumnElement[bool]:
+    """The opposite of `is_among`, which must not be negated: SQLAlchemy would make `!= ANY` of it, true for any two."""
+    if postgres:
+        kind = BigInteger() if isinstance(column.type, Integer) else Text()
+        return column != all_(bindparam(name, type_=ARRAY(kind)))
+    return column.not_in(select(func.json_each(bindparam(name)).table_valued("value", name="given").c.value))
 
 
 def _encode_list(value: Value | list[str] | list[int]) -> Value:

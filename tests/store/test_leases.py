@@ -244,6 +244,25 @@ def test_an_expired_lease_whose_task_another_stream_holds_waits(store_url: str) 
     assert using(store_url, scenario, clock) == [(out, (1, True)), (out, (1, True)), ([], (1, True)), (out, (1, True))]
 
 
+def test_free_tasks_go_out_although_the_first_places_kept_back_are_of_one_task(store_url: str) -> None:
+    """As many places are kept back as may be, the first ones all of task 0. Tasks 0 and 1 are answered: both go out."""
+
+    def locate(position: int) -> Slot:
+        return Slot(position=position, epoch=position, index=0 if 4 <= position < 20 else position % 4)
+
+    async def scenario(store: Store) -> list[int]:
+        await store.tasks.put([record(index) for index in range(4)])
+        held = await store.tasks.lease(stream(), 4, 60, locate)
+        await store.tasks.lease(stream(), 300, 60, locate)
+        await store.groups.add(
+            [group(f"g{n}", task_id=f"task_{n}", lease_id=held.leases[n].lease_id) for n in range(2)]
+        )
+        again = await store.tasks.lease(stream(), 2, 60, locate)
+        return sorted(one.slot.index for one in again.leases)
+
+    assert using(store_url, scenario) == [0, 1]
+
+
 def test_what_is_kept_back_is_bounded(store_url: str) -> None:
     async def scenario(store: Store) -> tuple[int, int, int]:
         tasks = store.tasks
