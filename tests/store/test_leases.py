@@ -245,10 +245,13 @@ def test_an_expired_lease_whose_task_another_stream_holds_waits(store_url: str) 
 
 
 def test_free_tasks_go_out_although_the_first_places_kept_back_are_of_one_task(store_url: str) -> None:
-    """As many places are kept back as may be, the first ones all of task 0. Tasks 0 and 1 are answered: both go out."""
+    """As many places are kept back as may be, the first ones all of task 0, and the next new ones are of tasks that are
+    out. Tasks 0 and 1 are answered: both go out."""
+    first_new = 4 + MAX_DEFERRED
 
     def locate(position: int) -> Slot:
-        return Slot(position=position, epoch=position, index=0 if 4 <= position < 20 else position % 4)
+        index = 0 if 4 <= position < 20 else position % 4 if position < first_new else 2
+        return Slot(position=position, epoch=position, index=index)
 
     async def scenario(store: Store) -> list[int]:
         await store.tasks.put([record(index) for index in range(4)])
