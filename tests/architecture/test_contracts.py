@@ -21,7 +21,7 @@ BREACHES = {
     ],
     "Features do not know one another, but for two": [
         ("app/features/health/model.py", "import app.features.worlds.model"),
-        ("app/features/contract.py", "import app.features.labels.model"),
+        ("app/features/labels/model.py", "import app.features.health.series"),
         ("app/features/exports/rows.py", "import app.features.play.service"),
     ],
     "Doors do not know one another": [
