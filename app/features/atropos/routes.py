@@ -207,18 +207,18 @@ def _add_explanation_route(router: APIRouter, prefix: str, atropos_queue: Atropo
         include_in_schema=prefix == PREFIX,
     )
     async def why(run: _Run) -> BatchExplanation:
-        told = await atropos_queue.explain_run(run)
+        status = await atropos_queue.explain_run(run)
         return BatchExplanation(
             run=run,
-            ready=told.ready,
-            why=told.reason,
-            notes=told.notes,
-            current_step=told.state.step,
-            queue_size=told.state.groups,
-            sequences=told.state.sequences,
-            mean_lag=told.lag.mean,
-            max_lag=told.lag.largest,
-            older_policy=told.lag.older_policy,
+            ready=status.ready,
+            why=status.reason,
+            notes=status.notes,
+            current_step=status.state.step,
+            queue_size=status.state.groups,
+            sequences=status.state.sequences,
+            mean_lag=status.lag.mean,
+            max_lag=status.lag.largest,
+            older_policy=status.lag.older_policy,
         )
 
 

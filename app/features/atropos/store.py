@@ -624,14 +624,14 @@ def _delete_delivered(connection: Connection, run: str, numbers: Collection[int]
 
 
 def _delete_bodies(connection: Connection, run: str, last: int, known_since: int) -> None:
-    kept = bodies.c.body.is_not(None)
-    newest = connection.execute(select(func.max(bodies.c.body_id)).where(bodies.c.run == run, kept)).scalar()
+    has_body = bodies.c.body.is_not(None)
+    newest = connection.execute(select(func.max(bodies.c.body_id)).where(bodies.c.run == run, has_body)).scalar()
     unneeded = (
         bodies.c.run == run,
-        kept,
+        has_body,
         bodies.c.body_id <= last,
         bodies.c.body_id != newest,
         ~exists().where(trajectory_groups.c.body_id == bodies.c.body_id),
     )
     connection.execute(update(bodies).where(*unneeded).values(body=None))
-    connection.execute(delete(bodies).where(bodies.c.run == run, ~kept, bodies.c.created_at < known_since))
+    connection.execute(delete(bodies).where(bodies.c.run == run, ~has_body, bodies.c.created_at < known_since))

@@ -1,10 +1,9 @@
-"""The JSON messages of Atropos 0.4.0, key by key, and how groups and batches are read and written. Unknown keys are
-dropped, as in Atropos.
+"""The JSON messages of Atropos 0.4.0, key by key, and how groups and batches are read and written.
 
-The bytes of a group are parsed once, and only compressed text is kept. The fast path accepts what `ScoredData` accepts
-in strict mode, at a third of the cost. Everything else goes to the model: values that need conversion, unknown or
-duplicate keys, shapes that do not match, invalid JSON. A batch joins stored texts, and parses again only groups that
-were split.
+Unknown keys are dropped, as in Atropos. The bytes of a group are parsed once, and only compressed text is kept. The
+fast path accepts what `ScoredData` accepts in strict mode, at a third of the cost. Everything else goes to the model:
+values that need conversion, unknown or duplicate keys, shapes that do not match, invalid JSON. A batch joins stored
+texts, and parses again only groups that were split.
 """
 
 import asyncio
@@ -282,9 +281,9 @@ def _validate_body(model: TypeAdapter[T], body: bytes) -> T:
             return model.validate_json(body)
         return cast(T, _STRICT[id(model)].validate_json(body))
     except ValidationError as error:
-        found = error.errors(include_url=False, include_input=False)
+        faults = error.errors(include_url=False, include_input=False)
     raise RequestValidationError(
-        [_build_fault(item["type"], item["loc"], item["msg"], item.get("ctx")) for item in found]
+        [_build_fault(item["type"], item["loc"], item["msg"], item.get("ctx")) for item in faults]
     )
 
 

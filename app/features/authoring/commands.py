@@ -113,8 +113,8 @@ def _read_numbers(folder: Path) -> dict[str, int]:
 
 
 def _note_numbers(folder: Path, numbers: Mapping[str, int]) -> None:
-    told = {**_read_numbers(folder), **numbers}
-    (folder / NUMBERS).write_text(json.dumps(told, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    revisions = {**_read_numbers(folder), **numbers}
+    (folder / NUMBERS).write_text(json.dumps(revisions, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 
 async def _fetch_characters(gateway: GatewayClient) -> bytes:

@@ -111,13 +111,13 @@ def _add_editor(router: APIRouter, pages: AuthorPages, renderer: Renderer, suffi
             return renderer.render_missing(request, "character", character, "/view/characters", "Show every character.")
         file = name_file(name, suffix)
         text, stamp = await _read(pages, file)
-        told = f"Revision {saved} is in force." if saved else ""
+        notice = f"Revision {saved} is in force." if saved else ""
         if revision is not None:
             text = (await pages.authoring.get_revision(file, revision)).text or text
-            told = f"This is the text of revision {revision}. Save it to go back to it."
+            notice = f"This is the text of revision {revision}. Save it to go back to it."
         editor = await _build_editor(pages, name, suffix, TextForm(text, str(stamp), scene=scene))
         difference = await _compare(pages, file, stamp if revision is None else revision)
-        editor = replace(editor, saved=told, difference=difference)
+        editor = replace(editor, saved=notice, difference=difference)
         return renderer.render(request, "text_editor.html", {"editor": editor}, editor.data)
 
     @router.post(path)
@@ -191,12 +191,12 @@ async def _build_editor(pages: AuthorPages, character: str, suffix: str, form: T
 async def _read(pages: AuthorPages, file: str) -> tuple[str, int]:
     """What is in force, or what to begin with, and the revision that a change is based on."""
     try:
-        found = await pages.authoring.read(file)
+        in_force = await pages.authoring.read(file)
     except NotFound:
         character = file.rpartition("/")[2].removesuffix(".yaml")
         starter = _STARTER_SCENES if "/" in file else _STARTER
         return starter.replace("{id}", character), pages.authoring.find_number(file)
-    return found.text, found.revision
+    return in_force.text, in_force.revision
 
 
 def _list_scene_ids(pages: AuthorPages, character: str, text: str | None) -> list[str]:

@@ -131,9 +131,9 @@ def _add_text_routes(
         limit: Annotated[int, Query(ge=1, le=200)] = 50,
         before: Annotated[int | None, Query(ge=1, le=2**31)] = None,
     ) -> RevisionList:
-        found = await authoring.list_revisions(name_file(character, suffix), limit, before)
-        following = found[-1].revision if len(found) == limit and found[-1].revision > 1 else None
-        return RevisionList(revisions=tuple(map(_summarise, found)), next_before=following)
+        listed = await authoring.list_revisions(name_file(character, suffix), limit, before)
+        following = listed[-1].revision if len(listed) == limit and listed[-1].revision > 1 else None
+        return RevisionList(revisions=tuple(map(_summarise, listed)), next_before=following)
 
     @router.get(f"{path}/revisions/{{revision}}", summary=f"One revision of {what}, with its text", responses=looks)
     async def revision(character: _CharacterName, revision: _RevisionNumber) -> AuthoredRevision:
@@ -176,15 +176,15 @@ def _add_archive_routes(router: APIRouter, authoring: AuthoringService) -> None:
         force: bool = False,
         note: Annotated[str, Query(max_length=MAX_NOTE)] = "",
     ) -> SavedTexts:
-        found = await asyncio.to_thread(read_archive, await _read_body(request))
+        archive = await asyncio.to_thread(read_archive, await _read_body(request))
         changes = [
             AuthoredChange(
-                file=file, text=text, based_on=authoring.find_number(file) if force else found.numbers.get(file, 0)
+                file=file, text=text, based_on=authoring.find_number(file) if force else archive.numbers.get(file, 0)
             )
-            for file, text in found.texts.items()
+            for file, text in archive.texts.items()
         ]
         saved = await _save_changes(authoring, changes, author, note)
-        return SavedTexts(saved=tuple(saved), left_out=found.left_out)
+        return SavedTexts(saved=tuple(saved), left_out=archive.left_out)
 
 
 def _add_import_route(router: APIRouter) -> None:
@@ -224,8 +224,8 @@ async def _save_changes(
         return await authoring.save(changes, author, note)
     except BrokenText as error:
         broken = [finding for finding in error.findings if finding.level == "error"]
-        told = [
+        findings = [
             FieldProblem(field=f"{one.file}:{one.line}{f': {one.field}' if one.field else ''}", message=one.message)
             for one in broken[:MAX_ERRORS]
         ]
-        raise RefusedBody(422, error.detail, tuple(told)) from None
+        raise RefusedBody(422, error.detail, tuple(findings)) from None

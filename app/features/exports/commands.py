@@ -103,10 +103,10 @@ def export(
     """Export stored rollouts as training data.
 
     The file appears only when it is complete."""
-    given = {name: value for name, value in locals().items() if name in ExportRequest.model_fields}
+    options = {name: value for name, value in locals().items() if name in ExportRequest.model_fields}
     with stop_on_errors(1):
         wanted = ExportRequest.model_validate(
-            {**given, "format": _infer_format(file), **_assume_utc(since=since, until=until)}
+            {**options, "format": _infer_format(file), **_assume_utc(since=since, until=until)}
         )
     url = (url or find_gateway_url()).rstrip("/")
     try:

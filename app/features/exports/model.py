@@ -141,7 +141,7 @@ LEFT_OUT_MEANINGS: Final[Mapping[LeftOut, str]] = {
     "no_answer": "that failed, or whose judge is asked in no words",
     "reduced": "of which a part that the row needs is not kept any more",
 }
-"""Completions (of `judgements`: readings) …"""
+"""Each goes on from "completions", or from "readings" of the shape `judgements`."""
 
 
 class ExportSummary(Frozen):

@@ -123,11 +123,11 @@ async def _preview(
     newest = where.model_copy(
         update={"purpose": wanted.purpose, "judge": None, "limit": _PREVIEWED, "order": None, "skip": 0}
     )
-    found = await pages.views.find_groups(newest)
-    sequences = [one.sequence for one in found.groups]
+    matches = await pages.views.find_groups(newest)
+    sequences = [one.sequence for one in matches.groups]
     after, last = (min(sequences) - 1, max(sequences)) if sequences else (0, 0)
     preview = await preview_export(pages.exports, wanted, after, last, pages.not_for_training)
-    return found.model_copy(update={"groups": ()}), preview
+    return matches.model_copy(update={"groups": ()}), preview
 
 
 def _write_query(asked: Mapping[str, JsonValue]) -> dict[str, JsonValue]:

@@ -14,12 +14,12 @@ def health(run: RunArgument, url: Url = "", api_key: ApiKey = "", as_json: AsJso
     """Say what has changed in a run: figures with their limits, alarms, and what the audit cost.
 
     Ends with code 1 while an alarm stands."""
-    found = ask_gateway(url, api_key, lambda client: _fetch_run_health(client, run))
+    report = ask_gateway(url, api_key, lambda client: _fetch_run_health(client, run))
     if as_json:
-        print_json(found)
+        print_json(report)
     else:
-        _print_health(found)
-    if any(alarm.released_at is None for alarm in found.alarms):
+        _print_health(report)
+    if any(alarm.released_at is None for alarm in report.alarms):
         raise typer.Exit(1)
 
 

@@ -58,5 +58,5 @@ class AlarmWebhook:
 
 def _build_notice(run: str, alarm: Alarm) -> bytes:
     """The same for every attempt, so that a receiver can tell repeats by `alarm_id`."""
-    told = {"event": "run_alarm", "run": run, "alarm": alarm.model_dump(mode="json", exclude={"released_at"})}
-    return json.dumps(told, separators=(",", ":"), sort_keys=True).encode()
+    notice = {"event": "run_alarm", "run": run, "alarm": alarm.model_dump(mode="json", exclude={"released_at"})}
+    return json.dumps(notice, separators=(",", ":"), sort_keys=True).encode()

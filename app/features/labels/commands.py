@@ -109,20 +109,20 @@ def _read_file(path: Path) -> _ReadFile:
         stop(f"{path} is not UTF-8: {error.reason}")
 
 
-async def _send(url: str, api_key: str, labeller: str, found: Sequence[ImportedLabel]) -> tuple[int, int]:
+async def _send(url: str, api_key: str, labeller: str, choices: Sequence[ImportedLabel]) -> tuple[int, int]:
     added = known = 0
     async with httpx.AsyncClient(base_url=url, headers=build_gateway_headers(api_key), timeout=120) as client:
-        for batch in cut_batches(found):
-            told = await _import_choices(GatewayClient(client), labeller, batch)
-            added, known = added + told.added, known + told.known
+        for batch in cut_batches(choices):
+            receipt = await _import_choices(GatewayClient(client), labeller, batch)
+            added, known = added + receipt.added, known + receipt.known
     return added, known
 
 
-def cut_batches(found: Sequence[ImportedLabel]) -> Iterator[list[ImportedLabel]]:
+def cut_batches(choices: Sequence[ImportedLabel]) -> Iterator[list[ImportedLabel]]:
     """In their order, within both limits."""
     batch: list[ImportedLabel] = []
     held = 0
-    for label in found:
+    for label in choices:
         size = len(label.model_dump_json(exclude_defaults=True).encode())
         if batch and (len(batch) == BATCH or held + size > BATCH_BYTES):
             yield batch
@@ -233,14 +233,14 @@ def _describe_criterion(one: CriterionAgreement) -> Iterator[str]:
 
 
 def _describe_defects(part: AgreementSlice) -> Iterator[str]:
-    found = part.defects
-    if not found.replies:
+    figures = part.defects
+    if not figures.replies:
         return
-    yield f"{part.name}: defects, {found.replies:,} replies, {_count(found.groups, found.effective)}"
-    if found.base_rate is not None:
-        yield f"  people see a defect in {found.base_rate:.0%}; a constant is right in {found.constant or 0:.0%}"
+    yield f"{part.name}: defects, {figures.replies:,} replies, {_count(figures.groups, figures.effective)}"
+    if figures.base_rate is not None:
+        yield f"  people see a defect in {figures.base_rate:.0%}; a constant is right in {figures.constant or 0:.0%}"
     for name in ("auc", "gate_precision", "gate_recall", "cap_precision", "cap_recall"):
-        yield f"  {name.replace('_', ' ')}: {_format_agreement(getattr(found, name), found.effective)}"
+        yield f"  {name.replace('_', ' ')}: {_format_agreement(getattr(figures, name), figures.effective)}"
 
 
 def _make_plain(text: str) -> str:

@@ -151,7 +151,7 @@ class LabelForm:
         replies = {
             reply: said for reply, side in ((first, "first"), (second, "second")) if (said := self._read_reply(side))
         }
-        given = {
+        fields = {
             "labeller": self.get("labeller"),
             "lease_id": self.get("lease") or None,
             "rubric_version": self.get("rubric") or None,
@@ -161,7 +161,7 @@ class LabelForm:
             "seconds": _count_seconds(self.get("shown"), now),
         }
         try:
-            return GroupLabelRequest.model_validate(given)
+            return GroupLabelRequest.model_validate(fields)
         except ValidationError as error:
             raise InvalidRequest(_describe(error)) from error
 
@@ -293,22 +293,22 @@ def create_label_page_router(pages: LabelPages, renderer: Renderer) -> APIRouter
     async def label(request: Request, bounds: CallerBounds) -> Response:
         form = LabelForm.from_fields(await read_fields(request, _MAX_FORM))
         try:
-            wanted = form.build_item_request()
-            bounds.require_run(wanted.run, "run")
-            bounds.require_environment(wanted.environment, "environment")
+            item_request = form.build_item_request()
+            bounds.require_run(item_request.run, "run")
+            bounds.require_environment(item_request.environment, "environment")
         except GatewayError as error:
             return await shown.render(request, bounds, form, answer=_LabelAnswer(error.detail), status=error.status)
-        answer = await _carry_out(pages, bounds, form, wanted)
+        answer = await _carry_out(pages, bounds, form, item_request)
         form = replace(form, is_refused=bool(answer.problem))
         if not form.get("lease") and answer.label_id:
             return redirect(request, f"/view/groups/{form.get('group')}")
         if not form.get("lease") and form.act == "send":
             return await shown.render_group(request, bounds, form, form.get("group"), answer)
         try:
-            given = await pages.labelling.next_item(wanted)
+            next_item = await pages.labelling.next_item(item_request)
         except GatewayError as error:
             return await shown.render(request, bounds, form, answer=_LabelAnswer(error.detail), status=error.status)
-        return await shown.render(request, bounds, form, given.item, answer, reason=given.reason)
+        return await shown.render(request, bounds, form, next_item.item, answer, reason=next_item.reason)
 
     return router
 
@@ -387,15 +387,15 @@ class _LabelRendering:
         """Of what the caller may see: a key that may label only is shown no agreement, one that is bound nothing of
         others."""
         try:
-            wanted = form.build_item_request()
-            bounds.require_run(wanted.run)
-            bounds.require_environment(wanted.environment)
-            progress = await self.pages.labelling.count_progress(wanted)
+            item_request = form.build_item_request()
+            bounds.require_run(item_request.run)
+            bounds.require_environment(item_request.environment)
+            progress = await self.pages.labelling.count_progress(item_request)
         except GatewayError:
             return None, []
         caller = find_caller(request.scope)
         may_read = caller is None or caller.has("read")
-        return progress, await self.pages.count_agreement(wanted, progress) if may_read else []
+        return progress, await self.pages.count_agreement(item_request, progress) if may_read else []
 
 
 def _build_pair(item: LabelItem) -> tuple[_BlindReply, ...]:

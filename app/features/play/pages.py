@@ -52,9 +52,9 @@ class _TalkForm:
 
     def build_fields(self) -> PlayFields:
         """InvalidRequest naming the field that is wrong."""
-        given = {"world": self.world, "player_name": self.player_name, "as_of": _add_zone(self.as_of)}
+        fields = {"world": self.world, "player_name": self.player_name, "as_of": _add_zone(self.as_of)}
         try:
-            return PlayFields.model_validate({name: value for name, value in given.items() if value})
+            return PlayFields.model_validate({name: value for name, value in fields.items() if value})
         except ValidationError as error:
             raise _refuse(error) from None
 

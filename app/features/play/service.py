@@ -556,10 +556,10 @@ def build_change(sheet: CharacterSheet, scene: Scene, text: str | None, based_on
     former = () if text is None else parse_model(text, file, SceneSet).scenes
     others = tuple(one for one in former if one.id != scene.id)
     try:
-        kept = SceneSet(character=sheet.id, language=sheet.voice.language, scenes=(*others, scene))
+        scene_set = SceneSet(character=sheet.id, language=sheet.voice.language, scenes=(*others, scene))
     except ValidationError as error:
         raise build_yaml_refusal(file, error) from None
-    written = _write_scenes(kept)
+    written = _write_scenes(scene_set)
     if len(written) > MAX_AUTHORED:
         raise TooLarge(f"{file} would hold more than {MAX_AUTHORED:,} characters: remove scenes from it", field="turn")
     return AuthoredChange(file=file, text=written, based_on=based_on)

@@ -67,10 +67,10 @@ def load(
 ) -> None:
     """Load a world from a file: events, branches and lorebooks. Events that are already stored stay unchanged."""
     try:
-        found = [read_world(path) for path in (_list_worlds(file) if file.is_dir() else (file,))]
+        files = [read_world(path) for path in (_list_worlds(file) if file.is_dir() else (file,))]
     except (GatewayError, OSError) as error:
         stop(str(error), 2)
-    _load_and_report(found, url, api_key, as_json=as_json)
+    _load_and_report(files, url, api_key, as_json=as_json)
 
 
 @worlds.command()

@@ -355,23 +355,23 @@ def create_world_pages_router(pages: WorldPages, renderer: Renderer) -> APIRoute
 
     @router.get("/{world}")
     async def one(request: Request, world: str, bounds: CallerBounds, before: _Short = "") -> Response:
-        found = await _find_world(world_service, world)
-        if found is None:
+        stored = await _find_world(world_service, world)
+        if stored is None:
             return await render_missing(request, world, bounds)
         position = parse_cursor(before)
-        events = await world_service.list_events(found.name, _PAGE_SIZE, position)
-        books, older = await world_service.list_lorebooks(found.name), build_cursor(events, _PAGE_SIZE)
+        events = await world_service.list_events(stored.name, _PAGE_SIZE, position)
+        books, older = await world_service.list_lorebooks(stored.name), build_cursor(events, _PAGE_SIZE)
         shown = {
-            "world": found,
+            "world": stored,
             "asked": _RecallForm(),
             "characters": characters(),
-            "family": find_family(found.name, await list_worlds_within(world_service, bounds, _MAX_WORLDS)),
+            "family": find_family(stored.name, await list_worlds_within(world_service, bounds, _MAX_WORLDS)),
             "days": group_by_day(events),
             "before": position,
             "older": older,
             "books": _build_books(books),
         }
-        data = {"world": found, "events": events, "next_before": older, "lorebooks": books}
+        data = {"world": stored, "events": events, "next_before": older, "lorebooks": books}
         return renderer.render(request, "world.html", shown, data)
 
     @router.get("/{world}/why")
@@ -383,13 +383,13 @@ def create_world_pages_router(pages: WorldPages, renderer: Renderer) -> APIRoute
         as_of: _Short = "",
         q: _Spoken = "",
     ) -> Response:
-        found = await _find_world(world_service, world)
-        if found is None:
+        stored = await _find_world(world_service, world)
+        if stored is None:
             return await render_missing(request, world, bounds)
         asked = _RecallForm(character.strip(), as_of.strip(), q)
-        answer = await _answer_form(world_service, found.name, asked, [one.id for one in characters()])
-        shown = {"world": found, "asked": asked, "characters": characters(), "answer": answer}
-        data = {"world": found, "asked": asked, "answer": answer}
+        answer = await _answer_form(world_service, stored.name, asked, [one.id for one in characters()])
+        shown = {"world": stored, "asked": asked, "characters": characters(), "answer": answer}
+        data = {"world": stored, "asked": asked, "answer": answer}
         return renderer.render(request, "why.html", shown, data, answer.status)
 
     return router
@@ -536,12 +536,12 @@ class EventTexts(_WorldTexts):
         self._world_service = world_service
 
     async def read(self, world: str, name: str) -> _WrittenPart:
-        found = await self._world_service.find_event(world, name)
-        if found is None:
+        revision = await self._world_service.find_event(world, name)
+        if revision is None:
             return _WrittenPart(_STARTER_EVENT.replace("{id}", name), _NEW, "Nothing yet")
-        text = _dump(found.event)
-        state = "withdrawn; saving brings the event back, and nothing" if found.is_withdrawn else ""
-        return _WrittenPart(text, str(found.revision), state.capitalize() or f"Revision {found.revision}")
+        text = _dump(revision.event)
+        state = "withdrawn; saving brings the event back, and nothing" if revision.is_withdrawn else ""
+        return _WrittenPart(text, str(revision.revision), state.capitalize() or f"Revision {revision.revision}")
 
     def check(self, name: str, text: str) -> list[SheetFinding]:
         parsed = parse_findable(Path(f"{name}.yaml"), text, Event)
@@ -582,13 +582,13 @@ class BookTexts(_WorldTexts):
 
     async def read(self, world: str, name: str) -> _WrittenPart:
         try:
-            found = (await self._world_service.list_lorebooks(world)).get(name)
+            book = (await self._world_service.list_lorebooks(world)).get(name)
         except NotFound:
-            found = None
-        if found is None:
+            book = None
+        if book is None:
             return _WrittenPart(_STARTER_BOOK, _NEW, "Nothing yet")
-        text = await asyncio.to_thread(_dump, found)
-        return _WrittenPart(text, digest_of_model(found), "The stored lorebook")
+        text = await asyncio.to_thread(_dump, book)
+        return _WrittenPart(text, digest_of_model(book), "The stored lorebook")
 
     def check(self, name: str, text: str) -> list[SheetFinding]:
         parsed = parse_findable(Path(f"{name}.yaml"), text, Lorebook)
@@ -611,14 +611,14 @@ class BookTexts(_WorldTexts):
         return await self._world_service.list_lorebook_revisions(world, name, limit, before)
 
     async def read_written(self, world: str, name: str, revision: int) -> str:
-        found = await self._world_service.get_lorebook_revision(world, name, revision)
-        return await asyncio.to_thread(_dump, found.lorebook)
+        written = await self._world_service.get_lorebook_revision(world, name, revision)
+        return await asyncio.to_thread(_dump, written.lorebook)
 
     def recall(self, name: str, form: TextForm) -> tuple[RecalledLine, ...] | None:
         book = self._parse(name, form.text)
         if book is None or not form.line or self.check(name, form.text):
             return ()
-        found = recall_from(prepare_books({name: book}), [form.line], name, _BUDGET_TOKENS, estimate_tokens)
+        recalled = recall_from(prepare_books({name: book}), [form.line], name, _BUDGET_TOKENS, estimate_tokens)
         return tuple(
             RecalledLine(
                 name=escape_invisible(one.entry.name or one.entry.id),
@@ -626,7 +626,7 @@ class BookTexts(_WorldTexts):
                 is_told=one.told,
                 content=cut_excerpt(one.entry.content, _VISIBLE_CHARACTERS),
             )
-            for one in found
+            for one in recalled
         )
 
     def _parse(self, name: str, text: str) -> Lorebook | None:

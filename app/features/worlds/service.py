@@ -172,18 +172,18 @@ class WorldService:
     ) -> list[ListedWriting]:
         """Newest first, those before the revision `before`. NotFound without the world or the event."""
         await self.get_world(world)
-        found = await self._events.list_revisions(world, event_id, limit, before)
-        if not found and before is None:
+        listed = await self._events.list_revisions(world, event_id, limit, before)
+        if not listed and before is None:
             raise NotFound(f"there is no event {event_id!r} in world {world!r}")
-        return found
+        return listed
 
     async def get_event_revision(self, world: str, event_id: EventId, revision: int) -> WrittenEvent:
         """NotFound."""
         await self.get_world(world)
-        found = await self._events.get_revision(world, event_id, revision)
-        if found is None:
+        written = await self._events.get_revision(world, event_id, revision)
+        if written is None:
             raise NotFound(f"event {event_id!r} of world {world!r} has no revision {revision}")
-        return found
+        return written
 
     async def branch(self, world: str, branching: BranchRequest) -> World:
         """Creates a branch; repeats return the same world. NotFound without the parent; InvalidRequest naming `at` when

@@ -168,7 +168,7 @@ def _add_newest_time(connection: Connection, world: World) -> World:
 
 
 @dataclass(frozen=True)
-class _KnownEvent:
+class _LineageEvent:
     """An existing event of a lineage, found by its id."""
 
     sequence: int
@@ -185,56 +185,56 @@ class _SeenEvent:
     """An event as a world has or last had it: one that was withdrawn here stays what it was, whatever the parent makes
     of it later. `levels`: the part of the lineage that its revisions are of."""
 
-    event: _KnownEvent
+    event: _LineageEvent
     standing: bool
     levels: Sequence[LineageLevel]
-    told: Mapping[int, _KnownEvent]
+    by_world: Mapping[int, _LineageEvent]
     """The event of this id by world, where the lineage reaches it."""
 
 
-def _find_known_events(
+def _find_lineage_events(
     connection: Connection, levels: Sequence[LineageLevel], event_ids: Sequence[str]
-) -> Mapping[str, _KnownEvent]:
+) -> Mapping[str, _LineageEvent]:
     """The nearest event of each id, including withdrawn ones."""
-    rows = _load_known(connection, levels, event_ids)
-    nearest: dict[str, _KnownEvent] = {}
+    rows = _load_lineage_events(connection, levels, event_ids)
+    nearest: dict[str, _LineageEvent] = {}
     for level in reversed(levels):
         nearest |= {event_id: one for event_id, one in rows if one.world == level.number and one.time <= level.until}
     return nearest
 
 
-def _load_known(
+def _load_lineage_events(
     connection: Connection, levels: Sequence[LineageLevel], event_ids: Sequence[str]
-) -> list[tuple[str, _KnownEvent]]:
+) -> list[tuple[str, _LineageEvent]]:
     of_event = (events.c.sequence, events.c.world, events.c.time, events.c.body, events.c.withdrawn)
     columns = (*of_event, events.c.revision, events.c.author, events.c.written_at)
     numbers = [level.number for level in levels]
     statement = select(events.c.event_id, *columns).where(events.c.world.in_(numbers), events.c.event_id.in_(event_ids))
     return [
-        (event_id, _KnownEvent(sequence, number, time, body, Writing(*written), bool(withdrawn)))
+        (event_id, _LineageEvent(sequence, number, time, body, Writing(*written), bool(withdrawn)))
         for event_id, sequence, number, time, body, withdrawn, *written in connection.execute(statement)
     ]
 
 
 def _find_seen_event(connection: Connection, levels: Sequence[LineageLevel], event_id: str) -> _SeenEvent | None:
     """None without an event of this id."""
-    known = {one.world: one for _, one in _load_known(connection, levels, [event_id])}
-    told = {one.number: known[one.number] for one in levels if _reaches(one, known)}
-    first = next((depth for depth, level in enumerate(levels) if level.number in told), len(levels))
-    nearest = told[levels[first].number] if told else None
+    known = {one.world: one for _, one in _load_lineage_events(connection, levels, [event_id])}
+    by_world = {one.number: known[one.number] for one in levels if _reaches(one, known)}
+    first = next((depth for depth, level in enumerate(levels) if level.number in by_world), len(levels))
+    nearest = by_world[levels[first].number] if by_world else None
     if nearest is not None and nearest.sequence in load_valid_events(connection, levels, [nearest.sequence]):
-        return _SeenEvent(nearest, True, levels[first:], told)
+        return _SeenEvent(nearest, True, levels[first:], by_world)
     # Withdrawn here: what this world last had is among its kept revisions, whatever the parent has made of it since.
     for depth, level in enumerate(levels[:first]):
         above = next((known[one.number] for one in levels[depth + 1 :] if one.number in known), None)
         kept = above and find_newest_kept(connection, _identify_event(level.number, event_id))
         if above and kept:
             withdrawn = replace(above, body=kept.body, written=kept.written)
-            return _SeenEvent(withdrawn, False, levels[depth:], told)
-    return None if nearest is None else _SeenEvent(nearest, False, levels[first:], told)
+            return _SeenEvent(withdrawn, False, levels[depth:], by_world)
+    return None if nearest is None else _SeenEvent(nearest, False, levels[first:], by_world)
 
 
-def _reaches(level: LineageLevel, known: Mapping[int, _KnownEvent]) -> bool:
+def _reaches(level: LineageLevel, known: Mapping[int, _LineageEvent]) -> bool:
     return level.number in known and known[level.number].time <= level.until
 
 
@@ -260,9 +260,9 @@ def _list_revisions(
     """A parent's revisions from the lowest of its branch on are what it made of the event since."""
     listed: list[ListedWriting] = []
     for level in seen.levels:
-        kept = list_kept(connection, _identify_event(level.number, event_id), limit, before)
-        told = [seen.told[level.number].written.build_listed()] if level.number in seen.told else []
-        listed += merge_listed([kept, told], limit, before)
+        former = list_kept(connection, _identify_event(level.number, event_id), limit, before)
+        in_force = [seen.by_world[level.number].written.build_listed()] if level.number in seen.by_world else []
+        listed += merge_listed([former, in_force], limit, before)
         before = listed[-1].revision if listed else before
         if len(listed) >= limit or before == 1:
             break
@@ -280,10 +280,10 @@ def _find_event_revision(connection: Connection, world: str, event_id: str, revi
 
 def _find_bodies(connection: Connection, seen: _SeenEvent, event_id: str, revision: int) -> Iterator[str | None]:
     for level in seen.levels:
-        told = seen.told.get(level.number)
-        in_force = told is not None and told.written.revision == revision
+        own = seen.by_world.get(level.number)
+        in_force = own is not None and own.written.revision == revision
         yield (
-            told.body if told and in_force else find_body(connection, _identify_event(level.number, event_id), revision)
+            own.body if own and in_force else find_body(connection, _identify_event(level.number, event_id), revision)
         )
 
 
@@ -338,7 +338,7 @@ class _Correction:
     sequence: int
     event: Event
     author: str
-    former: _KnownEvent
+    former: _LineageEvent
     standing: bool
 
     @property
@@ -353,7 +353,7 @@ def _insert_events(
     mine = levels[0]
     known = {
         event_id: decode_event(one.body)
-        for event_id, one in _find_known_events(connection, levels, [event.id for event in batch]).items()
+        for event_id, one in _find_lineage_events(connection, levels, [event.id for event in batch]).items()
     }
     new, written = _EventRows(), Writing(1, author, database.read_clock())
     for index, event in enumerate(batch):
@@ -411,7 +411,7 @@ def _replace_event(connection: Connection, database: Database, correction: _Corr
     new.insert(connection)
 
 
-def _delete_event(connection: Connection, former: _KnownEvent) -> None:
+def _delete_event(connection: Connection, former: _LineageEvent) -> None:
     _remove_postings(connection, former)
     if superseded := decode_event(former.body).supersedes:
         of_event = (successions.c.time == former.time, successions.c.sequence == former.sequence)
@@ -495,7 +495,7 @@ def _insert_withdrawals(connection: Connection, database: Database, rows: Sequen
         connection.execute(database.insert_new(withdrawals), rows)
 
 
-def _remove_postings(connection: Connection, known: _KnownEvent) -> None:
+def _remove_postings(connection: Connection, known: _LineageEvent) -> None:
     if known.withdrawn:
         return
     # The index has no list of an event's postings: they are computed again from what was told.

@@ -283,8 +283,8 @@ def _find_last_number(connection: Connection, document: Document) -> int:
 
 def find_newest_kept(connection: Connection, document: Document) -> _KeptRevision | None:
     columns = world_revisions.c
-    kept = (columns.body, columns.revision, columns.author, columns.written_at)
-    newest = select(*kept).where(*document.here).order_by(columns.revision.desc()).limit(1)
+    selected = (columns.body, columns.revision, columns.author, columns.written_at)
+    newest = select(*selected).where(*document.here).order_by(columns.revision.desc()).limit(1)
     row = connection.execute(newest).one_or_none()
     return None if row is None else _KeptRevision(row[0], Writing(*row[1:]))
 
