@@ -116,7 +116,7 @@ class FeatureParts:
     held: Sequence[object] = ()
     """Those that are a ManagedResource are opened before the first request and closed after the last one."""
     load: Callable[[], Awaitable[None]] | None = None
-    """Awaited before data sets are read."""
+    """Awaited before data sets are read; it tries again by itself."""
     lasting: Sequence[Callable[[], Coroutine[Any, Any, None]]] = ()
     """Run for as long as the service does."""
     close: Callable[[], Awaitable[None]] | None = None

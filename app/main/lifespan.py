@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from fastapi import FastAPI
 
 from app.datasets.configured_datasets import ConfiguredDatasets
-from app.domain.errors import GatewayError
 from app.features.contract import FeatureParts
 from app.http.api.environment_routes import Examples
 from app.judges.offline import NAME as OFFLINE
@@ -40,8 +39,6 @@ _ISOLATION_SECONDS = 2.0
 _HELD_BACK_SECONDS = 30.0
 """The longest that a process lets others take its connections while it reads data."""
 _READY_POLL_SECONDS = 0.02
-_STORE_SECONDS = 1.0
-"""How soon a store that could not be read at a start is asked again."""
 _METRICS_SECONDS = 5.0
 """How old the state of another process may be in what `/metrics` shows."""
 
@@ -109,13 +106,14 @@ class ServiceLifespan:
 
     async def _open_gateway(self) -> None:
         """Reads the data, each configured data set by itself, so that a slow one holds up no other environment. Then
-        takes up what a restart interrupted, and meanwhile and for ever looks after the health of runs and groups that
-        come in pieces: what was interrupted may take long, and replicas may always have more of it."""
+        takes up what a restart interrupted. Groups that come in pieces, pruning and what features do for ever run
+        beside that: what was interrupted may take long, and replicas may always have more of it."""
         catalogue, chosen = self.gateway.catalogue, self.settings.datasets
         folders = {"character_sheets": self.settings.character_sheets}
         written = {"character_sheets": self.list_texts}
         datasets = ConfiguredDatasets(chosen, folders=folders, written=written, hub_cache=self.settings.cache_dir)
-        await self._load_parts()
+        for load in (part.load for part in self.parts if part.load is not None):
+            await load()
         trying = asyncio.create_task(self._try_isolation())
         slow = {name for name in catalogue.classes if chosen.get(name)}
         reading = [asyncio.to_thread(catalogue.open, datasets, {name}) for name in sorted(slow)]
@@ -134,17 +132,6 @@ class ServiceLifespan:
         finally:
             trying.cancel()
             configured.cancel()
-
-    async def _load_parts(self) -> None:
-        """What authors wrote, for one: without it the characters would be others than those of the other replicas."""
-        for load in (part.load for part in self.parts if part.load is not None):
-            while True:
-                try:
-                    await load()
-                    break
-                except GatewayError as error:
-                    log.error("what authors wrote cannot be read yet: %s", error.detail)
-                    await asyncio.sleep(_STORE_SECONDS)
 
     async def _take_up(self, *needed: Awaitable[object]) -> None:
         """What was interrupted is not given up because nobody knows yet whether it may be run, or from which data."""

@@ -31,7 +31,7 @@ def build_authoring(kernel: Kernel) -> FeatureParts:
         routers=[create_author_router(authoring, build_prompt)],
         pages=[partial(create_author_pages_router, pages)],
         viewer=ViewerParts(link_character=[lambda name: PageLink("Edit", f"/view/characters/{name}/edit")]),
-        load=authoring.load,
+        load=authoring.load_for_start,
         lasting=[authoring.run],
     )
 

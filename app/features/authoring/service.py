@@ -26,6 +26,8 @@ from app.service.catalogue import Catalogue
 
 log = logging.getLogger(__name__)
 
+_STORE_SECONDS: Final = 1.0
+"""How soon a store that could not be read at a start is asked again."""
 POLL_SECONDS: Final = 2.0
 """Between two counts of the stored revisions."""
 _MOST_POLLS: Final = 32
@@ -115,6 +117,16 @@ class AuthoringService:
         """Reads what is in force, before the characters are read. StoreUnavailable."""
         await self._load()
         self._served = self._written
+
+    async def load_for_start(self) -> None:
+        """As `load`, again and again until the store can be read: without it the characters would be others than those
+        of the other replicas."""
+        while True:
+            try:
+                return await self.load()
+            except GatewayError as error:
+                log.error("what authors wrote cannot be read yet: %s", error.detail)
+                await asyncio.sleep(_STORE_SECONDS)
 
     async def _load(self) -> None:
         self._count = await self._store.count()
