@@ -13,6 +13,9 @@ PACKAGES: Final = ("app.conformance", "app.grading", "app.sheets")
 """Old packages that hold modules of MOVED."""
 
 MOVED: Final[Mapping[str, Mapping[str, str]]] = {
+    "app.cli.envs.conformance_run": {
+        "run_check": "app.cli.envs.check.run_check",
+    },
     "app.cli.envs.examining": {
         "examined": "app.cli.envs.check.run_check",
     },
@@ -62,6 +65,9 @@ MOVED: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "app.sheets.loading": {
         "parse_model": "app.characters.loading.parse_model",
+    },
+    "app.toolkit.dataset_tasks": {
+        "DatasetEnvironment": "app.toolkit.procedural.DatasetEnvironment",
     },
     "app.toolkit.safe_regex": {
         "Pattern": "app.toolkit.texts.Pattern",

@@ -13,6 +13,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+import app.main.store  # noqa: F401  # with the tables of features, and what they rebuild after a copy
 from app.cli.judge_bench import open_configured_store, say_store
 from app.domain.errors import GatewayError
 from app.domain.retention import KEPT_BECAUSE, KeptGroups, Pruned, PrunePlan, PruneRule, Reduced, ReducePlan, ReduceRule

@@ -96,7 +96,9 @@ class DeferredCommand(TyperCommand):
         if isinstance(loaded, typer.Typer):
             for name, source in list_commands().items():
                 group, _, command = name.partition(" ")
-                if command and group == self.name:
+                # Whoever loads the group again finds them there.
+                registered = {one.name for one in loaded.registered_commands}
+                if command and group == self.name and command not in registered:
                     loaded.command(command)(_import_from(source.module, command))
             parent.add_typer(loaded, name=self.name)
         else:

@@ -1,9 +1,10 @@
 """What a feature is given, and what it hands the service.
 
 A feature is one folder beside this file and one line in `app.main.features`. Its module `feature` has the object
-FEATURE; its modules `store*` have its tables, and say when they are imported what the kernel's store must do for them
-(`keep_groups`, `prepare_on_open`, `rebuild_after_copy`); its module `commands`, if it has one, has its commands. The
-kernel knows nothing of it: without the folder and the line everything else works, and its tables stay as they are.
+FEATURE. Its module `store`, which imports any others that hold SQL, has its tables, and says when it is imported what
+the kernel's store must do for them (`keep_groups`, `prepare_on_open`, `rebuild_after_copy`). Its module `commands`, if
+it has one, has its commands. The kernel knows nothing of it: without the folder and the line everything else works, and
+its tables stay as they are.
 """
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence

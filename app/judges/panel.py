@@ -208,7 +208,7 @@ class JudgePanel:
         flags = _list_group_flags(views, self._relative_weight, missing=len(views) < len(reports))
         values = [average_values(column) for column in zip(*(view.values for view in graders or views), strict=True)]
         standings = average_standings(views, len(group.texts))
-        disputed_flags = (*flags, "judges_disagree")
+        own = (*flags, "judges_disagree")  # of replies that judges disagree about
         disagreed = self._find_disagreements(graders, len(group.texts))
         return {
             text: self._build_score(
@@ -217,7 +217,7 @@ class JudgePanel:
                 index,
                 values[index],
                 standings[index],
-                disputed_flags if index in disagreed else flags,
+                own if index in disagreed else flags,
                 passed[text].hints,
             )
             for index, text in enumerate(group.texts)

@@ -167,7 +167,7 @@ def create_app(
     observer.watch("group_oldest_seconds", lambda: gateway.group_scoring.longest_seconds)
     observer.watch("programs_isolated", lambda: gateway.catalogue.isolation_reading)
     examples = Examples()
-    served = ServedCharacters(gateway, settings)
+    served = ServedCharacters(gateway, settings, partial(examples.prepare_one, gateway, NpcArena.name))
     tracer = build_tracer(settings, VERSION)
     kernel = Kernel(
         settings=settings,
@@ -180,7 +180,7 @@ def create_app(
         observer=observer,
         clock=clock or utc_now,
         read_server_key=partial(read_server_key, settings),
-        refresh_examples=partial(examples.prepare_one, gateway, NpcArena.name),
+        refresh_examples=served.refresh_examples,
         not_for_training=frozenset({OFFLINE}),
     )
     parts = [one.build(kernel) for one in features]
@@ -216,9 +216,9 @@ def create_app(
     _add_routes(service, _create_viewer(gateway, served, features, parts, sign_in, clock or utc_now, free_bytes))
     _add_environment_routes(service, gateway)
     _add_routes(service, create_characters_router(served.list_cards, served.reload))
+    _add_record_routes(service, gateway)
     for router in (router for one in parts for router in one.routers):
         _add_routes(service, router)
-    _add_record_routes(service, gateway)
     _add_routes(service, create_key_router(admin))
     _add_routes(service, create_quota_router(gateway.quotas))
     exposition, judged_offline = observer.render_exposition, list_judged_offline(gateway)
@@ -284,6 +284,8 @@ def _join_viewer_parts(parts: Sequence[ViewerParts]) -> ViewerParts:
         link_group=[link for one in parts for link in one.link_group],
         show_group=[show for one in parts for show in one.show_group],
         link_character=[link for one in parts for link in one.link_character],
+        link_characters=[link for one in parts for link in one.link_characters],
+        link_groups=[link for one in parts for link in one.link_groups],
         show_run=[show for one in parts for show in one.show_run],
     )
 

@@ -450,6 +450,8 @@ class ServedCharacters:
 
     gateway: Gateway
     settings: Settings
+    refresh_examples: Callable[[], Awaitable[None]]
+    """To be awaited after other characters are served."""
     _list_written: Callable[[], Mapping[str, str]] = dict
     """What stands in place of the folder's files."""
     _reload: Callable[[], Awaitable[None]] | None = None
@@ -474,6 +476,7 @@ class ServedCharacters:
         """Reads edited sheets again. InvalidRequest when they cannot be used; the former ones then stay in use."""
         if self._reload is None:
             await asyncio.to_thread(self.gateway.catalogue.reopen, NpcArena.name)
+            await self.refresh_examples()
         else:
             await self._reload()
 

@@ -5,7 +5,7 @@ and never by a judge that is the policy's own model. `score_completions` is the 
 too. A model's fault is a low score; a fault of the service is no score. So nothing here raises: whatever fails is
 `unscored`, with a reason.
 
-An environment sees its panel as `RecordingPanel`, which notes every judgement, asks the budget before the first, and
+An environment sees its panel as `_RecordingPanel`, which notes every judgement, asks the budget before the first, and
 calibrates what was drawn for it. Calibration reads a group once more, beside replies of known level. These are what
 people wrote, completed by what a judge writes once for each scene and the store keeps. It changes no other part of a
 score.

@@ -19,6 +19,7 @@ from app.domain.keeping import KeepRule
 from app.domain.runs import (
     Alarm,
     HealthOptions,
+    Hold,
     LagLimitChange,
     LagPolicy,
     MaxLag,
@@ -320,8 +321,7 @@ class RunRegistry:
             await self._require_lag_limit(name, settings)
         if settings.budget_usd is not None:
             await self._require_prices(name, settings.options)
-        if settings.health is not None:
-            await self._check_health(name, settings.health, settings.options)
+        await self._check_watched(name, settings)
         wanted = self._build_run(name, settings)
         run = await self._runs.create(wanted)
         for word in ("seed", "strict", "options"):
@@ -340,11 +340,15 @@ class RunRegistry:
         given = "keep" in settings.model_fields_set and run.keep != settings.keep
         return await self._runs.set_keep(run.name, settings.keep) if given else run
 
-    async def _check_health(self, run: Name, health: HealthOptions, options: ScoringOptions) -> None:
-        """InvalidRequest for what cannot be followed."""
+    async def _check_watched(self, run: Name, settings: RunSettings) -> None:
+        """InvalidRequest for what nobody follows here, and for what cannot be followed."""
+        if settings.min_agreement is not None and self.agreement is None:
+            raise InvalidRequest("this service compares no judge with people", field="min_agreement")
+        if settings.health is None:
+            return
         if self.watch is None:
             raise InvalidRequest("this service does not follow the health of runs", field="health")
-        self.watch.check_options(health, await self._list_known_judges(run, options))
+        self.watch.check_options(settings.health, await self._list_known_judges(run, settings.options))
 
     async def _require_lag_limit(self, name: Name, settings: RunSettings) -> None:
         """InvalidRequest for a policy about stale groups where none can be stale."""
@@ -453,11 +457,15 @@ class RunRegistry:
         if self.agreement is not None and run.min_agreement is not None:
             await self.agreement.require(run, environments)
 
+    def find_hold(self, run: Run) -> Hold | None:
+        """What holds the run. Where nobody raises alarms any more nothing does, since nobody could end it."""
+        return None if self.watch is None else run.held
+
     def refuse_held(self, run: Run, purpose: Purpose) -> None:
-        """RunHeld while an alarm holds the run. Where nobody raises alarms any more, nobody could end the hold."""
-        if self.watch is not None and run.held is not None and purpose == "train":
+        """RunHeld while an alarm holds the run."""
+        if (hold := self.find_hold(run)) is not None and purpose == "train":
             raise RunHeld(
-                f"run {run.name!r} is held by an alarm and hands out no tasks: {run.held.reason}. Look at "
+                f"run {run.name!r} is held by an alarm and hands out no tasks: {hold.reason}. Look at "
                 f"GET /runs/{run.name}/health; POST /runs/{run.name}/release ends the hold",
                 field="run",
             )

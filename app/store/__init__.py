@@ -1,1 +1,1 @@
-"""Tables, queries and the one writer. SQL lives here and nowhere else."""
+"""Tables, queries and the one writer. SQL lives here and in features' stores."""

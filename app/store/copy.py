@@ -6,14 +6,14 @@ and so is whether others wrote to the source meanwhile: the target holds all of 
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import psycopg
-from sqlalchemy import Connection, Engine, Row, Table, func, literal, select, text
+from sqlalchemy import Connection, Engine, MetaData, Row, Table, func, inspect, literal, select, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.types import LargeBinary, Text
 
@@ -30,14 +30,16 @@ from app.store.tables import groups
 
 _ROWS_AT_ONCE: Final = 200
 _KEPT_BY_MIGRATIONS: Final = {"schema_support"}
-_INDEXES: Final = {"event_postings", "event_segments", "event_segment_pages", "group_texts", "text_progress"}
-"""Each database has its own. They are written anew, that of events with the copy, that of texts by the service."""
+_INDEXES: Final = {"group_texts", "text_progress"}
+"""Each database has its own, which is written anew: that of texts by the service, those of features with the copy."""
 _REBUILT: Final[list[Callable[[Connection], None]]] = []
 
 
-def rebuild_after_copy(rebuild: Callable[[Connection], None]) -> None:
-    """An index of a feature, which is built in the target when its rows are there."""
+def rebuild_after_copy(rebuild: Callable[[Connection], None], tables: Collection[str]) -> None:
+    """An index of a feature, which is built in the target when its rows are there. `tables` hold it and are not
+    copied."""
     _REBUILT.append(rebuild)
+    _INDEXES.update(tables)
 
 
 _Progress = Callable[[str, int], None]
@@ -55,6 +57,7 @@ def copy_store(source: str, target: str, migrations: Path, progress: _Progress) 
     which is committed only when both databases hold the same. StoreUnavailable when it cannot be done; then the
     target has no rows."""
     with closing(_Source(source, migrations)) as opened:
+        opened.require_known_tables()
         if find_file(target) is not None:
             raise StoreUnavailable("the target must be a PostgreSQL database: postgresql://user@host/name")
         migrate(target, migrations)
@@ -97,6 +100,14 @@ class _Source:
     def close(self) -> None:
         self._engine.dispose()
         self._watching_engine.dispose()
+
+    def require_known_tables(self) -> None:
+        """StoreUnavailable for rows of a feature that is not part of this service: they would be left behind."""
+        known = {*metadata.tables, *_KEPT_BY_MIGRATIONS, "alembic_version"}
+        others = [Table(name, MetaData()) for name in inspect(self._reading).get_table_names() if name not in known]
+        filled = [table.name for table in others if self.count(table)]
+        if filled:
+            raise StoreUnavailable(f"the source has rows in {', '.join(filled)}, which this service does not know")
 
     def count(self, table: Table) -> int:
         return self._reading.execute(select(func.count()).select_from(table)).scalar_one()

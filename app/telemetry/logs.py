@@ -50,7 +50,7 @@ class NonBlockingHandler(QueueHandler):
             self._listener.start()
 
     def flush(self) -> None:
-        """Waits at most FLUSH_SECONDS until all lines are written."""
+        """Waits at most _FLUSH_SECONDS until all lines are written."""
         end = time.monotonic() + _FLUSH_SECONDS
         with self._lines.all_tasks_done:
             while self._lines.unfinished_tasks and (left := end - time.monotonic()) > 0:

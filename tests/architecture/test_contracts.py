@@ -129,6 +129,23 @@ def test_sql_is_kept_out_of_everything_outside_the_core_but_the_store_and_the_se
     listed = {name.removeprefix("app.") for name in contract["source_modules"]}
     rooms = {name for name in listed if not name.startswith("features.")}
     assert rooms == OUTSIDE_THE_CORE - {"store", "settings", "features"} | {"inference"}
-    files = {path.stem for path in (ROOT / "app/features").rglob("*.py")}
-    in_features = {name.rpartition(".")[2] for name in listed - rooms}
-    assert in_features == {name for name in files if not name.startswith(("store", "__"))}
+    assert {name.rpartition(".")[2] for name in listed - rooms} == {name for name in MODULES if not is_store(name)}
+
+
+MODULES = {path.stem for path in (ROOT / "app/features").rglob("*.py") if path.stem != "__init__"}
+
+
+def is_store(module: str) -> bool:
+    return module.startswith("store")
+
+
+@pytest.mark.parametrize(
+    ("contract", "apart"),
+    [
+        ("In features, the web lives in routes and pages", {"routes", "pages", "wire", "feature", "contract"}),
+        ("Commands live in the command line, and in the commands of features", {"commands"}),
+    ],
+)
+def test_every_module_of_features_is_in_the_contract_or_apart_from_it(contract: str, apart: set[str]) -> None:
+    names = [name for name in CONTRACTS[contract]["source_modules"] if name.startswith("app.features.")]
+    assert {name.rpartition(".")[2] for name in names} == MODULES - apart

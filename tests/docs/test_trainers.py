@@ -7,7 +7,8 @@ from typing import get_args
 
 import pytest
 
-from app.cli.main import COMMANDS, DeferredCommand
+from app.cli.main import DeferredCommand
+from app.cli.main import list_commands as list_all_commands
 from app.features.exports.rows import MULTI_TURN_TRAINERS, PROMPT_ROW_TYPES, TRAINERS_WITH_TOOLS, Trainer
 from tests.support.commands import ended
 from tests.support.gateways import Gateways
@@ -50,7 +51,9 @@ def test_commands_write_rows(gateways: Gateways, tmp_path: Path, arguments: tupl
 @pytest.mark.parametrize("page", PAGES)
 def test_commands_know_their_options(page: str) -> None:
     for name, *arguments in list_commands(page):
-        known = {option for one in DeferredCommand(name, COMMANDS[name]).load().params for option in one.opts}
+        known = {
+            option for one in DeferredCommand(name, list_all_commands()[name]).load().params for option in one.opts
+        }
         assert {argument for argument in arguments if argument.startswith("--")} <= known
 
 

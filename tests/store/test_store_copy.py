@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Boolean, Column, Float, Integer, LargeBinary, Table, insert, select, update
+from sqlalchemy import Boolean, Column, Float, Integer, LargeBinary, Table, insert, select, text, update
 
 from app.domain.errors import StoreUnavailable
 from app.domain.groups import GroupFilter
@@ -174,6 +174,17 @@ def test_what_cannot_be_copied_is_said(source: str, postgres: Postgres, tmp_path
     }
     assert list(messages) == list(messages.values())
     assert not missing.exists()
+
+
+def test_rows_of_a_feature_that_is_not_there_are_not_left_behind(source: str, postgres: Postgres) -> None:
+    _fill(source)
+    engine = open_writer(source)
+    with engine.begin() as connection:
+        connection.execute(text("CREATE TABLE of_another (name TEXT)"))
+        connection.execute(text("INSERT INTO of_another VALUES ('one')"))
+    engine.dispose()
+    refusal = _complain(source, postgres.empty())
+    assert refusal == "the source has rows in of_another, which this service does not know"
 
 
 def test_the_command_copies_and_says_how_much(source: str, postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:

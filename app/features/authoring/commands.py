@@ -16,7 +16,7 @@ from app.characters.loading import SCENES, list_yaml_files, read_text
 from app.domain.errors import Conflict
 from app.domain.values import Frozen
 from app.features.authoring.routes import SavedTexts
-from app.terminal.client import ApiKey, GatewayClient, Url, build_gateway_headers, find_gateway_url
+from app.terminal.client import GatewayClient, Url, build_gateway_headers, find_gateway_url
 from app.terminal.consoles import AsJson, output_console, print_json, stop_on_errors
 
 
@@ -27,11 +27,16 @@ class PulledFolder(Frozen):
     changed: tuple[str, ...]
 
 
+AuthorKey = Annotated[
+    str, typer.Option(envvar="ATROPOS_ENVS_API_KEY", help="Gateway API key, with the scope `author`.")
+]
+
+
 def pull(
     folder: Annotated[Path, typer.Argument(help="Folder to write to; created if missing.")],
     force: Annotated[bool, typer.Option("--force", help="Overwrite files that differ.")] = False,
     url: Url = "",
-    api_key: ApiKey = "",
+    api_key: AuthorKey = "",
     as_json: AsJson = False,
 ) -> None:
     """Write the sheets, scenes and lorebooks that a gateway serves to a folder."""
@@ -49,7 +54,7 @@ def push(
     note: Annotated[str, typer.Option(help="What changed and why.")] = "",
     force: Annotated[bool, typer.Option("--force", help="Replace what others saved since the last pull.")] = False,
     url: Url = "",
-    api_key: ApiKey = "",
+    api_key: AuthorKey = "",
     as_json: AsJson = False,
 ) -> None:
     """Store the sheets and scenes of a folder in a gateway: all or none.

@@ -30,7 +30,10 @@ def build_authoring(kernel: Kernel) -> FeatureParts:
     return FeatureParts(
         routers=[create_author_router(authoring, build_prompt)],
         pages=[partial(create_author_pages_router, pages)],
-        viewer=ViewerParts(link_character=[lambda name: PageLink("Edit", f"/view/characters/{name}/edit")]),
+        viewer=ViewerParts(
+            link_character=[lambda name: PageLink("Edit", f"/view/characters/{name}/edit", 20)],
+            link_characters=[PageLink("Write characters", "/view/author")],
+        ),
         load=authoring.load_for_start,
         lasting=[authoring.run],
     )

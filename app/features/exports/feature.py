@@ -11,6 +11,7 @@ from app.features.exports.routes import create_export_router
 from app.features.exports.service import LabelRows
 from app.features.exports.store import SqlExportStore
 from app.features.labels.store import SqlLabelStore
+from app.http.viewer.rendering import PageLink, ViewerParts
 
 
 def build_exports(kernel: Kernel) -> FeatureParts:
@@ -23,6 +24,7 @@ def build_exports(kernel: Kernel) -> FeatureParts:
     return FeatureParts(
         routers=[create_export_router(gateway, exports, read_labels, not_for_training=kernel.not_for_training)],
         pages=[partial(create_export_page_router, pages)],
+        viewer=ViewerParts(link_groups=[PageLink("Export", "/view/export")]),
     )
 
 

@@ -53,10 +53,14 @@ def build_play(kernel: Kernel) -> FeatureParts:
         routers=[create_play_router(playing, turns, worlds)],
         pages=[partial(create_talk_router, pages)],
         menu=[MenuEntry(70, "Talk", "/view/talk", "talk")],
-        viewer=ViewerParts(link_character=[lambda name: PageLink("Talk", build_link("/view/talk", character=name))]),
+        viewer=ViewerParts(link_character=[_link_character]),
         held=list(playing.policies.values()),
         lasting=[turns.prune_for_ever],
     )
+
+
+def _link_character(name: str) -> PageLink:
+    return PageLink("Talk", build_link("/view/talk", character=name), 10)
 
 
 def build_policies(kernel: Kernel) -> dict[str, ChatPolicyServer]:

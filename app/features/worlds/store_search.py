@@ -785,5 +785,5 @@ def _index_world(connection: Connection, number: int) -> None:
         position = rows[-1].sequence + 1
 
 
-rebuild_after_copy(_index_events)
+rebuild_after_copy(_index_events, ("event_postings", "event_segments", "event_segment_pages"))
 prepare_on_open(_convert_postings)

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Final
 
 from fastapi import APIRouter, Request, Response
@@ -118,7 +119,9 @@ def create_character_pages_router(pages: CharacterPages, renderer: Renderer) -> 
     async def characters(request: Request) -> Response:
         sheets, findings = pages.list_sheets(), await _check(pages)
         rows = [_build_row(pages, card, findings) for card in build_character_cards(sheets)]
-        return renderer.render(request, "characters.html", {"rows": rows}, {"characters": rows})
+        return renderer.render(
+            request, "characters.html", {"rows": rows, "links": pages.parts.link_characters}, {"characters": rows}
+        )
 
     @router.get("/{character}")
     async def one(request: Request, character: str, bounds: CallerBounds, run: Word = "") -> Response:
@@ -145,7 +148,9 @@ def create_character_pages_router(pages: CharacterPages, renderer: Renderer) -> 
             "totals": totals,
             "run": run.strip(),
             "environment": pages.environment,
-            "links": [find_link(sheet.id) for find_link in pages.parts.link_character],
+            "links": sorted(
+                (find_link(sheet.id) for find_link in pages.parts.link_character), key=attrgetter("position")
+            ),
         }
         data = {
             "card": shown["card"],

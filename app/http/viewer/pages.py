@@ -124,7 +124,7 @@ async def _load_runs(pages: RunPages | None, newest: Sequence[GroupSummary], bou
 def warn_of_runs(rows: Sequence[RunRow]) -> Iterator[ServiceWarning]:
     for row in rows:
         path, budget = f"/view/runs/{row.run.name}", row.budget
-        if row.run.held:
+        if row.progress.state == "held":
             yield ServiceWarning("run", row.run.name, "An alarm holds it: it is handed no tasks.", path)
         if budget is not None and budget.left_usd <= _LEAST_BUDGET_SHARE * budget.usd:
             yield ServiceWarning(
@@ -226,7 +226,9 @@ class _ColumnHead:
     state: str
 
 
-def _create_finding_router(views: GroupViews, renderer: Renderer, environments: Sequence[str]) -> APIRouter:
+def _create_finding_router(
+    views: GroupViews, renderer: Renderer, environments: Sequence[str], parts: ViewerParts
+) -> APIRouter:
     """`environments` are choices; without them it is a text field."""
     router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse, route_class=FilterRoute)
 
@@ -256,6 +258,7 @@ def _create_finding_router(views: GroupViews, renderer: Renderer, environments: 
             "reasons": REASONS,
             "orders": ORDERS,
             "environments": environments,
+            "links": parts.link_groups,
         }
         return renderer.render(request, "groups.html", shown, page)
 
@@ -308,7 +311,7 @@ def create_viewer_router(
     renderer = Renderer([_FOLDER / "templates", *templates], assets.version, menu)
     router.routes.extend(assets.router.routes)
     router.routes.extend(_create_home_router(home or HomePages(views, judges), renderer, environments).routes)
-    router.routes.extend(_create_finding_router(views, renderer, environments).routes)
+    router.routes.extend(_create_finding_router(views, renderer, environments, parts).routes)
     router.routes.extend(create_group_page_router(views, renderer, find_rubric, parts).routes)
     for create_section in sections:
         router.routes.extend(create_section(renderer).routes)

@@ -51,6 +51,8 @@ class PageLink:
     title: str
     path: str
     """Below the root of the service."""
+    position: int = 0
+    """Orders the links of a page."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,9 @@ class ViewerParts:
     link_group: Sequence[Callable[[Group], PageLink | None]] = ()
     show_group: Sequence[Callable[[Group], Awaitable[PageSection]]] = ()
     link_character: Sequence[Callable[[str], PageLink]] = ()
+    link_characters: Sequence[PageLink] = ()
+    link_groups: Sequence[PageLink] = ()
+    """Pages that take the filter of the list of groups in their address."""
     show_run: Sequence[Callable[[str], Awaitable[RunSection]]] = ()
 
 

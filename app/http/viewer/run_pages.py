@@ -201,7 +201,7 @@ async def _load_progress(pages: RunPages, report: RunReport, bounds: KeyBounds) 
     where = GroupFilter(run=report.run.name, environments=bounds.environments, limit=_ARRIVALS)
     arrivals: list[datetime] = [group.created_at for group in (await pages.views.find_outlines(where)).outlines]
     outstanding = sum(each.outstanding for each in report.activity)
-    return tell_progress(arrivals, outstanding, report.run.held, pages.clock())
+    return tell_progress(arrivals, outstanding, pages.runs.find_hold(report.run), pages.clock())
 
 
 async def _load_totals(pages: RunPages, run: str, bounds: KeyBounds) -> tuple[RunTotals, ...]:

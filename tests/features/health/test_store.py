@@ -79,6 +79,11 @@ def test_a_look_whose_process_died_is_made_again_and_cannot_end_late(store_url: 
     assert asyncio.run(act()) == (None, "run", [False, True], None, HealthState(groups=2))
 
 
+def test_a_state_is_stored_under_the_names_that_it_always_had() -> None:
+    state = HealthState.model_validate({"rush": 3, "groups": 5})
+    assert (state.hurried_readings, state.groups, state.model_dump(mode="json")["rush"]) == (3, 5, 3)
+
+
 def test_a_run_is_due_with_a_bucket_of_new_groups_or_after_a_while(store_url: str) -> None:
     clock = MovableClock()
 

@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 
 from app.domain.access import KeyBounds
 from app.domain.budgets import BudgetForecast
-from app.domain.runs import Hold, Run, RunProgress
+from app.domain.runs import Run, RunProgress
 from app.domain.tasks import Isolation, Protection
 from app.http.viewer.pages import HomePages, create_viewer_router, warn_of_runs
 from app.http.viewer.run_pages import RunRow, RunTotals
@@ -66,14 +66,12 @@ def test_a_bound_key_is_told_nothing_of_the_service(bounds: KeyBounds, serving: 
 
 
 def row_of(held: bool, left_usd: float | None) -> RunRow:
-    run = Run(
-        name="a", seed=0, created_at=NOON, held=Hold(alarm_id="alarm_1", reason="it fell", since=NOON) if held else None
-    )
+    run = Run(name="a", seed=0, created_at=NOON)
     budget = None
     if left_usd is not None:
         budget = BudgetForecast(usd=10.0, left_usd=left_usd, held_usd=0.0, groups=None, hours=None)
     totals = RunTotals("", 0, 0, 0, None, None, None, None, None)
-    return RunRow(run, RunProgress(state="new", since=None, outstanding=0), totals, (), budget)
+    return RunRow(run, RunProgress(state="held" if held else "new", since=None, outstanding=0), totals, (), budget)
 
 
 @pytest.mark.parametrize(
