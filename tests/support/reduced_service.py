@@ -3,10 +3,12 @@
 A program of its own, for a copy of the tree that may lack a feature: it knows none of them."""
 
 import asyncio
+import html
 import importlib
 import json
 import logging
 import pkgutil
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -46,10 +48,16 @@ def list_asked(routes: Any) -> dict[str, str]:
     return asked
 
 
-async def ask_all(database: Path, asked: Mapping[str, str], names: Mapping[str, str]) -> dict[str, int]:
-    """The status of each route. `names` stand in place of the parameters of its path."""
+LINK = re.compile(r'href="(/[^"#]*)')
+
+
+async def ask_all(
+    database: Path, asked: Mapping[str, str], names: Mapping[str, str]
+) -> tuple[dict[str, int], list[str]]:
+    """The status of each route, and which links of its pages lead nowhere. `names` stand in place of the parameters of
+    its path."""
     service = create_app(Settings.model_construct(database_url=f"sqlite:///{database}"))
-    statuses = {}
+    statuses, links = {}, set[str]()
     async with service.router.lifespan_context(service):
         transport = httpx.ASGITransport(service, raise_app_exceptions=False)
         headers = {"Sec-Fetch-Site": "same-origin"}
@@ -61,8 +69,12 @@ async def ask_all(database: Path, asked: Mapping[str, str], names: Mapping[str, 
                 for name, value in names.items():
                     path = path.replace(f"{{{name}}}", value)
                 path = path.replace("{", "").replace("}", "").replace(":path", "")
-                statuses[one] = (await client.request(method, path)).status_code
-    return statuses
+                answer = await client.request(method, path)
+                statuses[one] = answer.status_code
+                if answer.headers.get("content-type", "").startswith("text/html") and answer.status_code == 200:
+                    links |= {html.unescape(link) for link in LINK.findall(answer.text)}
+            dead = [link for link in sorted(links) if (await client.get(link)).status_code == 404]
+    return statuses, dead
 
 
 def main(folder: Path) -> None:
@@ -75,9 +87,9 @@ def main(folder: Path) -> None:
     own = list_asked(service.routes)
     given = folder / "asked.json"
     told = json.loads(given.read_text(encoding="utf-8")) if given.exists() else {"routes": own, "names": {}}
-    empty = asyncio.run(ask_all(folder / "empty.db", told["routes"], {}))
-    filled = asyncio.run(ask_all(folder / "filled.db", told["routes"], told["names"]))
-    answers = {"own": own, "empty": empty, "filled": filled, "faults": faults.lines}
+    empty, _ = asyncio.run(ask_all(folder / "empty.db", told["routes"], {}))
+    filled, dead = asyncio.run(ask_all(folder / "filled.db", told["routes"], told["names"]))
+    answers = {"own": own, "empty": empty, "filled": filled, "dead": dead, "faults": faults.lines}
     sys.stdout.write(f"{json.dumps(answers)}\n")
 
 
