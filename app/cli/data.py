@@ -19,7 +19,7 @@ from app.datasets.configured_datasets import ConfiguredDatasets
 from app.datasets.rows import RowReport
 from app.domain.errors import GatewayError
 from app.domain.tasks import Completion, DatasetSource
-from app.domain.values import Frozen, Split
+from app.domain.values import Frozen, Split, take_evenly
 from app.ports.environment import Environment
 from app.settings import Settings, read_settings
 from app.terminal.consoles import (
@@ -196,10 +196,8 @@ async def _show_tasks(environment: Environment, dataset: str, count: int) -> lis
     params = environment.Params.model_validate({"dataset": dataset})
     split = next(split for split in _SPLITS if environment.size(split, params))
     size = environment.size(split, params) or 0
-    count = min(count, size)
     async with open_tools(type(environment)) as tools:
-        indexes = [number * size // count for number in range(count)]
-        tasks = [(index, environment.task(split, index, params)) for index in indexes]
+        tasks = [(index, environment.task(split, index, params)) for index in take_evenly(range(size), count)]
         golds = [environment.gold(task) for _, task in tasks]
         scores = [
             (await environment.score(task, [gold], tools))[0] if gold is not None else None

@@ -11,7 +11,7 @@ import math
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Final, TypeVar, get_args
+from typing import Annotated, Final, get_args
 
 import typer
 from pydantic import ValidationError
@@ -25,7 +25,7 @@ from app.domain.judging import JudgeRequest, Mode
 from app.domain.runs import ScoringOptions
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Task
-from app.domain.values import FiniteNumber, Frozen, digest_of_text, suggest
+from app.domain.values import FiniteNumber, Frozen, digest_of_text, suggest, take_evenly
 from app.evaluation.agreement import (
     AgreementFigure,
     JudgedLabels,
@@ -388,7 +388,7 @@ async def _announce_cost(
         errors.print(f"{judge} is a reward model: it reads each reply once; its cost is not estimated")
         modes = ()
     for mode in modes:
-        some = _take_evenly(situations, _GROUPS_ESTIMATED)
+        some = take_evenly(situations, _GROUPS_ESTIMATED)
         for cost in await estimate_judging_cost([judge], [_defer(one, judge, mode) for one in some], settings):
             groups = len(situations)
             total += 0.0 if cost.usd is None else groups * cost.usd[1]
@@ -420,16 +420,7 @@ async def _measure_mode(
 
 
 def _thin_out(data: LabelledData, limit: int | None) -> LabelledData:
-    return data if limit is None else LabelledData(data.form, _take_evenly(data.groups, limit), data.left_out)
-
-
-_ItemT = TypeVar("_ItemT")
-
-
-def _take_evenly(items: Sequence[_ItemT], most: int) -> tuple[_ItemT, ...]:
-    if len(items) <= most:
-        return tuple(items)
-    return tuple(items[number * len(items) // most] for number in range(most))
+    return data if limit is None else LabelledData(data.form, take_evenly(data.groups, limit), data.left_out)
 
 
 def _parse_modes(names: str) -> tuple[Mode, ...]:

@@ -20,7 +20,7 @@ from rich.table import Table
 from app.domain.errors import GatewayError, InvalidRequest
 from app.domain.groups import GroupSummary
 from app.domain.judging import Mode
-from app.domain.values import FiniteNumber, Frozen
+from app.domain.values import FiniteNumber, Frozen, take_evenly
 from app.evaluation.comparison import FlipFigures, FlipReport, RescoredGroup, report_flips
 from app.evaluation.report import MeanEstimate
 from app.judges.prompts import load_rubric
@@ -192,18 +192,16 @@ async def rescore_groups(gateway: GatewayClient, spec: RescoreSpec, tally: Resco
 
 async def _announce_cost(gateway: GatewayClient, groups: Sequence[GroupSummary], spec: RescoreSpec) -> None:
     """Says what the scorings that are not there yet will take at most, and asks where that is money."""
-    count = min(len(groups), _GROUPS_ESTIMATED)
-    sampled = [groups[number * len(groups) // count] for number in range(count)]
     some = [
         await _new_retrier().retry_until_answered(
             one.group_id, partial(gateway.estimate_rescore, one.group_id, spec.request)
         )
-        for one in sampled
+        for one in take_evenly(groups, _GROUPS_ESTIMATED)
     ]
     if not some:
         return
-    scale, missing = len(groups) / count, sum(not one.stored for one in some)
-    basis = "" if count == len(groups) else f", by an estimate from {count} of them"
+    scale, missing = len(groups) / len(some), sum(not one.stored for one in some)
+    basis = "" if len(some) == len(groups) else f", by an estimate from {len(some)} of them"
     prices = [one.cost_usd for one in some if one.cost_usd is not None]
     usd = scale * sum(prices) if len(prices) == len(some) else None
     errors.print(

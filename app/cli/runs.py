@@ -23,7 +23,7 @@ from app.domain.groups import Rollout
 from app.domain.judging import Mode
 from app.domain.runs import Alarm, LagPolicy, PanelOptions, Run, RunProgress, ScoringOptions, StepRange
 from app.domain.tasks import Completion, Message, Task
-from app.domain.values import FiniteNumber, Frozen, Name
+from app.domain.values import FiniteNumber, Frozen, Name, take_evenly
 from app.evaluation.comparison import Comparison, Difference
 from app.http.api.models import GroupView
 from app.http.viewer.compare_pages import OWN, ComparedCheckpoints, ComparePage, TaskPair
@@ -434,8 +434,7 @@ def _list_tasks(environment: Environment, params: dict[str, JsonValue]) -> tuple
     """Spread over the split."""
     checked = environment.Params.model_validate(params)
     size = min(environment.size("train", checked) or _SPREAD_OVER, _SPREAD_OVER)
-    count = min(size, _MOST_MEASURED)
-    return tuple(environment.task("train", number * size // count, checked) for number in range(count))
+    return tuple(environment.task("train", index, checked) for index in take_evenly(range(size), _MOST_MEASURED))
 
 
 def _prepare_group(environment: Environment, task: Task, chosen: PanelOptions, size: int, number: int) -> JudgeGroup:

@@ -188,7 +188,7 @@ class StoredKey(AccessKey):
     """Of the secret before the last rotation."""
 
     @property
-    def shown(self) -> AccessKey:
+    def without_digests(self) -> AccessKey:
         return AccessKey.model_validate(self.model_dump(exclude={"digest", "former_digest"}))
 
     def list_digests(self, now: datetime) -> tuple[str, ...]:

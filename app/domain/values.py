@@ -317,6 +317,12 @@ def _normalise_name(name: str) -> str:
     return _WORD_SEPARATORS.sub("-", folded.rpartition("/")[2].removesuffix(_LATEST_TAG)).strip("-")
 
 
+def take_evenly(items: Sequence[ValueT], most: int) -> tuple[ValueT, ...]:
+    """All, or `most` of them at equal distances from the first one on: a sample without a seed."""
+    count = min(most, len(items))
+    return tuple(items[number * len(items) // count] for number in range(count))
+
+
 # Tokens, estimated without a tokenizer, since the policy's own is unknown
 
 _HALF_TOKEN_CHARACTERS: Final = re.compile("[\u0250-\u2e7f]")

@@ -506,7 +506,7 @@ class KeySource(Protocol):
 
 def show_keys(known: KnownKeys) -> tuple[AccessKey, ...]:
     """By name, without digests."""
-    return tuple(key.shown for key in sorted(known.named, key=lambda one: one.name))
+    return tuple(key.without_digests for key in sorted(known.named, key=lambda one: one.name))
 
 
 # How large a store is, what fills it, and how fast it grows.

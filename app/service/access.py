@@ -204,7 +204,7 @@ class KeyAdmin:
             return made
 
         await self._store_change(options.name, self._record("create", by, insert))
-        return NewSecret(key=made.shown, secret=secret)
+        return NewSecret(key=made.without_digests, secret=secret)
 
     async def rotate(self, name: str, grace_seconds: float, by: str) -> NewSecret:
         """NotFound; Conflict for a key that is revoked."""
@@ -226,7 +226,7 @@ class KeyAdmin:
             )
 
         changed = await self._change(name, self._record("rotate", by, replace_secret))
-        return NewSecret(key=changed.shown, secret=secret)
+        return NewSecret(key=changed.without_digests, secret=secret)
 
     async def revoke(self, name: str, by: str) -> AccessKey:
         """For good. Revoking it twice is not an error. NotFound."""
@@ -237,7 +237,7 @@ class KeyAdmin:
             ended = {"revoked_at": self._clock(), "revoked_by": by}
             return stored if stored.revoked_at is not None else stored.model_copy(update=ended)
 
-        return (await self._change(name, self._record("revoke", by, end))).shown
+        return (await self._change(name, self._record("revoke", by, end))).without_digests
 
     async def limit(self, name: str, quotas: KeyQuotas, by: str) -> AccessKey:
         """Replaces all quotas of a key. NotFound; Conflict for a key that is revoked."""
@@ -248,7 +248,7 @@ class KeyAdmin:
             _refuse_revoked(stored)
             return stored.model_copy(update={"quotas": quotas})
 
-        return (await self._change(name, self._record("change", by, replace_quotas))).shown
+        return (await self._change(name, self._record("change", by, replace_quotas))).without_digests
 
     async def apply(self, declared: Sequence[DeclaredKey], by: str) -> tuple[AdminAction, ...]:
         """Makes the keys what a file says, and returns what that changed: nothing the second time. Keys that the file
@@ -334,8 +334,8 @@ class KeyAdmin:
                 by=by,
                 action="create" if stored is None else action,
                 key=changed.name,
-                before=None if stored is None else stored.shown,
-                after=changed.shown,
+                before=None if stored is None else stored.without_digests,
+                after=changed.without_digests,
             )
             tell(entry)
             return changed, entry

@@ -19,6 +19,7 @@ from app.domain.values import (
     digest,
     digest_in_pieces,
     digest_of_list,
+    take_evenly,
 )
 
 JSON = TypeAdapter[JsonValue](FiniteJson)
@@ -168,3 +169,14 @@ def test_a_digest_in_pieces_is_the_digest(value: JsonValue) -> None:
 @example("\ud800")
 def test_a_digest_of_a_list_is_the_digest(value: JsonValue) -> None:
     assert digest_of_list([value]) == digest([value])
+
+
+def test_a_sample_is_even_and_never_more_than_there_is() -> None:
+    cases = [(range(10), 4), (range(3), 4), (range(3), 0), ((), 4), ("abcdef", 3)]
+    assert [take_evenly(items, most) for items, most in cases] == [
+        (0, 2, 5, 7),
+        (0, 1, 2),
+        (),
+        (),
+        ("a", "c", "e"),
+    ]

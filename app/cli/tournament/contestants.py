@@ -22,7 +22,7 @@ from app.cli.process.plan import check_run_name
 from app.cli.runs import RunSelector
 from app.domain.errors import GatewayError, InvalidRequest, NotFound, Unavailable
 from app.domain.judging import OwnRubric
-from app.domain.values import Frozen, Split, is_same_model, suggest
+from app.domain.values import Frozen, Split, is_same_model, suggest, take_evenly
 from app.evaluation.duels import Contestant, Duel
 from app.http.api.models import EnvironmentInfo, JudgeInfo
 from app.service.rescoring import RescoreEstimate, RescoreRequest
@@ -270,7 +270,7 @@ async def _sample_judges(gateway: GatewayClient, group_ids: Sequence[str]) -> se
     judges: set[str] = set()
     fetched: set[str] = set()
     for count in _SAMPLES:
-        for group_id in _spread(group_ids, count):
+        for group_id in take_evenly(group_ids, count):
             if group_id not in fetched:
                 fetched.add(group_id)
                 group = (await gateway.fetch_group(group_id)).group
@@ -278,10 +278,6 @@ async def _sample_judges(gateway: GatewayClient, group_ids: Sequence[str]) -> se
         if judges:
             break
     return judges
-
-
-def _spread(items: Sequence[str], count: int) -> list[str]:
-    return [items[number * len(items) // count] for number in range(min(count, len(items)))]
 
 
 async def find_shared_rubric(gateway: GatewayClient, entrants: Sequence[Entrant]) -> OwnRubric | None:
@@ -363,8 +359,7 @@ async def estimate_duels(gateway: GatewayClient, duels: Sequence[PlannedDuel], j
     """By what it would take this judge to read some of the stored groups in pairs."""
     if not judge.for_training:
         return TournamentCost(len(duels), _ORDERS * len(duels), None, 0.0)
-    count = min(len(duels), _ESTIMATED)
-    sampled = {duels[number * len(duels) // count].replies[0].group_id for number in range(count)}
+    sampled = {duel.replies[0].group_id for duel in take_evenly(duels, _ESTIMATED)}
     asked = RescoreRequest(judges=(judge.name,), mode="pairwise", votes=1)
     some: list[RescoreEstimate] = []
     for group_id in sorted(sampled):
