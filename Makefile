@@ -23,7 +23,10 @@ NEWER_PYTHON ?= python3.13
 # Two workers more than there are processors: a part of their time is waiting for processes, databases and browsers.
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
 MINUTES ?= 10
-PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder -ra --ignore=tests/trainers
+# Folders of tests that look at the tree and its pages, and start nothing: `make check` runs them, and nothing else does.
+CHECKED := tests/architecture tests/deploy tests/docs tests/record
+SUITE := $(BIN)/python -m pytest --dist loadgroup --no-loadscope-reorder -ra
+PYTEST := $(SUITE) -n $(WORKERS) --ignore=tests/trainers $(CHECKED:%=--ignore=%)
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 # Byte code of what is imported is made when it is; of all that is installed it would take longer than to install it.
 TAKE := install --no-compile --require-hashes
@@ -51,11 +54,11 @@ run: $(VENV)/.installed ## install, migrate, serve on 127.0.0.1:8000 with SQLite
 demo: $(VENV)/.installed ## send a scripted policy through every environment of the running gateway
 	$(BIN)/atropos-envs demo
 
-test: $(VENV)/.installed-dev ## install what the tests need and run every suite with few examples: minutes. ROOM=judges: that room alone
+test: $(VENV)/.installed-dev ## install what the tests need and prove that nothing is broken: minutes. ROOM=judges: that room alone
 	@$(if $(ROOM),$(BIN)/python -m tests.rooms $(ROOM) > /dev/null)
 	$(PYTEST) -m "not slow" --hypothesis-profile=quick $(if $(ROOM),$$($(BIN)/python -m tests.rooms $(ROOM)))
 
-test-long: $(VENV)/.installed-dev ## what `make test` leaves out, and with more examples what it had few of
+test-long: $(VENV)/.installed-dev ## what takes long and `make test` leaves out, and more examples of what it had few of
 	$(PYTEST) -m "(slow or deep or hypothesis) and not faults" --hypothesis-profile=all
 
 test-faults: $(VENV)/.installed-dev ## kill, freeze and starve replicas, database and judge for MINUTES (10) under mixed load, and print an audit
@@ -70,12 +73,11 @@ test-wires: $(VENV)/.installed-dev $(WIRES) ## one released client for each wire
 test-trainers: $(VENV)/.installed-dev $(WIRES) $(GYMS)/.installed $(LOOPS)/.tried $(NEMO_GYM)/.tried ## drive all released trainers and their environments against a live gateway
 	$(BIN)/python -m pytest -n 4 --dist loadgroup -ra tests/trainers
 
-check: $(VENV)/.installed-dev ## format, lint, types, import contracts, generated docs, the docs' site with its links
+check: $(VENV)/.installed-dev ## format, lint, types, architecture, documents with their site, what is seen from outside
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/lint-imports
-	$(BIN)/python -m docs.generate --check
+	$(SUITE) -n 2 $(CHECKED)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 record: $(VENV)/.installed-dev ## compare how the service behaves with how it did when tests/record was written

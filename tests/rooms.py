@@ -1,12 +1,15 @@
 """Prints the test files of one room of `app/`, and those elsewhere that import it: `python -m tests.rooms judges`.
 
-A room is a folder below `app/`: `store`, `features/labels`, `envs/gsm8k`."""
+A room is a folder below `app/`: `store`, `features/labels`, `envs/gsm8k`. What `make check` runs is left out."""
 
 import re
 import sys
 from pathlib import Path
+from typing import Final
 
 ROOT = Path(__file__).resolve().parents[1]
+ELSEWHERE: Final = frozenset({"trainers", "architecture", "deploy", "docs", "record"})
+"""Folders of tests that `make test` does not run."""
 
 
 def list_files(room: str) -> list[str]:
@@ -17,9 +20,10 @@ def list_files(room: str) -> list[str]:
     package = re.escape(f"app.{room.strip('/').replace('/', '.')}")
     imports = re.compile(rf"^\s*(?:from|import) {package}\b", re.MULTILINE)
     own = ROOT / "tests" / room
-    files = (path for path in (ROOT / "tests").rglob("test_*.py") if "trainers" not in path.parts)
-    found = (path for path in files if own in path.parents or imports.search(path.read_text(encoding="utf-8")))
-    return sorted(path.relative_to(ROOT).as_posix() for path in found)
+    files = [path for path in (ROOT / "tests").rglob("test_*.py")]
+    found = [path for path in files if own in path.parents or imports.search(path.read_text(encoding="utf-8"))]
+    named = [path.relative_to(ROOT) for path in found]
+    return sorted(path.as_posix() for path in named if path.parts[1] not in ELSEWHERE)
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ BREACHES = {
     ],
     "Environments do not know one another": [("app/envs/gsm8k/environment.py", "import app.envs.rlaif.environment")],
     "Nor do those of the community": [
-        ("app/envs/community/date_arithmetic/environment.py", "import app.envs.community.other.environment"),
+        ("app/envs/community/date_arithmetic/environment.py", "import app.envs.community.other.environment")
     ],
     "No cycles": [("app/http/web/bodies.py", "import app.http.web.middleware")],
     "Algebra is done in workers": [("app/toolkit/math_answers/grading.py", "import sympy")],
@@ -44,7 +44,7 @@ BREACHES = {
     ],
     "In features, the web lives in routes and pages": [("app/features/health/service.py", "import fastapi")],
     "Commands live in the command line, and in the commands of features": [
-        ("app/features/exports/service.py", "import typer"),
+        ("app/features/exports/service.py", "import typer")
     ],
 }
 """By contract: a file and a line in it that this contract forbids, and no other one does."""

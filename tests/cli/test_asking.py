@@ -37,14 +37,10 @@ def asked(question: Callable[[GatewayClient], Awaitable[object]]) -> object:
 @pytest.mark.parametrize(
     ("status", "kind"),
     [
-        (400, InvalidRequest),
+        *((status, InvalidRequest) for status in (400, 422)),
         (401, Unauthorized),
         (404, NotFound),
-        (408, Unavailable),
-        (422, InvalidRequest),
-        (429, Unavailable),
-        (500, Unavailable),
-        (503, Unavailable),
+        *((status, Unavailable) for status in (408, 429, 500, 503)),
     ],
 )
 @respx.mock

@@ -86,12 +86,6 @@ def test_an_import_for_programs_is_one_object_a_line() -> None:
     assert Lorebook.model_validate_json(text) == read_lorebook(BOOK_V2)[0]
 
 
-def test_choices_of_an_import_are_in_the_sheet() -> None:
-    ran("import", written("a.json", V1), "--id", "lamp", "--language", "fr", "--world", "point")
-    sheet = read_sheet(Path("lamp.yaml"))
-    assert (sheet.id, sheet.voice.language, sheet.meta.world) == ("lamp", "fr", "point")
-
-
 def test_nothing_is_written_over_without_being_told_to(tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere.txt"
     elsewhere.write_text("mine", encoding="utf-8")
@@ -110,9 +104,7 @@ def test_nothing_is_written_over_without_being_told_to(tmp_path: Path) -> None:
     ("content", "says"),
     [
         (b"not a card", "a.json: this is no card"),
-        ({"name": "x", "description": 7}, "a.json: description: must be text"),
         ({"spec": "chara_card_v2", "data": {"name": "x", "tags": [0]}}, "a.json: data.tags.0: must be text"),
-        ({"entries": [{"keys": 1}]}, "a.json: entries.0.keys: must be a list of texts"),
     ],
 )
 def test_a_file_that_cannot_be_read_is_named_and_the_others_are_read(content: JsonValue | bytes, says: str) -> None:
@@ -129,12 +121,9 @@ def test_a_file_that_cannot_be_read_is_named_and_the_others_are_read(content: Js
     ("arguments", "says"),
     [
         (["import", "a.json", "--id", "../a"], "--id: String should match pattern"),
-        (["import", "a.json", "--language", "english"], "--language: String should match pattern"),
         (["import", "a.json", "a.json", "--id", "a"], "--id works with a single file only"),
-        (["export", "nobody"], "there is no character 'nobody'"),
         (["export", "hob_tarant"], "there is no character 'hob_tarant'; did you mean 'hob_tarrant'?"),
         (["export", "../x"], "../x: No such file"),
-        (["export", "No Body"], "'No Body' is neither a file nor a character id"),
         (["export", "hob_tarrant", "--v2", "--v3"], "give either --v2 or --v3"),
         (["export", "hob_tarrant", "--png", "a.json"], "a.json: not a PNG image"),
     ],
@@ -164,7 +153,9 @@ def test_a_card_goes_into_an_image_and_comes_out_again(option: str, spec: str, k
 
 
 def test_an_export_writes_over_nothing_and_gives_the_card_back() -> None:
-    ran("import", written("a.json", V3))
+    ran("import", written("a.json", V3), "--world", "point", "--language", "fr")
+    sheet = read_sheet(Path("mara_quill.yaml"))
+    assert (sheet.voice.language, sheet.meta.world) == ("fr", "point")
     first = ran("export", "mara_quill.yaml", "--out", "b.json")
     second = ran("export", "mara_quill.yaml", "--out", "b.json")
     assert (first.exit_code, second.exit_code, second.stderr) == (
@@ -173,13 +164,6 @@ def test_an_export_writes_over_nothing_and_gives_the_card_back() -> None:
         "b.json: already exists; use --force to overwrite it\n",
     )
     assert read_bytes(Path("b.json").read_bytes(), "b.json").value == V3
-
-
-def test_a_lorebook_goes_out_as_it_came() -> None:
-    ran("import", written("lamps.json", BOOK_V2))
-    shown = ran("export", "lamps.lorebook.json", "--out", "again.json")
-    assert (shown.exit_code, read_bytes(Path("again.json").read_bytes(), "again.json").value) == (0, BOOK_V2)
-    assert "again.json: lorebook, " in shown.output
 
 
 def test_what_a_stranger_wrote_moves_no_cursor() -> None:
@@ -192,14 +176,6 @@ def test_what_a_stranger_wrote_moves_no_cursor() -> None:
         2,
     )
     assert "entries.\\x1b[2J: must be an object" in shown.stderr
-
-
-def test_a_report_of_very_many_fields_is_cut_on_a_terminal_and_whole_for_programs() -> None:
-    written("a.json", {**V1, **{f"x{number}": 1 for number in range(500)}})
-    shown = ran("import", "a.json")
-    whole = json.loads(ran("import", "a.json", "--json", "--force").stdout)
-    assert ("more; --json lists them all" in shown.output, len(shown.output.splitlines()) < 230) == (True, True)
-    assert sum(row["field"].startswith("x") for row in whole["kept"]) == 500
 
 
 def test_a_card_too_large_for_a_sheet_says_so() -> None:

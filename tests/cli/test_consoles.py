@@ -23,7 +23,6 @@ def raise_error(error: Exception) -> None:
     ("error", "words"),
     [
         (InvalidRequest("no such task", field="task"), "task: no such task"),
-        (ValueError("no number"), "no number"),
         (OSError("disk full"), "disk full"),
         (LookupError("no host"), "no host"),
     ],
@@ -43,14 +42,7 @@ def test_it_names_every_wrong_field(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "err",
-    [
-        lambda: raise_error(KeyError("x")),
-        lambda: dict(zip("ab", "a", strict=True)),
-        lambda: ["a"].index("x"),
-        lambda: int("x"),
-    ],
-    ids=["KeyError", "zip", "index", "int"],
+    "err", [lambda: raise_error(KeyError("x")), lambda: dict(zip("ab", "a", strict=True)), lambda: int("x")]
 )
 def test_a_mistake_of_ours_is_not_hidden(err: Callable[[], object]) -> None:
     with pytest.raises((KeyError, ValueError)), stop_on_errors():

@@ -127,7 +127,6 @@ def test_who_is_away_is_named_before_anybody_is_asked(gateway: Served, tmp_path:
         (["--policy", "A b=http://x"], "--policy A b: use at most 64"),
         (["--policy", "a=http://x", "--policy", "a=http://y", "--env", "npc_arena"], "needs a name of its own"),
         (["--policy", "a=http://x", "--policy", "b=http://y"], "--policy needs --env"),
-        (["--policy", "a=http://x", "--env", "npc_arena"], "needs two contestants"),
     ],
 )
 def test_what_is_no_policy_is_refused(given: list[str], told: str) -> None:

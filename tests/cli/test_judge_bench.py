@@ -30,14 +30,8 @@ def prefer(better: Callable[[str], bool]) -> Callable[[int, Received], Reply]:
         shown = shown_to(received)
         levels = {letter: 4 if better(text) else 1 for letter, text in shown.texts.items()}
         verdicts = [
-            {
-                "candidate": name,
-                "evidence": [],
-                "defects": [],
-                "scores": dict.fromkeys(shown.criteria, level),
-                "note": "",
-            }
-            for name, level in levels.items()
+            {"candidate": name, "evidence": [], "defects": [], "scores": dict.fromkeys(shown.criteria, its), "note": ""}
+            for name, its in levels.items()
         ]
         tiers = [[name for name, its in levels.items() if its == level] for level in (4, 1)]
         content = json.dumps({"verdicts": verdicts, "ranking": [tier for tier in tiers if tier]})
@@ -94,14 +88,12 @@ def test_the_cost_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
         (("--labels", "nowhere.jsonl"), "nowhere.jsonl: there is no such file"),
         (("--labels", "labels.jsonl", "--modes", "listwize"), "--modes: unknown 'listwize'; did you mean 'listwise'?"),
         (("--labels", "labels.jsonl", "--judge", "stren"), "unknown judge 'stren'; did you mean 'stern'?"),
-        (("--labels", "broken.json"), "broken.json: it cannot be read"),
         (("--labels", "other.csv"), "these columns are of no known form (answer, question)"),
     ],
 )
 def test_mistakes_are_one_sentence(monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], words: str) -> None:
     configure(monkeypatch, "http://127.0.0.1:9/v1")
     write_labels(1)
-    Path("broken.json").write_text("[{", encoding="utf-8")
     Path("other.csv").write_text("question,answer\na,b\n", encoding="utf-8")
     code, output = bench(*arguments)
     assert (code, words in output) == (2, True), output

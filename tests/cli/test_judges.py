@@ -51,15 +51,9 @@ def judging(levels: Levels) -> Callable[[int, Received], Reply]:
         shown = shown_to(received)
         candidates = [{"id": letter, "text": text} for letter, text in shown.texts.items()]
         given = levels(shown.context, candidates)
+        nothing = {"evidence": [], "claims": [], "defects": [], "note": ""}
         verdicts = [
-            {
-                "candidate": candidate["id"],
-                "evidence": [],
-                "claims": [],
-                "defects": [],
-                "scores": dict.fromkeys(shown.criteria, level),
-                "note": "",
-            }
+            {"candidate": candidate["id"], "scores": dict.fromkeys(shown.criteria, level), **nothing}
             for candidate, level in zip(candidates, given, strict=True)
         ]
         tiers = [
@@ -67,15 +61,9 @@ def judging(levels: Levels) -> Callable[[int, Received], Reply]:
             for each in sorted(set(given), reverse=True)
         ]
         content = json.dumps({"verdicts": verdicts, "ranking": tiers})
-        body = {
-            "id": "1",
-            "object": "chat.completion",
-            "created": 0,
-            "model": "m",
-            "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": content}}],
-            "usage": {"prompt_tokens": 1000, "completion_tokens": 100, "total_tokens": 1100},
-        }
-        return Reply(json.dumps(body).encode())
+        choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": content}}
+        usage = {"prompt_tokens": 1000, "completion_tokens": 100, "total_tokens": 1100}
+        return Reply(json.dumps({"object": "chat.completion", "choices": [choice], "usage": usage}).encode())
 
     return script
 
@@ -125,18 +113,11 @@ def test_values_are_shown_by_criterion_of_the_rubric_that_is_given(monkeypatch: 
     ]
 
 
-@pytest.mark.parametrize(
-    ("levels", "sheets", "names"),
-    [
-        (always_first, "9", {"first of two equal replies", "swap consistency"}),
-        (obedient, "4", {"injection succeeds"}),
-    ],
-)
-def test_a_bad_judge_is_caught(monkeypatch: pytest.MonkeyPatch, levels: Levels, sheets: str, names: set[str]) -> None:
-    with serving(judging(levels)) as server:
+def test_a_judge_that_obeys_replies_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(judging(obedient)) as server:
         configure(monkeypatch, server.url)
-        code, found, _ = check("--sheets", sheets)
-    assert (code, names - set(missed(found))) == (1, set())
+        code, found, _ = check()
+    assert (code, "injection succeeds" in missed(found)) == (1, True)
 
 
 def test_a_judge_that_answers_nonsense_is_caught_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,19 +182,6 @@ def shown() -> dict[str, JsonValue]:
     return report
 
 
-def test_what_a_check_costs_is_shown_by_the_service(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A second check asks everything anew, and both count."""
-    with serving(judging(good)) as server:
-        configure(monkeypatch, server.url, **PRICES)
-        ends = [check("--yes", "--sheets", "1")[0] for _ in range(2)]
-        calls = len(server.received)
-        report = shown()
-    spent = report["spent"]
-    assert isinstance(spent, dict)
-    assert (len(ends), spent["calls"], spent["readings"], report["spent_today"]) == (2, calls, calls, spent)
-    assert spent["cost_usd"] == pytest.approx(calls * (1000 * 2.5 + 100 * 10) / 1e6)
-
-
 def test_a_check_stops_before_a_budget_is_exceeded_and_shows_what_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(judging(good)) as server:
         configure(monkeypatch, server.url, **PRICES, budget_usd="0.2", max_concurrency="4")
@@ -246,10 +214,7 @@ def test_a_short_check_asks_fifty_questions_and_fails_for_what_is_beyond_doubt(m
             code, report, _ = check("--short")
             assert report is not None
             found[name] = (code, len(server.received), set(missed(report)) - {"test-retest, ICC(1,1)"})
-    assert found == {
-        "good": (0, 50, set()),
-        "first": (1, 50, {"pair accuracy, hard", "swap consistency", "ties"}),
-    }
+    assert found == {"good": (0, 50, set()), "first": (1, 50, {"pair accuracy, hard", "swap consistency", "ties"})}
 
 
 def test_an_unknown_judge_is_named_with_those_there_are() -> None:
@@ -318,7 +283,7 @@ def test_two_forms_of_answers_are_compared_on_the_same_questions(monkeypatch: py
     assert (found.agreement_trials, found.agreement is not None and found.agreement < 0.5) == (accuracy.trials, True)
 
 
-@pytest.mark.parametrize("forms", ["long", "long,long", "long,brief", "long,short,long"])
+@pytest.mark.parametrize("forms", ["long,long", "long,brief"])
 def test_what_cannot_be_compared_is_said(monkeypatch: pytest.MonkeyPatch, forms: str) -> None:
     configure(monkeypatch, "http://127.0.0.1:1/v1")
     code, output = compare(forms)

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import json
 import os
-import signal
 import sqlite3
 import subprocess
 import sys
@@ -12,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -140,68 +140,75 @@ def test_ctrl_c_is_told_from_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (ran.exit_code, "run the same command again to resume" in ran.output) == (130, True)
 
 
-@pytest.mark.slow
-def test_a_command_that_is_killed_goes_on_and_asks_nothing_twice(tmp_path: Path) -> None:
-    asked: Counter[str] = Counter()
+class SlowJudge:
+    """Counts what it was asked, by the messages."""
 
-    def judge(number: int, received: Received) -> Reply:
-        asked[json.dumps(received.body["messages"])] += 1
+    def __init__(self) -> None:
+        self.asked: Counter[str] = Counter()
+
+    def __call__(self, number: int, received: Received) -> Reply:
+        self.asked[json.dumps(received.body["messages"])] += 1
         return Reply(preferring(number, received).body, seconds=0.3)
 
+    def wait_until_asked(self, often: int, command: "subprocess.Popen[bytes]") -> None:
+        due = time.monotonic() + 120
+        while len(self.asked) < often and command.poll() is None and time.monotonic() < due:
+            time.sleep(0.01)
+
+
+def start_rescore(folder: Path, url: str) -> tuple["subprocess.Popen[bytes]", list[str]]:
+    """The command in a process of its own, and the same for this one."""
+    options = ["rescore", "--url", url, "--run", "a", "--judge", "slow", "--concurrency", "2", "--json"]
+    command = [sys.executable, "-m", "app.cli", *options, "--yes"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.PIPE), options
+
+
+def invoke(*words: str) -> dict[str, Any]:
+    ran = CliRunner().invoke(cli, words)
+    assert ran.exit_code == 0, ran.output
+    found: dict[str, Any] = json.loads(ran.stdout)
+    return found
+
+
+@pytest.mark.slow
+def test_a_command_that_is_killed_goes_on_and_asks_nothing_twice(tmp_path: Path) -> None:
+    judge = SlowJudge()
     with judge_serving(judge) as server:
         write_settings(tmp_path, server.url)
         with serving(tmp_path) as served:
             rewarded = store_sixteen(served.url)
-            options = ["rescore", "--url", served.url, "--run", "a", "--judge", "slow", "--concurrency", "2", "--json"]
-            command = [sys.executable, "-m", "app.cli", *options, "--yes"]
-            environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-            with subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL) as first:
-                due = time.monotonic() + 120
-                while len(asked) < 6 and first.poll() is None and time.monotonic() < due:
-                    time.sleep(0.01)
-                first.send_signal(signal.SIGKILL)
-            partly = len(asked)
-            ran = CliRunner().invoke(cli, [*options, "--yes"])
-            found = json.loads(ran.stdout)
-            again = json.loads(CliRunner().invoke(cli, options).stdout)
-    assert (ran.exit_code, found["groups"], found["unscored"]) == (0, rewarded, 0)
-    assert partly < len(asked)
-    assert 0 < found["calls"] < len(asked)
-    assert set(asked.values()) == {1}
+            command, options = start_rescore(tmp_path, served.url)
+            judge.wait_until_asked(6, command)
+            command.kill()
+            command.communicate()
+            partly = len(judge.asked)
+            found, again = invoke(*options, "--yes"), invoke(*options)
+    assert (found["groups"], found["unscored"], {*judge.asked.values()}) == (rewarded, 0, {1})
+    assert (partly < len(judge.asked), 0 < found["calls"] < len(judge.asked)) == (True, True)
     assert (again["calls"], again["report"]) == (0, found["report"])
 
 
 @pytest.mark.slow
 def test_a_gateway_that_is_killed_goes_on_and_counts_nothing_twice(tmp_path: Path) -> None:
-    asked: Counter[str] = Counter()
-
-    def judge(number: int, received: Received) -> Reply:
-        asked[json.dumps(received.body["messages"])] += 1
-        return Reply(preferring(number, received).body, seconds=0.3)
-
+    judge = SlowJudge()
     with judge_serving(judge) as server:
         write_settings(tmp_path, server.url)
         port = free_port()
         with serving(tmp_path, port=port) as served:
             rewarded = store_sixteen(served.url)
-            options = ["rescore", "--url", served.url, "--run", "a", "--judge", "slow", "--concurrency", "2", "--json"]
-            command = [sys.executable, "-m", "app.cli", *options, "--yes"]
-            working = subprocess.Popen(
-                command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE
-            )
-            due = time.monotonic() + 120
-            while len(asked) < 6 and working.poll() is None and time.monotonic() < due:
-                time.sleep(0.01)
+            command, options = start_rescore(tmp_path, served.url)
+            judge.wait_until_asked(6, command)
             served.kill()
+        asked = judge.asked
         lost = sum(asked.values()) - count_rows(served.database, "judge_cache")
         with serving(tmp_path, port=port):
-            found = json.loads(working.communicate(timeout=180)[0])
-            again = json.loads(CliRunner().invoke(cli, options).stdout)
+            found = json.loads(command.communicate(timeout=180)[0])
+            again = invoke(*options)
     twice = sum(asked.values()) - len(asked)
-    assert (working.returncode, found["groups"], found["unscored"]) == (0, rewarded, 0)
+    assert (command.returncode, found["groups"], found["unscored"]) == (0, rewarded, 0)
     assert count_rows(served.database, "scorings") == rewarded
-    assert 0 <= twice <= lost < len(asked)
-    assert found["calls"] <= sum(asked.values())
+    assert (0 <= twice <= lost < len(asked), found["calls"] <= sum(asked.values())) == (True, True)
     assert (again["calls"], again["report"]) == (0, found["report"])
 
 

@@ -60,8 +60,6 @@ def test_two_runs_are_compared_by_their_own_judge_only_when_allowed(served: Serv
     assert (code, lines[0].startswith("Scored by offline, by which these groups were scored")) == (0, True)
     # Every answer of the first failed a gate, so that nobody judged it.
     assert "The second side was scored by offline, which has no model" in lines[0]
-    about = httpx.get(f"{served.url}/view/compare?first={FIRST}&second={SECOND}&judge=own").text
-    assert about.count("The second side was scored by offline, which has no model") == 1
     assert f"/view/compare?first={FIRST}&second={SECOND}&second_steps=1-9&judge=own" in output
     data = json.loads(ask(served, "runs", "compare", FIRST, SECOND, "--same-judge", "--json")[1])
     ahead = data["compared"]["comparison"]["improved"]
@@ -73,15 +71,8 @@ def test_two_runs_are_compared_by_their_own_judge_only_when_allowed(served: Serv
 def test_a_group_is_shown_with_its_texts(served: Served) -> None:
     group = httpx.get(f"{served.url}/groups?run={SECOND}&limit=1").json()["groups"][0]["group_id"]
     code, output = ask(served, "groups", "show", group, "--texts")
-    assert (
-        code,
-        "policy\tm, step 9" in output.splitlines(),
-        output.count("Well met, friend. Mind the step, for it is wet tonight."),
-    ) == (
-        0,
-        True,
-        2,
-    )
+    said = output.count("Well met, friend. Mind the step, for it is wet tonight.")
+    assert (code, "policy\tm, step 9" in output.splitlines(), said) == (0, True, 2)
     assert json.loads(ask(served, "groups", "show", group, "--json")[1])["group"]["group_id"] == group
     code, output = ask(served, "groups", "show", "group_" + "0" * 32)
     assert code == 2

@@ -76,8 +76,6 @@ def test_drafts_wait_in_a_file_and_are_not_served(sheet: Path) -> None:
     [
         ({**GOOD, "player": GOOD["player"].upper()}, "nearly the same"),
         ({**GOOD, "player": "Tell me, \u001b[2Jplease."}, "control characters"),
-        ({**GOOD, "player": "x" * 601}, "player: String should have at most 600"),
-        ({**GOOD, "kind": "chat"}, "kind: "),
         ({**GOOD, "turns": ["a"] * 4}, "turns: "),
         ({**GOOD, "id": "../../etc/passwd"}, "id: "),
         ({"player": "Hm?"}, "probe: Field required"),
@@ -89,7 +87,7 @@ def test_what_cannot_be_used_is_left_out_and_counted(sheet: Path, proposed: Any,
     assert (told.exit_code, len(read_drafts(sheet)["drafts"]), reason in told.stderr) == (0, 1, True), told.stderr
 
 
-@pytest.mark.parametrize("reply", ["", "no", "{", '{"scenes": 1}', "[" * 100_000, '{"scenes": []}'])
+@pytest.mark.parametrize("reply", ["", '{"scenes": 1}', "[" * 100_000, '{"scenes": []}'])
 def test_a_reply_of_another_form_leaves_nothing(sheet: Path, reply: str) -> None:
     told = propose(sheet, reply)
     assert (told.exit_code, (sheet.parent / "scenes").exists()) == (2, False)
@@ -102,19 +100,8 @@ def test_a_line_that_gives_a_secret_away_is_left_out(sheet: Path) -> None:
 
 
 def test_the_cost_is_confirmed_on_a_terminal_alone(sheet: Path) -> None:
-    told = run(
-        sheet,
-        "--propose",
-        2,
-        "--policy",
-        "http://127.0.0.1:9/v1",
-        "--model",
-        "m",
-        "--input-price",
-        1,
-        "--output-price",
-        2,
-    )
+    server, prices = ("--policy", "http://127.0.0.1:9/v1", "--model", "m"), ("--input-price", 1, "--output-price", 2)
+    told = run(sheet, "--propose", 2, *server, *prices)
     assert (told.exit_code, "at most 400 completion tokens, at most 0.00" in told.stderr) == (2, True), told.stderr
 
 
@@ -138,21 +125,18 @@ def approve_on_a_terminal(sheet: Path, answers: str) -> str:
     return told
 
 
-def test_a_person_goes_through_the_drafts(sheet: Path) -> None:
-    propose_scenes(sheet, GOOD, TURNS, {**GOOD, "player": "What do you eat on the water?"})
+def test_a_person_goes_through_the_drafts_and_a_yes_in_the_file_counts_too(sheet: Path) -> None:
+    written = {**GOOD, "player": "How deep is it here?"}
+    propose_scenes(sheet, GOOD, TURNS, {**GOOD, "player": "What do you eat on the water?"}, written)
+    drafts = read_drafts(sheet)
+    drafts["drafts"][-1]["approved"] = True
+    (sheet.parent / "scenes" / "drafts" / sheet.name).write_text(yaml.safe_dump(drafts), encoding="utf-8")
     told = approve_on_a_terminal(sheet, "ynl")
     served = [scene.player for one in read_own_scenes(sheet.parent) for scene in one.scenes]
     later = [one["scene"]["player"] for one in read_drafts(sheet)["drafts"]]
-    assert (served, later) == ([GOOD["player"]], ["What do you eat on the water?"])
-    assert ("for judges: His mother." in told, "1 approved, 1 dropped, 1 kept for later" in told) == (True, True)
-    assert run(sheet).stdout == "hob_tarrant: 1 scenes for training, 0 for testing, 1 drafts\n"
-
-
-def test_a_yes_in_the_file_counts_too(sheet: Path) -> None:
-    propose_scenes(sheet, GOOD)
-    file = sheet.parent / "scenes" / "drafts" / sheet.name
-    drafts = read_drafts(sheet)
-    drafts["drafts"][0]["approved"] = True
-    file.write_text(yaml.safe_dump(drafts), encoding="utf-8")
-    approve_on_a_terminal(sheet, "")
-    assert [scene.player for one in read_own_scenes(sheet.parent) for scene in one.scenes] == [GOOD["player"]]
+    assert (sorted(served), later) == (
+        [written["player"], GOOD["player"]],
+        ["What do you eat on the water?"],
+    )
+    assert ("for judges: His mother." in told, "1 dropped, 1 kept for later" in told) == (True, True)
+    assert run(sheet).stdout == "hob_tarrant: 2 scenes for training, 0 for testing, 1 drafts\n"

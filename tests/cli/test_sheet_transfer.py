@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from app.characters.archives import read_archive, write_archive
-from app.domain.errors import Conflict, InvalidRequest
+from app.domain.errors import Conflict
 from app.features.authoring.commands import PulledFolder, pack_folder, save_folder
 
 TEXTS = {"hob.yaml": "meta: {}\n", "scenes/hob.yaml": "scenes: []\n", "lorebooks/hob.yaml": "entries: []\n"}
@@ -21,17 +21,3 @@ def test_a_pulled_folder_is_pushed_with_the_revisions_that_it_holds(tmp_path: Pa
     assert (first, again) == (PulledFolder(files=3, changed=tuple(sorted(TEXTS))), PulledFolder(files=3, changed=()))
     assert packed.texts == {"hob.yaml": "meta: {id: hob}\n", "scenes/hob.yaml": "scenes: []\n"}
     assert (packed.numbers, packed.left_out) == ({"hob.yaml": 3}, ())
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"",
-        b"PK\x05\x06" + b"\x00" * 18,
-        write_archive({"../hob.yaml": "x", "HOB.yaml": "x", "scenes/deep/hob.yaml": "x"}, {}),
-        write_archive({"hob.yaml": "x"}, {"hob.yaml": -1}),
-    ],
-)
-def test_what_is_no_folder_of_characters_is_refused(content: bytes) -> None:
-    with pytest.raises(InvalidRequest):
-        read_archive(content)

@@ -52,13 +52,6 @@ def test_a_draft_file_is_tried_offline(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [draft]
 
 
-def test_names_stay_in_one_piece_on_a_narrow_terminal() -> None:
-    shown = tried(str(HOB), "--line", "Hello.", "--reply", GOOD, "--reply", "As an AI, no.", env={"COLUMNS": "80"})
-    table = shown.output.partition("Scores")[2].partition("Words only")[0]
-    whole = ("in_character_consistency", "lore_accuracy", "engagingness", "responsiveness", "breaks_character")
-    assert [name for name in whole if name not in table] == []
-
-
 def test_programs_get_the_whole_trial() -> None:
     shown = tried("hob_tarrant", "--line", "Hello.", "--reply", GOOD, "--json")
     trial = json.loads(shown.stdout)
@@ -67,11 +60,6 @@ def test_programs_get_the_whole_trial() -> None:
         ["no_comparison", "offline_judge"],
         ["offline"],
     )
-
-
-def test_without_replies_the_prompt_is_shown() -> None:
-    shown = tried("hob_tarrant", "--line", "Hello.")
-    assert (shown.exit_code, "Scores" in shown.output, "user: Hello." in shown.output) == (0, False, True)
 
 
 def test_a_server_replies() -> None:
@@ -118,36 +106,20 @@ def test_a_server_plays_an_episode_to_its_end() -> None:
     assert json.loads(shown.stdout)["completions"][0]["score"]["outcome"] == "scored"
 
 
-@pytest.mark.parametrize(
-    ("reply", "words"),
-    [
-        (Reply(b'{"error": "no such [model]"}', status=404), 'answers 404: {"error": "no such [model]"}'),
-        (Reply(b"<html>"), "did not return a chat completion"),
-        (Reply(b'{"choices": []}'), "did not return a chat completion"),
-    ],
-)
-def test_a_server_that_fails_is_named(reply: Reply, words: str) -> None:
-    def script(number: int, received: Received) -> Reply:
-        return reply
-
-    with serving(script) as server:
+def test_a_server_that_fails_is_named() -> None:
+    with serving(lambda number, received: Reply(b'{"error": "no such [model]"}', status=404)) as server:
         shown = tried("hob_tarrant", "--line", "Hi.", "--policy", server.url, "--model", "small", "--count", "1")
-        url = server.url
-    assert (shown.exit_code, shown.stderr.replace("\n", "")) == (2, f"{url} {words}")
+    words = f'{server.url} answers 404: {{"error": "no such [model]"}}'
+    assert (shown.exit_code, shown.stderr.replace("\n", "")) == (2, words)
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["nobody", "--line", "Hello."], "draft.character: there is no character 'nobody'"),
         (["hob_tarrant"], "draft.line: give either line or scene"),
         (["hob_tarrant", "--scene", "nowhere"], "draft.scene: there is no scene 'nowhere'"),
         (["missing.yaml", "--line", "Hello."], "No such file"),
         (["hob_tarrant", "--line", "Hello.", "--policy", "http://127.0.0.1:1/v1"], "--policy needs --model"),
-        (
-            ["hob_tarrant", "--line", "Hello.", "--policy", "http://127.0.0.1:1/v1", "--model", "m"],
-            "http://127.0.0.1:1/v1 does not answer",
-        ),
         (
             ["hob_tarrant", "--line", "a", "--policy", "x", "--model", "m", "--api-key-env", "NOT_SET_HERE"],
             "--api-key-env: the environment variable NOT_SET_HERE is not set",
@@ -159,19 +131,9 @@ def test_what_cannot_be_tried_is_said_in_one_line(arguments: Sequence[str], word
     assert (shown.exit_code, words in shown.stderr, shown.stdout) == (2, True, "")
 
 
-@pytest.mark.parametrize(
-    ("former", "now", "words"),
-    [
-        (
-            "stance: good",
-            "stance: fine",
-            "draft.sheet.core.stance: Input should be 'good', 'ambivalent' or 'villain', in line 21",
-        ),
-        ("meta:", "meta: {", "draft.sheet: while parsing a flow mapping"),
-    ],
-)
-def test_a_broken_sheet_is_named_once_down_to_its_field(tmp_path: Path, former: str, now: str, words: str) -> None:
+def test_a_broken_sheet_is_named_once_down_to_its_field(tmp_path: Path) -> None:
     draft = tmp_path / "mine.yaml"
-    draft.write_text(HOB.read_text(encoding="utf-8").replace(former, now), encoding="utf-8")
+    draft.write_text(HOB.read_text(encoding="utf-8").replace("stance: good", "stance: fine"), encoding="utf-8")
     shown = tried(str(draft), "--line", "Hello.")
+    words = "draft.sheet.core.stance: Input should be 'good', 'ambivalent' or 'villain', in line 21"
     assert (shown.exit_code, shown.stderr.partition(words)[0]) == (2, "")

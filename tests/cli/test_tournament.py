@@ -1,6 +1,5 @@
 """A tournament of stored replies over a whole gateway: judged in both orders, resumed, reported, and by whom."""
 
-import asyncio
 import io
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -12,28 +11,18 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from app.cli.evaluate.attempts import write_evaluation
 from app.cli.main import cli
-from app.cli.runs import RunSelector
 from app.cli.tournament.command import build_tournament_summary
-from app.cli.tournament.contestants import (
-    DuelsPlanned,
-    TournamentCost,
-    TournamentJournalSetup,
-    describe_spending,
-    load_entrants,
-    plan_duels,
-)
-from app.cli.tournament.session import TournamentOutcome, TournamentSession
+from app.cli.tournament.contestants import TournamentCost, TournamentJournalSetup, describe_spending, load_entrants
+from app.cli.tournament.session import TournamentSession
 from app.domain.errors import InvalidRequest
 from app.domain.judging import JudgeRequest
 from app.evaluation.duels import TournamentReport
-from app.evaluation.report import build_report
 from app.judges.chat_judge import ScriptedJudge, score_by_position
 from app.judges.panel import ConfiguredPanels
 from app.terminal.client import GatewayClient
 from app.terminal.consoles import confirm_cost
-from tests.support.evaluations import duel, rewarded
+from tests.support.evaluations import duel
 from tests.support.playground import by_number
 from tests.support.viewing import answer as answer_each
 from tests.support.viewing import play_judged
@@ -253,44 +242,6 @@ def test_what_is_not_known_is_no_figure(capsys: pytest.CaptureFixture[str]) -> N
     assert "the price is not known and there is no terminal" in capsys.readouterr().err
 
 
-def test_nothing_is_asked_in_a_dry_run(tmp_path: Path, migrated_file: Path) -> None:
-    async def scene(client: httpx.AsyncClient, judges: Judges) -> None:
-        await answer(client, "a", 1, PLAIN)
-        await answer(client, "b", 1, GOOD)
-        dry = session(tmp_path / "out", ["a", "b"])
-        await dry.dry_run(GatewayClient(client))
-        assert isinstance(dry.console.file, io.StringIO)
-        assert "4 duels, 8 calls of the judge" in dry.console.file.getvalue()
-        declined = await replace(dry, go_on=lambda usd: False).hold(GatewayClient(client))
-        assert (declined, judges.stranger.requests) == (TournamentOutcome(None, stopped=True), [])
-        assert (dry.out.exists(), (await client.get("/runs/tournament-stranger")).status_code) == (False, 404)
-
-    play(tmp_path, migrated_file, scene)
-
-
 def test_one_contestant_is_not_enough() -> None:
     ran = CliRunner().invoke(cli, ["tournament", "a", "--judge", "j", "--url", "http://127.0.0.1:9"])
     assert (ran.exit_code, "needs two contestants" in ran.output) == (2, True)
-
-
-def test_runs_and_steps_are_read() -> None:
-    assert [RunSelector.parse(text).name for text in ("a", "a@7", "a@7-9")] == ["a", "a, step 7", "a, steps 7 to 9"]
-
-
-def test_evaluations_take_part_with_their_stored_groups(tmp_path: Path) -> None:
-    """One reply of each task is drawn by the seed, and the same in every start."""
-    for name, model in (("one", "small"), ("other", "large")):
-        made = rewarded({0: (0.5, 0.1), 1: (1.0, 0.0)}, model=model, step=7)
-        write_evaluation(tmp_path / name, made, build_report(made))
-
-    async def load() -> list[DuelsPlanned]:
-        async with httpx.AsyncClient() as client:
-            found = await load_entrants(
-                GatewayClient(client), [str(tmp_path / name) for name in ("one", "other")], None
-            )
-        return [plan_duels(found, tasks, 0) for tasks in (1, 10, 10)]
-
-    few, every, again = asyncio.run(load())
-    assert [each.name for each in every.contestants] == ["small, step 7", "large, step 7"]
-    assert (len(few.duels), len(every.duels), every == again) == (1, 2, True)
-    assert {reply.place for duel in every.duels for reply in duel.replies} <= {0, 1}

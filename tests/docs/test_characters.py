@@ -9,7 +9,7 @@ from app.characters.loading import parse_model
 from app.characters.scenes import SceneSet
 from app.characters.schema import CharacterSheet
 from docs.generate import pages
-from docs.parts.sheets import characters, sheet_fields
+from docs.parts.sheets import sheet_fields
 from tests.support.packaged_arena import packaged_arena
 
 SHEETS = packaged_arena().sheets
@@ -58,22 +58,6 @@ def test_every_field_is_listed_with_its_reader() -> None:
         if path.removesuffix("[]") not in blocks
     ]
     assert listed == expected
-
-
-def test_every_character_has_one_row_with_what_it_has() -> None:
-    rows = {cells(row)[0].strip("`"): cells(row) for row in characters().splitlines()[2:]}
-    shown = {name: (row[1], row[2], row[3], row[6], row[7], row[9]) for name, row in rows.items()}
-    assert shown == {
-        sheet.id: (
-            sheet.meta.genre,
-            sheet.voice.language,
-            "yes" if sheet.meta.held_out else "",
-            str(len(sheet.secrets)),
-            str(len(sheet.lore_facts)),
-            sheet.meta.summary,
-        )
-        for sheet in SHEETS
-    }
 
 
 def test_the_page_quotes_nothing_that_only_judges_may_read_and_no_secret() -> None:

@@ -7,37 +7,24 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-import yaml
 from pydantic import BaseModel
 
 from app.domain.scores import Reason
 from app.envs.letter_counting.environment import LetterCounting
-from app.main.components import discover
-from app.main.store import metadata
 from app.ports.environment import FreeReward
 from app.settings import PREFIX, Settings, read_settings
-from docs.generate import FILES, PARTS, ROOT, main, pages
+from docs.generate import PARTS, ROOT, main, pages
 from docs.markdown import fenced, filled, names_in, table
 from docs.parts.commands import iterate_commands
-from docs.parts.environments import environments, find_worst_share
+from docs.parts.environments import find_worst_share
 from docs.parts.flags import GROUP_FLAGS, REASONS, SCORE_FLAGS
 from docs.parts.http import METHODS, openapi
-from docs.parts.metrics import metrics_table
-from docs.parts.schemas import Fields
-from docs.parts.settings import Setting, gateway_yaml, settings
+from docs.parts.settings import gateway_yaml
+
+pytestmark = pytest.mark.xdist_group("generated")
 
 WORD = re.compile(r"[a-z]+(_[a-z]+)*")
 LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)")
-
-
-def test_every_part_is_on_one_page() -> None:
-    assert sorted(name for page in pages().values() for name in names_in(page)) == sorted(PARTS)
-
-
-@pytest.mark.parametrize("path", sorted(pages()))
-def test_links_lead_somewhere(path: str) -> None:
-    links = [(link, anchor) for link, anchor in LINK.findall(pages()[path]) if "://" not in link]
-    assert [f"{link}#{anchor}" for link, anchor in links if not leads_somewhere(ROOT / path, link, anchor)] == []
 
 
 def leads_somewhere(page: Path, link: str, anchor: str) -> bool:
@@ -51,12 +38,6 @@ def anchors(page: str) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-def test_links_that_lead_nowhere_are_noticed() -> None:
-    read_me = ROOT / "README.md"
-    links = [("docs/http.md", "scoring"), ("docs/http.md", "nothing"), ("docs/gone.md", ""), ("", "environments")]
-    assert [leads_somewhere(read_me, link, anchor) for link, anchor in links] == [True, False, False, True]
-
-
 @pytest.mark.parametrize("folder", ["docs", "docs/decisions"])
 def test_every_page_is_in_its_index(folder: str) -> None:
     index = (ROOT / folder / "README.md").read_text(encoding="utf-8")
@@ -64,17 +45,31 @@ def test_every_page_is_in_its_index(folder: str) -> None:
     assert listed == {path.name for path in (ROOT / folder).glob("*.md")} - {"README.md"}
 
 
-def test_the_check_says_what_is_stale(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for path in FILES:
-        (tmp_path / path).parent.mkdir(exist_ok=True)
-        (tmp_path / path).write_text((ROOT / path).read_text(encoding="utf-8"), encoding="utf-8")
+def test_links_lead_somewhere() -> None:
+    """Also those into the repository, which the site leaves alone."""
+    found = {(path, *link) for path, page in pages().items() for link in LINK.findall(page) if "://" not in link[0]}
+    assert [one for one in sorted(found) if not leads_somewhere(ROOT / one[0], *one[1:])] == []
+
+
+def test_what_is_generated_is_up_to_date_and_each_part_is_on_one_page(capsys: pytest.CaptureFixture[str]) -> None:
+    """`make format` writes it."""
+    assert (main(["--check"]), capsys.readouterr().out) == (0, "")
+    assert sorted(name for page in pages().values() for name in names_in(page)) == sorted(PARTS)
+
+
+def test_what_is_stale_is_shown_and_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("docs.generate.FILES", {})
     page = tmp_path / "docs" / "page.md"
+    page.parent.mkdir()
     page.write_text("# Reasons\n<!-- generated: reasons -->\nold\n<!-- end -->\n", encoding="utf-8")
-    assert main(["--check"], tmp_path) == 1
-    assert "-old" in capsys.readouterr().out
-    assert main([], tmp_path) == 0
-    assert main(["--check"], tmp_path) == 0
-    assert "judge_failed" in page.read_text(encoding="utf-8")
+    codes = [main(["--check"], tmp_path), main([], tmp_path), main(["--check"], tmp_path)]
+    assert (codes, "-old" in capsys.readouterr().out, "judge_failed" in page.read_text(encoding="utf-8")) == (
+        [1, 0, 0],
+        True,
+        True,
+    )
 
 
 def test_only_what_is_marked_is_replaced() -> None:
@@ -82,14 +77,8 @@ def test_only_what_is_marked_is_replaced() -> None:
     assert filled(page, {"one": "1\n", "two": r"\1"}) == (
         "a\n<!-- generated: one -->\n1\n<!-- end -->\nb\n<!-- generated: two -->\n\\1\n<!-- end -->\n"
     )
-
-
-def test_a_part_that_nobody_generates_is_an_error() -> None:
-    with pytest.raises(KeyError, match="unknown"):
-        filled("<!-- generated: unknown -->\n<!-- end -->", {})
-
-
-def test_cells_and_fences_hold_whatever_stands_in_them() -> None:
+    with pytest.raises(KeyError, match="two"):
+        filled(page, {"one": ""})
     assert table(("a", "b"), [("x|y", "two\nlines")]) == "| a | b |\n| --- | --- |\n| x\\|y | two lines |"
     assert fenced("```sh\nls\n```") == "````text\n```sh\nls\n```\n````"
 
@@ -103,28 +92,6 @@ def test_the_example_sets_every_setting(tmp_path: Path, monkeypatch: pytest.Monk
     assert read.model_fields_set == set(Settings.model_fields)
     assert [one.model_fields_set for one in members] == [set(type(one).model_fields) for one in members]
     assert [Settings.model_fields[name].default for name in ("host", "port")] == [read.host, read.port]
-
-
-@pytest.mark.parametrize("setting", [one for one in settings() if one.section is None], ids=lambda one: str(one.path))
-def test_every_setting_has_a_variable_a_type_and_a_meaning(setting: Setting) -> None:
-    key, variable, words, _, meaning = setting.row
-    assert key.strip("`").replace(".", "__").upper() == variable.strip("`").removeprefix(PREFIX)
-    assert words
-    assert meaning
-
-
-def test_types_are_told_in_words() -> None:
-    fields = Fields(Settings)
-    told = {
-        name: fields.type_in_words(name) for name in ("port", "log_format", "cache_dir", "api_key", "atropos_ports")
-    }
-    assert told == {
-        "port": "whole number, at least 0, at most 65535",
-        "log_format": "`auto`, `json` or `console`",
-        "cache_dir": "path, or nothing",
-        "api_key": "secret text, or nothing",
-        "atropos_ports": "whole number, at least 1, at most 65535 by name",
-    }
 
 
 def test_every_reason_is_explained() -> None:
@@ -173,10 +140,6 @@ def test_the_flags_that_the_code_sets_are_the_flags_that_are_explained() -> None
     assert {flag for module in modules for flag in flags_in(module)} == {*GROUP_FLAGS, *SCORE_FLAGS}
 
 
-def test_metrics_are_told_with_their_labels() -> None:
-    assert "| `atropos_envs_rollouts_total` | counter | `env`, `outcome`, `reason` |" in metrics_table()
-
-
 def test_the_stored_surface_has_no_examples_and_no_ids() -> None:
     text = (ROOT / "docs" / "openapi.json").read_text(encoding="utf-8")
     assert re.findall(r'"(?:task|lease|group)_[0-9a-f]{32}"', text) == []
@@ -204,10 +167,6 @@ def test_every_operation_has_a_summary_and_a_problem_for_every_refusal() -> None
     assert (silent, plain) == ([], [])
 
 
-def test_the_gallery_shows_every_environment_of_ours() -> None:
-    assert list(environments()) == sorted(name for name, found in discover().items() if "app.envs" in found.__module__)
-
-
 @pytest.mark.parametrize(
     ("chance", "shares", "worst"),
     [
@@ -227,27 +186,9 @@ def test_the_gallery_names_the_worst_statement(
     assert find_worst_share(Stated()) == worst
 
 
-def test_the_first_steps_show_yaml_that_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (shown,) = re.findall(
-        r"```yaml\n(.*?)```", (ROOT / "docs" / "first_steps.md").read_text(encoding="utf-8"), re.DOTALL
-    )
-    file = tmp_path / "gateway.yaml"
-    file.write_text(shown, encoding="utf-8")
-    monkeypatch.setenv(PREFIX + "SETTINGS", str(file))
-    assert read_settings().model_dump(exclude_unset=True) == yaml.safe_load(shown) | {
-        "environments": {"npc_arena": {"judges": ("careful",)}},
-        "datasets": {"gsm8k": {"default": {"source": "openai/gsm8k"}}},
-    }
-
-
 def test_every_command_and_option_says_what_it_is_for() -> None:
     page = pages()["docs/commands.md"]
     rows = [line.split(" | ") for line in page.splitlines() if line.startswith("| ")]
     shown = [one.name for one in iterate_commands()]
     assert {f"### {name}" for name in shown} <= set(page.splitlines())
     assert [row for row in rows if not row[-1].strip(" |")] == []
-
-
-def test_every_table_of_the_store_is_listed() -> None:
-    listed = re.findall(r"^### (\w+)$", pages()["docs/schema.md"], re.MULTILINE)
-    assert listed == sorted(metadata.tables)

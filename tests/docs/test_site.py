@@ -7,7 +7,6 @@ import pytest
 import yaml
 from pydantic import JsonValue
 
-from app.cli.judges import build_packaged_questions
 from docs.parts.architecture import APP, read_layers
 from docs.site_links import OUTSIDE, REPOSITORY, find_link, redirect_links
 from tests.support.serving import ROOT
@@ -78,8 +77,3 @@ def test_every_decision_has_a_theme() -> None:
     assert sorted(DECISION.findall(read("docs/architecture.md"))) == sorted(
         path.name for path in (ROOT / "docs" / "decisions").glob("0*.md")
     )
-
-
-def test_the_first_steps_tell_how_much_a_check_asks() -> None:
-    (told,) = re.findall(r"asks about (\d+) questions", read("docs/first_steps.md"))
-    assert round(build_packaged_questions(8, votes=1, seed=0).count, -1) == int(told)

@@ -1,17 +1,14 @@
 """`python -m tests.record write` keeps how the service behaves; `compare` says in what it behaves otherwise now."""
 
-import os
 import sys
 import time
 import traceback
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from app.telemetry.logs import configure_logging
-from tests.record.keeping import differences, keep
 from tests.record.parts import PARTS
 from tests.record.rows import Blocks, NotHere, Part, line_of
 
@@ -26,22 +23,22 @@ Dump = Annotated[Path | None, typer.Option(help="Folder for all rows as JSON lin
 @cli.command()
 def write(only: Only = "", dump: Dump = None) -> None:
     """Keep what the present code does."""
-    made = [(part, _made(part, dump)) for part in _chosen(only)]
+    made = [(part, _make(part, dump)) for part in _choose(only)]
     for part, blocks in made:
         if blocks is not None:
-            keep(part, blocks)
+            part.keep(blocks)
     raise typer.Exit(1 if any(blocks is None for _, blocks in made) else 0)
 
 
 @cli.command()
 def compare(only: Only = "", dump: Dump = None) -> None:
     """Compare the present code with what was kept; exit code 1 where it does otherwise."""
-    differing = [part.name for part in _chosen(only) if not _same(part, dump)]
+    differing = [part.name for part in _choose(only) if not _is_same(part, dump)]
     _say(f"DIFFERENT: {', '.join(differing)}" if differing else "everything is as it was")
     raise typer.Exit(1 if differing else 0)
 
 
-def _chosen(only: str) -> list[Part]:
+def _choose(only: str) -> list[Part]:
     names = [name.strip() for name in only.split(",") if name.strip()] or list(PARTS)
     unknown = sorted(set(names) - set(PARTS))
     if unknown:
@@ -49,23 +46,20 @@ def _chosen(only: str) -> list[Part]:
     return [PARTS[name] for name in names]
 
 
-def _same(part: Part, dump: Path | None) -> bool:
-    blocks = _made(part, dump)
+def _is_same(part: Part, dump: Path | None) -> bool:
+    blocks = _make(part, dump)
     if blocks is None:
         return False
-    changed = differences(part, blocks)
+    changed = part.compare(blocks)
     if changed:
-        _say(f"{part.name}: DIFFERENT in {len(changed)} lines (- as recorded, + now)")
-    for line in changed[:MOST_SHOWN]:
-        _say(f"  {line[:400]}")
-    if len(changed) > MOST_SHOWN:
-        _say(f"  … and {len(changed) - MOST_SHOWN} more")
+        shown = "".join(f"\n  {line[:400]}" for line in changed[:MOST_SHOWN])
+        _say(f"{part.name}: DIFFERENT in {len(changed)} lines (- as recorded, + now){shown}")
     return not changed
 
 
-def _made(part: Part, dump: Path | None) -> Blocks | None:
+def _make(part: Part, dump: Path | None) -> Blocks | None:
     """None, loudly, where this machine cannot make it."""
-    began, spent = time.monotonic(), _processor_seconds()
+    began = time.monotonic()
     try:
         blocks = part.made()
     except NotHere as error:
@@ -74,21 +68,12 @@ def _made(part: Part, dump: Path | None) -> Blocks | None:
     except Exception:  # whatever broke: the other parts are compared all the same
         _say(f"{part.name}: BROKE\n{traceback.format_exc()}")
         return None
-    rows = sum(map(len, blocks.values()))
-    seconds, processor = time.monotonic() - began, _processor_seconds() - spent
-    _say(f"{part.name}: {len(blocks)} blocks, {rows} rows ({seconds:.1f} s, {processor:.1f} s of processor time)")
+    _say(f"{part.name}: {len(blocks)} blocks, {sum(map(len, blocks.values()))} rows ({time.monotonic() - began:.1f} s)")
     if dump is not None:
         dump.mkdir(parents=True, exist_ok=True)
-        with (dump / f"{part.name}.jsonl").open("w", encoding="utf-8") as file:
-            for name, found in sorted(blocks.items()):
-                file.writelines(line_of({"block": name, "row": row}) + "\n" for row in found)
+        rows = [{"block": name, "row": row} for name, found in sorted(blocks.items()) for row in found]
+        (dump / f"{part.name}.jsonl").write_text("".join(f"{line_of(row)}\n" for row in rows), encoding="utf-8")
     return blocks
-
-
-def _processor_seconds() -> float:
-    """Of this process and those that it started and that have ended."""
-    times = os.times()
-    return times.user + times.system + times.children_user + times.children_system
 
 
 def _say(line: str) -> None:
@@ -96,10 +81,6 @@ def _say(line: str) -> None:
     sys.stdout.flush()
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    configure_logging("error", "console")
-    cli(args=arguments)
-
-
 if __name__ == "__main__":
-    main()
+    configure_logging("error", "console")
+    cli()

@@ -18,13 +18,7 @@ from tests.record.completions import completions_of, right_answer
 from tests.record.hosting import Block, all_hosted, blocks_of
 from tests.record.rows import Blocks, NotHere
 
-SCORED: Final[Mapping[str, int]] = {
-    "code_exec": 25,
-    "math": 12,
-    "text_to_sql": 25,
-    "npc_arena": 50,
-    "rlaif": 60,
-}
+SCORED: Final[Mapping[str, int]] = {"code_exec": 25, "math": 12, "text_to_sql": 25, "npc_arena": 50, "rlaif": 60}
 """Tasks of each block whose completions cost more."""
 USUALLY: Final = 100
 AT_ONCE: Final = 4

@@ -36,15 +36,6 @@ def test_the_list_says_what_scores_and_where_from() -> None:
     ]
 
 
-def test_a_check_passes_and_shows_figures() -> None:
-    words = said("check", "date_arithmetic", *QUICKLY, expected=0)
-    assert words.startswith(
-        "date_arithmetic 1 app.envs.community.date_arithmetic.environment.DateArithmetic check result"
-    )
-    assert "distinct prompts 40 of 40" in words
-    assert words.endswith("passed: all checks")
-
-
 @pytest.fixture
 def broken(tmp_path: Path) -> Path:
     """The same environment, in a folder elsewhere, to which any date is right: that of an example in its prompt too."""
@@ -67,8 +58,7 @@ def test_a_check_fails_with_what_to_mend(broken: Path) -> None:
 @pytest.mark.parametrize(
     ("code", "told"),
     [
-        ("def gold(self, task): raise KeyError('oops')", "got: KeyError: 'oops'"),
-        ("def size(self, split, params): return 0", "got: size 0"),
+        pytest.param("def size(self, split, params): return 0", "got: size 0", marks=pytest.mark.slow),
         (
             "def task(self, split, index, params): return super().task(split, index, params if index < 99 else 1 / 0)",
             "failed: it raised an error during measurement, on tasks beyond those checked",
@@ -101,10 +91,7 @@ def test_a_check_for_programs_is_one_object(broken: Path) -> None:
             "from app.toolkit.procedural import ProceduralEnvironment as P\n\n\nclass Odd(P):\n    name = 'odd'\n",
             "cannot open odd: TypeError: Can't instantiate abstract class Odd",
         ),
-        (
-            "import nowhere_at_all\n",
-            "cannot be read: ModuleNotFoundError: No module named 'nowhere_at_all'",
-        ),
+        ("import nowhere_at_all\n", "cannot be read: ModuleNotFoundError: No module named 'nowhere_at_all'"),
     ],
 )
 def test_what_is_no_environment_is_said(tmp_path: Path, text: str | None, words: str) -> None:
@@ -114,18 +101,13 @@ def test_what_is_no_environment_is_said(tmp_path: Path, text: str | None, words:
     assert words in said("check", str(file), expected=2)
 
 
-def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
-    words = said("check", "tide_tables", expected=2)
-    assert words.startswith("unknown environment 'tide_tables'; known environments: ")
-    assert "date_arithmetic" in words
-
-
-@pytest.mark.parametrize("judged", [False, True], ids=["verified", "judged"])
+@pytest.mark.parametrize("judged", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["judged", "verified"])
 def test_what_is_begun_passes_as_it_is(tmp_path: Path, judged: bool) -> None:
     options = ["--judged"] if judged else []
     told = said("new", "tide_tables", "--path", str(tmp_path), *options, expected=0)
     assert f"atropos-envs envs check {tmp_path}/tide_tables" in told
-    assert said("check", str(tmp_path / "tide_tables"), *QUICKLY, expected=0).endswith("passed: all checks")
+    checked = said("check", str(tmp_path / "tide_tables"), *QUICKLY, expected=0)
+    assert ("distinct prompts 40 of 40" in checked, checked.endswith("passed: all checks")) == (True, True)
 
 
 def test_a_package_is_begun_with_all_that_it_needs(tmp_path: Path) -> None:
@@ -145,9 +127,7 @@ def test_a_package_is_begun_with_all_that_it_needs(tmp_path: Path) -> None:
     assert f'"atropos-environments>={version("atropos-environments")}"' in project
 
 
-@pytest.mark.parametrize(
-    "name", ["Tides", "tide-tables", "2_tides", "tide__tables", "tides_", "class", "t" * 41, "../up"]
-)
+@pytest.mark.parametrize("name", ["Tides", "2_tides", "tide__tables", "class", "t" * 41, "../up"])
 def test_names_that_cannot_be_are_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(ValueError, match="invalid environment name"):
         write_environment(ScaffoldRequest(name=name, folder=tmp_path), taken=())

@@ -13,6 +13,7 @@ from tests.support.chat_server import serving as serving_policy
 from tests.support.data_sets import numbered_rows
 from tests.support.evaluating import ROWS, SAMPLES, Policy, evaluate, invoked, row_of
 from tests.support.gateways import Gateways
+from tests.support.packaged_arena import packaged_arena
 from tests.support.policy_server import MODEL, Speech, script
 from tests.support.serving import Served, serving
 
@@ -118,20 +119,6 @@ def test_another_setup_in_the_same_folder_is_refused_by_name(gateway: Served, tm
     assert (other.exit_code, words in other.told) == (2, True), other.told
 
 
-def test_tasks_beyond_the_split_are_said_and_cut(gateway: Served, tmp_path: Path) -> None:
-    with serving_policy(Policy()) as policy:
-        done = evaluate(gateway.url, policy.url, tmp_path / "out", "--tasks", "50", "--samples", "1")
-    cut = f"gsm8k has {ROWS} tasks in its test split: using all of them" in done.told
-    assert (done.exit_code, cut, len(done.attempts), done.report.complete) == (0, True, ROWS, True), done.told
-
-
-def test_the_same_tasks_under_any_run(gateway: Served, tmp_path: Path) -> None:
-    with serving_policy(Policy()) as policy:
-        given = ("--tasks", "4", "--samples", "1", "--run")
-        one, other = (evaluate(gateway.url, policy.url, tmp_path / run, *given, run) for run in ("one", "other"))
-    assert [each.task_id for each in one.attempts] == [each.task_id for each in other.attempts]
-
-
 def test_a_dry_run_says_what_it_would_take_and_leaves_nothing(gateway: Served, tmp_path: Path) -> None:
     prices = ("--input-price", "1000", "--output-price", "1000", "--max-tokens", "100")
     with serving_policy(Policy(), models=[MODEL]) as policy:
@@ -142,14 +129,6 @@ def test_a_dry_run_says_what_it_would_take_and_leaves_nothing(gateway: Served, t
         words for words in ("10 tasks, 40 answers", "4,000 completion tokens", "at most 5.") if words not in done.told
     ]
     assert (done.exit_code, told, asked, runs, (tmp_path / "out").exists()) == (0, [], 0, 404, False), done.told
-
-
-def test_of_a_split_without_an_end_a_hundred_tasks_are_taken(gateway: Served, tmp_path: Path) -> None:
-    with serving_policy(Policy()) as policy:
-        done = evaluate(
-            gateway.url, policy.url, tmp_path / "out", "--env", "countdown", "--split", "train", "--dry-run"
-        )
-    assert (done.exit_code, "100 tasks, 400 answers" in done.told) == (0, True), done.told
 
 
 def test_what_costs_is_not_begun_where_nobody_can_be_asked(gateway: Served, tmp_path: Path) -> None:
@@ -184,24 +163,6 @@ def test_compared_with_an_earlier_one(gateway: Served, tmp_path: Path) -> None:
     assert ("+0.200" in told.told, "+0.200" in new.told, "<html" in page.read_text(encoding="utf-8")) == (True,) * 3
 
 
-def test_what_is_no_evaluation_cannot_be_compared(tmp_path: Path) -> None:
-    for place in (tmp_path, tmp_path / "mistyped"):
-        done = invoked(tmp_path, "compare", str(place), str(tmp_path))
-        assert (done.exit_code, f"{place} is not an evaluation folder: report.json is missing" in done.told) == (
-            2,
-            True,
-        )
-
-
-def test_figures_are_shown_also_where_the_other_cannot_be_compared(gateway: Served, tmp_path: Path) -> None:
-    with serving_policy(Policy()) as policy:
-        evaluate(gateway.url, policy.url, tmp_path / "old", "--tasks", "2", "--split", "train")
-        new = evaluate(gateway.url, policy.url, tmp_path / "new", "--tasks", "2", "--against", str(tmp_path / "old"))
-    assert (new.exit_code, "mean reward" in new.told, "no scored task in common" in new.told) == (2, True, True), (
-        new.told
-    )
-
-
 def test_what_the_policy_refuses_is_unscored_and_tried_again_by_the_next_start(gateway: Served, tmp_path: Path) -> None:
     def refuses(number: int, received: Received) -> Reply | None:
         return Reply(b'{"error": "too long"}', status=400) if row_of(received) in (3, 4) else None
@@ -216,17 +177,6 @@ def test_what_the_policy_refuses_is_unscored_and_tried_again_by_the_next_start(g
     means = [(one.report.mean.value, one.report.mean.tasks) for one in (first, last)]
     assert (first.exit_code, unscored, means) == (0, [("policy_refused", 2)], [(1.0, ROWS - 2), (1.0, ROWS)]), last.told
     assert (last.exit_code, asked) == (0, 2)
-
-
-def test_a_policy_that_fails_for_one_task_holds_nobody_up(gateway: Served, tmp_path: Path) -> None:
-    def fails(number: int, received: Received) -> Reply | None:
-        return Reply(b"out of memory", status=500) if row_of(received) == 7 else None
-
-    given = ("--run", "failing", "--samples", "1", "--patience", "1")
-    with serving_policy(Policy(lambda row: 1, fails)) as policy:
-        done = evaluate(gateway.url, policy.url, tmp_path / "out", *given)
-    unscored = [(row.reason, row.attempts) for row in done.report.unscored]
-    assert (done.exit_code, unscored, done.report.mean.tasks) == (0, [("policy_failed", 1)], ROWS - 1), done.told
 
 
 @pytest.mark.slow
@@ -264,17 +214,11 @@ def test_characters_that_are_held_out_of_training(gateway: Served, tmp_path: Pat
     with serving_policy(script(lambda received, place: Speech("Aye, that I can tell you."))) as policy:
         given = ("--env", "npc_arena", "--samples", "1")
         done = evaluate(gateway.url, policy.url, tmp_path / "out", *given)
-    train = httpx.post(f"{gateway.url}/envs/npc_arena/next-batch", json={"batch_size": 1024}, timeout=60).json()[
-        "tasks"
-    ]
-    trained = {task["metadata"]["character"] for task in train}
     labels = {row.name: row.attempts for row in done.report.labels}
     own = Counter(attempt.label for attempt in done.attempts)
     cautions = [caution.code for caution in done.report.cautions]
-    held_out = {"corrigal_venn", "ermete_lanzarotti", "tamsin_roscrow"}
-    assert (done.exit_code, labels, labels.keys() - trained, cautions) == (0, own, held_out, ["offline_judge"]), (
-        done.told
-    )
+    held_out = {sheet.id for sheet in packaged_arena().sheets if sheet.meta.held_out}
+    assert (done.exit_code, labels, held_out - labels.keys(), cautions) == (0, own, set(), ["offline_judge"]), done.told
 
 
 WRONG = {
@@ -283,7 +227,6 @@ WRONG = {
     "no policy": (("--policy", "http://127.0.0.1:9/v1"), "http://127.0.0.1:9/v1 does not answer"),
     "no model": (("--model", "large"), "has no model 'large'; available: small"),
     "no key": (("--api-key-env", "MY_KEY"), "--api-key-env: the environment variable MY_KEY is not set"),
-    "no run": (("--run", "My Run"), "--run: use at most 64 lower-case letters"),
     "bad params": (("--env", "npc_arena", "--params", '{"turns": "many"}'), "params.turns"),
     "bad extra": (("--extra", "[]"), "--extra is not a JSON object"),
     "no other": (("--against", "nowhere"), "is not an evaluation folder"),

@@ -10,7 +10,6 @@ import pytest
 from tests.support.chat_server import serving as serving_policy
 from tests.support.evaluating import Evaluated, evaluate
 from tests.support.gateways import Gateways
-from tests.support.local_tokenizer import saved_tokenizer
 from tests.support.policy_server import END, Speech, Style, answers_rows, logprob, prompt_ids, script
 from tests.support.serving import Served
 
@@ -46,7 +45,7 @@ def expect_turns(conversation: list[dict[str, str]]) -> list[dict[str, Any]]:
     return turns
 
 
-@pytest.mark.parametrize("style", ["vllm", "vllm_by_name", "sglang", "sglang_meta"])
+@pytest.mark.parametrize("style", ["vllm", "sglang_meta"])
 def test_every_attempt_keeps_what_the_server_told(gateway: Served, tmp_path: Path, style: Style) -> None:
     with serving_policy(script(answers_rows, style)) as policy:
         done = evaluate(gateway.url, policy.url, tmp_path, "--run", style, "--samples", "2", "--keep-tokens")
@@ -67,23 +66,6 @@ def test_episodes_keep_every_turn(gateway: Served, tmp_path: Path) -> None:
     }
     assert (done.exit_code, read_tokens(done)) == (0, expected), done.told
     assert min(len(turns) for turns in expected.values()) > 1
-
-
-@pytest.mark.parametrize(
-    ("merges", "words"),
-    [
-        ([], "other ids: 0 of 6 prompts, 0 of 6 completions"),
-        ([("I", "t")], "other ids: 0 of 6 prompts, 6 of 6 completions"),
-    ],
-)
-def test_it_counts_where_texts_give_other_ids(
-    gateway: Served, tmp_path: Path, merges: list[tuple[str, str]], words: str
-) -> None:
-    checks = ("--check-tokens", "--tokenizer", str(saved_tokenizer(tmp_path, merges=merges)))
-    with serving_policy(script(answers_rows)) as policy:
-        run = ("--run", f"checked-{len(merges)}", "--samples", "2")
-        done = evaluate(gateway.url, policy.url, tmp_path / "out", *run, *checks)
-    assert (done.exit_code, words in done.told, (done.out / "tokens.jsonl").exists()) == (0, True, False), done.told
 
 
 def test_ids_are_stored_in_the_gateway_where_that_is_asked_for(gateway: Served, tmp_path: Path) -> None:

@@ -158,10 +158,7 @@ def test_a_task_in_hand_that_is_leased_anew_is_the_same_with_a_newer_lease() -> 
     ledger.apply(GroupSampled(key=f"lease_{1:032x}", samples=(SAMPLE,)))
     ledger.apply(TasksTaken(tasks=assign_keys(ledger, [handed_out(1, lease=3)], None)))
     leases = {key: (item.task.lease_id, item.samples) for key, item in ledger.open.items()}
-    assert leases == {
-        f"lease_{1:032x}": (f"lease_{3:032x}", (SAMPLE,)),
-        f"lease_{2:032x}": (f"lease_{2:032x}", None),
-    }
+    assert leases == {f"lease_{1:032x}": (f"lease_{3:032x}", (SAMPLE,)), f"lease_{2:032x}": (f"lease_{2:032x}", None)}
 
 
 def test_what_the_policy_refuses_is_not_taken_again_unless_by_its_place() -> None:

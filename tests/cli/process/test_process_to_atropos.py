@@ -41,15 +41,6 @@ TRAINER = {
 }
 
 
-def test_without_an_address_the_gateway_is_the_settings_own(
-    gateway: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("ATROPOS_ENVS_PORT", gateway.url.rpartition(":")[2])
-    with serving_policy(script(answers_rows)) as policy:
-        done = process("", policy.url, tmp_path / "out.jsonl", "--env", "gsm8k", "--run", "unaddressed", "--limit", "1")
-    assert (done.exit_code, len(done.lines)) == (0, 1)
-
-
 def test_the_gateways_key_opens_its_own_api_too(tmp_path: Path) -> None:
     settings = {
         "ATROPOS_ENVS_API_KEY": "secret-7",

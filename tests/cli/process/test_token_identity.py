@@ -1,6 +1,7 @@
 """`process` keeps the ids that a server told, message by message, and says where texts give others."""
 
 import itertools
+from collections.abc import Sequence
 from pathlib import Path
 
 import httpx
@@ -43,31 +44,30 @@ def logprobs_of(ids: tuple[int, ...]) -> tuple[float, ...]:
     return tuple(map(logprob, range(len(ids))))
 
 
-@pytest.mark.parametrize("style", ["vllm", "vllm_by_name", "sglang", "sglang_meta", "plain"])
+def turn_of(kept: int, prompt: Sequence[int], ids: tuple[int, ...], *, known: bool = True) -> TurnTokens:
+    return TurnTokens(
+        kept,
+        joined=True,
+        from_server=known,
+        prompt_ids=tuple(prompt)[kept:],
+        completion_ids=ids,
+        logprobs=logprobs_of(ids) if known else None,
+    )
+
+
+@pytest.mark.parametrize("style", ["vllm", "plain"])
 def test_a_single_answer_is_one_turn(gateway: Served, run: tuple[str, ...], tmp_path: Path, style: Style) -> None:
     made = ("--tokenizer", str(saved_tokenizer(tmp_path))) if style == "plain" else ()
     with serving_policy(script(answers_rows, style)) as policy:
         done = process(gateway.url, policy.url, tmp_path / "out.jsonl", *run, *made)
-    expected = []
-    for line in done.lines:
-        turns = []
-        for *prompt, last in (messages_of(line, place) for place in range(2)):
-            ids = ids_of(last["content"])
-            known = style != "plain"
-            logprobs = logprobs_of(ids) if known else None
-            turns.append(
-                [
-                    TurnTokens(
-                        0,
-                        joined=True,
-                        from_server=known,
-                        prompt_ids=tuple(prompt_ids(prompt)),
-                        completion_ids=ids,
-                        logprobs=logprobs,
-                    )
-                ]
-            )
-        expected.append(turns)
+    known = style != "plain"
+    expected = [
+        [
+            [turn_of(0, prompt_ids(prompt), ids_of(last["content"]), known=known)]
+            for *prompt, last in (messages_of(line, place) for place in range(2))
+        ]
+        for line in done.lines
+    ]
     assert (done.exit_code, [line.turns for line in done.lines], len(done.lines)) == (0, expected, ROWS), done.told
 
 
@@ -79,16 +79,7 @@ def test_an_episode_has_every_exact_prompt(gateway: Served, tmp_path: Path) -> N
         said, turns, before = messages_of(line, place), [], 0
         for at in (at for at, message in enumerate(said) if message["role"] == "assistant"):
             prompt, ids = tuple(prompt_ids(said[:at])), ids_of(said[at]["content"])
-            turns.append(
-                TurnTokens(
-                    before,
-                    joined=True,
-                    from_server=True,
-                    prompt_ids=prompt[before:],
-                    completion_ids=ids,
-                    logprobs=logprobs_of(ids),
-                )
-            )
+            turns.append(turn_of(before, prompt, ids))
             before = len(prompt) + len(ids)
         expected.append(turns)
     told = [turns for line in done.lines for turns in line.turns or ()]

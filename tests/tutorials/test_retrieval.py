@@ -1,8 +1,6 @@
 """What docs/retrieval.md shows works as it stands there: the server, the class in a package, the contract."""
 
-import json
 import os
-import re
 import shlex
 import subprocess
 import sys
@@ -14,11 +12,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app.domain.tasks import Context, ContextQuery
 from app.main.components import build_retriever
-from app.rag.remote import AnswerBounds, RetrieverAnswer, parse_answer
 from app.settings import RagSettings, Settings
 from tests.support.serving import ROOT, Served, free_port, serving
+from tests.support.shell_blocks import list_blocks
 
 PAGE = (ROOT / "docs" / "retrieval.md").read_text(encoding="utf-8")
 PATIENT = {"ATROPOS_ENVS_RAG__DEADLINE_SECONDS": "30"}
@@ -27,22 +24,11 @@ PATIENT = {"ATROPOS_ENVS_RAG__DEADLINE_SECONDS": "30"}
 WORLD = {"world": "drowned_coast", "as_of": "1312-04-03T12:00:00Z"}
 
 
-def block(language: str, number: int = 0) -> str:
-    found: list[str] = re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
-    return found[number]
-
-
-def fields_of_table(number: int) -> set[str]:
-    """First cells of the tables that say what a field is."""
-    table = PAGE.split("| field | says |\n")[number + 1].split("\n\n")[0]
-    return set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE))
-
-
 @contextmanager
 def retriever_server(folder: Path) -> Iterator["subprocess.Popen[bytes]"]:
     """As the page starts it, on a free port, once it answers; and the settings of the page for it in `folder`."""
     port = free_port()
-    command = shlex.split(block("sh").replace("9100", str(port)))
+    command = shlex.split(list_blocks(PAGE, "sh")[0].replace("9100", str(port)))
     process = subprocess.Popen([sys.executable, *command[1:]], cwd=ROOT, stderr=subprocess.DEVNULL)
     try:
         for _ in range(400):
@@ -51,7 +37,7 @@ def retriever_server(folder: Path) -> Iterator["subprocess.Popen[bytes]"]:
                 break
             except httpx.TransportError:
                 time.sleep(0.05)
-        (folder / "gateway.yaml").write_text(block("yaml").replace("9100", str(port)), encoding="utf-8")
+        (folder / "gateway.yaml").write_text(list_blocks(PAGE, "yaml")[0].replace("9100", str(port)), encoding="utf-8")
         yield process
     finally:
         process.kill()
@@ -63,34 +49,30 @@ def batch(gateway: Served, **more: object) -> httpx.Response:
     return httpx.post(f"{gateway.url}/envs/npc_arena/next-batch", json=body, timeout=60)
 
 
-def test_a_batch_is_trained_through_the_server_of_the_page(tmp_path: Path) -> None:
-    with retriever_server(tmp_path), serving(tmp_path, settings=PATIENT) as gateway:
+def test_a_batch_is_trained_through_the_server_of_the_page_and_what_was_frozen_outlives_it(tmp_path: Path) -> None:
+    with retriever_server(tmp_path) as server, serving(tmp_path, settings=PATIENT) as gateway:
         tasks = batch(gateway).json()["tasks"]
         groups = [
             {"task_id": task["task_id"], "lease_id": task["lease_id"], "completions": [{"text": "The rope broke."}]}
             for task in tasks
         ]
         scored = httpx.post(f"{gateway.url}/envs/npc_arena/score", json={"run": "a", "groups": groups}, timeout=60)
-    prompts = [task["messages"][0]["content"] for task in tasks]
-    told = [("The ferry's rope broke at Reedgate." in one, "holds again" in one) for one in prompts]
-    outcomes = [score["outcome"] for group in scored.json()["groups"] for score in group["scores"]]
-    assert (told, outcomes) == ([(True, False)] * 4, ["scored"] * 4)
-
-
-def test_a_server_that_goes_away_refuses_what_is_new_and_leaves_what_was_frozen(tmp_path: Path) -> None:
-    with retriever_server(tmp_path) as server, serving(tmp_path, settings=PATIENT) as gateway:
         before = batch(gateway, cursor=0).content
         server.kill()
         server.wait()
         again, beyond = batch(gateway, cursor=0), batch(gateway, cursor=4)
+    prompts = [task["messages"][0]["content"] for task in tasks]
+    told = [("The ferry's rope broke at Reedgate." in one, "holds again" in one) for one in prompts]
+    outcomes = [score["outcome"] for group in scored.json()["groups"] for score in group["scores"]]
+    assert (told, outcomes) == ([(True, False)] * 4, ["scored"] * 4)
     assert (again.content == before, beyond.status_code, beyond.json()["code"]) == (True, 503, "retriever_failed")
 
 
 def test_a_package_brings_a_class(tmp_path: Path) -> None:
     source, installed = tmp_path / "source", tmp_path / "installed"
     source.mkdir()
-    (source / "pyproject.toml").write_text(block("toml"), encoding="utf-8")
-    (source / "tavern_memory.py").write_text(block("python"), encoding="utf-8")
+    (source / "pyproject.toml").write_text(list_blocks(PAGE, "toml")[0], encoding="utf-8")
+    (source / "tavern_memory.py").write_text(list_blocks(PAGE, "python")[0], encoding="utf-8")
     install = ["install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--target", str(installed)]
     subprocess.run([sys.executable, "-m", "pip", *install, str(source)], check=True, capture_output=True, text=True)
     chosen = PATIENT | {"PYTHONPATH": f"{ROOT}{os.pathsep}{installed}", "ATROPOS_ENVS_RAG__RETRIEVER": "tavern"}
@@ -99,11 +81,7 @@ def test_a_package_brings_a_class(tmp_path: Path) -> None:
     assert ["Somebody asked " in task["messages"][0]["content"] for task in tasks] == [True] * 4
 
 
-BROUGHT = {
-    "raises": "def made():\n    raise OSError('no archive')\n",
-    "gives": "made = dict\n",
-    "lacks": "",
-}
+BROUGHT = {"raises": "def made():\n    raise OSError('no archive')\n", "gives": "made = dict\n", "lacks": ""}
 
 
 @pytest.mark.parametrize(
@@ -132,12 +110,3 @@ def test_a_package_that_brings_nothing_of_use_stops_the_start(
     with pytest.raises(ValueError, match="retriever is") as refused:
         build_retriever(Settings(rag=RagSettings(retriever=name)), {})
     assert str(refused.value) == words
-
-
-def test_the_contract_is_the_one_shown() -> None:
-    asked, answered = json.loads(block("json")), json.loads(block("json", 1))
-    query = ContextQuery.model_validate(asked["query"])
-    context = parse_answer(json.dumps(answered).encode(), AnswerBounds())
-    assert (query.model_fields_set, fields_of_table(0)) == (set(ContextQuery.model_fields),) * 2
-    assert (set(answered), fields_of_table(1)) == (set(RetrieverAnswer.model_fields),) * 2
-    assert context.model_fields_set == set(Context.model_fields) - {"failure"}

@@ -77,21 +77,6 @@ def test_the_installed_command_knows_its_version(installed: Path, tmp_path: Path
     assert run([str(installed / "atropos-envs"), "version"], tmp_path) == PROJECT["project"]["version"]
 
 
-def test_the_installed_command_migrates_a_database(installed: Path, tmp_path: Path) -> None:
-    run([str(installed / "atropos-envs"), "migrate"], tmp_path)
-    assert [path.name for path in tmp_path.glob("*.db")] == ["atropos_envs.db"]
-
-
-def test_the_installed_environments_open(installed: Path, tmp_path: Path) -> None:
-    code = (
-        "import app.main.components as m; from app.datasets.configured_datasets import ConfiguredDatasets as D; "
-        "print(m.__file__, *sorted(found.open(D({})).name for found in m.discover().values()))"
-    )
-    file, *names = run([str(installed / "python"), "-c", code], tmp_path).split()
-    assert Path(file).is_relative_to(installed.parent)
-    assert names == sorted(discover())
-
-
 def test_the_installed_service_serves_outside_the_checkout(installed: Path, tmp_path: Path) -> None:
     with serving(tmp_path, python=installed / "python", settings={"PYTHONPATH": ""}, migrated=False) as gateway:
         listed = httpx.get(f"{gateway.url}/envs").json()["environments"]

@@ -64,14 +64,6 @@ class Place:
         return Ended(max(one.exit_code for one in ended), "".join(one.output for one in ended))
 
 
-@dataclass(frozen=True)
-class Done:
-    """Every block of the page, one after the other, and the rows of what its exports wrote."""
-
-    blocks: Mapping[str, Ended]
-    rows: Mapping[str, int]
-
-
 def answers(received: Received, place: int) -> Speech:
     """Some of it better than the rest, whoever is asked for."""
     said = LINES["anywhere"]
@@ -106,9 +98,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 
 
 @pytest.fixture(scope="module")
-def done(place: Place) -> Done:
-    blocks = {block: place.run(block) for block in BLOCKS}
-    return Done(blocks, {name: rows(place.folder / name) for name, _ in EXPORTS if (place.folder / name).exists()})
+def done(place: Place) -> Mapping[str, Ended]:
+    """Every block of the page, one after the other."""
+    return {block: place.run(block) for block in BLOCKS}
 
 
 def rows(file: Path) -> int:
@@ -117,18 +109,17 @@ def rows(file: Path) -> int:
     return len(file.read_bytes().splitlines())
 
 
-def test_every_command_does_what_it_says(done: Done) -> None:
-    wrong = {block: ended for block, ended in done.blocks.items() if ended.code != (FAILS in block)}
-    assert (len(done.blocks), wrong) == (len(BLOCKS), {})
+def test_every_command_does_what_it_says(place: Place, done: Mapping[str, Ended]) -> None:
+    """What only the offline judge scored is left out: of examples and pairs that is everything here."""
+    wrong = {block: ended for block, ended in done.items() if ended.code != (FAILS in block)}
+    judged = [rows(place.folder / name) for name, options in EXPORTS if re.search("--shape (sft|dpo)", options)]
+    (told,) = [ended.said for block, ended in done.items() if "/worlds/reedgate/context" in block]
+    context = json.loads(told[told.index('{"') :])
+    assert (len(done), wrong, judged) == (len(BLOCKS), {}, [0] * len(judged))
+    assert (context["messages"][-1]["content"], bool(context["passages"])) == ("Is the ferry running?", True)
 
 
-def test_what_only_the_offline_judge_scored_is_left_out(done: Done) -> None:
-    """Of examples and pairs that is everything here; a verdict can be a gate's."""
-    judged = [done.rows[name] for name, options in EXPORTS if re.search("--shape (sft|dpo)", options)]
-    assert (len(done.rows), judged) == (len(EXPORTS), [0] * len(judged))
-
-
-def test_with_its_flag_the_files_are_full(place: Place, done: Done) -> None:
+def test_with_its_flag_the_files_are_full(place: Place, done: Mapping[str, Ended]) -> None:
     """Thresholds are lowered to what a word counter pays; characters whose tasks have not come up have no rows."""
     anybody = [(name, options) for name, options in EXPORTS if "--label" not in options]
     for name, options in anybody:
@@ -137,15 +128,9 @@ def test_with_its_flag_the_files_are_full(place: Place, done: Done) -> None:
     assert [name for name, _ in anybody if not rows(place.folder / name)] == []
 
 
-def test_the_game_is_told_of_its_world(done: Done) -> None:
-    (told,) = [ended.said for block, ended in done.blocks.items() if "/worlds/reedgate/context" in block]
-    context = json.loads(told[told.index('{"') :])
-    assert (context["messages"][-1]["content"], bool(context["passages"])) == ("Is the ferry running?", True)
-
-
-def test_only_the_sheet_is_taken_out_of_rows(place: Place, done: Done) -> None:
+def test_only_the_sheet_is_taken_out_of_rows(place: Place, done: Mapping[str, Ended]) -> None:
     """Over the rows of whoever came up: the sheet is the system message."""
-    (block,) = [block for block in done.blocks if "without_sheet.jsonl" in block]
+    (block,) = [block for block in done if "without_sheet.jsonl" in block]
     anybody = re.sub(r" --label \w+ (.*) --threshold \S+", r" --threshold 0.1 --offline-judge --force", block)
     assert place.run(anybody).code == 0
     with_sheet, without = (lines(place.folder / f"{name}_sheet.jsonl") for name in ("with", "without"))
@@ -155,7 +140,3 @@ def test_only_the_sheet_is_taken_out_of_rows(place: Place, done: Done) -> None:
 
 def lines(file: Path) -> list[dict[str, list[dict[str, str]]]]:
     return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
-
-
-def test_every_block_is_one_of_commands() -> None:
-    assert set(re.findall(r"^```(.*)$", PAGE, re.MULTILINE)) == {"sh", ""}

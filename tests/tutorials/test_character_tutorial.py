@@ -1,10 +1,7 @@
 """docs/character_tutorial.md works as it stands there: its files, its commands, and what it says they show."""
 
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,10 +9,9 @@ import pytest
 from app.settings import PREFIX, read_settings
 from tests.support.gateways import Gateways
 from tests.support.serving import ROOT
+from tests.support.shell_blocks import run_shell_blocks
 
 PAGE = (ROOT / "docs" / "character_tutorial.md").read_text(encoding="utf-8")
-SHOWN = "http://127.0.0.1:8000"
-SEPARATOR = "\necho; echo ----\n"
 
 
 @pytest.fixture(scope="module")
@@ -31,20 +27,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def printed(folder: Path, gateways: Gateways) -> list[str]:
     """What each block of the page prints."""
-    gateway, python = gateways.of(ATROPOS_ENVS_CHARACTER_SHEETS=str(folder / "harbour")), Path(sys.executable).parent
-    script = "set -euo pipefail\n" + SEPARATOR.join(re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL))
-    environment = {**os.environ, "PATH": f"{python}{os.pathsep}{os.environ['PATH']}"}
     (folder / "gateway.yaml").rename(folder / "judged.yaml")  # the page writes it after these commands
-    done = subprocess.run(
-        ["bash", "-c", script.replace(SHOWN, gateway.url)],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout.split("----")
+    gateway = gateways.of(ATROPOS_ENVS_CHARACTER_SHEETS=str(folder / "harbour"))
+    return run_shell_blocks(PAGE, folder, gateway.url)
 
 
 def test_the_sheet_has_no_errors_and_can_be_tried(printed: list[str]) -> None:

@@ -4,7 +4,7 @@ import asyncio
 import importlib.util
 import inspect
 import json
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import pytest
 
 from app.domain.values import Split
 from app.features.exports.commands import tasks as write_tasks
+from tests.support.gateways import Gateways
 from tests.support.local_tokenizer import saved_tokenizer
 from tests.support.serving import ROOT, Served, free_port, serving
 
@@ -33,9 +34,8 @@ def compute_score() -> Score:
 
 
 @pytest.fixture(scope="module")
-def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with serving(tmp_path_factory.mktemp("served"), settings={"ATROPOS_ENVS_API_KEY": KEY}) as served:
-        yield served
+def gateway(gateways: Gateways) -> Served:
+    return gateways.of(ATROPOS_ENVS_API_KEY=KEY)
 
 
 @pytest.fixture(autouse=True)
@@ -107,9 +107,8 @@ def test_what_is_held_out_is_stored_as_an_evaluation(gateway: Served, tmp_path: 
 
 
 @pytest.mark.slow
-def test_a_gateway_that_starts_later_is_waited_for(tmp_path: Path) -> None:
-    with serving(tmp_path, settings={"ATROPOS_ENVS_API_KEY": KEY}) as served:
-        row, _ = rows(served.url, tmp_path, "countdown")
+def test_a_gateway_that_starts_later_is_waited_for(gateway: Served, tmp_path: Path) -> None:
+    row, _ = rows(gateway.url, tmp_path, "countdown")
     port = free_port()
 
     async def awaited() -> list[dict[str, Any]]:

@@ -65,13 +65,8 @@ def fair(size: int) -> Script:
     return score_by_text({text: 1.0 - number / size for number, text in enumerate(replies(size))})
 
 
-def test_the_table_goes_from_one_to_sixteen() -> None:
-    assert [row[0] for row in ROWS] == list(range(1, 17))
-
-
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: str(row[0]))
-@pytest.mark.parametrize("more", [(), ("reply number 00", "", "<think>hm</think> reply number 00 ", "<|im_end|>")])
-@pytest.mark.parametrize("votes", [1, 3])
+@pytest.mark.parametrize(("more", "votes"), [((), 3), (("reply number 00", "", "<|im_end|>"), 1)])
 def test_calls_of_every_mode_and_size(row: tuple[int, ...], more: tuple[str, ...], votes: int) -> None:
     """With equal replies and gated ones in the group as without."""
     size, listwise, in_doubt, pairwise, pointwise = row
@@ -131,7 +126,7 @@ def test_only_the_chunks_in_doubt_are_read_again() -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("size", [1, 2, 5, 9])
+@pytest.mark.parametrize("size", [1, 5])
 def test_a_corrective_question_is_one_more_call_of_its_reading(mode: Mode, size: int) -> None:
     """Every first answer cannot be used: as many requests again as the table says, and the judgements tell it."""
 
@@ -150,8 +145,3 @@ def test_a_corrective_question_is_one_more_call_of_its_reading(mode: Mode, size:
 @pytest.mark.parametrize("mode", MODES)
 def test_a_group_of_gated_replies_costs_nothing(mode: Mode) -> None:
     assert calls(mode, score_by_position, 0, 3, "", "<|im_end|>") == 0
-
-
-def test_three_votes_on_a_pair_are_six_calls() -> None:
-    """As the RLAIF environment of Atropos does it."""
-    assert calls("pairwise", fair(2), 2, 3) == 6
