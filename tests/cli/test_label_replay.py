@@ -8,7 +8,7 @@ import pytest
 from app.cli.judge_bench import BenchFigures, build_figures, build_situation, judge_situations
 from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.errors import InvalidRequest
-from app.domain.judging import JudgeRequest, Mode
+from app.domain.judging import JudgeRequest
 from app.domain.values import digest_of_text
 from app.envs.npc_arena.environment import NpcArena
 from app.envs.rlaif.environment import Rlaif
@@ -45,23 +45,22 @@ def err_at_times(request: JudgeRequest, asked: int) -> dict[str, float]:
     return {one.id: 0.9 if (one.text.startswith(GOOD)) == right else 0.2 for one in request.candidates}
 
 
-async def _replay(catalogue: Catalogue, judge: ScriptedJudge, mode: Mode, groups: int) -> BenchFigures:
+async def _replay(catalogue: Catalogue, judge: ScriptedJudge, groups: int) -> BenchFigures:
     situations = [build_situation(pair(number), catalogue) for number in range(groups)]
     seen: list[None] = []
     judged = await judge_situations(
-        situations, ConfiguredPanels({judge.name: judge}, {}), judge.name, mode, lambda: seen.append(None)
+        situations, ConfiguredPanels({judge.name: judge}, {}), judge.name, "listwise", lambda: seen.append(None)
     )
     assert len(seen) == groups
-    return build_figures(situations, judged, mode, seed=0)
+    return build_figures(situations, judged, "listwise", seed=0)
 
 
-def replay(catalogue: Catalogue, judge: ScriptedJudge, mode: Mode, groups: int) -> BenchFigures:
-    return asyncio.run(_replay(catalogue, judge, mode, groups))
+def replay(catalogue: Catalogue, judge: ScriptedJudge, groups: int) -> BenchFigures:
+    return asyncio.run(_replay(catalogue, judge, groups))
 
 
-@pytest.mark.parametrize("mode", ["listwise", "pairwise", "pointwise"])
-def test_a_judge_of_known_accuracy_gets_it_back(catalogue: Catalogue, mode: Mode) -> None:
-    found = replay(catalogue, ScriptedJudge(err_at_times), mode, 120)
+def test_a_judge_of_known_accuracy_gets_it_back(catalogue: Catalogue) -> None:
+    found = replay(catalogue, ScriptedJudge(err_at_times), 120)
     low, high = found.pair_accuracy.low, found.pair_accuracy.high
     assert low is not None
     assert high is not None
@@ -69,7 +68,7 @@ def test_a_judge_of_known_accuracy_gets_it_back(catalogue: Catalogue, mode: Mode
 
 
 def test_a_judge_that_is_out_gives_no_figure(catalogue: Catalogue) -> None:
-    found = replay(catalogue, ScriptedJudge(lambda request, asked: "the judge is out"), "listwise", 5)
+    found = replay(catalogue, ScriptedJudge(lambda request, asked: "the judge is out"), 5)
     assert (found.unscored, found.pair_accuracy.value, found.failures) == (5, None, ("scripted: the judge is out",))
 
 

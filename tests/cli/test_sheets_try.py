@@ -52,16 +52,6 @@ def test_a_draft_file_is_tried_offline(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [draft]
 
 
-def test_programs_get_the_whole_trial() -> None:
-    shown = tried("hob_tarrant", "--line", "Hello.", "--reply", GOOD, "--json")
-    trial = json.loads(shown.stdout)
-    assert (trial["messages"][-1]["content"], trial["completions"][0]["score"]["flags"], trial["judges"]) == (
-        "Hello.",
-        ["no_comparison", "offline_judge"],
-        ["offline"],
-    )
-
-
 def test_a_server_replies() -> None:
     bodies = says(GOOD, "Aye. Two coppers.")
 

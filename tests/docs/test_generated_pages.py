@@ -10,13 +10,10 @@ import pytest
 from pydantic import BaseModel
 
 from app.domain.scores import Reason
-from app.envs.letter_counting.environment import LetterCounting
-from app.ports.environment import FreeReward
 from app.settings import PREFIX, Settings, read_settings
 from docs.generate import PARTS, ROOT, main, pages
 from docs.markdown import fenced, filled, names_in, table
 from docs.parts.commands import iterate_commands
-from docs.parts.environments import find_worst_share
 from docs.parts.flags import GROUP_FLAGS, REASONS, SCORE_FLAGS
 from docs.parts.http import METHODS, openapi
 from docs.parts.settings import gateway_yaml
@@ -165,25 +162,6 @@ def test_every_operation_has_a_summary_and_a_problem_for_every_refusal() -> None
         and not any(shape in str(response) for shape in ("application/problem+json", "schemas/RewardRefusal"))
     ]
     assert (silent, plain) == ([], [])
-
-
-@pytest.mark.parametrize(
-    ("chance", "shares", "worst"),
-    [
-        (0.0, {}, (0.0, "foreign_answer")),
-        (0.5, {"constant": 0.4}, (0.5, "foreign_answer")),
-        (0.5, {"foreign_answer": 0.6, "prompt_features": 0.6}, (0.6, "prompt_features")),
-        (0.0, {"hedge": None}, (0.0, "hedge")),
-    ],
-)
-def test_the_gallery_names_the_worst_statement(
-    chance: float, shares: dict[str, float | None], worst: tuple[float, str]
-) -> None:
-    class Stated(LetterCounting):
-        free_rewards = tuple(FreeReward(strategy=name, share=share, because="") for name, share in shares.items())
-
-    Stated.chance = chance
-    assert find_worst_share(Stated()) == worst
 
 
 def test_every_command_and_option_says_what_it_is_for() -> None:

@@ -116,8 +116,3 @@ def test_every_line_of_the_tables_is_a_row_and_every_section_has_some() -> None:
     assert min(counts[section] for section in ruled) > 0
     assert sum(line.startswith("|") for line in lines) == len(ROWS) + 2 * tables
     assert (len(ROWS), tables) == (sum(counts.values()), len(ruled))
-
-
-@pytest.mark.parametrize("section", sorted({row.section for row in ROWS}))
-def test_a_section_is_listed_at_the_top(section: str) -> None:
-    assert f"](#{section.lower().replace(' ', '-')})" in PAGE.split("\n## ")[0]

@@ -52,17 +52,8 @@ def python(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_it_is_listed_with_the_package_that_brings_it(python: Path, tmp_path: Path) -> None:
     listed = json.loads(run([str(python), "-m", "app.cli", "envs", "list", "--json"], tmp_path))
-    assert [line for line in listed if line["name"] == "tide_tables"] == [
-        {
-            "name": "tide_tables",
-            "version": "1",
-            "turns": "one",
-            "scored_by": "verifier",
-            "source": "atropos-envs-tide-tables",
-            "available": True,
-            "reason": None,
-        }
-    ]
+    (line,) = [line for line in listed if line["name"] == "tide_tables"]
+    assert (line["source"], line["scored_by"], line["available"]) == ("atropos-envs-tide-tables", "verifier", True)
 
 
 def test_its_own_tests_pass(python: Path, package: Path) -> None:

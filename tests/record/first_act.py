@@ -9,7 +9,7 @@ import httpx
 from pydantic import JsonValue
 
 from app.characters.archives import read_world
-from app.domain.tasks import Completion
+from app.domain.tasks import Completion, Task
 from app.features.worlds.commands import SAMPLE, load_world
 from app.terminal.client import GatewayClient
 from tests.record.completions import completions_of, right_answer
@@ -81,22 +81,20 @@ async def _sent(client: httpx.AsyncClient, request: Request) -> Request:
 
 async def _to_score(client: httpx.AsyncClient, task: Mapping[str, Any], other: Mapping[str, Any]) -> JsonValue:
     """Completions of a task that was handed out; some with what trainers keep beside them."""
-    gold, stranger = await _gold(client, task), await _gold(client, other)
-    hosted = all_hosted()[task["environment"]]
-    view = await _required(client, "GET", f"/tasks/{task['task_id']}")
-    made = hosted.environment.task(view["split"], view["index"], hosted.validate_params(view["params"]))
-    found = completions_of(made, gold, stranger)
+    made, gold = await _look_up(client, task)
+    found = completions_of(made, gold, (await _look_up(client, other))[1])
     said = [found[name] for name in CASES]
     said[1] = said[1].model_copy(update={"token_ids": (1, 2, 3), "logprobs": (-0.5, -0.25, 0.0), "extra": {"a": [1]}})
     completions: list[JsonValue] = [one.model_dump(mode="json", exclude_defaults=True) for one in said]
     return {"task_id": task["task_id"], "lease_id": task["lease_id"], "completions": completions}
 
 
-async def _gold(client: httpx.AsyncClient, task: Mapping[str, Any]) -> Completion:
+async def _look_up(client: httpx.AsyncClient, task: Mapping[str, Any]) -> tuple[Task, Completion]:
+    """The whole task, and its right answer."""
     hosted = all_hosted()[task["environment"]]
     view = await _required(client, "GET", f"/tasks/{task['task_id']}")
     made = hosted.environment.task(view["split"], view["index"], hosted.validate_params(view["params"]))
-    return right_answer(hosted.environment, made, view["index"])
+    return made, right_answer(hosted.environment, made, view["index"])
 
 
 async def _required(client: httpx.AsyncClient, method: str, path: str, body: Any = None) -> Any:

@@ -1,8 +1,8 @@
-"""What is seen from outside: routes, tables, metrics, commands and settings."""
+"""What is seen from outside: tables and commands. OpenAPI, metrics and settings are kept as pages of docs/."""
 
 import sqlite3
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
@@ -10,94 +10,15 @@ import typer
 from pydantic import JsonValue
 
 from app.cli.main import DeferredCommand, cli
-from app.domain.values import digest
-from app.settings import DEFAULT_FILE, PREFIX
 from app.store.migration import migrate
-from docs.parts.http import openapi
-from docs.parts.metrics import metrics_table
-from docs.parts.settings import settings
-from tests.record.rows import Blocks, as_plain, line_of
+from tests.record.rows import Blocks, as_plain
 from tests.support.databases import MIGRATIONS
 from tests.support.serving import ROOT
 
-COMPONENT = "#/components/schemas/"
-WORDS = frozenset({"title", "description", "summary", "operationId"})
-"""For people, or made from names in the code."""
-VALUES = frozenset({"example", "examples", "default", "const", "enum"})
-"""Under these stands JSON of ours and no schema."""
-ROUNDS = 12
-"""After which schemas that refer to one another have been told apart."""
 PARAMETER = (
     *("opts", "secondary_opts", "required", "nargs", "multiple", "default", "envvar", "is_flag", "hidden", "min"),
     *("max", "metavar", "count"),
 )
-
-
-def served_openapi() -> Blocks:
-    """The document with schemas under the digests of what they say. What is for people alone is left out."""
-    document = _bare(openapi(), schema=True)
-    assert isinstance(document, dict)
-    schemas = document["components"]
-    assert isinstance(schemas, dict)
-    named = schemas["schemas"]
-    paths = document["paths"]
-    assert isinstance(named, dict)
-    assert isinstance(paths, dict)
-    names = dict.fromkeys(named, "")
-    for _ in range(ROUNDS):
-        names = {name: digest(_renamed(schema, names)) for name, schema in named.items()}
-    rest = {key: value for key, value in document.items() if key not in ("paths", "components")}
-    others = {key: value for key, value in schemas.items() if key != "schemas"}
-    return {
-        "schemas": sorted(names[name] for name in named),
-        "paths": [{path: digest(_renamed(operations, names))} for path, operations in sorted(paths.items())],
-        "operations": [
-            f"{method.upper()} {path}"
-            for path, operations in sorted(paths.items())
-            if isinstance(operations, dict)
-            for method in sorted(operations)
-        ],
-        "rest": [_renamed(rest, names), _renamed(others, names)],
-        "~in full": [
-            *({path: _renamed(operations, names)} for path, operations in sorted(paths.items())),
-            *sorted(({names[name]: _renamed(schema, names)} for name, schema in named.items()), key=line_of),
-        ],
-        "properties": sorted({name for schema in named.values() for name in _properties(schema)}),
-    }
-
-
-def _bare(value: JsonValue, *, schema: bool) -> JsonValue:
-    """Without words. `schema`: keys mean what they mean in OpenAPI; else they are names of ours, or JSON."""
-    if isinstance(value, list):
-        return [_bare(item, schema=schema) for item in value]
-    if not isinstance(value, dict):
-        return value
-    return {
-        key: item if schema and key in VALUES else _bare(item, schema=not schema or key != "properties")
-        for key, item in value.items()
-        if not (schema and key in WORDS and isinstance(item, str))
-    }
-
-
-def _renamed(value: JsonValue, names: Mapping[str, str]) -> JsonValue:
-    if isinstance(value, list):
-        return [_renamed(item, names) for item in value]
-    if isinstance(value, dict):
-        return {key: _renamed(item, names) for key, item in value.items()}
-    if isinstance(value, str) and value.startswith(COMPONENT):
-        return COMPONENT + names[value.removeprefix(COMPONENT)]
-    return value
-
-
-def _properties(value: JsonValue) -> Iterator[str]:
-    if isinstance(value, list):
-        for item in value:
-            yield from _properties(item)
-    if isinstance(value, dict):
-        within = value.get("properties")
-        yield from within if isinstance(within, dict) else ()
-        for item in value.values():
-            yield from _properties(item)
 
 
 def database_schema() -> Blocks:
@@ -121,11 +42,6 @@ def _schema(connection: sqlite3.Connection) -> Blocks:
         "revision": [as_plain(row) for row in revision],
         **{name: [as_plain(row) for row in rows] for name, rows in columns.items()},
     }
-
-
-def metrics() -> Blocks:
-    rows = [line.strip("|").split(" | ") for line in metrics_table().splitlines()[2:]]
-    return {"metrics": sorted(" | ".join(cell.strip() for cell in row[:3]) for row in rows)}
 
 
 def commands() -> Blocks:
@@ -168,14 +84,3 @@ def _type(annotation: Any) -> str:
         return ", ".join(_type(one) for one in get_args(annotation))
     module = getattr(annotation, "__module__", "")
     return annotation.__name__ if module in ("builtins", "pathlib", "pathlib._local", "datetime") else "another"
-
-
-def known_settings() -> Blocks:
-    """Keys, variables, types and defaults."""
-    found = [setting for setting in settings() if setting.section is None]
-    sections = [setting.path for setting in settings() if setting.section is not None]
-    return {
-        "settings": [list(setting.row[:4]) for setting in found],
-        "sections": sections,
-        "where": [PREFIX, DEFAULT_FILE],
-    }

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from tests.record.digests import digests
 from tests.record.episodes import episodes
 from tests.record.judge_bodies import judge_bodies
-from tests.record.outside import commands, database_schema, known_settings, metrics, served_openapi
+from tests.record.outside import commands, database_schema
 from tests.record.routes import routes
 from tests.record.rows import Part
 from tests.record.scores import programs, scores
@@ -23,10 +23,7 @@ PARTS: Mapping[str, Part] = {
         Part("digests", digests),
         Part("store", store),
         Part("routes", routes),
-        Part("openapi", served_openapi),
         Part("schema", database_schema),
-        Part("metrics", metrics),
         Part("commands", commands),
-        Part("settings", known_settings),
     )
 }

@@ -13,7 +13,7 @@ import pytest
 from tests.support.serving import ROOT, serving
 from tests.support.shell_blocks import SHOWN, run_shell
 
-pytestmark = pytest.mark.xdist_group("contributing")
+pytestmark = [pytest.mark.xdist_group("contributing"), pytest.mark.slow]
 
 GUIDE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 SECTION = GUIDE.split("## An environment in ten minutes")[1].split("\n## ")[0]

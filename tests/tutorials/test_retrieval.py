@@ -68,6 +68,7 @@ def test_a_batch_is_trained_through_the_server_of_the_page_and_what_was_frozen_o
     assert (again.content == before, beyond.status_code, beyond.json()["code"]) == (True, 503, "retriever_failed")
 
 
+@pytest.mark.slow
 def test_a_package_brings_a_class(tmp_path: Path) -> None:
     source, installed = tmp_path / "source", tmp_path / "installed"
     source.mkdir()

@@ -82,13 +82,6 @@ def test_answers_of_a_prompt_are_judged_together(gateway: Served, tmp_path: Path
     assert [[*one] for one in told] == [["score", "absolute", "group_id"]] * 4
 
 
-def test_without_a_size_an_answer_is_scored_by_itself(gateway: Served, tmp_path: Path) -> None:
-    row, _ = rows(gateway.url, tmp_path, "countdown")
-    told = asyncio.run(rewarded(gateway.url, row, ["<answer>1</answer>", "I do not know."]))
-    assert [(one["score"], one["absolute"]) for one in told] == [(0.0, 0.0)] * 2
-    assert told[0]["group_id"] != told[1]["group_id"]
-
-
 def test_an_answer_of_as_many_tokens_as_there_may_be_was_cut_off(gateway: Served, tmp_path: Path) -> None:
     row, _ = rows(gateway.url, tmp_path, "npc_arena")
     limit = {"tokenizer": str(saved_tokenizer(tmp_path / "model")), "max_response_tokens": 8}
@@ -100,10 +93,13 @@ def test_an_answer_of_as_many_tokens_as_there_may_be_was_cut_off(gateway: Served
     ]
 
 
-def test_what_is_held_out_is_stored_as_an_evaluation(gateway: Served, tmp_path: Path) -> None:
+def test_without_a_size_an_answer_is_scored_by_itself_and_what_is_held_out_is_an_evaluation(
+    gateway: Served, tmp_path: Path
+) -> None:
     row, _ = rows(gateway.url, tmp_path, "countdown", "test")
-    (told,) = asyncio.run(rewarded(gateway.url, row, ["<answer>1</answer>"], group_size=8))
-    assert stored(gateway.url, told["group_id"])["group"]["purpose"] == "eval"
+    one, other = asyncio.run(rewarded(gateway.url, row, ["<answer>1</answer>", "I do not know."]))
+    assert (one["score"], other["absolute"], one["group_id"] != other["group_id"]) == (0.0, 0.0, True)
+    assert stored(gateway.url, one["group_id"])["group"]["purpose"] == "eval"
 
 
 @pytest.mark.slow

@@ -7,7 +7,6 @@ import pytest
 from app.cli.evaluate.session import (
     CostEstimate,
     JudgingEstimate,
-    describe_estimate,
     estimate_cost,
     estimate_prompt_tokens,
     estimate_readings,
@@ -85,16 +84,3 @@ READINGS: dict[tuple[Mode, int, int, int], tuple[int, int]] = {
 @pytest.mark.parametrize("asked", READINGS)
 def test_readings_of_a_group(asked: tuple[Mode, int, int, int]) -> None:
     assert estimate_readings(*asked) == READINGS[asked]
-
-
-def test_it_says_all_of_it() -> None:
-    judging = (JudgingEstimate("large", 10, 20, 0.01), JudgingEstimate("new", 10, 10, None))
-    told = describe_estimate(of([(task(turns=3), 2)], PolicyPrices(1e4, 1e4), judging))
-    assert told == [
-        "1 task, 2 answers, at most 6 requests over all turns",
-        "at most 684 prompt tokens (at about four characters per token) and 600 completion tokens",
-        "policy cost: at most 12.84 USD",
-        "judge large: 10 to 20 readings, at most about 0.20 USD, based on its average cost so far",
-        "judge new: 10 readings, unknown cost",
-        "at most about 6 seconds, at 50 tokens per second and request",
-    ]

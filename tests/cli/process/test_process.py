@@ -7,7 +7,6 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from pydantic import JsonValue
 
 from tests.support.chat_server import Received, Reply
 from tests.support.chat_server import serving as serving_policy
@@ -128,22 +127,6 @@ def test_a_mixture(gateway: Served, tmp_path: Path) -> None:
     counts = Counter(line.environment for line in done.lines)
     heavier = counts["tool_calling"] > counts["gsm8k"] > 0
     assert (done.exit_code, sum(counts.values()), heavier) == (0, 12, True), done.told
-
-
-def test_tools_are_passed_on_and_calls_are_kept(gateway: Served, tmp_path: Path) -> None:
-    call: dict[str, object] = {"id": "call_1", "type": "function", "function": {"name": "nothing", "arguments": "{}"}}
-
-    def calls(received: Received, place: int) -> Speech:
-        return Speech("<call>", finish_reason="tool_calls", tool_calls=(call,))
-
-    given = ("--env", "tool_calling", "--split", "train", "--limit", "2", "--run", "calls")
-    with serving_policy(script(calls)) as policy:
-        done = process(gateway.url, policy.url, tmp_path / "out.jsonl", *given)
-        tools = [bool(one.body.get("tools")) for one in policy.received[1:]]
-    last: list[JsonValue] = [line.messages[0][-1] for line in done.lines]
-    kept: JsonValue = {"role": "assistant", "content": "", "tool_calls": [json.loads(json.dumps(call))]}
-    tokens = [trained(line, 1) for line in done.lines]
-    assert (done.exit_code, tools, last, tokens) == (0, [True, True], [kept] * 2, [[*b"<call>", END]] * 2), done.told
 
 
 def test_every_message_of_an_episode_is_trained_and_no_observation(gateway: Served, tmp_path: Path) -> None:
