@@ -116,14 +116,6 @@ def test_without_probabilities_the_plain_score_counts(expected_scores: bool) -> 
     assert [score.absolute for score in result.scores] == [1.0, 0.75, 0.25]
 
 
-def test_the_digest_tells_whether_probabilities_count() -> None:
-    plain, expected = (
-        ChatJudge(ChatJudgeConfig(name="j", base_url="http://127.0.0.1:1/v1", model="m", expected_scores=wanted)).digest
-        for wanted in (False, True)
-    )
-    assert plain != expected
-
-
 def holding(result: PanelResult, text: str) -> list[Judgement]:
     name = result.scores[TEXTS.index(text)].candidate
     return [judgement for judgement in result.judgements if name in judgement.order]

@@ -339,10 +339,3 @@ def test_a_judge_that_knows_the_language_scores_where_the_offline_judge_cannot()
     assert [(score.reason, score.flags, score.judges) for score in scores] == [
         (None, ("judge_missing", "no_comparison"), ("scripted",))
     ]
-
-
-def test_the_digest_tells_modes_and_votes_apart() -> None:
-    judge = ScriptedJudge(score_equally)
-    digests = {JudgePanel((judge,), 0.5, mode, votes).digest for mode in MODES for votes in (1, 3)}
-    assert len(digests) == 6
-    assert JudgePanel((judge,), 0.5).digest == JudgePanel((judge,), 0.5, "listwise", 1).digest
