@@ -1,6 +1,7 @@
 """Two evaluations beside each other, task by task."""
 
 import random
+from functools import cache
 
 import pytest
 
@@ -47,6 +48,7 @@ def test_a_task_without_a_score_in_one_of_them_is_left_out() -> None:
     assert counted == (1, 1, 1, 0.5, 0.7)
 
 
+@cache
 def judged(shift: float, seed: int, tasks: int = 40, **more: object) -> Evaluation:
     """Tasks of three labels, as hard for every model, the first label alone `shift` easier."""
     chance = random.Random(seed)

@@ -91,10 +91,7 @@ def test_what_the_authors_leave_out_is_counted() -> None:
     )
     assert ([group.replies for group in steered.groups], steered.left_out) == (
         [replies(("C# is …", 3), ("A language.", 1))],
-        {
-            "a conversation of several turns": 1,
-            "no two replies of the prompt have different ratings": 2,
-        },
+        {"a conversation of several turns": 1, "no two replies of the prompt have different ratings": 2},
     )
 
 

@@ -5,19 +5,13 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from app.domain.judging import Case, Judgement, JudgeRequest, Mode, Rubric, RubricCriterion
+from app.domain.judging import Case, Judgement, JudgeRequest, Mode
 from app.domain.scores import Score
 from app.judges.chat_judge import ScriptedJudge, score_by_text
 from app.judges.panel import JudgePanel
+from tests.judges.rubrics import build_rubric
 
-RUBRIC = Rubric(
-    name="test",
-    version="1",
-    instructions="",
-    criteria=tuple(
-        RubricCriterion(name=name, weight=0.5, description="", anchors={}) for name in ("likeness", "charm")
-    ),
-)
+RUBRIC = build_rubric("likeness", "charm")
 ONE, OTHER, THIRD = "the first reply", "another reply", "some third reply"
 Scores = Mapping[str, float | None]
 

@@ -5,25 +5,14 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from app.domain.judging import (
-    Case,
-    Defect,
-    DefectRule,
-    Judgement,
-    JudgeRequest,
-    PanelResult,
-    Rubric,
-    RubricCriterion,
-)
+from app.domain.judging import Case, Defect, DefectRule, Judgement, JudgeRequest, PanelResult
 from app.judges.chat_judge import ScriptedJudge, score_by_text
 from app.judges.panel import JudgePanel
 from app.ports.judges import Judge
+from tests.judges.rubrics import build_rubric
 
-RUBRIC = Rubric(
-    name="test",
-    version="1",
-    instructions="",
-    criteria=(RubricCriterion(name="likeness", weight=1.0, description="", anchors={}),),
+RUBRIC = build_rubric(
+    "likeness",
     defects=(
         DefectRule(code="leak", description="", cap=0.3),
         DefectRule(code="gap", description="", cap=0.3, omission=True),
@@ -70,12 +59,7 @@ class DefectJudge(ScriptedJudge):
 
 @pytest.mark.parametrize(
     ("when", "asked", "reward", "flags"),
-    [
-        ((), 2, 1.0, ()),
-        ((0, 1), 2, 0.3, ("leak",)),
-        ((0,), 3, 1.0, ()),
-        ((1, 2), 3, 0.3, ("leak",)),
-    ],
+    [((), 2, 1.0, ()), ((0, 1), 2, 0.3, ("leak",)), ((0,), 3, 1.0, ()), ((1, 2), 3, 0.3, ("leak",))],
 )
 def test_more_than_half_of_the_readings_make_a_cap_and_a_third_decides_between_two(
     when: Sequence[int], asked: int, reward: float, flags: tuple[str, ...]

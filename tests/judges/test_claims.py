@@ -18,7 +18,6 @@ from app.domain.judging import (
     JudgeRequest,
     Probes,
     Rubric,
-    RubricCriterion,
     SourceEvent,
     Verdict,
     apply_bounds,
@@ -26,21 +25,16 @@ from app.domain.judging import (
 from app.judges.panel import JudgePanel
 from app.judges.prompts import build_prompt
 from app.judges.verdicts import JudgeAnswer, UnusableAnswer, build_response_format, name_places, parse_answer
+from tests.judges.rubrics import build_rubric
 
-RUBRIC = Rubric(
-    name="test",
-    version="1",
-    instructions="",
-    criteria=tuple(
-        RubricCriterion(name=name, weight=0.5, description="", anchors={}) for name in ("likeness", "grounding")
-    ),
+SILENT = build_rubric(
+    *("likeness", "grounding"),
     defects=(
         DefectRule(code="ignores", description="", omission=True, bounds=Bound(criterion="grounding", at_most=0.5)),
         DefectRule(code="invented", description="", bounds=Bound(criterion="grounding", at_most=0.25)),
     ),
-    claims=ClaimRule(criterion="grounding", unsupported="invented"),
 )
-SILENT = RUBRIC.model_copy(update={"claims": None})
+RUBRIC = SILENT.model_copy(update={"claims": ClaimRule(criterion="grounding", unsupported="invented")})
 SOURCES = (
     SourceEvent(id="barge", text="The levy barge “Fortune” sank\nat the landing."),
     SourceEvent(id="opening", text="A bell rings."),

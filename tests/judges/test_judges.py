@@ -211,10 +211,7 @@ def test_the_correction_says_what_was_wrong() -> None:
     assert (judgement.raw, judgement.input_tokens, judgement.output_tokens) == (GOOD, 2000, 400)
 
 
-@pytest.mark.parametrize(
-    ("prices", "cost"),
-    [(TokenPrices(), None), (TokenPrices(2.0, 10.0), 0.004)],
-)
+@pytest.mark.parametrize(("prices", "cost"), [(TokenPrices(), None), (TokenPrices(2.0, 10.0), 0.004)])
 def test_cost(prices: TokenPrices, cost: float | None) -> None:
     with serving(always(completion(GOOD))) as server:
         _, judgement = judged(config(server.url, prices=prices))

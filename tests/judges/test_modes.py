@@ -7,20 +7,16 @@ from typing import get_args
 
 import pytest
 
-from app.domain.judging import Case, Judgement, Mode, PanelResult, Rubric, RubricCriterion
+from app.domain.judging import Case, Judgement, Mode, PanelResult
 from app.judges.chat_judge import ChatJudge
 from app.judges.configuration import ChatJudgeConfig
 from app.judges.panel import JudgePanel
+from tests.judges.rubrics import build_rubric
 from tests.support.chat_server import Received, Reply, Script, serving
 from tests.support.shown_prompts import shown_to
 
 MODES: tuple[Mode, ...] = get_args(Mode)
-RUBRIC = Rubric(
-    name="test",
-    version="1",
-    instructions="",
-    criteria=(RubricCriterion(name="likeness", weight=1.0, description="", anchors={}),),
-)
+RUBRIC = build_rubric("likeness")
 TEXTS = ("good one", "fair one", "poor one")
 LEVELS = {"good one": 4, "fair one": 3, "poor one": 1}
 

@@ -48,10 +48,7 @@ RUBRIC = Rubric(
             requires=Requirement(criterion="likeness", at_least=0.5),
         ),
     ),
-    defects=(
-        DefectRule(code="leak", description="", cap=0.3),
-        DefectRule(code="dull", description=""),
-    ),
+    defects=(DefectRule(code="leak", description="", cap=0.3), DefectRule(code="dull", description="")),
 )
 FIVE = ("alpha one", "beta two", "gamma three", "delta four", "epsilon five")
 QUALITIES = dict(zip(FIVE, (1.0, 0.8, 0.6, 0.4, 0.2), strict=True))

@@ -5,16 +5,14 @@ from collections.abc import Sequence
 
 import pytest
 
-from app.domain.judging import Case, Defect, DefectRule, GateFacts, Judgement, JudgeRequest, Rubric, RubricCriterion
+from app.domain.judging import Case, Defect, DefectRule, GateFacts, Judgement, JudgeRequest
 from app.domain.scores import Score
 from app.judges.chat_judge import ScriptedJudge, fail_requests, score_by_text
 from app.judges.panel import JudgePanel
+from tests.judges.rubrics import build_rubric
 
-RUBRIC = Rubric(
-    name="test",
-    version="1",
-    instructions="",
-    criteria=(RubricCriterion(name="likeness", weight=1.0, description="", anchors={}),),
+RUBRIC = build_rubric(
+    "likeness",
     defects=(
         DefectRule(code="knows_withheld", description="", cap=0.3, confirms="may_know_withheld"),
         DefectRule(code="future_knowledge", description="", cap=0.3),
@@ -66,11 +64,7 @@ KNOWS = Defect(code="knows_withheld", quote="Aldous has the silver key")
         (Suspicious(KNOWS, 1), NOBODY_SAID, (1.0, 0.8, ("may_know_withheld",))),
         (Suspicious(KNOWS, 0), NOBODY_SAID, (1.0, 0.8, ("may_know_withheld",))),
         (Suspicious(KNOWS), FACTS, (1.0, 0.3, ("knows_withheld",))),
-        (
-            Suspicious(Defect(code="knows_withheld")),
-            NOBODY_SAID,
-            (1.0, 0.8, ("may_know_withheld",)),
-        ),
+        (Suspicious(Defect(code="knows_withheld")), NOBODY_SAID, (1.0, 0.8, ("may_know_withheld",))),
         (
             Suspicious(Defect(code="future_knowledge", quote="Aldous")),
             NOBODY_SAID,

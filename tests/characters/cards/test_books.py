@@ -88,10 +88,7 @@ def test_every_field_of_the_third_specification_is_read() -> None:
     )
     assert (report.source, [(one.field, one.why) for one in report.kept]) == (
         "lorebook V3",
-        [
-            ("entries[].comment", "the entry has a name"),
-            ("extensions", "not a lorebook field"),
-        ],
+        [("entries[].comment", "the entry has a name"), ("extensions", "not a lorebook field")],
     )
 
 
@@ -312,7 +309,4 @@ def test_patterns_without_end_are_not_even_compiled(form: str, used: int, left: 
     assert (
         len(book.entries[0].keys),
         said["a lorebook has at most 1000 keys that are patterns, and 100 of them broken"],
-    ) == (
-        used,
-        left,
-    )
+    ) == (used, left)
