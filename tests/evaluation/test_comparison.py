@@ -95,13 +95,6 @@ def test_the_other_way_round_it_is_the_same_with_the_other_sign() -> None:
     )
 
 
-def test_pairing_sees_what_two_reports_would_not() -> None:
-    """Tasks differ far more than the models do."""
-    found = compare_evaluations(judged(0.0, 1), judged(0.12, 2))
-    spread = Resampler(0).estimate([task.before for task in found.gained + found.lost])
-    assert (found.noticeable or 1.0) < ((spread.high or 0.0) - (spread.low or 0.0)) / 2
-
-
 @pytest.mark.parametrize(
     ("change", "what"),
     [

@@ -18,7 +18,7 @@ from app.evaluation.report import (
     UnscoredRow,
     build_report,
 )
-from tests.support.evaluations import STARTED, evaluation, rewarded, scored, setup, task_id, unscored
+from tests.support.evaluations import evaluation, rewarded, scored, task_id, unscored
 
 ATTEMPTS = [
     scored(0, 0, 1.0, label="cy", flags=("truncated",), characters=10, input_tokens=100, output_tokens=10),
@@ -193,8 +193,3 @@ def test_no_attempt_is_unscored_and_rewarded(outcome: str, reason: str | None, r
     given = {"task_id": task_id(0), "place": 0, "sample": 0, "outcome": outcome, "reason": reason, "reward": reward}
     with pytest.raises(ValidationError, match="exactly when"):
         Attempt.model_validate(given)
-
-
-def test_a_setup_is_what_is_asked_for_by_default() -> None:
-    made = setup()
-    assert (made.split, made.threshold, made.first, made.started_at) == ("test", 1.0, 0, STARTED)

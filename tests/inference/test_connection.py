@@ -43,7 +43,7 @@ HOSTILE = {
 """Whatever the package, its HTTP client and ours could look for."""
 
 AZURE = "2024-10-21"
-ENDPOINTS = (
+ENDPOINTS: tuple[tuple[str, str, str, dict[str, str]], ...] = (
     (KEY, "", "/v1/chat/completions", {"authorization": f"Bearer {KEY}"}),
     ("", "", "/v1/chat/completions", {}),
     (KEY, AZURE, f"/v1/openai/deployments/m/chat/completions?api-version={AZURE}", {"api-key": KEY}),

@@ -51,7 +51,7 @@ class Oracle:
             await self.shelf.put(judgement, hold)
 
     def report(self) -> JudgeReport:
-        return JudgeReport(  # type: ignore[arg-type]
+        return JudgeReport(
             **{"health": "ok", "last_error": None, "in_flight": 0, "queued": 0, "limit": 1, "cache_hits": 0},
             **{"budget_left_usd": None, "budget_left_tokens": None},
             spent=Spending(calls=self.asked),

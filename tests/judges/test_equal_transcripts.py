@@ -9,7 +9,7 @@ from app.domain.scores import Score
 from app.judges.chat_judge import ScriptedJudge, score_by_text
 from app.judges.panel import JudgePanel
 from app.judges.verdicts import JudgeAnswer, name_places, parse_answer
-from tests.judges.rubrics import build_rubric
+from tests.judges.scripted import build_rubric
 
 RUBRIC = build_rubric("likeness", defects=(DefectRule(code="dull", description="", cap=0.3),))
 FACTS = GateFacts(speaker="Mirela")

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -44,8 +45,8 @@ FACTS = GateFacts(
     examples=("Coin on the wood first, stranger, then we may speak of beds and of who slept in them.", "Aye."),
     max_words=60,
 )
-ACTOR = {"allowed_actions": ("pour_ale", "open_door"), "most_actions": 1}
-TOLD = {"rubric": f"Who is it?\n{CRITERION}\nIs it long?"}
+ACTOR: dict[str, object] = {"allowed_actions": ("pour_ale", "open_door"), "most_actions": 1}
+TOLD: dict[str, object] = {"rubric": f"Who is it?\n{CRITERION}\nIs it long?"}
 CHANGES: dict[str, dict[str, object]] = {
     "plain": {},
     "lore_told": {"prompt": LORE},
@@ -63,10 +64,10 @@ CHANGES: dict[str, dict[str, object]] = {
 
 
 @cache
-def samples() -> dict[str, dict[str, dict[str, list[str | list[str | int]]]]]:
+def samples() -> dict[str, Any]:
     """By flag, kind and facts: texts, or pieces each with how often it stands there."""
     text = (Path(__file__).parent / "gate_samples.yaml").read_text(encoding="utf-8")
-    read: dict[str, dict[str, dict[str, list[str | list[str | int]]]]] = yaml.load(text, yaml.CSafeLoader)
+    read: dict[str, Any] = yaml.load(text, yaml.CSafeLoader)
     return read
 
 

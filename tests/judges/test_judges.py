@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -245,7 +246,7 @@ def test_the_digest_covers_what_could_change_a_verdict() -> None:
     def digest_of(**more: object) -> str:
         return ChatJudge(config("http://127.0.0.1:1/v1", **more)).digest
 
-    changed: list[dict[str, object]] = [
+    changed: Sequence[Mapping[str, object]] = [
         *({"model": "judge-2"}, {"temperature": 0.5}, {"max_output_tokens": 9}, {"json_mode": "off"}),
         *({"seed": 0}, {"seed": 1}, {"token_parameter": None}, {"expected_scores": True}),
         *({"extra_body": {"top_k": 1}}, {"extra_body": {"top_k": 2}}, {"api_version": "2024-10-21"}),

@@ -11,7 +11,7 @@ from app.domain.judging import Case, Judgement, Mode, PanelResult
 from app.judges.chat_judge import ChatJudge
 from app.judges.configuration import ChatJudgeConfig
 from app.judges.panel import JudgePanel
-from tests.judges.rubrics import build_rubric
+from tests.judges.scripted import build_rubric
 from tests.support.chat_server import Received, Reply, Script, serving
 from tests.support.shown_prompts import shown_to
 

@@ -32,7 +32,7 @@ from app.judges.offline import (
     iterate_texts,
     rank_candidates,
 )
-from tests.judges.rubrics import build_rubric
+from tests.judges.scripted import build_rubric
 
 ROOT = Path(__file__).parents[2]
 NAMES = ("in_character_consistency", "lore_accuracy", "engagingness", "responsiveness")

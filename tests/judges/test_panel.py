@@ -33,6 +33,7 @@ from app.judges.chat_judge import (
 from app.judges.panel import JudgePanel
 from app.judges.verdicts import derive_opaque_ids
 from app.ports.judges import Judge
+from tests.judges.scripted import ChangedJudge, Update
 
 RUBRIC = Rubric(
     name="test",
@@ -104,12 +105,10 @@ def test_two_readings_of_a_clear_group_in_mirrored_orders() -> None:
 
 
 def test_scores_that_do_not_follow_slots_survive_a_ranking_that_does() -> None:
-    class Torn(ScriptedJudge):
-        async def judge(self, request: JudgeRequest) -> Judgement:
-            judgement = await super().judge(request)
-            return judgement.model_copy(update={"ranking": tuple((name,) for name in judgement.order)})
-
-    result = judged(Torn(score_by_text(QUALITIES)), case(*FIVE))
+    torn = ChangedJudge(
+        score_by_text(QUALITIES), whole=lambda made, number: {"ranking": tuple((name,) for name in made.order)}
+    )
+    result = judged(torn, case(*FIVE))
     assert [score.absolute for score in result.scores] == pytest.approx([1.0, 0.8, 0.6, 0.3, 0.15])
     assert {(score.relative, score.flags) for score in result.scores} == {(0.5, ("position_dominated",))}
 
@@ -233,12 +232,10 @@ def test_an_order_without_its_mirror_is_asked_for_again_and_then_no_score(place:
 
 @pytest.mark.parametrize("failure", ["refused", "budget", "language"])
 def test_what_asking_again_would_not_change_is_not_asked_again(failure: JudgeFailure) -> None:
-    class Declining(ScriptedJudge):
-        async def judge(self, request: JudgeRequest) -> Judgement:
-            judgement = await super().judge(request)
-            return judgement if judgement.error is None else judgement.model_copy(update={"failure": failure})
-
-    judge = Declining(fail_requests_at(frozenset({1}), score_by_text(QUALITIES)))
+    judge = ChangedJudge(
+        fail_requests_at(frozenset({1}), score_by_text(QUALITIES)),
+        whole=lambda made, number: {} if made.error is None else {"failure": failure},
+    )
     assert {score.outcome for score in judged(judge, case(*FIVE)).scores} == {"unscored"}
     assert len(judge.requests) == 2
 
@@ -286,15 +283,11 @@ def test_a_judge_that_follows_position_does_not_water_down_another() -> None:
     ],
 )
 def test_a_careless_judge_is_a_failed_judge(update: dict[str, object]) -> None:
-    class Careless(ScriptedJudge):
-        async def judge(self, request: JudgeRequest) -> Judgement:
-            judgement = await super().judge(request)
-            first, *rest = judgement.verdicts
-            if "scores" in update:
-                return judgement.model_copy(update={"verdicts": (first.model_copy(update=update), *rest)})
-            return judgement.model_copy(update=update)
+    def spoil(made: Judgement, number: int) -> Update:
+        first, *rest = made.verdicts
+        return {"verdicts": (first.model_copy(update=update), *rest)} if "scores" in update else update
 
-    result = judged(Careless(score_equally), case("alpha one", "beta two"))
+    result = judged(ChangedJudge(score_equally, whole=spoil), case("alpha one", "beta two"))
     assert {(score.reason, bool(score.rationale)) for score in result.scores} == {("judge_failed", True)}
 
 

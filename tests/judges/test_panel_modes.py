@@ -34,7 +34,7 @@ from app.judges.chat_judge import (
 from app.judges.offline import OfflineJudge
 from app.judges.panel import JudgePanel
 from app.ports.judges import Judge
-from tests.judges.rubrics import build_rubric
+from tests.judges.scripted import build_rubric
 
 MODES: tuple[Mode, ...] = get_args(Mode)
 RUBRIC = build_rubric("likeness", "charm", defects=(DefectRule(code="leak", description="", cap=0.3),))

@@ -9,7 +9,7 @@ from app.domain.judging import Case, Judgement, JudgeRequest, PanelResult
 from app.judges.chat_judge import Script, ScriptedJudge, fail_requests, score_by_position, score_by_text
 from app.judges.panel import JudgePanel
 from app.ports.judges import ReadingPace
-from tests.judges.rubrics import build_rubric
+from tests.judges.scripted import build_rubric
 
 RUBRIC = build_rubric("likeness")
 TEXTS = tuple(f"reply {number:02}" for number in range(20))

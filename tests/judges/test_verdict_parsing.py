@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from app.domain.judging import Candidate, Defect, DefectRule, JudgeRequest, Probes, Verdict
 from app.judges.verdicts import JudgeAnswer, UnusableAnswer, assign_letters, parse_answer
-from tests.judges.rubrics import build_rubric
+from tests.judges.scripted import build_rubric
 
 TEXTS = {"A": "The ferry sank at the fair.\nNine “good” oxen drowned.", "B": "As you wish,  my lord."}
 REQUEST = JudgeRequest(

@@ -94,7 +94,7 @@ def complete(
 ) -> str:
     """A chat completion in the form that all of them share. The rest of `more` are further fields."""
     tokens = {"content": [{"token": GOOD, "logprob": -0.1, "bytes": None, "top_logprobs": []}]} if logprobs else None
-    given = {
+    given: dict[str, object] = {
         "index": 0,
         "message": message or {"role": "assistant", "content": ANSWER},
         "logprobs": tokens,
