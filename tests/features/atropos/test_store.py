@@ -128,12 +128,7 @@ def test_a_batch_nobody_confirmed_goes_out_again_in_another_life(store_url: str)
         new = seen(await queue.take_batch("run", "second life", [2], form_batch))
         return (told.step, told.groups, told.undelivered), again, (after.step, after.groups), new
 
-    assert using(store_url, scenario, clock) == (
-        (101, 4, 1),
-        (2, ["c", "d"], True),
-        (102, 2),
-        (3, ["e", "f"], False),
-    )
+    assert using(store_url, scenario, clock) == ((101, 4, 1), (2, ["c", "d"], True), (102, 2), (3, ["e", "f"], False))
 
 
 def test_a_batch_that_was_recorded_as_sent_is_delivered_whoever_is_asked_next(store_url: str) -> None:
@@ -167,10 +162,7 @@ def test_a_batch_that_could_not_be_sent_goes_out_again_at_once(store_url: str) -
         lost = await queue.get_run("run", "life")
         return (lost.step, lost.groups), [seen(await queue.take_batch("run", "life", [], form_batch)) for _ in range(3)]
 
-    assert using(store_url, scenario) == (
-        (100, 4),
-        [(1, ["a", "b"], True), (2, ["c", "d"], False), "not yet"],
-    )
+    assert using(store_url, scenario) == ((100, 4), [(1, ["a", "b"], True), (2, ["c", "d"], False), "not yet"])
 
 
 def test_a_group_is_cut_where_none_fills_the_batch(store_url: str) -> None:

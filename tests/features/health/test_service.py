@@ -150,9 +150,7 @@ async def train(bench: Bench, count: int, run: str = "a", look: bool = True) -> 
             pass
 
 
-def test_a_milder_judge_is_noticed_and_the_run_is_held_until_it_is_released(
-    on_bench: Callable[[Play], None],
-) -> None:
+def test_a_milder_judge_is_noticed_and_the_run_is_held_until_it_is_released(on_bench: Callable[[Play], None]) -> None:
     async def play(bench: Bench) -> None:
         await bench.gateway.runs.put("a", RunSettings(health=HealthOptions(on_alarm="hold")))
         await train(bench, 600)

@@ -88,10 +88,12 @@ def test_a_run_is_due_with_a_bucket_of_new_groups_or_after_a_while(store_url: st
     clock = MovableClock()
 
     async def scenario(store: Store) -> list[bool]:
+        health = store.part(SqlRunHealthStore)
+
         async def look() -> bool:
-            claim = await store.part(SqlRunHealthStore).claim(60, 60)
+            claim = await health.claim(60, 60)
             if claim is not None:
-                await store.part(SqlRunHealthStore).finish(claim, HealthState())
+                await health.finish(claim, HealthState())
             return claim is not None
 
         await fill_run(store)
@@ -167,23 +169,22 @@ def judged(tokens: int) -> Judgement:
 
 def test_readings_are_kept_beside_the_scores_and_counted_in_the_run(store_url: str) -> None:
     async def scenario(store: Store) -> object:
+        health = store.part(SqlRunHealthStore)
         await store.runs.create(Run(name="run", seed=1, created_at=START))
         await store.tasks.put([record(0)])
         score = Score(outcome="scored", reward=0.5, gate=1.0, absolute=0.5)
         await store.groups.add([group(f"run {n}", [score] * 2, judgements=(judged(100),)) for n in range(3)])
-        anchors = await store.part(SqlRunHealthStore).freeze_anchors("run", 2)
+        anchors = await health.freeze_anchors("run", 2)
         kinds = [("anchor", ""), ("anchor", "budget"), ("shadow", ""), ("anchor", "")]
         for number, (kind, failed) in enumerate(kinds):
-            await store.part(SqlRunHealthStore).add_reading(
-                reading(number, kind=kind, failed=failed), [judged(10)], "hold"
-            )
-        found = await store.part(SqlRunHealthStore).list_readings("run", 0)
-        unread = await store.part(SqlRunHealthStore).find_shadow_group("run")
-        tokens, cost = await store.part(SqlRunHealthStore).get_tokens("run"), (await store.runs.get_ledger("run")).total
+            await health.add_reading(reading(number, kind=kind, failed=failed), [judged(10)], "hold")
+        found = await health.list_readings("run", 0)
+        unread = await health.find_shadow_group("run")
+        tokens, cost = await health.get_tokens("run"), (await store.runs.get_ledger("run")).total
         return (
             [one.group_id for one in anchors],
             [one.at_group for one in found],
-            [one.at_group for one in await store.part(SqlRunHealthStore).list_readings("run", found[0].sequence)],
+            [one.at_group for one in await health.list_readings("run", found[0].sequence)],
             unread and unread.group_id,
             (tokens.run, tokens.groups, tokens.anchor, tokens.anchor_readings, tokens.shadow, tokens.shadow_readings),
             (cost.input_tokens, cost.groups, cost.cost_usd),

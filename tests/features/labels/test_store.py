@@ -47,8 +47,9 @@ async def fill(store: Store, count: int = 3) -> None:
 
 
 async def left(store: Store, labeller: str) -> set[str]:
-    (stratum,) = await store.part(SqlLabelQueue).list_strata(ENVIRONMENTS, None, labeller)
-    found = {one.group_id for one in await store.part(SqlLabelQueue).draw_candidates(stratum, labeller, 99)}
+    queue = store.part(SqlLabelQueue)
+    (stratum,) = await queue.list_strata(ENVIRONMENTS, None, labeller)
+    found = {one.group_id for one in await queue.draw_candidates(stratum, labeller, 99)}
     assert len(found) == stratum.left
     return found
 
@@ -115,15 +116,14 @@ def test_a_second_label_is_somebody_elses_and_nobody_sees_scores_before(store_ur
 
 def test_the_mark_changes_with_every_label_that_is_stored_replaced_or_withdrawn(store_url: str) -> None:
     async def scenario(store: Store) -> list[tuple[int, int]]:
+        labels = store.part(SqlLabelStore)
         await fill(store)
-        marks = [await store.part(SqlLabelStore).find_mark("gsm8k")]
+        marks = [await labels.find_mark("gsm8k")]
         for name, seconds in (("one", 2.0), ("two", 3.0)):
-            await store.part(SqlLabelStore).put(
-                label(name, "ada", seconds=seconds), None, merge=False, show_judge=False
-            )
-            marks.append(await store.part(SqlLabelStore).find_mark("gsm8k"))
-        await store.part(SqlLabelStore).withdraw("two", "ada", 60)
-        return [*marks, await store.part(SqlLabelStore).find_mark("gsm8k")]
+            await labels.put(label(name, "ada", seconds=seconds), None, merge=False, show_judge=False)
+            marks.append(await labels.find_mark("gsm8k"))
+        await labels.withdraw("two", "ada", 60)
+        return [*marks, await labels.find_mark("gsm8k")]
 
     marks = using(store_url, scenario)
     assert len({*marks}) == 4
@@ -134,19 +134,21 @@ def test_a_label_can_be_replaced_extended_and_taken_back(store_url: str) -> None
     more = {"g0-0": ReplyLabel(levels={"b": 2}), "g0-1": ReplyLabel(defect=False)}
 
     async def scenario(store: Store) -> list[object]:
+        labels = store.part(SqlLabelStore)
+        queue = store.part(SqlLabelQueue)
         await fill(store)
-        put = store.part(SqlLabelStore).put
-        await store.part(SqlLabelQueue).claim(lease("l", "ada", "g0"), 60)
+        put = labels.put
+        await queue.claim(lease("l", "ada", "g0"), 60)
         await put(label("one", "ada", replies=said, seconds=2.0), "l", merge=False, show_judge=False)
         merged = await put(label("two", "ada", replies=more, order=(), seconds=3.0), None, merge=True, show_judge=False)
         with pytest.raises(NotFound):
-            await store.part(SqlLabelStore).withdraw("two", "eve", 60)
-        kept = [one.label_id for _, one in await store.part(SqlLabelStore).list_labels("gsm8k", None, 0, 9)]
-        await store.part(SqlLabelStore).withdraw("two", "ada", 60)
-        held = await store.part(SqlLabelQueue).find_held("ada", ENVIRONMENTS, "run")
+            await labels.withdraw("two", "eve", 60)
+        kept = [one.label_id for _, one in await labels.list_labels("gsm8k", None, 0, 9)]
+        await labels.withdraw("two", "ada", 60)
+        held = await queue.find_held("ada", ENVIRONMENTS, "run")
         assert held is not None
-        skipped = await store.part(SqlLabelQueue).skip("l", "ada")
-        arms = await store.part(SqlLabelQueue).count_arms(ENVIRONMENTS, None)
+        skipped = await queue.skip("l", "ada")
+        arms = await queue.count_arms(ENVIRONMENTS, None)
         mine, others = await left(store, "ada"), await left(store, "bob")
         return [merged.replies, merged.seconds, merged.kind, kept, skipped.state, arms["random"].skipped, mine, others]
 
@@ -189,13 +191,14 @@ def test_candidates_are_any_of_those_that_are_left(
     monkeypatch.setattr(label_rows, "MOST_PROBES", 10)
 
     async def scenario(store: Store) -> list[object]:
+        queue = store.part(SqlLabelQueue)
         await store.tasks.put([record(0)])
         stored = [group(f"g{n}", run=("a", "b", None)[n % 3]) for n in range(36)]
         await store.groups.add([*stored, group("unscored", [Score.unscored("budget")], run="a"), group("g36", run="a")])
-        await store.part(SqlLabelQueue).claim(lease("l", "bob", "g3"), 60)
+        await queue.claim(lease("l", "bob", "g3"), 60)
         told: list[object] = []
-        for stratum in await store.part(SqlLabelQueue).list_strata(ENVIRONMENTS, None, "ada"):
-            drawn = [await store.part(SqlLabelQueue).draw_candidates(stratum, "ada", 4) for _ in range(60)]
+        for stratum in await queue.list_strata(ENVIRONMENTS, None, "ada"):
+            drawn = [await queue.draw_candidates(stratum, "ada", 4) for _ in range(60)]
             assert all(len({one.group_id for one in some}) == len(some) <= 4 for some in drawn)
             found = {int(one.group_id[1:]) for some in drawn for one in some}
             told.append((stratum.run, stratum.population, found))
@@ -215,10 +218,11 @@ def test_candidates_of_a_large_run_lie_beside_one_another(store_url: str, monkey
     monkeypatch.setattr(label_rows, "NEAR", 3)
 
     async def scenario(store: Store) -> set[tuple[int, ...]]:
+        queue = store.part(SqlLabelQueue)
         await store.tasks.put([record(0)])
         await store.groups.add([group(f"g{n}", run=("a", "b")[n % 2]) for n in range(80)])
-        stratum, _ = await store.part(SqlLabelQueue).list_strata(ENVIRONMENTS, None, "ada")
-        drawn = [await store.part(SqlLabelQueue).draw_candidates(stratum, "ada", 6) for _ in range(40)]
+        stratum, _ = await queue.list_strata(ENVIRONMENTS, None, "ada")
+        drawn = [await queue.draw_candidates(stratum, "ada", 6) for _ in range(40)]
         return {tuple(sorted(int(one.group_id[1:]) // 2 for one in some)) for some in drawn}
 
     for places in using(store_url, scenario):
@@ -231,8 +235,9 @@ def test_a_label_that_is_sent_again_is_the_same_label(store_url: str) -> None:
     said: dict[str, Any] = {"replies": {"g0-0": ReplyLabel(defect=True)}, "seconds": 3.0}
 
     async def scenario(store: Store) -> list[object]:
+        labels = store.part(SqlLabelStore)
         await fill(store)
-        put = store.part(SqlLabelStore).put
+        put = labels.put
         for number in range(2):
             await store.part(SqlLabelQueue).claim(lease(f"l{number}", "ada", f"g{number}"), 60)
         first = await put(label("one", "ada", **said), "l0", merge=False, show_judge=False)
@@ -245,7 +250,7 @@ def test_a_label_that_is_sent_again_is_the_same_label(store_url: str) -> None:
         ]
         with pytest.raises(Conflict, match="stays as it is"):
             await put(label("five", "ada"), "l0", merge=False, show_judge=True)
-        stored = [one.label_id for _, one in await store.part(SqlLabelStore).list_labels("gsm8k", None, 0, 9)]
+        stored = [one.label_id for _, one in await labels.list_labels("gsm8k", None, 0, 9)]
         return [
             again == first,
             (shown.label_id, shown.saw_judge),
@@ -271,12 +276,11 @@ def test_targets_are_what_judges_are_unsure_of_and_what_earns_much_or_nothing(st
     } | {f"plain{number}": plain for number in range(5)}
 
     async def scenario(store: Store) -> dict[str, tuple[str, ...]]:
+        queue = store.part(SqlLabelQueue)
         await store.tasks.put([record(0)])
         await store.groups.add([group(name, scores) for name, scores in cases.items()])
-        (stratum,) = await store.part(SqlLabelQueue).list_strata(ENVIRONMENTS, None, "ada")
-        return {
-            one.group_id: one.reasons for one in await store.part(SqlLabelQueue).draw_candidates(stratum, "ada", 99)
-        }
+        (stratum,) = await queue.list_strata(ENVIRONMENTS, None, "ada")
+        return {one.group_id: one.reasons for one in await queue.draw_candidates(stratum, "ada", 99)}
 
     found = using(store_url, scenario)
     assert {name: reasons for name, reasons in found.items() if reasons} == {
@@ -304,13 +308,14 @@ def test_labelled_groups_come_with_the_judges_own_scores(store_url: str) -> None
     ]
 
     async def scenario(store: Store) -> list[object]:
+        labels = store.part(SqlLabelStore)
         await store.tasks.put([record(0)])
         await store.groups.add([group("g0", scores), group("g1", scores)])
         await store.part(SqlLabelQueue).claim(lease("l", "ada", "g0"), 60)
-        await store.part(SqlLabelStore).put(label("one", "ada"), "l", merge=False, show_judge=False)
-        await store.part(SqlLabelStore).put(label("two", "ada", "g1"), None, merge=False, show_judge=False)
-        (found,) = await store.part(SqlLabelStore).list_labelled("j", ENVIRONMENTS, "run")
-        others = await store.part(SqlLabelStore).list_labelled("other", ENVIRONMENTS, None)
+        await labels.put(label("one", "ada"), "l", merge=False, show_judge=False)
+        await labels.put(label("two", "ada", "g1"), None, merge=False, show_judge=False)
+        (found,) = await labels.list_labelled("j", ENVIRONMENTS, "run")
+        others = await labels.list_labelled("other", ENVIRONMENTS, None)
         return [found.task_id, found.rewards, found.gated, found.capped, found.levels["g0-0"], others]
 
     rewards = {"g0-0": 0.5, "g0-1": 0.25, "g0-2": 0.0}

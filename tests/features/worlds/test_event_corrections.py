@@ -56,12 +56,13 @@ def test_a_correction_replaces_what_is_found_and_counts_revisions(store_url: str
 
 def test_a_withdrawn_event_comes_back_by_a_correction(store_url: str) -> None:
     async def scenario(store: Store) -> object:
-        await store.part(SqlEventStore).add_events("town", [event("a")])
-        await store.part(SqlEventStore).branch("save", "town", event("a").time)
-        await store.part(SqlEventStore).withdraw("town", "a")
-        revision = await store.part(SqlEventStore).correct("town", event("a"))
-        await store.part(SqlEventStore).branch("later", "town", event("a").time)
-        of_branch = await store.part(SqlEventStore).correct("save", event("a", text=NEW))
+        events = store.part(SqlEventStore)
+        await events.add_events("town", [event("a")])
+        await events.branch("save", "town", event("a").time)
+        await events.withdraw("town", "a")
+        revision = await events.correct("town", event("a"))
+        await events.branch("later", "town", event("a").time)
+        of_branch = await events.correct("save", event("a", text=NEW))
         return revision, of_branch, await texts(store, "town", "save", "later")
 
     assert using(store_url, scenario) == (2, 2, {"town": [OLD], "save": [NEW], "later": [OLD]})
@@ -72,18 +73,19 @@ def test_branches_keep_what_they_branched_from(store_url: str, hour: float) -> N
     """Whether the correction moves the event or not: branches of branches, and those that withdrew it, too."""
 
     async def scenario(store: Store) -> object:
-        await store.part(SqlEventStore).add_events("town", [event("a"), event("late", 2)])
-        await store.part(SqlEventStore).branch("save", "town", event("a", 1).time)
-        await store.part(SqlEventStore).branch("inner", "save", event("a", 1).time)
-        await store.part(SqlEventStore).branch("earlier", "save", event("a", -0.5).time)
-        await store.part(SqlEventStore).branch("without", "save", event("a", 1).time)
-        await store.part(SqlEventStore).withdraw("without", "a")
+        events = store.part(SqlEventStore)
+        await events.add_events("town", [event("a"), event("late", 2)])
+        await events.branch("save", "town", event("a", 1).time)
+        await events.branch("inner", "save", event("a", 1).time)
+        await events.branch("earlier", "save", event("a", -0.5).time)
+        await events.branch("without", "save", event("a", 1).time)
+        await events.withdraw("without", "a")
         kept = ("save", "inner", "earlier", "without")
         before = await texts(store, *kept)
-        await store.part(SqlEventStore).correct("town", event("a", hour, NEW))
-        await store.part(SqlEventStore).correct("town", event("late", -0.75, NEW))
-        await store.part(SqlEventStore).correct("town", event("a", hour, NEW, importance=9))
-        await store.part(SqlEventStore).branch("after", "town", event("a", 1).time)
+        await events.correct("town", event("a", hour, NEW))
+        await events.correct("town", event("late", -0.75, NEW))
+        await events.correct("town", event("a", hour, NEW, importance=9))
+        await events.branch("after", "town", event("a", 1).time)
         return before, await texts(store, *kept), await texts(store, "town", "after")
 
     one = {"save": [OLD], "inner": [OLD], "earlier": [], "without": []}
@@ -93,15 +95,14 @@ def test_branches_keep_what_they_branched_from(store_url: str, hour: float) -> N
 
 def test_a_branch_corrects_what_it_inherited_and_the_parent_keeps_its_own(store_url: str) -> None:
     async def scenario(store: Store) -> object:
-        await store.part(SqlEventStore).add_events("town", [event("a")])
-        await store.part(SqlEventStore).branch("save", "town", event("a", 5).time)
-        await store.part(SqlEventStore).branch("inner", "save", event("a", 5).time)
-        await store.part(SqlEventStore).branch("bare", "save", event("a", 5).time)
-        await store.part(SqlEventStore).withdraw("bare", "a")
-        revisions = [
-            await store.part(SqlEventStore).correct("save", event("a", 4, text)) for text in (NEW, "The bridge leans.")
-        ]
-        await store.part(SqlEventStore).branch("noon", "save", event("a", 1).time)
+        events = store.part(SqlEventStore)
+        await events.add_events("town", [event("a")])
+        await events.branch("save", "town", event("a", 5).time)
+        await events.branch("inner", "save", event("a", 5).time)
+        await events.branch("bare", "save", event("a", 5).time)
+        await events.withdraw("bare", "a")
+        revisions = [await events.correct("save", event("a", 4, text)) for text in (NEW, "The bridge leans.")]
+        await events.branch("noon", "save", event("a", 1).time)
         return revisions, await texts(store, "town", "save", "inner", "bare", "noon")
 
     assert using(store_url, scenario) == (
@@ -112,11 +113,12 @@ def test_a_branch_corrects_what_it_inherited_and_the_parent_keeps_its_own(store_
 
 def test_only_what_was_told_is_corrected(store_url: str) -> None:
     async def scenario(store: Store) -> object:
-        await store.part(SqlEventStore).add_events("town", [event("a")])
+        events = store.part(SqlEventStore)
+        await events.add_events("town", [event("a")])
         return (
-            await store.part(SqlEventStore).correct("town", event("b")),
-            await refusal(store.part(SqlEventStore).correct("nowhere", event("a"))),
-            await store.part(SqlEventStore).get_world("nowhere"),
+            await events.correct("town", event("b")),
+            await refusal(events.correct("nowhere", event("a"))),
+            await events.get_world("nowhere"),
         )
 
     assert using(store_url, scenario) == (None, (NotFound, None), None)
@@ -124,14 +126,13 @@ def test_only_what_was_told_is_corrected(store_url: str) -> None:
 
 def test_corrections_at_the_same_time_are_counted_one_by_one(store_url: str) -> None:
     async def scenario(store: Store) -> object:
-        await store.part(SqlEventStore).add_events("town", [event("a")])
+        events = store.part(SqlEventStore)
+        await events.add_events("town", [event("a")])
         for number in range(4):
-            await store.part(SqlEventStore).branch(f"save{number}", "town", event("a").time)
+            await events.branch(f"save{number}", "town", event("a").time)
         corrections: Sequence[Event] = [event("a", text=f"The bridge bears {number} carts.") for number in range(10)]
-        calls = [store.part(SqlEventStore).correct("town", one) for one in corrections]
-        told = [
-            store.part(SqlEventStore).add_events(f"save{number}", [event(f"own{number}", 1)]) for number in range(4)
-        ]
+        calls = [events.correct("town", one) for one in corrections]
+        told = [events.add_events(f"save{number}", [event(f"own{number}", 1)]) for number in range(4)]
         revisions, _ = await asyncio.gather(asyncio.gather(*calls), asyncio.gather(*told))
         return sorted(one or 0 for one in revisions), await texts(store, *(f"save{n}" for n in range(4)))
 

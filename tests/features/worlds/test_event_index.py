@@ -24,6 +24,7 @@ from tests.features.worlds.test_store import about, event, ids, searched
 from tests.features.worlds.test_store_search import at, question, some_event
 from tests.support.databases import Postgres
 from tests.support.store_cases import using
+from tests.support.tiers import examples
 
 WORLDS = (1, 2, 5)
 TIMES = range(-3, 9)
@@ -99,7 +100,7 @@ def layout(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
 
 
 @pytest.mark.usefixtures("layout")
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(examples(12, fewest=2)))
 def test_the_index_has_what_was_put_into_it_and_not_taken_away(store_url: str, seed: int) -> None:
     chance, indexes = random.Random(seed), EventIndexes()
     standing: dict[int, PostedEvent] = {}
@@ -132,19 +133,23 @@ def test_a_world_has_few_segments_whatever_the_batches_are(store_url: str) -> No
     assert sizes == [512, 128, 32, 16, 8, 4]
 
 
+MANY = examples(1200, fewest=400)
+
+
 async def _tell_random_world(store: Store) -> list[object]:
+    events = store.part(SqlEventStore)
     chance = random.Random(5)
-    told = [some_event(chance, number) for number in range(1200)]
+    told = [some_event(chance, number) for number in range(MANY)]
     chance.shuffle(told)
     for first in range(0, len(told), 70):
-        await store.part(SqlEventStore).add_events("w-0", told[first : first + 70])
-    await store.part(SqlEventStore).branch("w-1", "w-0", at(30))
-    await store.part(SqlEventStore).branch("w-2", "w-1", at(20))
-    for number in chance.sample(range(1200), 100):
-        await store.part(SqlEventStore).withdraw(chance.choice(("w-0", "w-1")), f"e{number}")
+        await events.add_events("w-0", told[first : first + 70])
+    await events.branch("w-1", "w-0", at(30))
+    await events.branch("w-2", "w-1", at(20))
+    for number in chance.sample(range(MANY), MANY // 12):
+        await events.withdraw(chance.choice(("w-0", "w-1")), f"e{number}")
         changed = some_event(chance, number)
-        await store.part(SqlEventStore).correct(chance.choice(("w-0", "w-1", "w-2")), changed)
-    return [await store.part(SqlEventStore).search(question(chance, "w")) for _ in range(60)]
+        await events.correct(chance.choice(("w-0", "w-1", "w-2")), changed)
+    return [await events.search(question(chance, "w")) for _ in range(60)]
 
 
 def test_both_databases_find_the_same(tmp_path: Path, migrated_file: Path, postgres: Postgres) -> None:
@@ -169,10 +174,11 @@ def test_what_earlier_releases_wrote_on_sqlite_is_found(tmp_path: Path, migrated
     url = f"sqlite:///{tmp_path / 'store.db'}"
 
     async def tell(store: Store) -> None:
-        await store.part(SqlEventStore).add_events("town", [event("a"), event("b", 1), event("gone", 2)])
-        await store.part(SqlEventStore).branch("save", "town", at(10_000))
-        await store.part(SqlEventStore).add_events("save", [event("own", 3)])
-        await store.part(SqlEventStore).withdraw("town", "gone")
+        events = store.part(SqlEventStore)
+        await events.add_events("town", [event("a"), event("b", 1), event("gone", 2)])
+        await events.branch("save", "town", at(10_000))
+        await events.add_events("save", [event("own", 3)])
+        await events.withdraw("town", "gone")
 
     async def look(store: Store) -> object:
         return [ids(await searched(store, about(world, "bridge"))) for world in ("town", "save")]

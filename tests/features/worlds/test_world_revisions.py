@@ -197,14 +197,16 @@ def test_only_the_newest_revisions_are_kept(store_url: str, monkeypatch: pytest.
     monkeypatch.setattr(store_worlds, "KEPT_REVISIONS", 3)
 
     async def scenario(store: Store) -> object:
-        await store.part(SqlEventStore).add_events("town", [event("a"), event("b")])
+        events = store.part(SqlEventStore)
+        books = store.part(SqlLorebookStore)
+        await events.add_events("town", [event("a"), event("b")])
         for number in range(7):
-            await store.part(SqlEventStore).correct("town", event("a", text=f"{number} carts."))
-            await store.part(SqlLorebookStore).put("town", "a", Lorebook(description=str(number)))
+            await events.correct("town", event("a", text=f"{number} carts."))
+            await books.put("town", "a", Lorebook(description=str(number)))
         listed = (
-            await store.part(SqlEventStore).list_revisions("town", "a", 9),
-            await store.part(SqlLorebookStore).list_revisions("town", "a", 9),
-            await store.part(SqlEventStore).list_revisions("town", "b", 9),
+            await events.list_revisions("town", "a", 9),
+            await books.list_revisions("town", "a", 9),
+            await events.list_revisions("town", "b", 9),
         )
         return [[one.revision for one in some] for some in listed]
 

@@ -22,12 +22,7 @@ class Written(TrainerCallback):  # type: ignore[misc]
         self._record = record
 
     def on_log(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        logs: dict[str, float],
-        **_: object,
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, logs: dict[str, float], **_: object
     ) -> None:
         if "reward" not in logs or not state.is_world_process_zero:
             return

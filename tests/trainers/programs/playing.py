@@ -45,12 +45,7 @@ class Told(TrainerCallback):  # type: ignore[misc]
         self._record = record
 
     def on_log(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        logs: dict[str, float],
-        **_: object,
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, logs: dict[str, float], **_: object
     ) -> None:
         if "reward" not in logs:
             return
