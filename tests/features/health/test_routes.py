@@ -5,7 +5,6 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import httpx
-import pytest
 import respx
 from pydantic import JsonValue
 from typer.testing import CliRunner
@@ -87,39 +86,21 @@ def test_a_held_run_hands_out_nothing_and_scores_until_it_is_released(tmp_path: 
     play(tmp_path, migrated_file, scene)
 
 
-def test_the_audit_of_a_run_says_what_it_can_and_cannot_see(tmp_path: Path, migrated_file: Path) -> None:
-    async def scene(client: httpx.AsyncClient, store: Store) -> None:
-        await score_one(client)
-        found = RunHealth.model_validate((await client.get("/runs/a/health")).json())
-        missing = await client.get("/runs/nobody/health")
-        assert (missing.status_code, found.held, found.alarms, len(found.figures)) == (404, None, (), 12)
-        assert (found.can_see != (), found.cannot_see != (), found.options.share) == (True, True, 0.03)
-
-    play(tmp_path, migrated_file, scene)
-
-
-@pytest.mark.parametrize(
-    ("health", "field"),
-    [
-        ({"shadow_judge": "nobody"}, "health.shadow_judge"),
-        ({"shadow_judge": "twin"}, "health.shadow_judge"),
-        ({"share": 0.6}, "body.health.share"),
-        ({"on_alarm": "stop"}, "body.health.on_alarm"),
-    ],
-)
-def test_wrong_options_name_their_field(
-    tmp_path: Path, migrated_file: Path, health: dict[str, JsonValue], field: str
+def test_options_change_at_any_time_stay_when_left_out_and_name_their_field_when_wrong(
+    tmp_path: Path, migrated_file: Path
 ) -> None:
+    wrong: list[tuple[str, dict[str, JsonValue]]] = [
+        ("health.shadow_judge", {"shadow_judge": "nobody"}),
+        ("health.shadow_judge", {"shadow_judge": "twin"}),
+        ("body.health.share", {"share": 0.6}),
+        ("body.health.on_alarm", {"on_alarm": "stop"}),
+    ]
+
     async def scene(client: httpx.AsyncClient, store: Store) -> None:
-        refused = await client.put("/runs/a", json={"options": {"judges": ["one"]}, "health": health})
-        kept = await client.get("/runs/a")
-        assert (refused.status_code, refused.json()["errors"][0]["field"], kept.status_code) == (422, field, 404)
-
-    play(tmp_path, migrated_file, scene)
-
-
-def test_options_change_at_any_time_and_stay_when_left_out(tmp_path: Path, migrated_file: Path) -> None:
-    async def scene(client: httpx.AsyncClient, store: Store) -> None:
+        for field, health in wrong:
+            refused = await client.put("/runs/b", json={"options": {"judges": ["one"]}, "health": health})
+            assert (refused.status_code, refused.json()["errors"][0]["field"]) == (422, field)
+        assert (await client.get("/runs/b")).status_code == 404
         asked: list[dict[str, JsonValue]] = [{}, {"health": {"share": 0.01, "shadow_judge": "other"}}, {}]
         puts = [(await client.put("/runs/a", json=body)).json()["health"] for body in asked]
         assert [(put["share"], put["shadow_judge"]) for put in puts] == [(0.03, None), (0.01, "other"), (0.01, "other")]
@@ -127,20 +108,22 @@ def test_options_change_at_any_time_and_stay_when_left_out(tmp_path: Path, migra
     play(tmp_path, migrated_file, scene)
 
 
-def test_a_run_is_looked_after_by_one_process_at_a_time(tmp_path: Path, migrated_file: Path) -> None:
+@respx.mock
+def test_the_audit_says_what_it_can_see_and_the_command_prints_alarms(tmp_path: Path, migrated_file: Path) -> None:
     async def scene(client: httpx.AsyncClient, store: Store) -> None:
-        await client.put("/runs/a", json={})
         await score_one(client)
-        health = store.part(SqlRunHealthStore)
-        async with asyncio.timeout(20):
-            while (first := await health.claim(60, -1)) is None:  # noqa: ASYNC110  # the service may be at it
-                await asyncio.sleep(0.01)
-        second = await health.claim(60, -1)
-        taken = await health.renew(first, 60)
-        await health.finish(first, await health.get_state("a"))
-        assert (first.run, second, taken) == ("a", None, True)
+        found = RunHealth.model_validate((await client.get("/runs/a/health")).json())
+        missing = await client.get("/runs/nobody/health")
+        assert (missing.status_code, found.held, found.alarms, len(found.figures)) == (404, None, (), 12)
+        assert (found.can_see != (), found.cannot_see != (), found.options.share) == (True, True, 0.03)
+        await store.part(SqlRunHealthStore).add_alarm("a", ALARM, None)
+        body.append((await client.get("/runs/a/health")).text)
 
+    body: list[str] = []
     play(tmp_path, migrated_file, scene)
+    respx.get("http://127.0.0.1:8000/runs/a/health").respond(200, text=body[0])
+    ran = CliRunner().invoke(cli, ["runs", "health", "a"])
+    assert (ran.exit_code, "length since about group 900" in ran.output, "ALARM" in ran.output) == (1, True, True)
 
 
 def test_versions_of_judges_are_kept_once_and_listed(tmp_path: Path, migrated_file: Path) -> None:
@@ -156,17 +139,3 @@ def test_versions_of_judges_are_kept_once_and_listed(tmp_path: Path, migrated_fi
         ]
 
     play(tmp_path, migrated_file, scene)
-
-
-@respx.mock
-def test_the_command_prints_alarms_and_ends_with_one(tmp_path: Path, migrated_file: Path) -> None:
-    async def scene(client: httpx.AsyncClient, store: Store) -> None:
-        await client.put("/runs/a", json={})
-        await store.part(SqlRunHealthStore).add_alarm("a", ALARM, None)
-        body.append((await client.get("/runs/a/health")).text)
-
-    body: list[str] = []
-    play(tmp_path, migrated_file, scene)
-    respx.get("http://127.0.0.1:8000/runs/a/health").respond(200, text=body[0])
-    ran = CliRunner().invoke(cli, ["runs", "health", "a"])
-    assert (ran.exit_code, "length since about group 900" in ran.output, "ALARM" in ran.output) == (1, True, True)

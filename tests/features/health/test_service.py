@@ -1,7 +1,6 @@
 """The health of a run over a real store: a judge that grows milder is noticed at a bounded cost."""
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -150,11 +149,21 @@ async def train(bench: Bench, count: int, run: str = "a", look: bool = True) -> 
             pass
 
 
-def test_a_milder_judge_is_noticed_and_the_run_is_held_until_it_is_released(on_bench: Callable[[Play], None]) -> None:
+def test_a_milder_judge_is_noticed_at_a_bounded_cost_and_the_run_is_held_until_it_is_released(
+    on_bench: Callable[[Play], None],
+) -> None:
     async def play(bench: Bench) -> None:
-        await bench.gateway.runs.put("a", RunSettings(health=HealthOptions(on_alarm="hold")))
+        health = HealthOptions(on_alarm="hold", shadow_judge="other")
+        await bench.gateway.runs.put("a", RunSettings(health=health))
         await train(bench, 600)
         before = await bench.watch.get_health("a")
+        spent, cost = before.spent, (await bench.gateway.runs.get_report("a")).judging.spent
+        scored = len(bench.judge.requests) - bench.judge.fresh
+        assert (before.alarms, before.anchors, before.held, cost.groups) == ((), 8, None, 600)
+        assert (bench.judge.fresh, spent.run_tokens) == (spent.anchor_readings, 1000 * scored)
+        assert (spent.anchor_readings > 5, spent.shadow_readings > 2) == (True, True)
+        assert spent.tokens <= 0.03 * spent.run_tokens
+        assert cost.input_tokens + cost.output_tokens == spent.run_tokens + spent.tokens
         bench.judge.leniency = 0.1
         with pytest.raises(RunHeld, match="leniency"):
             await train(bench, 100)
@@ -162,27 +171,9 @@ def test_a_milder_judge_is_noticed_and_the_run_is_held_until_it_is_released(on_b
         released = await bench.watch.release("a")
         await bench.gateway.dispatcher.next_batch("arena", NextBatch(batch_size=1, run="a"))
         (alarm,) = after.alarms
-        assert (before.alarms, before.anchors, before.held) == ((), 8, None)
-        assert (alarm.series, alarm.subject, alarm.noticed_group <= 660) == ("leniency", "strict", True)
+        assert (alarm.series, alarm.subject, alarm.noticed_group <= 700) == ("leniency", "strict", True)
         assert (after.held is not None, released.held) == (True, None)
         assert {each.series: each.alarmed for each in after.figures}["leniency"]
-
-    on_bench(play)
-
-
-def test_readings_stay_within_their_share_and_are_counted(on_bench: Callable[[Play], None]) -> None:
-    async def play(bench: Bench) -> None:
-        await bench.gateway.runs.put("a", RunSettings(health=HealthOptions(shadow_judge="other")))
-        await train(bench, 400)
-        spent = (await bench.watch.get_health("a")).spent
-        cost = (await bench.gateway.runs.get_report("a")).judging.spent
-        scored = len(bench.judge.requests) - bench.judge.fresh
-        assert (bench.judge.fresh, spent.anchor_readings) == (spent.anchor_readings, spent.anchor_readings)
-        assert (spent.anchor_readings > 5, spent.shadow_readings > 2) == (True, True)
-        assert spent.run_tokens == 1000 * scored
-        assert spent.tokens <= 0.03 * spent.run_tokens
-        assert cost.input_tokens + cost.output_tokens == spent.run_tokens + spent.tokens
-        assert cost.groups == 400
 
     on_bench(play)
 
@@ -198,16 +189,16 @@ def test_a_run_may_have_no_readings(on_bench: Callable[[Play], None]) -> None:
 
 
 def test_a_run_budget_that_is_spent_ends_readings_and_no_score(on_bench: Callable[[Play], None]) -> None:
-    """A group costs a cent or two and so does a reading: what is left after 150 groups is for scores."""
+    """A group costs a cent or two and so does a reading: what is left after 100 groups is for scores."""
 
     async def play(bench: Bench) -> None:
         await bench.gateway.runs.put("a", RunSettings())
-        await train(bench, 150)
+        await train(bench, 100)
         cost = (await bench.gateway.runs.get_report("a")).judging.spent
         made = bench.judge.fresh
         await bench.gateway.runs.put("a", RunSettings(budget_usd=cost.cost_usd + 0.001))
         await bench.health._reader.read_anchor(
-            run := await bench.gateway.runs.require("a"), (await anchors(bench))[0], 150
+            run := await bench.gateway.runs.require("a"), (await anchors(bench))[0], 100
         )
         after = (await bench.gateway.runs.get_report("a")).judging.spent
         assert (made > 0, bench.judge.fresh, after.cost_usd, run.budget_usd) == (
@@ -230,7 +221,7 @@ def test_a_shadow_judge_of_the_model_that_the_environment_trains_with_reads_noth
     async def play(bench: Bench) -> None:
         twin = RunSettings(health=HealthOptions(shadow_judge="twin"))
         await bench.gateway.runs.put("a", twin)  # nobody knows yet which judges will train it
-        await train(bench, 200)
+        await train(bench, 100)
         with pytest.raises(InvalidRequest, match="same model as 'strict'"):
             await bench.gateway.runs.put("a", twin)
         spent = (await bench.health.get_health("a")).spent
@@ -269,7 +260,7 @@ def test_a_step_that_fails_keeps_the_others(on_bench: Callable[[Play], None]) ->
         await train(bench, 40)
         failing = await bench.store.part(SqlRunHealthStore).get_state("a")
         bench.judge.raises = False
-        await train(bench, 200)
+        await train(bench, 120)
         after = await bench.store.part(SqlRunHealthStore).get_state("a")
         assert (failing.failures > 0, failing.newest > 5, after.failures, bench.judge.fresh > made) == (
             True,
@@ -297,9 +288,9 @@ def test_a_receiver_that_never_answers_delays_neither_looks_nor_the_end(
             while not (await bench.store.part(SqlRunHealthStore).get_state("a")).groups:  # noqa: ASYNC110  # the loop wakes nobody
                 await asyncio.sleep(0.01)
         running.cancel()
-        began = time.monotonic()
-        await asyncio.gather(running, return_exceptions=True)
-        assert (time.monotonic() - began < 2, len(bench.told.alarms)) == (True, 1)
+        async with asyncio.timeout(WAIT):
+            await asyncio.gather(running, return_exceptions=True)
+        assert len(bench.told.alarms) == 1
 
     on_bench(play)
 

@@ -3,11 +3,9 @@
 Runs in its own Python: file with address and episodes; file to write."""
 
 import asyncio
-import json
-import sys
-from pathlib import Path
 from typing import Any
 
+from job_files import answer
 from openreward import AsyncOpenReward
 from openreward.api.environments.client import AsyncEnvironment
 from openreward.api.environments.types import GroupCandidate, Message, TextBlock
@@ -40,5 +38,4 @@ async def main(job: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    source, target = map(Path, sys.argv[1:])
-    target.write_text(json.dumps(asyncio.run(main(json.loads(source.read_text())))), encoding="utf-8")
+    answer(main)

@@ -4,12 +4,12 @@ Runs in verifiers' own Python: file with rows, address, and for each rollout its
 
 import asyncio
 import json
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from job_files import answer
 from verifiers.v1.tasksets.nemo_gym import NeMoGymConfig, NeMoGymTask, NeMoGymTaskConfig, NeMoGymTaskset
 from verifiers.v1.tasksets.nemo_gym.toolset import NeMoGymState, NeMoGymToolset
 from verifiers.v1.types import AssistantMessage, ToolCall, ToolMessage
@@ -77,6 +77,4 @@ async def play_all(job: dict[str, Any]) -> list[list[dict[str, Any]]]:
 
 
 if __name__ == "__main__":
-    job_file, out = map(Path, sys.argv[1:])
-    told = asyncio.run(play_all(json.loads(job_file.read_text(encoding="utf-8"))))
-    out.write_text(json.dumps(told), encoding="utf-8")
+    answer(play_all)

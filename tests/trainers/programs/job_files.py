@@ -1,0 +1,16 @@
+"""A job is read from the file named first, and what is made of it is written to the file named second."""
+
+import asyncio
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+
+def answer(make: Callable[[Any], Any]) -> None:
+    """`make` may be a coroutine function."""
+    source, target = map(Path, sys.argv[-2:])
+    made = make(json.loads(source.read_text(encoding="utf-8")))
+    told = asyncio.run(made) if asyncio.iscoroutine(made) else made
+    target.write_text(json.dumps(told), encoding="utf-8")
