@@ -149,10 +149,8 @@ def test_a_judge_that_is_away_for_a_while_costs_time_and_no_reward(
     judged.judge.refusals = 9
     (group,) = play(tmp_path, player, judged.gateway.url, run, [job]).groups
     (stored,) = judged.groups(run)
-    assert ([one["reward"] for one in group], judged.judge.refusals) == (
-        judged.native(stored["task_id"], [reply for (reply,) in replies]),
-        0,
-    )
+    found = [one["reward"] for one in group], judged.judge.refusals
+    assert found == (judged.native(stored["task_id"], [reply for (reply,) in replies]), 0)
 
 
 @every_player
@@ -182,10 +180,8 @@ def test_what_the_trainer_cuts_is_scored_as_it_stands(gateway: Served, tmp_path:
     (stored,) = read_groups(gateway.url, f"{player.rows}-cut")
     assert max(one["tokens"] for one in group) <= length
     assert sorted(one["reward"] for one in group) == sorted(one["score"]["reward"] for one in stored["rollouts"])
-    assert (group[0]["reward"], {one["completion"]["finish_reason"] for one in stored["rollouts"]}) == (
-        1.0,
-        {"stop", "length"},
-    )
+    found = group[0]["reward"], {one["completion"]["finish_reason"] for one in stored["rollouts"]}
+    assert found == (1.0, {"stop", "length"})
 
 
 @pytest.mark.parametrize("player", [VERL, OPEN_RLHF], ids=["verl", "openrlhf"])

@@ -120,10 +120,8 @@ def test_a_judge_that_stays_away_teaches_nothing(judged: Judged, tmp_path: Path)
     url, replies, params = judged.gateway.url, [[["No."], ["No, no."]]], {"preference": FEWER}
     with away(judged.judge):
         told, _ = play(tmp_path, url, "rlaif", "down", replies, params=params, patience_seconds=4)
-    assert (told, [one["outcome"] for one in judged.groups("down")]) == (
-        [{"error": "no score: judge_failed"}],
-        ["unscored"],
-    )
+    found = told, [one["outcome"] for one in judged.groups("down")]
+    assert found == ([{"error": "no score: judge_failed"}], ["unscored"])
 
 
 def test_held_out_tasks_are_scored_one_by_one(judged: Judged, tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ RUNS = itertools.count()
 @pytest.fixture
 def client(served: TestClient) -> TestClient:
     """At the prefix of a run of the test's own."""
-    served.base_url = f"http://127.0.0.1:8000{PREFIX}/run{next(RUNS)}"  # type: ignore[assignment]
+    served.base_url = f"http://127.0.0.1:8000{PREFIX}/run{next(RUNS)}"
     return served
 
 
@@ -153,10 +153,8 @@ def test_statuses_of_what_the_original_refuses(client: TestClient) -> None:
         "corrupt gzip": client.post("scored_data", content=b"\x1f\x8bx", headers={"Content-Encoding": "gzip"}),
         "message without a role": client.post("scored_data", json=group(1, 1, messages=[[{"content": "x"}]])),
     }
-    assert {name: reply.status_code for name, reply in wrong.items()} == {
-        **dict.fromkeys(wrong, 422),
-        "corrupt gzip": 400,
-    }
+    found = {name: reply.status_code for name, reply in wrong.items()}
+    assert found == {**dict.fromkeys(wrong, 422), "corrupt gzip": 400}
 
 
 NAN = '{"tokens":[[1]],"masks":[[1]],"scores":[NaN]}'
@@ -245,11 +243,8 @@ def test_reset_forgets_its_run_and_no_other(tmp_path: Path) -> None:
         unknown = status_env(one, 0).status_code
         told = [client.get("status").json()["queue_size"] for client in (one, other)]
         again = started(one)[0]["env_id"], started(other)[0]["env_id"]
-    assert (reset.text, reset.headers["Content-Type"], early.status_code) == (
-        "Reset successful",
-        "text/plain; charset=utf-8",
-        200,
-    )
+    found = reset.text, reset.headers["Content-Type"], early.status_code
+    assert found == ("Reset successful", "text/plain; charset=utf-8", 200)
     assert (unknown, told, again) == (404, [0, 1], (0, 1))
 
 
@@ -295,11 +290,8 @@ def test_why_there_is_no_batch_is_said_in_words(client: TestClient) -> None:
         (False, "The queue has 8 of the 16 sequences of a batch."),
         (True, "A batch is ready."),
     ]
-    assert (told[3]["queue_size"], told[3]["sequences"], told[1]["notes"]) == (
-        2,
-        16,
-        ["No environment has registered (POST /register-env)."],
-    )
+    found = told[3]["queue_size"], told[3]["sequences"], told[1]["notes"]
+    assert found == (2, 16, ["No environment has registered (POST /register-env)."])
 
 
 def test_the_viewer_shows_the_queue(tmp_path: Path) -> None:
@@ -311,7 +303,5 @@ def test_the_viewer_shows_the_queue(tmp_path: Path) -> None:
         client.post("scored_data", json=group(1))
         page = client_of(app, "/view").get("atropos").text
     said = ("The queue has 8 of the 16 sequences of a batch.", "&lt;b&gt;_0", "gsm8k_0")
-    assert ("No Atropos trainer or environment has registered yet." in empty, [text in page for text in said]) == (
-        True,
-        [True] * 3,
-    )
+    found = "No Atropos trainer or environment has registered yet." in empty, [text in page for text in said]
+    assert found == (True, [True] * 3)

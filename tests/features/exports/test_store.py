@@ -5,7 +5,6 @@ from datetime import timedelta
 
 import pytest
 
-from app.domain.groups import Group
 from app.domain.runs import Policy
 from app.domain.scores import Score
 from app.features.exports import store as export_store
@@ -14,6 +13,7 @@ from app.features.exports.store import SqlExportStore
 from app.main.store import Store
 from app.ports.store import GroupToStore
 from tests.store.test_plans import statements_made
+from tests.support.scenes import on_each_store
 from tests.support.store_cases import START, group, record, using
 
 LATER = START + timedelta(hours=1)
@@ -96,20 +96,18 @@ def _as_among(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setattr(export_store, "AT_ONCE", 1)
 
 
-def test_pages_end_where_they_were_told_to(store_url: str) -> None:
-    async def scenario(store: Store) -> list[list[str]]:
-        exports = store.part(SqlExportStore)
-        empty = await exports.get_newest_group_sequence()
-        await stored(store)
-        last = await exports.get_newest_group_sequence()
-        await store.groups.add([group("meanwhile")])
-        pages, after = [], empty
-        while page := await exports.read_page(ExportFilter(), after, last, 2):
-            pages.append([one.group.group_id for one in page])
-            after = page[-1].sequence
-        return pages
-
-    assert using(store_url, scenario) == [["plain", "labelled"], ["other", "later"], ["npc"]]
+@on_each_store
+async def test_pages_end_where_they_were_told_to(store: Store) -> None:
+    exports = store.part(SqlExportStore)
+    empty = await exports.get_newest_group_sequence()
+    await stored(store)
+    last = await exports.get_newest_group_sequence()
+    await store.groups.add([group("meanwhile")])
+    pages, after = [], empty
+    while page := await exports.read_page(ExportFilter(), after, last, 2):
+        pages.append([one.group.group_id for one in page])
+        after = page[-1].sequence
+    assert pages == [["plain", "labelled"], ["other", "later"], ["npc"]]
 
 
 def test_a_moment_is_looked_up_once_for_all_pieces(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,11 +128,9 @@ def test_a_moment_is_looked_up_once_for_all_pieces(store_url: str, monkeypatch: 
     assert using(store_url, scenario) == [1, 0]
 
 
-def test_a_group_comes_whole_with_its_task(store_url: str) -> None:
-    async def scenario(store: Store) -> tuple[list[StoredGroup], Group]:
-        await store.tasks.put([record(0)])
-        (kept,) = await store.groups.add([group()])
-        return await store.part(SqlExportStore).read_page(ExportFilter(), 0, 1, 1), kept
-
-    found, kept = using(store_url, scenario)
+@on_each_store
+async def test_a_group_comes_whole_with_its_task(store: Store) -> None:
+    await store.tasks.put([record(0)])
+    (kept,) = await store.groups.add([group()])
+    found, kept = (await store.part(SqlExportStore).read_page(ExportFilter(), 0, 1, 1), kept)
     assert found == [StoredGroup(sequence=1, group=kept, task=record(0))]

@@ -19,6 +19,7 @@ from app.judges.panel import ConfiguredPanels
 from app.main.store import Store
 from tests.support.databases import MIGRATIONS
 from tests.support.playground import World, by_number, gateway
+from tests.support.scenes import on
 from tests.support.store_cases import START, alarm
 
 Play = Callable[[httpx.AsyncClient, Store], Awaitable[None]]
@@ -58,32 +59,28 @@ async def score_one(client: httpx.AsyncClient) -> httpx.Response:
     return await client.post("/envs/arena/score", json={"groups": [group], "run": "a"})
 
 
-def test_a_held_run_hands_out_nothing_and_scores_until_it_is_released(tmp_path: Path, migrated_file: Path) -> None:
-    async def scene(client: httpx.AsyncClient, store: Store) -> None:
-        await client.put("/runs/a", json={"health": {"on_alarm": "hold"}})
-        task = (await client.post("/envs/arena/next-batch", json={"run": "a"})).json()["tasks"][0]["task_id"]
-        await store.part(SqlRunHealthStore).add_alarm(
-            "a", ALARM, Hold(alarm_id="alarm_1", reason="length", since=START)
-        )
-        await client.put("/runs/a", json={})  # this process learns of it, as it does within seconds
-        refused = await client.post("/envs/arena/next-batch", json={"run": "a"})
-        mixed = await client.post("/next-batch", json={"run": "a", "mix": [{"env": "arena", "weight": 1}]})
-        tested = await client.post("/envs/arena/next-batch", json={"run": "a", "purpose": "eval", "cursor": 0})
-        body: JsonValue = {"groups": [{"task_id": task, "completions": [{"text": "0.8"}, {"text": "0.1"}]}], "run": "a"}
-        scored = await client.post("/envs/arena/score", json=body)
-        report = (await client.get("/runs/a")).json()
-        released = await client.post("/runs/a/release", json={})
-        after = await client.post("/envs/arena/next-batch", json={"run": "a"})
-        gone = (await client.get("/runs/a")).json()
-        assert [reply.status_code for reply in (refused, mixed, tested, scored, released, after)] == [
-            *(409, 409),
-            *(200, 200, 200, 200),
-        ]
-        assert (refused.json()["code"], "length" in refused.json()["detail"]) == ("run_held", True)
-        assert [alarm["alarm_id"] for alarm in report["alarms"]] == ["alarm_1"]
-        assert (report["run"]["held"]["reason"], gone["run"]["held"], gone["alarms"]) == ("length", None, [])
-
-    play(tmp_path, migrated_file, scene)
+@on(play)
+async def test_a_held_run_hands_out_nothing_and_scores_until_it_is_released(
+    client: httpx.AsyncClient, store: Store
+) -> None:
+    await client.put("/runs/a", json={"health": {"on_alarm": "hold"}})
+    task = (await client.post("/envs/arena/next-batch", json={"run": "a"})).json()["tasks"][0]["task_id"]
+    await store.part(SqlRunHealthStore).add_alarm("a", ALARM, Hold(alarm_id="alarm_1", reason="length", since=START))
+    await client.put("/runs/a", json={})  # this process learns of it, as it does within seconds
+    refused = await client.post("/envs/arena/next-batch", json={"run": "a"})
+    mixed = await client.post("/next-batch", json={"run": "a", "mix": [{"env": "arena", "weight": 1}]})
+    tested = await client.post("/envs/arena/next-batch", json={"run": "a", "purpose": "eval", "cursor": 0})
+    body: JsonValue = {"groups": [{"task_id": task, "completions": [{"text": "0.8"}, {"text": "0.1"}]}], "run": "a"}
+    scored = await client.post("/envs/arena/score", json=body)
+    report = (await client.get("/runs/a")).json()
+    released = await client.post("/runs/a/release", json={})
+    after = await client.post("/envs/arena/next-batch", json={"run": "a"})
+    gone = (await client.get("/runs/a")).json()
+    found = [reply.status_code for reply in (refused, mixed, tested, scored, released, after)]
+    assert found == [*(409, 409), *(200, 200, 200, 200)]
+    assert (refused.json()["code"], "length" in refused.json()["detail"]) == ("run_held", True)
+    assert [alarm["alarm_id"] for alarm in report["alarms"]] == ["alarm_1"]
+    assert (report["run"]["held"]["reason"], gone["run"]["held"], gone["alarms"]) == ("length", None, [])
 
 
 def test_options_change_at_any_time_stay_when_left_out_and_name_their_field_when_wrong(
@@ -126,16 +123,12 @@ def test_the_audit_says_what_it_can_see_and_the_command_prints_alarms(tmp_path: 
     assert (ran.exit_code, "length since about group 900" in ran.output, "ALARM" in ran.output) == (1, True, True)
 
 
-def test_versions_of_judges_are_kept_once_and_listed(tmp_path: Path, migrated_file: Path) -> None:
-    async def scene(client: httpx.AsyncClient, store: Store) -> None:
-        made = Judgement(judge="one", model="m", order=(), served_model="m-1", system_fingerprint="fp_1", calls=1)
-        for fingerprint in ("fp_1", "fp_1", "fp\x002"):
-            await store.judge_cache.put(made.model_copy(update={"system_fingerprint": fingerprint}))
-        listed = (await client.get("/judges")).json()["judges"]
-        versions = next(judge["versions"] for judge in listed if judge["name"] == "one")
-        assert sorted((each["model"], each["system_fingerprint"]) for each in versions) == [
-            ("m-1", "fp\x002"),
-            ("m-1", "fp_1"),
-        ]
-
-    play(tmp_path, migrated_file, scene)
+@on(play)
+async def test_versions_of_judges_are_kept_once_and_listed(client: httpx.AsyncClient, store: Store) -> None:
+    made = Judgement(judge="one", model="m", order=(), served_model="m-1", system_fingerprint="fp_1", calls=1)
+    for fingerprint in ("fp_1", "fp_1", "fp\x002"):
+        await store.judge_cache.put(made.model_copy(update={"system_fingerprint": fingerprint}))
+    listed = (await client.get("/judges")).json()["judges"]
+    versions = next(judge["versions"] for judge in listed if judge["name"] == "one")
+    found = sorted((each["model"], each["system_fingerprint"]) for each in versions)
+    assert found == [("m-1", "fp\x002"), ("m-1", "fp_1")]

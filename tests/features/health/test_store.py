@@ -18,6 +18,7 @@ from app.store.judge_cache import MOST_VERSIONS
 from app.store.statements import encode
 from app.store.tables import groups, rollups
 from tests.store.test_plans import Statement, filler, indexes_of, statements_made
+from tests.support.scenes import on_each_store, on_each_store_at
 from tests.support.store_cases import START, MovableClock, alarm, group, opened, record, using
 
 READINGS = 4000
@@ -80,28 +81,24 @@ def test_a_state_is_stored_under_the_names_that_it_always_had() -> None:
     assert (state.hurried_readings, state.groups, state.model_dump(mode="json")["rush"]) == (3, 5, 3)
 
 
-def test_a_run_is_due_with_a_bucket_of_new_groups_or_after_a_while(store_url: str) -> None:
-    clock = MovableClock()
+@on_each_store_at
+async def test_a_run_is_due_with_a_bucket_of_new_groups_or_after_a_while(store: Store, clock: MovableClock) -> None:
+    health = store.part(SqlRunHealthStore)
 
-    async def scenario(store: Store) -> list[bool]:
-        health = store.part(SqlRunHealthStore)
+    async def look() -> bool:
+        claim = await health.claim(60, 60)
+        if claim is not None:
+            await health.finish(claim, HealthState())
+        return claim is not None
 
-        async def look() -> bool:
-            claim = await health.claim(60, 60)
-            if claim is not None:
-                await health.finish(claim, HealthState())
-            return claim is not None
-
-        await fill_run(store)
-        found = [await look(), await look()]
-        await store.groups.add([group("one more")])
-        found.append(await look())
-        clock.forward(61)
-        found += [await look(), await look()]
-        await store.groups.add([group(f"new {number}") for number in range(10)])
-        return [*found, await look()]
-
-    assert using(store_url, scenario, clock) == [True, False, False, True, False, True]
+    await fill_run(store)
+    found = [await look(), await look()]
+    await store.groups.add([group("one more")])
+    found.append(await look())
+    clock.forward(61)
+    found += [await look(), await look()]
+    await store.groups.add([group(f"new {number}") for number in range(10)])
+    assert [*found, await look()] == [True, False, False, True, False, True]
 
 
 def test_a_notice_is_sent_by_one_replica_and_again_after_a_crash(store_url: str) -> None:
@@ -151,47 +148,36 @@ def judged(tokens: int) -> Judgement:
     return Judgement(judge="j", model="m", order=(), calls=1, input_tokens=tokens, cost_usd=0.5)
 
 
-def test_readings_are_kept_beside_the_scores_and_counted_in_the_run(store_url: str) -> None:
-    async def scenario(store: Store) -> object:
-        health = store.part(SqlRunHealthStore)
-        await store.runs.create(Run(name="run", seed=1, created_at=START))
-        await store.tasks.put([record(0)])
-        score = Score(outcome="scored", reward=0.5, gate=1.0, absolute=0.5)
-        await store.groups.add([group(f"run {n}", [score] * 2, judgements=(judged(100),)) for n in range(3)])
-        anchors = await health.freeze_anchors("run", 2)
-        kinds = [("anchor", ""), ("anchor", "budget"), ("shadow", ""), ("anchor", "")]
-        for number, (kind, failed) in enumerate(kinds):
-            await health.add_reading(reading(number, kind=kind, failed=failed), [judged(10)], "hold")
-        found = await health.list_readings("run", 0)
-        unread = await health.find_shadow_group("run")
-        tokens, cost = await health.get_tokens("run"), (await store.runs.get_ledger("run")).total
-        return (
-            [one.group_id for one in anchors],
-            [one.at_group for one in found],
-            [one.at_group for one in await health.list_readings("run", found[0].sequence)],
-            unread and unread.group_id,
-            (tokens.run, tokens.groups, tokens.anchor, tokens.anchor_readings, tokens.shadow, tokens.shadow_readings),
-            (cost.input_tokens, cost.groups, cost.cost_usd),
-        )
-
-    assert using(store_url, scenario) == (
-        ["run 0", "run 1"],
-        [0, 3],
-        [3],
-        "run 2",
-        (300, 3, 30, 2, 10, 1),
-        (340, 3, 3.5),
-    )
+@on_each_store
+async def test_readings_are_kept_beside_the_scores_and_counted_in_the_run(store: Store) -> None:
+    health = store.part(SqlRunHealthStore)
+    await store.runs.create(Run(name="run", seed=1, created_at=START))
+    await store.tasks.put([record(0)])
+    score = Score(outcome="scored", reward=0.5, gate=1.0, absolute=0.5)
+    await store.groups.add([group(f"run {n}", [score] * 2, judgements=(judged(100),)) for n in range(3)])
+    anchors = await health.freeze_anchors("run", 2)
+    kinds = [("anchor", ""), ("anchor", "budget"), ("shadow", ""), ("anchor", "")]
+    for number, (kind, failed) in enumerate(kinds):
+        await health.add_reading(reading(number, kind=kind, failed=failed), [judged(10)], "hold")
+    found = await health.list_readings("run", 0)
+    unread = await health.find_shadow_group("run")
+    tokens, cost = await health.get_tokens("run"), (await store.runs.get_ledger("run")).total
+    assert (
+        [one.group_id for one in anchors],
+        [one.at_group for one in found],
+        [one.at_group for one in await health.list_readings("run", found[0].sequence)],
+        unread and unread.group_id,
+        (tokens.run, tokens.groups, tokens.anchor, tokens.anchor_readings, tokens.shadow, tokens.shadow_readings),
+        (cost.input_tokens, cost.groups, cost.cost_usd),
+    ) == (["run 0", "run 1"], [0, 3], [3], "run 2", (300, 3, 30, 2, 10, 1), (340, 3, 3.5))
 
 
-def test_a_server_that_names_ever_new_fingerprints_is_listed_for_a_while(store_url: str) -> None:
-    async def scenario(store: Store) -> int:
-        for number in range(MOST_VERSIONS + 5):
-            made = judged(1).model_copy(update={"system_fingerprint": f"fp {number}"})
-            await store.judge_cache.put(made)
-        return len(await store.part(SqlRunHealthStore).list_versions(["j"]))
-
-    assert using(store_url, scenario) == MOST_VERSIONS
+@on_each_store
+async def test_a_server_that_names_ever_new_fingerprints_is_listed_for_a_while(store: Store) -> None:
+    for number in range(MOST_VERSIONS + 5):
+        made = judged(1).model_copy(update={"system_fingerprint": f"fp {number}"})
+        await store.judge_cache.put(made)
+    assert len(await store.part(SqlRunHealthStore).list_versions(["j"])) == MOST_VERSIONS
 
 
 def fill(connection: Connection) -> None:

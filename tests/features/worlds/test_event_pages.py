@@ -71,11 +71,8 @@ def test_a_line_says_who_may_know_it(visibility: object, shown: str, everybody: 
 
 def test_what_else_was_said_of_an_event_is_told_where_it_was_said() -> None:
     line = build_event_line(event("rope", valid_to=NINE, supersedes="old", location="Reedgate", importance=10))
-    assert (line.facts, line.importance, line.heat) == (
-        (("at", "Reedgate"), ("holds until", "1312-04-03 09:15:00"), ("in place of", "old")),
-        10,
-        10,
-    )
+    found = line.facts, line.importance, line.heat
+    assert found == ((("at", "Reedgate"), ("holds until", "1312-04-03 09:15:00"), ("in place of", "old")), 10, 10)
 
 
 def ranked(one: Event, told: bool) -> RankedEvent:

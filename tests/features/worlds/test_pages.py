@@ -124,10 +124,8 @@ def test_pages_say_what_is_there_in_its_order(
     words, places = page(client.get(path)).words(), [0]
     for one in said:
         places.append(words.find(one, places[-1]))
-    assert (dict(zip(said, places[1:], strict=True)), [one for one in unsaid if one in words]) == (
-        {one: place for one, place in zip(said, places[1:], strict=True) if place >= 0},
-        [],
-    )
+    found = dict(zip(said, places[1:], strict=True)), [one for one in unsaid if one in words]
+    assert found == ({one: place for one, place in zip(said, places[1:], strict=True) if place >= 0}, [])
 
 
 def test_older_events_are_on_the_pages_that_follow(client: TestClient) -> None:

@@ -14,6 +14,7 @@ from trl_grpo import connect, gateway_reward, prompts
 from trl_steps import OPTIONS, Steps
 
 SAMPLES, TASKS = 4, 2
+CUT = "cut"
 
 
 def tell(samples: dict[str, list[Any]], logs: dict[str, float], step: int) -> dict[str, Any]:
@@ -29,7 +30,7 @@ def main(url: str, environment: str, run: str, record: str, steps: str) -> None:
         model=tiny_model(tokenizer),
         processing_class=tokenizer,
         reward_funcs=gateway_reward(
-            gateway, environment, run, "tiny", ends={tokenizer.eos_token_id} if run == "cut" else ()
+            gateway, environment, run, "tiny", ends={tokenizer.eos_token_id} if run == CUT else ()
         ),
         train_dataset=prompts(gateway, environment, run, count=2 * TASKS * int(steps)),
         callbacks=[told],
@@ -43,7 +44,7 @@ def main(url: str, environment: str, run: str, record: str, steps: str) -> None:
         ),
     )
     told.trainer.train()
-    if run == "evaluated":
+    if run == CUT:
         told.trainer.evaluate(prompts(gateway, environment, run, TASKS, split="test", purpose="eval"))
 
 

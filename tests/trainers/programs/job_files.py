@@ -3,9 +3,20 @@
 import asyncio
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Any
+
+
+async def in_turns(play: Callable[[Any], Awaitable[Any]], groups: Iterable[Any], at_once: int = 4) -> list[Any]:
+    """What `play` makes of each."""
+    slots = asyncio.Semaphore(at_once)
+
+    async def play_one(group: Any) -> Any:
+        async with slots:
+            return await play(group)
+
+    return await asyncio.gather(*map(play_one, groups))
 
 
 def answer(make: Callable[[Any], Any]) -> None:

@@ -11,7 +11,7 @@ from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
-from job_files import answer
+from job_files import answer, in_turns
 from openrlhf_rewards import Tokenizer, package
 
 END, CUT = "\x03", "<cut>"
@@ -71,17 +71,7 @@ def describe(played: Any) -> dict[str, Any]:
     }
 
 
-async def play_all(executor: Any, job: dict[str, Any]) -> list[list[dict[str, Any]]]:
-    slots = asyncio.Semaphore(4)
-
-    async def play(group: dict[str, Any]) -> list[dict[str, Any]]:
-        async with slots:
-            return await play_group(executor, group, job["length"])
-
-    return await asyncio.gather(*map(play, job["groups"]))
-
-
-def main(job: dict[str, Any]) -> dict[str, Any]:
+async def main(job: dict[str, Any]) -> dict[str, Any]:
     folder = sys.argv[1]
     package("openrlhf", f"{folder}/openrlhf")
     package("openrlhf.utils", f"{folder}/openrlhf/utils")
@@ -89,7 +79,8 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
     agent = import_module("openrlhf_agent")
     vars(agent)["PATIENCE_SECONDS"] = job["patience_seconds"]
     executor = agent.AgentExecutor()
-    return {"groups": asyncio.run(play_all(executor, job)), "left": len(executor.starting)}
+    groups = await in_turns(lambda group: play_group(executor, group, job["length"]), job["groups"])
+    return {"groups": groups, "left": len(executor.starting)}
 
 
 if __name__ == "__main__":

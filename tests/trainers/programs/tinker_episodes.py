@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import tinker_group
-from job_files import answer
+from job_files import answer, in_turns
 from tinker_cookbook import tokenizer_utils
 from tinker_cookbook.completers import TokenCompleter, TokensWithLogprobs
 from tinker_cookbook.rl.data_processing import assemble_training_data, compute_advantages
@@ -69,13 +69,7 @@ async def play_all(job: dict[str, Any]) -> list[dict[str, Any]]:
     train, held_out = await builder()
     data = held_out if job["held_out"] and held_out else train
     builders = [one for index in range(len(data)) for one in data.get_batch(index)]
-    slots = asyncio.Semaphore(4)
-
-    async def play_one(one: Any, replies: list[list[str]]) -> dict[str, Any]:
-        async with slots:
-            return await play(one, replies)
-
-    return await asyncio.gather(*map(play_one, builders, job["replies"]))
+    return await in_turns(lambda one: play(*one), zip(builders, job["replies"], strict=True))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import asyncio
 from typing import Any
 
 import verl_agent_loop
-from job_files import answer
+from job_files import answer, in_turns
 from omegaconf import OmegaConf
 from tiny import tiny_tokenizer
 from verl.experimental.agent_loop.agent_loop import AgentLoopOutput, DictConfigWrap
@@ -66,15 +66,12 @@ def describe(output: AgentLoopOutput | BaseException) -> dict[str, Any]:
 
 async def play_all(job: dict[str, Any]) -> dict[str, Any]:
     verl_agent_loop.PATIENCE_SECONDS = job["patience_seconds"]
-    slots = asyncio.Semaphore(4)
 
     async def play_group(group: dict[str, Any]) -> list[dict[str, Any]]:
-        async with slots:
-            playing = [play(job, group["row"], place, said) for place, said in enumerate(group["replies"])]
-            return [describe(output) for output in await asyncio.gather(*playing, return_exceptions=True)]
+        playing = [play(job, group["row"], place, said) for place, said in enumerate(group["replies"])]
+        return [describe(output) for output in await asyncio.gather(*playing, return_exceptions=True)]
 
-    groups = await asyncio.gather(*map(play_group, job["groups"]))
-    return {"groups": groups, "left": len(verl_agent_loop.GROUPS)}
+    return {"groups": await in_turns(play_group, job["groups"]), "left": len(verl_agent_loop.GROUPS)}
 
 
 if __name__ == "__main__":
