@@ -183,6 +183,7 @@ lines = st.builds(
 @settings(deadline=None, max_examples=examples(300))
 @given(lines)
 def test_batches_are_exact_and_everything_is_taken_once(whole: TrajectoryBacklog) -> None:
+    """And two batches' worth never wait."""
     batches, left = drained(whole)
     sizes = Counter({group.sequence: group.size for group in whole.waiting})
     for batch in batches:
@@ -190,12 +191,6 @@ def test_batches_are_exact_and_everything_is_taken_once(whole: TrajectoryBacklog
     assert {sum(share.size for share in batch.shares) for batch in batches} <= {whole.batch_size}
     assert +sizes == Counter({group.sequence: group.size for group in left.waiting})
     assert min(sizes.values(), default=0) >= 0
-
-
-@settings(deadline=None, max_examples=examples(300))
-@given(lines)
-def test_two_batches_worth_never_wait(whole: TrajectoryBacklog) -> None:
-    _, left = drained(whole)
     assert left.sequences < 2 * whole.batch_size
 
 
