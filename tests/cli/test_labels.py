@@ -55,20 +55,6 @@ def test_a_chat_its_branch_and_pairs_are_imported_once_and_exported(served: Serv
     assert exported[0]["prompt"][0]["content"] == "Who is it?"
 
 
-def test_a_dry_run_names_file_line_and_reason_and_needs_no_gateway(tmp_path: Path) -> None:
-    rows = [line("Hail!", swipes=["Hail!", "Hey!"]), line("Hm.", player=True), line("A", swipes=["A", "B"])]
-    chat = write(tmp_path / "chat.jsonl", [*rows, line("So.", player=True)])
-    done = ended("labels", "import", str(chat), "--dry-run")
-    assert (done.returncode, done.stderr.splitlines()) == (
-        0,
-        [
-            f"{chat}:1: left out: a greeting, which a person wrote",
-            "chat.jsonl:3: implicit, over 1 other",
-            "1 implicit in 1 files; 1 lines left out; nothing was stored",
-        ],
-    )
-
-
 def test_words_of_a_file_cannot_move_the_cursor_or_end_the_command(tmp_path: Path) -> None:
     asked: dict[str, JsonValue] = {"role": "user", "content": "Who?", "\x1b[2J\n": 1}
     pairs = write(tmp_path / "pairs.jsonl", [{"prompt": [asked], "chosen": "a", "rejected": "b"}])

@@ -1,6 +1,7 @@
 """The released package's API and ours on loopback, and what its environments need."""
 
 import hashlib
+import math
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
+from tests.support.reward_trainers import Judge, Judged, judged_gateway
 from tests.support.serving import Served, free_port, serving
-from tests.trainers.installed import INSTALLED, running, wait_until
+from tests.trainers.installed import INSTALLED, running, wait_for_server
 from tests.trainers.policy import serving_policy
 from tests.trainers.tokenizer import write_tokenizer
 
@@ -35,17 +36,18 @@ def serving_upstream(folder: Path) -> "Iterator[tuple[str, subprocess.Popen[byte
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     with running(folder, "run-api", "--host", "127.0.0.1", "--port", port) as server:
-
-        def ready() -> bool:
-            if server.process.poll() is not None:
-                raise RuntimeError(server.said())
-            try:
-                return httpx.get(url, timeout=5).status_code == 200
-            except httpx.TransportError:
-                return False
-
-        wait_until(ready)
+        wait_for_server(server, url)
         yield url, server.process
+
+
+@contextmanager
+def away(judge: Judge) -> Iterator[None]:
+    """It judges nothing meanwhile."""
+    judge.refusals = math.inf
+    try:
+        yield
+    finally:
+        judge.refusals = 0
 
 
 @pytest.fixture(autouse=True)
@@ -74,6 +76,12 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield served
 
 
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judged]:
+    with judged_gateway(tmp_path_factory.mktemp("judged")) as judged:
+        yield judged
+
+
 @pytest.fixture
 def upstream(tmp_path: Path) -> Iterator[str]:
     with serving_upstream(tmp_path) as (url, _):
@@ -90,15 +98,3 @@ def ours(gateway: Served, request: pytest.FixtureRequest) -> str:
 @pytest.fixture(params=["upstream", "ours"])
 def api(request: pytest.FixtureRequest) -> Api:
     return Api(request.getfixturevalue(request.param), request.param == "ours")
-
-
-@pytest.fixture(params=["upstream", "ours"])
-def root(request: pytest.FixtureRequest) -> Iterator[Api]:
-    """At the root of its port, for trainers whose address is a host and a port."""
-    if request.param == "upstream":
-        yield Api(request.getfixturevalue("upstream"), ours=False)
-        return
-    folder: Path = request.getfixturevalue("tmp_path")
-    port = free_port()
-    with serving(folder, settings={"ATROPOS_ENVS_ATROPOS_PORT": str(port)}):
-        yield Api(f"http://127.0.0.1:{port}", ours=True)

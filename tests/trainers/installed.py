@@ -11,6 +11,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import httpx
+
 ROOT = Path(__file__).resolve().parents[2]
 INSTALLED = ROOT / ".cache" / "trainers"
 TUNERS = ROOT / ".cache" / "tuners"
@@ -72,6 +74,37 @@ def running(
     finally:
         process.kill()
         process.wait()
+
+
+def do_job(
+    folder: Path,
+    job: object,
+    *command: str | Path | int,
+    installed: Path,
+    seconds: float = PATIENCE_SECONDS,
+    variables: Mapping[str, str] = MappingProxyType({}),
+) -> tuple[Any, str]:
+    """What a program makes of a job, both of which are files of JSON, and its log."""
+    files = folder / "job.json", folder / "told.json"
+    files[0].write_text(json.dumps(job), encoding="utf-8")
+    with running(folder, *command, *files, installed=installed, variables=variables) as program:
+        program.finish(seconds)
+        log = program.log.read_text(encoding="utf-8", errors="replace")
+    return json.loads(files[1].read_text(encoding="utf-8")), log
+
+
+def wait_for_server(server: Running, url: str) -> None:
+    """RuntimeError with its log when it ends before it answers there."""
+
+    def answers() -> bool:
+        if server.process.poll() is not None:
+            raise RuntimeError(server.said())
+        try:
+            return httpx.get(url, timeout=5).is_success
+        except httpx.TransportError:
+            return False
+
+    wait_until(answers)
 
 
 def written(path: Path) -> list[Any]:

@@ -3,7 +3,7 @@
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,10 @@ import pytest
 from tests.support.agent_episodes import Job, plan_jobs, read_groups, score_natively, write_rows
 from tests.support.lossy_gateway import losing_replies
 from tests.support.preferring import FEWER
-from tests.support.reward_trainers import Judged, judged_gateway
+from tests.support.reward_trainers import Judged
 from tests.support.serving import Served
-from tests.trainers.installed import LOOPS, ROOT, running
+from tests.trainers.conftest import away
+from tests.trainers.installed import LOOPS, ROOT, do_job
 
 OPENRLHF = ROOT / ".cache" / "openrlhf"
 NEEDS = (LOOPS / ".installed", LOOPS / ".torch", OPENRLHF / ".installed")
@@ -59,12 +60,6 @@ class Played:
     log: str
 
 
-@pytest.fixture(scope="module")
-def judged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judged]:
-    with judged_gateway(tmp_path_factory.mktemp("judged")) as judged:
-        yield judged
-
-
 def play(
     folder: Path,
     player: Player,
@@ -82,12 +77,7 @@ def play(
         "patience_seconds": patience_seconds,
         "length": length,
     }
-    file, told = folder / "job.json", folder / "told.json"
-    file.write_text(json.dumps(job), encoding="utf-8")
-    with running(folder, *player.program, file, told, installed=player.installed) as program:
-        program.finish(900)
-        log = program.log.read_text(encoding="utf-8", errors="replace")
-    found = json.loads(told.read_text(encoding="utf-8"))
+    found, log = do_job(folder, job, *player.program, installed=player.installed, seconds=900)
     assert found["left"] == 0
     return Played(found["groups"], log)
 
@@ -159,18 +149,15 @@ def test_a_judge_that_is_away_for_a_while_costs_time_and_no_reward(
     judged.judge.refusals = 9
     (group,) = play(tmp_path, player, judged.gateway.url, run, [job]).groups
     (stored,) = judged.groups(run)
-    assert ([one["reward"] for one in group], judged.judge.refusals) == (
-        judged.native(stored["task_id"], [reply for (reply,) in replies]),
-        0,
-    )
+    found = [one["reward"] for one in group], judged.judge.refusals
+    assert found == (judged.native(stored["task_id"], [reply for (reply,) in replies]), 0)
 
 
 @every_player
 def test_a_judge_that_stays_away_teaches_nothing(judged: Judged, tmp_path: Path, player: Player) -> None:
     job, run = compare_answers(tmp_path, judged, player, 1, [["Yes."], ["Yes, do."]]), f"{player.rows}-down"
-    judged.judge.refusals = 1_000_000
-    (group,) = play(tmp_path, player, judged.gateway.url, run, [job], patience_seconds=4).groups
-    judged.judge.refusals = 0
+    with away(judged.judge):
+        (group,) = play(tmp_path, player, judged.gateway.url, run, [job], patience_seconds=4).groups
     assert (group, [one["outcome"] for one in judged.groups(run)]) == (
         [{"error": "no score: dropped as unscored" if player is SLIME else "no score: judge_failed"}] * 2,
         ["unscored"],
@@ -193,10 +180,8 @@ def test_what_the_trainer_cuts_is_scored_as_it_stands(gateway: Served, tmp_path:
     (stored,) = read_groups(gateway.url, f"{player.rows}-cut")
     assert max(one["tokens"] for one in group) <= length
     assert sorted(one["reward"] for one in group) == sorted(one["score"]["reward"] for one in stored["rollouts"])
-    assert (group[0]["reward"], {one["completion"]["finish_reason"] for one in stored["rollouts"]}) == (
-        1.0,
-        {"stop", "length"},
-    )
+    found = group[0]["reward"], {one["completion"]["finish_reason"] for one in stored["rollouts"]}
+    assert found == (1.0, {"stop", "length"})
 
 
 @pytest.mark.parametrize("player", [VERL, OPEN_RLHF], ids=["verl", "openrlhf"])

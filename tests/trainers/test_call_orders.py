@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import httpx
-
 from tests.trainers.conftest import Api
 from tests.trainers.installed import running, wait_until, written
 from tests.trainers.wire import Group, get, made, post
@@ -57,24 +55,3 @@ def test_verl_recipe(api: Api, tmp_path: Path) -> None:
         post(api.url, *groups)
         trainer.finish()
     assert api.arranged([group for batch in written(record) for group in batch]) == api.arranged(groups)
-
-
-def test_axolotl(root: Api, tmp_path: Path) -> None:
-    """What it asked for before it registered is an error that holds an empty batch."""
-    groups = [made(number, 4) for number in range(1, 5)]
-    record = tmp_path / "rows.jsonl"
-    address = httpx.URL(root.url)
-    with running(
-        tmp_path, "axolotl_order.py", f"http://{address.host}", int(address.port or 0), record, 8, 2
-    ) as trainer:
-        wait_for_trainer(root.url, 8)
-        post(root.url, *groups)
-        trainer.finish()
-    rows = [
-        {"prompt": tokens[:3], "completion": tokens[3:], "score": 0 if number == 1 else score}
-        for group in groups
-        for number, (tokens, score) in enumerate(zip(group["tokens"], group["scores"], strict=True))
-    ]
-    first, *others = written(record)
-    assert first == []
-    assert root.arranged([row for batch in others for row in batch]) == root.arranged(rows)

@@ -1,7 +1,6 @@
 """examples/inspect_eval.py in released Inspect, against a live gateway whose replies are lost now and then."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -11,27 +10,19 @@ import pytest
 from app.envs.tool_agent.environment import ToolAgent
 from tests.support.lossy_gateway import losing_replies
 from tests.support.preferring import FEWER
-from tests.support.reward_trainers import Judged, judged_gateway
-from tests.trainers.installed import GYMS, running
+from tests.support.reward_trainers import Judged
+from tests.trainers.conftest import away
+from tests.trainers.installed import GYMS, do_job
 
 NEEDS = (GYMS / ".installed",)
 TURNS = json.dumps({"turns": "multi"})
-
-
-@pytest.fixture(scope="module")
-def judged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judged]:
-    with judged_gateway(tmp_path_factory.mktemp("inspect")) as judged:
-        yield judged
 
 
 def evaluate(
     folder: Path, evals: list[dict[str, Any]], replies: list[list[dict[str, Any]]], *, patience: float = 900.0
 ) -> list[dict[str, Any]]:
     job = {"evals": evals, "replies": replies, "patience": patience, "epochs": 1}
-    (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
-    with running(folder, "inspect_evals.py", folder / "job.json", folder / "out.json", installed=GYMS) as program:
-        program.finish()
-    told: list[dict[str, Any]] = json.loads((folder / "out.json").read_text(encoding="utf-8"))
+    told: list[dict[str, Any]] = do_job(folder, job, "inspect_evals.py", installed=GYMS)[0]
     return told
 
 
@@ -96,12 +87,9 @@ def test_flags_and_dollars_and_the_page_are_in_the_log(judged: Judged, tmp_path:
 
 
 def test_without_a_score_a_sample_is_unscored(judged: Judged, tmp_path: Path) -> None:
-    judged.judge.refusals = float("inf")
-    try:
-        params = {"preference": FEWER}
-        asked = {"environment": "rlaif", "url": judged.gateway.url, "params": params, "count": 2, "split": "train"}
+    asked = {"environment": "rlaif", "url": judged.gateway.url, "count": 2, "split": "train"}
+    asked["params"] = {"preference": FEWER}
+    with away(judged.judge):
         (log,) = evaluate(tmp_path, [asked], [[{"content": "Never, by no means."}]], patience=1.0)
-    finally:
-        judged.judge.refusals = 0
     reasons = [one["score"]["reason"] for one in log["samples"]]
     assert (log["status"], log["scored"], log["unscored"], reasons) == ("success", 0, 2, ["judge_failed"] * 2)

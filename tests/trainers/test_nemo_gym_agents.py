@@ -20,7 +20,7 @@ from tests.support.chat_server import Received, Reply
 from tests.support.lossy_gateway import Lossy, losing_replies
 from tests.support.nemo_gym import build_response, say, write_items
 from tests.support.serving import Served, free_port, serving
-from tests.trainers.installed import NEMO_GYM, running, wait_until
+from tests.trainers.installed import NEMO_GYM, running, wait_for_server
 
 NEEDS = (NEMO_GYM / ".installed",)
 GROUPS = 24
@@ -84,16 +84,7 @@ def serving_agent(folder: Path, kind: str, model: str, resources: str) -> Iterat
     file.write_text(json.dumps(config), encoding="utf-8")
     url = f"http://127.0.0.1:{port}"
     with running(folder, "nemo_gym_agent.py", kind, "agent", file, installed=NEMO_GYM) as program:
-
-        def is_ready() -> bool:
-            if program.process.poll() is not None:
-                raise RuntimeError(program.said())
-            try:
-                return httpx.get(f"{url}/readyz", timeout=5).is_success
-            except httpx.TransportError:
-                return False
-
-        wait_until(is_ready)
+        wait_for_server(program, f"{url}/readyz")
         yield url
 
 

@@ -12,7 +12,8 @@ from tests.support.lossy_gateway import losing_replies
 from tests.support.preferring import FEWER
 from tests.support.reward_trainers import Judged, judged_gateway
 from tests.support.serving import free_port
-from tests.trainers.installed import OPENREWARD, running
+from tests.trainers.conftest import away
+from tests.trainers.installed import OPENREWARD, do_job
 
 NEEDS = (OPENREWARD / ".installed",)
 ANSWERS = ("Yes.", "Yes, of course.", "", "Yes, why not?")
@@ -32,12 +33,8 @@ def judged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judged]:
 
 
 def play(folder: Path, url: str, episodes: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    (folder / "job.json").write_text(json.dumps({"url": url, "episodes": episodes}), encoding="utf-8")
-    with running(
-        folder, "openreward_sessions.py", folder / "job.json", folder / "out.json", installed=OPENREWARD
-    ) as program:
-        program.finish()
-    told: list[dict[str, Any]] = json.loads((folder / "out.json").read_text(encoding="utf-8"))
+    job = {"url": url, "episodes": episodes}
+    told: list[dict[str, Any]] = do_job(folder, job, "openreward_sessions.py", installed=OPENREWARD)[0]
     return told
 
 
@@ -52,10 +49,8 @@ def test_groups_earn_what_they_would_at_the_native_route(judged: Judged, tmp_pat
     native = [judged.native(task, pair) for task, pair in zip(tasks, pairs, strict=True)]
     alone = [judged.native(task, pair[:1], "alone") for task, pair in zip(tasks, pairs, strict=True)]
     assert ([one["group"] for one in told], [one["calls"] for one in told]) == (native, alone)
-    assert (sum(lossy.lost.values()) > count // 2, len({reward for one in native for reward in one}) > 1) == (
-        True,
-        True,
-    )
+    found = sum(lossy.lost.values()) > count // 2, len({reward for one in native for reward in one}) > 1
+    assert found == (True, True)
 
 
 def test_turns_are_paid_as_natively(judged: Judged, tmp_path: Path) -> None:
@@ -78,11 +73,8 @@ def test_turns_are_paid_as_natively(judged: Judged, tmp_path: Path) -> None:
 
 
 def test_no_reward_is_invented_while_the_judge_is_away(judged: Judged, tmp_path: Path) -> None:
-    judged.judge.refusals = float("inf")
     pair = ("No.", "No, by no means.")  # of which no verdict is known
-    try:
+    with away(judged.judge):
         url = f"http://127.0.0.1:{PORTS['rlaif']}"
         (told,) = play(tmp_path, url, [{"index": 0, "calls": [], "last": "Never.", "group": pair}])
-    finally:
-        judged.judge.refusals = 0
     assert told == {"calls": [None], "group": [None, None]}

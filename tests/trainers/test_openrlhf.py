@@ -3,24 +3,18 @@
 import json
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from tests.support.reward_trainers import Judged, judged_gateway
+from tests.support.reward_trainers import Judged
 from tests.trainers.installed import PROGRAMS, ROOT
 
 INSTALLED = ROOT / ".cache" / "openrlhf"
 NEEDS = (INSTALLED / ".installed",)
 PROMPT = "<|im_start|>user\nMay I?<|im_end|>\n<|im_start|>assistant\n"
 EOS = "&eos=%3C%7Cim_end%7C%3E"
-
-
-@pytest.fixture(scope="module")
-def judged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judged]:
-    with judged_gateway(tmp_path_factory.mktemp("openrlhf")) as judged:
-        yield judged
 
 
 def rolled_out(label: Any, answers: Sequence[tuple[str, str]], *urls: str) -> list[dict[str, Any]]:

@@ -1,30 +1,23 @@
 """examples/skyrl_env.py in released SkyRL-Gym, against a live gateway whose replies are lost now and then."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
-import pytest
 
 from app.envs.tool_agent.environment import ToolAgent
 from tests.support.commands import ended
 from tests.support.lossy_gateway import losing_replies
 from tests.support.preferring import FEWER
-from tests.support.reward_trainers import Judged, judged_gateway
-from tests.trainers.installed import GYMS, running
+from tests.support.reward_trainers import Judged
+from tests.trainers.conftest import away
+from tests.trainers.installed import GYMS, do_job
 
 NEEDS = (GYMS / ".installed",)
 MULTI = {"turns": "multi"}
 HERMES = {"tool_format": "hermes"}
 COUNT = 24
-
-
-@pytest.fixture(scope="module")
-def judged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judged]:
-    with judged_gateway(tmp_path_factory.mktemp("skyrl")) as judged:
-        yield judged
 
 
 def write_rows(judged: Judged, folder: Path, name: str, params: dict[str, Any], count: int) -> list[dict[str, Any]]:
@@ -38,12 +31,9 @@ def write_rows(judged: Judged, folder: Path, name: str, params: dict[str, Any], 
 def play(
     folder: Path, url: str, rows: list[dict[str, Any]], actions: list[list[str]], *, patience: float = 900.0
 ) -> list[dict[str, Any]]:
-    (folder / "job.json").write_text(json.dumps({"rows": rows, "actions": actions, "patience": patience}))
-    files = folder / "job.json", folder / "out.json"
+    job = {"rows": rows, "actions": actions, "patience": patience}
     where = {"ATROPOS_ENVS_URL": url, "ATROPOS_ENVS_RUN": "skyrl"}
-    with running(folder, "skyrl_episodes.py", *files, installed=GYMS, variables=where) as program:
-        program.finish()
-    told: list[dict[str, Any]] = json.loads((folder / "out.json").read_text(encoding="utf-8"))
+    told: list[dict[str, Any]] = do_job(folder, job, "skyrl_episodes.py", installed=GYMS, variables=where)[0]
     return told
 
 
@@ -87,9 +77,6 @@ def list_groups(judged: Judged) -> list[str]:
 
 def test_without_a_score_it_raises(judged: Judged, tmp_path: Path) -> None:
     rows = write_rows(judged, tmp_path, "rlaif", {"preference": FEWER}, 1)
-    judged.judge.refusals = float("inf")
-    try:
+    with away(judged.judge):
         told = play(tmp_path, judged.gateway.url, rows, [["Never, by no means."]], patience=1.0)
-    finally:
-        judged.judge.refusals = 0
     assert told == [{"error": "no score: judge_failed"}]

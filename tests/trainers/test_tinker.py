@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +11,14 @@ import pytest
 from tests.support.agent_episodes import PARAMS, plan_replies, read_groups, score_natively
 from tests.support.lossy_gateway import losing_replies
 from tests.support.preferring import FEWER
-from tests.support.reward_trainers import Judged, judged_gateway
+from tests.support.reward_trainers import Judged
 from tests.support.serving import Served
-from tests.trainers.installed import LOOPS, running
+from tests.trainers.conftest import away
+from tests.trainers.installed import LOOPS, do_job
 
 NEEDS = (LOOPS / ".installed", LOOPS / ".torch")
 COUNT = 24
 CALL = re.compile(r"<tool_call>\s*(.*?)\s*</tool_call>", re.DOTALL)
-
-
-@pytest.fixture(scope="module")
-def judged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judged]:
-    with judged_gateway(tmp_path_factory.mktemp("judged")) as judged:
-        yield judged
 
 
 def play(
@@ -52,12 +47,7 @@ def play(
         "eval_batches": len(replies) // size,
     }
     job = {"options": options, "replies": replies, "held_out": held_out, "patience_seconds": patience_seconds}
-    files = folder / "job.json", folder / "told.json"
-    files[0].write_text(json.dumps(job), encoding="utf-8")
-    with running(folder, "tinker_episodes.py", *files, installed=LOOPS) as program:
-        program.finish(600)
-        log = program.log.read_text(encoding="utf-8", errors="replace")
-    return json.loads(files[1].read_text(encoding="utf-8")), log
+    return do_job(folder, job, "tinker_episodes.py", installed=LOOPS, seconds=600)
 
 
 @pytest.mark.parametrize("environment", ["npc_arena", "mastermind", "tool_agent"])
@@ -127,21 +117,11 @@ def test_a_judge_that_is_away_for_a_while_costs_time_and_no_reward(judged: Judge
 
 
 def test_a_judge_that_stays_away_teaches_nothing(judged: Judged, tmp_path: Path) -> None:
-    judged.judge.refusals = 1_000_000
-    told, _ = play(
-        tmp_path,
-        judged.gateway.url,
-        "rlaif",
-        "down",
-        [[["No."], ["No, no."]]],
-        params={"preference": FEWER},
-        patience_seconds=4,
-    )
-    judged.judge.refusals = 0
-    assert (told, [one["outcome"] for one in judged.groups("down")]) == (
-        [{"error": "no score: judge_failed"}],
-        ["unscored"],
-    )
+    url, replies, params = judged.gateway.url, [[["No."], ["No, no."]]], {"preference": FEWER}
+    with away(judged.judge):
+        told, _ = play(tmp_path, url, "rlaif", "down", replies, params=params, patience_seconds=4)
+    found = told, [one["outcome"] for one in judged.groups("down")]
+    assert found == ([{"error": "no score: judge_failed"}], ["unscored"])
 
 
 def test_held_out_tasks_are_scored_one_by_one(judged: Judged, tmp_path: Path) -> None:

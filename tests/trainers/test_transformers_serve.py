@@ -16,7 +16,7 @@ from tests.support.evaluating import evaluate
 from tests.support.policy_server import MODEL, Speech, script
 from tests.support.processing import process
 from tests.support.serving import Served, free_port, serving
-from tests.trainers.installed import TUNERS, TUNING, running, wait_until
+from tests.trainers.installed import TUNERS, TUNING, running, wait_for_server
 from tests.trainers.judge_model import write_judge_model
 
 NEEDS = TUNING
@@ -37,16 +37,8 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str
     url = f"http://127.0.0.1:{port}"
     arguments = ("transformers", "serve", model, "--host", "127.0.0.1", "--port", port, "--device", "cpu")
 
-    def is_ready() -> bool:
-        if server.process.poll() is not None:
-            raise RuntimeError(server.said())
-        try:
-            return httpx.get(f"{url}/health", timeout=5).status_code == 200
-        except httpx.TransportError:
-            return False
-
     with running(folder, *arguments, installed=TUNERS) as server:
-        wait_until(is_ready)
+        wait_for_server(server, f"{url}/health")
         prefix = "ATROPOS_ENVS_JUDGES__SERVED__"
         yield {
             f"{prefix}BASE_URL": f"{url}/v1",

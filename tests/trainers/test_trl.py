@@ -87,13 +87,17 @@ def test_two_processes_score_their_groups_once_each(odd: Served, tmp_path: Path)
     ]
 
 
-def test_what_trl_evaluates_is_no_training(odd: Served, tmp_path: Path) -> None:
-    command = ("grpo.py", odd.url, "letter_counting", "evaluated", tmp_path / "steps", 1)
+def test_what_trl_evaluates_is_no_training_and_what_was_cut_off_is_known_as_such(odd: Served, tmp_path: Path) -> None:
+    command = ("grpo.py", odd.url, "letter_counting", "cut", tmp_path / "steps", 1)
     with running(tmp_path, *command, installed=TUNERS) as trainer:
         trainer.finish(MINUTES)
-    listed = httpx.get(f"{odd.url}/groups", params={"run": "evaluated"}).json()["groups"]
+    listed = httpx.get(f"{odd.url}/groups", params={"run": "cut"}).json()["groups"]
     assert sorted((one["purpose"], one["size"]) for one in listed) == [("eval", 4)] * 2 + [("train", 4)] * 2
-    assert {row["split"] for row in rollouts(odd.url, "evaluated")} == {"train"}
+    told = {
+        (row["split"], row["finish_reason"], row["reward"], row["policy"], "truncated" in row["flags"])
+        for row in rollouts(odd.url, "cut")
+    }
+    assert told == {("train", "length", 0.0, "tiny", True)}
 
 
 def test_training_goes_on_when_the_gateway_was_killed(tmp_path: Path) -> None:
@@ -109,16 +113,6 @@ def test_training_goes_on_when_the_gateway_was_killed(tmp_path: Path) -> None:
                 stored = rollouts(again.url, "killed")
     assert [row["step"] for row in stored] == [step for step in range(20) for _ in range(8)]
     assert [one for step in written(record) for one in step["rewards"]] == [row["reward"] for row in stored]
-
-
-def test_replies_that_were_cut_off_are_known_as_such(odd: Served, tmp_path: Path) -> None:
-    with running(
-        tmp_path, "grpo.py", odd.url, "letter_counting", "cut", tmp_path / "steps", 1, installed=TUNERS
-    ) as trainer:
-        trainer.finish(MINUTES)
-    stored = rollouts(odd.url, "cut")
-    assert {(row["finish_reason"], row["reward"], row["policy"]) for row in stored} == {("length", 0.0, "tiny")}
-    assert {("truncated" in row["flags"]) for row in stored} == {True}
 
 
 def write_rows(url: str, file: Path, environments: Sequence[str], count: int, params: str = "{}") -> None:

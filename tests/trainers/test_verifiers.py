@@ -1,6 +1,5 @@
 """verifiers' released OpenEnv task set, and ours under its released `Env`, against a live gateway."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,8 @@ import httpx
 from tests.support.openenv import PREFIX, right_actions
 from tests.support.reward_trainers import judged_gateway
 from tests.support.serving import Served
-from tests.trainers.installed import VERIFIERS, running
+from tests.trainers.conftest import away
+from tests.trainers.installed import VERIFIERS, do_job
 
 NEEDS = (VERIFIERS / ".installed",)
 SEED = 11
@@ -23,12 +23,7 @@ def play(gateway: Served, folder: Path, environment: str, *replies: list[str]) -
         "resets": [{"seed": SEED}] * len(replies),
         "replies": replies,
     }
-    (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
-    with running(
-        folder, "verifiers_openenv.py", folder / "job.json", folder / "out.json", installed=VERIFIERS
-    ) as program:
-        program.finish()
-    told: list[dict[str, Any]] = json.loads((folder / "out.json").read_text(encoding="utf-8"))
+    told: list[dict[str, Any]] = do_job(folder, job, "verifiers_openenv.py", installed=VERIFIERS)[0]
     return told
 
 
@@ -43,17 +38,22 @@ def played(reward: float, *, turns: int = 1, stopped: str | None = None) -> dict
 
 
 def test_a_right_answer_a_wrong_one_a_bare_number_and_silence(gateway: Served, tmp_path: Path) -> None:
+    """A reply that the client decodes to an action that says nothing is a miss too."""
     (right,) = right_actions("gsm8k", SEED)
     number = right["text"].rpartition("#### ")[2]
-    told = play(gateway, tmp_path, "gsm8k", [right["text"]], [f"#### {number}1"], [number], [""])
-    assert told == [played(1.0), played(0.0), played(0.0), played(0.0, stopped="empty_action")]
-
-
-def test_a_reply_that_its_client_decodes_to_an_action_that_says_nothing_is_a_miss(
-    gateway: Served, tmp_path: Path
-) -> None:
-    told = play(gateway, tmp_path, "gsm8k", ["{}"], ['{"tool_calls": "x"}'])
-    assert told == [played(0.0), played(0.0)]
+    told = play(
+        gateway,
+        tmp_path,
+        "gsm8k",
+        [right["text"]],
+        [f"#### {number}1"],
+        [number],
+        [""],
+        ["{}"],
+        ['{"tool_calls": "x"}'],
+    )
+    silent = played(0.0, stopped="empty_action")
+    assert told == [played(1.0), played(0.0), played(0.0), silent, played(0.0), played(0.0)]
 
 
 def test_a_game_of_several_turns(gateway: Served, tmp_path: Path) -> None:
@@ -85,11 +85,8 @@ def episodes(
     """What verifiers records of two episodes of each task."""
     options = [{"url": served.url, "run": run, **taskset} for taskset in tasksets]
     replies = {task["task_id"]: given(task) for taskset in options for task in tasks(served, taskset)}
-    job = folder / f"{run}.json"
-    job.write_text(json.dumps({"tasksets": options, "replies": replies, "lost": lost}), encoding="utf-8")
-    with running(folder, "verifiers_episodes.py", job, folder / "told.json", installed=VERIFIERS) as program:
-        program.finish(600)
-    told: list[dict[str, Any]] = json.loads((folder / "told.json").read_text(encoding="utf-8"))
+    job = {"tasksets": options, "replies": replies, "lost": lost}
+    told: list[dict[str, Any]] = do_job(folder, job, "verifiers_episodes.py", installed=VERIFIERS, seconds=600)[0]
     return told
 
 
@@ -137,10 +134,9 @@ def metrics_of(told: dict[str, Any]) -> dict[str, float]:
 
 def test_without_a_score_an_episode_fails_and_has_no_reward(tmp_path: Path) -> None:
     with judged_gateway(tmp_path) as judged:
-        judged.judge.refusals = 1e9
         sets = (taskset("rlaif", 3), taskset("letter_counting", 3))
-        down = episodes(judged.gateway, tmp_path, "down", sets)
-        judged.judge.refusals = 0
+        with away(judged.judge):
+            down = episodes(judged.gateway, tmp_path, "down", sets)
         up = episodes(judged.gateway, tmp_path, "up", sets)
     assert [(each["ok"], len(each["errors"]), len(each["rewards"])) for each in down] == (
         [(False, 1, 0)] * 6 + [(True, 0, 1)] * 6

@@ -1,7 +1,7 @@
 """verifiers' released NeMo Gym task set, against a live gateway."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,17 +10,12 @@ import pytest
 from app.envs.tool_agent.environment import ToolAgent
 from tests.support.commands import ended
 from tests.support.preferring import FEWER
-from tests.support.reward_trainers import Judged, judged_gateway
-from tests.trainers.installed import VERIFIERS, running
+from tests.support.reward_trainers import Judged
+from tests.trainers.conftest import away
+from tests.trainers.installed import VERIFIERS, do_job
 
 NEEDS = (VERIFIERS / ".installed",)
 ANSWERS = ("Yes.", "Yes, of course.", "", "Yes, why not?")
-
-
-@pytest.fixture(scope="module")
-def judged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judged]:
-    with judged_gateway(tmp_path_factory.mktemp("verifiers")) as judged:
-        yield judged
 
 
 def write_rows(judged: Judged, folder: Path, *options: str) -> list[str]:
@@ -41,11 +36,7 @@ def play(
         "times": times,
         "at_once": at_once,
     }
-    (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
-    files = folder / "job.json", folder / "out.json"
-    with running(folder, "verifiers_nemo_gym.py", *files, installed=VERIFIERS) as program:
-        program.finish()
-    told: list[list[dict[str, Any]]] = json.loads((folder / "out.json").read_text(encoding="utf-8"))
+    told: list[list[dict[str, Any]]] = do_job(folder, job, "verifiers_nemo_gym.py", installed=VERIFIERS)[0]
     return told
 
 
@@ -100,12 +91,9 @@ def build_reply(message: dict[str, Any]) -> dict[str, Any]:
 
 def test_no_reward_is_invented_while_the_judge_is_away(judged: Judged, tmp_path: Path) -> None:
     write_rows(judged, tmp_path, *preferring(groups=1))
-    judged.judge.refusals = float("inf")
-    try:
-        rollouts = [(0, [{"text": answer}]) for answer in ("No.", "No, by no means.")]  # of which no verdict is known
+    rollouts = [(0, [{"text": answer}]) for answer in ("No.", "No, by no means.")]  # of which no verdict is known
+    with away(judged.judge):
         told = play(judged, tmp_path, "rlaif/run=away&group_size=2&wait_seconds=3&gather_seconds=2", *rollouts)
-    finally:
-        judged.judge.refusals = 0
     assert [(one["reward"], one["metrics"]["mask_sample"], one["info"]["failure_kind"]) for (one,) in told] == [
         (0.0, 1.0, "judge_failed")
     ] * 2

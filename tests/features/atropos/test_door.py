@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 
 from tests.support.atropos import TRAINER, group, large_group
-from tests.support.atropos_gateway import LIMIT, PREFIX, app_on, client_of
+from tests.support.atropos_gateway import LIMIT, PREFIX, ROOT_PORT, app_on, client_of
 from tests.support.serving import free_port, serving
 
 
@@ -26,6 +26,8 @@ def test_posted_groups_pass_the_same_door(tmp_path: Path) -> None:
             "deflate": client.post("scored_data", content=body, headers={**key, "Content-Encoding": "deflate"}),
             "no gzip": client.post("scored_data_list", content=body, headers={**key, **gzipped}),
             "no run": client.post("BATCH/scored_data", content=body, headers=key),
+            "root": client_of(app, "", ROOT_PORT).get("/info"),
+            "key as userinfo": client_of(app, "", ROOT_PORT).get("/info", auth=("anyone", "secret")),
         }
         counted = client_of(app, "").get("/metrics", headers=key).text
     assert {name: reply.status_code for name, reply in replies.items()} == {
@@ -37,29 +39,23 @@ def test_posted_groups_pass_the_same_door(tmp_path: Path) -> None:
         "deflate": 415,
         "no gzip": 400,
         "no run": 422,
+        "root": 401,
+        "key as userinfo": 200,
     }
     assert [len(reply.headers["X-Request-ID"]) for reply in replies.values()] == [16] * len(replies)
     assert f'{{method="POST",route="{PREFIX}/scored_data",status="200"}} 1.0' in counted
 
 
-def test_a_post_that_breaks_off_is_nothing(tmp_path: Path) -> None:
+def test_a_post_that_breaks_off_is_nothing_and_a_batch_that_is_not_taken_goes_out_again(tmp_path: Path) -> None:
+    """The original takes a batch off the queue before it writes the reply."""
     settings = {"ATROPOS_ENVS_ATROPOS_PORT": str(port := free_port())}
-    with serving(tmp_path, settings=settings), httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
+    large = [large_group(number, 256, 2048) for number in range(2)]
+    with serving(tmp_path, settings=settings), httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
         with socket.create_connection(("127.0.0.1", port)) as leaving:
             leaving.sendall(b"POST /scored_data HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{")
-        client.post("/scored_data", json=group(1))
-        assert client.get("/status").json()["queue_size"] == 1
-    assert "traceback" not in (tmp_path / "gateway.log").read_text()
-
-
-def test_a_batch_that_its_trainer_did_not_take_goes_out_again(tmp_path: Path) -> None:
-    """The original takes it off the queue before it writes the reply."""
-    port = free_port()
-    settings = {"ATROPOS_ENVS_ATROPOS_PORT": str(port)}
-    with serving(tmp_path, settings=settings), httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
         client.post("/register", json={**TRAINER, "batch_size": 256})
-        for number in range(2):
-            client.post("/scored_data", json=large_group(number, 256, 2048), timeout=60)
+        for one in large:
+            client.post("/scored_data", json=one)
         with socket.socket() as impatient:
             impatient.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             impatient.connect(("127.0.0.1", port))
@@ -67,8 +63,6 @@ def test_a_batch_that_its_trainer_did_not_take_goes_out_again(tmp_path: Path) ->
             impatient.recv(1000)
         while client.get("/status").json()["queue_size"] < 2:  # until it is known that the client has gone
             time.sleep(0.01)
-        firsts = [client.get("/batch", timeout=60).json()["batch"][0]["scores"][0] for _ in range(2)]
-        assert (firsts, client.get("/batch").json()) == (
-            [large_group(number, 256, 2048)["scores"][0] for number in range(2)],
-            {"batch": None},
-        )
+        firsts = [client.get("/batch").json()["batch"][0]["scores"][0] for _ in range(2)]
+        assert (firsts, client.get("/batch").json()) == ([one["scores"][0] for one in large], {"batch": None})
+    assert "traceback" not in (tmp_path / "gateway.log").read_text()

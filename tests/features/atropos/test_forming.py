@@ -74,12 +74,30 @@ def drained(current: TrajectoryBacklog, most: int = 10_000) -> tuple[list[BatchP
     return batches, current
 
 
-def test_the_oldest_groups_come_first() -> None:
-    assert taken(form_batch(line(16, [(0, 8), (0, 8), (0, 8), (0, 8)]))) == [(0, 8), (1, 8)]
-
-
-def test_groups_are_taken_whole_where_some_fill_the_batch() -> None:
-    assert taken(form_batch(line(16, [(0, 4), (0, 8), (0, 8), (0, 4)]))) == [(0, 4), (1, 8), (3, 4)]
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (line(16, [(0, 8), (0, 8), (0, 8), (0, 8)]), [(0, 8), (1, 8)]),
+        (line(16, [(0, 4), (0, 8), (0, 8), (0, 4)]), [(0, 4), (1, 8), (3, 4)]),
+        (
+            line(16, [(0, 12), (0, 8)], [env_client(1, size=4)]),
+            "The queue has 20 sequences in groups of 8, 12; no combination adds up to 16 yet.",
+        ),
+        (
+            line(16, [(0, 8)] * 4, [env_client(0), env_client(1, minimum=0.5, silent=ALIVE_SECONDS + 1)]),
+            [(0, 8), (1, 8)],
+        ),
+        (
+            line(16, [(0, 8)] * 4, [env_client(0), replace(env_client(1, minimum=0.5), connected=False)]),
+            [(0, 8), (1, 8)],
+        ),
+        (line(16, [(0, 8)]), "The queue has 8 of the 16 sequences of a batch."),
+    ],
+    ids=["oldest first", "whole groups", "others may complete it", "silent", "disconnected", "too few"],
+)
+def test_the_next_batch_or_why_there_is_none(given: TrajectoryBacklog, told: object) -> None:
+    """A dead environment with a minimum stalls the original for ever."""
+    assert taken(form_batch(given)) == told
 
 
 @pytest.mark.parametrize(
@@ -104,11 +122,6 @@ def test_an_odd_group_is_passed_a_few_times_and_then_fitted_in() -> None:
     batches, _ = drained(line(16, [(0, 12)] + [(0, 8)] * 12))
     first = next(place for place, batch in enumerate(batches) if batch.shares[0].sequence == 0)
     assert (first, taken(batches[first])) == (MAX_TIMES_PASSED, [(0, 12), (9, 4)])
-
-
-def test_groups_that_others_may_yet_complete_wait_for_them() -> None:
-    told = form_batch(line(16, [(0, 12), (0, 8)], [env_client(1, size=4)]))
-    assert taken(told) == "The queue has 20 sequences in groups of 8, 12; no combination adds up to 16 yet."
 
 
 def test_weights_decide_who_is_next_over_time() -> None:
@@ -147,14 +160,7 @@ def test_a_minimum_allocation_is_in_every_batch() -> None:
 def test_a_living_environment_with_a_minimum_is_waited_for_by_name() -> None:
     env_clients = [env_client(0), env_client(1, minimum=0.5, silent=ALIVE_SECONDS)]
     assert "Environment 1 needs 8 sequences" in str(taken(form_batch(line(16, [(0, 8)] * 4, env_clients))))
-
-
-@pytest.mark.parametrize(
-    "gone", [env_client(1, minimum=0.5, silent=ALIVE_SECONDS + 1), replace(env_client(1, minimum=0.5), connected=False)]
-)
-def test_a_dead_environment_with_a_minimum_stalls_nobody(gone: EnvClient) -> None:
-    """It stalls the original for ever."""
-    assert taken(form_batch(line(16, [(0, 8)] * 4, [env_client(0), gone]))) == [(0, 8), (1, 8)]
+    assert "batch_size 0" in str(taken(form_batch(line(0, [(0, 8)]))))
 
 
 def test_minimums_that_do_not_fit_into_one_batch_together_take_turns() -> None:
@@ -162,14 +168,6 @@ def test_minimums_that_do_not_fit_into_one_batch_together_take_turns() -> None:
     env_clients = [env_client(env_id, minimum=0.3) for env_id in range(3)]
     batches, _ = drained(line(16, [(0, 8), (1, 8), (2, 8)] * 4, env_clients), 3)
     assert [taken(batch) for batch in batches] == [[(0, 8), (1, 8)], [(2, 8), (3, 8)], [(4, 8), (5, 8)]]
-
-
-def test_too_few_sequences_are_said_to_be_too_few() -> None:
-    assert taken(form_batch(line(16, [(0, 8)]))) == "The queue has 8 of the 16 sequences of a batch."
-
-
-def test_a_batch_size_that_is_none_is_said_to_be_none() -> None:
-    assert "batch_size 0" in str(taken(form_batch(line(0, [(0, 8)]))))
 
 
 lines = st.builds(
@@ -185,6 +183,7 @@ lines = st.builds(
 @settings(deadline=None, max_examples=examples(300))
 @given(lines)
 def test_batches_are_exact_and_everything_is_taken_once(whole: TrajectoryBacklog) -> None:
+    """And two batches' worth never wait."""
     batches, left = drained(whole)
     sizes = Counter({group.sequence: group.size for group in whole.waiting})
     for batch in batches:
@@ -192,12 +191,6 @@ def test_batches_are_exact_and_everything_is_taken_once(whole: TrajectoryBacklog
     assert {sum(share.size for share in batch.shares) for batch in batches} <= {whole.batch_size}
     assert +sizes == Counter({group.sequence: group.size for group in left.waiting})
     assert min(sizes.values(), default=0) >= 0
-
-
-@settings(deadline=None, max_examples=examples(300))
-@given(lines)
-def test_two_batches_worth_never_wait(whole: TrajectoryBacklog) -> None:
-    _, left = drained(whole)
     assert left.sequences < 2 * whole.batch_size
 
 

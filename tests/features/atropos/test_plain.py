@@ -120,10 +120,4 @@ def test_nothing_is_plain_that_the_model_would_refuse(made: dict[str, Any], from
 def test_the_texts_of_a_list_are_its_items() -> None:
     assert [
         split_array(text) for text in (b' [ {"a": [1.50, "}\\\\\\"]"]} , {} ] ', b"[]", b"{}", b"[1", b"[" * 9000)
-    ] == [
-        [b'{"a": [1.50, "}\\\\\\"]"]}', b"{}"],
-        [],
-        None,
-        None,
-        None,
-    ]
+    ] == [[b'{"a": [1.50, "}\\\\\\"]"]}', b"{}"], [], None, None, None]

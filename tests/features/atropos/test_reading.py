@@ -27,21 +27,16 @@ TOLD = group(1, messages=[[{"role": "user", "content": "Olá"}]] * 8)
 def test_a_group_is_kept_with_all_its_keys(text: bytes, says: JSON) -> None:
     whole = ABSENT | {"tokens": [[1]], "masks": [[1]], "scores": [1.0]} | says
     alone, listed = read_group(text), read_groups(b"[" + text + b"]")
-    assert (json.loads(unpack_group(alone[0].body)), alone[0].size, alone[0].env_id) == (
-        whole,
-        len(whole["tokens"]),
-        whole["env_id"],
-    )
+    found = json.loads(unpack_group(alone[0].body)), alone[0].size, alone[0].env_id
+    assert found == (whole, len(whole["tokens"]), whole["env_id"])
     assert (listed, b"1e999" in unpack_group(alone[0].body)) == (alone, False)
 
 
 def test_lists_keep_their_order_and_may_be_empty() -> None:
     other = NUMBER.replace(b"[[1]]", b'[["2"]]', 1)
     listed = read_groups(b"[" + NUMBER + b"," + other + b"," + NUMBER + b"]")
-    assert ([json.loads(unpack_group(one.body))["tokens"] for one in listed], read_groups(b"[]")) == (
-        [[[1]], [[2]], [[1]]],
-        (),
-    )
+    found = [json.loads(unpack_group(one.body))["tokens"] for one in listed], read_groups(b"[]")
+    assert found == ([[[1]], [[2]], [[1]]], ())
 
 
 def test_bodies_that_an_earlier_version_packed_are_read() -> None:

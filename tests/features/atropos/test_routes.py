@@ -1,6 +1,7 @@
 """Atropos 0.4.0's wire, body by body, and what the original does wrong."""
 
 import gzip
+import itertools
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,11 +13,20 @@ from tests.support.atropos import ENVIRONMENT, FIELDS, JSON, TRAINER, group, lar
 from tests.support.atropos_gateway import LIMIT, PREFIX, ROOT_PORT, app_on, client_of, started, status_env
 
 
-@pytest.fixture
-def client(tmp_path: Path) -> Iterator[TestClient]:
-    """At the prefix of the run `default`."""
-    with client_of(app_on(tmp_path)) as client:
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+    with client_of(app_on(tmp_path_factory.mktemp("atropos"))) as client:
         yield client
+
+
+RUNS = itertools.count()
+
+
+@pytest.fixture
+def client(served: TestClient) -> TestClient:
+    """At the prefix of a run of the test's own."""
+    served.base_url = f"http://127.0.0.1:8000{PREFIX}/run{next(RUNS)}"
+    return served
 
 
 def test_before_a_trainer_registers(client: TestClient) -> None:
@@ -106,22 +116,6 @@ def test_a_list_of_groups(client: TestClient) -> None:
     )
 
 
-def test_groups_of_another_size_than_their_environments_are_received_and_go_out(client: TestClient) -> None:
-    """The original says `buffered` and hands out none of these: no sizes add up to 8, that of the environment."""
-    started(client)
-    sizes = (3, 3, 10)
-    alone = client.post("scored_data", json=group(1, sizes[0], env_id=0)).json()
-    listed = client.post("scored_data_list", json=[group(2, size, env_id=0) for size in sizes[1:]]).json()
-    status = client.get("status").json()
-    handed = [len(one["tokens"]) for one in client.get("batch").json()["batch"]]
-    assert (alone, listed, status["queue_size"], handed) == (
-        {"status": "received"},
-        {"status": "received", "groups_processed": 2},
-        3,
-        [3, 3, 10],
-    )
-
-
 def test_what_environments_are_told_of_the_queue(client: TestClient) -> None:
     started(client)
     client.post("register-env", json={**ENVIRONMENT, "weight": 3.0, "min_batch_allocation": 0.25})
@@ -159,43 +153,41 @@ def test_statuses_of_what_the_original_refuses(client: TestClient) -> None:
         "corrupt gzip": client.post("scored_data", content=b"\x1f\x8bx", headers={"Content-Encoding": "gzip"}),
         "message without a role": client.post("scored_data", json=group(1, 1, messages=[[{"content": "x"}]])),
     }
-    assert {name: reply.status_code for name, reply in wrong.items()} == {
-        **dict.fromkeys(wrong, 422),
-        "corrupt gzip": 400,
-    }
+    found = {name: reply.status_code for name, reply in wrong.items()}
+    assert found == {**dict.fromkeys(wrong, 422), "corrupt gzip": 400}
 
 
 NAN = '{"tokens":[[1]],"masks":[[1]],"scores":[NaN]}'
 
 
-@pytest.mark.parametrize(
-    ("body", "field"),
-    [
-        (json.dumps(group(1) | {"masks": [[1, 2, 3]]}), "body.masks"),
-        (json.dumps(group(1) | {"masks": [[1, 2, 3]] * 7 + [[1]]}), "body.masks[7]"),
-        (json.dumps(group(1) | {"scores": [1.0]}), "body.scores"),
-        (json.dumps({"tokens": [], "masks": [], "scores": []}), "body.tokens"),
-        (json.dumps({"tokens": [[]], "masks": [[]], "scores": [1]}), "body.tokens[0]"),
-        (json.dumps(group(1, inference_logprobs=[[0.5]] * 8)), "body.inference_logprobs[0]"),
-        (json.dumps(group(1, advantages=[[0.5] * 3])), "body.advantages"),
-        (json.dumps(group(1, overrides=[{}])), "body.overrides"),
-        (json.dumps(group(1, 1, distill_token_ids=[[[1]] * 3], distill_logprobs=[[[]] * 3])), "body.distill_logprobs"),
-        (NAN, "body.scores[0]"),
-        (NAN.replace("NaN", "1e999"), "body.scores[0]"),
-        (NAN.replace("NaN", "1") [:-1] + ',"generation_params":{"t":NaN}}', "body.generation_params.t"),
-    ],
-)  # fmt: skip
-def test_a_group_that_would_break_a_batch_is_refused_at_the_door_by_name(
-    client: TestClient, body: str, field: str
-) -> None:
+REFUSED = [
+    (json.dumps(group(1) | {"masks": [[1, 2, 3]]}), "body.masks"),
+    (json.dumps(group(1) | {"masks": [[1, 2, 3]] * 7 + [[1]]}), "body.masks[7]"),
+    (json.dumps(group(1) | {"scores": [1.0]}), "body.scores"),
+    (json.dumps({"tokens": [], "masks": [], "scores": []}), "body.tokens"),
+    (json.dumps({"tokens": [[]], "masks": [[]], "scores": [1]}), "body.tokens[0]"),
+    (json.dumps(group(1, inference_logprobs=[[0.5]] * 8)), "body.inference_logprobs[0]"),
+    (json.dumps(group(1, advantages=[[0.5] * 3])), "body.advantages"),
+    (json.dumps(group(1, overrides=[{}])), "body.overrides"),
+    (json.dumps(group(1, 1, distill_token_ids=[[[1]] * 3], distill_logprobs=[[[]] * 3])), "body.distill_logprobs"),
+    (NAN, "body.scores[0]"),
+    (NAN.replace("NaN", "1e999"), "body.scores[0]"),
+    (NAN.replace("NaN", "1")[:-1] + ',"generation_params":{"t":NaN}}', "body.generation_params.t"),
+]
+
+
+def test_a_group_that_would_break_a_batch_is_refused_at_the_door_by_name(client: TestClient) -> None:
     """The original says `received`, then loses the batch, and its `/latest_example` answers 500 for ever."""
     client.post("register", json={**TRAINER, "batch_size": 1})
-    headers = {"Content-Type": "application/json"}
-    alone = client.post("scored_data", content=body, headers=headers)
-    listed = client.post("scored_data_list", content=f"[{body}]", headers=headers)
-    named = [[problem["field"] for problem in reply.json()["errors"]] for reply in (alone, listed)]
-    in_list = field.replace("body", "body[0]", 1)
-    assert (alone.status_code, listed.status_code, named) == (422, 422, [[field], [in_list]])
+    told = []
+    for body, _ in REFUSED:
+        posts = (("scored_data", body), ("scored_data_list", f"[{body}]"))
+        replies = [
+            client.post(path, content=text, headers={"Content-Type": "application/json"}) for path, text in posts
+        ]
+        told += [(one.status_code, [problem["field"] for problem in one.json()["errors"]]) for one in replies]
+    expected = [[(422, [field]), (422, [field.replace("body", "body[0]", 1)])] for _, field in REFUSED]
+    assert told == [one for pair in expected for one in pair]
     assert (client.get("batch").json(), client.get("latest_example").status_code) == ({"batch": None}, 200)
 
 
@@ -209,28 +201,14 @@ def test_gzip_both_ways_and_no_further_than_a_limit(client: TestClient) -> None:
         gzip.compress(json.dumps(group(3, 4)).encode()) + gzip.compress(b" "),
     ]
     posted = [client.post("scored_data", content=body, headers=headers) for body in bodies]
+    elsewhere = client_of(client.app, "").post("/envs/any/score", content=bodies[0], headers=headers)  # type: ignore[arg-type]
     packed = client.get("batch", headers={"Accept-Encoding": "gzip"})
     client.post("scored_data", json=large_group(4, 16))
     plain = client.get("batch", headers={"Accept-Encoding": "identity"})
-    assert [reply.status_code for reply in posted] == [200, 400, 413, 200]
+    assert [reply.status_code for reply in (*posted, elsewhere)] == [200, 400, 413, 200, 415]
     assert posted[1].text == "Invalid gzip payload"
     assert [reply.headers.get("Content-Encoding") for reply in (packed, plain)] == ["gzip", None]
     assert packed.json()["batch"][0]["tokens"] == large_group(1, 16)["tokens"]
-
-
-def test_elsewhere_compressed_bodies_stay_refused(tmp_path: Path) -> None:
-    client = client_of(app_on(tmp_path), "")
-    reply = client.post("/envs/any/score", content=gzip.compress(b"{}"), headers={"Content-Encoding": "gzip"})
-    assert reply.status_code == 415
-
-
-def test_posting_before_registering_is_no_wedge(client: TestClient) -> None:
-    """The original answers `Trainer not registered` for ever."""
-    client.post("scored_data", json=group(1))
-    client.post("scored_data", json=group(2))
-    client.get("batch")
-    client.post("register", json=TRAINER)
-    assert (numbers(client.get("batch").json()), client.get("info").json()["batch_size"]) == ([1, 2], 16)
 
 
 def test_batches_are_first_in_first_out_and_steps_count_those_handed_out(client: TestClient) -> None:
@@ -255,13 +233,6 @@ def test_the_default_sizes_of_the_shipped_example_make_batches(client: TestClien
     assert batches[1][0]["overrides"] == [{"n": n} for n in range(4, 8)]
 
 
-def test_a_group_sent_again_after_a_lost_reply_is_one(client: TestClient) -> None:
-    """The original has it twice."""
-    client.post("register", json=TRAINER)
-    replies = [client.post("scored_data", json=group(1)).json() for _ in range(3)]
-    assert (replies, client.get("status").json()["queue_size"]) == ([{"status": "received"}] * 3, 1)
-
-
 def test_reset_forgets_its_run_and_no_other(tmp_path: Path) -> None:
     with client_of(app_on(tmp_path)) as one, client_of(one.app, f"{PREFIX}/other") as other:  # type: ignore[arg-type]
         for client in (one, other):
@@ -272,18 +243,17 @@ def test_reset_forgets_its_run_and_no_other(tmp_path: Path) -> None:
         unknown = status_env(one, 0).status_code
         told = [client.get("status").json()["queue_size"] for client in (one, other)]
         again = started(one)[0]["env_id"], started(other)[0]["env_id"]
-    assert (reset.text, reset.headers["Content-Type"], early.status_code) == (
-        "Reset successful",
-        "text/plain; charset=utf-8",
-        200,
-    )
+    found = reset.text, reset.headers["Content-Type"], early.status_code
+    assert found == ("Reset successful", "text/plain; charset=utf-8", 200)
     assert (unknown, told, again) == (404, [0, 1], (0, 1))
 
 
 def test_a_run_has_a_port_of_its_own_at_the_root(tmp_path: Path) -> None:
+    """To which Axolotl's plugin sends these requests in this order: it asks for batches from the start."""
     app = app_on(tmp_path, atropos_run="red", atropos_ports={"blue": 8998})
     with client_of(app, "", ROOT_PORT) as red:
         blue, native = client_of(app, "", 8998), client_of(app, "", 8000)
+        early = red.get("/batch").json()["batch"]
         red.post("/register", json=TRAINER)
         red.post("/scored_data_list", json=[group(1), group(2)])
         told = [client.get("/info").json()["batch_size"] for client in (red, blue)]
@@ -291,7 +261,8 @@ def test_a_run_has_a_port_of_its_own_at_the_root(tmp_path: Path) -> None:
         prefixed = native.get(f"{PREFIX}/red/status").json()
         outside = red.get("/envs").status_code, native.get("/info").status_code
         batch = numbers(red.get("/batch").json())
-    assert (told, root, prefixed, outside, batch) == (
+    assert (early, told, root, prefixed, outside, batch) == (
+        [],
         [16, -1],
         {"message": "AtroposLib API"},
         {"current_step": 0, "queue_size": 2},
@@ -300,16 +271,9 @@ def test_a_run_has_a_port_of_its_own_at_the_root(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["batch", "UPPER", "a b", "-x"])
-def test_a_run_is_not_called_anything(client: TestClient, name: str) -> None:
-    assert client.get(f"{name}/info").status_code == 422
-
-
-def test_a_key_opens_it_as_userinfo_of_the_address(tmp_path: Path) -> None:
-    app = app_on(tmp_path, api_key="secret")
-    with client_of(app, "", ROOT_PORT) as client:
-        statuses = [client.get("/info").status_code, client.get("/info", auth=("anyone", "secret")).status_code]
-    assert statuses == [401, 200]
+def test_a_run_is_not_called_anything(client: TestClient) -> None:
+    runs = client_of(client.app)  # type: ignore[arg-type]
+    assert [runs.get(f"{name}/info").status_code for name in ("batch", "UPPER", "a b", "-x")] == [422] * 4
 
 
 def test_why_there_is_no_batch_is_said_in_words(client: TestClient) -> None:
@@ -326,22 +290,18 @@ def test_why_there_is_no_batch_is_said_in_words(client: TestClient) -> None:
         (False, "The queue has 8 of the 16 sequences of a batch."),
         (True, "A batch is ready."),
     ]
-    assert (told[3]["queue_size"], told[3]["sequences"], told[1]["notes"]) == (
-        2,
-        16,
-        ["No environment has registered (POST /register-env)."],
-    )
+    found = told[3]["queue_size"], told[3]["sequences"], told[1]["notes"]
+    assert found == (2, 16, ["No environment has registered (POST /register-env)."])
 
 
-def test_the_viewer_shows_the_queue(client: TestClient) -> None:
-    empty = client_of(client.app, "/view").get("atropos").text  # type: ignore[arg-type]
-    client.post("register-env", json=ENVIRONMENT)
-    started(client)
-    client.post("register-env", json={**ENVIRONMENT, "desired_name": "<b>"})
-    client.post("scored_data", json=group(1))
-    page = client_of(client.app, "/view").get("atropos").text  # type: ignore[arg-type]
+def test_the_viewer_shows_the_queue(tmp_path: Path) -> None:
+    app = app_on(tmp_path)
+    with client_of(app) as client:
+        empty = client_of(app, "/view").get("atropos").text
+        started(client)
+        client.post("register-env", json={**ENVIRONMENT, "desired_name": "<b>"})
+        client.post("scored_data", json=group(1))
+        page = client_of(app, "/view").get("atropos").text
     said = ("The queue has 8 of the 16 sequences of a batch.", "&lt;b&gt;_0", "gsm8k_0")
-    assert ("No Atropos trainer or environment has registered yet." in empty, [text in page for text in said]) == (
-        True,
-        [True] * 3,
-    )
+    found = "No Atropos trainer or environment has registered yet." in empty, [text in page for text in said]
+    assert found == (True, [True] * 3)

@@ -66,7 +66,5 @@ def test_hot_queries_use_their_indexes(store_url: str) -> None:
     ranked = {"SCAN pk_ranked"}  # what was already read through the index of the line
     found = {name: indexes - ranked for name, indexes in indexes_of(store_url, made).items()}
     scans = {name: sorted(index for index in indexes if index.startswith("SCAN")) for name, indexes in found.items()}
-    assert (scans, {name: indexes - EXPECTED[name] for name, indexes in found.items()}) == (
-        {name: [] for name in EXPECTED},
-        {name: set() for name in EXPECTED},
-    )
+    told = scans, {name: indexes - EXPECTED[name] for name, indexes in found.items()}
+    assert told == ({name: [] for name in EXPECTED}, {name: set() for name in EXPECTED})

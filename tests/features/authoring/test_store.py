@@ -8,6 +8,7 @@ from app.domain.errors import Conflict
 from app.features.authoring.model import AuthoredChange, AuthoredRevision, list_texts
 from app.features.authoring.store import SqlAuthoredStore
 from app.main.store import Store
+from tests.support.scenes import on_each_store
 from tests.support.store_cases import using
 
 HOB, SCENES = "hob.yaml", "scenes/hob.yaml"
@@ -23,26 +24,25 @@ def tell(one: AuthoredRevision | None) -> tuple[str, int, str | None, str, str]:
     return one.file, one.revision, one.text, one.author, one.note
 
 
-def test_the_newest_revision_is_in_force_and_all_are_kept(store_url: str) -> None:
-    async def scenario(store: Store) -> object:
-        nothing = await store.part(SqlAuthoredStore).count(), await store.part(SqlAuthoredStore).load_newest()
-        await store.part(SqlAuthoredStore).add([change(SCENES, "s"), change(HOB, "one")], "ada", ODD)
-        await store.part(SqlAuthoredStore).add([change(HOB, "two", 1)], "bob", "")
-        newest = await store.part(SqlAuthoredStore).load_newest()
-        await store.part(SqlAuthoredStore).add([change(SCENES, None, 1)], "", "away")
-        return (
-            nothing,
-            {file: one.revision for file, one in newest.items()},
-            list_texts(await store.part(SqlAuthoredStore).load_newest()),
-            [tell(await store.part(SqlAuthoredStore).get(HOB, number)) for number in (2, 1)],
-            [(one.revision, one.author, one.note) for one in await store.part(SqlAuthoredStore).list_revisions(HOB, 5)],
-            [one.is_withdrawal for one in await store.part(SqlAuthoredStore).list_revisions(SCENES, 5)],
-            [one.revision for one in await store.part(SqlAuthoredStore).list_revisions(HOB, 5, before=2)],
-            [await store.part(SqlAuthoredStore).get(*asked) for asked in ((HOB, 3), ("other.yaml", 1), ("\x00", 1))],
-            await store.part(SqlAuthoredStore).count(),
-        )
-
-    assert using(store_url, scenario) == (
+@on_each_store
+async def test_the_newest_revision_is_in_force_and_all_are_kept(store: Store) -> None:
+    authored = store.part(SqlAuthoredStore)
+    nothing = await authored.count(), await authored.load_newest()
+    await authored.add([change(SCENES, "s"), change(HOB, "one")], "ada", ODD)
+    await authored.add([change(HOB, "two", 1)], "bob", "")
+    newest = await authored.load_newest()
+    await authored.add([change(SCENES, None, 1)], "", "away")
+    assert (
+        nothing,
+        {file: one.revision for file, one in newest.items()},
+        list_texts(await authored.load_newest()),
+        [tell(await authored.get(HOB, number)) for number in (2, 1)],
+        [(one.revision, one.author, one.note) for one in await authored.list_revisions(HOB, 5)],
+        [one.is_withdrawal for one in await authored.list_revisions(SCENES, 5)],
+        [one.revision for one in await authored.list_revisions(HOB, 5, before=2)],
+        [await authored.get(*asked) for asked in ((HOB, 3), ("other.yaml", 1), ("\x00", 1))],
+        await authored.count(),
+    ) == (
         (0, {}),
         {HOB: 2, SCENES: 1},
         {HOB: "two"},
@@ -58,18 +58,18 @@ def test_the_newest_revision_is_in_force_and_all_are_kept(store_url: str) -> Non
 @pytest.mark.parametrize("based_on", [0, 2])
 def test_a_change_of_what_another_author_has_changed_is_refused_whole(store_url: str, based_on: int) -> None:
     async def scenario(store: Store) -> object:
-        await store.part(SqlAuthoredStore).add([change(HOB, "one")], "ada", "")
+        authored = store.part(SqlAuthoredStore)
+        await authored.add([change(HOB, "one")], "ada", "")
         with pytest.raises(Conflict, match="revision 1 is stored"):
-            await store.part(SqlAuthoredStore).add([change("a.yaml", "new"), change(HOB, "mine", based_on)], "bob", "")
-        return list_texts(await store.part(SqlAuthoredStore).load_newest())
+            await authored.add([change("a.yaml", "new"), change(HOB, "mine", based_on)], "bob", "")
+        return list_texts(await authored.load_newest())
 
     assert using(store_url, scenario) == {HOB: "one"}
 
 
-def test_of_two_changes_at_once_one_is_stored(store_url: str) -> None:
-    async def scenario(store: Store) -> object:
-        tried = [store.part(SqlAuthoredStore).add([change(HOB, text)], text, "") for text in ("a", "b", "c")]
-        done = await asyncio.gather(*tried, return_exceptions=True)
-        return sum(isinstance(one, Conflict) for one in done), await store.part(SqlAuthoredStore).count()
-
-    assert using(store_url, scenario) == (2, 1)
+@on_each_store
+async def test_of_two_changes_at_once_one_is_stored(store: Store) -> None:
+    authored = store.part(SqlAuthoredStore)
+    tried = [authored.add([change(HOB, text)], text, "") for text in ("a", "b", "c")]
+    done = await asyncio.gather(*tried, return_exceptions=True)
+    assert (sum(isinstance(one, Conflict) for one in done), await authored.count()) == (2, 1)

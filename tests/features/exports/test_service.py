@@ -165,24 +165,18 @@ def test_a_row_holds_what_the_policy_saw_and_said_and_earned() -> None:
     }
 
 
-@pytest.mark.parametrize("form", ["jsonl", "parquet"])
-def test_a_row_holds_the_tokens_and_what_the_trainer_added(form: str) -> None:
+def test_a_row_holds_the_tokens_and_what_the_trainer_added() -> None:
     sampled = Completion(text="yes", token_ids=(5, 7), logprobs=(-0.5, 0.0), extra={"lora": 3})
-    group = stored(1, ("no", judged(0.1, 0.1)), ("yes", judged(0.9, 0.9)))
-    last = group.group.rollouts[1].model_copy(update={"completion": sampled})
-    group = group.model_copy(
-        update={"group": group.group.model_copy(update={"rollouts": (group.group.rollouts[0], last)})}
-    )
-    written = file([group], format=form)
-    read = (
-        parquet.read_table(BytesIO(written)).to_pylist()
-        if form == "parquet"
-        else [json.loads(line) for line in written.splitlines()]
-    )
-    assert [(row["index"], row["token_ids"], row["logprobs"], row["extra"]) for row in read] == [
-        (0, [], [], "{}"),
-        (1, [5, 7], [-0.5, 0.0], '{"lora":3}'),
+    made = stored(1, ("no", judged(0.1, 0.1)), ("yes", judged(0.9, 0.9)))
+    first, last = made.group.rollouts
+    whole = made.group.model_copy(update={"rollouts": (first, last.model_copy(update={"completion": sampled}))})
+    groups = [made.model_copy(update={"group": whole})]
+    table = parquet.read_table(BytesIO(file(groups, format="parquet"))).to_pylist()
+    told = [
+        [(row["index"], row["token_ids"], row["logprobs"], row["extra"]) for row in read]
+        for read in (rows(groups), table)
     ]
+    assert told == [[(0, [], [], "{}"), (1, [5, 7], [-0.5, 0.0], '{"lora":3}')]] * 2
 
 
 def summary(groups: Sequence[StoredGroup], **wanted: object) -> tuple[int, dict[str, int]]:
@@ -195,28 +189,44 @@ GATED = Score.gated("copies_prompt")
 OFFLINE_GROUP = stored(4, ("fine", judged(0.9, 0.9, judge="offline")), ("copied", GATED))
 SAGE_GROUP = stored(3, ("fine", judged(0.9, 0.9)), ("copied", GATED))
 ALL_GATED = stored(3, ("copied", GATED), ("copied", GATED))
+ANSWERED = stored(1, ("wrong", Score.exact(False)), ("right", Score.exact(True)), ("gated", Score.gated("empty")))
+AGAIN = [stored(number, ("best", judged(0.9, 0.9)), ("worst", judged(0.1, 0.1))) for number in (1, 2)]
+SFT = {"offline_judge": 1, "unscored": 1}
 
 
 @pytest.mark.parametrize(
-    ("groups", "wanted", "expected"),
+    ("groups", "wanted", "taken", "left_out"),
     [
-        ([OFFLINE_GROUP], {}, (0, {"offline_judge": 2})),
-        ([OFFLINE_GROUP], {"offline_judge": True}, (2, {})),
-        ([SAGE_GROUP], {"judge": "sage"}, (2, {})),
-        ([SAGE_GROUP, OFFLINE_GROUP], {"judge": "offline"}, (2, {"other_judge": 2})),
-        ([ALL_GATED], {}, (2, {})),
-        ([ALL_GATED], {"judge": "sage"}, (0, {"other_judge": 2})),
-        ([ALL_GATED], {"shape": "kto"}, (1, {"duplicate": 1})),
-        ([MIXED], {}, (4, {"offline_judge": 1})),
-        ([MIXED], {"shape": "sft"}, (2, {"offline_judge": 1, "unscored": 1, "below_threshold": 1})),
-        ([MIXED], {"shape": "sft", "top_k": 1}, (1, {"offline_judge": 1, "unscored": 1, "not_best": 2})),
-        ([MIXED], {"shape": "dpo"}, (1, {"offline_judge": 1, "unscored": 1, "no_pair": 1})),
+        ([OFFLINE_GROUP], {}, "", {"offline_judge": 2}),
+        ([OFFLINE_GROUP], {"offline_judge": True}, "g4-0 g4-1", {}),
+        ([SAGE_GROUP], {"judge": "sage"}, "g3-0 g3-1", {}),
+        ([SAGE_GROUP, OFFLINE_GROUP], {"judge": "offline"}, "g4-0 g4-1", {"other_judge": 2}),
+        ([ALL_GATED], {}, "g3-0 g3-1", {}),
+        ([ALL_GATED], {"judge": "sage"}, "", {"other_judge": 2}),
+        ([ALL_GATED], {"shape": "kto"}, "g3-0", {"duplicate": 1}),
+        ([MIXED], {}, "g1-0 g1-1 g1-2 g1-3", {"offline_judge": 1}),
+        ([MIXED], {"offline_judge": True}, "g1-0 g1-1 g1-2 g1-3 g1-4", {}),
+        ([MIXED], {"judge": "sage"}, "g1-0 g1-1 g1-2", {"offline_judge": 1, "other_judge": 1}),
+        ([MIXED], {"judge": "offline"}, "g1-4", {"other_judge": 4}),
+        ([MIXED], {"shape": "sft"}, "g1-0 g1-1", {"offline_judge": 1, "unscored": 1, "below_threshold": 1}),
+        ([MIXED], {"shape": "sft", "threshold": 0.75}, "g1-0", SFT | {"below_threshold": 2}),
+        ([MIXED], {"shape": "sft", "top_k": 1}, "g1-0", SFT | {"not_best": 2}),
+        ([MIXED], {"shape": "sft", "top_k": 3}, "g1-0 g1-1 g1-2", SFT),
+        ([MIXED], {"shape": "sft", "top_k": 3, "threshold": 0.7}, "g1-0 g1-1", SFT | {"below_threshold": 1}),
+        ([MIXED], {"shape": "dpo"}, "g1-0", SFT | {"no_pair": 1}),
+        ([ANSWERED], {"shape": "sft", "top_k": 3}, "g1-1", {"below_threshold": 2}),
+        ([ANSWERED], {"shape": "sft", "top_k": 3, "threshold": 0.0}, "g1-1 g1-0 g1-2", {}),
+        (AGAIN, {"shape": "sft"}, "g1-0", {"below_threshold": 2, "duplicate": 1}),
+        (AGAIN, {"shape": "kto"}, "g1-0 g1-1", {"duplicate": 2}),
+        (AGAIN, {}, "g1-0 g1-1 g2-0 g2-1", {}),
     ],
 )
-def test_a_summary_says_what_is_left_out_and_no_filter_keeps_the_failures_alone(
-    groups: list[StoredGroup], wanted: dict[str, object], expected: tuple[int, dict[str, int]]
+def test_what_is_in_no_row_is_counted_and_no_filter_keeps_the_failures_alone(
+    groups: list[StoredGroup], wanted: dict[str, object], taken: str, left_out: dict[str, int]
 ) -> None:
-    assert (summary(groups, **wanted), len(rows(groups, **wanted))) == (expected, expected[0])
+    """Of a group the best is not taken when it is worth nothing, and the same completion once."""
+    names = [row.get("rollout_id", row.get("chosen_id")) for row in rows(groups, **wanted)]
+    assert (names, summary(groups, **wanted)) == (taken.split(), (len(names), left_out))
 
 
 def test_what_the_policy_never_saw_is_there_when_it_is_asked_for() -> None:
@@ -236,32 +246,6 @@ def test_no_score_is_null_and_in_no_other_shape() -> None:
     assert "lost" not in json.dumps(others)
 
 
-@pytest.mark.parametrize(
-    ("wanted", "expected"),
-    [
-        ({}, ["g1-0", "g1-1", "g1-2", "g1-3"]),
-        ({"offline_judge": True}, ["g1-0", "g1-1", "g1-2", "g1-3", "g1-4"]),
-        ({"judge": "sage"}, ["g1-0", "g1-1", "g1-2"]),
-        ({"judge": "offline"}, ["g1-4"]),
-        ({"shape": "sft"}, ["g1-0", "g1-1"]),
-        ({"shape": "sft", "threshold": 0.75}, ["g1-0"]),
-        ({"shape": "sft", "top_k": 3}, ["g1-0", "g1-1", "g1-2"]),
-        ({"shape": "sft", "top_k": 3, "threshold": 0.7}, ["g1-0", "g1-1"]),
-    ],
-)
-def test_which_completions_are_taken(wanted: dict[str, object], expected: list[str]) -> None:
-    assert [row["rollout_id"] for row in rows([MIXED], **wanted)] == expected
-
-
-@pytest.mark.parametrize(("threshold", "expected"), [(None, ["g1-1"]), (0.0, ["g1-1", "g1-0", "g1-2"])])
-def test_the_best_of_a_group_is_not_taken_when_it_is_worth_nothing(
-    threshold: float | None, expected: list[str]
-) -> None:
-    group = stored(1, ("wrong", Score.exact(False)), ("right", Score.exact(True)), ("gated", Score.gated("empty")))
-    taken = rows([group], shape="sft", top_k=3, threshold=threshold)
-    assert [row["rollout_id"] for row in taken] == expected
-
-
 @pytest.mark.parametrize(("threshold", "expected"), [(None, [True, True, False]), (0.75, [True, False, False])])
 def test_kto_has_a_verdict_on_everything_scored(threshold: float | None, expected: list[bool]) -> None:
     assert [row["label"] for row in rows([MIXED], shape="kto", threshold=threshold)] == expected
@@ -273,11 +257,14 @@ def pairs(*scores: Score, **wanted: object) -> list[tuple[JsonValue, JsonValue]]
 
 
 def test_pairs_come_by_their_margin() -> None:
+    """Which is met where only rounding stands between."""
     scores = judged(0.9, 0.8), judged(0.6, 0.7), judged(0.3, 0.4)
-    assert [pairs(*scores), pairs(*scores, pairs=9), pairs(*scores, pairs=9, margin=0.5)] == [
+    found = [pairs(*scores), pairs(*scores, pairs=9), pairs(*scores, pairs=9, margin=0.5)]
+    assert [*found, pairs(judged(1.0, 1.0), judged(0.9, 0.9), margin=0.1)] == [
         [("g1-0", "g1-2")],
         [("g1-0", "g1-2"), ("g1-0", "g1-1"), ("g1-1", "g1-2")],
         [("g1-0", "g1-2")],
+        [("g1-0", "g1-1")],
     ]
 
 
@@ -293,22 +280,8 @@ def test_pairs_come_by_their_margin() -> None:
     ],
 )
 def test_no_pair_where_it_is_not_known_which_is_better(scores: tuple[Score, ...]) -> None:
-    assert pairs(*scores) == []
-
-
-def test_a_margin_is_met_where_only_rounding_stands_between() -> None:
-    assert pairs(judged(1.0, 1.0), judged(0.9, 0.9), margin=0.1) == [("g1-0", "g1-1")]
-
-
-def test_the_same_words_are_no_pair() -> None:
-    group = stored(1, ("same", judged(0.9, 0.9)), ("same", judged(0.1, 0.1)))
-    assert rows([group], shape="dpo") == []
-
-
-def test_the_same_completion_is_taken_once() -> None:
-    groups = [stored(number, ("best", judged(0.9, 0.9)), ("worst", judged(0.1, 0.1))) for number in (1, 2)]
-    taken = [[row["rollout_id"] for row in rows(groups, shape=shape)] for shape in ("sft", "kto", "rollouts")]
-    assert taken == [["g1-0"], ["g1-0", "g1-1"], ["g1-0", "g1-1", "g2-0", "g2-1"]]
+    same = stored(1, ("same", judged(0.9, 0.9)), ("same", judged(0.1, 0.1)))
+    assert (pairs(*scores), rows([same], shape="dpo")) == ([], [])
 
 
 CALLED = stored(

@@ -5,7 +5,6 @@ from datetime import timedelta
 
 import pytest
 
-from app.domain.groups import Group
 from app.domain.runs import Policy
 from app.domain.scores import Score
 from app.features.exports import store as export_store
@@ -14,6 +13,7 @@ from app.features.exports.store import SqlExportStore
 from app.main.store import Store
 from app.ports.store import GroupToStore
 from tests.store.test_plans import statements_made
+from tests.support.scenes import on_each_store
 from tests.support.store_cases import START, group, record, using
 
 LATER = START + timedelta(hours=1)
@@ -23,6 +23,54 @@ def later(item: GroupToStore) -> GroupToStore:
     return replace(item, group=item.group.model_copy(update={"created_at": LATER}))
 
 
+ODD = "Maelis \x00 é"
+PLAIN: list[tuple[dict[str, object], str]] = [
+    ({}, "plain labelled other later npc"),
+    ({"env": "npc_arena"}, "npc"),
+    ({"run": "other"}, "other"),
+    ({"label": ODD}, "labelled"),
+    ({"purpose": "eval"}, "eval"),
+    ({"label": ODD, "env": "gsm8k", "run": "run"}, "labelled"),
+    ({"label": ODD, "env": "npc_arena"}, ""),
+    ({"label": "nobody"}, ""),
+    ({"purpose": "eval", "env": "gsm8k", "run": "run"}, "eval"),
+    ({"since": LATER}, "later"),
+    ({"since": LATER, "env": "npc_arena"}, ""),
+    ({"until": LATER, "env": "gsm8k"}, "plain labelled other"),
+    ({"until": START}, ""),
+    ({"env": "\x00"}, ""),
+    ({"run": "nobody's"}, ""),
+]
+OF_THE_LISTING: list[tuple[dict[str, object], str]] = [
+    ({"task_id": "task_1"}, "labelled"),
+    ({"task_id": "\x00"}, ""),
+    ({"outcome": "unscored"}, "lost"),
+    ({"reason": "budget"}, "lost"),
+    ({"model": "m \x00 é"}, "flagged"),
+    ({"flag": "late"}, "flagged"),
+    ({"flag": "lat"}, ""),
+    ({"min_step": 4, "max_step": 4}, "flagged"),
+    ({"min_mean": 0.6}, "flagged"),
+    ({"max_mean": 0.5, "min_std": 0.1, "max_std": 0.8, "run": "run"}, "plain labelled later npc"),
+]
+
+
+@pytest.mark.usefixtures("_as_among")
+def test_every_field_narrows_it_and_so_do_the_filters_of_the_listing(store_url: str) -> None:
+    async def scenario(store: Store) -> list[tuple[dict[str, object], str]]:
+        async def find(asked: list[tuple[dict[str, object], str]]) -> list[tuple[dict[str, object], str]]:
+            return [(where, " ".join(await ids(store, ExportFilter.model_validate(where)))) for where, _ in asked]
+
+        await stored(store)
+        found = await find(PLAIN)
+        policy = Policy(model="m \x00 é", step=4)
+        flagged = group("flagged", [Score.exact(True)] * 2, run="other", policy=policy, flags=("late",))
+        await store.groups.add([flagged, group("lost", [Score.unscored("budget")], run="other")])
+        return found + await find(OF_THE_LISTING)
+
+    assert using(store_url, scenario) == PLAIN + OF_THE_LISTING
+
+
 async def stored(store: Store) -> None:
     await store.tasks.put([record(0), record(1).model_copy(update={"label": "Maelis \x00 é"})])
     await store.groups.add([group("plain"), group("labelled", task_id="task_1"), group("eval", purpose="eval")])
@@ -30,9 +78,10 @@ async def stored(store: Store) -> None:
 
 
 async def ids(store: Store, where: ExportFilter) -> list[str]:
-    last, after = await store.part(SqlExportStore).get_newest_group_sequence(), 0
+    exports = store.part(SqlExportStore)
+    last, after = await exports.get_newest_group_sequence(), 0
     found: list[str] = []
-    while page := await store.part(SqlExportStore).read_page(where, after, last, 100):
+    while page := await exports.read_page(where, after, last, 100):
         found += [one.group.group_id for one in page]
         after = page[-1].sequence
     return found
@@ -47,77 +96,18 @@ def _as_among(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setattr(export_store, "AT_ONCE", 1)
 
 
-@pytest.mark.usefixtures("_as_among")
-@pytest.mark.parametrize(
-    ("where", "expected"),
-    [
-        (ExportFilter(), ["plain", "labelled", "other", "later", "npc"]),
-        (ExportFilter(env="npc_arena"), ["npc"]),
-        (ExportFilter(run="other"), ["other"]),
-        (ExportFilter(label="Maelis \x00 é"), ["labelled"]),
-        (ExportFilter(purpose="eval"), ["eval"]),
-        (ExportFilter(label="Maelis \x00 é", env="gsm8k", run="run"), ["labelled"]),
-        (ExportFilter(label="Maelis \x00 é", env="npc_arena"), []),
-        (ExportFilter(label="nobody"), []),
-        (ExportFilter(purpose="eval", env="gsm8k", run="run"), ["eval"]),
-        (ExportFilter(since=LATER), ["later"]),
-        (ExportFilter(since=LATER, env="npc_arena"), []),
-        (ExportFilter(until=LATER, env="gsm8k"), ["plain", "labelled", "other"]),
-        (ExportFilter(until=START), []),
-        (ExportFilter(env="\x00"), []),
-        (ExportFilter(run="nobody's"), []),
-    ],
-)
-def test_every_field_narrows_it(store_url: str, where: ExportFilter, expected: list[str]) -> None:
-    async def scenario(store: Store) -> list[str]:
-        await stored(store)
-        return await ids(store, where)
-
-    assert using(store_url, scenario) == expected
-
-
-@pytest.mark.usefixtures("_as_among")
-@pytest.mark.parametrize(
-    ("where", "expected"),
-    [
-        ({"task_id": "task_1"}, ["labelled"]),
-        ({"task_id": "\x00"}, []),
-        ({"outcome": "unscored"}, ["lost"]),
-        ({"reason": "budget"}, ["lost"]),
-        ({"model": "m \x00 é"}, ["flagged"]),
-        ({"flag": "late"}, ["flagged"]),
-        ({"flag": "lat"}, []),
-        ({"min_step": 4, "max_step": 4}, ["flagged"]),
-        ({"min_mean": 0.6}, ["flagged"]),
-        ({"max_mean": 0.5, "min_std": 0.1, "max_std": 0.8, "run": "run"}, ["plain", "labelled", "later", "npc"]),
-    ],
-)
-def test_it_takes_the_filters_of_the_listing(
-    store_url: str, where: dict[str, str | int | float], expected: list[str]
-) -> None:
-    async def scenario(store: Store) -> list[str]:
-        await stored(store)
-        policy = Policy(model="m \x00 é", step=4)
-        flagged = group("flagged", [Score.exact(True)] * 2, run="other", policy=policy, flags=("late",))
-        await store.groups.add([flagged, group("lost", [Score.unscored("budget")], run="other")])
-        return await ids(store, ExportFilter.model_validate(where))
-
-    assert using(store_url, scenario) == expected
-
-
-def test_pages_end_where_they_were_told_to(store_url: str) -> None:
-    async def scenario(store: Store) -> list[list[str]]:
-        empty = await store.part(SqlExportStore).get_newest_group_sequence()
-        await stored(store)
-        last = await store.part(SqlExportStore).get_newest_group_sequence()
-        await store.groups.add([group("meanwhile")])
-        pages, after = [], empty
-        while page := await store.part(SqlExportStore).read_page(ExportFilter(), after, last, 2):
-            pages.append([one.group.group_id for one in page])
-            after = page[-1].sequence
-        return pages
-
-    assert using(store_url, scenario) == [["plain", "labelled"], ["other", "later"], ["npc"]]
+@on_each_store
+async def test_pages_end_where_they_were_told_to(store: Store) -> None:
+    exports = store.part(SqlExportStore)
+    empty = await exports.get_newest_group_sequence()
+    await stored(store)
+    last = await exports.get_newest_group_sequence()
+    await store.groups.add([group("meanwhile")])
+    pages, after = [], empty
+    while page := await exports.read_page(ExportFilter(), after, last, 2):
+        pages.append([one.group.group_id for one in page])
+        after = page[-1].sequence
+    assert pages == [["plain", "labelled"], ["other", "later"], ["npc"]]
 
 
 def test_a_moment_is_looked_up_once_for_all_pieces(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,11 +128,9 @@ def test_a_moment_is_looked_up_once_for_all_pieces(store_url: str, monkeypatch: 
     assert using(store_url, scenario) == [1, 0]
 
 
-def test_a_group_comes_whole_with_its_task(store_url: str) -> None:
-    async def scenario(store: Store) -> tuple[list[StoredGroup], Group]:
-        await store.tasks.put([record(0)])
-        (kept,) = await store.groups.add([group()])
-        return await store.part(SqlExportStore).read_page(ExportFilter(), 0, 1, 1), kept
-
-    found, kept = using(store_url, scenario)
+@on_each_store
+async def test_a_group_comes_whole_with_its_task(store: Store) -> None:
+    await store.tasks.put([record(0)])
+    (kept,) = await store.groups.add([group()])
+    found, kept = (await store.part(SqlExportStore).read_page(ExportFilter(), 0, 1, 1), kept)
     assert found == [StoredGroup(sequence=1, group=kept, task=record(0))]

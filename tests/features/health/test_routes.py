@@ -5,7 +5,6 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import httpx
-import pytest
 import respx
 from pydantic import JsonValue
 from typer.testing import CliRunner
@@ -20,6 +19,7 @@ from app.judges.panel import ConfiguredPanels
 from app.main.store import Store
 from tests.support.databases import MIGRATIONS
 from tests.support.playground import World, by_number, gateway
+from tests.support.scenes import on
 from tests.support.store_cases import START, alarm
 
 Play = Callable[[httpx.AsyncClient, Store], Awaitable[None]]
@@ -59,67 +59,45 @@ async def score_one(client: httpx.AsyncClient) -> httpx.Response:
     return await client.post("/envs/arena/score", json={"groups": [group], "run": "a"})
 
 
-def test_a_held_run_hands_out_nothing_and_scores_until_it_is_released(tmp_path: Path, migrated_file: Path) -> None:
-    async def scene(client: httpx.AsyncClient, store: Store) -> None:
-        await client.put("/runs/a", json={"health": {"on_alarm": "hold"}})
-        task = (await client.post("/envs/arena/next-batch", json={"run": "a"})).json()["tasks"][0]["task_id"]
-        await store.part(SqlRunHealthStore).add_alarm(
-            "a", ALARM, Hold(alarm_id="alarm_1", reason="length", since=START)
-        )
-        await client.put("/runs/a", json={})  # this process learns of it, as it does within seconds
-        refused = await client.post("/envs/arena/next-batch", json={"run": "a"})
-        mixed = await client.post("/next-batch", json={"run": "a", "mix": [{"env": "arena", "weight": 1}]})
-        tested = await client.post("/envs/arena/next-batch", json={"run": "a", "purpose": "eval", "cursor": 0})
-        body: JsonValue = {"groups": [{"task_id": task, "completions": [{"text": "0.8"}, {"text": "0.1"}]}], "run": "a"}
-        scored = await client.post("/envs/arena/score", json=body)
-        report = (await client.get("/runs/a")).json()
-        released = await client.post("/runs/a/release", json={})
-        after = await client.post("/envs/arena/next-batch", json={"run": "a"})
-        gone = (await client.get("/runs/a")).json()
-        assert [reply.status_code for reply in (refused, mixed, tested, scored, released, after)] == [
-            *(409, 409),
-            *(200, 200, 200, 200),
-        ]
-        assert (refused.json()["code"], "length" in refused.json()["detail"]) == ("run_held", True)
-        assert [alarm["alarm_id"] for alarm in report["alarms"]] == ["alarm_1"]
-        assert (report["run"]["held"]["reason"], gone["run"]["held"], gone["alarms"]) == ("length", None, [])
-
-    play(tmp_path, migrated_file, scene)
-
-
-def test_the_audit_of_a_run_says_what_it_can_and_cannot_see(tmp_path: Path, migrated_file: Path) -> None:
-    async def scene(client: httpx.AsyncClient, store: Store) -> None:
-        await score_one(client)
-        found = RunHealth.model_validate((await client.get("/runs/a/health")).json())
-        missing = await client.get("/runs/nobody/health")
-        assert (missing.status_code, found.held, found.alarms, len(found.figures)) == (404, None, (), 12)
-        assert (found.can_see != (), found.cannot_see != (), found.options.share) == (True, True, 0.03)
-
-    play(tmp_path, migrated_file, scene)
-
-
-@pytest.mark.parametrize(
-    ("health", "field"),
-    [
-        ({"shadow_judge": "nobody"}, "health.shadow_judge"),
-        ({"shadow_judge": "twin"}, "health.shadow_judge"),
-        ({"share": 0.6}, "body.health.share"),
-        ({"on_alarm": "stop"}, "body.health.on_alarm"),
-    ],
-)
-def test_wrong_options_name_their_field(
-    tmp_path: Path, migrated_file: Path, health: dict[str, JsonValue], field: str
+@on(play)
+async def test_a_held_run_hands_out_nothing_and_scores_until_it_is_released(
+    client: httpx.AsyncClient, store: Store
 ) -> None:
+    await client.put("/runs/a", json={"health": {"on_alarm": "hold"}})
+    task = (await client.post("/envs/arena/next-batch", json={"run": "a"})).json()["tasks"][0]["task_id"]
+    await store.part(SqlRunHealthStore).add_alarm("a", ALARM, Hold(alarm_id="alarm_1", reason="length", since=START))
+    await client.put("/runs/a", json={})  # this process learns of it, as it does within seconds
+    refused = await client.post("/envs/arena/next-batch", json={"run": "a"})
+    mixed = await client.post("/next-batch", json={"run": "a", "mix": [{"env": "arena", "weight": 1}]})
+    tested = await client.post("/envs/arena/next-batch", json={"run": "a", "purpose": "eval", "cursor": 0})
+    body: JsonValue = {"groups": [{"task_id": task, "completions": [{"text": "0.8"}, {"text": "0.1"}]}], "run": "a"}
+    scored = await client.post("/envs/arena/score", json=body)
+    report = (await client.get("/runs/a")).json()
+    released = await client.post("/runs/a/release", json={})
+    after = await client.post("/envs/arena/next-batch", json={"run": "a"})
+    gone = (await client.get("/runs/a")).json()
+    found = [reply.status_code for reply in (refused, mixed, tested, scored, released, after)]
+    assert found == [*(409, 409), *(200, 200, 200, 200)]
+    assert (refused.json()["code"], "length" in refused.json()["detail"]) == ("run_held", True)
+    assert [alarm["alarm_id"] for alarm in report["alarms"]] == ["alarm_1"]
+    assert (report["run"]["held"]["reason"], gone["run"]["held"], gone["alarms"]) == ("length", None, [])
+
+
+def test_options_change_at_any_time_stay_when_left_out_and_name_their_field_when_wrong(
+    tmp_path: Path, migrated_file: Path
+) -> None:
+    wrong: list[tuple[str, dict[str, JsonValue]]] = [
+        ("health.shadow_judge", {"shadow_judge": "nobody"}),
+        ("health.shadow_judge", {"shadow_judge": "twin"}),
+        ("body.health.share", {"share": 0.6}),
+        ("body.health.on_alarm", {"on_alarm": "stop"}),
+    ]
+
     async def scene(client: httpx.AsyncClient, store: Store) -> None:
-        refused = await client.put("/runs/a", json={"options": {"judges": ["one"]}, "health": health})
-        kept = await client.get("/runs/a")
-        assert (refused.status_code, refused.json()["errors"][0]["field"], kept.status_code) == (422, field, 404)
-
-    play(tmp_path, migrated_file, scene)
-
-
-def test_options_change_at_any_time_and_stay_when_left_out(tmp_path: Path, migrated_file: Path) -> None:
-    async def scene(client: httpx.AsyncClient, store: Store) -> None:
+        for field, health in wrong:
+            refused = await client.put("/runs/b", json={"options": {"judges": ["one"]}, "health": health})
+            assert (refused.status_code, refused.json()["errors"][0]["field"]) == (422, field)
+        assert (await client.get("/runs/b")).status_code == 404
         asked: list[dict[str, JsonValue]] = [{}, {"health": {"share": 0.01, "shadow_judge": "other"}}, {}]
         puts = [(await client.put("/runs/a", json=body)).json()["health"] for body in asked]
         assert [(put["share"], put["shadow_judge"]) for put in puts] == [(0.03, None), (0.01, "other"), (0.01, "other")]
@@ -127,41 +105,14 @@ def test_options_change_at_any_time_and_stay_when_left_out(tmp_path: Path, migra
     play(tmp_path, migrated_file, scene)
 
 
-def test_a_run_is_looked_after_by_one_process_at_a_time(tmp_path: Path, migrated_file: Path) -> None:
-    async def scene(client: httpx.AsyncClient, store: Store) -> None:
-        await client.put("/runs/a", json={})
-        await score_one(client)
-        health = store.part(SqlRunHealthStore)
-        async with asyncio.timeout(20):
-            while (first := await health.claim(60, -1)) is None:  # noqa: ASYNC110  # the service may be at it
-                await asyncio.sleep(0.01)
-        second = await health.claim(60, -1)
-        taken = await health.renew(first, 60)
-        await health.finish(first, await health.get_state("a"))
-        assert (first.run, second, taken) == ("a", None, True)
-
-    play(tmp_path, migrated_file, scene)
-
-
-def test_versions_of_judges_are_kept_once_and_listed(tmp_path: Path, migrated_file: Path) -> None:
-    async def scene(client: httpx.AsyncClient, store: Store) -> None:
-        made = Judgement(judge="one", model="m", order=(), served_model="m-1", system_fingerprint="fp_1", calls=1)
-        for fingerprint in ("fp_1", "fp_1", "fp\x002"):
-            await store.judge_cache.put(made.model_copy(update={"system_fingerprint": fingerprint}))
-        listed = (await client.get("/judges")).json()["judges"]
-        versions = next(judge["versions"] for judge in listed if judge["name"] == "one")
-        assert sorted((each["model"], each["system_fingerprint"]) for each in versions) == [
-            ("m-1", "fp\x002"),
-            ("m-1", "fp_1"),
-        ]
-
-    play(tmp_path, migrated_file, scene)
-
-
 @respx.mock
-def test_the_command_prints_alarms_and_ends_with_one(tmp_path: Path, migrated_file: Path) -> None:
+def test_the_audit_says_what_it_can_see_and_the_command_prints_alarms(tmp_path: Path, migrated_file: Path) -> None:
     async def scene(client: httpx.AsyncClient, store: Store) -> None:
-        await client.put("/runs/a", json={})
+        await score_one(client)
+        found = RunHealth.model_validate((await client.get("/runs/a/health")).json())
+        missing = await client.get("/runs/nobody/health")
+        assert (missing.status_code, found.held, found.alarms, len(found.figures)) == (404, None, (), 12)
+        assert (found.can_see != (), found.cannot_see != (), found.options.share) == (True, True, 0.03)
         await store.part(SqlRunHealthStore).add_alarm("a", ALARM, None)
         body.append((await client.get("/runs/a/health")).text)
 
@@ -170,3 +121,14 @@ def test_the_command_prints_alarms_and_ends_with_one(tmp_path: Path, migrated_fi
     respx.get("http://127.0.0.1:8000/runs/a/health").respond(200, text=body[0])
     ran = CliRunner().invoke(cli, ["runs", "health", "a"])
     assert (ran.exit_code, "length since about group 900" in ran.output, "ALARM" in ran.output) == (1, True, True)
+
+
+@on(play)
+async def test_versions_of_judges_are_kept_once_and_listed(client: httpx.AsyncClient, store: Store) -> None:
+    made = Judgement(judge="one", model="m", order=(), served_model="m-1", system_fingerprint="fp_1", calls=1)
+    for fingerprint in ("fp_1", "fp_1", "fp\x002"):
+        await store.judge_cache.put(made.model_copy(update={"system_fingerprint": fingerprint}))
+    listed = (await client.get("/judges")).json()["judges"]
+    versions = next(judge["versions"] for judge in listed if judge["name"] == "one")
+    found = sorted((each["model"], each["system_fingerprint"]) for each in versions)
+    assert found == [("m-1", "fp\x002"), ("m-1", "fp_1")]

@@ -1,6 +1,7 @@
 """What run health keeps: one look at a run at a time, nothing lost with a process, and bounded reading of long runs."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 from sqlalchemy import Connection, insert, select, text, update
 
@@ -8,7 +9,7 @@ from app.domain.judging import Judgement
 from app.domain.rollups import RollupKey
 from app.domain.runs import Hold, Run
 from app.domain.scores import Score
-from app.features.health.model import HealthClaim, HealthReading, HealthState, Mark
+from app.features.health.model import HealthReading, HealthState, Mark
 from app.features.health.store import READINGS_KEPT, SqlRunHealthStore, health_readings, run_anchors
 from app.main.store import Store
 from app.store.database import is_postgres, open_writer
@@ -17,6 +18,7 @@ from app.store.judge_cache import MOST_VERSIONS
 from app.store.statements import encode
 from app.store.tables import groups, rollups
 from tests.store.test_plans import Statement, filler, indexes_of, statements_made
+from tests.support.scenes import on_each_store, on_each_store_at
 from tests.support.store_cases import START, MovableClock, alarm, group, opened, record, using
 
 READINGS = 4000
@@ -29,54 +31,49 @@ async def fill_run(store: Store, count: int = 2, run: str = "run") -> None:
     await store.groups.add([group(f"{run} {number}", run=run) for number in range(count)])
 
 
-def test_of_two_replicas_one_looks_after_a_run(store_url: str) -> None:
-    async def race() -> tuple[list[str], list[HealthClaim | None]]:
-        async with opened(store_url, clock) as one, opened(store_url, clock) as other:
-            for name in ("a", "b", "c"):
-                await fill_run(one, run=name)
-            racing = [store.part(SqlRunHealthStore).claim(60, 60) for _ in range(6) for store in (one, other)]
-            claims = [claim for claim in await asyncio.gather(*racing) if claim is not None]
-            claims += [
-                claim for _ in range(3) if (claim := await other.part(SqlRunHealthStore).claim(60, 60)) is not None
-            ]
-            left = [await store.part(SqlRunHealthStore).claim(60, 60) for store in (one, other)]
-            return sorted(claim.run for claim in claims), left
+def on_replicas(
+    url: str,
+    scenario: Callable[[SqlRunHealthStore, SqlRunHealthStore, Store], Awaitable[object]],
+    clock: MovableClock | None = None,
+) -> object:
+    async def act() -> object:
+        same = clock or MovableClock()
+        async with opened(url, same) as one, opened(url, same) as other:
+            return await scenario(one.part(SqlRunHealthStore), other.part(SqlRunHealthStore), one)
 
-    clock = MovableClock()
-    assert asyncio.run(race()) == (["a", "b", "c"], [None, None])
+    return asyncio.run(act())
+
+
+def test_of_two_replicas_one_looks_after_a_run(store_url: str) -> None:
+    async def race(one: SqlRunHealthStore, other: SqlRunHealthStore, store: Store) -> object:
+        for name in ("a", "b", "c"):
+            await fill_run(store, run=name)
+        claims = [*await asyncio.gather(*(health.claim(60, 60) for _ in range(6) for health in (one, other)))]
+        claims += [await other.claim(60, 60) for _ in range(3)]
+        left = [await health.claim(60, 60) for health in (one, other)]
+        return sorted(claim.run for claim in claims if claim is not None), left
+
+    assert on_replicas(store_url, race) == (["a", "b", "c"], [None, None])
 
 
 def test_a_look_whose_process_died_is_made_again_and_cannot_end_late(store_url: str) -> None:
     clock = MovableClock()
 
-    async def scenario(one: Store, other: Store) -> object:
-        await fill_run(one)
-        dead = await one.part(SqlRunHealthStore).claim(60, 600)
+    async def scenario(one: SqlRunHealthStore, other: SqlRunHealthStore, store: Store) -> object:
+        await fill_run(store)
+        dead, meanwhile = await one.claim(60, 600), await other.claim(60, 600)
+        clock.forward(61)
+        taken = await other.claim(60, 600)
         assert dead is not None
-        meanwhile = await other.part(SqlRunHealthStore).claim(60, 600)
-        clock.forward(61)
-        taken = await other.part(SqlRunHealthStore).claim(60, 600)
         assert taken is not None
-        renewed = [
-            await one.part(SqlRunHealthStore).renew(dead, 60),
-            await other.part(SqlRunHealthStore).renew(taken, 60),
-        ]
-        await one.part(SqlRunHealthStore).finish(dead, HealthState(groups=99))
-        await other.part(SqlRunHealthStore).finish(taken, HealthState(groups=2))
+        renewed = [await one.renew(dead, 60), await other.renew(taken, 60)]
+        await one.finish(dead, HealthState(groups=99))
+        await other.finish(taken, HealthState(groups=2))
         clock.forward(61)
-        return (
-            meanwhile,
-            taken.run,
-            renewed,
-            await one.part(SqlRunHealthStore).claim(60, 600),
-            await one.part(SqlRunHealthStore).get_state("run"),
-        )
+        return meanwhile, taken.run, renewed, await one.claim(60, 600), await one.get_state("run")
 
-    async def act() -> object:
-        async with opened(store_url, clock) as one, opened(store_url, clock) as other:
-            return await scenario(one, other)
-
-    assert asyncio.run(act()) == (None, "run", [False, True], None, HealthState(groups=2))
+    found = on_replicas(store_url, scenario, clock)
+    assert found == (None, "run", [False, True], None, HealthState(groups=2))
 
 
 def test_a_state_is_stored_under_the_names_that_it_always_had() -> None:
@@ -84,62 +81,48 @@ def test_a_state_is_stored_under_the_names_that_it_always_had() -> None:
     assert (state.hurried_readings, state.groups, state.model_dump(mode="json")["rush"]) == (3, 5, 3)
 
 
-def test_a_run_is_due_with_a_bucket_of_new_groups_or_after_a_while(store_url: str) -> None:
-    clock = MovableClock()
+@on_each_store_at
+async def test_a_run_is_due_with_a_bucket_of_new_groups_or_after_a_while(store: Store, clock: MovableClock) -> None:
+    health = store.part(SqlRunHealthStore)
 
-    async def scenario(store: Store) -> list[bool]:
-        async def look() -> bool:
-            claim = await store.part(SqlRunHealthStore).claim(60, 60)
-            if claim is not None:
-                await store.part(SqlRunHealthStore).finish(claim, HealthState())
-            return claim is not None
+    async def look() -> bool:
+        claim = await health.claim(60, 60)
+        if claim is not None:
+            await health.finish(claim, HealthState())
+        return claim is not None
 
-        await fill_run(store)
-        found = [await look(), await look()]
-        await store.groups.add([group("one more")])
-        found.append(await look())
-        clock.forward(61)
-        found += [await look(), await look()]
-        await store.groups.add([group(f"new {number}") for number in range(10)])
-        return [*found, await look()]
-
-    assert using(store_url, scenario, clock) == [True, False, False, True, False, True]
+    await fill_run(store)
+    found = [await look(), await look()]
+    await store.groups.add([group("one more")])
+    found.append(await look())
+    clock.forward(61)
+    found += [await look(), await look()]
+    await store.groups.add([group(f"new {number}") for number in range(10)])
+    assert [*found, await look()] == [True, False, False, True, False, True]
 
 
 def test_a_notice_is_sent_by_one_replica_and_again_after_a_crash(store_url: str) -> None:
     clock = MovableClock()
 
-    async def act() -> object:
-        async with opened(store_url, clock) as one, opened(store_url, clock) as other:
-            await fill_run(one)
-            hold = Hold(alarm_id="alarm_1", reason="length", since=START)
-            raised = [await one.part(SqlRunHealthStore).add_alarm("run", alarm(), hold) for _ in range(2)]
-            racing = [store.part(SqlRunHealthStore).claim_notices(5, 60) for store in (one, other)]
-            sent = [attempts for found in await asyncio.gather(*racing) for _, _, attempts in found]
-            clock.forward(61)  # whoever took it has died
-            sent += [attempts for _, _, attempts in await other.part(SqlRunHealthStore).claim_notices(5, 60)]
-            await other.part(SqlRunHealthStore).settle_notice("alarm_1", 10)
-            clock.forward(11)
-            sent += [attempts for _, _, attempts in await one.part(SqlRunHealthStore).claim_notices(5, 60)]
-            await one.part(SqlRunHealthStore).settle_notice("alarm_1", None)
-            clock.forward(1000)
-            left = await one.part(SqlRunHealthStore).claim_notices(5, 60)
-            held = await one.runs.get("run")
-            counted = await one.part(SqlRunHealthStore).count_alarms()
-            released = await other.part(SqlRunHealthStore).release("run")
-            assert held is not None
-            return (
-                raised,
-                sent,
-                left,
-                held.held,
-                counted,
-                released.held,
-                await one.part(SqlRunHealthStore).count_alarms(),
-            )
+    async def scenario(one: SqlRunHealthStore, other: SqlRunHealthStore, store: Store) -> object:
+        await fill_run(store)
+        raised = [await one.add_alarm("run", alarm(), hold) for _ in range(2)]
+        racing = await asyncio.gather(*(health.claim_notices(5, 60) for health in (one, other)))
+        sent = [attempts for found in racing for _, _, attempts in found]
+        clock.forward(61)  # whoever took it has died
+        sent += [attempts for _, _, attempts in await other.claim_notices(5, 60)]
+        await other.settle_notice("alarm_1", 10)
+        clock.forward(11)
+        sent += [attempts for _, _, attempts in await one.claim_notices(5, 60)]
+        await one.settle_notice("alarm_1", None)
+        clock.forward(1000)
+        left, held, counted = await one.claim_notices(5, 60), await store.runs.get("run"), await one.count_alarms()
+        released = await other.release("run")
+        return raised, sent, left, held and held.held, counted, released.held, await one.count_alarms()
 
     hold = Hold(alarm_id="alarm_1", reason="length", since=START)
-    assert asyncio.run(act()) == ([True, False], [0, 1, 2], [], hold, {"length": 1}, None, {})
+    found = on_replicas(store_url, scenario, clock)
+    assert found == ([True, False], [0, 1, 2], [], hold, {"length": 1}, None, {})
 
 
 def reading(number: int, *, run: str = "run", kind: str = "anchor", failed: str = "") -> HealthReading:
@@ -165,48 +148,36 @@ def judged(tokens: int) -> Judgement:
     return Judgement(judge="j", model="m", order=(), calls=1, input_tokens=tokens, cost_usd=0.5)
 
 
-def test_readings_are_kept_beside_the_scores_and_counted_in_the_run(store_url: str) -> None:
-    async def scenario(store: Store) -> object:
-        await store.runs.create(Run(name="run", seed=1, created_at=START))
-        await store.tasks.put([record(0)])
-        score = Score(outcome="scored", reward=0.5, gate=1.0, absolute=0.5)
-        await store.groups.add([group(f"run {n}", [score] * 2, judgements=(judged(100),)) for n in range(3)])
-        anchors = await store.part(SqlRunHealthStore).freeze_anchors("run", 2)
-        kinds = [("anchor", ""), ("anchor", "budget"), ("shadow", ""), ("anchor", "")]
-        for number, (kind, failed) in enumerate(kinds):
-            await store.part(SqlRunHealthStore).add_reading(
-                reading(number, kind=kind, failed=failed), [judged(10)], "hold"
-            )
-        found = await store.part(SqlRunHealthStore).list_readings("run", 0)
-        unread = await store.part(SqlRunHealthStore).find_shadow_group("run")
-        tokens, cost = await store.part(SqlRunHealthStore).get_tokens("run"), (await store.runs.get_ledger("run")).total
-        return (
-            [one.group_id for one in anchors],
-            [one.at_group for one in found],
-            [one.at_group for one in await store.part(SqlRunHealthStore).list_readings("run", found[0].sequence)],
-            unread and unread.group_id,
-            (tokens.run, tokens.groups, tokens.anchor, tokens.anchor_readings, tokens.shadow, tokens.shadow_readings),
-            (cost.input_tokens, cost.groups, cost.cost_usd),
-        )
-
-    assert using(store_url, scenario) == (
-        ["run 0", "run 1"],
-        [0, 3],
-        [3],
-        "run 2",
-        (300, 3, 30, 2, 10, 1),
-        (340, 3, 3.5),
-    )
+@on_each_store
+async def test_readings_are_kept_beside_the_scores_and_counted_in_the_run(store: Store) -> None:
+    health = store.part(SqlRunHealthStore)
+    await store.runs.create(Run(name="run", seed=1, created_at=START))
+    await store.tasks.put([record(0)])
+    score = Score(outcome="scored", reward=0.5, gate=1.0, absolute=0.5)
+    await store.groups.add([group(f"run {n}", [score] * 2, judgements=(judged(100),)) for n in range(3)])
+    anchors = await health.freeze_anchors("run", 2)
+    kinds = [("anchor", ""), ("anchor", "budget"), ("shadow", ""), ("anchor", "")]
+    for number, (kind, failed) in enumerate(kinds):
+        await health.add_reading(reading(number, kind=kind, failed=failed), [judged(10)], "hold")
+    found = await health.list_readings("run", 0)
+    unread = await health.find_shadow_group("run")
+    tokens, cost = await health.get_tokens("run"), (await store.runs.get_ledger("run")).total
+    assert (
+        [one.group_id for one in anchors],
+        [one.at_group for one in found],
+        [one.at_group for one in await health.list_readings("run", found[0].sequence)],
+        unread and unread.group_id,
+        (tokens.run, tokens.groups, tokens.anchor, tokens.anchor_readings, tokens.shadow, tokens.shadow_readings),
+        (cost.input_tokens, cost.groups, cost.cost_usd),
+    ) == (["run 0", "run 1"], [0, 3], [3], "run 2", (300, 3, 30, 2, 10, 1), (340, 3, 3.5))
 
 
-def test_a_server_that_names_ever_new_fingerprints_is_listed_for_a_while(store_url: str) -> None:
-    async def scenario(store: Store) -> int:
-        for number in range(MOST_VERSIONS + 5):
-            made = judged(1).model_copy(update={"system_fingerprint": f"fp {number}"})
-            await store.judge_cache.put(made)
-        return len(await store.part(SqlRunHealthStore).list_versions(["j"]))
-
-    assert using(store_url, scenario) == MOST_VERSIONS
+@on_each_store
+async def test_a_server_that_names_ever_new_fingerprints_is_listed_for_a_while(store: Store) -> None:
+    for number in range(MOST_VERSIONS + 5):
+        made = judged(1).model_copy(update={"system_fingerprint": f"fp {number}"})
+        await store.judge_cache.put(made)
+    assert len(await store.part(SqlRunHealthStore).list_versions(["j"])) == MOST_VERSIONS
 
 
 def fill(connection: Connection) -> None:

@@ -9,9 +9,10 @@ from typing import Any, Final
 
 import httpx
 import pyarrow.parquet
-import pytest
 
 from tests.support.labelling import POLICY, QUALITIES, contrary, opinionated, played, store_groups
+from tests.support.outline import Outline
+from tests.support.scenes import on
 
 LABEL_ROUTES: Final = (
     ("POST", "/labels/next"),
@@ -20,7 +21,7 @@ LABEL_ROUTES: Final = (
     ("POST", "/groups/{group_id}/labels"),
     ("POST", "/rollouts/{rollout_id}/labels"),
 )
-"""All that somebody who may label only can reach. None shows a score of an item that waits for a label."""
+"""All under `/labels` but the import. None shows a score of an item that waits for a label."""
 TELLING = re.compile(
     rf"{POLICY}|\b0?\.[0-9]+|reward|gate|absolute|relative|flags|rationale|judges|\bcap\b|reasons|\barm\b|probability"
 )
@@ -45,62 +46,61 @@ def label_of(item: Mapping[str, Any], labeller: str, **more: Any) -> dict[str, A
     return {"labeller": labeller, "lease_id": item["lease_id"], "pair": pair, "replies": replies, **more}
 
 
-def test_an_item_is_labelled_blind_and_its_scores_may_be_seen_then(tmp_path: Path, migrated_file: Path) -> None:
-    async def play(client: httpx.AsyncClient) -> None:
-        await store_groups(client, 1)
-        item = await next_item(client, "ada")
-        assert item is not None
-        assert (item["environment"], item["rubric"]["criteria"][0]["name"]) == ("arena", "quality")
-        body = label_of(item, "ada", seconds=12.5, show_judge=True)
-        told = (await client.post(f"/groups/{item['group_id']}/labels", json=body)).json()
-        if told["judge"] is None:
-            assert told["judge_hidden"] == "somebody else is still to label this item"
-        else:
-            assert {one["absolute"] for one in told["judge"].values()} == {*QUALITIES.values()}
-            again = await client.post(f"/groups/{item['group_id']}/labels", json=body)
-            assert again.json() == told
-            other = await client.post(f"/groups/{item['group_id']}/labels", json=body | {"seconds": 13})
-            gone = await client.delete(f"/labels/{told['label_id']}", params={"labeller": "ada"})
-            assert (other.status_code, gone.status_code) == (409, 409)
-        assert (told["kind"], await next_item(client, "ada")) == ("queue", None)
-
-    played(tmp_path, migrated_file, play)
+@on(played)
+async def test_an_item_is_labelled_blind_and_its_scores_may_be_seen_then(client: httpx.AsyncClient) -> None:
+    await store_groups(client, 1)
+    item = await next_item(client, "ada")
+    assert item is not None
+    assert (item["environment"], item["rubric"]["criteria"][0]["name"]) == ("arena", "quality")
+    body = label_of(item, "ada", seconds=12.5, show_judge=True)
+    told = (await client.post(f"/groups/{item['group_id']}/labels", json=body)).json()
+    if told["judge"] is None:
+        assert told["judge_hidden"] == "somebody else is still to label this item"
+    else:
+        assert {one["absolute"] for one in told["judge"].values()} == {*QUALITIES.values()}
+        again = await client.post(f"/groups/{item['group_id']}/labels", json=body)
+        assert again.json() == told
+        other = await client.post(f"/groups/{item['group_id']}/labels", json=body | {"seconds": 13})
+        gone = await client.delete(f"/labels/{told['label_id']}", params={"labeller": "ada"})
+        assert (other.status_code, gone.status_code) == (409, 409)
+    assert (told["kind"], await next_item(client, "ada")) == ("queue", None)
 
 
-def test_no_route_of_a_labeller_tells_what_judges_think_of_a_pending_item(tmp_path: Path, migrated_file: Path) -> None:
-    async def play(client: httpx.AsyncClient) -> None:
-        ids = await store_groups(client, 4)
-        item, other = await next_item(client, "ada"), await next_item(client, "bob")
-        assert item is not None
-        assert other is not None
-        assert item["group_id"] != other["group_id"]
-        free = next(one for one in ids if one not in {item["group_id"], other["group_id"]})
-        first = {"labeller": "ada", "show_judge": True}
-        reply = other["replies"][0]["rollout_id"]
-        label = label_of(item, "ada") | {"show_judge": False}
-        made = (await client.post(f"/groups/{item['group_id']}/labels", json=label)).json()["label_id"]
-        pair = {"better": f"{free}-0", "worse": f"{free}-1"}
-        asked: dict[tuple[str, str], list[tuple[str, Any]]] = {
-            ("POST", "/labels/next"): [("/labels/next", {"labeller": name}) for name in ("ada", "bob", "cy")],
-            ("POST", "/labels/skip"): [("/labels/skip", {"labeller": "bob", "lease_id": other["lease_id"]})],
-            ("DELETE", "/labels/{label_id}"): [(f"/labels/{made}?labeller=ada", None)],
-            ("POST", "/groups/{group_id}/labels"): [
-                (f"/groups/{free}/labels", first | {"pair": pair}),
-                (f"/groups/{other['group_id']}/labels", first | {"replies": {reply: {"defect": True}}}),
-            ],
-            ("POST", "/rollouts/{rollout_id}/labels"): [(f"/rollouts/{reply}/labels", first | {"defect": False})],
-        }
-        assert asked.keys() == {*LABEL_ROUTES}
-        for (method, _), requests in asked.items():
-            for path, body in requests:
-                told = await client.request(method, path, json=body)
-                assert (told.status_code, TELLING.findall(told.text)) == (200, []), (path, told.text)
-
-    played(tmp_path, migrated_file, play)
+@on(played)
+async def test_no_route_of_a_labeller_tells_what_judges_think_of_a_pending_item(client: httpx.AsyncClient) -> None:
+    ids = await store_groups(client, 4)
+    item, other = await next_item(client, "ada"), await next_item(client, "bob")
+    assert item is not None
+    assert other is not None
+    assert item["group_id"] != other["group_id"]
+    free = next(one for one in ids if one not in {item["group_id"], other["group_id"]})
+    first = {"labeller": "ada", "show_judge": True}
+    reply = other["replies"][0]["rollout_id"]
+    label = label_of(item, "ada") | {"show_judge": False}
+    made = (await client.post(f"/groups/{item['group_id']}/labels", json=label)).json()["label_id"]
+    pair = {"better": f"{free}-0", "worse": f"{free}-1"}
+    asked: dict[tuple[str, str], list[tuple[str, Any]]] = {
+        ("POST", "/labels/next"): [("/labels/next", {"labeller": name}) for name in ("ada", "bob", "cy")],
+        ("POST", "/labels/skip"): [("/labels/skip", {"labeller": "bob", "lease_id": other["lease_id"]})],
+        ("DELETE", "/labels/{label_id}"): [(f"/labels/{made}?labeller=ada", None)],
+        ("POST", "/groups/{group_id}/labels"): [
+            (f"/groups/{free}/labels", first | {"pair": pair}),
+            (f"/groups/{other['group_id']}/labels", first | {"replies": {reply: {"defect": True}}}),
+        ],
+        ("POST", "/rollouts/{rollout_id}/labels"): [(f"/rollouts/{reply}/labels", first | {"defect": False})],
+    }
+    paths = (await client.get("/openapi.json")).json()["paths"]
+    found = {(verb.upper(), path) for path, verbs in paths.items() if "/labels" in path for verb in verbs}
+    assert found - {("POST", "/labels/import")} == asked.keys() == {*LABEL_ROUTES}
+    for (method, _), requests in asked.items():
+        for path, body in requests:
+            told = await client.request(method, path, json=body)
+            assert (told.status_code, TELLING.findall(told.text)) == (200, []), (path, told.text)
 
 
 def test_what_a_labeller_sees_is_the_same_whatever_the_judges_think(tmp_path: Path, migrated_file: Path) -> None:
-    """Two stores that differ in their scores alone: every body is equal but for ids, times and the order by them."""
+    """Two stores that differ in their scores alone: every body is equal but for ids, times and the order by them, and
+    so are the words of the page."""
     told: list[list[str]] = []
 
     async def play(client: httpx.AsyncClient) -> None:
@@ -113,6 +113,10 @@ def test_what_a_labeller_sees_is_the_same_whatever_the_judges_think(tmp_path: Pa
             seen.append(_hide_ids(reply.json()))
             return reply.json()
 
+        form = {"labeller": "ada", "environment": "arena", "act": "next"}
+        words = Outline((await client.post("/view/label", data=form)).text).words()
+        assert "fair" in words
+        seen.append(" ".join(sorted(words.split())))  # which reply is A is of the lease alone
         item = (await ask("POST", "/labels/next", {"labeller": "ada"}))["item"]
         await ask("POST", "/labels/skip", {"labeller": "ada", "lease_id": item["lease_id"]})
         held = (await ask("POST", "/labels/next", {"labeller": "bob"}))["item"]
@@ -138,62 +142,43 @@ def _hide_ids(value: object) -> str:
     return re.sub(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+", "a time", text)
 
 
-def test_labels_are_exported_with_who_made_them_and_how(tmp_path: Path, migrated_file: Path) -> None:
-    """Of two labellers, an own pick, a tie, a withdrawn label and an imported choice."""
-
-    async def play(client: httpx.AsyncClient) -> None:
-        first, tied, gone = await store_groups(client, 3)
-        pair = {"better": f"{first}-0", "worse": f"{first}-1"}
-        defects = {f"{first}-1": {"levels": {"quality": 1}, "defect": True}}
-        made = [
-            await _label(client, first, labeller="ada", pair=pair, replies=defects, seconds=12.5),
-            await _label(client, first, labeller="bob", order=[[f"{first}-1"], [f"{first}-0"]]),
-            await _label(client, tied, labeller="ada", order=[[f"{tied}-0", f"{tied}-1"]]),
-            await _label(client, gone, labeller="ada", order=[[f"{gone}-0"], [f"{gone}-1"]]),
-        ]
-        assert (await client.delete(f"/labels/{made[3]}", params={"labeller": "ada"})).status_code == 200
-        chosen = {
-            "prompt": [{"role": "user", "content": "Who goes there?"}],
-            "chosen": "A friend.",
-            "rejected": ["Me."],
-        }
-        imported = {"labeller": "eve", "choices": [{"kind": "pair", "choice": chosen | {"source": "a.jsonl:1"}}]}
-        assert (await client.post("/labels/import", json=imported)).status_code == 200
-        rows = [json.loads(line) for line in (await client.get("/export?shape=labels")).text.splitlines()]
-        one, other = _texts("fair 0"), _texts("foul 0")
-        whole = ("kind", "labeller", "group_id", "run", "chosen", "rejected", "chosen_levels", "rejected_levels")
-        more = ("rejected_defect", "seconds", "probability", "source")
-        assert [tuple(row[name] for name in (*whole, *more)) for row in rows] == [
-            ("own_pick", "ada", first, "a", one, other, "{}", '{"quality":1}', True, 12.5, None, ""),
-            ("own_pick", "bob", first, "a", other, one, "{}", "{}", None, None, None, ""),
-            ("pair", "eve", "", "", _texts("A friend."), _texts("Me."), "{}", "{}", None, None, None, "a.jsonl:1"),
-        ]
-        assert [row["label_id"] for row in rows[:2]] == made[:2]
-        parquet = await client.get("/export?shape=labels&format=parquet")
-        table = pyarrow.parquet.read_table(io.BytesIO(parquet.content)).to_pylist()
-        assert [_drop_nulls(row) for row in table] == [_drop_nulls(row) for row in rows]
-        summary = (await client.get("/export/summary?shape=labels")).json()
-        assert (summary["rows"], summary["left_out"]) == (3, {"no_pair": 1})
-
-    played(tmp_path, migrated_file, play)
-
-
-def test_a_label_of_the_queue_is_exported_with_its_probability(tmp_path: Path, migrated_file: Path) -> None:
-    async def play(client: httpx.AsyncClient) -> None:
-        await store_groups(client, 1)
-        item = await next_item(client, "ada")
-        assert item is not None
-        await client.post(f"/groups/{item['group_id']}/labels", json=label_of(item, "ada"))
-        (row,) = [json.loads(line) for line in (await client.get("/export?shape=labels")).text.splitlines()]
-        assert (
-            row["kind"],
-            row["probability"],
-            row["chosen_levels"],
-            row["chosen_defect"],
-            row["rejected_defect"],
-        ) == (*("queue", 1.0, '{"quality":3}', False, True),)
-
-    played(tmp_path, migrated_file, play)
+@on(played)
+async def test_labels_are_exported_with_who_made_them_and_how(client: httpx.AsyncClient) -> None:
+    """Of the queue and of two labellers, an own pick, a tie, a withdrawn label and an imported choice."""
+    (queued,) = await store_groups(client, 1, 1)
+    item = await next_item(client, "ada")
+    assert item is not None
+    await _label(client, queued, **label_of(item, "ada"))
+    first, tied, gone = await store_groups(client, 3)
+    pair = {"better": f"{first}-0", "worse": f"{first}-1"}
+    defects = {f"{first}-1": {"levels": {"quality": 1}, "defect": True}}
+    made = [
+        await _label(client, first, labeller="ada", pair=pair, replies=defects, seconds=12.5),
+        await _label(client, first, labeller="bob", order=[[f"{first}-1"], [f"{first}-0"]]),
+        await _label(client, tied, labeller="ada", order=[[f"{tied}-0", f"{tied}-1"]]),
+        await _label(client, gone, labeller="ada", order=[[f"{gone}-0"], [f"{gone}-1"]]),
+    ]
+    assert (await client.delete(f"/labels/{made[3]}", params={"labeller": "ada"})).status_code == 200
+    chosen = {"prompt": [{"role": "user", "content": "Who goes there?"}], "chosen": "A friend.", "rejected": ["Me."]}
+    imported = {"labeller": "eve", "choices": [{"kind": "pair", "choice": chosen | {"source": "a.jsonl:1"}}]}
+    assert (await client.post("/labels/import", json=imported)).status_code == 200
+    rows = [json.loads(line) for line in (await client.get("/export?shape=labels")).text.splitlines()]
+    one, other = _texts("fair 0"), _texts("foul 0")
+    whole = ("kind", "labeller", "group_id", "run", "chosen", "rejected", "chosen_levels", "rejected_levels")
+    more = ("rejected_defect", "seconds", "probability", "source")
+    fair, foul, high, low = _texts("fair 1"), _texts("foul 1"), '{"quality":3}', '{"quality":0}'
+    assert [tuple(row[name] for name in (*whole, *more)) for row in rows] == [
+        ("queue", "ada", queued, "a", fair, foul, high, low, True, None, 1.0, ""),
+        ("own_pick", "ada", first, "a", one, other, "{}", '{"quality":1}', True, 12.5, None, ""),
+        ("own_pick", "bob", first, "a", other, one, "{}", "{}", None, None, None, ""),
+        ("pair", "eve", "", "", _texts("A friend."), _texts("Me."), "{}", "{}", None, None, None, "a.jsonl:1"),
+    ]
+    assert [row["label_id"] for row in rows[1:3]] == made[:2]
+    parquet = await client.get("/export?shape=labels&format=parquet")
+    table = pyarrow.parquet.read_table(io.BytesIO(parquet.content)).to_pylist()
+    assert [_drop_nulls(row) for row in table] == [_drop_nulls(row) for row in rows]
+    summary = (await client.get("/export/summary?shape=labels")).json()
+    assert (summary["rows"], summary["left_out"]) == (4, {"no_pair": 1})
 
 
 async def _label(client: httpx.AsyncClient, group: str, **said: Any) -> str:
@@ -213,86 +198,48 @@ def _texts(text: str) -> list[dict[str, Any]]:
     return [{"role": "assistant", "content": text}]
 
 
-def test_every_route_under_labels_is_one_of_a_labeller_but_the_import(tmp_path: Path, migrated_file: Path) -> None:
-    async def play(client: httpx.AsyncClient) -> None:
-        paths = (await client.get("/openapi.json")).json()["paths"]
-        found = {(verb.upper(), path) for path, verbs in paths.items() if "/labels" in path for verb in verbs}
-        assert found == {*LABEL_ROUTES, ("POST", "/labels/import")}
-
-    played(tmp_path, migrated_file, play)
-
-
-def test_the_order_of_the_replies_is_that_of_the_lease(tmp_path: Path, migrated_file: Path) -> None:
-    async def play(client: httpx.AsyncClient) -> None:
-        await store_groups(client, 4)
-        orders = set()
-        for number in range(12):
-            item = await next_item(client, f"labeller {number}", lease_seconds=10.0)
-            if item is not None:
-                orders.add(tuple(reply["rollout_id"][-1] for reply in item["replies"]))
-                again = await next_item(client, f"labeller {number}")
-                assert again is not None
-                assert again["replies"] == item["replies"]
-                await client.post("/labels/skip", json={"labeller": f"labeller {number}", "lease_id": item["lease_id"]})
-        assert orders == {("0", "1"), ("1", "0")}
-
-    played(tmp_path, migrated_file, play)
+@on(played)
+async def test_the_order_of_the_replies_is_that_of_the_lease(client: httpx.AsyncClient) -> None:
+    await store_groups(client, 4)
+    orders = set()
+    for number in range(12):
+        item = await next_item(client, f"labeller {number}", lease_seconds=10.0)
+        if item is not None:
+            orders.add(tuple(reply["rollout_id"][-1] for reply in item["replies"]))
+            again = await next_item(client, f"labeller {number}")
+            assert again is not None
+            assert again["replies"] == item["replies"]
+            await client.post("/labels/skip", json={"labeller": f"labeller {number}", "lease_id": item["lease_id"]})
+    assert orders == {("0", "1"), ("1", "0")}
 
 
-@pytest.mark.parametrize(
-    ("change", "status", "field"),
-    [
-        ({"pair": {"better": "group_x-0", "worse": "group_x-1"}}, 422, "pair"),
-        ({"pair": None, "order": [["x"], ["x"]]}, 422, "body"),
-        ({"replies": {"there is none": {"defect": True}}}, 422, "replies.there is none"),
-        ({"lease_id": "item_0"}, 404, "lease_id"),
-        ({"labeller": "eve"}, 409, "lease_id"),
-        ({"rubric_version": "0"}, 409, "rubric_version"),
-        ({"labeller": ""}, 422, "body.labeller"),
-    ],
+WRONG: Final[tuple[tuple[dict[str, Any], int, str], ...]] = (
+    ({"pair": {"better": "group_x-0", "worse": "group_x-1"}}, 422, "pair: "),
+    ({"pair": None, "order": [["x"], ["x"]]}, 422, "body: "),
+    ({"replies": {"there is none": {"defect": True}}}, 422, "replies.there is none: "),
+    ({"lease_id": "item_0"}, 404, "lease_id: "),
+    ({"labeller": "eve"}, 409, "lease_id: "),
+    ({"rubric_version": "0"}, 409, "rubric_version: "),
+    ({"labeller": ""}, 422, "body.labeller: "),
 )
-def test_what_is_wrong_with_a_label_is_named_and_nothing_is_stored(
-    tmp_path: Path, migrated_file: Path, change: dict[str, Any], status: int, field: str
-) -> None:
-    async def play(client: httpx.AsyncClient) -> None:
-        await store_groups(client, 1)
-        item = await next_item(client, "ada")
-        assert item is not None
-        told = await client.post(f"/groups/{item['group_id']}/labels", json=label_of(item, "ada") | change)
-        fields = [one["field"] for one in told.json().get("errors", [])]
-        assert (told.status_code, any(one.startswith(field) for one in fields)) == (status, True), told.text
-        held = await next_item(client, "ada")
-        assert held is not None
-        assert held["lease_id"] == item["lease_id"]
-
-    played(tmp_path, migrated_file, play)
 
 
-def test_an_unknown_criterion_is_named_with_the_near_one(tmp_path: Path, migrated_file: Path) -> None:
-    async def play(client: httpx.AsyncClient) -> None:
-        (group,) = await store_groups(client, 1)
-        told = await client.post(f"/rollouts/{group}-0/labels", json={"labeller": "ada", "levels": {"qualty": 1}})
-        assert (told.status_code, "did you mean 'quality'" in told.text.lower()) == (422, True), told.text
-
-    played(tmp_path, migrated_file, play)
-
-
-def test_agreement_is_counted_for_the_judge_and_few_labels_give_no_figures(tmp_path: Path, migrated_file: Path) -> None:
-    async def play(client: httpx.AsyncClient) -> None:
-        await store_groups(client, 4)
-        for _ in range(3):
-            item = await next_item(client, "ada")
-            assert item is not None
-            await client.post(f"/groups/{item['group_id']}/labels", json=label_of(item, "ada"))
-        found = (await client.get("/judges/judge/agreement?env=arena&run=a")).json()
-        pairs, (criterion,) = found["overall"]["pairs"], found["overall"]["criteria"]
-        assert (pairs["groups"], pairs["pairs"], pairs["judge"]["value"], found["labels"]) == (3, 3, None, {"queue": 3})
-        assert (criterion["criterion"], criterion["replies"], criterion["kappa"]["value"]) == ("quality", 6, None)
-        assert sum(one["labelled"] for one in found["draws"].values()) == 3
-        unknown = await client.get("/judges/juge/agreement")
-        assert (unknown.status_code, "'judge'" in unknown.json()["detail"]) == (404, True)
-
-    played(tmp_path, migrated_file, play)
+@on(played)
+async def test_what_is_wrong_with_a_label_is_named_and_nothing_is_stored(client: httpx.AsyncClient) -> None:
+    await store_groups(client, 1)
+    item = await next_item(client, "ada")
+    assert item is not None
+    label = label_of(item, "ada")
+    for change, status, named in WRONG:
+        told = await client.post(f"/groups/{item['group_id']}/labels", json=label | change)
+        errors = [f"{one['field']}: {one['message']}" for one in told.json().get("errors", [])]
+        assert (told.status_code, [one for one in errors if one.startswith(named)] != []) == (status, True), errors
+    reply = item["replies"][0]["rollout_id"]
+    odd = await client.post(f"/rollouts/{reply}/labels", json={"labeller": "ada", "levels": {"qualty": 1}})
+    assert (odd.status_code, "did you mean 'quality'" in odd.text.lower()) == (422, True), odd.text
+    held = await next_item(client, "ada")
+    assert held is not None
+    assert held["lease_id"] == item["lease_id"]
 
 
 def test_a_strict_run_stops_where_its_judge_is_known_to_agree_too_little(tmp_path: Path, migrated_file: Path) -> None:

@@ -12,6 +12,7 @@ from app.domain.scores import Criterion, Score
 from app.features.labels import store as label_rows
 from app.features.labels.store import SqlLabelQueue, SqlLabelStore
 from app.main.store import Store
+from tests.support.scenes import on_each_store, on_each_store_at
 from tests.support.store_cases import START, MovableClock, group, opened, record, using
 
 ENVIRONMENTS = ("gsm8k",)
@@ -47,8 +48,9 @@ async def fill(store: Store, count: int = 3) -> None:
 
 
 async def left(store: Store, labeller: str) -> set[str]:
-    (stratum,) = await store.part(SqlLabelQueue).list_strata(ENVIRONMENTS, None, labeller)
-    found = {one.group_id for one in await store.part(SqlLabelQueue).draw_candidates(stratum, labeller, 99)}
+    queue = store.part(SqlLabelQueue)
+    (stratum,) = await queue.list_strata(ENVIRONMENTS, None, labeller)
+    found = {one.group_id for one in await queue.draw_candidates(stratum, labeller, 99)}
     assert len(found) == stratum.left
     return found
 
@@ -73,112 +75,77 @@ def test_two_people_never_hold_the_same_item_and_what_expires_returns(store_url:
             )
         return [*told, await left(store, "bob")]
 
-    assert using(store_url, scenario, clock) == [
-        {"g1", "g2"},
-        {"random": 1},
-        {"g0", "g1", "g2"},
-        None,
-        timedelta(seconds=121),
-        {"g1", "g2"},
-    ]
+    found = using(store_url, scenario, clock)
+    assert found == [{"g1", "g2"}, {"random": 1}, {"g0", "g1", "g2"}, None, timedelta(seconds=121), {"g1", "g2"}]
 
 
-def test_work_is_not_lost_when_the_time_is_over_and_nobody_else_came(store_url: str) -> None:
-    clock = MovableClock()
-
-    async def scenario(store: Store) -> Label:
-        await fill(store)
-        await store.part(SqlLabelQueue).claim(lease("l", "ada", "g0"), 60)
-        clock.forward(600)
-        return await store.part(SqlLabelStore).put(label("x", "ada"), "l", merge=False, show_judge=True)
-
-    made = using(store_url, scenario, clock)
+@on_each_store_at
+async def test_work_is_not_lost_when_the_time_is_over_and_nobody_else_came(store: Store, clock: MovableClock) -> None:
+    await fill(store)
+    await store.part(SqlLabelQueue).claim(lease("l", "ada", "g0"), 60)
+    clock.forward(600)
+    made = await store.part(SqlLabelStore).put(label("x", "ada"), "l", merge=False, show_judge=True)
     assert (made.kind, made.saw_judge, made.draw is not None) == ("queue", True, True)
 
 
-def test_a_second_label_is_somebody_elses_and_nobody_sees_scores_before(store_url: str) -> None:
-    async def scenario(store: Store) -> list[object]:
-        await fill(store)
-        queue, put = store.part(SqlLabelQueue), store.part(SqlLabelStore).put
-        await queue.claim(lease("l1", "ada", "g0", wanted=2), 60)
-        first = await put(label("one", "ada"), "l1", merge=False, show_judge=True)
-        own = await queue.find_awaiting_second("ada", ENVIRONMENTS, None)
-        waiting = await queue.find_awaiting_second("bob", ENVIRONMENTS, None)
-        assert waiting is not None
-        claims = [await queue.claim(lease(f"s{n}", n, "g0", wanted=2, second=True), 60) for n in ("bob", "cy")]
-        none = await queue.find_awaiting_second("dan", ENVIRONMENTS, None)
-        second = await put(label("two", "bob"), "sbob", merge=False, show_judge=True)
-        return [first.saw_judge, own, waiting.lease_id, [one is not None for one in claims], none, second.saw_judge]
-
-    assert using(store_url, scenario) == [False, None, "l1", [True, False], None, True]
-
-
-def test_the_mark_changes_with_every_label_that_is_stored_replaced_or_withdrawn(store_url: str) -> None:
-    async def scenario(store: Store) -> list[tuple[int, int]]:
-        await fill(store)
-        marks = [await store.part(SqlLabelStore).find_mark("gsm8k")]
-        for name, seconds in (("one", 2.0), ("two", 3.0)):
-            await store.part(SqlLabelStore).put(
-                label(name, "ada", seconds=seconds), None, merge=False, show_judge=False
-            )
-            marks.append(await store.part(SqlLabelStore).find_mark("gsm8k"))
-        await store.part(SqlLabelStore).withdraw("two", "ada", 60)
-        return [*marks, await store.part(SqlLabelStore).find_mark("gsm8k")]
-
-    marks = using(store_url, scenario)
-    assert len({*marks}) == 4
+@on_each_store
+async def test_a_second_label_is_somebody_elses_and_nobody_sees_scores_before(store: Store) -> None:
+    await fill(store)
+    queue, put = store.part(SqlLabelQueue), store.part(SqlLabelStore).put
+    await queue.claim(lease("l1", "ada", "g0", wanted=2), 60)
+    first = await put(label("one", "ada"), "l1", merge=False, show_judge=True)
+    own = await queue.find_awaiting_second("ada", ENVIRONMENTS, None)
+    waiting = await queue.find_awaiting_second("bob", ENVIRONMENTS, None)
+    assert waiting is not None
+    claims = [await queue.claim(lease(f"s{n}", n, "g0", wanted=2, second=True), 60) for n in ("bob", "cy")]
+    none = await queue.find_awaiting_second("dan", ENVIRONMENTS, None)
+    second = await put(label("two", "bob"), "sbob", merge=False, show_judge=True)
+    found = [first.saw_judge, own, waiting.lease_id, [one is not None for one in claims], none, second.saw_judge]
+    assert found == [False, None, "l1", [True, False], None, True]
 
 
-def test_a_label_can_be_replaced_extended_and_taken_back(store_url: str) -> None:
+@on_each_store
+async def test_a_label_can_be_replaced_extended_and_taken_back(store: Store) -> None:
     said = {"g0-0": ReplyLabel(levels={"a": 1}, defect=True)}
     more = {"g0-0": ReplyLabel(levels={"b": 2}), "g0-1": ReplyLabel(defect=False)}
-
-    async def scenario(store: Store) -> list[object]:
-        await fill(store)
-        put = store.part(SqlLabelStore).put
-        await store.part(SqlLabelQueue).claim(lease("l", "ada", "g0"), 60)
-        await put(label("one", "ada", replies=said, seconds=2.0), "l", merge=False, show_judge=False)
-        merged = await put(label("two", "ada", replies=more, order=(), seconds=3.0), None, merge=True, show_judge=False)
-        with pytest.raises(NotFound):
-            await store.part(SqlLabelStore).withdraw("two", "eve", 60)
-        kept = [one.label_id for _, one in await store.part(SqlLabelStore).list_labels("gsm8k", None, 0, 9)]
-        await store.part(SqlLabelStore).withdraw("two", "ada", 60)
-        held = await store.part(SqlLabelQueue).find_held("ada", ENVIRONMENTS, "run")
-        assert held is not None
-        skipped = await store.part(SqlLabelQueue).skip("l", "ada")
-        arms = await store.part(SqlLabelQueue).count_arms(ENVIRONMENTS, None)
-        mine, others = await left(store, "ada"), await left(store, "bob")
-        return [merged.replies, merged.seconds, merged.kind, kept, skipped.state, arms["random"].skipped, mine, others]
-
+    labels = store.part(SqlLabelStore)
+    queue = store.part(SqlLabelQueue)
+    await fill(store)
+    put, marks = labels.put, [await labels.find_mark("gsm8k")]
+    await queue.claim(lease("l", "ada", "g0"), 60)
+    await put(label("one", "ada", replies=said, seconds=2.0), "l", merge=False, show_judge=False)
+    marks.append(await labels.find_mark("gsm8k"))
+    merged = await put(label("two", "ada", replies=more, order=(), seconds=3.0), None, merge=True, show_judge=False)
+    with pytest.raises(NotFound):
+        await labels.withdraw("two", "eve", 60)
+    kept = [one.label_id for _, one in await labels.list_labels("gsm8k", None, 0, 9)]
+    marks.append(await labels.find_mark("gsm8k"))
+    await labels.withdraw("two", "ada", 60)
+    marks.append(await labels.find_mark("gsm8k"))
+    held = await queue.find_held("ada", ENVIRONMENTS, "run")
+    assert held is not None
+    assert len({*marks}) == 4  # it changes with every label that is stored, replaced or withdrawn
+    skipped = await queue.skip("l", "ada")
+    arms = await queue.count_arms(ENVIRONMENTS, None)
+    mine, others = await left(store, "ada"), await left(store, "bob")
     replies = {"g0-0": ReplyLabel(levels={"a": 1, "b": 2}, defect=True), "g0-1": ReplyLabel(defect=False)}
-    assert using(store_url, scenario) == [
-        replies,
-        5.0,
-        "queue",
-        ["two"],
-        "skipped",
-        1,
-        {"g1", "g2"},
-        {"g0", "g1", "g2"},
-    ]
+    found = [merged.replies, merged.seconds, merged.kind, kept, skipped.state, arms["random"].skipped, mine, others]
+    assert found == [replies, 5.0, "queue", ["two"], "skipped", 1, {"g1", "g2"}, {"g0", "g1", "g2"}]
 
 
-def test_a_held_item_is_renewed_only_while_its_time_runs(store_url: str) -> None:
+@on_each_store_at
+async def test_a_held_item_is_renewed_only_while_its_time_runs(store: Store, clock: MovableClock) -> None:
     """Else two people would hold it."""
-    clock = MovableClock()
-
-    async def scenario(store: Store) -> list[object]:
-        await fill(store)
-        queue = store.part(SqlLabelQueue)
-        mine = await queue.claim(lease("l", "ada", "g0"), 60)
-        assert mine is not None
-        renewed = await queue.renew(mine, 90)
-        clock.forward(91)
-        late = await queue.renew(mine, 90)
-        others = await queue.claim(lease("m", "bob", "g0"), 60)
-        return [renewed and renewed.expires_at - START, late, others is not None, await queue.renew(mine, 90)]
-
-    assert using(store_url, scenario, clock) == [timedelta(seconds=90), None, True, None]
+    await fill(store)
+    queue = store.part(SqlLabelQueue)
+    mine = await queue.claim(lease("l", "ada", "g0"), 60)
+    assert mine is not None
+    renewed = await queue.renew(mine, 90)
+    clock.forward(91)
+    late = await queue.renew(mine, 90)
+    others = await queue.claim(lease("m", "bob", "g0"), 60)
+    found = [renewed and renewed.expires_at - START, late, others is not None, await queue.renew(mine, 90)]
+    assert found == [timedelta(seconds=90), None, True, None]
 
 
 @pytest.mark.parametrize("sorted_up_to", [0, label_rows.SORTED_UP_TO])
@@ -189,75 +156,49 @@ def test_candidates_are_any_of_those_that_are_left(
     monkeypatch.setattr(label_rows, "MOST_PROBES", 10)
 
     async def scenario(store: Store) -> list[object]:
+        queue = store.part(SqlLabelQueue)
         await store.tasks.put([record(0)])
         stored = [group(f"g{n}", run=("a", "b", None)[n % 3]) for n in range(36)]
         await store.groups.add([*stored, group("unscored", [Score.unscored("budget")], run="a"), group("g36", run="a")])
-        await store.part(SqlLabelQueue).claim(lease("l", "bob", "g3"), 60)
+        await queue.claim(lease("l", "bob", "g3"), 60)
         told: list[object] = []
-        for stratum in await store.part(SqlLabelQueue).list_strata(ENVIRONMENTS, None, "ada"):
-            drawn = [await store.part(SqlLabelQueue).draw_candidates(stratum, "ada", 4) for _ in range(60)]
+        for stratum in await queue.list_strata(ENVIRONMENTS, None, "ada"):
+            drawn = [await queue.draw_candidates(stratum, "ada", 4) for _ in range(60)]
             assert all(len({one.group_id for one in some}) == len(some) <= 4 for some in drawn)
             found = {int(one.group_id[1:]) for some in drawn for one in some}
             told.append((stratum.run, stratum.population, found))
         return told
 
-    assert using(store_url, scenario) == [
-        (None, 12, {*range(2, 36, 3)}),
-        ("a", 13, {*range(0, 37, 3)} - {3}),
-        ("b", 12, {*range(1, 36, 3)}),
-    ]
+    seen = using(store_url, scenario)
+    assert seen == [(None, 12, {*range(2, 36, 3)}), ("a", 13, {*range(0, 37, 3)} - {3}), ("b", 12, {*range(1, 36, 3)})]
 
 
-def test_candidates_of_a_large_run_lie_beside_one_another(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In two stretches of three groups of the run, others between them. Of a stretch before the first group there is
-    only the end, and of one after the last only the begin."""
-    monkeypatch.setattr(label_rows, "SORTED_UP_TO", 0)
-    monkeypatch.setattr(label_rows, "NEAR", 3)
-
-    async def scenario(store: Store) -> set[tuple[int, ...]]:
-        await store.tasks.put([record(0)])
-        await store.groups.add([group(f"g{n}", run=("a", "b")[n % 2]) for n in range(80)])
-        stratum, _ = await store.part(SqlLabelQueue).list_strata(ENVIRONMENTS, None, "ada")
-        drawn = [await store.part(SqlLabelQueue).draw_candidates(stratum, "ada", 6) for _ in range(40)]
-        return {tuple(sorted(int(one.group_id[1:]) // 2 for one in some)) for some in drawn}
-
-    for places in using(store_url, scenario):
-        begun = [place for place in places if place - 1 not in places]
-        assert (len(begun) <= 2, len(places) <= 6) == (True, True), places
-
-
-def test_a_label_that_is_sent_again_is_the_same_label(store_url: str) -> None:
+@on_each_store
+async def test_a_label_that_is_sent_again_is_the_same_label(store: Store) -> None:
     """As where the answer to it was lost. Nothing is stored twice, and its seconds count once."""
     said: dict[str, Any] = {"replies": {"g0-0": ReplyLabel(defect=True)}, "seconds": 3.0}
-
-    async def scenario(store: Store) -> list[object]:
-        await fill(store)
-        put = store.part(SqlLabelStore).put
-        for number in range(2):
-            await store.part(SqlLabelQueue).claim(lease(f"l{number}", "ada", f"g{number}"), 60)
-        first = await put(label("one", "ada", **said), "l0", merge=False, show_judge=False)
-        again = await put(label("two", "ada", **said), "l0", merge=False, show_judge=False)
-        shown = await put(label("three", "ada", **said), "l0", merge=False, show_judge=True)
-        after = await put(label("four", "ada", **said), "l0", merge=False, show_judge=True)
-        more: dict[str, Any] = {"order": (), "replies": {"g1-0": ReplyLabel(levels={"a": 1})}, "seconds": 2.0}
-        parts = [
-            await put(label(name, "ada", "g1", **more), "l1", merge=True, show_judge=False) for name in ("x", "y", "z")
-        ]
-        with pytest.raises(Conflict, match="stays as it is"):
-            await put(label("five", "ada"), "l0", merge=False, show_judge=True)
-        stored = [one.label_id for _, one in await store.part(SqlLabelStore).list_labels("gsm8k", None, 0, 9)]
-        return [
-            again == first,
-            (shown.label_id, shown.saw_judge),
-            after == shown,
-            {one.seconds for one in parts},
-            stored,
-        ]
-
-    assert using(store_url, scenario) == [True, ("three", True), True, {2.0}, ["three", "x"]]
+    labels = store.part(SqlLabelStore)
+    await fill(store)
+    put = labels.put
+    for number in range(2):
+        await store.part(SqlLabelQueue).claim(lease(f"l{number}", "ada", f"g{number}"), 60)
+    first = await put(label("one", "ada", **said), "l0", merge=False, show_judge=False)
+    again = await put(label("two", "ada", **said), "l0", merge=False, show_judge=False)
+    shown = await put(label("three", "ada", **said), "l0", merge=False, show_judge=True)
+    after = await put(label("four", "ada", **said), "l0", merge=False, show_judge=True)
+    more: dict[str, Any] = {"order": (), "replies": {"g1-0": ReplyLabel(levels={"a": 1})}, "seconds": 2.0}
+    parts = [
+        await put(label(name, "ada", "g1", **more), "l1", merge=True, show_judge=False) for name in ("x", "y", "z")
+    ]
+    with pytest.raises(Conflict, match="stays as it is"):
+        await put(label("five", "ada"), "l0", merge=False, show_judge=True)
+    stored = [one.label_id for _, one in await labels.list_labels("gsm8k", None, 0, 9)]
+    found = [again == first, (shown.label_id, shown.saw_judge), after == shown, {one.seconds for one in parts}, stored]
+    assert found == [True, ("three", True), True, {2.0}, ["three", "x"]]
 
 
-def test_targets_are_what_judges_are_unsure_of_and_what_earns_much_or_nothing(store_url: str) -> None:
+@on_each_store
+async def test_targets_are_what_judges_are_unsure_of_and_what_earns_much_or_nothing(store: Store) -> None:
     def score(reward: float, **more: object) -> Score:
         return Score.model_validate({"outcome": "scored", "reward": reward, "gate": 1.0, **more})
 
@@ -269,16 +210,11 @@ def test_targets_are_what_judges_are_unsure_of_and_what_earns_much_or_nothing(st
         "same": [score(0.2, flags=("low_signal",)), score(0.6, flags=("low_signal",))],
         "best": [score(0.2), score(0.9)],
     } | {f"plain{number}": plain for number in range(5)}
-
-    async def scenario(store: Store) -> dict[str, tuple[str, ...]]:
-        await store.tasks.put([record(0)])
-        await store.groups.add([group(name, scores) for name, scores in cases.items()])
-        (stratum,) = await store.part(SqlLabelQueue).list_strata(ENVIRONMENTS, None, "ada")
-        return {
-            one.group_id: one.reasons for one in await store.part(SqlLabelQueue).draw_candidates(stratum, "ada", 99)
-        }
-
-    found = using(store_url, scenario)
+    queue = store.part(SqlLabelQueue)
+    await store.tasks.put([record(0)])
+    await store.groups.add([group(name, scores) for name, scores in cases.items()])
+    (stratum,) = await queue.list_strata(ENVIRONMENTS, None, "ada")
+    found = {one.group_id: one.reasons for one in await queue.draw_candidates(stratum, "ada", 99)}
     assert {name: reasons for name, reasons in found.items() if reasons} == {
         "capped": ("capped",),
         "gated": ("gated",),
@@ -289,7 +225,8 @@ def test_targets_are_what_judges_are_unsure_of_and_what_earns_much_or_nothing(st
     assert len(found) == len(cases)
 
 
-def test_labelled_groups_come_with_the_judges_own_scores(store_url: str) -> None:
+@on_each_store
+async def test_labelled_groups_come_with_the_judges_own_scores(store: Store) -> None:
     scores = [
         Score(
             outcome="scored",
@@ -302,19 +239,17 @@ def test_labelled_groups_come_with_the_judges_own_scores(store_url: str) -> None
         )
         for reward, gate, cap in ((0.5, 1.0, None), (0.25, 1.0, 0.25), (0.0, 0.0, None))
     ]
-
-    async def scenario(store: Store) -> list[object]:
-        await store.tasks.put([record(0)])
-        await store.groups.add([group("g0", scores), group("g1", scores)])
-        await store.part(SqlLabelQueue).claim(lease("l", "ada", "g0"), 60)
-        await store.part(SqlLabelStore).put(label("one", "ada"), "l", merge=False, show_judge=False)
-        await store.part(SqlLabelStore).put(label("two", "ada", "g1"), None, merge=False, show_judge=False)
-        (found,) = await store.part(SqlLabelStore).list_labelled("j", ENVIRONMENTS, "run")
-        others = await store.part(SqlLabelStore).list_labelled("other", ENVIRONMENTS, None)
-        return [found.task_id, found.rewards, found.gated, found.capped, found.levels["g0-0"], others]
-
+    labels = store.part(SqlLabelStore)
+    await store.tasks.put([record(0)])
+    await store.groups.add([group("g0", scores), group("g1", scores)])
+    await store.part(SqlLabelQueue).claim(lease("l", "ada", "g0"), 60)
+    await labels.put(label("one", "ada"), "l", merge=False, show_judge=False)
+    await labels.put(label("two", "ada", "g1"), None, merge=False, show_judge=False)
+    (found,) = await labels.list_labelled("j", ENVIRONMENTS, "run")
+    others = await labels.list_labelled("other", ENVIRONMENTS, None)
     rewards = {"g0-0": 0.5, "g0-1": 0.25, "g0-2": 0.0}
-    assert using(store_url, scenario) == ["task_0", rewards, ("g0-2",), ("g0-1",), {"voice": 0.5}, []]
+    told = [found.task_id, found.rewards, found.gated, found.capped, found.levels["g0-0"], others]
+    assert told == ["task_0", rewards, ("g0-2",), ("g0-1",), {"voice": 0.5}, []]
 
 
 def choose(name: str, chosen: str, chat: str = "turn", labeller: str = "ann") -> Label:
@@ -324,18 +259,16 @@ def choose(name: str, chosen: str, chat: str = "turn", labeller: str = "ann") ->
     )
 
 
-def test_one_choice_of_a_chat_is_live_whatever_was_chosen_before(store_url: str) -> None:
-    async def scenario(store: Store) -> list[list[str]]:
-        labels, told = store.part(SqlLabelStore), list[list[str]]()
-        await labels.add_imported([choose("imported", "a", "other")])
-        await labels.replace_choice("bob", "turn", choose("bob's", "a", labeller="bob"))
-        for chosen in (choose("1", "a"), choose("2", "b"), choose("3", "a"), choose("same again", "a"), None):
-            await labels.replace_choice("ann", "turn", chosen)
-            told.append([one.label_id for _, one in await labels.list_labels(None, None, 0, 99)])
-        return told
-
+@on_each_store
+async def test_one_choice_of_a_chat_is_live_whatever_was_chosen_before(store: Store) -> None:
+    labels, told = store.part(SqlLabelStore), list[list[str]]()
+    await labels.add_imported([choose("imported", "a", "other")])
+    await labels.replace_choice("bob", "turn", choose("bob's", "a", labeller="bob"))
+    for chosen in (choose("1", "a"), choose("2", "b"), choose("3", "a"), choose("same again", "a"), None):
+        await labels.replace_choice("ann", "turn", chosen)
+        told.append([one.label_id for _, one in await labels.list_labels(None, None, 0, 99)])
     kept = ["imported", "bob's"]
-    assert using(store_url, scenario) == [[*kept, "1"], [*kept, "2"], [*kept, "3"], [*kept, "3"], kept]
+    assert told == [[*kept, "1"], [*kept, "2"], [*kept, "3"], [*kept, "3"], kept]
 
 
 def test_replicas_that_choose_at_once_leave_one_choice(store_url: str) -> None:

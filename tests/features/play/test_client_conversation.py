@@ -30,48 +30,59 @@ def turns(*texts: str) -> tuple[ConversationTurn, ...]:
     )
 
 
-def test_the_clients_prompt_and_the_greeting_are_left_out() -> None:
-    expected = ClientConversation("turn", turns("Is the ferry running?"), dropped=10)
-    assert read(GREETING, ASKED) == expected
-
-
-def test_a_long_chat_keeps_its_newest_lines_from_the_players_on() -> None:
-    said = [(("user", "assistant")[place % 2], str(place)) for place in range(301)]
-    lines = read(GREETING, *said).lines
-    assert (len(lines), lines[0].content, lines[-1].content) == (199, "102", "300")
-
-
-def test_a_narrators_line_stands_in_brackets_where_it_was() -> None:
-    read_on = read(ASKED, ("assistant", "No."), ("system", "The bell rings."), ("user", "What is that?"))
-    expected = turns("Is the ferry running?", "No.", "[The bell rings.]\nWhat is that?")
-    assert read_on == ClientConversation("turn", expected, dropped=10)
-
-
-def test_what_a_narrator_says_last_is_an_event() -> None:
-    expected = ClientConversation("turn", turns("Is the ferry running?", "No."), event="The bell rings.", dropped=10)
-    assert read(ASKED, ("assistant", "No."), ("system", "The bell rings.")) == expected
-
-
-def test_instructions_behind_the_players_line_are_dropped() -> None:
-    assert read(ASKED, control="Write dark prose.") == ClientConversation("turn", turns(ASKED[1]), dropped=11)
-
-
-def test_without_a_narrator_all_system_messages_are_dropped() -> None:
-    found = read(ASKED, ("system", "Style: terse."), ("assistant", "No."), ("user", "Why?"), play={"narrator": False})
-    assert found == ClientConversation("turn", turns("Is the ferry running?", "No.", "Why?"), dropped=11)
+NO, BELL, WHY = ("assistant", "No."), ("system", "The bell rings."), ("user", "Why?")
+ROPE, NUDGE = ("assistant", "The rope"), CONTINUE.format("The rope")
+CONTINUED = ClientConversation("continue", turns(ASKED[1]), beginning="The rope", dropped=10)
+OF_A_GROUP = (
+    *(("user", "User: Who rows?"), ("assistant", "Ottoline Vesk: Not I.")),
+    *(("assistant", "Hob Tarrant: I do."), ("user", "User: Then row.")),
+)
 
 
 @pytest.mark.parametrize(
-    "found",
+    ("found", "expected"),
     [
-        read(ASKED, ("assistant", "The rope"), control=CONTINUE.format("The rope")),
-        read(ASKED, control=CONTINUE.format("The rope")),
-        read(ASKED, ("assistant", "The rope")),
+        (read(GREETING, ASKED), ClientConversation("turn", turns(ASKED[1]), dropped=10)),
+        (
+            read(ASKED, NO, BELL, WHY),
+            ClientConversation("turn", turns(ASKED[1], "No.", "[The bell rings.]\nWhy?"), dropped=10),
+        ),
+        (
+            read(ASKED, NO, BELL),
+            ClientConversation("turn", turns(ASKED[1], "No."), event="The bell rings.", dropped=10),
+        ),
+        (read(ASKED, control="Write dark prose."), ClientConversation("turn", turns(ASKED[1]), dropped=11)),
+        (
+            read(ASKED, ("system", "Style: terse."), NO, WHY, play={"narrator": False}),
+            ClientConversation("turn", turns(ASKED[1], "No.", "Why?"), dropped=11),
+        ),
+        (read(ASKED, ROPE, control=NUDGE), CONTINUED),
+        (read(ASKED, control=NUDGE), CONTINUED),
+        (read(ASKED, ROPE), CONTINUED),
+        (
+            read(*OF_A_GROUP, control="[Write the next reply only as Hob Tarrant.]"),
+            ClientConversation(
+                "turn",
+                turns("Who rows?\n[Ottoline Vesk] Not I.", "I do.", "Then row."),
+                speaker="hob_tarrant",
+                dropped=10,
+            ),
+        ),
     ],
-    ids=["nudge", "nudge alone", "prefill"],
+    ids=[
+        *("prompt and greeting are left out", "narrator amid", "narrator last", "instructions behind are dropped"),
+        *("no narrator", "nudge", "nudge alone", "prefill", "the last order names who speaks"),
+    ],
 )
-def test_a_reply_is_continued(found: ClientConversation) -> None:
-    assert found == ClientConversation("continue", turns(ASKED[1]), beginning="The rope", dropped=10)
+def test_what_was_said_and_what_is_wanted(found: ClientConversation, expected: ClientConversation) -> None:
+    assert found == expected
+
+
+def test_a_long_chat_keeps_its_newest_lines_from_the_players_on() -> None:
+    """Those before are not even read."""
+    said = [(("user", "assistant")[place % 2], str(place) * (2000 if place < 90 else 1)) for place in range(301)]
+    lines = read(GREETING, *said).lines
+    assert (len(lines), lines[0].content, lines[-1].content) == (199, "102", "300")
 
 
 @pytest.mark.parametrize(
@@ -87,18 +98,6 @@ def test_a_reply_is_continued(found: ClientConversation) -> None:
 )
 def test_what_is_no_turn_is_told_apart(found: ClientConversation, wish: str) -> None:
     assert found.wish == wish
-
-
-def test_in_a_group_the_last_order_names_who_speaks() -> None:
-    found = read(
-        ("user", "User: Who rows?"),
-        ("assistant", "Ottoline Vesk: Not I."),
-        ("assistant", "Hob Tarrant: I do."),
-        ("user", "User: Then row."),
-        control="[Write the next reply only as Hob Tarrant.]",
-    )
-    expected = turns("Who rows?\n[Ottoline Vesk] Not I.", "I do.", "Then row.")
-    assert found == ClientConversation("turn", expected, speaker="hob_tarrant", dropped=10)
 
 
 @pytest.mark.parametrize(
@@ -132,8 +131,3 @@ def test_a_hostile_megabyte_is_read_in_one_pass(messages: list[tuple[str, str]])
     finally:
         sys.setprofile(None)
     assert calls["call"] + calls["c_call"] < 40 * len(listed) + 500
-
-
-def test_lines_before_those_that_are_shown_are_not_read() -> None:
-    said = [(("user", "assistant")[place % 2], "x" * (5000 if place < 90 else 1)) for place in range(301)]
-    assert len(read(*said).lines) == 199

@@ -64,18 +64,13 @@ def test_they_are_told_and_teach_nothing(client: TestClient) -> None:
     ]
     marked = client.post(f"{path}/better", json={"reply": reply["id"]}).json()
     words = page(client.get("/view/talk", params={"turn": told["turn"]})).words()
-    assert (first["turn"], told["retrieval_failure"], reply) == (
-        told["turn"],
-        FAILURE,
-        {"id": stored["reply_id"], "flags": [], "unchecked": BROKE},
-    )
+    found = first["turn"], told["retrieval_failure"], reply
+    assert found == (told["turn"], FAILURE, {"id": stored["reply_id"], "flags": [], "unchecked": BROKE})
     assert (stored["unchecked"], stored["retrieval_failure"], stored["flags"]) == (BROKE, FAILURE, [])
     assert {(one.status_code, one.json()["detail"]) for one in refused} == {
         (409, f"nothing could be retrieved for this reply: {FAILURE}")
     }
-    assert ([one["better"] for one in marked["replies"]], client.get("/export?shape=labels").text) == (
-        [False, True],
-        "",
-    )
+    seen = [one["better"] for one in marked["replies"]], client.get("/export?shape=labels").text
+    assert seen == ([False, True], "")
     assert [words.count(one) for one in (f"Nothing was retrieved for this reply: {FAILURE}", BROKE)] == [2, 2]
     assert "gates notice" not in words

@@ -76,44 +76,18 @@ def show_text(events: list[dict[str, Any]]) -> str:
     return "".join(event["choices"][0]["delta"].get("content", "") for event in events if event["choices"])
 
 
-def ask_context(client: TestClient, moment: dict[str, object]) -> object:
-    return client.post("/worlds/shore/context", json={"character": "hob_tarrant", **moment}).json()["messages"]
-
-
-@pytest.mark.parametrize(
-    ("said", "moment"),
-    [
-        ((("assistant", "Mind the step."), ASKED), {"conversation": [dict(role="user", content=ASKED[1])]}),
-        (
-            (ASKED, ("assistant", "No."), ("system", "The rope is mended.")),
-            {
-                "conversation": [dict(role="user", content=ASKED[1]), dict(role="assistant", content="No.")],
-                "event": "The rope is mended.",
-            },
-        ),
-        (
-            (ASKED, ("assistant", "No."), ("system", "A \u201cbell\u201d \U0001f9d9 rings."), ("user", "Why?")),
-            {
-                "conversation": [
-                    dict(role="user", content=ASKED[1]),
-                    dict(role="assistant", content="No."),
-                    dict(role="user", content="[A \u201cbell\u201d \U0001f9d9 rings.]\nWhy?"),
-                ]
-            },
-        ),
-    ],
-    ids=["swipe", "event", "narrator"],
-)
 @pytest.mark.parametrize("at", ["", "1312-04-03T08:00:00Z"])
-def test_the_policy_receives_the_messages_of_the_context(
-    client: TestClient, policy: ChatServer, said: tuple[tuple[str, str], ...], moment: dict[str, object], at: str
-) -> None:
-    model = f"hob_tarrant/shore/{at}@warm" if at else MODEL
-    body = build_tavern_body(model, *said, user="context", seed=7)
+def test_the_policy_receives_the_messages_of_the_context(client: TestClient, policy: ChatServer, at: str) -> None:
+    """Byte for byte, with the narrator's line where it was."""
+    odd = "A \u201cbell\u201d \U0001f9d9 rings."
+    said = (ASKED, ("assistant", "No."), ("system", odd), ("user", "Why?"))
+    body = build_tavern_body(f"hob_tarrant/shore/{at}@warm" if at else MODEL, *said, user="context", seed=7)
     answer = client.post("/play/v1/chat/completions", json=body)
-    context = ask_context(client, {**moment, **({"as_of": at} if at else {})})
+    told = [ASKED, ("assistant", "No."), ("user", f"[{odd}]\nWhy?")]
+    moment = {"character": "hob_tarrant", "conversation": [{"role": role, "content": text} for role, text in told]}
+    context = client.post("/worlds/shore/context", json=moment | ({"as_of": at} if at else {})).json()
     received = policy.received[-1].body
-    assert json.dumps(received.pop("messages")) == json.dumps(context)
+    assert json.dumps(received.pop("messages")) == json.dumps(context["messages"])
     assert received == {
         **{"model": "warm-model", "stream": True, "temperature": 1, "max_tokens": 300, "seed": 7},
         **{"presence_penalty": 0, "frequency_penalty": 0, "top_p": 1},
@@ -133,12 +107,6 @@ def test_a_stream_has_one_id_and_tells_at_its_end_what_gates_notice(client: Test
     assert (events[-1]["choices"][0]["finish_reason"], events[0]["model"]) == ("stop", MODEL)
 
 
-def test_a_whole_reply_has_the_form_of_openai(client: TestClient) -> None:
-    answer = client.post("/play/v1/chat/completions", json=build_tavern_body(MODEL, ASKED, stream=False)).json()
-    assert (answer["object"], answer["model"], answer["usage"]["total_tokens"]) == ("chat.completion", MODEL, 12)
-    assert answer["choices"][0]["message"]["content"].startswith("The rope broke")
-
-
 def test_asking_again_adds_alternates_of_any_policy_to_one_turn(client: TestClient) -> None:
     said = (("user", "Who are you?"),)
     first, second = say(client, *said), say(client, *said)
@@ -148,15 +116,10 @@ def test_asking_again_adds_alternates_of_any_policy_to_one_turn(client: TestClie
     hidden = client.get(f"/play/v1/turns/{other['turn']}")
     theirs = client.get(f"/play/v1/turns/{other['turn']}", params={"user": "somebody else"}).json()
     assert {first["turn"], second["turn"], cold["turn"]} == {kept["turn_id"]} != {other["turn"]}
-    assert [(one["policy"], one["model"]) for one in kept["replies"]] == [
-        *[("warm", "warm-model")] * 2,
-        ("cold", "cold-model"),
-    ]
-    assert (hidden.status_code, theirs["player"] != kept["player"], "somebody" in json.dumps(theirs)) == (
-        404,
-        True,
-        False,
-    )
+    found = [(one["policy"], one["model"]) for one in kept["replies"]]
+    assert found == [*[("warm", "warm-model")] * 2, ("cold", "cold-model")]
+    told = hidden.status_code, theirs["player"] != kept["player"], "somebody" in json.dumps(theirs)
+    assert told == (404, True, False)
 
 
 def test_a_better_reply_is_exported_with_consent_alone(client: TestClient) -> None:
@@ -201,15 +164,16 @@ def test_a_continuation_follows_the_beginning_and_is_kept_whole(client: TestClie
 
 
 def test_helpers_pass_as_they_are_and_nothing_is_kept_of_them(client: TestClient, policy: ChatServer) -> None:
+    """Nor of what is not to be stored. A whole reply has the form of OpenAI's."""
     body = build_tavern_body(MODEL, ASKED, control="Summarise the chat.", stream=False)
     answer = client.post("/play/v1/chat/completions", json=body)
     assert policy.received[-1].body["messages"] == body["messages"]
     assert answer.json()["play"] == {"kind": "quiet", "dropped_system_messages": 0}
-
-
-def test_what_is_not_to_be_stored_is_not(client: TestClient) -> None:
-    told = say(client, ("user", "A secret."), store=False)
-    assert (told["turn"], told["replies"][0]["id"]) == (None, None)
+    secret = build_tavern_body(MODEL, ("user", "A secret."), store=False, stream=False)
+    whole = client.post("/play/v1/chat/completions", json=secret).json()
+    assert (whole["object"], whole["model"], whole["usage"]["total_tokens"]) == ("chat.completion", MODEL, 12)
+    assert whole["choices"][0]["message"]["content"].startswith("The rope broke")
+    assert (whole["play"]["turn"], whole["play"]["replies"][0]["id"]) == (None, None)
 
 
 def test_players_remove_what_they_said(client: TestClient) -> None:
@@ -252,9 +216,7 @@ def test_models_are_characters_with_policies_and_worlds(client: TestClient) -> N
     [
         (b'{"error": {"message": "The prompt is too long."}}', 400, "The prompt is too long."),
         (b'{"error": {"message": "wrong key sk-1234567"}}', 401, "answers 401: wrong key \u2026"),
-        (b'data: {"error": {"message": "no memory"}}\n\n', 200, "reports an error: no memory"),
         (b"<html>", 502, "answers 502"),
-        (b"", 200, "the stream ended before the reply"),
     ],
 )
 def test_a_policys_failure_before_its_first_word_is_an_error(body: bytes, status: int, words: str) -> None:
@@ -263,20 +225,17 @@ def test_a_policys_failure_before_its_first_word_is_an_error(body: bytes, status
 
 
 def test_a_policys_failure_amid_a_reply_ends_the_stream() -> None:
+    """A server that cannot stream is read whole."""
     texts: list[str] = []
     cut = write_stream("The rope", end="").rpartition(b"data:")[0]
     with pytest.raises(Exception, match="broke off"):
         asyncio.run(stream_texts(lambda number, received: Reply(cut), texts))
-    assert "".join(texts) == "The rope "
 
-
-def test_a_server_that_cannot_stream_is_read_whole() -> None:
     def reply(number: int, received: Received) -> Reply:
         return speaks("Aye.")(number, Received("", "", {}, {**received.body, "stream": False}))
 
-    texts: list[str] = []
     asyncio.run(stream_texts(reply, texts))
-    assert texts == ["Aye. (0)"]
+    assert ("".join(texts[:-1]), texts[-1]) == ("The rope ", "Aye. (0)")
 
 
 async def stream_texts(script: Any, texts: list[str] | None = None) -> None:

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from app.features.play.model import PlayReply, PlayTurn
 from app.features.play.store import SqlPlayStore
 from app.main.store import Store
+from tests.support.scenes import on_each_store
 from tests.support.store_cases import opened, using
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -23,16 +24,17 @@ def reply(name: str, text: str = "Aye. \ud800\x00", day: int = 0) -> PlayReply:
 
 def test_alternates_stand_in_one_turn_and_one_of_them_is_better(store_url: str) -> None:
     async def scenario(store: Store) -> None:
-        await store.part(SqlPlayStore).add(turn("t"), [reply("a"), reply("b")])
+        plays = store.part(SqlPlayStore)
+        await plays.add(turn("t"), [reply("a"), reply("b")])
         async with opened(store_url) as replica:
             await replica.part(SqlPlayStore).add(turn("t"), [reply("c")])
         marked = [
-            await store.part(SqlPlayStore).mark_better("one", "t", "a"),
-            await store.part(SqlPlayStore).mark_better("one", "t", "c"),
-            await store.part(SqlPlayStore).mark_better("one", "t", "none"),
-            await store.part(SqlPlayStore).mark_better("two", "t", "a"),
+            await plays.mark_better("one", "t", "a"),
+            await plays.mark_better("one", "t", "c"),
+            await plays.mark_better("one", "t", "none"),
+            await plays.mark_better("two", "t", "a"),
         ]
-        found = await store.part(SqlPlayStore).get("one", "t")
+        found = await plays.get("one", "t")
         better = reply("c").model_copy(update={"better": True})
         expected = turn("t").model_copy(update={"replies": (reply("a"), reply("b"), better)})
         assert (marked, found) == ([True, True, False, False], expected)
@@ -40,40 +42,33 @@ def test_alternates_stand_in_one_turn_and_one_of_them_is_better(store_url: str) 
     using(store_url, scenario)
 
 
-def test_players_see_and_remove_their_own_alone(store_url: str) -> None:
-    async def scenario(store: Store) -> None:
-        for name, player, day in (("a", "one", 0), ("b", "one", 1), ("c", "two", 2)):
-            await store.part(SqlPlayStore).add(turn(name, player, day), [reply(f"{name}1", day=day)])
-        listed = [one.turn_id for one in await store.part(SqlPlayStore).list_turns("one", 10)]
-        removed = [await store.part(SqlPlayStore).remove("one", "c"), await store.part(SqlPlayStore).remove("one", "a")]
-        removed.append(await store.part(SqlPlayStore).remove("one"))
-        left = [
-            await store.part(SqlPlayStore).get(player, name) is not None
-            for player, name in (("one", "b"), ("two", "c"))
-        ]
-        assert (listed, removed, left) == (["b", "a"], [0, 1, 1], [False, True])
-
-    using(store_url, scenario)
+@on_each_store
+async def test_players_see_and_remove_their_own_alone(store: Store) -> None:
+    plays = store.part(SqlPlayStore)
+    for name, player, day in (("a", "one", 0), ("b", "one", 1), ("c", "two", 2)):
+        await plays.add(turn(name, player, day), [reply(f"{name}1", day=day)])
+    listed = [one.turn_id for one in await plays.list_turns("one", 10)]
+    removed = [await plays.remove("one", "c"), await plays.remove("one", "a")]
+    removed.append(await plays.remove("one"))
+    left = [await plays.get(player, name) is not None for player, name in (("one", "b"), ("two", "c"))]
+    assert (listed, removed, left) == (["b", "a"], [0, 1, 1], [False, True])
 
 
-def test_what_nobody_has_asked_for_a_time_is_removed(store_url: str) -> None:
-    async def scenario(store: Store) -> None:
-        await store.part(SqlPlayStore).add(turn("old"), [reply("a")])
-        await store.part(SqlPlayStore).add(turn("asked again"), [reply("b")])
-        await store.part(SqlPlayStore).add(turn("asked again", day=5), [reply("c", day=5)])
-        removed = await store.part(SqlPlayStore).prune(NOW + timedelta(days=1))
-        left = [await store.part(SqlPlayStore).get("one", name) is not None for name in ("old", "asked again")]
-        assert (removed, left) == (1, [False, True])
-
-    using(store_url, scenario)
+@on_each_store
+async def test_what_nobody_has_asked_for_a_time_is_removed(store: Store) -> None:
+    plays = store.part(SqlPlayStore)
+    await plays.add(turn("old"), [reply("a")])
+    await plays.add(turn("asked again"), [reply("b")])
+    await plays.add(turn("asked again", day=5), [reply("c", day=5)])
+    removed = await plays.prune(NOW + timedelta(days=1))
+    left = [await plays.get("one", name) is not None for name in ("old", "asked again")]
+    assert (removed, left) == (1, [False, True])
 
 
 def test_all_replicas_hash_players_alike(store_url: str) -> None:
     async def scenario(store: Store) -> None:
         async with opened(store_url) as replica:
-            assert (await store.part(SqlPlayStore).load_salt(), 32) == (
-                salt := await replica.part(SqlPlayStore).load_salt(),
-                len(salt),
-            )
+            found = await store.part(SqlPlayStore).load_salt(), 32
+            assert found == (salt := await replica.part(SqlPlayStore).load_salt(), len(salt))
 
     using(store_url, scenario)

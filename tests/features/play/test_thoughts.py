@@ -31,13 +31,8 @@ TEXTS = {
 
 
 @pytest.mark.parametrize(("text", "expected"), TEXTS.items())
-def test_thoughts_are_told_from_what_is_said(text: str, expected: tuple[str, str]) -> None:
-    assert split_thoughts(text) == expected
-
-
-@pytest.mark.parametrize(("text", "expected"), TEXTS.items())
-def test_a_stream_may_be_cut_anywhere(text: str, expected: tuple[str, str]) -> None:
-    assert (split_letters(text), split_pieces([text])) == (expected, expected)
+def test_thoughts_are_told_from_what_is_said_wherever_a_stream_is_cut(text: str, expected: tuple[str, str]) -> None:
+    assert (split_thoughts(text), split_pieces(text), split_pieces([text])) == (expected,) * 3
 
 
 def test_nothing_behind_the_end_of_a_turn_takes_back_what_was_said() -> None:
@@ -48,16 +43,12 @@ def test_nothing_behind_the_end_of_a_turn_takes_back_what_was_said() -> None:
 
 def test_a_closing_tag_alone_says_too_late_what_was_thought() -> None:
     text = "He lies.</think>\n\nAye."
-    assert (split_thoughts(text), split_letters(text)) == (("He lies.", "Aye."), ("", "He lies.\n\nAye."))
+    assert (split_thoughts(text), split_pieces(text)) == (("He lies.", "Aye."), ("", "He lies.\n\nAye."))
 
 
 def test_all_tags_are_of_one_table() -> None:
     assert all(THINKING_TAG.fullmatch(tag) and len(tag) + 4 <= LONGEST_TAG for tag in THINKING_TAGS)
     assert all(TURN_END.fullmatch(end) and len(end) <= LONGEST_TAG for end in TURN_ENDS)
-
-
-def split_letters(text: str) -> tuple[str, str]:
-    return split_pieces(text)
 
 
 def split_pieces(pieces: Iterable[str]) -> tuple[str, str]:

@@ -10,6 +10,7 @@ from app.domain.worlds import Event
 from app.features.worlds.store import SqlEventStore
 from app.main.store import Store
 from tests.features.worlds.test_store import about, event, ids, refusal, searched
+from tests.support.scenes import on_each_store
 from tests.support.store_cases import using
 
 
@@ -27,22 +28,16 @@ async def texts(store: Store, *worlds: str) -> dict[str, list[str]]:
 OLD, NEW = "The bridge fell.", "The bridge held."
 
 
-def test_a_correction_replaces_what_is_found_and_counts_revisions(store_url: str) -> None:
-    async def scenario(store: Store) -> object:
-        await store.part(SqlEventStore).add_events(
-            "town", [event("a"), event("b", 1, "The mill burned.", supersedes="a")]
-        )
-        hidden = ids(await searched(store, about("town")))
-        revisions = [
-            await store.part(SqlEventStore).correct("town", event("b", 2, "The mill stands.")) for _ in range(2)
-        ]
-        back = await store.part(SqlEventStore).correct("town", event("b", 1, "The mill burned.", importance=9))
-        world = await store.part(SqlEventStore).get_world("town")
-        before, at = [ids(await searched(store, about("town", "mill", hour=hour))) for hour in (0.5, 1)]
-        again = await refusal(store.part(SqlEventStore).add_events("town", [event("b", 2, "The mill stands.")]))
-        return hidden, revisions, back, world and world.events, before, at, again, await texts(store, "town")
-
-    assert using(store_url, scenario) == (
+@on_each_store
+async def test_a_correction_replaces_what_is_found_and_counts_revisions(store: Store) -> None:
+    await store.part(SqlEventStore).add_events("town", [event("a"), event("b", 1, "The mill burned.", supersedes="a")])
+    hidden = ids(await searched(store, about("town")))
+    revisions = [await store.part(SqlEventStore).correct("town", event("b", 2, "The mill stands.")) for _ in range(2)]
+    back = await store.part(SqlEventStore).correct("town", event("b", 1, "The mill burned.", importance=9))
+    world = await store.part(SqlEventStore).get_world("town")
+    before, at = [ids(await searched(store, about("town", "mill", hour=hour))) for hour in (0.5, 1)]
+    again = await refusal(store.part(SqlEventStore).add_events("town", [event("b", 2, "The mill stands.")]))
+    assert (hidden, revisions, back, world and world.events, before, at, again, await texts(store, "town")) == (
         ["b"],
         [2, 2],
         3,
@@ -54,17 +49,17 @@ def test_a_correction_replaces_what_is_found_and_counts_revisions(store_url: str
     )
 
 
-def test_a_withdrawn_event_comes_back_by_a_correction(store_url: str) -> None:
-    async def scenario(store: Store) -> object:
-        await store.part(SqlEventStore).add_events("town", [event("a")])
-        await store.part(SqlEventStore).branch("save", "town", event("a").time)
-        await store.part(SqlEventStore).withdraw("town", "a")
-        revision = await store.part(SqlEventStore).correct("town", event("a"))
-        await store.part(SqlEventStore).branch("later", "town", event("a").time)
-        of_branch = await store.part(SqlEventStore).correct("save", event("a", text=NEW))
-        return revision, of_branch, await texts(store, "town", "save", "later")
-
-    assert using(store_url, scenario) == (2, 2, {"town": [OLD], "save": [NEW], "later": [OLD]})
+@on_each_store
+async def test_a_withdrawn_event_comes_back_by_a_correction(store: Store) -> None:
+    events = store.part(SqlEventStore)
+    await events.add_events("town", [event("a")])
+    await events.branch("save", "town", event("a").time)
+    await events.withdraw("town", "a")
+    revision = await events.correct("town", event("a"))
+    await events.branch("later", "town", event("a").time)
+    of_branch = await events.correct("save", event("a", text=NEW))
+    found = revision, of_branch, await texts(store, "town", "save", "later")
+    assert found == (2, 2, {"town": [OLD], "save": [NEW], "later": [OLD]})
 
 
 @pytest.mark.parametrize("hour", [-1, 0, 3])
@@ -72,18 +67,19 @@ def test_branches_keep_what_they_branched_from(store_url: str, hour: float) -> N
     """Whether the correction moves the event or not: branches of branches, and those that withdrew it, too."""
 
     async def scenario(store: Store) -> object:
-        await store.part(SqlEventStore).add_events("town", [event("a"), event("late", 2)])
-        await store.part(SqlEventStore).branch("save", "town", event("a", 1).time)
-        await store.part(SqlEventStore).branch("inner", "save", event("a", 1).time)
-        await store.part(SqlEventStore).branch("earlier", "save", event("a", -0.5).time)
-        await store.part(SqlEventStore).branch("without", "save", event("a", 1).time)
-        await store.part(SqlEventStore).withdraw("without", "a")
+        events = store.part(SqlEventStore)
+        await events.add_events("town", [event("a"), event("late", 2)])
+        await events.branch("save", "town", event("a", 1).time)
+        await events.branch("inner", "save", event("a", 1).time)
+        await events.branch("earlier", "save", event("a", -0.5).time)
+        await events.branch("without", "save", event("a", 1).time)
+        await events.withdraw("without", "a")
         kept = ("save", "inner", "earlier", "without")
         before = await texts(store, *kept)
-        await store.part(SqlEventStore).correct("town", event("a", hour, NEW))
-        await store.part(SqlEventStore).correct("town", event("late", -0.75, NEW))
-        await store.part(SqlEventStore).correct("town", event("a", hour, NEW, importance=9))
-        await store.part(SqlEventStore).branch("after", "town", event("a", 1).time)
+        await events.correct("town", event("a", hour, NEW))
+        await events.correct("town", event("late", -0.75, NEW))
+        await events.correct("town", event("a", hour, NEW, importance=9))
+        await events.branch("after", "town", event("a", 1).time)
         return before, await texts(store, *kept), await texts(store, "town", "after")
 
     one = {"save": [OLD], "inner": [OLD], "earlier": [], "without": []}
@@ -91,48 +87,40 @@ def test_branches_keep_what_they_branched_from(store_url: str, hour: float) -> N
     assert using(store_url, scenario) == (one, one, {"town": [NEW, NEW], "after": after})
 
 
-def test_a_branch_corrects_what_it_inherited_and_the_parent_keeps_its_own(store_url: str) -> None:
-    async def scenario(store: Store) -> object:
-        await store.part(SqlEventStore).add_events("town", [event("a")])
-        await store.part(SqlEventStore).branch("save", "town", event("a", 5).time)
-        await store.part(SqlEventStore).branch("inner", "save", event("a", 5).time)
-        await store.part(SqlEventStore).branch("bare", "save", event("a", 5).time)
-        await store.part(SqlEventStore).withdraw("bare", "a")
-        revisions = [
-            await store.part(SqlEventStore).correct("save", event("a", 4, text)) for text in (NEW, "The bridge leans.")
-        ]
-        await store.part(SqlEventStore).branch("noon", "save", event("a", 1).time)
-        return revisions, await texts(store, "town", "save", "inner", "bare", "noon")
-
-    assert using(store_url, scenario) == (
-        [2, 3],
-        {"town": [OLD], "save": ["The bridge leans."], "inner": [OLD], "bare": [], "noon": []},
-    )
+@on_each_store
+async def test_a_branch_corrects_what_it_inherited_and_the_parent_keeps_its_own(store: Store) -> None:
+    events = store.part(SqlEventStore)
+    await events.add_events("town", [event("a")])
+    await events.branch("save", "town", event("a", 5).time)
+    await events.branch("inner", "save", event("a", 5).time)
+    await events.branch("bare", "save", event("a", 5).time)
+    await events.withdraw("bare", "a")
+    revisions = [await events.correct("save", event("a", 4, text)) for text in (NEW, "The bridge leans.")]
+    await events.branch("noon", "save", event("a", 1).time)
+    found = revisions, await texts(store, "town", "save", "inner", "bare", "noon")
+    assert found == ([2, 3], {"town": [OLD], "save": ["The bridge leans."], "inner": [OLD], "bare": [], "noon": []})
 
 
-def test_only_what_was_told_is_corrected(store_url: str) -> None:
-    async def scenario(store: Store) -> object:
-        await store.part(SqlEventStore).add_events("town", [event("a")])
-        return (
-            await store.part(SqlEventStore).correct("town", event("b")),
-            await refusal(store.part(SqlEventStore).correct("nowhere", event("a"))),
-            await store.part(SqlEventStore).get_world("nowhere"),
-        )
+@on_each_store
+async def test_only_what_was_told_is_corrected(store: Store) -> None:
+    events = store.part(SqlEventStore)
+    await events.add_events("town", [event("a")])
+    assert (
+        await events.correct("town", event("b")),
+        await refusal(events.correct("nowhere", event("a"))),
+        await events.get_world("nowhere"),
+    ) == (None, (NotFound, None), None)
 
-    assert using(store_url, scenario) == (None, (NotFound, None), None)
 
-
-def test_corrections_at_the_same_time_are_counted_one_by_one(store_url: str) -> None:
-    async def scenario(store: Store) -> object:
-        await store.part(SqlEventStore).add_events("town", [event("a")])
-        for number in range(4):
-            await store.part(SqlEventStore).branch(f"save{number}", "town", event("a").time)
-        corrections: Sequence[Event] = [event("a", text=f"The bridge bears {number} carts.") for number in range(10)]
-        calls = [store.part(SqlEventStore).correct("town", one) for one in corrections]
-        told = [
-            store.part(SqlEventStore).add_events(f"save{number}", [event(f"own{number}", 1)]) for number in range(4)
-        ]
-        revisions, _ = await asyncio.gather(asyncio.gather(*calls), asyncio.gather(*told))
-        return sorted(one or 0 for one in revisions), await texts(store, *(f"save{n}" for n in range(4)))
-
-    assert using(store_url, scenario) == (list(range(2, 12)), {f"save{n}": [OLD, OLD] for n in range(4)})
+@on_each_store
+async def test_corrections_at_the_same_time_are_counted_one_by_one(store: Store) -> None:
+    events = store.part(SqlEventStore)
+    await events.add_events("town", [event("a")])
+    for number in range(4):
+        await events.branch(f"save{number}", "town", event("a").time)
+    corrections: Sequence[Event] = [event("a", text=f"The bridge bears {number} carts.") for number in range(10)]
+    calls = [events.correct("town", one) for one in corrections]
+    told = [events.add_events(f"save{number}", [event(f"own{number}", 1)]) for number in range(4)]
+    revisions, _ = await asyncio.gather(asyncio.gather(*calls), asyncio.gather(*told))
+    found = sorted(one or 0 for one in revisions), await texts(store, *(f"save{n}" for n in range(4)))
+    assert found == (list(range(2, 12)), {f"save{n}": [OLD, OLD] for n in range(4)})

@@ -1,22 +1,13 @@
-"""The index of events, compared with a plain list of its postings, on both databases."""
+"""The index of events: segments on SQLite find what the rows of PostgreSQL find."""
 
 import random
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Connection, delete, insert, select, text
+from sqlalchemy import delete, insert, select, text
 
 from app.features.worlds.store import SqlEventStore
-from app.features.worlds.store_search import (
-    EventIndexes,
-    PostedEvent,
-    PostingKey,
-    PostingQuery,
-    PostingSeek,
-    add_postings,
-    remove_postings,
-)
+from app.features.worlds.store_search import PostedEvent, PostingKey, add_postings
 from app.features.worlds.store_worlds import compute_sequence, events, postings, segments
 from app.main.store import Store
 from app.store.database import open_writer
@@ -24,67 +15,7 @@ from tests.features.worlds.test_store import about, event, ids, searched
 from tests.features.worlds.test_store_search import at, question, some_event
 from tests.support.databases import Postgres
 from tests.support.store_cases import using
-
-WORLDS = (1, 2, 5)
-TIMES = range(-3, 9)
-KEYS = {
-    world: tuple(PostingKey((8 * world + scope) << 24, feature << 44) for scope in (1, 2, 3) for feature in (0, 5, -6))
-    for world in WORLDS
-}
-"""With the bits that every index keeps."""
-
-Standing = Mapping[int, PostedEvent]
-
-
-def some_posted(chance: random.Random, sequence: int) -> PostedEvent:
-    keys = KEYS[sequence // 2**32]
-    return PostedEvent(sequence, chance.choice(TIMES), chance.sample(keys, chance.randint(1, len(keys))))
-
-
-def play(connection: Connection, chance: random.Random, standing: dict[int, PostedEvent]) -> None:
-    """One write: a batch, or an event that goes, or changes and may keep its time."""
-    kind = chance.random()
-    if kind < 0.6 or not standing:
-        world = chance.choice(WORLDS)
-        first = len(standing) + chance.randrange(10**6) * 100
-        new = [some_posted(chance, compute_sequence(world, first + n)) for n in range(chance.choice((1, 1, 3, 20)))]
-        add_postings(connection, new)
-        standing |= {one.sequence: one for one in new}
-        return
-    former = standing.pop(chance.choice(sorted(standing)))
-    remove_postings(connection, former)
-    if kind < 0.8:
-        fresh = some_posted(chance, former.sequence)
-        kept = PostedEvent(former.sequence, chance.choice((former.time, fresh.time)), fresh.keys)
-        add_postings(connection, [kept])
-        standing[kept.sequence] = kept
-
-
-def some_seek(chance: random.Random) -> PostingSeek:
-    queries = [
-        PostingQuery(world, chance.choice(KEYS[world]), chance.choice((*TIMES, 2**62)))
-        for world in chance.choices(WORLDS, k=chance.randint(0, 4))
-    ]
-    return PostingSeek(queries, chance.choice((1, 3, 1000)), chance.choice((None, *TIMES)))
-
-
-def find_matching(standing: Standing, query: PostingQuery, after: int | None) -> list[tuple[int, int]]:
-    earliest = -(2**62) if after is None else after
-    found = [
-        (one.time, one.sequence)
-        for one in standing.values()
-        if one.sequence // 2**32 == query.world and query.key in one.keys and earliest < one.time <= query.until
-    ]
-    return sorted(found, reverse=after is None)
-
-
-def expect_hits(standing: Standing, seek: PostingSeek) -> list[tuple[int, int]]:
-    found = [hit for query in seek.queries for hit in find_matching(standing, query, seek.after)[: seek.most]]
-    return sorted(found, reverse=seek.after is None)
-
-
-def expect_counts(standing: Standing, seek: PostingSeek) -> list[int]:
-    return [min(seek.most, len(find_matching(standing, query, None))) for query in seek.queries]
+from tests.support.tiers import examples
 
 
 @pytest.fixture(params=["whole", "paged"])
@@ -98,26 +29,8 @@ def layout(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
     return str(request.param)
 
 
-@pytest.mark.usefixtures("layout")
-@pytest.mark.parametrize("seed", range(3))
-def test_the_index_has_what_was_put_into_it_and_not_taken_away(store_url: str, seed: int) -> None:
-    chance, indexes = random.Random(seed), EventIndexes()
-    standing: dict[int, PostedEvent] = {}
-    engine = open_writer(store_url)
-    for _ in range(60):
-        with engine.begin() as connection:
-            for _ in range(chance.randint(1, 3)):
-                play(connection, chance, standing)
-        with engine.connect() as connection:
-            seeks = [some_seek(chance) for _ in range(12)]
-            timeless = [PostingSeek(seek.queries, seek.most) for seek in seeks]
-            index = indexes.open(connection, WORLDS)
-            found = index.find(seeks), index.count(timeless)
-        assert found == (
-            [expect_hits(standing, seek) for seek in seeks],
-            [expect_counts(standing, seek) for seek in timeless],
-        )
-    engine.dispose()
+KEY = PostingKey(9 << 24, 5 << 44)
+"""With the bits that every index keeps."""
 
 
 def test_a_world_has_few_segments_whatever_the_batches_are(store_url: str) -> None:
@@ -126,27 +39,36 @@ def test_a_world_has_few_segments_whatever_the_batches_are(store_url: str) -> No
     engine = open_writer(store_url)
     with engine.begin() as connection:
         for number in range(700):
-            add_postings(connection, [PostedEvent(compute_sequence(1, number), number, KEYS[1])])
+            add_postings(connection, [PostedEvent(compute_sequence(1, number), number, [KEY])])
         sizes = list(connection.execute(select(segments.c.events).order_by(segments.c.number)).scalars())
     engine.dispose()
     assert sizes == [512, 128, 32, 16, 8, 4]
 
 
+MANY = examples(1200, fewest=400)
+
+
 async def _tell_random_world(store: Store) -> list[object]:
+    """And asks of it all the while."""
+    events = store.part(SqlEventStore)
     chance = random.Random(5)
-    told = [some_event(chance, number) for number in range(1200)]
+    told = [some_event(chance, number) for number in range(MANY)]
     chance.shuffle(told)
+    found: list[object] = []
     for first in range(0, len(told), 70):
-        await store.part(SqlEventStore).add_events("w-0", told[first : first + 70])
-    await store.part(SqlEventStore).branch("w-1", "w-0", at(30))
-    await store.part(SqlEventStore).branch("w-2", "w-1", at(20))
-    for number in chance.sample(range(1200), 100):
-        await store.part(SqlEventStore).withdraw(chance.choice(("w-0", "w-1")), f"e{number}")
+        await events.add_events("w-0", told[first : first + 70])
+        found.append(await events.search(question(chance, "w")))
+    await events.branch("w-1", "w-0", at(30))
+    await events.branch("w-2", "w-1", at(20))
+    for number in chance.sample(range(MANY), MANY // 12):
+        await events.withdraw(chance.choice(("w-0", "w-1")), f"e{number}")
         changed = some_event(chance, number)
-        await store.part(SqlEventStore).correct(chance.choice(("w-0", "w-1", "w-2")), changed)
-    return [await store.part(SqlEventStore).search(question(chance, "w")) for _ in range(60)]
+        await events.correct(chance.choice(("w-0", "w-1", "w-2")), changed)
+        found.append(await events.search(question(chance, "w")))
+    return [*found, *[await events.search(question(chance, "w")) for _ in range(30)]]
 
 
+@pytest.mark.usefixtures("layout")
 def test_both_databases_find_the_same(tmp_path: Path, migrated_file: Path, postgres: Postgres) -> None:
     (tmp_path / "store.db").write_bytes(migrated_file.read_bytes())
     urls = f"sqlite:///{tmp_path / 'store.db'}", postgres.migrated()
@@ -169,10 +91,11 @@ def test_what_earlier_releases_wrote_on_sqlite_is_found(tmp_path: Path, migrated
     url = f"sqlite:///{tmp_path / 'store.db'}"
 
     async def tell(store: Store) -> None:
-        await store.part(SqlEventStore).add_events("town", [event("a"), event("b", 1), event("gone", 2)])
-        await store.part(SqlEventStore).branch("save", "town", at(10_000))
-        await store.part(SqlEventStore).add_events("save", [event("own", 3)])
-        await store.part(SqlEventStore).withdraw("town", "gone")
+        events = store.part(SqlEventStore)
+        await events.add_events("town", [event("a"), event("b", 1), event("gone", 2)])
+        await events.branch("save", "town", at(10_000))
+        await events.add_events("save", [event("own", 3)])
+        await events.withdraw("town", "gone")
 
     async def look(store: Store) -> object:
         return [ids(await searched(store, about(world, "bridge"))) for world in ("town", "save")]

@@ -33,26 +33,18 @@ def event(identity: str, days: int = 0, **more: object) -> Event:
     return Event.model_validate({"id": identity, "time": NINE - timedelta(days=days), "text": identity} | more)
 
 
-COAST, LOADED, AGAIN, ALONE = (
-    world("coast"),
-    world("loaded", "coast"),
-    world("again", "loaded"),
-    world("alone"),
-)
+COAST, LOADED, AGAIN, ALONE = (world("coast"), world("loaded", "coast"), world("again", "loaded"), world("alone"))
 FAMILY = WorldNode(COAST, (WorldNode(LOADED, (WorldNode(AGAIN, ()),)),))
 
 
 def test_branches_stand_below_what_they_branch_off() -> None:
-    assert build_tree([AGAIN, ALONE, COAST, LOADED]) == (WorldNode(ALONE, ()), FAMILY)
-
-
-def test_a_world_whose_parent_is_on_another_page_is_shown_all_the_same() -> None:
-    assert build_tree([AGAIN, LOADED]) == (WorldNode(LOADED, (WorldNode(AGAIN, ()),)),)
-
-
-@pytest.mark.parametrize(("name", "family"), [("again", (FAMILY,)), ("coast", (FAMILY,)), ("alone", ())])
-def test_a_family_is_all_that_shares_a_past(name: str, family: tuple[WorldNode, ...]) -> None:
-    assert find_family(name, [AGAIN, ALONE, COAST, LOADED]) == family
+    """Also where the parent is on another page. A family is all that shares a past."""
+    found = [find_family(name, [AGAIN, ALONE, COAST, LOADED]) for name in ("again", "coast", "alone")]
+    assert (build_tree([AGAIN, ALONE, COAST, LOADED]), build_tree([AGAIN, LOADED]), found) == (
+        (WorldNode(ALONE, ()), FAMILY),
+        (WorldNode(LOADED, (WorldNode(AGAIN, ()),)),),
+        [(FAMILY,), (FAMILY,), ()],
+    )
 
 
 def test_events_stand_by_day_in_the_order_given() -> None:
@@ -69,11 +61,7 @@ def test_events_stand_by_day_in_the_order_given() -> None:
         ("public", "everybody", True),
         ([], "nobody", False),
         (["hob", "the\u202eferry"], "hob, the⟨U+202E⟩ferry", False),
-        (
-            [f"n{i}" for i in range(MAX_NAMES + 3)],
-            ", ".join(f"n{i}" for i in range(MAX_NAMES)) + " and 3 more",
-            False,
-        ),
+        ([f"n{i}" for i in range(MAX_NAMES + 3)], ", ".join(f"n{i}" for i in range(MAX_NAMES)) + " and 3 more", False),
     ],
 )
 def test_a_line_says_who_may_know_it(visibility: object, shown: str, everybody: bool) -> None:
@@ -83,11 +71,8 @@ def test_a_line_says_who_may_know_it(visibility: object, shown: str, everybody: 
 
 def test_what_else_was_said_of_an_event_is_told_where_it_was_said() -> None:
     line = build_event_line(event("rope", valid_to=NINE, supersedes="old", location="Reedgate", importance=10))
-    assert (line.facts, line.importance, line.heat) == (
-        (("at", "Reedgate"), ("holds until", "1312-04-03 09:15:00"), ("in place of", "old")),
-        10,
-        10,
-    )
+    found = line.facts, line.importance, line.heat
+    assert found == ((("at", "Reedgate"), ("holds until", "1312-04-03 09:15:00"), ("in place of", "old")), 10, 10)
 
 
 def ranked(one: Event, told: bool) -> RankedEvent:

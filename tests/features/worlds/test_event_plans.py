@@ -44,13 +44,7 @@ EXPECTED: Mapping[str, set[str]] = {
         "uq_events_world_event_id",
     },
     "newest": {*WORLDS, "ix_events_standing", *WITHDRAWALS, "uq_events_world_event_id"},
-    "worlds": {
-        *WORLDS,
-        "SCAN uq_worlds_name",
-        "ix_events_standing",
-        *WITHDRAWALS,
-        "uq_events_world_event_id",
-    },
+    "worlds": {*WORLDS, "SCAN uq_worlds_name", "ix_events_standing", *WITHDRAWALS, "uq_events_world_event_id"},
     "withdraw": {*WORLDS, "uq_events_world_event_id", "pk_events", "pk_event_postings", *SEGMENTS},
     "close": {*WORLDS, "ix_events_standing", *WITHDRAWALS, "uq_events_world_event_id"},
     "correct": {
@@ -74,6 +68,7 @@ ALIASES = {"pk_p": "pk_event_postings", "pk_q": "pk_event_postings", "pk_parents
 
 
 async def statements_of(store: Store, url: str) -> dict[str, list[Statement]]:
+    books = store.part(SqlLorebookStore)
     for number in range(20):
         names = (f"person-{number}",)
         crowd = [
@@ -84,7 +79,7 @@ async def statements_of(store: Store, url: str) -> dict[str, list[Statement]]:
         await store.part(SqlEventStore).branch(f"v{number}", f"w{number}", NOON + timedelta(hours=50))
         await store.part(SqlEventStore).add_events(f"v{number}", [told(f"own{n}", n) for n in range(50)])
         await store.part(SqlEventStore).withdraw(f"v{number}", "e2")
-        await store.part(SqlLorebookStore).put(f"w{number}", "book", Lorebook())
+        await books.put(f"w{number}", "book", Lorebook())
     engine = open_writer(url)
     with engine.begin() as connection:
         filler = {"depth": 0, "events": 0, "created_at": 0}
@@ -102,7 +97,7 @@ async def statements_of(store: Store, url: str) -> dict[str, list[Statement]]:
         "withdraw": store.part(SqlEventStore).withdraw("v3", "own1"),
         "correct": store.part(SqlEventStore).correct("w3", told("news", 4, supersedes="e1")),
         "close": store.part(SqlEventStore).close("v7"),
-        "lorebooks": store.part(SqlLorebookStore).list_lorebooks("v3"),
+        "lorebooks": books.list_lorebooks("v3"),
     }
     return await statements_made(calls)
 

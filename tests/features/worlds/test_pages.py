@@ -43,14 +43,7 @@ BOOK = {
     ],
 }
 WHY = "/view/worlds/coast/why?character=hob_tarrant&as_of=1312-04-03T12:00&q=Is+the+ferry+running%3F"
-PAGES = [
-    "/view/worlds",
-    "/view/worlds/coast",
-    "/view/worlds/loaded",
-    "/view/worlds/nowhere",
-    "/view/worlds/coast/why",
-    WHY,
-]
+PAGES = ("/view/worlds", *(f"/view/worlds/{name}" for name in ("coast", "loaded", "nowhere", "coast/why")), WHY)
 
 
 @pytest.fixture(scope="module")
@@ -68,44 +61,71 @@ def client(tmp_path_factory: pytest.TempPathFactory, migrated_file: Path) -> Ite
         yield client
 
 
-@pytest.mark.parametrize("path", PAGES)
-def test_no_page_has_anything_inline_or_from_elsewhere(client: TestClient, path: str) -> None:
-    outline = Outline(client.get(path).text)
-    inline = [a for a in outline.attributes if a[1] == "style" or a[1].startswith("on")]
-    loaded = [value for _, name, value in outline.attributes if name in {"src", "href", "action"}]
-    assert (inline, [value for value in loaded if not value.startswith(("/", "#"))], outline.open) == ([], [], [])
-    assert (outline.elements.count("script"), outline.elements.count("style")) == (1, 0)
+def test_no_page_has_anything_inline_or_from_elsewhere(client: TestClient) -> None:
+    for path in PAGES:
+        outline = Outline(client.get(path).text)
+        inline = [a for a in outline.attributes if a[1] == "style" or a[1].startswith("on")]
+        loaded = [value for _, name, value in outline.attributes if name in {"src", "href", "action"}]
+        strange = [value for value in loaded if not value.startswith(("/", "#"))]
+        counts = outline.elements.count("script"), outline.elements.count("style")
+        assert (path, inline, strange, outline.open, counts) == (path, [], [], [], (1, 0))
 
 
-def test_worlds_stand_as_trees(client: TestClient) -> None:
-    words = page(client.get("/view/worlds")).words()
-    assert (
-        "coast 4 events · newest 1312-04-03 15:00:00 loaded from coast at 1312-04-03 10:00:00 · 0 events · "
-        "newest 1312-04-03 09:15:00"
-    ) in words
+TEXTS = {event["id"]: event["text"] for event in EVENTS}
 
 
-def test_a_world_is_a_timeline(client: TestClient) -> None:
-    outline = page(client.get("/view/worlds/coast"))
-    words = outline.words()
-    order = [words.index(event["text"]) for event in (EVENTS[3], EVENTS[2], EVENTS[0], EVENTS[1])]
-    assert order == sorted(order)
-    for expected in (
-        "1312-04-03 15:00:00",
-        "11:00:00 The Margravine",
-        "09:15:00 accident The rope",
-        "known to ottoline_vesk importance 5 of 10 given away by toll bridge",
-        "at Reedgate everybody 7 1312-04-02 10:30:00",
-        "coast: The coast, 2 entries road · by milestone, road (and any old) The road is drowned.",
-        "<b>off</b> off · always",
-    ):
-        assert expected in words
-
-
-def test_a_branch_shows_its_past_and_its_family(client: TestClient) -> None:
-    words = page(client.get("/view/worlds/loaded")).words()
-    shown = [event["text"] in words for event in EVENTS]
-    assert (shown, "Branched off coast at 1312-04-03 10:00:00" in words) == ([True, True, False, False], True)
+@pytest.mark.parametrize(
+    ("path", "said", "unsaid"),
+    [
+        (
+            "/view/worlds",
+            (
+                "coast 4 events · newest 1312-04-03 15:00:00 loaded from coast at 1312-04-03 10:00:00 · 0 events · "
+                "newest 1312-04-03 09:15:00",
+            ),
+            (),
+        ),
+        (
+            "/view/worlds/coast",
+            (
+                *("1312-04-03 15:00:00", TEXTS["spliced"], f"11:00:00 {TEXTS['bridge']}"),
+                "known to ottoline_vesk importance 5 of 10 given away by toll bridge",
+                *(f"09:15:00 accident {TEXTS['rope']}", "at Reedgate everybody 7 1312-04-02 10:30:00", TEXTS["tax"]),
+                "coast: The coast, 2 entries road · by milestone, road (and any old) The road is drowned.",
+                "<b>off</b> off · always",
+            ),
+            (),
+        ),
+        (
+            "/view/worlds/loaded",
+            ("Branched off coast at 1312-04-03 10:00:00", TEXTS["rope"], TEXTS["tax"]),
+            (TEXTS["spliced"], TEXTS["bridge"]),
+        ),
+        (
+            WHY,
+            (
+                *(
+                    "Retrieved 2 of 2 found Hidden 2 relevant",
+                    TEXTS["rope"],
+                    "1.00 1.00 1.00 3.00 important, new, words",
+                ),
+                *("Hidden 2, relevant", TEXTS["bridge"], "not visible to the character known to ottoline_vesk"),
+                *(TEXTS["spliced"], "later than as_of"),
+                *("The exact prompt system You are Hob Tarrant", "user Is the ferry running?"),
+            ),
+            (),
+        ),
+    ],
+    ids=["trees", "timeline", "branch", "why"],
+)
+def test_pages_say_what_is_there_in_its_order(
+    client: TestClient, path: str, said: tuple[str, ...], unsaid: tuple[str, ...]
+) -> None:
+    words, places = page(client.get(path)).words(), [0]
+    for one in said:
+        places.append(words.find(one, places[-1]))
+    found = dict(zip(said, places[1:], strict=True)), [one for one in unsaid if one in words]
+    assert found == ({one: place for one, place in zip(said, places[1:], strict=True) if place >= 0}, [])
 
 
 def test_older_events_are_on_the_pages_that_follow(client: TestClient) -> None:
@@ -118,23 +138,6 @@ def test_older_events_are_on_the_pages_that_follow(client: TestClient) -> None:
         sizes.append(outline.elements.count("li"))
         paths += [link for link in outline.links() if "before=" in link]
     assert sizes == [50, 50, 20]
-
-
-def test_what_would_be_told_stands_with_its_parts_and_what_is_hidden_with_its_reason(client: TestClient) -> None:
-    outline = page(client.get(WHY))
-    words = outline.words()
-    bars = [value for tag, name, value in outline.attributes if (tag, name) == ("svg", "aria-label")]
-    assert [bar.split()[0] for bar in bars] == ["recency", "importance", "relevance"] * 2
-    for expected in (
-        "Retrieved 2 of 2 found",
-        "Hidden 2 relevant",
-        "not visible to the character known to ottoline_vesk",
-        "later than as_of",
-        "The exact prompt system You are Hob Tarrant",
-        "user Is the ferry running?",
-    ):
-        assert expected in words
-    assert words.index("The rope of the ferry broke") < words.index("Hidden 2, relevant")
 
 
 def test_the_prompt_is_the_one_that_a_game_would_get(client: TestClient) -> None:
@@ -151,10 +154,9 @@ def test_the_prompt_is_the_one_that_a_game_would_get(client: TestClient) -> None
         ("/view/worlds/coast/why", 422, "choose a character"),
         ("/view/worlds/coast/why?character=nobody", 422, "nobody"),
         ("/view/worlds/coast/why?character=hob_tarrant&as_of=noon", 422, "invalid time 'noon'"),
-        ("/view/worlds/coast/why?character=hob_tarrant&as_of=1312-04-03T12:00:00%2B02:00", 200, "1312-04-03 10:00:00"),
+        ("/view/worlds/coast/why?character=hob_tarrant&as_of=1312-04-03T12:00%2B02:00", 200, "1312-04-03 10:00:00"),
         ("/view/worlds/coast/why?character=hob_tarrant", 200, "Enter what the player says"),
         ("/view/worlds/coast/why?character=Hob%20Tarrant", 422, "did you mean 'hob_tarrant'?"),
-        ("/view/worlds/nowhere", 404, "There is no such world"),
         ("/view/worlds/cost", 404, "did you mean 'coast'?"),
         ("/view/worlds/nowhere/why?character=hob_tarrant", 404, "There is no such world"),
         ("/view/worlds/No%20World", 404, "There is no such world"),

@@ -13,6 +13,7 @@ from app.domain.worlds import Event, EventSearch, Obstacle, SearchFindings, extr
 from app.features.worlds.store import SqlEventStore
 from app.main.store import Store
 from tests.support.store_cases import using
+from tests.support.tiers import examples
 
 BEGIN = datetime(1302, 5, 1, tzinfo=UTC)
 HOURS = 40
@@ -153,7 +154,7 @@ def ways_of(open_: list[Event], asked: EventSearch, found: SearchFindings) -> di
     }
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(examples(16, fewest=3)))
 def test_nothing_is_told_that_could_not_be_known_and_everything_that_could(store_url: str, seed: int) -> None:
     async def scenario(store: Store) -> None:
         chance = random.Random(seed)

@@ -10,6 +10,7 @@ from app.features.worlds.store import SqlEventStore
 from app.features.worlds.store_worlds import SqlLorebookStore
 from app.main.store import Store
 from tests.features.worlds.test_store import event
+from tests.support.scenes import on_each_store
 from tests.support.store_cases import using
 
 OLD, NEW = "The bridge fell.", "The bridge held."
@@ -22,29 +23,27 @@ def tell(listed: Sequence[ListedWriting]) -> Told:
     return [(one.revision, one.author, one.withdrawn_by) for one in listed]
 
 
-def test_every_revision_of_an_event_says_who_wrote_it_and_what_it_was(store_url: str) -> None:
-    async def scenario(store: Store) -> object:
-        events = store.part(SqlEventStore)
-        await events.add_events("town", [event("a"), event("other")], "game")
-        await events.add_events("town", [event("a")], "game again")
-        await events.correct("town", event("a", text=NEW), author="ada")
-        await events.correct("town", event("a", text=NEW), author="says the same")
-        for author in ("bob", "withdraws it twice"):
-            await events.withdraw("town", "a", author)
-        withdrawn = tell(await events.list_revisions("town", "a", 9))
-        await events.correct("town", event("a", text=NEW), author="")
-        found = [await events.get_revision("town", "a", number) for number in range(5)]
-        return (
-            withdrawn,
-            tell(await events.list_revisions("town", "a", 9)),
-            [tell(await events.list_revisions("town", "a", 1, before)) for before in (3, 2, 1)],
-            [one and (one.revision, one.author, one.withdrawn_by, one.event.text) for one in found],
-            [await events.list_revisions(*asked, 9) for asked in (("town", "b"), ("nowhere", "a"), ("\x00", "a"))],
-            [await events.get_revision(*asked, 1) for asked in (("town", "b"), ("nowhere", "a"), ("town", "\ud800"))],
-            tell(await events.list_revisions("town", "other", 9)),
-        )
-
-    assert using(store_url, scenario) == (
+@on_each_store
+async def test_every_revision_of_an_event_says_who_wrote_it_and_what_it_was(store: Store) -> None:
+    events = store.part(SqlEventStore)
+    await events.add_events("town", [event("a"), event("other")], "game")
+    await events.add_events("town", [event("a")], "game again")
+    await events.correct("town", event("a", text=NEW), author="ada")
+    await events.correct("town", event("a", text=NEW), author="says the same")
+    for author in ("bob", "withdraws it twice"):
+        await events.withdraw("town", "a", author)
+    withdrawn = tell(await events.list_revisions("town", "a", 9))
+    await events.correct("town", event("a", text=NEW), author="")
+    found = [await events.get_revision("town", "a", number) for number in range(5)]
+    assert (
+        withdrawn,
+        tell(await events.list_revisions("town", "a", 9)),
+        [tell(await events.list_revisions("town", "a", 1, before)) for before in (3, 2, 1)],
+        [one and (one.revision, one.author, one.withdrawn_by, one.event.text) for one in found],
+        [await events.list_revisions(*asked, 9) for asked in (("town", "b"), ("nowhere", "a"), ("\x00", "a"))],
+        [await events.get_revision(*asked, 1) for asked in (("town", "b"), ("nowhere", "a"), ("town", "\ud800"))],
+        tell(await events.list_revisions("town", "other", 9)),
+    ) == (
         [(2, "ada", "bob"), (1, "game", None)],
         [(3, "", None), (2, "ada", "bob"), (1, "game", None)],
         [[(2, "ada", "bob")], [(1, "game", None)], []],
@@ -55,28 +54,26 @@ def test_every_revision_of_an_event_says_who_wrote_it_and_what_it_was(store_url:
     )
 
 
-def test_a_branch_lists_its_own_revisions_and_those_before_it(store_url: str) -> None:
-    async def scenario(store: Store) -> object:
-        events = store.part(SqlEventStore)
-        await events.add_events("town", [event("a")], "game")
-        await events.correct("town", event("a", text="It swayed."), author="ada")
-        for branch in ("own", "kept", "without"):
-            await events.branch(branch, "town", event("a", 9).time)
-        await events.branch("inner", "without", event("a", 9).time)
-        inherited = tell(await events.list_revisions("inner", "a", 9))
-        await events.correct("own", event("a", text=NEW), author="bob")
-        await events.withdraw("without", "a", "eve")
-        await events.correct("town", event("a", text="It leans."), author="dan")
-        worlds = ("town", "own", "kept", "without", "inner")
-        before = [await events.get_revision("own", "a", number) for number in (1, 2)]
-        return (
-            inherited,
-            {world: tell(await events.list_revisions(world, "a", 9)) for world in worlds},
-            [one and one.event.text for one in before],
-            [tell(await events.list_revisions("own", "a", 1, before)) for before in (9, 3, 2, 1)],
-        )
-
-    assert using(store_url, scenario) == (
+@on_each_store
+async def test_a_branch_lists_its_own_revisions_and_those_before_it(store: Store) -> None:
+    events = store.part(SqlEventStore)
+    await events.add_events("town", [event("a")], "game")
+    await events.correct("town", event("a", text="It swayed."), author="ada")
+    for branch in ("own", "kept", "without"):
+        await events.branch(branch, "town", event("a", 9).time)
+    await events.branch("inner", "without", event("a", 9).time)
+    inherited = tell(await events.list_revisions("inner", "a", 9))
+    await events.correct("own", event("a", text=NEW), author="bob")
+    await events.withdraw("without", "a", "eve")
+    await events.correct("town", event("a", text="It leans."), author="dan")
+    worlds = ("town", "own", "kept", "without", "inner")
+    before = [await events.get_revision("own", "a", number) for number in (1, 2)]
+    assert (
+        inherited,
+        {world: tell(await events.list_revisions(world, "a", 9)) for world in worlds},
+        [one and one.event.text for one in before],
+        [tell(await events.list_revisions("own", "a", 1, before)) for before in (9, 3, 2, 1)],
+    ) == (
         [(2, "ada", None), (1, "game", None)],
         {
             "town": [(3, "dan", None), (2, "ada", None), (1, "game", None)],
@@ -162,28 +159,26 @@ def test_what_a_branch_lost_with_its_parent_stays_what_it_was_there(store_url: s
     )
 
 
-def test_every_revision_of_a_lorebook_says_who_wrote_it_and_what_it_was(store_url: str) -> None:
-    async def scenario(store: Store) -> object:
-        books = store.part(SqlLorebookStore)
-        for said, author in (("one", "ada"), ("one", "says the same"), ("two", "bob")):
-            await books.put("town", "b", Lorebook(description=said), author=author)
-        await store.part(SqlEventStore).branch("save", "town", event("a").time)
-        inherited = tell(await books.list_revisions("save", "b", 9))
-        await books.remove("town", "b", "eve")
-        removed = tell(await books.list_revisions("town", "b", 9))
-        await books.put("town", "b", Lorebook(description="three"))
-        found = [await books.get_revision("town", "b", number) for number in range(5)]
-        return (
-            inherited,
-            removed,
-            tell(await books.list_revisions("town", "b", 9)),
-            tell(await books.list_revisions("town", "b", 1, 3)),
-            [one and (one.revision, one.author, one.lorebook.description) for one in found],
-            [await books.list_revisions(*asked, 9) for asked in (("town", "c"), ("nowhere", "b"), ("town", "\x00"))],
-        )
-
+@on_each_store
+async def test_every_revision_of_a_lorebook_says_who_wrote_it_and_what_it_was(store: Store) -> None:
+    books = store.part(SqlLorebookStore)
+    for said, author in (("one", "ada"), ("one", "says the same"), ("two", "bob")):
+        await books.put("town", "b", Lorebook(description=said), author=author)
+    await store.part(SqlEventStore).branch("save", "town", event("a").time)
+    inherited = tell(await books.list_revisions("save", "b", 9))
+    await books.remove("town", "b", "eve")
+    removed = tell(await books.list_revisions("town", "b", 9))
+    await books.put("town", "b", Lorebook(description="three"))
+    found = [await books.get_revision("town", "b", number) for number in range(5)]
     two = [(2, "bob", None), (1, "ada", None)]
-    assert using(store_url, scenario) == (
+    assert (
+        inherited,
+        removed,
+        tell(await books.list_revisions("town", "b", 9)),
+        tell(await books.list_revisions("town", "b", 1, 3)),
+        [one and (one.revision, one.author, one.lorebook.description) for one in found],
+        [await books.list_revisions(*asked, 9) for asked in (("town", "c"), ("nowhere", "b"), ("town", "\x00"))],
+    ) == (
         two,
         [(2, "bob", "eve"), (1, "ada", None)],
         [(3, "", None), (2, "bob", "eve"), (1, "ada", None)],
@@ -197,14 +192,16 @@ def test_only_the_newest_revisions_are_kept(store_url: str, monkeypatch: pytest.
     monkeypatch.setattr(store_worlds, "KEPT_REVISIONS", 3)
 
     async def scenario(store: Store) -> object:
-        await store.part(SqlEventStore).add_events("town", [event("a"), event("b")])
+        events = store.part(SqlEventStore)
+        books = store.part(SqlLorebookStore)
+        await events.add_events("town", [event("a"), event("b")])
         for number in range(7):
-            await store.part(SqlEventStore).correct("town", event("a", text=f"{number} carts."))
-            await store.part(SqlLorebookStore).put("town", "a", Lorebook(description=str(number)))
+            await events.correct("town", event("a", text=f"{number} carts."))
+            await books.put("town", "a", Lorebook(description=str(number)))
         listed = (
-            await store.part(SqlEventStore).list_revisions("town", "a", 9),
-            await store.part(SqlLorebookStore).list_revisions("town", "a", 9),
-            await store.part(SqlEventStore).list_revisions("town", "b", 9),
+            await events.list_revisions("town", "a", 9),
+            await books.list_revisions("town", "a", 9),
+            await events.list_revisions("town", "b", 9),
         )
         return [[one.revision for one in some] for some in listed]
 

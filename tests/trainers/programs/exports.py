@@ -5,11 +5,11 @@ Runs in the tuners' Python: shape, file. Loads it with `datasets`, trains for a 
 import json
 import math
 import sys
-from typing import Any
 
 from datasets import load_dataset
 from tiny import tiny_model, tiny_tokenizer
 from trl import DPOConfig, DPOTrainer, KTOConfig, KTOTrainer, SFTConfig, SFTTrainer
+from trl_steps import OPTIONS
 
 TRAINERS = {"sft": (SFTTrainer, SFTConfig), "dpo": (DPOTrainer, DPOConfig), "kto": (KTOTrainer, KTOConfig)}
 
@@ -18,18 +18,7 @@ def main(shape: str, file: str) -> None:
     reader = "parquet" if file.endswith(".parquet") else "json"
     rows = load_dataset(reader, data_files=file, split="train")
     trainer, config = TRAINERS[shape]
-    arguments: dict[str, Any] = {
-        "output_dir": "out",
-        "max_steps": 2,
-        "per_device_train_batch_size": 2,
-        "max_length": 4096,
-        "gradient_checkpointing": False,
-        "bf16": False,
-        "use_cpu": True,
-        "save_strategy": "no",
-        "report_to": "none",
-        "logging_steps": 1,
-    }
+    arguments = {"max_steps": 2, "per_device_train_batch_size": 2, "max_length": 4096, **OPTIONS}
     tokenizer = tiny_tokenizer()
     reference = {} if shape == "sft" else {"ref_model": tiny_model(tokenizer)}
     training = trainer(

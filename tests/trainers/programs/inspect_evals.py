@@ -4,20 +4,19 @@ Runs in its own Python: file with the eval's arguments, the replies by task and 
 to write."""
 
 import json
-import sys
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import inspect_eval
 from inspect_ai import eval as evaluate
 from inspect_ai.model import ModelOutput, ModelUsage, get_model
 from inspect_ai.tool import ToolCall
+from job_files import answer
 
 SEEN: "Counter[str]" = Counter()
 
 
-def answer(replies: list[list[dict[str, Any]]], messages: list[Any]) -> ModelOutput:
+def say(replies: list[list[dict[str, Any]]], messages: list[Any]) -> ModelOutput:
     """The next reply to a prompt that asks for this one. Without `usage` a tokenizer would be downloaded."""
     turn = sum(one.role == "assistant" for one in messages)
     asked = json.dumps([one.text for one in messages if one.role != "assistant"][:2])
@@ -36,7 +35,7 @@ def answer(replies: list[list[dict[str, Any]]], messages: list[Any]) -> ModelOut
 
 def main(job: dict[str, Any]) -> list[dict[str, Any]]:
     inspect_eval.PATIENCE_SECONDS = job["patience"]
-    model = get_model("mockllm/model", custom_outputs=lambda messages, *_: answer(job["replies"], messages))
+    model = get_model("mockllm/model", custom_outputs=lambda messages, *_: say(job["replies"], messages))
     evals = [inspect_eval.gateway(**arguments) for arguments in job["evals"]]
     logs = [evaluate(one, model=model, display="none", log_dir="logs", epochs=job["epochs"])[0] for one in evals]
     return [
@@ -62,5 +61,4 @@ def main(job: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    source, target = map(Path, sys.argv[1:])
-    target.write_text(json.dumps(main(json.loads(source.read_text()))), encoding="utf-8")
+    answer(main)

@@ -2,12 +2,9 @@
 
 Runs in its own Python: file with address and episodes; file to write."""
 
-import asyncio
-import json
-import sys
-from pathlib import Path
 from typing import Any
 
+from job_files import answer, in_turns
 from openreward import AsyncOpenReward
 from openreward.api.environments.client import AsyncEnvironment
 from openreward.api.environments.types import GroupCandidate, Message, TextBlock
@@ -27,18 +24,11 @@ async def play(env: AsyncEnvironment, episode: dict[str, Any]) -> dict[str, Any]
 async def main(job: dict[str, Any]) -> list[dict[str, Any]]:
     environments = AsyncOpenReward(api_key="none").environments
     env = environments.get("any", base_url=job["url"])
-    some = asyncio.Semaphore(8)
-
-    async def play_in_turn(episode: dict[str, Any]) -> dict[str, Any]:
-        async with some:
-            return await play(env, episode)
-
     try:
-        return await asyncio.gather(*map(play_in_turn, job["episodes"]))
+        return await in_turns(lambda episode: play(env, episode), job["episodes"], at_once=8)
     finally:
         await environments.aclose()
 
 
 if __name__ == "__main__":
-    source, target = map(Path, sys.argv[1:])
-    target.write_text(json.dumps(asyncio.run(main(json.loads(source.read_text())))), encoding="utf-8")
+    answer(main)

@@ -5,30 +5,22 @@ start together in one executor, as its rollout actor does it. A token is a chara
 """
 
 import asyncio
-import json
 import os
 import sys
 from importlib import import_module
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from openrlhf_rewards import Ids, package
+from job_files import answer, in_turns
+from openrlhf_rewards import Tokenizer, package
 
 END, CUT = "\x03", "<cut>"
 
 
-class Tokenizer:
-    """Of characters, with ChatML turns that end with one character."""
+class ChatTokenizer(Tokenizer):
+    """With ChatML turns that end with one character."""
 
     all_special_ids = (ord(END),)
-
-    def __call__(self, text: str, **_: object) -> dict[str, list[Ids]]:
-        return {"input_ids": [Ids(map(ord, text))]}
-
-    def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
-        assert not skip_special_tokens
-        return "".join(map(chr, tokens))
 
     def apply_chat_template(self, messages: list[dict[str, str]], **_: object) -> str:
         return "".join(f"<{one['role']}>\n{one['content']}{END}\n" for one in messages) + "<assistant>\n"
@@ -56,7 +48,7 @@ class Engine:
 
 async def play_group(executor: Any, group: dict[str, Any], length: int) -> list[dict[str, Any]]:
     """As `RolloutRayActor.generate_responses` does, but for errors, which end OpenRLHF's run and are told here."""
-    row, tokenizer, engine = group["row"], Tokenizer(), Engine(group["replies"])
+    row, tokenizer, engine = group["row"], ChatTokenizer(), Engine(group["replies"])
     prompt = tokenizer.apply_chat_template(row["prompt"])
     params = SimpleNamespace(max_tokens=None, logprobs=1)
     playing = [executor.execute(prompt, row["label"], params, length, tokenizer, engine) for _ in group["replies"]]
@@ -79,27 +71,17 @@ def describe(played: Any) -> dict[str, Any]:
     }
 
 
-async def play_all(executor: Any, job: dict[str, Any]) -> list[list[dict[str, Any]]]:
-    slots = asyncio.Semaphore(4)
-
-    async def play(group: dict[str, Any]) -> list[dict[str, Any]]:
-        async with slots:
-            return await play_group(executor, group, job["length"])
-
-    return await asyncio.gather(*map(play, job["groups"]))
-
-
-def main(folder: str, file: Path, told: Path) -> None:
+async def main(job: dict[str, Any]) -> dict[str, Any]:
+    folder = sys.argv[1]
     package("openrlhf", f"{folder}/openrlhf")
     package("openrlhf.utils", f"{folder}/openrlhf/utils")
-    job = json.loads(file.read_text(encoding="utf-8"))
     os.environ |= {"ATROPOS_ENVS_URL": job["gateway"], "ATROPOS_ENVS_RUN": job["run"]}
     agent = import_module("openrlhf_agent")
     vars(agent)["PATIENCE_SECONDS"] = job["patience_seconds"]
     executor = agent.AgentExecutor()
-    groups = asyncio.run(play_all(executor, job))
-    told.write_text(json.dumps({"groups": groups, "left": len(executor.starting)}), encoding="utf-8")
+    groups = await in_turns(lambda group: play_group(executor, group, job["length"]), job["groups"])
+    return {"groups": groups, "left": len(executor.starting)}
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], *map(Path, sys.argv[2:]))
+    answer(main)

@@ -13,9 +13,9 @@ from typing import Any
 import httpx
 from datasets import load_dataset
 from tiny import tiny_model, tiny_tokenizer
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from trl import GRPOConfig, GRPOTrainer
 from trl_environment import Episode, Tool, episode_reward, factories, kind
+from trl_steps import OPTIONS, Steps
 
 SAMPLES, TASKS = 4, 4
 
@@ -37,29 +37,6 @@ class Failing(httpx.HTTPTransport):
             answer.read()
             raise httpx.ReadError("lost")
         return answer
-
-
-class Told(TrainerCallback):  # type: ignore[misc]
-    def __init__(self, record: Path) -> None:
-        self.trainer: GRPOTrainer
-        self._record = record
-
-    def on_log(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        logs: dict[str, float],
-        **_: object,
-    ) -> None:
-        if "reward" not in logs:
-            return
-        kept = self.trainer._logs
-        (rewards,) = kept["rewards"].values()
-        table = {name: list(values)[-SAMPLES * TASKS :] for name, values in kept["extra"].items()}
-        row = {"rewards": list(rewards)[-SAMPLES * TASKS :], "table": table, "logs": logs}
-        with self._record.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
 
 
 class Given(GRPOTrainer):  # type: ignore[misc]
@@ -98,6 +75,11 @@ def tools_of(episode: Episode) -> list[Tool]:
     return [tool for _, tool in sorted(vars(episode).items()) if isinstance(tool, Tool)]
 
 
+def tell(samples: dict[str, list[Any]], logs: dict[str, float], step: int) -> dict[str, Any]:
+    table = {name: values for name, values in samples.items() if name not in {"rewards", "advantages"}}
+    return {"rewards": samples["rewards"], "table": table, "logs": logs}
+
+
 def main(job: dict[str, Any], record: Path) -> None:
     gateway = httpx.Client(base_url=job["url"], timeout=600, transport=Failing(job["lost"], job["broken"]))
     rows = load_dataset("json", data_files=job["files"], split="train")
@@ -105,7 +87,7 @@ def main(job: dict[str, Any], record: Path) -> None:
     shown = [json.dumps(tools_of(factory()), ensure_ascii=False) for factory in made.values()]
     asked = {message["content"] for row in rows for message in row["prompt"]}
     tokenizer = tiny_tokenizer([*asked, *(text for text in shown if text != "[]")])
-    told = Told(record)
+    told = Steps(record, SAMPLES * TASKS, tell)
     told.trainer = Given(
         job["gold"],
         tokenizer,
@@ -115,17 +97,11 @@ def main(job: dict[str, Any], record: Path) -> None:
         train_dataset=rows.map(lambda row: {"environment": kind(row)}).remove_columns("tools"),
         callbacks=[told],
         args=GRPOConfig(
-            output_dir="out",
             max_steps=len(rows) // TASKS,
             per_device_train_batch_size=SAMPLES * TASKS,
             num_generations=SAMPLES,
             max_completion_length=4000,
-            gradient_checkpointing=False,
-            bf16=False,
-            use_cpu=True,
-            save_strategy="no",
-            report_to="none",
-            logging_steps=1,
+            **OPTIONS,
         ),
     )
     told.trainer.train()

@@ -2,14 +2,12 @@
 
 Runs in its own Python: file with rows, actions by row, and seconds of patience; file to write."""
 
-import json
-import sys
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import skyrl_env
 import skyrl_gym
+from job_files import answer
 
 
 def play(row: dict[str, Any], actions: list[str]) -> dict[str, Any]:
@@ -35,5 +33,4 @@ def main(job: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    source, target = map(Path, sys.argv[1:])
-    target.write_text(json.dumps(main(json.loads(source.read_text()))), encoding="utf-8")
+    answer(main)

@@ -12,10 +12,10 @@ from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from job_files import answer, in_turns
 from tiny import tiny_tokenizer
 
 TOKENIZER = tiny_tokenizer()
@@ -99,30 +99,20 @@ def describe(sample: Any) -> dict[str, Any]:
     }
 
 
-async def play_all(rollout: Any, files: Any, job: dict[str, Any]) -> list[list[dict[str, Any]]]:
-    slots, router = asyncio.Semaphore(4), Router()
-    files.post = router.post
-
-    async def play(group: dict[str, Any]) -> list[dict[str, Any]]:
-        async with slots:
-            return await play_group(rollout, files, router, group, job["length"])
-
-    return await asyncio.gather(*map(play, job["groups"]))
-
-
-def main(source: str, file: Path, told: Path) -> None:
-    sys.path.append(source)
+async def main(job: dict[str, Any]) -> dict[str, Any]:
+    sys.path.append(sys.argv[1])
     sys.modules["sglang_router"] = ModuleType("sglang_router")
     rollout = import_module("slime.rollout.sglang_rollout")
     vars(rollout)["GenerateState"] = State
     files = import_module("slime_generate")
-    job = json.loads(file.read_text(encoding="utf-8"))
     os.environ |= {"ATROPOS_ENVS_URL": job["gateway"], "ATROPOS_ENVS_RUN": job["run"]}
     vars(files)["PATIENCE_SECONDS"] = job["patience_seconds"]
     SAMPLING.dynamic_sampling_filter_path = "slime_generate.keep" if job["run"].endswith("down") else None
-    groups = asyncio.run(play_all(rollout, files, job))
-    told.write_text(json.dumps({"groups": groups, "left": 0}), encoding="utf-8")
+    router = Router()
+    vars(files)["post"] = router.post
+    groups = await in_turns(lambda group: play_group(rollout, files, router, group, job["length"]), job["groups"])
+    return {"groups": groups, "left": 0}
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], *map(Path, sys.argv[2:]))
+    answer(main)

@@ -8,12 +8,11 @@ import asyncio
 import json
 import logging
 import pickle
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import tinker_group
+from job_files import answer, in_turns
 from tinker_cookbook import tokenizer_utils
 from tinker_cookbook.completers import TokenCompleter, TokensWithLogprobs
 from tinker_cookbook.rl.data_processing import assemble_training_data, compute_advantages
@@ -63,26 +62,15 @@ async def play(builder: tinker_group.GatewayGroup, replies: list[list[str]]) -> 
 
 
 async def play_all(job: dict[str, Any]) -> list[dict[str, Any]]:
+    logging.basicConfig(level=logging.INFO)  # as Tinker's own `setup_logging`
+    tokenizer_utils.register_tokenizer("tiny", tiny_tokenizer)
+    tinker_group.PATIENCE_SECONDS = job["patience_seconds"]
     builder = tinker_group.GatewayDatasetBuilder(**job["options"])
     train, held_out = await builder()
     data = held_out if job["held_out"] and held_out else train
     builders = [one for index in range(len(data)) for one in data.get_batch(index)]
-    slots = asyncio.Semaphore(4)
-
-    async def play_one(one: Any, replies: list[list[str]]) -> dict[str, Any]:
-        async with slots:
-            return await play(one, replies)
-
-    return await asyncio.gather(*map(play_one, builders, job["replies"]))
-
-
-def main(file: Path, told: Path) -> None:
-    logging.basicConfig(level=logging.INFO)  # as Tinker's own `setup_logging`
-    job = json.loads(file.read_text(encoding="utf-8"))
-    tokenizer_utils.register_tokenizer("tiny", tiny_tokenizer)
-    tinker_group.PATIENCE_SECONDS = job["patience_seconds"]
-    told.write_text(json.dumps(asyncio.run(play_all(job))), encoding="utf-8")
+    return await in_turns(lambda one: play(*one), zip(builders, job["replies"], strict=True))
 
 
 if __name__ == "__main__":
-    main(*map(Path, sys.argv[1:]))
+    answer(play_all)

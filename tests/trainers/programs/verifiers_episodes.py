@@ -3,64 +3,23 @@
 Runs in verifiers' own Python: file with the configurations of task sets, the replies of each task's episodes, and how
 often a reply of the gateway gets lost; file to write."""
 
-import asyncio
-import json
-import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import httpx
+from job_files import answer
+from scripted_player import Player
 from verifiers.v1.utils.loaders import load_taskset
 from verifiers_taskset import GatewayConfig, GatewayEnv, GatewayEnvConfig
-
-
-@dataclass
-class Record:
-    """What is told of an agent's run."""
-
-    rewards: dict[str, float] = field(default_factory=dict)
-    metrics: dict[str, float] = field(default_factory=dict)
-    info: dict[str, Any] = field(default_factory=dict)
-    errors: list[Any] = field(default_factory=list)
-    is_truncated: bool = False
-    ok: bool = True
-
-    def record_reward(self, name: str, reward: float) -> None:
-        self.rewards[name] = reward
-
-    def record_metrics(self, values: dict[str, float]) -> None:
-        self.metrics |= values
-
-    def record_metric(self, name: str, value: float) -> None:
-        self.metrics[name] = value
-
-
-class Player:
-    """Says the replies one after the other."""
-
-    def __init__(self, replies: list[str], traces: list[Any]) -> None:
-        self.trace = Record()
-        traces.append(self.trace)
-        self._replies = iter(replies)
-
-    @asynccontextmanager
-    async def interaction(self, _task: Any) -> AsyncIterator["Player"]:
-        yield self
-
-    async def turn(self, heard: str | None = None) -> Any:
-        reply = next(self._replies, None)
-        return SimpleNamespace(last_reply=reply or "", terminated=reply is None)
 
 
 class Given(GatewayEnv):
     replies: list[str] = []
 
     def _episode_agents(self, _ctx: Any, traces: list[Any], *_: object) -> Any:
-        return SimpleNamespace(player=Player(self.replies, traces))
+        player = Player(self.replies)
+        traces.append(player.trace)
+        return SimpleNamespace(player=player)
 
 
 class Losing(httpx.AsyncHTTPTransport):
@@ -69,12 +28,12 @@ class Losing(httpx.AsyncHTTPTransport):
     every = sent = 0
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        answer = await super().handle_async_request(request)
+        reply = await super().handle_async_request(request)
         Losing.sent += 1
         if Losing.every and Losing.sent % Losing.every == 0:
-            await answer.aread()
+            await reply.aread()
             raise httpx.ReadError("lost")
-        return answer
+        return reply
 
 
 async def play_all(job: dict[str, Any]) -> list[dict[str, Any]]:
@@ -96,6 +55,4 @@ async def play_all(job: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    job_file, out = map(Path, sys.argv[1:])
-    told = asyncio.run(play_all(json.loads(job_file.read_text(encoding="utf-8"))))
-    out.write_text(json.dumps(told), encoding="utf-8")
+    answer(play_all)

@@ -2,14 +2,13 @@
 
 Runs in verifiers' own Python: file with rows, address, and for each rollout its row and replies; file to write."""
 
-import asyncio
 import json
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from job_files import answer, in_turns
 from verifiers.v1.tasksets.nemo_gym import NeMoGymConfig, NeMoGymTask, NeMoGymTaskConfig, NeMoGymTaskset
 from verifiers.v1.tasksets.nemo_gym.toolset import NeMoGymState, NeMoGymToolset
 from verifiers.v1.types import AssistantMessage, ToolCall, ToolMessage
@@ -64,19 +63,14 @@ async def roll_out(task: NeMoGymTask, number: int, replies: list[Any], times: in
 async def play_all(job: dict[str, Any]) -> list[list[dict[str, Any]]]:
     config = NeMoGymTaskConfig(resources_url=job["url"])
     tasks = list(NeMoGymTaskset(NeMoGymConfig(dataset=Path(job["rows"]), task=config)).load())
-    within = asyncio.Semaphore(job["at_once"])
+    rollouts = enumerate(job["rollouts"])
 
-    async def play(number: int, place: int, replies: list[Any]) -> list[dict[str, Any]]:
-        async with within:
-            return await roll_out(tasks[place], number, replies, job["times"])
+    async def play(numbered: tuple[int, tuple[int, list[Any]]]) -> list[dict[str, Any]]:
+        number, (place, replies) = numbered
+        return await roll_out(tasks[place], number, replies, job["times"])
 
-    told: list[list[dict[str, Any]]] = await asyncio.gather(
-        *(play(number, *one) for number, one in enumerate(job["rollouts"]))
-    )
-    return told
+    return await in_turns(play, rollouts, job["at_once"])
 
 
 if __name__ == "__main__":
-    job_file, out = map(Path, sys.argv[1:])
-    told = asyncio.run(play_all(json.loads(job_file.read_text(encoding="utf-8"))))
-    out.write_text(json.dumps(told), encoding="utf-8")
+    answer(play_all)

@@ -5,12 +5,10 @@ play at once in one process, and one that raises is lost alone.
 """
 
 import asyncio
-import json
-import sys
-from pathlib import Path
 from typing import Any
 
 import verl_agent_loop
+from job_files import answer, in_turns
 from omegaconf import OmegaConf
 from tiny import tiny_tokenizer
 from verl.experimental.agent_loop.agent_loop import AgentLoopOutput, DictConfigWrap
@@ -66,23 +64,15 @@ def describe(output: AgentLoopOutput | BaseException) -> dict[str, Any]:
     }
 
 
-async def play_all(job: dict[str, Any]) -> list[list[dict[str, Any]]]:
-    slots = asyncio.Semaphore(4)
+async def play_all(job: dict[str, Any]) -> dict[str, Any]:
+    verl_agent_loop.PATIENCE_SECONDS = job["patience_seconds"]
 
     async def play_group(group: dict[str, Any]) -> list[dict[str, Any]]:
-        async with slots:
-            playing = [play(job, group["row"], place, said) for place, said in enumerate(group["replies"])]
-            return [describe(output) for output in await asyncio.gather(*playing, return_exceptions=True)]
+        playing = [play(job, group["row"], place, said) for place, said in enumerate(group["replies"])]
+        return [describe(output) for output in await asyncio.gather(*playing, return_exceptions=True)]
 
-    return await asyncio.gather(*map(play_group, job["groups"]))
-
-
-def main(file: Path, told: Path) -> None:
-    job = json.loads(file.read_text(encoding="utf-8"))
-    verl_agent_loop.PATIENCE_SECONDS = job["patience_seconds"]
-    groups = asyncio.run(play_all(job))
-    told.write_text(json.dumps({"groups": groups, "left": len(verl_agent_loop.GROUPS)}), encoding="utf-8")
+    return {"groups": await in_turns(play_group, job["groups"]), "left": len(verl_agent_loop.GROUPS)}
 
 
 if __name__ == "__main__":
-    main(*map(Path, sys.argv[1:]))
+    answer(play_all)
