@@ -26,6 +26,10 @@ from tests.support.gateways import Gateways
 from tests.support.parsed_files import keep_parsed_files
 from tests.support.tiers import register_tiers
 
+_URLS = ("store_url", "empty_url")
+_OTHER_STATEMENTS = ("tests/features/atropos/", "tests/features/worlds/")
+"""Rooms whose stores say most things otherwise to PostgreSQL."""
+
 register_tiers()
 keep_compiled_statements()
 keep_parsed_files()
@@ -34,6 +38,12 @@ begin_with_migrated_stores()
 ssl.create_default_context = functools.cache(ssl.create_default_context)  # type: ignore[assignment]
 # Five seconds, after which httpx gives up, are less than a busy machine may take for a first request.
 inspect.signature(httpx.get).parameters["timeout"].default.read = 120.0
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", "dialects: what it runs differs between the databases, or locks matter; else its twin on one is slow"
+    )
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:
@@ -58,12 +68,22 @@ def pytest_collection() -> Generator[None, object, object]:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Tests that share a fixture of their module run in one process, so that it is made once."""
     for item in items:
+        if _is_twin(item):
+            item.add_marker(pytest.mark.slow)
         if isinstance(item, pytest.Function) and item.get_closest_marker("xdist_group") is None:
             found = [one for defined in item._fixtureinfo.name2fixturedefs.values() for one in defined]
             if any(one.scope == "module" for one in found):
                 item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
     if hasattr(config, "workerinput"):
         _put_longest_first(items)
+
+
+def _is_twin(item: pytest.Item) -> bool:
+    """Whether it does on PostgreSQL what it does on SQLite, with the same statements."""
+    if item.nodeid.startswith(_OTHER_STATEMENTS) or item.get_closest_marker("dialects") is not None:
+        return False
+    given = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+    return any(given.get(name) == "postgresql" for name in _URLS)
 
 
 def _put_longest_first(items: list[pytest.Item]) -> None:

@@ -18,7 +18,7 @@ from app.domain.errors import WorkerFailed
 from app.domain.tasks import CallResult, Execution, Program, ProgramLimits
 from app.sandbox.programs import KINDS, JailedPrograms
 from tests.architecture.test_house import ROOT
-from tests.support.jailed import GUARDED, Jails, jails
+from tests.support.jailed import GUARDS, Jails, jails
 
 AS_LONG_AS_IT_MAY = ProgramLimits(seconds=600, idle_seconds=600)
 SLEEPING = Program(source="import time\ndef f(): time.sleep(600)", function="f", calls=((),), limits=AS_LONG_AS_IT_MAY)
@@ -26,7 +26,7 @@ ONE = Program(source="def f(): return 1", function="f", calls=((),))
 DONE = Execution(ending="finished", returned=(CallResult(value=1),))
 
 
-@pytest.fixture(scope="module", params=GUARDED)
+@pytest.fixture(scope="module", params=GUARDS)
 def jailed(request: pytest.FixtureRequest) -> Iterator[Jails]:
     with jails(request.param, places=2) as made:
         yield made

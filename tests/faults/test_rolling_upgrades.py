@@ -89,7 +89,11 @@ class Load:
             self.errors.append(error)
 
 
-@pytest.mark.parametrize("commit", [BEFORE_THE_RULE, WITH_THE_RULE])
+@pytest.mark.parametrize(
+    ("commit", "empty_url"),
+    [(BEFORE_THE_RULE, "postgresql"), (WITH_THE_RULE, "sqlite"), (WITH_THE_RULE, "postgresql")],
+    indirect=["empty_url"],
+)
 def test_a_former_release_serves_on_while_today_s_migrates_its_store(
     commit: str, empty_url: str, tmp_path: Path
 ) -> None:
@@ -109,6 +113,7 @@ def test_a_former_release_serves_on_while_today_s_migrates_its_store(
     assert (kept, told >= load.trainer.told, len(after.acknowledged)) == (scored, True, 2)
 
 
+@pytest.mark.parametrize("empty_url", ["sqlite"], indirect=True)
 def test_a_former_release_that_knows_the_rule_starts_again(empty_url: str, tmp_path: Path) -> None:
     release = read_release(WITH_THE_RULE, tmp_path / "release")
     with serving_release(ROOT, tmp_path / "today", empty_url) as today:
@@ -121,6 +126,7 @@ def test_a_former_release_that_knows_the_rule_starts_again(empty_url: str, tmp_p
     assert (kept, len(kept)) == (before.acknowledged, 4)
 
 
+@pytest.mark.parametrize("empty_url", ["sqlite"], indirect=True)
 def test_one_from_before_the_rule_says_that_it_cannot_start(empty_url: str, tmp_path: Path) -> None:
     release = read_release(BEFORE_THE_RULE, tmp_path / "release")
     with serving_release(ROOT, tmp_path / "today", empty_url):

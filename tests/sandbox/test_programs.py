@@ -9,10 +9,10 @@ from structlog.contextvars import bound_contextvars
 
 from app.domain.tasks import CallResult, Program, ProgramLimits
 from app.sandbox.programs import JailedPrograms
-from tests.support.jailed import GUARDED, Jails, jails
+from tests.support.jailed import GUARDS, Jails, jails
 
 
-@pytest.fixture(scope="module", params=GUARDED)
+@pytest.fixture(scope="module", params=GUARDS)
 def jailed(request: pytest.FixtureRequest) -> Iterator[Jails]:
     with jails(request.param) as made:
         yield made

@@ -2,18 +2,17 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from app.datasets.configured_datasets import ConfiguredDatasets
-from app.domain.budgets import BudgetAnswer, RunLedger
 from app.domain.errors import StoreUnavailable
-from app.domain.groups import Group, Rollout, RunActivity
-from app.domain.keeping import KeepRule
-from app.domain.runs import HealthOptions, LagLimitChange, Pin, Run
+from app.domain.groups import Group, Rollout
+from app.domain.runs import Pin, Run
 from app.domain.scores import Score
 from app.domain.tasks import Completion
 from app.main.gateway import build_gateway
@@ -29,19 +28,19 @@ from tests.support.databases import MIGRATIONS
 from tests.support.playground import World, environments, panels, until
 
 
-@dataclass
-class FaultyGroups(GroupStore):
+class FaultyGroups:
     """The store's groups, until it is told to fail or to dawdle."""
 
-    inner: GroupStore
-    failures: list[Exception] = field(default_factory=list)
-    """Raised one by one by `add` and `finish`."""
-    has_read: asyncio.Event = field(default_factory=asyncio.Event)
-    may_tell: asyncio.Event | None = None
-    """`recall` has read, and keeps what it read to itself until this is set."""
+    def __init__(self, inner: GroupStore) -> None:
+        self.inner = inner
+        self.failures: list[Exception] = []
+        """Raised one by one by `add` and `finish`."""
+        self.has_read = asyncio.Event()
+        self.may_tell: asyncio.Event | None = None
+        """`recall` has read, and keeps what it read to itself until this is set."""
 
-    async def find(self, group_ids: Sequence[str]) -> dict[str, Group]:
-        return await self.inner.find(group_ids)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
 
     async def recall(self, group_ids: Sequence[str]) -> KnownGroups:
         known = await self.inner.recall(group_ids)
@@ -60,62 +59,18 @@ class FaultyGroups(GroupStore):
             raise self.failures.pop(0)
         return await self.inner.finish(groups)
 
-    async def mask(self, group_id: str) -> Group:
-        return await self.inner.mask(group_id)
 
-    async def list_unfinished(self, limit: int) -> list[Group]:
-        return await self.inner.list_unfinished(limit)
-
-    async def check_key(self, key: IdempotencyKey) -> None:
-        await self.inner.check_key(key)
-
-
-@dataclass
-class FaultyRuns(RunStore):
+class FaultyRuns:
     """The store's runs, but nothing can be pinned."""
 
-    inner: RunStore
+    def __init__(self, inner: RunStore) -> None:
+        self.inner = inner
 
-    async def get(self, name: str) -> Run | None:
-        return await self.inner.get(name)
-
-    async def create(self, run: Run) -> Run:
-        return await self.inner.create(run)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
 
     async def pin(self, name: str, pin: Pin) -> Run:
         raise StoreUnavailable("the disk is full")
-
-    async def list(self, limit: int, after: str | None) -> list[Run]:
-        return await self.inner.list(limit, after)
-
-    async def get_activity(self, name: str) -> tuple[RunActivity, ...]:
-        return await self.inner.get_activity(name)
-
-    async def set_lag_limit(self, name: str, change: LagLimitChange) -> Run:
-        return await self.inner.set_lag_limit(name, change)
-
-    async def set_budget(self, name: str, budget_usd: float | None) -> Run:
-        return await self.inner.set_budget(name, budget_usd)
-
-    async def set_health(self, name: str, options: HealthOptions) -> Run:
-        return await self.inner.set_health(name, options)
-
-    async def set_min_agreement(self, name: str, min_agreement: float | None) -> Run:
-        return await self.inner.set_min_agreement(name, min_agreement)
-
-    async def set_keep(self, name: str, keep: KeepRule | None) -> Run:
-        return await self.inner.set_keep(name, keep)
-
-    async def get_ledger(self, name: str) -> RunLedger:
-        return await self.inner.get_ledger(name)
-
-    async def reserve_cost(
-        self, name: str, environment: str, group_id: str, estimate_usd: float, seconds: float
-    ) -> BudgetAnswer:
-        return await self.inner.reserve_cost(name, environment, group_id, estimate_usd, seconds)
-
-    async def settle_cost(self, group_id: str, usd: float) -> None:
-        await self.inner.settle_cost(group_id, usd)
 
 
 @dataclass
@@ -151,8 +106,8 @@ def at_office(tmp_path: Path, migrated_file: Path) -> Callable[[Play], None]:
 async def _played(url: str, play: Play) -> None:
     world = World()
     store = Store.open(url, MIGRATIONS, clock=world.now)
-    store.groups = groups = FaultyGroups(store.groups)
-    store.runs = FaultyRuns(store.runs)
+    groups = FaultyGroups(store.groups)
+    store.groups, store.runs = cast("GroupStore", groups), cast("RunStore", FaultyRuns(store.runs))
     gateway = build_gateway(
         environments(world), store, panels(world.judge), NoWorkers(), world, NullObserver(), world.now
     )

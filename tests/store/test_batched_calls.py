@@ -80,25 +80,6 @@ def test_what_comes_within_the_pause_goes_into_the_same_call(monkeypatch: pytest
     assert asyncio.run(scenario()) == ([2, 4, 6], [[1, 2, 3]])
 
 
-@pytest.mark.parametrize(
-    ("patience", "calls"), [(0.0, [[1], [2, 3]]), (PAUSE, [[1, 2, 3]])], ids=["at once", "patient"]
-)
-def test_what_comes_in_the_next_passes_of_the_loop_is_waited_for(patience: float, calls: list[list[int]]) -> None:
-    async def scenario() -> list[list[int]]:
-        doubling = Doubling()
-        batched = BatchedCalls(doubling, patience=patience)
-        first = asyncio.ensure_future(batched.add(1))
-        for _ in range(3):
-            await asyncio.sleep(0)
-        others = [asyncio.ensure_future(batched.add(item)) for item in (2, 3)]
-        await asyncio.sleep(0)
-        doubling.may_answer.set()
-        await asyncio.gather(first, *others)
-        return doubling.calls
-
-    assert asyncio.run(scenario()) == calls
-
-
 def test_a_caller_that_leaves_takes_nothing_from_others() -> None:
     async def scenario() -> tuple[int, bool]:
         doubling = Doubling()

@@ -20,6 +20,8 @@ from app.store.statements import to_micros
 from tests.support.databases import MIGRATIONS
 from tests.support.store_cases import START, group, opened, record
 
+pytestmark = pytest.mark.dialects
+
 LETTERS = 4_000
 NOW = START + timedelta(days=10)
 

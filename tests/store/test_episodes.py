@@ -1,5 +1,7 @@
 """Episodes of clients that send no history: one change at a time, on any replica, and for a day."""
 
+import pytest
+
 from app.domain.tasks import KeptEpisode, Message
 from app.main.store import Store
 from tests.support.store_cases import MovableClock, opened, using
@@ -8,6 +10,7 @@ SAID = Message(role="assistant", content="NUL \x00 and \U0001f9d9")
 EPISODE = KeptEpisode(task_id="task_0")
 
 
+@pytest.mark.dialects
 def test_of_two_changes_at_once_one_counts(store_url: str) -> None:
     async def scenario(store: Store) -> None:
         async with opened(store_url) as replica:

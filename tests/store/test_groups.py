@@ -53,6 +53,7 @@ def with_task(scenario: Callable[[Store], Awaitable[T]]) -> Callable[[Store], Aw
     return prepared
 
 
+@pytest.mark.dialects
 def test_a_group_comes_back_as_it_was_given(store_url: str) -> None:
     given = group(scores=[RICH, Score.unscored("judge_failed", HOSTILE)], policy=Policy(model=HOSTILE, step=2**40))
     call = ToolCall(id="1", function=FunctionCall(name="look", arguments={"at": HOSTILE}))
@@ -92,6 +93,7 @@ def test_the_same_group_twice_in_one_call_is_stored_once(store_url: str) -> None
     assert using(store_url, with_task(scenario)) == ([first.group] * 2, {"group": first.group})
 
 
+@pytest.mark.dialects
 def test_concurrent_repeats_agree_on_one_of_them(store_url: str) -> None:
     """From two replicas, in different orders."""
     ids = [f"group_{number}" for number in range(12)]
@@ -162,6 +164,7 @@ def test_a_superseded_lease_completes_nothing(store_url: str) -> None:
     assert using(store_url, scenario, clock) == (("late",), 1, (), 0)
 
 
+@pytest.mark.dialects
 def test_a_second_group_for_the_same_lease_is_late_and_a_repeat_of_the_first_is_not(store_url: str) -> None:
     async def scenario(store: Store) -> object:
         leased = await store.tasks.lease(stream(), 1, 60, cycle(1, epochs=1))
@@ -179,6 +182,7 @@ def test_an_unknown_lease_makes_late_and_no_lease_does_not(store_url: str) -> No
     assert using(store_url, with_task(scenario)) == [("lease_\x00", ("late",)), (None, ())]
 
 
+@pytest.mark.dialects
 def test_finishing_fills_in_what_is_missing_and_changes_nothing_that_is_scored(store_url: str) -> None:
     begun = group(scores=[RICH, Score.pending(), Score.unscored("budget")], flags=("late",))
     given = group(scores=[Score.exact(False), Score.exact(True), RICH], flags=("partial_group",))
@@ -223,6 +227,7 @@ def test_unfinished_groups_come_oldest_first(store_url: str) -> None:
     assert using(store_url, with_task(scenario)) == (["p0", "p1"], 3)
 
 
+@pytest.mark.dialects
 def test_judgements_are_kept_with_their_prompts_whatever_they_hold(store_url: str) -> None:
     failed = Judgement(judge="b", model=HOSTILE, order=("x",), raw=ALONE + HOSTILE, error=ALONE, prompt=ALONE)
     made = (
@@ -265,6 +270,7 @@ def test_a_key_is_stored_even_without_groups_and_not_with_a_call_that_fails(stor
     assert using(store_url, with_task(scenario)) == ([], InvalidRequest)
 
 
+@pytest.mark.dialects
 def test_a_number_that_no_column_holds_is_the_callers_fault(store_url: str) -> None:
     async def scenario(store: Store) -> object:
         error = await refused(store.groups.add([group(policy=Policy.model_construct(model="m", step=2**70))]))

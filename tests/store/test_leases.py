@@ -1,18 +1,15 @@
 """Handing out tasks: each once, to one holder at a time, none skipped."""
 
 import asyncio
-import re
 from collections import Counter
 from datetime import timedelta
 
-from sqlalchemy import select
+import pytest
 
 from app.domain.runs import HeldLease, Run, Slot, Stream
 from app.main.store import Store
 from app.ports.store import LeaseResult, StreamState
-from app.store.database import open_reader
 from app.store.leases import MAX_COUNTED, MAX_DEFERRED
-from app.store.tables import leases
 from tests.support.store_cases import START, MovableClock, cycle, group, opened, record, stream, using
 
 
@@ -87,6 +84,7 @@ def test_what_is_given_back_goes_next_and_was_never_handed_out(store_url: str) -
     assert using(store_url, scenario, MovableClock()) == ([[(0, 0), (0, 1), (0, 4)], [(0, 5)]], [6])
 
 
+@pytest.mark.dialects
 def test_without_a_clock_of_the_test_leases_last_as_long_as_they_say(store_url: str) -> None:
     async def scenario(store: Store) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
         await store.tasks.lease(stream(), 1, 0.0, cycle(5, epochs=1))
@@ -109,25 +107,6 @@ def test_expired_leases_come_first_and_under_a_new_name(store_url: str) -> None:
     first, again, early = using(store_url, scenario, clock)
     assert (early, places(again), counts(again)) == ([(0, 2)], [(0, 0), (0, 1), (0, 3)], (4, False))
     assert {lease.lease_id for lease in first.leases}.isdisjoint(lease.lease_id for lease in again.leases)
-
-
-def test_what_became_of_a_place_can_be_read_in_the_table(store_url: str) -> None:
-    clock = MovableClock()
-    columns = (leases.c.generation, leases.c.state, leases.c.group_id)
-
-    async def scenario(store: Store) -> None:
-        await store.tasks.put([record(0)])
-        await store.tasks.lease(stream(), 1, 60, cycle(1, epochs=1))
-        clock.forward(61)
-        leased = await store.tasks.lease(stream(), 1, 60, cycle(1, epochs=1))
-        await store.groups.add([group(lease_id=leased.leases[0].lease_id)])
-
-    using(store_url, scenario, clock)
-    engine = open_reader(store_url, connections=1)
-    with engine.connect() as connection:
-        rows = [tuple(row) for row in connection.execute(select(*columns).order_by(leases.c.generation))]
-    engine.dispose()
-    assert rows == [(1, "superseded", None), (2, "done", "group")]
 
 
 def test_one_hand_out_never_holds_a_task_twice(store_url: str) -> None:
@@ -187,6 +166,7 @@ def test_a_task_that_is_out_is_kept_back_for_later_and_not_skipped(store_url: st
     assert rest[:3] == [(0, 2), (1, 0), (1, 1)]  # expired ones, the first epoch's before the second's
 
 
+@pytest.mark.dialects
 def test_every_place_is_handed_out_although_holders_come_and_go(store_url: str) -> None:
     clock = MovableClock()
 
@@ -314,14 +294,7 @@ def test_the_front_is_where_a_stream_stands_and_what_its_run_holds(store_url: st
     ]
 
 
-def test_many_trainers_never_hold_the_same_task(store_url: str) -> None:
-    async def scenario(store: Store) -> list[int]:
-        taken = await asyncio.gather(*(_greedy(store, stream(), 500) for _ in range(8)))
-        return sorted(index for some in taken for index in some)
-
-    assert using(store_url, scenario) == list(range(500))
-
-
+@pytest.mark.dialects
 def test_replicas_and_streams_never_hand_out_the_same_task(store_url: str) -> None:
     async def scenario(store: Store) -> list[int]:
         async with opened(store_url) as replica:
@@ -352,22 +325,6 @@ def test_the_oldest_step_is_that_of_a_lease_which_is_out_in_any_replica(store_ur
             return found
 
     assert asyncio.run(scenario()) == [None, 3, 5, 7]
-
-
-def test_names_of_leases_are_distinct_and_those_of_a_later_hand_out_come_after(store_url: str) -> None:
-    clock = MovableClock()
-
-    async def scenario(store: Store) -> list[set[str]]:
-        found = []
-        for _ in range(2):
-            leased = await store.tasks.lease(stream(), 100, 60, cycle(300))
-            found.append({lease.lease_id for lease in leased.leases})
-            clock.forward(0.001)
-        return found
-
-    first, second = using(store_url, scenario, clock)
-    assert (len(first), len(second), max(first) < min(second)) == (100, 100, True)
-    assert all(re.fullmatch("lease_[0-9a-f]{32}", name) for name in first | second)
 
 
 def test_counting_what_is_out_ends_at_some_hundreds(store_url: str) -> None:

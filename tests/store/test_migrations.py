@@ -2,8 +2,6 @@
 
 import itertools
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -145,6 +143,7 @@ def tables_of(url: str) -> set[str]:
         return set(inspect(connection).get_table_names())
 
 
+@pytest.mark.dialects
 def test_migrations_make_exactly_the_schema_of_the_tables(empty_url: str) -> None:
     migrate(empty_url, MIGRATIONS)
     with connected(empty_url) as connection:
@@ -169,6 +168,7 @@ def test_migrations_and_tables_agree_on_what_a_comparison_does_not_see(tmp_path:
     assert found[0] == found[1]
 
 
+@pytest.mark.dialects
 def test_rows_survive_every_step_up_down_and_up_again(empty_url: str, extended: Path) -> None:
     steps = revisions(extended)
     go(empty_url, extended, steps[0])
@@ -185,6 +185,7 @@ def test_rows_survive_every_step_up_down_and_up_again(empty_url: str, extended: 
     assert metadata.tables.keys() in filled_tables
 
 
+@pytest.mark.dialects
 def test_groups_from_before_are_counted_where_they_teach_nothing(empty_url: str) -> None:
     """By the spread of their rewards, and by the flag that judges could not agree."""
     go(empty_url, MIGRATIONS, "0006")
@@ -228,6 +229,7 @@ def test_tasks_from_before_have_the_scene_of_their_prompt(empty_url: str) -> Non
     assert [tuple(row) for row in found] == [("ford", '"ford"')]
 
 
+@pytest.mark.dialects
 def test_everything_can_be_taken_back_with_rows_in_every_table(empty_url: str) -> None:
     migrate(empty_url, MIGRATIONS)
     assert fill(empty_url).keys() == metadata.tables.keys()
@@ -251,15 +253,6 @@ def test_a_database_that_is_up_to_date_is_left_alone(store_url: str, monkeypatch
     migrate(store_url, MIGRATIONS)
 
 
-def test_starting_on_a_database_that_is_up_to_date_does_not_load_alembic(migrated_file: Path) -> None:
-    program = (
-        "import sys; from pathlib import Path; from app.store.migration import migrate;"
-        f"migrate('sqlite:///{migrated_file}', Path({str(MIGRATIONS)!r})); print('alembic' in sys.modules)"
-    )
-    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=MIGRATIONS.parent)
-    assert (ran.stdout, ran.stderr) == ("False\n", "")
-
-
 @pytest.mark.slow
 def test_ten_processes_that_start_together_migrate_once(empty_url: str, tmp_path: Path) -> None:
     """Whoever migrated a second time would find the tables there, and fail."""
@@ -274,6 +267,7 @@ def test_ten_processes_that_start_together_migrate_once(empty_url: str, tmp_path
     assert (codes, differences, revisions_written) == ([0] * 10, [], [newest])
 
 
+@pytest.mark.dialects
 def test_a_migration_that_fails_leaves_nothing_behind(empty_url: str, tmp_path: Path) -> None:
     broken = tmp_path / "migrations"
     (broken / "versions").mkdir(parents=True)

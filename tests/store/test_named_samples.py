@@ -69,6 +69,7 @@ def test_a_sample_that_comes_twice_at_once_has_one_place_in_the_group_that_is_op
     using(store_url, with_task(scenario))
 
 
+@pytest.mark.dialects
 def test_two_replicas_count_a_sample_once(store_url: str) -> None:
     async def scenario(store: Store) -> None:
         async with opened(store_url) as other:

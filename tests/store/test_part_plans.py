@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Mapping
 
+import pytest
 from sqlalchemy import Connection, insert, text
 
 from app.domain.parts import Member
@@ -13,6 +14,8 @@ from app.store.tables import part_members, parts
 from tests.store.test_parts import WINDOWS, answered, arrive, pending, said, take, with_task
 from tests.store.test_plans import Statement, indexes_of, statements_made
 from tests.support.store_cases import MovableClock, record, using
+
+pytestmark = pytest.mark.dialects
 
 COHORTS = 3000
 CLOSING = {

@@ -151,6 +151,7 @@ def test_closing_completes_the_lease_that_the_pieces_answer(store_url: str) -> N
     assert using(store_url, with_task(scenario)) == (1, (), True, 0)
 
 
+@pytest.mark.dialects
 def test_of_many_pieces_at_once_over_two_replicas_one_closes_the_group(store_url: str) -> None:
     async def scenario(store: Store) -> object:
         async with opened(store_url) as replica:
@@ -240,6 +241,7 @@ def test_after_a_partial_group_as_many_as_were_missing_are_late_and_others_begin
     assert using(store_url, with_task(scenario), clock) == expected
 
 
+@pytest.mark.dialects
 def test_holders_of_a_process_that_was_killed_have_left(store_url: str) -> None:
     """On SQLite when the service starts again, on PostgreSQL when they have not been heard of for a while."""
     clock = MovableClock()
@@ -273,6 +275,7 @@ def test_what_nobody_scores_is_taken_up_and_what_somebody_scores_is_not(store_ur
     assert using(store_url, with_task(scenario), clock) == (True, True, False)
 
 
+@pytest.mark.dialects
 def test_what_a_replica_hands_over_is_taken_up_at_once(store_url: str) -> None:
     """By one that runs, which alone does: those that start leave what was gathered alone. A single service takes up
     everything when it starts."""
@@ -299,6 +302,7 @@ def test_what_a_replica_hands_over_is_taken_up_at_once(store_url: str) -> None:
     )
 
 
+@pytest.mark.dialects
 def test_two_replicas_never_take_up_the_same(store_url: str) -> None:
     clock = MovableClock()
 
@@ -336,6 +340,7 @@ def test_old_cohorts_are_forgotten_and_their_groups_stay_what_they_are(store_url
     assert using(store_url, with_task(scenario), clock) == ((0, 0), ["group_a", "part.index", "group_a"], [])
 
 
+@pytest.mark.dialects
 def test_a_deadline_stays_when_the_wall_clock_is_set_back(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(store: Store) -> list[int]:
         await store.parts.assign_slot(pending(), said("one"), 0.05, WINDOWS)
@@ -347,6 +352,7 @@ def test_a_deadline_stays_when_the_wall_clock_is_set_back(store_url: str, monkey
     assert using(store_url, with_task(scenario)) == [1]
 
 
+@pytest.mark.dialects
 def test_of_samples_that_come_at_once_each_has_its_own_place_and_its_own_fault(store_url: str) -> None:
     async def scenario(store: Store) -> object:
         await store.parts.release_slot(await take(store, "left", scope="s0"), answered=False)

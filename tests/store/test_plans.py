@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from sqlalchemy import Connection, Engine, event, insert, select, text
 
 from app.domain.groups import Group, GroupFilter
@@ -27,6 +28,8 @@ from tests.support.store_cases import START, cycle, group, record, stream, using
 
 Statement = tuple[str, Any]
 """As it went to the driver, with its parameters."""
+
+pytestmark = pytest.mark.dialects
 
 GROUPS = 4000
 

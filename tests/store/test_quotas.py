@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from app.domain.access import Caller, work_for
 from app.domain.budgets import Amount, KeyQuotas, KeyUsage, QuotaName
 from app.domain.judging import Judgement
@@ -62,6 +64,7 @@ def test_a_batch_whose_process_died_is_free_after_a_minute(store_url: str) -> No
     assert using(store_url, act, clock) == [(1, 8, 8.0, 0.0), (1, 0, 0.0, 0.0)]
 
 
+@pytest.mark.dialects
 def test_judgements_are_charged_to_the_key_that_they_were_made_for_on_their_day(store_url: str) -> None:
     clock = MovableClock()
 
@@ -124,6 +127,7 @@ def test_a_run_that_was_handed_tasks_is_admitted_for_a_day(store_url: str) -> No
     assert using(store_url, act, clock) == [True, False]
 
 
+@pytest.mark.dialects
 def test_four_services_hand_out_no_more_than_the_quotas_allow(store_url: str) -> None:
     quotas = KeyQuotas(leases=10, requests_per_day=1000, judge_usd_per_day=7.5)
 

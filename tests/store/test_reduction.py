@@ -25,11 +25,8 @@ from app.features.labels.store import SqlLabelQueue, label_leases, labels
 from app.main.store import Store
 from app.ports.store import GroupToStore
 from app.service.retention import Pruner, ReduceSchedule
-from app.store.copy import measure_database
 from app.store.database import open_writer
-from app.store.statements import to_micros
 from tests.store.test_retention import asked, rebuild, scoring
-from tests.support.databases import MIGRATIONS
 from tests.support.store_cases import START, MovableClock, group, opened, record, using
 
 LATER = START + timedelta(days=1)
@@ -217,6 +214,7 @@ def test_a_piece_that_is_sent_again_is_known_by_its_digest(store_url: str) -> No
     assert using(store_url, scenario, MovableClock()) == [(f"group_{1:032x}", ()), Mismatch]
 
 
+@pytest.mark.dialects
 def test_replicas_keep_the_same_groups_whole(store_url: str) -> None:
     keep = KeepRule(tokens="sample", logprobs="digest", share=0.3)
 
@@ -338,21 +336,6 @@ def test_a_later_scoring_brings_prompts_that_go_in_their_turn(store_url: str) ->
         return [*seen, [one.prompt for one in (await read(store, 1)).scorings[0].judgements]]
 
     assert using(store_url, scenario, MovableClock()) == [["again"], [""]]
-
-
-def test_sizes_are_those_of_what_is_left(store_url: str) -> None:
-    def measure() -> int:
-        return sum(one.stored.bytes for one in measure_database(store_url, MIGRATIONS, to_micros(LATER)).runs)
-
-    async def scenario(store: Store) -> tuple[int, int, int]:
-        await fill(store, [stored(n) for n in range(60)])
-        first = measure()
-        plan = await store.retention.plan_reduction(ReduceRule(before=LATER, keep=TOKENS))
-        await reduce(store, TOKENS)
-        return first, plan.bytes, measure()
-
-    before, planned, after = using(store_url, scenario, MovableClock())
-    assert (0 < after < before, planned == pytest.approx(before - after, rel=0.5)) == (True, True)
 
 
 def test_a_schedule_does_nothing_where_nobody_says_that_anything_goes(store_url: str) -> None:

@@ -101,6 +101,7 @@ def count_rows(url: str) -> dict[str, int]:
     return {name: count for name, count in counts.items() if count}
 
 
+@pytest.mark.dialects
 def test_statistics_stay_after_a_prune_and_after_they_are_counted_again(store_url: str, tmp_path: Path) -> None:
     first = [stored(n, run=("run", "other", None)[n % 3]) for n in range(40)]
     more = [stored(n) for n in range(40, 45)]  # of tasks whose groups are gone
@@ -268,6 +269,7 @@ def test_one_replica_at_a_time_prunes_and_not_too_often(store_url: str) -> None:
     assert using(store_url, scenario, clock) == [True, False, True, True, True, False, True]
 
 
+@pytest.mark.dialects
 def test_two_prune_at_once_while_groups_come_and_nothing_counts_twice(store_url: str, tmp_path: Path) -> None:
     old, new = [stored(n) for n in range(120)], [stored(n) for n in range(120, 150)]
     later = [GroupToStore(one.group.model_copy(update={"created_at": START + timedelta(days=2)})) for one in new]

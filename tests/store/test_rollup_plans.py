@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Mapping
 
+import pytest
 from sqlalchemy import Connection, insert, text, update
 
 from app.domain.rollups import RollupFilter, RollupKey
@@ -12,6 +13,8 @@ from app.store.group_rows import build_group_row
 from app.store.tables import groups, rollups, task_rollups
 from tests.store.test_plans import Statement, filler, indexes_of, statements_made
 from tests.support.store_cases import group, record, using
+
+pytestmark = pytest.mark.dialects
 
 ROLLUPS = 4000
 WRITTEN = {"pk_tasks", "pk_rollups", "pk_task_rollups"}

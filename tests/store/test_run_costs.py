@@ -4,6 +4,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -130,25 +131,25 @@ def cost_after(store_url: str, usd: Sequence[float | None], budget_usd: float | 
     return using(store_url, scenario, clock)
 
 
-def test_a_run_says_what_it_costs_and_how_far_its_budget_reaches(store_url: str) -> None:
-    found = cost_after(store_url, [0.5, 1.0, 0.75], 9.0)
-    assert found.budget is not None
-    assert (found.spent.calls, found.usd, found.usd_per_1000_groups, found.usd_per_hour) == (3, 2.25, 750.0, 3.75)
-    assert (found.budget.left_usd, found.budget.groups, found.budget.hours) == (6.75, 9.0, 1.8)
+def test_a_run_says_what_it_costs_and_how_far_its_budget_reaches(store_url: str, tmp_path: Path) -> None:
+    """Nothing is zero that is not known: without a price, or before anything was judged."""
+    whole = cost_after(store_url, [0.5, 1.0, 0.75], 9.0)
+    unpriced = cost_after(f"sqlite:///{tmp_path / 'unpriced.db'}", [0.5, None], None)
+    never = cost_after(f"sqlite:///{tmp_path / 'never.db'}", [], 2.0)
+
+    def tell(cost: RunCost) -> tuple[object, ...]:
+        dollars = (cost.usd, cost.usd_per_1000_groups, cost.usd_per_hour)
+        budget = cost.budget and (cost.budget.left_usd, cost.budget.groups, cost.budget.hours)
+        return cost.spent.calls, cost.spent.unpriced_calls, cost.since is None, dollars, budget
+
+    assert [tell(one) for one in (whole, unpriced, never)] == [
+        (3, 0, False, (2.25, 750.0, 3.75), (6.75, 9.0, 1.8)),
+        (2, 1, False, (None, None, None), None),
+        (0, 0, True, (0.0, None, None), (2.0, None, None)),
+    ]
 
 
-def test_without_prices_nothing_is_zero(store_url: str) -> None:
-    found = cost_after(store_url, [0.5, None], None)
-    dollars = (found.usd, found.usd_per_1000_groups, found.usd_per_hour, found.budget)
-    assert (found.spent.calls, found.spent.unpriced_calls, dollars) == (2, 1, (None, None, None, None))
-
-
-def test_a_run_that_was_never_judged_has_cost_nothing(store_url: str) -> None:
-    found = cost_after(store_url, [], 2.0)
-    assert found.budget is not None
-    assert (found.usd, found.usd_per_1000_groups, found.since, found.budget.groups) == (0.0, None, None, None)
-
-
+@pytest.mark.dialects
 def test_what_is_put_aside_holds_until_the_groups_judgements_are_stored(store_url: str) -> None:
     clock = MovableClock()
 

@@ -46,6 +46,7 @@ def test_the_first_pin_of_an_environment_is_kept(store_url: str) -> None:
     assert using(store_url, scenario, clock) == (run(pins=(pin("zoo"), pin("ark"))), NotFound)
 
 
+@pytest.mark.dialects
 def test_two_changes_of_the_lag_limit_at_once_both_stay(store_url: str) -> None:
     """Each writes what it was given alone, and is checked against what is stored by then."""
 

@@ -70,6 +70,7 @@ def tell(rollup: Rollup) -> tuple[object, ...]:
 FORD_FIRST = ("a", 0, "ford", [1, 2, 0, 0], [0.75, 0.75, 0.5, 0.375])
 
 
+@pytest.mark.dialects
 def test_scenes_of_a_run_add_up_by_step(store_url: str) -> None:
     async def scenario(store: Store) -> list[object]:
         await fill(store)
@@ -110,6 +111,7 @@ def test_of_many_groups_a_sample_reaches_over_the_whole_run(store_url: str, monk
     assert using(store_url, scenario) == ([0, 4, 8, 12], ("ford",))
 
 
+@pytest.mark.dialects
 def test_groups_are_drawn_where_there_are_too_many_to_look_up(store_url: str) -> None:
     async def scenario(store: Store) -> tuple[bool, bool, tuple[str, ...]]:
         await store.tasks.put([task(0, "ford", "hob")])

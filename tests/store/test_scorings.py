@@ -148,6 +148,7 @@ def test_a_scoring_of_no_group_is_refused(store_url: str) -> None:
     assert using(store_url, with_group(scenario)) == {}
 
 
+@pytest.mark.dialects
 def test_scorings_outlive_a_restart_and_repeats_at_once_are_one(store_url: str) -> None:
     async def scenario(store: Store) -> object:
         return await asyncio.gather(*(store.scorings.put(scoring()) for _ in range(5)))

@@ -2,6 +2,7 @@
 
 import asyncio
 
+import pytest
 from sqlalchemy import func, select
 
 from app.main.store import Store
@@ -67,6 +68,7 @@ def test_an_epoch_stays_with_what_it_began_with(store_url: str) -> None:
     )
 
 
+@pytest.mark.dialects
 def test_replicas_that_begin_an_epoch_at_once_agree(store_url: str) -> None:
     async def scenario(store: Store) -> object:
         begun = await asyncio.gather(*(store.sheets.begin_epochs(stream(), [0], f"d{n}") for n in range(4)))

@@ -84,6 +84,7 @@ async def find_all(store: Store, where: Mapping[str, object], rising: bool, limi
         edge = {"after" if rising else "before": page.next_before}
 
 
+@pytest.mark.dialects
 @pytest.mark.parametrize("looked_at", [4, 2_000])
 def test_what_is_found_does_not_depend_on_how_far_the_index_is(
     store_url: str, monkeypatch: pytest.MonkeyPatch, looked_at: int

@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from app.domain.groups import TaskPrompt, TaskRecord
 from app.domain.tasks import Context, FunctionSpec, Message, Passage, TaskKey, ToolSpec, Withheld
 from app.main.store import Store
@@ -17,6 +19,7 @@ def told(text: str) -> Context:
     return Context(passages=(Passage(id=text, text=text, source="lore"),))
 
 
+@pytest.mark.dialects
 def test_a_task_comes_back_as_it_was_given(store_url: str) -> None:
     whole = TaskRecord(
         task_id="task_whole",
@@ -61,6 +64,7 @@ def test_tasks_that_are_not_stored_are_found(store_url: str) -> None:
     assert using(store_url, scenario) == {"task_1", "\x00"}
 
 
+@pytest.mark.dialects
 def test_replicas_may_store_the_same_tasks_at_once(store_url: str) -> None:
     records = [record(index) for index in range(20)]
 

@@ -92,6 +92,7 @@ FOUND: Sequence[tuple[str, dict[str, object], list[str]]] = [
 ]
 
 
+@pytest.mark.dialects
 def test_groups_are_found_by_their_words(store_url: str) -> None:
     async def scenario(store: Store) -> list[tuple[str, dict[str, object], list[str]]]:
         await fill(store)
@@ -130,6 +131,7 @@ def test_the_index_says_how_far_it_is_and_passes_what_has_no_scores(store_url: s
     ]
 
 
+@pytest.mark.dialects
 def test_what_is_scored_later_pruned_or_reduced_is_searched_as_it_is_then(store_url: str) -> None:
     told = Score.exact(True).model_copy(update={"rationale": "secret handshake"})
     failed = Score.unscored("judge_failed", rationale="silence")
@@ -185,6 +187,7 @@ def count_words(url: str) -> int:
     return int(left)
 
 
+@pytest.mark.dialects
 def test_nothing_of_what_is_pruned_stays_in_the_index(store_url: str) -> None:
     async def scenario(store: Store) -> None:
         await fill(store)
@@ -237,6 +240,7 @@ def test_an_index_of_another_form_is_made_anew(store_url: str, monkeypatch: pyte
     assert using(store_url, scenario) == [4, ["toll"], [], 4, ["toll"]]
 
 
+@pytest.mark.dialects
 def test_a_search_goes_on_where_it_ended(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("SPAN", 2), ("AT_ONCE", 2)):
         monkeypatch.setattr(text_index, name, value)

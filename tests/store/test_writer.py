@@ -20,7 +20,7 @@ from app.store.statements import insert_rows
 from app.store.tables import prompts
 from tests.store.test_groups import refused
 from tests.support.databases import MIGRATIONS, Postgres
-from tests.support.store_cases import record, using
+from tests.support.store_cases import using
 
 
 def with_database(
@@ -80,6 +80,7 @@ async def in_one_batch(database: Database, units: list[Callable[[Connection], st
     return await calls
 
 
+@pytest.mark.dialects
 def test_many_callers_share_a_commit(store_url: str) -> None:
     seconds: list[float] = []
     names = [f"p{number}" for number in range(30)]
@@ -102,6 +103,7 @@ def test_a_hook_that_fails_changes_nothing(store_url: str) -> None:
     assert with_database(store_url, scenario, fails) == (["a", "b"], {"a", "b"})
 
 
+@pytest.mark.dialects
 def test_only_the_guilty_get_the_error(store_url: str) -> None:
     def refuse(connection: Connection) -> str:
         put("of the refused")(connection)
@@ -119,22 +121,6 @@ def test_only_the_guilty_get_the_error(store_url: str) -> None:
         ["a", IntegrityError, InvalidRequest, "b", ZeroDivisionError, "c"],
         {"a", "b", "c"},
     )
-
-
-def test_a_batch_runs_in_the_order_of_its_keys(store_url: str) -> None:
-    ran: list[str] = []
-
-    async def scenario(database: Database) -> None:
-        gate = Gate()
-        await gate.shut(database)
-        calls = [database.write(lambda _c, name=name: ran.append(name), name) for name in ("b", "a", "c")]  # type: ignore[misc]
-        together = asyncio.gather(*calls)
-        await asyncio.sleep(0)
-        gate.open()
-        await together
-
-    with_database(store_url, scenario)
-    assert ran == ["a", "b", "c"]
 
 
 def test_a_shared_unit_is_called_once_for_those_of_a_batch_and_alone_where_one_is_bad(store_url: str) -> None:
@@ -155,21 +141,6 @@ def test_a_shared_unit_is_called_once_for_those_of_a_batch_and_alone_where_one_i
     assert calls == [["a", "b"], ["c", "c"], ["c"], ["c"]]
 
 
-def test_what_comes_in_the_next_turn_of_the_loop_shares_the_commit(store_url: str) -> None:
-    seconds: list[float] = []
-
-    async def put_later(database: Database, turns: int) -> None:
-        for _ in range(turns):
-            await asyncio.sleep(0)
-        await database.write(put(str(turns)))
-
-    async def scenario(database: Database) -> None:
-        await asyncio.gather(*(put_later(database, turns) for turns in range(5)))
-
-    with_database(store_url, scenario, seconds.append)
-    assert len(seconds) == 1
-
-
 def test_a_full_queue_makes_callers_wait(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writing, "CAPACITY", 3)
 
@@ -185,6 +156,7 @@ def test_a_full_queue_makes_callers_wait(store_url: str, monkeypatch: pytest.Mon
     assert with_database(store_url, scenario) == (3, 20, 0)
 
 
+@pytest.mark.dialects
 def test_closing_commits_what_was_accepted_and_refuses_the_rest(
     store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -220,25 +192,7 @@ def test_a_caller_that_went_away_does_not_disturb_the_others(store_url: str) -> 
     assert with_database(store_url, scenario) == ("stays", True, {"gone", "stays"})
 
 
-def test_event_loops_in_several_threads_share_the_writer(store_url: str) -> None:
-    database = Database(store_url, readers=2, clock=None, committed=None)
-
-    def worker(number: int) -> None:
-        async def many() -> None:
-            await asyncio.gather(*(database.write(put(f"{number}-{one}")) for one in range(25)))
-
-        asyncio.run(many())
-
-    threads = [threading.Thread(target=worker, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    found = database.read_blocking(stored)
-    asyncio.run(database.close())
-    assert found == {f"{number}-{one}" for number in range(8) for one in range(25)}
-
-
+@pytest.mark.dialects
 def test_readers_cannot_write(store_url: str) -> None:
     async def scenario(database: Database) -> object:
         with pytest.raises(Exception, match=r"read.?only|retry later"):
@@ -371,6 +325,7 @@ def test_health_is_a_real_write_and_read(store_url: str) -> None:
     assert using(store_url, scenario) is StoreUnavailable
 
 
+@pytest.mark.dialects
 def test_health_fails_without_the_tables(empty_url: str) -> None:
     async def scenario(database: Database) -> object:
         return type(await refused(SqlHealthCheck(database).check()))
@@ -386,15 +341,3 @@ def test_keys_are_remembered_by_digest(store_url: str) -> None:
     after = store.keys.list_digests()
     asyncio.run(store.close())
     assert (before, after) == ((), ("first", "second"))
-
-
-def test_what_was_accepted_is_there_after_opening_again(store_url: str) -> None:
-    using(store_url, lambda store: store.tasks.put([record(0)]))
-    assert using(store_url, lambda store: store.tasks.get(["task_0"])) == {"task_0": record(0)}
-
-
-def test_the_depth_of_the_queue_is_told(store_url: str) -> None:
-    async def scenario(store: Store) -> int:
-        return store.depth
-
-    assert using(store_url, scenario) == 0
