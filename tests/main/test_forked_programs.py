@@ -74,14 +74,6 @@ def test_it_is_as_if_started(tmp_path: Path, how: str) -> None:
     assert portrayed(tmp_path, forked, how) == portrayed(tmp_path, started, how)
 
 
-def test_each_draws_numbers_of_its_own(tmp_path: Path) -> None:
-    drawn = set()
-    for _ in range(2):
-        portrayed(tmp_path, forked, "well")
-        drawn |= {line for line in (tmp_path / "log").read_text(encoding="utf-8").splitlines() if line[0] == "0"}
-    assert len(drawn) == 2
-
-
 PARENT = """
 import sys, time
 from pathlib import Path

@@ -1,11 +1,9 @@
 """What becomes of programs: their values, their endings, and that none of them can claim another."""
 
 import asyncio
-import time
 from collections.abc import Iterator
 
 import pytest
-from structlog.contextvars import bound_contextvars
 
 from app.domain.tasks import CallResult, Program, ProgramLimits
 from app.sandbox.programs import JailedPrograms
@@ -230,23 +228,3 @@ def test_out_of_time_is_so_twice_unless_it_idled(limits: ProgramLimits, attempts
             await programs.close()
 
     assert (asyncio.run(tried()), endings) == (attempts[0], attempts)
-
-
-def test_a_group_of_sleepers_keeps_another_request_waiting_for_one_turn() -> None:
-    async def run_for(request: str, programs: JailedPrograms, source: str) -> float:
-        with bound_contextvars(request_id=request):
-            await programs.run(Program(source=source, function="f", calls=((),)))
-        return time.perf_counter() - began
-
-    async def both() -> tuple[float, float]:
-        await programs.prepare()
-        sleeping = [asyncio.create_task(run_for("theirs", programs, SLEEPER)) for _ in range(8)]
-        await asyncio.sleep(0.1)
-        honest = await run_for("ours", programs, "def f(): return 1")
-        slept = max(await asyncio.gather(*sleeping))
-        await programs.close()
-        return honest, slept
-
-    began, programs = time.perf_counter(), JailedPrograms(2)
-    honest, slept = asyncio.run(both())
-    assert (honest < 2.5, 3.5 < slept < 12) == (True, True), (honest, slept)

@@ -32,20 +32,16 @@ class CountedLabels(SqlLabelStore):
         return []
 
 
-def test_labels_are_measured_once_for_all_who_ask_and_again_only_where_they_changed(
+async def test_labels_are_measured_once_for_all_who_ask_and_again_only_where_they_changed(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("app.features.labels.service.KEPT_SECONDS", 0.0)
     labels = CountedLabels()
     panels = ConfiguredPanels({"judge": ScriptedJudge(lambda request, count: {})}, {}, fallback=("judge",))
     check = AgreementCheck(labels, panels, lambda records: (60.0 + labels.reads, 0.5))
-
-    async def play() -> list[tuple[int, int]]:
-        seen = []
-        for newest in (1, 1, 2):
-            labels.newest = newest
-            await asyncio.gather(*(check.require(RUN, ["arena"]) for _ in range(8)))
-            seen.append((labels.reads, len(caplog.records)))
-        return seen
-
-    assert asyncio.run(play()) == [(1, 1), (1, 1), (2, 2)]
+    seen = []
+    for newest in (1, 1, 2):
+        labels.newest = newest
+        await asyncio.gather(*(check.require(RUN, ["arena"]) for _ in range(8)))
+        seen.append((labels.reads, len(caplog.records)))
+    assert seen == [(1, 1), (1, 1), (2, 2)]

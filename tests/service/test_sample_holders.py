@@ -55,16 +55,13 @@ def test_a_sample_waits_for_those_that_are_here(before: Callable[[SampleHolders]
     assert count_turns(holders) == turns
 
 
-def test_a_sample_waits_until_it_is_written_that_another_has_left() -> None:
-    async def play() -> list[bool]:
-        holders, writing = SampleHolders(), asyncio.get_running_loop().create_future()
-        holders.note_leaving(SAMPLE, writing)
-        waiting = asyncio.ensure_future(holders.admit(SAMPLE))
-        await asyncio.sleep(0)
-        seen = [waiting.done()]
-        writing.set_result(None)
-        await waiting
-        holders.dismiss(SAMPLE)
-        return [*seen, count_turns(holders) == 0]
-
-    assert asyncio.run(play()) == [False, True]
+async def test_a_sample_waits_until_it_is_written_that_another_has_left() -> None:
+    holders, writing = SampleHolders(), asyncio.get_running_loop().create_future()
+    holders.note_leaving(SAMPLE, writing)
+    waiting = asyncio.ensure_future(holders.admit(SAMPLE))
+    await asyncio.sleep(0)
+    seen = [waiting.done()]
+    writing.set_result(None)
+    await waiting
+    holders.dismiss(SAMPLE)
+    assert [*seen, count_turns(holders) == 0] == [False, True]

@@ -63,34 +63,28 @@ def test_what_comes_during_a_call_goes_into_the_next(
     assert call_with(*items, most=most) == (results, calls)
 
 
-def test_what_comes_within_the_pause_goes_into_the_same_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario() -> tuple[list[int], list[list[int]]]:
-        doubling = Doubling()
-        doubling.may_answer.set()
-        batched = BatchedCalls(doubling)
-        first = asyncio.ensure_future(batched.add(1, pause=PAUSE))
-        await asyncio.sleep(0)
-        others = [asyncio.ensure_future(batched.add(item)) for item in (2, 3)]
-        await asyncio.sleep(0)
-        loop = asyncio.get_running_loop()
-        over = loop.time() + PAUSE
-        monkeypatch.setattr(loop, "time", lambda: over)
-        return list(await asyncio.gather(first, *others)), doubling.calls
-
-    assert asyncio.run(scenario()) == ([2, 4, 6], [[1, 2, 3]])
+async def test_what_comes_within_the_pause_goes_into_the_same_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    doubling = Doubling()
+    doubling.may_answer.set()
+    batched = BatchedCalls(doubling)
+    first = asyncio.ensure_future(batched.add(1, pause=PAUSE))
+    await asyncio.sleep(0)
+    others = [asyncio.ensure_future(batched.add(item)) for item in (2, 3)]
+    await asyncio.sleep(0)
+    loop = asyncio.get_running_loop()
+    over = loop.time() + PAUSE
+    monkeypatch.setattr(loop, "time", lambda: over)
+    assert (list(await asyncio.gather(first, *others)), doubling.calls) == ([2, 4, 6], [[1, 2, 3]])
 
 
-def test_a_caller_that_leaves_takes_nothing_from_others() -> None:
-    async def scenario() -> tuple[int, bool]:
-        doubling = Doubling()
-        batched = BatchedCalls(doubling)
-        leaving, staying = (asyncio.ensure_future(batched.add(item)) for item in (1, 2))
-        await asyncio.sleep(0)
-        leaving.cancel()
-        doubling.may_answer.set()
-        return await staying, leaving.cancelled()
-
-    assert asyncio.run(scenario()) == (4, True)
+async def test_a_caller_that_leaves_takes_nothing_from_others() -> None:
+    doubling = Doubling()
+    batched = BatchedCalls(doubling)
+    leaving, staying = (asyncio.ensure_future(batched.add(item)) for item in (1, 2))
+    await asyncio.sleep(0)
+    leaving.cancel()
+    doubling.may_answer.set()
+    assert (await staying, leaving.cancelled()) == (4, True)
 
 
 def test_results_are_split_as_their_items_were() -> None:

@@ -37,20 +37,17 @@ def test_a_disk_that_takes_no_more_is_not_ready(store: Store) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def test_busy_readers_do_not_hold_up_readiness(store: Store) -> None:
+async def test_busy_readers_do_not_hold_up_readiness(store: Store) -> None:
     def read_slowly(_connection: Connection) -> None:
         time.sleep(3)
 
-    async def check() -> float:
-        reading = [asyncio.create_task(store._database.read(read_slowly)) for _ in range(16)]
-        await asyncio.sleep(0.1)
-        began = time.perf_counter()
-        await store.health.check()
-        taken = time.perf_counter() - began
-        await asyncio.gather(*reading, return_exceptions=True)
-        return taken
-
-    assert asyncio.run(check()) < 2
+    reading = [asyncio.create_task(store._database.read(read_slowly)) for _ in range(16)]
+    await asyncio.sleep(0.1)
+    began = time.perf_counter()
+    await store.health.check()
+    taken = time.perf_counter() - began
+    await asyncio.gather(*reading, return_exceptions=True)
+    assert taken < 2
 
 
 def test_readiness_commits_a_write_on_postgresql(postgres: Postgres) -> None:
@@ -69,18 +66,15 @@ def test_readiness_commits_a_write_on_postgresql(postgres: Postgres) -> None:
     assert (len(before), after != before, [row[1] for row in after]) == (1, True, [row[1] for row in before])
 
 
-def test_reads_that_wait_and_free_space_are_known(store: Store) -> None:
-    async def read_at_once() -> tuple[int, int, int]:
-        before, release = store.read_depth, threading.Event()
-        reading = [asyncio.create_task(store._database.read(lambda _: release.wait(5))) for _ in range(7)]
-        await asyncio.sleep(0.1)
-        waiting = store.read_depth
-        release.set()
-        await asyncio.gather(*reading)
-        return before, waiting, store.read_depth
-
+async def test_reads_that_wait_and_free_space_are_known(store: Store) -> None:
     read_free_space = store.find_free_space()
-    assert asyncio.run(read_at_once()) == (0, 3, 0)  # of seven, for four readers
+    before, release = store.read_depth, threading.Event()
+    reading = [asyncio.create_task(store._database.read(lambda _: release.wait(5))) for _ in range(7)]
+    await asyncio.sleep(0.1)
+    waiting = store.read_depth
+    release.set()
+    await asyncio.gather(*reading)
+    assert (before, waiting, store.read_depth) == (0, 3, 0)  # of seven, for four readers
     assert read_free_space is not None
     assert read_free_space() > 0
 

@@ -168,7 +168,6 @@ def test_migrations_and_tables_agree_on_what_a_comparison_does_not_see(tmp_path:
     assert found[0] == found[1]
 
 
-@pytest.mark.dialects
 def test_rows_survive_every_step_up_down_and_up_again(empty_url: str, extended: Path) -> None:
     steps = revisions(extended)
     go(empty_url, extended, steps[0])

@@ -148,14 +148,11 @@ def look(url: str, *tables: tuple[Table, str]) -> list[set[tuple[bool, bool]]]:
 
 
 @pytest.mark.dialects
-def test_long_groups_come_back_and_take_less_room(store_url: str) -> None:
-    async def scenario(store: Store) -> tuple[GroupDetail, object]:
-        await store.tasks.put([record(0, said=LONG.replace("\ud83d", ""))])
-        await store.groups.add([long_group(JUDGED[:1])])
-        await store.groups.finish([long_group(JUDGED[1:])])
-        return await read(store)
-
-    found, exported = using(store_url, scenario)
+async def test_long_groups_come_back_and_take_less_room(store: Store, store_url: str) -> None:
+    await store.tasks.put([record(0, said=LONG.replace("\ud83d", ""))])
+    await store.groups.add([long_group(JUDGED[:1])])
+    await store.groups.finish([long_group(JUDGED[1:])])
+    found, exported = await read(store)
     assert (found.group.rollouts, found.judgements, exported) == (long_group().group.rollouts, JUDGED, found.group)
     packed, plain = (True, True), (False, False)
     looked = look(store_url, (rollouts, "completion"), (judgements, "answer"), (prompts, "body"))

@@ -1,7 +1,6 @@
 """Groups are pruned through indexes, however many there are, and what refers to them is found by one."""
 
 from collections.abc import Mapping
-from pathlib import Path
 
 from app.domain.retention import PruneRule
 from app.main.store import Store
@@ -40,10 +39,7 @@ async def statements_of(store: Store, url: str) -> dict[str, list[Statement]]:
     )
 
 
-def test_pruning_uses_indexes(tmp_path: Path, migrated_file: Path) -> None:
+def test_pruning_uses_indexes(sqlite_url: str) -> None:
     """PostgreSQL reads tables whole that are as empty as some of these."""
-    path = tmp_path / "store.db"
-    path.write_bytes(migrated_file.read_bytes())
-    url = f"sqlite:///{path}"
-    found = indexes_of(url, using(url, lambda store: statements_of(store, url)))
+    found = indexes_of(sqlite_url, using(sqlite_url, lambda store: statements_of(store, sqlite_url)))
     assert {name: found[name] - EXPECTED[name] for name in EXPECTED} == {name: set[str]() for name in EXPECTED}

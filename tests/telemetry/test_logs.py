@@ -98,23 +98,6 @@ def test_a_line_says_which_key_work_and_span_it_is_of(stream: io.StringIO, monke
     ]
 
 
-def test_the_standard_library_takes_the_same_way(stream: io.StringIO) -> None:
-    with structlog.contextvars.bound_contextvars(request_id="r1"):
-        logging.getLogger("uvicorn.error").warning("took %d seconds", 3)
-    assert [without_time(line) for line in lines(stream)] == [
-        {"event": "took 3 seconds", "logger": "uvicorn.error", "level": "warning", "request_id": "r1"}
-    ]
-
-
-def test_a_traceback_stays_on_its_line(stream: io.StringIO) -> None:
-    try:
-        raise ValueError("on purpose")
-    except ValueError:
-        structlog.get_logger().exception("failed")
-    (line,) = lines(stream)
-    assert str(line["exception"]).endswith("ValueError: on purpose")
-
-
 @pytest.mark.parametrize("template", SECRETS.values(), ids=SECRETS.keys())
 def test_no_secret_reaches_the_log(stream: io.StringIO, template: str) -> None:
     text = template.format(SECRET)
@@ -180,12 +163,6 @@ def test_requests_are_fields_and_health_checks_are_silent(stream: io.StringIO) -
             "status": 200,
         }
     ]
-
-
-def test_health_checks_can_be_seen_when_debugging(stream: io.StringIO) -> None:
-    configure_logging("debug", stream=stream)
-    access_line("/livez")
-    assert [(line["path"], line["level"]) for line in lines(stream)] == [("/livez", "debug")]
 
 
 def test_clients_do_not_log_requests_even_when_debugging(stream: io.StringIO) -> None:
