@@ -100,7 +100,6 @@ async def load(gateway: Served, tasks: Sequence[str], seen: Seen, kill_after: in
     assert [one for one in results if one is not None and not isinstance(one, httpx.TransportError)] == []
 
 
-@pytest.mark.slow
 def test_ranks_that_send_again_after_each_kill_find_every_group_whole(tmp_path: Path) -> None:
     chance = random.Random(7)
     seen, port = Seen(), free_port()

@@ -25,14 +25,6 @@ def test_calls_are_answered_in_their_order_and_in_one_process(jailed: Jails) -> 
     )
 
 
-def test_a_program_without_calls_is_read_all_the_same(jailed: Jails) -> None:
-    assert jailed.awaited(jailed.programs.run(program_without_calls())).ending == "no_function"
-
-
-def program_without_calls() -> Program:
-    return Program(source="1 / 0", function="f", calls=())
-
-
 VALUES: list[tuple[str, object]] = [
     ("True", True),
     ("1", 1),
@@ -145,7 +137,6 @@ def test_output_is_counted_over_all_calls(jailed: Jails) -> None:
 
 
 FRAME = "import struct, os\ndef frame(token, body): return struct.pack('>I16s', len(body), token) + body\n"
-RIGHT = CallResult(value="right")
 FORGERIES: list[tuple[str, str]] = [
     ("def f(): import sys; sys.exit('right')", "raised"),
     ("import atexit, os\natexit.register(lambda: os.write(3, b'right'))\ndef f(): os._exit(0)", "died"),

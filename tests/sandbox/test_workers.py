@@ -200,10 +200,7 @@ async def test_limits_are_of_each_call_and_not_of_a_worker(workers: ProcessWorke
 def test_one_that_is_killed_from_outside_is_tried_again(tmp_path: Path) -> None:
     again = str(tmp_path / "trace")
     seen = played(lambda workers: fate(workers.run(untrusted.gone_the_first_time, again)))
-    assert seen == (
-        ("done", "second time"),
-        [("gone_the_first_time", "died"), ("gone_the_first_time", "done")],
-    )
+    assert seen == (("done", "second time"), [("gone_the_first_time", "died"), ("gone_the_first_time", "done")])
 
 
 async def test_an_idle_worker_that_was_killed_costs_nobody_anything(workers: ProcessWorkers) -> None:

@@ -160,11 +160,6 @@ async def test_after_a_failure_nothing_more_of_a_batch_is_asked() -> None:
     assert (contexts, hanging.asked, refused.asked) == (without, MAX_CONCURRENT_QUERIES, MAX_CONCURRENT_QUERIES)
 
 
-def test_nothing_is_asked_for_no_queries() -> None:
-    retriever, asking = retrieval(hangs, RetrievalPolicy())
-    assert (asyncio.run(asking.retrieve_all([], "params")), retriever.asked) == ([], 0)
-
-
 class Explaining(Doing):
     def explain(self, query: ContextQuery) -> Any:
         return self._what(query)

@@ -18,7 +18,7 @@ from app.main.store import Store
 from app.ports.environment import Environment, Tools
 from app.service.catalogue import ServedEnvironment
 from app.service.requests import TaskBatch
-from app.service.task_cache import MAX_CACHED_TASKS, DealtBatch, MadeTask, TaskCache, TaskOrigin, build_record
+from app.service.task_cache import DealtBatch, MadeTask, TaskCache, build_record
 from app.store.database import open_writer
 from app.store.tables import prompts, tasks
 from tests.support.store_cases import cycle, group, record, stream
@@ -84,17 +84,6 @@ async def test_a_group_of_a_task_that_was_pruned_after_its_hand_out_is_stored_wi
     prune(store_url)
     added = await cache.write_with_tasks(["task_0"], lambda: store.groups.add([group()]))
     assert ([one.group_id for one in added], set(await store.tasks.get(["task_0"]))) == (["group"], {"task_0"})
-
-
-def test_of_too_many_tasks_the_first_is_made_again_and_the_last_is_kept() -> None:
-    cache = TaskCache(tasks=None)  # type: ignore[arg-type]  # nothing is stored here
-    hosted = ServedEnvironment.from_environment(Plain())
-    places: list[TaskOrigin] = [(hosted, "train", "{}", index) for index in range(MAX_CACHED_TASKS + 1)]
-    one = made()
-    for place in places:
-        cache.keep_made(place, one)
-    known = cache.find_made([places[0], places[1], places[-1], (hosted, "test", "{}", 1), (hosted, "train", "[]", 1)])
-    assert known == [None, one, one, None, None]
 
 
 def test_a_task_is_kept_for_the_data_that_it_was_made_from() -> None:

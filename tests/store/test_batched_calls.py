@@ -8,9 +8,6 @@ import pytest
 from app.domain.errors import StoreUnavailable
 from app.store.database import BatchedCalls, split_by_size
 
-PAUSE = 600.0
-"""Seconds, which nobody waits: the loop's clock is set on."""
-
 
 class Doubling:
     """Doubles numbers once it may; a negative one fails the whole call."""
@@ -61,20 +58,6 @@ def test_what_comes_during_a_call_goes_into_the_next(
     items: tuple[int, ...], most: int, results: list[int | type[BaseException]], calls: list[list[int]]
 ) -> None:
     assert call_with(*items, most=most) == (results, calls)
-
-
-async def test_what_comes_within_the_pause_goes_into_the_same_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    doubling = Doubling()
-    doubling.may_answer.set()
-    batched = BatchedCalls(doubling)
-    first = asyncio.ensure_future(batched.add(1, pause=PAUSE))
-    await asyncio.sleep(0)
-    others = [asyncio.ensure_future(batched.add(item)) for item in (2, 3)]
-    await asyncio.sleep(0)
-    loop = asyncio.get_running_loop()
-    over = loop.time() + PAUSE
-    monkeypatch.setattr(loop, "time", lambda: over)
-    assert (list(await asyncio.gather(first, *others)), doubling.calls) == ([2, 4, 6], [[1, 2, 3]])
 
 
 async def test_a_caller_that_leaves_takes_nothing_from_others() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable
 import pytest
 
 from app.domain.errors import GatewayError, InvalidRequest, NotFound
-from app.domain.groups import Group, GroupDetail
+from app.domain.groups import GroupDetail
 from app.domain.judging import Judgement
 from app.domain.runs import Policy
 from app.domain.scores import Criterion, Score
@@ -243,14 +243,3 @@ async def test_a_number_that_no_column_holds_is_the_callers_fault(store: Store) 
     await store.tasks.put([record(0)])
     error = await refused(store.groups.add([group(policy=Policy.model_construct(model="m", step=2**70))]))
     assert (type(error), await store.groups.find(["group"])) == (InvalidRequest, {})
-
-
-async def test_nothing_to_do_is_done(store: Store) -> None:
-    await store.tasks.put([])
-    found: dict[str, Group] = await store.groups.find([])
-    assert (await store.groups.add([]), await store.groups.finish([]), found, await store.tasks.get([])) == (
-        [],
-        [],
-        {},
-        {},
-    )

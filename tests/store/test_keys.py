@@ -44,13 +44,7 @@ async def test_browsers_that_are_over_are_removed(store: Store) -> None:
 async def test_a_key_has_so_many_browsers_and_no_more(store: Store) -> None:
     refused = "2 browsers are signed in with this key, which is as many as it may have"
     signed = []
-    for name, key, hours in (
-        ("a", "one", 1),
-        ("over", "one", -1),
-        ("b", "one", 1),
-        ("c", "one", 1),
-        ("d", "two", 1),
-    ):
+    for name, key, hours in (("a", "one", 1), ("over", "one", -1), ("b", "one", 1), ("c", "one", 1), ("d", "two", 1)):
         try:
             await store.keys.add_sign_in(SignIn(name, key, NOW + timedelta(hours=hours)), 2)
         except Conflict as error:

@@ -9,7 +9,7 @@ import pytest
 from app.domain.runs import HeldLease, Run, Slot, Stream
 from app.main.store import Store
 from app.ports.store import LeaseResult, StreamState
-from app.store.leases import MAX_COUNTED, MAX_DEFERRED
+from app.store.leases import MAX_DEFERRED
 from tests.support.store_cases import START, MovableClock, cycle, group, opened, record, stream
 
 
@@ -268,7 +268,3 @@ async def test_the_oldest_step_is_that_of_a_lease_which_is_out_in_any_replica(
         clock.forward(61)
         found.append(await other.tasks.get_oldest_step("run"))
     assert found == [None, 3, 5, 7]
-
-
-async def test_counting_what_is_out_ends_at_some_hundreds(store: Store) -> None:
-    assert (await store.tasks.lease(stream(), MAX_COUNTED + 10, 60, cycle(2_000))).outstanding == MAX_COUNTED

@@ -302,20 +302,30 @@ def test_a_url_that_is_none_is_refused_without_repeating_it(url: str) -> None:
 
 
 def test_a_database_of_a_newer_version_is_not_touched(empty_url: str, extended: Path) -> None:
+    """A check refuses what a start would."""
     migrate(empty_url, extended)
     rows = fill(empty_url)
-    with pytest.raises(StoreUnavailable, match="9999"):
-        migrate(empty_url, MIGRATIONS)
+    for attempt in (migrate, require_servable):
+        with pytest.raises(StoreUnavailable, match="has schema 9999, but this version of the service supports"):
+            attempt(empty_url, MIGRATIONS)
     assert fill(empty_url) == rows
 
 
 def test_a_service_starts_on_a_newer_schema_that_only_expanded(empty_url: str, extended: Path) -> None:
+    """And a database is checked without changing it: without a schema, up to date, and expanded."""
+    require_servable(empty_url, MIGRATIONS)
+    tables = [tables_of(empty_url)]
+    migrate(empty_url, MIGRATIONS)
+    before = fill(empty_url)
+    require_servable(empty_url, MIGRATIONS)
+    unchanged = fill(empty_url) == before
     version = extended / "versions" / "9999_next.py"
     version.write_text(EXPANSION.format(last=find_newest_revision(MIGRATIONS)))
     migrate(empty_url, extended)
     rows = fill(empty_url)
+    require_servable(empty_url, MIGRATIONS)
     migrate(empty_url, MIGRATIONS)
-    assert (fill(empty_url), rows["schema_support"]) == (rows, {"oldest": "0010"})
+    assert (tables, unchanged, fill(empty_url), rows["schema_support"]) == ([set()], True, rows, {"oldest": "0010"})
 
 
 def test_a_folder_that_cannot_be_made_is_unavailable(tmp_path: Path) -> None:
@@ -328,28 +338,6 @@ def test_the_folder_of_a_sqlite_file_is_made(tmp_path: Path) -> None:
     path = tmp_path / "new" / "folder" / "store.db"
     migrate(f"sqlite:///{path}", MIGRATIONS)
     assert path.is_file()
-
-
-def test_a_database_can_be_checked_without_changing_it(empty_url: str, extended: Path) -> None:
-    """One that has no schema yet, one that is up to date, one that a newer version only expanded."""
-    require_servable(empty_url, MIGRATIONS)
-    with connected(empty_url) as connection:
-        tables = inspect(connection).get_table_names()
-    migrate(empty_url, MIGRATIONS)
-    before = fill(empty_url)
-    require_servable(empty_url, MIGRATIONS)
-    unchanged = fill(empty_url) == before
-    version = extended / "versions" / "9999_next.py"
-    version.write_text(EXPANSION.format(last=find_newest_revision(MIGRATIONS)))
-    migrate(empty_url, extended)
-    require_servable(empty_url, MIGRATIONS)
-    assert (tables, unchanged) == ([], True)
-
-
-def test_a_check_refuses_what_a_start_would(empty_url: str, extended: Path) -> None:
-    migrate(empty_url, extended)
-    with pytest.raises(StoreUnavailable, match="has schema 9999, but this version of the service supports"):
-        require_servable(empty_url, MIGRATIONS)
 
 
 @pytest.mark.parametrize(

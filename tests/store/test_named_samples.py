@@ -68,10 +68,7 @@ async def test_two_replicas_count_a_sample_once(store: Store, store_url: str) ->
     async with opened(store_url) as other:
         seats = await asyncio.gather(*(take(one, 0, "a") for one in (store, other) * 4))
         last = await take(other, 1, "b")
-    assert (set(where(*seats, last)), [shown(group)[0] for group in last.begun]) == (
-        {(0, 0), (0, 1)},
-        [["0:a", "1:a"]],
-    )
+    assert (set(where(*seats, last)), [shown(group)[0] for group in last.begun]) == ({(0, 0), (0, 1)}, [["0:a", "1:a"]])
 
 
 async def test_a_masked_group_is_never_scored_again(store: Store) -> None:

@@ -11,9 +11,7 @@ UNSCORED = Score.unscored("judge_failed")
 
 
 def outcome(sequence: int, index: int = 0, tried: int = 2, passed: float = 1.0, **more: object) -> TaskOutcome:
-    return TaskOutcome.model_validate(
-        {"sequence": sequence, "index": index, "tried": tried, "passed": passed, **more},
-    )
+    return TaskOutcome.model_validate({"sequence": sequence, "index": index, "tried": tried, "passed": passed, **more})
 
 
 async def test_a_group_says_how_many_were_tried_and_what_they_passed(store: Store) -> None:

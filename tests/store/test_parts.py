@@ -90,16 +90,7 @@ async def test_pieces_become_a_pending_group_in_the_order_of_their_places(store:
 
 async def test_repeats_change_nothing_and_what_does_not_fit_is_named(store: Store, clock: MovableClock) -> None:
     await store.tasks.put([record(0)])
-    pieces = [
-        (0, "a", 3),
-        (0, "a", 3),
-        (0, "b", 3),
-        (1, "b", 4),
-        (1, "b", 3),
-        (2, "c", 3),
-        (2, "c", 3),
-        (2, "d", 3),
-    ]
+    pieces = [(0, "a", 3), (0, "a", 3), (0, "b", 3), (1, "b", 4), (1, "b", 3), (2, "c", 3), (2, "c", 3), (2, "d", 3)]
     seats = [await arrive(store, index, text, size=size) for index, text, size in pieces]
     fields = [seat.field if isinstance(seat, Mismatch) else seat.open for seat in seats]
     assert fields == [True, True, "part.index", "part.size", True, False, False, "part.index"]

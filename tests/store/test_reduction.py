@@ -26,7 +26,7 @@ from app.main.store import Store
 from app.ports.store import GroupToStore
 from app.service.retention import Pruner, ReduceSchedule
 from app.store.database import open_writer
-from tests.store.test_retention import asked, rebuild, scoring
+from tests.store.test_retention import asked, rebuild
 from tests.support.store_cases import START, MovableClock, group, opened, record, using
 
 LATER = START + timedelta(days=1)
@@ -309,15 +309,6 @@ async def test_the_choice_of_a_run_goes_before_the_rule(store: Store, clock: Mov
         [False, True],
         [("operator", even), ("run", odd), None, ("operator", even)],
     )
-
-
-async def test_a_later_scoring_brings_prompts_that_go_in_their_turn(store: Store, clock: MovableClock) -> None:
-    await fill(store, [stored(1)])
-    await reduce(store, KeepRule(judge_prompts="digest"))
-    await store.scorings.put(scoring(f"group_{1:032x}").model_copy(update={"scores": (Score.exact(True),) * 2}))
-    seen = [[one.prompt for one in (await read(store, 1)).scorings[0].judgements]]
-    await reduce(store, KeepRule(judge_prompts="digest"))
-    assert [*seen, [one.prompt for one in (await read(store, 1)).scorings[0].judgements]] == [["again"], [""]]
 
 
 async def test_a_schedule_does_nothing_where_nobody_says_that_anything_goes(store: Store, clock: MovableClock) -> None:

@@ -95,23 +95,3 @@ async def test_activity_counts_hand_outs_and_rollouts_of_this_run(store: Store, 
         (another, later),
         (),
     )
-
-
-async def test_activity_tells_how_hard_the_tasks_of_training_groups_are(store: Store) -> None:
-    right, wrong = Score.exact(True), Score.exact(False)
-    graded = Score(outcome="scored", reward=1.0, gate=0.5, absolute=0.7)
-    await store.tasks.put([record(index) for index in range(6)])
-    await store.groups.add(
-        [
-            group("never", [wrong, wrong], task_id="task_0"),
-            group("graded", [graded], task_id="task_1"),
-            group("first", [right, wrong], task_id="task_2"),
-            group("again", [right, right], task_id="task_2"),
-            group("always", [right, Score.pending()], task_id="task_3"),
-            group("no score", [Score.unscored("budget")], task_id="task_4"),
-            group("evaluated", [right], task_id="task_5", purpose="eval"),
-            group("others", [right], task_id="task_5", run="another"),
-        ]
-    )
-    [found] = await store.runs.get_activity("run")
-    assert found.pass_rates == (1, 0, 0, 1, 0, 0, 0, 1, 0, 1)

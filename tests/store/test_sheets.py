@@ -47,13 +47,7 @@ async def test_an_epoch_stays_with_what_it_began_with(store: Store) -> None:
         await store.sheets.begin_epochs(stream(digest="other"), [1], "second"),
         await store.sheets.begin_epochs(stream("other run"), [1], "third"),
         await store.sheets.begin_epochs(stream(), [], "fourth"),
-    ) == (
-        {0: "first", 1: "first"},
-        {1: "first", 2: "second"},
-        {1: "second"},
-        {1: "third"},
-        {},
-    )
+    ) == ({0: "first", 1: "first"}, {1: "first", 2: "second"}, {1: "second"}, {1: "third"}, {})
 
 
 @pytest.mark.dialects

@@ -116,13 +116,7 @@ async def test_the_index_says_how_far_it_is_and_passes_what_has_no_scores(store:
     seen.append(await look())
     await index(store)
     seen.append(await look())
-    assert seen == [
-        (0, [], False),
-        (2, [], True),
-        (0, ["one"], False),
-        (0, ["one"], True),
-        (0, ["two", "one"], False),
-    ]
+    assert seen == [(0, [], False), (2, [], True), (0, ["one"], False), (0, ["one"], True), (0, ["two", "one"], False)]
 
 
 @pytest.mark.dialects

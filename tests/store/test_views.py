@@ -187,24 +187,6 @@ async def test_a_search_ends_and_says_where_to_go_on(store: Store, monkeypatch: 
     assert pages == [(["hob"], 3, 3, 1), ([], None, 2, 0)]
 
 
-async def test_a_search_that_takes_long_ends_with_what_it_has_looked_at(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("AT_ONCE", "MOST_AT_ONCE"):
-        monkeypatch.setattr(search, name, 2)
-
-    async def find(store: Store, seconds: float) -> tuple[list[str], int | None, int, int]:
-        monkeypatch.setattr(search, "SECONDS", seconds)
-        found = await store.views.find_groups(GroupFilter(min_mean=0.1, order="step", descending=True))
-        return [one.group_id for one in found.groups], found.next_before, found.looked_at, found.matched
-
-    await fill_for_finding(store)
-    assert (await find(store, 0), await find(store, 9)) == (
-        (["judged"], 4, 2, 1),
-        (["flagged", "plain", "judged"], None, 5, 3),
-    )
-
-
 async def test_there_is_no_detail_of_what_does_not_exist(store: Store) -> None:
     assert (
         await store.views.get_group("none"),
@@ -272,49 +254,6 @@ async def test_statistics_are_by_environment_run_and_step_and_of_training_alone(
         [nothing, both],
         [],
     )
-
-
-async def test_statistics_can_be_broken_down_by_what_the_task_is_labelled(store: Store) -> None:
-    mira, tom = (record(number).model_copy(update={"label": name}) for number, name in enumerate(("mi\x00ra", "tom")))
-    step = Policy(model="m", step=1)
-    await store.tasks.put([mira, tom, record(2)])
-    await store.groups.add(
-        [
-            group("a", [judged(0.5, 1.0, 0.5, voice=0.25)], policy=step),
-            group("b", [judged(1.0, 1.0, 1.0, voice=0.75)], policy=step, task_id="task_0"),
-            group("c", [judged(0.0, 1.0, 0.0, voice=0.0)], policy=step, task_id="task_1"),
-            group("d", [judged(1.0, 1.0, 1.0)], policy=step, task_id="task_2"),
-        ]
-    )
-    rows = await store.views.get_statistics("gsm8k", "run", by="label")
-    kept = await store.tasks.get(["task_0", "task_2"])
-    shown = [(row.label, row.groups, row.mean_reward, row.criteria) for row in rows]
-    assert (shown, {task.label for task in kept.values()}) == (
-        [
-            ("mi\x00ra", 2, 0.75, (CriterionMean(name="voice", mean=0.5, count=2),)),
-            ("tom", 1, 0.0, (CriterionMean(name="voice", mean=0.0, count=1),)),
-        ],
-        {"mi\x00ra", None},
-    )
-
-
-async def test_finishing_a_group_moves_its_statistics(store: Store) -> None:
-    half_judged = Score(outcome="pending", criteria=(Criterion(name="voice", value=0.0, weight=1.0),))
-    voice = (CriterionMean(name="voice", mean=0.75, count=2),)
-    await store.tasks.put([record(0)])
-    await store.groups.add([group(scores=[half_judged, judged(0.5, 1.0, 0.5, voice=0.5)])])
-    await store.groups.finish([group(scores=[judged(1.0, 1.0, 1.0, voice=1.0), UNSCORED])])
-    row = (await store.views.get_statistics(None, None))[0]
-    summary = ((await store.views.find_groups(GroupFilter())).groups)[0]
-    assert (
-        row.scored,
-        row.pending,
-        row.mean_reward,
-        row.mean_absolute,
-        row.criteria,
-        summary.mean,
-        summary.rewards,
-    ) == (2, 0, 0.75, 0.75, voice, 0.75, (1.0, 0.5))
 
 
 async def test_groups_that_teach_nothing_are_counted(store: Store) -> None:

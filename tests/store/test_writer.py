@@ -99,16 +99,6 @@ def test_many_callers_share_a_commit(store_url: str) -> None:
     assert all(0 <= one < 10 for one in seconds)
 
 
-def test_a_hook_that_fails_changes_nothing(store_url: str) -> None:
-    def fails(_seconds: float) -> None:
-        raise ZeroDivisionError
-
-    async def scenario(database: Database) -> object:
-        return await in_one_batch(database, [put("a"), put("b")]), await database.read(stored)
-
-    assert with_database(store_url, scenario, fails) == (["a", "b"], {"a", "b"})
-
-
 @pytest.mark.dialects
 async def test_only_the_guilty_get_the_error(database: Database) -> None:
     def refuse(connection: Connection) -> str:
@@ -310,12 +300,6 @@ def test_a_server_that_does_not_answer_is_unavailable() -> None:
         return type(await refused(database.write(put("a")))), type(await refused(database.read(stored)))
 
     assert with_database(url, scenario) == (StoreUnavailable, StoreUnavailable)
-
-
-async def test_health_is_a_real_write_and_read(store: Store) -> None:
-    await store.health.check()
-    await store.close()
-    assert type(await refused(store.health.check())) is StoreUnavailable
 
 
 @pytest.mark.dialects

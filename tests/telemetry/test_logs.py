@@ -173,18 +173,6 @@ def test_clients_do_not_log_requests_even_when_debugging(stream: io.StringIO) ->
     assert lines(stream) == []
 
 
-def test_web_sockets_are_silent_until_something_is_wrong(stream: io.StringIO) -> None:
-    configure_logging("debug", stream=stream)
-    logger = logging.getLogger("uvicorn.error")
-    for level, text in (
-        (logging.DEBUG, "< TEXT 'the reply'"),
-        (logging.INFO, "connection open"),
-        (logging.ERROR, "bad"),
-    ):
-        logger.handle(logger.makeRecord(logger.name, level, "/lib/websockets/protocol.py", 1, text, (), None))
-    assert [line["event"] for line in lines(stream)] == ["bad"]
-
-
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
@@ -199,17 +187,10 @@ class Terminal(io.StringIO):
         ("console", io.StringIO(), False),
     ],
 )
-def test_a_person_gets_lines_to_read(form: Form, out: io.StringIO, json_expected: bool) -> None:
-    root = logging.getLogger()
-    handlers, level = root.handlers, root.level
-    try:
-        configure_logging(form=form, stream=out)
-        structlog.get_logger("app").warning("look here", url="https://a:b@c")
-        written()
-    finally:
-        root.handlers = handlers
-        root.setLevel(level)
-        structlog.reset_defaults()
+def test_a_person_gets_lines_to_read(stream: io.StringIO, form: Form, out: io.StringIO, json_expected: bool) -> None:
+    configure_logging(form=form, stream=out)
+    structlog.get_logger("app").warning("look here", url="https://a:b@c")
+    written()
     text = out.getvalue()
     assert ("look here" in text, "a:b" in text, text.startswith("{")) == (True, False, json_expected)
 

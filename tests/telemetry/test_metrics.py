@@ -137,22 +137,19 @@ def test_invented_criteria_do_not_grow_the_registry_for_ever() -> None:
     assert (len(counts), counts['criterion_count{criterion="other",env="rlaif"}']) == (65, 36)
 
 
-def test_what_atropos_posts_and_asks_for_is_counted() -> None:
+def test_what_trainers_post_and_ask_for_and_are_told_instead_of_no_score_is_counted() -> None:
     observer = PrometheusObserver()
     observer.groups_received(3, 1)
     observer.batch_asked("handed")
     observer.batch_asked("not_yet")
+    observer.record_hand_out("gsm8k", 8)
+    observer.record_hand_out("gsm8k", 4)
+    observer.record_unscored_answer("slime", "rlaif", "judge_failed", "error")
     assert samples(observer) == {
         'atropos_groups_total{what="new"}': 3,
         'atropos_groups_total{what="known"}': 1,
         'atropos_batches_total{outcome="handed"}': 1,
         'atropos_batches_total{outcome="not_yet"}': 1,
-    }
-
-
-def test_what_trainers_are_told_instead_of_no_score_is_counted() -> None:
-    observer = PrometheusObserver()
-    observer.record_unscored_answer("slime", "rlaif", "judge_failed", "error")
-    assert samples(observer) == {
-        'compat_unscored_total{contract="slime",env="rlaif",reason="judge_failed",told="error"}': 1
+        'tasks_handed_out_total{env="gsm8k"}': 12,
+        'compat_unscored_total{contract="slime",env="rlaif",reason="judge_failed",told="error"}': 1,
     }
