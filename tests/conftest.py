@@ -1,5 +1,6 @@
 """What all suites share: databases, gateways, and an environment without settings."""
 
+import asyncio
 import contextlib
 import functools
 import gc
@@ -13,9 +14,11 @@ from pathlib import Path
 import httpx
 import pytest
 
+from app.main.store import Store
 from app.settings import PREFIX
 from tests.support.compiled_statements import keep_compiled_statements
 from tests.support.databases import (
+    MIGRATIONS,
     Postgres,
     begin_with_migrated_stores,
     find_memory_folder,
@@ -24,7 +27,12 @@ from tests.support.databases import (
 )
 from tests.support.gateways import Gateways
 from tests.support.parsed_files import keep_parsed_files
+from tests.support.store_cases import MovableClock
 from tests.support.tiers import register_tiers
+
+_URLS = ("store_url", "empty_url")
+_OTHER_STATEMENTS = ("tests/features/atropos/", "tests/features/worlds/")
+"""Rooms whose stores say most things otherwise to PostgreSQL."""
 
 register_tiers()
 keep_compiled_statements()
@@ -36,9 +44,26 @@ ssl.create_default_context = functools.cache(ssl.create_default_context)  # type
 inspect.signature(httpx.get).parameters["timeout"].default.read = 120.0
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", "dialects: what it runs differs between the databases, or locks matter; else its twin on one is slow"
+    )
+
+
 def pytest_make_parametrize_id(val: object) -> str | None:
     """Bytes are named by their number: what an archive holds depends on the time, and names must not."""
     return f"{len(val)} bytes" if isinstance(val, bytes) else None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Tests may be coroutines. They share an event loop with fixtures that ask for the `runner`."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    given = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
+    runner = pyfuncitem.funcargs.get("runner")
+    (runner.run if isinstance(runner, asyncio.Runner) else asyncio.run)(pyfuncitem.obj(**given))
+    return True
 
 
 @pytest.hookimpl(wrapper=True)
@@ -58,12 +83,22 @@ def pytest_collection() -> Generator[None, object, object]:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Tests that share a fixture of their module run in one process, so that it is made once."""
     for item in items:
+        if _is_twin(item):
+            item.add_marker(pytest.mark.slow)
         if isinstance(item, pytest.Function) and item.get_closest_marker("xdist_group") is None:
             found = [one for defined in item._fixtureinfo.name2fixturedefs.values() for one in defined]
             if any(one.scope == "module" for one in found):
                 item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
     if hasattr(config, "workerinput"):
         _put_longest_first(items)
+
+
+def _is_twin(item: pytest.Item) -> bool:
+    """Whether it does on PostgreSQL what it does on SQLite, with the same statements."""
+    if item.nodeid.startswith(_OTHER_STATEMENTS) or item.get_closest_marker("dialects") is not None:
+        return False
+    given = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+    return any(given.get(name) == "postgresql" for name in _URLS)
 
 
 def _put_longest_first(items: list[pytest.Item]) -> None:
@@ -119,13 +154,39 @@ def empty_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
         yield from postgres.lend(postgres.empty())
 
 
+@pytest.fixture
+def sqlite_url(tmp_path: Path, migrated_file: Path) -> str:
+    """Of a file with the newest schema and no rows."""
+    path = tmp_path / "store.db"
+    path.write_bytes(migrated_file.read_bytes())
+    return f"sqlite:///{path}"
+
+
 @pytest.fixture(params=["sqlite", "postgresql"])
-def store_url(request: pytest.FixtureRequest, tmp_path: Path, migrated_file: Path) -> Iterator[str]:
+def store_url(request: pytest.FixtureRequest) -> Iterator[str]:
     """Of a database with the newest schema and no rows."""
     if request.param == "sqlite":
-        path = tmp_path / "store.db"
-        path.write_bytes(migrated_file.read_bytes())
-        yield f"sqlite:///{path}"
+        yield request.getfixturevalue("sqlite_url")
     else:
         postgres: Postgres = request.getfixturevalue("postgres")
         yield from postgres.lend(postgres.migrated())
+
+
+@pytest.fixture
+def runner() -> Iterator[asyncio.Runner]:
+    with asyncio.Runner() as runner:
+        yield runner
+
+
+@pytest.fixture
+def clock() -> MovableClock:
+    return MovableClock()
+
+
+@pytest.fixture
+def store(request: pytest.FixtureRequest, store_url: str, runner: asyncio.Runner) -> Iterator[Store]:
+    """For tests that are coroutines. Its time is that of the `clock` where they have one."""
+    clock: MovableClock | None = request.getfixturevalue("clock") if "clock" in request.fixturenames else None
+    store = Store.open(store_url, MIGRATIONS, clock=clock)
+    yield store
+    runner.run(store.close())

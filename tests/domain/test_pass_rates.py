@@ -70,8 +70,7 @@ def test_the_tasks_that_were_longest_not_tried_are_forgotten() -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "chosen"),
-    [(0.5, "known to be near"), (0.0, "known to be hard"), (0.9, "known to be easy")],
+    ("target", "chosen"), [(0.5, "known to be near"), (0.0, "known to be hard"), (0.9, "known to be easy")]
 )
 def test_the_nearest_is_near_and_known(target: float, chosen: str) -> None:
     names = ["unknown", "known to be hard", "known to be near", "known to be easy"]

@@ -66,11 +66,7 @@ def test_gate_times_the_capped_blend(
 VOICE = RubricCriterion(name="voice", weight=0.5, description="sounds like it", anchors={})
 LORE = RubricCriterion(name="lore", weight=0.3, description="knows its world", anchors={})
 WIT = RubricCriterion(
-    name="wit",
-    weight=0.2,
-    description="is fun",
-    anchors={},
-    requires=Requirement(criterion="voice", at_least=0.5),
+    name="wit", weight=0.2, description="is fun", anchors={}, requires=Requirement(criterion="voice", at_least=0.5)
 )
 RUBRIC = Rubric(name="r", version="1", instructions="", criteria=(VOICE, LORE, WIT))
 

@@ -61,12 +61,7 @@ def test_a_key_is_text_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "place"),
-    [
-        (math.nan, "the root"),
-        ([1, math.inf], r"\[1\]"),
-        ({"a": [{"b": math.nan}]}, r"\.a\[0\]\.b"),
-    ],
+    ("value", "place"), [(math.nan, "the root"), ([1, math.inf], r"\[1\]"), ({"a": [{"b": math.nan}]}, r"\.a\[0\]\.b")]
 )
 def test_the_place_is_named(value: JsonValue, place: str) -> None:
     with pytest.raises(ValidationError, match=f"not a finite number at {place}"):
@@ -173,10 +168,4 @@ def test_a_digest_of_a_list_is_the_digest(value: JsonValue) -> None:
 
 def test_a_sample_is_even_and_never_more_than_there_is() -> None:
     cases = [(range(10), 4), (range(3), 4), (range(3), 0), ((), 4), ("abcdef", 3)]
-    assert [take_evenly(items, most) for items, most in cases] == [
-        (0, 2, 5, 7),
-        (0, 1, 2),
-        (),
-        (),
-        ("a", "c", "e"),
-    ]
+    assert [take_evenly(items, most) for items, most in cases] == [(0, 2, 5, 7), (0, 1, 2), (), (), ("a", "c", "e")]

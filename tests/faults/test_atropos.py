@@ -12,8 +12,9 @@ import pytest
 
 from tests.support.atropos import TRAINER, group, numbers
 from tests.support.serving import Served, free_port, serving
+from tests.support.tiers import examples
 
-KILLS = 8
+KILLS = examples(8, fewest=2)
 POSTERS = 4
 AT_ONCE = 2
 """Groups of a batch."""
@@ -88,7 +89,7 @@ def _rest(url: str) -> list[list[int]]:
     return batches
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_every_acknowledged_group_arrives_and_only_an_unconfirmed_batch_comes_again(tmp_path: Path) -> None:
     chance = random.Random(4)
     port = free_port()

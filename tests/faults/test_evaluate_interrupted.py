@@ -1,9 +1,6 @@
 """An evaluation that is interrupted, whoever by: the next start asks for exactly what is missing."""
 
-import os
 import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -18,21 +15,15 @@ from tests.support.chat_server import ChatServer, Received, Reply
 from tests.support.chat_server import serving as serving_policy
 from tests.support.data_sets import numbered_rows
 from tests.support.evaluating import SAMPLES, Policy, answered_in, arguments, attempts_in, evaluate, report_in, seeds_of
+from tests.support.forked_programs import Program
 from tests.support.gateways import Gateways
 from tests.support.interrupted_processing import Programs
-from tests.support.serving import ROOT, Served, free_port, serving
-
-pytestmark = pytest.mark.slow
+from tests.support.serving import free_port, serving
 
 ROWS = 30
 SECONDS = 0.2
 """What an answer takes."""
 ALL = {(place, sample) for place in range(ROWS) for sample in range(SAMPLES)}
-
-
-@pytest.fixture(scope="module")
-def gateway(gateways: Gateways) -> Served:
-    return gateways.of_rows(ROWS)
 
 
 @contextmanager
@@ -46,17 +37,8 @@ def slow_policy() -> Iterator[ChatServer]:
         yield server
 
 
-def started(url: str, policy: str, out: Path, run: str) -> "subprocess.Popen[str]":
-    given = arguments(url, policy, out, "--run", run, "--concurrency", "4")
-    environment = {**os.environ, "COLUMNS": "200"}
-    return subprocess.Popen(
-        [sys.executable, "-m", "app.cli", *given],
-        cwd=ROOT,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+def start(programs: Programs, url: str, policy: str, out: Path, run: str) -> Program:
+    return programs.start("app.cli", *arguments(url, policy, out, "--run", run, "--concurrency", "4"))
 
 
 def wait_for(out: Path, count: int) -> None:
@@ -70,35 +52,36 @@ def asked_twice(answered: set[tuple[int, int]], again: Counter[int]) -> set[tupl
     return {(place, sample) for place, sample in answered if derive_seed(0, place, sample, 0) in again}
 
 
-def interrupted_twice(program: "subprocess.Popen[str]") -> None:
+def interrupt_twice(program: Program) -> None:
     for _ in range(2):
         program.send_signal(signal.SIGINT)
         time.sleep(0.1)
 
 
-STOPS: dict[str, tuple[Callable[["subprocess.Popen[str]"], None], int]] = {
+STOPS: dict[str, tuple[Callable[[Program], None], int]] = {
     "killed": (lambda program: program.kill(), -signal.SIGKILL),
     "Ctrl-C": (lambda program: program.send_signal(signal.SIGINT), 130),
-    "Ctrl-C twice": (interrupted_twice, 130),
+    "Ctrl-C twice": (interrupt_twice, 130),
 }
 
 
-@pytest.mark.parametrize("stop", STOPS)
-def test_exactly_what_is_missing_is_asked_for(gateway: Served, tmp_path: Path, stop: str) -> None:
-    out, run = tmp_path / "out", f"stop-{list(STOPS).index(stop)}"
+@pytest.mark.parametrize("stop", ["killed", *(pytest.param(name, marks=pytest.mark.slow) for name in [*STOPS][1:])])
+def test_exactly_what_is_missing_is_asked_for(gateways: Gateways, tmp_path: Path, stop: str) -> None:
+    """And what was done before Ctrl-C is reported."""
+    gateway, out, run = gateways.of_rows(ROWS), tmp_path / "out", f"stop-{list(STOPS).index(stop)}"
     how, exit_code = STOPS[stop]
-    with slow_policy() as policy:
-        first = started(gateway.url, policy.url, out, run)
+    with slow_policy() as policy, Programs(tmp_path) as programs:
+        first = start(programs, gateway.url, policy.url, out, run)
         wait_for(out, 40)
         how(first)
-        told, _ = first.communicate(timeout=120)
-        answered = answered_in(out)
+        code, told = first.wait(120), programs.told
+        answered, reported = answered_in(out), report_in(out)
     with slow_policy() as policy:
         last = evaluate(gateway.url, policy.url, out, "--run", run, "--concurrency", "4")
         again = seeds_of(policy.received)
     groups = httpx.get(f"{gateway.url}/groups?purpose=eval&run={run}&limit=500").json()["groups"]
     assert (
-        first.returncode,
+        code,
         40 <= len(answered) < len(ALL),
         asked_twice(answered, again),
         again == Counter(derive_seed(0, *missing, 0) for missing in ALL - answered),
@@ -106,20 +89,9 @@ def test_exactly_what_is_missing_is_asked_for(gateway: Served, tmp_path: Path, s
         {(one.place, one.sample): one.reward for one in last.attempts},
         (len(groups), sum(group["size"] for group in groups)),
     ) == (exit_code, True, set(), True, 0, dict.fromkeys(ALL, 1.0), (ROWS, len(ALL))), told + last.told
-
-
-def test_what_was_done_before_ctrl_c_is_reported(gateway: Served, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    with slow_policy() as policy:
-        program = started(gateway.url, policy.url, out, "reported")
-        wait_for(out, 12)
-        program.send_signal(signal.SIGINT)
-        told, _ = program.communicate(timeout=120)
-        asked = sum(seeds_of(policy.received).values())
-    report = report_in(out)
-    assert report is not None
-    made = (report.complete, report.counts.made, len(attempts_in(out)))
-    assert (made, asked < len(ALL), "run the same command again" in told) == ((False, asked, asked), True, True)
+    if stop == "Ctrl-C":
+        assert reported is not None
+        assert (reported.complete, reported.counts.made) == (False, len(answered))
 
 
 @pytest.mark.slow
@@ -128,7 +100,7 @@ def test_a_policy_and_a_gateway_that_go_away_are_waited_for(tmp_path: Path) -> N
     settings = {"ATROPOS_ENVS_DATASETS__GSM8K": str(numbered_rows(tmp_path / "data", rows))}
     with Programs(tmp_path) as programs, serving(tmp_path, port=port, settings=settings) as gateway:
         policy = programs.policy(policy_port)
-        program = started(gateway.url, f"http://127.0.0.1:{policy_port}/v1", out, "away")
+        program = start(programs, gateway.url, f"http://127.0.0.1:{policy_port}/v1", out, "away")
         wait_for(out, 40)
         policy.kill()
         policy.wait()
@@ -138,8 +110,8 @@ def test_a_policy_and_a_gateway_that_go_away_are_waited_for(tmp_path: Path) -> N
         gateway.kill()
         at_kill = len(answered_in(out))
         with serving(tmp_path, port=port, settings=settings):
-            told, _ = program.communicate(timeout=200)
+            code, told = program.wait(200), programs.told
     rewards = {(one.place, one.sample): one.reward for one in attempts_in(out)}
     expected = dict.fromkeys(((place, sample) for place in range(rows) for sample in range(SAMPLES)), 1.0)
     between = 40 <= at_policy_kill < at_kill < len(expected)
-    assert (program.returncode, between, rewards) == (0, True, expected), told
+    assert (code, between, rewards) == (0, True, expected), told

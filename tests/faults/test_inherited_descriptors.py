@@ -43,7 +43,7 @@ async def main():
 """
 
 
-@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+@pytest.mark.parametrize("loop", ["uvloop", pytest.param("asyncio", marks=pytest.mark.slow)])
 def test_only_a_socket_of_their_own_is_open(loop: str, tmp_path: Path) -> None:
     file = os.open(tmp_path / "left_open", os.O_CREAT | os.O_RDWR)
     os.dup2(file, LEFT_OPEN, inheritable=True)

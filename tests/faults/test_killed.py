@@ -12,11 +12,12 @@ import pytest
 
 from tests.support.data_sets import numbered_rows
 from tests.support.serving import Served, free_port, serving
+from tests.support.tiers import examples
 
-KILLS = 20
-TASKS = 6_000
-OF_A_LIFE = 200
-"""The most groups that are acknowledged before a kill; all lives together leave half of the tasks."""
+KILLS = examples(20, fewest=2)
+OF_A_LIFE = 100
+"""The most groups that are acknowledged before a kill; all lives together leave some of the tasks."""
+TASKS = 150 * KILLS
 TRAINERS = 6
 LEASE_SECONDS = 2
 WAIT = 60.0
@@ -94,7 +95,7 @@ def _stored_ids(database: Path) -> list[str]:
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_nothing_acknowledged_is_lost_and_leases_go_on(tmp_path: Path) -> None:
     chance = random.Random(20)
     seen = Seen()

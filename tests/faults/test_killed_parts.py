@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import random
-import sqlite3
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -57,13 +56,6 @@ def gathered(url: str, count: int) -> list[Mapping[str, JsonValue]]:
     return found
 
 
-def members_in(database: Path) -> int:
-    """Pieces that are kept, of all groups."""
-    with contextlib.closing(sqlite3.connect(database)) as connection:
-        count: int = connection.execute("SELECT count(*) FROM part_members").fetchone()[0]
-    return count
-
-
 @dataclass
 class Seen:
     """What ranks were told, by group."""
@@ -108,7 +100,6 @@ async def load(gateway: Served, tasks: Sequence[str], seen: Seen, kill_after: in
     assert [one for one in results if one is not None and not isinstance(one, httpx.TransportError)] == []
 
 
-@pytest.mark.slow
 def test_ranks_that_send_again_after_each_kill_find_every_group_whole(tmp_path: Path) -> None:
     chance = random.Random(7)
     seen, port = Seen(), free_port()
@@ -145,44 +136,6 @@ def test_what_was_open_is_judged_at_its_deadline_though_nobody_asks(tmp_path: Pa
     assert sorted((group["group_id"], group["rewards"], group["flags"]) for group in found) == sorted(
         (group["group_id"], group["rewards"], ["partial_group"]) for group in again
     )
-
-
-@pytest.mark.slow
-def test_single_samples_that_are_sent_again_after_a_kill_are_counted_once(tmp_path: Path) -> None:
-    """Two of them say the same."""
-    settings, port = settings_of(tmp_path, 1, 60), free_port()
-    samples = ["#### 0", "#### 0", "#### 1"]
-
-    async def ask(url: str, texts: Sequence[str], seconds: float) -> list[float | None]:
-        async def one(client: httpx.AsyncClient, text: str) -> float | None:
-            body = {"prompt": "", "response": text, "label": label}
-            try:
-                rewarded: float = (await client.post(path, json=body)).raise_for_status().json()
-            except httpx.TransportError:
-                return None
-            return rewarded
-
-        async with httpx.AsyncClient(base_url=url, timeout=seconds) as client:
-            return list(await asyncio.gather(*(one(client, text) for text in texts)))
-
-    path = "/compat/slime/gsm8k?run=single&group_size=3&gather_seconds=100"  # a busy machine starts slowly
-    with serving(tmp_path, port=port, settings=settings) as gateway:
-        label = {"task_id": tasks_of(gateway.url, 1)[0]}
-
-        async def killed() -> list[float | None]:
-            asking = asyncio.create_task(ask(gateway.url, samples[:2], WAIT))
-            async with asyncio.timeout(WAIT):
-                while members_in(gateway.database) < 2:  # noqa: ASYNC110  # a database tells nobody
-                    await asyncio.sleep(0.01)
-            gateway.kill()
-            return await asking
-
-        lost = asyncio.run(killed())
-    with serving(tmp_path, port=port, settings=settings) as gateway:
-        told = asyncio.run(ask(gateway.url, samples, WAIT * 3))
-        found = gathered(gateway.url, 1)
-    assert (lost, told) == ([None, None], [1, 1, 0])
-    assert [(group["rewards"], group["flags"]) for group in found] == [([1, 1, 0], [])]
 
 
 @contextlib.contextmanager

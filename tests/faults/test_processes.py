@@ -142,12 +142,6 @@ def test_every_process_answers_and_the_metrics_are_of_all(shared: Shared) -> Non
     assert len(answered) == 2
 
 
-def test_no_task_is_handed_out_twice(shared: Shared) -> None:
-    taken = asyncio.run(over_connections(shared, lambda client, _: take(client, "taken")))
-    ids = [task["task_id"] for tasks in taken for task in tasks]
-    assert (len(ids), len(set(ids))) == (4 * CONNECTIONS, 4 * CONNECTIONS)
-
-
 def test_what_is_sent_to_several_processes_at_once_is_scored_once(shared: Shared) -> None:
     async def send_to_all() -> list[Any]:
         async with shared.client() as client:

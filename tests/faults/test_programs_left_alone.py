@@ -18,7 +18,7 @@ from app.domain.errors import WorkerFailed
 from app.domain.tasks import CallResult, Execution, Program, ProgramLimits
 from app.sandbox.programs import KINDS, JailedPrograms
 from tests.architecture.test_house import ROOT
-from tests.support.jailed import GUARDED, Jails, jails
+from tests.support.jailed import GUARDS, Jails, jails
 
 AS_LONG_AS_IT_MAY = ProgramLimits(seconds=600, idle_seconds=600)
 SLEEPING = Program(source="import time\ndef f(): time.sleep(600)", function="f", calls=((),), limits=AS_LONG_AS_IT_MAY)
@@ -26,7 +26,7 @@ ONE = Program(source="def f(): return 1", function="f", calls=((),))
 DONE = Execution(ending="finished", returned=(CallResult(value=1),))
 
 
-@pytest.fixture(scope="module", params=GUARDED)
+@pytest.fixture(scope="module", params=GUARDS)
 def jailed(request: pytest.FixtureRequest) -> Iterator[Jails]:
     with jails(request.param, places=2) as made:
         yield made
@@ -76,6 +76,13 @@ def played(
     return run(all_of_it())
 
 
+@pytest.fixture
+def programs(runner: asyncio.Runner) -> Iterator[JailedPrograms]:
+    programs = JailedPrograms(1)
+    yield programs
+    runner.run(programs.close())
+
+
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
 def test_cancelling_ends_a_program(run: Callable[..., object]) -> None:
     async def play(programs: JailedPrograms) -> object:
@@ -87,59 +94,43 @@ def test_cancelling_ends_a_program(run: Callable[..., object]) -> None:
     assert played(play, run) == (True, True, DONE)
 
 
-def test_closing_ends_programs() -> None:
-    async def play(programs: JailedPrograms) -> object:
-        running, processes = await begun(programs)
-        await programs.close()
-        outcome = (await asyncio.gather(running, return_exceptions=True))[0]
-        return type(outcome), await gone(processes)
-
-    assert played(play) == (WorkerFailed, True)
+async def test_closing_ends_programs(programs: JailedPrograms) -> None:
+    running, processes = await begun(programs)
+    await programs.close()
+    outcome = (await asyncio.gather(running, return_exceptions=True))[0]
+    assert (type(outcome), await gone(processes)) == (WorkerFailed, True)
 
 
-def test_nothing_is_left_of_one_that_is_out_of_time() -> None:
-    async def play(programs: JailedPrograms) -> object:
-        short = SLEEPING.model_copy(update={"limits": ProgramLimits(seconds=1.5, idle_seconds=600)})
-        running, processes = await begun(programs, short)
-        return (await running).ending, len(processes) > 1, await gone(processes)
-
-    assert played(play) == ("seconds", True, True)
+async def test_nothing_is_left_of_one_that_is_out_of_time(programs: JailedPrograms) -> None:
+    short = SLEEPING.model_copy(update={"limits": ProgramLimits(seconds=1.5, idle_seconds=600)})
+    running, processes = await begun(programs, short)
+    assert ((await running).ending, len(processes) > 1, await gone(processes)) == ("seconds", True, True)
 
 
-def test_nothing_is_left_of_one_that_has_finished() -> None:
-    async def play(programs: JailedPrograms) -> object:
-        await programs.run(ONE)
-        before = below(programs.ids[0])
-        await asyncio.gather(*(programs.run(ONE) for _ in range(5)))
-        return before == below(programs.ids[0])
-
-    assert played(play) is True
+async def test_nothing_is_left_of_one_that_has_finished(programs: JailedPrograms) -> None:
+    await programs.run(ONE)
+    before = below(programs.ids[0])
+    await asyncio.gather(*(programs.run(ONE) for _ in range(5)))
+    assert before == below(programs.ids[0])
 
 
-def test_one_that_is_killed_from_outside_is_run_again() -> None:
+async def test_one_that_is_killed_from_outside_is_run_again(programs: JailedPrograms) -> None:
     """Programs cannot be signalled by one another, so that was not its fault."""
-
-    async def play(programs: JailedPrograms) -> object:
-        waiting = ONE.model_copy(update={"source": "import time\ntime.sleep(1)\ndef f(): return 1"})
-        running, processes = await begun(programs, waiting)
-        os.kill(max(processes), signal.SIGKILL)
-        return (await running).ending
-
-    assert played(play) == "finished"
+    waiting = ONE.model_copy(update={"source": "import time\ntime.sleep(1)\ndef f(): return 1"})
+    running, processes = await begun(programs, waiting)
+    os.kill(max(processes), signal.SIGKILL)
+    assert (await running).ending == "finished"
 
 
-def test_one_that_is_killed_from_outside_twice_is_our_failure() -> None:
-    async def play(programs: JailedPrograms) -> object:
-        running, first = await begun(programs)
-        os.kill(min(first), signal.SIGKILL)
-        await gone(first)
-        while not (programs.ids and (second := below(programs.ids[0])) and not second & first):  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-        await asyncio.sleep(1)
-        os.kill(programs.ids[0], signal.SIGKILL)
-        return type((await asyncio.gather(running, return_exceptions=True))[0])
-
-    assert played(play) is WorkerFailed
+async def test_one_that_is_killed_from_outside_twice_is_our_failure(programs: JailedPrograms) -> None:
+    running, first = await begun(programs)
+    os.kill(min(first), signal.SIGKILL)
+    await gone(first)
+    while not (programs.ids and (second := below(programs.ids[0])) and not second & first):  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(1)
+    os.kill(programs.ids[0], signal.SIGKILL)
+    assert type((await asyncio.gather(running, return_exceptions=True))[0]) is WorkerFailed
 
 
 @pytest.mark.parametrize("kind", ["user", ""])

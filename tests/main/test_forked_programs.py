@@ -1,8 +1,6 @@
 """What is forked instead of started is the same to whoever runs it, and goes away with them."""
 
 import json
-import os
-import signal
 import subprocess
 import sys
 import time
@@ -72,49 +70,3 @@ def portrayed(folder: Path, start: Start, how: str) -> tuple[int, list[tuple[str
 @pytest.mark.parametrize("how", ["well", "three", "words", "wait"])
 def test_it_is_as_if_started(tmp_path: Path, how: str) -> None:
     assert portrayed(tmp_path, forked, how) == portrayed(tmp_path, started, how)
-
-
-def test_each_draws_numbers_of_its_own(tmp_path: Path) -> None:
-    drawn = set()
-    for _ in range(2):
-        portrayed(tmp_path, forked, "well")
-        drawn |= {line for line in (tmp_path / "log").read_text(encoding="utf-8").splitlines() if line[0] == "0"}
-    assert len(drawn) == 2
-
-
-PARENT = """
-import sys, time
-from pathlib import Path
-from tests.main.test_forked_programs import forked
-
-if __name__ == "__main__":
-    print(forked(Path(sys.argv[1]), "wait").pid, flush=True)
-    time.sleep(60)
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="reads which processes live as Linux tells it")
-def test_the_process_that_they_come_from_ends_with_a_killed_one(tmp_path: Path) -> None:
-    (tmp_path / "portrait.py").write_text(PORTRAIT, encoding="utf-8")
-    (tmp_path / "parent.py").write_text(PARENT, encoding="utf-8")
-    command = [sys.executable, "-m", "parent", str(tmp_path)]
-    with subprocess.Popen(command, cwd=tmp_path, env=plain_environment(), stdout=subprocess.PIPE, text=True) as parent:
-        assert parent.stdout is not None
-        program = int(parent.stdout.readline())
-        server = int(_stat(program)[1])
-        parent.kill()
-    ends = time.monotonic() + 30
-    while _lives(server) and time.monotonic() < ends:
-        time.sleep(0.01)
-    assert (_lives(server), _lives(program)) == (False, True)
-    os.kill(program, signal.SIGKILL)
-
-
-def _stat(program: int) -> list[str]:
-    """From its state on."""
-    return Path(f"/proc/{program}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-
-
-def _lives(program: int) -> bool:
-    return Path(f"/proc/{program}").exists() and _stat(program)[0] != "Z"

@@ -125,12 +125,6 @@ def test_it_is_not_ready_before_configured_data_is_read_and_a_probe_meanwhile_is
     assert (probed, [line for line in lines if line["log_level"] != "debug"]) == ((200, 503), [])
 
 
-def test_no_route_waits_to_be_built_again_by_the_first_request(tmp_path: Path) -> None:
-    """A router that FastAPI includes has no path, and builds each of its routes a second time."""
-    app = create_app(Settings(database_url=f"sqlite:///{tmp_path / 'store.db'}"), environments={"quick": Quick})
-    assert [route for route in app.routes if not hasattr(route, "path")] == []
-
-
 class Judged(Quick):
     name: ClassVar[str] = "judged"
     rubric: ClassVar[Rubric] = Rubric(
@@ -191,15 +185,3 @@ def test_a_costly_first_task_is_made_when_the_document_is_asked_for_and_not_befo
         shown = [read_examples(document.json()) for document in documents]
     examples = {"/envs/quick/score", "/next-batch"} | (set() if broken else {"/envs/costly/score"})
     assert (before, [one.status_code for one in documents], shown) == (([], False), [200, 200], [examples] * 2)
-
-
-def test_a_costly_first_task_is_made_in_a_thread_so_that_others_are_answered(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Costly, "made_in", [])
-    app = create_app(Settings(database_url=f"sqlite:///{tmp_path / 'store.db'}"), environments={"costly": Costly})
-    with TestClient(app, base_url="http://127.0.0.1") as service:
-        wait_for(lambda: batch_status(service, "costly") == 200)
-        batch_status(service, "costly")
-    first, *others = Costly.made_in
-    assert (first in others, first.startswith("asyncio")) == (False, True)

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 import pytest
 
 from tests.architecture.test_house import ROOT
-from tests.support.jailed import GUARDED, Jails, jails
+from tests.support.jailed import GUARDS, Jails, jails
 
 
-@pytest.fixture(scope="module", params=GUARDED)
+@pytest.fixture(scope="module", params=GUARDS)
 def jailed(request: pytest.FixtureRequest) -> Iterator[Jails]:
     with jails(request.param) as made:
         yield made

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.jailed import GUARDED, STRENGTHS, Jails, jails
+from tests.support.jailed import GUARDS, STRENGTHS, Jails, jails
 
 LEAVES = """
 import atexit, builtins, contextlib, ctypes, decimal, gc, json, locale, math, os, random, resource, signal, sys
@@ -87,7 +87,7 @@ def f():
 """
 
 
-@pytest.mark.parametrize("strength", GUARDED)
+@pytest.mark.parametrize("strength", GUARDS)
 def test_the_next_program_finds_what_the_first_one_in_a_new_jail_finds(strength: str) -> None:
     with jails(strength) as jailed:
         first, did, second = jailed.said(LOOKS), jailed.said(LEAVES), jailed.said(LOOKS)
@@ -103,7 +103,7 @@ def test_without_seccomp_objects_of_system_v_are_not_passed_on_either(monkeypatc
     assert (made, found) == (True, False)
 
 
-@pytest.fixture(scope="module", params=GUARDED)
+@pytest.fixture(scope="module", params=GUARDS)
 def jailed(request: pytest.FixtureRequest) -> Iterator[Jails]:
     with jails(request.param) as made:
         yield made

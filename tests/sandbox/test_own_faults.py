@@ -5,12 +5,12 @@ from collections.abc import Iterator
 import pytest
 
 from app.domain.tasks import ProgramLimits
-from tests.support.jailed import GUARDED, STRENGTHS, Jails, jails
+from tests.support.jailed import GUARDS, STRENGTHS, Jails, jails
 
 LIMITS = ProgramLimits(seconds=20, cpu_seconds=1, memory_mb=64, output_bytes=10_000, file_bytes=100_000)
 
 
-@pytest.fixture(scope="module", params=GUARDED)
+@pytest.fixture(scope="module", params=GUARDS)
 def jailed(request: pytest.FixtureRequest) -> Iterator[Jails]:
     with jails(request.param) as made:
         yield made

@@ -1,18 +1,16 @@
 """What becomes of programs: their values, their endings, and that none of them can claim another."""
 
 import asyncio
-import time
 from collections.abc import Iterator
 
 import pytest
-from structlog.contextvars import bound_contextvars
 
 from app.domain.tasks import CallResult, Program, ProgramLimits
 from app.sandbox.programs import JailedPrograms
-from tests.support.jailed import GUARDED, Jails, jails
+from tests.support.jailed import GUARDS, Jails, jails
 
 
-@pytest.fixture(scope="module", params=GUARDED)
+@pytest.fixture(scope="module", params=GUARDS)
 def jailed(request: pytest.FixtureRequest) -> Iterator[Jails]:
     with jails(request.param) as made:
         yield made
@@ -25,14 +23,6 @@ def test_calls_are_answered_in_their_order_and_in_one_process(jailed: Jails) -> 
         "finished",
         [[1], [1], [1, "é", [None, {"a": True}]]],
     )
-
-
-def test_a_program_without_calls_is_read_all_the_same(jailed: Jails) -> None:
-    assert jailed.awaited(jailed.programs.run(program_without_calls())).ending == "no_function"
-
-
-def program_without_calls() -> Program:
-    return Program(source="1 / 0", function="f", calls=())
 
 
 VALUES: list[tuple[str, object]] = [
@@ -147,7 +137,6 @@ def test_output_is_counted_over_all_calls(jailed: Jails) -> None:
 
 
 FRAME = "import struct, os\ndef frame(token, body): return struct.pack('>I16s', len(body), token) + body\n"
-RIGHT = CallResult(value="right")
 FORGERIES: list[tuple[str, str]] = [
     ("def f(): import sys; sys.exit('right')", "raised"),
     ("import atexit, os\natexit.register(lambda: os.write(3, b'right'))\ndef f(): os._exit(0)", "died"),
@@ -230,23 +219,3 @@ def test_out_of_time_is_so_twice_unless_it_idled(limits: ProgramLimits, attempts
             await programs.close()
 
     assert (asyncio.run(tried()), endings) == (attempts[0], attempts)
-
-
-def test_a_group_of_sleepers_keeps_another_request_waiting_for_one_turn() -> None:
-    async def run_for(request: str, programs: JailedPrograms, source: str) -> float:
-        with bound_contextvars(request_id=request):
-            await programs.run(Program(source=source, function="f", calls=((),)))
-        return time.perf_counter() - began
-
-    async def both() -> tuple[float, float]:
-        await programs.prepare()
-        sleeping = [asyncio.create_task(run_for("theirs", programs, SLEEPER)) for _ in range(8)]
-        await asyncio.sleep(0.1)
-        honest = await run_for("ours", programs, "def f(): return 1")
-        slept = max(await asyncio.gather(*sleeping))
-        await programs.close()
-        return honest, slept
-
-    began, programs = time.perf_counter(), JailedPrograms(2)
-    honest, slept = asyncio.run(both())
-    assert (honest < 2.5, 3.5 < slept < 12) == (True, True), (honest, slept)

@@ -12,7 +12,7 @@ from app.domain.tasks import CallResult, Execution, Program, ProgramLimits
 from app.sandbox.programs import ConfinementReport, Jail, JailedPrograms, JailLost
 from app.sandbox.supervisor import ANSWERS, BEGUN, ENDED, EXITED, FINISHED, MESSAGE, REPORT, WALLS
 from tests.faults.test_programs_left_alone import begun
-from tests.support.jailed import GUARDED, Jails, jails
+from tests.support.jailed import GUARDS, Jails, jails
 
 TWICE = Program(source="", function="f", calls=((), ()), limits=ProgramLimits(output_bytes=100))
 
@@ -87,7 +87,7 @@ def test_a_program_whose_jail_is_killed_is_run_again(generation: int) -> None:
     assert asyncio.run(play()) == "finished"
 
 
-@pytest.fixture(scope="module", params=GUARDED)
+@pytest.fixture(scope="module", params=GUARDS)
 def jailed(request: pytest.FixtureRequest) -> Iterator[Jails]:
     with jails(request.param) as made:
         yield made

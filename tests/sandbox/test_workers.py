@@ -42,8 +42,11 @@ def played(play: Play, places: int = PLACES, run: Run = asyncio.run) -> tuple[ob
     return run(all_of_it()), attempts
 
 
-def told(play: Play) -> object:
-    return played(play)[0]
+@pytest.fixture
+def workers(runner: asyncio.Runner) -> Iterator[ProcessWorkers]:
+    workers = ProcessWorkers(PLACES)
+    yield workers
+    runner.run(workers.close())
 
 
 async def fate(running: Awaitable[JsonValue]) -> tuple[str, JsonValue]:
@@ -82,7 +85,7 @@ def test_a_call(
     def play(workers: Workers) -> Awaitable[object]:
         return fate(workers.run(function, *arguments))
 
-    assert (asyncio.run(played_here(play)) if kind == "in_process" else told(play)) == expected
+    assert (asyncio.run(played_here(play)) if kind == "in_process" else played(play)[0]) == expected
 
 
 async def played_here(play: Callable[[Workers], Awaitable[object]]) -> object:
@@ -153,20 +156,22 @@ def test_sys_exit_is_a_fault_like_any_other() -> None:
     )
 
 
-def test_a_fault_is_logged_on_one_line_and_not_told(caplog: pytest.LogCaptureFixture) -> None:
-    told(lambda workers: fate(workers.run(untrusted.broken, "a\x1b[31m\nb")))
+async def test_a_fault_is_logged_on_one_line_and_not_told(
+    workers: ProcessWorkers, caplog: pytest.LogCaptureFixture
+) -> None:
+    await fate(workers.run(untrusted.broken, "a\x1b[31m\nb"))
     (line,) = [record.getMessage() for record in caplog.records]
     assert line.startswith(
         "tests.support.untrusted:broken broke in a worker: ValueError: no number: a [31m b at worker.py:"
     ), line
 
 
-def test_what_it_prints_and_reads_is_not_the_stream_of_answers() -> None:
-    assert told(lambda workers: workers.run(untrusted.printed, "hello")) == ["", "said"]
+async def test_what_it_prints_and_reads_is_not_the_stream_of_answers(workers: ProcessWorkers) -> None:
+    assert await workers.run(untrusted.printed, "hello") == ["", "said"]
 
 
-def test_a_worker_inherits_no_variables_and_has_little_room(tmp_path: Path) -> None:
-    assert told(lambda workers: workers.run(untrusted.surroundings, str(tmp_path / "file"))) == {
+async def test_a_worker_inherits_no_variables_and_has_little_room(workers: ProcessWorkers, tmp_path: Path) -> None:
+    assert await workers.run(untrusted.surroundings, str(tmp_path / "file")) == {
         "environment": ["LC_ALL", "PYTHONHASHSEED"],
         "working_directory": "/",
         "leads_its_session": True,
@@ -180,69 +185,40 @@ def test_a_worker_inherits_no_variables_and_has_little_room(tmp_path: Path) -> N
     }
 
 
-def test_a_worker_stays_warm_and_is_replaced_in_the_end() -> None:
-    async def play(workers: ProcessWorkers) -> object:
-        seen = [await workers.run(untrusted.process_id) for _ in range(CALLS_OF_A_WORKER + 1)]
-        return [seen.count(one) for one in dict.fromkeys(seen)]
-
-    assert told(play) == [CALLS_OF_A_WORKER, 1]
+async def test_a_worker_stays_warm_and_is_replaced_in_the_end(workers: ProcessWorkers) -> None:
+    seen = [await workers.run(untrusted.process_id) for _ in range(CALLS_OF_A_WORKER + 1)]
+    assert [seen.count(one) for one in dict.fromkeys(seen)] == [CALLS_OF_A_WORKER, 1]
 
 
-def test_limits_are_of_each_call_and_not_of_a_worker() -> None:
-    async def play(workers: ProcessWorkers) -> object:
-        first = await fate(workers.run(untrusted.hoarding, 40, limits=Limits(memory_mb=64, cpu_seconds=1)))
-        later = [await fate(workers.run(untrusted.hoarding, 40, limits=Limits(memory_mb=64))) for _ in range(20)]
-        return first, later
-
+async def test_limits_are_of_each_call_and_not_of_a_worker(workers: ProcessWorkers) -> None:
     done = ("done", 40 * 1024 * 1024)
-    assert told(play) == (done, [done] * 20)
+    first = await fate(workers.run(untrusted.hoarding, 40, limits=Limits(memory_mb=64, cpu_seconds=1)))
+    later = [await fate(workers.run(untrusted.hoarding, 40, limits=Limits(memory_mb=64))) for _ in range(20)]
+    assert (first, later) == (done, [done] * 20)
 
 
 def test_one_that_is_killed_from_outside_is_tried_again(tmp_path: Path) -> None:
     again = str(tmp_path / "trace")
     seen = played(lambda workers: fate(workers.run(untrusted.gone_the_first_time, again)))
-    assert seen == (
-        ("done", "second time"),
-        [("gone_the_first_time", "died"), ("gone_the_first_time", "done")],
-    )
+    assert seen == (("done", "second time"), [("gone_the_first_time", "died"), ("gone_the_first_time", "done")])
 
 
-def test_an_idle_worker_that_was_killed_costs_nobody_anything() -> None:
-    async def play(workers: ProcessWorkers) -> object:
-        first = await workers.run(untrusted.process_id)
-        assert isinstance(first, int)
-        with ended(first):
-            os.kill(first, signal.SIGKILL)
-        return await fate(workers.run(untrusted.echoed, "still here"))
-
-    assert told(play) == ("done", ["still here"])
+async def test_an_idle_worker_that_was_killed_costs_nobody_anything(workers: ProcessWorkers) -> None:
+    first = await workers.run(untrusted.process_id)
+    assert isinstance(first, int)
+    with ended(first):
+        os.kill(first, signal.SIGKILL)
+    assert await fate(workers.run(untrusted.echoed, "still here")) == ("done", ["still here"])
 
 
-def test_some_that_hang_do_not_stop_the_others() -> None:
-    async def play(workers: ProcessWorkers) -> object:
-        calls = [
-            fate(workers.run(untrusted.asleep, 600 if place % 10 == 3 else 0, limits=Limits(seconds=0.5)))
-            for place in range(50)
-        ]
-        return [what for what, _ in await asyncio.gather(*calls)]
-
-    assert told(play) == ["seconds" if place % 10 == 3 else "done" for place in range(50)]
-
-
-def test_functions_take_turns() -> None:
-    """One place: a queue of one function is not a queue for another."""
-    order: list[str] = []
-
-    async def one(workers: ProcessWorkers, function: Callable[..., JsonValue]) -> None:
-        await workers.run(function)
-        order.append(function.__name__)
-
-    async def play(workers: ProcessWorkers) -> object:
-        first = [one(workers, untrusted.echoed) for _ in range(4)]
-        await asyncio.gather(*first, *(one(workers, untrusted.process_id) for _ in range(2)))
-        return order
-
-    assert played(play, places=1)[0] == ["echoed", "echoed", "process_id", "echoed", "process_id", "echoed"]
+async def test_some_that_hang_do_not_stop_the_others(workers: ProcessWorkers) -> None:
+    calls = [
+        fate(workers.run(untrusted.asleep, 600 if place % 10 == 3 else 0, limits=Limits(seconds=0.5)))
+        for place in range(50)
+    ]
+    assert [what for what, _ in await asyncio.gather(*calls)] == [
+        "seconds" if place % 10 == 3 else "done" for place in range(50)
+    ]
 
 
 def test_a_call_that_is_given_up_ends_with_its_worker(tmp_path: Path) -> None:
@@ -260,29 +236,14 @@ def test_a_call_that_is_given_up_ends_with_its_worker(tmp_path: Path) -> None:
     assert seen == ((True, ("done", [1])), [("asleep_after_telling", "cancelled"), ("echoed", "done")])
 
 
-def test_one_that_waits_may_give_up() -> None:
-    async def play(workers: ProcessWorkers) -> object:
-        calls = [asyncio.create_task(workers.run(untrusted.asleep, 0.2)) for _ in range(3)]
-        await asyncio.sleep(0)
-        calls[1].cancel()
-        outcomes = await asyncio.gather(*calls, return_exceptions=True)
-        return [type(outcome) for outcome in outcomes], workers.waiting
-
-    assert played(play, places=1)[0] == ([str, asyncio.CancelledError, str], 0)
-
-
-def test_after_closing_nothing_runs(tmp_path: Path) -> None:
+async def test_after_closing_nothing_runs(workers: ProcessWorkers, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-
-    async def play(workers: ProcessWorkers) -> object:
-        call = asyncio.create_task(fate(workers.run(untrusted.asleep_after_telling, str(tmp_path / "pipe"))))
-        process = int(await asyncio.to_thread((tmp_path / "pipe").read_text))
-        with ended(process):
-            await workers.close()
-        return await call, await fate(workers.run(untrusted.echoed, 1)), workers.ids
-
     closed = ("failed", "the workers are closed")
-    assert told(play) == (closed, closed, ())
+    call = asyncio.create_task(fate(workers.run(untrusted.asleep_after_telling, str(tmp_path / "pipe"))))
+    process = int(await asyncio.to_thread((tmp_path / "pipe").read_text))
+    with ended(process):
+        await workers.close()
+    assert (await call, await fate(workers.run(untrusted.echoed, 1)), workers.ids) == (closed, closed, ())
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from app.domain.scores import Score
 from app.domain.tasks import Completion, Message, Task
 from app.domain.values import FiniteJson, Frozen, Split, WholeNumber, digest
 from app.ports.environment import Datasets, Environment, Tools
-from app.service.catalogue import KEPT_VERSIONS, Catalogue, ServedEnvironment
+from app.service.catalogue import Catalogue, ServedEnvironment
 from app.service.judging import NoPanel
 
 
@@ -92,26 +92,6 @@ def test_one_that_cannot_serve_does_not_stop_the_others() -> None:
         catalogue.get_environment_or_current("broken")
 
 
-@pytest.mark.parametrize(("named", "level"), [((), "INFO"), (("bare",), "WARNING")])
-def test_a_missing_package_is_worth_a_warning_where_somebody_asked_for_the_environment(
-    caplog: pytest.LogCaptureFixture, named: tuple[str, ...], level: str
-) -> None:
-    caplog.set_level("INFO")
-    opened(Toy, Broken, Bare, named=named)
-    assert [(one.levelname, one.getMessage()) for one in caplog.records] == [
-        (level, "environment unavailable: bare: pip install it"),
-        ("ERROR", "environment unavailable: broken: the folder is empty"),
-    ]
-
-
-def test_nothing_is_served_before_it_is_open() -> None:
-    catalogue = Catalogue({"toy": Toy})
-    assert not catalogue.opened
-    assert catalogue.explain_unavailability("toy") == "its data is still being read"
-    with pytest.raises(EnvironmentUnavailable, match="still being read"):
-        catalogue.get_environment_or_current("toy")
-
-
 def test_an_unknown_name_is_told_apart_from_one_that_cannot_serve() -> None:
     catalogue = opened(Toy)
     for ask in (catalogue.require_known, catalogue.get_environment_or_current):
@@ -142,12 +122,6 @@ def test_params_are_refused_by_field(given_: dict[str, FiniteJson], field: str) 
     with pytest.raises(InvalidRequest) as refused:
         ServedEnvironment.from_environment(Toy()).validate_params(given_)
     assert refused.value.field == field
-
-
-def test_params_have_defaults() -> None:
-    hosted = ServedEnvironment.from_environment(Toy())
-    assert hosted.validate_params({}) == Params()
-    assert hosted.validate_params({"rounds": 3, "words": ["a"]}) == Params(rounds=3, words=("a",))
 
 
 def test_the_data_digest_covers_every_digest_by_name() -> None:
@@ -237,18 +211,7 @@ def test_what_is_read_again_serves_from_then_on_and_the_former_is_still_found() 
     assert [
         catalogue.get_environment_or_current("toy", digest)
         for digest in (None, present.data_digest, former.data_digest, "?")
-    ] == [
-        present,
-        present,
-        former,
-        present,
-    ]
-
-
-def test_reading_the_same_again_changes_nothing() -> None:
-    catalogue, _ = edited()
-    before = catalogue.get_environment_or_current("toy")
-    assert catalogue.reopen("toy") is before
+    ] == [present, present, former, present]
 
 
 def test_what_cannot_be_read_again_leaves_everything_as_it_is() -> None:
@@ -268,20 +231,3 @@ def test_what_could_not_be_read_at_first_can_be_read_again() -> None:
     Own.broken = False
     catalogue.reopen("toy")
     assert catalogue.explain_unavailability("toy") is None
-
-
-def test_a_bounded_number_of_former_editions_is_kept() -> None:
-    catalogue, kind = edited()
-    digests = [catalogue.get_environment_or_current("toy").data_digest]
-    for edition in range(KEPT_VERSIONS + 1):
-        kind.edition = str(edition)
-        digests.append(catalogue.reopen("toy").data_digest)
-    known = [catalogue.get_environment_or_current("toy", digest).data_digest == digest for digest in digests]
-    assert known == [False, *[True] * (KEPT_VERSIONS + 1)]
-
-
-def test_what_is_unknown_or_not_open_cannot_be_read_again() -> None:
-    with pytest.raises(NotFound):
-        opened(Toy).reopen("chess")
-    with pytest.raises(EnvironmentUnavailable):
-        Catalogue({"toy": Toy}).reopen("toy")

@@ -10,12 +10,10 @@ from app.domain.runs import Slot, Stream
 from app.ports.store import OutcomeStore, SlotLocator
 from app.service.task_order import (
     EXPLORATION_INTERVAL,
-    MAX_CACHED_RUNS,
     REREAD_GROUPS,
     WINDOW_SIZE,
     DifficultyEstimator,
     choose_nearest_to_pass_rate,
-    memoise_slots,
     order_by_weight,
     order_tasks,
 )
@@ -78,17 +76,6 @@ class TestWindows:
     def test_past_the_end_there_is_nothing(self) -> None:
         locate = aimed(cycle(WINDOW_SIZE + 2, epochs=1), rates_of({WINDOW_SIZE + 1: 0.5}))
         assert indexes(locate, [0, 1, 2]) == [0, WINDOW_SIZE + 1, -1]
-
-    def test_it_is_asked_once_for_each_place(self) -> None:
-        asked: list[int] = []
-
-        def locate(position: int) -> Slot | None:
-            asked.append(position)
-            return cycle(100)(position)
-
-        ready = memoise_slots(locate, 5, 3)
-        before = list(asked)
-        assert (before, indexes(ready, [7, 5, 9, 9]), asked) == ([5, 6, 7], [7, 5, 9, 9], [5, 6, 7, 9])
 
     def test_weights_keep_their_shares(self) -> None:
         """Every task of the light pool is at the target, none of the heavy one."""
@@ -174,16 +161,6 @@ class TestCounting:
             return [found[0] is found[1], found[0] is found[2], found[0] is found[3], found[2].counted > 0]
 
         assert asyncio.run(scene()) == [True, False, False, False]
-
-    def test_a_run_that_made_room_for_others_is_counted_anew(self) -> None:
-        async def scene() -> tuple[int, list[int]]:
-            kept = KeptOutcomes({"run": [outcome(5)]})
-            difficulty = DifficultyEstimator(kept)
-            for name in ("run", *(f"run{n}" for n in range(MAX_CACHED_RUNS)), "run"):
-                rates = await difficulty.estimate_rates(stream(name))
-            return rates.counted, [after for after, _ in kept.asked]
-
-        assert asyncio.run(scene()) == (1, [0] * (MAX_CACHED_RUNS + 2))
 
 
 @pytest.mark.parametrize("labels", [(None, None, None), ("easy", "hard", "middling")])

@@ -2,11 +2,9 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, field
-from datetime import timedelta
-from pathlib import Path
-from typing import cast
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
 
 import pytest
 
@@ -96,30 +94,16 @@ class Trainer:
         return [(one.rewards, one.flags) for one in (await self.gateway.views.find_groups(GroupFilter())).groups]
 
 
-Play = Callable[[Trainer], Awaitable[None]]
-
-
 @pytest.fixture
-def training(tmp_path: Path, migrated_file: Path) -> Callable[..., None]:
-    path = tmp_path / "store.db"
-    path.write_bytes(migrated_file.read_bytes())
-
-    def run(*plays: Play) -> None:
-        """Each against a service that starts and stops around it."""
-        world = World()
-        for play in plays:
-            asyncio.run(_played(f"sqlite:///{path}", world, play))
-
-    return run
-
-
-async def _played(url: str, world: World, play: Play) -> None:
-    async with _trainer(url, world) as trainer:
-        await play(trainer)
+def trainer(sqlite_url: str, runner: asyncio.Runner) -> Iterator[Trainer]:
+    playing = training(sqlite_url, World())
+    yield runner.run(playing.__aenter__())
+    runner.run(playing.__aexit__(None, None, None))
 
 
 @contextlib.asynccontextmanager
-async def _trainer(url: str, world: World) -> AsyncIterator[Trainer]:
+async def training(url: str, world: World) -> AsyncIterator[Trainer]:
+    """At a service that starts and stops around it."""
     store = Store.open(url, MIGRATIONS, clock=world.now)
     parts = CountedParts(store.parts)
     store.parts = cast("PendingGroupStore", parts)
@@ -154,217 +138,134 @@ def rewards(*replies: SampleReply) -> list[float | None]:
     return [reply.score.reward for reply in replies]
 
 
-def test_siblings_are_judged_together_and_told_their_standing(training: Callable[..., None]) -> None:
-    async def play(trainer: Trainer) -> None:
-        first, second = await asyncio.gather(*await trainer.asks(*(trainer.sample(text) for text in ("1", "0"))))
-        assert rewards(first, second) == [1, 0]
-        assert (first.group_id, first.flags) == (second.group_id, ())
-        assert [round(reply.advantage or 0, 3) for reply in (first, second)] == [0.707, -0.707]
-        assert await trainer.groups() == [((1, 0), ())]
-
-    training(play)
+async def test_siblings_are_judged_together_and_told_their_standing(trainer: Trainer) -> None:
+    first, second = await asyncio.gather(*await trainer.asks(*(trainer.sample(text) for text in ("1", "0"))))
+    assert rewards(first, second) == [1, 0]
+    assert (first.group_id, first.flags) == (second.group_id, ())
+    assert [round(reply.advantage or 0, 3) for reply in (first, second)] == [0.707, -0.707]
+    assert await trainer.groups() == [((1, 0), ())]
 
 
-def test_siblings_that_say_the_same_are_as_many_as_have_come(training: Callable[..., None]) -> None:
-    async def play(trainer: Trainer) -> None:
-        samples = [trainer.sample("1", 4)] * 3 + [trainer.sample("0", 4)]
-        replies = await asyncio.gather(*await trainer.asks(*samples))
-        assert rewards(*replies) == [1, 1, 1, 0]
-        assert await trainer.groups() == [((1, 1, 1, 0), ())]
-
-    training(play)
-
-
-def test_one_alone_is_judged_at_once(training: Callable[..., None]) -> None:
-    async def play(trainer: Trainer) -> None:
-        replies = [await trainer.ask(trainer.sample("0.5", size=1)) for _ in range(2)]
-        assert (rewards(*replies), [reply.advantage for reply in replies]) == ([0.5, 0.5], [None, None])
-        assert await trainer.groups() == [((0.5,), ())] * 2
-
-    training(play)
-
-
-def test_who_hangs_up_and_asks_again_is_counted_once(training: Callable[..., None]) -> None:
+async def test_who_hangs_up_and_asks_again_is_counted_once(trainer: Trainer) -> None:
     """Also when all of them do, and more than once."""
-
-    async def play(trainer: Trainer) -> None:
-        samples = [trainer.sample(text, 3) for text in ("1", "1")]
-        for _ in range(2):
-            await hung_up(*await trainer.asks(*samples))
-        replies = await asyncio.gather(*await trainer.asks(*samples, trainer.sample("0", 3)))
-        assert rewards(*replies) == [1, 1, 0]
-        assert await trainer.groups() == [((1, 1, 0), ())]
-
-    training(play)
-
-
-@pytest.mark.parametrize("turns", range(8))
-def test_who_asks_again_before_its_hanging_up_is_noticed_is_counted_once(
-    training: Callable[..., None], turns: int
-) -> None:
-    async def play(trainer: Trainer) -> None:
-        (gone,) = await trainer.asks(trainer.sample("1"))
-        again = asyncio.gather(*(trainer.ask(trainer.sample(text)) for text in ("1", "0")))
-        for _ in range(turns):
-            await asyncio.sleep(0)
-        gone.cancel()
-        assert rewards(*await again) == [1, 0]
-        assert await trainer.groups() == [((1, 0), ())]
-
-    training(play)
-
-
-def test_who_hangs_up_before_its_place_is_written_is_counted_once(training: Callable[..., None]) -> None:
-    async def play(trainer: Trainer) -> None:
-        trainer.parts.writing.clear()
-        gone = asyncio.ensure_future(trainer.ask(trainer.sample("1")))
-        await until(lambda: trainer.parts.asked == 1)
-        gone.cancel()
-        again = asyncio.gather(*(trainer.ask(trainer.sample(text)) for text in ("1", "0")))
-        await until(lambda: trainer.parts.asked >= 2)
-        trainer.parts.writing.set()
-        assert rewards(*await again) == [1, 0]
-        assert [(set(told), flags) for told, flags in await trainer.groups()] == [({0, 1}, ())]
-
-    training(play)
-
-
-def test_an_answer_that_nobody_took_is_given_again(training: Callable[..., None]) -> None:
-    """Whoever asked had gone while its group was judged."""
-
-    async def play(trainer: Trainer) -> None:
-        samples = [trainer.sample(text, environment="slow") for text in ("1", "0")]
+    samples = [trainer.sample(text, 3) for text in ("1", "1")]
+    for _ in range(2):
         await hung_up(*await trainer.asks(*samples))
-        trainer.world.going_on.set()
-        replies = await asyncio.gather(*await trainer.asks(*samples))
-        assert rewards(*replies) == [1, 0]
-        assert (await trainer.groups(), trainer.world.scorings["slow"]) == ([((1, 0), ())], 1)
-
-    training(play)
+    replies = await asyncio.gather(*await trainer.asks(*samples, trainer.sample("0", 3)))
+    assert rewards(*replies) == [1, 1, 0]
+    assert await trainer.groups() == [((1, 1, 0), ())]
 
 
-def test_an_answer_that_broke_off_is_given_again(training: Callable[..., None]) -> None:
-    async def play(trainer: Trainer) -> None:
-        sample = trainer.sample("1", size=1)
-        with pytest.raises(ConnectionError):
-            async with trainer.gateway.samples.score_sample(sample, gather_seconds=60, wait_seconds=10) as told:
-                raise ConnectionError
-        again, another = [await trainer.ask(sample) for _ in range(2)]
-        assert (again, another.group_id == again.group_id) == (told, False)
-
-    training(play)
-
-
-def test_who_waited_in_vain_asks_again(training: Callable[..., None]) -> None:
-    async def play(trainer: Trainer) -> None:
-        sample = trainer.sample("1")
-        early = [await trainer.ask(sample, wait=0.05) for _ in range(3)]
-        replies = await asyncio.gather(*await trainer.asks(sample, trainer.sample("0")))
-        assert [reply.score.outcome for reply in early] == ["pending"] * 3
-        assert {reply.group_id for reply in early} == {replies[0].group_id}
-        assert await trainer.groups() == [((1, 0), ())]
-
-    training(play)
+@pytest.mark.parametrize("turns", [0, 1, 3, 7])
+async def test_who_asks_again_before_its_hanging_up_is_noticed_is_counted_once(trainer: Trainer, turns: int) -> None:
+    (gone,) = await trainer.asks(trainer.sample("1"))
+    again = asyncio.gather(*(trainer.ask(trainer.sample(text)) for text in ("1", "0")))
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    gone.cancel()
+    assert rewards(*await again) == [1, 0]
+    assert await trainer.groups() == [((1, 0), ())]
 
 
-def test_what_could_not_be_scored_is_tried_again_when_it_is_asked_for_again(training: Callable[..., None]) -> None:
-    async def play(trainer: Trainer) -> None:
-        samples = [trainer.sample(text, environment="flaky") for text in ("once", "0.5")]
-        first = await asyncio.gather(*await trainer.asks(*samples))
-        again = await trainer.ask(samples[0])
-        assert [reply.score.outcome for reply in first] == ["unscored", "scored"]
-        assert (rewards(again), again.group_id) == ([1], first[0].group_id)
-        assert await trainer.groups() == [((1, 0.5), ())]
-
-    training(play)
-
-
-def test_a_lost_sibling_holds_up_nobody_for_ever_and_is_late_when_it_comes(training: Callable[..., None]) -> None:
-    async def play(trainer: Trainer) -> None:
-        waiting = await trainer.asks(*(trainer.sample(text, 3) for text in ("1", "0")))
-        trainer.world.moment += timedelta(seconds=60)
-        told = await asyncio.gather(*waiting)
-        late = await trainer.ask(trainer.sample("0.5", 3))
-        other = (await trainer.asks(trainer.sample("0.5", 3)))[0]
-        await hung_up(other)
-        assert (rewards(*told), told[0].flags) == ([1, 0], ("partial_group",))
-        assert (rewards(late), late.flags, late.advantage) == ([0.5], ("late",), None)
-        assert await trainer.groups() == [((0.5,), ("late",)), ((1, 0), ("partial_group",))]
-
-    training(play)
+async def test_who_hangs_up_before_its_place_is_written_is_counted_once(trainer: Trainer) -> None:
+    trainer.parts.writing.clear()
+    gone = asyncio.ensure_future(trainer.ask(trainer.sample("1")))
+    await until(lambda: trainer.parts.asked == 1)
+    gone.cancel()
+    again = asyncio.gather(*(trainer.ask(trainer.sample(text)) for text in ("1", "0")))
+    await until(lambda: trainer.parts.asked >= 2)
+    trainer.parts.writing.set()
+    assert rewards(*await again) == [1, 0]
+    assert [(set(told), flags) for told, flags in await trainer.groups()] == [({0, 1}, ())]
 
 
-def test_the_next_epoch_is_another_group_and_so_is_another_key_run_or_size(training: Callable[..., None]) -> None:
-    async def play(trainer: Trainer) -> None:
-        for _ in range(3):
-            await asyncio.gather(*await trainer.asks(trainer.sample("1"), trainer.sample("0")))
-        apart = [trainer.sample("1", key="one"), trainer.sample("1", run="b"), trainer.sample("1", 3)]
-        waiting = await trainer.asks(trainer.sample("1"), *apart)
-        assert await trainer.groups() == [((1, 0), ())] * 3
-        await hung_up(*waiting)
-
-    training(play)
+async def test_an_answer_that_nobody_took_is_given_again(trainer: Trainer) -> None:
+    """Whoever asked had gone while its group was judged."""
+    samples = [trainer.sample(text, environment="slow") for text in ("1", "0")]
+    await hung_up(*await trainer.asks(*samples))
+    trainer.world.going_on.set()
+    replies = await asyncio.gather(*await trainer.asks(*samples))
+    assert rewards(*replies) == [1, 0]
+    assert (await trainer.groups(), trainer.world.scorings["slow"]) == ([((1, 0), ())], 1)
 
 
-def test_what_is_wrong_is_said_before_anything_is_stored(training: Callable[..., None]) -> None:
-    async def play(trainer: Trainer) -> None:
-        good = trainer.sample("1")
-        wrong = [
-            SampleToScore("toy", "task_" + "0" * 32, good.completion),
-            SampleToScore("toy", "nonsense\x00", good.completion),
-            SampleToScore("arena", good.task_id, good.completion),
-            SampleToScore("toy", good.task_id, good.completion, size=0),
-            SampleToScore("toy", good.task_id, good.completion, size=257),
-            SampleToScore("toy", good.task_id, good.completion, run="No Run"),
-            SampleToScore("toy", good.task_id, good.completion, key="k" * 201),
-            SampleToScore("toy", good.task_id, good.completion, key="\ud83d"),
-        ]
-        said = []
-        for sample in wrong:
-            with pytest.raises(GatewayError) as caught:
-                await trainer.ask(sample)
-            said.append((caught.value.status, caught.value.field))
-        assert said == [
-            (404, "task_id"),
-            (422, "task_id"),
-            (422, "task_id"),
-            (422, "size"),
-            (422, "size"),
-            (422, "run"),
-            (422, "key"),
-            (422, "key"),
-        ]
-
-    training(play)
+async def test_an_answer_that_broke_off_is_given_again(trainer: Trainer) -> None:
+    sample = trainer.sample("1", size=1)
+    with pytest.raises(ConnectionError):
+        async with trainer.gateway.samples.score_sample(sample, gather_seconds=60, wait_seconds=10) as told:
+            raise ConnectionError
+    again, another = [await trainer.ask(sample) for _ in range(2)]
+    assert (again, another.group_id == again.group_id) == (told, False)
 
 
-def test_samples_that_wait_outlive_a_restart(training: Callable[..., None]) -> None:
+async def test_who_waited_in_vain_asks_again(trainer: Trainer) -> None:
+    sample = trainer.sample("1")
+    early = [await trainer.ask(sample, wait=0.05) for _ in range(3)]
+    replies = await asyncio.gather(*await trainer.asks(sample, trainer.sample("0")))
+    assert [reply.score.outcome for reply in early] == ["pending"] * 3
+    assert {reply.group_id for reply in early} == {replies[0].group_id}
+    assert await trainer.groups() == [((1, 0), ())]
+
+
+async def test_what_could_not_be_scored_is_tried_again_when_it_is_asked_for_again(trainer: Trainer) -> None:
+    samples = [trainer.sample(text, environment="flaky") for text in ("once", "0.5")]
+    first = await asyncio.gather(*await trainer.asks(*samples))
+    again = await trainer.ask(samples[0])
+    assert [reply.score.outcome for reply in first] == ["unscored", "scored"]
+    assert (rewards(again), again.group_id) == ([1], first[0].group_id)
+    assert await trainer.groups() == [((1, 0.5), ())]
+
+
+async def test_the_next_epoch_is_another_group_and_so_is_another_key_run_or_size(trainer: Trainer) -> None:
+    for _ in range(3):
+        await asyncio.gather(*await trainer.asks(trainer.sample("1"), trainer.sample("0")))
+    apart = [trainer.sample("1", key="one"), trainer.sample("1", run="b"), trainer.sample("1", 3)]
+    waiting = await trainer.asks(trainer.sample("1"), *apart)
+    assert await trainer.groups() == [((1, 0), ())] * 3
+    await hung_up(*waiting)
+
+
+async def test_what_is_wrong_is_said_before_anything_is_stored(trainer: Trainer) -> None:
+    good = trainer.sample("1")
+    wrong: list[tuple[dict[str, Any], int, str]] = [
+        ({"task_id": "task_" + "0" * 32}, 404, "task_id"),
+        ({"task_id": "nonsense\x00"}, 422, "task_id"),
+        ({"environment": "arena"}, 422, "task_id"),
+        ({"size": 0}, 422, "size"),
+        ({"size": 257}, 422, "size"),
+        ({"run": "No Run"}, 422, "run"),
+        ({"key": "k" * 201}, 422, "key"),
+        ({"key": "\ud83d"}, 422, "key"),
+    ]
+    said = []
+    for changed, _, _ in wrong:
+        with pytest.raises(GatewayError) as caught:
+            await trainer.ask(replace(good, **changed))
+        said.append((changed, caught.value.status, caught.value.field))
+    assert said == wrong
+
+
+def test_samples_that_wait_outlive_a_restart(sqlite_url: str) -> None:
     """Whoever waited has left, and asks again."""
+    world = World()
 
-    async def before(trainer: Trainer) -> None:
-        waiting = await trainer.asks(*(trainer.sample(text, 3) for text in ("1", "1")))
-        waiting += await trainer.asks(*(trainer.sample(text, environment="slow") for text in ("1", "0")))
-        for one in waiting:
-            one.add_done_callback(lambda done: done.cancelled() or done.exception())
-        trainer.waiting.update(waiting)
+    async def before() -> None:
+        async with training(sqlite_url, world) as trainer:
+            waiting = await trainer.asks(*(trainer.sample(text, 3) for text in ("1", "1")))
+            waiting += await trainer.asks(*(trainer.sample(text, environment="slow") for text in ("1", "0")))
+            for one in waiting:
+                one.add_done_callback(lambda done: done.cancelled() or done.exception())
+            trainer.waiting.update(waiting)
 
-    async def after(trainer: Trainer) -> None:
-        trainer.world.going_on.set()
-        await trainer.gateway.group_scoring.resume()
-        samples = [trainer.sample(text, 3) for text in ("1", "0", "1")]
-        samples += [trainer.sample(text, environment="slow") for text in ("0", "1")]
-        replies = await asyncio.gather(*await trainer.asks(*samples))
-        assert rewards(*replies) == [1, 0, 1, 0, 1]
-        assert sorted(await trainer.groups()) == [((1, 0), ()), ((1, 1, 0), ())]
+    async def after() -> None:
+        async with training(sqlite_url, world) as trainer:
+            world.going_on.set()
+            await trainer.gateway.group_scoring.resume()
+            samples = [trainer.sample(text, 3) for text in ("1", "0", "1")]
+            samples += [trainer.sample(text, environment="slow") for text in ("0", "1")]
+            replies = await asyncio.gather(*await trainer.asks(*samples))
+            assert rewards(*replies) == [1, 0, 1, 0, 1]
+            assert sorted(await trainer.groups()) == [((1, 0), ()), ((1, 1, 0), ())]
 
-    training(before, after)
-
-
-def test_two_hundred_samples_at_once_fill_their_groups(training: Callable[..., None]) -> None:
-    async def play(trainer: Trainer) -> None:
-        samples = [trainer.sample(f"{n % 4 / 4}", 4) for n in range(200)]
-        replies = await asyncio.gather(*(trainer.ask(sample) for sample in samples))
-        assert rewards(*replies) == [n % 4 / 4 for n in range(200)]
-        assert [(len(told), flags) for told, flags in await trainer.groups()] == [(4, ())] * 50
-
-    training(play)
+    asyncio.run(before())
+    asyncio.run(after())

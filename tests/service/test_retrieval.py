@@ -106,17 +106,13 @@ FAILURES = {
 
 
 @pytest.mark.parametrize("name", FAILURES)
-def test_a_failure_refuses_or_is_what_the_context_says(name: str) -> None:
+async def test_a_failure_refuses_or_is_what_the_context_says(name: str) -> None:
     what, words = FAILURES[name]
-
-    async def scene() -> tuple[str, Context]:
-        _, refusing = retrieval(what, RetrievalPolicy("refuse", 0.05))
-        _, going_on = retrieval(what, RetrievalPolicy("without", 0.05))
-        with pytest.raises(RetrieverFailed) as refused:
-            await refusing.retrieve(QUERY, "params")
-        return refused.value.detail, await going_on.retrieve(QUERY, "params")
-
-    assert asyncio.run(scene()) == (words, Context(failure=words))
+    _, refusing = retrieval(what, RetrievalPolicy("refuse", 0.05))
+    _, going_on = retrieval(what, RetrievalPolicy("without", 0.05))
+    with pytest.raises(RetrieverFailed) as refused:
+        await refusing.retrieve(QUERY, "params")
+    assert (refused.value.detail, await going_on.retrieve(QUERY, "params")) == (words, Context(failure=words))
 
 
 @pytest.mark.parametrize(
@@ -127,53 +123,41 @@ def test_a_failure_refuses_or_is_what_the_context_says(name: str) -> None:
         (StoreUnavailable("the disk is full"), None),
     ],
 )
-def test_what_is_not_the_retrievers_failure_stays_what_it_is(error: GatewayError, field: str | None) -> None:
+async def test_what_is_not_the_retrievers_failure_stays_what_it_is(error: GatewayError, field: str | None) -> None:
     async def refuses(query: ContextQuery) -> Context:
         raise error
 
-    async def scene() -> tuple[type[GatewayError], str, str | None]:
-        _, asking = retrieval(refuses, RetrievalPolicy("without", 0.05))
-        with pytest.raises(GatewayError) as refused:
-            await asking.retrieve(QUERY, "params")
-        return type(refused.value), refused.value.detail, refused.value.field
-
-    assert asyncio.run(scene()) == (type(error), error.detail, field)
+    _, asking = retrieval(refuses, RetrievalPolicy("without", 0.05))
+    with pytest.raises(GatewayError) as refused:
+        await asking.retrieve(QUERY, "params")
+    assert (type(refused.value), refused.value.detail, refused.value.field) == (type(error), error.detail, field)
 
 
 def queries(count: int) -> list[ContextQuery]:
     return [QUERY.model_copy(update={"text": str(number)}) for number in range(count)]
 
 
-def test_contexts_come_in_the_order_of_the_queries() -> None:
+async def test_contexts_come_in_the_order_of_the_queries() -> None:
     async def tells(query: ContextQuery) -> Context:
         await asyncio.sleep(0.001 * (int(query.text) % 3))
         return Context(passages=(Passage(id=query.text, text="-", source="t"),))
 
-    async def scene() -> list[str]:
-        _, asking = retrieval(tells, RetrievalPolicy())
-        return [context.passages[0].id for context in await asking.retrieve_all(queries(50), "params")]
+    _, asking = retrieval(tells, RetrievalPolicy())
+    assert [context.passages[0].id for context in await asking.retrieve_all(queries(50), "params")] == [
+        str(number) for number in range(50)
+    ]
 
-    assert asyncio.run(scene()) == [str(number) for number in range(50)]
 
-
-def test_after_a_failure_nothing_more_of_a_batch_is_asked() -> None:
-    async def scene() -> tuple[list[Context], int, int]:
-        hanging, going_on = retrieval(hangs, RetrievalPolicy("without", 0.05))
-        contexts = await going_on.retrieve_all(queries(100), "params")
-        refused, refusing = retrieval(hangs, RetrievalPolicy("refuse", 0.05))
-        with pytest.raises(RetrieverFailed):
-            await refusing.retrieve_all(queries(100), "params")
-        return contexts, hanging.asked, refused.asked
-
+async def test_after_a_failure_nothing_more_of_a_batch_is_asked() -> None:
     without = [Context(failure=LATE)] * MAX_CONCURRENT_QUERIES + [Context(failure=NOT_ASKED_DETAIL)] * (
         100 - MAX_CONCURRENT_QUERIES
     )
-    assert asyncio.run(scene()) == (without, MAX_CONCURRENT_QUERIES, MAX_CONCURRENT_QUERIES)
-
-
-def test_nothing_is_asked_for_no_queries() -> None:
-    retriever, asking = retrieval(hangs, RetrievalPolicy())
-    assert (asyncio.run(asking.retrieve_all([], "params")), retriever.asked) == ([], 0)
+    hanging, going_on = retrieval(hangs, RetrievalPolicy("without", 0.05))
+    contexts = await going_on.retrieve_all(queries(100), "params")
+    refused, refusing = retrieval(hangs, RetrievalPolicy("refuse", 0.05))
+    with pytest.raises(RetrieverFailed):
+        await refusing.retrieve_all(queries(100), "params")
+    assert (contexts, hanging.asked, refused.asked) == (without, MAX_CONCURRENT_QUERIES, MAX_CONCURRENT_QUERIES)
 
 
 class Explaining(Doing):
@@ -181,21 +165,17 @@ class Explaining(Doing):
         return self._what(query)
 
 
-def test_reasons_are_the_retrievers_own_or_none_and_its_failure_is_always_told() -> None:
+async def test_reasons_are_the_retrievers_own_or_none_and_its_failure_is_always_told() -> None:
     told = Context(passages=(NEWS,), as_of=at(9))
     reasons = RetrievalExplanation(as_of=at(9), budget_tokens=7, context=Context())
-
-    async def scene() -> tuple[RetrievalExplanation, RetrievalExplanation, str]:
-        policy = RetrievalPolicy("without", 0.05)
-        _, plain = retrieval(giving(told), policy)
-        explaining = RetrievalService(cast("Retriever", Explaining(giving(reasons))), NullObserver(), policy)
-        hanging = RetrievalService(cast("Retriever", Explaining(hangs)), NullObserver(), policy)
-        with pytest.raises(RetrieverFailed) as refused:
-            await hanging.explain(QUERY)
-        return await plain.explain(QUERY), await explaining.explain(QUERY), refused.value.detail
-
     alone = RetrievalExplanation(as_of=at(9), budget_tokens=QUERY.budget_tokens, context=told)
-    assert asyncio.run(scene()) == (alone, reasons, LATE)
+    policy = RetrievalPolicy("without", 0.05)
+    _, plain = retrieval(giving(told), policy)
+    explaining = RetrievalService(cast("Retriever", Explaining(giving(reasons))), NullObserver(), policy)
+    hanging = RetrievalService(cast("Retriever", Explaining(hangs)), NullObserver(), policy)
+    with pytest.raises(RetrieverFailed) as refused:
+        await hanging.explain(QUERY)
+    assert (await plain.explain(QUERY), await explaining.explain(QUERY), refused.value.detail) == (alone, reasons, LATE)
 
 
 def at(hour: int) -> datetime:
@@ -239,18 +219,14 @@ def test_what_is_later_is_withheld(answer: Context, as_of: datetime | None, cont
     assert withhold_future(answer, as_of) == (context, future)
 
 
-def test_every_query_is_counted_once_by_what_became_of_it() -> None:
+async def test_every_query_is_counted_once_by_what_became_of_it() -> None:
     observer = PrometheusObserver()
     answers = [Context(passages=told(9)), Context(passages=told(11, 12)), None]
-
-    async def scene() -> None:
-        asking = RetrievalService(
-            cast("Retriever", Doing(lambda query: giving(answers.pop())(query))), observer, RetrievalPolicy("without")
-        )
-        for query in [QUERY.model_copy(update={"as_of": at(10)})] * 3:
-            await asking.retrieve(query, "params")
-
-    asyncio.run(scene())
+    asking = RetrievalService(
+        cast("Retriever", Doing(lambda query: giving(answers.pop())(query))), observer, RetrievalPolicy("without")
+    )
+    for query in [QUERY.model_copy(update={"as_of": at(10)})] * 3:
+        await asking.retrieve(query, "params")
     counted = [
         observer.registry.get_sample_value(f"atropos_envs_{name}", labels)
         for name, labels in (

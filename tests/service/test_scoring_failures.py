@@ -1,19 +1,17 @@
 """Scoring over a store that fails or is slow: nothing is lost, nothing is scored twice, nothing hangs."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from app.datasets.configured_datasets import ConfiguredDatasets
-from app.domain.budgets import BudgetAnswer, RunLedger
 from app.domain.errors import StoreUnavailable
-from app.domain.groups import Group, Rollout, RunActivity
-from app.domain.keeping import KeepRule
-from app.domain.runs import HealthOptions, LagLimitChange, Pin, Run
+from app.domain.groups import Group, Rollout
+from app.domain.runs import Pin, Run
 from app.domain.scores import Score
 from app.domain.tasks import Completion
 from app.main.gateway import build_gateway
@@ -29,19 +27,19 @@ from tests.support.databases import MIGRATIONS
 from tests.support.playground import World, environments, panels, until
 
 
-@dataclass
-class FaultyGroups(GroupStore):
+class FaultyGroups:
     """The store's groups, until it is told to fail or to dawdle."""
 
-    inner: GroupStore
-    failures: list[Exception] = field(default_factory=list)
-    """Raised one by one by `add` and `finish`."""
-    has_read: asyncio.Event = field(default_factory=asyncio.Event)
-    may_tell: asyncio.Event | None = None
-    """`recall` has read, and keeps what it read to itself until this is set."""
+    def __init__(self, inner: GroupStore) -> None:
+        self.inner = inner
+        self.failures: list[Exception] = []
+        """Raised one by one by `add` and `finish`."""
+        self.has_read = asyncio.Event()
+        self.may_tell: asyncio.Event | None = None
+        """`recall` has read, and keeps what it read to itself until this is set."""
 
-    async def find(self, group_ids: Sequence[str]) -> dict[str, Group]:
-        return await self.inner.find(group_ids)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
 
     async def recall(self, group_ids: Sequence[str]) -> KnownGroups:
         known = await self.inner.recall(group_ids)
@@ -60,62 +58,18 @@ class FaultyGroups(GroupStore):
             raise self.failures.pop(0)
         return await self.inner.finish(groups)
 
-    async def mask(self, group_id: str) -> Group:
-        return await self.inner.mask(group_id)
 
-    async def list_unfinished(self, limit: int) -> list[Group]:
-        return await self.inner.list_unfinished(limit)
-
-    async def check_key(self, key: IdempotencyKey) -> None:
-        await self.inner.check_key(key)
-
-
-@dataclass
-class FaultyRuns(RunStore):
+class FaultyRuns:
     """The store's runs, but nothing can be pinned."""
 
-    inner: RunStore
+    def __init__(self, inner: RunStore) -> None:
+        self.inner = inner
 
-    async def get(self, name: str) -> Run | None:
-        return await self.inner.get(name)
-
-    async def create(self, run: Run) -> Run:
-        return await self.inner.create(run)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
 
     async def pin(self, name: str, pin: Pin) -> Run:
         raise StoreUnavailable("the disk is full")
-
-    async def list(self, limit: int, after: str | None) -> list[Run]:
-        return await self.inner.list(limit, after)
-
-    async def get_activity(self, name: str) -> tuple[RunActivity, ...]:
-        return await self.inner.get_activity(name)
-
-    async def set_lag_limit(self, name: str, change: LagLimitChange) -> Run:
-        return await self.inner.set_lag_limit(name, change)
-
-    async def set_budget(self, name: str, budget_usd: float | None) -> Run:
-        return await self.inner.set_budget(name, budget_usd)
-
-    async def set_health(self, name: str, options: HealthOptions) -> Run:
-        return await self.inner.set_health(name, options)
-
-    async def set_min_agreement(self, name: str, min_agreement: float | None) -> Run:
-        return await self.inner.set_min_agreement(name, min_agreement)
-
-    async def set_keep(self, name: str, keep: KeepRule | None) -> Run:
-        return await self.inner.set_keep(name, keep)
-
-    async def get_ledger(self, name: str) -> RunLedger:
-        return await self.inner.get_ledger(name)
-
-    async def reserve_cost(
-        self, name: str, environment: str, group_id: str, estimate_usd: float, seconds: float
-    ) -> BudgetAnswer:
-        return await self.inner.reserve_cost(name, environment, group_id, estimate_usd, seconds)
-
-    async def settle_cost(self, group_id: str, usd: float) -> None:
-        await self.inner.settle_cost(group_id, usd)
 
 
 @dataclass
@@ -138,34 +92,20 @@ class Office:
         return (await self.scoring_service.collect([group.group_id], wait_seconds=10))[group.group_id]
 
 
-Play = Callable[[Office], Awaitable[None]]
-
-
 @pytest.fixture
-def at_office(tmp_path: Path, migrated_file: Path) -> Callable[[Play], None]:
-    path = tmp_path / "store.db"
-    path.write_bytes(migrated_file.read_bytes())
-    return lambda play: asyncio.run(_played(f"sqlite:///{path}", play))
-
-
-async def _played(url: str, play: Play) -> None:
+def office(sqlite_url: str, runner: asyncio.Runner) -> Iterator[Office]:
     world = World()
-    store = Store.open(url, MIGRATIONS, clock=world.now)
-    store.groups = groups = FaultyGroups(store.groups)
-    store.runs = FaultyRuns(store.runs)
+    store = Store.open(sqlite_url, MIGRATIONS, clock=world.now)
+    groups = FaultyGroups(store.groups)
+    store.groups, store.runs = cast("GroupStore", groups), cast("RunStore", FaultyRuns(store.runs))
     gateway = build_gateway(
         environments(world), store, panels(world.judge), NoWorkers(), world, NullObserver(), world.now
     )
     gateway.catalogue.open(ConfiguredDatasets({}))
-    (task,) = (await gateway.dispatcher.next_batch("slow", NextBatch(batch_size=1))).tasks
-    try:
-        await play(Office(world, gateway.scoring, gateway.group_scoring, groups, task.task_id))
-    finally:
-        await gateway.group_scoring.close()
-        await store.close()
-
-
-Stage = Callable[[Play], None]
+    (task,) = runner.run(gateway.dispatcher.next_batch("slow", NextBatch(batch_size=1))).tasks
+    yield Office(world, gateway.scoring, gateway.group_scoring, groups, task.task_id)
+    runner.run(gateway.group_scoring.close())
+    runner.run(store.close())
 
 
 @pytest.fixture
@@ -174,32 +114,28 @@ def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("wait", [None, 0.0])
-def test_what_could_not_be_stored_is_not_answered_and_not_scored_on(at_office: Stage, wait: float | None) -> None:
-    async def play(office: Office) -> None:
-        office.groups.failures = [StoreUnavailable("the disk is full")]
-        if wait is None:
-            office.world.going_on.set()
-        with pytest.raises(StoreUnavailable):
-            await office.scored(wait=wait)
-        await asyncio.sleep(0)
+async def test_what_could_not_be_stored_is_not_answered_and_not_scored_on(office: Office, wait: float | None) -> None:
+    office.groups.failures = [StoreUnavailable("the disk is full")]
+    if wait is None:
         office.world.going_on.set()
-        assert (await office.scored()).rewards == (1.0, 0.0)
-        assert office.world.scorings["slow"] == 2
-        assert office.world.scorings["cancelled"] == (wait is not None)
-
-    at_office(play)
+    with pytest.raises(StoreUnavailable):
+        await office.scored(wait=wait)
+    await asyncio.sleep(0)
+    office.world.going_on.set()
+    assert (await office.scored()).rewards == (1.0, 0.0)
+    assert office.world.scorings["slow"] == 2
+    assert office.world.scorings["cancelled"] == (wait is not None)
 
 
 @pytest.mark.parametrize("failures", [1, 2])
-def test_what_was_promised_is_written_when_the_store_is_back(at_office: Stage, no_pause: None, failures: int) -> None:
-    async def play(office: Office) -> None:
-        pending = await office.scored(wait=0.0)
-        office.groups.failures = [StoreUnavailable("restarting") for _ in range(failures)]
-        office.world.going_on.set()
-        stored = await office.stored(pending)
-        assert [rollout.score.reward for rollout in stored.rollouts] == [1.0, 0.0]
-
-    at_office(play)
+async def test_what_was_promised_is_written_when_the_store_is_back(
+    office: Office, no_pause: None, failures: int
+) -> None:
+    pending = await office.scored(wait=0.0)
+    office.groups.failures = [StoreUnavailable("restarting") for _ in range(failures)]
+    office.world.going_on.set()
+    stored = await office.stored(pending)
+    assert [rollout.score.reward for rollout in stored.rollouts] == [1.0, 0.0]
 
 
 @pytest.mark.parametrize(
@@ -209,85 +145,66 @@ def test_what_was_promised_is_written_when_the_store_is_back(at_office: Stage, n
         ([RuntimeError("a fault of the store")], "groups could not be stored"),
     ],
 )
-def test_what_cannot_be_written_stays_pending_for_the_next_to_ask(
-    at_office: Stage, no_pause: None, caplog: pytest.LogCaptureFixture, failures: list[Exception], says: str
+async def test_what_cannot_be_written_stays_pending_for_the_next_to_ask(
+    office: Office, no_pause: None, caplog: pytest.LogCaptureFixture, failures: list[Exception], says: str
 ) -> None:
-    async def play(office: Office) -> None:
-        pending = await office.scored(wait=0.0)
-        office.groups.failures = list(failures)
-        office.world.going_on.set()
-        await until(lambda: says in caplog.text)
-        assert (await office.groups.find([pending.group_id]))[pending.group_id].outcome == "pending"
-        assert (await office.scored()).rewards == (1.0, 0.0)
-
-    at_office(play)
+    pending = await office.scored(wait=0.0)
+    office.groups.failures = list(failures)
+    office.world.going_on.set()
+    await until(lambda: says in caplog.text)
+    assert (await office.groups.find([pending.group_id]))[pending.group_id].outcome == "pending"
+    assert (await office.scored()).rewards == (1.0, 0.0)
 
 
-def test_a_repeat_that_reads_before_the_first_lands_still_joins_it(at_office: Stage) -> None:
-    async def play(office: Office) -> None:
-        first = asyncio.ensure_future(office.scored())
-        await until(lambda: office.world.scorings["slow"] == 1)
-        may_tell = office.groups.may_tell = asyncio.Event()
-        office.groups.has_read.clear()
-        repeat = asyncio.ensure_future(office.scored())
-        await office.groups.has_read.wait()  # it has read that there is nothing
-        office.world.going_on.set()
-        landed = await first
-        may_tell.set()
-        assert await repeat == landed
-        assert office.world.scorings["slow"] == 1
-
-    at_office(play)
+async def test_a_repeat_that_reads_before_the_first_lands_still_joins_it(office: Office) -> None:
+    first = asyncio.ensure_future(office.scored())
+    await until(lambda: office.world.scorings["slow"] == 1)
+    may_tell = office.groups.may_tell = asyncio.Event()
+    office.groups.has_read.clear()
+    repeat = asyncio.ensure_future(office.scored())
+    await office.groups.has_read.wait()  # it has read that there is nothing
+    office.world.going_on.set()
+    landed = await first
+    may_tell.set()
+    assert await repeat == landed
+    assert office.world.scorings["slow"] == 1
 
 
-def test_a_repeat_that_reads_before_the_first_takes_off_joins_it_too(at_office: Stage) -> None:
-    async def play(office: Office) -> None:
-        may_tell = office.groups.may_tell = asyncio.Event()
-        repeat = asyncio.ensure_future(office.scored())
-        await office.groups.has_read.wait()
-        office.groups.may_tell = None
-        first = asyncio.ensure_future(office.scored())
-        await until(lambda: office.world.scorings["slow"] == 1)
-        may_tell.set()
-        await asyncio.sleep(0)
-        office.world.going_on.set()
-        assert await repeat == await first
-        assert office.world.scorings["slow"] == 1
-
-    at_office(play)
+async def test_a_repeat_that_reads_before_the_first_takes_off_joins_it_too(office: Office) -> None:
+    may_tell = office.groups.may_tell = asyncio.Event()
+    repeat = asyncio.ensure_future(office.scored())
+    await office.groups.has_read.wait()
+    office.groups.may_tell = None
+    first = asyncio.ensure_future(office.scored())
+    await until(lambda: office.world.scorings["slow"] == 1)
+    may_tell.set()
+    await asyncio.sleep(0)
+    office.world.going_on.set()
+    assert await repeat == await first
+    assert office.world.scorings["slow"] == 1
 
 
-def test_a_store_that_fails_is_no_problem_of_the_group(at_office: Stage) -> None:
+async def test_a_store_that_fails_is_no_problem_of_the_group(office: Office) -> None:
     """It is a 503 to be tried again, where a problem would tell the trainer to give the group up."""
-
-    async def play(office: Office) -> None:
-        with pytest.raises(StoreUnavailable):
-            await office.scored(run="a")
-
-    at_office(play)
+    with pytest.raises(StoreUnavailable):
+        await office.scored(run="a")
 
 
-def test_collecting_gives_up_when_its_time_is_over(at_office: Stage) -> None:
-    async def play(office: Office) -> None:
-        pending = await office.scored(wait=0.0)
-        found = await office.scoring_service.collect([pending.group_id, "group_" + "0" * 32], wait_seconds=0.05)
-        assert {name: group.outcome for name, group in found.items()} == {pending.group_id: "pending"}
-
-    at_office(play)
+async def test_collecting_gives_up_when_its_time_is_over(office: Office) -> None:
+    pending = await office.scored(wait=0.0)
+    found = await office.scoring_service.collect([pending.group_id, "group_" + "0" * 32], wait_seconds=0.05)
+    assert {name: group.outcome for name, group in found.items()} == {pending.group_id: "pending"}
 
 
-def test_collecting_sees_what_another_replica_finishes(at_office: Stage) -> None:
-    async def play(office: Office) -> None:
-        pending = await office.scored(wait=0.0)
-        await office.scoring.close()  # as if the work went on elsewhere
-        waiting = asyncio.ensure_future(office.stored(pending))
-        await asyncio.sleep(0.05)
-        group = (await office.groups.find([pending.group_id]))[pending.group_id]
-        done = [rollout.model_copy(update={"score": Score.exact(True)}) for rollout in group.rollouts]
-        await office.groups.finish([GroupToStore(group.model_copy(update={"rollouts": tuple(done)}))])
-        assert (await waiting).outcome == "scored"
-
-    at_office(play)
+async def test_collecting_sees_what_another_replica_finishes(office: Office) -> None:
+    pending = await office.scored(wait=0.0)
+    await office.scoring.close()  # as if the work went on elsewhere
+    waiting = asyncio.ensure_future(office.stored(pending))
+    await asyncio.sleep(0.05)
+    group = (await office.groups.find([pending.group_id]))[pending.group_id]
+    done = [rollout.model_copy(update={"score": Score.exact(True)}) for rollout in group.rollouts]
+    await office.groups.finish([GroupToStore(group.model_copy(update={"rollouts": tuple(done)}))])
+    assert (await waiting).outcome == "scored"
 
 
 def test_what_is_built_without_validation_is_what_validation_makes_of_it_and_is_written_as_it_would_be() -> None:

@@ -104,93 +104,77 @@ async def dealt(
     return {epoch: hosted.environment.sheet_texts() for epoch, hosted in by_epoch.items()}
 
 
-def test_sheets_are_kept_once_before_anything_is_dealt_from_them() -> None:
+async def test_sheets_are_kept_once_before_anything_is_dealt_from_them() -> None:
     store = RememberedSheets()
-
-    async def play() -> object:
-        here = service(store, "hob")
-        return [
-            await dealt(*here, run, *epochs) for run, epochs in (("", (0,)), ("a", (0, 1)), ("a", (1,)), ("", (5,)))
-        ]
-
-    assert asyncio.run(play()) == [{0: ("hob",)}, {0: ("hob",), 1: ("hob",)}, {1: ("hob",)}, {5: ("hob",)}]
+    here = service(store, "hob")
+    assert [
+        await dealt(*here, run, *epochs) for run, epochs in (("", (0,)), ("a", (0, 1)), ("a", (1,)), ("", (5,)))
+    ] == [{0: ("hob",)}, {0: ("hob",), 1: ("hob",)}, {1: ("hob",)}, {5: ("hob",)}]
     assert (store.calls, store.editions) == (["keep", "begin"], {edition_of("hob"): ("hob",)})
 
 
-def test_what_the_store_has_lost_is_kept_again_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_the_store_has_lost_is_kept_again_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     """An epoch goes on with the sheets that it began with."""
     store = RememberedSheets()
     monkeypatch.setattr(store_memory, "RECHECK_SECONDS", 0.0)
-
-    async def play() -> object:
-        catalogue, editions = service(store, "hob")
-        await dealt(catalogue, editions, "a", 0)
-        store.editions.clear()
-        store.begun.clear()
-        await dealt(catalogue, editions, "a", 0)
-        kept = (dict(store.editions), dict(store.begun))
-        changed = ServedEnvironment.from_environment(
-            catalogue.get_environment_or_current("toy").environment.with_sheets(("sour hob",))
-        )
-        store.begun.clear()
-        by_epoch = await editions.get_epoch_versions(changed, stream("a"), NoParams(), {0, 1})
-        return kept, {epoch: one.environment.sheet_texts() for epoch, one in by_epoch.items()}, store.begun
-
     hob, sour = edition_of("hob"), edition_of("sour hob")
-    assert asyncio.run(play()) == (({hob: ("hob",)}, {0: hob}), {0: ("hob",), 1: ("sour hob",)}, {0: hob, 1: sour})
+    catalogue, editions = service(store, "hob")
+    await dealt(catalogue, editions, "a", 0)
+    store.editions.clear()
+    store.begun.clear()
+    await dealt(catalogue, editions, "a", 0)
+    kept = (dict(store.editions), dict(store.begun))
+    changed = ServedEnvironment.from_environment(
+        catalogue.get_environment_or_current("toy").environment.with_sheets(("sour hob",))
+    )
+    store.begun.clear()
+    by_epoch = await editions.get_epoch_versions(changed, stream("a"), NoParams(), {0, 1})
+    assert (kept, {epoch: one.environment.sheet_texts() for epoch, one in by_epoch.items()}, store.begun) == (
+        ({hob: ("hob",)}, {0: hob}),
+        {0: ("hob",), 1: ("sour hob",)},
+        {0: hob, 1: sour},
+    )
 
 
-def test_an_epoch_that_another_process_began_is_dealt_from_what_it_began_with() -> None:
+async def test_an_epoch_that_another_process_began_is_dealt_from_what_it_began_with() -> None:
     store = RememberedSheets()
-
-    async def play() -> object:
-        await dealt(*service(store, "hob"), "a", 0)
-        return await dealt(*service(store, "sour hob"), "a", 0, 1)
-
-    assert asyncio.run(play()) == {0: ("hob",), 1: ("sour hob",)}
+    await dealt(*service(store, "hob"), "a", 0)
+    assert await dealt(*service(store, "sour hob"), "a", 0, 1) == {0: ("hob",), 1: ("sour hob",)}
 
 
-def test_more_sheets_join_at_once() -> None:
+async def test_more_sheets_join_at_once() -> None:
     store = RememberedSheets()
-
-    async def play() -> object:
-        await dealt(*service(store, "hob"), "a", 0)
-        return await dealt(*service(store, "hob", "ottoline"), "a", 0)
-
-    assert asyncio.run(play()) == {0: ("hob", "ottoline")}
+    await dealt(*service(store, "hob"), "a", 0)
+    assert await dealt(*service(store, "hob", "ottoline"), "a", 0) == {0: ("hob", "ottoline")}
 
 
-def test_a_former_edition_is_made_once_for_all_who_ask() -> None:
+async def test_a_former_edition_is_made_once_for_all_who_ask() -> None:
     store = RememberedSheets({edition_of("hob"): ("hob",)})
-
-    async def play() -> object:
-        _, editions = service(store, "sour hob")
-        return {(await one).data_digest for one in [editions.get_version("toy", edition_of("hob")) for _ in range(3)]}
-
-    assert (asyncio.run(play()), store.calls) == ({edition_of("hob")}, ["get"])
+    _, editions = service(store, "sour hob")
+    assert (
+        {(await one).data_digest for one in [editions.get_version("toy", edition_of("hob")) for _ in range(3)]},
+        store.calls,
+    ) == ({edition_of("hob")}, ["get"])
 
 
 @pytest.mark.parametrize("texts", [None, ("broken",), ("something else",)])
-def test_what_cannot_be_made_again_is_looked_for_once(texts: tuple[str, ...] | None) -> None:
+async def test_what_cannot_be_made_again_is_looked_for_once(texts: tuple[str, ...] | None) -> None:
     store = RememberedSheets({} if texts is None else {"former": texts})
+    _, editions = service(store, "hob")
+    assert ([(await editions.get_version("toy", "former")).data_digest for _ in range(2)], store.calls) == (
+        [edition_of("hob")] * 2,
+        ["get"],
+    )
 
-    async def play() -> object:
-        _, editions = service(store, "hob")
-        return [(await editions.get_version("toy", "former")).data_digest for _ in range(2)]
 
-    assert (asyncio.run(play()), store.calls) == ([edition_of("hob")] * 2, ["get"])
-
-
-def test_what_was_pushed_out_of_memory_is_made_again() -> None:
+async def test_what_was_pushed_out_of_memory_is_made_again() -> None:
     names = [str(number) for number in range(KEPT_VERSIONS + 1)]
     store = RememberedSheets({edition_of(name): (name,) for name in names})
-
-    async def play() -> object:
-        _, editions = service(store, "hob")
-        asked = [*names, names[0], names[-1]]
-        return [(await editions.get_version("toy", edition_of(name))).environment.sheet_texts() for name in asked]
-
-    assert asyncio.run(play()) == [(name,) for name in [*names, names[0], names[-1]]]
+    _, editions = service(store, "hob")
+    asked = [*names, names[0], names[-1]]
+    assert [(await editions.get_version("toy", edition_of(name))).environment.sheet_texts() for name in asked] == [
+        (name,) for name in [*names, names[0], names[-1]]
+    ]
     assert store.calls == ["get"] * (len(names) + 1)
 
 

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
 from typing import ClassVar
 
 import pytest
@@ -19,10 +18,10 @@ from app.main.store import Store
 from app.ports.environment import Environment, Tools
 from app.service.catalogue import ServedEnvironment
 from app.service.requests import TaskBatch
-from app.service.task_cache import MAX_CACHED_TASKS, DealtBatch, MadeTask, TaskCache, TaskOrigin, build_record
+from app.service.task_cache import DealtBatch, MadeTask, TaskCache, build_record
 from app.store.database import open_writer
 from app.store.tables import prompts, tasks
-from tests.support.store_cases import cycle, group, record, stream, using
+from tests.support.store_cases import cycle, group, record, stream
 
 
 class Plain(Environment):
@@ -51,56 +50,40 @@ def prune(url: str) -> None:
 
 
 @pytest.fixture
-def store_url(tmp_path: Path, migrated_file: Path) -> str:
-    path = tmp_path / "store.db"
-    path.write_bytes(migrated_file.read_bytes())
-    return f"sqlite:///{path}"
+def store_url(sqlite_url: str) -> str:
+    return sqlite_url
 
 
-def test_of_kept_tasks_a_lease_says_which_are_stored_and_the_others_are_stored_again(store_url: str) -> None:
+async def test_of_kept_tasks_a_lease_says_which_are_stored_and_the_others_are_stored_again(
+    store: Store, store_url: str
+) -> None:
     hosted = ServedEnvironment.from_environment(Plain())
-
-    async def play(store: Store) -> tuple[list[frozenset[str]], list[set[str]]]:
-        cache = TaskCache(store.tasks)
-        naming = partial(cache.name_tasks, hosted, "train", "{}")
-        for index in range(3):
-            cache.keep_made((hosted, "train", "{}", index), made(index))
-        said, found = [], []
-        await cache.put([made(0), made(1)])
-        for number in range(2):
-            if number:
-                prune(store_url)
-            leased = await store.tasks.lease(stream(), 4, 0, cycle(4), None, naming)
-            said.append(leased.stored)
-            await cache.put([made(index) for index in range(3)], leased.stored)
-            found.append(set(await store.tasks.get([f"task_{index}" for index in range(3)])))
-        return said, found
-
     every = {"task_0", "task_1", "task_2"}
-    assert using(store_url, play) == ([frozenset({"task_0", "task_1"}), frozenset()], [every, every])
+    cache = TaskCache(store.tasks)
+    naming = partial(cache.name_tasks, hosted, "train", "{}")
+    for index in range(3):
+        cache.keep_made((hosted, "train", "{}", index), made(index))
+    said, found = [], []
+    await cache.put([made(0), made(1)])
+    for number in range(2):
+        if number:
+            prune(store_url)
+        leased = await store.tasks.lease(stream(), 4, 0, cycle(4), None, naming)
+        said.append(leased.stored)
+        await cache.put([made(index) for index in range(3)], leased.stored)
+        found.append(set(await store.tasks.get([f"task_{index}" for index in range(3)])))
+    assert (said, found) == ([frozenset({"task_0", "task_1"}), frozenset()], [every, every])
 
 
-def test_a_group_of_a_task_that_was_pruned_after_its_hand_out_is_stored_with_it(store_url: str) -> None:
-    async def play(store: Store) -> tuple[list[str], set[str]]:
-        cache = TaskCache(store.tasks)
-        await cache.put([made(0)])
-        await cache.put([made(0)], {"task_0"})
-        prune(store_url)
-        added = await cache.write_with_tasks(["task_0"], lambda: store.groups.add([group()]))
-        return [one.group_id for one in added], set(await store.tasks.get(["task_0"]))
-
-    assert using(store_url, play) == (["group"], {"task_0"})
-
-
-def test_of_too_many_tasks_the_first_is_made_again_and_the_last_is_kept() -> None:
-    cache = TaskCache(tasks=None)  # type: ignore[arg-type]  # nothing is stored here
-    hosted = ServedEnvironment.from_environment(Plain())
-    places: list[TaskOrigin] = [(hosted, "train", "{}", index) for index in range(MAX_CACHED_TASKS + 1)]
-    one = made()
-    for place in places:
-        cache.keep_made(place, one)
-    known = cache.find_made([places[0], places[1], places[-1], (hosted, "test", "{}", 1), (hosted, "train", "[]", 1)])
-    assert known == [None, one, one, None, None]
+async def test_a_group_of_a_task_that_was_pruned_after_its_hand_out_is_stored_with_it(
+    store: Store, store_url: str
+) -> None:
+    cache = TaskCache(store.tasks)
+    await cache.put([made(0)])
+    await cache.put([made(0)], {"task_0"})
+    prune(store_url)
+    added = await cache.write_with_tasks(["task_0"], lambda: store.groups.add([group()]))
+    assert ([one.group_id for one in added], set(await store.tasks.get(["task_0"]))) == (["group"], {"task_0"})
 
 
 def test_a_task_is_kept_for_the_data_that_it_was_made_from() -> None:
@@ -150,14 +133,3 @@ LATER = replace(LEASE, expires_at=datetime(2026, 1, 2, 3, 4, 6, tzinfo=UTC))
 def test_a_batch_is_written_as_its_model_is(batch: DealtBatch) -> None:
     whole = TypeAdapter(TaskBatch).dump_json(batch.to_task_batch())
     assert [batch.to_json() for _ in range(2)] == [whole, whole]
-
-
-def test_the_json_of_a_task_is_kept_from_its_second_hand_out_on() -> None:
-    cache = TaskCache(tasks=None)  # type: ignore[arg-type]  # nothing is stored here
-    place: TaskOrigin = (ServedEnvironment.from_environment(Plain()), "train", "{}", 0)
-    first = made()
-    cache.keep_made(place, first)
-    written = first.reply_parts
-    (kept,) = cache.find_made([place])
-    assert kept is not None
-    assert ("reply_parts" in vars(kept), kept.reply_parts, "reply_parts" in vars(kept)) == (False, written, True)

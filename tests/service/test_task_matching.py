@@ -109,14 +109,10 @@ def test_what_is_no_longer_asked_is_not_made(now: Tavern, record: TaskRecord) ->
     assert remade(now, record) is None
 
 
-def test_an_environment_is_looked_through_once() -> None:
+async def test_an_environment_is_looked_through_once() -> None:
     now = Tavern("new", *((f"guest {number}", "Who?") for number in range(200)), WHERE, WHO)
     hosted = ServedEnvironment.from_environment(now)
-
-    async def scene() -> list[Task | None]:
-        remaker = TaskMatcher()
-        return await asyncio.gather(*(remaker.find_task(hosted, stored(place % 2)) for place in range(10)))
-
-    found = asyncio.run(scene())
+    remaker = TaskMatcher()
+    found = await asyncio.gather(*(remaker.find_task(hosted, stored(place % 2)) for place in range(10)))
     assert [task.metadata["guest"] if task else None for task in found] == ["hob"] * 10
     assert now.made == 202 + 2 * 10

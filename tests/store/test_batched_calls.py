@@ -8,9 +8,6 @@ import pytest
 from app.domain.errors import StoreUnavailable
 from app.store.database import BatchedCalls, split_by_size
 
-PAUSE = 600.0
-"""Seconds, which nobody waits: the loop's clock is set on."""
-
 
 class Doubling:
     """Doubles numbers once it may; a negative one fails the whole call."""
@@ -63,53 +60,14 @@ def test_what_comes_during_a_call_goes_into_the_next(
     assert call_with(*items, most=most) == (results, calls)
 
 
-def test_what_comes_within_the_pause_goes_into_the_same_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario() -> tuple[list[int], list[list[int]]]:
-        doubling = Doubling()
-        doubling.may_answer.set()
-        batched = BatchedCalls(doubling)
-        first = asyncio.ensure_future(batched.add(1, pause=PAUSE))
-        await asyncio.sleep(0)
-        others = [asyncio.ensure_future(batched.add(item)) for item in (2, 3)]
-        await asyncio.sleep(0)
-        loop = asyncio.get_running_loop()
-        over = loop.time() + PAUSE
-        monkeypatch.setattr(loop, "time", lambda: over)
-        return list(await asyncio.gather(first, *others)), doubling.calls
-
-    assert asyncio.run(scenario()) == ([2, 4, 6], [[1, 2, 3]])
-
-
-@pytest.mark.parametrize(
-    ("patience", "calls"), [(0.0, [[1], [2, 3]]), (PAUSE, [[1, 2, 3]])], ids=["at once", "patient"]
-)
-def test_what_comes_in_the_next_passes_of_the_loop_is_waited_for(patience: float, calls: list[list[int]]) -> None:
-    async def scenario() -> list[list[int]]:
-        doubling = Doubling()
-        batched = BatchedCalls(doubling, patience=patience)
-        first = asyncio.ensure_future(batched.add(1))
-        for _ in range(3):
-            await asyncio.sleep(0)
-        others = [asyncio.ensure_future(batched.add(item)) for item in (2, 3)]
-        await asyncio.sleep(0)
-        doubling.may_answer.set()
-        await asyncio.gather(first, *others)
-        return doubling.calls
-
-    assert asyncio.run(scenario()) == calls
-
-
-def test_a_caller_that_leaves_takes_nothing_from_others() -> None:
-    async def scenario() -> tuple[int, bool]:
-        doubling = Doubling()
-        batched = BatchedCalls(doubling)
-        leaving, staying = (asyncio.ensure_future(batched.add(item)) for item in (1, 2))
-        await asyncio.sleep(0)
-        leaving.cancel()
-        doubling.may_answer.set()
-        return await staying, leaving.cancelled()
-
-    assert asyncio.run(scenario()) == (4, True)
+async def test_a_caller_that_leaves_takes_nothing_from_others() -> None:
+    doubling = Doubling()
+    batched = BatchedCalls(doubling)
+    leaving, staying = (asyncio.ensure_future(batched.add(item)) for item in (1, 2))
+    await asyncio.sleep(0)
+    leaving.cancel()
+    doubling.may_answer.set()
+    assert (await staying, leaving.cancelled()) == (4, True)
 
 
 def test_results_are_split_as_their_items_were() -> None:

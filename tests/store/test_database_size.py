@@ -20,6 +20,8 @@ from app.store.statements import to_micros
 from tests.support.databases import MIGRATIONS
 from tests.support.store_cases import START, group, opened, record
 
+pytestmark = pytest.mark.dialects
+
 LETTERS = 4_000
 NOW = START + timedelta(days=10)
 
@@ -72,33 +74,25 @@ def test_bytes_are_those_of_the_texts(store_url: str) -> None:
 
 
 @pytest.mark.parametrize("why", ["a large file", "no dbstat"])
-def test_without_counted_pages_rows_are_looked_at(
-    tmp_path: Path, migrated_file: Path, monkeypatch: pytest.MonkeyPatch, why: str
-) -> None:
-    path = tmp_path / "store.db"
-    path.write_bytes(migrated_file.read_bytes())
-    fill(f"sqlite:///{path}")
+def test_without_counted_pages_rows_are_looked_at(sqlite_url: str, monkeypatch: pytest.MonkeyPatch, why: str) -> None:
+    fill(sqlite_url)
     if why == "a large file":
         monkeypatch.setattr(copy, "PAGES_COUNTED_UP_TO", 0)
     else:
         monkeypatch.setattr(copy, "_PAGES", "SELECT * FROM not_built_in")
-    found = measure(f"sqlite:///{path}")
+    found = measure(sqlite_url)
     assert (found.measured_by, judge_by_texts(found)) == ("estimate", EXPECTED)
 
 
-def test_room_that_nothing_fills_is_advised_about(
-    tmp_path: Path, migrated_file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "store.db"
-    path.write_bytes(migrated_file.read_bytes())
-    fill(f"sqlite:///{path}")
+def test_room_that_nothing_fills_is_advised_about(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(sqlite_url)
     monkeypatch.setattr(copy, "LEAST_FREE_BYTES", 100_000)
-    engine = open_writer(f"sqlite:///{path}")
+    engine = open_writer(sqlite_url)
     with engine.begin() as connection:
         connection.execute(text("DELETE FROM scores"))
         connection.execute(text("DELETE FROM rollouts"))
     engine.dispose()
-    found = measure(f"sqlite:///{path}")
+    found = measure(sqlite_url)
     assert (found.free_bytes > 900_000, [line.partition(":")[0][:24] for line in found.advice]) == (
         True,
         ["Much of the file is free"],

@@ -11,7 +11,7 @@ import pytest
 from app.domain.judge_limits import NOTICE_SECONDS, CallLimits, LimitsExchange
 from app.main.store import Store
 from app.store.budgets import ProcessIdentity, identify_process, is_gone
-from tests.support.store_cases import MovableClock, using
+from tests.support.store_cases import MovableClock
 
 PRINT_IDENTITY = (
     "from app.store.budgets import identify_process; print(identify_process().name_holder('x'), flush=True)"
@@ -66,21 +66,18 @@ def test_a_killed_process_is_gone_before_and_after_it_is_waited_for() -> None:
     [(lambda own: own, [0, 0]), (reused, [0, 4]), (elsewhere, [0, 0])],
     ids=["alive", "dead", "of another host"],
 )
-def test_slots_are_free_once_their_process_is_gone(
-    store_url: str,
+async def test_slots_are_free_once_their_process_is_gone(
+    store: Store,
+    clock: MovableClock,
     monkeypatch: pytest.MonkeyPatch,
     build: Callable[[ProcessIdentity], ProcessIdentity],
     slots: list[int],
 ) -> None:
-    asked, clock = LimitsExchange("big", "a", CallLimits(4), wanted=4), MovableClock()
+    asked = LimitsExchange("big", "a", CallLimits(4), wanted=4)
     own = identified()
-
-    async def scenario(store: Store) -> list[int]:
-        with monkeypatch.context() as patched:
-            patched.setattr("app.store.budgets.identify_process", lambda: build(own))
-            await store.judge_cache.exchange_limits(asked)
-        given = [(await store.judge_cache.exchange_limits(replace(asked, holder="b"))).slots]
-        clock.forward(NOTICE_SECONDS)
-        return [*given, (await store.judge_cache.exchange_limits(replace(asked, holder="b"))).slots]
-
-    assert using(store_url, scenario, clock) == slots
+    with monkeypatch.context() as patched:
+        patched.setattr("app.store.budgets.identify_process", lambda: build(own))
+        await store.judge_cache.exchange_limits(asked)
+    given = [(await store.judge_cache.exchange_limits(replace(asked, holder="b"))).slots]
+    clock.forward(NOTICE_SECONDS)
+    assert [*given, (await store.judge_cache.exchange_limits(replace(asked, holder="b"))).slots] == slots

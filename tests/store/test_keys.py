@@ -10,96 +10,82 @@ from app.domain.groups import GroupFilter
 from app.main.store import Store
 from app.service.access import KeyAdmin
 from app.store import search
-from tests.support.store_cases import group, record, using
+from tests.support.store_cases import group, record
 
 NOW = datetime.now(UTC)
 
 
-def test_a_key_is_kept_changed_and_recorded(store_url: str) -> None:
-    async def act(store: Store) -> tuple[list[str], list[str], tuple[str, ...]]:
-        admin = KeyAdmin(store.keys)
-        await admin.create(KeyOptions(name="ada", bounds=KeyBounds(runs=("ada-*",))), "command line")
-        await admin.rotate("ada", 60, "command line")
-        with pytest.raises(Conflict):
-            await admin.create(KeyOptions(name="ada"), "command line")
-        (key,) = (await store.keys.load()).named
-        actions: list[str] = [action.action for _, action in await admin.list_actions(None, 10)]
-        return [key.name, *key.bounds.runs], actions, key.list_digests(NOW)
-
-    kept, actions, digests = using(store_url, act)
+async def test_a_key_is_kept_changed_and_recorded(store: Store) -> None:
+    admin = KeyAdmin(store.keys)
+    await admin.create(KeyOptions(name="ada", bounds=KeyBounds(runs=("ada-*",))), "command line")
+    await admin.rotate("ada", 60, "command line")
+    with pytest.raises(Conflict):
+        await admin.create(KeyOptions(name="ada"), "command line")
+    (key,) = (await store.keys.load()).named
+    actions: list[str] = [action.action for _, action in await admin.list_actions(None, 10)]
+    kept, digests = [key.name, *key.bounds.runs], key.list_digests(NOW)
     assert (kept, actions, len(digests)) == (["ada", "ada-*"], ["rotate", "create"], 2)
 
 
-def test_browsers_that_are_over_are_removed(store_url: str) -> None:
-    async def act(store: Store) -> list[tuple[str, ...]]:
-        seen = []
-        for name, hours in (("old", -1), ("new", 1), ("newest", 2)):
-            await store.keys.add_sign_in(SignIn(name, "of-a-key", NOW + timedelta(hours=hours)), 20)
-            seen.append(tuple(sorted(one.digest for one in (await store.keys.load()).sign_ins)))
-        await store.keys.remove_sign_in("new")
-        return [*seen, tuple(one.digest for one in (await store.keys.load()).sign_ins)]
+async def test_browsers_that_are_over_are_removed(store: Store) -> None:
+    seen = []
+    for name, hours in (("old", -1), ("new", 1), ("newest", 2)):
+        await store.keys.add_sign_in(SignIn(name, "of-a-key", NOW + timedelta(hours=hours)), 20)
+        seen.append(tuple(sorted(one.digest for one in (await store.keys.load()).sign_ins)))
+    await store.keys.remove_sign_in("new")
+    assert [*seen, tuple(one.digest for one in (await store.keys.load()).sign_ins)] == [
+        ("old",),
+        ("new",),
+        ("new", "newest"),
+        ("newest",),
+    ]
 
-    assert using(store_url, act) == [("old",), ("new",), ("new", "newest"), ("newest",)]
 
-
-def test_a_key_has_so_many_browsers_and_no_more(store_url: str) -> None:
-    async def act(store: Store) -> list[str]:
-        signed = []
-        for name, key, hours in (
-            ("a", "one", 1),
-            ("over", "one", -1),
-            ("b", "one", 1),
-            ("c", "one", 1),
-            ("d", "two", 1),
-        ):
-            try:
-                await store.keys.add_sign_in(SignIn(name, key, NOW + timedelta(hours=hours)), 2)
-            except Conflict as error:
-                signed.append(error.detail)
-        return [*signed, *sorted(one.digest for one in (await store.keys.load()).sign_ins)]
-
+async def test_a_key_has_so_many_browsers_and_no_more(store: Store) -> None:
     refused = "2 browsers are signed in with this key, which is as many as it may have"
-    assert using(store_url, act) == [refused, "a", "b", "d"]
+    signed = []
+    for name, key, hours in (("a", "one", 1), ("over", "one", -1), ("b", "one", 1), ("c", "one", 1), ("d", "two", 1)):
+        try:
+            await store.keys.add_sign_in(SignIn(name, key, NOW + timedelta(hours=hours)), 2)
+        except Conflict as error:
+            signed.append(error.detail)
+    assert [*signed, *sorted(one.digest for one in (await store.keys.load()).sign_ins)] == [refused, "a", "b", "d"]
 
 
-@pytest.mark.parametrize(
-    ("patterns", "found"),
-    [
-        ((), ["Ada-1", "ada-1", "ada-2", "ada_3", "bob"]),
-        (("ada-*",), ["ada-1", "ada-2"]),
-        (("bob", "ada-2"), ["ada-2", "bob"]),
-        (("%",), []),
-        (("ada_*",), ["ada_3"]),
-    ],
-)
-def test_a_listing_is_within_the_names(store_url: str, patterns: tuple[str, ...], found: list[str]) -> None:
-    async def act(store: Store) -> list[str]:
-        await store.tasks.put([record(0)])
-        names = ("ada-1", "ada-2", "ada_3", "Ada-1", "bob", None)
-        await store.groups.add([group(f"group-{place}", run=run) for place, run in enumerate(names)])
-        where = GroupFilter(runs=patterns)
-        return sorted(group.run for group in (await store.views.find_groups(where)).groups if group.run is not None)
-
-    assert using(store_url, act) == found
+WITHIN: list[tuple[tuple[str, ...], list[str]]] = [
+    ((), ["Ada-1", "ada-1", "ada-2", "ada_3", "bob"]),
+    (("ada-*",), ["ada-1", "ada-2"]),
+    (("bob", "ada-2"), ["ada-2", "bob"]),
+    (("%",), []),
+    (("ada_*",), ["ada_3"]),
+]
 
 
+@pytest.mark.dialects
+async def test_a_listing_is_within_the_names(store: Store) -> None:
+    await store.tasks.put([record(0)])
+    names = ("ada-1", "ada-2", "ada_3", "Ada-1", "bob", None)
+    await store.groups.add([group(f"group-{place}", run=run) for place, run in enumerate(names)])
+    pages = [(patterns, await store.views.find_groups(GroupFilter(runs=patterns))) for patterns, _ in WITHIN]
+    assert [
+        (patterns, sorted(one.run for one in page.groups if one.run is not None)) for patterns, page in pages
+    ] == WITHIN
+
+
+@pytest.mark.dialects
 @pytest.mark.parametrize("most_read", [32, 1])
-def test_a_listing_within_names_has_pages(store_url: str, monkeypatch: pytest.MonkeyPatch, most_read: int) -> None:
+async def test_a_listing_within_names_has_pages(store: Store, monkeypatch: pytest.MonkeyPatch, most_read: int) -> None:
     """Whether runs are few, and each is read, or many."""
     monkeypatch.setattr(search, "MOST_RUNS_READ", most_read)
     within = GroupFilter(runs=("a*", "c"), limit=2)
     narrowed = {"environments": ("gsm8k",), "min_mean": 0.5, "limit": 9}
-
-    async def act(store: Store) -> list[tuple[list[str], int | None]]:
-        await store.tasks.put([record(0)])
-        await store.groups.add([group(f"{run}{n}", run=run) for n in range(2) for run in ("a1", "a2", "b", "c")])
-        pages = []
-        for changed in ({}, {"before": 6}, {"skip": 4}, {"after": 4}, narrowed, {"order": "run", "skip": 1}):
-            found = await store.views.find_groups(within.model_copy(update=changed))
-            pages.append(([one.group_id for one in found.groups], found.next_before))
-        return pages
-
-    assert using(store_url, act) == [
+    await store.tasks.put([record(0)])
+    await store.groups.add([group(f"{run}{n}", run=run) for n in range(2) for run in ("a1", "a2", "b", "c")])
+    pages = []
+    for changed in ({}, {"before": 6}, {"skip": 4}, {"after": 4}, narrowed, {"order": "run", "skip": 1}):
+        found = await store.views.find_groups(within.model_copy(update=changed))
+        pages.append(([one.group_id for one in found.groups], found.next_before))
+    assert pages == [
         (["c1", "a21"], 6),
         (["a11", "c0"], 4),
         (["a20", "a10"], None),

@@ -147,14 +147,12 @@ def look(url: str, *tables: tuple[Table, str]) -> list[set[tuple[bool, bool]]]:
     return [{(not text, packed is not None) for text, packed in each} for each in rows]
 
 
-def test_long_groups_come_back_and_take_less_room(store_url: str) -> None:
-    async def scenario(store: Store) -> tuple[GroupDetail, object]:
-        await store.tasks.put([record(0, said=LONG.replace("\ud83d", ""))])
-        await store.groups.add([long_group(JUDGED[:1])])
-        await store.groups.finish([long_group(JUDGED[1:])])
-        return await read(store)
-
-    found, exported = using(store_url, scenario)
+@pytest.mark.dialects
+async def test_long_groups_come_back_and_take_less_room(store: Store, store_url: str) -> None:
+    await store.tasks.put([record(0, said=LONG.replace("\ud83d", ""))])
+    await store.groups.add([long_group(JUDGED[:1])])
+    await store.groups.finish([long_group(JUDGED[1:])])
+    found, exported = await read(store)
     assert (found.group.rollouts, found.judgements, exported) == (long_group().group.rollouts, JUDGED, found.group)
     packed, plain = (True, True), (False, False)
     looked = look(store_url, (rollouts, "completion"), (judgements, "answer"), (prompts, "body"))
@@ -180,17 +178,3 @@ def test_rows_from_before_are_read_as_they_are(store_url: str) -> None:
     engine.dispose()
     found, _ = using(store_url, read)
     assert (found.group.rollouts, found.judgements) == (long_group().group.rollouts, JUDGED)
-
-
-def test_a_group_that_comes_twice_in_a_request_is_stored_as_it_came_first(store_url: str) -> None:
-    """What identifies it says nothing of its numbers."""
-    first = long_group(())
-    bare = tuple(one.model_copy(update={"completion": SAID[1]}) for one in first.group.rollouts)
-    second = GroupToStore(first.group.model_copy(update={"rollouts": bare}))
-
-    async def scenario(store: Store) -> GroupDetail:
-        await store.tasks.put([record(0)])
-        await store.groups.add([first, second])
-        return (await read(store))[0]
-
-    assert using(store_url, scenario).group.rollouts == first.group.rollouts

@@ -13,7 +13,6 @@ from sqlalchemy import (
     BigInteger,
     Column,
     Connection,
-    Engine,
     Float,
     Integer,
     LargeBinary,
@@ -21,10 +20,8 @@ from sqlalchemy import (
     Table,
     Text,
     create_engine,
-    event,
     insert,
 )
-from sqlalchemy.exc import IntegrityError
 
 from app.domain.judging import Judgement, Verdict
 from app.domain.tasks import Completion, Message
@@ -175,22 +172,3 @@ def test_rows_are_the_same_however_many_a_statement_writes(values: list[tuple[An
         for row in rows:
             singly.execute(insert(KEPT), row)
         assert read_exactly(together) == read_exactly(anew) == read_exactly(singly)
-
-
-def test_what_the_driver_refuses_is_told_as_elsewhere_and_seen_by_who_listens() -> None:
-    row = {"number": 1, "whole": None, "share": None, "said": None, "packed": None}
-    seen: list[str] = []
-
-    def see(_connection: object, _cursor: object, statement: str, *_: object) -> None:
-        seen.append(statement.partition(" (")[0])
-
-    with keeping() as connection:
-        insert_rows(connection, KEPT, [row])
-        with pytest.raises(IntegrityError, match="UNIQUE constraint failed"):
-            insert_rows(connection, KEPT, [row])
-        event.listen(Engine, "before_cursor_execute", see)
-        try:
-            insert_rows(connection, KEPT, [{**row, "number": 2}])
-        finally:
-            event.remove(Engine, "before_cursor_execute", see)
-    assert seen == ["INSERT INTO kept"]

@@ -2,13 +2,15 @@
 
 import asyncio
 
+import pytest
+
 from app.domain.access import Caller, work_for
-from app.domain.budgets import Amount, KeyQuotas, KeyUsage, QuotaName
+from app.domain.budgets import Amount, KeyQuotas, KeyUsage
 from app.domain.judging import Judgement
 from app.domain.scores import Score
 from app.main.store import Store
 from app.ports.store import HandOut, HandOutPart
-from tests.support.store_cases import MovableClock, cycle, group, opened, record, stream, using
+from tests.support.store_cases import MovableClock, cycle, group, opened, record, stream
 
 BOUND = Amount(1000, 1.0)
 DAY = KeyQuotas(requests_per_day=100, judge_usd_per_day=10.0, leases=8)
@@ -32,116 +34,101 @@ def show(usage: KeyUsage) -> tuple[int, int, float, float]:
     return usage.requests, usage.leases, usage.held_usd, usage.judge_usd
 
 
-def test_what_is_put_aside_is_free_when_a_group_is_scored_and_when_its_lease_is_over(store_url: str) -> None:
-    clock = MovableClock()
-
-    async def act(store: Store) -> list[tuple[int, int, float, float]]:
-        await store.tasks.put([record(index) for index in range(4)])
-        first, second, _ = await hand_out(store, 3)
-        seen = [await store.quotas.load_usage("ada")]
-        await store.groups.add([group("waits", [Score.pending()], lease_id=first, sender="ada")])
-        seen.append(await store.quotas.load_usage("ada"))
-        await store.groups.add([group("scored", task_id="task_1", lease_id=second, sender="ada")])
-        seen.append(await store.quotas.load_usage("ada"))
-        clock.forward(61)
-        seen.append(await store.quotas.load_usage("ada"))
-        return [show(one) for one in seen]
-
-    assert using(store_url, act, clock) == [(1, 3, 3.0, 0.0), (1, 2, 3.0, 0.0), (1, 1, 2.0, 0.0), (1, 0, 1.0, 0.0)]
+async def test_what_is_put_aside_is_free_when_a_group_is_scored_and_when_its_lease_is_over(
+    store: Store, clock: MovableClock
+) -> None:
+    await store.tasks.put([record(index) for index in range(4)])
+    first, second, _ = await hand_out(store, 3)
+    seen = [await store.quotas.load_usage("ada")]
+    await store.groups.add([group("waits", [Score.pending()], lease_id=first, sender="ada")])
+    seen.append(await store.quotas.load_usage("ada"))
+    await store.groups.add([group("scored", task_id="task_1", lease_id=second, sender="ada")])
+    seen.append(await store.quotas.load_usage("ada"))
+    clock.forward(61)
+    seen.append(await store.quotas.load_usage("ada"))
+    assert [show(one) for one in seen] == [(1, 3, 3.0, 0.0), (1, 2, 3.0, 0.0), (1, 1, 2.0, 0.0), (1, 0, 1.0, 0.0)]
 
 
-def test_a_batch_whose_process_died_is_free_after_a_minute(store_url: str) -> None:
-    clock = MovableClock()
-
-    async def act(store: Store) -> list[tuple[int, int, float, float]]:
-        await store.quotas.reserve(ask(8))
-        seen = [await store.quotas.load_usage("ada")]
-        clock.forward(61)
-        return [show(one) for one in [*seen, await store.quotas.load_usage("ada")]]
-
-    assert using(store_url, act, clock) == [(1, 8, 8.0, 0.0), (1, 0, 0.0, 0.0)]
+async def test_a_batch_whose_process_died_is_free_after_a_minute(store: Store, clock: MovableClock) -> None:
+    await store.quotas.reserve(ask(8))
+    seen = [await store.quotas.load_usage("ada")]
+    clock.forward(61)
+    assert [show(one) for one in [*seen, await store.quotas.load_usage("ada")]] == [(1, 8, 8.0, 0.0), (1, 0, 0.0, 0.0)]
 
 
-def test_judgements_are_charged_to_the_key_that_they_were_made_for_on_their_day(store_url: str) -> None:
-    clock = MovableClock()
-
-    async def act(store: Store) -> list[tuple[int, float]]:
-        for name in ("ada", "ada", "bob"):
-            with work_for(Caller(name, frozenset())):
-                await store.judge_cache.put(PAID)
-        await store.judge_cache.put(PAID)
-        today = [await store.quotas.load_usage(name) for name in ("ada", "bob", "")]
-        clock.forward(86_400)
-        tomorrow = [await store.quotas.load_usage("ada")]
-        return [(one.judge_tokens, one.judge_usd) for one in [*today, *tomorrow]]
-
-    assert using(store_url, act, clock) == [(84, 1.0), (42, 0.5), (0, 0.0), (0, 0.0)]
-
-
-def test_a_group_is_expected_to_cost_what_groups_of_its_run_did(store_url: str) -> None:
-    async def act(store: Store) -> list[Amount]:
-        await store.tasks.put([record(0)])
-        before = await store.quotas.reserve(ask(1))
-        await store.groups.add([group(f"g{number}", judgements=(PAID,)) for number in range(8)])
-        grants = [before, await store.quotas.reserve(ask(1)), await store.quotas.reserve(ask(1, run="other"))]
-        return [grant.expected["gsm8k"] for grant in grants]
-
-    assert using(store_url, act) == [BOUND, Amount(42, 0.5), BOUND]
-
-
-def test_a_run_without_leases_is_admitted_for_the_day_as_long_as_there_is_room(store_url: str) -> None:
-    clock, narrow = MovableClock(), KeyQuotas(judge_usd_per_day=0.4)
-
-    async def act(store: Store) -> list[str | None]:
-        async def admit(run: str) -> str | None:
-            exceeded = await store.quotas.admit_runs("ada", narrow, [run])
-            return None if exceeded is None else exceeded.quota
-
-        answers = [await admit("early")]
-        with work_for(Caller("ada", frozenset())):
+@pytest.mark.dialects
+async def test_judgements_are_charged_to_the_key_that_they_were_made_for_on_their_day(
+    store: Store, clock: MovableClock
+) -> None:
+    for name in ("ada", "ada", "bob"):
+        with work_for(Caller(name, frozenset())):
             await store.judge_cache.put(PAID)
-        answers += [await admit("early"), await admit("late")]
-        refused = await store.quotas.reserve(ask(1, quotas=narrow, leased=False))
-        answers.append(None if refused.exceeded is None else refused.exceeded.quota)
-        clock.forward(86_400)
-        return [*answers, await admit("late")]
+    await store.judge_cache.put(PAID)
+    today = [await store.quotas.load_usage(name) for name in ("ada", "bob", "")]
+    clock.forward(86_400)
+    tomorrow = [await store.quotas.load_usage("ada")]
+    assert [(one.judge_tokens, one.judge_usd) for one in [*today, *tomorrow]] == [
+        (84, 1.0),
+        (42, 0.5),
+        (0, 0.0),
+        (0, 0.0),
+    ]
 
+
+async def test_a_group_is_expected_to_cost_what_groups_of_its_run_did(store: Store) -> None:
+    await store.tasks.put([record(0)])
+    before = await store.quotas.reserve(ask(1))
+    await store.groups.add([group(f"g{number}", judgements=(PAID,)) for number in range(8)])
+    grants = [before, await store.quotas.reserve(ask(1)), await store.quotas.reserve(ask(1, run="other"))]
+    assert [grant.expected["gsm8k"] for grant in grants] == [BOUND, Amount(42, 0.5), BOUND]
+
+
+async def test_a_run_without_leases_is_admitted_for_the_day_as_long_as_there_is_room(
+    store: Store, clock: MovableClock
+) -> None:
+    narrow = KeyQuotas(judge_usd_per_day=0.4)
     spent = "judge_usd_per_day"
-    assert using(store_url, act, clock) == [None, None, spent, spent, None]
+
+    async def admit(run: str) -> str | None:
+        exceeded = await store.quotas.admit_runs("ada", narrow, [run])
+        return None if exceeded is None else exceeded.quota
+
+    answers = [await admit("early")]
+    with work_for(Caller("ada", frozenset())):
+        await store.judge_cache.put(PAID)
+    answers += [await admit("early"), await admit("late")]
+    refused = await store.quotas.reserve(ask(1, quotas=narrow, leased=False))
+    answers.append(None if refused.exceeded is None else refused.exceeded.quota)
+    clock.forward(86_400)
+    assert [*answers, await admit("late")] == [None, None, spent, spent, None]
 
 
-def test_a_run_that_was_handed_tasks_is_admitted_for_a_day(store_url: str) -> None:
-    clock, narrow = MovableClock(), KeyQuotas(judge_usd_per_day=1.0)
-
-    async def act(store: Store) -> list[bool]:
-        clock.forward(20 * 3600)  # an hour before midnight
-        await store.quotas.reserve(ask(1, quotas=narrow, leased=False, run=None))
-        clock.forward(3600)
-        with work_for(Caller("ada", frozenset())):
-            await asyncio.gather(*(store.judge_cache.put(PAID) for _ in range(2)))
-        return [await store.quotas.admit_runs("ada", narrow, [run]) is None for run in ("", "other")]
-
-    assert using(store_url, act, clock) == [True, False]
+async def test_a_run_that_was_handed_tasks_is_admitted_for_a_day(store: Store, clock: MovableClock) -> None:
+    narrow = KeyQuotas(judge_usd_per_day=1.0)
+    clock.forward(20 * 3600)  # an hour before midnight
+    await store.quotas.reserve(ask(1, quotas=narrow, leased=False, run=None))
+    clock.forward(3600)
+    with work_for(Caller("ada", frozenset())):
+        await asyncio.gather(*(store.judge_cache.put(PAID) for _ in range(2)))
+    assert [await store.quotas.admit_runs("ada", narrow, [run]) is None for run in ("", "other")] == [True, False]
 
 
-def test_four_services_hand_out_no_more_than_the_quotas_allow(store_url: str) -> None:
+@pytest.mark.dialects
+async def test_four_services_hand_out_no_more_than_the_quotas_allow(store: Store, store_url: str) -> None:
     quotas = KeyQuotas(leases=10, requests_per_day=1000, judge_usd_per_day=7.5)
+    async with opened(store_url) as second, opened(store_url) as third, opened(store_url) as fourth:
+        every = [store, second, third, fourth] * 6
+        grants = await asyncio.gather(*(one.quotas.reserve(ask(1, quotas=quotas)) for one in every))
+    usage = await store.quotas.load_usage("ada")
+    refused = {grant.exceeded.quota for grant in grants if grant.exceeded is not None}
+    assert (sum(grant.exceeded is None for grant in grants), refused, show(usage)) == (
+        7,
+        {"judge_usd_per_day"},
+        (7, 7, 7.0, 0.0),
+    )
 
-    async def act(store: Store) -> tuple[int, set[QuotaName], tuple[int, int, float, float]]:
-        async with opened(store_url) as second, opened(store_url) as third, opened(store_url) as fourth:
-            every = [store, second, third, fourth] * 6
-            grants = await asyncio.gather(*(one.quotas.reserve(ask(1, quotas=quotas)) for one in every))
-        usage = await store.quotas.load_usage("ada")
-        refused = {grant.exceeded.quota for grant in grants if grant.exceeded is not None}
-        return sum(grant.exceeded is None for grant in grants), refused, show(usage)
 
-    assert using(store_url, act) == (7, {"judge_usd_per_day"}, (7, 7, 7.0, 0.0))
-
-
-def test_a_batch_that_cannot_be_made_holds_nothing(store_url: str) -> None:
-    async def act(store: Store) -> tuple[int, int, float, float]:
-        grant = await store.quotas.reserve(ask(4))
-        await store.quotas.confirm("ada", grant.hold, {})
-        return show(await store.quotas.load_usage("ada"))
-
-    assert using(store_url, act) == (1, 0, 0.0, 0.0)
+async def test_a_batch_that_cannot_be_made_holds_nothing(store: Store) -> None:
+    grant = await store.quotas.reserve(ask(4))
+    await store.quotas.confirm("ada", grant.hold, {})
+    assert show(await store.quotas.load_usage("ada")) == (1, 0, 0.0, 0.0)

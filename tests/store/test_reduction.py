@@ -25,11 +25,8 @@ from app.features.labels.store import SqlLabelQueue, label_leases, labels
 from app.main.store import Store
 from app.ports.store import GroupToStore
 from app.service.retention import Pruner, ReduceSchedule
-from app.store.copy import measure_database
 from app.store.database import open_writer
-from app.store.statements import to_micros
-from tests.store.test_retention import asked, rebuild, scoring
-from tests.support.databases import MIGRATIONS
+from tests.store.test_retention import asked, rebuild
 from tests.support.store_cases import START, MovableClock, group, opened, record, using
 
 LATER = START + timedelta(days=1)
@@ -90,14 +87,13 @@ def numbers(listed: Sequence[float] | None) -> PartDigest:
     return PartDigest(sha256=sha(canonical_json(list(listed or ()))), count=400)
 
 
-def test_a_reduced_group_has_digests_in_place_of_its_parts_and_is_otherwise_the_same(store_url: str) -> None:
-    async def scenario(store: Store) -> tuple[GroupDetail, GroupDetail, Reduced, Reduced]:
-        await fill(store, [stored(1)])
-        before = await read(store, 1)
-        done, again = await reduce(store), await reduce(store)
-        return before, await read(store, 1), done, again
-
-    before, after, done, again = using(store_url, scenario, MovableClock())
+async def test_a_reduced_group_has_digests_in_place_of_its_parts_and_is_otherwise_the_same(
+    store: Store, clock: MovableClock
+) -> None:
+    await fill(store, [stored(1)])
+    before = await read(store, 1)
+    done, again = await reduce(store), await reduce(store)
+    after = await read(store, 1)
     first, second = (one.completion for one in before.group.rollouts)
     mark: dict[str, Any] = {"by": "operator", "at": START}
     content = [{"content": "Red 2.", "role": "assistant"}]
@@ -168,7 +164,7 @@ def test_parts_go_one_after_the_other_and_the_first_digests_stay(store_url: str)
     assert second["reduced"]["thought"]["characters"] == 13
 
 
-def test_statistics_and_answers_to_repeats_are_as_before(store_url: str) -> None:
+async def test_statistics_and_answers_to_repeats_are_as_before(store: Store, clock: MovableClock) -> None:
     items = [stored(n) for n in range(12)]
 
     async def look(store: Store) -> tuple[object, ...]:
@@ -181,19 +177,16 @@ def test_statistics_and_answers_to_repeats_are_as_before(store_url: str) -> None
             {name: one.scores for name, one in known.items()},
         )
 
-    async def scenario(store: Store) -> list[tuple[object, ...]]:
-        await fill(store, items)
-        seen = [await look(store)]
-        await reduce(store)
-        seen.append(await look(store))
-        await rebuild(store)
-        return [*seen, await look(store)]
-
-    first, *others = using(store_url, scenario, MovableClock())
+    await fill(store, items)
+    seen = [await look(store)]
+    await reduce(store)
+    seen.append(await look(store))
+    await rebuild(store)
+    first, *others = [*seen, await look(store)]
     assert others == [first, first]
 
 
-def test_a_piece_that_is_sent_again_is_known_by_its_digest(store_url: str) -> None:
+async def test_a_piece_that_is_sent_again_is_known_by_its_digest(store: Store, clock: MovableClock) -> None:
     pending = PendingGroup(
         scope="scope",
         task_id="task_0",
@@ -205,34 +198,30 @@ def test_a_piece_that_is_sent_again_is_known_by_its_digest(store_url: str) -> No
         key="key",
         size=2,
     )
+    await fill(store, [stored(1)])
+    await reduce(store)
+    group_id = f"group_{1:032x}"
+    same = await store.parts.add_members(pending, group_id, [Member(place=1, completion=said(2))], 60.0)
+    other = await store.parts.add_members(pending, group_id, [Member(place=1, completion=said(3))], 60.0)
+    assert [same if isinstance(same, Mismatch) else (same.group_id, same.begun), type(other)] == [
+        (f"group_{1:032x}", ()),
+        Mismatch,
+    ]
 
-    async def scenario(store: Store) -> list[object]:
-        await fill(store, [stored(1)])
-        await reduce(store)
-        group_id = f"group_{1:032x}"
-        same = await store.parts.add_members(pending, group_id, [Member(place=1, completion=said(2))], 60.0)
-        other = await store.parts.add_members(pending, group_id, [Member(place=1, completion=said(3))], 60.0)
-        return [same if isinstance(same, Mismatch) else (same.group_id, same.begun), type(other)]
 
-    assert using(store_url, scenario, MovableClock()) == [(f"group_{1:032x}", ()), Mismatch]
-
-
-def test_replicas_keep_the_same_groups_whole(store_url: str) -> None:
+@pytest.mark.dialects
+async def test_replicas_keep_the_same_groups_whole(store: Store, clock: MovableClock, store_url: str) -> None:
     keep = KeepRule(tokens="sample", logprobs="digest", share=0.3)
-
-    async def scenario(store: Store) -> tuple[list[str], list[tuple[bool, bool]], tuple[Reduced, Reduced], int]:
-        items = [stored(n) for n in range(60)]
-        await fill(store, items)
-        async with opened(store_url, MovableClock()) as other:
-            done = await asyncio.gather(reduce(store, keep), reduce(other, keep))
-        ids = [item.group.group_id for item in items]
-        found = await store.groups.find(ids)
-        whole = [name for name in ids if found[name].rollouts[0].completion.token_ids is not None]
-        plan = await store.retention.plan_reduction(ReduceRule(before=LATER, keep=keep))
-        bare = [(one.reduced is None, one.completion.logprobs is None) for one in found[ids[0]].rollouts]
-        return whole, bare, (done[0], done[1]), plan.groups
-
-    whole, bare, done, left = using(store_url, scenario, MovableClock())
+    items = [stored(n) for n in range(60)]
+    await fill(store, items)
+    async with opened(store_url, MovableClock()) as other:
+        done = await asyncio.gather(reduce(store, keep), reduce(other, keep))
+    ids = [item.group.group_id for item in items]
+    found = await store.groups.find(ids)
+    whole = [name for name in ids if found[name].rollouts[0].completion.token_ids is not None]
+    plan = await store.retention.plan_reduction(ReduceRule(before=LATER, keep=keep))
+    bare = [(one.reduced is None, one.completion.logprobs is None) for one in found[ids[0]].rollouts]
+    done, left = (done[0], done[1]), plan.groups
     drawn = [name for name in (f"group_{n:032x}" for n in range(60)) if is_sampled(name, 0.3)]
     counts = (sum(one.groups for one in done), sum(one.rollouts for one in done))
     assert (whole, bare, counts, left, len(drawn) in range(10, 27)) == (
@@ -244,131 +233,93 @@ def test_replicas_keep_the_same_groups_whole(store_url: str) -> None:
     )
 
 
-def test_what_somebody_waits_for_or_reads_again_stays_whole(store_url: str) -> None:
+async def test_what_somebody_waits_for_or_reads_again_stays_whole(
+    store: Store, clock: MovableClock, store_url: str
+) -> None:
     waiting = [group(f"group_{n:032x}", [score]) for n, score in ((4, Score.pending()), (5, Score.unscored("budget")))]
     items = [stored(0), stored(1), stored(2), stored(3, purpose="eval"), *waiting, stored(6)]
-
-    async def scenario(store: Store) -> tuple[tuple[KeptGroups, ...], list[int]]:
-        await fill(store, items)
-        ids = [item.group.group_id for item in items]
-        label: dict[str, object] = {"kind": "queue", "state": "live", "labeller": "ann", "environment": "gsm8k"}
-        leased = {"labeller": "bea", "environment": "gsm8k", "arm": "random", "second": False, "wanted": 1}
-        held = {"state": "live", "expires_at": 0, "created_at": 0, "draw": "{}", "lease_id": "x", "group_id": ids[1]}
-        engine = open_writer(store_url)
-        with engine.begin() as connection:
-            connection.execute(
-                insert(labels), label | {"label_id": "l", "group_id": ids[0], "body": "", "created_at": 0}
-            )
-            connection.execute(insert(label_leases), leased | held)
-            connection.execute(insert(run_anchors), {"run": "run", "group_sequence": 3, "created_at": 0})
-        engine.dispose()
-        plan = await store.retention.plan_reduction(ReduceRule(before=LATER, keep=DIGESTS))
-        await reduce(store)
-        found = await store.groups.find(ids)
-        return plan.kept, [n for n, name in enumerate(ids) if found[name].rollouts[0].reduced is not None]
-
     counts = {"anchor": 1, "labelled": 2, "pending": 1, "purpose": 1, "unscored": 1}
-    assert using(store_url, scenario, MovableClock()) == (
+    await fill(store, items)
+    ids = [item.group.group_id for item in items]
+    label: dict[str, object] = {"kind": "queue", "state": "live", "labeller": "ann", "environment": "gsm8k"}
+    leased = {"labeller": "bea", "environment": "gsm8k", "arm": "random", "second": False, "wanted": 1}
+    held = {"state": "live", "expires_at": 0, "created_at": 0, "draw": "{}", "lease_id": "x", "group_id": ids[1]}
+    engine = open_writer(store_url)
+    with engine.begin() as connection:
+        connection.execute(insert(labels), label | {"label_id": "l", "group_id": ids[0], "body": "", "created_at": 0})
+        connection.execute(insert(label_leases), leased | held)
+        connection.execute(insert(run_anchors), {"run": "run", "group_sequence": 3, "created_at": 0})
+    engine.dispose()
+    plan = await store.retention.plan_reduction(ReduceRule(before=LATER, keep=DIGESTS))
+    await reduce(store)
+    found = await store.groups.find(ids)
+    assert (plan.kept, [n for n, name in enumerate(ids) if found[name].rollouts[0].reduced is not None]) == (
         tuple(KeptGroups.model_validate({"because": name, "groups": count}) for name, count in counts.items()),
         [6],
     )
 
 
-def test_what_has_no_text_is_not_given_to_people_or_judges(store_url: str) -> None:
+async def test_what_has_no_text_is_not_given_to_people_or_judges(store: Store, clock: MovableClock) -> None:
     async def look(store: Store) -> tuple[int, int, bool]:
         (stratum,) = await store.part(SqlLabelQueue).list_strata(("gsm8k",), None, "ann")
         drawn = await store.part(SqlLabelQueue).draw_candidates(stratum, "ann", 9)
         unread = await store.part(SqlRunHealthStore).find_shadow_group("run")
         return len(drawn), len(await store.part(SqlRunHealthStore).freeze_anchors("run", 2)), unread is not None
 
-    async def scenario(store: Store) -> list[object]:
-        await store.runs.create(Run(name="run", seed=1, created_at=START))
-        await fill(store, [stored(n) for n in range(4)])
-        await reduce(store, TOKENS)
-        whole = await store.part(SqlLabelQueue).draw_candidates(
-            (await store.part(SqlLabelQueue).list_strata(("gsm8k",), None, "ann"))[0], "ann", 9
-        )
-        shadowed = await store.part(SqlRunHealthStore).find_shadow_group("run")
-        await reduce(store)
-        lease = LabelLease(
-            lease_id="item",
-            labeller="ann",
-            group_id=whole[0].group_id,
-            environment="gsm8k",
-            run="run",
-            draw=QueueDraw(lease_id="item", arm="random", probability=1.0, other_probability=1.0, population=4),
-            wanted=1,
-            state="live",
-            expires_at=START,
-        )
-        return [len(whole), shadowed is not None, await store.part(SqlLabelQueue).claim(lease, 60.0), await look(store)]
+    await store.runs.create(Run(name="run", seed=1, created_at=START))
+    await fill(store, [stored(n) for n in range(4)])
+    await reduce(store, TOKENS)
+    whole = await store.part(SqlLabelQueue).draw_candidates(
+        (await store.part(SqlLabelQueue).list_strata(("gsm8k",), None, "ann"))[0], "ann", 9
+    )
+    shadowed = await store.part(SqlRunHealthStore).find_shadow_group("run")
+    await reduce(store)
+    lease = LabelLease(
+        lease_id="item",
+        labeller="ann",
+        group_id=whole[0].group_id,
+        environment="gsm8k",
+        run="run",
+        draw=QueueDraw(lease_id="item", arm="random", probability=1.0, other_probability=1.0, population=4),
+        wanted=1,
+        state="live",
+        expires_at=START,
+    )
+    assert [
+        len(whole),
+        shadowed is not None,
+        await store.part(SqlLabelQueue).claim(lease, 60.0),
+        await look(store),
+    ] == [4, True, None, (0, 0, False)]
 
-    assert using(store_url, scenario, MovableClock()) == [4, True, None, (0, 0, False)]
 
-
-def test_the_choice_of_a_run_goes_before_the_rule(store_url: str) -> None:
+async def test_the_choice_of_a_run_goes_before_the_rule(store: Store, clock: MovableClock) -> None:
     items = [stored(0, run="run"), stored(1, run="spare"), stored(2, run="whole"), stored(3, run=None)]
     runs = {"run": None, "spare": DIGESTS, "whole": KeepRule()}
-
-    async def scenario(store: Store) -> tuple[list[bool], list[Any]]:
-        asked = [await store.retention.has_keep_rules()]
-        for name, keep in runs.items():
-            await store.runs.create(Run(name=name, seed=1, keep=keep, created_at=START))
-        asked.append(await store.retention.has_keep_rules())
-        await fill(store, items)
-        await reduce(store, TOKENS)
-        found = await store.groups.find([item.group.group_id for item in items])
-        marks = [found[item.group.group_id].rollouts[0].reduced for item in items]
-        return asked, [None if one is None else (one.by, one.missing) for one in marks]
-
     odd, even = ("text", "tokens", "logprobs"), ("tokens", "logprobs")
-    assert using(store_url, scenario, MovableClock()) == (
+    asked = [await store.retention.has_keep_rules()]
+    for name, keep in runs.items():
+        await store.runs.create(Run(name=name, seed=1, keep=keep, created_at=START))
+    asked.append(await store.retention.has_keep_rules())
+    await fill(store, items)
+    await reduce(store, TOKENS)
+    found = await store.groups.find([item.group.group_id for item in items])
+    marks = [found[item.group.group_id].rollouts[0].reduced for item in items]
+    assert (asked, [None if one is None else (one.by, one.missing) for one in marks]) == (
         [False, True],
         [("operator", even), ("run", odd), None, ("operator", even)],
     )
 
 
-def test_a_later_scoring_brings_prompts_that_go_in_their_turn(store_url: str) -> None:
-    async def scenario(store: Store) -> list[list[str]]:
-        await fill(store, [stored(1)])
-        await reduce(store, KeepRule(judge_prompts="digest"))
-        await store.scorings.put(scoring(f"group_{1:032x}").model_copy(update={"scores": (Score.exact(True),) * 2}))
-        seen = [[one.prompt for one in (await read(store, 1)).scorings[0].judgements]]
-        await reduce(store, KeepRule(judge_prompts="digest"))
-        return [*seen, [one.prompt for one in (await read(store, 1)).scorings[0].judgements]]
-
-    assert using(store_url, scenario, MovableClock()) == [["again"], [""]]
-
-
-def test_sizes_are_those_of_what_is_left(store_url: str) -> None:
-    def measure() -> int:
-        return sum(one.stored.bytes for one in measure_database(store_url, MIGRATIONS, to_micros(LATER)).runs)
-
-    async def scenario(store: Store) -> tuple[int, int, int]:
-        await fill(store, [stored(n) for n in range(60)])
-        first = measure()
-        plan = await store.retention.plan_reduction(ReduceRule(before=LATER, keep=TOKENS))
-        await reduce(store, TOKENS)
-        return first, plan.bytes, measure()
-
-    before, planned, after = using(store_url, scenario, MovableClock())
-    assert (0 < after < before, planned == pytest.approx(before - after, rel=0.5)) == (True, True)
-
-
-def test_a_schedule_does_nothing_where_nobody_says_that_anything_goes(store_url: str) -> None:
-    clock = MovableClock()
-
-    async def scenario(store: Store) -> list[int | None]:
-        await fill(store, [stored(1, run="spare")])
-        pruner = Pruner(store.retention, pauses=0.0, clock=clock)
-        schedule = ReduceSchedule(keep=KeepRule(), older_than_seconds=60.0, every_seconds=3600.0)
-        done = [await pruner.reduce_if_due(schedule, "one")]
-        await store.runs.create(Run(name="spare", seed=1, keep=DIGESTS, created_at=START))
-        clock.forward(3601)
-        done += [await pruner.reduce_if_due(schedule, "one"), await pruner.reduce_if_due(schedule, "two")]
-        return [None if one is None else one.groups for one in done]
-
-    assert using(store_url, scenario, clock) == [None, 1, None]
+async def test_a_schedule_does_nothing_where_nobody_says_that_anything_goes(store: Store, clock: MovableClock) -> None:
+    await fill(store, [stored(1, run="spare")])
+    pruner = Pruner(store.retention, pauses=0.0, clock=clock)
+    schedule = ReduceSchedule(keep=KeepRule(), older_than_seconds=60.0, every_seconds=3600.0)
+    done = [await pruner.reduce_if_due(schedule, "one")]
+    await store.runs.create(Run(name="spare", seed=1, keep=DIGESTS, created_at=START))
+    clock.forward(3601)
+    done += [await pruner.reduce_if_due(schedule, "one"), await pruner.reduce_if_due(schedule, "two")]
+    assert [None if one is None else one.groups for one in done] == [None, 1, None]
 
 
 @pytest.mark.parametrize(

@@ -101,6 +101,7 @@ def count_rows(url: str) -> dict[str, int]:
     return {name: count for name, count in counts.items() if count}
 
 
+@pytest.mark.dialects
 def test_statistics_stay_after_a_prune_and_after_they_are_counted_again(store_url: str, tmp_path: Path) -> None:
     first = [stored(n, run=("run", "other", None)[n % 3]) for n in range(40)]
     more = [stored(n) for n in range(40, 45)]  # of tasks whose groups are gone
@@ -130,54 +131,39 @@ def test_statistics_stay_after_a_prune_and_after_they_are_counted_again(store_ur
     assert pruned == whole
 
 
-def test_a_pruned_group_leaves_nothing_but_its_task_and_its_name(store_url: str) -> None:
-    async def scenario(store: Store) -> Pruned:
-        await fill(store, [stored(n) for n in range(20)])
-        await store.scorings.put(scoring(f"group_{1:032x}"))
-        return await prune(store)
-
-    pruned = using(store_url, scenario, MovableClock())
+async def test_a_pruned_group_leaves_nothing_but_its_task_and_its_name(
+    store: Store, clock: MovableClock, store_url: str
+) -> None:
+    await fill(store, [stored(n) for n in range(20)])
+    await store.scorings.put(scoring(f"group_{1:032x}"))
+    pruned = await prune(store)
     kept = count_rows(store_url)
     of_statistics = {name for name in kept if name.endswith("rollups")}
-    # The prompt that the judge was asked for every group goes with the last of them.
     assert (pruned.model_dump(exclude={"bytes"}), {name: kept[name] for name in kept.keys() - of_statistics}) == (
         Pruned(groups=20, rollouts=60, prompts=22).model_dump(exclude={"bytes"}),
         {"tasks": 4, "prompts": 4, "pruned_groups": 20, "run_costs": 1, "schema_support": 1},
     )
 
 
-def test_what_people_and_health_need_is_kept(store_url: str) -> None:
+async def test_what_people_and_health_need_is_kept(store: Store, clock: MovableClock, store_url: str) -> None:
     items = [stored(n) for n in range(6)]
     items += [stored(6, purpose="eval"), group(f"group_{7:032x}", [Score.pending()]), stored(8)]
-
-    async def scenario(store: Store) -> tuple[tuple[object, ...], list[str]]:
-        await fill(store, items)
-        ids = [item.group.group_id for item in items]
-        label: dict[str, object] = {"kind": "queue", "state": "live", "labeller": "ann", "environment": "gsm8k"}
-        leased = {
-            "labeller": "bea",
-            "environment": "gsm8k",
-            "arm": "random",
-            "second": False,
-            "wanted": 1,
-            "draw": "{}",
-        }
-        held = {"state": "live", "expires_at": 0, "created_at": 0}
-        engine = open_writer(store_url)
-        with engine.begin() as connection:
-            connection.execute(
-                insert(labels), label | {"label_id": "l", "group_id": ids[0], "body": "", "created_at": 0}
-            )
-            connection.execute(insert(label_leases), leased | held | {"lease_id": "x", "group_id": ids[1]})
-            connection.execute(insert(run_anchors), {"run": "run", "group_sequence": 3, "created_at": 0})
-            connection.execute(update(groups).where(groups.c.sequence == 4).values(counted=0))
-        engine.dispose()
-        plan = await store.retention.plan(ALL)
-        await prune(store)
-        left = [name for name in ids if name in await store.groups.find(ids)]
-        return (plan.kept, plan.groups, plan.rollouts), left
-
-    (kept, planned, rollouts), left = using(store_url, scenario, MovableClock())
+    await fill(store, items)
+    ids = [item.group.group_id for item in items]
+    label: dict[str, object] = {"kind": "queue", "state": "live", "labeller": "ann", "environment": "gsm8k"}
+    leased = {"labeller": "bea", "environment": "gsm8k", "arm": "random", "second": False, "wanted": 1, "draw": "{}"}
+    held = {"state": "live", "expires_at": 0, "created_at": 0}
+    engine = open_writer(store_url)
+    with engine.begin() as connection:
+        connection.execute(insert(labels), label | {"label_id": "l", "group_id": ids[0], "body": "", "created_at": 0})
+        connection.execute(insert(label_leases), leased | held | {"lease_id": "x", "group_id": ids[1]})
+        connection.execute(insert(run_anchors), {"run": "run", "group_sequence": 3, "created_at": 0})
+        connection.execute(update(groups).where(groups.c.sequence == 4).values(counted=0))
+    engine.dispose()
+    plan = await store.retention.plan(ALL)
+    await prune(store)
+    left = [name for name in ids if name in await store.groups.find(ids)]
+    (kept, planned, rollouts) = (plan.kept, plan.groups, plan.rollouts)
     counts = {"anchor": 1, "labelled": 2, "pending": 1, "purpose": 1, "uncounted": 1}
     assert (kept, planned, rollouts, left) == (
         tuple(KeptGroups.model_validate({"because": name, "groups": count}) for name, count in counts.items()),
@@ -187,87 +173,73 @@ def test_what_people_and_health_need_is_kept(store_url: str) -> None:
     )
 
 
-def test_the_oldest_groups_go_until_the_others_come_to_the_size(store_url: str) -> None:
-    async def scenario(store: Store) -> list[str]:
-        await fill(store, [stored(n) for n in range(100)])
-        everything = await store.retention.plan(ALL)
-        await prune(store, PruneRule(keep_bytes=everything.bytes // 2))
-        ids = [f"group_{n:032x}" for n in range(100)]
-        return sorted(await store.groups.find(ids))
-
-    left = using(store_url, scenario, MovableClock())
+async def test_the_oldest_groups_go_until_the_others_come_to_the_size(store: Store, clock: MovableClock) -> None:
+    await fill(store, [stored(n) for n in range(100)])
+    everything = await store.retention.plan(ALL)
+    await prune(store, PruneRule(keep_bytes=everything.bytes // 2))
+    ids = [f"group_{n:032x}" for n in range(100)]
+    left = sorted(await store.groups.find(ids))
     assert (len(left) in range(34, 51), left[-1]) == (True, f"group_{99:032x}")
 
 
-def test_a_group_that_is_scored_further_meanwhile_stays(store_url: str) -> None:
+async def test_a_group_that_is_scored_further_meanwhile_stays(store: Store, clock: MovableClock) -> None:
     unscored = stored(1).group.model_copy(update={"outcome": "unscored"})
     first = unscored.rollouts[0].model_copy(update={"score": Score.unscored("judge_failed")})
     waiting = GroupToStore(unscored.model_copy(update={"rollouts": (first, *unscored.rollouts[1:])}))
-
-    async def scenario(store: Store) -> tuple[Pruned, bool]:
-        await fill(store, [waiting, stored(2)])
-        plan = await store.retention.plan(ALL)
-        database = store.retention._database  # type: ignore[attr-defined]  # between its read and its write
-        batch = await database.read(lambda connection: prepare_batch(connection, plan, 0, 10))
-        await store.groups.finish([stored(1)])
-        pruned = await database.write(lambda connection: remove_batch(connection, database, batch), "groups")
-        return pruned, unscored.group_id in await store.groups.find([unscored.group_id])
-
-    pruned, stays = using(store_url, scenario, MovableClock())
+    await fill(store, [waiting, stored(2)])
+    plan = await store.retention.plan(ALL)
+    database = store.retention._database  # type: ignore[attr-defined]  # between its read and its write
+    batch = await database.read(lambda connection: prepare_batch(connection, plan, 0, 10))
+    await store.groups.finish([stored(1)])
+    pruned = await database.write(lambda connection: remove_batch(connection, database, batch), "groups")
+    stays = unscored.group_id in await store.groups.find([unscored.group_id])
     assert (pruned.groups, stays) == (1, True)
 
 
-def test_leftovers_go_by_age_and_the_leases_of_stored_groups_stay(store_url: str) -> None:
-    clock = MovableClock()
-
-    async def scenario(store: Store) -> tuple[int, Pruned, list[str]]:
-        await store.tasks.put([record(0), record(1), record(2)])
-        given = (await store.tasks.lease(stream(), 3, 60.0, cycle(3))).leases
-        answered = [
-            group(f"group_{place}", task_id=f"task_{lease.slot.index}", lease_id=lease.lease_id)
-            for place, lease in enumerate(given[:2])
-        ]
-        await store.groups.add(answered, IdempotencyKey("key", "body"))
-        await store.judge_cache.put(asked("x", reading="r"))
-        clock.forward(90 * 86_400)
-        anchor = {"run": "run", "group_sequence": 1, "created_at": 0}
-        engine = open_writer(store_url)
-        with engine.begin() as connection:
-            connection.execute(insert(run_anchors), anchor)
-        engine.dispose()
-        pruned = await prune(store, PruneRule(before=clock.moment - timedelta(days=30)))
-        left = await store.tasks.get_leases([lease.lease_id for lease in given])
-        return pruned.groups, pruned, [lease.lease_id for lease in given if lease.lease_id in left]
-
-    count, pruned, left = using(store_url, scenario, clock)
-    assert (count, pruned.leases, pruned.idempotency_keys, pruned.judge_cache, len(left)) == (1, 1, 1, 1, 2)
+async def test_leftovers_go_by_age_and_the_leases_of_stored_groups_stay(
+    store: Store, store_url: str, clock: MovableClock
+) -> None:
+    await store.tasks.put([record(0), record(1), record(2)])
+    given = (await store.tasks.lease(stream(), 3, 60.0, cycle(3))).leases
+    answered = [
+        group(f"group_{place}", task_id=f"task_{lease.slot.index}", lease_id=lease.lease_id)
+        for place, lease in enumerate(given[:2])
+    ]
+    await store.groups.add(answered, IdempotencyKey("key", "body"))
+    await store.judge_cache.put(asked("x", reading="r"))
+    clock.forward(90 * 86_400)
+    anchor = {"run": "run", "group_sequence": 1, "created_at": 0}
+    engine = open_writer(store_url)
+    with engine.begin() as connection:
+        connection.execute(insert(run_anchors), anchor)
+    engine.dispose()
+    pruned = await prune(store, PruneRule(before=clock.moment - timedelta(days=30)))
+    left = await store.tasks.get_leases([lease.lease_id for lease in given])
+    counts = (pruned.groups, pruned.leases, pruned.idempotency_keys, pruned.judge_cache)
+    assert (counts, len(left)) == ((1, 1, 1, 1), 2)
 
 
-def test_one_replica_at_a_time_prunes_and_not_too_often(store_url: str) -> None:
-    clock = MovableClock()
+async def test_one_replica_at_a_time_prunes_and_not_too_often(store: Store, clock: MovableClock) -> None:
+    taken: list[bool] = []
 
-    async def scenario(store: Store) -> list[bool]:
-        taken: list[bool] = []
+    async def ask(holder: str) -> None:
+        taken.append(await store.retention.take_turn("prune", holder, every_seconds=3600, seconds=60))
 
-        async def ask(holder: str) -> None:
-            taken.append(await store.retention.take_turn("prune", holder, every_seconds=3600, seconds=60))
-
-        await ask("one")
-        await ask("two")
-        await ask("one")  # prolongs
-        clock.forward(61)
-        await ask("two")  # one has died
-        await store.retention.end_turn("prune", "one")  # and cannot end the other's turn
-        await ask("two")
-        await store.retention.end_turn("prune", "two")
-        await ask("one")
-        clock.forward(3601)
-        await ask("one")
-        return taken
-
-    assert using(store_url, scenario, clock) == [True, False, True, True, True, False, True]
+    await ask("one")
+    await ask("two")
+    await ask("one")  # prolongs
+    clock.forward(61)
+    await ask("two")  # one has died
+    await store.retention.end_turn("prune", "one")  # and cannot end the other's turn
+    await ask("two")
+    await store.retention.end_turn("prune", "two")
+    await ask("one")
+    clock.forward(3601)
+    await ask("one")
+    assert taken == [True, False, True, True, True, False, True]
 
 
+@pytest.mark.dialects
 def test_two_prune_at_once_while_groups_come_and_nothing_counts_twice(store_url: str, tmp_path: Path) -> None:
     old, new = [stored(n) for n in range(120)], [stored(n) for n in range(120, 150)]
     later = [GroupToStore(one.group.model_copy(update={"created_at": START + timedelta(days=2)})) for one in new]

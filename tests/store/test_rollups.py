@@ -21,7 +21,7 @@ from app.store.database import open_for_inspection, open_writer
 from app.store.statements import decode_json
 from app.store.tables import groups, judgements, rollouts, rollups, scores, task_rollups, tasks
 from tests.support.databases import Postgres, read_migrated_store
-from tests.support.store_cases import group, opened, record, using
+from tests.support.store_cases import group, opened, record
 from tests.support.tiers import examples
 
 KEY = (groups.c.environment, groups.c.run, groups.c.step)
@@ -239,36 +239,35 @@ def test_statistics_are_what_a_scan_finds_on_postgres(postgres: Postgres, batche
     postgres.drop(url)
 
 
-def test_groups_of_a_failed_batch_do_not_count(store_url: str) -> None:
-    async def scenario(store: Store) -> list[int]:
-        await store.tasks.put([record(0)])
-        wrong = group("lost", task_id="task_none")
-        await asyncio.gather(
-            store.groups.add([group("a")]),
-            store.groups.add([wrong]),
-            store.groups.add([group("b")]),
-            return_exceptions=True,
-        )
-        return [row.groups for row in await store.views.get_statistics(None, None)]
-
-    assert using(store_url, scenario) == [2]
+async def test_groups_of_a_failed_batch_do_not_count(store: Store) -> None:
+    await store.tasks.put([record(0)])
+    wrong = group("lost", task_id="task_none")
+    await asyncio.gather(
+        store.groups.add([group("a")]),
+        store.groups.add([wrong]),
+        store.groups.add([group("b")]),
+        return_exceptions=True,
+    )
+    assert [row.groups for row in await store.views.get_statistics(None, None)] == [2]
 
 
-def test_a_group_that_cannot_be_read_is_set_aside_and_the_others_are_counted(
-    store_url: str, caplog: pytest.LogCaptureFixture
+async def test_a_group_that_cannot_be_read_is_set_aside_and_the_others_are_counted(
+    store: Store, store_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def scenario(store: Store) -> list[object]:
-        await store.tasks.put([record(0)])
-        await store.groups.add([group(f"g{number}") for number in range(5)])
-        await store.statistics.forget_all()
-        _write_head(store_url, "g2", "{broken")
-        counted = [await store.statistics.count_groups(20), await store.statistics.count_groups(20)]
-        broken = [row.groups for row in await store.views.get_statistics(None, None)]
-        _write_head(store_url, "g2", "{}")
-        again = [await store.statistics.forget_all(), await store.statistics.count_groups(20)]
-        return [counted, broken, again, [row.groups for row in await store.views.get_statistics(None, None)]]
-
-    assert using(store_url, scenario) == [[5, 0], [4], [5, 5], [5]]
+    await store.tasks.put([record(0)])
+    await store.groups.add([group(f"g{number}") for number in range(5)])
+    await store.statistics.forget_all()
+    _write_head(store_url, "g2", "{broken")
+    counted = [await store.statistics.count_groups(20), await store.statistics.count_groups(20)]
+    broken = [row.groups for row in await store.views.get_statistics(None, None)]
+    _write_head(store_url, "g2", "{}")
+    again = [await store.statistics.forget_all(), await store.statistics.count_groups(20)]
+    assert [counted, broken, again, [row.groups for row in await store.views.get_statistics(None, None)]] == [
+        [5, 0],
+        [4],
+        [5, 5],
+        [5],
+    ]
     assert [one.getMessage() for one in caplog.records] == ["group g2 cannot be read; statistics leave it out"]
 
 

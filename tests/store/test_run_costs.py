@@ -4,6 +4,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -130,45 +131,42 @@ def cost_after(store_url: str, usd: Sequence[float | None], budget_usd: float | 
     return using(store_url, scenario, clock)
 
 
-def test_a_run_says_what_it_costs_and_how_far_its_budget_reaches(store_url: str) -> None:
-    found = cost_after(store_url, [0.5, 1.0, 0.75], 9.0)
-    assert found.budget is not None
-    assert (found.spent.calls, found.usd, found.usd_per_1000_groups, found.usd_per_hour) == (3, 2.25, 750.0, 3.75)
-    assert (found.budget.left_usd, found.budget.groups, found.budget.hours) == (6.75, 9.0, 1.8)
+def test_a_run_says_what_it_costs_and_how_far_its_budget_reaches(store_url: str, tmp_path: Path) -> None:
+    """Nothing is zero that is not known: without a price, or before anything was judged."""
+    whole = cost_after(store_url, [0.5, 1.0, 0.75], 9.0)
+    unpriced = cost_after(f"sqlite:///{tmp_path / 'unpriced.db'}", [0.5, None], None)
+    never = cost_after(f"sqlite:///{tmp_path / 'never.db'}", [], 2.0)
+
+    def tell(cost: RunCost) -> tuple[object, ...]:
+        dollars = (cost.usd, cost.usd_per_1000_groups, cost.usd_per_hour)
+        budget = cost.budget and (cost.budget.left_usd, cost.budget.groups, cost.budget.hours)
+        return cost.spent.calls, cost.spent.unpriced_calls, cost.since is None, dollars, budget
+
+    assert [tell(one) for one in (whole, unpriced, never)] == [
+        (3, 0, False, (2.25, 750.0, 3.75), (6.75, 9.0, 1.8)),
+        (2, 1, False, (None, None, None), None),
+        (0, 0, True, (0.0, None, None), (2.0, None, None)),
+    ]
 
 
-def test_without_prices_nothing_is_zero(store_url: str) -> None:
-    found = cost_after(store_url, [0.5, None], None)
-    dollars = (found.usd, found.usd_per_1000_groups, found.usd_per_hour, found.budget)
-    assert (found.spent.calls, found.spent.unpriced_calls, dollars) == (2, 1, (None, None, None, None))
+@pytest.mark.dialects
+async def test_what_is_put_aside_holds_until_the_groups_judgements_are_stored(
+    store: Store, clock: MovableClock
+) -> None:
+    async def ask(name: str, usd: float = 1.0) -> str:
+        return await store.runs.reserve_cost("run", "gsm8k", name, usd, 60)
 
-
-def test_a_run_that_was_never_judged_has_cost_nothing(store_url: str) -> None:
-    found = cost_after(store_url, [], 2.0)
-    assert found.budget is not None
-    assert (found.usd, found.usd_per_1000_groups, found.since, found.budget.groups) == (0.0, None, None, None)
-
-
-def test_what_is_put_aside_holds_until_the_groups_judgements_are_stored(store_url: str) -> None:
-    clock = MovableClock()
-
-    async def scenario(store: Store) -> list[str]:
-        async def ask(name: str, usd: float = 1.0) -> str:
-            return await store.runs.reserve_cost("run", "gsm8k", name, usd, 60)
-
-        await store.runs.create(run(2.5))
-        await store.tasks.put([record(0)])
-        answers = [await ask("a"), await ask("b"), await ask("b"), await ask("c"), await ask("c", 2.6)]
-        await store.groups.add([group("a", judgements=(paid(0.25),))])
-        answers.append(await ask("c"))
-        await store.groups.add([group("b", judgements=(paid(1.0),)), group("c", judgements=(paid(1.0),))])
-        answers += [await ask("d"), await ask("d", 0.25), await ask("e", 0.25)]
-        clock.forward(61)
-        answers.append(await ask("e", 0.25))
-        await store.runs.set_budget("run", None)
-        return [*answers, await ask("f", 99.0)]
-
-    assert using(store_url, scenario, clock) == [
+    await store.runs.create(run(2.5))
+    await store.tasks.put([record(0)])
+    answers = [await ask("a"), await ask("b"), await ask("b"), await ask("c"), await ask("c", 2.6)]
+    await store.groups.add([group("a", judgements=(paid(0.25),))])
+    answers.append(await ask("c"))
+    await store.groups.add([group("b", judgements=(paid(1.0),)), group("c", judgements=(paid(1.0),))])
+    answers += [await ask("d"), await ask("d", 0.25), await ask("e", 0.25)]
+    clock.forward(61)
+    answers.append(await ask("e", 0.25))
+    await store.runs.set_budget("run", None)
+    assert [*answers, await ask("f", 99.0)] == [
         *("now", "now", "now", "later", "never"),
         "now",
         *("never", "now", "later"),
@@ -182,33 +180,27 @@ def test_what_is_put_aside_holds_until_the_groups_judgements_are_stored(store_ur
     [({}, ["later", "later"]), ({"started": 1}, ["now", "later"]), ({"host": "b", "started": 1}, ["later", "later"])],
     ids=["alive", "dead", "of another host"],
 )
-def test_what_a_dead_process_put_aside_is_free_at_once_but_not_what_a_judged_group_cost(
-    store_url: str, monkeypatch: pytest.MonkeyPatch, changed: dict[str, Any], answers: list[str]
+async def test_what_a_dead_process_put_aside_is_free_at_once_but_not_what_a_judged_group_cost(
+    store: Store, monkeypatch: pytest.MonkeyPatch, changed: dict[str, Any], answers: list[str]
 ) -> None:
     own = identify_process()
     assert own is not None
 
-    async def scenario(store: Store) -> list[str]:
-        async def ask(name: str) -> str:
-            return await store.runs.reserve_cost("run", "gsm8k", name, 1.0, 60)
+    async def ask(name: str) -> str:
+        return await store.runs.reserve_cost("run", "gsm8k", name, 1.0, 60)
 
-        await store.runs.create(run(2.5))
-        with monkeypatch.context() as patched:
-            patched.setattr("app.store.budgets.identify_process", lambda: replace(own, **changed))
-            await ask("judged")
-            await ask("open")
-        await store.runs.settle_cost("judged", 1.0)
-        return [await ask("a"), await ask("b")]
-
-    assert using(store_url, scenario) == answers
+    await store.runs.create(run(2.5))
+    with monkeypatch.context() as patched:
+        patched.setattr("app.store.budgets.identify_process", lambda: replace(own, **changed))
+        await ask("judged")
+        await ask("open")
+    await store.runs.settle_cost("judged", 1.0)
+    assert [await ask("a"), await ask("b")] == answers
 
 
-def test_groups_to_come_are_expected_to_cost_what_those_before_did(store_url: str) -> None:
-    async def scenario(store: Store) -> tuple[str, str]:
-        await store.runs.create(run(10.0))
-        await store.tasks.put([record(0)])
-        await store.groups.add([group(f"g{number}", judgements=(paid(1.0),)) for number in range(8)])
-        fits = await store.runs.reserve_cost("run", "gsm8k", "a", 99.0, 60)
-        return fits, await store.runs.reserve_cost("run", "another", "b", 99.0, 60)
-
-    assert using(store_url, scenario) == ("now", "never")
+async def test_groups_to_come_are_expected_to_cost_what_those_before_did(store: Store) -> None:
+    await store.runs.create(run(10.0))
+    await store.tasks.put([record(0)])
+    await store.groups.add([group(f"g{number}", judgements=(paid(1.0),)) for number in range(8)])
+    fits = await store.runs.reserve_cost("run", "gsm8k", "a", 99.0, 60)
+    assert (fits, await store.runs.reserve_cost("run", "another", "b", 99.0, 60)) == ("now", "never")

@@ -10,7 +10,7 @@ from app.domain.runs import LagLimitChange, Pin, Run, ScoringOptions
 from app.domain.scores import Score
 from app.main.store import Store
 from tests.store.test_groups import refused
-from tests.support.store_cases import START, MovableClock, cycle, group, opened, record, stream, using
+from tests.support.store_cases import START, MovableClock, cycle, group, opened, record, stream
 
 
 def run(name: str = "run", seed: int = 7, pins: tuple[Pin, ...] = ()) -> Run:
@@ -22,103 +22,76 @@ def pin(environment: str, version: str = "1") -> Pin:
     return Pin(environment=environment, version=version, scoring_digest="d", parts={"b": "1", "a": "2"})
 
 
-def test_a_run_is_made_once(store_url: str) -> None:
+async def test_a_run_is_made_once(store: Store) -> None:
     first = run(seed=2**53 - 1, pins=(pin("gsm8k"),))
-
-    async def scenario(store: Store) -> object:
-        absent = await store.runs.get("run"), await store.runs.get("\x00")
-        created = await store.runs.create(first), await store.runs.create(run(seed=1, pins=(pin("other"),)))
-        return absent, created, await store.runs.get("run")
-
-    assert using(store_url, scenario) == ((None, None), (first, first), first)
+    absent = await store.runs.get("run"), await store.runs.get("\x00")
+    created = await store.runs.create(first), await store.runs.create(run(seed=1, pins=(pin("other"),)))
+    assert (absent, created, await store.runs.get("run")) == ((None, None), (first, first), first)
 
 
-def test_the_first_pin_of_an_environment_is_kept(store_url: str) -> None:
-    clock = MovableClock()
-
-    async def scenario(store: Store) -> object:
-        await store.runs.create(run())
-        await store.runs.pin("run", pin("zoo"))
-        clock.forward(1)
-        await store.runs.pin("run", pin("ark"))
-        return await store.runs.pin("run", pin("zoo", "2")), type(await refused(store.runs.pin("none", pin("zoo"))))
-
-    assert using(store_url, scenario, clock) == (run(pins=(pin("zoo"), pin("ark"))), NotFound)
+async def test_the_first_pin_of_an_environment_is_kept(store: Store, clock: MovableClock) -> None:
+    await store.runs.create(run())
+    await store.runs.pin("run", pin("zoo"))
+    clock.forward(1)
+    await store.runs.pin("run", pin("ark"))
+    assert (await store.runs.pin("run", pin("zoo", "2")), type(await refused(store.runs.pin("none", pin("zoo"))))) == (
+        run(pins=(pin("zoo"), pin("ark"))),
+        NotFound,
+    )
 
 
-def test_two_changes_of_the_lag_limit_at_once_both_stay(store_url: str) -> None:
+@pytest.mark.dialects
+async def test_two_changes_of_the_lag_limit_at_once_both_stay(store: Store, store_url: str) -> None:
     """Each writes what it was given alone, and is checked against what is stored by then."""
+    made = await store.runs.create(run("a"))
+    async with opened(store_url) as other:
+        changes = LagLimitChange(max_lag=3), LagLimitChange(lag_policy="flag")
+        await asyncio.gather(store.runs.set_lag_limit("a", changes[0]), other.runs.set_lag_limit("a", changes[1]))
+        both = await store.runs.set_lag_limit("a", LagLimitChange(lag_policy="drop"))
+        await other.runs.set_lag_limit("a", LagLimitChange(max_lag=None, lag_policy="flag"))
+        with pytest.raises(InvalidRequest, match="'pace' needs a `max_lag`"):
+            await store.runs.set_lag_limit("a", LagLimitChange(lag_policy="pace"))
+        left = await store.runs.get("a")
+    assert [made.max_lag, both.max_lag, both.lag_policy, left and (left.max_lag, left.lag_policy)] == [
+        None,
+        3,
+        "drop",
+        (None, "flag"),
+    ]
 
-    async def scenario(store: Store) -> list[object]:
-        made = await store.runs.create(run("a"))
-        async with opened(store_url) as other:
-            changes = LagLimitChange(max_lag=3), LagLimitChange(lag_policy="flag")
-            await asyncio.gather(store.runs.set_lag_limit("a", changes[0]), other.runs.set_lag_limit("a", changes[1]))
-            both = await store.runs.set_lag_limit("a", LagLimitChange(lag_policy="drop"))
-            await other.runs.set_lag_limit("a", LagLimitChange(max_lag=None, lag_policy="flag"))
-            with pytest.raises(InvalidRequest, match="'pace' needs a `max_lag`"):
-                await store.runs.set_lag_limit("a", LagLimitChange(lag_policy="pace"))
-            left = await store.runs.get("a")
-        return [made.max_lag, both.max_lag, both.lag_policy, left and (left.max_lag, left.lag_policy)]
 
-    assert using(store_url, scenario) == [None, 3, "drop", (None, "flag")]
-
-
-def test_runs_are_listed_in_pages(store_url: str) -> None:
-    async def scenario(store: Store) -> object:
-        for name in ("c", "a", "b"):
-            await store.runs.create(run(name, pins=(pin(name),)))
-        return await store.runs.list(2, None), await store.runs.list(2, "b"), await store.runs.list(2, "c")
-
+async def test_runs_are_listed_in_pages(store: Store) -> None:
     a, b, c = (run(name, pins=(pin(name),)) for name in "abc")
-    assert using(store_url, scenario) == ([a, b], [c], [])
+    for name in ("c", "a", "b"):
+        await store.runs.create(run(name, pins=(pin(name),)))
+    assert (await store.runs.list(2, None), await store.runs.list(2, "b"), await store.runs.list(2, "c")) == (
+        [a, b],
+        [c],
+        [],
+    )
 
 
-def test_activity_counts_hand_outs_and_rollouts_of_this_run(store_url: str) -> None:
-    clock = MovableClock()
-
-    async def scenario(store: Store) -> object:
-        await store.tasks.put([record(0)])
-        held = await store.tasks.lease(stream(), 1, 60, cycle(9))
-        await store.tasks.lease(stream(digest="other"), 2, 30, cycle(9))
-        await store.tasks.lease(stream(run="another"), 5, 60, cycle(9))
-        await store.tasks.reserve(stream(digest="mixture"), 3)
-        scores = [Score.exact(True), Score.unscored("budget"), Score.pending()]
-        await store.groups.add([group("a", scores, lease_id=held.leases[0].lease_id), group("b"), group("c", run=None)])
-        await store.groups.add([group("d", environment="another", purpose="eval"), group("e", run="another")])
-        before = await store.runs.get_activity("run")
-        clock.forward(31)
-        again = await store.tasks.lease(stream(digest="other"), 1, 30, cycle(9))
-        return before, len(again.leases), await store.runs.get_activity("run"), await store.runs.get_activity("none")
-
+async def test_activity_counts_hand_outs_and_rollouts_of_this_run(store: Store, clock: MovableClock) -> None:
     another = RunActivity(environment="another", handed_out=0, outstanding=0, groups=1, scored=2, unscored=0)
     rates = (0, 0, 0, 0, 0, 0, 1, 0, 0, 0)
     gsm8k = RunActivity(
         environment="gsm8k", handed_out=3, outstanding=2, groups=2, scored=3, unscored=1, pass_rates=rates
     )
     later = gsm8k.model_copy(update={"handed_out": 4, "outstanding": 1})
-    assert using(store_url, scenario, clock) == ((another, gsm8k), 1, (another, later), ())
-
-
-def test_activity_tells_how_hard_the_tasks_of_training_groups_are(store_url: str) -> None:
-    right, wrong = Score.exact(True), Score.exact(False)
-    graded = Score(outcome="scored", reward=1.0, gate=0.5, absolute=0.7)
-
-    async def scenario(store: Store) -> tuple[RunActivity, ...]:
-        await store.tasks.put([record(index) for index in range(6)])
-        await store.groups.add(
-            [
-                group("never", [wrong, wrong], task_id="task_0"),
-                group("graded", [graded], task_id="task_1"),
-                group("first", [right, wrong], task_id="task_2"),
-                group("again", [right, right], task_id="task_2"),
-                group("always", [right, Score.pending()], task_id="task_3"),
-                group("no score", [Score.unscored("budget")], task_id="task_4"),
-                group("evaluated", [right], task_id="task_5", purpose="eval"),
-                group("others", [right], task_id="task_5", run="another"),
-            ]
-        )
-        return await store.runs.get_activity("run")
-
-    [found] = using(store_url, scenario)
-    assert found.pass_rates == (1, 0, 0, 1, 0, 0, 0, 1, 0, 1)
+    await store.tasks.put([record(0)])
+    held = await store.tasks.lease(stream(), 1, 60, cycle(9))
+    await store.tasks.lease(stream(digest="other"), 2, 30, cycle(9))
+    await store.tasks.lease(stream(run="another"), 5, 60, cycle(9))
+    await store.tasks.reserve(stream(digest="mixture"), 3)
+    scores = [Score.exact(True), Score.unscored("budget"), Score.pending()]
+    await store.groups.add([group("a", scores, lease_id=held.leases[0].lease_id), group("b"), group("c", run=None)])
+    await store.groups.add([group("d", environment="another", purpose="eval"), group("e", run="another")])
+    before = await store.runs.get_activity("run")
+    clock.forward(31)
+    again = await store.tasks.lease(stream(digest="other"), 1, 30, cycle(9))
+    assert (before, len(again.leases), await store.runs.get_activity("run"), await store.runs.get_activity("none")) == (
+        (another, gsm8k),
+        1,
+        (another, later),
+        (),
+    )

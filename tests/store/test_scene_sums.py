@@ -15,9 +15,8 @@ from app.main.store import Store
 from app.ports.store import GroupToStore
 from app.service.retention import TextIndexer
 from app.store import search
-from app.store import views as scene_sums
 from app.store.database import open_writer
-from tests.support.store_cases import group, record, using
+from tests.support.store_cases import group, record
 
 EVIL = "</title><script>alert(1)</script>"
 
@@ -70,22 +69,20 @@ def tell(rollup: Rollup) -> tuple[object, ...]:
 FORD_FIRST = ("a", 0, "ford", [1, 2, 0, 0], [0.75, 0.75, 0.5, 0.375])
 
 
-def test_scenes_of_a_run_add_up_by_step(store_url: str) -> None:
-    async def scenario(store: Store) -> list[object]:
-        await fill(store)
-        views = store.views
-        both = await views.sum_scenes(GroupFilter(run="a"), ["ford", EVIL, "nowhere"])
-        of_hob = await views.sum_scenes(GroupFilter(run="a", label="hob", environment="npc_arena"), ["ford"])
-        elsewhere = await views.sum_scenes(GroupFilter(run="a", environment="gsm8k"), ["ford"])
-        return [
-            await views.find_scenes(GroupFilter(run="a"), 9),
-            await views.find_scenes(GroupFilter(run="b", label="hob"), 9),
-            [tell(one) for one in both.rollups],
-            [tell(one) for one in of_hob.rollups],
-            (both.sampled, elsewhere.rollups),
-        ]
-
-    assert using(store_url, scenario) == [
+@pytest.mark.dialects
+async def test_scenes_of_a_run_add_up_by_step(store: Store) -> None:
+    await fill(store)
+    views = store.views
+    both = await views.sum_scenes(GroupFilter(run="a"), ["ford", EVIL, "nowhere"])
+    of_hob = await views.sum_scenes(GroupFilter(run="a", label="hob", environment="npc_arena"), ["ford"])
+    elsewhere = await views.sum_scenes(GroupFilter(run="a", environment="gsm8k"), ["ford"])
+    assert [
+        await views.find_scenes(GroupFilter(run="a"), 9),
+        await views.find_scenes(GroupFilter(run="b", label="hob"), 9),
+        [tell(one) for one in both.rollups],
+        [tell(one) for one in of_hob.rollups],
+        (both.sampled, elsewhere.rollups),
+    ] == [
         ["ford", EVIL],
         ["ford"],
         [
@@ -98,56 +95,35 @@ def test_scenes_of_a_run_add_up_by_step(store_url: str) -> None:
     ]
 
 
-def test_of_many_groups_a_sample_reaches_over_the_whole_run(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scene_sums, "LOOKED_UP_PER_READ", 4)
-
-    async def scenario(store: Store) -> tuple[list[int | None], tuple[str, ...]]:
-        await store.tasks.put([task(0, "ford", "hob"), task(1, "ford", "hob")])
-        await store.groups.add([answered(f"g{n}", n % 2, n, judged(0.5)) for n in range(16)])
-        sums = await store.views.sum_scenes(GroupFilter(run="a", limit=4), ["ford"])
-        return [rollup.key.step for rollup in sums.rollups], sums.sampled
-
-    assert using(store_url, scenario) == ([0, 4, 8, 12], ("ford",))
+@pytest.mark.dialects
+async def test_groups_are_drawn_where_there_are_too_many_to_look_up(store: Store) -> None:
+    await store.tasks.put([task(0, "ford", "hob")])
+    await store.groups.add([answered(f"g{n}", 0, n, judged(0.5)) for n in range(160)])
+    sums = await store.views.sum_scenes(GroupFilter(run="a", limit=20), ["ford"])
+    steps = [rollup.key.step or 0 for rollup in sums.rollups]
+    assert (15 <= len(steps) <= 20, min(steps) < 40 and max(steps) >= 120, sums.sampled) == (True, True, ("ford",))
 
 
-def test_groups_are_drawn_where_there_are_too_many_to_look_up(store_url: str) -> None:
-    async def scenario(store: Store) -> tuple[bool, bool, tuple[str, ...]]:
-        await store.tasks.put([task(0, "ford", "hob")])
-        await store.groups.add([answered(f"g{n}", 0, n, judged(0.5)) for n in range(160)])
-        sums = await store.views.sum_scenes(GroupFilter(run="a", limit=20), ["ford"])
-        steps = [rollup.key.step or 0 for rollup in sums.rollups]
-        return 15 <= len(steps) <= 20, min(steps) < 40 and max(steps) >= 120, sums.sampled
-
-    assert using(store_url, scenario) == (True, True, ("ford",))
-
-
-def test_sums_of_tasks_are_told_by_scene(store_url: str) -> None:
-    async def scenario(store: Store) -> dict[str, tuple[int, float | None]]:
-        await fill(store)
-        sums = await store.views.sum_tasks_of_scenes("npc_arena", ["a", "b"], "hob", ["ford", EVIL, "nowhere"])
-        return {scene: (of[0], compute_mean(of)) for scene, of in sums.items()}
-
-    assert using(store_url, scenario) == {"ford": (4, 0.625), EVIL: (1, 0.25)}
+async def test_sums_of_tasks_are_told_by_scene(store: Store) -> None:
+    await fill(store)
+    sums = await store.views.sum_tasks_of_scenes("npc_arena", ["a", "b"], "hob", ["ford", EVIL, "nowhere"])
+    assert {scene: (of[0], compute_mean(of)) for scene, of in sums.items()} == {"ford": (4, 0.625), EVIL: (1, 0.25)}
 
 
 @pytest.mark.parametrize("few", [500, 0], ids=["rare", "frequent"])
-def test_groups_are_found_and_exported_by_their_scene(
-    store_url: str, few: int, monkeypatch: pytest.MonkeyPatch
+async def test_groups_are_found_and_exported_by_their_scene(
+    store: Store, few: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(search, "FEW_TASKS", few)
     wanted = ({"scene": EVIL}, {"scene": "ford", "run": "a", "label": "hob"}, {"scene": "ford", "min_step": 1})
-
-    async def scenario(store: Store) -> list[list[str]]:
-        await fill(store)
-        found = [(await store.views.find_groups(GroupFilter.model_validate(one))).groups for one in wanted]
-        exported = [
-            await store.part(SqlExportStore).read_page(ExportFilter.model_validate(one), 0, 99, 9) for one in wanted
-        ]
-        return [[one.group_id for one in some] for some in found] + [
-            [one.group.group_id for one in some] for some in exported
-        ]
-
-    assert using(store_url, scenario) == [
+    await fill(store)
+    found = [(await store.views.find_groups(GroupFilter.model_validate(one))).groups for one in wanted]
+    exported = [
+        await store.part(SqlExportStore).read_page(ExportFilter.model_validate(one), 0, 99, 9) for one in wanted
+    ]
+    assert [[one.group_id for one in some] for some in found] + [
+        [one.group.group_id for one in some] for some in exported
+    ] == [
         ["evil"],
         ["eval", "gated", "first"],
         ["eval", "other run", "of ann", "gated"],
@@ -157,7 +133,7 @@ def test_groups_are_found_and_exported_by_their_scene(
     ]
 
 
-def test_a_key_sees_scenes_of_its_runs_and_environments(store_url: str) -> None:
+async def test_a_key_sees_scenes_of_its_runs_and_environments(store: Store) -> None:
     choice = read_choice((), "", "scene", "", " ann ", [" ford ", "", "ford"])
     keys = (
         KeyBounds(),
@@ -165,15 +141,11 @@ def test_a_key_sees_scenes_of_its_runs_and_environments(store_url: str) -> None:
         KeyBounds(runs=("b",)),
         KeyBounds(environments=("gsm8k",)),
     )
-
-    async def scenario(store: Store) -> list[tuple[tuple[str, ...], int]]:
-        await fill(store)
-        offered = [await find_scenes(store.views, "a", choice, bounds) for bounds in keys]
-        loaded = [await load_series(store.views, "a", choice, choice.scenes, bounds) for bounds in keys]
-        groups = [sum(rollup.count("groups") for rollup in one.rollups) for one in loaded]
-        return list(zip(offered, groups, strict=True))
-
-    assert using(store_url, scenario) == [(("ford",), 1), (("ford",), 1), ((), 0), ((), 0)]
+    await fill(store)
+    offered = [await find_scenes(store.views, "a", choice, bounds) for bounds in keys]
+    loaded = [await load_series(store.views, "a", choice, choice.scenes, bounds) for bounds in keys]
+    groups = [sum(rollup.count("groups") for rollup in one.rollups) for one in loaded]
+    assert list(zip(offered, groups, strict=True)) == [(("ford",), 1), (("ford",), 1), ((), 0), ((), 0)]
 
 
 @pytest.mark.parametrize("scene", ["", " ford", "a\nb", "a\x00", "\ud800", "a\u202eb", "x" * 101, 7, None, ["ford"]])
@@ -182,18 +154,19 @@ def test_what_is_no_short_name_is_no_scene(scene: JsonValue) -> None:
     assert (prompt.scene, TaskPrompt(messages=(), metadata={"scene": EVIL}).scene) == (None, EVIL)
 
 
-def test_scenes_that_a_former_release_did_not_store_are_filled_behind(store_url: str) -> None:
-    async def scenario(store: Store) -> list[list[str]]:
-        await fill(store)
-        forget_scenes(store_url)
-        where = GroupFilter(scene="ford", run="b")
-        before = await store.views.find_groups(where)
-        await TextIndexer(store.texts, store.retention).catch_up()
-        after = await store.views.find_groups(where)
-        told = await store.views.find_scenes(GroupFilter(run="a"), 9)
-        return [[one.group_id for one in found.groups] for found in (before, after)] + [sorted(told)]
-
-    assert using(store_url, scenario) == [[], ["other run"], [EVIL, "ford"]]
+async def test_scenes_that_a_former_release_did_not_store_are_filled_behind(store: Store, store_url: str) -> None:
+    await fill(store)
+    forget_scenes(store_url)
+    where = GroupFilter(scene="ford", run="b")
+    before = await store.views.find_groups(where)
+    await TextIndexer(store.texts, store.retention).catch_up()
+    after = await store.views.find_groups(where)
+    told = await store.views.find_scenes(GroupFilter(run="a"), 9)
+    assert [[one.group_id for one in found.groups] for found in (before, after)] + [sorted(told)] == [
+        [],
+        ["other run"],
+        [EVIL, "ford"],
+    ]
 
 
 def forget_scenes(url: str) -> None:

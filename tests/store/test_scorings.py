@@ -1,8 +1,6 @@
 """Storing groups scored anew: beside the original, which they never touch."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
 
 import pytest
 
@@ -12,9 +10,7 @@ from app.domain.judging import Judgement
 from app.domain.runs import ScoringOptions
 from app.domain.scores import Criterion, Outcome, Score
 from app.main.store import Store
-from tests.support.store_cases import START, group, opened, record, using
-
-T = TypeVar("T")
+from tests.support.store_cases import START, group, opened, record
 
 HOSTILE = "NUL \x00, emoji \U0001f9d9, quote ' and \\u0000, a lone \ud83d surrogate"
 ORIGINAL = (Score.exact(True), Score.unscored("judge_failed"))
@@ -60,58 +56,50 @@ def read(judge: str, text: str = HOSTILE) -> Judgement:
     return Judgement(judge=judge, model=HOSTILE, order=("x",), prompt=text, raw=text, cost_usd=0.25)
 
 
-def with_group(scenario: Callable[[Store], Awaitable[T]]) -> Callable[[Store], Awaitable[T]]:
-    async def prepared(store: Store) -> T:
-        await store.tasks.put([record(0)])
-        await store.groups.add([group(scores=ORIGINAL, judgements=(TOLD,)), group("other")])
-        return await scenario(store)
-
-    return prepared
+async def fill(store: Store) -> None:
+    await store.tasks.put([record(0)])
+    await store.groups.add([group(scores=ORIGINAL, judgements=(TOLD,)), group("other")])
 
 
-def test_a_scoring_comes_back_as_it_was_given_beside_the_original(store_url: str) -> None:
+async def test_a_scoring_comes_back_as_it_was_given_beside_the_original(store: Store) -> None:
     given = scoring(judgements=(read("a"), read("b", "")))
-
-    async def scenario(store: Store) -> object:
-        stored = await store.scorings.put(given)
-        found = await store.scorings.find(["scoring", "none", "\x00", "\ud83d"])
-        return stored, found, await store.views.get_group("group"), await store.views.get_group("other")
-
     bare = given.model_copy(update={"judgements": ()})
     detail = GroupDetail(group=group(scores=ORIGINAL).group, task=record(0), judgements=(TOLD,), scorings=(given,))
     other = GroupDetail(group=group("other").group, task=record(0), judgements=())
-    assert using(store_url, with_group(scenario)) == (bare, {"scoring": bare}, detail, other)
+    await fill(store)
+    stored = await store.scorings.put(given)
+    found = await store.scorings.find(["scoring", "none", "\x00", "\ud83d"])
+    assert (stored, found, await store.views.get_group("group"), await store.views.get_group("other")) == (
+        bare,
+        {"scoring": bare},
+        detail,
+        other,
+    )
 
 
-def test_only_what_is_unscored_is_replaced_and_judgements_are_added(store_url: str) -> None:
+async def test_only_what_is_unscored_is_replaced_and_judgements_are_added(store: Store) -> None:
     failed = scoring((LOW, Score.unscored("judge_failed")), judgements=(read("first"),))
     again = scoring((Score.exact(True), Score.exact(False)), judgements=(read("second"),))
     late = scoring((Score.unscored("budget"), Score.unscored("budget")))
-
-    async def scenario(store: Store) -> object:
-        stored = [await store.scorings.put(one) for one in (failed, again, late)]
-        detail = await store.views.get_group("group")
-        return [(one.outcome, one.scores) for one in stored], detail.scorings if detail else None
-
     whole = scoring(judgements=(read("first"), read("second")))
     expected = [("unscored", failed.scores), ("scored", whole.scores), ("scored", whole.scores)]
-    assert using(store_url, with_group(scenario)) == (expected, (whole,))
+    await fill(store)
+    stored = [await store.scorings.put(one) for one in (failed, again, late)]
+    detail = await store.views.get_group("group")
+    assert ([(one.outcome, one.scores) for one in stored], detail.scorings if detail else None) == (expected, (whole,))
 
 
-def test_scorings_stand_oldest_first_each_with_its_own_judgements(store_url: str) -> None:
+async def test_scorings_stand_oldest_first_each_with_its_own_judgements(store: Store) -> None:
     ids = ("scoring_b", "scoring_a", "scoring_c")
     given = tuple(scoring(scoring_id=name, judgements=(read(name),)) for name in ids)
-
-    async def scenario(store: Store) -> object:
-        for one in given:
-            await store.scorings.put(one)
-        detail = await store.views.get_group("group")
-        return detail.scorings if detail else None
-
-    assert using(store_url, with_group(scenario)) == given
+    await fill(store)
+    for one in given:
+        await store.scorings.put(one)
+    detail = await store.views.get_group("group")
+    assert (detail.scorings if detail else None) == given
 
 
-def test_listings_statistics_and_groups_do_not_see_scorings(store_url: str) -> None:
+async def test_listings_statistics_and_groups_do_not_see_scorings(store: Store) -> None:
     async def looked(store: Store) -> object:
         return (
             (await store.views.find_groups(GroupFilter())).groups,
@@ -121,42 +109,25 @@ def test_listings_statistics_and_groups_do_not_see_scorings(store_url: str) -> N
             await store.runs.get_activity("run"),
         )
 
-    async def scenario(store: Store) -> object:
-        before = await looked(store)
-        await store.scorings.put(scoring(judgements=(read("a"),)))
-        await store.scorings.put(scoring((Score.unscored("budget"),) * 2, scoring_id="failed"))
-        return before == await looked(store)
-
-    assert using(store_url, with_group(scenario)) is True
+    await fill(store)
+    before = await looked(store)
+    await store.scorings.put(scoring(judgements=(read("a"),)))
+    await store.scorings.put(scoring((Score.unscored("budget"),) * 2, scoring_id="failed"))
+    assert (before == await looked(store)) is True
 
 
-def test_finishing_the_original_leaves_scorings_alone(store_url: str) -> None:
-    async def scenario(store: Store) -> object:
-        await store.scorings.put(scoring())
-        await store.groups.finish([group(scores=(Score.exact(True), Score.exact(True)))])
-        return await store.scorings.find(["scoring"])
-
-    assert using(store_url, with_group(scenario)) == {"scoring": scoring()}
+async def test_a_scoring_of_no_group_is_refused(store: Store) -> None:
+    await fill(store)
+    with pytest.raises(NotFound):
+        await store.scorings.put(scoring(group_id="none"))
+    assert await store.scorings.find(["scoring"]) == {}
 
 
-def test_a_scoring_of_no_group_is_refused(store_url: str) -> None:
-    async def scenario(store: Store) -> object:
-        with pytest.raises(NotFound):
-            await store.scorings.put(scoring(group_id="none"))
-        return await store.scorings.find(["scoring"])
-
-    assert using(store_url, with_group(scenario)) == {}
-
-
-def test_scorings_outlive_a_restart_and_repeats_at_once_are_one(store_url: str) -> None:
-    async def scenario(store: Store) -> object:
-        return await asyncio.gather(*(store.scorings.put(scoring()) for _ in range(5)))
-
-    assert using(store_url, with_group(scenario)) == [scoring()] * 5
-
-    async def later() -> object:
-        async with opened(store_url) as store:
-            detail = await store.views.get_group("group")
-            return detail.scorings if detail else None
-
-    assert asyncio.run(later()) == (scoring(),)
+@pytest.mark.dialects
+async def test_scorings_outlive_a_restart_and_repeats_at_once_are_one(store: Store, store_url: str) -> None:
+    await fill(store)
+    assert await asyncio.gather(*(store.scorings.put(scoring()) for _ in range(5))) == [scoring()] * 5
+    async with opened(store_url) as later:
+        detail = await later.views.get_group("group")
+    assert detail is not None
+    assert detail.scorings == (scoring(),)

@@ -12,7 +12,7 @@ from app.main.store import Store
 from app.ports.store import GroupToStore
 from app.service.retention import TextIndexer
 from app.store import search, text_index
-from tests.support.store_cases import group, record, using
+from tests.support.store_cases import group, record
 
 FLAGS = ("late", "latest", "well-met", "d\u00e9j\u00e0 \ue001", "truncated")
 EVERY = 40
@@ -84,9 +84,10 @@ async def find_all(store: Store, where: Mapping[str, object], rising: bool, limi
         edge = {"after" if rising else "before": page.next_before}
 
 
-@pytest.mark.parametrize("looked_at", [4, 2_000])
-def test_what_is_found_does_not_depend_on_how_far_the_index_is(
-    store_url: str, monkeypatch: pytest.MonkeyPatch, looked_at: int
+@pytest.mark.dialects
+@pytest.mark.parametrize("looked_at", [4, pytest.param(2_000, marks=pytest.mark.slow)])
+async def test_what_is_found_does_not_depend_on_how_far_the_index_is(
+    store: Store, monkeypatch: pytest.MonkeyPatch, looked_at: int
 ) -> None:
     monkeypatch.setattr(search, "LOOKED_AT", looked_at)
     monkeypatch.setattr(text_index, "SPAN", 8)
@@ -104,40 +105,39 @@ def test_what_is_found_does_not_depend_on_how_far_the_index_is(
                     differing.append((rising, where, found))
         return differing
 
-    async def scenario(store: Store) -> list[object]:
-        indexer = TextIndexer(store.texts, store.retention)
-        await store.tasks.put([record(0), record(1)])
-        made = [*make_groups(7)]
-        await store.groups.add(made[:25])
-        seen: list[object] = [await check(store)]
-        await indexer.catch_up()
-        seen.append(await check(store))
-        await store.groups.add(made[25:])
-        begun = next(one for one in made if one.group.outcome == "pending")
-        late = Score.exact(True).model_copy(update={"flags": ("late",)})
-        rollouts = (begun.group.rollouts[0], begun.group.rollouts[1].model_copy(update={"score": late}))
-        await store.groups.finish([GroupToStore(begun.group.model_copy(update={"rollouts": rollouts}), ())])
-        seen.append(await check(store))
-        await indexer.catch_up()
-        return [*seen, await check(store)]
-
-    assert using(store_url, scenario) == [[], [], [], []]
+    indexer = TextIndexer(store.texts, store.retention)
+    await store.tasks.put([record(0), record(1)])
+    made = [*make_groups(7)]
+    await store.groups.add(made[:25])
+    seen: list[object] = [await check(store)]
+    await indexer.catch_up()
+    seen.append(await check(store))
+    await store.groups.add(made[25:])
+    begun = next(one for one in made if one.group.outcome == "pending")
+    late = Score.exact(True).model_copy(update={"flags": ("late",)})
+    rollouts = (begun.group.rollouts[0], begun.group.rollouts[1].model_copy(update={"score": late}))
+    await store.groups.finish([GroupToStore(begun.group.model_copy(update={"rollouts": rollouts}), ())])
+    seen.append(await check(store))
+    await indexer.catch_up()
+    assert [*seen, await check(store)] == [[], [], [], []]
 
 
-def test_a_group_that_is_masked_is_found_by_that_flag(store_url: str) -> None:
-    async def scenario(store: Store) -> list[object]:
-        async def look(**where: object) -> list[str]:
-            found = await store.views.find_groups(GroupFilter.model_validate(where))
-            return [one.group_id for one in found.groups]
+async def test_a_group_that_is_masked_is_found_by_that_flag(store: Store) -> None:
+    async def look(**where: object) -> list[str]:
+        found = await store.views.find_groups(GroupFilter.model_validate(where))
+        return [one.group_id for one in found.groups]
 
-        indexer = TextIndexer(store.texts, store.retention)
-        await store.tasks.put([record(0)])
-        await store.groups.add([group("failed", [Score.unscored("budget")]), group("other")])
-        await indexer.catch_up()
-        seen: list[object] = [await look(flag="masked")]
-        await store.groups.mask("failed")
-        seen.append(await look(flag="masked"))
-        await indexer.catch_up()
-        return [*seen, await look(flag="masked"), await look(flag="masked", text=parse_text_query("many"))]
-
-    assert using(store_url, scenario) == [[], ["failed"], ["failed"], ["failed"]]
+    indexer = TextIndexer(store.texts, store.retention)
+    await store.tasks.put([record(0)])
+    await store.groups.add([group("failed", [Score.unscored("budget")]), group("other")])
+    await indexer.catch_up()
+    seen: list[object] = [await look(flag="masked")]
+    await store.groups.mask("failed")
+    seen.append(await look(flag="masked"))
+    await indexer.catch_up()
+    assert [*seen, await look(flag="masked"), await look(flag="masked", text=parse_text_query("many"))] == [
+        [],
+        ["failed"],
+        ["failed"],
+        ["failed"],
+    ]

@@ -2,10 +2,12 @@
 
 import asyncio
 
+import pytest
+
 from app.domain.groups import TaskPrompt, TaskRecord
 from app.domain.tasks import Context, FunctionSpec, Message, Passage, TaskKey, ToolSpec, Withheld
 from app.main.store import Store
-from tests.support.store_cases import START, opened, record, stream, using
+from tests.support.store_cases import START, opened, record, stream
 
 CONTEXT = Context(
     passages=(Passage(id="e1", text="The mill burned.\x00 \U0001f525", source="events", time=START),),
@@ -17,7 +19,8 @@ def told(text: str) -> Context:
     return Context(passages=(Passage(id=text, text=text, source="lore"),))
 
 
-def test_a_task_comes_back_as_it_was_given(store_url: str) -> None:
+@pytest.mark.dialects
+async def test_a_task_comes_back_as_it_was_given(store: Store) -> None:
     whole = TaskRecord(
         task_id="task_whole",
         key=TaskKey(
@@ -36,52 +39,39 @@ def test_a_task_comes_back_as_it_was_given(store_url: str) -> None:
             metadata={"character": "bettany", "score": None},
         ),
     )
-
-    async def scenario(store: Store) -> dict[str, TaskRecord]:
-        await store.tasks.put([whole, record(1), whole])
-        return await store.tasks.get(["task_whole", "task_1", "task_none", "\x00", "\ud83d"])
-
-    assert using(store_url, scenario) == {"task_whole": whole, "task_1": record(1)}
-
-
-def test_a_known_task_is_left_as_it_is(store_url: str) -> None:
-    async def scenario(store: Store) -> dict[str, TaskRecord]:
-        await store.tasks.put([record(0, "first")])
-        await store.tasks.put([record(0, "second"), record(1, "first")])
-        return await store.tasks.get(["task_0", "task_1"])
-
-    assert using(store_url, scenario) == {"task_0": record(0, "first"), "task_1": record(1, "first")}
+    await store.tasks.put([whole, record(1), whole])
+    assert await store.tasks.get(["task_whole", "task_1", "task_none", "\x00", "\ud83d"]) == {
+        "task_whole": whole,
+        "task_1": record(1),
+    }
 
 
-def test_tasks_that_are_not_stored_are_found(store_url: str) -> None:
-    async def scenario(store: Store) -> set[str]:
-        await store.tasks.put([record(0)])
-        return await store.tasks.find_missing(["task_0", "task_1", "\x00"])
-
-    assert using(store_url, scenario) == {"task_1", "\x00"}
+async def test_a_known_task_is_left_as_it_is(store: Store) -> None:
+    await store.tasks.put([record(0, "first")])
+    await store.tasks.put([record(0, "second"), record(1, "first")])
+    assert await store.tasks.get(["task_0", "task_1"]) == {"task_0": record(0, "first"), "task_1": record(1, "first")}
 
 
-def test_replicas_may_store_the_same_tasks_at_once(store_url: str) -> None:
+async def test_tasks_that_are_not_stored_are_found(store: Store) -> None:
+    await store.tasks.put([record(0)])
+    assert await store.tasks.find_missing(["task_0", "task_1", "\x00"]) == {"task_1", "\x00"}
+
+
+@pytest.mark.dialects
+async def test_replicas_may_store_the_same_tasks_at_once(store: Store, store_url: str) -> None:
     records = [record(index) for index in range(20)]
-
-    async def scenario(store: Store) -> dict[str, TaskRecord]:
-        async with opened(store_url) as replica:
-            turns = [records, records[::-1]] * 4
-            await asyncio.gather(*(side.tasks.put(turn) for turn in turns for side in (store, replica)))
-        return await store.tasks.get([one.task_id for one in records])
-
-    assert using(store_url, scenario) == {one.task_id: one for one in records}
+    async with opened(store_url) as replica:
+        turns = [records, records[::-1]] * 4
+        await asyncio.gather(*(side.tasks.put(turn) for turn in turns for side in (store, replica)))
+    assert await store.tasks.get([one.task_id for one in records]) == {one.task_id: one for one in records}
 
 
-def test_the_first_context_of_a_place_is_kept(store_url: str) -> None:
-    async def scenario(store: Store) -> object:
-        first = await store.tasks.freeze_contexts(stream(), {(0, 1): CONTEXT, (1, 1): told("next epoch")})
-        second = await store.tasks.freeze_contexts(stream(), {(0, 1): told("too late"), (0, 2): Context()})
-        elsewhere = await store.tasks.freeze_contexts(stream(digest="other"), {(0, 1): told("another stream")})
-        found = await store.tasks.get_frozen_contexts(stream(), [(0, 1), (0, 2), (0, 3), (1, 1)])
-        return first, second, elsewhere, found, await store.tasks.get_frozen_contexts(stream(run="other"), [(0, 1)])
-
-    assert using(store_url, scenario) == (
+async def test_the_first_context_of_a_place_is_kept(store: Store) -> None:
+    first = await store.tasks.freeze_contexts(stream(), {(0, 1): CONTEXT, (1, 1): told("next epoch")})
+    second = await store.tasks.freeze_contexts(stream(), {(0, 1): told("too late"), (0, 2): Context()})
+    elsewhere = await store.tasks.freeze_contexts(stream(digest="other"), {(0, 1): told("another stream")})
+    found = await store.tasks.get_frozen_contexts(stream(), [(0, 1), (0, 2), (0, 3), (1, 1)])
+    assert (first, second, elsewhere, found, await store.tasks.get_frozen_contexts(stream(run="other"), [(0, 1)])) == (
         {(0, 1): CONTEXT, (1, 1): told("next epoch")},
         {(0, 1): CONTEXT, (0, 2): Context()},
         {(0, 1): told("another stream")},

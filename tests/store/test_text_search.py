@@ -18,7 +18,7 @@ from app.service.retention import Pruner, TextIndexer
 from app.store import search as group_search
 from app.store import text_index
 from app.store.database import open_writer
-from app.store.retention import prepare_batch, prepare_reduction, reduce_batch, remove_batch
+from app.store.retention import prepare_batch, remove_batch
 from app.store.statements import PACKED_FROM
 from app.store.tables import groups
 from tests.support.databases import Postgres
@@ -92,76 +92,65 @@ FOUND: Sequence[tuple[str, dict[str, object], list[str]]] = [
 ]
 
 
-def test_groups_are_found_by_their_words(store_url: str) -> None:
-    async def scenario(store: Store) -> list[tuple[str, dict[str, object], list[str]]]:
-        await fill(store)
-        await index(store)
-        return [(typed, where, await search(store, typed, **where)) for typed, where, _ in FOUND]
-
-    assert using(store_url, scenario) == FOUND
+@pytest.mark.dialects
+async def test_groups_are_found_by_their_words(store: Store) -> None:
+    await fill(store)
+    await index(store)
+    assert [(typed, where, await search(store, typed, **where)) for typed, where, _ in FOUND] == FOUND
 
 
-def test_the_index_says_how_far_it_is_and_passes_what_has_no_scores(store_url: str) -> None:
+async def test_the_index_says_how_far_it_is_and_passes_what_has_no_scores(store: Store) -> None:
     pending = [Score.pending(), Score.pending()]
 
-    async def scenario(store: Store) -> list[object]:
-        async def look() -> tuple[int | None, list[str], bool]:
-            found = await store.views.find_groups(GroupFilter(text=parse_text_query("count")))
-            return found.not_indexed, [one.group_id for one in found.groups], await store.texts.is_behind()
+    async def look() -> tuple[int | None, list[str], bool]:
+        found = await store.views.find_groups(GroupFilter(text=parse_text_query("count")))
+        return found.not_indexed, [one.group_id for one in found.groups], await store.texts.is_behind()
 
-        await store.tasks.put([record(0)])
-        seen: list[object] = [await look()]
-        await store.groups.add([saying("one", ["a", "b"]), saying("two", ["c", "d"], scores=pending)])
-        seen.append(await look())
-        await index(store)
-        seen.append(await look())
-        await store.groups.finish([saying("two", ["c", "d"])])
-        seen.append(await look())
-        await index(store)
-        seen.append(await look())
-        return seen
-
-    assert using(store_url, scenario) == [
-        (0, [], False),
-        (2, [], True),
-        (0, ["one"], False),
-        (0, ["one"], True),
-        (0, ["two", "one"], False),
-    ]
+    await store.tasks.put([record(0)])
+    seen: list[object] = [await look()]
+    await store.groups.add([saying("one", ["a", "b"]), saying("two", ["c", "d"], scores=pending)])
+    seen.append(await look())
+    await index(store)
+    seen.append(await look())
+    await store.groups.finish([saying("two", ["c", "d"])])
+    seen.append(await look())
+    await index(store)
+    seen.append(await look())
+    assert seen == [(0, [], False), (2, [], True), (0, ["one"], False), (0, ["one"], True), (0, ["two", "one"], False)]
 
 
-def test_what_is_scored_later_pruned_or_reduced_is_searched_as_it_is_then(store_url: str) -> None:
+@pytest.mark.dialects
+async def test_what_is_scored_later_pruned_or_reduced_is_searched_as_it_is_then(
+    store: Store, clock: MovableClock
+) -> None:
     told = Score.exact(True).model_copy(update={"rationale": "secret handshake"})
     failed = Score.unscored("judge_failed", rationale="silence")
 
-    async def scenario(store: Store) -> list[object]:
-        async def look() -> list[list[str]]:
-            return [await search(store, word) for word in ("count", "handshake", "silence", "ferry")]
+    async def look() -> list[list[str]]:
+        return [await search(store, word) for word in ("count", "handshake", "silence", "ferry")]
 
-        await store.tasks.put([record(0)])
-        await store.groups.add(
-            [
-                saying("old", ["ferry", "ferry"]),
-                saying("late", ["ferry", "toll"], scores=[failed, Score.exact(False)], run="keeps"),
-            ]
-        )
-        await index(store)
-        seen: list[object] = [await look()]
-        await store.groups.finish([saying("late", ["ferry", "toll"], scores=[told, Score.exact(False)], run="keeps")])
-        seen.append(await look())
-        await index(store)
-        seen.append(await look())
-        pruner = Pruner(store.retention, pauses=0)
-        rule = ReduceRule(before=LATE, keep=KeepRule(text="digest", thought="digest"), runs=("keeps",))
-        await pruner.reduce(await pruner.plan_reduction(rule), lambda _: None)
-        seen.append(await look())
-        await index(store)
-        seen.append(await look())
-        await pruner.prune(await pruner.plan(PruneRule(before=LATE)), lambda _: None)
-        seen.append((await look(), await store.texts.is_behind()))
-        return seen
-
-    assert using(store_url, scenario, MovableClock()) == [
+    await store.tasks.put([record(0)])
+    await store.groups.add(
+        [
+            saying("old", ["ferry", "ferry"]),
+            saying("late", ["ferry", "toll"], scores=[failed, Score.exact(False)], run="keeps"),
+        ]
+    )
+    await index(store)
+    seen: list[object] = [await look()]
+    await store.groups.finish([saying("late", ["ferry", "toll"], scores=[told, Score.exact(False)], run="keeps")])
+    seen.append(await look())
+    await index(store)
+    seen.append(await look())
+    pruner = Pruner(store.retention, pauses=0)
+    rule = ReduceRule(before=LATE, keep=KeepRule(text="digest", thought="digest"), runs=("keeps",))
+    await pruner.reduce(await pruner.plan_reduction(rule), lambda _: None)
+    seen.append(await look())
+    await index(store)
+    seen.append(await look())
+    await pruner.prune(await pruner.plan(PruneRule(before=LATE)), lambda _: None)
+    seen.append((await look(), await store.texts.is_behind()))
+    assert seen == [
         [["late", "old"], [], ["late"], ["late", "old"]],
         [["old"], [], [], ["old"]],
         [["late", "old"], ["late"], [], ["late", "old"]],
@@ -185,59 +174,44 @@ def count_words(url: str) -> int:
     return int(left)
 
 
-def test_nothing_of_what_is_pruned_stays_in_the_index(store_url: str) -> None:
-    async def scenario(store: Store) -> None:
-        await fill(store)
-        await index(store)
-        pruner = Pruner(store.retention, pauses=0)
-        await pruner.prune(await pruner.plan(PruneRule(before=LATE)), lambda _: None)
-
-    using(store_url, scenario, MovableClock())
+@pytest.mark.dialects
+async def test_nothing_of_what_is_pruned_stays_in_the_index(store: Store, clock: MovableClock, store_url: str) -> None:
+    await fill(store)
+    await index(store)
+    pruner = Pruner(store.retention, pauses=0)
+    await pruner.prune(await pruner.plan(PruneRule(before=LATE)), lambda _: None)
     assert count_words(store_url) == 0
 
 
-def test_what_the_index_takes_in_while_it_is_pruned_goes_and_leaves_it(store_url: str) -> None:
-    async def scenario(store: Store) -> int:
-        await fill(store)
-        await index(store)
-        await store.groups.add([saying("new", ["a lantern", "the ferry"])])
-        plan = await store.retention.plan(PruneRule(before=LATE))
-        database = store.retention._database  # type: ignore[attr-defined]  # between its read and its write
-        batch = await database.read(lambda connection: prepare_batch(connection, plan, 0, 10))
-        await index(store)
-        pruned = await database.write(lambda connection: remove_batch(connection, database, batch), "groups")
-        return int(pruned.groups)
-
-    assert (using(store_url, scenario, MovableClock()), count_words(store_url)) == (5, 0)
-
-
-def test_what_the_index_takes_in_while_it_is_reduced_is_searched_as_it_is_then(store_url: str) -> None:
-    async def scenario(store: Store) -> tuple[int, list[str], list[str]]:
-        await store.tasks.put([record(0)])
-        await store.groups.add([saying("first", ["the ferry", "a lantern"])])
-        rule = ReduceRule(before=LATE, keep=KeepRule(text="digest", thought="digest"))
-        plan = await store.retention.plan_reduction(rule)
-        database = store.retention._database  # type: ignore[attr-defined]  # between its read and its write
-        batch = await database.read(lambda connection: prepare_reduction(connection, plan, 0, 10, LATE))
-        await index(store)
-        reduced = await database.write(lambda connection: reduce_batch(connection, batch), "groups")
-        await index(store)
-        return reduced.groups, await search(store, "ferry"), await search(store, "count")
-
-    assert using(store_url, scenario, MovableClock()) == (1, [], ["first"])
+async def test_what_the_index_takes_in_while_it_is_pruned_goes_and_leaves_it(
+    store: Store, clock: MovableClock, store_url: str
+) -> None:
+    await fill(store)
+    await index(store)
+    await store.groups.add([saying("new", ["a lantern", "the ferry"])])
+    plan = await store.retention.plan(PruneRule(before=LATE))
+    database = store.retention._database  # type: ignore[attr-defined]  # between its read and its write
+    batch = await database.read(lambda connection: prepare_batch(connection, plan, 0, 10))
+    await index(store)
+    pruned = await database.write(lambda connection: remove_batch(connection, database, batch), "groups")
+    assert (int(pruned.groups), count_words(store_url)) == (5, 0)
 
 
-def test_an_index_of_another_form_is_made_anew(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario(store: Store) -> list[object]:
-        await fill(store)
-        seen: list[object] = [await index(store), await search(store, "ferry")]
-        monkeypatch.setattr(text_index, "FORM", text_index.FORM + 1)
-        return [*seen, await search(store, "ferry"), await index(store), await search(store, "ferry")]
+async def test_an_index_of_another_form_is_made_anew(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    await fill(store)
+    seen: list[object] = [await index(store), await search(store, "ferry")]
+    monkeypatch.setattr(text_index, "FORM", text_index.FORM + 1)
+    assert [*seen, await search(store, "ferry"), await index(store), await search(store, "ferry")] == [
+        4,
+        ["toll"],
+        [],
+        4,
+        ["toll"],
+    ]
 
-    assert using(store_url, scenario) == [4, ["toll"], [], 4, ["toll"]]
 
-
-def test_a_search_goes_on_where_it_ended(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.dialects
+async def test_a_search_goes_on_where_it_ended(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("SPAN", 2), ("AT_ONCE", 2)):
         monkeypatch.setattr(text_index, name, value)
     monkeypatch.setattr(group_search, "LOOKED_AT", 3)
@@ -248,16 +222,13 @@ def test_a_search_goes_on_where_it_ended(store_url: str, monkeypatch: pytest.Mon
         )
         return [one.group_id for one in found.groups], found.next_before, found.looked_at, found.matched
 
-    async def scenario(store: Store) -> list[object]:
-        await store.tasks.put([record(0)])
-        await store.groups.add([saying(f"g{n}", ["ferry" if n % 2 else "toll"]) for n in range(10)])
-        await index(store)
-        pages, before = [await page(store, None)], None
-        while (before := pages[-1][1]) is not None:
-            pages.append(await page(store, before))
-        return [*pages]
-
-    assert using(store_url, scenario) == [([], 5, 3, 0), ([], None, 2, 0)]
+    await store.tasks.put([record(0)])
+    await store.groups.add([saying(f"g{n}", ["ferry" if n % 2 else "toll"]) for n in range(10)])
+    await index(store)
+    pages, before = [await page(store, None)], None
+    while (before := pages[-1][1]) is not None:
+        pages.append(await page(store, before))
+    assert [*pages] == [([], 5, 3, 0), ([], None, 2, 0)]
 
 
 def test_a_group_that_is_seen_after_one_of_a_higher_sequence_is_indexed_too(
@@ -275,7 +246,9 @@ def test_a_group_that_is_seen_after_one_of_a_higher_sequence_is_indexed_too(
             slow.execute(text(copied))
             await store.groups.add([saying("last", ["c", "d"])])
             indexing = asyncio.create_task(TextIndexer(store.texts, store.retention, patience_seconds=0).catch_up())
-            await asyncio.wait({indexing}, timeout=0.2)
+            async with asyncio.timeout(60):
+                while "has been open for over 0 s" not in caplog.text:  # noqa: ASYNC110  # a log tells nobody
+                    await asyncio.sleep(0.01)
             seen: list[object] = [indexing.done(), await search(store, "count")]
             slow.commit()
         engine.dispose()

@@ -11,7 +11,7 @@ from app.domain.scores import Criterion, Score
 from app.main.store import Store
 from app.ports.store import GroupOutline
 from app.store import search
-from tests.support.store_cases import START, group, record, using
+from tests.support.store_cases import START, group, record
 
 UNSCORED = Score.unscored("judge_failed")
 
@@ -25,20 +25,16 @@ def judged(reward: float, gate: float | None, absolute: float | None, **criteria
     return Score(outcome="scored", reward=reward, gate=gate, absolute=absolute, criteria=parts)
 
 
-def test_a_listing_says_what_a_group_is(store_url: str) -> None:
+async def test_a_listing_says_what_a_group_is(store: Store) -> None:
     item = group(
         scores=[Score.exact(True), UNSCORED, Score.exact(False)],
         policy=Policy(model="m", step=3),
         purpose="eval",
         flags=("low_signal",),
     )
-
-    async def scenario(store: Store) -> tuple[GroupSummary, ...]:
-        await store.tasks.put([record(0, "  Who \x00 are\nyou? " + "x" * 200)])
-        await store.groups.add([item])
-        return (await store.views.find_groups(GroupFilter())).groups
-
-    assert using(store_url, scenario) == (
+    await store.tasks.put([record(0, "  Who \x00 are\nyou? " + "x" * 200)])
+    await store.groups.add([item])
+    assert (await store.views.find_groups(GroupFilter())).groups == (
         GroupSummary(
             sequence=1,
             group_id="group",
@@ -59,7 +55,7 @@ def test_a_listing_says_what_a_group_is(store_url: str) -> None:
     )
 
 
-def test_outlines_are_of_the_groups_of_a_listing(store_url: str) -> None:
+async def test_outlines_are_of_the_groups_of_a_listing(store: Store) -> None:
     """However they are found: along an index, group by group, by their tasks, or in some runs."""
     wheres = [
         GroupFilter(run="run", limit=2),
@@ -67,73 +63,62 @@ def test_outlines_are_of_the_groups_of_a_listing(store_url: str) -> None:
         GroupFilter(run="run", task_ids=("task_0", "task_1"), outcome="scored"),
         GroupFilter(runs=("run",), limit=3),
     ]
-
-    async def scenario(store: Store) -> list[bool]:
-        await store.tasks.put([record(number) for number in range(3)])
-        for number in range(6):
-            scores = [Score.exact(True), UNSCORED] if number % 2 else [Score.exact(True), Score.exact(False)]
-            await store.groups.add([group(f"g{number}", scores, task_id=f"task_{number % 3}")])
-        told: list[bool] = []
-        for where in wheres:
-            listed, found = await store.views.find_groups(where), await store.views.find_outlines(where)
-            outlines = [
-                GroupOutline(one.sequence, one.task_id, sum(value is not None for value in one.rewards), one.created_at)
-                for one in listed.groups
-            ]
-            told.append(
-                (outlines, listed.next_before, listed.looked_at)
-                == ([*found.outlines], found.next_before, found.looked_at)
-            )
-            assert listed.groups == (*await store.views.load_summaries([one.sequence for one in found.outlines]),)
-        return told
-
-    assert using(store_url, scenario) == [True] * 4
-
-
-def test_a_listing_goes_backwards_in_pages(store_url: str) -> None:
-    async def scenario(store: Store) -> list[list[str]]:
-        await store.tasks.put([record(0)])
-        for number in range(5):
-            await store.groups.add([group(f"g{number}")])
-        pages, before = list[list[str]](), None
-        while len(pages) < 5 and (page := (await store.views.find_groups(GroupFilter(limit=2, before=before))).groups):
-            pages.append([one.group_id for one in page])
-            before = page[-1].sequence
-        return pages
-
-    assert using(store_url, scenario) == [["g4", "g3"], ["g2", "g1"], ["g0"]]
-
-
-@pytest.mark.parametrize(
-    ("where", "expected"),
-    [
-        (GroupFilter(environment="npc_arena"), ["npc"]),
-        (GroupFilter(run="other"), ["other"]),
-        (GroupFilter(outcome="pending"), ["pending"]),
-        (GroupFilter(outcome="unscored"), ["unscored"]),
-        (GroupFilter(outcome="scored", purpose="train"), ["task", "other", "npc"]),
-        (GroupFilter(purpose="eval"), ["eval"]),
-        (GroupFilter(task_id="task_1"), ["task"]),
-        (GroupFilter(environment="gsm8k", run="run", before=4), ["unscored"]),
-        (GroupFilter(run="nobody"), []),
-    ],
-)
-def test_every_field_of_a_filter_narrows(store_url: str, where: GroupFilter, expected: list[str]) -> None:
-    async def scenario(store: Store) -> list[str]:
-        await store.tasks.put([record(0), record(1)])
-        await store.groups.add(
-            [
-                group("npc", environment="npc_arena"),
-                group("other", run="other"),
-                group("unscored", [UNSCORED]),
-                group("pending", [Score.pending()]),
-                group("eval", purpose="eval"),
-                group("task", task_id="task_1"),
-            ]
+    await store.tasks.put([record(number) for number in range(3)])
+    for number in range(6):
+        scores = [Score.exact(True), UNSCORED] if number % 2 else [Score.exact(True), Score.exact(False)]
+        await store.groups.add([group(f"g{number}", scores, task_id=f"task_{number % 3}")])
+    told: list[bool] = []
+    for where in wheres:
+        listed, found = await store.views.find_groups(where), await store.views.find_outlines(where)
+        outlines = [
+            GroupOutline(one.sequence, one.task_id, sum(value is not None for value in one.rewards), one.created_at)
+            for one in listed.groups
+        ]
+        told.append(
+            (outlines, listed.next_before, listed.looked_at) == ([*found.outlines], found.next_before, found.looked_at)
         )
-        return await ids(store, where)
+        assert listed.groups == (*await store.views.load_summaries([one.sequence for one in found.outlines]),)
+    assert told == [True] * 4
 
-    assert using(store_url, scenario) == expected
+
+async def test_a_listing_goes_backwards_in_pages(store: Store) -> None:
+    await store.tasks.put([record(0)])
+    for number in range(5):
+        await store.groups.add([group(f"g{number}")])
+    pages, before = list[list[str]](), None
+    while len(pages) < 5 and (page := (await store.views.find_groups(GroupFilter(limit=2, before=before))).groups):
+        pages.append([one.group_id for one in page])
+        before = page[-1].sequence
+    assert pages == [["g4", "g3"], ["g2", "g1"], ["g0"]]
+
+
+NARROWED: list[tuple[GroupFilter, list[str]]] = [
+    (GroupFilter(environment="npc_arena"), ["npc"]),
+    (GroupFilter(run="other"), ["other"]),
+    (GroupFilter(outcome="pending"), ["pending"]),
+    (GroupFilter(outcome="unscored"), ["unscored"]),
+    (GroupFilter(outcome="scored", purpose="train"), ["task", "other", "npc"]),
+    (GroupFilter(purpose="eval"), ["eval"]),
+    (GroupFilter(task_id="task_1"), ["task"]),
+    (GroupFilter(environment="gsm8k", run="run", before=4), ["unscored"]),
+    (GroupFilter(run="nobody"), []),
+]
+
+
+@pytest.mark.dialects
+async def test_every_field_of_a_filter_narrows(store: Store) -> None:
+    await store.tasks.put([record(0), record(1)])
+    await store.groups.add(
+        [
+            group("npc", environment="npc_arena"),
+            group("other", run="other"),
+            group("unscored", [UNSCORED]),
+            group("pending", [Score.pending()]),
+            group("eval", purpose="eval"),
+            group("task", task_id="task_1"),
+        ]
+    )
+    assert [(where, await ids(store, where)) for where, _ in NARROWED] == NARROWED
 
 
 async def fill_for_finding(store: Store) -> None:
@@ -153,143 +138,67 @@ async def fill_for_finding(store: Store) -> None:
     await store.groups.add([group("judged", [Score.exact(True)] * 2, judgements=(judgement,))])
 
 
-@pytest.mark.parametrize(
-    ("where", "expected"),
-    [
-        (GroupFilter(label="hob"), ["hob"]),
-        (GroupFilter(label="hob", run="run"), []),
-        (GroupFilter(label="nobody"), []),
-        (GroupFilter(model="small"), ["flagged", "plain"]),
-        (GroupFilter(model="sma"), []),
-        (GroupFilter(judge="ann"), ["judged"]),
-        (GroupFilter(flag="low_signal"), ["flagged"]),
-        (GroupFilter(flag="breaks_character"), ["flagged"]),
-        (GroupFilter(flag="truncated"), []),
-        (GroupFilter(flag="lowxsignal"), []),
-        (GroupFilter(reason="judge_failed"), ["failed"]),
-        (GroupFilter(reason="budget"), []),
-        (GroupFilter(min_step=1), ["failed", "flagged"]),
-        (GroupFilter(min_step=1, max_step=1), ["flagged"]),
-        (GroupFilter(max_mean=0.5), ["hob", "flagged"]),
-        (GroupFilter(min_mean=0.6, outcome="scored"), ["judged", "plain"]),
-        (GroupFilter(min_std=0.5), ["flagged"]),
-        (GroupFilter(max_std=0.1), ["judged", "hob", "plain"]),
-        (GroupFilter(since=START + timedelta(days=1)), []),
-        (GroupFilter(until=START), []),
-        (GroupFilter(since=START, until=START + timedelta(days=9), run="other"), ["hob"]),
-        (GroupFilter(after=1, limit=2), ["flagged", "failed"]),
-        (GroupFilter(order="mean", limit=3), ["hob", "flagged", "judged"]),
-        (GroupFilter(order="std", descending=True, skip=1, limit=2), ["judged", "hob"]),
-        (GroupFilter(order="task", limit=1), ["judged"]),
-    ],
-)
-def test_groups_are_found_by_what_has_no_index(store_url: str, where: GroupFilter, expected: list[str]) -> None:
-    async def scenario(store: Store) -> list[str]:
-        await fill_for_finding(store)
-        found = await store.views.find_groups(where)
-        assert found.next_before is None or where.limit < 50
-        return [one.group_id for one in found.groups]
-
-    assert using(store_url, scenario) == expected
+FOUND: list[tuple[GroupFilter, list[str]]] = [
+    (GroupFilter(label="hob"), ["hob"]),
+    (GroupFilter(label="hob", run="run"), []),
+    (GroupFilter(label="nobody"), []),
+    (GroupFilter(model="small"), ["flagged", "plain"]),
+    (GroupFilter(model="sma"), []),
+    (GroupFilter(judge="ann"), ["judged"]),
+    (GroupFilter(flag="low_signal"), ["flagged"]),
+    (GroupFilter(flag="breaks_character"), ["flagged"]),
+    (GroupFilter(flag="truncated"), []),
+    (GroupFilter(flag="lowxsignal"), []),
+    (GroupFilter(reason="judge_failed"), ["failed"]),
+    (GroupFilter(reason="budget"), []),
+    (GroupFilter(min_step=1), ["failed", "flagged"]),
+    (GroupFilter(min_step=1, max_step=1), ["flagged"]),
+    (GroupFilter(max_mean=0.5), ["hob", "flagged"]),
+    (GroupFilter(min_mean=0.6, outcome="scored"), ["judged", "plain"]),
+    (GroupFilter(min_std=0.5), ["flagged"]),
+    (GroupFilter(max_std=0.1), ["judged", "hob", "plain"]),
+    (GroupFilter(since=START + timedelta(days=1)), []),
+    (GroupFilter(until=START), []),
+    (GroupFilter(since=START, until=START + timedelta(days=9), run="other"), ["hob"]),
+    (GroupFilter(after=1, limit=2), ["flagged", "failed"]),
+    (GroupFilter(order="mean", limit=3), ["hob", "flagged", "judged"]),
+    (GroupFilter(order="std", descending=True, skip=1, limit=2), ["judged", "hob"]),
+    (GroupFilter(order="task", limit=1), ["judged"]),
+]
 
 
-def test_a_search_ends_and_says_where_to_go_on(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.dialects
+async def test_groups_are_found_by_what_has_no_index(store: Store) -> None:
+    await fill_for_finding(store)
+    found = [(where, await store.views.find_groups(where)) for where, _ in FOUND]
+    assert all(page.next_before is None or where.limit < 50 for where, page in found)
+    assert [(where, [one.group_id for one in page.groups]) for where, page in found] == FOUND
+
+
+async def test_a_search_ends_and_says_where_to_go_on(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search, "LOOKED_AT", 3)
     monkeypatch.setattr(search, "FEW_TASKS", 0)
-
-    async def scenario(store: Store) -> list[tuple[list[str], int | None, int, int]]:
-        await fill_for_finding(store)
-        pages, before, begun = [], None, True
-        while begun or before is not None:
-            found = await store.views.find_groups(GroupFilter(label="hob", before=before))
-            pages.append(([one.group_id for one in found.groups], found.next_before, found.looked_at, found.matched))
-            before, begun = found.next_before, False
-        return pages
-
-    assert using(store_url, scenario) == [(["hob"], 3, 3, 1), ([], None, 2, 0)]
+    await fill_for_finding(store)
+    pages, before, begun = [], None, True
+    while begun or before is not None:
+        found = await store.views.find_groups(GroupFilter(label="hob", before=before))
+        pages.append(([one.group_id for one in found.groups], found.next_before, found.looked_at, found.matched))
+        before, begun = found.next_before, False
+    assert pages == [(["hob"], 3, 3, 1), ([], None, 2, 0)]
 
 
-def test_a_search_that_takes_long_ends_with_what_it_has_looked_at(
-    store_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("AT_ONCE", "MOST_AT_ONCE"):
-        monkeypatch.setattr(search, name, 2)
-
-    async def find(store: Store, seconds: float) -> tuple[list[str], int | None, int, int]:
-        monkeypatch.setattr(search, "SECONDS", seconds)
-        found = await store.views.find_groups(GroupFilter(min_mean=0.1, order="step", descending=True))
-        return [one.group_id for one in found.groups], found.next_before, found.looked_at, found.matched
-
-    async def scenario(store: Store) -> object:
-        await fill_for_finding(store)
-        return await find(store, 0), await find(store, 9)
-
-    assert using(store_url, scenario) == (
-        (["judged"], 4, 2, 1),
-        (["flagged", "plain", "judged"], None, 5, 3),
-    )
+async def test_there_is_no_detail_of_what_does_not_exist(store: Store) -> None:
+    assert (
+        await store.views.get_group("none"),
+        await store.views.get_group("\x00"),
+        await store.views.get_group("\ud83d"),
+    ) == (None, None, None)
 
 
-def test_a_search_that_does_not_count_ends_with_the_page(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search, "AT_ONCE", 4)
-
-    async def scenario(store: Store) -> object:
-        await fill_for_finding(store)
-        pages = [
-            await store.views.find_groups(GroupFilter(min_mean=0.1, limit=1, counts=counts)) for counts in (True, False)
-        ]
-        return [([one.group_id for one in page.groups], page.next_before, page.looked_at) for page in pages]
-
-    found = using(store_url, scenario)
-    assert found == [(["judged"], 5, 5), (["judged"], 5, 4)]
-
-
-def test_a_plain_list_looks_no_further_than_its_page(store_url: str) -> None:
-    async def scenario(store: Store) -> list[tuple[list[str], int | None, int, int]]:
-        await fill_for_finding(store)
-        found = [await store.views.find_groups(GroupFilter(run="run", skip=skip, limit=2)) for skip in (0, 2, 4)]
-        return [
-            ([one.group_id for one in page.groups], page.next_before, page.looked_at, page.matched) for page in found
-        ]
-
-    assert using(store_url, scenario) == [
-        (["judged", "failed"], 3, 2, 2),
-        (["flagged", "plain"], None, 4, 4),
-        ([], None, 0, 0),
-    ]
-
-
-def test_there_is_no_detail_of_what_does_not_exist(store_url: str) -> None:
-    async def scenario(store: Store) -> object:
-        return (
-            await store.views.get_group("none"),
-            await store.views.get_group("\x00"),
-            await store.views.get_group("\ud83d"),
-        )
-
-    assert using(store_url, scenario) == (None, None, None)
-
-
-def test_statistics_are_by_environment_run_and_step_and_of_training_alone(store_url: str) -> None:
+async def test_statistics_are_by_environment_run_and_step_and_of_training_alone(store: Store) -> None:
     first = [judged(0.5, 1.0, 0.75, voice=0.5, lore=None), judged(0.0, 0.0, 1.0, voice=0.0, lore=1.0)]
     second = [judged(1.0, None, 0.25, voice=1.0), judged(1.0, 1.0, None), UNSCORED, Score.pending()]
     step = Policy(model="m", step=1)
-
-    async def scenario(store: Store) -> object:
-        await store.tasks.put([record(0)])
-        await store.groups.add(
-            [
-                group("a", first, policy=step, environment="npc_arena"),
-                group("b", second, policy=step, environment="npc_arena"),
-                group("c", [Score.exact(True)], policy=step, environment="npc_arena", purpose="eval"),
-                group("d", [UNSCORED], policy=Policy(model="m"), environment="npc_arena"),
-                group("e", [Score.exact(True)], run=None),
-            ]
-        )
-        views = store.views
-        everything = await views.get_statistics(None, None)
-        return everything, await views.get_statistics("npc_arena", "run"), await views.get_statistics("gsm8k", "run")
-
     alone = StatisticsRow(
         environment="gsm8k",
         run=None,
@@ -328,73 +237,42 @@ def test_statistics_are_by_environment_run_and_step_and_of_training_alone(store_
         mean_absolute=(0.75 + 0.0 + 0.25) / 3,
         criteria=(CriterionMean(name="voice", mean=0.5, count=3), CriterionMean(name="lore", mean=1.0, count=1)),
     )
-    assert using(store_url, scenario) == ([alone, nothing, both], [nothing, both], [])
-
-
-def test_statistics_can_be_broken_down_by_what_the_task_is_labelled(store_url: str) -> None:
-    mira, tom = (record(number).model_copy(update={"label": name}) for number, name in enumerate(("mi\x00ra", "tom")))
-    step = Policy(model="m", step=1)
-
-    async def scenario(store: Store) -> object:
-        await store.tasks.put([mira, tom, record(2)])
-        await store.groups.add(
-            [
-                group("a", [judged(0.5, 1.0, 0.5, voice=0.25)], policy=step),
-                group("b", [judged(1.0, 1.0, 1.0, voice=0.75)], policy=step, task_id="task_0"),
-                group("c", [judged(0.0, 1.0, 0.0, voice=0.0)], policy=step, task_id="task_1"),
-                group("d", [judged(1.0, 1.0, 1.0)], policy=step, task_id="task_2"),
-            ]
-        )
-        rows = await store.views.get_statistics("gsm8k", "run", by="label")
-        kept = await store.tasks.get(["task_0", "task_2"])
-        shown = [(row.label, row.groups, row.mean_reward, row.criteria) for row in rows]
-        return shown, {task.label for task in kept.values()}
-
-    assert using(store_url, scenario) == (
+    await store.tasks.put([record(0)])
+    await store.groups.add(
         [
-            ("mi\x00ra", 2, 0.75, (CriterionMean(name="voice", mean=0.5, count=2),)),
-            ("tom", 1, 0.0, (CriterionMean(name="voice", mean=0.0, count=1),)),
-        ],
-        {"mi\x00ra", None},
+            group("a", first, policy=step, environment="npc_arena"),
+            group("b", second, policy=step, environment="npc_arena"),
+            group("c", [Score.exact(True)], policy=step, environment="npc_arena", purpose="eval"),
+            group("d", [UNSCORED], policy=Policy(model="m"), environment="npc_arena"),
+            group("e", [Score.exact(True)], run=None),
+        ]
+    )
+    views = store.views
+    everything = await views.get_statistics(None, None)
+    assert (everything, await views.get_statistics("npc_arena", "run"), await views.get_statistics("gsm8k", "run")) == (
+        [alone, nothing, both],
+        [nothing, both],
+        [],
     )
 
 
-def test_finishing_a_group_moves_its_statistics(store_url: str) -> None:
-    half_judged = Score(outcome="pending", criteria=(Criterion(name="voice", value=0.0, weight=1.0),))
-
-    async def scenario(store: Store) -> object:
-        await store.tasks.put([record(0)])
-        await store.groups.add([group(scores=[half_judged, judged(0.5, 1.0, 0.5, voice=0.5)])])
-        await store.groups.finish([group(scores=[judged(1.0, 1.0, 1.0, voice=1.0), UNSCORED])])
-        row = (await store.views.get_statistics(None, None))[0]
-        summary = ((await store.views.find_groups(GroupFilter())).groups)[0]
-        return row.scored, row.pending, row.mean_reward, row.mean_absolute, row.criteria, summary.mean, summary.rewards
-
-    voice = (CriterionMean(name="voice", mean=0.75, count=2),)
-    assert using(store_url, scenario) == (2, 0, 0.75, 0.75, voice, 0.75, (1.0, 0.5))
-
-
-def test_groups_that_teach_nothing_are_counted(store_url: str) -> None:
+async def test_groups_that_teach_nothing_are_counted(store: Store) -> None:
     right, wrong = Score.exact(True), Score.exact(False)
     disagreed = [score.model_copy(update={"relative": 0.5, "flags": ("low_signal",)}) for score in (right, wrong)]
-
-    async def scenario(store: Store) -> list[tuple[int, int]]:
-        await store.tasks.put([record(0)])
-        await store.groups.add(
-            [
-                group("told apart", [right, wrong]),
-                group("alike", [wrong, wrong]),
-                group("alike, one without a score", [right, right, UNSCORED]),
-                group("disagreed", disagreed),
-                group("one alone", [right]),
-                group("no score", [UNSCORED, UNSCORED]),
-                group("not known yet", [right, right, Score.pending()]),
-                group("alike when finished", [Score.pending(), Score.pending()]),
-            ]
-        )
-        before = await store.views.get_statistics(None, None)
-        await store.groups.finish([group("alike when finished", [wrong, wrong])])
-        after = await store.views.get_statistics(None, None)
-        return [(row.groups, row.low_signal) for row in before + after]
-
-    assert using(store_url, scenario) == [(8, 3), (8, 4)]
+    await store.tasks.put([record(0)])
+    await store.groups.add(
+        [
+            group("told apart", [right, wrong]),
+            group("alike", [wrong, wrong]),
+            group("alike, one without a score", [right, right, UNSCORED]),
+            group("disagreed", disagreed),
+            group("one alone", [right]),
+            group("no score", [UNSCORED, UNSCORED]),
+            group("not known yet", [right, right, Score.pending()]),
+            group("alike when finished", [Score.pending(), Score.pending()]),
+        ]
+    )
+    before = await store.views.get_statistics(None, None)
+    await store.groups.finish([group("alike when finished", [wrong, wrong])])
+    after = await store.views.get_statistics(None, None)
+    assert [(row.groups, row.low_signal) for row in before + after] == [(8, 3), (8, 4)]

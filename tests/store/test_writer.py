@@ -3,7 +3,7 @@
 import asyncio
 import sqlite3
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 
 import psycopg
@@ -20,7 +20,6 @@ from app.store.statements import insert_rows
 from app.store.tables import prompts
 from tests.store.test_groups import refused
 from tests.support.databases import MIGRATIONS, Postgres
-from tests.support.store_cases import record, using
 
 
 def with_database(
@@ -34,6 +33,13 @@ def with_database(
             await database.close()
 
     return asyncio.run(scene())
+
+
+@pytest.fixture
+def database(store_url: str, runner: asyncio.Runner) -> Iterator[Database]:
+    database = Database(store_url, readers=2, clock=None, committed=None)
+    yield database
+    runner.run(database.close())
 
 
 def put(digest: str) -> Callable[[Connection], str]:
@@ -80,6 +86,7 @@ async def in_one_batch(database: Database, units: list[Callable[[Connection], st
     return await calls
 
 
+@pytest.mark.dialects
 def test_many_callers_share_a_commit(store_url: str) -> None:
     seconds: list[float] = []
     names = [f"p{number}" for number in range(30)]
@@ -92,17 +99,8 @@ def test_many_callers_share_a_commit(store_url: str) -> None:
     assert all(0 <= one < 10 for one in seconds)
 
 
-def test_a_hook_that_fails_changes_nothing(store_url: str) -> None:
-    def fails(_seconds: float) -> None:
-        raise ZeroDivisionError
-
-    async def scenario(database: Database) -> object:
-        return await in_one_batch(database, [put("a"), put("b")]), await database.read(stored)
-
-    assert with_database(store_url, scenario, fails) == (["a", "b"], {"a", "b"})
-
-
-def test_only_the_guilty_get_the_error(store_url: str) -> None:
+@pytest.mark.dialects
+async def test_only_the_guilty_get_the_error(database: Database) -> None:
     def refuse(connection: Connection) -> str:
         put("of the refused")(connection)
         raise InvalidRequest("no")
@@ -110,142 +108,84 @@ def test_only_the_guilty_get_the_error(store_url: str) -> None:
     def broken(_connection: Connection) -> str:
         raise ZeroDivisionError
 
-    async def scenario(database: Database) -> object:
-        units = [put("a"), put("a"), refuse, put("b"), broken, put("c")]
-        answers = await in_one_batch(database, units)
-        return [one if isinstance(one, str) else type(one) for one in answers], await database.read(stored)
-
-    assert with_database(store_url, scenario) == (
+    units = [put("a"), put("a"), refuse, put("b"), broken, put("c")]
+    answers = await in_one_batch(database, units)
+    assert ([one if isinstance(one, str) else type(one) for one in answers], await database.read(stored)) == (
         ["a", IntegrityError, InvalidRequest, "b", ZeroDivisionError, "c"],
         {"a", "b", "c"},
     )
 
 
-def test_a_batch_runs_in_the_order_of_its_keys(store_url: str) -> None:
-    ran: list[str] = []
-
-    async def scenario(database: Database) -> None:
-        gate = Gate()
-        await gate.shut(database)
-        calls = [database.write(lambda _c, name=name: ran.append(name), name) for name in ("b", "a", "c")]  # type: ignore[misc]
-        together = asyncio.gather(*calls)
-        await asyncio.sleep(0)
-        gate.open()
-        await together
-
-    with_database(store_url, scenario)
-    assert ran == ["a", "b", "c"]
-
-
-def test_a_shared_unit_is_called_once_for_those_of_a_batch_and_alone_where_one_is_bad(store_url: str) -> None:
+async def test_a_shared_unit_is_called_once_for_those_of_a_batch_and_alone_where_one_is_bad(database: Database) -> None:
     calls: list[list[str]] = []
 
     def put_all(connection: Connection, names: Sequence[str]) -> list[str]:
         calls.append(list(names))
         return [put(name)(connection) for name in names]
 
-    async def scenario(database: Database) -> object:
-        answers = []
-        for names in (("a", "b"), ("c", "c")):
-            together = (database.write_shared("put_all", put_all, name) for name in names)
-            answers += await asyncio.gather(*together, return_exceptions=True)
-        return [one if isinstance(one, str) else type(one) for one in answers], await database.read(stored)
-
-    assert with_database(store_url, scenario) == (["a", "b", "c", IntegrityError], {"a", "b", "c"})
+    answers = []
+    for names in (("a", "b"), ("c", "c")):
+        together = (database.write_shared("put_all", put_all, name) for name in names)
+        answers += await asyncio.gather(*together, return_exceptions=True)
+    assert ([one if isinstance(one, str) else type(one) for one in answers], await database.read(stored)) == (
+        ["a", "b", "c", IntegrityError],
+        {"a", "b", "c"},
+    )
     assert calls == [["a", "b"], ["c", "c"], ["c"], ["c"]]
 
 
-def test_what_comes_in_the_next_turn_of_the_loop_shares_the_commit(store_url: str) -> None:
-    seconds: list[float] = []
-
-    async def put_later(database: Database, turns: int) -> None:
-        for _ in range(turns):
-            await asyncio.sleep(0)
-        await database.write(put(str(turns)))
-
-    async def scenario(database: Database) -> None:
-        await asyncio.gather(*(put_later(database, turns) for turns in range(5)))
-
-    with_database(store_url, scenario, seconds.append)
-    assert len(seconds) == 1
-
-
-def test_a_full_queue_makes_callers_wait(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_full_queue_makes_callers_wait(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writing, "CAPACITY", 3)
-
-    async def scenario(database: Database) -> object:
-        gate = Gate()
-        await gate.shut(database)
-        calls = asyncio.gather(*(database.write(put(f"p{number}")) for number in range(20)))
-        await asyncio.sleep(0.05)
-        depth = database.writer.depth
-        gate.open()
-        return depth, len(await calls), database.writer.depth
-
-    assert with_database(store_url, scenario) == (3, 20, 0)
+    gate = Gate()
+    await gate.shut(database)
+    calls = asyncio.gather(*(database.write(put(f"p{number}")) for number in range(20)))
+    await asyncio.sleep(0.05)
+    depth = database.writer.depth
+    gate.open()
+    assert (depth, len(await calls), database.writer.depth) == (3, 20, 0)
 
 
-def test_closing_commits_what_was_accepted_and_refuses_the_rest(
-    store_url: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.dialects
+async def test_closing_commits_what_was_accepted_and_refuses_the_rest(
+    database: Database, store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writing, "CAPACITY", 2)
-
-    async def scenario(database: Database) -> object:
-        gate = Gate()
-        await gate.shut(database)
-        calls = asyncio.gather(*(database.write(put(name)) for name in ("a", "b", "c")), return_exceptions=True)
-        await asyncio.sleep(0.05)
-        closing = asyncio.ensure_future(database.close())
-        while not database.writer.closed:  # noqa: ASYNC110  # another thread sets it
-            await asyncio.sleep(0.001)
-        gate.open()
-        await closing
-        answers = [one if isinstance(one, str) else type(one) for one in await calls]
-        return answers, type(await refused(database.write(put("d")))), type(await refused(database.read(stored)))
-
-    assert with_database(store_url, scenario) == (["a", "b", StoreUnavailable], StoreUnavailable, StoreUnavailable)
-    assert with_database(store_url, lambda database: database.read(stored)) == {"a", "b"}
-
-
-def test_a_caller_that_went_away_does_not_disturb_the_others(store_url: str) -> None:
-    async def scenario(database: Database) -> object:
-        gate = Gate()
-        await gate.shut(database)
-        gone, stays = (asyncio.ensure_future(database.write(put(name))) for name in ("gone", "stays"))
-        await asyncio.sleep(0)
-        gone.cancel()
-        gate.open()
-        return await stays, gone.cancelled(), await database.read(stored)
-
-    assert with_database(store_url, scenario) == ("stays", True, {"gone", "stays"})
+    gate = Gate()
+    await gate.shut(database)
+    calls = asyncio.gather(*(database.write(put(name)) for name in ("a", "b", "c")), return_exceptions=True)
+    await asyncio.sleep(0.05)
+    closing = asyncio.ensure_future(database.close())
+    while not database.writer.closed:  # noqa: ASYNC110  # another thread sets it
+        await asyncio.sleep(0.001)
+    gate.open()
+    await closing
+    answers = [one if isinstance(one, str) else type(one) for one in await calls]
+    assert (answers, type(await refused(database.write(put("d")))), type(await refused(database.read(stored)))) == (
+        ["a", "b", StoreUnavailable],
+        StoreUnavailable,
+        StoreUnavailable,
+    )
+    again = Database(store_url, readers=1, clock=None, committed=None)
+    found = await again.read(stored)
+    await again.close()
+    assert found == {"a", "b"}
 
 
-def test_event_loops_in_several_threads_share_the_writer(store_url: str) -> None:
-    database = Database(store_url, readers=2, clock=None, committed=None)
-
-    def worker(number: int) -> None:
-        async def many() -> None:
-            await asyncio.gather(*(database.write(put(f"{number}-{one}")) for one in range(25)))
-
-        asyncio.run(many())
-
-    threads = [threading.Thread(target=worker, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    found = database.read_blocking(stored)
-    asyncio.run(database.close())
-    assert found == {f"{number}-{one}" for number in range(8) for one in range(25)}
+async def test_a_caller_that_went_away_does_not_disturb_the_others(database: Database) -> None:
+    gate = Gate()
+    await gate.shut(database)
+    gone, stays = (asyncio.ensure_future(database.write(put(name))) for name in ("gone", "stays"))
+    await asyncio.sleep(0)
+    gone.cancel()
+    gate.open()
+    assert (await stays, gone.cancelled(), await database.read(stored)) == ("stays", True, {"gone", "stays"})
 
 
-def test_readers_cannot_write(store_url: str) -> None:
-    async def scenario(database: Database) -> object:
-        with pytest.raises(Exception, match=r"read.?only|retry later"):
-            await database.read(put("a"))
-        return await database.read(stored)
-
-    assert with_database(store_url, scenario) == set()
+@pytest.mark.dialects
+async def test_readers_cannot_write(database: Database) -> None:
+    with pytest.raises(Exception, match=r"read.?only|retry later"):
+        await database.read(put("a"))
+    assert await database.read(stored) == set()
 
 
 def test_a_database_that_is_gone_is_unavailable_and_welcome_back(tmp_path: Path) -> None:
@@ -362,15 +302,7 @@ def test_a_server_that_does_not_answer_is_unavailable() -> None:
     assert with_database(url, scenario) == (StoreUnavailable, StoreUnavailable)
 
 
-def test_health_is_a_real_write_and_read(store_url: str) -> None:
-    async def scenario(store: Store) -> object:
-        await store.health.check()
-        await store.close()
-        return type(await refused(store.health.check()))
-
-    assert using(store_url, scenario) is StoreUnavailable
-
-
+@pytest.mark.dialects
 def test_health_fails_without_the_tables(empty_url: str) -> None:
     async def scenario(database: Database) -> object:
         return type(await refused(SqlHealthCheck(database).check()))
@@ -386,15 +318,3 @@ def test_keys_are_remembered_by_digest(store_url: str) -> None:
     after = store.keys.list_digests()
     asyncio.run(store.close())
     assert (before, after) == ((), ("first", "second"))
-
-
-def test_what_was_accepted_is_there_after_opening_again(store_url: str) -> None:
-    using(store_url, lambda store: store.tasks.put([record(0)]))
-    assert using(store_url, lambda store: store.tasks.get(["task_0"])) == {"task_0": record(0)}
-
-
-def test_the_depth_of_the_queue_is_told(store_url: str) -> None:
-    async def scenario(store: Store) -> int:
-        return store.depth
-
-    assert using(store_url, scenario) == 0

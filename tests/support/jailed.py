@@ -23,6 +23,8 @@ STRENGTHS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
 }
 """`nothing` shows that an attack is one: it succeeds there."""
 GUARDED: Final = tuple(name for name in STRENGTHS if name != "nothing")
+GUARDS: Final = (GUARDED[0], *(pytest.param(name, marks=pytest.mark.slow) for name in GUARDED[1:]))
+"""As fixtures have them: what holds behind one kind of wall is tried behind the others where there is time."""
 QUICK: Final = ProgramLimits(seconds=60, idle_seconds=60, cpu_seconds=10)
 """For programs that end by themselves, on a busy machine too."""
 

@@ -1,13 +1,10 @@
 """What Prometheus is told."""
 
-import re
-
 import pytest
 
 from app.domain.judging import Judgement
 from app.domain.scores import Criterion, Score
-from app.ports.environment import Observer
-from app.telemetry.metrics import NullObserver, PrometheusObserver
+from app.telemetry.metrics import PrometheusObserver
 
 SCORED = Score(
     outcome="scored",
@@ -39,30 +36,6 @@ def samples(observer: PrometheusObserver) -> dict[str, float]:
     }
 
 
-def test_the_ports_of_the_core_are_filled() -> None:
-    observers: list[Observer] = [PrometheusObserver(), NullObserver()]
-    for observer in observers:
-        observer.record_hand_out("gsm8k", 1)
-        observer.record_scores("gsm8k", [([SCORED], 0.1)])
-        observer.record_judgements([JUDGEMENT])
-        observer.record_refusal("gsm8k", "not_found")
-        observer.record_closed_group("gsm8k", ["late"])
-
-
-def test_groups_are_counted_when_there_are_many_and_before_somebody_looks() -> None:
-    observer = PrometheusObserver()
-
-    def count_groups() -> float | None:
-        return observer.registry.get_sample_value("atropos_envs_group_scoring_seconds_count", {"env": "gsm8k"})
-
-    found = []
-    for groups in (255, 1, 1):
-        observer.record_scores("gsm8k", [([SCORED], 0.1)] * groups)
-        found.append(count_groups())
-    observer.render_exposition()
-    assert [*found, count_groups()] == [None, 256, 256, 257]
-
-
 def test_groups_that_came_in_pieces_are_counted_by_how_they_ended() -> None:
     observer = PrometheusObserver()
     for flags in ([], ["scoring_changed"], ["partial_group", "late"], ["late"]):
@@ -71,17 +44,6 @@ def test_groups_that_came_in_pieces_are_counted_by_how_they_ended() -> None:
         'groups_gathered_total{env="gsm8k",how="whole"}': 2,
         'groups_gathered_total{env="gsm8k",how="partial"}': 1,
         'groups_gathered_total{env="gsm8k",how="late"}': 1,
-    }
-
-
-def test_tasks_and_refused_groups_are_counted() -> None:
-    observer = PrometheusObserver()
-    observer.record_hand_out("gsm8k", 8)
-    observer.record_hand_out("gsm8k", 4)
-    observer.record_refusal("gsm8k", "not_found")
-    assert samples(observer) == {
-        'tasks_handed_out_total{env="gsm8k"}': 12,
-        'groups_refused_total{code="not_found",env="gsm8k"}': 1,
     }
 
 
@@ -166,20 +128,6 @@ def test_invented_environments_do_not_grow_the_registry_for_ever() -> None:
     assert (len(counted), counted['groups_refused_total{code="not_found",env="other"}']) == (257, 744)
 
 
-def test_two_observers_share_nothing() -> None:
-    one, other = PrometheusObserver(), PrometheusObserver()
-    one.record_hand_out("gsm8k", 1)
-    assert samples(other) == {}
-
-
-def test_names_follow_the_conventions() -> None:
-    text, content_type = PrometheusObserver().render_exposition()
-    types = re.findall(r"# TYPE (atropos_envs_\w+) (\w+)", text.decode())
-    counters = [name for name, kind in types if kind == "counter"]
-    assert (content_type.startswith("text/plain"), len(counters) >= 8) == (True, True)
-    assert [name for name in counters if not name.endswith("_total")] == []
-
-
 def test_invented_criteria_do_not_grow_the_registry_for_ever() -> None:
     observer = PrometheusObserver()
     for number in range(100):
@@ -189,22 +137,19 @@ def test_invented_criteria_do_not_grow_the_registry_for_ever() -> None:
     assert (len(counts), counts['criterion_count{criterion="other",env="rlaif"}']) == (65, 36)
 
 
-def test_what_atropos_posts_and_asks_for_is_counted() -> None:
+def test_what_trainers_post_and_ask_for_and_are_told_instead_of_no_score_is_counted() -> None:
     observer = PrometheusObserver()
     observer.groups_received(3, 1)
     observer.batch_asked("handed")
     observer.batch_asked("not_yet")
+    observer.record_hand_out("gsm8k", 8)
+    observer.record_hand_out("gsm8k", 4)
+    observer.record_unscored_answer("slime", "rlaif", "judge_failed", "error")
     assert samples(observer) == {
         'atropos_groups_total{what="new"}': 3,
         'atropos_groups_total{what="known"}': 1,
         'atropos_batches_total{outcome="handed"}': 1,
         'atropos_batches_total{outcome="not_yet"}': 1,
-    }
-
-
-def test_what_trainers_are_told_instead_of_no_score_is_counted() -> None:
-    observer = PrometheusObserver()
-    observer.record_unscored_answer("slime", "rlaif", "judge_failed", "error")
-    assert samples(observer) == {
-        'compat_unscored_total{contract="slime",env="rlaif",reason="judge_failed",told="error"}': 1
+        'tasks_handed_out_total{env="gsm8k"}': 12,
+        'compat_unscored_total{contract="slime",env="rlaif",reason="judge_failed",told="error"}': 1,
     }

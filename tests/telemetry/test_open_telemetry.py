@@ -8,7 +8,7 @@ import pytest
 from app.domain.tasks import ContextQuery, Program
 from app.judges import judge_client
 from app.judges.chat_judge import ChatJudge
-from app.ports.tracing import find_origin, name_operation, open_linked_span, open_request_span, open_span
+from app.ports.tracing import find_origin, open_linked_span, open_request_span, open_span
 from app.rag.remote import RemoteRetriever, RemoteRetrieverConfig
 from app.sandbox.programs import JailedPrograms
 from app.service.retrieval import RetrievalService
@@ -166,8 +166,3 @@ def test_the_standard_variables_switch_traces_on(
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert Settings().wants_traces is wanted
-
-
-def test_work_is_named_by_the_method_that_asks_for_it() -> None:
-    inner = lambda connection: connection  # noqa: E731
-    assert name_operation(inner) == "test_work_is_named_by_the_method_that_asks_for_it"
