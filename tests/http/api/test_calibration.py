@@ -5,7 +5,6 @@ import json
 import random
 import re
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +18,7 @@ from app.envs.npc_arena.environment import NpcArena
 from app.main.application import create_app
 from app.settings import EnvironmentSettings, JudgeSettings, Settings
 from tests.support.chat_server import Received, Reply, serving
+from tests.support.playground import await_ready
 from tests.support.shown_prompts import read_prompt
 
 Json = dict[str, Any]
@@ -88,8 +88,7 @@ def gateway(database: Path, url: str, share: float) -> Iterator[TestClient]:
     )
     app = create_app(settings, environments={"npc_arena": NpcArena})
     with TestClient(app, base_url="http://127.0.0.1") as client:
-        while client.get("/readyz").status_code != 200:
-            time.sleep(0.01)
+        await_ready(client)
         yield client
 
 

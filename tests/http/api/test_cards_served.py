@@ -1,6 +1,5 @@
 """Characters that came as cards are served, judged and shown; what a stranger wrote in one stays text."""
 
-import time
 from pathlib import Path
 
 from pydantic import JsonValue
@@ -14,6 +13,7 @@ from app.main.application import create_app
 from app.settings import Settings
 from tests.support.cards import V2, Fields, image, text_chunk
 from tests.support.outline import Outline
+from tests.support.playground import await_ready
 
 SCRIPT = '<script>document.title = "owned"</script>'
 LORE = "The cellar of the tower is flooded."
@@ -35,13 +35,6 @@ def hostile() -> Fields:
     }
 
 
-def wait_until_ready(client: TestClient) -> None:
-    """Data sets are read after the start."""
-    until = time.monotonic() + 20
-    while client.get("/readyz").status_code != 200 and time.monotonic() < until:
-        time.sleep(0.01)
-
-
 def test_a_hostile_card_is_played_judged_and_shown_as_text(tmp_path: Path) -> None:
     (tmp_path / "card.png").write_bytes(image(text_chunk("chara", hostile())))
     sheets = tmp_path / "sheets"
@@ -53,7 +46,7 @@ def test_a_hostile_card_is_played_judged_and_shown_as_text(tmp_path: Path) -> No
         panels=ConfiguredPanels({}, {}),
     )
     with TestClient(app, base_url="http://127.0.0.1") as client:
-        wait_until_ready(client)
+        await_ready(client)
         (task,) = client.post("/envs/npc_arena/next-batch", json={"batch_size": 1, "run": "cards"}).json()["tasks"]
         prompt = task["messages"][0]["content"]
         completions: JsonValue = [{"text": "The lamp is green. Sit."}, {"text": f"Mind the stairs. {SCRIPT}"}]

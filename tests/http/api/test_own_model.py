@@ -45,10 +45,8 @@ def reasons(database: Path, url: str, model: str, *allowed: str) -> list[str | N
     ],
 )
 def test_own_models_are_refused_unless_allowed_by_name(
-    tmp_path: Path, migrated_file: Path, model: str, allowed: tuple[str, ...], reason: str | None
+    database: Path, model: str, allowed: tuple[str, ...], reason: str | None
 ) -> None:
-    database = tmp_path / "store.db"
-    database.write_bytes(migrated_file.read_bytes())
     with serving(preferring) as server:
         assert reasons(database, server.url, model, *allowed) == [reason, reason]
         assert bool(server.received) == (reason is None)

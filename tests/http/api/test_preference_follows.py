@@ -10,12 +10,11 @@ import httpx
 import pytest
 
 from app.envs.rlaif.environment import Rlaif
-from app.judges.aggregation import space_as_normal
 from app.main.application import create_app
 from app.settings import EnvironmentSettings, JudgeSettings, Settings
 from tests.support.chat_server import ChatServer, serving
 from tests.support.playground import WAIT
-from tests.support.preferring import ASKING, FEWER, MORE, preferring
+from tests.support.preferring import FEWER, MORE, preferring
 from tests.support.shown_prompts import shown_to
 
 T = TypeVar("T")
@@ -89,42 +88,11 @@ def test_the_same_replies_are_ranked_as_the_preference_says(
     assert (max(forward), min(forward), len(set(forward))) == (1.0, 0.0, 3)
 
 
-def test_each_preference_has_its_own_tasks_scores_and_stored_groups(tmp_path: Path) -> None:
-    async def act(client: httpx.AsyncClient, judge: ChatServer) -> tuple[set[str], list[float], list[float]]:
-        tasks = [await task_for(client, {"preference": wish}) for wish in (FEWER, ASKING)]
-        fewer, asking = [await rewards_for(client, task) for task in tasks]
-        assert [await rewards_for(client, task) for task in tasks] == [fewer, asking]
-        return set(tasks), fewer, asking
-
-    tasks, fewer, asking = within(tmp_path, act)
-    tied = space_as_normal([1.0, 0.25, 0.25])[1] / 2  # beside an absolute part of 0
-    assert (len(tasks), fewer[2], asking) == (2, 1.0, [1.0, tied, tied])
-
-
 def test_what_the_judge_does_not_understand_teaches_nothing(tmp_path: Path) -> None:
     async def act(client: httpx.AsyncClient, judge: ChatServer) -> list[float]:
         return await rewards_for(client, await task_for(client, {"preference": "Prefer the bluest reply."}))
 
     assert within(tmp_path, act) == [0.5, 0.5, 0.5]
-
-
-def test_criteria_of_the_request_are_weighed_as_it_says(tmp_path: Path) -> None:
-    rubric = [
-        {"name": "brevity", "description": "Says it in fewer words.", "weight": 3},
-        {"name": "curiosity", "description": "Asks the user a question.", "weight": 1},
-    ]
-
-    async def act(client: httpx.AsyncClient, judge: ChatServer) -> list[Mapping[str, object]]:
-        task = await task_for(client, {"preference": "Prefer short and curious.", "rubric": rubric})
-        group = {"task_id": task, "completions": [{"text": SHORT}, {"text": LONG}]}
-        scored = (await client.post("/envs/rlaif/score", json={"groups": [group]})).raise_for_status().json()
-        criteria: list[Mapping[str, object]] = scored["groups"][0]["scores"][0]["criteria"]
-        return criteria
-
-    assert [(one["name"], one["value"], one["weight"]) for one in within(tmp_path, act)] == [
-        ("brevity", 1.0, 0.75),
-        ("curiosity", 0.0, 0.25),
-    ]
 
 
 def test_the_judge_is_told_and_the_model_is_not(tmp_path: Path) -> None:

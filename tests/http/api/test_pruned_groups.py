@@ -46,16 +46,11 @@ async def take_and_score(
 
 
 @pytest.mark.parametrize("environment", ["toy", "drill"])
-def test_a_pruned_group_says_so_and_its_task_still_scores(
-    environment: str, tmp_path: Path, migrated_file: Path
-) -> None:
+def test_a_pruned_group_says_so_and_its_task_still_scores(environment: str, database: Path) -> None:
     """Also where groups are scored at once, without looking for known ones."""
-    database = tmp_path / "store.db"
-    database.write_bytes(migrated_file.read_bytes())
-    world = World()
 
     async def scenario() -> list[object]:
-        async with gateway(world, database) as client:
+        async with gateway(World(), database) as client:
             with_lease, plain, group_id = await take_and_score(client, environment)
             pruned = await prune(database)
             seen = await client.get(f"/groups/{group_id}")
@@ -75,9 +70,7 @@ def test_a_pruned_group_says_so_and_its_task_still_scores(
     assert seen == [2, 410, "pruned", True, 410, *codes, 2, 1]
 
 
-def test_a_piece_of_a_pruned_group_is_refused(tmp_path: Path, migrated_file: Path) -> None:
-    database = tmp_path / "store.db"
-    database.write_bytes(migrated_file.read_bytes())
+def test_a_piece_of_a_pruned_group_is_refused(database: Path) -> None:
 
     async def scenario() -> list[object]:
         async with gateway(World(), database) as client:
