@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pytest
 from fastapi.testclient import TestClient
 
 from app.characters.loading import read_sheets
@@ -165,11 +164,10 @@ def test_no_part_of_a_reward_depends_on_it(tmp_path: Path) -> None:
     assert None not in [value for reply in calibrated for value in values(reply)]
 
 
-@pytest.mark.parametrize("count", [40, pytest.param(200, marks=pytest.mark.slow)])
 def test_references_are_made_once_for_two_replicas_and_the_order_of_groups_changes_nothing(
-    tmp_path: Path, count: int
+    tmp_path: Path,
 ) -> None:
-    grader = Grader()
+    grader, count = Grader(), 40
     with serving(grader) as server:
         with (
             gateway(tmp_path / "one.db", server.url, 0.5) as first,

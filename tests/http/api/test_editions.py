@@ -293,23 +293,3 @@ def test_what_is_out_outlives_a_restart_over_edited_sheets(tmp_path: Path) -> No
 
     visit(tmp_path, before)
     visit(tmp_path, after)
-
-
-def test_a_replica_scores_what_another_dealt_from_sheets_that_it_has_not_read(tmp_path: Path) -> None:
-    async def doing(first: Place) -> None:
-        async with place(tmp_path) as second:
-            begun = hobs(await second.tasks(400, "a"))[0]
-            await first.edit()
-            epoch = await first.tasks(400, "b")
-            (dealt, *_) = hobs(epoch)
-            same_epoch = await second.tasks(len(epoch), "b", cursor=0)
-            scored = [
-                await second.post("/envs/npc_arena/score", answers(dealt)),
-                await first.post("/envs/npc_arena/score", answers(begun)),
-            ]
-            assert [(at(one, "groups", 0, "outcome"), at(one, "groups", 0, "flags")) for one in scored] == [
-                ("scored", [])
-            ] * 2
-            assert [edition([begun]), edition([dealt]), edition(same_epoch)] == [{OLD}, {NEW}, {NEW}]
-
-    visit(tmp_path, doing)

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,7 +16,7 @@ from app.domain.tasks import Completion, Message, Program, Task
 from app.domain.values import Split
 from app.http.api.models import EnvironmentInfo
 from app.main.application import create_app
-from app.ports.environment import Datasets, Environment, Tools
+from app.ports.environment import Environment, Tools
 from app.sandbox.programs import JailedPrograms
 from app.settings import ProgramSettings, Settings
 
@@ -129,43 +128,3 @@ def test_a_weak_one_that_is_forced_serves_and_says_so(tmp_path: Path) -> None:
     seen, rewards = asyncio.run(asked())
     assert (seen["available"], seen["reason"], seen["isolation"]["strong"]) == (True, None, False)
     assert rewards == [1.0, 0.0, 0.0]
-
-
-def test_nothing_is_started_where_no_environment_runs_programs(tmp_path: Path) -> None:
-    programs = JailedPrograms(1)
-
-    async def asked() -> object:
-        app = create_app(
-            Settings(database_url=f"sqlite:///{tmp_path / 'test.db'}"), environments={"plain": Plain}, programs=programs
-        )
-        async with app.router.lifespan_context(app):
-            await asyncio.sleep(0.1)
-            return programs.ids
-
-    assert asyncio.run(asked()) == ()
-
-
-class SlowToOpen(Doubling):
-    name: ClassVar[str] = "slow_to_open"
-    seen: ClassVar[threading.Event] = threading.Event()
-
-    @classmethod
-    def open(cls, datasets: Datasets) -> "SlowToOpen":
-        """Waits until the isolation has been tried, which therefore was tried meanwhile."""
-        cls.seen.wait(20)
-        return cls()
-
-
-def test_it_is_tried_while_data_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tried = logging.Handler()
-    monkeypatch.setattr(tried, "emit", lambda record: SlowToOpen.seen.set())
-    log = logging.getLogger("app.sandbox.isolation")
-    log.addHandler(tried)
-    before = log.level
-    log.setLevel(logging.INFO)
-    try:
-        seen = entry(tmp_path, kinds={"slow_to_open": SlowToOpen})
-    finally:
-        log.removeHandler(tried)
-        log.setLevel(before)
-    assert (SlowToOpen.seen.is_set(), seen["slow_to_open"]["available"]) == (True, True)

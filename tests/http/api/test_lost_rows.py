@@ -47,16 +47,6 @@ async def score(client: httpx.AsyncClient, *groups: JsonValue, wait: float | Non
     ]
 
 
-def test_a_lost_task_that_is_handed_out_again_is_stored_again(database: Path) -> None:
-    async def scene(client: httpx.AsyncClient) -> None:
-        first = await hand_out(client, cursor=0)
-        lose(database, "tasks", "prompts")
-        again = await hand_out(client, cursor=0)
-        assert (again.task_id, is_stored(database, "tasks", "task_id", first.task_id)) == (first.task_id, True)
-
-    play(World(), database, scene)
-
-
 @pytest.mark.parametrize("parts", [1, 2])
 def test_a_task_that_is_lost_before_its_score_completes_its_lease_all_the_same(database: Path, parts: int) -> None:
     """Whether the group comes whole or in pieces."""

@@ -24,14 +24,14 @@ criteria:
   - name: wit
     weight: 0.75
     description: Is it funny?
-    anchors: &levels {0: never, 4: always}
+    anchors: {0: never, 4: always}
   - name: responsiveness
     weight: 0.25
     description: Does it answer?
     anchors: {0: never, 4: always}
 defects:
   - {code: knows, cap: 0.3, confirms: may_know_withheld, description: It knows too much.}
-""".replace("&levels ", "")
+"""
 Json = dict[str, Any]
 
 

@@ -183,37 +183,6 @@ def test_what_could_not_be_scored_is_tried_again_when_a_piece_comes_again(databa
     play(World(), database, scene)
 
 
-def test_a_strict_run_that_is_scored_otherwise_now_refuses_new_pieces(database: Path) -> None:
-    world = World()
-
-    async def before(client: httpx.AsyncClient) -> None:
-        await client.put("/runs/a", json={"strict": True})
-        task = await leased(client, "arena")
-        tasks.append(task)
-        await scored(client, {"task_id": task.task_id, "lease_id": task.lease_id, "completions": [{"text": "1"}]})
-        await scored(client, piece(task, 0, "1", size=2), wait=0.0)
-
-    async def after(client: httpx.AsyncClient) -> None:
-        refused = await client.post("/score", json={"groups": [piece(tasks[0], 1, "0", size=2)]})
-        assert refused.status_code == 409
-        world.moment += timedelta(seconds=60)
-        (group_id,) = await gathered(client)
-        whole = await collected(client, group_id)
-        assert [(score.outcome, score.reason) for score in whole.scores] == [("unscored", "version_changed")]
-
-    async def gathered(client: httpx.AsyncClient) -> list[str]:
-        while True:
-            page = GroupPage.model_validate_json((await client.get("/groups")).content)
-            if found := [group.group_id for group in page.groups if "partial_group" in group.flags]:
-                return found
-            await asyncio.sleep(0.05)
-
-    tasks: list[HandedOutTask] = []
-    play(world, database, before)
-    world.judge = "reviewer"
-    play(world, database, after)
-
-
 def test_who_hangs_up_leaves_its_piece_behind(database: Path) -> None:
     async def scene(client: httpx.AsyncClient) -> None:
         task = await leased(client)

@@ -107,16 +107,3 @@ def test_nonsense_and_judges_without_prices_are_refused(database: Path) -> None:
         assert (fields, stored.status_code) == ([(422, "budget_usd")] * len(wrong), 404)
 
     judged(database, scene)
-
-
-def test_a_run_without_a_budget_tells_its_cost_too(database: Path) -> None:
-    async def scene(client: httpx.AsyncClient) -> None:
-        await put(client, options={"judges": ["unpriced"]})
-        replies = await score(client, 2)
-        judging = (await client.get("/runs/a")).json()["judging"]
-        late = await put(client, options={"judges": ["unpriced"]}, budget_usd=1.0)
-        assert (reasons(replies), judging["spent"]["calls"]) == (["scored"] * 2, 4)
-        assert (judging["usd"], judging["usd_per_1000_groups"], judging["budget"]) == (None, None, None)
-        assert late.status_code == 422
-
-    judged(database, scene)

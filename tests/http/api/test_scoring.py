@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app.http.api.models import GroupPage, GroupReplies, GroupView
+from app.http.api.models import GroupPage, GroupReplies
 from app.service import runs
 from app.service import task_cache as shelf
 from app.service.requests import GroupReply, HandedOutTask, ScoreResponse, TaskBatch
@@ -90,24 +90,6 @@ def test_retries_of_what_was_unscored_share_one_scoring_too(database: Path) -> N
 
     play(world, database, scene)
     assert world.scorings["slow"] == 2
-
-
-def test_a_repeat_may_store_a_group_as_pending_before_the_first_is_done(database: Path) -> None:
-    world = World()
-
-    async def scene(client: httpx.AsyncClient) -> None:
-        (task,) = await tasks(client, "slow_arena")
-        first = asyncio.ensure_future(scored(client, answer(task, "0.8", "0.2")))
-        await asyncio.sleep(0.05)
-        (pending,) = await scored(client, answer(task, "0.8", "0.2"), wait=0.0)
-        world.going_on.set()
-        (group,) = await first
-        view = GroupView.model_validate_json((await client.get(f"/groups/{group.group_id}")).content)
-        assert (pending.outcome, group.rewards) == ("pending", (0.9, 0.1))
-        assert (view.reply, len(view.judgements)) == (group, 2)
-
-    play(world, database, scene)
-    assert world.scorings["slow_arena"] == 1
 
 
 def test_two_bodies_race_for_one_key_and_one_wins(database: Path) -> None:
@@ -221,20 +203,6 @@ def test_what_cannot_be_retrieved_goes_to_whoever_asks_next(database: Path, path
         assert (refused.status_code, refused.json()["code"]) == (503, "retriever_failed")
         assert "retry-after" in refused.headers
         assert (len(batch.tasks), done["handed_out"], done["outstanding"]) == (2, 2, 2)
-
-    play(world, database, scene)
-
-
-def test_ranks_that_ask_at_once_get_one_context(database: Path) -> None:
-    world = World()
-
-    async def scene(client: httpx.AsyncClient) -> None:
-        world.enough_retrievals.clear()
-        world.retrievals_at_once = world.retrievals + 8
-        request = {"run": "a", "batch_size": 4, "cursor": 0}
-        replies = await asyncio.gather(*(client.post("/envs/tavern/next-batch", json=request) for _ in range(8)))
-        assert {reply.status_code for reply in replies} == {200}
-        assert len({reply.content for reply in replies}) == 1
 
     play(world, database, scene)
 

@@ -12,6 +12,7 @@ from app.domain.worlds import World
 from tests.support.gateways import Gateways
 from tests.support.sample_worlds import ASKS, BRIDGE, NOON, ROPE, SPLICED, TAX, Document, Told, fields_of
 
+pytestmark = pytest.mark.xdist_group("examples of the document")
 _numbers = itertools.count(1)
 
 
@@ -206,14 +207,9 @@ ENTRY: Document = {"keys": ["milestone"], "content": LORE, "extensions": {}, "en
     ("book", "source"),
     [
         ({"entries": [{"id": "road", "keys": ["milestone"], "content": LORE}]}, None),
-        ({"name": "Coast", "extensions": {}, "entries": [ENTRY]}, "lorebook V2"),
         (
             {"spec": "lorebook_v3", "data": {"extensions": {}, "entries": [ENTRY | {"use_regex": False}]}},
             "lorebook V3",
-        ),
-        (
-            {"entries": {"0": {"uid": 0, "key": ["milestone"], "keysecondary": [], "content": LORE, "order": 3}}},
-            "world info",
         ),
     ],
 )
@@ -283,33 +279,14 @@ def test_an_event_can_be_what_is_answered(world: Told) -> None:
     assert (messages[1:3], "The new rope snaps." in messages[3]["content"], len(messages)) == (said, True, 4)
 
 
-SHOWN = (
-    ("POST", "/worlds/{world}/events"),
-    ("PUT", "/worlds/{world}/lorebooks/{book}"),
-    ("PUT", "/worlds/{world}"),
-    ("POST", "/worlds/{world}/context"),
-    ("GET", "/worlds"),
-    ("GET", "/worlds/{world}"),
-    ("GET", "/worlds/{world}/events"),
-    ("GET", "/worlds/{world}/lorebooks"),
-    ("GET", "/worlds/{world}/lorebooks/{book}"),
-    ("PUT", "/worlds/{world}/events/{event}"),
-    ("GET", "/worlds/{world}/events/{event}/revisions"),
-    ("GET", "/worlds/{world}/events/{event}/revisions/{revision}"),
-    ("GET", "/worlds/{world}/lorebooks/{book}/revisions"),
-    ("GET", "/worlds/{world}/lorebooks/{book}/revisions/{revision}"),
-    ("DELETE", "/worlds/{world}/events/{event}"),
-    ("DELETE", "/worlds/{world}/lorebooks/{book}"),
-    ("DELETE", "/worlds/{world}"),
-)
-"""In an order in which each finds what it names."""
-
-
 def test_every_example_of_the_document_works(url: str) -> None:
+    """In an order in which each finds what it names."""
     paths = httpx.get(f"{url}/openapi.json", timeout=60).raise_for_status().json()["paths"]
-    statuses = [show(url, method, path, paths[path][method.lower()]) for method, path in SHOWN]
-    documented = {(method.upper(), path) for path in paths if path.startswith("/worlds") for method in paths[path]}
-    assert (documented, statuses) == (set(SHOWN), [200] * len(SHOWN))
+    shown = [(method.upper(), path) for path in paths if path.startswith("/worlds") for method in paths[path]]
+    methods = ("POST", "PUT", "GET", "DELETE")
+    shown.sort(key=lambda one: (methods.index(one[0]), one[1].endswith("/context"), -len(one[1])))
+    statuses = {one: show(url, *one, paths[one[1]][one[0].lower()]) for one in shown}
+    assert (len(shown), {one: status for one, status in statuses.items() if status != 200}) == (17, {})
 
 
 def show(url: str, method: str, path: str, operation: dict[str, Any]) -> int:
