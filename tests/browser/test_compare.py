@@ -33,6 +33,10 @@ def test_two_checkpoints_are_compared_on_one_scene(browser: Browser, gateways: G
     with browser.new_context(viewport={"width": 1280, "height": 800}) as context:
         page, watch = watched(context)
         page.goto(f"{gateway.url}/view/runs/{RUN}")
+        expect(page.get_by_role("img", name="Reward.")).to_be_visible()
+        page.set_viewport_size({"width": 390, "height": 800})
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        page.set_viewport_size({"width": 1280, "height": 800})
         page.get_by_label("Run", exact=True).get_by_role("link", name="Compare").click()
         first, second = (page.get_by_role("group", name=name, exact=True) for name in ("First", "Second"))
         expect(first.get_by_label("Run")).to_have_value(RUN)

@@ -6,27 +6,17 @@ import httpx
 import pytest
 from playwright.sync_api import Browser
 
+from tests.support.atropos import TRAINER, group
 from tests.support.gateways import Gateways
 
 pytestmark = pytest.mark.browser
 
 OTHER_SITE = "http://other-site.example/"
-REGISTRATION = {
-    "wandb_group": "group",
-    "wandb_project": "project",
-    "batch_size": 4,
-    "max_token_len": 512,
-    "checkpoint_dir": "checkpoints",
-    "save_checkpoint_interval": 100,
-    "starting_step": 0,
-    "num_steps": 100,
-}
-GROUP = {"tokens": [[1, 2]], "masks": [[-100, 2]], "scores": [0.5]}
 
 
 def queue_one_group(url: str) -> None:
-    httpx.post(f"{url}/register", json=REGISTRATION, timeout=120).raise_for_status()
-    httpx.post(f"{url}/scored_data", json=GROUP, timeout=120).raise_for_status()
+    httpx.post(f"{url}/register", json=TRAINER, timeout=120).raise_for_status()
+    httpx.post(f"{url}/scored_data", json=group(2), timeout=120).raise_for_status()
 
 
 def read_queue(url: str) -> Any:

@@ -1,19 +1,18 @@
 """A person signs in with a key, looks around, tries a route, and signs out."""
 
-from pathlib import Path
-
 import pytest
 from playwright.sync_api import Browser, expect
 
 from tests.support.chromium import strangers, violations, watched
-from tests.support.serving import serving
+from tests.support.gateways import Gateways
 
 pytestmark = pytest.mark.browser
 KEY = "gw_of-the-settings"
 
 
-def test_a_person_signs_in_and_out(browser: Browser, tmp_path: Path) -> None:
-    with serving(tmp_path, settings={"ATROPOS_ENVS_API_KEY": KEY}) as gateway, browser.new_context() as context:
+def test_a_person_signs_in_and_out(browser: Browser, gateways: Gateways) -> None:
+    gateway = gateways.of(ATROPOS_ENVS_API_KEY=KEY)
+    with browser.new_context() as context:
         page, watch = watched(context)
         page.goto(f"{gateway.url}/view/stats?by=judge")
         expect(page.get_by_role("heading", name="Sign in")).to_be_visible()

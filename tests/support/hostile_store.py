@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +25,7 @@ from tests.support.atropos import group as build_sequences
 from tests.support.chat_server import Received, Reply, Script, serving
 from tests.support.databases import read_migrated_store
 from tests.support.judge_cases import failure
-from tests.support.playground import await_ready
+from tests.support.playground import READ_SECONDS, await_ready
 from tests.support.sample_texts import HOSTILE_LINES, INVISIBLE, SIGNS
 from tests.support.shown_prompts import read_prompt
 from tests.support.talking import write_stream
@@ -312,6 +313,14 @@ class FilledStore:
         self.turn = told["turn"]
 
 
+def _await_index(client: TestClient) -> None:
+    """Else a search finds in one store what it does not find in the other."""
+    end = time.monotonic() + READ_SECONDS
+    while "not searched by text yet" in client.get("/view/groups", params={"text": "said"}).text:
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
 @contextlib.contextmanager
 def fill_store(folder: Path, *, is_hostile: bool) -> Iterator[FilledStore]:
     """Through the public API alone, but for what an operator writes into settings."""
@@ -343,4 +352,5 @@ def fill_store(folder: Path, *, is_hostile: bool) -> Iterator[FilledStore]:
             await_ready(client)
             filled = FilledStore(client, write)
             filled.fill()
+            _await_index(client)
             yield filled

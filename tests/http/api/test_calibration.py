@@ -5,13 +5,11 @@ import json
 import random
 import re
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pytest
 from fastapi.testclient import TestClient
 
 from app.characters.loading import read_sheets
@@ -19,6 +17,7 @@ from app.envs.npc_arena.environment import NpcArena
 from app.main.application import create_app
 from app.settings import EnvironmentSettings, JudgeSettings, Settings
 from tests.support.chat_server import Received, Reply, serving
+from tests.support.playground import await_ready
 from tests.support.shown_prompts import read_prompt
 
 Json = dict[str, Any]
@@ -88,8 +87,7 @@ def gateway(database: Path, url: str, share: float) -> Iterator[TestClient]:
     )
     app = create_app(settings, environments={"npc_arena": NpcArena})
     with TestClient(app, base_url="http://127.0.0.1") as client:
-        while client.get("/readyz").status_code != 200:
-            time.sleep(0.01)
+        await_ready(client)
         yield client
 
 
@@ -166,11 +164,10 @@ def test_no_part_of_a_reward_depends_on_it(tmp_path: Path) -> None:
     assert None not in [value for reply in calibrated for value in values(reply)]
 
 
-@pytest.mark.parametrize("count", [40, pytest.param(200, marks=pytest.mark.slow)])
 def test_references_are_made_once_for_two_replicas_and_the_order_of_groups_changes_nothing(
-    tmp_path: Path, count: int
+    tmp_path: Path,
 ) -> None:
-    grader = Grader()
+    grader, count = Grader(), 40
     with serving(grader) as server:
         with (
             gateway(tmp_path / "one.db", server.url, 0.5) as first,

@@ -1,7 +1,6 @@
 """Two data sets of one environment in one mixture, through the gateway."""
 
 import json
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ from fastapi.testclient import TestClient
 from app.envs.math.environment import Math
 from app.main.application import create_app
 from app.settings import Settings
+from tests.support.playground import await_ready
 
 
 @pytest.fixture
@@ -29,8 +29,7 @@ def client(tmp_path: Path) -> Iterator[TestClient]:
         }
     )
     with TestClient(create_app(settings, environments={"math": Math}), base_url="http://127.0.0.1") as client:
-        while client.get("/readyz").status_code != 200:
-            time.sleep(0.01)
+        await_ready(client)
         yield client
 
 
@@ -76,25 +75,16 @@ def test_the_first_data_set_serves_where_none_is_chosen_and_built_in_tasks_can_b
     ]
 
 
-@pytest.mark.parametrize(
-    ("body", "field", "detail"),
-    [
-        (
-            {"params": {"dataset": "scool"}},
-            "params.dataset",
-            "math has no data set 'scool'; did you mean 'school'?",
-        ),
+def test_what_is_not_there_is_refused_by_name(client: TestClient) -> None:
+    wrong: list[tuple[dict[str, object], str, str]] = [
+        ({"params": {"dataset": "scool"}}, "params.dataset", "math has no data set 'scool'; did you mean 'school'?"),
         (
             {"params": {"dataset": "x"}},
             "params.dataset",
             "math has no data set 'x'; there are aime, school, built-in",
         ),
         ({"split": "test"}, "split", "math has no tasks in the split test with these params"),
-    ],
-)
-def test_what_is_not_there_is_refused_by_name(
-    client: TestClient, body: dict[str, object], field: str, detail: str
-) -> None:
-    reply = client.post("/envs/math/next-batch", json={"batch_size": 1, **body})
-    problem = reply.json()
-    assert (reply.status_code, problem["errors"]) == (422, [{"field": field, "message": detail}])
+    ]
+    replies = [client.post("/envs/math/next-batch", json={"batch_size": 1, **body}) for body, *_ in wrong]
+    told = [(reply.status_code, reply.json()["errors"]) for reply in replies]
+    assert told == [(422, [{"field": field, "message": detail}]) for _, field, detail in wrong]

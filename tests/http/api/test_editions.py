@@ -160,36 +160,28 @@ def test_an_edited_sheet_joins_a_run_with_its_next_epoch(tmp_path: Path) -> None
     visit(tmp_path, doing)
 
 
-def test_what_is_out_is_scored_as_if_nothing_had_been_edited(tmp_path: Path) -> None:
+def test_what_is_out_is_scored_and_a_cursor_dealt_as_if_nothing_had_been_edited(tmp_path: Path) -> None:
     async def doing(there: Place) -> None:
         early, late = [hobs(await there.tasks(400, run))[0] for run in ("a", "b")]
+        dealt = await there.tasks(10, "c", cursor=0)
         before = await there.post("/envs/npc_arena/score", answers(early))
         reloaded = await there.edit()
         after = await there.post("/envs/npc_arena/score", answers(late))
         digests = [at(one, "groups", 0, "scores", 0, "scoring_digest") for one in (before, after)]
         assert [at(reloaded, key) for key in ("added", "changed", "removed")] == [[], ["hob_tarrant"], []]
         assert (at(after, "groups", 0, "outcome"), digests[0] == digests[1]) == ("scored", True)
+        assert await there.tasks(10, "c", cursor=0) == dealt
 
     visit(tmp_path, doing)
 
 
-def test_a_cursor_gives_a_run_the_same_tasks_before_and_after(tmp_path: Path) -> None:
+def test_a_broken_sheet_changes_nothing(tmp_path: Path) -> None:
     async def doing(there: Place) -> None:
-        before = await there.tasks(10, "a", cursor=0)
-        await there.edit()
-        assert await there.tasks(10, "a", cursor=0) == before
-
-    visit(tmp_path, doing)
-
-
-def test_more_characters_join_at_once(tmp_path: Path) -> None:
-    async def doing(there: Place) -> None:
-        await there.tasks(1, "a")
-        shutil.copy(SHIPPED / "mosswether.yaml", there.sheets)
-        reloaded = await there.post("/characters/reload", {})
-        tasks = await there.tasks(400, "a")
-        names = {at(task, "metadata", "character_name") for task in tasks}
-        assert (at(reloaded, "added"), "Mosswether" in names) == (["mosswether"], True)
+        served = (await there.client.get("/characters")).json()
+        (there.sheets / "broken.yaml").write_text("meta: nothing", encoding="utf-8")
+        refused = await there.client.post("/characters/reload", json={})
+        assert (refused.status_code, "broken.yaml" in refused.json()["detail"]) == (422, True)
+        assert (await there.client.get("/characters")).json() == served
 
     visit(tmp_path, doing)
 
@@ -235,12 +227,42 @@ def test_a_trial_of_an_episode_leaves_every_table_as_it_was(tmp_path: Path) -> N
     visit(tmp_path, doing)
 
 
-def test_the_documented_trial_can_be_sent(tmp_path: Path) -> None:
+def test_a_trial_shows_what_a_gate_and_a_judge_say_of_a_sheet_that_is_not_served(tmp_path: Path) -> None:
     async def doing(there: Place) -> None:
-        document: JsonValue = (await there.client.get("/openapi.json")).json()
-        content = at(document, "paths", "/envs/npc_arena/try", "post", "requestBody", "content")
-        trial = await there.post("/envs/npc_arena/try", at(content, "application/json", "example"))
-        assert len(items(trial, "completions")) == 2
+        sheet = (SHIPPED / "hob_tarrant.yaml").read_text(encoding="utf-8")
+        draft: JsonValue = {"sheet": sheet, "line": "Is the ferry running?", "events": [{"text": "It floods."}]}
+        texts = ("As an AI language model I cannot help with ferries.", "No ferry. Water's up.")
+        completions: JsonValue = [{"text": text} for text in texts]
+        trial = (
+            await there.client.post("/envs/npc_arena/try", json={"draft": draft, "completions": completions})
+        ).json()
+        gated, judged = trial["completions"]
+        assert "It floods." in trial["messages"][0]["content"]
+        assert trial["messages"][-1] == {"role": "user", "content": "Is the ferry running?"}
+        assert (gated["score"]["reward"], [gate["flag"] for gate in gated["gates"]]) == (0.0, ["breaks_character"])
+        assert (judged["score"]["outcome"], judged["gates"], trial["judges"]) == ("scored", [], ["offline"])
+        assert [judgement["order"] for judgement in trial["judgements"]] == [[judged["score"]["candidate"]]]
+        assert trial["calls"] == 0
+
+    visit(tmp_path, doing)
+
+
+def test_a_wrong_draft_is_refused_by_field(tmp_path: Path) -> None:
+    wrong: list[tuple[JsonValue, str]] = [
+        ({"line": "Hello."}, "draft.sheet"),
+        ({"character": "nobody", "line": "Hello."}, "draft.character"),
+        ({"character": "hob_tarrant"}, "draft.line"),
+        ({"character": "hob_tarrant", "scene": "nowhere"}, "draft.scene"),
+        ({"sheet": "meta: [", "line": "Hello."}, "draft.sheet"),
+        ({"sheet": {"meta": {}}, "line": "Hello."}, "draft.sheet.meta"),
+    ]
+
+    async def doing(there: Place) -> None:
+        told = []
+        for draft, field in wrong:
+            reply = await there.client.post("/envs/npc_arena/try", json={"draft": draft})
+            told.append((reply.status_code, reply.json()["errors"][0]["field"][: len(field)]))
+        assert told == [(422, field) for _, field in wrong]
 
     visit(tmp_path, doing)
 
@@ -271,44 +293,3 @@ def test_what_is_out_outlives_a_restart_over_edited_sheets(tmp_path: Path) -> No
 
     visit(tmp_path, before)
     visit(tmp_path, after)
-
-
-def test_an_epoch_goes_on_after_a_restart_with_what_it_began_with(tmp_path: Path) -> None:
-    batches: list[list[JsonValue]] = []
-    chosen: JsonValue = {"character": ["hob_tarrant"]}
-
-    async def before(there: Place) -> None:
-        size = len(await there.tasks(400, "elsewhere", select=chosen))
-        batches.append(await there.tasks(size // 2, "a", select=chosen))
-        there.write()
-
-    async def after(there: Place) -> None:
-        size = len(await there.tasks(400, "fresh", select=chosen))
-        for task in batches[0]:
-            await there.post("/envs/npc_arena/score", answers(task))
-        rest = await there.tasks(size - size // 2, "a", select=chosen)
-        batches.extend([rest, await there.tasks(size, "a", cursor=10 * size, select=chosen)])
-
-    visit(tmp_path, before)
-    visit(tmp_path, after)
-    assert [edition(tasks) for tasks in batches] == [{OLD}, {OLD}, {NEW}]
-
-
-def test_a_replica_scores_what_another_dealt_from_sheets_that_it_has_not_read(tmp_path: Path) -> None:
-    async def doing(first: Place) -> None:
-        async with place(tmp_path) as second:
-            begun = hobs(await second.tasks(400, "a"))[0]
-            await first.edit()
-            epoch = await first.tasks(400, "b")
-            (dealt, *_) = hobs(epoch)
-            same_epoch = await second.tasks(len(epoch), "b", cursor=0)
-            scored = [
-                await second.post("/envs/npc_arena/score", answers(dealt)),
-                await first.post("/envs/npc_arena/score", answers(begun)),
-            ]
-            assert [(at(one, "groups", 0, "outcome"), at(one, "groups", 0, "flags")) for one in scored] == [
-                ("scored", [])
-            ] * 2
-            assert [edition([begun]), edition([dealt]), edition(same_epoch)] == [{OLD}, {NEW}, {NEW}]
-
-    visit(tmp_path, doing)

@@ -4,10 +4,12 @@ import time
 from typing import Any
 
 import httpx
+import pytest
 
 from app.main.components import discover
 from tests.support.gateways import Gateways
 
+pytestmark = pytest.mark.xdist_group("examples of the document")
 WAIT = 60.0
 
 

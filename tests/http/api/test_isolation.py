@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,7 +16,7 @@ from app.domain.tasks import Completion, Message, Program, Task
 from app.domain.values import Split
 from app.http.api.models import EnvironmentInfo
 from app.main.application import create_app
-from app.ports.environment import Datasets, Environment, Tools
+from app.ports.environment import Environment, Tools
 from app.sandbox.programs import JailedPrograms
 from app.settings import ProgramSettings, Settings
 
@@ -82,107 +81,50 @@ def entry(folder: Path, **how: Any) -> dict[str, Any]:
 def test_strong_isolation_is_shown_and_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "app.sandbox.isolation"):
         seen = entry(tmp_path)
-    held = {one["against"]: one["held"] for one in seen["doubling"]["isolation"]["protections"]}
+    read = {name: EnvironmentInfo.model_validate(one) for name, one in seen.items()}
+    doubling, plain = read["doubling"], read["plain"]
+    assert doubling.isolation is not None
+    held = {one.against: one.held for one in doubling.isolation.protections}
     lines = [record.getMessage() for record in caplog.records if record.name == "app.sandbox.isolation"]
-    assert (
-        seen["doubling"]["available"],
-        seen["doubling"]["isolation"]["strong"],
-        held,
-        seen["plain"]["isolation"],
-        [line.partition(":")[0] for line in lines],
-    ) == (
+    assert (doubling.available, doubling.isolation.strong, held, plain.isolation) == (
         True,
         True,
         dict.fromkeys(["network", "files", "processes", "memory", "time", "service"], True),
         None,
-        ["programs of models are isolated"],
     )
-
-
-def test_what_is_shown_can_be_read_back(tmp_path: Path) -> None:
-    seen = entry(tmp_path)
-    read = {name: EnvironmentInfo.model_validate(one) for name, one in seen.items()}
+    assert [line.partition(":")[0] for line in lines] == ["programs of models are isolated"]
     assert {name: one.model_dump(mode="json") for name, one in read.items()} == seen
 
 
-def test_where_it_is_weak_the_environment_is_off_and_says_what_is_missing(tmp_path: Path) -> None:
-    seen = entry(tmp_path, weak=True)
-    reason = seen["doubling"]["reason"]
-    expected = ("a TCP connection was made", "/etc/passwd was read", "programs.allow_weak_isolation", "seccomp")
-    assert (
-        seen["doubling"]["available"],
-        seen["doubling"]["isolation"]["strong"],
-        [words for words in expected if words not in reason],
-        seen["plain"]["available"],
-    ) == (False, False, [], True)
-
-
-def test_one_that_is_off_hands_out_and_scores_nothing(tmp_path: Path) -> None:
-    async def asked() -> list[tuple[int, str]]:
+def test_where_it_is_weak_the_environment_is_off_says_what_is_missing_and_scores_nothing(tmp_path: Path) -> None:
+    async def asked() -> tuple[dict[str, Any], bool, list[int]]:
         async with service(tmp_path, weak=True) as door:
+            weak, plain = [(await door.get(f"/envs/{kind}")).json() for kind in ("doubling", "plain")]
             replies = [
                 await door.post("/envs/doubling/next-batch", json={"batch_size": 1}),
                 await door.post("/envs/doubling/score", json={"groups": [{"task_id": "x", "completions": []}]}),
             ]
-        return [(reply.status_code, reply.json().get("code", "")) for reply in replies]
+        return weak, plain["available"], [reply.status_code for reply in replies]
 
-    first, second = asyncio.run(asked())
-    assert (first[0], second[0] >= 400) == (503, True)
+    weak, others_serve, statuses = asyncio.run(asked())
+    expected = ("a TCP connection was made", "/etc/passwd was read", "programs.allow_weak_isolation", "seccomp")
+    assert (weak["available"], weak["isolation"]["strong"], others_serve) == (False, False, True)
+    assert [words for words in expected if words not in weak["reason"]] == []
+    assert (statuses[0], statuses[1] >= 400) == (503, True)
 
 
-@pytest.mark.parametrize("how", [{}, {"weak": True, "forced": True}])
-def test_where_it_serves_programs_are_run(tmp_path: Path, how: dict[str, Any]) -> None:
-    async def asked() -> list[float | None]:
-        async with service(tmp_path, **how) as door:
+def test_a_weak_one_that_is_forced_serves_and_says_so(tmp_path: Path) -> None:
+    """Where isolation is strong, programs are run in tests/envs."""
+
+    async def asked() -> tuple[dict[str, Any], list[float | None]]:
+        async with service(tmp_path, weak=True, forced=True) as door:
+            seen = (await door.get("/envs/doubling")).json()
             batch = (await door.post("/envs/doubling/next-batch", json={"batch_size": 1, "run": "a"})).json()
             answers = ["def f(x): return 2 * x", "def f(x): return x", "import os; os._exit(0)"]
             group = {"task_id": batch["tasks"][0]["task_id"], "completions": [{"text": text} for text in answers]}
             reply = await door.post("/envs/doubling/score", json={"groups": [group], "run": "a"}, timeout=60)
-        return [one["reward"] for one in reply.json()["groups"][0]["scores"]]
+        return seen, [one["reward"] for one in reply.json()["groups"][0]["scores"]]
 
-    assert asyncio.run(asked()) == [1.0, 0.0, 0.0]
-
-
-def test_a_weak_one_that_is_forced_says_so(tmp_path: Path) -> None:
-    seen = entry(tmp_path, weak=True, forced=True)["doubling"]
+    seen, rewards = asyncio.run(asked())
     assert (seen["available"], seen["reason"], seen["isolation"]["strong"]) == (True, None, False)
-
-
-def test_nothing_is_started_where_no_environment_runs_programs(tmp_path: Path) -> None:
-    programs = JailedPrograms(1)
-
-    async def asked() -> object:
-        app = create_app(
-            Settings(database_url=f"sqlite:///{tmp_path / 'test.db'}"), environments={"plain": Plain}, programs=programs
-        )
-        async with app.router.lifespan_context(app):
-            await asyncio.sleep(0.1)
-            return programs.ids
-
-    assert asyncio.run(asked()) == ()
-
-
-class SlowToOpen(Doubling):
-    name: ClassVar[str] = "slow_to_open"
-    seen: ClassVar[threading.Event] = threading.Event()
-
-    @classmethod
-    def open(cls, datasets: Datasets) -> "SlowToOpen":
-        """Waits until the isolation has been tried, which therefore was tried meanwhile."""
-        cls.seen.wait(20)
-        return cls()
-
-
-def test_it_is_tried_while_data_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tried = logging.Handler()
-    monkeypatch.setattr(tried, "emit", lambda record: SlowToOpen.seen.set())
-    log = logging.getLogger("app.sandbox.isolation")
-    log.addHandler(tried)
-    before = log.level
-    log.setLevel(logging.INFO)
-    try:
-        seen = entry(tmp_path, kinds={"slow_to_open": SlowToOpen})
-    finally:
-        log.removeHandler(tried)
-        log.setLevel(before)
-    assert (SlowToOpen.seen.is_set(), seen["slow_to_open"]["available"]) == (True, True)
+    assert rewards == [1.0, 0.0, 0.0]

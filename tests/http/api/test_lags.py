@@ -3,8 +3,6 @@ docs/semantics.md."""
 
 import asyncio
 import json
-from contextlib import AsyncExitStack
-from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic
 from typing import cast
@@ -14,23 +12,11 @@ import pytest
 from pydantic import JsonValue
 from starlette.types import Message
 
-from app.domain.runs import Alarm, Hold
+from app.domain.runs import Hold
 from app.features.health.store import SqlRunHealthStore
-from tests.support.playground import World, gateway
-from tests.support.store_cases import opened
+from tests.support.playground import WAIT, World, gateway, play
+from tests.support.store_cases import alarm, opened
 
-NOW = datetime(2030, 1, 1, tzinfo=UTC)
-ALARM = Alarm(
-    alarm_id="alarm_1",
-    series="length",
-    since_group=1,
-    noticed_group=2,
-    effect=0.1,
-    statistic=6.0,
-    limit=4.8,
-    evidence="replies are longer",
-    raised_at=NOW,
-)
 LIMIT: JsonValue = {"max_lag": 0, "lag_policy": "pace"}
 NEXT = "/envs/toy/next-batch"
 
@@ -39,18 +25,12 @@ def ask(step: int, wait_seconds: float) -> dict[str, JsonValue]:
     return {"run": "a", "batch_size": 1, "policy": {"step": step}, "wait_seconds": wait_seconds}
 
 
-def test_a_replica_waits_for_a_lease_of_another_until_it_is_answered(tmp_path: Path, migrated_file: Path) -> None:
-    path = tmp_path / "store.db"
-    path.write_bytes(migrated_file.read_bytes())
-
-    async def scenario() -> tuple[int, bool, bool, bool]:
-        async with AsyncExitStack() as running:
-            one, other = [await running.enter_async_context(gateway(World(), path)) for _ in range(2)]
+def test_a_replica_waits_for_a_lease_of_another_until_it_is_answered(database: Path) -> None:
+    async def scenario() -> tuple[int, bool, bool]:
+        async with gateway(World(), database) as one, gateway(World(), database) as other:
             await one.put("/runs/a", json=LIMIT)
             (task,) = (await one.post(NEXT, json=ask(1, 0))).json()["tasks"]
-            began = monotonic()
             empty = await other.post(NEXT, json=ask(2, 0.3))
-            held = monotonic() - began
             waiting = asyncio.ensure_future(other.post(NEXT, json=ask(2, 60)))
             await asyncio.sleep(0.3)
             early = waiting.done()
@@ -59,46 +39,30 @@ def test_a_replica_waits_for_a_lease_of_another_until_it_is_answered(tmp_path: P
             }
             policy: JsonValue = {"model": "m", "step": 1}
             await one.post("/envs/toy/score", json={"policy": policy, "groups": [answer]})
-            after = await asyncio.wait_for(waiting, 20)
-            return len(after.json()["tasks"]), empty.json()["paced"], 0.3 <= held < 10, early
+            after = await asyncio.wait_for(waiting, WAIT)
+            return len(after.json()["tasks"]), empty.json()["paced"], early
 
-    assert asyncio.run(scenario()) == (1, True, True, False)
-
-
-def test_a_limit_that_is_lifted_ends_the_wait(tmp_path: Path, migrated_file: Path) -> None:
-    path = tmp_path / "store.db"
-    path.write_bytes(migrated_file.read_bytes())
-
-    async def scenario() -> int:
-        async with gateway(World(), path) as client:
-            await client.put("/runs/a", json=LIMIT)
-            await client.post(NEXT, json=ask(1, 0))
-            waiting = asyncio.ensure_future(client.post(NEXT, json=ask(2, 60)))
-            await asyncio.sleep(0.1)
-            await client.put("/runs/a", json={"lag_policy": "flag"})
-            return len((await asyncio.wait_for(waiting, 20)).json()["tasks"])
-
-    assert asyncio.run(scenario()) == 1
+    assert asyncio.run(scenario()) == (1, True, False)
 
 
-def test_a_run_that_an_alarm_holds_ends_the_wait(tmp_path: Path, migrated_file: Path) -> None:
-    path = tmp_path / "store.db"
-    path.write_bytes(migrated_file.read_bytes())
+@pytest.mark.parametrize("is_held", [False, True])
+def test_a_limit_that_is_lifted_or_an_alarm_that_holds_the_run_ends_the_wait(database: Path, is_held: bool) -> None:
+    async def scene(client: httpx.AsyncClient) -> None:
+        await client.put("/runs/a", json=LIMIT)
+        await client.post(NEXT, json=ask(1, 0))
+        waiting = asyncio.ensure_future(client.post(NEXT, json=ask(2, 60)))
+        await asyncio.sleep(0.1)
+        if is_held:
+            async with opened(f"sqlite:///{database}") as store:
+                hold = Hold(alarm_id="alarm_1", reason="length", since=alarm().raised_at)
+                await store.part(SqlRunHealthStore).add_alarm("a", alarm(), hold)
+        await client.put("/runs/a", json={"lag_policy": "flag"})
+        told = await asyncio.wait_for(waiting, WAIT)
+        assert (told.status_code, told.json().get("code"), len(told.json().get("tasks", ()))) == (
+            (409, "run_held", 0) if is_held else (200, None, 1)
+        )
 
-    async def scenario() -> tuple[int, str]:
-        async with gateway(World(), path) as client, opened(f"sqlite:///{path}") as store:
-            await client.put("/runs/a", json=LIMIT)
-            await client.post(NEXT, json=ask(1, 0))
-            waiting = asyncio.ensure_future(client.post(NEXT, json=ask(2, 60)))
-            await asyncio.sleep(0.1)
-            await store.part(SqlRunHealthStore).add_alarm(
-                "a", ALARM, Hold(alarm_id="alarm_1", reason="length", since=NOW)
-            )
-            await client.put("/runs/a", json={"lag_policy": "flag"})
-            refused = await asyncio.wait_for(waiting, 20)
-            return refused.status_code, refused.json().get("code")
-
-    assert asyncio.run(scenario()) == (409, "run_held")
+    play(World(), database, scene)
 
 
 async def leave(client: httpx.AsyncClient, method: str, path: str, query: str, body: JsonValue, seconds: float) -> None:
@@ -126,7 +90,7 @@ async def leave(client: httpx.AsyncClient, method: str, path: str, query: str, b
         "headers": [(b"host", b"127.0.0.1"), (b"content-type", b"application/json")],
         "client": ("127.0.0.1", 1),
     }
-    await asyncio.wait_for(cast(httpx.ASGITransport, client._transport).app(scope, receive, send), 20)
+    await asyncio.wait_for(cast(httpx.ASGITransport, client._transport).app(scope, receive, send), WAIT)
 
 
 @pytest.mark.parametrize(
@@ -138,50 +102,32 @@ async def leave(client: httpx.AsyncClient, method: str, path: str, query: str, b
     ],
 )
 def test_a_client_that_leaves_while_it_waits_gets_no_leases(
-    method: str, path: str, query: str, body: JsonValue, tmp_path: Path, migrated_file: Path
+    method: str, path: str, query: str, body: JsonValue, database: Path
 ) -> None:
-    store = tmp_path / "store.db"
-    store.write_bytes(migrated_file.read_bytes())
+    async def scene(client: httpx.AsyncClient) -> None:
+        await client.put("/runs/a", json=LIMIT)
+        await client.post(NEXT, json=ask(1, 0))
+        waiting = asyncio.ensure_future(leave(client, method, path, query, body, 0.1))
+        await asyncio.sleep(0.15)
+        await client.put("/runs/a", json={"lag_policy": "flag"})
+        await waiting
+        assert len((await client.post(NEXT, json={"run": "a", "batch_size": 4})).json()["tasks"]) == 3
 
-    async def scenario() -> int:
-        async with gateway(World(), store) as client:
-            await client.put("/runs/a", json=LIMIT)
-            await client.post(NEXT, json=ask(1, 0))
-            waiting = asyncio.ensure_future(leave(client, method, path, query, body, 0.1))
-            await asyncio.sleep(0.15)
-            await client.put("/runs/a", json={"lag_policy": "flag"})
-            await waiting
-            return len((await client.post(NEXT, json={"run": "a", "batch_size": 4})).json()["tasks"])
-
-    assert asyncio.run(scenario()) == 3
+    play(World(), database, scene)
 
 
-@pytest.mark.parametrize(
-    ("path", "body"),
-    [
-        ("slime/toy?run=a", {"prompt": "", "response": "1", "label": "TASK"}),
-        ("openrlhf/toy/get_reward?run=a", {"query": ["1"], "prompts": [""], "labels": ["TASK"]}),
-    ],
-)
-def test_a_trainer_that_takes_only_numbers_is_told_that_its_run_drops(
-    path: str, body: dict[str, JsonValue], tmp_path: Path, migrated_file: Path
-) -> None:
-    store = tmp_path / "store.db"
-    store.write_bytes(migrated_file.read_bytes())
+def test_a_trainer_that_takes_only_numbers_is_told_that_its_run_drops(database: Path) -> None:
+    async def scene(client: httpx.AsyncClient) -> None:
+        task = (await client.post(NEXT, json={"batch_size": 1})).json()["tasks"][0]["task_id"]
+        bodies: dict[str, JsonValue] = {
+            "slime/toy?run=a": {"prompt": "", "response": "1", "label": task},
+            "openrlhf/toy/get_reward?run=a": {"query": ["1"], "prompts": [""], "labels": [task]},
+        }
+        replies = []
+        for policy in ("drop", "flag"):
+            await client.put("/runs/a", json={"max_lag": 1, "lag_policy": policy})
+            replies += [await client.post(f"/compat/{path}", json=body) for path, body in bodies.items()]
+        assert [reply.status_code for reply in replies] == [422, 422, 200, 200]
+        assert ["`lag_policy: drop`" in reply.text and '"run"' in reply.text for reply in replies[:2]] == [True] * 2
 
-    async def scenario() -> list[httpx.Response]:
-        async with gateway(World(), store) as client:
-            task = (await client.post(NEXT, json={"batch_size": 1})).json()["tasks"][0]["task_id"]
-            filled = {
-                name: [task] if value == ["TASK"] else task if value == "TASK" else value
-                for name, value in body.items()
-            }
-            replies = []
-            for policy in ("drop", "flag"):
-                await client.put("/runs/a", json={"max_lag": 1, "lag_policy": policy})
-                replies.append(await client.post(f"/compat/{path}", json=filled))
-            return replies
-
-    dropped, flagged = asyncio.run(scenario())
-    assert (dropped.status_code, flagged.status_code) == (422, 200)
-    assert ("`lag_policy: drop`" in dropped.text, '"run"' in dropped.text) == (True, True)
+    play(World(), database, scene)

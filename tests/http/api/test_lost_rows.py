@@ -1,8 +1,6 @@
 """Rows that the store has lost while the service runs, as a failover to a replica that lagged may lose them."""
 
-import asyncio
 import sqlite3
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import httpx
@@ -13,24 +11,7 @@ from app.http.api.models import GroupReplies
 from app.service import catalogue
 from app.service.requests import GroupReply, HandedOutTask, ScoreResponse, TaskBatch
 from app.service.runs import RunReport
-from tests.support.playground import WAIT, World, gateway, until
-
-Play = Callable[[httpx.AsyncClient], Awaitable[None]]
-
-
-@pytest.fixture
-def database(tmp_path: Path, migrated_file: Path) -> Path:
-    path = tmp_path / "store.db"
-    path.write_bytes(migrated_file.read_bytes())
-    return path
-
-
-def played(database: Path, play: Play, world: World | None = None) -> None:
-    async def whole() -> None:
-        async with gateway(world or World(), database) as client:
-            await play(client)
-
-    asyncio.run(whole())
+from tests.support.playground import WAIT, World, play, until
 
 
 def lose(database: Path, *tables: str) -> None:
@@ -65,21 +46,11 @@ async def score(client: httpx.AsyncClient, *groups: JsonValue, wait: float | Non
     ]
 
 
-def test_a_lost_task_that_is_handed_out_again_is_stored_again(database: Path) -> None:
-    async def play(client: httpx.AsyncClient) -> None:
-        first = await hand_out(client, cursor=0)
-        lose(database, "tasks", "prompts")
-        again = await hand_out(client, cursor=0)
-        assert (again.task_id, is_stored(database, "tasks", "task_id", first.task_id)) == (first.task_id, True)
-
-    played(database, play)
-
-
 @pytest.mark.parametrize("parts", [1, 2])
 def test_a_task_that_is_lost_before_its_score_completes_its_lease_all_the_same(database: Path, parts: int) -> None:
     """Whether the group comes whole or in pieces."""
 
-    async def play(client: httpx.AsyncClient) -> None:
+    async def scene(client: httpx.AsyncClient) -> None:
         task = await hand_out(client, run="a")
         lose(database, "tasks", "prompts")
         whole = answer(task)
@@ -92,24 +63,24 @@ def test_a_task_that_is_lost_before_its_score_completes_its_lease_all_the_same(d
             [((1.0, 0.0), ())] if parts == 1 else [((1.0,), ()), ((0.0,), ())]
         )
 
-    played(database, play)
+    play(World(), database, scene)
 
 
 def test_a_task_that_is_lost_before_a_single_sample_is_scored(database: Path) -> None:
-    async def play(client: httpx.AsyncClient) -> None:
+    async def scene(client: httpx.AsyncClient) -> None:
         task = await hand_out(client, cursor=0)
         lose(database, "tasks", "prompts")
         sample = {"prompt": "", "response": "1", "label": task.task_id}
         reply = await client.post("/compat/slime/toy", json=sample, timeout=WAIT)
         assert (reply.status_code, reply.json()) == (200, 1.0)
 
-    played(database, play)
+    play(World(), database, scene)
 
 
 def test_a_group_that_is_lost_while_it_is_scored_is_stored_with_its_scores(database: Path) -> None:
     world = World()
 
-    async def play(client: httpx.AsyncClient) -> None:
+    async def scene(client: httpx.AsyncClient) -> None:
         (pending,) = await score(client, answer(await hand_out(client, "slow", run="a")), wait=0)
         await until(lambda: world.scorings["slow"] == 1)
         lose(database, "rollouts", "groups", "tasks", "prompts")
@@ -118,7 +89,7 @@ def test_a_group_that_is_lost_while_it_is_scored_is_stored_with_its_scores(datab
         reply = await client.get("/groups", params={"id": pending.group_id, "wait": str(WAIT)})
         assert [one.rewards for one in GroupReplies.model_validate_json(reply.content).groups] == [(1.0, 0.0)]
 
-    played(database, play, world)
+    play(world, database, scene)
 
 
 def test_a_lost_run_is_stored_again_with_its_settings_and_pins(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,7 +98,7 @@ def test_a_lost_run_is_stored_again_with_its_settings_and_pins(database: Path, m
     async def report(client: httpx.AsyncClient) -> RunReport:
         return RunReport.model_validate_json((await client.get("/runs/a")).content)
 
-    async def play(client: httpx.AsyncClient) -> None:
+    async def scene(client: httpx.AsyncClient) -> None:
         await client.put("/runs/a", json={"seed": 5, "strict": True})
         await hand_out(client, run="a")
         before = (await report(client)).run
@@ -141,4 +112,4 @@ def test_a_lost_run_is_stored_again_with_its_settings_and_pins(database: Path, m
         pinned = {pin.environment for pin in (await report(client)).run.pins}
         assert (states, pinned) == ([before] * 2, {"toy", "drill"})
 
-    played(database, play)
+    play(World(), database, scene)

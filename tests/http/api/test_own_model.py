@@ -1,15 +1,14 @@
 """A policy is not scored by its own model, neither by the judge that is asked nor by the one behind it."""
 
-import asyncio
 from pathlib import Path
 
+import httpx
 import pytest
 
 from app.judges.panel import ConfiguredPanels, build_chat_judges
-from app.service.requests import GroupReply, ScoreResponse, TaskBatch
 from tests.support.chat_server import serving
 from tests.support.judge_cases import config
-from tests.support.playground import World, gateway
+from tests.support.playground import World, play
 from tests.support.preferring import preferring
 
 
@@ -18,19 +17,16 @@ def reasons(database: Path, url: str, model: str, *allowed: str) -> list[str | N
     asked where that one refuses, is model `Large`."""
     configs = [config(url, name="first", model="small"), config(url, name="second", model="Large")]
     judges = build_chat_judges(configs, {"first": "second"}, None)
-    judging = ConfiguredPanels(judges, {}, fallback=("first",), self_judging=allowed)
+    told: list[str | None] = []
 
-    async def once() -> list[str | None]:
-        async with gateway(World(), database, judging) as client:
-            batch = await client.post("/envs/arena/next-batch", json={"run": "a", "batch_size": 1})
-            [task] = TaskBatch.model_validate_json(batch.content).tasks
-            group = {"task_id": task.task_id, "completions": [{"text": "Aye, stranger."}, {"text": "No."}]}
-            reply = await client.post("/score", json={"groups": [group], "policy": {"model": model}})
-            [scored] = ScoreResponse.model_validate_json(reply.content).groups
-            assert isinstance(scored, GroupReply)
-            return [score.reason for score in scored.scores]
+    async def scene(client: httpx.AsyncClient) -> None:
+        (task,) = (await client.post("/envs/arena/next-batch", json={"run": "a", "batch_size": 1})).json()["tasks"]
+        group = {"task_id": task["task_id"], "completions": [{"text": "Aye, stranger."}, {"text": "No."}]}
+        reply = await client.post("/score", json={"groups": [group], "policy": {"model": model}})
+        told.extend(score["reason"] for score in reply.json()["groups"][0]["scores"])
 
-    return asyncio.run(once())
+    play(World(), database, scene, judging=ConfiguredPanels(judges, {}, fallback=("first",), self_judging=allowed))
+    return told
 
 
 @pytest.mark.parametrize(
@@ -45,10 +41,8 @@ def reasons(database: Path, url: str, model: str, *allowed: str) -> list[str | N
     ],
 )
 def test_own_models_are_refused_unless_allowed_by_name(
-    tmp_path: Path, migrated_file: Path, model: str, allowed: tuple[str, ...], reason: str | None
+    database: Path, model: str, allowed: tuple[str, ...], reason: str | None
 ) -> None:
-    database = tmp_path / "store.db"
-    database.write_bytes(migrated_file.read_bytes())
     with serving(preferring) as server:
         assert reasons(database, server.url, model, *allowed) == [reason, reason]
         assert bool(server.received) == (reason is None)

@@ -1,7 +1,6 @@
 """A rubric of one's own, from the settings or a run's options: what it decides, where it is seen, what is refused."""
 
 import contextlib
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from app.envs.rlaif.environment import Rlaif
 from app.judges.prompts import load_rubric
 from app.main.application import create_app
 from app.settings import EnvironmentSettings, Settings
+from tests.support.playground import await_ready
 
 TEXTS = ("Water's high, friend. I'd not cross before noon.", "Ask me again tomorrow.")
 RUBRIC = """\
@@ -24,14 +24,14 @@ criteria:
   - name: wit
     weight: 0.75
     description: Is it funny?
-    anchors: &levels {0: never, 4: always}
+    anchors: {0: never, 4: always}
   - name: responsiveness
     weight: 0.25
     description: Does it answer?
     anchors: {0: never, 4: always}
 defects:
   - {code: knows, cap: 0.3, confirms: may_know_withheld, description: It knows too much.}
-""".replace("&levels ", "")
+"""
 Json = dict[str, Any]
 
 
@@ -49,8 +49,7 @@ def serve(folder: Path, rubric: Path | None) -> Iterator[TestClient]:
     )
     app = create_app(settings, environments={"npc_arena": NpcArena, "rlaif": Rlaif})
     with TestClient(app, base_url="http://127.0.0.1") as client:
-        while client.get("/readyz").status_code != 200:
-            time.sleep(0.01)
+        await_ready(client)
         yield client
 
 
@@ -92,7 +91,9 @@ def test_a_rubric_of_the_settings_is_seen_wherever_criteria_are(tmp_path: Path) 
     assert ("wit" in viewed, '"wit"' in exported) == (True, True)
 
 
-def test_a_run_has_its_own_and_others_keep_the_usual_one(plain: TestClient, given: Json) -> None:
+def test_a_run_has_its_own_its_trainer_gets_its_criteria_and_others_keep_the_usual_one(
+    plain: TestClient, given: Json
+) -> None:
     plain.put("/runs/own", json={"options": {"rubric": given}}).raise_for_status()
     own, usual, elsewhere = score(plain, run="own"), score(plain), score(plain, "rlaif", "own")
     assert (criteria(own), criteria(usual)[0][0], criteria(elsewhere)[0][0]) == (
@@ -101,23 +102,25 @@ def test_a_run_has_its_own_and_others_keep_the_usual_one(plain: TestClient, give
         "preference",
     )
     assert own["scores"][0]["scoring_digest"] != usual["scores"][0]["scoring_digest"]
+    task = plain.get("/envs/npc_arena/next-batch?batch_size=1&run=own&cursor=1").json()["tasks"][0]["task_id"]
+    asked = {"query": TEXTS[0], "prompts": "", "labels": task}
+    logs = plain.post("/compat/openrlhf/npc_arena/get_reward?run=own", json=asked).json()["extra_logs"]
+    assert [name for name in logs if name.startswith("criterion_")] == ["criterion_wit", "criterion_responsiveness"]
 
 
-def test_another_rubric_is_another_scoring_and_the_re_scoring_says_which(plain: TestClient, given: Json) -> None:
+def test_a_re_scoring_by_another_rubric_says_which(plain: TestClient, given: Json) -> None:
     before = score(plain)
     heavier = {**given, "criteria": [{**given["criteria"][0], "weight": 0.5}, given["criteria"][1]]}
-    made = [
-        plain.post(f"/groups/{before['group_id']}/rescore", json={"rubric": rubric})
-        .raise_for_status()
-        .json()["scoring"]
-        for rubric in (given, given, heavier)
-    ]
+    path = f"/groups/{before['group_id']}/rescore"
+    made = [plain.post(path, json={"rubric": rubric}).json()["scoring"] for rubric in (given, given, heavier)]
     page = plain.get(f"/view/groups/{before['group_id']}").text
     digests = [one["scoring_digest"] for one in made]
-    assert (digests[0] == digests[1], digests[0] == digests[2]) == (True, False)
+    assert (digests[0] == digests[1], len({*digests, before["scores"][0]["scoring_digest"]})) == (True, 3)
     assert [(one["rubric"]["name"], one["rubric"]["version"]) for one in made] == [("tavern", "7")] * 3
     assert [one["rubric"]["digest"][:8] in page for one in made] == [True] * 3
-    assert before["scores"][0]["scoring_digest"] not in digests
+    group = score(plain, "rlaif")["group_id"]
+    refused = plain.post(f"/groups/{group}/rescore", json={"rubric": given})  # it has one in its params
+    assert (refused.status_code, refused.json()["errors"][0]["field"]) == (422, "rubric")
 
 
 def test_a_changed_file_is_another_scoring_for_a_run_that_began_before(tmp_path: Path) -> None:
@@ -130,36 +133,14 @@ def test_a_changed_file_is_another_scoring_for_a_run_that_began_before(tmp_path:
     assert "scoring_changed" in reply["flags"]
 
 
-@pytest.mark.parametrize(
-    ("change", "field"),
-    [
+def test_a_wrong_rubric_of_a_run_is_refused_by_field_and_nothing_is_stored(plain: TestClient, given: Json) -> None:
+    wrong: list[tuple[Json, str]] = [
         ({"criteria": []}, "body.options.rubric.criteria"),
         ({"extra": 1}, "body.options.rubric.extra"),
         ({"defects": []}, "options.rubric.defects"),
         ({"claims": {"criterion": "charm", "unsupported": "knows"}}, "options.rubric.claims.criterion"),
-    ],
-)
-def test_a_wrong_rubric_of_a_run_is_refused_by_field_and_nothing_is_stored(
-    plain: TestClient, given: Json, change: Json, field: str
-) -> None:
-    refused = plain.put("/runs/own", json={"options": {"rubric": {**given, **change}}})
-    told = refused.json()["errors"]
-    assert (refused.status_code, [one["field"] for one in told]) == (422, [field])
-    assert plain.get("/runs/own").status_code == 404
-
-
-def test_an_environment_with_a_rubric_in_its_params_takes_no_other(plain: TestClient, given: Json) -> None:
-    group = score(plain, "rlaif")["group_id"]
-    refused = plain.post(f"/groups/{group}/rescore", json={"rubric": given})
-    assert (refused.status_code, refused.json()["errors"][0]["field"]) == (422, "rubric")
-
-
-def test_the_trainer_of_a_run_gets_its_criteria(plain: TestClient, given: Json) -> None:
-    plain.put("/runs/own", json={"options": {"rubric": given}}).raise_for_status()
-    task = plain.get("/envs/npc_arena/next-batch?batch_size=1&run=own&cursor=0").json()["tasks"][0]["task_id"]
-    asked = {"query": TEXTS[0], "prompts": "", "labels": task}
-    reply = plain.post("/compat/openrlhf/npc_arena/get_reward?run=own", json=asked).json()
-    assert [name for name in reply["extra_logs"] if name.startswith("criterion_")] == [
-        "criterion_wit",
-        "criterion_responsiveness",
     ]
+    refused = [plain.put("/runs/own", json={"options": {"rubric": {**given, **change}}}) for change, _ in wrong]
+    told = [(one.status_code, [error["field"] for error in one.json()["errors"]]) for one in refused]
+    assert told == [(422, [field]) for _, field in wrong]
+    assert plain.get("/runs/own").status_code == 404

@@ -1,40 +1,20 @@
-"""Groups that come in pieces over HTTP: from many connections at once, in any order, more than once, too late."""
+"""Groups that come in pieces over HTTP: from many connections at once, in any order, more than once, too late. The rest
+is in docs/semantics.md."""
 
 import asyncio
 import contextlib
 import random
 import sqlite3
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 
 import httpx
-import pytest
 from pydantic import JsonValue
 
 from app.http.api.models import GroupPage, GroupReplies, GroupView
 from app.service.requests import GroupProblem, GroupReply, HandedOutTask, ScoreResponse, TaskBatch
-from tests.support.playground import WAIT, World, gateway, until
-
-Play = Callable[[httpx.AsyncClient], Awaitable[None]]
-
-
-@pytest.fixture
-def database(tmp_path: Path, migrated_file: Path) -> Path:
-    path = tmp_path / "store.db"
-    path.write_bytes(migrated_file.read_bytes())
-    return path
-
-
-def played(world: World, database: Path, *plays: Play) -> None:
-    """Each against a gateway that starts and stops around it."""
-
-    async def whole() -> None:
-        for play in plays:
-            async with gateway(world, database) as client:
-                await play(client)
-
-    asyncio.run(whole())
+from tests.support.playground import WAIT, World, play, until
 
 
 async def leased(client: httpx.AsyncClient, environment: str = "toy") -> HandedOutTask:
@@ -61,13 +41,11 @@ async def told(
     client: httpx.AsyncClient,
     *groups: object,
     wait: float | None = None,
-    key: str | None = None,
     purpose: str = "train",
 ) -> Sequence[GroupReply | GroupProblem]:
     reply = await client.post(
         "/score",
         json={"groups": groups, "wait_seconds": wait, "purpose": purpose},
-        headers={} if key is None else {"Idempotency-Key": key},
         timeout=WAIT,
     )
     assert reply.status_code == 200, reply.text
@@ -89,7 +67,7 @@ async def collected(client: httpx.AsyncClient, group_id: str) -> GroupReply:
 def test_64_pieces_at_once_out_of_order_and_twice_each_are_one_group(database: Path) -> None:
     world = World()
 
-    async def play(client: httpx.AsyncClient) -> None:
+    async def scene(client: httpx.AsyncClient) -> None:
         task = await leased(client, "arena")
         pieces = [(place, piece(task, place, f"{place / 100}", size=64)) for place in range(64)] * 2
         random.Random(64).shuffle(pieces)
@@ -106,12 +84,12 @@ def test_64_pieces_at_once_out_of_order_and_twice_each_are_one_group(database: P
         ]
         assert (len(whole.rewards), len(set(whole.rewards)), whole.flags) == (64, 64, ())
 
-    played(world, database, play)
+    play(world, database, scene)
     assert world.scorings["arena"] == 1
 
 
 def test_whoever_waits_and_whoever_collects_is_told_the_same(database: Path) -> None:
-    async def play(client: httpx.AsyncClient) -> None:
+    async def scene(client: httpx.AsyncClient) -> None:
         task = await leased(client)
         waiting = asyncio.ensure_future(scored(client, piece(task, 0, "1", "0", size=3)))
         early = await scored(client, piece(task, 0, "1", "0", size=3), wait=0.05)
@@ -123,82 +101,45 @@ def test_whoever_waits_and_whoever_collects_is_told_the_same(database: Path) -> 
         assert (first.mean, last.mean, first.std) == (whole.mean, 0.5, whole.std)
         assert first.group_id == last.group_id == early.group_id == whole.group_id
 
-    played(World(), database, play)
-
-
-def test_nobody_needs_to_be_there_when_the_time_is_up(database: Path) -> None:
-    world = World()
-
-    async def play(client: httpx.AsyncClient) -> None:
-        task = await leased(client)
-        early = await scored(client, piece(task, 1, "1", size=3), wait=0.0)
-        world.moment += timedelta(seconds=60)
-        await until(lambda: world.scorings["toy"] == 1)
-        whole = await collected(client, early.group_id)
-        late = [await scored(client, piece(task, 2, "0.5", size=3)) for _ in range(2)]
-        again = await scored(client, piece(task, 1, "1", size=3))
-        done = (await client.get("/runs/a")).json()["activity"][0]
-        assert (whole.rewards, whole.flags) == ((1,), ("partial_group",))
-        assert (late[0].rewards, late[0].flags, late[1]) == ((0.5,), ("late",), late[0])
-        assert (again, done["outstanding"]) == (whole, 0)
-
-    played(world, database, play)
-    assert world.scorings["toy"] == 2
+    play(World(), database, scene)
 
 
 def test_a_waiting_piece_is_told_when_the_time_is_up(database: Path) -> None:
     world = World()
 
-    async def play(client: httpx.AsyncClient) -> None:
+    async def scene(client: httpx.AsyncClient) -> None:
         task = await leased(client)
         waiting = asyncio.ensure_future(scored(client, piece(task, 1, "1", size=3)))
         await until(lambda: count_pieces(database) == 1)
         world.moment += timedelta(seconds=60)
         assert (await waiting).flags == ("partial_group",)
 
-    played(world, database, play)
+    play(world, database, scene)
 
 
-def test_what_does_not_fit_is_a_problem_for_that_group_alone(database: Path) -> None:
-    async def play(client: httpx.AsyncClient) -> None:
-        task = await leased(client)
-        whole = {"task_id": task.task_id, "completions": [{"text": "1"}]}
-        await scored(client, piece(task, 0, "1", size=2), wait=0.0)
-        wrong = [piece(task, 0, "0", size=2), piece(task, 0, "1", size=4), piece(task, 1, "0", "1", size=2)]
-        replies = await told(client, *wrong, whole, wait=0.0)
-        problems = [(reply.code, reply.field) for reply in replies if isinstance(reply, GroupProblem)]
-        fields = ["groups[0].part.index", "groups[1].part.size", "groups[2].part.index"]
-        assert problems == [("invalid_request", field) for field in fields]
-        assert isinstance(replies[3], GroupReply)
-        assert replies[3].rewards == (1,)
+def test_a_part_that_is_none_is_refused(database: Path) -> None:
+    part: dict[str, JsonValue] = {"key": "k", "index": 0, "size": 1}
+    wrong: list[dict[str, JsonValue]] = [
+        {"key": ""},
+        {"key": "k" * 201},
+        {"index": -1},
+        {"index": True},
+        {"size": 0},
+        {"size": 257},
+        {"size": None},
+    ]
 
-    played(World(), database, play)
+    async def scene(client: httpx.AsyncClient) -> None:
+        sent = piece(await leased(client), 0, "1", size=1)
+        replies = [await client.post("/score", json={"groups": [sent | {"part": part | one}]}) for one in wrong]
+        fields = [(reply.status_code, reply.json()["errors"][0]["field"]) for reply in replies]
+        assert fields == [(422, f"body.groups[0].part.{name}") for one in wrong for name in one]
 
-
-@pytest.mark.parametrize(
-    "part",
-    [
-        {"key": "", "index": 0, "size": 1},
-        {"key": "k" * 201, "index": 0, "size": 1},
-        {"key": "k", "index": -1, "size": 1},
-        {"key": "k", "index": True, "size": 1},
-        {"key": "k", "index": 0, "size": 0},
-        {"key": "k", "index": 0, "size": 257},
-        {"key": "k", "index": 0},
-    ],
-)
-def test_a_part_that_is_none_is_refused(database: Path, part: dict[str, JsonValue]) -> None:
-    async def play(client: httpx.AsyncClient) -> None:
-        task = await leased(client)
-        reply = await client.post("/score", json={"groups": [piece(task, 0, "1", size=1) | {"part": part}]})
-        (error,) = reply.json()["errors"]
-        assert (reply.status_code, error["field"].startswith("body.groups[0].part.")) == (422, True)
-
-    played(World(), database, play)
+    play(World(), database, scene)
 
 
 def test_an_idempotency_key_ties_a_piece_to_its_body(database: Path) -> None:
-    async def play(client: httpx.AsyncClient) -> None:
+    async def scene(client: httpx.AsyncClient) -> None:
         task = await leased(client)
         body = {"groups": [piece(task, 0, "1", size=2)], "wait_seconds": 0.0}
         other = {"groups": [piece(task, 1, "0", size=2)], "wait_seconds": 0.0}
@@ -209,7 +150,7 @@ def test_an_idempotency_key_ties_a_piece_to_its_body(database: Path) -> None:
         assert replies[0].content == replies[1].content
         assert (open_.outcome, open_.rewards) == ("pending", (None,))
 
-    played(World(), database, play)
+    play(World(), database, scene)
 
 
 async def collected_now(client: httpx.AsyncClient, group_id: str) -> GroupReply:
@@ -218,18 +159,18 @@ async def collected_now(client: httpx.AsyncClient, group_id: str) -> GroupReply:
 
 
 def test_evaluations_may_come_in_pieces_and_stay_out_of_the_figures(database: Path) -> None:
-    async def play(client: httpx.AsyncClient) -> None:
+    async def scene(client: httpx.AsyncClient) -> None:
         task = (await leased(client, "arena")).model_copy(update={"lease_id": None})
         pieces = [piece(task, place, text, size=2) for place, text in enumerate(("0.8", "0.2"))]
         replies = await told(client, *pieces, purpose="eval")
         assert [reply.rewards for reply in replies if isinstance(reply, GroupReply)] == [(0.8,), (0.2,)]
         assert (await client.get("/stats")).json()["rows"] == []
 
-    played(World(), database, play)
+    play(World(), database, scene)
 
 
 def test_what_could_not_be_scored_is_tried_again_when_a_piece_comes_again(database: Path) -> None:
-    async def play(client: httpx.AsyncClient) -> None:
+    async def scene(client: httpx.AsyncClient) -> None:
         task = await leased(client, "flaky")
         pieces = [piece(task, place, text, size=2) for place, text in enumerate(("once", "0.5"))]
         failed = await told(client, *pieces)
@@ -238,42 +179,11 @@ def test_what_could_not_be_scored_is_tried_again_when_a_piece_comes_again(databa
         assert [reply.rewards for reply in failed if isinstance(reply, GroupReply)] == [(None,), (0.5,)]
         assert (again.outcome, again.rewards, whole.rewards) == ("scored", (1,), (1, 0.5))
 
-    played(World(), database, play)
-
-
-def test_a_strict_run_that_is_scored_otherwise_now_refuses_new_pieces(database: Path) -> None:
-    world = World()
-
-    async def before(client: httpx.AsyncClient) -> None:
-        await client.put("/runs/a", json={"strict": True})
-        task = await leased(client, "arena")
-        tasks.append(task)
-        await scored(client, {"task_id": task.task_id, "lease_id": task.lease_id, "completions": [{"text": "1"}]})
-        await scored(client, piece(task, 0, "1", size=2), wait=0.0)
-
-    async def after(client: httpx.AsyncClient) -> None:
-        refused = await client.post("/score", json={"groups": [piece(tasks[0], 1, "0", size=2)]})
-        assert refused.status_code == 409
-        world.moment += timedelta(seconds=60)
-        (group_id,) = await gathered(client)
-        whole = await collected(client, group_id)
-        assert [(score.outcome, score.reason) for score in whole.scores] == [("unscored", "version_changed")]
-
-    async def gathered(client: httpx.AsyncClient) -> list[str]:
-        while True:
-            page = GroupPage.model_validate_json((await client.get("/groups")).content)
-            if found := [group.group_id for group in page.groups if "partial_group" in group.flags]:
-                return found
-            await asyncio.sleep(0.05)
-
-    tasks: list[HandedOutTask] = []
-    played(world, database, before)
-    world.judge = "reviewer"
-    played(world, database, after)
+    play(World(), database, scene)
 
 
 def test_who_hangs_up_leaves_its_piece_behind(database: Path) -> None:
-    async def play(client: httpx.AsyncClient) -> None:
+    async def scene(client: httpx.AsyncClient) -> None:
         task = await leased(client)
         gone = asyncio.ensure_future(scored(client, piece(task, 0, "1", size=2)))
         await until(lambda: count_pieces(database) == 1)
@@ -282,33 +192,7 @@ def test_who_hangs_up_leaves_its_piece_behind(database: Path) -> None:
         last = await scored(client, piece(task, 1, "0", size=2))
         assert ((await collected(client, last.group_id)).rewards, last.mean) == ((1, 0), 0.5)
 
-    played(World(), database, play)
-
-
-def test_what_is_open_at_a_restart_goes_on_and_what_was_closed_is_scored(database: Path) -> None:
-    world = World()
-    seen: list[GroupReply] = []
-    tasks: list[HandedOutTask] = []
-
-    async def before(client: httpx.AsyncClient) -> None:
-        tasks.append(await leased(client))
-        tasks.append(await leased(client, "slow"))
-        seen.append(await scored(client, piece(tasks[0], 0, "1", size=2), wait=0.0))
-        seen.append(await scored(client, piece(tasks[0], 0, "1", size=2, key="due"), wait=0.0))
-        await scored(client, piece(tasks[1], 0, "1", size=2), wait=0.0)
-        seen.append(await scored(client, piece(tasks[1], 1, "0", size=2), wait=0.0))
-
-    async def after(client: httpx.AsyncClient) -> None:
-        world.going_on.set()
-        closed = await collected(client, seen[2].group_id)
-        last = await scored(client, piece(tasks[0], 1, "0", size=2))
-        world.moment += timedelta(seconds=60)
-        due = await collected(client, seen[1].group_id)
-        assert (closed.rewards, last.rewards, last.mean) == ((1, 0), (0,), 0.5)
-        assert (due.rewards, due.flags) == ((1,), ("partial_group", "late"))  # the lease was answered by the other
-
-    played(world, database, before, after)
-    assert {group.outcome for group in seen} == {"pending"}
+    play(World(), database, scene)
 
 
 def test_groups_are_looked_after_while_what_was_interrupted_goes_on(database: Path) -> None:
@@ -324,5 +208,5 @@ def test_groups_are_looked_after_while_what_was_interrupted_goes_on(database: Pa
         world.moment += timedelta(seconds=60)
         await until(lambda: world.scorings["toy"] == 1)
 
-    played(world, database, before, after)
+    play(world, database, before, after)
     assert (world.scorings["slow"], world.scorings["toy"]) == (2, 1)

@@ -1,7 +1,6 @@
 """A reward model judges over HTTP on both sides, and what it was asked and answered is exported."""
 
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from app.envs.npc_arena.environment import NpcArena
 from app.main.application import create_app
 from app.settings import EnvironmentSettings, JudgeSettings, Settings
 from tests.support.chat_server import Received, Reply, serving
+from tests.support.playground import await_ready
 
 TEXTS = ("Water's high, friend. I'd not cross before noon.", "Ask me again tomorrow.")
 
@@ -39,8 +39,7 @@ def test_a_reward_model_of_the_settings_scores_and_its_readings_are_exported(tmp
         )
         app = create_app(settings, environments={"npc_arena": NpcArena})
         with TestClient(app, base_url="http://127.0.0.1") as client:
-            while client.get("/readyz").status_code != 200:
-                time.sleep(0.01)
+            await_ready(client)
             task = client.get("/envs/npc_arena/next-batch?batch_size=1&cursor=0").json()["tasks"][0]
             group = {"task_id": task["task_id"], "completions": [{"text": text} for text in (*TEXTS, TEXTS[0])]}
             reply = client.post("/score", json={"groups": [group]}).raise_for_status().json()["groups"][0]

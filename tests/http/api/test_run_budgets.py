@@ -1,7 +1,6 @@
 """Budgets of runs over HTTP: what no longer fits is unscored, never judged in part."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import httpx
@@ -12,9 +11,7 @@ from app.domain.judging import Judgement, JudgeRequest
 from app.judges.chat_judge import ScriptedJudge
 from app.judges.panel import ConfiguredPanels
 from app.service.requests import GroupReply, ScoreResponse
-from tests.support.playground import World, by_number, gateway
-
-Play = Callable[[httpx.AsyncClient], Awaitable[None]]
+from tests.support.playground import Scene, World, by_number, play
 
 
 class PaidJudge(ScriptedJudge):
@@ -33,16 +30,9 @@ class PaidJudge(ScriptedJudge):
         return made.model_copy(update={"calls": 1, "cost_usd": self._price, "input_tokens": 10, "output_tokens": 5})
 
 
-def played(tmp_path: Path, migrated_file: Path, scene: Play) -> None:
-    path = tmp_path / "store.db"
-    path.write_bytes(migrated_file.read_bytes())
+def judged(database: Path, scene: Scene) -> None:
     paid = {"paid": PaidJudge("paid"), "unpriced": PaidJudge("unpriced", None)}
-
-    async def play() -> None:
-        async with gateway(World(), path, ConfiguredPanels(paid, {}, fallback=("paid",))) as client:
-            await scene(client)
-
-    asyncio.run(play())
+    play(World(), database, scene, judging=ConfiguredPanels(paid, {}, fallback=("paid",)))
 
 
 async def put(client: httpx.AsyncClient, **body: JsonValue) -> httpx.Response:
@@ -65,7 +55,7 @@ def reasons(replies: list[GroupReply]) -> list[str]:
     return sorted({str(score.reason or score.outcome) for score in reply.scores}.pop() for reply in replies)
 
 
-def test_parallel_groups_stay_within_the_budget(tmp_path: Path, migrated_file: Path) -> None:
+def test_parallel_groups_stay_within_the_budget(database: Path) -> None:
     """A group costs two dimes. Put aside are four calls of two dimes at first, then the mean."""
 
     async def scene(client: httpx.AsyncClient) -> None:
@@ -81,10 +71,10 @@ def test_parallel_groups_stay_within_the_budget(tmp_path: Path, migrated_file: P
         assert judging["budget"]["left_usd"] == pytest.approx(0.1)
         assert (judging["budget"]["held_usd"], report["run"]["budget_usd"]) == (0, 2.5)
 
-    played(tmp_path, migrated_file, scene)
+    judged(database, scene)
 
 
-def test_a_raised_budget_scores_what_was_left(tmp_path: Path, migrated_file: Path) -> None:
+def test_a_raised_budget_scores_what_was_left(database: Path) -> None:
     async def scene(client: httpx.AsyncClient) -> None:
         await put(client, seed=3, budget_usd=0.5)
         refused = await score(client, 1)
@@ -97,40 +87,22 @@ def test_a_raised_budget_scores_what_was_left(tmp_path: Path, migrated_file: Pat
         assert [one.json()["budget_usd"] for one in (raised, kept, freed)] == [5.0, 5.0, None]
         assert (other.status_code, other.json()["errors"][0]["field"]) == (409, "seed")
 
-    played(tmp_path, migrated_file, scene)
+    judged(database, scene)
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
+def test_nonsense_and_judges_without_prices_are_refused(database: Path) -> None:
+    wrong: list[dict[str, JsonValue]] = [
         {"budget_usd": -1},
         {"budget_usd": "5"},
         {"budget_usd": True},
         {"budget_usd": 1e300},
         {"budget_usd": 5, "options": {"judges": ["paid", "unpriced"]}},
-    ],
-)
-def test_nonsense_and_judges_without_prices_are_refused(
-    tmp_path: Path, migrated_file: Path, body: dict[str, JsonValue]
-) -> None:
+    ]
+
     async def scene(client: httpx.AsyncClient) -> None:
-        refused = await put(client, **body)
+        replies = [await put(client, **body) for body in wrong]
+        fields = [(one.status_code, one.json()["errors"][0]["field"].removeprefix("body.")) for one in replies]
         stored = await client.get("/runs/a")
-        field = refused.json()["errors"][0]["field"]
-        assert (refused.status_code, field.removeprefix("body.")) == (422, "budget_usd")
-        assert stored.status_code == 404
+        assert (fields, stored.status_code) == ([(422, "budget_usd")] * len(wrong), 404)
 
-    played(tmp_path, migrated_file, scene)
-
-
-def test_a_run_without_a_budget_tells_its_cost_too(tmp_path: Path, migrated_file: Path) -> None:
-    async def scene(client: httpx.AsyncClient) -> None:
-        await put(client, options={"judges": ["unpriced"]})
-        replies = await score(client, 2)
-        judging = (await client.get("/runs/a")).json()["judging"]
-        late = await put(client, options={"judges": ["unpriced"]}, budget_usd=1.0)
-        assert (reasons(replies), judging["spent"]["calls"]) == (["scored"] * 2, 4)
-        assert (judging["usd"], judging["usd_per_1000_groups"], judging["budget"]) == (None, None, None)
-        assert late.status_code == 422
-
-    played(tmp_path, migrated_file, scene)
+    judged(database, scene)

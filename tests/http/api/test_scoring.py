@@ -1,38 +1,17 @@
-"""Scoring under way: repeats that meet, work that outlives its caller or its process, one fault among many."""
+"""Scoring under way: repeats that meet, work that outlives its caller or its process. The rest is in
+docs/semantics.md."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import httpx
 import pytest
 
-from app.domain.scores import Score
-from app.http.api.models import GroupPage, GroupReplies, GroupView
+from app.http.api.models import GroupPage, GroupReplies
 from app.service import runs
 from app.service import task_cache as shelf
 from app.service.requests import GroupReply, HandedOutTask, ScoreResponse, TaskBatch
-from tests.support.playground import WAIT, World, gateway, until
-
-Play = Callable[[httpx.AsyncClient], Awaitable[None]]
-
-
-@pytest.fixture
-def database(tmp_path: Path, migrated_file: Path) -> Path:
-    path = tmp_path / "store.db"
-    path.write_bytes(migrated_file.read_bytes())
-    return path
-
-
-def played(world: World, database: Path, *plays: Play) -> None:
-    """Each against a gateway that starts and stops around it."""
-
-    async def whole() -> None:
-        for play in plays:
-            async with gateway(world, database) as client:
-                await play(client)
-
-    asyncio.run(whole())
+from tests.support.playground import WAIT, World, play, until
 
 
 async def tasks(client: httpx.AsyncClient, environment: str, count: int = 1) -> tuple[HandedOutTask, ...]:
@@ -58,12 +37,12 @@ async def collected(client: httpx.AsyncClient, *groups: GroupReply) -> list[tupl
     return [group.rewards for group in GroupReplies.model_validate_json(reply.content).groups]
 
 
-@pytest.mark.parametrize("waits", [[None] * 20, [0.0, None, None], [None, 0.0, None], [0.02, 0.05, None, 0.0]])
+@pytest.mark.parametrize("waits", [[None] * 20, [0.02, 0.0, None, 0.0]])
 def test_repeats_that_meet_share_one_scoring(waits: list[float | None], database: Path) -> None:
     """However long each waits; whoever waits to the end gets scores, also when the first in line did not."""
     world = World()
 
-    async def play(client: httpx.AsyncClient) -> None:
+    async def scene(client: httpx.AsyncClient) -> None:
         (task,) = await tasks(client, "slow")
         repeats = []
         for wait in waits:
@@ -76,31 +55,30 @@ def test_repeats_that_meet_share_one_scoring(waits: list[float | None], database
         assert outcomes == ["scored" if wait is None else "pending" for wait in waits]
         assert (group.rewards, group.flags) == ((1.0, 0.5), ())
 
-    played(world, database, play)
+    play(world, database, scene)
     assert world.scorings["slow"] == 1
 
 
 def test_what_ends_while_it_is_written_as_pending_is_not_forgotten(database: Path) -> None:
     naps = [f"{number / 1000:.4f}" for number in range(40)]
 
-    async def play(client: httpx.AsyncClient) -> None:
+    async def scene(client: httpx.AsyncClient) -> None:
         batch = await tasks(client, "nap", 4)
         for task in batch:
             answers = [answer(task, nap, "1") for nap in naps]
             groups = await scored(client, *answers, wait=0.0)
             assert await collected(client, *groups) == [(float(nap), 1.0) for nap in naps]
 
-    played(World(), database, play)
+    play(World(), database, scene)
 
 
-@pytest.mark.parametrize("first_waits", [None, 0.0, 0.1])
-def test_retries_of_what_was_unscored_share_one_scoring_too(first_waits: float | None, database: Path) -> None:
+def test_retries_of_what_was_unscored_share_one_scoring_too(database: Path) -> None:
     world = World()
 
-    async def play(client: httpx.AsyncClient) -> None:
+    async def scene(client: httpx.AsyncClient) -> None:
         (task,) = await tasks(client, "slow")
         (failed,) = await scored(client, answer(task, "1", "fail"))
-        first = asyncio.ensure_future(scored(client, answer(task, "1", "fail"), wait=first_waits))
+        first = asyncio.ensure_future(scored(client, answer(task, "1", "fail"), wait=0.1))
         await until(lambda: world.scorings["slow"] == 2)
         others = [asyncio.ensure_future(scored(client, answer(task, "1", "fail"))) for _ in range(5)]
         await asyncio.sleep(0.2)
@@ -109,32 +87,14 @@ def test_retries_of_what_was_unscored_share_one_scoring_too(first_waits: float |
         assert failed.outcome == "unscored"
         assert [(await other)[0].rewards for other in others] == [(1.0, 0.0)] * 5
 
-    played(world, database, play)
+    play(world, database, scene)
     assert world.scorings["slow"] == 2
-
-
-def test_a_repeat_may_store_a_group_as_pending_before_the_first_is_done(database: Path) -> None:
-    world = World()
-
-    async def play(client: httpx.AsyncClient) -> None:
-        (task,) = await tasks(client, "slow_arena")
-        first = asyncio.ensure_future(scored(client, answer(task, "0.8", "0.2")))
-        await asyncio.sleep(0.05)
-        (pending,) = await scored(client, answer(task, "0.8", "0.2"), wait=0.0)
-        world.going_on.set()
-        (group,) = await first
-        view = GroupView.model_validate_json((await client.get(f"/groups/{group.group_id}")).content)
-        assert (pending.outcome, group.rewards) == ("pending", (0.9, 0.1))
-        assert (view.reply, len(view.judgements)) == (group, 2)
-
-    played(world, database, play)
-    assert world.scorings["slow_arena"] == 1
 
 
 def test_two_bodies_race_for_one_key_and_one_wins(database: Path) -> None:
     world = World()
 
-    async def play(client: httpx.AsyncClient) -> None:
+    async def scene(client: httpx.AsyncClient) -> None:
         (task,) = await tasks(client, "slow")
         requests = [
             client.post("/score", json={"groups": [answer(task, text)]}, headers={"Idempotency-Key": "k"})
@@ -148,13 +108,13 @@ def test_two_bodies_race_for_one_key_and_one_wins(database: Path) -> None:
         assert sorted(reply.status_code for reply in replies) == [200, 422]
         assert len(groups) == 1
 
-    played(world, database, play)
+    play(world, database, scene)
 
 
 def test_who_hangs_up_finds_the_work_done_later(database: Path) -> None:
     world = World()
 
-    async def play(client: httpx.AsyncClient) -> None:
+    async def scene(client: httpx.AsyncClient) -> None:
         (task,) = await tasks(client, "slow")
         caller = asyncio.ensure_future(scored(client, answer(task, "1", "0.5")))
         await until(lambda: world.scorings["slow"] == 1)
@@ -164,7 +124,7 @@ def test_who_hangs_up_finds_the_work_done_later(database: Path) -> None:
         (group,) = await scored(client, answer(task, "1", "0.5"))
         assert group.rewards == (1.0, 0.5)
 
-    played(world, database, play)
+    play(world, database, scene)
     assert (world.scorings["slow"], world.scorings["cancelled"]) == (1, 0)
 
 
@@ -182,7 +142,7 @@ def test_a_service_that_stops_lets_go_of_what_nobody_waits_for(database: Path) -
         page = GroupPage.model_validate_json((await client.get("/groups")).content)
         assert page.groups == ()  # it was never answered, so it was never promised
 
-    played(world, database, hang_up, come_back)
+    play(world, database, hang_up, come_back)
     assert world.scorings["cancelled"] == 1
 
 
@@ -204,7 +164,7 @@ def test_any_amount_of_accepted_work_is_taken_up_after_a_restart(database: Path)
         world.going_on.set()
         assert await collected(client, *pending) == [(1.0, number / 100) for number in range(40)] * 4
 
-    played(world, database, accept, collect)
+    play(world, database, accept, collect)
     assert {group.outcome for group in pending} == {"pending"}
     assert world.scorings["slow"] == 2 * len(asked)
 
@@ -222,7 +182,7 @@ def test_a_retriever_that_is_down_at_start_keeps_no_accepted_work_waiting(databa
         world.going_on.set()
         assert await collected(client, *pending) == [(1.0,)]
 
-    played(world, database, accept, collect)
+    play(world, database, accept, collect)
     assert pending[0].outcome == "pending"
 
 
@@ -231,7 +191,7 @@ def test_what_cannot_be_retrieved_goes_to_whoever_asks_next(database: Path, path
     """No prompt goes out without its context, and no lease on one has to run out."""
     world = World()
 
-    async def play(client: httpx.AsyncClient) -> None:
+    async def scene(client: httpx.AsyncClient) -> None:
         world.retriever_is_down = True
         mix = [{"env": "tavern", "split": "test"}] if path == "/next-batch" else None
         request = {"run": "a", "batch_size": 2, "lease_seconds": 60} | ({"mix": mix} if mix else {"split": "test"})
@@ -243,47 +203,31 @@ def test_what_cannot_be_retrieved_goes_to_whoever_asks_next(database: Path, path
         assert "retry-after" in refused.headers
         assert (len(batch.tasks), done["handed_out"], done["outstanding"]) == (2, 2, 2)
 
-    played(world, database, play)
+    play(world, database, scene)
 
 
-def test_ranks_that_ask_at_once_get_one_context(database: Path) -> None:
-    world = World()
+def test_an_environment_at_fault_earns_nobody_a_zero(database: Path) -> None:
+    faults = {
+        "break": "the environment's scorer broke; see the log",
+        "short": "flaky gave 0 scores for 1 completions",
+        "refuse": "nobody who scores may say so",
+        "judge": "flaky: an environment without a rubric has no judges",
+    }
 
-    async def play(client: httpx.AsyncClient) -> None:
-        world.enough_retrievals.clear()
-        world.retrievals_at_once = world.retrievals + 8
-        request = {"run": "a", "batch_size": 4, "cursor": 0}
-        replies = await asyncio.gather(*(client.post("/envs/tavern/next-batch", json=request) for _ in range(8)))
-        assert {reply.status_code for reply in replies} == {200}
-        assert len({reply.content for reply in replies}) == 1
+    async def scene(client: httpx.AsyncClient) -> None:
+        batch = await tasks(client, "flaky", len(faults))
+        groups = await scored(client, *(answer(task, text) for task, text in zip(batch, faults, strict=True)))
+        told = [(one.reward, one.reason, one.rationale) for group in groups for one in group.scores]
+        assert told == [(None, "internal", rationale) for rationale in faults.values()]
 
-    played(world, database, play)
-
-
-@pytest.mark.parametrize(
-    ("text", "rationale"),
-    [
-        ("break", "the environment's scorer broke; see the log"),
-        ("short", "flaky gave 0 scores for 1 completions"),
-        ("refuse", "nobody who scores may say so"),
-        ("judge", "flaky: an environment without a rubric has no judges"),
-    ],
-)
-def test_an_environment_at_fault_earns_nobody_a_zero(text: str, rationale: str, database: Path) -> None:
-    async def play(client: httpx.AsyncClient) -> None:
-        (task,) = await tasks(client, "flaky")
-        (group,) = await scored(client, answer(task, text))
-        rule = group.scores[0].scoring_digest
-        assert group.scores == (Score.unscored("internal", rationale).model_copy(update={"scoring_digest": rule}),)
-
-    played(World(), database, play)
+    play(World(), database, scene)
 
 
 def test_what_the_service_no_longer_remembers_it_reads_again(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shelf, "MAX_CACHED_TASKS", 1)
     monkeypatch.setattr(runs, "REMEMBERED_RUNS", 1)
 
-    async def play(client: httpx.AsyncClient) -> None:
+    async def scene(client: httpx.AsyncClient) -> None:
         batch = await tasks(client, "toy", 4)
         other = await client.post("/envs/toy/next-batch", json={"run": "b", "cursor": 0})
         groups = await scored(client, *(answer(task, "1", "0.5") for task in batch))
@@ -291,28 +235,11 @@ def test_what_the_service_no_longer_remembers_it_reads_again(database: Path, mon
         assert [group.rewards for group in groups] == [(1.0, 0.5)] * 4
         assert again.content == other.content
 
-    played(World(), database, play)
-
-
-def test_one_fault_stays_where_it_is(database: Path) -> None:
-    world = World()
-
-    async def play(client: httpx.AsyncClient) -> None:
-        flaky = await tasks(client, "flaky", 3)
-        (toy,) = await tasks(client, "toy")
-        groups = await scored(
-            client, answer(flaky[0], "break", "1"), answer(flaky[1], "fail"), answer(flaky[2], "1"), answer(toy, "1")
-        )
-        reasons = [[score.reason for score in group.scores] for group in groups]
-        rationales = [score.rationale for group in groups for score in group.scores if score.reason == "internal"]
-        assert reasons == [["internal", "internal"], ["verifier_failed"], [None], [None]]
-        assert not any("ZeroDivisionError" in rationale for rationale in rationales)
-
-    played(world, database, play)
+    play(World(), database, scene)
 
 
 def test_a_lease_counts_for_its_own_run_alone(database: Path) -> None:
-    async def play(client: httpx.AsyncClient) -> None:
+    async def scene(client: httpx.AsyncClient) -> None:
         (task,) = await tasks(client, "toy")
         told = []
         for run in ("b", "a", None):
@@ -321,45 +248,44 @@ def test_a_lease_counts_for_its_own_run_alone(database: Path) -> None:
         assert told == [True, False, False]
         assert [one.rewards for one in await scored(client, answer(task, "1"))] == [(1.0,)]
 
-    played(World(), database, play)
+    play(World(), database, scene)
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "body", "field"),
-    [
-        ("POST", "/score", {"wait_seconds": True}, "body.wait_seconds"),
-        ("POST", "/score", {"wait_seconds": "1"}, "body.wait_seconds"),
-        ("POST", "/score", {"policy": {"model": "m", "step": 2**70}}, "body.policy.step"),
-        ("POST", "/envs/toy/next-batch", {"lease_seconds": True}, "body.lease_seconds"),
-        ("PUT", "/runs/a", {"options": {"relative_weight": True}}, "body.options.relative_weight"),
-        ("GET", "/groups?limitt=3", None, "query.limitt"),
-        ("GET", "/groups?text=%22%22", None, "query.text"),
-        ("GET", "/runs?page=2", None, "query.page"),
-        ("GET", "/stats?buy=character", None, "query.buy"),
-        ("GET", "/envs?env=toy", None, "query.env"),
-        ("GET", "/judges?x=1", None, "query.x"),
-    ],
-)
-def test_what_a_request_cannot_say_is_refused_by_its_field(
-    database: Path, method: str, path: str, body: dict[str, object] | None, field: str
-) -> None:
+WRONG: list[tuple[str, str, dict[str, object] | None, str]] = [
+    ("POST", "/score", {"wait_seconds": True}, "body.wait_seconds"),
+    ("POST", "/score", {"wait_seconds": "1"}, "body.wait_seconds"),
+    ("POST", "/score", {"policy": {"model": "m", "step": 2**70}}, "body.policy.step"),
+    ("POST", "/envs/toy/next-batch", {"lease_seconds": True}, "body.lease_seconds"),
+    ("PUT", "/runs/a", {"options": {"relative_weight": True}}, "body.options.relative_weight"),
+    ("GET", "/groups?limitt=3", None, "query.limitt"),
+    ("GET", "/groups?text=%22%22", None, "query.text"),
+    ("GET", "/runs?page=2", None, "query.page"),
+    ("GET", "/stats?buy=character", None, "query.buy"),
+    ("GET", "/envs?env=toy", None, "query.env"),
+    ("GET", "/judges?x=1", None, "query.x"),
+]
+
+
+def test_what_a_request_cannot_say_is_refused_by_its_field(database: Path) -> None:
     world = World()
 
-    async def play(client: httpx.AsyncClient) -> None:
+    async def scene(client: httpx.AsyncClient) -> None:
         (task,) = await tasks(client, "toy")
-        groups = {"groups": [answer(task, "1")]} if path == "/score" else {}
-        reply = await client.request(method, path, json=None if body is None else groups | body)
-        found = [error["field"] for error in reply.json()["errors"]]
-        assert (reply.status_code, found, world.scorings["toy"]) == (422, [field], 0)
+        found = []
+        for method, path, body, _ in WRONG:
+            groups = {"groups": [answer(task, "1")]} if path == "/score" else {}
+            reply = await client.request(method, path, json=None if body is None else groups | body)
+            found.append((reply.status_code, [error["field"] for error in reply.json()["errors"]]))
+        assert (found, world.scorings["toy"]) == ([(422, [field]) for *_, field in WRONG], 0)
 
-    played(world, database, play)
+    play(world, database, scene)
 
 
 def test_what_is_scored_at_once_is_counted_and_stored_once(database: Path) -> None:
     """A repeat is scored again, which takes less than to look for it; what is stored stays, and so do the metrics."""
     world = World()
 
-    async def play(client: httpx.AsyncClient) -> None:
+    async def scene(client: httpx.AsyncClient) -> None:
         (task,) = await tasks(client, "drill")
         repeats = await asyncio.gather(*(scored(client, answer(task, "1", "0.5")) for _ in range(5)))
         metrics = (await client.get("/metrics")).text.splitlines()
@@ -369,14 +295,5 @@ def test_what_is_scored_at_once_is_counted_and_stored_once(database: Path) -> No
         assert (repeats[0][0].rewards, len(page.groups)) == ((1.0, 0.5), 1)
         assert counted == ['atropos_envs_rollouts_total{env="drill",outcome="scored",reason=""} 2.0']
 
-    played(world, database, play)
+    play(world, database, scene)
     assert world.scorings["drill"] == 5
-
-
-def test_what_could_not_be_scored_at_once_is_tried_again(database: Path) -> None:
-    async def play(client: httpx.AsyncClient) -> None:
-        (task,) = await tasks(client, "flaky")
-        first, second, third = [await scored(client, answer(task, "once", "0.5")) for _ in range(3)]
-        assert [one[0].rewards for one in (first, second, third)] == [(None, 0.5), (1.0, 0.5), (1.0, 0.5)]
-
-    played(World(), database, play)

@@ -2,7 +2,6 @@
 
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +17,7 @@ from app.settings import EnvironmentSettings, JudgeSettings, Settings
 from app.telemetry import open_telemetry
 from tests.support.chat_server import ChatServer, serving
 from tests.support.collector import CollectedSpan, collecting
+from tests.support.playground import await_ready
 from tests.support.preferring import FEWER, preferring
 
 TRACE, CALLER = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
@@ -40,8 +40,7 @@ def gateway(folder: Path, judge: ChatServer) -> Iterator[TestClient]:
     )
     app = create_app(settings, environments={"rlaif": Rlaif})
     with TestClient(app, base_url="http://127.0.0.1", headers={"Authorization": "Bearer gw_a-secret-key"}) as client:
-        while client.get("/readyz").status_code != 200:
-            time.sleep(0.01)
+        await_ready(client)
         yield client
 
 

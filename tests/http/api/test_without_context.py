@@ -52,9 +52,7 @@ async def scored(client: httpx.AsyncClient, *tasks: dict[str, JsonValue]) -> lis
     ]
 
 
-def test_metadata_and_scores_say_that_there_was_no_context(tmp_path: Path, migrated_file: Path) -> None:
-    database = tmp_path / "store.db"
-    database.write_bytes(migrated_file.read_bytes())
+def test_metadata_and_scores_say_that_there_was_no_context(database: Path) -> None:
     library = Library()
 
     async def scene() -> None:

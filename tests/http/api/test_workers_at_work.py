@@ -57,9 +57,8 @@ async def scores(settings: Settings) -> tuple[list[tuple[object, object, object]
     }
 
 
-def test_what_cannot_be_checked_has_no_reward_and_says_why(tmp_path: Path, migrated_file: Path) -> None:
-    (tmp_path / "store.db").write_bytes(migrated_file.read_bytes())
-    settings = Settings(database_url=f"sqlite:///{tmp_path / 'store.db'}", workers=2)
+def test_what_cannot_be_checked_has_no_reward_and_says_why(database: Path) -> None:
+    settings = Settings(database_url=f"sqlite:///{database}", workers=2)
     assert asyncio.run(scores(settings)) == (
         [
             (1.0, None, ""),

@@ -1,159 +1,182 @@
-"""Worlds over HTTP: told, listed, taken back and branched; on both databases."""
+"""Worlds over HTTP: what is refused, pages, lorebooks of other tools, why something would be told, prompts of games.
+The rest is in docs/semantics.md and docs/worlds.md."""
 
+import itertools
 from typing import Any
 
 import httpx
 import pytest
+from pydantic import JsonValue
 
-from app.domain.worlds import Event, World
+from app.domain.worlds import World
+from tests.support.gateways import Gateways
 from tests.support.sample_worlds import ASKS, BRIDGE, NOON, ROPE, SPLICED, TAX, Document, Told, fields_of
 
-pytestmark = pytest.mark.xdist_group("worlds")
+pytestmark = pytest.mark.xdist_group("examples of the document")
+_numbers = itertools.count(1)
 
 
-def test_what_was_told_is_listed_by_its_own_time(world: Told) -> None:
-    told = [world.tell(SPLICED, ROPE).json(), world.tell(TAX).json()]
-    listed = world.ask("GET", "/events").json()
-    events = [Event.model_validate(event) for event in listed["events"]]
-    assert told == [{"new": 2, "known": 0}, {"new": 1, "known": 0}]
-    assert (events, listed["next_before"]) == ([Event.model_validate(one) for one in (SPLICED, TAX, ROPE)], None)
+@pytest.fixture(scope="module")
+def url(gateways: Gateways) -> str:
+    return gateways.of().url
 
 
-def test_pages_hold_every_event_once(world: Told) -> None:
-    world.tell(*({**ROPE, "id": f"e{number:02}"} for number in range(25))).raise_for_status()
-    pages: list[list[str]] = []
-    before: dict[str, str] = {}
-    while len(pages) < 5:
-        page = world.ask("GET", "/events", limit="10", **before).raise_for_status().json()
-        pages.append([event["id"] for event in page["events"]])
-        if page["next_before"] is None:
-            break
-        before = {"before": page["next_before"]}
-    assert pages == [[f"e{n:02}" for n in range(last, first, -1)] for last, first in ((24, 14), (14, 4), (4, -1))]
+@pytest.fixture
+def world(url: str) -> Told:
+    """Nothing was told of it."""
+    return Told(url, f"coast-{next(_numbers)}")
 
 
-def test_the_same_again_is_known_and_another_content_is_refused_whole(world: Told) -> None:
-    world.tell(ROPE, TAX).raise_for_status()
-    again = world.tell(ROPE, SPLICED, {**TAX, "time": "1312-04-03T12:30:00+02:00"})
-    other = world.tell(BRIDGE, {**ROPE, "importance": 8})
-    assert (again.status_code, again.json()) == (200, {"new": 1, "known": 2})
-    assert (fields_of(other), other.json()["code"]) == ((409, ["events[1].id"]), "conflict")
-    assert f"PUT it to /worlds/{world.name}/events/rope" in other.json()["detail"]
-    assert world.ids() == ["spliced", "tax", "rope"]
+def hand_out(world: Told, **more: JsonValue) -> httpx.Response:
+    body = {"batch_size": 1, "params": {"world": world.name}, **more}
+    return httpx.post(f"{world.url}/envs/npc_arena/next-batch", json=body, timeout=120)
+
+
+USER: Document = {"role": "user", "content": "Well?"}
+NPC: Document = {"role": "assistant", "content": "Aye."}
+EVENTS: list[tuple[Document, str]] = [
+    ({"time": "1312-04-03T09:15:00"}, "time"),
+    ({"id": "a rope"}, "id"),
+    ({"text": ""}, "text"),
+    ({"importance": 11}, "importance"),
+    ({"importance": True}, "importance"),
+    ({"visibility": "everybody"}, "visibility"),
+    ({"visibility": [""]}, "visibility"),
+    ({"colour": "red"}, "colour"),
+    ({"valid_to": "9999-12-31T23:59:59-10:00"}, "valid_to"),
+]
+QUERIES: list[tuple[dict[str, str], str]] = [
+    ({"as_of": NOON}, "query.as_of"),
+    ({"q": "x", "before": "1312-04-03T09:15:00Z,rope"}, "query.before"),
+    ({"before": "rope"}, "query.before"),
+    ({"before": "1312-04-03T09:15:00Z"}, "query.before"),
+    ({"q": "x", "as_of": "1312-04-03T12:00:00"}, "query.as_of"),
+    ({"character": "nobody"}, "query.character"),
+    ({"character": "No Body"}, "query.character"),
+    ({"limit": "0"}, "query.limit"),
+    ({"Q": "x"}, "query.Q"),
+]
+MOMENTS: list[tuple[Document, str]] = [
+    ({"character": "nobody"}, "character"),
+    ({"character": "No Body"}, "body.character"),
+    ({"conversation": []}, "body"),
+    ({"conversation": [USER, NPC]}, "body"),
+    ({"conversation": [NPC, USER]}, "body"),
+    ({"conversation": [USER], "event": "It rains."}, "body"),
+    ({"conversation": [{"role": "system", "content": "x"}]}, "body.conversation[0].role"),
+    ({"conversation": [{"role": "user", "content": " "}]}, "body.conversation[0].content"),
+    ({"as_of": "1312-04-03T12:00:00"}, "body.as_of"),
+    ({"reply_words": 5}, "body.reply_words"),
+    ({"player_name": "M\n# Rules"}, "body.player_name"),
+    ({"world": "elsewhere"}, "body.world"),
+]
+BOOKS: list[tuple[Document, str]] = [
+    ({"entries": [{"id": "x"}]}, "body.entries[0].content"),
+    ({"entries": [{"id": "x", "content": "y", "colour": "red"}]}, "body.entries[0].colour"),
+    ({"colour": "red"}, "body.colour"),
+    ({"entries": [{"id": "x", "content": "y", "regex": True, "keys": ["a", "(b"]}]}, "entries[0].keys[1]"),
+    ({"entries": [{"id": "x", "content": "y"}, {"id": "x", "content": "z"}]}, "entries[1].id"),
+    ({"spec": "chara_card_v2", "data": {}}, "spec"),
+    ({"spec": "lorebook_v3", "data": []}, "data"),
+    ({"entries": [{"insertion_order": 1, "keys": "x", "content": "y"}]}, "entries[0].keys"),
+]
+
+
+def test_what_makes_no_sense_is_refused_by_field_and_begins_no_world(world: Told) -> None:
+    wrong = [(world.tell(TAX, ROPE | change), f"body.events[1].{field}") for change, field in EVENTS]
+    wrong += [(world.ask("PUT", "/lorebooks/coast", book), field) for book, field in BOOKS]
+    wrong += [(world.tell(*[ROPE] * count), "body.events") for count in (0, 1001)]
+    absent = world.ask("GET").status_code
+    world.tell(ROPE).raise_for_status()
+    wrong += [(world.ask("GET", "/events", **query), field) for query, field in QUERIES]
+    moment: Document = {"character": "hob_tarrant", "conversation": [USER]}
+    wrong += [(world.ask("POST", "/context", moment | change), field) for change, field in MOMENTS]
+    wrong.append((world.ask("PUT", "/events/tax", ROPE), "body.id"))
+    naive: Document = {"parent": world.name, "at": "1312-04-03T13:00:00"}
+    wrong.append((Told(world.url, f"{world.name}-naive").ask("PUT", "", naive), "body.at"))
+    told = [(field, *fields_of(reply)) for reply, field in wrong]
+    assert [one for one in told if one[1] != 422 or not one[2][0].startswith(one[0])] == []
+    assert (absent, world.ids()) == (404, ["rope"])
 
 
 @pytest.mark.parametrize(
-    ("wrong", "field", "message"),
+    ("given", "field"),
     [
-        ({"time": "1312-04-03T09:15:00"}, "time", "time zone"),
-        ({"time": 1_900_000_000}, "time", "ISO 8601"),
-        ({"id": "a rope"}, "id", "match pattern"),
-        ({"text": ""}, "text", "at least 1 character"),
-        ({"importance": 11}, "importance", "less than or equal to 10"),
-        ({"importance": True}, "importance", "valid integer"),
-        ({"visibility": "everybody"}, "visibility", "'public'"),
-        ({"visibility": [""]}, "visibility", "at least 1 character"),
-        ({"colour": "red"}, "colour", "not permitted"),
-        ({"valid_to": "9999-12-31T23:59:59-10:00"}, "valid_to", "years 1 to 9999"),
+        ({"entries": [{}] * 5001}, "entries"),
+        ({"entries": {str(number): {} for number in range(5001)}}, "entries"),
+        ({"spec": "lorebook_v3", "data": {"entries": [{}] * 5001}}, "data.entries"),
     ],
 )
-def test_one_wrong_event_refuses_all_and_is_named(world: Told, wrong: Document, field: str, message: str) -> None:
-    reply = world.tell(TAX, ROPE | wrong)
-    problem = reply.json()
-    assert (reply.status_code, problem["errors"][0]["field"].startswith(f"body.events[1].{field}")) == (422, True)
-    assert message in " ".join(error["message"] for error in problem["errors"])
-    assert world.ask("GET").status_code == 404
+def test_too_many_entries_are_refused_before_any_is_read(world: Told, given: JsonValue, field: str) -> None:
+    reply = world.ask("PUT", "/lorebooks/coast", given)
+    assert (reply.status_code, reply.json()["detail"]) == (413, f"{field}: more than 5000 entries")
 
 
-@pytest.mark.parametrize("count", [0, 1001])
-def test_a_request_holds_1_to_1000_events(world: Told, count: int) -> None:
-    reply = world.tell(*({**ROPE, "id": f"e{number}"} for number in range(count)))
-    assert fields_of(reply) == (422, ["body.events"])
-
-
-def test_an_event_that_was_taken_back_never_happened(world: Told) -> None:
-    world.tell(ROPE, TAX).raise_for_status()
-    taken = [world.ask("DELETE", "/events/tax") for _ in range(2)]
-    never = [world.ask("DELETE", "/events/never"), Told(world.url, "nowhere").ask("DELETE", "/events/tax")]
-    world.tell(TAX).raise_for_status()
-    assert [(reply.status_code, reply.json()) for reply in taken] == [(200, {"withdrawn": "tax"})] * 2
-    assert ([reply.status_code for reply in never], world.ids()) == ([404, 404], ["rope"])
-
-
-def test_a_correction_is_what_is_told_from_then_on(world: Told) -> None:
-    world.tell(ROPE, TAX).raise_for_status()
-    before = world.context(ASKS, as_of=NOON).json()
-    frayed = {**ROPE, "text": "The rope of the ferry frayed."}
-    replies = [world.ask("PUT", "/events/rope", frayed) for _ in range(2)]
-    after = world.context(ASKS, as_of=NOON).json()
-    wrong = world.ask("PUT", "/events/tax", frayed)
-    assert [reply.json() for reply in replies] == [{"corrected": "rope", "revision": 2}] * 2
-    assert [
-        [(passage["id"], passage["text"]) for passage in context["passages"] if passage["id"] == "rope"]
-        for context in (before, after)
-    ] == [[("rope", ROPE["text"])], [("rope", frayed["text"])]]
-    assert fields_of(wrong) == (422, ["body.id"])
-
-
-def test_a_correction_needs_an_event_and_a_world(world: Told) -> None:
+def test_what_is_not_there_is_not_found(world: Told) -> None:
+    absent = [
+        world.ask("GET"),
+        world.ask("GET", "/events"),
+        world.ask("GET", "/events", q="x"),
+        world.ask("GET", "/lorebooks"),
+        world.context("Well?"),
+        world.ask("PUT", "/events/rope", ROPE),
+        world.ask("DELETE", "/events/rope"),
+        world.ask("DELETE", "/lorebooks/coast"),
+    ]
     world.tell(ROPE).raise_for_status()
-    replies = [one.ask("PUT", "/events/tax", TAX) for one in (world, Told(world.url, "nowhere"))]
-    assert ([reply.status_code for reply in replies], world.ids()) == ([404, 404], ["rope"])
+    absent += [
+        world.ask("GET", "/lorebooks/coast"),
+        world.ask("DELETE", "/lorebooks/coast"),
+        world.ask("PUT", "/events/tax", TAX),
+        world.ask("DELETE", "/events/tax"),
+        Told(world.url, f"{world.name}-branch").ask("PUT", "", {"parent": "nowhere", "at": NOON}),
+    ]
+    assert [(reply.status_code, reply.json()["code"]) for reply in absent] == [(404, "not_found")] * len(absent)
 
 
 def test_a_mistyped_world_is_told_the_nearest_one(world: Told) -> None:
     """Wherever a request names it: in the path, as a parent, in the parameters of tasks."""
     world.tell(ROPE).raise_for_status()
     other = Told(world.url, f"{world.name}x")
-    batch = {"batch_size": 1, "params": {"world": other.name}}
     replies = [
         other.ask("GET"),
         other.ask("PUT", "/events/rope", ROPE),
-        other.ask("DELETE", "/events/rope"),
         other.ask("DELETE", "/lorebooks/reeds"),
         Told(world.url, f"{world.name}-loaded").ask("PUT", "", {"parent": other.name}),
-        httpx.post(f"{world.url}/envs/npc_arena/next-batch", json=batch, timeout=60),
+        hand_out(other),
     ]
     near = f"; did you mean {world.name!r}?"
-    assert [(reply.status_code, near in reply.json()["detail"]) for reply in replies] == [(404, True)] * 5 + [
-        (422, True)
+    found = [(reply.status_code, near in reply.json()["detail"]) for reply in replies]
+    assert found == [(404, True)] * 4 + [(422, True)]
+
+
+def test_pages_hold_every_event_once_whatever_its_text_or_time(world: Told) -> None:
+    texts = [
+        "nul \x00 and bell \x07",
+        "船が夜明けに港を出た。",
+        "a\u2028b\U0001f6f6",
+        "'; DROP TABLE events; --",
+        "%_\\",
     ]
-
-
-def test_a_branch_shares_the_past_and_nothing_else(world: Told) -> None:
-    world.tell(ROPE, TAX, BRIDGE).raise_for_status()
-    loaded = world.branch(f"{world.name}-loaded", "1312-04-03T10:30:00Z")
-    loaded.tell(SPLICED).raise_for_status()
-    world.tell({**SPLICED, "id": "late"}).raise_for_status()
-    one = World.model_validate(loaded.ask("GET").json())
-    assert (world.ids(), loaded.ids()) == (["late", "bridge", "tax", "rope"], ["spliced", "tax", "rope"])
-    assert (one.parent, one.events, one.newest) == (world.name, 1, Event.model_validate(SPLICED).time)
-
-
-def test_a_branch_is_the_same_again_or_refused(world: Told) -> None:
-    world.tell(ROPE).raise_for_status()
-    name = f"{world.name}-loaded"
-    loaded = world.branch(name, NOON)
-    again = loaded.ask("PUT", "", {"parent": world.name, "at": "1312-04-03T14:00:00+02:00"})
-    later = loaded.ask("PUT", "", {"parent": world.name, "at": "1312-04-03T13:00:00Z"})
-    orphan = Told(world.url, f"{name}-2").ask("PUT", "", {"parent": "nowhere", "at": NOON})
-    naive = Told(world.url, f"{name}-3").ask("PUT", "", {"parent": world.name, "at": "1312-04-03T13:00:00"})
-    assert [reply.status_code for reply in (again, later, orphan)] == [200, 409, 404]
-    assert fields_of(naive) == (422, ["body.at"])
-
-
-def test_worlds_are_listed_by_name_in_pages(world: Told) -> None:
-    world.tell(ROPE).raise_for_status()
-    names = sorted(f"{world.name}-{letter}" for letter in "abc")
-    for name in names:
-        world.branch(name, NOON)
-    pages: list[str] = []
-    after: str | None = world.name
-    while after is not None and after < f"{world.name}-c":
-        page = httpx.get(f"{world.url}/worlds", params={"after": after, "limit": 2}).raise_for_status().json()
-        pages += [one["name"] for one in page["worlds"]]
-        after = page["next_after"]
-    assert [name for name in pages if name.startswith(f"{world.name}-")] == names
+    times = ["0001-01-01T00:00:00Z", *["1312-04-03T09:15:00Z"] * 3, "9999-12-31T23:59:59.999999Z"]
+    events: list[Document] = [
+        {**ROPE, "id": f"e{place}", "text": text, "time": time}
+        for place, (text, time) in enumerate(zip(texts, times, strict=True))
+    ]
+    world.tell(*events).raise_for_status()
+    pages: list[list[tuple[str, str]]] = []
+    before: dict[str, str] = {}
+    while len(pages) < 5:
+        page = world.ask("GET", "/events", limit="2", **before).raise_for_status().json()
+        pages.append([(event["text"], event["time"]) for event in page["events"]])
+        if page["next_before"] is None:
+            break
+        before = {"before": page["next_before"]}
+    expected = [*zip(texts, times, strict=True)][::-1]
+    assert pages == [expected[:2], expected[2:4], expected[4:]]
+    assert [world.ask("GET", "/events", q=text).status_code for text in texts] == [200] * len(texts)
+    branched = [world.branch(f"{world.name}-{place}", times[place]).ids() for place in (0, -1)]
+    assert branched == [["e0"], ["e4", "e3", "e2", "e1", "e0"]]
 
 
 def test_a_closed_world_is_used_by_nothing(world: Told) -> None:
@@ -163,8 +186,6 @@ def test_a_closed_world_is_used_by_nothing(world: Told) -> None:
     closed = [world.ask("DELETE").json() for _ in range(2)]
     refused = [
         world.tell(TAX),
-        world.ask("PUT", "/events/rope", ROPE),
-        world.ask("DELETE", "/events/rope"),
         world.ask("PUT", "/lorebooks/coast", {}),
         Told(world.url, f"{world.name}-2").ask("PUT", "", {"parent": world.name, "at": NOON}),
         world.ask("GET", "/events", q="rope"),
@@ -173,47 +194,102 @@ def test_a_closed_world_is_used_by_nothing(world: Told) -> None:
     scored = {"groups": [{"task_id": made["task_id"], "completions": [{"text": "Nay."}, {"text": "Aye."}]}]}
     score = httpx.post(f"{world.url}/envs/npc_arena/score", json=scored, timeout=120)
     assert (World.model_validate(closed[0]).closed_at is None, closed[1]) == (False, closed[0])
-    assert [(reply.status_code, "is closed" in reply.json()["detail"]) for reply in refused] == [(409, True)] * 7
+    assert [(reply.status_code, "is closed" in reply.json()["detail"]) for reply in refused] == [(409, True)] * 5
     assert fields_of(hand_out(world)) == (422, ["params.world"])
     assert (score.status_code, hand_out(loaded).status_code, world.ids()) == (200, 200, ["rope"])
 
 
-def hand_out(world: Told) -> httpx.Response:
-    body = {"batch_size": 1, "params": {"world": world.name}}
-    return httpx.post(f"{world.url}/envs/npc_arena/next-batch", json=body, timeout=120)
+LORE = "The road is drowned."
+ENTRY: Document = {"keys": ["milestone"], "content": LORE, "extensions": {}, "enabled": True, "insertion_order": 3}
 
 
-SHOWN = (
-    ("POST", "/worlds/{world}/events"),
-    ("PUT", "/worlds/{world}/lorebooks/{book}"),
-    ("PUT", "/worlds/{world}"),
-    ("POST", "/worlds/{world}/context"),
-    ("GET", "/worlds"),
-    ("GET", "/worlds/{world}"),
-    ("GET", "/worlds/{world}/events"),
-    ("GET", "/worlds/{world}/lorebooks"),
-    ("GET", "/worlds/{world}/lorebooks/{book}"),
-    ("PUT", "/worlds/{world}/events/{event}"),
-    ("GET", "/worlds/{world}/events/{event}/revisions"),
-    ("GET", "/worlds/{world}/events/{event}/revisions/{revision}"),
-    ("GET", "/worlds/{world}/lorebooks/{book}/revisions"),
-    ("GET", "/worlds/{world}/lorebooks/{book}/revisions/{revision}"),
-    ("DELETE", "/worlds/{world}/events/{event}"),
-    ("DELETE", "/worlds/{world}/lorebooks/{book}"),
-    ("DELETE", "/worlds/{world}"),
+@pytest.mark.parametrize(
+    ("book", "source"),
+    [
+        ({"entries": [{"id": "road", "keys": ["milestone"], "content": LORE}]}, None),
+        (
+            {"spec": "lorebook_v3", "data": {"extensions": {}, "entries": [ENTRY | {"use_regex": False}]}},
+            "lorebook V3",
+        ),
+    ],
 )
+def test_lore_of_any_form_comes_up_when_it_is_spoken_of_and_says_why(
+    world: Told, book: Document, source: str | None
+) -> None:
+    told = world.ask("PUT", "/lorebooks/coast", book).raise_for_status().json()
+    spoken, silent = (world.context(said).json()["passages"] for said in ("That old milestone?", "Nice salt."))
+    (lore,) = world.explained(character="hob_tarrant", q="That old milestone?").lore
+    assert (told["entries"], told["read_as"] and told["read_as"]["source"]) == (1, source)
+    assert [(one["source"], one["text"]) for one in spoken] == [("lorebook/coast", LORE)]
+    assert (silent, lore.lorebook, "milestone" in lore.because, lore.told) == ([], "coast", True, True)
 
 
-def test_every_example_of_the_document_works(worlds_url: str) -> None:
-    paths = httpx.get(f"{worlds_url}/openapi.json", timeout=60).raise_for_status().json()["paths"]
-    statuses = [shown(worlds_url, method, path, paths[path][method.lower()]) for method, path in SHOWN]
-    assert {(method.upper(), path) for path in paths if path.startswith("/worlds") for method in paths[path]} == set(
-        SHOWN
-    )
-    assert statuses == [200] * len(SHOWN)
+def test_what_would_be_told_is_explained(world: Told) -> None:
+    world.tell(ROPE, TAX, BRIDGE, SPLICED).raise_for_status()
+    asked = [
+        world.explained(character="hob_tarrant", as_of=NOON, q=ASKS),
+        world.explained(character="hob_tarrant", q=ASKS),
+        world.explained(character="ottoline_vesk", as_of=NOON, q=ASKS),
+        world.explained(as_of=NOON, q=ASKS),
+    ]
+    assert [{(one.event.id, one.reason, one.by) for one in explained.hidden} for explained in asked] == [
+        {("bridge", "not_visible", None), ("spliced", "future", None)},
+        {("bridge", "not_visible", None), ("rope", "superseded", "spliced")},
+        {("spliced", "future", None)},
+        {("bridge", "not_visible", None), ("spliced", "future", None)},
+    ]
+    told = [{one.event.id for one in explained.events if one.told} for explained in asked]
+    assert told == [{"rope", "tax"}, {"spliced", "tax"}, {"rope", "tax", "bridge"}, {"rope", "tax"}]
+    assert [{passage.id for passage in explained.context.passages} for explained in asked] == told
 
 
-def shown(url: str, method: str, path: str, operation: dict[str, Any]) -> int:
+def test_what_is_explained_is_what_the_prompt_has_chance_included_and_asking_stores_nothing(world: Told) -> None:
+    world.tell(ROPE, TAX).raise_for_status()
+    entries: list[JsonValue] = [
+        {"id": f"lore{number}", "keys": ["ferry"], "content": f"Lore {number}.", "probability": 0.5}
+        for number in range(16)
+    ]
+    world.ask("PUT", "/lorebooks/coast", {"entries": entries}).raise_for_status()
+    before = [world.ask("GET", path).json() for path in ("", "/events")]
+    explained = [passage.id for passage in world.explained(character="hob_tarrant", q=f" {ASKS}").context.passages]
+    prompted = [passage["id"] for passage in world.context(ASKS).raise_for_status().json()["passages"]]
+    assert (explained, 2 < len(prompted) < 18) == (prompted, True)
+    assert [world.ask("GET", path).json() for path in ("", "/events")] == before
+
+
+def test_a_game_gets_the_prompt_of_a_task_and_nothing_that_its_character_cannot_know(world: Told) -> None:
+    """Of the task whose scene is set by nothing but the player's line."""
+    world.tell(ROPE, TAX, BRIDGE, SPLICED).raise_for_status()
+    staging: Document = {"as_of": NOON, "player_name": "Maren", "reply_words": 30}
+    params: Document = {"world": world.name, **staging}
+    asked = hand_out(world, cursor=0, params=params, select={"scene": ["hob_tarrant-ladys_ferry"]})
+    (task,) = asked.raise_for_status().json()["tasks"]
+    stored = httpx.get(f"{world.url}/tasks/{task['task_id']}").raise_for_status().json()
+    context = world.context(task["messages"][-1]["content"], **staging).raise_for_status().json()
+    assert (context["messages"], context["passages"]) == (task["messages"], stored["passages"])
+    assert {passage["id"] for passage in context["passages"]} == {"rope", "tax"}
+    assert [text in str(context) for text in ("Margravine ordered", "toll bridge", "spliced")] == [False] * 3
+
+
+def test_an_event_can_be_what_is_answered(world: Told) -> None:
+    world.tell(ROPE).raise_for_status()
+    said: list[JsonValue] = [{"role": "user", "content": "Two, please."}, {"role": "assistant", "content": "Get in."}]
+    body: Document = {"character": "hob_tarrant", "conversation": said, "event": "The new rope snaps."}
+    messages = world.ask("POST", "/context", body).raise_for_status().json()["messages"]
+    assert (messages[1:3], "The new rope snaps." in messages[3]["content"], len(messages)) == (said, True, 4)
+
+
+def test_every_example_of_the_document_works(url: str) -> None:
+    """In an order in which each finds what it names."""
+    paths = httpx.get(f"{url}/openapi.json", timeout=60).raise_for_status().json()["paths"]
+    shown = [(method.upper(), path) for path in paths if path.startswith("/worlds") for method in paths[path]]
+    methods = ("POST", "PUT", "GET", "DELETE")
+    shown.sort(key=lambda one: (methods.index(one[0]), one[1].endswith("/context"), -len(one[1])))
+    statuses = {one: show(url, *one, paths[one[1]][one[0].lower()]) for one in shown}
+    assert (len(shown), {one: status for one, status in statuses.items() if status != 200}) == (17, {})
+
+
+def show(url: str, method: str, path: str, operation: dict[str, Any]) -> int:
     """The status of what Swagger UI sends when one only presses Execute."""
     for parameter in operation.get("parameters", ()):
         if parameter["in"] == "path":
@@ -221,30 +297,3 @@ def shown(url: str, method: str, path: str, operation: dict[str, Any]) -> int:
     content = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
     bodies = [example["value"] for example in content.get("examples", {}).values()]
     return httpx.request(method, f"{url}{path}", json=bodies[0] if bodies else None, timeout=120).status_code
-
-
-def test_texts_come_back_as_they_were_told(world: Told) -> None:
-    texts = [
-        "nul \x00 and bell \x07",
-        "船が夜明けに港を出た。",
-        "a\u2028b\U0001f6f6",
-        "'; DROP TABLE events; --",
-        "%_\\",
-    ]
-    events: list[Document] = [{**ROPE, "id": f"e{place}", "text": text} for place, text in enumerate(texts)]
-    world.tell(*events).raise_for_status()
-    listed = world.ask("GET", "/events").raise_for_status().json()["events"]
-    answers = [world.ask("GET", "/events", q=text).status_code for text in texts]
-    assert ([event["text"] for event in reversed(listed)], answers) == (texts, [200] * len(texts))
-
-
-def test_the_first_and_the_last_moment_are_moments(world: Told) -> None:
-    first, last = "0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999Z"
-    world.tell({**ROPE, "time": first}, {**TAX, "time": last}).raise_for_status()
-    one = world.ask("GET", "/events", limit="1").json()
-    two = world.ask("GET", "/events", limit="1", before=one["next_before"]).json()
-    told = [[one.event.id for one in world.explained(q="ferry", as_of=moment).events] for moment in (first, last)]
-    branched = [world.branch(f"{world.name}-{place}", moment).ids() for place, moment in enumerate((first, last))]
-    assert [one["events"][0]["time"], two["events"][0]["time"]] == [last, first]
-    assert [sorted(ids) for ids in told] == [["rope"], ["rope", "tax"]]
-    assert branched == [["rope"], ["tax", "rope"]]

@@ -2,23 +2,19 @@
 
 import asyncio
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import httpx
 import pytest
 
 from tests.support.nemo_gym import NemoGym, build_response, build_row, say
-from tests.support.reward_trainers import Judged, judged_gateway
+from tests.support.reward_trainers import Judged
+
+pytestmark = pytest.mark.xdist_group("one judge")
 
 ANSWERS = ("Yes.", "Yes, of course.", "Yes, of course, why not?", "Yes, of course, why not, if you like it so much?")
 Rollout = tuple[dict[str, Any], dict[str, Any]]
-
-
-@pytest.fixture(scope="module")
-def judged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judged]:
-    with judged_gateway(tmp_path_factory.mktemp("nemo_gym")) as judged:
-        yield judged
 
 
 def connect(judged: Judged, options: str, environment: str = "rlaif", **more: Any) -> NemoGym:
@@ -42,14 +38,14 @@ def paid(judged: Judged, task: str, answers: Sequence[str]) -> list[tuple[float,
 
 
 def test_a_group_earns_what_it_would_at_the_native_door(judged: Judged) -> None:
-    task = judged.preferring()
-    told = verify(connect(judged, "run=same&group_size=4"), *roll_out(task, ANSWERS))
-    assert (rewards(told), judged.stored("same")) == (paid(judged, task, ANSWERS), [list(ANSWERS)])
+    task = judged.preferring(40)
+    told = verify(connect(judged, "run=nemo-same&group_size=4"), *roll_out(task, ANSWERS))
+    assert (rewards(told), judged.stored("nemo-same")) == (paid(judged, task, ANSWERS), [list(ANSWERS)])
     assert len({one["reward"] for one in told}) == 4
 
 
 def test_what_was_sent_comes_back_byte_for_byte(judged: Judged) -> None:
-    task = judged.preferring(1)
+    task = judged.preferring(41)
     body = (
         f'{{"task_id":"{task}", "responses_create_params":{{"input":[ ],"top_p":1.00}},  "mine":"\\u00e9é",'
         '"response":{"output":[{"type":"message","role":"assistant","content":[{"type":"output_text","text":"Yes."}],'
@@ -78,102 +74,55 @@ def test_what_was_sent_comes_back_byte_for_byte(judged: Judged) -> None:
 
 def test_a_rollout_whose_reply_was_lost_is_not_scored_twice(judged: Judged) -> None:
     """Neither where nobody was told nor where the answer was sent."""
-    task, group = judged.preferring(2), roll_out(judged.preferring(2), ANSWERS[:2])
+    task, group = judged.preferring(42), roll_out(judged.preferring(42), ANSWERS[:2])
     judged.judge.seconds = 1.0
     try:
-        impatient = connect(judged, "run=again&group_size=2", seconds=0.7)
+        impatient = connect(judged, "run=nemo-again&group_size=2", seconds=0.7)
         first = verify(impatient, *group)
     finally:
         judged.judge.seconds = 0.0
-    again = verify(connect(judged, "run=again&group_size=2"), *group)
+    again = verify(connect(judged, "run=nemo-again&group_size=2"), *group)
     assert (impatient.lost > 1, first) == (True, again)
-    assert (rewards(again), judged.stored("again")) == (paid(judged, task, ANSWERS[:2]), [list(ANSWERS[:2])])
-
-
-def test_a_place_that_comes_again_with_another_response_begins_the_next_group(judged: Judged) -> None:
-    client, task = connect(judged, "run=epochs&group_size=2"), judged.preferring(3)
-    epochs = [verify(client, *roll_out(task, ANSWERS[:2])) for _ in range(2)]
-    names = [{one["group_id"] for one in epoch} for epoch in epochs]
-    assert ([len(name) for name in names], names[0] & names[1]) == ([1, 1], set())
-    assert rewards(epochs[0]) == rewards(epochs[1]) == paid(judged, task, ANSWERS[:2])
-
-
-def test_more_rollouts_than_a_group_holds_are_several_groups(judged: Judged) -> None:
-    task = judged.preferring(5)
-    told = verify(connect(judged, "run=more&group_size=2"), *roll_out(task, ANSWERS))
-    assert rewards(told) == [*paid(judged, task, ANSWERS[:2]), *paid(judged, task, ANSWERS[2:])]
+    assert (rewards(again), judged.stored("nemo-again")) == (paid(judged, task, ANSWERS[:2]), [list(ANSWERS[:2])])
 
 
 def test_without_indices_a_task_gathers_its_group(judged: Judged) -> None:
     """As NeMo-RL sends rows."""
-    task = judged.preferring(6)
+    task = judged.preferring(46)
     rows = [
         ({key: value for key, value in row.items() if not key.startswith("_ng")}, response)
         for row, response in roll_out(task, ANSWERS[:2])
     ]
-    told = verify(connect(judged, "run=bare&group_size=2"), *rows)
-    assert (rewards(told), judged.stored("bare")) == (paid(judged, task, ANSWERS[:2]), [list(ANSWERS[:2])])
+    told = verify(connect(judged, "run=nemo-bare&group_size=2"), *rows)
+    assert (rewards(told), judged.stored("nemo-bare")) == (paid(judged, task, ANSWERS[:2]), [list(ANSWERS[:2])])
 
 
 def test_without_a_score_for_one_the_whole_group_is_masked_for_good(judged: Judged) -> None:
     """The first says nothing, which is worth 0 without a judge."""
-    group = roll_out(judged.preferring(7), ("", *ANSWERS[:2]))
-    client = connect(judged, "run=masked&group_size=3&wait_seconds=6&gather_seconds=2")
+    group = roll_out(judged.preferring(47), ("", *ANSWERS[:2]))
+    client = connect(judged, "run=nemo-masked&group_size=3&wait_seconds=6&gather_seconds=2")
     before = judged.untold()
     judged.judge.refusals = float("inf")
     try:
         told = verify(client, *group)
     finally:
         judged.judge.refusals = 0
-    counted = {name: count - before.get(name, 0) for name, count in judged.untold().items()}
+    counted = {name: more for name, count in judged.untold().items() if (more := count - before.get(name, 0))}
     again = verify(client, *group)
     assert (rewards(told), again) == ([(0.0, True)] * 3, told)
     assert [(one["failure_kind"], one["instance_config"], one["_ng_failure_class"]) for one in told] == [
         (kind, {"mask_sample": True}, "judge_failed") for kind in ("cohort_incomplete", "judge_failed", "judge_failed")
     ]
-    assert [group["flags"] for group in judged.groups("masked")] == [["masked"]]
+    assert [group["flags"] for group in judged.groups("nemo-masked")] == [["masked"]]
     assert counted == {
         '{contract="nemo_gym",env="rlaif",reason="judge_failed",told="masked"}': 2.0,
         '{contract="nemo_gym",env="rlaif",reason="masked",told="masked"}': 1.0,
     }
-    assert [compute_nemo_rl_advantages(rewards(told), honoured) for honoured in (True, False)] == [[0.0] * 3] * 2
-
-
-def compute_nemo_rl_advantages(told: Sequence[tuple[float, bool]], honoured: bool) -> list[float]:
-    """Of one prompt's rollouts, by `calculate_baseline_and_std_per_prompt` of NeMo-RL's algorithms/utils.py at
-    7ea279abf with its leave-one-out baseline, and what its estimators make of it. Some call it with masks, some with
-    ones."""
-    votes = [not (masked and honoured) for _, masked in told]
-    if sum(votes) <= 1:
-        return [0.0] * len(told)  # the baseline is the reward itself
-    voting = sum(votes) - 1
-    advantages = []
-    for place, (reward, _) in enumerate(told):
-        others = [
-            other for at, ((other, _), votes_) in enumerate(zip(told, votes, strict=True)) if votes_ and at != place
-        ]
-        mean, square = sum(others) / voting, sum(other**2 for other in others) / voting
-        spread = (square - mean**2) * voting / (voting - 1) if voting > 1 else 0.0
-        advantages.append((reward - mean) / (max(spread, 0.0) ** 0.5 + 1e-6))
-    return advantages
-
-
-def test_a_mask_for_one_alone_would_teach_something() -> None:
-    """To those that are not masked, where masks vote: which is why the whole group is masked."""
-    told = [(1.0, False), (1.0, False), (0.0, True)]
-    assert [any(compute_nemo_rl_advantages(told, honoured)[:2]) for honoured in (True, False)] == [False, True]
-
-
-def test_a_judge_that_comes_back_in_time_costs_nobody_a_reward(judged: Judged) -> None:
-    task = judged.preferring(8)
-    judged.judge.refusals = 6
-    told = verify(connect(judged, "run=patient&group_size=2"), *roll_out(task, ANSWERS[:2]))
-    assert (rewards(told), judged.stored("patient")) == (paid(judged, task, ANSWERS[:2]), [list(ANSWERS[:2])])
 
 
 def test_a_session_of_either_kind_has_a_cookie_and_may_be_seeded_and_closed_twice(judged: Judged) -> None:
-    task = judged.preferring(9)
-    client = connect(judged, "run=sessions")
+    task = judged.preferring(49)
+    client = connect(judged, "run=nemo-sessions")
     episode = {"rollout_id": "a", "attempt": 0}
     named = {
         "resources_session_id": "session-1",
@@ -222,9 +171,9 @@ def test_a_row_alone_can_be_verified_again_where_code_decides(judged: Judged) ->
     assert modes == ["stateless", "unsupported", "unsupported"]
 
 
-@pytest.mark.parametrize(
-    ("path", "changed", "status", "field"),
-    [
+def test_what_cannot_be_is_refused_with_its_field(judged: Judged) -> None:
+    turns = judged.tasks("mastermind", 1)[0]["task_id"]
+    wrong: list[tuple[str, dict[str, Any], int, str | None]] = [
         ("rlaif/verify", {"task_id": None}, 422, "task_id"),
         ("rlaif/verify", {"response": {}}, 422, "response.output"),
         ("rlaif/verify", {"_ng_task_index": -1}, 422, "_ng_task_index"),
@@ -233,21 +182,10 @@ def test_a_row_alone_can_be_verified_again_where_code_decides(judged: Judged) ->
         ("rlaif/colour=red/verify", {}, 422, "query.colour"),
         ("rlaif/verify", {}, 404, "task_id"),
         ("nothing/verify", {}, 404, None),
-    ],
-)
-def test_what_cannot_be_is_refused_with_its_field(
-    judged: Judged, path: str, changed: Any, status: int, field: str | None
-) -> None:
-    body = build_row("task_" + "0" * 32, 0, 0) | {"response": build_response()} | changed
-    reply = httpx.post(f"{judged.gateway.url}/compat/nemo_gym/{path}", json=body, timeout=60)
-    assert (reply.status_code, reply.json()["field"]) == (status, field)
-
-
-def test_a_task_of_several_turns_is_refused(judged: Judged) -> None:
-    task = judged.tasks("mastermind", 1)[0]["task_id"]
-    reply = asyncio.run(
-        connect(judged, "run=turns", "mastermind").post(
-            "verify", build_row(task, 0, 0) | {"response": build_response(say("1 2 3 4"))}
-        )
-    )
-    assert (reply.status_code, reply.json()["field"]) == (422, "task_id")
+        ("mastermind/verify", {"task_id": turns, "response": build_response(say("1 2 3 4"))}, 422, "task_id"),
+    ]
+    row = build_row("task_" + "0" * 32, 0, 0) | {"response": build_response()}
+    root = f"{judged.gateway.url}/compat/nemo_gym"
+    replies = [httpx.post(f"{root}/{path}", json=row | changed, timeout=60) for path, changed, *_ in wrong]
+    told = [(reply.status_code, reply.json()["field"]) for reply in replies]
+    assert told == [(status, field) for *_, status, field in wrong]

@@ -10,21 +10,11 @@ import pytest
 from app.domain.tasks import Task
 from app.envs.tool_agent.environment import ToolAgent
 from tests.support.nemo_gym import NemoGym, build_response, build_row, play_gymnasium, play_simple, say, write_items
-from tests.support.reward_trainers import Judged, judged_gateway
-from tests.support.serving import free_port
+from tests.support.reward_trainers import Judged
+
+pytestmark = pytest.mark.xdist_group("one judge")
 
 GUESS = "<guess>1 2 3 4</guess>"
-PORT = free_port()
-"""Where mastermind is served at the root."""
-
-
-@pytest.fixture(scope="module")
-def judged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judged]:
-    name = "ATROPOS_ENVS_NEMO_GYM_PORTS__GAME__"
-    asked = {"PORT": str(PORT), "ENVIRONMENT": "mastermind", "RUN": "port", "GROUP_SIZE": "2"}
-    ports = {name + key: value for key, value in asked.items()}
-    with judged_gateway(tmp_path_factory.mktemp("nemo_gym"), **ports) as judged:
-        yield judged
 
 
 def connect(judged: Judged, options: str, environment: str) -> NemoGym:
@@ -68,7 +58,7 @@ def test_calls_are_carried_out_and_the_rollout_is_paid_as_natively(judged: Judge
 
     async def play() -> list[tuple[float, float]]:
         told = []
-        for place, (task, solution) in enumerate([*find_tasks(judged, wishes=1), *find_tasks(judged, wishes=2)][:20]):
+        for place, (task, solution) in enumerate([*find_tasks(judged, wishes=1), *find_tasks(judged, wishes=2)][:12]):
             client = connect(judged, "run=tools", "tool_agent")
             done = await play_simple(client, build_tool_row(task, place), list_replies(solution))
             texts = [at for at, one in enumerate(solution) if one["role"] == "assistant" and not one.get("tool_calls")]
@@ -127,34 +117,11 @@ def test_several_wishes_are_played_turn_by_turn_whatever_is_sent_twice(judged: J
     assert judged.counts("wishes") == {"groups": len(told), "scored": len(told)}
 
 
-def test_a_game_is_played_turn_by_turn_and_paid_with_its_group(judged: Judged) -> None:
+def test_a_port_of_its_own_serves_a_game_at_the_root_that_is_paid_with_its_group(
+    judged: Judged, game_port: int
+) -> None:
     task = judged.tasks("mastermind", 1)[0]
-
-    async def play() -> list[list[httpx.Response]]:
-        episodes = [
-            play_gymnasium(
-                connect(judged, "run=game&group_size=2", "mastermind"),
-                build_row(task["task_id"], 0, place),
-                [[say(text)]] * task["max_turns"],
-                times=2,
-            )
-            for place, text in enumerate((GUESS, "I pass."))
-        ]
-        return await asyncio.gather(*episodes)
-
-    games = asyncio.run(play())
-    first, last = games[0][0].json(), [game[-1].json() for game in games]
-    assert (bool(first["observation"]), first["reward"], first["terminated"]) == (True, 0.0, False)
-    assert [len(game) for game in games] == [task["max_turns"]] * 2
-    assert [one["terminated"] for one in last] == [True, True]
-    groups = judged.groups("game")
-    stored = [[one["score"]["reward"] for one in group["rollouts"]] for group in groups]
-    assert stored == [[one["reward"] for one in last]]
-
-
-def test_a_port_of_its_own_serves_its_environment_at_the_root(judged: Judged) -> None:
-    task = judged.tasks("mastermind", 1)[0]
-    url = f"http://127.0.0.1:{PORT}"
+    url = f"http://127.0.0.1:{game_port}"
 
     async def play() -> list[list[httpx.Response]]:
         games = [

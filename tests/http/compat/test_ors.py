@@ -1,7 +1,6 @@
 """The Open Reward Standard against a running gateway."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +17,9 @@ from app.main.application import create_app
 from app.settings import Settings
 from tests.support.ors import Ors, read_stream
 from tests.support.preferring import FEWER
-from tests.support.reward_trainers import Judged, judged_gateway
+from tests.support.reward_trainers import Judged
 
-
-@pytest.fixture(scope="module")
-def judged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judged]:
-    with judged_gateway(tmp_path_factory.mktemp("ors")) as judged:
-        yield judged
+pytestmark = pytest.mark.xdist_group("one judge")
 
 
 def connect(judged: Judged, environment: str, run: str, **options: str) -> Ors:
@@ -95,15 +90,14 @@ def test_a_call_whose_stream_was_lost_is_answered_as_it_was(judged: Judged) -> N
     assert (turns[0], ends[1:], len(judged.groups("lost"))) == (turns[1], ends[:2], 1)
 
 
-def test_without_a_score_the_reward_is_null_until_there_is_one(tmp_path: Path) -> None:
-    with judged_gateway(tmp_path) as judged:
-        params = json.dumps({"preference": FEWER})
-        client = connect(judged, "rlaif", "down", params=params, wait_seconds="3", gather_seconds="1")
-        judged.judge.refusals = float("inf")
-        client.begin(0)
-        down = client.call("answer", task_id="one", text="Yes, of course.")["output"]
-        judged.judge.refusals = 0
-        up = client.call("answer", task_id="one", text="Yes, of course.")["output"]
+def test_without_a_score_the_reward_is_null_until_there_is_one(judged: Judged) -> None:
+    params = json.dumps({"preference": FEWER})
+    client = connect(judged, "rlaif", "down", params=params, wait_seconds="3", gather_seconds="1")
+    judged.judge.refusals = float("inf")
+    client.begin(9)
+    down = client.call("answer", task_id="one", text="Yes, of course.")["output"]
+    judged.judge.refusals = 0
+    up = client.call("answer", task_id="one", text="Yes, of course.")["output"]
     assert (down["reward"], down["finished"], up["reward"] is None) == (None, True, False)
 
 
@@ -132,29 +126,24 @@ def test_tasks_and_tools_are_listed(judged: Judged) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("path", "body", "status", "told"),
-    [
+def test_what_is_wrong_is_named(judged: Judged) -> None:
+    client = connect(judged, "gsm8k", "wrong")
+    client.headers = {"X-Session-ID": "unknown"}
+    wrong: list[tuple[str, object, int, str]] = [
         ("/create", {}, 422, "task_spec"),
         ("/create", {"split": "test", "index": 10**9}, 422, "index"),
         ("/call", {"name": "reply"}, 404, "no such session"),
         ("/score_group", {"candidates": [{"messages": [{"role": "user", "blocks": []}]}]}, 422, "candidate 0"),
-    ],
-)
-def test_what_is_wrong_is_named(judged: Judged, path: str, body: object, status: int, told: str) -> None:
-    client = connect(judged, "gsm8k", "wrong")
-    client.headers = {"X-Session-ID": "unknown"}
-    reply = client.post(path, body)
-    assert (reply.status_code, told in reply.text) == (status, True), reply.text
-
-
-def test_a_reply_needs_a_text_and_params_an_object(judged: Judged) -> None:
-    client = connect(judged, "gsm8k", "wrong")
+    ]
+    replies = [client.post(path, body) for path, body, *_ in wrong]
+    assert [(one.status_code, told in one.text) for one, (*_, told) in zip(replies, wrong, strict=True)] == [
+        (status, True) for *_, status, _ in wrong
+    ]
     client.begin(0)
-    told = client.call("reply", content="4")
+    mute = client.call("reply", content="4")
     client.options = {"params": "[]"}
     refused = client.post("/create", {"split": "train", "index": 0})
-    assert (told["reason"], refused.status_code, "params" in refused.text) == ("input_validation", 422, True)
+    assert (mute["reason"], refused.status_code, "params" in refused.text) == ("input_validation", 422, True)
 
 
 def test_an_environment_that_cannot_serve_is_said_to_be_starting(tmp_path: Path) -> None:

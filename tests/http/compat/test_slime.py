@@ -1,7 +1,6 @@
 """slime's remote reward against a running gateway, asked as slime asks."""
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +9,10 @@ import pytest
 
 from tests.support.reward_trainers import Judged, Slime, judged_gateway
 
+pytestmark = pytest.mark.xdist_group("one judge")
+
 ANSWERS = ("Yes.", "Yes, of course.", "Yes, of course, why not?", "Yes, of course, why not, if you like it so much?")
 EOS = "&eos=%3C%7Cim_end%7C%3E"
-
-
-@pytest.fixture(scope="module")
-def judged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judged]:
-    with judged_gateway(tmp_path_factory.mktemp("slime")) as judged:
-        yield judged
 
 
 def slime(judged: Judged, options: str, **more: Any) -> Slime:
@@ -29,81 +24,57 @@ def rewards(client: Slime, label: Any, *answers: str) -> list[Any]:
 
 
 def test_a_group_earns_what_it_would_at_the_native_door(judged: Judged) -> None:
-    task = judged.preferring()
-    asked = slime(judged, f"run=same&group_size=4{EOS}")
+    task = judged.preferring(20)
+    asked = slime(judged, f"run=slime&group_size=4{EOS}")
     told = rewards(asked, {"task_id": task}, *(f"{answer}<|im_end|>" for answer in ANSWERS))
-    assert (told, asked.failures, judged.stored("same")) == (judged.native(task, ANSWERS), [], [list(ANSWERS)])
+    assert (told, asked.failures, judged.stored("slime")) == (judged.native(task, ANSWERS), [], [list(ANSWERS)])
     assert len(set(told)) == 4
 
 
-def test_one_that_says_the_same_as_another_is_one_of_its_own(judged: Judged) -> None:
-    task = judged.preferring(1)
-    answers = (ANSWERS[0], ANSWERS[0], ANSWERS[2], ANSWERS[0])
-    told = rewards(slime(judged, "run=twins&group_size=4"), task, *answers)
-    twins = {told[place] for place in (0, 1, 3)}
-    assert (len(twins), told[2] < told[0], judged.stored("twins")) == (1, True, [sorted(answers, key=len)])
-
-
 def test_whoever_gave_up_asks_again_and_is_not_taken_for_another(judged: Judged) -> None:
-    task = judged.preferring(2)
+    task = judged.preferring(22)
     judged.judge.seconds = 1.5
     try:
-        impatient = slime(judged, "run=again&group_size=2", total=1.2)
+        impatient = slime(judged, "run=slime-again&group_size=2", total=1.2)
         told = rewards(impatient, task, *ANSWERS[:2])
     finally:
         judged.judge.seconds = 0.0
-    assert (told[0] > told[1], judged.stored("again")) == (True, [list(ANSWERS[:2])])
+    assert (told[0] > told[1], judged.stored("slime-again")) == (True, [list(ANSWERS[:2])])
     assert impatient.failures.count("TimeoutError") == len(impatient.failures) > 1
 
 
-def test_a_sibling_that_never_comes_is_not_waited_for_longer(judged: Judged) -> None:
-    client = slime(judged, "run=lost&group_size=3&gather_seconds=1.5&reply=object")
-    first, second = rewards(client, judged.preferring(3), *ANSWERS[:2])
-    assert (first["flags"], first["reward"] > second["reward"], first["group_id"]) == (
-        ["partial_group"],
-        True,
-        second["group_id"],
-    )
-
-
-def test_the_next_epoch_is_another_group(judged: Judged) -> None:
-    client, task = slime(judged, "run=epochs&group_size=2&reply=object"), judged.preferring(4)
-    epochs = [rewards(client, task, *ANSWERS[:2]) for _ in range(2)]
-    names = [{one["group_id"] for one in epoch} for epoch in epochs]
-    told = [[one["reward"] for one in epoch] for epoch in epochs]
-    assert ([len(name) for name in names], names[0] & names[1], told[0]) == ([1, 1], set(), told[1])
-
-
 def test_groups_that_labels_name_do_not_mix(judged: Judged) -> None:
-    task = judged.preferring(5)
+    task = judged.preferring(25)
     labels = [{"task_id": task, "group": group, "size": 2} for group in (1, 2)]
     pairs = [(answer, label) for label in labels for answer in ANSWERS[:2]]
-    told = asyncio.run(slime(judged, "run=named").rewards(pairs))
-    assert (told[:2], judged.stored("named")) == (told[2:], [list(ANSWERS[:2])] * 2)
+    told = asyncio.run(slime(judged, "run=slime-named").rewards(pairs))
+    assert (told[:2], judged.stored("slime-named")) == (told[2:], [list(ANSWERS[:2])] * 2)
 
 
 def test_an_evaluation_stands_by_itself_and_in_no_training_figure(judged: Judged) -> None:
-    label = {"task_id": judged.preferring(9), "purpose": "eval"}
-    told = rewards(slime(judged, "run=held-out&group_size=4&reply=object"), label, ANSWERS[0], ANSWERS[1], ANSWERS[0])
+    label = {"task_id": judged.preferring(29), "purpose": "eval"}
+    told = rewards(
+        slime(judged, "run=slime-held-out&group_size=4&reply=object"), label, ANSWERS[0], ANSWERS[1], ANSWERS[0]
+    )
     groups = [
         httpx.get(f"{judged.gateway.url}/groups/{name}").json()["group"]
         for name in dict.fromkeys(one["group_id"] for one in told)
     ]
     kept = [(one["purpose"], [rollout["completion"]["text"] for rollout in one["rollouts"]]) for one in groups]
-    curves = httpx.get(f"{judged.gateway.url}/stats", params={"run": "held-out"}).json()
+    curves = httpx.get(f"{judged.gateway.url}/stats", params={"run": "slime-held-out"}).json()
     assert kept == [("eval", [text]) for text in (ANSWERS[0], ANSWERS[1], ANSWERS[0])]
     assert ([one["reward"] for one in told], curves["rows"]) == ([one["score"] for one in told], [])
 
 
 def test_no_score_is_an_error_until_there_is_one(judged: Judged) -> None:
-    task = judged.preferring(6)
-    url = f"{judged.gateway.url}/compat/slime/rlaif?run=unscored&wait_seconds=2.9&gather_seconds=1"
+    task = judged.preferring(26)
+    url = f"{judged.gateway.url}/compat/slime/rlaif?run=slime-unscored&wait_seconds=2.9&gather_seconds=1"
     judged.judge.refusals = float("inf")
     body = {"prompt": "p", "response": ANSWERS[1], "label": task}
     before = judged.untold()
     refused = httpx.post(url, json=body, timeout=60)
     judged.judge.refusals = 0
-    counted = {name: count - before.get(name, 0) for name, count in judged.untold().items()}
+    counted = {name: more for name, count in judged.untold().items() if (more := count - before.get(name, 0))}
     said = refused.json()
     assert (refused.status_code, refused.headers["retry-after"], said["reward"], said["code"], said["reason"]) == (
         503,
@@ -114,15 +85,15 @@ def test_no_score_is_an_error_until_there_is_one(judged: Judged) -> None:
     )
     assert counted == {'{contract="slime",env="rlaif",reason="judge_failed",told="error"}': 1.0}
     assert isinstance(httpx.post(url, json=body, timeout=60).json(), float)
-    assert judged.stored("unscored") == [[ANSWERS[1]]]
+    assert judged.stored("slime-unscored") == [[ANSWERS[1]]]
 
 
 def test_a_request_is_held_until_the_judge_is_back(judged: Judged) -> None:
-    task = judged.preferring(7)
-    client = slime(judged, "run=patient&group_size=2")
+    task = judged.preferring(27)
+    client = slime(judged, "run=slime-patient&group_size=2")
     judged.judge.refusals = 6
     told = rewards(client, task, *ANSWERS[:2])
-    assert (told[0] > told[1], client.failures, judged.stored("patient")) == (True, [], [list(ANSWERS[:2])])
+    assert (told[0] > told[1], client.failures, judged.stored("slime-patient")) == (True, [], [list(ANSWERS[:2])])
 
 
 def test_an_object_is_for_the_reward_key(judged: Judged) -> None:
@@ -145,14 +116,14 @@ def test_an_object_is_for_the_reward_key(judged: Judged) -> None:
 
 
 def test_an_answer_that_comes_too_late_is_asked_for_again(judged: Judged) -> None:
-    task = judged.preferring(8)
-    url = f"{judged.gateway.url}/compat/slime/rlaif?run=slow&wait_seconds=0.3"
+    task = judged.preferring(28)
+    url = f"{judged.gateway.url}/compat/slime/rlaif?run=slime-slow&wait_seconds=0.3"
     judged.judge.seconds = 0.6
     first = httpx.post(url, json={"response": ANSWERS[0], "label": task}, timeout=60)
     judged.judge.seconds = 0.0
     assert (first.status_code, first.json()["code"], first.headers["retry-after"]) == (503, "pending", "1")
-    told = rewards(slime(judged, "run=slow"), task, ANSWERS[0])
-    assert (len(told), judged.stored("slow")) == (1, [[ANSWERS[0]]])
+    told = rewards(slime(judged, "run=slime-slow"), task, ANSWERS[0])
+    assert (len(told), judged.stored("slime-slow")) == (1, [[ANSWERS[0]]])
 
 
 def test_a_neutral_group_tells_every_member_the_same_number(tmp_path: Path) -> None:

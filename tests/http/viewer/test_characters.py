@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from pathlib import Path
 from urllib.parse import urlencode
 
 import httpx
@@ -21,6 +22,7 @@ from app.main.store import Store
 from tests.support.outline import Outline
 from tests.support.store_cases import group, record, using
 
+Check = Callable[[], Awaitable[Sequence[SheetFinding]]]
 EVIL = "</title><script>alert(1)</script>"
 SHEET = CharacterSheet(
     meta=Meta(schema_version=1, id="hob", licence="MIT", genre=EVIL, world="ford", summary=EVIL, held_out=True),
@@ -70,25 +72,42 @@ async def fill(store: Store) -> None:
         )
 
 
-def look(
-    store_url: str,
-    path: str,
-    check: Callable[[], Awaitable[Sequence[SheetFinding]]] = find_findings,
-) -> httpx.Response:
-    async def scenario(store: Store) -> httpx.Response:
+PATHS = (
+    "/view/characters",
+    "/view/characters?format=json",
+    "/view/characters/hob",
+    "/view/characters/hob?format=json",
+    "/view/characters/hob?run=r1",
+    "/view/characters/hob?run=r1&format=json",
+    *(f"/view/characters/{name}{twin}" for name in ("nobody", "%3Cscript%3E", "%00") for twin in ("", "?format=json")),
+)
+LOST = "/view/characters/hob?lost"
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory, migrated_file: Path) -> dict[str, httpx.Response]:
+    """Each is visited once."""
+    database = tmp_path_factory.mktemp("characters") / "store.db"
+    database.write_bytes(migrated_file.read_bytes())
+
+    async def visit_all(store: Store) -> dict[str, httpx.Response]:
         await fill(store)
-        pages = CharacterPages("npc_arena", list_sheets, list_scenes, check, store.views)
-        app = FastAPI()
-        app.include_router(create_viewer_router(store.views, sections=[partial(create_character_pages_router, pages)]))
-        install_middleware(app, MiddlewareOptions(KeyRing((), anonymous=True)))
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://127.0.0.1") as client:
-            return await client.get(path)
+        return await visit(store, find_findings, *PATHS) | await visit(store, lose_files, LOST)
 
-    return using(store_url, scenario)
+    return using(f"sqlite:///{database}", visit_all)
 
 
-def test_a_character_is_data_too(store_url: str) -> None:
-    told = look(store_url, "/view/characters/hob?format=json").json()
+async def visit(store: Store, check: Check, *paths: str) -> dict[str, httpx.Response]:
+    pages = CharacterPages("npc_arena", list_sheets, list_scenes, check, store.views)
+    app = FastAPI()
+    app.include_router(create_viewer_router(store.views, sections=[partial(create_character_pages_router, pages)]))
+    install_middleware(app, MiddlewareOptions(KeyRing((), anonymous=True)))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://127.0.0.1") as client:
+        return {path: await client.get(path) for path in paths}
+
+
+def test_a_character_is_data_too_and_one_run_narrows_it(pages: dict[str, httpx.Response]) -> None:
+    told, narrow = (pages[f"/view/characters/hob?{query}format=json"].json() for query in ("", "run=r1&"))
     (curve,) = [each for each in told["curves"] if each["name"] == "absolute"]
     assert {
         "held_out": told["card"]["held_out"],
@@ -109,74 +128,30 @@ def test_a_character_is_data_too(store_url: str) -> None:
         "groups": 4,
         "scene_figures": {"ford": {"completions": 6, "absolute": 0.5}},
     }
+    names = {curve["name"] for each in narrow["curves"] for curve in each["curves"]}
+    assert (names, [reply["group"]["run"] for reply in narrow["replies"]["best"]]) == ({"r1"}, ["r1"])
 
 
-def test_scenes_of_a_character_lead_to_their_groups_and_curves(store_url: str) -> None:
-    outline = Outline(look(store_url, "/view/characters/hob?run=r1").text)
+def test_scenes_of_a_character_lead_to_their_groups_and_curves(pages: dict[str, httpx.Response]) -> None:
+    outline = Outline(pages["/view/characters/hob?run=r1"].text)
     wanted = {"environment": "npc_arena", "run": "r1", "label": "hob", "scene": "ford", "purpose": "train"}
     leads = {f"/view/groups?{urlencode(wanted)}", "/view/runs/r1?by=scene&label=hob"}
     assert leads <= set(outline.links())
     assert "ford voice test 1 3 0.750" in outline.words()
 
 
-def test_a_character_shows_its_sheet_and_hostile_texts_stay_texts(store_url: str) -> None:
-    outline = Outline(look(store_url, "/view/characters/hob").text)
-    words = outline.words()
-    assert (outline.open, outline.elements.count("script")) == ([], 1)
-    assert [a for a in outline.attributes if a[1] == "style" or a[1].startswith("on")] == []
-    for told in (
-        f"Hob {EVIL} hob",
-        "held out: test split only",
-        f"warning core {EVIL} line 3",
-        "traits: – slow",
-        "The rope is rotten.",
-        "leak terms: – rotten",
-        f"Is the water high? {EVIL}",
-        f"because of 0.25 {EVIL}",
-    ):
-        assert told in words
+def test_a_character_shows_its_sheet_and_what_is_to_be_said_against_it(pages: dict[str, httpx.Response]) -> None:
+    words = Outline(pages["/view/characters/hob"].text).words()
+    wanted = ("held out: test split only", f"warning core {EVIL} line 3", "traits: – slow", "leak terms: – rotten")
+    assert [one for one in wanted if one not in words] == []
     assert "another's" not in words
-
-
-def test_one_run_narrows_curves_and_replies(store_url: str) -> None:
-    told = look(store_url, "/view/characters/hob?run=r1&format=json").json()
-    names = {curve["name"] for each in told["curves"] for curve in each["curves"]}
-    assert (names, [reply["group"]["run"] for reply in told["replies"]["best"]]) == ({"r1"}, ["r1"])
-
-
-def test_characters_are_listed_with_what_is_to_be_said_against_them(store_url: str) -> None:
-    outline = Outline(look(store_url, "/view/characters").text)
-    assert "/view/characters/hob" in outline.links()
-    (row,) = look(store_url, "/view/characters?format=json").json()["characters"]
+    assert "/view/characters/hob" in Outline(pages["/view/characters"].text).links()
+    (row,) = pages["/view/characters?format=json"].json()["characters"]
     assert (row["card"]["id"], row["scenes"], row["errors"], row["warnings"]) == ("hob", 1, 0, 1)
+    assert "Nothing to be said against it." in Outline(pages[LOST].text).words()
 
 
-def test_sheets_are_shown_where_their_files_are_gone(store_url: str) -> None:
-    assert "Nothing to be said against it." in Outline(look(store_url, "/view/characters/hob", lose_files).text).words()
-
-
-@pytest.mark.parametrize("path", ["/view/characters/nobody", "/view/characters/%3Cscript%3E", "/view/characters/%00"])
-def test_a_character_that_is_not_there_is_a_page_and_a_problem(store_url: str, path: str) -> None:
-    assert "There is no such character" in Outline(look(store_url, path).text).words()
-    assert look(store_url, f"{path}?format=json").status_code == 404
-
-
-def test_the_list_of_groups_is_found_by_character_and_keeps_its_filter(store_url: str) -> None:
-    query = "environment=npc_arena&label=hob&min_mean=0.1&max_mean=x&until=2999-01-01&sort=-mean"
-    outline = Outline(look(store_url, f"/view/groups?{query}").text)
-    words = outline.words()
-    assert "Not understood, so it filters nothing: max mean." in words
-    (told,) = [link for link in outline.links() if link.startswith("/view/groups?") and "sort=mean" in link]
-    assert told == "/view/groups?environment=npc_arena&label=hob&min_mean=0.1&max_mean=x&until=2999-01-01&sort=mean"
-
-
-def test_a_search_in_texts_is_typed_as_a_text_and_says_what_it_does_not_have_yet(store_url: str) -> None:
-    typed = f'"because of" {EVIL}'
-    outline = Outline(look(store_url, f"/view/groups?{urlencode({'text': typed})}").text)
-    assert "The 6 newest groups are not searched by text yet." in outline.words()
-    values = [value for tag, name, value in outline.attributes if (tag, name) == ("input", "value")]
-    assert (typed in values, outline.elements.count("script")) == (True, 1)
-    assert (
-        "Not understood, so it filters nothing: text."
-        in Outline(look(store_url, "/view/groups?text=%22*").text).words()
-    )
+@pytest.mark.parametrize("name", ["nobody", "%3Cscript%3E", "%00"])
+def test_a_character_that_is_not_there_is_a_page_and_a_problem(pages: dict[str, httpx.Response], name: str) -> None:
+    assert "There is no such character" in Outline(pages[f"/view/characters/{name}"].text).words()
+    assert pages[f"/view/characters/{name}?format=json"].status_code == 404

@@ -74,26 +74,21 @@ def row_of(held: bool, left_usd: float | None) -> RunRow:
     return RunRow(run, RunProgress(state="held" if held else "new", since=None, outstanding=0), totals, (), budget)
 
 
-@pytest.mark.parametrize(
-    ("row", "told"),
-    [
-        (row_of(False, None), []),
-        (row_of(False, 1.01), []),
-        (row_of(False, 1.0), [("budget", "$1.00 of $10.00 are left. Groups that no longer fit get no score.")]),
-        (row_of(True, None), [("run", "An alarm holds it: it is handed no tasks.")]),
-        (
-            row_of(True, 0.0),
-            [
-                ("run", "An alarm holds it: it is handed no tasks."),
-                ("budget", "$0.00 of $10.00 are left. Groups that no longer fit get no score."),
-            ],
-        ),
-    ],
-)
-def test_held_runs_and_small_budgets_need_attention(row: RunRow, told: list[tuple[str, str]]) -> None:
-    warnings = list(warn_of_runs([row]))
-    assert [(warning.code, warning.text) for warning in warnings] == told
-    assert {(warning.about, warning.path) for warning in warnings} <= {("a", "/view/runs/a")}
+def test_held_runs_and_small_budgets_need_attention() -> None:
+    held, small = (
+        "An alarm holds it: it is handed no tasks.",
+        "${} of $10.00 are left. Groups that no longer fit get no score.",
+    )
+    rows = [(False, None), (False, 1.01), (False, 1.0), (True, None), (True, 0.0)]
+    warnings = [list(warn_of_runs([row_of(*row)])) for row in rows]
+    assert [[(one.code, one.text) for one in each] for each in warnings] == [
+        [],
+        [],
+        [("budget", small.format("1.00"))],
+        [("run", held)],
+        [("run", held), ("budget", small.format("0.00"))],
+    ]
+    assert {(one.about, one.path) for each in warnings for one in each} == {("a", "/view/runs/a")}
 
 
 def test_a_group_may_be_of_a_run_that_is_not_there(tmp_path: Path, migrated_file: Path) -> None:

@@ -1,7 +1,6 @@
 """The pages, as HTML over an in-memory store."""
 
 import re
-import subprocess
 import weakref
 from pathlib import Path
 
@@ -22,7 +21,6 @@ from tests.support.sample_views import (
     MemoryViews,
     group_of,
     gsm8k_group,
-    hostile_group,
     npc_group,
     pending_group,
     sample_groups,
@@ -37,28 +35,6 @@ def client() -> TestClient:
 
 def path_of(number: int) -> str:
     return f"/view/groups/group_{number:032x}"
-
-
-ALL_PAGES = [
-    "/",
-    "/?environment=rlaif",
-    "/?run=nobody",
-    "/view/groups?sort=-mean&min_mean=x&flag=%3Cb%3E",
-    "/view/stats",
-    "/view/judges",
-    "/view/groups/nope",
-    *map(path_of, range(1, 8)),
-]
-
-
-@pytest.mark.parametrize("path", ALL_PAGES)
-def test_no_page_has_anything_inline_or_from_elsewhere(client: TestClient, path: str) -> None:
-    outline = Outline(client.get(path).text)
-    scripts = [value for tag, name, value in outline.attributes if (tag, name) == ("script", "src")]
-    assert (outline.elements.count("script"), len(scripts), outline.elements.count("style")) == (1, 1, 0)
-    assert [a for a in outline.attributes if a[1] == "style" or a[1].startswith("on")] == []
-    loaded = [value for _, name, value in outline.attributes if name in {"src", "href", "action", "xlink:href"}]
-    assert [value for value in loaded if not value.startswith(("/", "#"))] == []
 
 
 def test_the_newest_group_comes_first(client: TestClient) -> None:
@@ -80,21 +56,25 @@ def test_a_group_shows_its_lag_where_that_is_known(step: int | None, told: list[
 @pytest.mark.parametrize(
     ("query", "numbers"),
     [
-        ("environment=gsm8k", [2]),
         ("environment=npc_arena&run=night-watch&outcome=scored", [6, 1]),
-        ("environment=&run=&outcome=", [7, 6, 5, 4, 3, 2, 1]),
-        ("outcome=pending", [5, 3]),
-        ("outcome=invented", [7, 6, 5, 4, 3, 2, 1]),
+        ("environment=&run=&outcome=invented", [7, 6, 5, 4, 3, 2, 1]),
         ("run=%20sums%20", [2]),
         ("run=a%00b", []),
         ("before=3", [2, 1]),
-        ("environment=nobody", []),
     ],
 )
 def test_filters_narrow_the_list(client: TestClient, query: str, numbers: list[int]) -> None:
-    outline = page(client.get(f"/?{query}"))
+    outline = page(client.get(f"/view/groups?{query}"))
     groups = [link.partition("?")[0] for link in outline.links() if link.startswith("/view/groups/")]
     assert groups == [path_of(number) for number in numbers]
+
+
+def test_words_of_a_filter_that_mean_nothing_are_named_and_kept(client: TestClient) -> None:
+    query = "environment=npc_arena&label=hob&text=%22%2A&min_mean=0.1&max_mean=x&until=2999-01-01&sort=-mean"
+    outline = page(client.get(f"/view/groups?{query}"))
+    assert "Not understood, so it filters nothing: text, max mean." in outline.words()
+    told = [link for link in outline.links() if link.startswith("/view/groups?") and "sort=mean" in link]
+    assert told == [f"/view/groups?{query.replace('-mean', 'mean')}"]
 
 
 @pytest.mark.parametrize(
@@ -112,9 +92,9 @@ def test_a_filter_that_somebody_changed_is_what_they_wrote(client: TestClient) -
     assert dict(page(client.get("/view/groups", params=sent)).inputs)["was.label"] == "new\u202e"
 
 
-@pytest.mark.parametrize("query", ["before=x", "before=-1", f"before={2**60}", f"run={'x' * 101}", "at=NaN&before=1e9"])
-def test_a_query_that_makes_no_sense_is_422(client: TestClient, query: str) -> None:
-    assert client.get(f"/?{query}").status_code == 422
+def test_a_query_that_makes_no_sense_is_422(client: TestClient) -> None:
+    queries = ("before=x", "before=-1", f"before={2**60}", f"run={'x' * 101}", "at=NaN&before=1e9")
+    assert {client.get(f"/?{query}").status_code for query in queries} == {422}
 
 
 def test_older_pages_keep_the_filter() -> None:
@@ -132,14 +112,6 @@ def test_an_empty_store_says_how_to_begin() -> None:
     html = page(TestClient(viewer_app([]), base_url="http://gateway.example:8000").get("/")).words()
     assert [html.count(f"http://gateway.example:8000{path}") for path in ("/envs", "/envs/npc_arena/")] == [3, 2]
     assert "Nothing has been scored yet" in html
-
-
-def test_the_first_steps_take_the_task_id_out_of_a_reply() -> None:
-    html = TestClient(viewer_app([])).get("/").text.replace("&#39;", "'")
-    (pattern,) = re.findall(r"grep -o '([^']+)'", html)
-    reply = '{"tasks":[{"task_id":"task_0123456789abcdef0123456789abcdef","lease_id":null}]}'
-    found = subprocess.run(["grep", "-o", pattern], input=reply, capture_output=True, text=True, check=True)
-    assert found.stdout == "task_0123456789abcdef0123456789abcdef\n"
 
 
 def test_a_group_shows_what_it_earned_and_why(client: TestClient) -> None:
@@ -198,20 +170,6 @@ def test_scorings_stand_side_by_side_with_what_they_change(client: TestClient) -
     assert headings == sorted(headings)
 
 
-def test_a_group_that_was_scored_once_says_nothing_of_scorings(client: TestClient) -> None:
-    assert "Scorings" not in page(client.get(path_of(1))).words()
-
-
-def test_hostile_text_stays_text(client: TestClient) -> None:
-    response = client.get(path_of(5))
-    outline = page(response)
-    harmless = Outline(client.get(path_of(6)).text)
-    assert {"svg", "rect"} <= set(outline.elements) <= set(harmless.elements) | {"b"}
-    assert {name for _, name, _ in outline.attributes} <= {name for _, name, _ in harmless.attributes} | {"title"}
-    assert not re.search("[\x00\x07\u202e\u200b\ud800]", response.text)
-    assert "<script>document.title" in "".join(outline.text)
-
-
 def test_equal_completions_stand_together() -> None:
     prompt = TaskPrompt(messages=(Message(role="user", content="?"),))
     texts = ("yes", "no", "yes", "yes")
@@ -230,33 +188,25 @@ def test_traces_of_agents_are_wide(client: TestClient) -> None:
     assert (wide, narrow) == (["cards traces"], ["cards"])
 
 
-@pytest.mark.parametrize(
-    ("path", "names"),
-    [
-        ("/", ["environments", "groups", "judges", "runs", "warnings"]),
-        ("/view/groups", ["groups", "looked_at", "matched", "next_before"]),
-        ("/view/stats", ["cost", "rows", "uncounted"]),
-        ("/view/judges", ["judges"]),
-        (path_of(1), ["compared", "group", "newer", "older", "why"]),
-        (path_of(5), ["compared", "group", "newer", "older", "why"]),
-    ],
-)
-def test_every_page_has_a_twin_in_json(client: TestClient, path: str, names: list[str]) -> None:
-    named = client.get(f"{path}?format=json")
-    asked = client.get(path, headers={"accept": "application/json, text/html;q=0.5"})
-    browser = client.get(path, headers={"accept": "text/html,application/xhtml+xml,application/json;q=0.9"})
-    assert (named.status_code, named.headers["content-type"], named.headers["vary"]) == (
-        200,
-        "application/json",
-        "Accept",
-    )
-    assert (sorted(named.json()), asked.json()) == (names, named.json())
+def test_every_page_has_a_twin_in_json(client: TestClient) -> None:
+    names = {
+        "/": ["environments", "groups", "judges", "runs", "warnings"],
+        "/view/groups": ["groups", "looked_at", "matched", "next_before"],
+        "/view/stats": ["cost", "rows", "uncounted"],
+        "/view/judges": ["judges"],
+        path_of(1): ["compared", "group", "newer", "older", "why"],
+        path_of(5): ["compared", "group", "newer", "older", "why"],
+    }
+    twins = {path: client.get(f"{path}?format=json") for path in names}
+    asked = {path: client.get(path, headers={"accept": "application/json, text/html;q=0.5"}) for path in names}
+    assert {path: sorted(twin.json()) for path, twin in twins.items()} == names
+    assert {path: twin.json() for path, twin in twins.items()} == {path: twin.json() for path, twin in asked.items()}
+    told = {(one.status_code, one.headers["content-type"], one.headers["vary"]) for one in twins.values()}
+    browser = client.get("/", headers={"accept": "text/html,application/xhtml+xml,application/json;q=0.9"})
+    absent = client.get("/view/groups/nope?format=json")
+    assert told == {(200, "application/json", "Accept")}
     assert browser.headers["content-type"] == "text/html; charset=utf-8"
-
-
-def test_the_twin_of_a_page_that_is_not_there_is_a_problem(client: TestClient) -> None:
-    response = client.get("/view/groups/nope?format=json")
-    assert (response.status_code, response.headers["content-type"]) == (404, "application/problem+json")
+    assert (absent.status_code, absent.headers["content-type"]) == (404, "application/problem+json")
 
 
 def test_white_space_of_a_completion_is_kept() -> None:
@@ -298,12 +248,9 @@ def test_links_keep_the_filter(client: TestClient) -> None:
     assert "/view/groups?environment=npc_arena&outcome=scored" in outline.links()
 
 
-@pytest.mark.parametrize(
-    "group_id", ["nope", f"group_{99:032x}", "group_%00", "%ff%fe", "<script>alert(1)<script>", "x" * 5000]
-)
-def test_a_group_that_is_not_there_is_a_page_too(client: TestClient, group_id: str) -> None:
-    outline = page(client.get(f"/view/groups/{group_id}"), status=404)
-    assert "There is no such group" in outline.words()
+def test_a_group_that_is_not_there_is_a_page_too(client: TestClient) -> None:
+    for name in ("nope", f"group_{99:032x}", "group_%00", "%ff%fe", "x" * 5000):
+        assert "There is no such group" in page(client.get(f"/view/groups/{name}"), status=404).words()
 
 
 def test_statistics_are_listed(client: TestClient) -> None:
@@ -374,12 +321,6 @@ def test_every_class_of_a_colour_scale_has_a_rule(client: TestClient) -> None:
     assert [step for step in range(11) if f".heat-{step} " not in css or f".fill-{step} " not in css] == []
     assert "url(" not in css
     assert "@import" not in css
-
-
-def test_pages_are_not_part_of_the_api() -> None:
-    app = FastAPI()
-    app.include_router(create_viewer_router(MemoryViews([hostile_group(1)])))
-    assert app.openapi()["paths"] == {}
 
 
 class _Shown(str):

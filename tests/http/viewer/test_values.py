@@ -1,7 +1,6 @@
 """What the pages show, before any HTML."""
 
 import json
-import time
 
 import pytest
 from pydantic import JsonValue
@@ -12,14 +11,12 @@ from app.domain.scores import Score
 from app.domain.tasks import Completion, FunctionCall, Message, ToolCall
 from app.http.viewer.group_pages import (
     MAX_ARGUMENTS,
-    ArgumentView,
     PresentedCandidate,
     ResultView,
     build_call,
     build_cards,
     build_lines,
     build_readings,
-    build_tools,
 )
 from app.toolkit.charts import MAX_BARS, Bar, build_bar_chart
 from app.toolkit.texts import (
@@ -31,27 +28,17 @@ from app.toolkit.texts import (
     format_signed,
     scale_heat,
 )
-from tests.support.sample_calls import ORDERS
 from tests.support.sample_views import group_of, gsm8k_group, npc_group
 
 
-@pytest.mark.parametrize(
-    ("value", "shown"), [(0.0, "0.00"), (1.2345, "+1.23"), (-0.5, "−0.50"), (-0.001, "0.00"), (0.004, "0.00")]
-)
-def test_advantages_have_a_sign(value: float, shown: str) -> None:
-    assert format_signed(value) == shown
-
-
-@pytest.mark.parametrize(("value", "shown"), [(None, "–"), (0.0, "0.000"), (0.12345, "0.123"), (1.0, "1.000")])
-def test_no_number_is_not_zero(value: float | None, shown: str) -> None:
-    assert format_number(value) == shown
-
-
-@pytest.mark.parametrize(
-    ("value", "step"), [(0.0, 0), (0.04, 0), (0.06, 1), (0.5, 5), (0.94, 9), (1.0, 10), (-0.2, 0), (1.7, 10)]
-)
-def test_heat_has_eleven_steps(value: float, step: int) -> None:
-    assert scale_heat(value) == step
+def test_numbers_have_a_form() -> None:
+    """An advantage has its sign, no number is not zero, and heat has eleven steps."""
+    signed = {0.0: "0.00", 1.2345: "+1.23", -0.5: "−0.50", -0.001: "0.00", 0.004: "0.00"}
+    plain = {None: "–", 0.0: "0.000", 0.12345: "0.123", 1.0: "1.000"}
+    heat = {0.0: 0, 0.04: 0, 0.06: 1, 0.5: 5, 0.94: 9, 1.0: 10, -0.2: 0, 1.7: 10}
+    assert {value: format_signed(value) for value in signed} == signed
+    assert {value: format_number(value) for value in plain} == plain
+    assert {value: scale_heat(value) for value in heat} == heat
 
 
 def test_bars_tell_zero_from_no_score() -> None:
@@ -90,18 +77,8 @@ def test_a_long_text_is_cut_between_words() -> None:
     text = "word " * 1000
     shown = cut_excerpt(text)
     assert (shown.head + shown.rest, shown.head.endswith(" "), shown.more, shown.length) == (text, True, 3500, 5000)
-
-
-def test_an_endless_text_is_cut_for_good() -> None:
-    shown = cut_excerpt("\x00" * (SHOWN_AT_ALL + 5))
-    assert (shown.length, shown.omitted, shown.more) == (SHOWN_AT_ALL + 5, 5, SHOWN_AT_ALL - 1500)
-
-
-@pytest.mark.parametrize("unit", ["\u202e", "a", " ", "\n", "<", "\ud800"])
-def test_excerpts_take_linear_time(unit: str) -> None:
-    started = time.perf_counter()
-    cut_excerpt(unit * 1_000_000)
-    assert time.perf_counter() - started < 2
+    endless = cut_excerpt("\x00" * (SHOWN_AT_ALL + 5))
+    assert (endless.length, endless.omitted, endless.more) == (SHOWN_AT_ALL + 5, 5, SHOWN_AT_ALL - 1500)
 
 
 def test_cards_are_sorted_by_reward_and_the_unscored_come_last() -> None:
@@ -175,19 +152,6 @@ def test_a_call_with_masses_of_arguments_is_shown_as_its_json() -> None:
 def test_what_tools_answer_is_laid_out(content: str, shown: str, failed: bool) -> None:
     (line,) = build_lines([Message(role="tool", content=content)])
     assert (line.content, line.result) == (None, ResultView(cut_excerpt(shown), failed))
-
-
-def test_tools_are_shown_by_their_arguments() -> None:
-    find, refund = build_tools(ORDERS)
-    assert (find.arguments, refund.arguments, refund.description) == (
-        (ArgumentView("number", "integer", True, "As printed on the bill."),),
-        (
-            ArgumentView("number", "integer", True, ""),
-            ArgumentView("items", "array of string", True, ""),
-            ArgumentView("reason", '"broken" | "late" = "late"', False, ""),
-        ),
-        "",
-    )
 
 
 def test_a_ranking_keeps_its_ties_and_free_calls_cost_nothing() -> None:

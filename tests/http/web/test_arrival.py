@@ -5,7 +5,6 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import uvicorn
@@ -13,7 +12,8 @@ from fastapi import FastAPI, Request
 
 from app.http.web.api_keys import KeyRing
 from app.http.web.middleware import MiddlewareOptions, create_timed_protocol, install_middleware
-from tests.support.serving import free_port, serving
+from tests.support.gateways import Gateways
+from tests.support.serving import free_port
 
 SECONDS = 0.4
 POST = b"POST /length HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n"
@@ -93,12 +93,12 @@ def test_what_arrives_late_is_refused_and_its_connection_closed(
     assert talk(port, first, trickle) == (statuses, True)
 
 
-def test_the_limit_is_a_setting_that_the_refusal_names(tmp_path: Path) -> None:
+def test_the_limit_is_a_setting_that_the_refusal_names(gateways: Gateways) -> None:
     told = []
-    with serving(tmp_path, settings={"ATROPOS_ENVS_REQUEST_SECONDS": str(SECONDS)}) as served:
-        for begun in (b"GET /livez HTTP/1.1\r\n", POST.replace(b"/length", b"/envs/countdown/score")):
-            address = ("127.0.0.1", int(served.url.rpartition(":")[2]))
-            with socket.create_connection(address, timeout=20) as connection, connection.makefile("rb") as answer:
-                connection.sendall(begun)
-                told.append(answer.read())
+    url = gateways.of(ATROPOS_ENVS_REQUEST_SECONDS=str(SECONDS)).url
+    for begun in (b"GET /livez HTTP/1.1\r\n", POST.replace(b"/length", b"/envs/countdown/score")):
+        address = ("127.0.0.1", int(url.rpartition(":")[2]))
+        with socket.create_connection(address, timeout=20) as connection, connection.makefile("rb") as answer:
+            connection.sendall(begun)
+            told.append(answer.read())
     assert [(b" 408 " in one, b"`request_seconds`" in one) for one in told] == [(True, True)] * 2

@@ -2,10 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import Iterator
 from contextlib import closing
 from http.client import HTTPConnection
-from pathlib import Path
 
 import httpx
 import pytest
@@ -26,8 +24,8 @@ from app.http.web.bodies import (
 )
 from app.http.web.problems import MAX_ERRORS, RefusedBody
 from app.service.requests import GroupToScore, ScoreRequest
+from tests.support.gateways import Gateways
 from tests.support.livez_waits import measure_wait
-from tests.support.serving import Served, serving
 
 TASK = "task_" + "0" * 32
 LONGEST_WAIT = 0.2
@@ -36,9 +34,8 @@ SCORE = "/envs/countdown/score"
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with serving(Path(tmp_path_factory.mktemp("large"))) as started:
-        yield started
+def url(gateways: Gateways) -> str:
+    return gateways.of().url
 
 
 def take_task(url: str) -> str:
@@ -63,36 +60,28 @@ def write_trained(task: str) -> bytes:
     ("name", "status"),
     [
         ("empty completions", 422),
-        ("unknown keys", 422),
         ("wrong tokens", 422),
         ("many keys", 413),
         ("many lists", 413),
-        ("many numbers", 413),
         ("text", 200),
         ("escapes", 200),
-        ("huge numbers", 400),
-        ("numbers", 200),
         ("trained", 200),
     ],
 )
-def test_no_body_keeps_others_waiting(served: Served, name: str, status: int) -> None:
-    task = take_task(served.url)
+def test_no_body_keeps_others_waiting(url: str, name: str, status: int) -> None:
+    task = take_task(url)
     bodies = {
         "empty completions": lambda: write_group(task, *[{}] * 100_000),
-        "unknown keys": lambda: write_group(task, *[{"x": 1}] * 100_000),
         "wrong tokens": lambda: write_group(task, {"text": "x", "token_ids": ["x"] * 300_000}),
         "many keys": lambda: write_group(task, {"text": "x"}, **{f"key{place}": 1 for place in range(10**6)}),
         "many lists": lambda: write_group(task, {"text": "x", "extra": {"x": [[]] * (7 * 10**6)}}),
-        "many numbers": lambda: write_group(task, {"text": "x", "token_ids": [1] * (11 * 10**6)}),
         "text": lambda: write_group(task, {"text": "lorem: [ipsum], {dolor} " * 900_000}),
         "escapes": lambda: write_group(task, {"text": "\\" * 12_000_000}),
-        "huge numbers": lambda: write_group(task, {"text": "x", "extra": {"x": [10**4200] * 5_000}}),
-        "numbers": lambda: write_group(task, {"text": "x", "extra": {"x": [-0.12345678901234567] * 1_100_000}}),
         "trained": lambda: write_trained(task),
     }
     body = bodies[name]()
     for _ in range(TRIES):  # others run here too
-        seen, longest = measure_wait(served.url, SCORE, body)
+        seen, longest = measure_wait(url, SCORE, body)
         if longest < LONGEST_WAIT:
             break
     assert (seen, longest < LONGEST_WAIT) == (status, True), longest
@@ -183,8 +172,8 @@ def test_values_are_counted_outside_of_texts_wherever_a_window_ends(text: str) -
     assert accepted == [7] * 8
 
 
-def test_a_limit_names_its_setting(served: Served) -> None:
-    with closing(HTTPConnection(served.url.removeprefix("http://"), timeout=20)) as connection:
+def test_a_limit_names_its_setting(url: str) -> None:
+    with closing(HTTPConnection(url.removeprefix("http://"), timeout=20)) as connection:
         connection.putrequest("POST", SCORE)
         connection.putheader("Content-Length", str(DEFAULT_MAX_BYTES + 1))
         connection.endheaders()

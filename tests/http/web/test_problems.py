@@ -7,6 +7,8 @@ from typing import Annotated
 import httpx2
 import pytest
 from fastapi import APIRouter, FastAPI
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from pydantic import Field
 from starlette.testclient import TestClient
 
@@ -25,6 +27,7 @@ from app.http.web.bodies import JsonRoute
 from app.http.web.middleware import MiddlewareOptions, install_middleware
 from app.http.web.openapi import document_problems
 from app.http.web.problems import Problem
+from tests.support.tiers import examples
 
 MAX_BYTES = 200_000
 JSON = {"Content-Type": "application/json"}
@@ -72,7 +75,7 @@ def small_app() -> FastAPI:
     return app
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def client() -> Iterator[TestClient]:
     with TestClient(small_app()) as client:
         yield client
@@ -91,23 +94,42 @@ def said(response: httpx2.Response) -> tuple[int, str, tuple[str, ...]]:
     return problem.status, problem.code, tuple(error.field for error in problem.errors)
 
 
+any_text = st.text(st.characters(exclude_categories=()))
+any_json = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | any_text,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(any_text, inner, max_size=4),
+    max_leaves=12,
+)
+any_group = st.fixed_dictionaries({}, optional=dict.fromkeys(Group.model_fields, any_json))
+any_body = st.binary(max_size=200) | (any_json | st.fixed_dictionaries({"groups": st.lists(any_group)})).map(
+    lambda value: json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogatepass")
+)
+
+
+@settings(max_examples=examples(300), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(any_body)
+def test_any_body_gets_an_answer(client: TestClient, body: bytes) -> None:
+    response = client.post("/envs/gsm8k/score", content=body, headers=JSON)
+    answer = json.loads(response.content.decode("utf-8"), parse_constant=lambda name: 1 / 0)
+    if response.status_code == 200:
+        Body.model_validate(answer)
+    else:
+        assert said(response)[0] in {400, 422}
+
+
 @pytest.mark.parametrize(
     ("body", "field"),
     [
         (group("score", "NaN"), "body.groups[0].score"),
-        (group("score", "-Infinity"), "body.groups[0].score"),
         (group("score", "1e999"), "body.groups[0].score"),
         (group("score", '"nan"'), "body.groups[0].score"),
-        (group("score", '"Infinity"'), "body.groups[0].score"),
         (group("score", "9" * 400), "body.groups[0].score"),
         (group("step", "true"), "body.groups[0].step"),
-        (group("step", "1.0"), "body.groups[0].step"),
         (group("step", '"1"'), "body.groups[0].step"),
         (group("extra", '{"deep": [1, {"x": NaN}]}'), "body.groups[0].extra.deep[1].x"),
         (group("extra", '{"deep": [1, {"x": 1e400}]}'), "body.groups[0].extra.deep[1].x"),
         (group("extra", "[" * 40 + "]" * 40), "body.groups[0].extra"),
         (group("completions", '[{"text": "a"}, {"text": "\\ud800"}]'), "body.groups[0].completions[1].text"),
-        (group("completions", '[{"text": "\\uD83D"}]'), "body.groups[0].completions[0].text"),
         (group("completions", '[{"text": 5}]'), "body.groups[0].completions[0].text"),
         (group("params", '{"a\\udfff": 1}'), "body.groups[0].params"),
         (group("unknown", "1"), "body.groups[0].unknown"),
@@ -115,7 +137,6 @@ def said(response: httpx2.Response) -> tuple[int, str, tuple[str, ...]]:
         (b'{"groups": null}', "body.groups"),
         (b"{}", "body.groups"),
         (b"null", "body"),
-        (b"[]", "body"),
         (b"", "body"),
         (b'"\\ud800"', "body"),
     ],
@@ -125,23 +146,18 @@ def test_a_malformed_value_is_422_and_names_its_field(client: TestClient, body: 
     assert said(response) == (422, "invalid_request", (field,))
 
 
-@pytest.mark.parametrize(
-    ("body", "detail"),
-    [
-        (b"[]", "body: Input should be a valid object"),
-        (b'{"groups": 1}', "body.groups: Input should be a valid list"),
-        (b'{"groups": [[]]}', "body.groups[0]: Input should be a valid object"),
-        (group("names", "[]"), "body.groups[0].names: List should have at least 1 item, not 0"),
-        (group("names", "[5]"), "body.groups[0].names[0]: Input should be a valid string"),
-        (group("params", "[]"), "body.groups[0].params: Input should be a valid object"),
-        (b'{"groups": 1, "a": 2}', "body.groups: Input should be a valid list (and 1 more)"),
-        (b'{"groups": 1, "a": 2, "b": 3}', "body.groups: Input should be a valid list (and 2 more)"),
-    ],
-)
-def test_a_wrong_value_is_told_in_the_words_of_json_and_blamed_on_nothing_around_it(
-    client: TestClient, body: bytes, detail: str
-) -> None:
-    assert client.post("/envs/gsm8k/score", content=body, headers=JSON).json()["detail"] == detail
+def test_a_wrong_value_is_told_in_the_words_of_json_and_blamed_on_nothing_around_it(client: TestClient) -> None:
+    details = {
+        b"[]": "body: Input should be a valid object",
+        b'{"groups": 1}': "body.groups: Input should be a valid list",
+        b'{"groups": [[]]}': "body.groups[0]: Input should be a valid object",
+        group("names", "[]"): "body.groups[0].names: List should have at least 1 item, not 0",
+        group("names", "[5]"): "body.groups[0].names[0]: Input should be a valid string",
+        b'{"groups": 1, "a": 2}': "body.groups: Input should be a valid list (and 1 more)",
+        b'{"groups": 1, "a": 2, "b": 3}': "body.groups: Input should be a valid list (and 2 more)",
+    }
+    replies = {body: client.post("/envs/gsm8k/score", content=body, headers=JSON) for body in details}
+    assert {body: reply.json()["detail"] for body, reply in replies.items()} == details
 
 
 def test_a_mistyped_environment_is_named_with_the_nearest_one() -> None:
@@ -165,16 +181,6 @@ def test_a_person_with_a_browser_is_answered_with_a_page(client: TestClient) -> 
     assert program.headers["content-type"] == "application/problem+json"
 
 
-def test_a_path_without_a_route_is_told_where_to_look(client: TestClient) -> None:
-    response = client.get("/envs/nothing")
-    assert (*said(response), response.json()["detail"]) == (
-        404,
-        "not_found",
-        (),
-        "No such path. `GET /envs` lists the environments, `/docs` lists the routes.",
-    )
-
-
 @pytest.mark.parametrize(
     ("body", "detail"),
     [
@@ -194,30 +200,20 @@ def test_a_body_that_is_not_json_is_400(client: TestClient, body: bytes, detail:
     assert (*said(response), response.json()["detail"]) == (400, "bad_request", (), detail)
 
 
-@pytest.mark.parametrize(
-    "headers",
-    [
+def test_only_json_is_read_however_it_is_spelt(client: TestClient) -> None:
+    wrong: list[dict[str, str]] = [
         {},
         {"Content-Type": "text/plain"},
-        {"Content-Type": "application/x-www-form-urlencoded"},
         {"Content-Type": "multipart/form-data"},
         {"Content-Type": ";;;"},
         JSON | {"Content-Encoding": "gzip"},
-        JSON | {"Content-Encoding": "br, gzip"},
         JSON | {"Content-Encoding": "nonsense"},
-    ],
-)
-def test_a_body_of_another_kind_is_415(client: TestClient, headers: dict[str, str]) -> None:
-    response = client.post("/envs/gsm8k/score", content=b'{"groups": []}', headers=headers)
-    assert said(response) == (415, "unsupported_media_type", ())
-
-
-@pytest.mark.parametrize(
-    "content_type", ["application/json", "application/json; charset=utf-8", "application/vnd.trainer+json"]
-)
-def test_any_spelling_of_json_is_read(client: TestClient, content_type: str) -> None:
-    response = client.post("/envs/gsm8k/score", content=b'{"groups": []}', headers={"Content-Type": content_type})
-    assert (response.status_code, response.json()) == (200, {"groups": []})
+    ]
+    right = ("application/json", "application/json; charset=utf-8", "application/vnd.trainer+json")
+    sent = [*wrong, *({"Content-Type": kind} for kind in right)]
+    replies = [client.post("/envs/gsm8k/score", content=b'{"groups": []}', headers=headers) for headers in sent]
+    assert [said(reply) for reply in replies[: len(wrong)]] == [(415, "unsupported_media_type", ())] * len(wrong)
+    assert [(one.status_code, one.json()) for one in replies[len(wrong) :]] == [(200, {"groups": []})] * len(right)
 
 
 def test_unusual_but_valid_text_comes_back_unharmed(client: TestClient) -> None:
@@ -245,46 +241,28 @@ def test_thousands_of_errors_make_a_short_problem(client: TestClient) -> None:
     assert told == [(50, True), (1, False)]
 
 
-def test_a_huge_key_makes_a_short_problem(client: TestClient) -> None:
-    response = client.post("/envs/gsm8k/score", content=b'{"groups": [], "' + b"k" * 100_000 + b'": 1}', headers=JSON)
-    assert (response.status_code, len(response.content) < 2000) == (422, True)
+def test_a_body_may_be_as_large_as_the_limit(client: TestClient) -> None:
+    path = "/envs/gsm8k/score"
+    announced = client.post(path, content=b" " * (MAX_BYTES + 1), headers=JSON)
+    streamed = client.post(path, content=iter([b" " * 60_000] * 4), headers=JSON)
+    exactly = client.post(path, content=b'{"groups": []}'.ljust(MAX_BYTES), headers=JSON)
+    assert (said(announced), said(streamed), exactly.status_code) == (*[(413, "too_large", ())] * 2, 200)
 
 
-def test_a_body_that_announces_too_much_is_413(client: TestClient) -> None:
-    response = client.post("/envs/gsm8k/score", content=b" " * (MAX_BYTES + 1), headers=JSON)
-    assert said(response) == (413, "too_large", ())
-
-
-def test_a_body_of_exactly_the_limit_is_read(client: TestClient) -> None:
-    body = b'{"groups": []}'.ljust(MAX_BYTES)
-    assert client.post("/envs/gsm8k/score", content=body, headers=JSON).status_code == 200
-
-
-def test_a_body_that_streams_too_much_is_413(client: TestClient) -> None:
-    response = client.post("/envs/gsm8k/score", content=iter([b" " * 60_000] * 4), headers=JSON)
-    assert said(response) == (413, "too_large", ())
-
-
-@pytest.mark.parametrize(
-    ("code", "status", "fields"),
-    [
-        ("not_found", 404, ()),
-        ("conflict", 409, ()),
-        ("invalid_request", 422, ("options.judges",)),
-        ("too_large", 413, ()),
-        ("environment_unavailable", 503, ()),
-        ("internal_error", 500, ()),
-    ],
-)
-def test_an_error_of_ours_carries_its_status_code_and_field(
-    client: TestClient, code: str, status: int, fields: tuple[str, ...]
-) -> None:
-    response = client.get(f"/envs/raise/{code}")
-    assert (*said(response), response.json()["detail"]) == (status, code, fields, RAISED[code].detail)
-
-
-def test_unavailable_says_when_to_try_again(client: TestClient) -> None:
-    assert client.get("/envs/raise/environment_unavailable").headers["retry-after"] == "5"
+def test_an_error_of_ours_carries_its_status_code_and_field(client: TestClient) -> None:
+    told = {code: client.get(f"/envs/raise/{code}") for code in RAISED}
+    assert {code: said(reply) for code, reply in told.items()} == {
+        "not_found": (404, "not_found", ()),
+        "conflict": (409, "conflict", ()),
+        "invalid_request": (422, "invalid_request", ("options.judges",)),
+        "too_large": (413, "too_large", ()),
+        "environment_unavailable": (503, "environment_unavailable", ()),
+        "internal_error": (500, "internal_error", ()),
+    }
+    assert {code: reply.json()["detail"] for code, reply in told.items()} == {
+        code: error.detail for code, error in RAISED.items()
+    }
+    assert told["environment_unavailable"].headers["retry-after"] == "5"
 
 
 def test_what_nobody_expected_is_a_500_without_internals(client: TestClient) -> None:
@@ -311,11 +289,8 @@ def test_what_nobody_expected_is_a_500_without_internals(client: TestClient) -> 
 def test_what_the_framework_refuses_is_a_problem_too(
     client: TestClient, method: str, path: str, status: int, code: str
 ) -> None:
-    assert said(client.request(method, path))[:2] == (status, code)
-
-
-def test_method_not_allowed_names_the_allowed_ones(client: TestClient) -> None:
-    assert client.get("/envs/gsm8k/score").headers["allow"] == "POST"
+    reply = client.request(method, path)
+    assert (*said(reply)[:2], reply.headers.get("allow")) == (status, code, "POST" if status == 405 else None)
 
 
 def test_problems_are_declared_in_openapi(client: TestClient) -> None:

@@ -120,19 +120,9 @@ def test_a_browser_has_the_scopes_and_bounds_of_its_key(app: ASGIApp) -> None:
     assert statuses == [200, 403, 403]
 
 
-@pytest.mark.parametrize(
-    ("target", "page"),
-    [
-        ("/view/stats", "/view/stats"),
-        ("//evil.example", "/"),
-        ("/\\evil.example", "/"),
-        ("https://evil.example", "/"),
-        ("/view\r\nSet-Cookie: a=b", "/"),
-        ("", "/"),
-    ],
-)
-def test_it_leads_nowhere_else(target: str, page: str) -> None:
-    assert choose_page(target) == page
+def test_it_leads_nowhere_else() -> None:
+    targets = ("//evil.example", "/\\evil.example", "https://evil.example", "/view\r\nSet-Cookie: a=b", "")
+    assert (choose_page("/view/stats"), {choose_page(target) for target in targets}) == ("/view/stats", {"/"})
 
 
 def from_peer(app: ASGIApp, host: str) -> ASGIApp:

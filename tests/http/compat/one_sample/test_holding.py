@@ -90,10 +90,6 @@ def test_one_that_is_refused_holds_up_no_other() -> None:
     assert (refused.value.field, parts.left) == ("labels[1]", [("a", False)])
 
 
-def test_none_are_answered_at_once() -> None:
-    assert asyncio.run(told(Parts(1), (), stays)) == []
-
-
 def test_what_is_wrong_with_something_else_keeps_its_place() -> None:
     class Refusing(Parts):
         @asynccontextmanager

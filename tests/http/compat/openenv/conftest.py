@@ -17,9 +17,7 @@ def world() -> World:
 
 
 @pytest.fixture
-def client(world: World, tmp_path: Path, migrated_file: Path) -> Iterator[TestClient]:
-    database = tmp_path / "store.db"
-    database.write_bytes(migrated_file.read_bytes())
+def client(world: World, database: Path) -> Iterator[TestClient]:
     settings = Settings(database_url=f"sqlite:///{database}")
     app = create_app(settings, environments=environments(world), panels=panels("critic"), retriever=world)
     with TestClient(app, base_url="http://127.0.0.1:8000") as client:

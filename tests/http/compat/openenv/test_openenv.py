@@ -1,7 +1,6 @@
 """OpenEnv's web socket: frames, what a reset may ask for, how episodes go and end."""
 
 import json
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -13,7 +12,6 @@ from starlette.testclient import TestClient
 from app.domain.tasks import FunctionSpec, ToolSpec
 from app.http.compat.openenv.sessions import write_tool_listing
 from tests.support.openenv import Talk, talking
-from tests.support.playground import World
 
 
 @pytest.fixture
@@ -82,51 +80,47 @@ def test_an_episode_of_one_turn(toy: Talk) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("text", "code", "message"),
-    [
+OBJECT = 'a frame must be an object such as {"type": "reset", "data": {}}'
+
+
+def test_what_is_wrong_with_a_frame_is_said_and_the_session_goes_on(toy: Talk) -> None:
+    wrong = [
         ("{", "INVALID_JSON", "invalid JSON at line 1 column 2"),
         ("[" * 100_000, "INVALID_JSON", "invalid JSON"),
         ("1" * 5_000, "INVALID_JSON", "invalid JSON"),
-        ("[]", "VALIDATION_ERROR", 'a frame must be an object such as {"type": "reset", "data": {}}'),
-        ('{"type": 1}', "VALIDATION_ERROR", 'a frame must be an object such as {"type": "reset", "data": {}}'),
+        ("[]", "VALIDATION_ERROR", OBJECT),
+        ('{"type": 1}', "VALIDATION_ERROR", OBJECT),
         ('{"type": "dance"}', "UNKNOWN_TYPE", "unknown type; the types are reset, step, state, close, mcp"),
         ('{"type": "reset", "data": 1}', "VALIDATION_ERROR", "data: expected an object"),
         ('{"type": "step", "data": {"text": "1"}}', "EXECUTION_ERROR", "there is no episode: reset first"),
-    ],
-)
-def test_what_is_wrong_with_a_frame_is_said_and_the_session_goes_on(
-    toy: Talk, text: str, code: str, message: str
-) -> None:
-    refused = toy.raw(text)
-    assert (refused, toy.told("reset")["done"]) == (
-        {"type": "error", "data": {"message": message, "code": code}},
-        False,
-    )
+    ]
+    told = [toy.raw(text) for text, *_ in wrong]
+    assert told == [{"type": "error", "data": {"message": message, "code": code}} for _, code, message in wrong]
+    assert toy.told("reset")["done"] is False
 
 
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        ({"sed": 1, "split": "dev"}, "split: Input should be 'train' or 'test'; sed: Extra inputs are not permitted"),
-        ({"seed": -1}, "seed: Input should be greater than or equal to 0"),
-        ({"seed": "1"}, "seed: Input should be a valid integer"),
-        ({"run": "My Run"}, "run: String should match pattern '^[a-z0-9][a-z0-9_-]{0,63}$'"),
-        ({"task_id": f"task_{'0' * 32}", "index": 1}, "give either task_id or index"),
-        ({"task_id": f"task_{'0' * 32}"}, f"task_id: task_{'0' * 32} was never handed out by toy"),
-        ({"group": {"size": 2}, "group_size": 2}, "give either group or group_size"),
-        (
-            {"run": "a", "group_size": 4},
-            "members of a group need the same task: give all of them the same seed, index, task_id or group.key",
-        ),
-        ({"split": "test", "index": 2}, "index: the split has no such task"),
-        ({"params": {"tone": 7}}, "params.tone: Input should be a valid string"),
-        ({"params": {"a": float("nan")}}, "params.a: not a finite number at the root"),
-        ({"purpose": "eval"}, "an evaluation needs a seed, an index or a task_id"),
-    ],
-)
-def test_what_is_wrong_with_a_reset_is_named(toy: Talk, data: dict[str, Any], message: str) -> None:
-    assert toy.refused("reset", **data) == ("VALIDATION_ERROR", message)
+WRONG_RESETS: list[tuple[dict[str, Any], str]] = [
+    ({"sed": 1, "split": "dev"}, "split: Input should be 'train' or 'test'; sed: Extra inputs are not permitted"),
+    ({"seed": -1}, "seed: Input should be greater than or equal to 0"),
+    ({"seed": "1"}, "seed: Input should be a valid integer"),
+    ({"run": "My Run"}, "run: String should match pattern '^[a-z0-9][a-z0-9_-]{0,63}$'"),
+    ({"task_id": f"task_{'0' * 32}", "index": 1}, "give either task_id or index"),
+    ({"task_id": f"task_{'0' * 32}"}, f"task_id: task_{'0' * 32} was never handed out by toy"),
+    ({"group": {"size": 2}, "group_size": 2}, "give either group or group_size"),
+    (
+        {"run": "a", "group_size": 4},
+        "members of a group need the same task: give all of them the same seed, index, task_id or group.key",
+    ),
+    ({"split": "test", "index": 2}, "index: the split has no such task"),
+    ({"params": {"tone": 7}}, "params.tone: Input should be a valid string"),
+    ({"params": {"a": float("nan")}}, "params.a: not a finite number at the root"),
+    ({"purpose": "eval"}, "an evaluation needs a seed, an index or a task_id"),
+]
+
+
+def test_what_is_wrong_with_a_reset_is_named(toy: Talk) -> None:
+    told = [toy.refused("reset", **data) for data, _ in WRONG_RESETS]
+    assert told == [("VALIDATION_ERROR", message) for _, message in WRONG_RESETS]
 
 
 def test_a_reset_says_which_task(client: TestClient, toy: Talk) -> None:
@@ -187,13 +181,6 @@ def test_members_of_a_named_group_have_one_task_and_are_judged_together(client: 
     assert (len(set(given)), other == given[0], len(groups), order) == (1, False, 1, [0, 2, 1])
 
 
-def test_a_group_whose_members_stay_away_is_judged_without_them(client: TestClient) -> None:
-    with talking(client, "arena") as talk:
-        talk.told("reset", seed=1, group_size=4, gather_seconds=0.2)
-        ended = talk.told("step", text="0.5")
-    assert (ended["done"], "partial_group" in ended["metadata"]["group_flags"]) == (True, True)
-
-
 def test_an_evaluation_is_kept_apart(client: TestClient, toy: Talk) -> None:
     toy.told("reset", split="test", index=0, run="a", purpose="eval", policy={"model": "m", "step": 3})
     toy.told("step", text="1")
@@ -204,46 +191,23 @@ def test_an_evaluation_is_kept_apart(client: TestClient, toy: Talk) -> None:
 def test_an_episode_of_several_turns(client: TestClient) -> None:
     with talking(client, "ladder") as talk:
         talk.told("reset", index=0)
-        turns = [talk.told("step", content=text) for text in ("1", "3", "5")]
+        first = talk.told("step", content="1")
+        broken = talk.refused("step", text="no number")
+        turns = [first, *(talk.told("step", content=text) for text in ("3", "5"))]
         over = talk.refused("step", text="7")
+        begun = talk.told("reset", index=1)["observation"]["turns_left"]
+        state = talk.told("state")
+        cut = talk.told("step", text="1", finish_reason="length")
     shown = [
         (turn["observation"]["text"], turn["observation"]["turns_left"], turn["reward"], turn["done"]) for turn in turns
     ]
-    assert (shown, over) == (
+    assert (shown, broken, over) == (
         [("2", 2, None, False), ("4", 1, None, False), ("", 0, 1.0, True)],
+        ("EXECUTION_ERROR", "internal error; the service's log has the details"),
         ("EXECUTION_ERROR", "the episode is over: reset to start another"),
     )
-
-
-def test_an_environment_may_end_an_episode_before_its_last_turn(client: TestClient) -> None:
-    with talking(client, "ladder") as talk:
-        talk.told("reset", index=0)
-        ended = talk.told("step", text="5")
-    assert (ended["observation"]["text"], ended["reward"], ended["done"]) == ("6", 1.0, True)
-
-
-def test_a_message_that_was_cut_off_ends_an_episode(client: TestClient) -> None:
-    with talking(client, "ladder") as talk:
-        talk.told("reset", index=0)
-        ended = talk.told("step", text="1", finish_reason="length")
-    assert (ended["done"], ended["reward"], ended["metadata"]["flags"]) == (True, 0.0, ["truncated"])
-
-
-def test_an_environment_that_breaks_is_no_end_of_a_session(client: TestClient) -> None:
-    with talking(client, "ladder") as talk:
-        talk.told("reset", index=0)
-        broken = talk.refused("step", text="no number")
-        after = talk.told("step", text="1")["observation"]["text"]
-    assert (broken, after) == (("EXECUTION_ERROR", "internal error; the service's log has the details"), "2")
-
-
-def test_a_reset_begins_anew(client: TestClient) -> None:
-    with talking(client, "ladder") as talk:
-        talk.told("reset", index=0)
-        talk.told("step", text="1")
-        begun = talk.told("reset", index=1)["observation"]["turns_left"]
-        state = talk.told("state")
     assert (begun, state["step_count"], state["episode_id"].startswith("episode_")) == (3, 0, True)
+    assert (cut["done"], cut["reward"], cut["metadata"]["flags"]) == (True, 0.0, ["truncated"])
 
 
 def test_no_score_is_an_error_after_which_the_same_step_is_scored(client: TestClient) -> None:
@@ -274,23 +238,6 @@ def test_no_score_may_be_asked_for_as_a_reward_of_null(client: TestClient) -> No
         True,
         "verifier_killed",
         ['{contract="openenv",env="flaky",reason="verifier_killed",told="null"} 1.0'],
-    )
-
-
-def test_what_takes_too_long_can_be_asked_for_again(client: TestClient, world: World) -> None:
-    with talking(client, "slow") as talk:
-        talk.told("reset", index=0, wait_seconds=0.05)
-        refused = talk.refused("step", text="1")
-        threading.Timer(0.05, lambda: client.portal and client.portal.call(world.going_on.set)).start()
-        talk.told("state")
-        for _ in range(100):
-            answer = talk.ask("step", text="1")
-            if answer["type"] == "observation":
-                break
-    assert (refused, answer["data"]["reward"], world.scorings["slow"]) == (
-        ("EXECUTION_ERROR", "unscored: pending: it is still being scored; the same step may be sent again"),
-        1.0,
-        1,
     )
 
 
@@ -344,14 +291,11 @@ def test_the_tools_of_a_task_are_listed_as_openenv_gives_them() -> None:
     assert json.loads(write_tool_listing([add]))["observation"] == {"tools": listed}
 
 
-@pytest.mark.parametrize("action", [{}, {"tool_calls": "x"}])
-def test_an_action_that_says_nothing_uses_up_a_turn_and_earns_what_silence_does(
-    client: TestClient, action: dict[str, Any]
-) -> None:
+def test_an_action_that_says_nothing_uses_up_a_turn_and_earns_what_silence_does(client: TestClient) -> None:
     """It may be what a model wrote: an error would let it do without a score."""
     with talking(client, "ladder") as talk:
         talk.told("reset", index=0)
-        steps = [talk.told("step", **action) for _ in range(3)]
+        steps = [talk.told("step", **action) for action in ({}, {"tool_calls": "x"}, {})]
         talk.told("reset", index=0)
         silent = [talk.told("step", text="") for _ in range(3)]
     assert [step["metadata"]["read_as"] for step in steps] == ["nothing"] * 3

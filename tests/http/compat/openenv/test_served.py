@@ -12,7 +12,6 @@ import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection
 
-from app.main.components import discover
 from tests.support.gateways import Gateways
 from tests.support.openenv import PREFIX, connected, right_actions
 from tests.support.serving import serving
@@ -39,8 +38,8 @@ def narrow(gateways: Gateways) -> str:
     return gateways.of(**settings).url
 
 
-@pytest.mark.parametrize("name", sorted(discover()))
-def test_every_environment_pays_what_is_right(url: str, name: str) -> None:
+@pytest.mark.parametrize("name", ["gsm8k", "npc_arena", "tool_agent"])
+def test_what_is_right_is_paid(url: str, name: str) -> None:
     gold = right_actions(name, SEED)
     with connected(url, name) as (talk, _):
         talk.told("reset", seed=SEED)
@@ -50,14 +49,6 @@ def test_every_environment_pays_what_is_right(url: str, name: str) -> None:
                 break
     low = 1.0 if gold else 0.0
     assert (stepped["done"], low <= stepped["reward"] <= 1.0) == (True, True)
-
-
-@pytest.mark.parametrize("name", ["gsm8k", "tool_agent"])
-def test_nothing_that_goes_out_holds_the_answer(url: str, name: str) -> None:
-    with connected(url, name) as (talk, _):
-        begun = talk.told("reset", seed=SEED)
-    shown = set(begun["observation"])
-    assert shown == {"messages", "text", "tools", "task_id", "turns_left", "metadata"}
 
 
 @pytest.mark.parametrize(
@@ -107,15 +98,12 @@ def test_who_says_nothing_for_long_is_disconnected(narrow: str) -> None:
         assert ending(socket) == (1001, "idle timeout")
 
 
-def test_a_message_beyond_the_limit_ends_the_session(narrow: str) -> None:
+def test_a_message_beyond_the_limit_and_a_close_frame_end_the_session(narrow: str) -> None:
     with connected(narrow, "gsm8k", additional_headers=BEARER) as (talk, socket):
         talk.told("reset", seed=1)
         talk.send("x" * 5_000)
         assert ending(socket)[0] == 1009
-
-
-def test_a_close_frame_ends_a_session(url: str) -> None:
-    with connected(url, "gsm8k") as (talk, socket):
+    with connected(narrow, "gsm8k", additional_headers=BEARER) as (talk, socket):
         talk.send('{"type": "close"}')
         assert ending(socket)[0] == 1000
 
@@ -145,15 +133,6 @@ def test_who_left_and_comes_again_has_the_same_place_in_its_group(url: str) -> N
         told = list(pool.map(ended, ["#### 1", "#### 2"]))
     (kept,) = httpx.get(f"{url}/groups", params={"run": "lost"}).json()["groups"]
     assert (sessions(url), kept["size"], [one["group_flags"] for one in told]) == (0, 2, [[], []])
-
-
-def test_many_sessions_at_once(url: str) -> None:
-    with contextlib.ExitStack() as stack:
-        talks = [stack.enter_context(connected(url, "gsm8k"))[0] for _ in range(300)]
-        for talk in talks:
-            talk.send('{"type": "reset", "data": {"run": "many"}}')
-        given = {json.loads(talk.receive())["data"]["observation"]["task_id"] for talk in talks}
-    assert len(given) == 300
 
 
 @pytest.mark.slow
@@ -190,34 +169,11 @@ def test_over_http_whoever_asks_keeps_the_episode(url: str) -> None:
     )
 
 
-def test_who_hangs_up_over_http_and_comes_again_has_the_same_place(url: str) -> None:
-    group: dict[str, Any] = {"run": "hung-up", "group_size": 2, "gather_seconds": 60}
-    base = f"{url}{PREFIX}/gsm8k"
-    task_id = httpx.post(f"{base}/reset", json={"seed": 4}).json()["observation"]["task_id"]
-
-    def ended(text: str, timeout: float = 30.0) -> Any:
-        body = {"action": {"text": text}, "task_id": task_id, **group}
-        return httpx.post(f"{base}/step", json=body, timeout=timeout).json()["metadata"]["group_flags"]
-
-    with pytest.raises(httpx.ReadTimeout):
-        ended("#### 1", timeout=1.0)
-    with ThreadPoolExecutor(2) as pool:
-        told = list(pool.map(ended, ["#### 1", "#### 2"]))
-    (kept,) = httpx.get(f"{url}/groups", params={"run": "hung-up"}).json()["groups"]
-    assert (kept["size"], told) == (2, [[], []])
-
-
 @pytest.mark.parametrize(
     ("path", "body", "answer"),
     [
         ("list_environments", None, ["gsm8k"]),
-        ("gsm8k/splits", None, [{"name": "train", "type": "train"}, {"name": "test", "type": "test"}]),
         ("gsm8k/task", {"split": "test", "index": 2}, {"task": {"split": "test", "index": 2}}),
-        (
-            "gsm8k/task_range",
-            {"split": "train", "start": 4, "stop": 6},
-            {"tasks": [{"split": "train", "index": 4}, {"split": "train", "index": 5}], "env_name": "gsm8k"},
-        ),
         (
             "mcp",
             {},
@@ -259,9 +215,8 @@ def test_an_environment_describes_itself_as_a_server_of_its_own(url: str) -> Non
     )
 
 
-@pytest.mark.parametrize(
-    ("path", "body", "status"),
-    [
+def test_what_is_wrong_over_http_is_a_problem(url: str) -> None:
+    wrong: list[tuple[str, Any, int]] = [
         ("reset", {"sed": 1}, 422),
         ("reset", {"seed": 1, "run": "A"}, 422),
         ("step", {}, 422),
@@ -271,8 +226,7 @@ def test_an_environment_describes_itself_as_a_server_of_its_own(url: str) -> Non
         ("gsm8k/tasks", {"split": "train"}, 501),
         ("gsm8k/task", {"split": "test", "index": 10**9}, 422),
         ("gsm8k/task_range", {"split": "train", "start": 0, "stop": 10**9}, 422),
-    ],
-)
-def test_what_is_wrong_over_http_is_a_problem(url: str, path: str, body: Any, status: int) -> None:
-    reply = httpx.post(f"{url}{PREFIX}/gsm8k/{path}", json=body)
-    assert (reply.status_code, reply.headers["content-type"]) == (status, "application/problem+json")
+    ]
+    replies = [httpx.post(f"{url}{PREFIX}/gsm8k/{path}", json=body) for path, body, _ in wrong]
+    told = [(reply.status_code, reply.headers["content-type"]) for reply in replies]
+    assert told == [(status, "application/problem+json") for *_, status in wrong]

@@ -1,16 +1,17 @@
-"""Direct routes answer as FastAPI's own do, whatever is wrong with a request."""
+"""Routes of our own kinds answer and are documented as FastAPI's own, whatever is wrong with a request."""
 
 from typing import Annotated
 
 import pytest
 from fastapi import APIRouter, FastAPI, Header, Request
-from pydantic import Field
+from fastapi.routing import APIRoute
+from pydantic import BaseModel, Field
 from starlette.testclient import TestClient
 
 from app.domain.errors import Conflict
 from app.domain.values import FiniteNumber, Frozen
 from app.http.web.api_keys import KeyRing
-from app.http.web.bodies import JsonRoute
+from app.http.web.bodies import JsonRoute, LazyRoute
 from app.http.web.middleware import MiddlewareOptions, install_middleware
 from app.http.web.routes import DirectRoute, index_direct_routes
 
@@ -82,3 +83,54 @@ def test_a_direct_route_answers_as_others_do(method: str, path: str, content: by
 
 def test_it_is_documented_as_others_are() -> None:
     assert DIRECT.get("/openapi.json").json() == USUAL.get("/openapi.json").json()
+
+
+class Order(BaseModel):
+    count: int
+
+
+def create_shop(kind: type[APIRoute]) -> FastAPI:
+    router = APIRouter(prefix="/shop", tags=["shop"], route_class=kind)
+
+    @router.post("/orders/{name}", status_code=201, summary="Order")
+    async def order(name: str, order: Order, gift: bool = False) -> dict[str, int]:
+        return {name: order.count + gift}
+
+    @router.get("/hidden", include_in_schema=False)
+    async def hidden() -> str:
+        return "here"
+
+    service = FastAPI()
+    service.router.routes.extend(router.routes)
+    return service
+
+
+def list_built(service: FastAPI) -> list[str]:
+    return [one.path for one in service.router.routes if isinstance(one, LazyRoute) and "dependant" in vars(one)]
+
+
+def test_only_what_is_asked_for_is_built() -> None:
+    service = create_shop(LazyRoute)
+    before = list_built(service)
+    status = TestClient(service).get("/shop/hidden").status_code
+    assert (before, status, list_built(service)) == ([], 200, ["/shop/hidden"])
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", "/shop/orders/pear?gift=true", {"count": 2}),
+        ("POST", "/shop/orders/pear", {"count": "many"}),
+        ("GET", "/shop/orders/pear", None),
+        ("GET", "/shop/hidden", None),
+        ("GET", "/openapi.json", None),
+    ],
+)
+def test_a_lazy_route_answers_as_others_do(method: str, path: str, body: object) -> None:
+    lazy, usual = (TestClient(create_shop(kind)).request(method, path, json=body) for kind in (LazyRoute, APIRoute))
+    assert (lazy.status_code, lazy.content, lazy.headers) == (usual.status_code, usual.content, usual.headers)
+
+
+def test_a_name_that_no_route_has_is_missing() -> None:
+    (route, *_) = (one for one in create_shop(LazyRoute).router.routes if isinstance(one, LazyRoute))
+    assert (hasattr(route, "colour"), route.dependant.call is route.endpoint) == (False, True)

@@ -1,0 +1,1 @@
+"""Pages in the system's Chromium. A package, so that the tests share one."""

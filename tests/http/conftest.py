@@ -1,0 +1,32 @@
+"""A database for each test that starts a gateway in this process; one gateway and one judge for all that ask for
+rewards. These have runs and tasks of their own."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.reward_trainers import Judged, judged_gateway
+from tests.support.serving import free_port
+
+
+@pytest.fixture
+def database(tmp_path: Path, migrated_file: Path) -> Path:
+    path = tmp_path / "store.db"
+    path.write_bytes(migrated_file.read_bytes())
+    return path
+
+
+@pytest.fixture(scope="session")
+def game_port() -> int:
+    """Where mastermind is served at the root."""
+    return free_port()
+
+
+@pytest.fixture(scope="session")
+def judged(tmp_path_factory: pytest.TempPathFactory, game_port: int) -> Iterator[Judged]:
+    """For the group `one judge`: each worker that asks for it has one."""
+    asked = {"PORT": str(game_port), "ENVIRONMENT": "mastermind", "RUN": "port", "GROUP_SIZE": "2"}
+    ports = {f"ATROPOS_ENVS_NEMO_GYM_PORTS__GAME__{name}": value for name, value in asked.items()}
+    with judged_gateway(tmp_path_factory.mktemp("judged"), **ports) as judged:
+        yield judged
