@@ -1,13 +1,11 @@
 """Countdown: expressions are read and worked out, never evaluated."""
 
-import asyncio
 from collections import Counter
 from fractions import Fraction
 from itertools import chain, permutations, product
 
 import pytest
 
-from app.domain.tasks import Completion, Task
 from app.envs.countdown.environment import (
     Countdown,
     CountdownParams,
@@ -15,9 +13,8 @@ from app.envs.countdown.environment import (
     compute_value,
     is_reached_without_brackets,
 )
-from app.ports.environment import Tools
-from app.service.judging import NoPanel
 from app.toolkit.procedural import LEVELS, Level
+from tests.envs.replies import explain
 from tests.support.tiers import examples
 
 PUZZLE = NumberPuzzle(numbers=(3, 7, 25, 50), target=85, solution="3 + 7 + 25 + 50")
@@ -25,14 +22,6 @@ NUMBERS = "it does not use every number exactly once"
 CHARACTERS = "it is no expression of numbers, + - * / and brackets"
 EQUALS = "its equals sign has something else than the target beside it"
 INCOMPLETE = "it is no complete expression"
-
-
-def rationale(answer: str) -> str:
-    task = Task(messages=(), reference=PUZZLE.model_dump(mode="json"))
-    tagged = Completion(text=f"<answer>{answer}</answer>")
-    (score,) = asyncio.run(Countdown().score(task, [tagged], Tools(panel=NoPanel())))
-    assert score.reward == (1.0 if score.rationale == "correct" else 0.0)
-    return score.rationale
 
 
 @pytest.mark.parametrize(
@@ -78,7 +67,7 @@ def rationale(answer: str) -> str:
     ],
 )
 def test_an_expression_is_read_and_worked_out(answer: str, expected: str) -> None:
-    assert rationale(answer) == expected
+    assert explain(Countdown(), PUZZLE, answer) == expected
 
 
 @pytest.mark.parametrize(

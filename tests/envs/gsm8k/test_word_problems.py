@@ -1,9 +1,6 @@
 """Generated word problems: right, distinct, the same everywhere, and never the same in train and test."""
 
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -22,7 +19,6 @@ from app.envs.gsm8k.environment import (
 )
 from app.toolkit.seeded import SeededRandom
 
-ROOT = Path(__file__).parents[3]
 PROBLEMS = WordProblems.read(STORIES, CHAINS)
 
 PIES = Story.model_validate(
@@ -167,24 +163,6 @@ def test_a_story_is_composed_of_its_parts() -> None:
             ],
         }
     )
-
-
-def test_another_process_tells_the_same() -> None:
-    code = (
-        "import sys; from pathlib import Path; from app.envs.gsm8k.environment import WordProblems;"
-        f"w = WordProblems.read(Path({str(STORIES)!r}), Path({str(CHAINS)!r}));"
-        "sys.stdout.write(repr([w.problem(s, i) for s in ('train', 'test') for i in (0, 7, 999)]))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=ROOT,
-        env={"PYTHONHASHSEED": "1", "PYTHONIOENCODING": "utf-8", "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        check=True,
-    )
-    assert done.stdout == repr([PROBLEMS.problem(s, i) for s in ("train", "test") for i in (0, 7, 999)])
 
 
 def test_stories_that_do_not_suffice_are_found_out() -> None:

@@ -1,6 +1,5 @@
 """Rows of IFEval: what they may look like, what is said of broken ones, and what replies to them earn."""
 
-import asyncio
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,11 +10,10 @@ from pydantic import ValidationError
 
 from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.errors import EnvironmentUnavailable
-from app.domain.tasks import LEFT_OUT, Completion, DatasetSource, Task
+from app.domain.tasks import LEFT_OUT, DatasetSource, Task
 from app.envs.instruction_following.environment import InstructionFollowing
 from app.envs.instruction_following.ifeval_rows import IfevalRow, IfevalTrainingRow
-from app.ports.environment import Tools
-from app.service.judging import NoPanel
+from tests.envs.replies import score_texts
 
 LAKE: dict[str, Any] = {
     "key": 1,
@@ -39,9 +37,7 @@ def open_rows(folder: Path, *rows: Mapping[str, Any]) -> InstructionFollowing:
 
 
 def reward(environment: InstructionFollowing, task: Task, *replies: str) -> list[tuple[float | None, str]]:
-    group = [Completion(text=reply) for reply in replies]
-    scores = asyncio.run(environment.score(task, group, Tools(panel=NoPanel())))
-    return [(score.reward, score.rationale) for score in scores]
+    return [(score.reward, score.rationale) for score in score_texts(environment, task, *replies)]
 
 
 def test_a_row_is_a_task_that_pays_where_all_instructions_are_followed(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """Instruction following as an environment: what a reply earns, what tricks earn, and how tasks differ."""
 
-import asyncio
 import re
 from collections import Counter
 from functools import cache
@@ -8,17 +7,16 @@ from functools import cache
 import pytest
 
 from app.domain.scores import Criterion, Score
-from app.domain.tasks import Completion, Task
+from app.domain.tasks import Task
 from app.envs.instruction_following.assignments import Assignment
 from app.envs.instruction_following.counted_kinds import NoCommas, SentencesExactly, WordTimes
 from app.envs.instruction_following.environment import InstructionFollowing, InstructionFollowingParams
 from app.envs.instruction_following.instructions import WritingRequest, parse_text
 from app.envs.instruction_following.layout_kinds import LastWord
 from app.envs.instruction_following.texts import FUNCTION_WORDS
-from app.ports.environment import Tools
-from app.service.judging import NoPanel
 from app.toolkit.procedural import LEVELS, Level
 from app.toolkit.seeded import SeededRandom
+from tests.envs.replies import pose, score_texts
 
 ENVIRONMENT = InstructionFollowing()
 MADE = Assignment(
@@ -30,15 +28,6 @@ TEXT = (
     "An old violin lay in the harbour for years. Nobody knew who had left it there. On windy nights it sang by itself "
     "and the captain took off his cap. One morning a girl came to take it home again."
 )
-
-
-def scored(task: Task, *texts: str) -> list[Score]:
-    return asyncio.run(ENVIRONMENT.score(task, [Completion(text=text) for text in texts], Tools(panel=NoPanel())))
-
-
-def score(text: str) -> Score:
-    (only,) = scored(Task(messages=(), reference=MADE.model_dump(mode="json")), text)
-    return only
 
 
 def expected(reward: float, share: float, rationale: str, *flags: str) -> Score:
@@ -87,7 +76,7 @@ ALL = "all instructions are followed"
     ],
 )
 def test_what_a_reply_earns(text: str, result: Score) -> None:
-    assert score(text) == result
+    assert score_texts(ENVIRONMENT, pose(MADE), text) == [result]
 
 
 def tricks(task: Task, other: Task, draws: SeededRandom) -> dict[str, str]:
@@ -114,7 +103,7 @@ def test_no_trick_is_paid() -> None:
     paid = Counter[str]()
     for number, task in enumerate(tasks()):
         texts = tricks(task, tasks()[number - 1], SeededRandom(str(number)))
-        for name, result in zip(texts, scored(task, *texts.values()), strict=True):
+        for name, result in zip(texts, score_texts(ENVIRONMENT, task, *texts.values()), strict=True):
             paid[name] += result.reward != 0.0 or result.criteria[1].value != 0.0
     assert dict(paid) == dict.fromkeys(paid, 0)
 
@@ -139,7 +128,7 @@ def replace_meaning(task: Task, draws: SeededRandom) -> str:
 def test_invented_words_are_not_paid() -> None:
     """In the right form they earned .94 (easy), .88 and .74 (hard)."""
     texts = [(task, replace_meaning(task, SeededRandom(str(number)))) for number, task in enumerate(tasks())]
-    paid = sum(scored(task, text)[0].reward == 1.0 for task, text in texts)
+    paid = sum(score_texts(ENVIRONMENT, task, text)[0].reward == 1.0 for task, text in texts)
     assert paid <= 0.01 * len(texts)
 
 
@@ -148,7 +137,7 @@ def test_another_s_text_about_the_right_things_is_seldom_paid() -> None:
     for number, task in enumerate(tasks()):
         made, other = ENVIRONMENT.parse_reference(task), ENVIRONMENT.parse_reference(tasks()[number - 1])
         text = other.gold.replace(other.request.thing, made.request.thing)
-        (result,) = scored(task, text.replace(other.request.place, made.request.place))
+        (result,) = score_texts(ENVIRONMENT, task, text.replace(other.request.place, made.request.place))
         paid[ENVIRONMENT.level("train", number, InstructionFollowingParams())].append(result.reward)
     shares = {level: sum(reward == 1.0 for reward in rewards) / len(rewards) for level, rewards in paid.items()}
     assert (shares["easy"] < 0.15, shares["medium"] < 0.03, shares["hard"] < 0.01) == (True, True, True)

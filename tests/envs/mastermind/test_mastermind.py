@@ -6,7 +6,7 @@ import pytest
 
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Message, Task, Turn
-from app.envs.mastermind.environment import Mastermind, MastermindParams, SecretCode
+from app.envs.mastermind.environment import Mastermind, SecretCode
 from app.ports.environment import Tools
 from app.service.judging import NoPanel
 
@@ -92,9 +92,3 @@ def test_answers_that_were_not_given_make_a_transcript_forged(messages: tuple[Me
 def test_what_comes_after_the_code_was_found_is_ignored(more: Message) -> None:
     score = scored(guess("ABBC"), more)
     assert (score.reward, score.flags) == (1.0, ("after_end",))
-
-
-def test_the_prompt_tells_nothing_of_the_code() -> None:
-    tasks = [ENVIRONMENT.task("train", index, MastermindParams(pegs=3, colours=5)) for index in range(300)]
-    echoes = [ENVIRONMENT.step(task, (Message(role="assistant", content=task.messages[0].content),)) for task in tasks]
-    assert {(echo.messages[0].content or "")[:16] for echo in echoes} == {"That is no guess"}

@@ -1,6 +1,5 @@
 """Multiple choice over data sets: each form of a row, which rows are left out or refused, and what is paid."""
 
-import asyncio
 import json
 from collections import Counter
 from pathlib import Path
@@ -11,10 +10,9 @@ from pydantic import BaseModel, ValidationError
 
 from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.errors import EnvironmentUnavailable
-from app.domain.tasks import LEFT_OUT, Completion, DatasetSource
+from app.domain.tasks import LEFT_OUT, DatasetSource
 from app.envs.mcqa.environment import ChoiceQuestion, ChoiceRow, Mcqa, McqaParams, UnorderedChoiceRow
-from app.ports.environment import Tools
-from app.service.judging import NoPanel
+from tests.envs.replies import score_texts
 
 FOUR = ["maxilla", "ulna", "tibia", "femur"]
 ASKED = {"question": "The upper jaw is called"}
@@ -157,5 +155,5 @@ def _build_own(opened: Mcqa, params: McqaParams) -> BaseModel:
 def test_of_a_row_one_committed_letter_is_paid(reply: str, reward: float, tmp_path: Path) -> None:
     opened = _open(tmp_path, {**ASKED, "choices": FOUR, "answer": 2})
     task = opened.task("train", 0, McqaParams())
-    (score,) = asyncio.run(opened.score(task, [Completion(text=reply)], Tools(panel=NoPanel())))
+    (score,) = score_texts(opened, task, reply)
     assert score.reward == reward

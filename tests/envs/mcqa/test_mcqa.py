@@ -1,6 +1,5 @@
 """Multiple choice: every topic solved anew from the prompt alone, and what counts as a choice."""
 
-import asyncio
 import re
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -8,12 +7,11 @@ from math import sqrt
 
 import pytest
 
-from app.domain.tasks import Completion, Task
+from app.domain.tasks import Task
 from app.envs.mcqa.environment import ChoiceQuestion, Mcqa, McqaParams
-from app.ports.environment import Tools
-from app.service.judging import NoPanel
 from app.toolkit.procedural import LEVELS, Level
 from tests.envs.mcqa.guesses import count_right_guesses
+from tests.envs.replies import explain
 from tests.support.tiers import examples
 
 ENVIRONMENT = Mcqa()
@@ -131,7 +129,5 @@ def test_no_guess_by_the_look_of_a_question_is_better_than_chance(topic: str, le
     ],
 )
 def test_one_letter_is_a_choice(answer: str, expected: str) -> None:
-    tagged = Completion(text=f"<answer>{answer}</answer>")
-    asked = ChoiceQuestion(topic="sets", text="How many?", options=("3", "4", "5"), right=1).model_dump(mode="json")
-    (score,) = asyncio.run(ENVIRONMENT.score(Task(messages=(), reference=asked), [tagged], Tools(panel=NoPanel())))
-    assert (score.rationale, score.reward) == (expected, 1.0 if expected == "correct" else 0.0)
+    asked = ChoiceQuestion(topic="sets", text="How many?", options=("3", "4", "5"), right=1)
+    assert explain(ENVIRONMENT, asked, answer) == expected

@@ -6,15 +6,14 @@ from collections import Counter
 from collections.abc import Iterator
 
 from app.characters.casting import Cast
-from app.characters.scenes import Scene
 from app.domain.runs import ScoringOptions
 from app.domain.tasks import Completion, Message, Task
 from app.domain.values import canonical_json
 from app.envs.npc_arena.environment import NpcArenaParams
 from app.judges.panel import ConfiguredPanels
 from app.ports.environment import Tools
-from tests.support.packaged_arena import SPLITS, packaged_tasks
 from tests.support.packaged_arena import packaged_arena as arena
+from tests.support.packaged_arena import packaged_tasks
 
 MULTI = NpcArenaParams(turns="multi")
 
@@ -70,33 +69,6 @@ def test_every_line_of_the_player_can_be_reached() -> None:
                 if said[2 * number + 1].content != expected:
                     unheard.append((scene, trigger, expected))
     assert unheard == []
-
-
-def test_there_are_episodes_of_many_kinds_in_both_splits() -> None:
-    played = {split: [cast.scene for cast, _ in tasks() if cast.scene.split == split] for split in SPLITS}
-    distinct = {scene.id: scene for some in played.values() for scene in some}
-    assert {
-        "scenes": len(distinct) >= 24,
-        "kinds": {scene.kind for scene in distinct.values()} >= KINDS,
-        "openings": set(map(opening, distinct.values())),
-        "shared": {scene.id for scene in played["train"]} & {scene.id for scene in played["test"]},
-        "every character": {cast.sheet.id for cast, _ in tasks()} == {sheet.id for sheet in arena().sheets},
-        "conditions": sum(bool(turn.when) for scene in distinct.values() for turn in scene.turns) >= 30,
-    } == {
-        "scenes": True,
-        "kinds": True,
-        "openings": {"player", "event", "bystander"},
-        "shared": set(),
-        "every character": True,
-        "conditions": True,
-    }
-
-
-KINDS = {"ai_disclosure", "override", "knowledge_boundary", "secret_fishing", "relationship", "provocation"}
-
-
-def opening(scene: Scene) -> str:
-    return "player" if scene.player is not None else "event" if scene.event is not None else "bystander"
 
 
 def test_prompts_of_episodes_are_distinct_and_hide_what_is_to_come() -> None:

@@ -82,12 +82,6 @@ def parts(document: dict[str, JsonValue], *names: str) -> list[JsonValue]:
     return [document[name] for name in names]
 
 
-def test_the_same_index_gives_the_same_bytes_in_a_second_arena() -> None:
-    again = NpcArena([SHEET], [SCENES])
-    first, second = (arena.task("train", 0, NpcArenaParams()).model_dump_json() for arena in (ARENA, again))
-    assert (first == second, ARENA.digests == again.digests) == (True, True)
-
-
 def test_a_task_shows_the_conversation_and_says_what_it_is_about() -> None:
     task = ARENA.task("train", 0, NpcArenaParams())
     assert [(message.role, message.content) for message in task.messages[1:]] == [

@@ -1,6 +1,5 @@
 """Questions and answers: what is right for each kind, which rows make tasks, and what the page of the docs shows."""
 
-import asyncio
 import csv
 import json
 import re
@@ -13,12 +12,10 @@ from pydantic import JsonValue, ValidationError
 
 from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.errors import EnvironmentUnavailable, InvalidRequest
-from app.domain.tasks import LEFT_OUT, Completion, DatasetSource, Message
+from app.domain.tasks import LEFT_OUT, DatasetSource, Message
 from app.envs.qa.environment import Qa, QaParams
 from app.envs.qa.questions import KINDS, Kind, QaRow
-from app.ports.environment import Tools
-from app.sandbox.workers import InProcessWorkers
-from app.service.judging import NoPanel
+from tests.envs.replies import score_texts
 from tests.support.serving import ROOT
 
 MADE = Qa.open(ConfiguredDatasets({}))
@@ -36,8 +33,7 @@ def _open(folder: Path, rows: list[dict[str, Any]], **settings: Any) -> Qa:
 def _pay(row: dict[str, Any], replies: list[str], folder: Path) -> list[float | None]:
     opened = _open(folder, [{"question": "What is asked?", **row}])
     task = opened.task("train", 0, QaParams())
-    tools = Tools(panel=NoPanel(), workers=InProcessWorkers())
-    return [one.reward for one in asyncio.run(opened.score(task, [Completion(text=text) for text in replies], tools))]
+    return [one.reward for one in score_texts(opened, task, *replies)]
 
 
 @pytest.mark.parametrize(
@@ -164,13 +160,8 @@ def test_tasks_of_each_kind_are_made_and_may_be_asked_for_alone(kind: Kind) -> N
 def test_rows_as_the_page_shows_them_are_paid(tmp_path: Path) -> None:
     opened = _open(tmp_path, SHOWN)
     tasks = [opened.task("train", index, QaParams()) for index in range(len(SHOWN))]
-    golds = [opened.gold(task) for task in tasks]
-    tools = Tools(panel=NoPanel(), workers=InProcessWorkers())
-    paid = [
-        asyncio.run(opened.score(task, [gold], tools))[0].reward
-        for task, gold in zip(tasks, golds, strict=True)
-        if gold is not None
-    ]
+    golds = [(task, gold) for task in tasks if (gold := opened.gold(task)) is not None]
+    paid = [score_texts(opened, task, gold.answer)[0].reward for task, gold in golds]
     assert ([row["kind"] for row in SHOWN], paid) == (list(KINDS), [1.0] * len(KINDS))
     assert [task.metadata["kind"] for task in tasks] == list(KINDS)
     assert (tasks[0].metadata["topic"], tasks[2].metadata["level"]) == ("geography", "easy")

@@ -17,19 +17,18 @@ from app.cli.envs.check import open_tools
 from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.errors import EnvironmentUnavailable, InvalidRequest
 from app.domain.scores import Score
-from app.domain.tasks import Completion, Task
+from app.domain.tasks import Task
 from app.domain.values import digest
 from app.envs.reasoning_gym import choices, environment, package_rows
 from app.envs.reasoning_gym.choices import CATEGORIES, FAMILIES, SERVED, PackageLevel, ReasoningGymParams
 from app.envs.reasoning_gym.environment import PackageTask, ReasoningGym
 from app.ports.environment import Tools
 from app.sandbox import workers
-from app.sandbox.workers import InProcessWorkers
 from app.service.catalogue import ServedEnvironment
-from app.service.judging import NoPanel
 from app.toolkit.conformance.attempts import HARD, generate_hostile
 from app.toolkit.conformance.checks import measure_strategies
 from app.toolkit.conformance.subject import CheckDepth, CheckSubject, StrategyFigure
+from tests.envs.replies import score_texts
 from tests.support.tiers import examples, is_quick
 
 ENVIRONMENT = ReasoningGym()
@@ -49,8 +48,7 @@ def made(family: str, count: int = TRIED, level: PackageLevel = "default") -> li
 
 
 def score(task: Task, *replies: str) -> list[Score]:
-    tools = Tools(panel=NoPanel(), workers=InProcessWorkers())
-    return asyncio.run(ENVIRONMENT.score(task, [Completion(text=reply) for reply in replies], tools))
+    return score_texts(ENVIRONMENT, task, *replies)
 
 
 def rewards(task: Task, *answers: str) -> list[float | None]:

@@ -1,12 +1,11 @@
 """Regex match: what an expression is measured by, and that nothing that is a little wrong is paid."""
 
-import asyncio
 import re
 from collections.abc import Iterator
+from functools import cache
 
 import pytest
 
-from app.domain.tasks import Completion, Task
 from app.envs.regex_match.environment import (
     CLASSES,
     MARKS,
@@ -21,23 +20,22 @@ from app.envs.regex_match.environment import (
     WordsPart,
     list_hidden_strings,
 )
-from app.ports.environment import Tools
-from app.service.judging import NoPanel
+from tests.envs.replies import explain
+from tests.support.tiers import examples
 
 ENVIRONMENT = RegexMatch()
+TASKS = examples(60, fewest=20)
 EXERCISE = RegexExercise(
     parts=(RunPart(characters="digits", least=2, most=3), WordsPart(words=("oar", "rust"))),
     matching=("07oar",),
     others=("7oar",),
 )
-TASKS = [ENVIRONMENT.task("train", index, RegexMatchParams(parts=2 + index % 5)) for index in range(60)]
 
 
-def rationale(task: Task, answer: str) -> str:
-    tagged = Completion(text=f"<answer>{answer}</answer>")
-    (score,) = asyncio.run(ENVIRONMENT.score(task, [tagged], Tools(panel=NoPanel())))
-    assert score.reward == (1.0 if score.rationale == "correct" else 0.0)
-    return score.rationale
+@cache
+def drawn() -> list[RegexExercise]:
+    tasks = [ENVIRONMENT.task("train", index, RegexMatchParams(parts=2 + index % 5)) for index in range(TASKS)]
+    return [ENVIRONMENT.parse_reference(task) for task in tasks]
 
 
 @pytest.mark.parametrize(
@@ -45,7 +43,7 @@ def rationale(task: Task, answer: str) -> str:
     [r"[0-9]{2,3}(oar|rust)", r"^\d\d\d?(?:oar|rust)$", "`[0-9]{2,3}(rust|oar)`"],
 )
 def test_every_expression_of_the_form_is_right(answer: str) -> None:
-    assert rationale(Task(messages=(), reference=EXERCISE.model_dump(mode="json")), answer) == "correct"
+    assert explain(ENVIRONMENT, EXERCISE, answer) == "correct"
 
 
 @pytest.mark.parametrize(
@@ -62,31 +60,31 @@ def test_every_expression_of_the_form_is_right(answer: str) -> None:
     ],
 )
 def test_an_expression_is_measured_by_strings(answer: str, expected: str) -> None:
-    task = Task(messages=(), reference=EXERCISE.model_dump(mode="json"))
-    assert re.fullmatch(expected, rationale(task, answer)), rationale(task, answer)
+    said = explain(ENVIRONMENT, EXERCISE, answer)
+    assert re.fullmatch(expected, said), said
 
 
 def test_an_expression_that_would_take_long_over_all_strings_is_not_run() -> None:
-    assert rationale(TASKS[4], "((a|b|ab){1,30}){1,20}x").endswith("more than 20,000,000 steps over all strings")
+    said = explain(ENVIRONMENT, drawn()[4], "((a|b|ab){1,30}){1,20}x")
+    assert said.endswith("more than 20,000,000 steps over all strings")
 
 
 def test_a_form_s_own_expression_says_the_same_in_python() -> None:
     """An oracle of another make: what RE2 sorted is sorted alike by the standard library."""
-    made = [RegexExercise.model_validate(task.reference) for task in TASKS]
     sorted_alike = [
         (
             all(re.fullmatch(one.pattern, text) for text in list_hidden_strings(one).matching),
             any(re.fullmatch(one.pattern, text) for text in list_hidden_strings(one).others),
             len(one.matching) == len(one.others) == SHOWN,
         )
-        for one in made
+        for one in drawn()
     ]
-    assert sorted_alike == [(True, False, True)] * len(TASKS)
+    assert sorted_alike == [(True, False, True)] * TASKS
 
 
 def test_a_list_of_what_is_shown_is_not_paid() -> None:
-    shown = ["|".join(map(re.escape, RegexExercise.model_validate(task.reference).matching)) for task in TASKS]
-    assert "correct" not in [rationale(task, answer) for task, answer in zip(TASKS, shown, strict=True)]
+    shown = ["|".join(map(re.escape, one.matching)) for one in drawn()]
+    assert "" not in [ENVIRONMENT.fault(answer, made) for made, answer in zip(drawn(), shown, strict=True)]
 
 
 def bend(part: PatternPart) -> Iterator[str]:
@@ -120,8 +118,7 @@ def bend(part: PatternPart) -> Iterator[str]:
 def test_no_part_that_is_nearly_right_is_paid() -> None:
     """Strings of eight letters of each case paid `[BCEFGHKT]` always, and `[a-zA-Z]` for small letters in half."""
     paid = []
-    for task in TASKS:
-        made = RegexExercise.model_validate(task.reference)
+    for made in drawn():
         for place, part in enumerate(made.parts):
             for bent in bend(part):
                 answer = "".join(bent if place == number else one.pattern for number, one in enumerate(made.parts))

@@ -16,13 +16,11 @@ from app.domain.scores import Score
 from app.domain.tasks import Completion, Message, Task, TaskKey
 from app.domain.values import Split, digest
 from app.envs.rlaif.environment import GivenCriterion, Rlaif, RlaifDraft, RlaifParams, build_rubric
-from app.judges.aggregation import mean, space_as_normal
-from app.judges.chat_judge import ScriptedJudge, fail_requests, score_by_text
+from app.judges.chat_judge import ScriptedJudge, fail_requests
 from app.judges.panel import ConfiguredPanels
 from app.ports.environment import Tools
 from app.service.requests import compute_task_id
 
-SPLITS: tuple[Split, ...] = ("train", "test")
 BUILT_IN = Rlaif.open(ConfiguredDatasets({}))
 DEFAULT = RlaifParams()
 
@@ -59,37 +57,15 @@ def id_of(environment: Rlaif, index: int, params: RlaifParams) -> str:
     return compute_task_id(key)
 
 
-def test_there_are_enough_built_in_prompts_and_all_differ() -> None:
-    tasks = {split: every_task(BUILT_IN, split) for split in SPLITS}
-    everything = [task for split in SPLITS for task in tasks[split]]
-    first_lines = [message.content for task in everything for message in task.messages[:1]]
-    assert len(everything) >= 300
-    assert sum(len(task.messages) > 1 for task in everything) >= 40
-    assert len({task.metadata["language"] for task in everything}) >= 6
-    assert len(set(first_lines)) == len(everything)
-    assert all(len({task.metadata["topic"] for task in tasks[split]}) >= 12 for split in SPLITS)
-
-
 def test_every_built_in_prompt_is_a_conversation_that_waits_for_a_reply() -> None:
     odd = [
         task.metadata
-        for split in SPLITS
-        for task in every_task(BUILT_IN, split)
+        for task in [*every_task(BUILT_IN, "train"), *every_task(BUILT_IN, "test")]
         if [message.role for message in task.messages]
         != ["user", *["assistant", "user"] * ((len(task.messages) - 1) // 2)]
         or not all((message.content or "").strip() for message in task.messages)
     ]
     assert odd == []
-
-
-def test_neighbours_are_about_different_things() -> None:
-    topics = [task.metadata["topic"] for task in every_task(BUILT_IN, "train")[:12]]
-    assert len(set(topics)) == len(topics)
-
-
-def test_a_task_is_the_same_after_opening_again() -> None:
-    again = Rlaif.open(ConfiguredDatasets({}))
-    assert (every_task(again, "test"), again.digests) == (every_task(BUILT_IN, "test"), BUILT_IN.digests)
 
 
 def test_a_task_says_where_it_comes_from_and_nothing_of_the_preference() -> None:
@@ -224,12 +200,6 @@ def test_a_row_that_is_no_conversation_is_refused_by_its_number(
     assert said in caught.value.detail
 
 
-def test_the_number_is_that_of_the_row(tmp_path: Path) -> None:
-    good = {"messages": [{"role": "user", "content": "Hi"}]}
-    with pytest.raises(EnvironmentUnavailable, match=r"test\.jsonl, line 3, whole row: .*no turn of the user"):
-        opened(tmp_path, [good], [good, good, {"messages": [{"role": "assistant", "content": "Hi"}]}])
-
-
 @pytest.mark.parametrize(
     "params",
     [
@@ -358,20 +328,6 @@ def judged(judge: ScriptedJudge, texts: Sequence[str]) -> list[Score]:
     return asyncio.run(BUILT_IN.score(task, [Completion(text=text) for text in texts], Tools(panel=panel)))
 
 
-@pytest.mark.parametrize("size", [2, 3, 5])
-def test_any_group_size_is_compared(size: int) -> None:
-    texts = [f"answer number {number}" for number in range(size)]
-    judge = ScriptedJudge(score_by_text({text: place / (size - 1) for place, text in enumerate(texts)}))
-    rewards = [score.reward for score in judged(judge, texts)]
-    places = [place / (size - 1) for place in range(size)]
-    assert rewards == pytest.approx([mean(both) for both in zip(places, space_as_normal(places), strict=True)])
-
-
-def test_one_reply_is_scored_without_comparison() -> None:
-    (score,) = judged(ScriptedJudge(score_by_text({"answer": 0.75})), ["answer"])
-    assert (score.reward, score.relative, score.flags) == (0.75, 0.75, ("no_comparison",))
-
-
 def test_a_judge_that_fails_is_no_opinion() -> None:
     scores = judged(ScriptedJudge(fail_requests()), ["one answer", "another answer", ""])
     assert [(score.outcome, score.reason, score.reward) for score in scores] == [
@@ -379,10 +335,6 @@ def test_a_judge_that_fails_is_no_opinion() -> None:
         ("unscored", "judge_failed", None),
         ("scored", None, 0.0),
     ]
-
-
-def test_there_is_no_sure_win() -> None:
-    assert BUILT_IN.gold(BUILT_IN.task("train", 0, DEFAULT)) is None
 
 
 def test_the_offline_judge_pays_an_answer_more_than_an_evasion() -> None:

@@ -2,14 +2,12 @@
 # ruff: noqa: S608  # queries made of parts are what is tested
 
 import re
-from collections.abc import Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from math import prod
 
 import pytest
 
-from app.envs.text_to_sql import databases
 from app.envs.text_to_sql.databases import HIDDEN, POOLS, Level, draw_schema, generate_rows, read_domains
 from app.envs.text_to_sql.exercises import (
     SHAPES,
@@ -17,7 +15,6 @@ from app.envs.text_to_sql.exercises import (
     draw_exercise,
     find_query_fault,
     is_same_result,
-    is_sound,
     list_wrong_queries,
     open_database,
     run_query,
@@ -40,7 +37,7 @@ from app.envs.text_to_sql.queries import (
     list_mutants,
     render_sql,
 )
-from app.envs.text_to_sql.questions import QUESTION_TEXTS, QuestionBuilder, UnsuitableSchema
+from app.envs.text_to_sql.questions import QuestionBuilder, UnsuitableSchema
 from app.toolkit.seeded import SeededRandom
 from tests.support.sql_questions import of_shape, sound_exercises
 
@@ -67,43 +64,6 @@ def test_there_are_names_for_all_rows() -> None:
     things = [thing for domain in read_domains().values() for thing in domain.things if thing.label]
     names = {thing.one: prod(len(POOLS[pool]) for pool in thing.label.pools) for thing in things if thing.label}
     assert [thing.one for thing in things if names[thing.one] < (100 if thing.ties else 60)] == []
-
-
-def test_the_same_seed_gives_the_same_rows() -> None:
-    one = draw_exercise("same", "hard")
-    draw_exercise.cache_clear()
-    other = draw_exercise("same", "hard")
-    assert (one.asked, one.shown_rows, one.hidden_rows) == (other.asked, other.shown_rows, other.hidden_rows)
-
-
-def test_cells_that_are_drawn_together_are_those_drawn_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    together = _generate_many_rows()
-    monkeypatch.setattr(databases, "_draw_cells", _draw_one_by_one)
-    assert _generate_many_rows() == together
-
-
-def _generate_many_rows() -> list[object]:
-    made: list[object] = []
-    for number in range(60):
-        schema = draw_schema(SeededRandom(f"schema {number}"), LEVELS[number % 3])
-        asked: dict[tuple[str, str], list[int | float | str]] = {
-            (table.name, column.name): ["wanted", 7]
-            for table in schema.tables
-            for column in table.columns[:1]
-            if number % 2
-        }
-        made.append(generate_rows(schema, f"rows {number}", HIDDEN, asked))
-    return made
-
-
-def _draw_one_by_one(draws: SeededRandom, columns: Sequence[databases._Column], count: int) -> list[list[object]]:
-    return [[databases._draw_cell(draws, column) for column in columns] for _ in range(count)]
-
-
-def test_every_question_has_words_and_every_words_a_question() -> None:
-    sets = {"in_two_tables_union", "in_two_tables_intersect", "in_two_tables_except"}
-    once = {"repeated_rows_once", "parents_of_rows_once", "partners_of_rows_once"}
-    assert {*SHAPE_NAMES} ^ {*QUESTION_TEXTS} == sets | once | {"in_two_tables", "such_of_each"}
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -279,8 +239,3 @@ def test_mistakes_of_another_hand_are_told_from_what_is_right() -> None:
 def test_results_differ_between_the_databases_and_are_short(level: Level) -> None:
     results = [compute_right_results(made.seed, level) for made in sound_exercises(60, level, "results ")]
     assert [not is_same_result(shown, hidden, False) and len(hidden) <= 150 for shown, hidden in results] == [True] * 60
-
-
-@pytest.mark.parametrize("level", LEVELS)
-def test_a_fair_share_can_be_asked(level: Level) -> None:
-    assert sum(is_sound(draw_exercise(f"share {number}", level)) for number in range(100)) >= 60

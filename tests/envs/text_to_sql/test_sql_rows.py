@@ -1,6 +1,5 @@
 """Questions of Spider and BIRD: what is paid, what is refused, and that databases are only read."""
 
-import asyncio
 import sqlite3
 from collections.abc import Callable, Mapping
 from contextlib import closing
@@ -11,13 +10,12 @@ from pydantic import JsonValue, ValidationError
 
 from app.domain.errors import EnvironmentUnavailable, WorkExceeded
 from app.domain.scores import Score
-from app.domain.tasks import DEFAULT_LIMITS, Completion, Dataset, Limits
+from app.domain.tasks import DEFAULT_LIMITS, Dataset, Limits
 from app.domain.values import Split
 from app.envs.text_to_sql.environment import SqlParams, TextToSql
 from app.envs.text_to_sql.rows import SqlRow, asks_for_order
-from app.ports.environment import Tools
 from app.sandbox.workers import InProcessWorkers
-from app.service.judging import NoPanel
+from tests.envs.replies import score_texts
 
 NAMES = ("Joe", "Tim", "Rose", "John", "Justin", "Ana", "Eva", "Bo", "Cy", "Di", "Al", "Ed")
 OLDEST = SqlRow(db_id="singers", question="Names by age?", query="SELECT name FROM singer ORDER BY age DESC")
@@ -44,8 +42,7 @@ def _open(folder: Path, *rows: SqlRow) -> TextToSql:
 
 def _score(environment: TextToSql, *queries: str, index: int = 0) -> list[Score]:
     task = environment.task("train", index, SqlParams())
-    group = [Completion(text=f"<answer>{query}</answer>") for query in queries]
-    return asyncio.run(environment.score(task, group, Tools(panel=NoPanel(), workers=InProcessWorkers())))
+    return score_texts(environment, task, *(f"<answer>{query}</answer>" for query in queries))
 
 
 def test_the_prompt_shows_tables_and_some_rows_and_the_hint(folder: Path) -> None:
@@ -157,9 +154,8 @@ class SlowWorkers(InProcessWorkers):
 def test_a_reply_that_takes_too_long_is_wrong_unless_the_right_query_does_too(folder: Path) -> None:
     environment = _open(folder, COUNT)
     task = environment.task("train", 0, SqlParams())
-    group = [Completion(text="<answer>SELECT 1</answer>")]
     scores = [
-        asyncio.run(environment.score(task, group, Tools(panel=NoPanel(), workers=SlowWorkers(*slow))))[0]
+        score_texts(environment, task, "<answer>SELECT 1</answer>", workers=SlowWorkers(*slow))[0]
         for slow in (["SELECT 1"], ["SELECT 1", COUNT.query])
     ]
     assert [(score.outcome, score.reward) for score in scores] == [("scored", 0.0), ("unscored", None)]

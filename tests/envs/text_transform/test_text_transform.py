@@ -1,13 +1,9 @@
 """Text transform: every step does what its words say, on words written out by hand."""
 
-import asyncio
-
 import pytest
 
-from app.domain.tasks import Completion, Task
 from app.envs.text_transform.environment import CHANGES, TextTransform, TextTransformParams, TransformExercise
-from app.ports.environment import Tools
-from app.service.judging import NoPanel
+from tests.envs.replies import pose, score_texts
 
 ENVIRONMENT = TextTransform()
 WORDS = ("otter", "maple", "zigzag", "maple", "oboe")
@@ -49,10 +45,8 @@ def test_every_step_does_what_it_says() -> None:
     ],
 )
 def test_only_white_space_is_left_open(answer: str, reward: float) -> None:
-    tagged = Completion(text=f"<answer>{answer}</answer>")
     made = TransformExercise(words=("otter", "maple"), steps=(), result="retto elpam")
-    task = Task(messages=(), reference=made.model_dump(mode="json"))
-    (score,) = asyncio.run(ENVIRONMENT.score(task, [tagged], Tools(panel=NoPanel())))
+    (score,) = score_texts(ENVIRONMENT, pose(made), f"<answer>{answer}</answer>")
     assert score.reward == reward
 
 

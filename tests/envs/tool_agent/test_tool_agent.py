@@ -2,18 +2,16 @@
 
 import json
 from functools import lru_cache
-from typing import get_args
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from app.domain.errors import InvalidRequest
 from app.domain.scores import Criterion, Score
 from app.domain.tasks import Completion, FunctionCall, Message, Task, ToolCall
 from app.domain.values import Split
 from app.envs.tool_agent.environment import ToolAgent, ToolAgentParams
-from app.envs.tool_agent.episodes import MOST_TURNS, TEST_SIZE
+from app.envs.tool_agent.episodes import MOST_TURNS
 from app.ports.environment import Tools
 from app.service.judging import NoPanel
 from app.toolkit.tool_calls.formats import FORMATS, ToolFormat
@@ -22,14 +20,11 @@ from tests.support.tiers import examples
 
 TOOLS = Tools(panel=NoPanel())
 AGENT = ToolAgent()
-SERVICES = ("calendar", "orders", "files", "travel")
-
-every_split = pytest.mark.parametrize("split", get_args(Split))
 
 
 @lru_cache
-def tasks(split: Split, count: int = TEST_SIZE) -> tuple[Task, ...]:
-    return tuple(AGENT.task(split, index, ToolAgentParams()) for index in range(count))
+def tasks(split: Split) -> tuple[Task, ...]:
+    return tuple(AGENT.task(split, index, ToolAgentParams()) for index in range(40))
 
 
 def scores(task: Task, *group: Completion) -> list[Score]:
@@ -40,59 +35,10 @@ def gold(task: Task) -> tuple[Message, ...]:
     return AGENT.gold(task).messages or ()
 
 
-@every_split
-def test_the_known_way_earns_one(split: Split) -> None:
-    wrong = [task.metadata for task in tasks(split) if scores(task, AGENT.gold(task))[0].reward != 1.0]
-    assert (wrong, {task.metadata["service"] for task in tasks(split)}) == ([], {*SERVICES})
-
-
-def cheats(task: Task) -> dict[str, tuple[Message, ...]]:
-    """Transcripts that stop before anything is done, or only talk."""
-    own = gold(task)
-    first = next(place for place, message in enumerate(own) if message.tool_calls)
-    words = tuple(message for message in own if message.role == "assistant" and not message.tool_calls)
-    return {
-        "nothing": (),
-        "only words": (Message(role="assistant", content="Everything is done, as you wished."),),
-        "only the last words": words[-1:],
-        "the calls are thought": (
-            Message(role="assistant", content=f"<think>{_as_text(own[first])}</think>{words[0].content}"),
-        ),
-    }
-
-
-def _as_text(message: Message) -> str:
-    return "\n".join(call.model_dump_json() for call in message.tool_calls)
-
-
-@every_split
-def test_saying_so_is_not_doing_it(split: Split) -> None:
-    paid = []
-    for task in tasks(split):
-        tried = cheats(task)
-        told = scores(task, *(Completion(messages=messages) for messages in tried.values()))
-        paid += [(task.metadata["kind"], name) for name, score in zip(tried, told, strict=True) if score.reward != 0.0]
-    assert paid == []
-
-
-@every_split
-def test_another_tasks_way_earns_nothing(split: Split) -> None:
-    """Its results are not those of this task, so the transcript is forged; without them it does something else."""
-    own = tasks(split)
-    paid = []
-    for task, other in zip(own, [*own[4:], *own[:4]], strict=True):
-        way = gold(other)
-        calls = tuple(message for message in way if message.role == "assistant")
-        rewards = [score.reward for score in scores(task, Completion(messages=way), Completion(messages=calls[:1]))]
-        if rewards != [0.0, 0.0]:
-            paid.append((task.metadata, other.metadata))
-    assert paid == []
-
-
 def test_a_way_cut_short_is_scored_as_it_stands() -> None:
     """No beginning of the known way is paid before its last change and its last answer."""
     early = []
-    for task in tasks("train", 80):
+    for task in tasks("train"):
         own = gold(task)
         beginnings = (Completion(messages=own[:length]) for length in range(len(own) + 1))
         rewards = [score.reward for score in scores(task, *beginnings)]
@@ -168,14 +114,6 @@ def test_calls_that_cannot_be_read_are_answered_one_by_one() -> None:
     ]
 
 
-def test_a_turn_of_nobody_is_refused() -> None:
-    task = tasks("test")[0]
-    for messages in ((), (Message(role="user", content="Hello?"),)):
-        with pytest.raises(InvalidRequest) as refused:
-            AGENT.step(task, messages)
-        assert (refused.value.field or "").startswith("messages")
-
-
 def test_a_score_says_how_far_it_came() -> None:
     task = tasks("train")[0]
     (score,) = scores(task, Completion(text="Done."))
@@ -193,37 +131,31 @@ def test_a_score_says_how_far_it_came() -> None:
     )
 
 
-_names = st.sampled_from([tool.function.name for task in tasks("train", 4) for tool in task.tools] + ["", "x" * 300])
-_values = st.recursive(
+_VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(10**30), 10**30) | st.text(max_size=8) | st.just("2026-02-31"),
     lambda inside: st.lists(inside, max_size=3) | st.dictionaries(st.text(max_size=5), inside, max_size=3),
     max_leaves=6,
 )
-_arguments = st.dictionaries(
+_ARGUMENTS = st.dictionaries(
     st.sampled_from(["event_id", "date", "start", "path", "order_id", "email", "name", "\x00", "title", "minutes"]),
-    _values,
+    _VALUES,
     max_size=5,
 )
-_calls = st.builds(
-    lambda name, arguments: ToolCall(function=FunctionCall(name=name, arguments=arguments)),
-    _names,
-    _arguments | _arguments.map(lambda one: json.dumps(one)) | st.just("{"),
-)
-_hostile = st.builds(
-    lambda text, calls: Message(role="assistant", content=text, tool_calls=tuple(calls)),
-    st.none() | st.text(max_size=30) | st.just("<tool_call>{") | st.just("[TOOL_CALLS]" * 50),
-    st.lists(_calls, max_size=4),
-)
+_TEXTS = st.none() | st.text(max_size=30) | st.just("<tool_call>{") | st.just("[TOOL_CALLS]" * 50)
 
 
 @settings(max_examples=examples(2_000), suppress_health_check=[HealthCheck.too_slow], deadline=None)
-@given(messages=st.lists(_hostile, min_size=1, max_size=6), number=st.integers(0, 199))
-def test_no_transcript_raises_and_junk_is_not_paid(messages: list[Message], number: int) -> None:
+@given(data=st.data(), number=st.integers(0, 39))
+def test_no_transcript_raises_and_junk_is_not_paid(data: st.DataObject, number: int) -> None:
     """Played turn by turn as a trainer would, so that what follows is not merely out of turn."""
     task = tasks("train")[number]
+    names = st.sampled_from([*(tool.function.name for tool in task.tools), "", "x" * 300])
+    arguments = _ARGUMENTS | _ARGUMENTS.map(json.dumps) | st.just("{")
+    calls = st.lists(st.builds(FunctionCall, name=names, arguments=arguments), max_size=4)
     said: tuple[Message, ...] = ()
-    for message in messages:
-        said = (*said, message)
+    for text, called in data.draw(st.lists(st.tuples(_TEXTS, calls), min_size=1, max_size=6)):
+        made = tuple(ToolCall(function=one) for one in called)
+        said = (*said, Message(role="assistant", content=text, tool_calls=made))
         turn = AGENT.step(task, said)
         if turn.done:
             break

@@ -1,11 +1,9 @@
 """Date arithmetic: where walks through the calendar end, and which answers are paid."""
 
-import asyncio
 from datetime import date
 
 import pytest
 
-from app.domain.tasks import Completion, Task
 from app.envs.community.date_arithmetic.environment import (
     KINDS,
     STEPS,
@@ -15,9 +13,8 @@ from app.envs.community.date_arithmetic.environment import (
     DateWalk,
     Kind,
 )
-from app.ports.environment import Tools
-from app.service.judging import NoPanel
 from app.toolkit.procedural import LEVELS, Level
+from tests.envs.replies import explain
 
 DATES = DateArithmetic()
 
@@ -77,10 +74,7 @@ def test_a_walk_is_said_with_the_rules_that_it_needs() -> None:
 )
 def test_only_the_day_itself_is_paid(answer: str, rationale: str) -> None:
     walk = DateWalk(start=date(2030, 10, 31), steps=(step("months", 4),))
-    task = Task(messages=(), reference=walk.model_dump(mode="json"))
-    group = [Completion(text=f"<answer>{answer}</answer>")]
-    (score,) = asyncio.run(DATES.score(task, group, Tools(panel=NoPanel())))
-    assert (score.reward, score.rationale) == (1.0 if rationale == "correct" else 0.0, rationale)
+    assert explain(DATES, walk, answer) == rationale
 
 
 @pytest.mark.parametrize("level", LEVELS)
