@@ -22,7 +22,7 @@ from pydantic import JsonValue
 from benchmarks.load import post, send_all
 from benchmarks.results import RESULTS, read_arguments
 from benchmarks.scoring import build_requests
-from benchmarks.server_trees import read_processor_seconds
+from benchmarks.servers import read_processor_seconds
 from tests.support.serving import serving
 
 ROUNDS: Final = 7

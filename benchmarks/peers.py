@@ -17,11 +17,10 @@ from typing import Final
 import httpx
 from pydantic import JsonValue
 
-from benchmarks.echo_server import PATH, echoing
 from benchmarks.load import post, send_all
 from benchmarks.results import BenchmarkFigure, count_rounds, run
 from benchmarks.scoring import build_batches
-from benchmarks.server_trees import START_SECONDS, read_processor_seconds, serving_command
+from benchmarks.servers import ECHO_PATH, START_SECONDS, read_processor_seconds, serving_command, serving_echo
 from tests.support.nemo_gym import build_response, build_row, say
 from tests.support.serving import ROOT, free_port, serving
 
@@ -54,7 +53,9 @@ class Peer:
     """Ours."""
     environment: str
     """The folder of its virtual environment under `.cache`."""
-    serve: Callable[[Path, Path], contextlib.AbstractContextManager[Server]]
+    program: str
+    path: str
+    """That answers when it is ready."""
     build: Callable[[str, int, int], list[Exchange]]
     """Gets our URL, the number of the first item, and how many."""
 
@@ -85,8 +86,8 @@ def _compare(peer: Peer) -> Iterator[BenchmarkFigure]:
         tempfile.TemporaryDirectory() as ours,
         tempfile.TemporaryDirectory() as theirs,
         serving(Path(ours), python=sys.executable) as gateway,
-        peer.serve(peer.python, Path(theirs)) as server,
-        echoing() as echo,
+        _serve(peer, Path(theirs)) as server,
+        serving_echo() as echo,
     ):
         mine, bare = Server(gateway.url, gateway.process.pid), Server(*echo)
         rounds = [_take_turns(peer, mine, server, bare, number) for number in count_rounds(peer.name, ROUNDS + 1)]
@@ -95,7 +96,7 @@ def _compare(peer: Peer) -> Iterator[BenchmarkFigure]:
 
 def _take_turns(peer: Peer, ours: Server, theirs: Server, echo: Server, number: int) -> tuple[Turn, Turn, Turn]:
     exchanges = peer.build(ours.url, number * ITEMS_A_ROUND, ITEMS_A_ROUND)
-    echoed = [_send_elsewhere(one.ours, PATH) for one in exchanges]
+    echoed = [_send_elsewhere(one.ours, ECHO_PATH) for one in exchanges]
     return (
         _take_turn(ours, [one.ours for one in exchanges]),
         _take_turn(theirs, [one.theirs for one in exchanges]),
@@ -130,29 +131,13 @@ def _list_figures(peer: Peer, rounds: Sequence[tuple[Turn, Turn, Turn]]) -> Iter
 
 
 @contextlib.contextmanager
-def _serve_openenv(python: Path, folder: Path) -> Iterator[Server]:
-    with _serve_program(python, folder, "openenv_server.py", "/health") as server:
-        yield server
-
-
-@contextlib.contextmanager
-def _serve_nemo_gym(python: Path, folder: Path) -> Iterator[Server]:
-    with _serve_program(python, folder, "nemo_gym_server.py", "/") as server:
-        yield server
-
-
-@contextlib.contextmanager
-def _serve_verifiers(python: Path, folder: Path) -> Iterator[Server]:
-    """Its own process alone, without what speaks to it and stands for the policy."""
-    with _serve_program(python, folder, "verifiers_server.py", "/") as around:
-        yield Server(around.url, httpx.get(around.url, timeout=START_SECONDS).raise_for_status().json()["pid"])
-
-
-@contextlib.contextmanager
-def _serve_program(python: Path, folder: Path, program: str, path: str) -> Iterator[Server]:
+def _serve(peer: Peer, folder: Path) -> Iterator[Server]:
+    """verifiers' own process alone counts, without what speaks to it and stands for the policy."""
     url = f"http://127.0.0.1:{(port := free_port())}"
-    command: list[str | Path] = [python, PROGRAMS / program, str(port)]
-    with serving_command(command, url + path, folder=folder, variables={"HOME": str(folder)}) as pid:
+    command: list[str | Path] = [peer.python, PROGRAMS / f"{peer.program}.py", str(port)]
+    with serving_command(command, url + peer.path, folder, {"HOME": str(folder)}) as pid:
+        if peer.program == "verifiers_server":
+            pid = httpx.get(url, timeout=START_SECONDS).raise_for_status().json()["pid"]
         yield Server(url, pid)
 
 
@@ -198,20 +183,14 @@ def _build_verifications(url: str, first: int, count: int) -> list[Exchange]:
 
 
 PEERS: Final = (
-    Peer("OpenEnv 0.10.0 `/step`", "/compat/openenv/gsm8k/step", "tuners", _serve_openenv, _build_steps),
+    Peer("OpenEnv 0.10.0 `/step`", "/compat/openenv/gsm8k/step", "tuners", "openenv_server", "/health", _build_steps),
     Peer(
-        "NeMo Gym 0.7.0 `/verify` (mcqa)",
-        "/compat/nemo_gym/mcqa/verify",
-        "nemo_gym",
-        _serve_nemo_gym,
-        _build_verifications,
+        *("NeMo Gym 0.7.0 `/verify` (mcqa)", "/compat/nemo_gym/mcqa/verify", "nemo_gym", "nemo_gym_server", "/"),
+        build=_build_verifications,
     ),
     Peer(
-        "verifiers 0.4.0 `EnvServer`, policy included",
-        "/envs/gsm8k/score",
-        "verifiers",
-        _serve_verifiers,
-        _build_rollouts,
+        *("verifiers 0.4.0 `EnvServer`, policy included", "/envs/gsm8k/score", "verifiers", "verifiers_server", "/"),
+        build=_build_rollouts,
     ),
 )
 

@@ -1,8 +1,7 @@
 """What benchmarks measured: printed, kept as small files in `results/`, and shown as the tables of README.md.
 
 A benchmark joins with a function that returns figures, `run("its_name", measure)` at its end, and a marked part
-`benchmark-its-name` in README.md. `python -m benchmarks.its_name --record` keeps what it measured;
-`python -m docs.generate` writes the table. While it measures, it tells how far it is (`count_rounds`, `tell_progress`).
+`benchmark-its-name` in README.md. While it measures, it tells how far it is (`count_rounds`, `tell_progress`).
 """
 
 import inspect

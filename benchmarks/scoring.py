@@ -1,7 +1,7 @@
 """Durable GSM8K scoring over HTTP, in turns with the same grader and the same rows inserted by raw sqlite3.
 
 Requests of a single group stand beside a bare FastAPI route that takes the same bodies as JSON objects and returns
-them (`benchmarks.echo_server`): no model of ours, no work, nothing kept, the same uvicorn settings.
+them (`benchmarks.servers`): no model of ours, no work, nothing kept, the same uvicorn settings.
 `python -m benchmarks.scoring [--record]` takes a minute.
 """
 
@@ -25,10 +25,9 @@ from app.domain.values import NoParams
 from app.envs.gsm8k.environment import Gsm8k
 from app.ports.environment import Tools
 from app.service.judging import NoPanel
-from benchmarks.echo_server import PATH, echoing
 from benchmarks.load import Load, post, send_all
 from benchmarks.results import BenchmarkFigure, count_rounds, run
-from benchmarks.server_trees import read_processor_seconds
+from benchmarks.servers import ECHO_PATH, read_processor_seconds, serving_echo
 from tests.support.serving import Served, serving
 
 GROUPS_A_REQUEST = 16
@@ -86,7 +85,7 @@ def measure() -> list[BenchmarkFigure]:
     with (
         tempfile.TemporaryDirectory() as folder,
         serving(Path(folder), python=sys.executable) as gateway,
-        echoing() as (echo, echo_pid),
+        serving_echo() as (echo, echo_pid),
     ):
         send_all(gateway.url, build_requests(gateway.url, 10), CONNECTIONS)
         empty = Path(folder) / "empty.db"
@@ -213,7 +212,7 @@ def _limit(connection: sqlite3.Connection, batches: Sequence[Batch], rows: Seque
 def _compare_with_echo(gateway: Served, echo: str, echo_pid: int, number: int, connections: int) -> SingleTurn:
     first = FIRST_SINGLE + (number * len(SINGLES_AT_ONCE) + SINGLES_AT_ONCE.index(connections)) * SINGLES
     requests = [batch.request for batch in build_batches(gateway.url, SINGLES, 1, first)]
-    score_path, echo_path = f" /envs/{ENV}/score ".encode(), f" {PATH} ".encode()
+    score_path, echo_path = f" /envs/{ENV}/score ".encode(), f" {ECHO_PATH} ".encode()
     gateway_load, gateway_ms = _send_measured(gateway.url, gateway.process.pid, requests, connections)
     echoed = [request.replace(score_path, echo_path, 1) for request in requests]
     echo_load, echo_ms = _send_measured(echo, echo_pid, echoed, connections)

@@ -15,7 +15,7 @@ from pydantic import JsonValue
 from benchmarks.load import post, send_all
 from benchmarks.results import BenchmarkFigure, count_rounds, run
 from benchmarks.scoring import ENV, GROUP_SIZE, Batch, build_batches
-from benchmarks.server_trees import read_processor_seconds
+from benchmarks.servers import read_processor_seconds
 from tests.support.serving import Served, serving
 
 ROUNDS = 5

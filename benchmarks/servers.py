@@ -1,34 +1,52 @@
-"""Servers in processes of their own: started, waited for, and what their whole family takes."""
+"""Servers in processes of their own, and what their whole family takes.
+
+`python -m benchmarks.servers PORT` is a bare FastAPI route that takes a JSON object and returns it: what is left of a
+route without its work, under uvicorn with the settings of this service.
+"""
 
 import contextlib
 import os
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import httpx
+import uvicorn
+from fastapi import FastAPI
+
+from app.cli.serve import tune_garbage_collection
+from tests.support.serving import free_port
 
 START_SECONDS = 90.0
+ECHO_PATH = "/echo"
+
+app = FastAPI()
+
+
+@app.post(ECHO_PATH)
+async def echo(body: dict[str, Any]) -> dict[str, Any]:
+    return body
+
+
+@contextlib.contextmanager
+def serving_echo() -> Iterator[tuple[str, int]]:
+    """Its URL, and the id of its process."""
+    url = f"http://127.0.0.1:{(port := free_port())}"
+    with serving_command([sys.executable, "-m", "benchmarks.servers", str(port)], url) as pid:
+        yield url, pid
 
 
 @contextlib.contextmanager
 def serving_command(
-    command: Sequence[str | Path],
-    url: str,
-    *,
-    folder: Path | None = None,
-    variables: Mapping[str, str] | None = None,
+    command: Sequence[str | Path], url: str, folder: Path | None = None, variables: Mapping[str, str] | None = None
 ) -> Iterator[int]:
     """The process id of a server that answers at `url`, with whatever status. RuntimeError if it never does."""
     environment = None if variables is None else {"PATH": os.environ["PATH"], **variables}
-    process = subprocess.Popen(
-        [str(part) for part in command],
-        cwd=folder,
-        env=environment,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    hushed = subprocess.DEVNULL
+    process = subprocess.Popen([*map(str, command)], cwd=folder, env=environment, stdout=hushed, stderr=hushed)
     try:
         _wait(url, process)
         yield process.pid
@@ -57,13 +75,8 @@ def list_family(pid: int) -> list[int]:
 
 
 def read_processor_seconds(pid: int) -> float:
-    """Of its family, to the nanosecond."""
-    return sum(time.clock_gettime(_find_clock(one)) for one in list_family(pid))
-
-
-def _find_clock(pid: int) -> int:
-    """The processor time clock of another process, as glibc's clock_getcpuclockid finds it on Linux."""
-    return (~pid << 3) | 2
+    """Of its family, to the nanosecond, by the clocks that glibc's clock_getcpuclockid finds on Linux."""
+    return sum(time.clock_gettime((~one << 3) | 2) for one in list_family(pid))
 
 
 def read_resident_bytes(pid: int) -> int:
@@ -71,3 +84,8 @@ def read_resident_bytes(pid: int) -> int:
     told = [Path(f"/proc/{one}/status").read_text(encoding="utf-8") for one in list_family(pid)]
     lines = [next(line for line in status.splitlines() if line.startswith("VmRSS:")) for status in told]
     return sum(int(line.split()[1]) for line in lines) * 1024
+
+
+if __name__ == "__main__":
+    tune_garbage_collection()
+    uvicorn.run(app, port=int(sys.argv[1]), log_config=None, access_log=False, server_header=False)
