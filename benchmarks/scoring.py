@@ -72,14 +72,6 @@ class ScoringRound:
     singles: dict[int, SingleTurn]
     """By the number of connections."""
 
-    @property
-    def gateway(self) -> float:
-        return REQUESTS * GROUPS_A_REQUEST / self.load.seconds
-
-    @property
-    def limit(self) -> float:
-        return REQUESTS * GROUPS_A_REQUEST / self.limit_seconds
-
 
 def measure() -> list[BenchmarkFigure]:
     with (
@@ -91,14 +83,13 @@ def measure() -> list[BenchmarkFigure]:
         empty = Path(folder) / "empty.db"
         _copy_without_groups(gateway, empty)
         with contextlib.closing(_open(empty)) as limit:
-            rounds = []
-            for number in count_rounds("scoring", ROUNDS + 1):
-                load, seconds = _compare_with_limit(gateway, limit, number)
-                singles = {
-                    connections: _compare_with_echo(gateway, echo, echo_pid, number, connections)
-                    for connections in SINGLES_AT_ONCE
-                }
-                rounds.append(ScoringRound(load, seconds, singles))
+            rounds = [
+                ScoringRound(
+                    *_compare_with_limit(gateway, limit, number),
+                    {width: _compare_with_echo(gateway, echo, echo_pid, number, width) for width in SINGLES_AT_ONCE},
+                )
+                for number in count_rounds("scoring", ROUNDS + 1)
+            ]
     return list(_list_figures(rounds[1:]))  # the first one warms all up
 
 
@@ -161,15 +152,12 @@ def _read_newest(gateway: Served) -> int:
 def _rows_by_batch(gateway: Served, batches: Sequence[Batch], skipped: int) -> list[dict[str, list[Row]]]:
     """What the gateway stored after these, in equal portions: the order of rows within a table is the order they were
     written."""
-    connection = sqlite3.connect(gateway.database)
-    rows = {
-        table: connection.execute(
-            f"SELECT * FROM {table} WHERE {'sequence' if table == 'groups' else 'group_sequence'} > ?",  # noqa: S608
-            (skipped,),
-        ).fetchall()
-        for table in TABLES
-    }
-    connection.close()
+    with contextlib.closing(sqlite3.connect(gateway.database)) as connection:
+        asked = {one: "sequence" if one == "groups" else "group_sequence" for one in TABLES}
+        rows = {
+            table: connection.execute(f"SELECT * FROM {table} WHERE {column} > ?", (skipped,)).fetchall()  # noqa: S608
+            for table, column in asked.items()
+        }
     share = {table: len(found) // len(batches) for table, found in rows.items()}
     return [
         {table: found[share[table] * number : share[table] * (number + 1)] for table, found in rows.items()}
@@ -227,10 +215,11 @@ def _send_measured(url: str, pid: int, requests: Sequence[bytes], connections: i
 
 def _list_figures(rounds: Sequence[ScoringRound]) -> Iterator[BenchmarkFigure]:
     what = f"durable GSM8K scoring over HTTP, groups of {GROUP_SIZE}, {GROUPS_A_REQUEST} groups a request"
-    yield BenchmarkFigure.of(what, [one.gateway for one in rounds], "groups/s")
-    limits = [one.limit for one in rounds]
-    yield BenchmarkFigure.of("the same grader and rows, raw `sqlite3` `executemany`, one process", limits, "groups/s")
-    yield BenchmarkFigure.of("ratio", [one.gateway / one.limit for one in rounds], at_least=0.5)
+    count = REQUESTS * GROUPS_A_REQUEST
+    yield BenchmarkFigure.of(what, [count / one.load.seconds for one in rounds], "groups/s")
+    what = "the same grader and rows, raw `sqlite3` `executemany`, one process"
+    yield BenchmarkFigure.of(what, [count / one.limit_seconds for one in rounds], "groups/s")
+    yield BenchmarkFigure.of("ratio", [one.limit_seconds / one.load.seconds for one in rounds], at_least=0.5)
     for share in (0.5, 0.99):
         waits = [one.load.percentile(share) * 1e3 for one in rounds]
         yield BenchmarkFigure.of(f"a request, p{share * 100:.0f}", waits, "ms")
