@@ -50,25 +50,20 @@ QUEUED = 500
 """Groups that are queued for the memory figure; the original takes half a megabyte for each."""
 
 
-@dataclass(frozen=True)
-class SideRound:
-    posts_per_second: float
-    post_ms: float
-    """Of processor time."""
-    batches_per_second: float
-    longest_wait: float
-
-
 @dataclass
 class Side:
     """One of the two: `pid` is the process whose memory and processor time count, with those that it started."""
 
     url: str
     pid: int
-    rounds: list[SideRound] = field(default_factory=list)
+    rounds: list[tuple[float, float, float, float]] = field(default_factory=list)
+    """Posts a second, milliseconds of processor time of a post, batches a second, the longest wait in seconds."""
     bytes_a_group: float = 0.0
     drained_wait: float = 0.0
     """The longest wait while the first batch is made of a long queue."""
+
+    def list_rounds(self, place: int) -> list[float]:
+        return [one[place] for one in self.rounds]
 
 
 def compare() -> tuple[Side, Side]:
@@ -101,7 +96,7 @@ def _throughput(sides: tuple[Side, ...]) -> None:
                 polling = _poll(side)
             if number:  # the first one warms both up
                 rates = len(requests) / load.seconds, used / len(requests) * 1e3, POLLS_A_ROUND / polling
-                side.rounds.append(SideRound(*rates, longest()))
+                side.rounds.append((*rates, longest()))
 
 
 @contextlib.contextmanager
@@ -163,21 +158,18 @@ def measure() -> list[BenchmarkFigure]:
 
 
 def _list_figures(ours: Side, original: Side) -> Iterator[BenchmarkFigure]:
-    pairs = list(zip(ours.rounds, original.rounds, strict=True))
     for who, side in (("ours, durable", ours), ("`run-api`, kept in memory", original)):
-        posted, used = ([getattr(one, name) for one in side.rounds] for name in ("posts_per_second", "post_ms"))
-        yield BenchmarkFigure.of(f"`POST /scored_data`: {who}", posted, "groups/s")
-        yield BenchmarkFigure.of(f"the same: {who}: processor time of a group", used, "ms")
-        polled = [one.batches_per_second for one in side.rounds]
-        yield BenchmarkFigure.of(f"`GET /batch` of {BATCH_SEQUENCES}: {who}", polled, "a second")
+        yield BenchmarkFigure.of(f"`POST /scored_data`: {who}", side.list_rounds(0), "groups/s")
+        yield BenchmarkFigure.of(f"the same: {who}: processor time of a group", side.list_rounds(1), "ms")
+        yield BenchmarkFigure.of(f"`GET /batch` of {BATCH_SEQUENCES}: {who}", side.list_rounds(2), "a second")
         yield BenchmarkFigure.of(f"memory of a group, {QUEUED} queued: {who}", [side.bytes_a_group / 1e3], "kB")
         yield BenchmarkFigure.of(f"longest wait for `/status` meanwhile: {who}", [side.drained_wait * 1e3], "ms")
-    for what, name, wanted in (("groups in", "posts_per_second", 2.0), ("batches out", "batches_per_second", 6.0)):
-        ratios = [getattr(mine, name) / getattr(theirs, name) for mine, theirs in pairs]
-        yield BenchmarkFigure.of(f"{what} over `run-api`", ratios, at_least=wanted)
+    for what, place, wanted in (("groups in", 0, 2.0), ("batches out", 2, 6.0)):
+        pairs = zip(ours.list_rounds(place), original.list_rounds(place), strict=True)
+        yield BenchmarkFigure.of(f"{what} over `run-api`", [mine / theirs for mine, theirs in pairs], at_least=wanted)
     memory = ours.bytes_a_group / original.bytes_a_group
     yield BenchmarkFigure.of("memory of a queued group over `run-api`", [memory], at_most=0.1)
-    waits = [one.longest_wait * 1e3 for one in ours.rounds]
+    waits = [seconds * 1e3 for seconds in ours.list_rounds(3)]
     yield BenchmarkFigure.of("longest wait for `GET /` of ours", waits, "ms", at_most=100)
 
 

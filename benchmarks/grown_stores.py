@@ -58,6 +58,10 @@ def _name(kind: str, column: str) -> str:
     return f"'{kind}_' || md5({column} || k.number)"
 
 
+def _shift(by: str) -> str:
+    return f"one.sequence + k.number * {{{by}}}"
+
+
 _GROUP: Final = _name("group", "one.group_id")
 _TASK: Final = "'task_' || md5(one.task_id || k.variant)"
 _SEQUENCE: Final = "one.group_sequence + k.number * {groups}"
@@ -84,34 +88,18 @@ COPIED: Final = (
     ),
     CopiedTable(
         "leases",
-        {
-            **{"lease_id": _name("lease", "one.lease_id"), "index": _INDEX, "group_id": _GROUP, "created_at": _LATER},
-            "position": "one.position + k.number * {positions}",
-        },
+        {"lease_id": _name("lease", "one.lease_id"), "index": _INDEX, "group_id": _GROUP, "created_at": _LATER}
+        | {"position": "one.position + k.number * {positions}"},
         where="one.state = 'done'",
     ),
-    CopiedTable(
-        "groups",
-        {
-            **{"group_id": _GROUP, "task_id": _TASK, "created_at": _LATER},
-            "sequence": "one.sequence + k.number * {groups}",
-        },
-    ),
+    CopiedTable("groups", {"sequence": _shift("groups"), "group_id": _GROUP, "task_id": _TASK, "created_at": _LATER}),
     CopiedTable(
         "rollouts",
-        {
-            "group_sequence": _SEQUENCE,
-            "rollout_id": "'group_' || md5(substr(one.rollout_id, 1, 38) || k.number) || '-' || one.position",
-        },
+        {"group_sequence": _SEQUENCE}
+        | {"rollout_id": "'group_' || md5(substr(one.rollout_id, 1, 38) || k.number) || '-' || one.position"},
     ),
     CopiedTable("scores", {"group_sequence": _SEQUENCE}),
-    CopiedTable(
-        "judgements",
-        {
-            **{"group_sequence": _SEQUENCE, "created_at": _LATER},
-            "sequence": "one.sequence + k.number * {judgements}",
-        },
-    ),
+    CopiedTable("judgements", {"sequence": _shift("judgements"), "group_sequence": _SEQUENCE, "created_at": _LATER}),
     CopiedTable(
         "idempotency_keys", {"key_digest": "md5(one.key_digest || k.number) || md5(k.number || one.key_digest)"}
     ),
@@ -195,13 +183,12 @@ def _multiply_rollups(cursor: Cursor, span: Span, mark: str) -> None:
     fewer."""
     columns = ("digest", *_KEY, "measures")
     stored = _select(cursor, f"SELECT {', '.join(columns)} FROM rollups")
-    kept = [row for row in stored if row[1] != "bucket"]
-    changed = [(_multiply(row[-1], span), row[0]) for row in kept]
+    changed = [(_multiply(row[-1], span), row[0]) for row in stored if row[1] != "bucket"]
     cursor.executemany(f"UPDATE rollups SET measures = {mark} WHERE digest = {mark}", changed)
-    into = _write_insert("rollups", columns, mark)
     buckets = [row for row in stored if row[1] == "bucket"]
     for copy in range(1, span.copies):
-        cursor.executemany(into, [_move_bucket(row, copy * span.groups // GROUPS_PER_BUCKET) for row in buckets])
+        moved = [_move_bucket(row, copy * span.groups // GROUPS_PER_BUCKET) for row in buckets]
+        cursor.executemany(_write_insert("rollups", columns, mark), moved)
 
 
 def _write_insert(table: str, columns: Sequence[str], mark: str) -> str:
@@ -227,16 +214,18 @@ def _move_bucket(row: Values, by: int) -> Values:
 def _multiply_task_rollups(cursor: Cursor, span: Span, mark: str) -> None:
     columns = ("run", "environment", "task_id", "sums")
     stored = _select(cursor, f"SELECT {', '.join(columns)} FROM task_rollups")
-    into = _write_insert("task_rollups", columns, mark)
     for variant in range(span.variants):
-        cursor.executemany(into, [_multiply_task(row, variant, span) for row in stored])
-
-
-def _multiply_task(row: Values, variant: int, span: Span) -> Values:
-    run, environment, task_id, sums = row
-    times = span.count_copies(variant)
-    tried = [number * times for number in json.loads(sums)]
-    return run, environment, f"task_{_md5(f'{task_id}{variant}')}", canonical_json(tried)
+        times = span.count_copies(variant)
+        copied = [
+            (
+                run,
+                environment,
+                f"task_{_md5(f'{task_id}{variant}')}",
+                canonical_json([times * n for n in json.loads(sums)]),
+            )
+            for run, environment, task_id, sums in stored
+        ]
+        cursor.executemany(_write_insert("task_rollups", columns, mark), copied)
 
 
 def _md5(text: str) -> str:

@@ -108,18 +108,14 @@ def _fix(*paths: str) -> dict[str, Path_]:
 
 
 OFTEN: Final[dict[str, Path_]] = {
-    **_fix("/groups", "/groups?outcome=unscored", "/groups?purpose=eval", "/"),
-    "GET /groups?env=": lambda _: "/groups?env=mcqa",
-    "GET /groups?run=": lambda _: f"/groups?run={MIXED_RUN}",
-    "GET /groups?run=&env=": lambda _: f"/groups?run={MIXED_RUN}&env=mcqa",
-    "GET /groups?run=&env=, none": lambda _: f"/groups?run={LONG_RUN}&env={ARENA}",
-    "GET /groups?run=&outcome=, none": lambda _: f"/groups?run={LONG_RUN}&outcome=unscored",
-    "GET /groups?run=&purpose=eval, none": lambda _: f"/groups?run={ARENA_RUN}&purpose=eval",
+    **_fix("/", "/groups", "/groups?outcome=unscored", "/groups?purpose=eval", "/groups?env=mcqa"),
+    **_fix(f"/groups?run={MIXED_RUN}", f"/groups?run={MIXED_RUN}&env=mcqa", f"/groups?run={LONG_RUN}&env={ARENA}"),
+    **_fix(f"/groups?run={LONG_RUN}&outcome=unscored", f"/groups?run={ARENA_RUN}&purpose=eval"),
+    **_fix(f"/view/groups?run={MIXED_RUN}&environment={ARENA}"),
     "GET /groups?task_id=": lambda side: f"/groups?task_id={side.draw()[2]}",
     "GET /groups?before=": lambda side: f"/groups?before={side.deep}",
     "GET /groups?run=&before=": lambda side: f"/groups?run={LONG_RUN}&before={side.deep}",
     "GET /groups?env=&before=": lambda side: f"/groups?env={ARENA}&before={side.deep}",
-    "GET /view/groups?run=&environment=": lambda _: f"/view/groups?run={MIXED_RUN}&environment={ARENA}",
     "GET /view/groups?before=": lambda side: f"/view/groups?before={side.deep}",
     "GET /groups/{id}, gsm8k": lambda side: f"/groups/{side.draw('gsm8k')[1]}",
     "GET /groups/{id}, npc_arena": lambda side: f"/groups/{side.draw(ARENA)[1]}",
@@ -129,6 +125,16 @@ OFTEN: Final[dict[str, Path_]] = {
     "GET /tasks/{id}": lambda side: f"/tasks/{side.draw()[2]}",
 }
 """Lists, and pages of a group."""
+FILTERS: Final = (
+    *(f"environment={ARENA}", f"run={MIXED_RUN}", "outcome=scored", "outcome=pending", "purpose=train"),
+    *("judge=offline", "judge=nobody", "model=nobody", "flag=truncated", "flag=low_signal", "reason=judge_failed"),
+    *("min_step=5&max_step=6", "min_mean=0.9", "max_mean=0.1", "min_std=0.4", "max_std=0.01", "run=nobody"),
+    *(f"run={LONG_RUN}&flag=nothing", f"environment={ARENA}&judge=nobody", "label=nobody"),
+    *(f"sort=-{order}" for order in get_args(GroupOrder)),
+    *(f"run={MIXED_RUN}&environment={ARENA}&sort=std&min_step=2", "text=thaw", "text=the", "text=nowhere"),
+    *('text="when the bells are done"', "text=thaw+river+guild", f"run={LONG_RUN}&text=thaw", 'text="the the"'),
+    *("text=thaw&sort=-std", "text=thaw&flag=nothing"),
+)
 ONCE: Final[dict[str, Path_]] = {
     **_fix("/stats", f"/stats?env={ARENA}&run={ARENA_RUN}", "/stats?by=character", "/stats?by=judge"),
     **_fix("/stats?judge=offline", "/runs", f"/runs/{LONG_RUN}", f"/runs/{ARENA_RUN}/health", "/judges", "/readyz"),
@@ -165,31 +171,15 @@ ONCE: Final[dict[str, Path_]] = {
     "GET /view/groups?until=": lambda side: f"/view/groups?until={side.late_time}",
     "GET /view/groups?before=&flag=": lambda side: f"/view/groups?before={side.deep}&flag=truncated",
     "GET /view/groups/{id}?flag=&at=": lambda side: "/view/groups/{1}?flag=truncated&at={0}".format(*side.draw()),
-    **_fix(
-        *(
-            f"/view/groups?{words}"
-            for words in (
-                *(f"environment={ARENA}", f"run={MIXED_RUN}", "outcome=scored", "outcome=pending", "purpose=train"),
-                *("judge=offline", "judge=nobody", "model=nobody", "flag=truncated", "flag=low_signal"),
-                *("reason=judge_failed", "min_step=5&max_step=6", "min_mean=0.9", "max_mean=0.1", "min_std=0.4"),
-                *("max_std=0.01", f"run={LONG_RUN}&flag=nothing", f"environment={ARENA}&judge=nobody", "run=nobody"),
-                *("label=nobody", *(f"sort=-{order}" for order in get_args(GroupOrder))),
-                f"run={MIXED_RUN}&environment={ARENA}&sort=std&min_step=2",
-                *("text=thaw", "text=the", 'text="when the bells are done"', "text=nowhere", "text=thaw+river+guild"),
-                *(f"run={LONG_RUN}&text=thaw", 'text="the the"', "text=thaw&sort=-std", "text=thaw&flag=nothing"),
-            )
-        )
-    ),
+    **_fix(*(f"/view/groups?{words}" for words in FILTERS)),
 }
 EXPORTS: Final[dict[str, Path_]] = {
-    **_fix("/export", "/export?purpose=eval", "/export?shape=sft&format=parquet"),
-    "GET /export?run=": lambda _: f"/export?run={MIXED_RUN}",
-    "GET /export?env=": lambda _: "/export?env=mcqa",
-    "GET /export?run=&env=": lambda _: f"/export?run={MIXED_RUN}&env={ARENA}&offline_judge=true",
+    **_fix("/export", "/export?purpose=eval", "/export?shape=sft&format=parquet", f"/export?run={MIXED_RUN}"),
+    **_fix(f"/export?run={MIXED_RUN}&env={ARENA}&offline_judge=true", f"/export?shape=dpo&run={LONG_RUN}"),
+    **_fix("/export?env=mcqa"),
     "GET /export?label=": lambda side: f"/export?label={side.character}&offline_judge=true",
     "GET /export?since=": lambda side: f"/export?since={side.late_time}",
     "GET /export?run=&since=": lambda side: f"/export?run={LONG_RUN}&since={side.late_time}",
-    "GET /export?shape=dpo&run=": lambda _: f"/export?shape=dpo&run={LONG_RUN}",
 }
 """To the first byte; all else to the last."""
 

@@ -105,14 +105,6 @@ def _take_yardstick(connection: sqlite3.Connection) -> float:
     return time.process_time() - began
 
 
-def _score_many(url: str, count: int) -> list[bytes]:
-    return build_requests(url, count)
-
-
-def _score_single(url: str, count: int) -> list[bytes]:
-    return build_requests(url, count, 1, 100_000)
-
-
 def _lease(url: str, count: int) -> list[bytes]:
     return [post("/envs/gsm8k/next-batch", {"batch_size": 32, "run": "guard"})] * count
 
@@ -134,8 +126,8 @@ def _build_judged(task_id: str) -> JsonValue:
 
 
 WORKLOADS: Final = (
-    Workload("score, 16 groups a request", 4, _score_many),
-    Workload("score, a group a request", 16, _score_single),
+    Workload("score, 16 groups a request", 4, build_requests),
+    Workload("score, a group a request", 16, lambda url, count: build_requests(url, count, 1, 100_000)),
     Workload("next-batch, leased", 4, _lease),
     Workload("GET /groups", 12, _list_groups),
     Workload("score, judged without a model", 4, _judge),

@@ -220,12 +220,11 @@ def measure(groups: int = GROUPS) -> list[BenchmarkFigure]:
 
 
 def _list_figures(width: int, found: Sequence[Judged]) -> Iterator[BenchmarkFigure]:
-    def of(column: str, values: Sequence[float], unit: str = "", at_most: float | None = None) -> BenchmarkFigure:
-        return BenchmarkFigure.of(
-            f"{width} calls at once, {calls:,} calls", values, unit, at_most=at_most, column=column
-        )
+    what = f"{width} calls at once, {found[0].calls:,} calls"
 
-    calls = found[0].calls
+    def of(column: str, values: Sequence[float], unit: str = "", at_most: float | None = None) -> BenchmarkFigure:
+        return BenchmarkFigure.of(what, values, unit, at_most=at_most, column=column)
+
     yield of("wall time over the ideal", [one.factor for one in found], at_most=WALL_WANTED[width])
     yield of("processor time of a call, ours", [one.cpu_seconds * 1e3 for one in found], "ms", OURS_WANTED)
     yield of("the client alone with the same bodies", [one.client_cpu_seconds * 1e3 for one in found], "ms")

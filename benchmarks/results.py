@@ -126,7 +126,7 @@ def run(
     )
     print(*report(result), sep="\n", flush=True)
     if "--record" in words and figures:
-        find_file(name).write_bytes(_RESULT.dump_json(result, indent=1, exclude_defaults=True) + b"\n")
+        (RESULTS / f"{name}.json").write_bytes(_RESULT.dump_json(result, indent=1, exclude_defaults=True) + b"\n")
     return result
 
 
@@ -152,13 +152,9 @@ def count_rounds(what: str, rounds: int) -> Iterator[int]:
         yield number
 
 
-def find_file(name: str) -> Path:
-    return RESULTS / f"{name}.json"
-
-
 def render(name: str) -> str:
     """The tables of a kept result, and where it was taken."""
-    result = _RESULT.validate_json(find_file(name).read_bytes())
+    result = _RESULT.validate_json((RESULTS / f"{name}.json").read_bytes())
     took = f", {result.seconds:.0f} s" if result.seconds else ""
     taken = f"`{result.command}`{took}, {result.date}, {result.machine}, load {result.load[0]} to {result.load[1]}."
     plain = [(one.what, one.measured, one.wanted) for one in result.figures if not one.column]
@@ -215,13 +211,10 @@ def list_parts() -> dict[str, Callable[[], str]]:
 
 
 def describe_machine() -> str:
-    cores, processor = os.cpu_count(), _read_processor()
-    return f"{cores} x {processor}, Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}"
-
-
-def _read_processor() -> str:
     lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+    named = (line.split(":")[1].strip() for line in lines if line.startswith("model name"))
+    processor = f"{os.cpu_count()} x {next(named, platform.machine())}"
+    return f"{processor}, Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}"
 
 
 def _round(value: float) -> float:
