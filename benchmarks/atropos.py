@@ -17,7 +17,7 @@ import httpx
 
 from benchmarks.load import post, send_all
 from benchmarks.results import BenchmarkFigure, count_rounds, run
-from benchmarks.servers import read_processor_seconds, read_resident_bytes, serving_command
+from benchmarks.servers import read_resident_bytes, send_measured, serving_command
 from tests.support.atropos import TRAINER, large_group
 from tests.support.serving import ROOT, free_port, serving
 
@@ -90,9 +90,7 @@ def _throughput(sides: tuple[Side, ...]) -> None:
         requests = _differ_from(likes, number)
         for side in sides:
             with _watching(f"{side.url}/") as longest:
-                before = read_processor_seconds(side.pid)
-                load = send_all(side.url, requests, CONNECTIONS)
-                used = read_processor_seconds(side.pid) - before
+                load, used = send_measured(side.url, side.pid, requests, CONNECTIONS)
                 polling = _poll(side)
             if number:  # the first one warms both up
                 rates = len(requests) / load.seconds, used / len(requests) * 1e3, POLLS_A_ROUND / polling

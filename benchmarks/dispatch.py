@@ -24,7 +24,7 @@ from app.domain.values import NoParams
 from app.envs.gsm8k.environment import Gsm8k
 from benchmarks.load import Load, post, send_all
 from benchmarks.results import BenchmarkFigure, count_rounds, run
-from benchmarks.servers import read_processor_seconds
+from benchmarks.servers import send_measured
 from tests.support.serving import Served, serving
 
 DATASET: Final = "ATROPOS_ENVS_DATASETS__GSM8K"
@@ -92,13 +92,12 @@ def measure_real(folder: Path, rounds: int, dataset: str) -> Iterator[BenchmarkF
 
 def _take_round(gateway: Served, names: Iterator[str]) -> RealRound:
     requests = _spread_over_runs(gateway, names, REQUESTS, CONNECTIONS)
-    before = read_processor_seconds(gateway.process.pid)
-    livez = send_all(gateway.url, [LIVEZ] * REQUESTS * LIVEZ_FACTOR, CONNECTIONS)
-    idle = (read_processor_seconds(gateway.process.pid) - before) / LIVEZ_FACTOR
+    asked = [LIVEZ] * REQUESTS * LIVEZ_FACTOR
+    livez, idle = send_measured(gateway.url, gateway.process.pid, asked, CONNECTIONS)
     leased, seconds = _send_whole(gateway, requests, CONNECTIONS)
     return RealRound(
         rate=livez.seconds / LIVEZ_FACTOR / leased.seconds,
-        processor=idle / seconds,
+        processor=idle / LIVEZ_FACTOR / seconds,
         tasks_per_second=BATCH_SIZE * REQUESTS / leased.seconds,
         milliseconds=seconds / REQUESTS * 1e3,
         busy=_ask_as_trainers(gateway, names, 0.0),
@@ -122,9 +121,7 @@ def _spread_over_runs(gateway: Served, names: Iterator[str], requests: int, runs
 
 def _send_whole(gateway: Served, requests: Sequence[bytes], connections: int, pause: float = 0.0) -> tuple[Load, float]:
     """With the gateway's processor time. RuntimeError for a batch that is not whole."""
-    before = read_processor_seconds(gateway.process.pid)
-    load = send_all(gateway.url, requests, connections, pause)
-    seconds = read_processor_seconds(gateway.process.pid) - before
+    load, seconds = send_measured(gateway.url, gateway.process.pid, requests, connections, pause)
     if any(len(json.loads(answer)["tasks"]) != BATCH_SIZE for answer in load.answers):
         raise RuntimeError("a batch is not whole")
     return load, seconds

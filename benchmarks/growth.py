@@ -201,9 +201,7 @@ def _measure_starts(stores: KeptStores, starts: int) -> list[tuple[float, float]
     """Seconds to /readyz of both, in turns; the first turn is not counted."""
     found = []
     for _ in count_rounds("starts", starts + 1):
-        with _served(stores, stores.few) as few:
-            pass
-        with _served(stores, stores.many) as many:
+        with _served(stores, stores.few) as few, _served(stores, stores.many) as many:
             found.append((few.seconds_to_ready, many.seconds_to_ready))
     return found[1:]
 

@@ -22,7 +22,7 @@ from pydantic import JsonValue
 from benchmarks.load import post, send_all
 from benchmarks.results import RESULTS, read_arguments
 from benchmarks.scoring import build_requests
-from benchmarks.servers import read_processor_seconds
+from benchmarks.servers import send_measured
 from tests.support.serving import serving
 
 ROUNDS: Final = 7
@@ -53,9 +53,7 @@ def measure() -> Ratios:
                 for one in WORKLOADS:
                     mine = requests[one.name][number * one.requests : (number + 1) * one.requests]
                     fixed = take_yardstick()
-                    before = read_processor_seconds(pid)
-                    send_all(gateway.url, mine, CONNECTIONS)
-                    used = read_processor_seconds(pid) - before
+                    _, used = send_measured(gateway.url, pid, mine, CONNECTIONS)
                     ratios[one.name].append(used / statistics.mean((fixed, take_yardstick())))
     return {name: statistics.median(found[1:]) for name, found in ratios.items()}  # the first one warms all up
 

@@ -20,7 +20,7 @@ from pydantic import JsonValue
 from benchmarks.load import post, send_all
 from benchmarks.results import BenchmarkFigure, count_rounds, run
 from benchmarks.scoring import build_batches
-from benchmarks.servers import ECHO_PATH, START_SECONDS, read_processor_seconds, serving_command, serving_echo
+from benchmarks.servers import ECHO_PATH, START_SECONDS, send_measured, serving_command, serving_echo
 from tests.support.nemo_gym import build_response, build_row, say
 from tests.support.serving import ROOT, free_port, serving
 
@@ -37,12 +37,10 @@ class Server:
     pid: int
 
 
-@dataclass(frozen=True)
-class Exchange:
-    """The same item for both servers."""
-
-    ours: bytes
-    theirs: bytes
+Exchange = tuple[bytes, bytes]
+"""The same item for our server and for theirs."""
+Turn = tuple[float, float]
+"""Items a second, and milliseconds of processor time of an item, of all processes of the server."""
 
 
 @dataclass(frozen=True)
@@ -62,13 +60,6 @@ class Peer:
     @property
     def python(self) -> Path:
         return ROOT / ".cache" / self.environment / "bin" / "python"
-
-
-@dataclass(frozen=True)
-class Turn:
-    items_per_second: float
-    processor_ms: float
-    """Of an item, of all processes of the server."""
 
 
 def measure() -> list[BenchmarkFigure]:
@@ -96,19 +87,14 @@ def _compare(peer: Peer) -> Iterator[BenchmarkFigure]:
 
 def _take_turns(peer: Peer, ours: Server, theirs: Server, echo: Server, number: int) -> tuple[Turn, Turn, Turn]:
     exchanges = peer.build(ours.url, number * ITEMS_A_ROUND, ITEMS_A_ROUND)
-    echoed = [_send_elsewhere(one.ours, ECHO_PATH) for one in exchanges]
-    return (
-        _take_turn(ours, [one.ours for one in exchanges]),
-        _take_turn(theirs, [one.theirs for one in exchanges]),
-        _take_turn(echo, echoed),
-    )
+    mine, others = zip(*exchanges, strict=True)
+    echoed = [_send_elsewhere(one, ECHO_PATH) for one in mine]
+    return _take_turn(ours, mine), _take_turn(theirs, others), _take_turn(echo, echoed)
 
 
 def _take_turn(server: Server, requests: Sequence[bytes]) -> Turn:
-    before = read_processor_seconds(server.pid)
-    load = send_all(server.url, requests, CONNECTIONS)
-    used = read_processor_seconds(server.pid) - before
-    return Turn(len(requests) / load.seconds, used / len(requests) * 1e3)
+    load, used = send_measured(server.url, server.pid, requests, CONNECTIONS)
+    return len(requests) / load.seconds, used / len(requests) * 1e3
 
 
 def _send_elsewhere(request: bytes, path: str) -> bytes:
@@ -119,14 +105,11 @@ def _send_elsewhere(request: bytes, path: str) -> bytes:
 
 def _list_figures(peer: Peer, rounds: Sequence[tuple[Turn, Turn, Turn]]) -> Iterator[BenchmarkFigure]:
     row = f"`{peer.route}` beside {peer.name}"
-    for place, who in enumerate(SERVERS):
-        rates = [turn[place].items_per_second for turn in rounds]
-        yield BenchmarkFigure.of(row, rates, column=f"{who}, a second")
-    for place, who in enumerate(SERVERS):
-        used = [turn[place].processor_ms for turn in rounds]
-        yield BenchmarkFigure.of(row, used, "ms", column=f"{who}, processor time")
+    for part, unit, told in ((0, "", "a second"), (1, "ms", "processor time")):
+        for place, who in enumerate(SERVERS):
+            yield BenchmarkFigure.of(row, [turn[place][part] for turn in rounds], unit, column=f"{who}, {told}")
     for place, who in ((1, "theirs"), (2, "the echo")):
-        over = [turn[0].items_per_second / turn[place].items_per_second for turn in rounds]
+        over = [turn[0][0] / turn[place][0] for turn in rounds]
         yield BenchmarkFigure.of(row, over, column=f"rate over {who}")
 
 
@@ -149,7 +132,7 @@ def _build_steps(url: str, first: int, count: int) -> list[Exchange]:
         text = group[0].text or ""
         ours: JsonValue = {"task_id": task, "run": "bench", "group_size": 1, "action": {"text": text}}
         theirs: JsonValue = {"action": {"text": text, "wanted": text.rpartition("####")[2].strip()}}
-        exchanges.append(Exchange(post("/compat/openenv/gsm8k/step", ours), post("/step", theirs)))
+        exchanges.append((post("/compat/openenv/gsm8k/step", ours), post("/step", theirs)))
     return exchanges
 
 
@@ -161,7 +144,7 @@ def _build_rollouts(url: str, first: int, count: int) -> list[Exchange]:
         text = group[0].text or ""
         ours: JsonValue = {"run": "bench", "groups": [{"task_id": task, "completions": [{"text": text}]}]}
         theirs: JsonValue = {"prompt": text, "wanted": text.rpartition("####")[2].strip()}
-        exchanges.append(Exchange(post("/envs/gsm8k/score", ours), post("/run", theirs)))
+        exchanges.append((post("/envs/gsm8k/score", ours), post("/run", theirs)))
     return exchanges
 
 
@@ -178,7 +161,7 @@ def _build_verifications(url: str, first: int, count: int) -> list[Exchange]:
         row = build_row(task["task_id"], first + number, 0, options=options, expected_answer="B")
         body: JsonValue = {**row, "response": build_response(output, **more)}
         path = "/compat/nemo_gym/mcqa/verify?run=bench&group_size=1"
-        exchanges.append(Exchange(post(path, body), post("/verify", body)))
+        exchanges.append((post(path, body), post("/verify", body)))
     return exchanges
 
 

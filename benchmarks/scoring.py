@@ -27,7 +27,7 @@ from app.ports.environment import Tools
 from app.service.judging import NoPanel
 from benchmarks.load import Load, post, send_all
 from benchmarks.results import BenchmarkFigure, count_rounds, run
-from benchmarks.servers import ECHO_PATH, read_processor_seconds, serving_echo
+from benchmarks.servers import ECHO_PATH, send_measured, serving_echo
 from tests.support.serving import Served, serving
 
 GROUPS_A_REQUEST = 16
@@ -56,13 +56,8 @@ class Batch:
     task_ids: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class SingleTurn:
-    gateway: Load
-    echo: Load
-    gateway_ms: float
-    """Processor time of a request."""
-    echo_ms: float
+SingleTurn = tuple[float, float, float, float]
+"""Seconds of wall and of processor time: of the gateway, then of the echo."""
 
 
 @dataclass(frozen=True)
@@ -201,16 +196,10 @@ def _compare_with_echo(gateway: Served, echo: str, echo_pid: int, number: int, c
     first = FIRST_SINGLE + (number * len(SINGLES_AT_ONCE) + SINGLES_AT_ONCE.index(connections)) * SINGLES
     requests = [batch.request for batch in build_batches(gateway.url, SINGLES, 1, first)]
     score_path, echo_path = f" /envs/{ENV}/score ".encode(), f" {ECHO_PATH} ".encode()
-    gateway_load, gateway_ms = _send_measured(gateway.url, gateway.process.pid, requests, connections)
+    mine, used = send_measured(gateway.url, gateway.process.pid, requests, connections)
     echoed = [request.replace(score_path, echo_path, 1) for request in requests]
-    echo_load, echo_ms = _send_measured(echo, echo_pid, echoed, connections)
-    return SingleTurn(gateway_load, echo_load, gateway_ms, echo_ms)
-
-
-def _send_measured(url: str, pid: int, requests: Sequence[bytes], connections: int) -> tuple[Load, float]:
-    before = read_processor_seconds(pid)
-    load = send_all(url, requests, connections)
-    return load, (read_processor_seconds(pid) - before) / len(requests) * 1e3
+    theirs, used_by_echo = send_measured(echo, echo_pid, echoed, connections)
+    return mine.seconds, used, theirs.seconds, used_by_echo
 
 
 def _list_figures(rounds: Sequence[ScoringRound]) -> Iterator[BenchmarkFigure]:
@@ -226,12 +215,12 @@ def _list_figures(rounds: Sequence[ScoringRound]) -> Iterator[BenchmarkFigure]:
     for connections in SINGLES_AT_ONCE:
         turns = [one.singles[connections] for one in rounds]
         what = f"one group a request, {connections} connections"
-        yield BenchmarkFigure.of(what, [SINGLES / turn.gateway.seconds for turn in turns], "groups/s")
-        echoed = [SINGLES / turn.echo.seconds for turn in turns]
+        yield BenchmarkFigure.of(what, [SINGLES / turn[0] for turn in turns], "groups/s")
+        echoed = [SINGLES / turn[2] for turn in turns]
         yield BenchmarkFigure.of(f"bare FastAPI echo of these bodies, {connections} connections", echoed, "a second")
-        ratios = [turn.echo.seconds / turn.gateway.seconds for turn in turns]
+        ratios = [turn[2] / turn[0] for turn in turns]
         yield BenchmarkFigure.of(f"ratio, {connections} connections", ratios, at_least=0.33)
-        used = [turn.echo_ms / turn.gateway_ms for turn in turns]
+        used = [turn[3] / turn[1] for turn in turns]
         yield BenchmarkFigure.of(f"the same by processor time, {connections} connections", used)
 
 

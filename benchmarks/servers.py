@@ -18,6 +18,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from app.cli.serve import tune_garbage_collection
+from benchmarks.load import Load, send_all
 from tests.support.serving import free_port
 
 START_SECONDS = 90.0
@@ -77,6 +78,15 @@ def list_family(pid: int) -> list[int]:
 def read_processor_seconds(pid: int) -> float:
     """Of its family, to the nanosecond, by the clocks that glibc's clock_getcpuclockid finds on Linux."""
     return sum(time.clock_gettime((~one << 3) | 2) for one in list_family(pid))
+
+
+def send_measured(
+    url: str, pid: int, requests: Sequence[bytes], connections: int, pause: float = 0.0
+) -> tuple[Load, float]:
+    """As `send_all`, with the processor seconds that the process took meanwhile."""
+    before = read_processor_seconds(pid)
+    load = send_all(url, requests, connections, pause)
+    return load, read_processor_seconds(pid) - before
 
 
 def read_resident_bytes(pid: int) -> int:

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from benchmarks.load import post, send_all
+from benchmarks.load import post
 from benchmarks.results import BenchmarkFigure, count_rounds, run
 from benchmarks.scoring import ENV, GROUP_SIZE, Batch, build_batches
-from benchmarks.servers import read_processor_seconds
+from benchmarks.servers import send_measured
 from tests.support.serving import Served, serving
 
 ROUNDS = 5
@@ -43,9 +43,7 @@ def measure() -> list[BenchmarkFigure]:
 def _take_turn(gateway: Served, wire: Wire, batches: Sequence[Batch]) -> tuple[float, float]:
     """Samples a second, and milliseconds of the processor for each."""
     requests = [request for batch in batches for request in wire.build(batch)]
-    before = read_processor_seconds(gateway.process.pid)
-    load = send_all(gateway.url, requests, wire.connections)
-    used = read_processor_seconds(gateway.process.pid) - before
+    load, used = send_measured(gateway.url, gateway.process.pid, requests, wire.connections)
     samples = len(batches) * GROUP_SIZE
     return samples / load.seconds, used / samples * 1e3
 
