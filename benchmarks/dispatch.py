@@ -22,6 +22,7 @@ from typing import Any, Final
 from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.values import NoParams
 from app.envs.gsm8k.environment import Gsm8k
+from benchmarks.bare_stores import open_bare, write_rows
 from benchmarks.load import Load, post, send_all
 from benchmarks.results import BenchmarkFigure, count_rounds, run
 from benchmarks.servers import send_measured
@@ -44,7 +45,6 @@ LIVEZ_FACTOR: Final = 8
 WORD_PROBLEM_REQUESTS: Final = 20
 PAUSE_SECONDS: Final = 0.5
 TABLES: Final = ("prompts", "tasks", "leases")
-PRAGMAS: Final = ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON", "cache_size = -65536")
 
 
 @dataclass(frozen=True)
@@ -144,23 +144,13 @@ def _make_and_write(database: Path, bare: Path, batches: Sequence[Sequence[dict[
     environment = Gsm8k.open(ConfiguredDatasets({}))
     rows = [_take_rows(database, batch) for batch in batches]
     indexes = [[task["metadata"]["index"] for task in batch] for batch in batches]
-    _copy_without(database, bare)
-    with closing(sqlite3.connect(bare, isolation_level=None)) as connection:
-        for pragma in PRAGMAS:
-            connection.execute(f"PRAGMA {pragma}")
-        inserts = {
-            table: f"INSERT INTO {table} VALUES ({', '.join('?' * len(rows[0][table][0]))})"  # noqa: S608
-            for table in TABLES
-        }
+    with open_bare(database, bare, TABLES) as connection:
         environment.task("train", 0, NoParams())
         began = time.process_time()
         for portion, places in zip(rows, indexes, strict=True):
             for index in places:
                 environment.task("train", index, NoParams())
-            connection.execute("BEGIN IMMEDIATE")
-            for table, insert in inserts.items():
-                connection.executemany(insert, portion[table])
-            connection.execute("COMMIT")
+            write_rows(connection, portion)
         return time.process_time() - began
 
 
@@ -178,16 +168,6 @@ def _take_rows(database: Path, batch: Sequence[dict[str, Any]]) -> dict[str, lis
             table: connection.execute(f"SELECT * FROM {table} WHERE {among[table]}", ids).fetchall()  # noqa: S608
             for table in TABLES
         }
-
-
-def _copy_without(database: Path, bare: Path) -> None:
-    """A copy of the gateway's database without tasks."""
-    with closing(sqlite3.connect(database)) as source, closing(sqlite3.connect(bare)) as copy:
-        source.backup(copy)
-        for table in reversed(TABLES):
-            copy.execute(f"DELETE FROM {table}")  # noqa: S608
-        copy.commit()
-        copy.execute("VACUUM")
 
 
 def measure(rounds: int = ROUNDS, dataset: str | None = None) -> list[BenchmarkFigure]:

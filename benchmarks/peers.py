@@ -126,26 +126,30 @@ def _serve(peer: Peer, folder: Path) -> Iterator[Server]:
 
 def _build_steps(url: str, first: int, count: int) -> list[Exchange]:
     """Single-turn episodes, each over in one step."""
-    exchanges = []
-    for batch in build_batches(url, count, 1, first):
-        (task,), (group,) = batch.task_ids, batch.completions
-        text = group[0].text or ""
+
+    def exchange(task: str, text: str, wanted: str) -> Exchange:
         ours: JsonValue = {"task_id": task, "run": "bench", "group_size": 1, "action": {"text": text}}
-        theirs: JsonValue = {"action": {"text": text, "wanted": text.rpartition("####")[2].strip()}}
-        exchanges.append((post("/compat/openenv/gsm8k/step", ours), post("/step", theirs)))
-    return exchanges
+        theirs: JsonValue = {"action": {"text": text, "wanted": wanted}}
+        return post("/compat/openenv/gsm8k/step", ours), post("/step", theirs)
+
+    return [exchange(*answer) for answer in _list_answers(url, first, count)]
 
 
 def _build_rollouts(url: str, first: int, count: int) -> list[Exchange]:
     """Ours gets the completion from who asked the policy; theirs asks the policy, which says what it hears."""
-    exchanges = []
-    for batch in build_batches(url, count, 1, first):
-        (task,), (group,) = batch.task_ids, batch.completions
-        text = group[0].text or ""
+
+    def exchange(task: str, text: str, wanted: str) -> Exchange:
         ours: JsonValue = {"run": "bench", "groups": [{"task_id": task, "completions": [{"text": text}]}]}
-        theirs: JsonValue = {"prompt": text, "wanted": text.rpartition("####")[2].strip()}
-        exchanges.append((post("/envs/gsm8k/score", ours), post("/run", theirs)))
-    return exchanges
+        return post("/envs/gsm8k/score", ours), post("/run", {"prompt": text, "wanted": wanted})
+
+    return [exchange(*answer) for answer in _list_answers(url, first, count)]
+
+
+def _list_answers(url: str, first: int, count: int) -> Iterator[tuple[str, str, str]]:
+    """Tasks of GSM8K, what is said, and what is right."""
+    for batch in build_batches(url, count, 1, first):
+        text = batch.completions[0][0].text or ""
+        yield batch.task_ids[0], text, text.rpartition("####")[2].strip()
 
 
 def _build_verifications(url: str, first: int, count: int) -> list[Exchange]:

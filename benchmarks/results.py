@@ -163,40 +163,29 @@ def render(name: str) -> str:
 
 
 def _render_wide(figures: Sequence[BenchmarkFigure]) -> Iterator[str]:
-    found = {one.column: [other for other in figures if other.column == one.column] for one in figures}
+    """A column tells unit and bound in its head where all of its figures have the same."""
+    columns = {one.column: [other for other in figures if other.column == one.column] for one in figures}
+    agreed = {
+        name: (_agree([one.unit for one in found]), _agree([one.bound for one in found]))
+        for name, found in columns.items()
+    }
     rows = {one.what: {other.column: other for other in figures if other.what == one.what} for one in figures}
     shown = rows
     if len(rows) > MOST_ROWS:
         shown = {what: cells for what, cells in rows.items() if any(one.is_missed for one in cells.values())}
         yield f"{len(rows) - len(shown)} of {len(rows)} rows keep every bound. These do not:"
     if shown:
-        columns = [_WideColumn.of(name, mine) for name, mine in found.items()]
-        cells = [[what, *(one.fill(row.get(one.name)) for one in columns)] for what, row in shown.items()]
-        yield table(["what", *(one.head for one in columns)], cells)
+        heads = [f"{name}, {unit}".rstrip(", ") + f" ({bound})" * bool(bound) for name, (unit, bound) in agreed.items()]
+        cells = [[what, *(_fill(row.get(name), *agreed[name]) for name in columns)] for what, row in shown.items()]
+        yield table(["what", *heads], cells)
 
 
-@dataclass(frozen=True)
-class _WideColumn:
-    """`unit` and `bound` are told in the head where all of its figures have the same."""
-
-    name: str
-    unit: str
-    bound: str
-
-    @classmethod
-    def of(cls, name: str, figures: Sequence[BenchmarkFigure]) -> "_WideColumn":
-        return cls(name, _agree([one.unit for one in figures]), _agree([one.bound for one in figures]))
-
-    @property
-    def head(self) -> str:
-        return self.name + (f", {self.unit}" if self.unit else "") + (f" ({self.bound})" if self.bound else "")
-
-    def fill(self, figure: BenchmarkFigure | None) -> str:
-        if figure is None:
-            return ""
-        words = ["missed"] * figure.is_missed + [figure.bound] * (figure.bound not in {"", self.bound})
-        told = f", {': '.join(words)}" if words else ""
-        return (figure.spread if self.unit else figure.measured) + told
+def _fill(figure: BenchmarkFigure | None, unit: str, bound: str) -> str:
+    if figure is None:
+        return ""
+    words = ["missed"] * figure.is_missed + [figure.bound] * (figure.bound not in {"", bound})
+    told = f", {': '.join(words)}" if words else ""
+    return (figure.spread if unit else figure.measured) + told
 
 
 def _agree(words: Sequence[str]) -> str:

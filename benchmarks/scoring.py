@@ -8,7 +8,6 @@ them (`benchmarks.servers`): no model of ours, no work, nothing kept, the same u
 import asyncio
 import contextlib
 import json
-import shutil
 import sqlite3
 import sys
 import tempfile
@@ -25,6 +24,7 @@ from app.domain.values import NoParams
 from app.envs.gsm8k.environment import Gsm8k
 from app.ports.environment import Tools
 from app.service.judging import NoPanel
+from benchmarks.bare_stores import open_bare, write_rows
 from benchmarks.load import Load, post, send_all
 from benchmarks.results import BenchmarkFigure, count_rounds, run
 from benchmarks.servers import ECHO_PATH, send_measured, serving_echo
@@ -75,9 +75,7 @@ def measure() -> list[BenchmarkFigure]:
         serving_echo() as (echo, echo_pid),
     ):
         send_all(gateway.url, build_requests(gateway.url, 10), CONNECTIONS)
-        empty = Path(folder) / "empty.db"
-        _copy_without_groups(gateway, empty)
-        with contextlib.closing(_open(empty)) as limit:
+        with open_bare(gateway.database, Path(folder) / "empty.db", TABLES) as limit:
             rounds = [
                 ScoringRound(
                     *_compare_with_limit(gateway, limit, number),
@@ -130,15 +128,6 @@ def _completions(environment: Gsm8k, task: Task) -> tuple[Completion, ...]:
     )
 
 
-def _copy_without_groups(gateway: Served, empty: Path) -> None:
-    """The gateway's own file, schema and indexes, emptied of what scoring wrote."""
-    shutil.copy(gateway.database, empty)
-    with sqlite3.connect(empty) as connection:
-        for table in reversed(TABLES):
-            connection.execute(f"DELETE FROM {table}")  # noqa: S608  # names from the tuple above
-    connection.close()
-
-
 def _read_newest(gateway: Served) -> int:
     with contextlib.closing(sqlite3.connect(gateway.database)) as connection:
         return int(connection.execute("SELECT coalesce(max(sequence), 0) FROM groups").fetchone()[0])
@@ -160,22 +149,10 @@ def _rows_by_batch(gateway: Served, batches: Sequence[Batch], skipped: int) -> l
     ]
 
 
-def _open(file: Path) -> sqlite3.Connection:
-    """With the gateway's pragmas."""
-    connection = sqlite3.connect(file, isolation_level=None)
-    for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
-        connection.execute(f"PRAGMA {pragma}")
-    return connection
-
-
 def _limit(connection: sqlite3.Connection, batches: Sequence[Batch], rows: Sequence[dict[str, list[Row]]]) -> float:
     """Seconds to grade every completion and insert every ready-made row, a commit for each request's worth."""
     environment = Gsm8k.open(ConfiguredDatasets({}))
     connection.execute("PRAGMA foreign_keys = OFF")  # tasks that came since are not in the copy
-    inserts = {
-        table: f"INSERT INTO {table} VALUES ({', '.join('?' * len(rows[0][table][0]))})"  # noqa: S608
-        for table in TABLES
-    }
     tools = Tools(panel=NoPanel())
 
     async def write() -> float:
@@ -183,10 +160,7 @@ def _limit(connection: sqlite3.Connection, batches: Sequence[Batch], rows: Seque
         for batch, portion in zip(batches, rows, strict=True):
             for task, group in zip(batch.tasks, batch.completions, strict=True):
                 await environment.score(task, group, tools)
-            connection.execute("BEGIN IMMEDIATE")
-            for table in TABLES:
-                connection.executemany(inserts[table], portion[table])
-            connection.execute("COMMIT")
+            write_rows(connection, portion)
         return time.perf_counter() - began
 
     return asyncio.run(write())
