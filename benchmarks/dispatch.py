@@ -13,7 +13,6 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -47,22 +46,6 @@ PAUSE_SECONDS: Final = 0.5
 TABLES: Final = ("prompts", "tasks", "leases")
 
 
-@dataclass(frozen=True)
-class RealRound:
-    """Of a data set whose tasks were handed out before."""
-
-    rate: float
-    """The rate of leased batches over that of /livez."""
-    processor: float
-    """The same of the gateway's processor time: that of /livez over that of a batch."""
-    tasks_per_second: float
-    milliseconds: float
-    busy: float
-    """p99 over p50 of 32 trainers that ask again at once."""
-    paced: float
-    """The same of 32 trainers with pauses."""
-
-
 def lease(run: str) -> bytes:
     return post(PATH, {"batch_size": BATCH_SIZE, "run": run})
 
@@ -78,7 +61,7 @@ def measure_real(folder: Path, rounds: int, dataset: str) -> Iterator[BenchmarkF
     def of(
         what: str, name: str, unit: str = "", least: float | None = None, most: float | None = None
     ) -> BenchmarkFigure:
-        return BenchmarkFigure.of(what, [getattr(one, name) for one in found], unit, at_least=least, at_most=most)
+        return BenchmarkFigure.of(what, [one[name] for one in found], unit, at_least=least, at_most=most)
 
     leased = f"`next-batch` of {BATCH_SIZE} of GSM8K, leased, tasks that were handed out before"
     yield of(f"{leased}: rate over that of `/livez`", "rate", least=0.12)
@@ -90,19 +73,21 @@ def measure_real(folder: Path, rounds: int, dataset: str) -> Iterator[BenchmarkF
     yield of(f"the same with pauses of {PAUSE_SECONDS} s", "paced", most=5)
 
 
-def _take_round(gateway: Served, names: Iterator[str]) -> RealRound:
+def _take_round(gateway: Served, names: Iterator[str]) -> dict[str, float]:
+    """Tasks that were handed out before: rates and processor time over those of /livez, and p99 over p50 of trainers
+    that ask again at once, or with pauses."""
     requests = _spread_over_runs(gateway, names, REQUESTS, CONNECTIONS)
     asked = [LIVEZ] * REQUESTS * LIVEZ_FACTOR
     livez, idle = send_measured(gateway.url, gateway.process.pid, asked, CONNECTIONS)
     leased, seconds = _send_whole(gateway, requests, CONNECTIONS)
-    return RealRound(
-        rate=livez.seconds / LIVEZ_FACTOR / leased.seconds,
-        processor=idle / LIVEZ_FACTOR / seconds,
-        tasks_per_second=BATCH_SIZE * REQUESTS / leased.seconds,
-        milliseconds=seconds / REQUESTS * 1e3,
-        busy=_ask_as_trainers(gateway, names, 0.0),
-        paced=_ask_as_trainers(gateway, names, PAUSE_SECONDS),
-    )
+    return {
+        "rate": livez.seconds / LIVEZ_FACTOR / leased.seconds,
+        "processor": idle / LIVEZ_FACTOR / seconds,
+        "tasks_per_second": BATCH_SIZE * REQUESTS / leased.seconds,
+        "milliseconds": seconds / REQUESTS * 1e3,
+        "busy": _ask_as_trainers(gateway, names, 0.0),
+        "paced": _ask_as_trainers(gateway, names, PAUSE_SECONDS),
+    }
 
 
 def _ask_as_trainers(gateway: Served, names: Iterator[str], pause: float) -> float:

@@ -49,7 +49,11 @@ def serving_command(
     hushed = subprocess.DEVNULL
     process = subprocess.Popen([*map(str, command)], cwd=folder, env=environment, stdout=hushed, stderr=hushed)
     try:
-        _wait(url, process)
+        end = time.monotonic() + START_SECONDS
+        while not _answers(url):
+            if time.monotonic() > end or process.poll() is not None:
+                raise RuntimeError(f"nothing answers at {url}")
+            time.sleep(0.1)
         yield process.pid
     finally:
         for pid in reversed(list_family(process.pid)):
@@ -58,14 +62,10 @@ def serving_command(
         process.wait()
 
 
-def _wait(url: str, process: "subprocess.Popen[bytes]") -> None:
-    end = time.monotonic() + START_SECONDS
-    while time.monotonic() < end and process.poll() is None:
-        with contextlib.suppress(httpx.TransportError):
-            httpx.get(url, timeout=30)
-            return
-        time.sleep(0.1)
-    raise RuntimeError(f"nothing answers at {url}")
+def _answers(url: str) -> bool:
+    with contextlib.suppress(httpx.TransportError):
+        return httpx.get(url, timeout=30).status_code > 0
+    return False
 
 
 def list_family(pid: int) -> list[int]:
