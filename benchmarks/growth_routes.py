@@ -73,17 +73,16 @@ class Side:
         client = httpx.Client(base_url=gateway.url, timeout=120)
         return cls(gateway, [tuple(one) for one in groups], json.loads(label), newest, late, client)
 
-    @property
-    def deep(self) -> int:
-        """A place somewhere in the older half."""
-        return self.chance.randrange(self.newest // 10, self.newest // 2)
-
-    @property
-    def late_time(self) -> str:
-        return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self.late / 1e6))
-
-    def draw(self, environment: str | None = None) -> tuple[int, str, str, str]:
-        return self.chance.choice([one for one in self.groups if environment in (None, one[3])])
+    def fill(self, path: str) -> str:
+        """Groups are drawn anew each time; `deep` is a place somewhere in the older half."""
+        sequence, group, task, _ = self.chance.choice(self.groups)
+        some = {
+            one: self.chance.choice([each[1] for each in self.groups if each[3] == one]) for one in (ARENA, "gsm8k")
+        }
+        late = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self.late / 1e6))
+        deep = self.chance.randrange(self.newest // 10, self.newest // 2)
+        drawn = {"sequence": sequence, "group": group, "task": task, "late": late, "deep": deep, **some}
+        return path.format(character=self.character, **drawn)
 
     def tell_world(self) -> None:
         """What was told already stays as it is."""
@@ -98,89 +97,68 @@ class Side:
         return {name: int(sizes[name].split()[0]) / 1024 for name in ("VmRSS", "RssAnon")}
 
 
-Path_ = Callable[[Side], str]
 Call = Callable[[Side], Iterator[tuple[str, float]]]
 """Asks once or more; gives the names of routes, and the seconds that they took."""
 
-
-def _fix(*paths: str) -> dict[str, Path_]:
-    return {f"GET {path}": lambda _, path=path: path for path in paths}  # type: ignore[misc]
-
-
-OFTEN: Final[dict[str, Path_]] = {
-    **_fix("/", "/groups", "/groups?outcome=unscored", "/groups?purpose=eval", "/groups?env=mcqa"),
-    **_fix(f"/groups?run={MIXED_RUN}", f"/groups?run={MIXED_RUN}&env=mcqa", f"/groups?run={LONG_RUN}&env={ARENA}"),
-    **_fix(f"/groups?run={LONG_RUN}&outcome=unscored", f"/groups?run={ARENA_RUN}&purpose=eval"),
-    **_fix(f"/view/groups?run={MIXED_RUN}&environment={ARENA}"),
-    "GET /groups?task_id=": lambda side: f"/groups?task_id={side.draw()[2]}",
-    "GET /groups?before=": lambda side: f"/groups?before={side.deep}",
-    "GET /groups?run=&before=": lambda side: f"/groups?run={LONG_RUN}&before={side.deep}",
-    "GET /groups?env=&before=": lambda side: f"/groups?env={ARENA}&before={side.deep}",
-    "GET /view/groups?before=": lambda side: f"/view/groups?before={side.deep}",
-    "GET /groups/{id}, gsm8k": lambda side: f"/groups/{side.draw('gsm8k')[1]}",
-    "GET /groups/{id}, npc_arena": lambda side: f"/groups/{side.draw(ARENA)[1]}",
-    "GET /view/groups/{id}, npc_arena": lambda side: f"/view/groups/{side.draw(ARENA)[1]}",
-    "GET /view/groups/{id}?run=&at=": lambda side: "/view/groups/{1}?run=mixed&at={0}".format(*side.draw()),
-    "GET /groups?id=": lambda side: f"/groups?id={side.draw()[1]}",
-    "GET /tasks/{id}": lambda side: f"/tasks/{side.draw()[2]}",
-}
+OFTEN: Final = (
+    *("/", "/groups", "/groups?outcome=unscored", "/groups?purpose=eval", "/groups?env=mcqa"),
+    *(f"/groups?run={MIXED_RUN}", f"/groups?run={MIXED_RUN}&env=mcqa", f"/groups?run={LONG_RUN}&env={ARENA}"),
+    *(f"/groups?run={LONG_RUN}&outcome=unscored", f"/groups?run={ARENA_RUN}&purpose=eval", "/groups?task_id={task}"),
+    *("/groups?before={deep}", f"/groups?run={LONG_RUN}&before={{deep}}", f"/groups?env={ARENA}&before={{deep}}"),
+    *(f"/view/groups?run={MIXED_RUN}&environment={ARENA}", "/view/groups?before={deep}", "/groups/{gsm8k}"),
+    *("/groups/{npc_arena}", "/view/groups/{npc_arena}", f"/view/groups/{{group}}?run={MIXED_RUN}&at={{sequence}}"),
+    *("/groups?id={group}", "/tasks/{task}"),
+)
 """Lists, and pages of a group."""
 FILTERS: Final = (
     *(f"environment={ARENA}", f"run={MIXED_RUN}", "outcome=scored", "outcome=pending", "purpose=train"),
     *("judge=offline", "judge=nobody", "model=nobody", "flag=truncated", "flag=low_signal", "reason=judge_failed"),
     *("min_step=5&max_step=6", "min_mean=0.9", "max_mean=0.1", "min_std=0.4", "max_std=0.01", "run=nobody"),
-    *(f"run={LONG_RUN}&flag=nothing", f"environment={ARENA}&judge=nobody", "label=nobody"),
+    *(f"run={LONG_RUN}&flag=nothing", f"environment={ARENA}&judge=nobody", "label=nobody", "label={character}"),
     *(f"sort=-{order}" for order in get_args(GroupOrder)),
+    *("label={character}&sort=-mean", "task_id={task}", "since={late}", "until={late}", "before={deep}&flag=truncated"),
     *(f"run={MIXED_RUN}&environment={ARENA}&sort=std&min_step=2", "text=thaw", "text=the", "text=nowhere"),
     *('text="when the bells are done"', "text=thaw+river+guild", f"run={LONG_RUN}&text=thaw", 'text="the the"'),
     *("text=thaw&sort=-std", "text=thaw&flag=nothing"),
 )
-ONCE: Final[dict[str, Path_]] = {
-    **_fix("/stats", f"/stats?env={ARENA}&run={ARENA_RUN}", "/stats?by=character", "/stats?by=judge"),
-    **_fix("/stats?judge=offline", "/runs", f"/runs/{LONG_RUN}", f"/runs/{ARENA_RUN}/health", "/judges", "/readyz"),
-    **_fix("/metrics", "/view/stats", f"/view/stats?run={LONG_RUN}", "/view/runs", "/view/runs?sort=-groups"),
-    **_fix(f"/view/runs/{LONG_RUN}", f"/view/runs/{ARENA_RUN}", f"/view/runs/{MIXED_RUN}?by=environment"),
-    **_fix(f"/view/runs/{LONG_RUN}?with={MIXED_RUN}", f"/view/runs/{ARENA_RUN}?chart=reward"),
-    **_fix(*(f"/view/runs/{ARENA_RUN}?by={word}" for word in ("label", "scene"))),
-    **_fix(*(f"/view/{name}" for name in ("characters", "worlds", "judges", "atropos", "author", "label", "talk"))),
-    **_fix("/sign-in", "/view/label?labeller=ada"),
-    **_fix(f"/view/label?labeller=ada&environment={ARENA}&run={ARENA_RUN}"),
-    **_fix(*(f"/view/worlds/{WORLD}{more}" for more in ("", "/write", "/events/event-7/edit"))),
-    **_fix(f"/view/worlds/{WORLD}/lorebooks/river/edit?line=toll", "/view/compare?"),
-    **_fix(f"/view/compare?first={ARENA_RUN}&first_steps=1&second_steps=8&judge=own"),
-    **_fix(f"/view/compare?first={LONG_RUN}&second={MIXED_RUN}"),
-    **_fix(f"/view/compare?first={ARENA_RUN}&second={MIXED_RUN}&environment={ARENA}&judge=own"),
-    **_fix("/view/export?", f"/view/export?run={LONG_RUN}", "/view/export?shape=labels"),
-    **_fix(f"/view/export?run={MIXED_RUN}&environment={ARENA}&offline_judge=true&shape=dpo"),
-    **_fix(f"/view/export?run={LONG_RUN}&flag=nothing", "/view/export?min_mean=0.9&shape=sft"),
-    "GET /view/characters/{id}": lambda side: f"/view/characters/{side.character}",
-    "GET /view/characters/{id}?run=": lambda side: f"/view/characters/{side.character}?run={ARENA_RUN}",
-    "GET /view/characters/{id}/edit": lambda side: f"/view/characters/{side.character}/edit",
-    "GET /view/characters/{id}/scenes/edit": lambda side: f"/view/characters/{side.character}/scenes/edit",
-    "GET /view/label?group=": lambda side: f"/view/label?group={side.draw(ARENA)[1]}",
-    "GET /view/compare?label=": lambda side: (
-        f"/view/compare?first={ARENA_RUN}&second={MIXED_RUN}&label={side.character}&judge=own"
+COMPARED: Final = (
+    *("", f"first={ARENA_RUN}&first_steps=1&second_steps=8&judge=own", f"first={LONG_RUN}&second={MIXED_RUN}"),
+    f"first={ARENA_RUN}&second={MIXED_RUN}&environment={ARENA}&judge=own",
+    f"first={ARENA_RUN}&second={MIXED_RUN}&label={{character}}&judge=own",
+)
+PREVIEWED: Final = (
+    *("", f"run={LONG_RUN}", f"run={MIXED_RUN}&environment={ARENA}&offline_judge=true&shape=dpo", "shape=labels"),
+    *(f"run={LONG_RUN}&flag=nothing", "min_mean=0.9&shape=sft", "label={character}&offline_judge=true"),
+)
+ONCE: Final = (
+    *(
+        "/stats",
+        f"/stats?env={ARENA}&run={ARENA_RUN}",
+        "/stats?by=character",
+        "/stats?by=judge",
+        "/stats?judge=offline",
     ),
-    "GET /view/export?label=": lambda side: f"/view/export?label={side.character}&offline_judge=true",
-    "GET /view/talk?character=": lambda side: f"/view/talk?character={side.character}&world={WORLD}",
-    "GET /view/worlds/{world}/why": lambda side: f"/view/worlds/{WORLD}/why?character={side.character}&q=The+guild%3F",
-    "GET /view/groups?label=": lambda side: f"/view/groups?label={side.character}",
-    "GET /view/groups?label=&sort=-mean": lambda side: f"/view/groups?label={side.character}&sort=-mean",
-    "GET /view/groups?task_id=": lambda side: f"/view/groups?task_id={side.draw()[2]}",
-    "GET /view/groups?since=": lambda side: f"/view/groups?since={side.late_time}",
-    "GET /view/groups?until=": lambda side: f"/view/groups?until={side.late_time}",
-    "GET /view/groups?before=&flag=": lambda side: f"/view/groups?before={side.deep}&flag=truncated",
-    "GET /view/groups/{id}?flag=&at=": lambda side: "/view/groups/{1}?flag=truncated&at={0}".format(*side.draw()),
-    **_fix(*(f"/view/groups?{words}" for words in FILTERS)),
-}
-EXPORTS: Final[dict[str, Path_]] = {
-    **_fix("/export", "/export?purpose=eval", "/export?shape=sft&format=parquet", f"/export?run={MIXED_RUN}"),
-    **_fix(f"/export?run={MIXED_RUN}&env={ARENA}&offline_judge=true", f"/export?shape=dpo&run={LONG_RUN}"),
-    **_fix("/export?env=mcqa"),
-    "GET /export?label=": lambda side: f"/export?label={side.character}&offline_judge=true",
-    "GET /export?since=": lambda side: f"/export?since={side.late_time}",
-    "GET /export?run=&since=": lambda side: f"/export?run={LONG_RUN}&since={side.late_time}",
-}
+    *("/runs", f"/runs/{LONG_RUN}", f"/runs/{ARENA_RUN}/health", "/judges", "/readyz", "/metrics", "/sign-in"),
+    *("/view/stats", f"/view/stats?run={LONG_RUN}", "/view/runs", "/view/runs?sort=-groups", f"/view/runs/{LONG_RUN}"),
+    *(f"/view/runs/{ARENA_RUN}{more}" for more in ("", "?by=label", "?by=scene", "?chart=reward")),
+    *(f"/view/runs/{MIXED_RUN}?by=environment", f"/view/runs/{LONG_RUN}?with={MIXED_RUN}"),
+    *(f"/view/{name}" for name in ("characters", "worlds", "judges", "atropos", "author", "label", "talk")),
+    *("/view/label?labeller=ada", f"/view/label?labeller=ada&environment={ARENA}&run={ARENA_RUN}"),
+    *("/view/label?group={npc_arena}", f"/view/talk?character={{character}}&world={WORLD}"),
+    *(f"/view/worlds/{WORLD}{more}" for more in ("", "/write", "/events/event-7/edit")),
+    *(f"/view/worlds/{WORLD}/{more}" for more in ("lorebooks/river/edit?line=toll", "why?character={character}&q=The")),
+    *(f"/view/characters/{{character}}{more}" for more in ("", f"?run={ARENA_RUN}", "/edit", "/scenes/edit")),
+    *(f"/view/compare?{words}" for words in COMPARED),
+    *(f"/view/export?{words}" for words in PREVIEWED),
+    *(f"/view/groups?{words}" for words in FILTERS),
+    "/view/groups/{group}?flag=truncated&at={sequence}",
+)
+EXPORTS: Final = (
+    *("/export", "/export?purpose=eval", "/export?shape=sft&format=parquet", f"/export?run={MIXED_RUN}"),
+    *(f"/export?run={MIXED_RUN}&env={ARENA}&offline_judge=true", f"/export?shape=dpo&run={LONG_RUN}"),
+    *("/export?env=mcqa", "/export?label={character}&offline_judge=true"),
+    *("/export?since={late}", f"/export?run={LONG_RUN}&since={{late}}"),
+)
 """To the first byte; all else to the last."""
 
 
@@ -196,9 +174,9 @@ def list_calls(only: Sequence[str] = ()) -> Iterator[Call]:
     if is_wanted("POST /labels/next"):
         yield _label
     for paths, ask, turns in ((OFTEN, _ask, TURNS), (ONCE, _ask, 1), (EXPORTS, _await_first_byte, TURNS)):
-        for name, path in paths.items():
-            if is_wanted(name):
-                yield from [partial(ask, name=name, path=path)] * turns
+        for path in paths:
+            if is_wanted(f"GET {path}"):
+                yield from [partial(ask, path=path)] * turns
 
 
 def _train(side: Side, environment: str, run: str) -> Iterator[tuple[str, float]]:
@@ -225,21 +203,21 @@ def _post(side: Side, path: str, body: Any) -> tuple[float, Any]:
     return taken, reply.raise_for_status().json()
 
 
-def _ask(side: Side, name: str, path: Path_) -> Iterator[tuple[str, float]]:
-    address = path(side)
+def _ask(side: Side, path: str) -> Iterator[tuple[str, float]]:
+    address = side.fill(path)
     began = time.perf_counter()
     reply = side.client.get(address)
     taken = time.perf_counter() - began
     reply.raise_for_status()
-    yield name, taken
+    yield f"GET {path}", taken
 
 
-def _await_first_byte(side: Side, name: str, path: Path_) -> Iterator[tuple[str, float]]:
+def _await_first_byte(side: Side, path: str) -> Iterator[tuple[str, float]]:
     """On a connection of its own, which is closed when the first piece is there."""
     with httpx.Client(base_url=side.gateway.url, timeout=120) as client:
-        address = path(side)
+        address = side.fill(path)
         began = time.perf_counter()
         with client.stream("GET", address) as reply:
             reply.raise_for_status()
             next(reply.iter_raw(), b"")
-            yield name, time.perf_counter() - began
+            yield f"GET {path}", time.perf_counter() - began

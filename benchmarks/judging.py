@@ -6,8 +6,8 @@ Each round has two halves. The first scores the groups whole: gates, prompts, li
 the rewards, and the rows that are stored before a verdict counts. The second sends the very bodies of the first through
 the same client (`app.inference.connection`, the `openai` package over aiohttp), as many at once, to the same server,
 and reads nothing of the replies. Processor time is that of this whole process, all threads, user and system, divided by
-the calls of each half. **Ours** is the first less the second. A few groups
-go first and are not counted: they import the client and compile the gates' patterns, once a process.
+the calls of each half. **Ours** is the first less the second. A few groups go first and are not counted: they import
+the client and compile the gates' patterns, once a process.
 """
 
 import asyncio
