@@ -1,29 +1,13 @@
 """`make bench`: the benchmarks that need nothing else and take minutes. `python -m benchmarks [--record]`
 
-All of them take some twenty minutes on a quiet machine, and tell what they are at. `--record` keeps what was measured
-in `benchmarks/results`. Atropos' own API is left out unless `make bench-peers` has installed it, and GSM8K itself
-unless ATROPOS_ENVS_DATASETS__GSM8K names a folder with `train.jsonl` and `test.jsonl`.
+`--record` keeps what was measured in `benchmarks/results`. Atropos' own API is left out unless `make bench-peers` has
+installed it, and GSM8K itself unless ATROPOS_ENVS_DATASETS__GSM8K names a folder with `train.jsonl` and `test.jsonl`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from benchmarks import (
-    atropos,
-    calls,
-    catalogue,
-    difficulty,
-    dispatch,
-    judge_calls,
-    judging,
-    long_completions,
-    processes,
-    retrieval,
-    scoring,
-    startup,
-    talk,
-    wires,
-)
+from benchmarks import atropos, dispatch, judging, scoring, startup, wires
 from benchmarks.results import BenchmarkFigure, describe_machine, read_arguments, run
 
 BENCHMARKS: Final[Mapping[str, Callable[[], Sequence[BenchmarkFigure]]]] = {
@@ -32,25 +16,11 @@ BENCHMARKS: Final[Mapping[str, Callable[[], Sequence[BenchmarkFigure]]]] = {
     "dispatch": dispatch.measure,
     "wires": wires.measure,
     "atropos": atropos.measure,
-    "calls": calls.measure,
-    "catalogue": catalogue.measure,
-    "difficulty": difficulty.measure,
-    "retrieval": retrieval.measure,
     "judging": judging.measure,
-    "judge_calls": judge_calls.measure,
-    "talk": talk.measure,
-    "long_completions": long_completions.measure,
-    "processes": processes.measure,
 }
 
-
-def main() -> None:
+if __name__ == "__main__":
     arguments = read_arguments()
     print(f"machine: {describe_machine()}; it runs the load generator too\n")
     for name, measure in BENCHMARKS.items():
         run(name, measure, arguments)
-        print()
-
-
-if __name__ == "__main__":
-    main()

@@ -4,20 +4,20 @@ Groups of 8 x 512 tokens with logprobs. The two take turns, request batch by req
 machine does meets both. The original keeps everything in memory; this service answers when a group is on the disk.
 """
 
+import contextlib
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx
 
 from benchmarks.load import post, send_all
-from benchmarks.null_server import doing_nothing
 from benchmarks.results import BenchmarkFigure, count_rounds, run
-from benchmarks.server_trees import read_processor_seconds, read_resident_bytes, serving_command
-from benchmarks.waiting import watched
+from benchmarks.servers import read_resident_bytes, send_measured, serving_command
 from tests.support.atropos import TRAINER, large_group
 from tests.support.serving import ROOT, free_port, serving
 
@@ -30,17 +30,24 @@ GROUPS_A_ROUND = 256
 """Enough that a round is mostly neither beginning nor end."""
 CONNECTIONS = 32
 POLLS_A_ROUND = 4
+ASK = """
+import sys, threading, time, httpx
+over = threading.Event()
+threading.Thread(target=lambda: (sys.stdin.read(), over.set()), daemon=True).start()
+longest = 0.0
+with httpx.Client(timeout=300) as client:
+    client.get(sys.argv[1])
+    print("asking", flush=True)
+    while not over.is_set():
+        began = time.perf_counter()
+        client.get(sys.argv[1])
+        longest = max(longest, time.perf_counter() - began)
+        time.sleep(0.005)
+print(longest)
+"""
+"""Asks until its input ends, and tells the longest wait. In a process of its own no wait is the load generator's."""
 QUEUED = 500
 """Groups that are queued for the memory figure; the original takes half a megabyte for each."""
-
-
-@dataclass(frozen=True)
-class SideRound:
-    posts_per_second: float
-    post_ms: float
-    """Of processor time."""
-    batches_per_second: float
-    longest_wait: float
 
 
 @dataclass
@@ -49,23 +56,20 @@ class Side:
 
     url: str
     pid: int
-    rounds: list[SideRound] = field(default_factory=list)
+    rounds: list[tuple[float, float, float, float]] = field(default_factory=list)
+    """Posts a second, milliseconds of processor time of a post, batches a second, the longest wait in seconds."""
     bytes_a_group: float = 0.0
     drained_wait: float = 0.0
     """The longest wait while the first batch is made of a long queue."""
 
-
-@dataclass(frozen=True)
-class Compared:
-    ours: Side
-    original: Side
-    sendable: float
-    """Posts a second that the load generator sends to a server which does nothing with them."""
+    def list_rounds(self, place: int) -> list[float]:
+        return [one[place] for one in self.rounds]
 
 
-def compare(run_api: Path = RUN_API, queued: int = QUEUED) -> Compared:
+def compare() -> tuple[Side, Side]:
+    """Ours, and the original."""
     original_url = f"http://127.0.0.1:{(original_port := free_port())}"
-    command: list[str | Path] = [run_api, "--host", "127.0.0.1", "--port", str(original_port)]
+    command: list[str | Path] = [RUN_API, "--host", "127.0.0.1", "--port", str(original_port)]
     with tempfile.TemporaryDirectory() as folder, serving_command(command, original_url) as original_pid:
         port = free_port()
         with serving(Path(folder), python=sys.executable, settings={"ATROPOS_ENVS_ATROPOS_PORT": str(port)}) as gateway:
@@ -75,9 +79,9 @@ def compare(run_api: Path = RUN_API, queued: int = QUEUED) -> Compared:
                 httpx.post(f"{side.url}/register", json={**TRAINER, "batch_size": BATCH_SEQUENCES})
             _throughput((ours, original))
             for side in (ours, original):
-                _queue(side, queued)
+                _queue(side)
                 _drain(side)
-    return Compared(ours, original, _sendable())
+    return ours, original
 
 
 def _throughput(sides: tuple[Side, ...]) -> None:
@@ -85,21 +89,27 @@ def _throughput(sides: tuple[Side, ...]) -> None:
     for number in count_rounds("Atropos' API", ROUNDS + 1):
         requests = _differ_from(likes, number)
         for side in sides:
-            with watched(f"{side.url}/") as longest:
-                before = read_processor_seconds(side.pid)
-                load = send_all(side.url, requests, CONNECTIONS)
-                used = read_processor_seconds(side.pid) - before
+            with _watching(f"{side.url}/") as longest:
+                load, used = send_measured(side.url, side.pid, requests, CONNECTIONS)
                 polling = _poll(side)
             if number:  # the first one warms both up
                 rates = len(requests) / load.seconds, used / len(requests) * 1e3, POLLS_A_ROUND / polling
-                side.rounds.append(SideRound(*rates, longest()))
+                side.rounds.append((*rates, longest()))
 
 
-def _sendable() -> float:
-    requests = _build_likes(GROUPS_A_ROUND)
-    with doing_nothing() as url:
-        send_all(url, requests, CONNECTIONS)
-        return len(requests) / send_all(url, requests, CONNECTIONS).seconds
+@contextlib.contextmanager
+def _watching(url: str) -> Iterator[Callable[[], float]]:
+    """Gives, once it is left, the longest wait in seconds."""
+    command = [sys.executable, "-c", ASK, url]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    process.stdout.readline()  # it has asked for the first time
+    longest: list[float] = []
+    try:
+        yield lambda: longest[0]
+    finally:
+        told, _ = process.communicate()
+        longest.append(float(told or "nan"))
 
 
 def _poll(side: Side) -> float:
@@ -114,12 +124,12 @@ def _poll(side: Side) -> float:
         return time.perf_counter() - began
 
 
-def _queue(side: Side, count: int) -> None:
-    likes = _build_likes(min(count, GROUPS_A_ROUND), 1_000_000)
+def _queue(side: Side) -> None:
+    likes = _build_likes(GROUPS_A_ROUND, 1_000_000)
     before = read_resident_bytes(side.pid)
-    for start in range(0, count, len(likes)):
-        send_all(side.url, _differ_from(likes[: count - start], 1 + start // len(likes)), CONNECTIONS)
-    side.bytes_a_group = max(0, read_resident_bytes(side.pid) - before) / count
+    for start in range(0, QUEUED, len(likes)):
+        send_all(side.url, _differ_from(likes[: QUEUED - start], 1 + start // len(likes)), CONNECTIONS)
+    side.bytes_a_group = max(0, read_resident_bytes(side.pid) - before) / QUEUED
 
 
 def _build_likes(count: int, first: int = 0) -> list[bytes]:
@@ -133,38 +143,32 @@ def _differ_from(likes: list[bytes], number: int) -> list[bytes]:
 
 
 def _drain(side: Side) -> None:
-    with watched(f"{side.url}/status") as longest, httpx.Client(timeout=300) as client:
+    with _watching(f"{side.url}/status") as longest, httpx.Client(timeout=300) as client:
         client.get(f"{side.url}/batch").raise_for_status()
     side.drained_wait = longest()
 
 
-def measure(run_api: Path = RUN_API) -> list[BenchmarkFigure]:
-    if not run_api.exists():
+def measure() -> list[BenchmarkFigure]:
+    if not RUN_API.exists():
         print("Atropos' trajectory API: not compared, since run-api is not installed (make bench-peers does it)")
         return []
-    return list(_list_figures(compare(run_api)))
+    return list(_list_figures(*compare()))
 
 
-def _list_figures(found: Compared) -> Iterator[BenchmarkFigure]:
-    """Groups of 8 x 512 tokens with logprobs."""
-    ours, original = found.ours, found.original
-    pairs = list(zip(ours.rounds, original.rounds, strict=True))
+def _list_figures(ours: Side, original: Side) -> Iterator[BenchmarkFigure]:
     for who, side in (("ours, durable", ours), ("`run-api`, kept in memory", original)):
-        posted, used = ([getattr(one, name) for one in side.rounds] for name in ("posts_per_second", "post_ms"))
-        yield BenchmarkFigure.of(f"`POST /scored_data`: {who}", posted, "groups/s")
-        yield BenchmarkFigure.of(f"the same: {who}: processor time of a group", used, "ms")
-        polled = [one.batches_per_second for one in side.rounds]
-        yield BenchmarkFigure.of(f"`GET /batch` of {BATCH_SEQUENCES}: {who}", polled, "a second")
+        yield BenchmarkFigure.of(f"`POST /scored_data`: {who}", side.list_rounds(0), "groups/s")
+        yield BenchmarkFigure.of(f"the same: {who}: processor time of a group", side.list_rounds(1), "ms")
+        yield BenchmarkFigure.of(f"`GET /batch` of {BATCH_SEQUENCES}: {who}", side.list_rounds(2), "a second")
         yield BenchmarkFigure.of(f"memory of a group, {QUEUED} queued: {who}", [side.bytes_a_group / 1e3], "kB")
         yield BenchmarkFigure.of(f"longest wait for `/status` meanwhile: {who}", [side.drained_wait * 1e3], "ms")
-    for what, name, wanted in (("groups in", "posts_per_second", 2.0), ("batches out", "batches_per_second", 6.0)):
-        ratios = [getattr(mine, name) / getattr(theirs, name) for mine, theirs in pairs]
-        yield BenchmarkFigure.of(f"{what} over `run-api`", ratios, at_least=wanted)
+    for what, place, wanted in (("groups in", 0, 2.0), ("batches out", 2, 6.0)):
+        pairs = zip(ours.list_rounds(place), original.list_rounds(place), strict=True)
+        yield BenchmarkFigure.of(f"{what} over `run-api`", [mine / theirs for mine, theirs in pairs], at_least=wanted)
     memory = ours.bytes_a_group / original.bytes_a_group
     yield BenchmarkFigure.of("memory of a queued group over `run-api`", [memory], at_most=0.1)
-    waits = [one.longest_wait * 1e3 for one in ours.rounds]
+    waits = [seconds * 1e3 for seconds in ours.list_rounds(3)]
     yield BenchmarkFigure.of("longest wait for `GET /` of ours", waits, "ms", at_most=100)
-    yield BenchmarkFigure.of("what the load generator can send", [found.sendable], "groups/s")
 
 
 if __name__ == "__main__":

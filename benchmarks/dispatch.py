@@ -13,19 +13,18 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
-from pydantic import JsonValue
-
 from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.values import NoParams
 from app.envs.gsm8k.environment import Gsm8k
-from benchmarks.load import Load, post, read_processor_seconds, send_all
+from benchmarks.bare_stores import open_bare, write_rows
+from benchmarks.load import Load, post, send_all
 from benchmarks.results import BenchmarkFigure, count_rounds, run
+from benchmarks.servers import send_measured
 from tests.support.serving import Served, serving
 
 DATASET: Final = "ATROPOS_ENVS_DATASETS__GSM8K"
@@ -45,71 +44,56 @@ LIVEZ_FACTOR: Final = 8
 WORD_PROBLEM_REQUESTS: Final = 20
 PAUSE_SECONDS: Final = 0.5
 TABLES: Final = ("prompts", "tasks", "leases")
-PRAGMAS: Final = ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON", "cache_size = -65536")
-
-
-@dataclass
-class Readings:
-    """One value a round."""
-
-    values: list[float] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class RealFigures:
-    """Of a data set whose tasks were handed out before."""
-
-    rate: Readings = field(default_factory=Readings)
-    """The rate of leased batches over that of /livez."""
-    processor: Readings = field(default_factory=Readings)
-    """The same of the gateway's processor time: that of /livez over that of a batch."""
-    tasks_per_second: Readings = field(default_factory=Readings)
-    first_milliseconds: float = 0.0
-    """Processor time of a batch of tasks that nobody was handed before."""
-    milliseconds: Readings = field(default_factory=Readings)
-    busy: Readings = field(default_factory=Readings)
-    """p99 over p50 of 32 trainers that ask again at once."""
-    paced: Readings = field(default_factory=Readings)
-    """The same of 32 trainers with pauses."""
-    waits: list[str] = field(default_factory=list)
 
 
 def lease(run: str) -> bytes:
     return post(PATH, {"batch_size": BATCH_SIZE, "run": run})
 
 
-def measure_real(folder: Path, rounds: int, dataset: str) -> RealFigures:
+def measure_real(folder: Path, rounds: int, dataset: str) -> Iterator[BenchmarkFigure]:
     with serving(folder, python=sys.executable, settings={DATASET: dataset}) as gateway:
         names = map("run-{}".format, count())
         send_all(gateway.url, [LIVEZ, lease(next(names))] * 5, CONNECTIONS)
         whole = TRAIN_SIZE // BATCH_SIZE
         _, seconds = _send_whole(gateway, [lease("first")] * whole, CONNECTIONS)
-        figures = RealFigures(first_milliseconds=seconds / whole * 1e3)
-        for _ in count_rounds("GSM8K", rounds):
-            _compare_with_livez(gateway, names, figures)
-            for readings, pause in ((figures.busy, 0.0), (figures.paced, PAUSE_SECONDS)):
-                waited = _ask_as_trainers(gateway, names, pause)
-                readings.values.append(waited.percentile(0.99) / waited.percentile(0.5))
-                p50, p99 = (waited.percentile(share) * 1e3 for share in (0.5, 0.99))
-                figures.waits.append(f"{p50:.0f}/{p99:.0f}")
-        return figures
+        found = [_take_round(gateway, names) for _ in count_rounds("GSM8K", rounds)]
+
+    def of(
+        what: str, name: str, unit: str = "", least: float | None = None, most: float | None = None
+    ) -> BenchmarkFigure:
+        return BenchmarkFigure.of(what, [one[name] for one in found], unit, at_least=least, at_most=most)
+
+    leased = f"`next-batch` of {BATCH_SIZE} of GSM8K, leased, tasks that were handed out before"
+    yield of(f"{leased}: rate over that of `/livez`", "rate", least=0.12)
+    yield of("the same, by processor time", "processor")
+    yield of("the same", "tasks_per_second", "tasks/s")
+    yield of("processor time of such a batch", "milliseconds", "ms")
+    yield BenchmarkFigure.of("of one whose tasks are new", [seconds / whole * 1e3], "ms")
+    yield of(f"{TRAINERS} trainers that ask again at once, p99 / p50", "busy", most=5)
+    yield of(f"the same with pauses of {PAUSE_SECONDS} s", "paced", most=5)
 
 
-def _compare_with_livez(gateway: Served, names: Iterator[str], figures: RealFigures) -> None:
+def _take_round(gateway: Served, names: Iterator[str]) -> dict[str, float]:
+    """Tasks that were handed out before: rates and processor time over those of /livez, and p99 over p50 of trainers
+    that ask again at once, or with pauses."""
     requests = _spread_over_runs(gateway, names, REQUESTS, CONNECTIONS)
-    before = read_processor_seconds(gateway.process.pid)
-    livez = send_all(gateway.url, [LIVEZ] * REQUESTS * LIVEZ_FACTOR, CONNECTIONS)
-    idle = (read_processor_seconds(gateway.process.pid) - before) / LIVEZ_FACTOR
+    asked = [LIVEZ] * REQUESTS * LIVEZ_FACTOR
+    livez, idle = send_measured(gateway.url, gateway.process.pid, asked, CONNECTIONS)
     leased, seconds = _send_whole(gateway, requests, CONNECTIONS)
-    figures.rate.values.append(livez.seconds / LIVEZ_FACTOR / leased.seconds)
-    figures.processor.values.append(idle / seconds)
-    figures.tasks_per_second.values.append(BATCH_SIZE * REQUESTS / leased.seconds)
-    figures.milliseconds.values.append(seconds / REQUESTS * 1e3)
+    return {
+        "rate": livez.seconds / LIVEZ_FACTOR / leased.seconds,
+        "processor": idle / LIVEZ_FACTOR / seconds,
+        "tasks_per_second": BATCH_SIZE * REQUESTS / leased.seconds,
+        "milliseconds": seconds / REQUESTS * 1e3,
+        "busy": _ask_as_trainers(gateway, names, 0.0),
+        "paced": _ask_as_trainers(gateway, names, PAUSE_SECONDS),
+    }
 
 
-def _ask_as_trainers(gateway: Served, names: Iterator[str], pause: float) -> Load:
+def _ask_as_trainers(gateway: Served, names: Iterator[str], pause: float) -> float:
     requests = _spread_over_runs(gateway, names, TRAINERS * (4 if pause else 10), TRAINERS)
-    return _send_whole(gateway, requests, TRAINERS, pause)[0]
+    waited = _send_whole(gateway, requests, TRAINERS, pause)[0]
+    return waited.percentile(0.99) / waited.percentile(0.5)
 
 
 def _spread_over_runs(gateway: Served, names: Iterator[str], requests: int, runs: int) -> list[bytes]:
@@ -122,60 +106,40 @@ def _spread_over_runs(gateway: Served, names: Iterator[str], requests: int, runs
 
 def _send_whole(gateway: Served, requests: Sequence[bytes], connections: int, pause: float = 0.0) -> tuple[Load, float]:
     """With the gateway's processor time. RuntimeError for a batch that is not whole."""
-    before = read_processor_seconds(gateway.process.pid)
-    load = send_all(gateway.url, requests, connections, pause)
-    seconds = read_processor_seconds(gateway.process.pid) - before
+    load, seconds = send_measured(gateway.url, gateway.process.pid, requests, connections, pause)
     if any(len(json.loads(answer)["tasks"]) != BATCH_SIZE for answer in load.answers):
         raise RuntimeError("a batch is not whole")
     return load, seconds
 
 
-def measure_word_problems(folder: Path, rounds: int) -> Readings:
+def measure_word_problems(folder: Path, rounds: int) -> list[float]:
     """The gateway's processor time over that of making the same tasks and writing the same rows with sqlite3."""
-    readings = Readings()
+    found = []
     with serving(folder, python=sys.executable) as gateway:
         send_all(gateway.url, [LIVEZ, lease("word-problems")] * 5, CONNECTIONS)
         for number in count_rounds("word problems", rounds):
             load, seconds = _send_whole(gateway, [lease("word-problems")] * WORD_PROBLEM_REQUESTS, CONNECTIONS)
             batches = [json.loads(answer)["tasks"] for answer in load.answers]
-            readings.values.append(seconds / _make_and_write(gateway.database, folder / f"bare-{number}.db", batches))
-    return readings
+            found.append(seconds / _make_and_write(gateway.database, folder / f"bare-{number}.db", batches))
+    return found
 
 
-def _make_and_write(database: Path, bare: Path, batches: Sequence[Sequence[dict[str, JsonValue]]]) -> float:
+def _make_and_write(database: Path, bare: Path, batches: Sequence[Sequence[dict[str, Any]]]) -> float:
     """Processor time of making the tasks of these batches, and writing their rows, a commit for each batch."""
     environment = Gsm8k.open(ConfiguredDatasets({}))
     rows = [_take_rows(database, batch) for batch in batches]
-    indexes = [[int(str(_get_metadata(task)["index"])) for task in batch] for batch in batches]
-    _copy_without(database, bare)
-    with closing(sqlite3.connect(bare, isolation_level=None)) as connection:
-        for pragma in PRAGMAS:
-            connection.execute(f"PRAGMA {pragma}")
-        inserts = {table: f"INSERT INTO {table} VALUES ({', '.join('?' * _width(rows, table))})" for table in TABLES}  # noqa: S608
+    indexes = [[task["metadata"]["index"] for task in batch] for batch in batches]
+    with open_bare(database, bare, TABLES) as connection:
         environment.task("train", 0, NoParams())
         began = time.process_time()
         for portion, places in zip(rows, indexes, strict=True):
             for index in places:
                 environment.task("train", index, NoParams())
-            connection.execute("BEGIN IMMEDIATE")
-            for table, insert in inserts.items():
-                connection.executemany(insert, portion[table])
-            connection.execute("COMMIT")
+            write_rows(connection, portion)
         return time.process_time() - began
 
 
-def _get_metadata(task: dict[str, JsonValue]) -> dict[str, JsonValue]:
-    metadata = task["metadata"]
-    if not isinstance(metadata, dict):
-        raise RuntimeError("a task without metadata")
-    return metadata
-
-
-def _width(rows: Sequence[dict[str, list[Any]]], table: str) -> int:
-    return len(rows[0][table][0])
-
-
-def _take_rows(database: Path, batch: Sequence[dict[str, JsonValue]]) -> dict[str, list[Any]]:
+def _take_rows(database: Path, batch: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
     """The rows that handing out the batch wrote."""
     ids = {name: json.dumps([task[name] for task in batch]) for name in ("task_id", "lease_id")}
     of_tasks = "task_id IN (SELECT value FROM json_each(:task_id))"
@@ -191,38 +155,17 @@ def _take_rows(database: Path, batch: Sequence[dict[str, JsonValue]]) -> dict[st
         }
 
 
-def _copy_without(database: Path, bare: Path) -> None:
-    """A copy of the gateway's database without tasks."""
-    with closing(sqlite3.connect(database)) as source, closing(sqlite3.connect(bare)) as copy:
-        source.backup(copy)
-        for table in reversed(TABLES):
-            copy.execute(f"DELETE FROM {table}")  # noqa: S608
-        copy.commit()
-        copy.execute("VACUUM")
-
-
-def _list_real(figures: RealFigures) -> Iterator[BenchmarkFigure]:
-    leased = f"`next-batch` of {BATCH_SIZE} of GSM8K, leased, tasks that were handed out before"
-    yield BenchmarkFigure.of(f"{leased}: rate over that of `/livez`", figures.rate.values, at_least=0.12)
-    yield BenchmarkFigure.of("the same, by processor time", figures.processor.values)
-    yield BenchmarkFigure.of("the same", figures.tasks_per_second.values, "tasks/s")
-    yield BenchmarkFigure.of("processor time of such a batch", figures.milliseconds.values, "ms")
-    yield BenchmarkFigure.of("of one whose tasks are new", [figures.first_milliseconds], "ms")
-    yield BenchmarkFigure.of(f"{TRAINERS} trainers that ask again at once, p99 / p50", figures.busy.values, at_most=5)
-    yield BenchmarkFigure.of(f"the same with pauses of {PAUSE_SECONDS} s", figures.paced.values, at_most=5)
-
-
 def measure(rounds: int = ROUNDS, dataset: str | None = None) -> list[BenchmarkFigure]:
     """Without a data set, that of the variable, or none."""
     found: list[BenchmarkFigure] = []
     dataset = dataset or os.environ.get(DATASET)
     if dataset:
         with tempfile.TemporaryDirectory() as folder:
-            found += _list_real(measure_real(Path(folder), rounds, str(Path(dataset).absolute())))
+            found += measure_real(Path(folder), rounds, str(Path(dataset).absolute()))
     else:
         print(f"GSM8K itself is left out: name its folder by --gsm8k or {DATASET}")
     with tempfile.TemporaryDirectory() as folder:
-        values = measure_word_problems(Path(folder), rounds).values
+        values = measure_word_problems(Path(folder), rounds)
     what = f"leased batches of {BATCH_SIZE} word problems: processor time over making them and writing the bare rows"
     return [*found, BenchmarkFigure.of(what, values, at_most=1.6)]
 

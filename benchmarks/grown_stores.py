@@ -9,26 +9,21 @@ counted. A copy has its own groups, leases, judgements and costs. Some copies sh
 import hashlib
 import json
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import psycopg
 
 from app.domain.rollups import GROUPS_PER_BUCKET, RollupKey
 from app.domain.values import canonical_json
-from app.features.health.model import HealthReading
 from app.store.database import find_file, parse_url
-from app.store.statements import encode
-from benchmarks.seeded_stores import ARENA, ARENA_RUN
 
 COPIES_OF_A_TASK: Final = 4
 SECONDS_BETWEEN_COPIES: Final = 600
 COPIES_AN_HOUR: Final = 3600 // SECONDS_BETWEEN_COPIES
 COPIES_AT_ONCE: Final = 100
-ANCHORS: Final = 8
-GROUPS_PER_READING: Final = 18
 _POSITIONS: Final = 1_000
 """More than a stream of the small store has."""
 _INDEXES: Final = 1_000_000_000_000
@@ -37,12 +32,8 @@ Report = Callable[[str], None]
 Values = Sequence[Any]
 
 
-class Cursor(Protocol):
-    """What cursors of both drivers can do."""
-
-    def execute(self, statement: Any, /) -> Any: ...
-    def executemany(self, statement: Any, rows: Any, /) -> Any: ...
-    def fetchall(self) -> list[tuple[Any, ...]]: ...
+Cursor = Any
+"""That of either driver."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +58,10 @@ def _name(kind: str, column: str) -> str:
     return f"'{kind}_' || md5({column} || k.number)"
 
 
+def _shift(by: str) -> str:
+    return f"one.sequence + k.number * {{{by}}}"
+
+
 _GROUP: Final = _name("group", "one.group_id")
 _TASK: Final = "'task_' || md5(one.task_id || k.variant)"
 _SEQUENCE: Final = "one.group_sequence + k.number * {groups}"
@@ -83,53 +78,28 @@ class CopiedTable:
     each: str = "copies"
 
 
+_INDEX: Final = 'one."index" + (1 + k.variant) * {indexes}'
 COPIED: Final = (
     CopiedTable("prompts", {"digest": "md5(one.digest || k.variant)"}, each="variants"),
     CopiedTable(
         "tasks",
-        {
-            "task_id": _TASK,
-            "index": 'one."index" + (1 + k.variant) * {indexes}',
-            "prompt_digest": "md5(one.prompt_digest || k.variant)",
-        },
+        {"task_id": _TASK, "index": _INDEX, "prompt_digest": "md5(one.prompt_digest || k.variant)"},
         each="variants",
     ),
     CopiedTable(
         "leases",
-        {
-            "lease_id": _name("lease", "one.lease_id"),
-            "index": 'one."index" + (1 + k.variant) * {indexes}',
-            "position": "one.position + k.number * {positions}",
-            "created_at": _LATER,
-            "group_id": _GROUP,
-        },
+        {"lease_id": _name("lease", "one.lease_id"), "index": _INDEX, "group_id": _GROUP, "created_at": _LATER}
+        | {"position": "one.position + k.number * {positions}"},
         where="one.state = 'done'",
     ),
-    CopiedTable(
-        "groups",
-        {
-            "sequence": "one.sequence + k.number * {groups}",
-            "group_id": _GROUP,
-            "task_id": _TASK,
-            "created_at": _LATER,
-        },
-    ),
+    CopiedTable("groups", {"sequence": _shift("groups"), "group_id": _GROUP, "task_id": _TASK, "created_at": _LATER}),
     CopiedTable(
         "rollouts",
-        {
-            "group_sequence": _SEQUENCE,
-            "rollout_id": "'group_' || md5(substr(one.rollout_id, 1, 38) || k.number) || '-' || one.position",
-        },
+        {"group_sequence": _SEQUENCE}
+        | {"rollout_id": "'group_' || md5(substr(one.rollout_id, 1, 38) || k.number) || '-' || one.position"},
     ),
     CopiedTable("scores", {"group_sequence": _SEQUENCE}),
-    CopiedTable(
-        "judgements",
-        {
-            "sequence": "one.sequence + k.number * {judgements}",
-            "group_sequence": _SEQUENCE,
-            "created_at": _LATER,
-        },
-    ),
+    CopiedTable("judgements", {"sequence": _shift("judgements"), "group_sequence": _SEQUENCE, "created_at": _LATER}),
     CopiedTable(
         "idempotency_keys", {"key_digest": "md5(one.key_digest || k.number) || md5(k.number || one.key_digest)"}
     ),
@@ -140,20 +110,21 @@ COPIED: Final = (
 
 
 def grow(url: str, copies: int, report: Report) -> None:
-    """Makes the store so many times as large."""
-    with _opened(url) as cursor:
+    """Makes the store so many times as large, in one transaction. Nobody else uses the store meanwhile, and what is
+    half made is thrown away: nothing needs to be durable before the end."""
+    postgres = find_file(url) is None
+    mark = "%s" if postgres else "?"
+    with _opened_postgres(url) if postgres else _opened_sqlite(url) as cursor:
         span = _measure(cursor, copies)
         _count_off(cursor, span)
         _age(cursor, span)
         for table in COPIED:
             _copy_table(cursor, table, span)
             report(f"{table.table} copied")
-        _multiply_rollups(cursor, span, _choose_mark(url))
-        _multiply_task_rollups(cursor, span, _choose_mark(url))
+        _multiply_rollups(cursor, span, mark)
+        _multiply_task_rollups(cursor, span, mark)
         cursor.execute(f"UPDATE streams SET position = {copies * _POSITIONS}, handed_out = handed_out * {copies}")
         report("statistics written")
-        _insert(cursor, "run_anchors", _list_anchors(cursor), _choose_mark(url))
-        _insert(cursor, "health_readings", _list_readings(cursor), _choose_mark(url))
 
 
 def _measure(cursor: Cursor, copies: int) -> Span:
@@ -186,27 +157,22 @@ def _copy_table(cursor: Cursor, table: CopiedTable, span: Span) -> None:
     given |= {"micros": SECONDS_BETWEEN_COPIES * 1_000_000, "hours": COPIES_AN_HOUR}
     names = _list_columns(cursor, table.table)
     made = ", ".join(table.columns.get(name, f'one."{name}"').format(**given) for name in names)
-    where = table.where.format(**given)
+    quoted, where = ", ".join(f'"{name}"' for name in names), table.where.format(**given)
     cursor.execute(f'CREATE TEMP TABLE small AS SELECT * FROM "{table.table}"')
-    into = f'INSERT INTO "{table.table}" ({", ".join(_quote(names))}) SELECT {made} FROM {table.each} AS k'
+    into = f'INSERT INTO "{table.table}" ({quoted}) SELECT {made} FROM {table.each} AS k'
     for first in range(0, span.copies, COPIES_AT_ONCE):
         some = f"k.number >= {first} AND k.number < {first + COPIES_AT_ONCE}"
         cursor.execute(f"{into} CROSS JOIN small AS one WHERE {some} AND {where}")
     cursor.execute("DROP TABLE small")
 
 
-def _quote(names: Iterable[str]) -> list[str]:
-    return [f'"{name}"' for name in names]
-
-
 def _list_columns(cursor: Cursor, table: str) -> list[str]:
     cursor.execute(f'SELECT * FROM "{table}" LIMIT 0')
-    return [column[0] for column in cursor.description]  # type: ignore[attr-defined]
+    return [column[0] for column in cursor.description]
 
 
 def _select(cursor: Cursor, statement: str) -> list[tuple[Any, ...]]:
-    cursor.execute(statement)
-    return cursor.fetchall()
+    return list(cursor.execute(statement).fetchall())
 
 
 _KEY: Final = RollupKey._fields
@@ -217,13 +183,16 @@ def _multiply_rollups(cursor: Cursor, span: Span, mark: str) -> None:
     fewer."""
     columns = ("digest", *_KEY, "measures")
     stored = _select(cursor, f"SELECT {', '.join(columns)} FROM rollups")
-    kept = [row for row in stored if row[1] != "bucket"]
-    changed = [(_multiply(row[-1], span), row[0]) for row in kept]
+    changed = [(_multiply(row[-1], span), row[0]) for row in stored if row[1] != "bucket"]
     cursor.executemany(f"UPDATE rollups SET measures = {mark} WHERE digest = {mark}", changed)
-    into = f"INSERT INTO rollups ({', '.join(columns)}) VALUES ({', '.join([mark] * len(columns))})"
     buckets = [row for row in stored if row[1] == "bucket"]
     for copy in range(1, span.copies):
-        cursor.executemany(into, [_move_bucket(row, copy * span.groups // GROUPS_PER_BUCKET) for row in buckets])
+        moved = [_move_bucket(row, copy * span.groups // GROUPS_PER_BUCKET) for row in buckets]
+        cursor.executemany(_write_insert("rollups", columns, mark), moved)
+
+
+def _write_insert(table: str, columns: Sequence[str], mark: str) -> str:
+    return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join([mark] * len(columns))})"
 
 
 def _multiply(measures: str, span: Span) -> str:
@@ -245,70 +214,22 @@ def _move_bucket(row: Values, by: int) -> Values:
 def _multiply_task_rollups(cursor: Cursor, span: Span, mark: str) -> None:
     columns = ("run", "environment", "task_id", "sums")
     stored = _select(cursor, f"SELECT {', '.join(columns)} FROM task_rollups")
-    into = f"INSERT INTO task_rollups ({', '.join(columns)}) VALUES ({', '.join([mark] * 4)})"
     for variant in range(span.variants):
-        cursor.executemany(into, [_multiply_task(row, variant, span) for row in stored])
-
-
-def _multiply_task(row: Values, variant: int, span: Span) -> Values:
-    run, environment, task_id, sums = row
-    times = span.count_copies(variant)
-    tried = [number * times for number in json.loads(sums)]
-    return run, environment, f"task_{_md5(f'{task_id}{variant}')}", canonical_json(tried)
-
-
-def _list_anchors(cursor: Cursor) -> Iterator[dict[str, Any]]:
-    for sequence, _ in _select_anchored(cursor):
-        yield {"run": ARENA_RUN, "group_sequence": sequence, "created_at": 0}
-
-
-def _list_readings(cursor: Cursor) -> Iterator[dict[str, Any]]:
-    """An anchor is read every 18 groups; the judge without a model, by which the small store is scored, has none."""
-    anchored = _select_anchored(cursor)
-    scored = _select(cursor, f"SELECT count(*) FROM groups WHERE run = '{ARENA_RUN}'")[0][0]
-    for number in range(scored // GROUPS_PER_READING):
-        reading = HealthReading(
-            reading_id=f"health_{number}",
-            run=ARENA_RUN,
-            environment=ARENA,
-            label=f"character_{number % ANCHORS}",
-            group_id=anchored[number % ANCHORS][1],
-            kind="anchor",
-            judges=("offline",),
-            at_group=GROUPS_PER_READING * number,
-            values=tuple((number % ANCHORS + place) / 16 for place in range(8)),
-            tokens=1000,
-        )
-        kept = reading.model_dump(include={"reading_id", "run", "group_id", "kind", "at_group", "tokens"})
-        yield kept | {"failed": False, "body": encode(reading), "judgements": "[]", "created_at": 0}
-
-
-def _select_anchored(cursor: Cursor) -> list[tuple[Any, ...]]:
-    anchored = f"SELECT sequence, group_id FROM groups WHERE run = '{ARENA_RUN}' ORDER BY sequence LIMIT {ANCHORS}"
-    return _select(cursor, anchored)
-
-
-def _insert(cursor: Cursor, table: str, rows: Iterable[dict[str, Any]], mark: str) -> None:
-    if not (made := list(rows)):
-        return
-    into = f"INSERT INTO {table} ({', '.join(made[0])}) VALUES ({', '.join([mark] * len(made[0]))})"
-    cursor.executemany(into, [tuple(row.values()) for row in made])
+        times = span.count_copies(variant)
+        copied = [
+            (
+                run,
+                environment,
+                f"task_{_md5(f'{task_id}{variant}')}",
+                canonical_json([times * n for n in json.loads(sums)]),
+            )
+            for run, environment, task_id, sums in stored
+        ]
+        cursor.executemany(_write_insert("task_rollups", columns, mark), copied)
 
 
 def _md5(text: str) -> str:
     return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
-
-
-def _choose_mark(url: str) -> str:
-    return "%s" if find_file(url) is None else "?"
-
-
-@contextmanager
-def _opened(url: str) -> Iterator[Cursor]:
-    """One transaction, with the copies in a table of their own. Nobody else uses the store meanwhile, and what is half
-    made is thrown away: nothing needs to be durable before the end."""
-    with _opened_postgres(url) if find_file(url) is None else _opened_sqlite(url) as cursor:
-        yield cursor
 
 
 @contextmanager
@@ -331,7 +252,7 @@ def _opened_postgres(url: str) -> Iterator[Cursor]:
         cursor = opened.cursor()
         cursor.execute("SET session_replication_role = replica")  # foreign keys are not looked up
         yield cursor
-        for table in ("groups", "judgements", "health_readings"):
+        for table in ("groups", "judgements"):
             counter = f"pg_get_serial_sequence('{table}', 'sequence')"
             cursor.execute(f"SELECT setval({counter}, max(sequence)) FROM {table}")
         opened.commit()

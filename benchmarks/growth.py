@@ -1,279 +1,214 @@
 """What a gateway takes over a large store, over what it takes over a nearly empty one of the same shape.
 
-`python -m benchmarks.growth [--rollouts N] [--postgres-rollouts N] [--rounds N] [--only TEXT …] [--warm] [--plans]
-[--record]` makes the stores once, and keeps them in `.cache/growth`: ten million rollouts on SQLite take ten minutes
-and 15 GB, two million on PostgreSQL twice as long and 3 GB. Both are served, and asked in turns: 20 minutes in all. A
-figure is the median of up to three portions of the rounds, each of at least twenty. What trainers, lists, pages of
-groups and exports ask is asked three times a round. Reads are those of the gateway of the large store: calls of the
-system, and bytes from the disk. `--plans` prints the plans of what missed. `--record` keeps what was measured, unless
-`--only` or `--warm` is given.
+`python -m benchmarks.growth [--rollouts N] [--postgres-rollouts N] [--rounds N] [--only TEXT …] [--record]` makes
+the stores once, and keeps them in `.cache/growth` until how they are made has changed: ten million rollouts on SQLite
+take ten minutes and 15 GB, two million on PostgreSQL twice as long and 3 GB. Both are served, and asked in turns: 20
+minutes in all. What trainers, lists, pages of groups and exports ask is asked three times a round.
+`--record` keeps what was measured, unless `--only` is given.
 """
 
 import argparse
-import json
-import random
+import asyncio
+import hashlib
+import shutil
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
-from functools import partial
+import tempfile
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
-from uuid import uuid4
+from typing import Final
 
-import httpx
-from sqlalchemy import create_engine, text
+import psycopg
 
-from app.store.database import parse_url
-from benchmarks.growth_plans import print_plans
-from benchmarks.growth_routes import ASKED, EXPORTS, LISTS, PAGES, POLICY, Side
-from benchmarks.kept_stores import KeptStores, keep_postgres, keep_sqlite
+import benchmarks.grown_stores
+import benchmarks.seeded_stores
+from app.main.store import Store
+from app.store.migration import migrate
+from benchmarks.grown_stores import grow
+from benchmarks.growth_routes import POLICY, Side, list_calls
 from benchmarks.results import BenchmarkFigure, count_rounds, run, tell_progress
-from benchmarks.seeded_stores import ARENA, ARENA_RUN, LONG_RUN
-from tests.support.serving import Served, serving
+from benchmarks.seeded_stores import SEEDED, seed
+from tests.support.databases import MIGRATIONS, read_migrated_store, running_server
+from tests.support.serving import ROOT, Served, serving
 
+KEPT: Final = ROOT / ".cache" / "growth"
+FEW: Final = 16
+"""Copies in the small store: so many that pages and what is drawn from them are full."""
+INDEXED_AT_ONCE: Final = 500
 MOST: Final = 1.5
+MOST_OF_START: Final = 2.0
 MOST_OF_A_PAGE: Final = 300.0
 """Milliseconds of a page of the viewer, at p95."""
 WARMING: Final = 3
 """Rounds that are not counted."""
-MOST_OF_START: Final = 2.0
-MOST_PORTIONS: Final = 3
-LEAST_OF_A_PORTION: Final = 20
-SAMPLED_GROUPS: Final = 400
-TURNS: Final = 3
-"""Of a round, for what trainers, lists, pages of groups and exports ask: of twenty samples, two are above the p95."""
-LEASED: Final = 4
-"""Tasks of a hand-out; each is scored by a request of its own."""
+
+Times = Mapping[str, tuple[list[float], list[float]]]
+"""Seconds by route, of the small store and of the large one."""
 
 
-def ask(side: Side, path: str) -> float:
-    if side.is_warm:
-        side.client.get(path)
-    began = time.perf_counter()
-    reply = side.client.get(path)
-    taken = time.perf_counter() - began
-    reply.raise_for_status()
-    return taken
+@dataclass(frozen=True)
+class KeptStores:
+    few: str
+    many: str
+    many_rollouts: int
+    folder: Path
+    """For what is written beside the stores."""
 
 
-def await_first_byte(side: Side, path: str) -> float:
-    """On a connection of its own, which is closed when the first piece is there."""
-    with httpx.Client(base_url=side.gateway.url, timeout=120) as client:
-        began = time.perf_counter()
-        with client.stream("GET", path) as reply:
-            reply.raise_for_status()
-            next(reply.iter_raw(), b"")
-            return time.perf_counter() - began
+@contextmanager
+def keep_sqlite(rollouts: int) -> Iterator[KeptStores]:
+    copies = max(2, round(rollouts / SEEDED))
+    with _keeping("sqlite", copies) as folder, tempfile.TemporaryDirectory() as name:
+        few, many = folder / "few.db", folder / "many.db"
+        if not many.exists():
+            few.write_bytes(read_migrated_store())
+            seed(folder, f"sqlite:///{few}")
+            part = Path(shutil.copy(few, folder / "part.db"))
+            grow(f"sqlite:///{few}", FEW, tell_progress)
+            grow(f"sqlite:///{part}", copies, tell_progress)
+            part.rename(many)
+        urls = f"sqlite:///{shutil.copy(few, name)}", f"sqlite:///{many}"
+        _prepare(*urls)
+        yield KeptStores(*urls, SEEDED * copies, Path(name))
 
 
-def train(side: Side, environment: str, run: str) -> Iterator[tuple[str, float]]:
-    """A hand-out, and a score of each of its tasks."""
-    taken, batch = _post(side, f"/envs/{environment}/next-batch", {"batch_size": LEASED, "run": run})
-    yield f"POST next-batch of {LEASED}, {environment}", taken
-    for task in batch["tasks"]:
-        said = side.answers.answer(side.client, environment, task["task_id"])
-        said[0] = {"text": f"{uuid4().hex} {said[0]['text']}"}
-        group = {"task_id": task["task_id"], "lease_id": task["lease_id"], "completions": said}
-        body = {"groups": [group], "run": run, "policy": {"model": "bench", "step": 9}}
-        yield f"POST score, {environment}", _post(side, f"/envs/{environment}/score", body)[0]
+@contextmanager
+def keep_postgres(rollouts: int) -> Iterator[KeptStores]:
+    copies = max(2, round(rollouts / SEEDED))
+    with (
+        _keeping("postgresql", copies) as folder,
+        running_server(folder / "data") as server,
+        tempfile.TemporaryDirectory() as name,
+    ):
+        url, done = server.get_uri(), folder / "done"
+        seeded, few, many = (url.replace("/postgres?", f"/{one}?") for one in ("seeded", "few", "many"))
+        if not done.exists():
+            _create_database(url, "seeded")
+            migrate(seeded, MIGRATIONS)
+            seed(folder, seeded)
+            _create_database(url, "many", "seeded")
+            for grown, times in ((many, copies), (seeded, FEW)):
+                grow(grown, times, tell_progress)
+                _lay_together(grown)
+            done.touch()
+        _create_database(url, "few", "seeded")
+        _prepare(few, many)
+        yield KeptStores(few, many, SEEDED * copies, Path(name))
 
 
-def label(side: Side) -> Iterator[tuple[str, float]]:
-    """By somebody new, so that a new item is drawn."""
-    yield "POST /labels/next", _post(side, "/labels/next", {"labeller": f"person {uuid4().hex}"})[0]
+@contextmanager
+def _keeping(kind: str, copies: int) -> Iterator[Path]:
+    """A folder by how stores are made. Those of other versions go, and what was not made to its end."""
+    made_by = (benchmarks.grown_stores, benchmarks.seeded_stores)
+    sources = b"".join(Path(str(module.__file__)).read_bytes() for module in made_by)
+    version = f"{kind}-{hashlib.sha256(sources).hexdigest()[:8]}-"
+    folder = KEPT / f"{version}{copies}"
+    folder.mkdir(parents=True, exist_ok=True)
+    for found in KEPT.glob(f"{kind}-*"):
+        is_whole = (found / "many.db").exists() or (found / "done").exists()
+        if not found.name.startswith(version) or not is_whole:
+            shutil.rmtree(found)
+    folder.mkdir(exist_ok=True)
+    yield folder
 
 
-def _post(side: Side, path: str, body: Any) -> tuple[float, Any]:
-    began = time.perf_counter()
-    reply = side.client.post(path, json=body)
-    taken = time.perf_counter() - began
-    return taken, reply.raise_for_status().json()
+def _lay_together(url: str) -> None:
+    """What is of one group, as a service writes it. PostgreSQL inserts all copies of a row one after the other, so
+    that each completion of a group would be read from a page of its own."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        for table in ("groups", "rollouts", "scores", "judgements"):
+            connection.execute(f"CLUSTER {table} USING pk_{table}".encode())
+        connection.execute("VACUUM (ANALYZE)")
 
 
-def list_calls(only: Sequence[str]) -> Iterator[Callable[[Side], Iterator[tuple[str, float]]]]:
-    """Of one round, in their order: of routes that have one of these texts in their names."""
-
-    def is_wanted(name: str) -> bool:
-        return not only or any(one in name for one in only)
-
-    for environment, named in (("gsm8k", LONG_RUN), (ARENA, ARENA_RUN)):
-        if is_wanted(f"POST next-batch, POST score, {environment}"):
-            yield from [partial(train, environment=environment, run=named)] * TURNS
-    if is_wanted("POST /labels/next"):
-        yield label
-    for name, path in ASKED.items():
-        if is_wanted(name):
-            yield from [partial(_ask_once, name=name, path=path)] * (TURNS if name in PAGES | LISTS else 1)
-    for name, path in EXPORTS.items():
-        if is_wanted(name):
-            yield from [partial(_await_once, name=name, path=path)] * TURNS
+def _prepare(*urls: str) -> None:
+    """Beforehand, so that nothing is measured with it: the schema, and the index of texts. The service would take hours
+    for the latter, with its pauses."""
+    for url in urls:
+        asyncio.run(_index_texts(Store.open(url, MIGRATIONS)))
 
 
-def _ask_once(side: Side, name: str, path: Callable[[Side], str]) -> Iterator[tuple[str, float]]:
-    yield name, ask(side, path(side))
+async def _index_texts(store: Store) -> None:
+    newest = (await store.texts.take_snapshot()).newest
+    while not (await store.texts.index_texts(newest, INDEXED_AT_ONCE)).is_last:
+        pass
+    await store.close()
 
 
-def _await_once(side: Side, name: str, path: Callable[[Side], str]) -> Iterator[tuple[str, float]]:
-    yield name, await_first_byte(side, path(side))
+def _create_database(url: str, name: str, template: str = "template1") -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f"DROP DATABASE IF EXISTS {name}".encode())
+        connection.execute(f"CREATE DATABASE {name} TEMPLATE {template}".encode())
 
 
-@dataclass
-class Timing:
-    route: str
-    few: list[float] = field(default_factory=list)
-    many: list[float] = field(default_factory=list)
-    reads: list[tuple[int, int]] = field(default_factory=list)
-
-    def percentiles(self, share: float) -> tuple[float, float]:
-        few, many = (_choose_percentile(times, share) * 1e3 for times in (self.few, self.many))
-        return few, many
-
-    @property
-    def is_page(self) -> bool:
-        return "/view/" in self.route or self.route == "GET /"
-
-    @property
-    def missed(self) -> str:
-        few, many = self.percentiles(0.95)
-        if self.is_page and many > MOST_OF_A_PAGE:
-            return f" (missed: at most {MOST_OF_A_PAGE:.0f} ms)"
-        return "" if many <= MOST * few else f" (missed: at most {MOST})"
-
-    def cut(self, rounds: int) -> list["Timing"]:
-        """Portions of the rounds, one after the other."""
-        count = max(1, min(MOST_PORTIONS, rounds // LEAST_OF_A_PORTION))
-        few, many = (len(times) // count for times in (self.few, self.many))
-        return [
-            Timing(self.route, self.few[n * few : (n + 1) * few], self.many[n * many : (n + 1) * many])
-            for n in range(count)
-        ]
-
-    def list_figures(self, database: str, rounds: int) -> Iterator[BenchmarkFigure]:
-        """Of p95: times that of the small store, and milliseconds in the large one."""
-        late = [portion.percentiles(0.95) for portion in self.cut(rounds)]
-        name, ratios = f"`{self.route}`", [many / few for few, many in late]
-        yield BenchmarkFigure.of(name, ratios, at_most=MOST, column=f"{database}: p95, times that of the small store")
-        yield BenchmarkFigure.of(name, [many for _, many in late], "ms", column=f"{database}: p95")
-
-    def report(self) -> str:
-        middle, late = self.percentiles(0.5), self.percentiles(0.95)
-        cells = [f"{value:.1f}" for value in (*middle, *late)]
-        calls, read = (_choose_percentile([one[place] for one in self.reads], 0.5) for place in (0, 1))
-        ratios = f"{middle[1] / middle[0]:.2f} | {late[1] / late[0]:.2f}{self.missed}"
-        return f"| `{self.route}` | {' | '.join(cells)} | {ratios} | {calls:.0f} | {read / 1024:.0f} |"
+def measure(chosen: argparse.Namespace) -> Iterator[BenchmarkFigure]:
+    kept: tuple[tuple[str, Callable[[int], AbstractContextManager[KeptStores]], int], ...] = (
+        ("SQLite", keep_sqlite, chosen.rollouts),
+        ("PostgreSQL", keep_postgres, chosen.postgres_rollouts),
+    )
+    for name, keep, rollouts in kept:
+        if rollouts:
+            with keep(rollouts) as stores:
+                yield from _compare(name, stores, chosen)
 
 
-def _choose_percentile(values: Sequence[float], share: float) -> float:
-    return sorted(values)[int(share * (len(values) - 1))]
+def _compare(name: str, stores: KeptStores, chosen: argparse.Namespace) -> Iterator[BenchmarkFigure]:
+    what = f"{name}, {stores.many_rollouts:,} rollouts beside {FEW * SEEDED:,}"
+    tell_progress(what)
+    if chosen.starts:
+        starts = _measure_starts(stores, chosen.starts)
+        yield BenchmarkFigure.of(f"{what}: start to `/readyz`", [many for _, many in starts], "s")
+        ratios = [many / few for few, many in starts]
+        yield BenchmarkFigure.of("the same, times that of the small store", ratios, at_most=MOST_OF_START)
+    with _served(stores, stores.few) as one, _served(stores, stores.many) as other:
+        few, many = Side.open(one, stores.few), Side.open(other, stores.many)
+        few.tell_world()
+        many.tell_world()
+        times = _measure_routes(few, many, chosen.rounds, chosen.only)
+        memory = few.measure_memory(), many.measure_memory()
+    for kind, megabytes in memory[1].items():
+        yield BenchmarkFigure.of(f"{what}: memory, {kind}", [megabytes], "MB")
+        yield BenchmarkFigure.of("the same, times that of the small store", [megabytes / memory[0][kind]])
+    late = {route: (_find_p95(few), _find_p95(many)) for route, (few, many) in times.items()}
+    if pages := [many for route, (_, many) in late.items() if "/view/" in route or route == "GET /"]:
+        yield BenchmarkFigure.of(f"{what}: the slowest page, p95", [max(pages)], "ms", at_most=MOST_OF_A_PAGE)
+    for route, (small, large) in late.items():
+        column = f"{name}: p95, times that of the small store"
+        yield BenchmarkFigure.of(f"`{route}`", [large / small], at_most=MOST, column=column)
+        yield BenchmarkFigure.of(f"`{route}`", [large], "ms", column=f"{name}: p95")
 
 
-def measure_routes(few: Side, many: Side, rounds: int, only: Sequence[str]) -> list[Timing]:
-    times: dict[str, Timing] = {}
+def _measure_routes(few: Side, many: Side, rounds: int, only: Sequence[str]) -> Times:
+    times: defaultdict[str, tuple[list[float], list[float]]] = defaultdict(lambda: ([], []))
     calls = list(list_calls(only))
     for number in count_rounds("every route of both stores", rounds + WARMING):
         for place, call in enumerate(calls):
             for side in (few, many) if (number + place) % 2 else (many, few):
-                before = side.count_reads()
                 for name, taken in call(side):
-                    after = side.count_reads()
                     if number >= WARMING:
-                        timing = times.setdefault(name, Timing(name))
-                        (timing.many if side is many else timing.few).append(taken)
-                        if side is many:
-                            timing.reads.append((after[0] - before[0], after[1] - before[1]))
-                    before = after
-    return list(times.values())
+                        times[name][side is many].append(taken)
+    return times
 
 
-def sample(url: str) -> dict[str, Any]:
-    engine = create_engine(parse_url(url))
-    with engine.connect() as connection:
-        newest = connection.execute(text("SELECT max(sequence) FROM groups")).scalar_one()
-        drawn = sorted(random.Random(4).sample(range(1, newest + 1), min(newest, SAMPLED_GROUPS)))
-        listed = ",".join(map(str, drawn))
-        groups = connection.execute(
-            text(f"SELECT sequence, group_id, task_id, environment FROM groups WHERE sequence IN ({listed})")  # noqa: S608
-        ).all()
-        late = connection.execute(
-            text(f"SELECT created_at FROM groups WHERE sequence = {newest - newest // 20}")  # noqa: S608
-        ).scalar_one()
-        labels = connection.execute(
-            text("SELECT label FROM tasks WHERE environment = 'npc_arena' ORDER BY task_id LIMIT 1")
-        ).scalar_one()
-    engine.dispose()
-    return {
-        "groups": [tuple(one) for one in groups],
-        "newest": newest,
-        "late": late,
-        "character": json.loads(labels),
-    }
+def _find_p95(seconds: Sequence[float]) -> float:
+    """In milliseconds."""
+    return sorted(seconds)[int(0.95 * (len(seconds) - 1))] * 1e3
 
 
-def measure_starts(folder: Path, urls: Sequence[str], starts: int) -> list[tuple[float, float]]:
+def _measure_starts(stores: KeptStores, starts: int) -> list[tuple[float, float]]:
     """Seconds to /readyz of both, in turns; the first turn is not counted."""
     found = []
-    for number in count_rounds("starts", starts + 1):
-        seconds = [_measure_start(folder, url) for url in urls]
-        if number:
-            found.append((seconds[0], seconds[1]))
-    return found
+    for _ in count_rounds("starts", starts + 1):
+        with _served(stores, stores.few) as few, _served(stores, stores.many) as many:
+            found.append((few.seconds_to_ready, many.seconds_to_ready))
+    return found[1:]
 
 
-def _measure_start(folder: Path, url: str) -> float:
-    with _served(folder, url) as gateway:
-        return gateway.seconds_to_ready
-
-
-def _served(folder: Path, url: str) -> AbstractContextManager[Served]:
-    return serving(folder, settings={"ATROPOS_ENVS_DATABASE_URL": url, **POLICY}, python=sys.executable, migrated=False)
-
-
-def compare(name: str, stores: KeptStores, chosen: argparse.Namespace) -> Iterator[BenchmarkFigure]:
-    tell_progress(f"{name}: {stores.few_rollouts:,} and {stores.many_rollouts:,} rollouts, {stores.size}")
-    urls, what = (stores.few, stores.many), f"{name}, {stores.many_rollouts:,} rollouts beside {stores.few_rollouts:,}"
-    if chosen.starts:
-        starts = measure_starts(stores.folder, urls, chosen.starts)
-        yield BenchmarkFigure.of(f"{what}: start to `/readyz`", [many for _, many in starts], "s")
-        ratios = [many / few for few, many in starts]
-        yield BenchmarkFigure.of("the same, times that of the small store", ratios, at_most=MOST_OF_START)
-    with _served(stores.folder, urls[0]) as one, _served(stores.folder, urls[1]) as other:
-        few, many = Side(one, **sample(urls[0])), Side(other, **sample(urls[1]))
-        few.is_warm = many.is_warm = chosen.warm
-        for side in (few, many):
-            side.tell_world()
-        timings = measure_routes(few, many, chosen.rounds, chosen.only)
-        memory = few.measure_memory(), many.measure_memory()
-    _print_table(timings)
-    for kind, megabytes in memory[1].items():
-        yield BenchmarkFigure.of(f"{what}: memory, {kind}", [megabytes], "MB")
-        yield BenchmarkFigure.of("the same, times that of the small store", [megabytes / memory[0][kind]])
-    if pages := [timing.percentiles(0.95)[1] for timing in timings if timing.is_page]:
-        yield BenchmarkFigure.of(f"{what}: the slowest page, p95", [max(pages)], "ms", at_most=MOST_OF_A_PAGE)
-    for timing in timings:
-        yield from timing.list_figures(name, chosen.rounds)
-    if chosen.plans:
-        missed = {one.route: ASKED[one.route](many) for one in timings if one.missed and one.route in ASKED}
-        print_plans(urls[1], missed)
-
-
-def _print_table(timings: Sequence[Timing]) -> None:
-    print("| route | p50, ms: few | many | p95, ms: few | many | p50, times | p95, times | reads | KB of the disk |")
-    print(f"|{' --- |' * 9}")
-    print(*(timing.report() for timing in timings), sep="\n", flush=True)
-
-
-def measure(chosen: argparse.Namespace) -> list[BenchmarkFigure]:
-    figures: list[BenchmarkFigure] = []
-    for name, keep, rollouts in (
-        ("SQLite", keep_sqlite, chosen.rollouts),
-        ("PostgreSQL", keep_postgres, chosen.postgres_rollouts),
-    ):
-        if rollouts:
-            with keep(rollouts) as stores:
-                figures += compare(name, stores, chosen)
-    return figures
+def _served(stores: KeptStores, url: str) -> AbstractContextManager[Served]:
+    settings = {"ATROPOS_ENVS_DATABASE_URL": url, **POLICY}
+    return serving(stores.folder, settings=settings, python=sys.executable, migrated=False)
 
 
 def main() -> None:
@@ -283,13 +218,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=60)
     parser.add_argument("--starts", type=int, default=3, help="of each gateway; 0 leaves them out")
     parser.add_argument("--only", nargs="+", default=(), help="routes that have one of these texts in their names")
-    parser.add_argument("--warm", action="store_true", help="ask each address once before it is measured")
-    parser.add_argument("--plans", action="store_true", help="print the plans of the routes that missed")
     parser.add_argument("--record", action="store_true", help="keep what was measured")
     chosen = parser.parse_args()
-    kept = ["--record"] if chosen.record and not (chosen.only or chosen.warm) else []
     given = " ".join(word for word in sys.argv[1:] if word != "--record")
-    run("growth", partial(measure, chosen), kept, given)
+    kept = ["--record"] if chosen.record and not chosen.only else []
+    run("growth", lambda: list(measure(chosen)), kept, given)
 
 
 if __name__ == "__main__":

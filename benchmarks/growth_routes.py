@@ -1,18 +1,28 @@
 """What a trainer, a dashboard and a person at the viewer ask of a store, whatever its size."""
 
+import json
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Final, get_args
+from typing import Any, Final, get_args
+from uuid import uuid4
 
 import httpx
+from sqlalchemy import create_engine, text
 
 from app.domain.groups import GroupOrder
+from app.store.database import parse_url
 from benchmarks.seeded_stores import ARENA, ARENA_RUN, LONG_RUN, MIXED_RUN, Answers
 from tests.support.serving import Served
 
+SAMPLED_GROUPS: Final = 400
+TURNS: Final = 3
+"""Of a round, for what trainers, lists, pages of groups and exports ask: of twenty samples, two are above the p95."""
+LEASED: Final = 4
+"""Tasks of a hand-out; each is scored by a request of its own."""
 WORLD: Final = "growth"
 EVENTS: Final = tuple(
     {
@@ -23,7 +33,6 @@ EVENTS: Final = tuple(
     }
     for number in range(200)
 )
-"""The same in both stores."""
 POLICY: Final = {
     "ATROPOS_ENVS_POLICIES__NOBODY__BASE_URL": "http://127.0.0.1:9/v1",
     "ATROPOS_ENVS_POLICIES__NOBODY__MODEL": "nobody",
@@ -31,7 +40,7 @@ POLICY: Final = {
 """Which nobody asks: without one there is nothing to be seen of the page on which people talk."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class Side:
     """A store, served, with what requests name of it."""
 
@@ -42,36 +51,44 @@ class Side:
     newest: int
     late: int
     """When nineteen of twenty were scored, in microseconds."""
+    client: httpx.Client
     answers: Answers = field(default_factory=lambda: Answers(2))
     chance: random.Random = field(default_factory=lambda: random.Random(3))
-    client: httpx.Client = field(init=False)
-    is_warm: bool = False
-    """Whether each address is asked once before it is measured, so that nothing of it has to come from the disk."""
 
-    def __post_init__(self) -> None:
-        self.client = httpx.Client(base_url=self.gateway.url, timeout=120)
+    @classmethod
+    def open(cls, gateway: Served, url: str) -> "Side":
+        engine = create_engine(parse_url(url))
+        with engine.connect() as connection:
 
-    @property
-    def deep(self) -> int:
-        """A place somewhere in the older half."""
-        return self.chance.randrange(self.newest // 10, self.newest // 2)
+            def ask(statement: str) -> Any:
+                return connection.execute(text(statement)).all()
+
+            ((newest,),) = ask("SELECT max(sequence) FROM groups")
+            drawn = random.Random(4).sample(range(1, newest + 1), min(newest, SAMPLED_GROUPS))
+            listed = ",".join(map(str, sorted(drawn)))
+            groups = ask(f"SELECT sequence, group_id, task_id, environment FROM groups WHERE sequence IN ({listed})")  # noqa: S608
+            ((late,),) = ask(f"SELECT created_at FROM groups WHERE sequence = {newest - newest // 20}")  # noqa: S608
+            ((label,),) = ask(f"SELECT label FROM tasks WHERE environment = '{ARENA}' ORDER BY task_id LIMIT 1")  # noqa: S608
+        engine.dispose()
+        client = httpx.Client(base_url=gateway.url, timeout=120)
+        return cls(gateway, [tuple(one) for one in groups], json.loads(label), newest, late, client)
+
+    def fill(self, path: str) -> str:
+        """Groups are drawn anew each time; `deep` is a place somewhere in the older half."""
+        sequence, group, task, _ = self.chance.choice(self.groups)
+        some = {
+            one: self.chance.choice([each[1] for each in self.groups if each[3] == one]) for one in (ARENA, "gsm8k")
+        }
+        late = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self.late / 1e6))
+        deep = self.chance.randrange(self.newest // 10, self.newest // 2)
+        drawn = {"sequence": sequence, "group": group, "task": task, "late": late, "deep": deep, **some}
+        return path.format(character=self.character, **drawn)
 
     def tell_world(self) -> None:
         """What was told already stays as it is."""
-        told = self.client.post(f"/worlds/{WORLD}/events", json={"events": EVENTS})
+        self.client.post(f"/worlds/{WORLD}/events", json={"events": EVENTS}).raise_for_status()
         entry = {"id": "toll", "keys": ["toll", "guild"], "content": "The guild takes a copper of each fare."}
-        book = self.client.put(f"/worlds/{WORLD}/lorebooks/river", json={"entries": [entry]})
-        for reply in (told, book):
-            reply.raise_for_status()
-
-    def draw(self, environment: str | None = None) -> tuple[int, str, str, str]:
-        return self.chance.choice([one for one in self.groups if environment in (None, one[3])])
-
-    def count_reads(self) -> tuple[int, int]:
-        """How often the gateway has read so far, files and sockets, and how many bytes of that from the disk."""
-        lines = Path(f"/proc/{self.gateway.process.pid}/io").read_text().splitlines()
-        counts = dict(line.split(": ", 1) for line in lines)
-        return int(counts["syscr"]), int(counts["read_bytes"])
+        self.client.put(f"/worlds/{WORLD}/lorebooks/river", json={"entries": [entry]}).raise_for_status()
 
     def measure_memory(self) -> dict[str, float]:
         """Megabytes of the gateway's own process."""
@@ -80,126 +97,127 @@ class Side:
         return {name: int(sizes[name].split()[0]) / 1024 for name in ("VmRSS", "RssAnon")}
 
 
-Path_ = Callable[[Side], str]
+Call = Callable[[Side], Iterator[tuple[str, float]]]
+"""Asks once or more; gives the names of routes, and the seconds that they took."""
 
-LISTS: Final[dict[str, Path_]] = {
-    "GET /groups": lambda _: "/groups",
-    "GET /groups?env=": lambda _: "/groups?env=mcqa",
-    "GET /groups?run=": lambda _: f"/groups?run={MIXED_RUN}",
-    "GET /groups?run=&env=": lambda _: f"/groups?run={MIXED_RUN}&env=mcqa",
-    "GET /groups?run=&env=, none": lambda _: f"/groups?run={LONG_RUN}&env={ARENA}",
-    "GET /groups?run=&outcome=, none": lambda _: f"/groups?run={LONG_RUN}&outcome=unscored",
-    "GET /groups?outcome=unscored": lambda _: "/groups?outcome=unscored",
-    "GET /groups?purpose=eval": lambda _: "/groups?purpose=eval",
-    "GET /groups?run=&purpose=eval, none": lambda _: f"/groups?run={ARENA_RUN}&purpose=eval",
-    "GET /groups?task_id=": lambda side: f"/groups?task_id={side.draw()[2]}",
-    "GET /groups?before=": lambda side: f"/groups?before={side.deep}",
-    "GET /groups?run=&before=": lambda side: f"/groups?run={LONG_RUN}&before={side.deep}",
-    "GET /groups?env=&before=": lambda side: f"/groups?env={ARENA}&before={side.deep}",
-    "GET /": lambda _: "/",
-    "GET /view/groups?run=&environment=": lambda _: f"/view/groups?run={MIXED_RUN}&environment={ARENA}",
-    "GET /view/groups?before=": lambda side: f"/view/groups?before={side.deep}",
-}
-PAGES: Final[dict[str, Path_]] = {
-    "GET /groups/{id}, gsm8k": lambda side: f"/groups/{side.draw('gsm8k')[1]}",
-    "GET /groups/{id}, npc_arena": lambda side: f"/groups/{side.draw(ARENA)[1]}",
-    "GET /view/groups/{id}, npc_arena": lambda side: f"/view/groups/{side.draw(ARENA)[1]}",
-    "GET /view/groups/{id}?run=&at=": lambda side: "/view/groups/{1}?run=mixed&at={0}".format(*side.draw()),
-    "GET /groups?id=": lambda side: f"/groups?id={side.draw()[1]}",
-    "GET /tasks/{id}": lambda side: f"/tasks/{side.draw()[2]}",
-}
-STATISTICS: Final[dict[str, Path_]] = {
-    f"GET {path}": lambda _, path=path: path  # type: ignore[misc]
-    for path in (
-        *("/stats", f"/stats?env={ARENA}&run={ARENA_RUN}", "/stats?by=character", "/stats?by=judge"),
-        *("/stats?judge=offline", "/runs", f"/runs/{LONG_RUN}", f"/runs/{ARENA_RUN}/health"),
-        *("/view/stats", f"/view/stats?run={LONG_RUN}", "/judges", "/readyz", "/metrics"),
-    )
-}
-VIEWER: Final[dict[str, Path_]] = {
-    f"GET {path}": lambda _, path=path: path  # type: ignore[misc]
-    for path in (
-        *("/view/runs", "/view/runs?sort=-groups", f"/view/runs/{LONG_RUN}", f"/view/runs/{ARENA_RUN}"),
-        *(f"/view/runs/{MIXED_RUN}?by=environment", f"/view/runs/{LONG_RUN}?with={MIXED_RUN}"),
-        *(f"/view/runs/{ARENA_RUN}?by={word}" for word in ("label", "scene")),
-        *(
-            f"/view/runs/{ARENA_RUN}?chart=reward",
-            "/view/characters",
-            "/view/worlds",
-            "/view/judges",
-            "/view/atropos",
-            "/view/author",
-            "/sign-in",
-        ),
-        *("/view/label", "/view/label?labeller=ada", f"/view/label?labeller=ada&environment={ARENA}&run={ARENA_RUN}"),
-        *("/view/talk", f"/view/worlds/{WORLD}", f"/view/worlds/{WORLD}/write"),
-        *(f"/view/worlds/{WORLD}/events/event-7/edit", f"/view/worlds/{WORLD}/lorebooks/river/edit?line=toll"),
-    )
-}
-COMPARED: Final[dict[str, Path_]] = {
-    f"GET /view/compare?{words}": lambda _, words=words: f"/view/compare?{words}"  # type: ignore[misc]
-    for words in (
-        *("", f"first={ARENA_RUN}&first_steps=1&second_steps=8&judge=own", f"first={LONG_RUN}&second={MIXED_RUN}"),
-        f"first={ARENA_RUN}&second={MIXED_RUN}&environment={ARENA}&judge=own",
-    )
-}
-PREVIEWED: Final[dict[str, Path_]] = {
-    f"GET /view/export?{words}": lambda _, words=words: f"/view/export?{words}"  # type: ignore[misc]
-    for words in (
-        *("", f"run={LONG_RUN}", f"run={MIXED_RUN}&environment={ARENA}&offline_judge=true&shape=dpo", "shape=labels"),
-        *(f"run={LONG_RUN}&flag=nothing", "min_mean=0.9&shape=sft"),
-    )
-}
-VIEWER_OF_SIDE: Final[dict[str, Path_]] = {
-    "GET /view/characters/{id}": lambda side: f"/view/characters/{side.character}",
-    "GET /view/characters/{id}?run=": lambda side: f"/view/characters/{side.character}?run={ARENA_RUN}",
-    "GET /view/characters/{id}/edit": lambda side: f"/view/characters/{side.character}/edit",
-    "GET /view/characters/{id}/scenes/edit": lambda side: f"/view/characters/{side.character}/scenes/edit",
-    "GET /view/label?group=": lambda side: f"/view/label?group={side.draw(ARENA)[1]}",
-    "GET /view/compare?label=": lambda side: (
-        f"/view/compare?first={ARENA_RUN}&second={MIXED_RUN}&label={side.character}&judge=own"
+OFTEN: Final = (
+    *("/", "/groups", "/groups?outcome=unscored", "/groups?purpose=eval", "/groups?env=mcqa"),
+    *(f"/groups?run={MIXED_RUN}", f"/groups?run={MIXED_RUN}&env=mcqa", f"/groups?run={LONG_RUN}&env={ARENA}"),
+    *(f"/groups?run={LONG_RUN}&outcome=unscored", f"/groups?run={ARENA_RUN}&purpose=eval", "/groups?task_id={task}"),
+    *("/groups?before={deep}", f"/groups?run={LONG_RUN}&before={{deep}}", f"/groups?env={ARENA}&before={{deep}}"),
+    *(f"/view/groups?run={MIXED_RUN}&environment={ARENA}", "/view/groups?before={deep}", "/groups/{gsm8k}"),
+    *("/groups/{npc_arena}", "/view/groups/{npc_arena}", f"/view/groups/{{group}}?run={MIXED_RUN}&at={{sequence}}"),
+    *("/groups?id={group}", "/tasks/{task}"),
+)
+"""Lists, and pages of a group."""
+FILTERS: Final = (
+    *(f"environment={ARENA}", f"run={MIXED_RUN}", "outcome=scored", "outcome=pending", "purpose=train"),
+    *("judge=offline", "judge=nobody", "model=nobody", "flag=truncated", "flag=low_signal", "reason=judge_failed"),
+    *("min_step=5&max_step=6", "min_mean=0.9", "max_mean=0.1", "min_std=0.4", "max_std=0.01", "run=nobody"),
+    *(f"run={LONG_RUN}&flag=nothing", f"environment={ARENA}&judge=nobody", "label=nobody", "label={character}"),
+    *(f"sort=-{order}" for order in get_args(GroupOrder)),
+    *("label={character}&sort=-mean", "task_id={task}", "since={late}", "until={late}", "before={deep}&flag=truncated"),
+    *(f"run={MIXED_RUN}&environment={ARENA}&sort=std&min_step=2", "text=thaw", "text=the", "text=nowhere"),
+    *('text="when the bells are done"', "text=thaw+river+guild", f"run={LONG_RUN}&text=thaw", 'text="the the"'),
+    *("text=thaw&sort=-std", "text=thaw&flag=nothing"),
+)
+COMPARED: Final = (
+    *("", f"first={ARENA_RUN}&first_steps=1&second_steps=8&judge=own", f"first={LONG_RUN}&second={MIXED_RUN}"),
+    f"first={ARENA_RUN}&second={MIXED_RUN}&environment={ARENA}&judge=own",
+    f"first={ARENA_RUN}&second={MIXED_RUN}&label={{character}}&judge=own",
+)
+PREVIEWED: Final = (
+    *("", f"run={LONG_RUN}", f"run={MIXED_RUN}&environment={ARENA}&offline_judge=true&shape=dpo", "shape=labels"),
+    *(f"run={LONG_RUN}&flag=nothing", "min_mean=0.9&shape=sft", "label={character}&offline_judge=true"),
+)
+ONCE: Final = (
+    *(
+        "/stats",
+        f"/stats?env={ARENA}&run={ARENA_RUN}",
+        "/stats?by=character",
+        "/stats?by=judge",
+        "/stats?judge=offline",
     ),
-    "GET /view/export?label=": lambda side: f"/view/export?label={side.character}&offline_judge=true",
-    "GET /view/talk?character=": lambda side: f"/view/talk?character={side.character}&world={WORLD}",
-    "GET /view/worlds/{world}/why": lambda side: f"/view/worlds/{WORLD}/why?character={side.character}&q=The+guild%3F",
-    "GET /view/groups?label=": lambda side: f"/view/groups?label={side.character}",
-    "GET /view/groups?label=&sort=-mean": lambda side: f"/view/groups?label={side.character}&sort=-mean",
-    "GET /view/groups?task_id=": lambda side: f"/view/groups?task_id={side.draw()[2]}",
-    "GET /view/groups?since=": lambda side: f"/view/groups?since={_tell_time(side.late)}",
-    "GET /view/groups?until=": lambda side: f"/view/groups?until={_tell_time(side.late)}",
-    "GET /view/groups?before=&flag=": lambda side: f"/view/groups?before={side.deep}&flag=truncated",
-    "GET /view/groups/{id}?flag=&at=": lambda side: "/view/groups/{1}?flag=truncated&at={0}".format(*side.draw()),
-}
-FILTERS: Final[dict[str, Path_]] = {
-    f"GET /view/groups?{words}": lambda _, words=words: f"/view/groups?{words}"  # type: ignore[misc]
-    for words in (
-        *(f"environment={ARENA}", f"run={MIXED_RUN}", "outcome=scored", "outcome=pending", "purpose=train"),
-        *("judge=offline", "judge=nobody", "model=nobody", "flag=truncated", "flag=low_signal", "reason=judge_failed"),
-        *("min_step=5&max_step=6", "min_mean=0.9", "max_mean=0.1", "min_std=0.4", "max_std=0.01"),
-        *(f"run={LONG_RUN}&flag=nothing", f"environment={ARENA}&judge=nobody", "run=nobody", "label=nobody"),
-        *(f"sort=-{order}" for order in get_args(GroupOrder)),
-        f"run={MIXED_RUN}&environment={ARENA}&sort=std&min_step=2",
-        *("text=thaw", "text=the", 'text="when the bells are done"', "text=nowhere", "text=thaw+river+guild"),
-        *(f"run={LONG_RUN}&text=thaw", 'text="the the"', "text=thaw&sort=-std", "text=thaw&flag=nothing"),
-    )
-}
-EXPORTS: Final[dict[str, Path_]] = {
-    "GET /export": lambda _: "/export",
-    "GET /export?run=": lambda _: f"/export?run={MIXED_RUN}",
-    "GET /export?env=": lambda _: "/export?env=mcqa",
-    "GET /export?run=&env=": lambda _: f"/export?run={MIXED_RUN}&env={ARENA}&offline_judge=true",
-    "GET /export?label=": lambda side: f"/export?label={side.character}&offline_judge=true",
-    "GET /export?purpose=eval": lambda _: "/export?purpose=eval",
-    "GET /export?since=": lambda side: f"/export?since={_tell_time(side.late)}",
-    "GET /export?run=&since=": lambda side: f"/export?run={LONG_RUN}&since={_tell_time(side.late)}",
-    "GET /export?shape=dpo&run=": lambda _: f"/export?shape=dpo&run={LONG_RUN}",
-    "GET /export?shape=sft&format=parquet": lambda _: "/export?shape=sft&format=parquet",
-}
+    *("/runs", f"/runs/{LONG_RUN}", f"/runs/{ARENA_RUN}/health", "/judges", "/readyz", "/metrics", "/sign-in"),
+    *("/view/stats", f"/view/stats?run={LONG_RUN}", "/view/runs", "/view/runs?sort=-groups", f"/view/runs/{LONG_RUN}"),
+    *(f"/view/runs/{ARENA_RUN}{more}" for more in ("", "?by=label", "?by=scene", "?chart=reward")),
+    *(f"/view/runs/{MIXED_RUN}?by=environment", f"/view/runs/{LONG_RUN}?with={MIXED_RUN}"),
+    *(f"/view/{name}" for name in ("characters", "worlds", "judges", "atropos", "author", "label", "talk")),
+    *("/view/label?labeller=ada", f"/view/label?labeller=ada&environment={ARENA}&run={ARENA_RUN}"),
+    *("/view/label?group={npc_arena}", f"/view/talk?character={{character}}&world={WORLD}"),
+    *(f"/view/worlds/{WORLD}{more}" for more in ("", "/write", "/events/event-7/edit")),
+    *(f"/view/worlds/{WORLD}/{more}" for more in ("lorebooks/river/edit?line=toll", "why?character={character}&q=The")),
+    *(f"/view/characters/{{character}}{more}" for more in ("", f"?run={ARENA_RUN}", "/edit", "/scenes/edit")),
+    *(f"/view/compare?{words}" for words in COMPARED),
+    *(f"/view/export?{words}" for words in PREVIEWED),
+    *(f"/view/groups?{words}" for words in FILTERS),
+    "/view/groups/{group}?flag=truncated&at={sequence}",
+)
+EXPORTS: Final = (
+    *("/export", "/export?purpose=eval", "/export?shape=sft&format=parquet", f"/export?run={MIXED_RUN}"),
+    *(f"/export?run={MIXED_RUN}&env={ARENA}&offline_judge=true", f"/export?shape=dpo&run={LONG_RUN}"),
+    *("/export?env=mcqa", "/export?label={character}&offline_judge=true"),
+    *("/export?since={late}", f"/export?run={LONG_RUN}&since={{late}}"),
+)
+"""To the first byte; all else to the last."""
 
 
-def _tell_time(micros: int) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(micros / 1e6))
+def list_calls(only: Sequence[str] = ()) -> Iterator[Call]:
+    """Of one round, in their order: of routes that have one of these texts in their names."""
+
+    def is_wanted(name: str) -> bool:
+        return not only or any(one in name for one in only)
+
+    for environment, named in (("gsm8k", LONG_RUN), (ARENA, ARENA_RUN)):
+        if is_wanted(f"POST next-batch, POST score, {environment}"):
+            yield from [partial(_train, environment=environment, run=named)] * TURNS
+    if is_wanted("POST /labels/next"):
+        yield _label
+    for paths, ask, turns in ((OFTEN, _ask, TURNS), (ONCE, _ask, 1), (EXPORTS, _await_first_byte, TURNS)):
+        for path in paths:
+            if is_wanted(f"GET {path}"):
+                yield from [partial(ask, path=path)] * turns
 
 
-ASKED: Final = PAGES | LISTS | STATISTICS | VIEWER | VIEWER_OF_SIDE | COMPARED | PREVIEWED | FILTERS
-"""To the last byte."""
+def _train(side: Side, environment: str, run: str) -> Iterator[tuple[str, float]]:
+    """A hand-out, and a score of each of its tasks."""
+    taken, batch = _post(side, f"/envs/{environment}/next-batch", {"batch_size": LEASED, "run": run})
+    yield f"POST next-batch of {LEASED}, {environment}", taken
+    for task in batch["tasks"]:
+        said = side.answers.answer(side.client, environment, task["task_id"])
+        said[0] = {"text": f"{uuid4().hex} {said[0]['text']}"}
+        group = {"task_id": task["task_id"], "lease_id": task["lease_id"], "completions": said}
+        body = {"groups": [group], "run": run, "policy": {"model": "bench", "step": 9}}
+        yield f"POST score, {environment}", _post(side, f"/envs/{environment}/score", body)[0]
+
+
+def _label(side: Side) -> Iterator[tuple[str, float]]:
+    """By somebody new, so that a new item is drawn."""
+    yield "POST /labels/next", _post(side, "/labels/next", {"labeller": f"person {uuid4().hex}"})[0]
+
+
+def _post(side: Side, path: str, body: Any) -> tuple[float, Any]:
+    began = time.perf_counter()
+    reply = side.client.post(path, json=body)
+    taken = time.perf_counter() - began
+    return taken, reply.raise_for_status().json()
+
+
+def _ask(side: Side, path: str) -> Iterator[tuple[str, float]]:
+    address = side.fill(path)
+    began = time.perf_counter()
+    reply = side.client.get(address)
+    taken = time.perf_counter() - began
+    reply.raise_for_status()
+    yield f"GET {path}", taken
+
+
+def _await_first_byte(side: Side, path: str) -> Iterator[tuple[str, float]]:
+    """On a connection of its own, which is closed when the first piece is there."""
+    with httpx.Client(base_url=side.gateway.url, timeout=120) as client:
+        address = side.fill(path)
+        began = time.perf_counter()
+        with client.stream("GET", address) as reply:
+            reply.raise_for_status()
+            next(reply.iter_raw(), b"")
+            yield f"GET {path}", time.perf_counter() - began

@@ -12,8 +12,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Final
 
@@ -22,7 +23,7 @@ from pydantic import JsonValue
 from benchmarks.load import post, send_all
 from benchmarks.results import RESULTS, read_arguments
 from benchmarks.scoring import build_requests
-from benchmarks.server_trees import read_processor_seconds
+from benchmarks.servers import send_measured
 from tests.support.serving import serving
 
 ROUNDS: Final = 7
@@ -45,18 +46,19 @@ class Workload:
 def measure() -> Ratios:
     """By workload the processor time of a round over that of the yardstick beside it."""
     ratios: dict[str, list[float]] = {workload.name: [] for workload in WORKLOADS}
-    with tempfile.TemporaryDirectory() as folder, serving(Path(folder), python=sys.executable) as gateway:
-        pid, rounds = gateway.process.pid, range(ROUNDS + 1)
-        requests = {one.name: one.build(gateway.url, one.requests * len(rounds)) for one in WORKLOADS}
-        with _yardstick() as take_yardstick:
-            for number in rounds:
-                for one in WORKLOADS:
-                    mine = requests[one.name][number * one.requests : (number + 1) * one.requests]
-                    fixed = take_yardstick()
-                    before = read_processor_seconds(pid)
-                    send_all(gateway.url, mine, CONNECTIONS)
-                    used = read_processor_seconds(pid) - before
-                    ratios[one.name].append(used / statistics.mean((fixed, take_yardstick())))
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        serving(Path(folder), python=sys.executable) as gateway,
+        closing(sqlite3.connect(Path(folder) / "yardstick.db", isolation_level=None)) as yardstick,
+    ):
+        yardstick.execute("PRAGMA journal_mode = WAL")
+        yardstick.execute("CREATE TABLE kept (number INTEGER PRIMARY KEY, body TEXT)")
+        requests = {one.name: one.build(gateway.url, one.requests * (ROUNDS + 1)) for one in WORKLOADS}
+        for number, one in product(range(ROUNDS + 1), WORKLOADS):
+            mine = requests[one.name][number * one.requests : (number + 1) * one.requests]
+            fixed = _take_yardstick(yardstick)
+            _, used = send_measured(gateway.url, gateway.process.pid, mine, CONNECTIONS)
+            ratios[one.name].append(used / statistics.mean((fixed, _take_yardstick(yardstick))))
     return {name: statistics.median(found[1:]) for name, found in ratios.items()}  # the first one warms all up
 
 
@@ -78,17 +80,6 @@ def guard(take: Callable[[], Ratios], kept: Ratios) -> Iterator[str]:
             yield f"{name}: {suspects[name]:.2f} and {again[name]:.2f} times its kept processor time"
 
 
-@contextmanager
-def _yardstick() -> Iterator[Callable[[], float]]:
-    """Gives a function that does the same again and says what it took."""
-    with tempfile.TemporaryDirectory() as folder:
-        connection = sqlite3.connect(Path(folder) / "yardstick.db", isolation_level=None)
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("CREATE TABLE kept (number INTEGER PRIMARY KEY, body TEXT)")
-        yield lambda: _take_yardstick(connection)
-        connection.close()
-
-
 def _take_yardstick(connection: sqlite3.Connection) -> float:
     began = time.process_time()
     for turn in range(15):
@@ -103,14 +94,6 @@ def _take_yardstick(connection: sqlite3.Connection) -> float:
         connection.execute("COMMIT")
         connection.execute("SELECT count(*), sum(length(body)) FROM kept").fetchone()
     return time.process_time() - began
-
-
-def _score_many(url: str, count: int) -> list[bytes]:
-    return build_requests(url, count)
-
-
-def _score_single(url: str, count: int) -> list[bytes]:
-    return build_requests(url, count, 1, 100_000)
 
 
 def _lease(url: str, count: int) -> list[bytes]:
@@ -134,8 +117,8 @@ def _build_judged(task_id: str) -> JsonValue:
 
 
 WORKLOADS: Final = (
-    Workload("score, 16 groups a request", 4, _score_many),
-    Workload("score, a group a request", 16, _score_single),
+    Workload("score, 16 groups a request", 4, build_requests),
+    Workload("score, a group a request", 16, lambda url, count: build_requests(url, count, 1, 100_000)),
     Workload("next-batch, leased", 4, _lease),
     Workload("GET /groups", 12, _list_groups),
     Workload("score, judged without a model", 4, _judge),

@@ -6,8 +6,8 @@ Each round has two halves. The first scores the groups whole: gates, prompts, li
 the rewards, and the rows that are stored before a verdict counts. The second sends the very bodies of the first through
 the same client (`app.inference.connection`, the `openai` package over aiohttp), as many at once, to the same server,
 and reads nothing of the replies. Processor time is that of this whole process, all threads, user and system, divided by
-the calls of each half. **Ours** is the first less the second. The pulse that tells how late the event loop is beats in
-both. A few groups go first and are not counted: they import the client and compile the gates' patterns, once a process.
+the calls of each half. **Ours** is the first less the second. A few groups go first and are not counted: they import
+the client and compile the gates' patterns, once a process.
 """
 
 import asyncio
@@ -30,7 +30,6 @@ from app.cli.serve import tune_garbage_collection
 from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.judging import Judgement, JudgeRequest
 from app.domain.runs import ScoringOptions
-from app.domain.scores import Score
 from app.domain.tasks import Completion, Task
 from app.envs.npc_arena.environment import NpcArena
 from app.inference.connection import Connection
@@ -66,41 +65,17 @@ WORDS = (
 
 @dataclass(frozen=True)
 class Judged:
-    at_once: int
     calls: int
-    seconds: float
+    factor: float
+    """Wall time over that of the judge."""
     cpu_seconds: float
-    """Of a call, all of it."""
+    """Of a call, ours."""
     client_cpu_seconds: float
     """Of a call, the client alone with the same bodies."""
     lags: tuple[float, ...]
     """Seconds by which a timer of the event loop was late, each time it was looked at."""
     own_lags: tuple[float, ...]
     """What of each the loop's own CPU time accounts for: other programs on the machine lengthen `lags` alone."""
-    judged: int
-    """Completions that the judge scored."""
-
-    @property
-    def ideal_seconds(self) -> float:
-        return self.calls / self.at_once * slow_judge.SECONDS
-
-    @property
-    def factor(self) -> float:
-        return self.seconds / self.ideal_seconds
-
-    @property
-    def own_cpu_seconds(self) -> float:
-        return self.cpu_seconds - self.client_cpu_seconds
-
-    def lag(self, share: float) -> float:
-        return _ranked(self.lags, share)
-
-    def own_lag(self, share: float) -> float:
-        return _ranked(self.own_lags, share)
-
-
-def _ranked(values: Sequence[float], share: float) -> float:
-    return sorted(values)[min(len(values) - 1, int(share * len(values)))]
 
 
 @dataclass
@@ -183,14 +158,18 @@ async def _measured(url: str, database: Path, groups: int, at_once: int) -> Judg
             pulse.lags.clear()
             pulse.own_lags.clear()
             began, cpu = time.perf_counter(), time.process_time()
-            scores = await _score(arena, given[:groups], tools)
+            await _score(arena, given[:groups], tools)
             seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
-            calls, lags = judge.report().spent.calls - before, (tuple(pulse.lags), tuple(pulse.own_lags))
+            calls, lags = (
+                judge.report().spent.calls - before,
+                (tuple(sorted(pulse.lags)), tuple(sorted(pulse.own_lags))),
+            )
             client = await _measure_client(config, noting.asked, at_once)
     finally:
         await judge.close()
         await store.close()
-    return Judged(at_once, calls, seconds, cpu / calls, client, *lags, _judged(scores))
+    ideal = calls / at_once * slow_judge.SECONDS
+    return Judged(calls, seconds / ideal, cpu / calls - client, client, *lags)
 
 
 def _give_group(arena: NpcArena, index: int) -> tuple[Task, list[Completion]]:
@@ -198,10 +177,8 @@ def _give_group(arena: NpcArena, index: int) -> tuple[Task, list[Completion]]:
     return arena.task("train", index % size, arena.Params()), write_completions(index)
 
 
-async def _score(
-    arena: NpcArena, given: Sequence[tuple[Task, list[Completion]]], tools: Tools
-) -> Sequence[Sequence[Score]]:
-    return await asyncio.gather(*await start_each(arena.score(*one, tools) for one in given))
+async def _score(arena: NpcArena, given: Sequence[tuple[Task, list[Completion]]], tools: Tools) -> None:
+    await asyncio.gather(*await start_each(arena.score(*one, tools) for one in given))
 
 
 async def _measure_client(config: ChatJudgeConfig, asked: Sequence[JudgeRequest], at_once: int) -> float:
@@ -234,10 +211,6 @@ def write_completions(index: int) -> list[Completion]:
     ]
 
 
-def _judged(scores: Sequence[Sequence[Score]]) -> int:
-    return sum(bool(score.judges) for group in scores for score in group)
-
-
 def measure(groups: int = GROUPS) -> list[BenchmarkFigure]:
     found: dict[int, list[Judged]] = {width: [] for width in WIDTHS}
     for _ in count_rounds(f"{groups} groups of {GROUP_SIZE} before a judge of {slow_judge.SECONDS:g} s", ROUNDS):
@@ -247,20 +220,19 @@ def measure(groups: int = GROUPS) -> list[BenchmarkFigure]:
 
 
 def _list_figures(width: int, found: Sequence[Judged]) -> Iterator[BenchmarkFigure]:
-    def of(column: str, values: Sequence[float], unit: str = "", at_most: float | None = None) -> BenchmarkFigure:
-        return BenchmarkFigure.of(
-            f"{width} calls at once, {calls:,} calls", values, unit, at_most=at_most, column=column
-        )
+    what = f"{width} calls at once, {found[0].calls:,} calls"
 
-    calls = found[0].calls
+    def of(column: str, values: Sequence[float], unit: str = "", at_most: float | None = None) -> BenchmarkFigure:
+        return BenchmarkFigure.of(what, values, unit, at_most=at_most, column=column)
+
     yield of("wall time over the ideal", [one.factor for one in found], at_most=WALL_WANTED[width])
-    ours, client = ([getattr(one, name) * 1e3 for one in found] for name in ("own_cpu_seconds", "client_cpu_seconds"))
-    yield of("processor time of a call, ours", ours, "ms", OURS_WANTED)
-    yield of("the client alone with the same bodies", client, "ms")
+    yield of("processor time of a call, ours", [one.cpu_seconds * 1e3 for one in found], "ms", OURS_WANTED)
+    yield of("the client alone with the same bodies", [one.client_cpu_seconds * 1e3 for one in found], "ms")
     late = "event loop late by its own processor time"
-    yield of(f"{late}, 99 of 100 looks", [one.own_lag(0.99) * 1e3 for one in found], "ms")
-    yield of(f"{late}, the latest", [one.own_lag(1.0) * 1e3 for one in found], "ms", LATE_WANTED)
-    yield of("the latest by the clock", [one.lag(1.0) * 1e3 for one in found], "ms")
+    looks = [one.own_lags[int(0.99 * len(one.own_lags))] * 1e3 for one in found]
+    yield of(f"{late}, 99 of 100 looks", looks, "ms")
+    yield of(f"{late}, the latest", [one.own_lags[-1] * 1e3 for one in found], "ms", LATE_WANTED)
+    yield of("the latest by the clock", [one.lags[-1] * 1e3 for one in found], "ms")
 
 
 def main() -> None:

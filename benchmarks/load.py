@@ -2,12 +2,10 @@
 
 import asyncio
 import json
-import os
 import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from urllib.parse import urlsplit
 
 from pydantic import JsonValue
@@ -28,12 +26,6 @@ def post(path: str, body: JsonValue) -> bytes:
     content = json.dumps(body).encode()
     head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     return f"{head}Content-Length: {len(content)}\r\n\r\n".encode() + content
-
-
-def read_processor_seconds(pid: int) -> float:
-    """Of a process, its threads included."""
-    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def send_all(url: str, requests: Sequence[bytes], connections: int, pause: float = 0.0) -> Load:

@@ -17,11 +17,10 @@ from typing import Final
 import httpx
 from pydantic import JsonValue
 
-from benchmarks.echo_server import PATH, echoing
 from benchmarks.load import post, send_all
 from benchmarks.results import BenchmarkFigure, count_rounds, run
 from benchmarks.scoring import build_batches
-from benchmarks.server_trees import START_SECONDS, read_processor_seconds, serving_command
+from benchmarks.servers import ECHO_PATH, START_SECONDS, send_measured, serving_command, serving_echo
 from tests.support.nemo_gym import build_response, build_row, say
 from tests.support.serving import ROOT, free_port, serving
 
@@ -38,12 +37,10 @@ class Server:
     pid: int
 
 
-@dataclass(frozen=True)
-class Exchange:
-    """The same item for both servers."""
-
-    ours: bytes
-    theirs: bytes
+Exchange = tuple[bytes, bytes]
+"""The same item for our server and for theirs."""
+Turn = tuple[float, float]
+"""Items a second, and milliseconds of processor time of an item, of all processes of the server."""
 
 
 @dataclass(frozen=True)
@@ -54,20 +51,15 @@ class Peer:
     """Ours."""
     environment: str
     """The folder of its virtual environment under `.cache`."""
-    serve: Callable[[Path, Path], contextlib.AbstractContextManager[Server]]
+    program: str
+    path: str
+    """That answers when it is ready."""
     build: Callable[[str, int, int], list[Exchange]]
     """Gets our URL, the number of the first item, and how many."""
 
     @property
     def python(self) -> Path:
         return ROOT / ".cache" / self.environment / "bin" / "python"
-
-
-@dataclass(frozen=True)
-class Turn:
-    items_per_second: float
-    processor_ms: float
-    """Of an item, of all processes of the server."""
 
 
 def measure() -> list[BenchmarkFigure]:
@@ -85,8 +77,8 @@ def _compare(peer: Peer) -> Iterator[BenchmarkFigure]:
         tempfile.TemporaryDirectory() as ours,
         tempfile.TemporaryDirectory() as theirs,
         serving(Path(ours), python=sys.executable) as gateway,
-        peer.serve(peer.python, Path(theirs)) as server,
-        echoing() as echo,
+        _serve(peer, Path(theirs)) as server,
+        serving_echo() as echo,
     ):
         mine, bare = Server(gateway.url, gateway.process.pid), Server(*echo)
         rounds = [_take_turns(peer, mine, server, bare, number) for number in count_rounds(peer.name, ROUNDS + 1)]
@@ -95,19 +87,14 @@ def _compare(peer: Peer) -> Iterator[BenchmarkFigure]:
 
 def _take_turns(peer: Peer, ours: Server, theirs: Server, echo: Server, number: int) -> tuple[Turn, Turn, Turn]:
     exchanges = peer.build(ours.url, number * ITEMS_A_ROUND, ITEMS_A_ROUND)
-    echoed = [_send_elsewhere(one.ours, PATH) for one in exchanges]
-    return (
-        _take_turn(ours, [one.ours for one in exchanges]),
-        _take_turn(theirs, [one.theirs for one in exchanges]),
-        _take_turn(echo, echoed),
-    )
+    mine, others = zip(*exchanges, strict=True)
+    echoed = [_send_elsewhere(one, ECHO_PATH) for one in mine]
+    return _take_turn(ours, mine), _take_turn(theirs, others), _take_turn(echo, echoed)
 
 
 def _take_turn(server: Server, requests: Sequence[bytes]) -> Turn:
-    before = read_processor_seconds(server.pid)
-    load = send_all(server.url, requests, CONNECTIONS)
-    used = read_processor_seconds(server.pid) - before
-    return Turn(len(requests) / load.seconds, used / len(requests) * 1e3)
+    load, used = send_measured(server.url, server.pid, requests, CONNECTIONS)
+    return len(requests) / load.seconds, used / len(requests) * 1e3
 
 
 def _send_elsewhere(request: bytes, path: str) -> bytes:
@@ -118,66 +105,51 @@ def _send_elsewhere(request: bytes, path: str) -> bytes:
 
 def _list_figures(peer: Peer, rounds: Sequence[tuple[Turn, Turn, Turn]]) -> Iterator[BenchmarkFigure]:
     row = f"`{peer.route}` beside {peer.name}"
-    for place, who in enumerate(SERVERS):
-        rates = [turn[place].items_per_second for turn in rounds]
-        yield BenchmarkFigure.of(row, rates, column=f"{who}, a second")
-    for place, who in enumerate(SERVERS):
-        used = [turn[place].processor_ms for turn in rounds]
-        yield BenchmarkFigure.of(row, used, "ms", column=f"{who}, processor time")
+    for part, unit, told in ((0, "", "a second"), (1, "ms", "processor time")):
+        for place, who in enumerate(SERVERS):
+            yield BenchmarkFigure.of(row, [turn[place][part] for turn in rounds], unit, column=f"{who}, {told}")
     for place, who in ((1, "theirs"), (2, "the echo")):
-        over = [turn[0].items_per_second / turn[place].items_per_second for turn in rounds]
+        over = [turn[0][0] / turn[place][0] for turn in rounds]
         yield BenchmarkFigure.of(row, over, column=f"rate over {who}")
 
 
 @contextlib.contextmanager
-def _serve_openenv(python: Path, folder: Path) -> Iterator[Server]:
-    with _serve_program(python, folder, "openenv_server.py", "/health") as server:
-        yield server
-
-
-@contextlib.contextmanager
-def _serve_nemo_gym(python: Path, folder: Path) -> Iterator[Server]:
-    with _serve_program(python, folder, "nemo_gym_server.py", "/") as server:
-        yield server
-
-
-@contextlib.contextmanager
-def _serve_verifiers(python: Path, folder: Path) -> Iterator[Server]:
-    """Its own process alone, without what speaks to it and stands for the policy."""
-    with _serve_program(python, folder, "verifiers_server.py", "/") as around:
-        yield Server(around.url, httpx.get(around.url, timeout=START_SECONDS).raise_for_status().json()["pid"])
-
-
-@contextlib.contextmanager
-def _serve_program(python: Path, folder: Path, program: str, path: str) -> Iterator[Server]:
+def _serve(peer: Peer, folder: Path) -> Iterator[Server]:
+    """verifiers' own process alone counts, without what speaks to it and stands for the policy."""
     url = f"http://127.0.0.1:{(port := free_port())}"
-    command: list[str | Path] = [python, PROGRAMS / program, str(port)]
-    with serving_command(command, url + path, folder=folder, variables={"HOME": str(folder)}) as pid:
+    command: list[str | Path] = [peer.python, PROGRAMS / f"{peer.program}.py", str(port)]
+    with serving_command(command, url + peer.path, folder, {"HOME": str(folder)}) as pid:
+        if peer.program == "verifiers_server":
+            pid = httpx.get(url, timeout=START_SECONDS).raise_for_status().json()["pid"]
         yield Server(url, pid)
 
 
 def _build_steps(url: str, first: int, count: int) -> list[Exchange]:
     """Single-turn episodes, each over in one step."""
-    exchanges = []
-    for batch in build_batches(url, count, 1, first):
-        (task,), (group,) = batch.task_ids, batch.completions
-        text = group[0].text or ""
+
+    def exchange(task: str, text: str, wanted: str) -> Exchange:
         ours: JsonValue = {"task_id": task, "run": "bench", "group_size": 1, "action": {"text": text}}
-        theirs: JsonValue = {"action": {"text": text, "wanted": text.rpartition("####")[2].strip()}}
-        exchanges.append(Exchange(post("/compat/openenv/gsm8k/step", ours), post("/step", theirs)))
-    return exchanges
+        theirs: JsonValue = {"action": {"text": text, "wanted": wanted}}
+        return post("/compat/openenv/gsm8k/step", ours), post("/step", theirs)
+
+    return [exchange(*answer) for answer in _list_answers(url, first, count)]
 
 
 def _build_rollouts(url: str, first: int, count: int) -> list[Exchange]:
     """Ours gets the completion from who asked the policy; theirs asks the policy, which says what it hears."""
-    exchanges = []
-    for batch in build_batches(url, count, 1, first):
-        (task,), (group,) = batch.task_ids, batch.completions
-        text = group[0].text or ""
+
+    def exchange(task: str, text: str, wanted: str) -> Exchange:
         ours: JsonValue = {"run": "bench", "groups": [{"task_id": task, "completions": [{"text": text}]}]}
-        theirs: JsonValue = {"prompt": text, "wanted": text.rpartition("####")[2].strip()}
-        exchanges.append(Exchange(post("/envs/gsm8k/score", ours), post("/run", theirs)))
-    return exchanges
+        return post("/envs/gsm8k/score", ours), post("/run", {"prompt": text, "wanted": wanted})
+
+    return [exchange(*answer) for answer in _list_answers(url, first, count)]
+
+
+def _list_answers(url: str, first: int, count: int) -> Iterator[tuple[str, str, str]]:
+    """Tasks of GSM8K, what is said, and what is right."""
+    for batch in build_batches(url, count, 1, first):
+        text = batch.completions[0][0].text or ""
+        yield batch.task_ids[0], text, text.rpartition("####")[2].strip()
 
 
 def _build_verifications(url: str, first: int, count: int) -> list[Exchange]:
@@ -193,25 +165,19 @@ def _build_verifications(url: str, first: int, count: int) -> list[Exchange]:
         row = build_row(task["task_id"], first + number, 0, options=options, expected_answer="B")
         body: JsonValue = {**row, "response": build_response(output, **more)}
         path = "/compat/nemo_gym/mcqa/verify?run=bench&group_size=1"
-        exchanges.append(Exchange(post(path, body), post("/verify", body)))
+        exchanges.append((post(path, body), post("/verify", body)))
     return exchanges
 
 
 PEERS: Final = (
-    Peer("OpenEnv 0.10.0 `/step`", "/compat/openenv/gsm8k/step", "tuners", _serve_openenv, _build_steps),
+    Peer("OpenEnv 0.10.0 `/step`", "/compat/openenv/gsm8k/step", "tuners", "openenv_server", "/health", _build_steps),
     Peer(
-        "NeMo Gym 0.7.0 `/verify` (mcqa)",
-        "/compat/nemo_gym/mcqa/verify",
-        "nemo_gym",
-        _serve_nemo_gym,
-        _build_verifications,
+        *("NeMo Gym 0.7.0 `/verify` (mcqa)", "/compat/nemo_gym/mcqa/verify", "nemo_gym", "nemo_gym_server", "/"),
+        build=_build_verifications,
     ),
     Peer(
-        "verifiers 0.4.0 `EnvServer`, policy included",
-        "/envs/gsm8k/score",
-        "verifiers",
-        _serve_verifiers,
-        _build_rollouts,
+        *("verifiers 0.4.0 `EnvServer`, policy included", "/envs/gsm8k/score", "verifiers", "verifiers_server", "/"),
+        build=_build_rollouts,
     ),
 )
 

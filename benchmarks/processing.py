@@ -1,4 +1,7 @@
-"""`make soak`: 10,000 groups through `process`, while it and the policy's server are killed and started again."""
+"""`make soak`: 10,000 groups through `process`, while it and the policy's server are killed and started again.
+
+`python -m benchmarks.processing [GROUPS]` sends another number of them.
+"""
 
 import sys
 import tempfile
@@ -12,20 +15,19 @@ GROUPS = 10_000
 MOST_SECONDS = 3_600.0
 
 
-def main() -> int:
+def main(groups: int) -> int:
     with tempfile.TemporaryDirectory() as folder:
         options = ("--group-size", "4", "--concurrency", "16", "--lease-seconds", "60")
-        done = interrupted(Path(folder), GROUPS, *options, down_seconds=5.0, most_seconds=MOST_SECONDS)
+        done = interrupted(Path(folder), groups, *options, down_seconds=5.0, most_seconds=MOST_SECONDS)
     tasks = Counter(line.task_id for line in done.lines)
     doubled = sum(count - 1 for count in tasks.values())
-    print(f"{GROUPS} groups of 4 in {done.seconds:.0f} s, start of the gateway included; exit code {done.exit_code}")
+    print(f"{groups} groups of 4 in {done.seconds:.0f} s, start of the gateway included; exit code {done.exit_code}")
     print(f"  policy's server killed after {done.at_policy_kill} groups, `process` after {done.at_kill}")
-    print(f"  tasks in the output: {len(tasks)}; missing: {GROUPS - len(tasks)}; twice: {doubled}")
-    right = done.exit_code == 0 and len(tasks) == GROUPS and doubled == 0
+    print(f"  tasks in the output: {len(tasks)}; missing: {groups - len(tasks)}; twice: {doubled}")
+    right = done.exit_code == 0 and len(tasks) == groups and doubled == 0
     print("each task exactly once" if right else f"WRONG\n{done.told}")
     return 0 if right else 1
 
 
 if __name__ == "__main__":
-    read_arguments()
-    sys.exit(main())
+    sys.exit(main(int(next(iter(read_arguments()), GROUPS))))

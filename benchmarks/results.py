@@ -1,8 +1,7 @@
 """What benchmarks measured: printed, kept as small files in `results/`, and shown as the tables of README.md.
 
 A benchmark joins with a function that returns figures, `run("its_name", measure)` at its end, and a marked part
-`benchmark-its-name` in README.md. `python -m benchmarks.its_name --record` keeps what it measured;
-`python -m docs.generate` writes the table. While it measures, it tells how far it is (`count_rounds`, `tell_progress`).
+`benchmark-its-name` in README.md. While it measures, it tells how far it is (`count_rounds`, `tell_progress`).
 """
 
 import inspect
@@ -127,7 +126,7 @@ def run(
     )
     print(*report(result), sep="\n", flush=True)
     if "--record" in words and figures:
-        find_file(name).write_bytes(_RESULT.dump_json(result, indent=1, exclude_defaults=True) + b"\n")
+        (RESULTS / f"{name}.json").write_bytes(_RESULT.dump_json(result, indent=1, exclude_defaults=True) + b"\n")
     return result
 
 
@@ -153,13 +152,9 @@ def count_rounds(what: str, rounds: int) -> Iterator[int]:
         yield number
 
 
-def find_file(name: str) -> Path:
-    return RESULTS / f"{name}.json"
-
-
 def render(name: str) -> str:
     """The tables of a kept result, and where it was taken."""
-    result = _RESULT.validate_json(find_file(name).read_bytes())
+    result = _RESULT.validate_json((RESULTS / f"{name}.json").read_bytes())
     took = f", {result.seconds:.0f} s" if result.seconds else ""
     taken = f"`{result.command}`{took}, {result.date}, {result.machine}, load {result.load[0]} to {result.load[1]}."
     plain = [(one.what, one.measured, one.wanted) for one in result.figures if not one.column]
@@ -168,40 +163,29 @@ def render(name: str) -> str:
 
 
 def _render_wide(figures: Sequence[BenchmarkFigure]) -> Iterator[str]:
-    found = {one.column: [other for other in figures if other.column == one.column] for one in figures}
+    """A column tells unit and bound in its head where all of its figures have the same."""
+    columns = {one.column: [other for other in figures if other.column == one.column] for one in figures}
+    agreed = {
+        name: (_agree([one.unit for one in found]), _agree([one.bound for one in found]))
+        for name, found in columns.items()
+    }
     rows = {one.what: {other.column: other for other in figures if other.what == one.what} for one in figures}
     shown = rows
     if len(rows) > MOST_ROWS:
         shown = {what: cells for what, cells in rows.items() if any(one.is_missed for one in cells.values())}
         yield f"{len(rows) - len(shown)} of {len(rows)} rows keep every bound. These do not:"
     if shown:
-        columns = [_WideColumn.of(name, mine) for name, mine in found.items()]
-        cells = [[what, *(one.fill(row.get(one.name)) for one in columns)] for what, row in shown.items()]
-        yield table(["what", *(one.head for one in columns)], cells)
+        heads = [f"{name}, {unit}".rstrip(", ") + f" ({bound})" * bool(bound) for name, (unit, bound) in agreed.items()]
+        cells = [[what, *(_fill(row.get(name), *agreed[name]) for name in columns)] for what, row in shown.items()]
+        yield table(["what", *heads], cells)
 
 
-@dataclass(frozen=True)
-class _WideColumn:
-    """`unit` and `bound` are told in the head where all of its figures have the same."""
-
-    name: str
-    unit: str
-    bound: str
-
-    @classmethod
-    def of(cls, name: str, figures: Sequence[BenchmarkFigure]) -> "_WideColumn":
-        return cls(name, _agree([one.unit for one in figures]), _agree([one.bound for one in figures]))
-
-    @property
-    def head(self) -> str:
-        return self.name + (f", {self.unit}" if self.unit else "") + (f" ({self.bound})" if self.bound else "")
-
-    def fill(self, figure: BenchmarkFigure | None) -> str:
-        if figure is None:
-            return ""
-        words = ["missed"] * figure.is_missed + [figure.bound] * (figure.bound not in {"", self.bound})
-        told = f", {': '.join(words)}" if words else ""
-        return (figure.spread if self.unit else figure.measured) + told
+def _fill(figure: BenchmarkFigure | None, unit: str, bound: str) -> str:
+    if figure is None:
+        return ""
+    words = ["missed"] * figure.is_missed + [figure.bound] * (figure.bound not in {"", bound})
+    told = f", {': '.join(words)}" if words else ""
+    return (figure.spread if unit else figure.measured) + told
 
 
 def _agree(words: Sequence[str]) -> str:
@@ -216,13 +200,10 @@ def list_parts() -> dict[str, Callable[[], str]]:
 
 
 def describe_machine() -> str:
-    cores, processor = os.cpu_count(), _read_processor()
-    return f"{cores} x {processor}, Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}"
-
-
-def _read_processor() -> str:
     lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+    named = (line.split(":")[1].strip() for line in lines if line.startswith("model name"))
+    processor = f"{os.cpu_count()} x {next(named, platform.machine())}"
+    return f"{processor}, Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}"
 
 
 def _round(value: float) -> float:

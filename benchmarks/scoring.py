@@ -1,14 +1,13 @@
 """Durable GSM8K scoring over HTTP, in turns with the same grader and the same rows inserted by raw sqlite3.
 
 Requests of a single group stand beside a bare FastAPI route that takes the same bodies as JSON objects and returns
-them (`benchmarks.echo_server`): no model of ours, no work, nothing kept, the same uvicorn settings.
+them (`benchmarks.servers`): no model of ours, no work, nothing kept, the same uvicorn settings.
 `python -m benchmarks.scoring [--record]` takes a minute.
 """
 
 import asyncio
 import contextlib
 import json
-import shutil
 import sqlite3
 import sys
 import tempfile
@@ -25,10 +24,10 @@ from app.domain.values import NoParams
 from app.envs.gsm8k.environment import Gsm8k
 from app.ports.environment import Tools
 from app.service.judging import NoPanel
-from benchmarks.echo_server import PATH, echoing
+from benchmarks.bare_stores import open_bare, write_rows
 from benchmarks.load import Load, post, send_all
 from benchmarks.results import BenchmarkFigure, count_rounds, run
-from benchmarks.server_trees import read_processor_seconds
+from benchmarks.servers import ECHO_PATH, send_measured, serving_echo
 from tests.support.serving import Served, serving
 
 GROUPS_A_REQUEST = 16
@@ -57,13 +56,8 @@ class Batch:
     task_ids: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class SingleTurn:
-    gateway: Load
-    echo: Load
-    gateway_ms: float
-    """Processor time of a request."""
-    echo_ms: float
+SingleTurn = tuple[float, float, float, float]
+"""Seconds of wall and of processor time: of the gateway, then of the echo."""
 
 
 @dataclass(frozen=True)
@@ -73,33 +67,22 @@ class ScoringRound:
     singles: dict[int, SingleTurn]
     """By the number of connections."""
 
-    @property
-    def gateway(self) -> float:
-        return REQUESTS * GROUPS_A_REQUEST / self.load.seconds
-
-    @property
-    def limit(self) -> float:
-        return REQUESTS * GROUPS_A_REQUEST / self.limit_seconds
-
 
 def measure() -> list[BenchmarkFigure]:
     with (
         tempfile.TemporaryDirectory() as folder,
         serving(Path(folder), python=sys.executable) as gateway,
-        echoing() as (echo, echo_pid),
+        serving_echo() as (echo, echo_pid),
     ):
         send_all(gateway.url, build_requests(gateway.url, 10), CONNECTIONS)
-        empty = Path(folder) / "empty.db"
-        _copy_without_groups(gateway, empty)
-        with contextlib.closing(_open(empty)) as limit:
-            rounds = []
-            for number in count_rounds("scoring", ROUNDS + 1):
-                load, seconds = _compare_with_limit(gateway, limit, number)
-                singles = {
-                    connections: _compare_with_echo(gateway, echo, echo_pid, number, connections)
-                    for connections in SINGLES_AT_ONCE
-                }
-                rounds.append(ScoringRound(load, seconds, singles))
+        with open_bare(gateway.database, Path(folder) / "empty.db", TABLES) as limit:
+            rounds = [
+                ScoringRound(
+                    *_compare_with_limit(gateway, limit, number),
+                    {width: _compare_with_echo(gateway, echo, echo_pid, number, width) for width in SINGLES_AT_ONCE},
+                )
+                for number in count_rounds("scoring", ROUNDS + 1)
+            ]
     return list(_list_figures(rounds[1:]))  # the first one warms all up
 
 
@@ -145,15 +128,6 @@ def _completions(environment: Gsm8k, task: Task) -> tuple[Completion, ...]:
     )
 
 
-def _copy_without_groups(gateway: Served, empty: Path) -> None:
-    """The gateway's own file, schema and indexes, emptied of what scoring wrote."""
-    shutil.copy(gateway.database, empty)
-    with sqlite3.connect(empty) as connection:
-        for table in reversed(TABLES):
-            connection.execute(f"DELETE FROM {table}")  # noqa: S608  # names from the tuple above
-    connection.close()
-
-
 def _read_newest(gateway: Served) -> int:
     with contextlib.closing(sqlite3.connect(gateway.database)) as connection:
         return int(connection.execute("SELECT coalesce(max(sequence), 0) FROM groups").fetchone()[0])
@@ -162,15 +136,12 @@ def _read_newest(gateway: Served) -> int:
 def _rows_by_batch(gateway: Served, batches: Sequence[Batch], skipped: int) -> list[dict[str, list[Row]]]:
     """What the gateway stored after these, in equal portions: the order of rows within a table is the order they were
     written."""
-    connection = sqlite3.connect(gateway.database)
-    rows = {
-        table: connection.execute(
-            f"SELECT * FROM {table} WHERE {'sequence' if table == 'groups' else 'group_sequence'} > ?",  # noqa: S608
-            (skipped,),
-        ).fetchall()
-        for table in TABLES
-    }
-    connection.close()
+    with contextlib.closing(sqlite3.connect(gateway.database)) as connection:
+        asked = {one: "sequence" if one == "groups" else "group_sequence" for one in TABLES}
+        rows = {
+            table: connection.execute(f"SELECT * FROM {table} WHERE {column} > ?", (skipped,)).fetchall()  # noqa: S608
+            for table, column in asked.items()
+        }
     share = {table: len(found) // len(batches) for table, found in rows.items()}
     return [
         {table: found[share[table] * number : share[table] * (number + 1)] for table, found in rows.items()}
@@ -178,22 +149,10 @@ def _rows_by_batch(gateway: Served, batches: Sequence[Batch], skipped: int) -> l
     ]
 
 
-def _open(file: Path) -> sqlite3.Connection:
-    """With the gateway's pragmas."""
-    connection = sqlite3.connect(file, isolation_level=None)
-    for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
-        connection.execute(f"PRAGMA {pragma}")
-    return connection
-
-
 def _limit(connection: sqlite3.Connection, batches: Sequence[Batch], rows: Sequence[dict[str, list[Row]]]) -> float:
     """Seconds to grade every completion and insert every ready-made row, a commit for each request's worth."""
     environment = Gsm8k.open(ConfiguredDatasets({}))
     connection.execute("PRAGMA foreign_keys = OFF")  # tasks that came since are not in the copy
-    inserts = {
-        table: f"INSERT INTO {table} VALUES ({', '.join('?' * len(rows[0][table][0]))})"  # noqa: S608
-        for table in TABLES
-    }
     tools = Tools(panel=NoPanel())
 
     async def write() -> float:
@@ -201,10 +160,7 @@ def _limit(connection: sqlite3.Connection, batches: Sequence[Batch], rows: Seque
         for batch, portion in zip(batches, rows, strict=True):
             for task, group in zip(batch.tasks, batch.completions, strict=True):
                 await environment.score(task, group, tools)
-            connection.execute("BEGIN IMMEDIATE")
-            for table in TABLES:
-                connection.executemany(inserts[table], portion[table])
-            connection.execute("COMMIT")
+            write_rows(connection, portion)
         return time.perf_counter() - began
 
     return asyncio.run(write())
@@ -213,37 +169,32 @@ def _limit(connection: sqlite3.Connection, batches: Sequence[Batch], rows: Seque
 def _compare_with_echo(gateway: Served, echo: str, echo_pid: int, number: int, connections: int) -> SingleTurn:
     first = FIRST_SINGLE + (number * len(SINGLES_AT_ONCE) + SINGLES_AT_ONCE.index(connections)) * SINGLES
     requests = [batch.request for batch in build_batches(gateway.url, SINGLES, 1, first)]
-    score_path, echo_path = f" /envs/{ENV}/score ".encode(), f" {PATH} ".encode()
-    gateway_load, gateway_ms = _send_measured(gateway.url, gateway.process.pid, requests, connections)
+    score_path, echo_path = f" /envs/{ENV}/score ".encode(), f" {ECHO_PATH} ".encode()
+    mine, used = send_measured(gateway.url, gateway.process.pid, requests, connections)
     echoed = [request.replace(score_path, echo_path, 1) for request in requests]
-    echo_load, echo_ms = _send_measured(echo, echo_pid, echoed, connections)
-    return SingleTurn(gateway_load, echo_load, gateway_ms, echo_ms)
-
-
-def _send_measured(url: str, pid: int, requests: Sequence[bytes], connections: int) -> tuple[Load, float]:
-    before = read_processor_seconds(pid)
-    load = send_all(url, requests, connections)
-    return load, (read_processor_seconds(pid) - before) / len(requests) * 1e3
+    theirs, used_by_echo = send_measured(echo, echo_pid, echoed, connections)
+    return mine.seconds, used, theirs.seconds, used_by_echo
 
 
 def _list_figures(rounds: Sequence[ScoringRound]) -> Iterator[BenchmarkFigure]:
     what = f"durable GSM8K scoring over HTTP, groups of {GROUP_SIZE}, {GROUPS_A_REQUEST} groups a request"
-    yield BenchmarkFigure.of(what, [one.gateway for one in rounds], "groups/s")
-    limits = [one.limit for one in rounds]
-    yield BenchmarkFigure.of("the same grader and rows, raw `sqlite3` `executemany`, one process", limits, "groups/s")
-    yield BenchmarkFigure.of("ratio", [one.gateway / one.limit for one in rounds], at_least=0.5)
+    count = REQUESTS * GROUPS_A_REQUEST
+    yield BenchmarkFigure.of(what, [count / one.load.seconds for one in rounds], "groups/s")
+    what = "the same grader and rows, raw `sqlite3` `executemany`, one process"
+    yield BenchmarkFigure.of(what, [count / one.limit_seconds for one in rounds], "groups/s")
+    yield BenchmarkFigure.of("ratio", [one.limit_seconds / one.load.seconds for one in rounds], at_least=0.5)
     for share in (0.5, 0.99):
         waits = [one.load.percentile(share) * 1e3 for one in rounds]
         yield BenchmarkFigure.of(f"a request, p{share * 100:.0f}", waits, "ms")
     for connections in SINGLES_AT_ONCE:
         turns = [one.singles[connections] for one in rounds]
         what = f"one group a request, {connections} connections"
-        yield BenchmarkFigure.of(what, [SINGLES / turn.gateway.seconds for turn in turns], "groups/s")
-        echoed = [SINGLES / turn.echo.seconds for turn in turns]
+        yield BenchmarkFigure.of(what, [SINGLES / turn[0] for turn in turns], "groups/s")
+        echoed = [SINGLES / turn[2] for turn in turns]
         yield BenchmarkFigure.of(f"bare FastAPI echo of these bodies, {connections} connections", echoed, "a second")
-        ratios = [turn.echo.seconds / turn.gateway.seconds for turn in turns]
+        ratios = [turn[2] / turn[0] for turn in turns]
         yield BenchmarkFigure.of(f"ratio, {connections} connections", ratios, at_least=0.33)
-        used = [turn.echo_ms / turn.gateway_ms for turn in turns]
+        used = [turn[3] / turn[1] for turn in turns]
         yield BenchmarkFigure.of(f"the same by processor time, {connections} connections", used)
 
 

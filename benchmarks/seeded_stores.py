@@ -1,7 +1,6 @@
 """A small store as a gateway writes it: groups of several runs and environments, with all that comes with them.
 
-Benchmarks of large stores grow it by copies of its rows (`benchmarks.grown_stores`), so that whatever a row holds was
-written by the service.
+`benchmarks.grown_stores` grows it by copies of its rows, so that whatever a row holds was written by the service.
 """
 
 import itertools
@@ -9,7 +8,6 @@ import random
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,7 +18,7 @@ from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.tasks import Completion
 from app.main.components import discover
 from app.ports.environment import Environment
-from tests.support.serving import Served, serving
+from tests.support.serving import serving
 
 GROUP_SIZE: Final = 8
 STEPS: Final = 10
@@ -37,14 +35,12 @@ GROUPS_A_STEP: Final = (
 """Run, environment, and how many groups of each step."""
 GROUPS_BESIDE: Final = 20
 """Of each kind: without a run, of evaluations, in pieces."""
+SEEDED: Final = GROUP_SIZE * (STEPS * sum(groups for _, _, groups in GROUPS_A_STEP) + 3 * GROUPS_BESIDE)
+"""Rollouts of a small store."""
 _SENTENCES: Final = (
     *("The road north is closed until the thaw.", "I sold the last of the rope this morning.", "Keep your voice down."),
     *("My brother would know more of that than I do.", "Nobody has come through here since market day.", "Sit, then."),
-    *(
-        "You smell of the river, stranger.",
-        "I have no quarrel with the guild.",
-        "Ask me again when the bells are done.",
-    ),
+    *("You smell of the river, stranger.", "I have no quarrel with the guild.", "Ask again when the bells are done."),
 )
 
 
@@ -54,10 +50,6 @@ class Answers:
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
         self._environments: dict[str, Environment] = {}
-
-    @cached_property
-    def _classes(self) -> dict[str, type[Environment]]:
-        return discover()
 
     def answer(self, client: httpx.Client, environment: str, task_id: str) -> list[dict[str, JsonValue]]:
         if environment == ARENA:
@@ -69,7 +61,7 @@ class Answers:
 
     def _find_gold(self, client: httpx.Client, environment: str, task_id: str) -> Completion:
         if environment not in self._environments:
-            self._environments[environment] = self._classes[environment].open(ConfiguredDatasets({}))
+            self._environments[environment] = discover()[environment].open(ConfiguredDatasets({}))
         opened = self._environments[environment]
         told = client.get(f"/tasks/{task_id}").raise_for_status().json()
         gold = opened.gold(opened.task(told["split"], told["index"], opened.Params(**told["params"])))
@@ -84,15 +76,12 @@ class SeededTrainer:
     client: httpx.Client
     answers: Answers
 
-    def train(self, run: str, environment: str, step: int, groups: int) -> None:
+    def train(self, environment: str, groups: int, step: int = 0, run: str | None = None) -> None:
         self._score(environment, self._take(environment, run=run, batch_size=groups), run=run, step=step)
 
     def evaluate(self, environment: str, groups: int) -> None:
         tasks = self._take(environment, run=LONG_RUN, batch_size=groups, purpose="eval", cursor=0, split="test")
         self._score(environment, tasks, run=LONG_RUN, step=STEPS - 1, purpose="eval")
-
-    def look(self, environment: str, groups: int) -> None:
-        self._score(environment, self._take(environment, batch_size=groups), step=0)
 
     def score_in_pieces(self, run: str, environment: str, groups: int) -> None:
         for number, task in enumerate(self._take(environment, run=run, batch_size=groups)):
@@ -108,7 +97,7 @@ class SeededTrainer:
         return tasks
 
     def _score(
-        self, environment: str, tasks: Sequence[dict[str, Any]], *, step: int, run: str | None = None, **more: str
+        self, environment: str, tasks: Sequence[dict[str, Any]], *, step: int, run: str | None, **more: str
     ) -> None:
         for task in tasks:
             group = {"task_id": task["task_id"], "lease_id": task["lease_id"]}
@@ -125,17 +114,16 @@ class SeededTrainer:
         return reply.json()
 
 
-def train_for_a_while(gateway: Served, steps: int = STEPS) -> None:
-    with httpx.Client(base_url=gateway.url) as client:
-        trainer = SeededTrainer(client, Answers(1))
-        for step, (run, environment, groups) in itertools.product(range(steps), GROUPS_A_STEP):
-            trainer.train(run, environment, step, groups)
-        trainer.evaluate("gsm8k", GROUPS_BESIDE)
-        trainer.look("gsm8k", GROUPS_BESIDE)
-        trainer.score_in_pieces("pieces", "gsm8k", GROUPS_BESIDE)
-
-
 def seed(folder: Path, url: str, steps: int = STEPS) -> None:
     """Fills a migrated store; `folder` is for the gateway's log."""
-    with serving(folder, settings={"ATROPOS_ENVS_DATABASE_URL": url}, python=sys.executable) as gateway:
-        train_for_a_while(gateway, steps)
+    settings = {"ATROPOS_ENVS_DATABASE_URL": url}
+    with (
+        serving(folder, settings=settings, python=sys.executable) as gateway,
+        httpx.Client(base_url=gateway.url) as client,
+    ):
+        trainer = SeededTrainer(client, Answers(1))
+        for step, (run, environment, groups) in itertools.product(range(steps), GROUPS_A_STEP):
+            trainer.train(environment, groups, step, run)
+        trainer.evaluate("gsm8k", GROUPS_BESIDE)
+        trainer.train("gsm8k", GROUPS_BESIDE)
+        trainer.score_in_pieces("pieces", "gsm8k", GROUPS_BESIDE)

@@ -13,15 +13,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
 
-from benchmarks.growth import list_calls, sample
-from benchmarks.growth_routes import POLICY, Side
+from benchmarks.growth_routes import POLICY, Side, list_calls
 from benchmarks.results import BenchmarkFigure, count_rounds, run
 from benchmarks.seeded_stores import seed
+from benchmarks.servers import read_processor_seconds
 from tests.support.serving import ROOT, START_SECONDS, free_port, serving
 
 ROUNDS = 5
@@ -48,73 +47,46 @@ COMPLETION = {"_ATROPOS_ENVS_COMPLETE": "complete_bash", "COMP_WORDS": "atropos-
 ENTRY = "import sys; sys.argv[0] = 'atropos-envs'; from app.cli.main import run; run()"
 
 
-@dataclass(frozen=True)
-class StartUp:
-    """From the start of the process to the first 200 on /readyz, on an empty folder and on one served before."""
-
-    first_seconds: float
-    again_seconds: float
-    resident_megabytes: float
-    """Of the first, with default settings, which nobody asked anything."""
-    own_megabytes: float
-    """Without what it shares."""
-
-
-@dataclass(frozen=True)
-class MemoryInUse:
-    """Megabytes, resident: idle, and when every route was asked ten and twenty times."""
-
-    idle: float
-    half: float
-    end: float
-
-
-@dataclass(frozen=True)
-class FirstMinute:
-    """Processor seconds."""
-
-    typer_help: float
-    help: float
-    version: float
-    completion: float
-    libraries: float
-    livez: float
-    readyz: float
-
-
 def measure() -> list[BenchmarkFigure]:
     starts = [_measure_starts() for _ in count_rounds("starts on an empty folder", STARTS)]
-    return [*_list_ratios(list(measure_ratios())), *_list_starts(starts), *_list_memory(measure_memory_in_use())]
+    return [*measure_ratios(), *_list_starts(starts), *measure_memory()]
 
 
-def _measure_starts() -> StartUp:
+def _measure_starts() -> tuple[float, float, float, float]:
+    """Seconds to the first 200 on /readyz, on an empty folder and on one served before; megabytes of the first, which
+    nobody asked anything: all that is resident, and what it does not share."""
     with tempfile.TemporaryDirectory() as folder:
         with serving(Path(folder), python=sys.executable, migrated=False) as first:
             time.sleep(IDLE_SECONDS)
-            resident, own = _read_megabytes(first.process.pid)
+            rollup = Path(f"/proc/{first.process.pid}/smaps_rollup").read_text(encoding="utf-8").splitlines()
         with serving(Path(folder), python=sys.executable) as again:
             pass
-    return StartUp(first.seconds_to_ready, again.seconds_to_ready, resident, own)
+    sizes = {name: int(value.split()[0]) / 1024 for name, _, value in (line.partition(":") for line in rollup[1:])}
+    return first.seconds_to_ready, again.seconds_to_ready, sizes["Rss"], sizes["Pss"]
 
 
-def measure_memory_in_use() -> MemoryInUse:
+def measure_memory() -> Iterator[BenchmarkFigure]:
+    """Resident: idle, and when every route was asked ten and twenty times."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         url = f"sqlite:///{folder / 'gateway.db'}"
         seed(folder, url, SEEDED_STEPS)
         with serving(folder, settings=POLICY, python=sys.executable) as gateway:
-            side = Side(gateway, **sample(url))
+            side = Side.open(gateway, url)
             time.sleep(IDLE_SECONDS)
             idle = side.measure_memory()["VmRSS"]
             side.tell_world()
             side.client.get("/openapi.json").raise_for_status()
             half, end = (_ask_everything(side, told) for told in ("every route", "every route again"))
-    return MemoryInUse(idle, half, end)
+    what = f"memory of a process that was asked every route {2 * ASKED_ROUNDS} times, resident"
+    yield BenchmarkFigure.of(what, [end], "MB", at_most=450)
+    yield BenchmarkFigure.of("the same, times that of the idle process", [end / idle])
+    yield BenchmarkFigure.of(f"the same, times that after {ASKED_ROUNDS}", [end / half], at_most=1.1)
 
 
 def _ask_everything(side: Side, told: str) -> float:
     """The memory afterwards."""
-    calls = list(list_calls(()))
+    calls = list(list_calls())
     for _ in count_rounds(told, ASKED_ROUNDS):
         for call in calls:
             for _ in call(side):
@@ -122,63 +94,42 @@ def _ask_everything(side: Side, told: str) -> float:
     return side.measure_memory()["VmRSS"]
 
 
-def _read_megabytes(pid: int) -> tuple[float, float]:
-    """All that is resident, and what it does not share."""
-    rollup = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="utf-8").splitlines()
-    kilobytes = {name: int(value.split()[0]) for name, _, value in (line.partition(":") for line in rollup[1:])}
-    return kilobytes["Rss"] / 1024, kilobytes["Pss"] / 1024
-
-
-def measure_ratios(rounds: int = ROUNDS) -> Iterator[FirstMinute]:
+def measure_ratios() -> Iterator[BenchmarkFigure]:
     """One round before that is not counted, so that what Python compiles is there."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         program = folder / "two_commands.py"
         program.write_text(TYPER_PROGRAM, encoding="utf-8")
-        for number in count_rounds("commands and starts", rounds + 1):
-            found = _measure_first_minute(program, folder)
-            if number:
-                yield found
-
-
-def _measure_first_minute(program: Path, folder: Path) -> FirstMinute:
-    livez, readyz = _start(folder)
-    return FirstMinute(
-        typer_help=_processor_seconds([str(program), "--help"], folder),
-        help=_processor_seconds(["-c", ENTRY, "--help"], folder),
-        version=_processor_seconds(["-c", ENTRY, "--version"], folder),
-        completion=_processor_seconds(["-c", ENTRY], folder, COMPLETION),
-        libraries=_processor_seconds(["-c", LIBRARIES], folder),
-        livez=livez,
-        readyz=readyz,
-    )
-
-
-def _list_ratios(found: Sequence[FirstMinute]) -> Iterator[BenchmarkFigure]:
-    for name in ("help", "version", "completion"):
-        told = name if name == "completion" else f"`--{name}`"
+        found = [_measure_first_minute(program, folder) for _ in count_rounds("commands and starts", ROUNDS + 1)][1:]
+    for name, told in (("help", "`--help`"), ("version", "`--version`"), ("completion", "completion")):
         what = f"{told}, processor time over that of a two-command Typer program"
-        yield BenchmarkFigure.of(what, [getattr(one, name) / one.typer_help for one in found], at_most=2)
+        yield BenchmarkFigure.of(what, [one[name] / one["typer"] for one in found], at_most=2)
     for name, most in (("livez", 2.2), ("readyz", 3)):
         what = f"start to `/{name}`, processor time over importing what such a service is made of"
-        yield BenchmarkFigure.of(what, [getattr(one, name) / one.libraries for one in found], at_most=most)
+        yield BenchmarkFigure.of(what, [one[name] / one["libraries"] for one in found], at_most=most)
 
 
-def _list_starts(found: Sequence[StartUp]) -> Iterator[BenchmarkFigure]:
+def _measure_first_minute(program: Path, folder: Path) -> dict[str, float]:
+    """Processor seconds."""
+    livez, readyz = _start(folder)
+    return {
+        "typer": _processor_seconds([str(program), "--help"], folder),
+        "help": _processor_seconds(["-c", ENTRY, "--help"], folder),
+        "version": _processor_seconds(["-c", ENTRY, "--version"], folder),
+        "completion": _processor_seconds(["-c", ENTRY], folder, COMPLETION),
+        "libraries": _processor_seconds(["-c", LIBRARIES], folder),
+        "livez": livez,
+        "readyz": readyz,
+    }
+
+
+def _list_starts(found: Sequence[tuple[float, float, float, float]]) -> Iterator[BenchmarkFigure]:
+    first, again, resident, own = zip(*found, strict=True)
     what = "start of the process to `/readyz`"
-    yield BenchmarkFigure.of(f"{what}, first, with migration", [one.first_seconds for one in found], "s", at_most=3)
-    yield BenchmarkFigure.of(f"{what}, again", [one.again_seconds for one in found], "s")
-    resident = [one.resident_megabytes for one in found]
+    yield BenchmarkFigure.of(f"{what}, first, with migration", first, "s", at_most=3)
+    yield BenchmarkFigure.of(f"{what}, again", again, "s")
     yield BenchmarkFigure.of("memory of an idle process, resident", resident, "MB", at_most=220)
-    yield BenchmarkFigure.of("the same without what others share", [one.own_megabytes for one in found], "MB")
-
-
-def _list_memory(found: MemoryInUse) -> Iterator[BenchmarkFigure]:
-    what = f"memory of a process that was asked every route {2 * ASKED_ROUNDS} times, resident"
-    yield BenchmarkFigure.of(what, [found.end], "MB", at_most=450)
-    yield BenchmarkFigure.of("the same, times that of the idle process", [found.end / found.idle])
-    after = f"the same, times that after {ASKED_ROUNDS}"
-    yield BenchmarkFigure.of(after, [found.end / found.half], at_most=1.1)
+    yield BenchmarkFigure.of("the same without what others share", own, "MB")
 
 
 def _environment(folder: Path, more: Mapping[str, str]) -> dict[str, str]:
@@ -202,13 +153,8 @@ def _start(folder: Path) -> tuple[float, float]:
     port = free_port()
     given = {"ATROPOS_ENVS_PORT": str(port), "ATROPOS_ENVS_DATABASE_URL": f"sqlite:///{folder / 'gateway.db'}"}
     with (folder / "gateway.log").open("ab") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "app.cli", "serve"],
-            cwd=folder,
-            env=_environment(folder, given),
-            stdout=log,
-            stderr=log,
-        )
+        command = [sys.executable, "-m", "app.cli", "serve"]
+        process = subprocess.Popen(command, cwd=folder, env=_environment(folder, given), stdout=log, stderr=log)
     try:
         return tuple(_used_until(f"http://127.0.0.1:{port}/{path}", process) for path in ("livez", "readyz"))  # type: ignore[return-value]
     finally:
@@ -222,8 +168,7 @@ def _used_until(url: str, process: "subprocess.Popen[bytes]") -> float:
     while time.monotonic() - began < START_SECONDS and process.poll() is None:
         with contextlib.suppress(httpx.TransportError):
             if httpx.get(url, timeout=30).status_code == 200:
-                fields = Path(f"/proc/{process.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-                return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+                return read_processor_seconds(process.pid)
         time.sleep(POLL_SECONDS)
     raise RuntimeError(f"{url} never answered 200")
 

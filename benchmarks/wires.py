@@ -12,10 +12,10 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from benchmarks.load import post, send_all
+from benchmarks.load import post
 from benchmarks.results import BenchmarkFigure, count_rounds, run
 from benchmarks.scoring import ENV, GROUP_SIZE, Batch, build_batches
-from benchmarks.server_trees import read_processor_seconds
+from benchmarks.servers import send_measured
 from tests.support.serving import Served, serving
 
 ROUNDS = 5
@@ -30,46 +30,35 @@ class Wire:
     connections: int = SAMPLES_AT_ONCE
 
 
-@dataclass(frozen=True)
-class Turn:
-    samples_per_second: float
-    processor_ms: float
-    """Of one sample."""
-
-
 def measure() -> list[BenchmarkFigure]:
     with tempfile.TemporaryDirectory() as folder, serving(Path(folder), python=sys.executable) as gateway:
-        turns: list[dict[str, Turn]] = []
         batches = build_batches(gateway.url, (ROUNDS + 1) * len(WIRES) * GROUPS_A_ROUND, 1)
-        for _ in count_rounds("wires", ROUNDS + 1):
-            turns.append(
-                {wire.name: _take_turn(gateway, wire, [next(batches) for _ in range(GROUPS_A_ROUND)]) for wire in WIRES}
-            )
+        turns = [
+            {wire.name: _take_turn(gateway, wire, [next(batches) for _ in range(GROUPS_A_ROUND)]) for wire in WIRES}
+            for _ in count_rounds("wires", ROUNDS + 1)
+        ]
     return list(_list_figures(turns[1:]))
 
 
-def _take_turn(gateway: Served, wire: Wire, batches: Sequence[Batch]) -> Turn:
+def _take_turn(gateway: Served, wire: Wire, batches: Sequence[Batch]) -> tuple[float, float]:
+    """Samples a second, and milliseconds of the processor for each."""
     requests = [request for batch in batches for request in wire.build(batch)]
-    before = read_processor_seconds(gateway.process.pid)
-    load = send_all(gateway.url, requests, wire.connections)
-    used = read_processor_seconds(gateway.process.pid) - before
+    load, used = send_measured(gateway.url, gateway.process.pid, requests, wire.connections)
     samples = len(batches) * GROUP_SIZE
-    return Turn(samples / load.seconds, used / samples * 1e3)
+    return samples / load.seconds, used / samples * 1e3
 
 
-def _list_figures(turns: Sequence[dict[str, Turn]]) -> Iterator[BenchmarkFigure]:
+def _list_figures(turns: Sequence[dict[str, tuple[float, float]]]) -> Iterator[BenchmarkFigure]:
+    rates, used = ({wire.name: [turn[wire.name][place] for turn in turns] for wire in WIRES} for place in (0, 1))
     native = WIRES[0].name
-    for wire in WIRES:
-        mine, theirs = ([turn[name] for turn in turns] for name in (wire.name, native))
-        rates, used = [one.samples_per_second for one in mine], [one.processor_ms for one in mine]
-        yield BenchmarkFigure.of(wire.name, rates, column="rewards a second")
-        yield BenchmarkFigure.of(wire.name, used, "ms", column="processor time of a sample")
-        if wire.name != native:
-            pairs = list(zip(mine, theirs, strict=True))
-            rewards = [one.samples_per_second / other.samples_per_second for one, other in pairs]
-            yield BenchmarkFigure.of(wire.name, rewards, at_least=0.5, column="rewards over those of `score`")
-            spent = [other.processor_ms / one.processor_ms for one, other in pairs]
-            yield BenchmarkFigure.of(wire.name, spent, column="by processor time")
+    for name in rates:
+        yield BenchmarkFigure.of(name, rates[name], column="rewards a second")
+        yield BenchmarkFigure.of(name, used[name], "ms", column="processor time of a sample")
+        if name != native:
+            rewards = [one / other for one, other in zip(rates[name], rates[native], strict=True)]
+            yield BenchmarkFigure.of(name, rewards, at_least=0.5, column="rewards over those of `score`")
+            spent = [other / one for one, other in zip(used[name], used[native], strict=True)]
+            yield BenchmarkFigure.of(name, spent, column="by processor time")
 
 
 def _ask_natively(batch: Batch) -> list[bytes]:

@@ -36,7 +36,7 @@ _FLATTEST: Final = 0.2
 """A line that rises less says nothing: an honest judge on its own scale gives 1."""
 USUAL_NOISE: Final = 0.14
 """Standard deviation of one score around the line, in levels: what simulated judges of middling quality have
-(`benchmarks/calibration_scale.py`)."""
+(`docs/results.md`)."""
 _USUAL_READINGS: Final = 4
 """Residuals that `USUAL_NOISE` counts for, beside the one that three references leave."""
 

@@ -202,7 +202,7 @@ _BATCH: Final = 100
 """Units of one transaction, at most: the first of them waits for the last."""
 _ATTEMPTS: Final = 5
 _ENOUGH: Final = 64
-"""So many units do not wait for more. With fewer, many connections share too few commits (`benchmarks/README.md`)."""
+"""So many units do not wait for more. With fewer, many connections share too few commits (`docs/results.md`)."""
 _TURNS_WITHOUT_A_UNIT: Final = 2
 """Turns of the event loop in a row that bring no other unit, after which the writer begins. Two, since a request that
 came while the first unit of a batch was queued is read in the first turn, and its unit is queued in the second."""

@@ -69,7 +69,7 @@ def test_what_was_measured_is_what_its_pages_say() -> None:
         re.findall(rf"^\| mild \| ours, {way} \| ([\d.]+) ", eights, re.MULTILINE)[0]
         for way in ("at most 4 readings", "1 reading")
     )
-    distinct = re.findall(r"distinct_scenes`.* \| ([\d,]+) / ", (ROOT / "benchmarks" / "README.md").read_text("utf-8"))
+    distinct = re.findall(r"ship, ([\d,]+) are distinct", (ROOT / "docs" / "results.md").read_text("utf-8"))
     assert [row["figure"] for row in read_rows("Measured with this project", "question")] == [
         ", ".join(f"{name} {gated} of {count}" for name, count, gated in gates if name != "ships"),
         *distinct,

@@ -4,7 +4,7 @@ import pytest
 
 from app.features.health.model import AnchorReading, HealthState, Mark, advance_state, follow_anchors
 from app.features.health.series import Cell, find_change, find_trend_changes, is_alarm
-from benchmarks.run_health import EVENTS, WITHIN, build_month, build_quiet_run, follow, measure_delays
+from tests.support.run_months import EVENTS, WITHIN, build_month, build_quiet_run, follow, measure_delays
 
 
 def test_a_month_is_noticed_within_fifty_groups() -> None:

@@ -12,8 +12,7 @@ import pytest
 from app.domain.judging import Case, Judgement, JudgeRequest
 from app.domain.scores import HIGHEST, LEVELS, LOWEST, ReferencePlan, fit_reference_line, is_drawn
 from app.judges.modes import ask_for_references, parse_references
-from benchmarks.calibration_scale import SCALES, Scale, measure
-from benchmarks.simulated_judges import RUBRIC
+from tests.support.simulated_judges import RUBRIC, SCALES, Scale, recover_mean
 
 
 def squeeze(angle: float) -> float:
@@ -87,7 +86,7 @@ def test_the_draw_is_by_task_alone_and_grows_with_the_share() -> None:
 
 @pytest.mark.parametrize("scale", SCALES, ids=lambda scale: scale.name)
 def test_a_policys_mean_is_recovered_whatever_scale_the_judge_has(scale: Scale) -> None:
-    read = [asyncio.run(measure(scale, mean, 60)) for mean in (-2.0, 2.0)]
+    read = [asyncio.run(recover_mean(scale, mean, 100)) for mean in (-2.0, 2.0)]
     assert [abs(one.calibrated - one.true) < 0.3 for one in read] == [True, True]
     assert [one.left_out < 0.05 for one in read] == [True, True]
 

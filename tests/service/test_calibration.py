@@ -25,7 +25,7 @@ from app.service.judging import (
     score_completions,
 )
 from app.service.runs import GroupBudget
-from benchmarks.simulated_judges import RUBRIC
+from tests.support.simulated_judges import RUBRIC
 
 CASE = Case(key="k", rubric=RUBRIC, document={}, candidates=("Well met.",))
 PLAN = ReferencePlan(scene="s", brief="the marsh")

@@ -74,7 +74,7 @@ class _Change:
 
 
 _LIMIT: Final = 5.2
-"""Standard errors from which a departure from level and trend is an alarm: set by simulation (`benchmarks.run_health`)
+"""Standard errors from which a departure from level and trend is an alarm: set by simulation (`docs/results.md`)
 so that twenty quiet runs of 5,000 groups give at most one over all series."""
 _LENGTH_LIMIT: Final = 4.8
 """Of the length, whose values lie close to a normal distribution."""

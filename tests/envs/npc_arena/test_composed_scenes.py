@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from app.cli.main import cli
 from app.envs.npc_arena.environment import NpcArena, NpcArenaParams
-from benchmarks.distinct_scenes import count, list_casts
+from tests.support.distinct_scenes import find_near, list_composed_casts, write_masked_scene
 
 CARD = Path(__file__).parents[3] / "examples" / "mara_quill.json"
 HARBOURS = ("Sallow Point", "Grey Haven", "Tarn Mouth", "Low Sound", "Cold Quay")
@@ -45,12 +45,8 @@ def test_a_card_and_fifty_events_make_two_hundred_tasks_that_name_what_they_prob
     params = NpcArenaParams(scenes="composed")
     size = arena.size("train", params)
     unnamed = [at for at in range(size) if ": " not in str(arena.task("train", at, params).metadata["probe"])]
-    found = count(arena, "composed")
-    near = found["train"] + found["test"] - found["not nearly an earlier one"]
-    voice = sum(cast.scene.probe == "voice" for cast in list_casts(arena, "train", "composed"))
-    assert (size >= 200, len(unnamed) <= voice, near <= 0.2 * size, found["near across splits"]) == (
-        True,
-        True,
-        True,
-        0,
-    )
+    train, test = list_composed_casts(arena, "train"), list_composed_casts(arena, "test")
+    near = find_near([write_masked_scene(cast) for cast in (*train, *test)])
+    voice = sum(cast.scene.probe == "voice" for cast in train)
+    assert (size >= 200, len(unnamed) <= voice, len(near) <= 0.2 * size) == (True, True, True)
+    assert [pair for pair in near if pair[1] < len(train) <= pair[0]] == []

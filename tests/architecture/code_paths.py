@@ -1,10 +1,8 @@
 """How much of `app` one score passes through, and how long its files and functions are.
 
-    python -m benchmarks.code_paths [--list] [--record]
-
-A score is one request over HTTP, from its first byte to the last of its reply, with everything that runs in other
-threads meanwhile. The judge is a chat server on this machine; its answers are never cached. `--list` names the files.
-It takes half a minute.
+`python -m tests.architecture.code_paths [--list]` prints it and ends with 1 where a bound is missed; `--list` names the
+files. A score is one request over HTTP, from its first byte to the last of its reply, with everything that runs in
+other threads meanwhile. The judge is a chat server on this machine; its answers are never cached.
 """
 
 import ast
@@ -25,12 +23,11 @@ from fastapi.testclient import TestClient
 from app.main.application import create_app
 from app.main.components import discover
 from app.settings import EnvironmentSettings, JudgeSettings, Settings
-from benchmarks.results import BenchmarkFigure, read_arguments, run
 from benchmarks.slow_judge import answer_chat
 from tests.support.chat_server import ChatServer, Received, Reply
 
 ADDRESS: Final = "http://127.0.0.1:8000"
-APP: Final = Path(__file__).resolve().parents[1] / "app"
+APP: Final = Path(__file__).resolve().parents[2] / "app"
 ANSWERS: Final = {
     "gsm8k": ("#### 1", "the answer is 2", "no answer"),
     "npc_arena": ("Two coppers, and mind the mud.", "Aye. Get in.", "Nay, not today, friend."),
@@ -149,24 +146,27 @@ def trace_scores() -> dict[str, Trace]:
         }
 
 
-def measure(*, names_files: bool) -> Iterator[BenchmarkFigure]:
+def measure(*, names_files: bool) -> Iterator[tuple[str, int, int | None]]:
+    """What was counted, how much it is, and how much it may be."""
     for name, trace in trace_scores().items():
         if names_files:
             print(f"{name}:", *sorted(trace.files), sep="\n    ")
-        entered = f"one score of `{name}` enters"
-        yield BenchmarkFigure.of(f"{entered}: files", [len(trace.files)], at_most=MOST_FILES[name])
-        yield BenchmarkFigure.of(f"{entered}: functions", [len(trace.functions)])
+        yield f"files that one score of {name} enters", len(trace.files), MOST_FILES[name]
+        yield f"functions that one score of {name} enters", len(trace.functions), None
     files, functions = measure_lengths()
-    yield BenchmarkFigure.of(f"lines of a module, the median (of {len(files):,})", [find_percentile(files, 0.5)])
-    yield BenchmarkFigure.of("lines of the longest module", [max(files)])
-    name = f"lines of a function, 95 of 100 (of {len(functions):,})"
-    yield BenchmarkFigure.of(name, [find_percentile(functions, 0.95)], at_most=MOST_FUNCTION_P95)
+    yield f"lines of a module, the median of {len(files):,}", find_percentile(files, 0.5), None
+    yield "lines of the longest module", max(files), None
+    name = f"lines of a function, 95 of 100 of {len(functions):,}"
+    yield name, find_percentile(functions, 0.95), MOST_FUNCTION_P95
 
 
-def main() -> None:
-    words = read_arguments()
-    run("code_paths", lambda: list(measure(names_files="--list" in words)), words)
+def main() -> int:
+    missed = 0
+    for what, count, most in measure(names_files="--list" in sys.argv[1:]):
+        print(f"{what:52} {count:6,}" + ("" if most is None else f"  at most {most}"))
+        missed += most is not None and count > most
+    return 1 if missed else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

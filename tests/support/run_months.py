@@ -1,10 +1,9 @@
-"""A simulated month of a run, and quiet runs: how soon run health says what happened, and how often it is wrong.
+"""A simulated month of a run, and quiet runs, for run health to notice what happens.
 
 Replies have a quality (standard deviation 1 within a group) that a judge reads on a scale of its own. What is drawn
 here is as run health gets it: sums per stratum of ten groups, and readings of anchors. Every figure is simulated.
 """
 
-import argparse
 import math
 import random
 from collections import defaultdict
@@ -32,7 +31,11 @@ READINGS_PER_GROUP: Final = 2.5
 """Two mirrored orders, and two more of one group in four. An anchor is read once."""
 JUDGE_CHANGES, COLLAPSES, PADS = 500, 800, 900
 WITHIN: Final = 50
-NEVER: Final = 10**6
+TEXT_NOISE: Final = 0.2
+"""Of the same question asked again, in standard deviations of the quality."""
+CALL_NOISE: Final = 0.05
+LENGTH_SPREAD: Final = 0.2
+"""Standard deviation of the logarithm of a reply's length, within a group."""
 TOKENS: Final = 1_000
 """Of one reading."""
 
@@ -49,11 +52,7 @@ class Policy:
 
 @dataclass(frozen=True)
 class Judge:
-    """`text_noise` and `call_noise` are of the same question asked again, in standard deviations of the quality."""
-
     leniency: Callable[[int], float] = lambda group: 0.0
-    text_noise: float = 0.2
-    call_noise: float = 0.05
 
     def read(self, quality: float, group: int) -> float:
         return 1 / (1 + math.exp(-0.9 * (quality + self.leniency(group))))
@@ -64,8 +63,6 @@ class Course:
     policy: Policy
     judge: Judge
     groups: int
-    length_spread: float = 0.2
-    """Standard deviation of the logarithm of a reply's length, within a group."""
 
 
 @dataclass
@@ -78,23 +75,17 @@ class Watch:
     readings: list[AnchorReading] = field(default_factory=list)
     said: list[Noticed] = field(default_factory=list)
     leniency: Leniency = field(default_factory=lambda: follow_anchors(()))
-    largest: dict[str, float] = field(default_factory=dict)
-    """The largest statistic of each series whose effect would have been large enough."""
 
     def look(self, bucket: int) -> None:
         first = bucket - WINDOW_BUCKETS + 1
         recent = {name: [cell for cell in cells[-1500:] if cell.bucket >= first] for name, cells in self.cells.items()}
         for rule, change in find_trend_changes(recent, self.since, self.judge_since):
-            if change is not None and abs(change.effect) >= rule.least:
-                self.largest[rule.name] = max(self.largest.get(rule.name, 0.0), abs(change.z))
             if change is not None and is_alarm(rule, change):
                 self.said.append(describe_trend_change(rule, change, bucket))
                 self.since[rule.name] = change.followed_from
 
     def look_at_anchors(self) -> None:
         self.leniency = follow_anchors(self.readings)
-        state = self.leniency.state
-        self.largest["leniency"] = max(self.largest.get("leniency", 0.0), state.up, state.down)
         alarms = self.leniency.alarms
         known = [each for each in self.said if each.series == "leniency"]
         for alarm in alarms[len(known) :]:
@@ -153,7 +144,7 @@ def draw_group(
     noisy = [quality + draws.gauss(0, 0.4) for quality in qualities]
     read = [course.judge.read(quality, group) for quality in noisy]
     task = 5.5 + long + draws.gauss(0, 0.04) + math.log(course.policy.length(group))
-    yield "length", math.fsum(math.exp(draws.gauss(task, course.length_spread)) for _ in read) / GROUP_SIZE
+    yield "length", math.fsum(math.exp(draws.gauss(task, LENGTH_SPREAD)) for _ in read) / GROUP_SIZE
     yield "absolute", math.fsum(read) / GROUP_SIZE
     yield "saturated", share(value > 0.95 for value in read)
     yield "flagged", share(draws.random() < 0.3 / (1 + math.exp(quality)) for quality in qualities)
@@ -178,28 +169,20 @@ def share(values: Iterator[bool]) -> float:
 def read_anchor(
     judge: Judge, anchors: Sequence[Sequence[float]], number: int, group: int, draws: random.Random
 ) -> AnchorReading:
-    place, call = number % len(anchors), draws.gauss(0, judge.call_noise)
-    values = [judge.read(quality + call + draws.gauss(0, judge.text_noise), group) for quality in anchors[place]]
+    place, call = number % len(anchors), draws.gauss(0, CALL_NOISE)
+    values = [judge.read(quality + call + draws.gauss(0, TEXT_NOISE), group) for quality in anchors[place]]
     return AnchorReading(f"anchor {place}", group + 1, tuple(values))
 
 
-def build_month(*, blocks: int = 50, length_spread: float = 0.2, judge: Judge | None = None) -> Course:
-    """Groups come from the same weights for `blocks` groups; 1 changes the length with each group."""
-
-    def measure_padding(group: int) -> float:
-        late = group - PADS
-        return 1.1 ** (late / 50 if blocks == 1 else late // blocks + 1) if late >= 0 else 1.0
-
-    noise = judge or Judge()
+def build_month() -> Course:
     return Course(
         Policy(
             quality=lambda group: learn(group, 1500) - (2.0 if group >= COLLAPSES else 0.0),
-            length=measure_padding,
+            length=lambda group: 1.1 ** ((group - PADS) // 50 + 1) if group >= PADS else 1.0,
             repeats=lambda group: 0.01 if group < COLLAPSES else 0.35,
         ),
-        Judge(lambda group: 0.3 if group >= JUDGE_CHANGES else 0.0, noise.text_noise, noise.call_noise),
+        Judge(lambda group: 0.3 if group >= JUDGE_CHANGES else 0.0),
         1000,
-        length_spread,
     )
 
 
@@ -252,68 +235,3 @@ def measure_delays(course: Course, seed: int) -> Delays:
         fits = [each.noticed_group - at for each in said if each.series in series and each.noticed_group > at]
         found[event] = min(fits, default=None)
     return Delays(found, sum(each.noticed_group <= JUDGE_CHANGES for each in said))
-
-
-def measure_month(title: str, course: Course, seeds: Sequence[int]) -> None:
-    months = [measure_delays(course, seed) for seed in seeds]
-    print(f"{title}: {len(months)} months")
-    for event in EVENTS:
-        delays = sorted(NEVER if (delay := each.by_event[event]) is None else delay for each in months)
-        within = sum(delay <= WITHIN for delay in delays)
-        print(f"  {event:28} median {delays[len(delays) // 2]}, longest {delays[-1]}, within {WITHIN}: {within}")
-    print(f"  alarms before anything happened: {sum(each.early for each in months)}")
-
-
-def build_padded_run(begin: int, groups_for_a_tenth: int) -> Course:
-    """Nothing happens but that replies grow with each group from `begin` on."""
-    return Course(
-        Policy(
-            quality=lambda group: learn(group, 1500),
-            length=lambda group: 1.1 ** (max(0, group - begin) / groups_for_a_tenth),
-        ),
-        Judge(),
-        begin + max(600, 4 * groups_for_a_tenth),
-    )
-
-
-def measure_padding(begin: int, groups_for_a_tenth: int, seeds: Sequence[int]) -> None:
-    """Delays are counted from when replies are 10 % longer; negative before that."""
-    longer, delays = begin + groups_for_a_tenth, list[int]()
-    for seed in seeds:
-        said = follow(build_padded_run(begin, groups_for_a_tenth), seed).said
-        fits = [each.noticed_group - longer for each in said if each.series == "length" and each.noticed_group > begin]
-        delays.append(min(fits, default=NEVER))
-    delays.sort()
-    within = sum(delay <= WITHIN for delay in delays)
-    print(
-        f"padded by 10 % in {groups_for_a_tenth} groups from {begin}: median {delays[len(delays) // 2]}, "
-        f"longest {delays[-1]} after they are 10 % longer, within {WITHIN}: {within} of {len(delays)}"
-    )
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--months", type=int, default=20)
-    parser.add_argument("--quiet", type=int, default=20)
-    parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args()
-    seeds = range(given.seed, given.seed + given.months)
-    measure_month("weights change every 50 groups", build_month(), seeds)
-    measure_month("a little with each group", build_month(blocks=1), seeds)
-    measure_month("the same, lengths differ by .14", build_month(blocks=1, length_spread=0.14), seeds)
-    measure_month("a judge that repeats itself", build_month(judge=Judge(text_noise=0, call_noise=0)), seeds)
-    measure_month("a noisier judge", build_month(judge=Judge(text_noise=0.3, call_noise=0.15)), seeds)
-    for begin in (0, 900):
-        for groups_for_a_tenth in (50, 100, 200, 400):
-            measure_padding(begin, groups_for_a_tenth, seeds)
-    quiet = [follow(build_quiet_run(number), 10_000 + given.seed + number) for number in range(given.quiet)]
-    alarms = [each for watch in quiet for each in watch.said]
-    print(f"{given.quiet} quiet runs of 5,000 groups: {len(alarms)} alarms")
-    for alarm in alarms:
-        print(f"  {alarm.series} at group {alarm.noticed_group}: {alarm.evidence}")
-    for name in (*(rule.name for rule in TRENDS), "leniency"):
-        print(f"  largest {name:16} {max(watch.largest.get(name, 0.0) for watch in quiet):.2f}")
-
-
-if __name__ == "__main__":
-    main()
