@@ -12,8 +12,6 @@ import pytest
 from tests.trainers.conftest import Api, serving_upstream
 from tests.trainers.wire import Group, get, join, made, numbers, post, register, take, take_all
 
-MANY = 10_000
-
 
 def test_the_original_wedges_when_groups_come_before_the_trainer(api: Api) -> None:
     post(api.url, made(1, 8), made(2, 8))
@@ -64,21 +62,6 @@ def sequences(batches: Sequence[list[Group]]) -> list[str]:
         for group in batch
         for one in zip(*(group[part] for part in parts), strict=True)
     )
-
-
-def test_of_ten_thousand_queued_groups_one_batch_is_made(api: Api) -> None:
-    """The original makes batches of all of them at once, newest first. How long everybody waits is measured by
-    `benchmarks.atropos`."""
-    register(api.url, 64)
-    for start in range(1, MANY, 500):
-        full = [made(number, 8) for number in range(start, start + 500)]
-        groups = [{name: one[name] for name in ("tokens", "masks", "scores")} for one in full]
-        httpx.post(f"{api.url}/scored_data_list", json=groups, timeout=60).raise_for_status()
-    told = numbers(take(api.url) or []), get(api.url, "/status")
-    if api.ours:
-        assert told == ([*range(1, 9)], {"current_step": 1, "queue_size": MANY - 8})
-    else:
-        assert (told[0][-1], told[1]) == (MANY, {"current_step": 1250, "queue_size": 0})
 
 
 def test_original_loses_everything_when_it_is_killed(tmp_path: Path) -> None:

@@ -261,16 +261,6 @@ async def test_many_askers_at_once_get_every_group_once(store: Store) -> None:
     ) == sorted(f"g{n}" for n in range(40))
 
 
-@on_each_store
-async def test_a_batch_of_many_from_a_long_line_reads_no_more_than_it_may_need(store: Store) -> None:
-    queue = store.part(SqlTrajectoryQueue)
-    await queue.register("run", TRAINER)
-    await queue.add("run", [packed(f"g{n}", env_id=n % 2) for n in range(200)])
-    line = await queue.get_backlog("run")
-    assert line is not None
-    assert (len(line.waiting), line.sequences) == (6, 1600)
-
-
 def test_what_was_delivered_leaves_no_body_behind_but_the_newest(store_url: str) -> None:
     async def scenario(store: Store) -> None:
         queue = store.part(SqlTrajectoryQueue)

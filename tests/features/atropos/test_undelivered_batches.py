@@ -1,11 +1,7 @@
 """A batch that did not reach its trainer is given back, at the next poll where the store fails first. One that did is
 known to others when its process has stopped."""
 
-import asyncio
 import zlib
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from pathlib import Path
 
 import pytest
 
@@ -13,11 +9,10 @@ from app.domain.errors import StoreUnavailable
 from app.features.atropos.model import PackedGroup
 from app.features.atropos.service import AtroposQueue, OutgoingBatch
 from app.features.atropos.store import SqlTrajectoryQueue
-from app.store.database import Database
-from app.store.migration import migrate
+from app.main.store import Store
 from app.telemetry.metrics import PrometheusObserver
 from tests.features.atropos.test_store import TRAINER
-from tests.support.databases import MIGRATIONS
+from tests.support.scenes import on_each_store
 from tests.support.store_cases import START
 
 
@@ -33,53 +28,34 @@ class Stumbling(SqlTrajectoryQueue):
         await super().return_batch(run, number)
 
 
-@asynccontextmanager
-async def opened(folder: Path) -> AsyncIterator[Database]:
-    url = f"sqlite:///{folder / 'queue.db'}"
-    migrate(url, MIGRATIONS)
-    database = Database(url, readers=1, clock=None, committed=None)
-    try:
-        yield database
-    finally:
-        await database.close()
+async def take_first(queue: SqlTrajectoryQueue, names: str) -> tuple[AtroposQueue, OutgoingBatch]:
+    atropos_queue = AtroposQueue(queue, PrometheusObserver(), lambda: START)
+    await queue.register("run", TRAINER)
+    await queue.add("run", [PackedGroup(0, 8, name, zlib.compress(name.encode())) for name in names])
+    batch = await atropos_queue.take_batch("run")
+    assert isinstance(batch, OutgoingBatch)
+    return atropos_queue, batch
 
 
-async def fill(atropos_queue: AtroposQueue, names: str) -> None:
-    await atropos_queue.queue.register("run", TRAINER)
-    await atropos_queue.queue.add("run", [*(PackedGroup(0, 8, name, zlib.compress(name.encode())) for name in names)])
+async def take_texts(atropos_queue: AtroposQueue) -> list[object]:
+    """Of two more batches; nothing for what is none."""
+    batches = [await atropos_queue.take_batch("run") for _ in range(2)]
+    return [one.text if isinstance(one, OutgoingBatch) else None for one in batches]
 
 
-def test_a_batch_that_was_sent_before_a_stop_is_not_sent_after_it(tmp_path: Path) -> None:
-    async def scenario() -> tuple[bool, bool]:
-        async with opened(tmp_path) as database:
-            stopped, next_one = (
-                AtroposQueue(SqlTrajectoryQueue(database), PrometheusObserver(), lambda: START) for _ in range(2)
-            )
-            await fill(stopped, "abcd")
-            sent = await stopped.take_batch("run")
-            assert isinstance(sent, OutgoingBatch)
-            await sent.settle(True)
-            await stopped.close()
-            new = await next_one.take_batch("run")
-            return isinstance(new, OutgoingBatch) and new.text != sent.text, isinstance(
-                await next_one.take_batch("run"), OutgoingBatch
-            )
-
-    assert asyncio.run(scenario()) == (True, False)
+@on_each_store
+async def test_a_batch_that_was_sent_before_a_stop_is_not_sent_after_it(store: Store) -> None:
+    queue = SqlTrajectoryQueue(store._database)
+    stopped, sent = await take_first(queue, "abcd")
+    await sent.settle(True)
+    await stopped.close()
+    new, none = await take_texts(AtroposQueue(queue, PrometheusObserver(), lambda: START))
+    assert (new not in {None, sent.text}, none) == (True, None)
 
 
-def test_a_batch_that_could_not_be_given_back_comes_again(tmp_path: Path) -> None:
-    async def scenario() -> tuple[bool, bool]:
-        async with opened(tmp_path) as database:
-            atropos_queue = AtroposQueue(Stumbling(database), PrometheusObserver(), lambda: START)
-            await fill(atropos_queue, "ab")
-            lost = await atropos_queue.take_batch("run")
-            assert isinstance(lost, OutgoingBatch)
-            with pytest.raises(StoreUnavailable):
-                await lost.settle(False)
-            again = await atropos_queue.take_batch("run")
-            return isinstance(again, OutgoingBatch) and again.text == lost.text, isinstance(
-                await atropos_queue.take_batch("run"), OutgoingBatch
-            )
-
-    assert asyncio.run(scenario()) == (True, False)
+@on_each_store
+async def test_a_batch_that_could_not_be_given_back_comes_again(store: Store) -> None:
+    atropos_queue, lost = await take_first(Stumbling(store._database), "ab")
+    with pytest.raises(StoreUnavailable):
+        await lost.settle(False)
+    assert await take_texts(atropos_queue) == [lost.text, None]

@@ -12,7 +12,6 @@ from app.features.exports.model import ExportFilter, StoredGroup
 from app.features.exports.store import SqlExportStore
 from app.main.store import Store
 from app.ports.store import GroupToStore
-from tests.store.test_plans import statements_made
 from tests.support.scenes import on_each_store
 from tests.support.store_cases import START, group, record, using
 
@@ -108,24 +107,6 @@ async def test_pages_end_where_they_were_told_to(store: Store) -> None:
         pages.append([one.group.group_id for one in page])
         after = page[-1].sequence
     assert pages == [["plain", "labelled"], ["other", "later"], ["npc"]]
-
-
-def test_a_moment_is_looked_up_once_for_all_pieces(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(export_store, "NEAR", 1)
-    monkeypatch.setattr(export_store, "AT_ONCE", 1)
-
-    async def scenario(store: Store) -> list[int]:
-        await stored(store)
-        wanted = (ExportFilter(since=since, flag="late") for since in (START, LATER))
-        made = await statements_made(
-            {
-                str(last): store.part(SqlExportStore).read_page(where, 0, last, 9)
-                for last, where in zip((6, 1), wanted, strict=True)
-            }
-        )
-        return [sum("min(groups.sequence" in statement for statement, _ in one) for one in made.values()]
-
-    assert using(store_url, scenario) == [1, 0]
 
 
 @on_each_store

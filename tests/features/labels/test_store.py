@@ -108,8 +108,7 @@ async def test_a_second_label_is_somebody_elses_and_nobody_sees_scores_before(st
 async def test_a_label_can_be_replaced_extended_and_taken_back(store: Store) -> None:
     said = {"g0-0": ReplyLabel(levels={"a": 1}, defect=True)}
     more = {"g0-0": ReplyLabel(levels={"b": 2}), "g0-1": ReplyLabel(defect=False)}
-    labels = store.part(SqlLabelStore)
-    queue = store.part(SqlLabelQueue)
+    labels, queue = store.part(SqlLabelStore), store.part(SqlLabelQueue)
     await fill(store)
     put, marks = labels.put, [await labels.find_mark("gsm8k")]
     await queue.claim(lease("l", "ada", "g0"), 60)

@@ -45,7 +45,7 @@ def test_a_world_has_few_segments_whatever_the_batches_are(store_url: str) -> No
     assert sizes == [512, 128, 32, 16, 8, 4]
 
 
-MANY = examples(1200, fewest=400)
+MANY = examples(1200, fewest=250)
 
 
 async def _tell_random_world(store: Store) -> list[object]:

@@ -22,41 +22,19 @@ WITHDRAWALS = {"pk_event_withdrawals", "ix_event_withdrawals_sequence"}
 SEGMENTS = {"ix_event_segments_world", "pk_event_segments", "pk_event_segment_pages"}
 """SQLite's."""
 
+STANDING = {*WORLDS, "ix_events_standing", *WITHDRAWALS, "uq_events_world_event_id"}
+WRITTEN = {*WORLDS, "uq_events_world_event_id", "pk_events", "pk_event_postings", *SEGMENTS}
+FOUND = {*WRITTEN, "pk_event_successions", *WITHDRAWALS}
+
 EXPECTED: Mapping[str, set[str]] = {
     "tell": {*WORLDS, *SEGMENTS, "uq_events_world_event_id"},
-    "search": {
-        *WORLDS,
-        "pk_events",
-        "pk_event_postings",
-        *SEGMENTS,
-        "pk_event_successions",
-        *WITHDRAWALS,
-        "uq_events_world_event_id",
-    },
-    "search, newest moment": {
-        *WORLDS,
-        "ix_events_standing",
-        "pk_events",
-        "pk_event_postings",
-        *SEGMENTS,
-        "pk_event_successions",
-        *WITHDRAWALS,
-        "uq_events_world_event_id",
-    },
-    "newest": {*WORLDS, "ix_events_standing", *WITHDRAWALS, "uq_events_world_event_id"},
-    "worlds": {*WORLDS, "SCAN uq_worlds_name", "ix_events_standing", *WITHDRAWALS, "uq_events_world_event_id"},
-    "withdraw": {*WORLDS, "uq_events_world_event_id", "pk_events", "pk_event_postings", *SEGMENTS},
-    "close": {*WORLDS, "ix_events_standing", *WITHDRAWALS, "uq_events_world_event_id"},
-    "correct": {
-        *WORLDS,
-        "ix_worlds_parent",
-        "uq_events_world_event_id",
-        "pk_events",
-        "pk_event_postings",
-        *SEGMENTS,
-        "pk_event_successions",
-        *WITHDRAWALS,
-    },
+    "search": FOUND,
+    "search, newest moment": {*FOUND, "ix_events_standing"},
+    "newest": STANDING,
+    "worlds": {*STANDING, "SCAN uq_worlds_name"},
+    "withdraw": WRITTEN,
+    "close": STANDING,
+    "correct": {*FOUND, "ix_worlds_parent"},
     "lorebooks": {*WORLDS, "pk_lorebooks"},
 }
 

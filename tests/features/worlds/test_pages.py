@@ -2,7 +2,6 @@
 
 import html
 import re
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from app.envs.npc_arena.environment import NpcArena
 from app.main.application import create_app
 from app.settings import Settings
 from tests.support.outline import Outline, page
+from tests.support.playground import await_ready
 
 EVENTS: list[dict[str, Any]] = [
     {
@@ -52,8 +52,7 @@ def client(tmp_path_factory: pytest.TempPathFactory, migrated_file: Path) -> Ite
     database.write_bytes(migrated_file.read_bytes())
     app = create_app(Settings(database_url=f"sqlite:///{database}"), environments={"npc_arena": NpcArena})
     with TestClient(app, base_url="http://127.0.0.1:8000") as client:
-        while client.get("/readyz").status_code != 200:
-            time.sleep(0.01)
+        await_ready(client)
         client.post("/worlds/coast/events", json={"events": EVENTS}).raise_for_status()
         client.put("/worlds/coast/lorebooks/coast", json=BOOK).raise_for_status()
         at = "1312-04-03T10:00:00Z"

@@ -154,8 +154,7 @@ async def test_a_branch_shares_the_past_whenever_it_is_told(store: Store, clock:
 
 @on_each_store_at
 async def test_a_closed_world_takes_nothing_more_and_its_branches_go_on(store: Store, clock: MovableClock) -> None:
-    events = store.part(SqlEventStore)
-    books = store.part(SqlLorebookStore)
+    events, books = store.part(SqlEventStore), store.part(SqlLorebookStore)
     await events.add_events("town", [event("a")])
     await events.branch("save", "town", NOON)
     closed = [await events.close("town") for _ in range(2)]

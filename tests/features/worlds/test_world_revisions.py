@@ -192,8 +192,7 @@ def test_only_the_newest_revisions_are_kept(store_url: str, monkeypatch: pytest.
     monkeypatch.setattr(store_worlds, "KEPT_REVISIONS", 3)
 
     async def scenario(store: Store) -> object:
-        events = store.part(SqlEventStore)
-        books = store.part(SqlLorebookStore)
+        events, books = store.part(SqlEventStore), store.part(SqlLorebookStore)
         await events.add_events("town", [event("a"), event("b")])
         for number in range(7):
             await events.correct("town", event("a", text=f"{number} carts."))
