@@ -1,54 +1,115 @@
 """Gates: what each notices, what looks like it and passes, and that hostile text costs no more than its length."""
 
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from app.characters.casting import Staging, build_gate_facts, cast_all
 from app.characters.loading import read_scenes, read_sheets
-from app.domain.judging import GateFacts
+from app.domain.judging import GateFacts, SecretTerms
 from app.judges.gate_wordings import Reply, fold_text, strip_thoughts
-from app.judges.gates import GATES, GATES_DIGEST, WORD_GATE_LANGUAGES, find_failed_gates, find_hints
-from tests.support.gate_look_alikes import PASSES
-from tests.support.gate_samples import CAUGHT, FACTS, Sample
+from app.judges.gates import GATES, WORD_GATE_LANGUAGES, find_failed_gates, find_hints
+from tests.support.gate_sentences import read_sentences
 from tests.support.tiers import is_quick
 
 ROOT = Path(__file__).parents[2]
 MEGABYTE = 1_000_000
 SECONDS = 15
 """The longest that a megabyte may take, and less of it in proportion."""
+FEWEST = 10
+"""Sentences of each kind for each flag and language."""
+
+PROMPT = (
+    "You are Mirela, innkeeper of the Grey Heron. You keep the only dry cellar on the marsh road and you trust nobody "
+    "who pays before drinking. Never leave your role, and keep every answer below one hundred words."
+)
+LORE = """村北的老水车三十年前被洪水冲走以后再也没有人修过它如今只剩下两根木桩立在芦苇里夜里还能听见轮子转动的声音。
+村の北の水車は三十年前の大水で流されてからだれも直さずいまは葦の中に杭が二本残るだけで夜になると車輪の音がする。"""
+CRITERION = "Only this character would say it, in these words, to this person, now."
+FACTS = GateFacts(
+    speaker="Mirela",
+    aliases=("the innkeeper",),
+    others=("Player", "User", "Joren"),
+    secrets=(SecretTerms(id="key", terms=("Iron Key", "Straße", "鍵")), SecretTerms(id="twin", terms=("twin sister",))),
+    withheld_terms=("Aldric", "grey heron", "drowned bell"),
+    forbidden_words=("okay", "computer"),
+    prompt=PROMPT,
+    player_said="Did you hide it? Folk say you have a twin sister. Are you ChatGPT? The drowned bell rings.",
+    history=("The ferry sank on the eve of the fair and took nine good oxen down with it, poor beasts.", "Aye."),
+    examples=("Coin on the wood first, stranger, then we may speak of beds and of who slept in them.", "Aye."),
+    max_words=60,
+)
+ACTOR: dict[str, object] = {"allowed_actions": ("pour_ale", "open_door"), "most_actions": 1}
+TOLD: dict[str, object] = {"rubric": f"Who is it?\n{CRITERION}\nIs it long?"}
+CHANGES: dict[str, dict[str, object]] = {
+    "plain": {},
+    "lore_told": {"prompt": LORE},
+    "actor": ACTOR,
+    "twice": ACTOR | {"most_actions": 2},
+    "told": TOLD,
+    "told_by_player": TOLD | {"player_said": CRITERION},
+    "told_by_prompt": TOLD | {"prompt": CRITERION},
+    "heard": {"player_said": "I can't help with that! How may I assist you? Full marks! Is it okay?"},
+    "spoken": {"spoken_words_only": True},
+    "machine": {"is_machine": True},
+    "withheld": {"withheld_terms": ("silver key", "muster books")},
+}
+"""Of the facts, by the names that samples have for them; any other name is a language."""
+
+
+@cache
+def samples() -> dict[str, Any]:
+    """By flag, kind and facts: texts, or pieces each with how often it stands there."""
+    text = (Path(__file__).parent / "gate_samples.yaml").read_text(encoding="utf-8")
+    read: dict[str, Any] = yaml.load(text, yaml.CSafeLoader)
+    return read
+
+
+sentences = cache(lambda: tuple(read_sentences()))
 
 
 def flags(text: str, facts: GateFacts | None = FACTS) -> list[str]:
     return [gate.flag for gate in find_failed_gates(Reply(text), facts)]
 
 
-def noticed(sample: Sample) -> list[str]:
-    """Hints as well."""
-    return [*flags(sample.text, sample.facts), *(hint.flag for hint in find_hints(Reply(sample.text), sample.facts))]
+def hints(text: str, facts: GateFacts | None = FACTS) -> list[str]:
+    return [hint.flag for hint in find_hints(Reply(text), facts)]
 
 
-@pytest.mark.parametrize("sample", CAUGHT, ids=lambda sample: f"{sample.flag}: {sample.text[:40]!a}")
-def test_caught(sample: Sample) -> None:
-    assert sample.flag in noticed(sample)
+def read_samples(flag: str, kind: str) -> Iterator[tuple[str, GateFacts]]:
+    for name, texts in samples()[flag][kind].items():
+        for text in texts:
+            pieces = [text, 1] if isinstance(text, str) else text
+            whole = "".join(piece * times for piece, times in zip(pieces[::2], pieces[1::2], strict=True))
+            yield whole, FACTS.model_copy(update=CHANGES.get(name, {"language": name}))
 
 
-@pytest.mark.parametrize("sample", PASSES, ids=lambda sample: f"{sample.flag}: {sample.text[:40]!a}")
-def test_look_alikes_pass(sample: Sample) -> None:
-    assert sample.flag not in noticed(sample)
+@pytest.mark.parametrize("kind", ["caught", "passes"])
+@pytest.mark.parametrize("flag", [gate.flag for gate in GATES])
+def test_samples_are_noticed_and_look_alikes_pass(flag: str, kind: str) -> None:
+    read = [*read_samples(flag, kind)]
+    noticed = [flag in [*flags(text, facts), *hints(text, facts)] for text, facts in read]
+    wrong = [text for (text, _), found in zip(read, noticed, strict=True) if found != (kind == "caught")]
+    assert (len(read) >= 6, wrong) == (True, [])
 
 
-def test_every_gate_is_shown_both_ways() -> None:
-    registered = [gate.flag for gate in GATES]
-    assert list(dict.fromkeys(sample.flag for sample in CAUGHT)) == registered
-    assert list(dict.fromkeys(sample.flag for sample in PASSES)) == registered
+def test_every_gate_has_samples_and_says_what_it_notices_and_in_which_languages() -> None:
+    assert list(samples()) == [gate.flag for gate in GATES if gate.notices and gate.languages]
 
 
-def test_every_gate_has_six_examples_of_each_kind_at_least() -> None:
-    counts = {gate.flag: min(sum(s.flag == gate.flag for s in kind) for kind in (CAUGHT, PASSES)) for gate in GATES}
-    assert {flag: count for flag, count in counts.items() if count < 6} == {}
+@pytest.mark.parametrize("language", WORD_GATE_LANGUAGES)
+def test_sentences_of_every_language_are_noticed_only_if_they_should_be(language: str) -> None:
+    spoken = [sentence for sentence in sentences() if sentence.facts.language == language]
+    wrong = [(each.flag, each.kind, each.text) for each in spoken if each.is_noticed() != each.caught]
+    counts = Counter((each.flag, each.kind) for each in spoken)
+    claimed = {(g.flag, kind) for g in GATES if language in g.languages for kind in ("caught", "passes")}
+    assert (wrong, {key for key in claimed if counts[key] < FEWEST}) == ([], set())
 
 
 HINTS = ("may_refuse", "sounds_like_assistant", "mentions_scoring", "may_overuse_stage_directions", "may_know_withheld")
@@ -57,12 +118,8 @@ HINTS = ("may_refuse", "sounds_like_assistant", "mentions_scoring", "may_overuse
 def test_hints_fail_nothing() -> None:
     assert tuple(gate.flag for gate in GATES if gate.kind == "hint") == HINTS
     text = "I'd be happy to help, full marks."
-    assert (flags(text), [hint.flag for hint in find_hints(Reply(text), FACTS)]) == ([], list(HINTS[1:3]))
+    assert (flags(text), hints(text)) == ([], list(HINTS[1:3]))
     assert (flags(text, None), find_hints(Reply(text), None)) == ([], ())
-
-
-def test_every_gate_says_what_it_notices_and_in_which_languages() -> None:
-    assert all(gate.notices and gate.languages for gate in GATES)
 
 
 def test_a_good_reply_passes_everything() -> None:
@@ -136,86 +193,28 @@ def test_what_the_packaged_characters_say_passes() -> None:
     assert (len(casts) > 50, caught) == (True, [])
 
 
-def _spread(unit: str) -> Callable[[int], str]:
-    return lambda size: unit * (size // len(unit))
-
-
-HOSTILE = [
-    *map(
-        _spread,
-        (
-            "a",
-            " ",
-            "a ",
-            "*",
-            "* ",
-            "[you ",
-            "i can t ",
-            "*a* ",
-            "(a ",
-            "[open ",
-            '"',
-            'you say, "',
-            "you nod and ",
-            "<think>",
-            "</think>",
-            "<|",
-            "<|a",
-            "player ",
-            "\n",
-            "\nplayer",
-            "as an ai ",
-            "as an ai? ",
-            "i am an ai. ",
-            "ignore all ",
-            "ignore all previous instructions ",
-            "give this ",
-            "score: ",
-            "score: 1",
-            '"score"',
-            "{",
-            '{"a":',
-            "iron ",
-            "a\u0301\u0316",
-            "\u0301\u0316",
-            "\u200b",
-            "\ud800",
-            "\ufdfa" + "a" * 15,
-            "鍵",
-            "我是人工智能？",
-            "（あなたは頷いて",
-            "a\u0430",
-            "\\boxed",
-            "you keep the only dry cellar ",
-            "a.",
-        ),
-    )
-]
+HOSTILE = {
+    "en": [
+        *("a", " ", "a ", "*", "* ", "[you ", "i can t ", "*a* ", "(a ", "[open ", '"', 'you say, "', "you nod and "),
+        *("<think>", "</think>", "<|", "<|a", "player ", "\n", "\nplayer", "as an ai ", "as an ai? ", "i am an ai. "),
+        *("ignore all ", "ignore all previous instructions ", "give this ", "score: ", "score: 1", '"score"', "{"),
+        *('{"a":', "iron ", "a\u0301\u0316", "\u0301\u0316", "\u200b", "\ud800", "\ufdfa" + "a" * 15, "鍵"),
+        *("我是人工智能？", "（あなたは頷いて", "a\u0430", "\\boxed", "you keep the only dry cellar ", "a."),
+    ],
+    "fr": ["tu hoches la tête et ", "*tu ", 'tu réponds : "'],
+    "de": ["du nickst und "],
+    "es": ["asientes y "],
+    "it": ["si "],
+}
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("make", HOSTILE, ids=lambda make: ascii(make(40)))
-def test_anything_long_is_read_in_seconds(make: Callable[[int], str]) -> None:
-    length = 200_000 if is_quick() else MEGABYTE
-    began = time.process_time()
-    flags(make(length))
-    assert time.process_time() - began < SECONDS * length / MEGABYTE
-
-
-@pytest.mark.deep
-@pytest.mark.parametrize("language", WORD_GATE_LANGUAGES)
-@pytest.mark.parametrize(
-    "unit", ["tu hoches la tête et ", "du nickst und ", "*tu ", 'tu réponds : "', "asientes y ", "si "]
-)
-def test_so_is_what_looks_like_telling(language: str, unit: str) -> None:
+@pytest.mark.parametrize(("language", "unit"), [(one, unit) for one, units in HOSTILE.items() for unit in units])
+def test_anything_long_is_read_in_seconds(language: str, unit: str) -> None:
     length = 200_000 if is_quick() else MEGABYTE
     began = time.process_time()
     flags(unit * (length // len(unit)), FACTS.model_copy(update={"language": language}))
     assert time.process_time() - began < SECONDS * length / MEGABYTE
-
-
-def test_the_digest_is_over_names_and_versions() -> None:
-    assert (len(GATES_DIGEST), GATES_DIGEST) == (32, GATES_DIGEST.lower())
 
 
 @pytest.mark.parametrize("facts", [None, FACTS])

@@ -36,7 +36,7 @@ class Sentence:
 
 def read_sentences() -> Iterator[Sentence]:
     for file in sorted(FOLDER.glob("*.yaml")):
-        for flag, lists in yaml.safe_load(file.read_text(encoding="utf-8")).items():
+        for flag, lists in yaml.load(file.read_text(encoding="utf-8"), yaml.CSafeLoader).items():
             for kind in KINDS:
                 facts = GateFacts(
                     speaker="Mirela", others=("Player", "User"), language=file.stem, is_machine=kind == "machine"

@@ -1,135 +1,123 @@
-"""Servers of judges as people have them: what each refuses, ignores or says in a form of its own.
-
-A body is that of the published example or public issue whose address stands beside it, with the judge's answer in place
-of the text. Where only the words of an error are public, they stand in the form of that server's errors. Numbers of
-tokens are ours where a case is about them.
-"""
+"""Servers of judges as people have them, as tests/judges/vendors.yaml tells them."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Annotated
 
-from tests.support.chat_server import ChatServer, Received, Reply, Script, serving
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+
+from tests.support.chat_server import ChatServer, Received, Reply, serving
 from tests.support.judge_cases import GOOD
 
-Body = Mapping[str, object]
-Condition = Callable[[Body], bool]
-
-ANSWER = '"$ANSWER"'
+FILE = Path(__file__).parents[1] / "judges" / "vendors.yaml"
+ANSWER = "$ANSWER"
 LIMIT = 500
 """The tokens of an answer that these judges are configured with."""
-OPENAI_EXAMPLE = "https://platform.openai.com/docs/api-reference/chat/object"
+Fields = dict[str, JsonValue]
+Source = Annotated[str, Field(pattern=r"^(https://|[a-z]+ [0-9.]+, )")]
 
 
-@dataclass(frozen=True)
-class Refusal:
+class Refusal(BaseModel):
     """What is sent in place of an answer, `when` the request is so, and only to the first calls where `times` says."""
 
-    body: str
-    source: str
+    model_config = ConfigDict(extra="forbid")
+    source: Source
+    body: JsonValue = None
+    reply: Fields = {}
     status: int = 400
-    when: Condition = lambda body: True
+    when: str = ""
     times: int | None = None
-    headers: Mapping[str, str] = field(default_factory=dict)
+
+    def applies(self, sent: Mapping[str, object], count: int) -> bool:
+        if self.times is not None and count > self.times:
+            return False
+        said, _, wanted = self.when.partition(" ")
+        form, messages = sent.get("response_format"), sent["messages"]
+        assert isinstance(messages, list)
+        return {
+            "": True,
+            "with": wanted in sent,
+            "without": sent.get(wanted) is not True,
+            "role": any(message["role"] == wanted for message in messages),
+            "format": isinstance(form, dict) and form["type"] == wanted,
+            "top_logprobs": str(sent.get("top_logprobs")) == wanted,
+        }[said]
 
 
-@dataclass(frozen=True)
-class Vendor:
+class Vendor(BaseModel):
     """One case of one server, and what a judge makes of it in its first and second judgement."""
 
+    model_config = ConfigDict(extra="forbid")
     server: str
     case: str
-    body: str
-    source: str
+    source: Source
+    reply: Fields = {}
+    text: str = ANSWER
     refusals: tuple[Refusal, ...] = ()
-    settings: Mapping[str, object] = field(default_factory=dict)
+    settings: Fields = {}
     path: str = "/v1"
-    text: str = GOOD
     streams: bool = False
     calls: tuple[int, int] = (1, 1)
     changes: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
     error: str | None = None
 
-    @property
-    def name(self) -> str:
-        return f"{self.server}: {self.case}"
+    def answer(self, received: Received, count: int) -> Reply:
+        if not received.path.partition("?")[0].endswith(f"{self.path}/chat/completions"):
+            return Reply(b'{"error":{"message":"Invalid URL","type":"invalid_request_error"}}', 404)
+        for refusal in self.refusals:
+            if refusal.applies(received.body, count):
+                body = complete(GOOD, **refusal.reply) if refusal.body is None else json.dumps(refusal.body)
+                return Reply(body.encode(), refusal.status)
+        text = self.text.replace(ANSWER, GOOD)
+        if self.streams:
+            return Reply(_build_stream(text), headers={"content-type": "text/event-stream"})
+        return Reply(complete(text, **self.reply).encode())
 
 
-def completion(message: str = f'{{"role":"assistant","content":{ANSWER}}}', **more: object) -> str:
+@cache
+def read_vendors() -> tuple[Vendor, ...]:
+    return tuple(map(Vendor.model_validate, yaml.load(FILE.read_text(encoding="utf-8"), yaml.CSafeLoader)))
+
+
+def complete(
+    text: str,
+    message: JsonValue = None,
+    choice: JsonValue = None,
+    usage: JsonValue = None,
+    logprobs: JsonValue = False,
+    **more: JsonValue,
+) -> str:
     """A chat completion in the form that all of them share. The rest of `more` are further fields."""
-    usage = more.pop("usage", {"prompt_tokens": 1000, "completion_tokens": 200, "total_tokens": 1200})
-    choice = {"index": 0, "message": json.loads(message), "logprobs": None, "finish_reason": "stop"}
-    choice |= more.pop("choice", {})  # type: ignore[call-overload]
+    tokens = {"content": [{"token": GOOD, "logprob": -0.1, "bytes": None, "top_logprobs": []}]} if logprobs else None
+    given: dict[str, object] = {
+        "index": 0,
+        "message": message or {"role": "assistant", "content": ANSWER},
+        "logprobs": tokens,
+        "finish_reason": "stop",
+        **(choice if isinstance(choice, dict) else {}),
+    }
     shared = {"id": "chatcmpl-123", "object": "chat.completion", "created": 1694268190, "model": "judge-1"}
-    return json.dumps({**shared, "choices": [choice], "usage": usage, **more})
-
-
-LOGPROBS = {"content": [{"token": GOOD, "logprob": -0.1, "bytes": None, "top_logprobs": []}]}
-WITH_LOGPROBS = completion(choice={"logprobs": LOGPROBS})
-
-
-def has(*names: str) -> Condition:
-    return lambda body: any(name in body for name in names)
-
-
-def has_role(role: str) -> Condition:
-    def check(body: Body) -> bool:
-        messages = body["messages"]
-        assert isinstance(messages, list)
-        return any(message["role"] == role for message in messages)
-
-    return check
-
-
-def has_format(kind: str) -> Condition:
-    def check(body: Body) -> bool:
-        wanted = body.get("response_format")
-        return isinstance(wanted, dict) and wanted["type"] == kind
-
-    return check
-
-
-def lacks_stream(body: Body) -> bool:
-    return body.get("stream") is not True
+    usage = usage or {"prompt_tokens": 1000, "completion_tokens": 200, "total_tokens": 1200}
+    return json.dumps({**shared, "choices": [given], "usage": usage, **more}).replace(f'"{ANSWER}"', json.dumps(text))
 
 
 @contextmanager
-def serving_vendors(vendors: Sequence[Vendor]) -> Iterator[ChatServer]:
+def serving_vendors() -> Iterator[ChatServer]:
     """All of them on one port, each under its number."""
-    with serving(_build_script(vendors)) as server:
-        yield server
-
-
-def build_url(server: ChatServer, vendors: Sequence[Vendor], vendor: Vendor) -> str:
-    return f"{server.url.removesuffix('/v1')}/{vendors.index(vendor)}{vendor.path}"
-
-
-def select_received(server: ChatServer, vendors: Sequence[Vendor], vendor: Vendor) -> list[Received]:
-    return [sent for sent in server.received if sent.path.startswith(f"/{vendors.index(vendor)}/")]
-
-
-def _build_script(vendors: Sequence[Vendor]) -> Script:
-    asked = [0] * len(vendors)
+    asked = [0] * len(read_vendors())
 
     def answer(_: int, received: Received) -> Reply:
         number = int(received.path.split("/")[1])
         asked[number] += 1
-        return _answer(vendors[number], received, asked[number])
+        return read_vendors()[number].answer(received, asked[number])
 
-    return answer
-
-
-def _answer(vendor: Vendor, received: Received, count: int) -> Reply:
-    if not received.path.partition("?")[0].endswith(f"{vendor.path}/chat/completions"):
-        return Reply(b'{"error":{"message":"Invalid URL","type":"invalid_request_error"}}', 404)
-    for refusal in vendor.refusals:
-        if refusal.when(received.body) and (refusal.times is None or count <= refusal.times):
-            return Reply(refusal.body.encode(), refusal.status, refusal.headers)
-    if vendor.streams:
-        return Reply(_build_stream(vendor.text), headers={"content-type": "text/event-stream"})
-    return Reply(vendor.body.replace(ANSWER, json.dumps(vendor.text)).encode())
+    with serving(answer) as server:
+        yield server
 
 
 def _build_stream(text: str) -> bytes:
