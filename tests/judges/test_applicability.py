@@ -5,19 +5,13 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from app.domain.judging import Case, Judgement, JudgeRequest, Mode, Rubric, RubricCriterion
+from app.domain.judging import Case, Judgement, JudgeRequest, Mode
 from app.domain.scores import Score
 from app.judges.chat_judge import ScriptedJudge, score_by_text
 from app.judges.panel import JudgePanel
+from tests.judges.scripted import ChangedJudge, Update, build_rubric
 
-RUBRIC = Rubric(
-    name="test",
-    version="1",
-    instructions="",
-    criteria=tuple(
-        RubricCriterion(name=name, weight=0.5, description="", anchors={}) for name in ("likeness", "charm")
-    ),
-)
+RUBRIC = build_rubric("likeness", "charm")
 ONE, OTHER, THIRD = "the first reply", "another reply", "some third reply"
 Scores = Mapping[str, float | None]
 
@@ -94,13 +88,11 @@ def test_nothing_in_common_is_no_score() -> None:
 
 
 def test_a_reading_that_differs_within_itself_is_no_reading() -> None:
-    class Uneven(ScriptedJudge):
-        async def judge(self, request: JudgeRequest) -> Judgement:
-            judgement = await super().judge(request)
-            first, *rest = judgement.verdicts
-            uneven = first.model_copy(update={"scores": {**first.scores, "charm": None}})
-            return judgement.model_copy(update={"verdicts": (uneven, *rest)})
+    def leave_out(made: Judgement, number: int) -> Update:
+        first, *rest = made.verdicts
+        return {"verdicts": (first.model_copy(update={"scores": {**first.scores, "charm": None}}), *rest)}
 
-    assert [score.rationale for score in scored(Uneven(score_by_text({})), "listwise", ONE, OTHER)] == [
+    uneven = ChangedJudge(score_by_text({}), whole=leave_out)
+    assert [score.rationale for score in scored(uneven, "listwise", ONE, OTHER)] == [
         "scripted: scored a criterion for some candidates only"
     ] * 2

@@ -15,8 +15,7 @@ from app.judges import chat_judge as remembered
 from app.judges.chat_judge import CachingJudge, InProcessMemory, JudgeWithFallback, WriteOnlyMemory
 from app.judges.configuration import SpendingAccount
 from app.judges.prompts import JudgePrompt, JudgeQuestion
-from app.ports.environment import ManagedResource
-from app.ports.judges import CachedJudgement, ReportingJudge
+from app.ports.judges import CachedJudgement
 
 
 def request(vote: int = 0) -> JudgeRequest:
@@ -53,16 +52,10 @@ class Oracle:
 
     def report(self) -> JudgeReport:
         return JudgeReport(
-            health="ok",
-            last_error=None,
-            in_flight=0,
-            queued=0,
-            limit=1,
+            **{"health": "ok", "last_error": None, "in_flight": 0, "queued": 0, "limit": 1, "cache_hits": 0},
+            **{"budget_left_usd": None, "budget_left_tokens": None},
             spent=Spending(calls=self.asked),
             spent_today=Spending(),
-            budget_left_usd=None,
-            budget_left_tokens=None,
-            cache_hits=0,
         )
 
     async def judge(self, request: JudgeRequest) -> Judgement:
@@ -145,25 +138,6 @@ def test_equal_readings_under_way_share_one_call() -> None:
     assert costs(made) == [PAID, FREE, PAID]
     assert (oracle.asked, len(shelf.puts)) == (2, 2)
     assert len({judgement.reading for judgement in made}) == 2
-
-
-def test_readings_that_are_asked_for_together_are_looked_up_together() -> None:
-    @dataclass
-    class Counting(Shelf):
-        looks: list[int] = field(default_factory=list)
-        """How many others were under way."""
-        under_way: int = 0
-
-        async def get(self, reading: str) -> CachedJudgement | None:
-            self.looks.append(self.under_way)
-            self.under_way += 1
-            found = await super().get(reading)
-            self.under_way -= 1
-            return found
-
-    oracle, shelf = Oracle(), Counting()
-    judged(remembering(oracle, shelf), oracle, [request(number) for number in range(4)])
-    assert shelf.looks == [0, 1, 2, 3]
 
 
 def test_what_was_answered_is_answered_again_from_memory() -> None:
@@ -328,13 +302,6 @@ def test_a_failure_of_the_model_goes_to_the_fallback_and_is_kept_beside_its_answ
 def test_nothing_else_does(failure: JudgeFailure | None) -> None:
     made, _ = with_fallback(failure)
     assert (made.judge, made.failure, len(made.attempts)) == ("first", failure, 1)
-
-
-def test_both_are_opened_and_tell_how_they_do() -> None:
-    for judge in (with_fallback(None)[1], remembering(Oracle(), Shelf())):
-        assert isinstance(judge, ReportingJudge)
-        assert isinstance(judge, ManagedResource)
-    assert with_fallback(None)[1].report().spent.calls == 1
 
 
 def test_accounts_turn_with_the_day_and_count_what_could_not_be_written() -> None:

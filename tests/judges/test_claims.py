@@ -14,33 +14,27 @@ from app.domain.judging import (
     ClaimRule,
     Defect,
     DefectRule,
-    Judgement,
     JudgeRequest,
     Probes,
     Rubric,
-    RubricCriterion,
     SourceEvent,
     Verdict,
     apply_bounds,
 )
+from app.judges.chat_judge import score_by_text
 from app.judges.panel import JudgePanel
 from app.judges.prompts import build_prompt
 from app.judges.verdicts import JudgeAnswer, UnusableAnswer, build_response_format, name_places, parse_answer
+from tests.judges.scripted import ChangedJudge, Update, build_rubric
 
-RUBRIC = Rubric(
-    name="test",
-    version="1",
-    instructions="",
-    criteria=tuple(
-        RubricCriterion(name=name, weight=0.5, description="", anchors={}) for name in ("likeness", "grounding")
-    ),
+SILENT = build_rubric(
+    *("likeness", "grounding"),
     defects=(
         DefectRule(code="ignores", description="", omission=True, bounds=Bound(criterion="grounding", at_most=0.5)),
         DefectRule(code="invented", description="", bounds=Bound(criterion="grounding", at_most=0.25)),
     ),
-    claims=ClaimRule(criterion="grounding", unsupported="invented"),
 )
-SILENT = RUBRIC.model_copy(update={"claims": None})
+RUBRIC = SILENT.model_copy(update={"claims": ClaimRule(criterion="grounding", unsupported="invented")})
 SOURCES = (
     SourceEvent(id="barge", text="The levy barge “Fortune” sank\nat the landing."),
     SourceEvent(id="opening", text="A bell rings."),
@@ -149,40 +143,18 @@ def test_inventing_costs_more_than_ignoring(
     assert apply_bounds(RUBRIC, verdict) == {"likeness": 1.0, "grounding": expected}
 
 
-class Reader:
-    """Gives everybody full marks, and finds claims and omissions by the text."""
-
-    name = model = "reader"
-    digest = ""
-
-    async def judge(self, request: JudgeRequest) -> Judgement:
-        order = tuple(candidate.id for candidate in request.candidates)
-        return Judgement(
-            judge=self.name,
-            model=self.model,
-            order=order,
-            verdicts=tuple(
-                Verdict(
-                    candidate=candidate.id,
-                    claims={
-                        TRUE: (Claim(quote="The barge sank", source="barge", source_quote="sank"),),
-                        FALSE: (Claim(quote="The king drowned", source=None),),
-                    }.get(candidate.text, ()),
-                    defects={
-                        FALSE: (Defect(code="invented", quote="The king drowned"),),
-                        MUTE: (Defect(code="ignores"),),
-                    }.get(candidate.text, ()),
-                    scores={"likeness": 1.0, "grounding": 1.0},
-                )
-                for candidate in request.candidates
-            ),
-            ranking=(order,),
-        )
+def find_by_text(verdict: Verdict, text: str, number: int) -> Update:
+    drowned = Claim(quote="The king drowned", source=None)
+    claims = {TRUE: (Claim(quote="The barge sank", source="barge", source_quote="sank"),), FALSE: (drowned,)}
+    defects = {FALSE: (Defect(code="invented", quote="The king drowned"),), MUTE: (Defect(code="ignores"),)}
+    return {"claims": claims.get(text, ()), "defects": defects.get(text, ())}
 
 
 def test_the_number_follows_from_the_claims_and_the_score_shows_them() -> None:
     case = Case(key="k", rubric=RUBRIC, document={}, sources=SOURCES, candidates=(TRUE, FALSE, MUTE))
-    scores = asyncio.run(JudgePanel((Reader(),), 0.0).judge(case)).scores
+    scores = asyncio.run(
+        JudgePanel((ChangedJudge(score_by_text({}, otherwise=1.0), each=find_by_text),), 0.0).judge(case)
+    ).scores
     grounding = [score.criteria[1] for score in scores]
     assert [
         (score.reward, score.flags, each.value, each.note) for score, each in zip(scores, grounding, strict=True)

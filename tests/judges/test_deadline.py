@@ -1,26 +1,46 @@
-"""However often judges are asked about a group, and whoever stands behind them: it has one time, and it ends."""
+"""A panel before judges' servers that fail or hang: no score and never 0, and one time for the group."""
 
 import asyncio
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import pytest
 
+from app.domain.budgets import BudgetConfig
 from app.domain.judging import Case, GateFacts, PanelResult
 from app.domain.scores import Score
+from app.judges import judge_client
 from app.judges.configuration import ChatJudgeConfig
 from app.judges.panel import JudgePanel, build_chat_judges
 from app.ports.environment import ManagedResource
 from app.ports.judges import Judge
-from tests.judges.test_panel_on_the_wire import fairly, ranking_by, shown
 from tests.support.chat_server import Received, Reply, Script, serving
-from tests.support.judge_cases import RUBRIC, always, completion, config
+from tests.support.judge_cases import RUBRIC, always, completion, config, failure, verdict
+from tests.support.shown_prompts import shown_to
 from tests.support.store_cases import opened
 
 PATIENCE = 30.0
 """Seconds after which a test that should have ended has not."""
 TEXTS = ("a best", "b good", "c bad", "d worst")
 GATED = "As an AI language model I cannot take part."
+
+
+def ranking_by(ordering: Callable[[dict[str, str]], Sequence[str]]) -> Script:
+    """The ordering gets texts by id, in the order of presentation, and returns ids, the best first."""
+
+    def script(number: int, received: Received) -> Reply:
+        names = ordering(shown_to(received).texts)
+        verdicts = [verdict(name, max(0, 4 - place)) for place, name in enumerate(names)]
+        return completion(json.dumps({"verdicts": verdicts, "ranking": [[name] for name in names]}))
+
+    return script
+
+
+def fairly(texts: dict[str, str]) -> Sequence[str]:
+    return sorted(texts, key=lambda name: texts[name])
+
+
 FAIR = ranking_by(fairly)
 HANGING = always(Reply(b"", seconds=3600))
 SHORT, LONG = 0.3, 1.5
@@ -58,6 +78,36 @@ def told(scores: tuple[Score, ...]) -> list[tuple[str | None, float | None, bool
 NO_SCORE = [("judge_failed", None, True)] * 4 + [(None, 0.0, False)]
 
 
+FAULTS: dict[str, tuple[Script, str]] = {
+    "malformed JSON": (always(completion('{"verdicts": [')), "no complete JSON object in the answer"),
+    "no chat completions": (always(Reply(b"<html>")), "sent something that is not JSON"),
+    "down after the first order": (
+        lambda number, received: FAIR(number, received) if number == 0 else failure(401),
+        "the judge's server answered 401",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_of_the_judge_is_no_score_and_a_gated_reply_stays_0(
+    fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(judge_client, "FIRST_PAUSE_SECONDS", 0.01)
+    script, words = FAULTS[fault]
+    with serving(script) as server:
+        scores = judged(PATIENCE, config(server.url)).scores
+    found = [(score.outcome, score.reason, score.reward, words in score.rationale, score.flags) for score in scores]
+    gated = ("scored", None, 0.0, False, ("breaks_character",))
+    assert found == [("unscored", "judge_failed", None, True, ())] * 4 + [gated]
+
+
+def test_a_budget_that_is_used_up_is_its_own_reason() -> None:
+    with serving(FAIR) as server:
+        scores = judged(PATIENCE, config(server.url, budget=BudgetConfig(tokens=10))).scores
+    assert [(score.reason, score.reward) for score in scores] == [("budget", None)] * 4 + [(None, 0.0)]
+    assert server.received == []
+
+
 def test_a_judge_that_hangs_ends_with_the_time_of_the_group() -> None:
     with serving(HANGING) as server:
         assert told(judged(SHORT, config(server.url, deadline_seconds=1.0)).scores) == NO_SCORE
@@ -85,7 +135,7 @@ def in_doubt(number: int, received: Received) -> Reply:
     """The two readings of a group contradict each other; further ones never end."""
     if number >= 2:
         return Reply(b"", seconds=3600)
-    best, *rest = fairly(shown(received))
+    best, *rest = fairly(shown_to(received).texts)
     return ranking_by(lambda texts: [*rest, best] if number else [best, *rest])(number, received)
 
 

@@ -4,28 +4,14 @@ import asyncio
 import json
 from itertools import permutations
 
-from app.domain.judging import (
-    Case,
-    DefectRule,
-    GateFacts,
-    Judgement,
-    JudgeRequest,
-    Rubric,
-    RubricCriterion,
-    SpokenLine,
-)
+from app.domain.judging import Case, DefectRule, GateFacts, Judgement, JudgeRequest, SpokenLine
 from app.domain.scores import Score
 from app.judges.chat_judge import ScriptedJudge, score_by_text
 from app.judges.panel import JudgePanel
 from app.judges.verdicts import JudgeAnswer, name_places, parse_answer
+from tests.judges.scripted import build_rubric
 
-RUBRIC = Rubric(
-    name="test",
-    version="1",
-    instructions="",
-    criteria=(RubricCriterion(name="likeness", weight=1.0, description="", anchors={}),),
-    defects=(DefectRule(code="dull", description="", cap=0.3),),
-)
+RUBRIC = build_rubric("likeness", defects=(DefectRule(code="dull", description="", cap=0.3),))
 FACTS = GateFacts(speaker="Mirela")
 SAME, OTHER = "player: Well?\nMirela: Dry, as ever.", "player: Well?\nMirela: Go and look."
 PLAIN = ("Dry, as ever.",)
@@ -61,10 +47,7 @@ class Quoting(ScriptedJudge):
 def test_what_any_of_them_holds_counts_for_all() -> None:
     judge, scores = played(EPISODES)
     shown = {each.text: (each.hints, each.own) for request in judge.requests for each in request.candidates}
-    assert shown == {
-        SAME: (HINTS, "\n".join((*PLAIN, *OFFERING, *DECLINING))),
-        OTHER: ((), "Go and look."),
-    }
+    assert shown == {SAME: (HINTS, "\n".join((*PLAIN, *OFFERING, *DECLINING))), OTHER: ((), "Go and look.")}
     assert [(score.gate, score.flags) for score in scores] == [
         *[(1.0, ("dull", "may_refuse", "sounds_like_assistant"))] * 3,
         (0.0, ("breaks_character",)),

@@ -10,17 +10,12 @@ from app.judges.panel import JudgePanel
 from app.judges.prompts import build_prompt
 from tests.support.shown_prompts import read_prompt
 
-CRITERION = RubricCriterion(
-    name="likeness",
-    weight=1.0,
-    description="",
-    anchors={4: "Only she would put it so, with her own salt and not a word that anybody else might use."},
-)
+RECITAL = "Only she would put it so, with her own salt and not a word that anybody else might use."
+CRITERION = RubricCriterion(name="likeness", weight=1.0, description="", anchors={4: RECITAL})
 RUBRIC = Rubric(name="test", version="1", instructions="", criteria=(CRITERION,))
 FACTS = GateFacts(speaker="Mirela")
 OFFER = "I'd be happy to help. The cellar is dry."
 PLAIN = "Dry, as ever."
-RECITAL = "Only she would put it so, with her own salt and not a word that anybody else might use."
 HINT = "offers help in words that assistants use and people too"
 
 

@@ -2,17 +2,14 @@
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from pydantic import SecretStr
 
-from app.domain.judging import (
-    Defect,
-    JudgeFailure,
-    Judgement,
-)
+from app.domain.judging import JudgeFailure, Judgement
 from app.inference.connection import LARGEST_REPLY
 from app.judges import judge_client as line
 from app.judges.chat_judge import (
@@ -87,28 +84,24 @@ class Scenario:
     """0: as many as fit before the deadline, which may cut off the last one before the server has read it."""
     error: str | None = None
     """A part of it."""
+    failure: JudgeFailure = "unavailable"
     deadline: float = 5.0
 
 
 SCENARIOS = {
     "ok": Scenario(always(completion(GOOD)), 1),
     "fenced after a thought": Scenario(always(completion(f"<think>hm {{}}</think>```json\n{GOOD}\n```")), 1),
-    "after a long thought": Scenario(always(completion(f"<think>{'hm ' * 20_000}</think>{GOOD}")), 1),
     "content in parts": Scenario(always(completion([{"type": "text", "text": GOOD}])), 1),
-    "500 once": Scenario(first(failure(500)), 2),
     "503 and 502": Scenario(first(failure(503), failure(502)), 3),
     "500 for ever": Scenario(always(failure(500)), 0, "the judge's server answered 500", deadline=0.3),
     "429 with Retry-After": Scenario(first(failure(429, retry_after="0.2")), 2),
-    "429 with a date": Scenario(first(failure(429, retry_after="Wed, 21 Oct 2015 07:28:00 GMT")), 2),
     "429 with nonsense": Scenario(first(failure(429, retry_after="soon")), 2),
     "429 for an hour": Scenario(always(failure(429, retry_after="3600")), 1, "answered 429; gave up after 1 attempts"),
     "400": Scenario(always(failure(400, "too long")), 2, "answered 400: too long"),
     "400 that repeats the key": Scenario(always(failure(400, f"bad {KEY} here")), 2, "answered 400: bad … here"),
     "401": Scenario(always(failure(401, f"Incorrect API key: {KEY[:9]}***")), 1, "answered 401"),
     "garbage": Scenario(always(Reply(b"\xff\xfe<html>")), 3, "not JSON"),
-    "garbage once": Scenario(first(Reply(b"<html>", headers={"content-type": "text/html"})), 2),
     "nothing": Scenario(always(Reply(b"{}")), 3, "without a message"),
-    "null": Scenario(always(Reply(b'{"choices": null}')), 3, "without a message"),
     "deep": Scenario(always(Reply(b"[" * 200_000)), 3, "not JSON"),
     "slow beyond the deadline": Scenario(
         always(Reply(completion(GOOD).body, seconds=1.0)), 1, "no usable answer within 0.3 s", deadline=0.3
@@ -116,68 +109,25 @@ SCENARIOS = {
     "hangs for ever": Scenario(always(Reply(b"", seconds=3600)), 1, "no usable answer within 0.3 s", deadline=0.3),
     "a burst of 500": Scenario(first(*[failure(500)] * 7), 8),
     "drops the connection once": Scenario(first(Reply(b"", cut=-1)), 2),
-    "drops it for ever": Scenario(always(Reply(b"", cut=-1)), 0, "server failed", 0.3),
+    "drops it for ever": Scenario(always(Reply(b"", cut=-1)), 0, "server failed", deadline=0.3),
     "drops it in the middle of an answer": Scenario(first(Reply(completion(GOOD).body, cut=99)), 2),
     "sends without end": Scenario(
         always(Reply(b" " * (LARGEST_REPLY + 1))), 3, f"sent more than {LARGEST_REPLY} bytes"
     ),
     "redirects": Scenario(always(Reply(b"", 307, {"location": "http://127.0.0.1:1/"})), 1, "answered 307"),
-    "refuses": Scenario(always(completion(None, refusal="I cannot do that.")), 1, "the judge refuses: I cannot do"),
-    "filtered": Scenario(always(completion("", "content_filter")), 1, "the judge refuses"),
-    "declines in words": Scenario(always(BAD), 2, "no complete JSON object"),
+    "refuses": Scenario(always(completion(None, refusal="I cannot.")), 1, "the judge refuses: I cannot.", "refused"),
+    "filtered": Scenario(always(completion("", "content_filter")), 1, "the judge refuses", "refused"),
+    "declines in words": Scenario(always(BAD), 2, "no complete JSON object", "unusable"),
     "refuses once": Scenario(first(BAD), 2),
-    "silent": Scenario(always(completion("")), 2, "no complete JSON object"),
-    "long and without an end": Scenario(always(completion('{"a":' * 60_000)), 2, "no complete JSON object"),
-    "parts within parts": Scenario(always(completion([{"type": "text", "text": [{"text": GOOD}]}])), 2, "no complete"),
-    "cut off": Scenario(always(completion(GOOD[:-9], "length")), 2, "cut off after 500 tokens"),
+    "cut off": Scenario(always(completion(GOOD[:-9], "length")), 2, "cut off after 500 tokens", "unusable"),
     "cut off behind a draft": Scenario(
-        always(completion(f"A first draft: {GOOD} But then again", "length")), 2, "cut off after 500 tokens"
+        always(completion(f"A first draft: {GOOD} But then again", "length")), 2, "cut off after 500", "unusable"
     ),
     "cut off behind the answer": Scenario(always(completion(f"```json\n{GOOD}\n```" + "\n" * 400, "length")), 1),
-    "obeys the injected format": Scenario(
-        always(completion('{"verdicts": [{"candidate": "A", "scores": {}}], "ranking": []}')), 2, "B is missing"
-    ),
     "quotes the injection, then answers": Scenario(always(completion(f"{TEXTS['B']}\n{GOOD}")), 1),
-    "missing id": Scenario(always(completion(answer(verdict("A"), verdict("B")))), 2, "C is missing"),
-    "duplicate id": Scenario(
-        always(completion(answer(verdict("A"), verdict("B"), verdict("C"), verdict("A")))), 2, "A occurs more"
-    ),
-    "out of range": Scenario(
-        always(completion(answer(verdict("A", 11), verdict("B"), verdict("C")))), 2, "from 0 to 4"
-    ),
-    "not a number": Scenario(
-        always(completion(answer(verdict("A"), verdict("B"), verdict("C")).replace("3", "NaN"))), 2, "from 0 to 4"
-    ),
-    "null for one of three": Scenario(
-        always(completion(answer(verdict("A"), verdict("B"), verdict("C", None)))), 2, "likeness is null for C and"
-    ),
-    "null for one until corrected": Scenario(first(completion(GOOD.replace('"likeness": 0', '"likeness": null'))), 2),
+    "missing id": Scenario(always(completion(answer(verdict("A"), verdict("B")))), 2, "C is missing", "unusable"),
     "bad, then down, then good": Scenario(first(BAD, failure(500)), 3),
 }
-
-
-FAILURES: Mapping[str, JudgeFailure] = {
-    "refuses": "refused",
-    "filtered": "refused",
-    **dict.fromkeys(
-        (
-            "declines in words",
-            "silent",
-            "long and without an end",
-            "parts within parts",
-            "cut off",
-            "cut off behind a draft",
-            "obeys the injected format",
-            "missing id",
-            "duplicate id",
-            "out of range",
-            "not a number",
-            "null for one of three",
-        ),
-        "unusable",
-    ),
-}
-"""Of the scenarios that end in an error; no answer came in any other."""
 
 
 @pytest.fixture(autouse=True)
@@ -192,19 +142,17 @@ def test_chat_judge(name: str) -> None:
         judge, judgement = judged(config(server.url, deadline_seconds=scenario.deadline))
     require_contract(judgement, judge)
     assert KEY not in judgement.model_dump_json()
-    assert judgement.latency_seconds < scenario.deadline + 0.5
     if scenario.calls:
         assert (judgement.calls, len(server.received)) == (scenario.calls, scenario.calls)
     else:
         assert judgement.calls - len(server.received) in (0, 1)
-    assert judgement.failure == (None if scenario.error is None else FAILURES.get(name, "unavailable"))
     if scenario.error is None:
-        assert judgement.error is None
-        assert judgement.verdicts[0].scores == {"likeness": 1.0, "charm": 0.5}
-        assert judgement.verdicts[2].scores == {"likeness": 0.25, "charm": 0.5}
+        assert (judgement.failure, judgement.error) == (None, None)
+        scores = [each.scores for each in judgement.verdicts[::2]]
+        assert scores == [{"likeness": 1.0, "charm": 0.5}, {"likeness": 0.25, "charm": 0.5}]
         assert judgement.ranking == (("A",), ("B", "C"))
     else:
-        assert scenario.error in (judgement.error or "")
+        assert (judgement.failure, scenario.error in (judgement.error or "")) == (scenario.failure, True)
 
 
 def test_nobody_listens() -> None:
@@ -254,14 +202,6 @@ def test_nothing_but_the_settings_says_how_a_judge_is_reached(monkeypatch: pytes
     assert (judgement.error, [sent.authorization for sent in server.received]) == (None, [""])
 
 
-def test_a_server_that_repeats_the_key_as_its_own_name_does_not_have_it_kept() -> None:
-    names = {"model": f"m {KEY}", "system_fingerprint": f"fp {KEY}"}
-    body = json.dumps(json.loads(completion(GOOD).body) | names).encode()
-    with serving(always(Reply(body))) as server:
-        _, judgement = judged(config(server.url))
-    assert (judgement.served_model, judgement.system_fingerprint) == ("m …", "fp …")
-
-
 def test_the_correction_says_what_was_wrong() -> None:
     with serving(first(BAD)) as server:
         _, judgement = judged(config(server.url))
@@ -272,10 +212,7 @@ def test_the_correction_says_what_was_wrong() -> None:
     assert (judgement.raw, judgement.input_tokens, judgement.output_tokens) == (GOOD, 2000, 400)
 
 
-@pytest.mark.parametrize(
-    ("prices", "cost"),
-    [(TokenPrices(), None), (TokenPrices(2.0, 10.0), 0.004)],
-)
+@pytest.mark.parametrize(("prices", "cost"), [(TokenPrices(), None), (TokenPrices(2.0, 10.0), 0.004)])
 def test_cost(prices: TokenPrices, cost: float | None) -> None:
     with serving(always(completion(GOOD))) as server:
         _, judgement = judged(config(server.url, prices=prices))
@@ -301,16 +238,6 @@ def test_lone_surrogates_are_replaced_in_what_is_kept() -> None:
     judgement.model_dump_json().encode()
 
 
-def test_a_defect_that_cannot_be_quoted_caps_nothing() -> None:
-    def reported(quote: str) -> Judgement:
-        accused = verdict("A", 4, defects=[{"code": "leak", "quote": quote}])
-        with serving(always(completion(answer(accused, verdict("B"), verdict("C"))))) as server:
-            return judged(config(server.url))[1]
-
-    assert reported("the ferry sank").verdicts[0].defects == (Defect(code="leak", quote="the ferry sank"),)
-    assert reported("the bridge fell").verdicts[0].defects == ()
-
-
 def test_neither_config_nor_errors_show_the_key() -> None:
     assert KEY not in repr(config("http://127.0.0.1:1/v1"))
 
@@ -319,11 +246,13 @@ def test_the_digest_covers_what_could_change_a_verdict() -> None:
     def digest_of(**more: object) -> str:
         return ChatJudge(config("http://127.0.0.1:1/v1", **more)).digest
 
-    changed: list[dict[str, object]] = [
-        {"model": "judge-2"},
-        {"temperature": 0.5},
-        {"max_output_tokens": 9},
-        {"json_mode": "off"},
+    changed: Sequence[Mapping[str, object]] = [
+        *({"model": "judge-2"}, {"temperature": 0.5}, {"max_output_tokens": 9}, {"json_mode": "off"}),
+        *({"seed": 0}, {"seed": 1}, {"token_parameter": None}, {"expected_scores": True}),
+        *({"extra_body": {"top_k": 1}}, {"extra_body": {"top_k": 2}}, {"api_version": "2024-10-21"}),
+        {"extra_headers": {"X-Beta": SecretStr("on")}},
     ]
-    assert len({digest_of(), *(digest_of(**change) for change in changed)}) == 5
+    assert len({digest_of(), *(digest_of(**change) for change in changed)}) == 1 + len(changed)
     assert digest_of() == digest_of(base_url="http://127.0.0.1:2/v1", name="other", deadline_seconds=9.0)
+    assert digest_of(extra_headers={"X-Beta": SecretStr("off")}) == digest_of(extra_headers={"x-beta": SecretStr("on")})
+    assert digest_of(token_parameter="max_completion_tokens") == digest_of()

@@ -1,10 +1,11 @@
 """Judges on the wire: how much they are asked at once, what they may cost, when they are left alone."""
 
 import asyncio
+import json
 import threading
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 import pytest
@@ -74,13 +75,6 @@ def made(chosen: ChatJudgeConfig, *waves: Sequence[int], pause: float = 0.0) -> 
     return asyncio.run(play())
 
 
-def test_no_more_calls_at_once_than_its_limit() -> None:
-    busy = Busy()
-    with serving(busy) as server:
-        _, found = made(config(server.url, max_concurrency=3), range(10))
-    assert ([judgement.error for judgement in found], busy.most) == ([None] * 10, 3)
-
-
 def test_429_makes_the_limit_smaller() -> None:
     with serving(first(failure(429), failure(429), failure(429))) as server:
         judge, found = made(config(server.url, max_concurrency=10), range(5))
@@ -114,17 +108,12 @@ def test_requests_keep_their_rate(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_judge_that_is_down_is_left_alone_and_then_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(breaker, "BURST_SECONDS", 0.0)
-    down = first(*[failure(500)] * 3)
-    with serving(down) as server:
-        chosen = config(server.url, breaker_failures=3, breaker_seconds=0.3)
-        judge, found = made(chosen, (0,), (1, 2), (), pause=0.0)
-        calls = len(server.received)
-        recovering, later = made(chosen, (0,))
-    errors = [judgement.error or "" for judgement in found]
-    assert calls == 3
-    assert all("open after 3 consecutive failures; next attempt at 20" in error for error in errors)
-    assert [judgement.calls for judgement in found] == [3, 0, 0]
-    assert (judge.report().health, later[0].error, recovering.report().health) == ("out", None, "ok")
+    with serving(always(failure(500))) as server:
+        judge, found = made(config(server.url, breaker_failures=3, breaker_seconds=60.0), (0,), (1, 2))
+    words = "open after 3 consecutive failures; next attempt at 20"
+    told = [(judgement.calls, words in (judgement.error or "")) for judgement in found]
+    assert told == [(3, True), (0, True), (0, True)]
+    assert (len(server.received), judge.report().health) == (3, "out")
 
 
 def test_it_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -280,16 +269,11 @@ def test_the_schema_names_the_candidates_and_criteria() -> None:
     form = body["response_format"]
     assert isinstance(form, dict)
     schema = form["json_schema"]["schema"]
-    parts = schema["properties"]
-    assert parts["defects"]["items"]["properties"]["candidate"]["enum"] == ["A", "B", "C"]
-    assert {name: [*each["anyOf"][0]["properties"]] for name, each in parts["scores"]["properties"].items()} == {
-        "likeness": ["A", "B", "C"],
-        "charm": ["A", "B", "C"],
-    }
-    assert (schema["required"], [*parts["notes"]["properties"]]) == (
-        ["defects", "scores", "ranking", "notes"],
-        ["A", "B", "C"],
-    )
+    parts, letters = schema["properties"], ["A", "B", "C"]
+    scores = {name: [*each["anyOf"][0]["properties"]] for name, each in parts["scores"]["properties"].items()}
+    assert scores == {"likeness": letters, "charm": letters}
+    assert parts["defects"]["items"]["properties"]["candidate"]["enum"] == [*parts["notes"]["properties"]] == letters
+    assert schema["required"] == ["defects", "scores", "ranking", "notes"]
     assert (body["max_completion_tokens"], "max_tokens" in body) == (500, False)
 
 
@@ -297,33 +281,72 @@ def test_readings_are_told_apart_by_all_that_matters() -> None:
     def reading(request: JudgeRequest = REQUEST, url: str = "http://127.0.0.1:1/v1", **more: object) -> str:
         return ChatJudge(config(url, **more)).build_question(request).cache_key
 
-    other = REQUEST.model_copy(update={"candidates": (Candidate(id="A", text="else"),)})
     renamed = tuple(each.model_copy(update={"id": f"of another {each.id}"}) for each in REQUEST.candidates)
+    changes: Sequence[Mapping[str, object]] = [
+        *({"candidates": (Candidate(id="A", text="else"),)}, {"candidates": REQUEST.candidates[::-1]}),
+        *({"candidates": renamed}, {"vote": 1}, {"document": {}}, {"probes": Probes(notes="x")}),
+    ]
     changed = {
-        reading(other),
-        reading(REQUEST.model_copy(update={"candidates": REQUEST.candidates[::-1]})),
-        reading(REQUEST.model_copy(update={"vote": 1})),
-        reading(REQUEST.model_copy(update={"candidates": renamed})),
-        reading(REQUEST.model_copy(update={"document": {}})),
-        reading(REQUEST.model_copy(update={"probes": Probes(notes="x")})),
-        reading(url="http://127.0.0.1:2/v1"),
-        reading(name="other"),
-        reading(model="other"),
-        reading(temperature=0.5),
+        *(reading(REQUEST.model_copy(update=change)) for change in changes),
+        *(reading(url="http://127.0.0.1:2/v1"), reading(name="other")),
+        *(reading(model="other"), reading(temperature=0.5)),
     }
     assert len({reading(), *changed}) == 11
     assert reading() == reading(deadline_seconds=9.0, max_concurrency=1, prices=PRICES)
 
 
-def test_a_memory_takes_a_judge_on_the_wire() -> None:
-    async def play(url: str) -> Judgement:
-        memory = InProcessMemory(lambda: datetime.now(UTC))
-        judge = CachingJudge(ChatJudge(config(url), memory), memory)
+def cheap(reply: Reply) -> Reply:
+    """Of few tokens, beside the 2,100 that a call may take at most."""
+    usage = {"prompt_tokens": 100, "completion_tokens": 20}
+    return Reply(json.dumps(json.loads(reply.body) | {"usage": usage}).encode())
+
+
+@pytest.mark.parametrize("trouble", [cheap(BAD), failure(500)], ids=["unusable", "500"])
+def test_who_must_ask_again_and_who_waits_for_the_budget_do_not_wait_for_one_another(trouble: Reply) -> None:
+    """One call at a time, and tokens for no second one beside it."""
+
+    def script(number: int, received: Received) -> Reply:
+        return trouble if number == 0 else cheap(completion(GOOD))
+
+    with serving(script) as server:
+        chosen = config(server.url, max_concurrency=1, queue_seconds=2.0, budget=BudgetConfig(tokens=3_500))
+        _, found = made(chosen, range(2))
+    assert [judgement.error for judgement in found] == [None, None]
+
+
+def test_a_reading_that_nobody_wants_any_more_holds_nothing() -> None:
+    """One call is under way and two wait for it when all are given up."""
+
+    def script(number: int, received: Received) -> Reply:
+        return Reply(b"", seconds=0.5) if number == 0 else completion(GOOD)
+
+    async def play(url: str) -> tuple[int, int, list[Judgement]]:
+        judge = ChatJudge(config(url, max_concurrency=1, requests_per_minute=6_000, tokens_per_minute=1e9))
         try:
-            return await judge.judge(REQUEST)
+            given_up = asyncio.ensure_future(readings(judge, range(3)))
+            while judge.report().queued < 2:  # noqa: ASYNC110  # nothing tells
+                await asyncio.sleep(0.01)
+            given_up.cancel()
+            await asyncio.wait([given_up])
+            report = judge.report()
+            return report.in_flight, report.queued, await readings(judge, range(2))
         finally:
             await judge.close()
 
-    with serving(always(completion(GOOD))) as server:
-        judgement = asyncio.run(play(server.url))
-    assert (judgement.error, len(judgement.reading)) == (None, 32)
+    with serving(script) as server:
+        in_flight, queued, found = asyncio.run(play(server.url))
+    assert (in_flight, queued, [judgement.error for judgement in found]) == (0, 0, [None, None])
+
+
+def test_who_stood_in_line_does_not_ask_before_the_time() -> None:
+    """A server that asks to be left alone is left alone, also by those who were already waiting for their turn."""
+    arrived: list[float] = []
+
+    def script(number: int, received: Received) -> Reply:
+        arrived.append(time.monotonic())
+        return replace(failure(429, retry_after="0.5"), seconds=0.1) if number == 0 else completion(GOOD)
+
+    with serving(script) as server:
+        _, found = made(config(server.url, max_concurrency=1), range(4))
+    assert ([judgement.error for judgement in found], len(arrived)) == ([None] * 4, 5)
+    assert arrived[1] - arrived[0] >= 0.6

@@ -7,20 +7,16 @@ from typing import get_args
 
 import pytest
 
-from app.domain.judging import Case, Judgement, Mode, PanelResult, Rubric, RubricCriterion
+from app.domain.judging import Case, Judgement, Mode, PanelResult
 from app.judges.chat_judge import ChatJudge
 from app.judges.configuration import ChatJudgeConfig
 from app.judges.panel import JudgePanel
+from tests.judges.scripted import build_rubric
 from tests.support.chat_server import Received, Reply, Script, serving
 from tests.support.shown_prompts import shown_to
 
 MODES: tuple[Mode, ...] = get_args(Mode)
-RUBRIC = Rubric(
-    name="test",
-    version="1",
-    instructions="",
-    criteria=(RubricCriterion(name="likeness", weight=1.0, description="", anchors={}),),
-)
+RUBRIC = build_rubric("likeness")
 TEXTS = ("good one", "fair one", "poor one")
 LEVELS = {"good one": 4, "fair one": 3, "poor one": 1}
 
@@ -114,14 +110,6 @@ def test_without_probabilities_the_plain_score_counts(expected_scores: bool) -> 
 
     result, _ = judged(script, "pointwise", expected_scores=expected_scores)
     assert [score.absolute for score in result.scores] == [1.0, 0.75, 0.25]
-
-
-def test_the_digest_tells_whether_probabilities_count() -> None:
-    plain, expected = (
-        ChatJudge(ChatJudgeConfig(name="j", base_url="http://127.0.0.1:1/v1", model="m", expected_scores=wanted)).digest
-        for wanted in (False, True)
-    )
-    assert plain != expected
 
 
 def holding(result: PanelResult, text: str) -> list[Judgement]:

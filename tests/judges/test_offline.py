@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,6 @@ from app.domain.judging import (
     JudgeRequest,
     Probes,
     Rubric,
-    RubricCriterion,
     compute_absolute_score,
 )
 from app.judges.gold_cases import GoldCase
@@ -34,24 +32,13 @@ from app.judges.offline import (
     iterate_texts,
     rank_candidates,
 )
+from tests.judges.scripted import build_rubric
 
 ROOT = Path(__file__).parents[2]
 NAMES = ("in_character_consistency", "lore_accuracy", "engagingness", "responsiveness")
-RUBRIC = Rubric(
-    name="npc",
-    version="1",
-    instructions="",
-    criteria=tuple(RubricCriterion(name=name, weight=0.25, description="", anchors={}) for name in NAMES),
-    defects=tuple(
-        DefectRule(code=code, description="") for code in ("future_knowledge", "assistant_tone", "repetition")
-    ),
-)
-PREFERENCE = Rubric(
-    name="preference",
-    version="1",
-    instructions="",
-    criteria=(RubricCriterion(name="kindness", weight=1.0, description="", anchors={}),),
-)
+DEFECTS = ("future_knowledge", "assistant_tone", "repetition")
+RUBRIC = build_rubric(*NAMES, defects=tuple(DefectRule(code=code, description="") for code in DEFECTS))
+PREFERENCE = build_rubric("kindness")
 DOCUMENT: dict[str, JsonValue] = {
     "character_sheet": {
         "name": "Mirela",
@@ -103,30 +90,19 @@ def test_character_before_assistant_before_nonsense_before_nothing(rubric: Rubri
     assert standings("", rubric=rubric) == [0.0]
 
 
-def test_it_names_itself_and_costs_nothing() -> None:
-    judgement = judged(IN_CHARACTER)
-    assert (judgement.judge, judgement.model, judgement.prompt, judgement.calls, judgement.cost_usd) == (
-        "offline",
-        "offline-lexical-3",
-        "",
-        0,
-        None,
-    )
-    assert judgement.verdicts[0].note.startswith("Words only, no model: ")
-
-
-def test_the_same_request_has_the_same_answer() -> None:
-    assert judged(IN_CHARACTER, ASSISTANT) == judged(IN_CHARACTER, ASSISTANT)
+def test_it_names_itself_costs_nothing_quotes_and_says_the_same_again() -> None:
+    judgement = judged(IN_CHARACTER, ASSISTANT)
+    told = (judgement.judge, judgement.model, judgement.prompt, judgement.calls, judgement.cost_usd)
+    assert told == ("offline", "offline-lexical-3", "", 0, None)
+    assert judgement == judged(IN_CHARACTER, ASSISTANT)
+    verdict = judgement.verdicts[0]
+    assert verdict.note.startswith("Words only, no model: ")
+    assert [quote in IN_CHARACTER for quote in verdict.evidence] == [True, True]
 
 
 def test_equal_replies_are_tied() -> None:
     assert judged(ASSISTANT, IN_CHARACTER, ASSISTANT).ranking == (("c1",), ("c0", "c2"))
-
-
-def test_quotes_are_verbatim() -> None:
-    verdict = judged(IN_CHARACTER).verdicts[0]
-    assert len(verdict.evidence) == 2
-    assert all(quote in IN_CHARACTER for quote in verdict.evidence)
+    assert rank_candidates({"a": 0.5, "b": 0.50001, "c": 0.9}) == (("c",), ("a", "b"))
 
 
 @pytest.mark.parametrize(
@@ -268,43 +244,29 @@ def test_long_texts_take_time_in_proportion(unit: str) -> None:
     ],
 )
 def test_the_line_that_is_answered(document: dict[str, JsonValue], line: str) -> None:
-    assert get_answered_line(document) == line
+    """And texts that are withheld are not the world."""
+    assert (get_answered_line(document), "The duke is poisoned." in set(iterate_texts(document))) == (line, False)
 
 
-def test_withheld_texts_are_not_the_world() -> None:
-    assert "The duke is poisoned." not in set(iterate_texts(DOCUMENT))
+SAID: dict[str | None, tuple[str, ...]] = {
+    "en": ("Is the ferry still crossing the marsh tonight?", "Why?", "Copper the qwertz uiop"),
+    "de": ("Warum sollte ich dir das glauben?", "Warum?"),
+    "es": ("¿Por qué está cerrada la puerta del faro?",),
+    "fr": ("Pourquoi la porte de l'écluse est-elle fermée ?",),
+    "it": ("Perché la porta del mulino è chiusa?",),
+    None: (
+        *("Porque é que a porta do moinho está fechada?", "Waarom is de deur van de molen dicht?"),
+        *("Varför är dörren till kvarnen stängd?", "Dlaczego drzwi młyna są zamknięte?"),
+        *("De ce este închisă ușa morii?", "Per què és tancada la porta del molí?"),
+        *("Hvorfor er døren til møllen lukket?", "Değirmenin kapısı neden kapalı?"),
+        *("Mengapa pintu kincir itu tertutup?", "水車小屋の扉はなぜ閉まっているのですか。"),
+        *("Почему дверь мельницы закрыта?", "no", "Basil?", "qwertz uiop", "Copper the qwertz uiop basil", ""),
+    ),
+}
 
 
-@pytest.mark.parametrize(
-    ("text", "code"),
-    [
-        ("Is the ferry still crossing the marsh tonight?", "en"),
-        ("Warum sollte ich dir das glauben?", "de"),
-        ("¿Por qué está cerrada la puerta del faro?", "es"),
-        ("Pourquoi la porte de l'écluse est-elle fermée ?", "fr"),
-        ("Perché la porta del mulino è chiusa?", "it"),
-        ("Why?", "en"),
-        ("Warum?", "de"),
-        ("Porque é que a porta do moinho está fechada?", None),
-        ("Waarom is de deur van de molen dicht?", None),
-        ("Varför är dörren till kvarnen stängd?", None),
-        ("Dlaczego drzwi młyna są zamknięte?", None),
-        ("De ce este închisă ușa morii?", None),
-        ("Per què és tancada la porta del molí?", None),
-        ("Hvorfor er døren til møllen lukket?", None),
-        ("Değirmenin kapısı neden kapalı?", None),
-        ("Mengapa pintu kincir itu tertutup?", None),
-        ("水車小屋の扉はなぜ閉まっているのですか。", None),
-        ("Почему дверь мельницы закрыта?", None),
-        ("no", None),
-        ("Basil?", None),
-        ("qwertz uiop", None),
-        ("Copper the qwertz uiop", "en"),
-        ("Copper the qwertz uiop basil", None),
-        ("", None),
-    ],
-)
-def test_what_language_a_text_is_in(text: str, code: str | None) -> None:
+@pytest.mark.parametrize(("code", "text"), [(code, text) for code, texts in SAID.items() for text in texts])
+def test_what_language_a_text_is_in(code: str | None, text: str) -> None:
     told = detect_language(text)
     assert (told.code if told else None) == code
 
@@ -317,11 +279,7 @@ def test_words_without_a_subject_are_of_one_kind_each(code: str) -> None:
         known.code,
         known.stop_words & known.common_words,
         list(known.extract_stems(" ".join(known.common_words))),
-    ) == (
-        code,
-        frozenset(),
-        [],
-    )
+    ) == (code, frozenset(), [])
     assert all(known.assistant)
     assert known.you - known.stop_words == frozenset()
 
@@ -367,40 +325,22 @@ def test_endings_are_taken_off(code: str, words: str, stems: list[str]) -> None:
     assert [known.stem(word.casefold()) for word in words.split()] == stems
 
 
-def test_ranking_ties_what_rounds_alike() -> None:
-    assert rank_candidates({"a": 0.5, "b": 0.50001, "c": 0.9}) == (("c",), ("a", "b"))
-
-
 def test_exemplars_of_the_packaged_sheets_beat_strangers_and_assistants() -> None:
     """Over every scene that has an exemplary reply: the lexical measures know whose world they are in."""
-    casts = [
-        cast
-        for cast in cast_all(
-            read_sheets(ROOT / "character_sheets"), read_scenes(ROOT / "app" / "envs" / "npc_arena" / "scenes")
+    folder, scenes = ROOT / "character_sheets", ROOT / "app" / "envs" / "npc_arena" / "scenes"
+    wins = []
+    for cast in cast_all(read_sheets(folder), read_scenes(scenes)):
+        if cast.exemplar is None:
+            continue
+        texts = (cast.exemplar, *cast.sheet.probes.distractors, ASSISTANT, UNRELATED)
+        asked = JudgeRequest(
+            rubric=RUBRIC,
+            document=build_case_document(cast, Staging(), (), ()),
+            probes=build_scene_probes(cast),
+            language=cast.sheet.voice.language,
+            candidates=tuple(Candidate(id=f"c{number}", text=text) for number, text in enumerate(texts)),
         )
-        if cast.exemplar is not None
-    ]
-    assert casts
-    wins = list(
-        chain.from_iterable(
-            _wins(cast.exemplar or "", (*cast.sheet.probes.distractors, ASSISTANT, UNRELATED), asked)
-            for cast in casts
-            for asked in [
-                JudgeRequest(
-                    rubric=RUBRIC,
-                    document=build_case_document(cast, Staging(), (), ()),
-                    probes=build_scene_probes(cast),
-                    language=cast.sheet.voice.language,
-                    candidates=(),
-                )
-            ]
-        )
-    )
+        verdicts = asyncio.run(OfflineJudge().judge(asked)).verdicts
+        best, *rest = (compute_absolute_score(RUBRIC, verdict.scores) for verdict in verdicts)
+        wins += [best > other for other in rest]
     assert sum(wins) / len(wins) >= 0.95
-
-
-def _wins(exemplar: str, others: tuple[str, ...], asked: JudgeRequest) -> list[bool]:
-    candidates = tuple(Candidate(id=f"c{number}", text=text) for number, text in enumerate((exemplar, *others)))
-    judgement = asyncio.run(OfflineJudge().judge(asked.model_copy(update={"candidates": candidates})))
-    best, *rest = (compute_absolute_score(RUBRIC, verdict.scores) for verdict in judgement.verdicts)
-    return [best > other for other in rest]

@@ -17,8 +17,6 @@ from app.domain.judging import (
     JudgeRequest,
     Mode,
     PanelResult,
-    Rubric,
-    RubricCriterion,
     compute_statistics,
 )
 from app.domain.scores import Score
@@ -36,17 +34,10 @@ from app.judges.chat_judge import (
 from app.judges.offline import OfflineJudge
 from app.judges.panel import JudgePanel
 from app.ports.judges import Judge
+from tests.judges.scripted import build_rubric
 
 MODES: tuple[Mode, ...] = get_args(Mode)
-RUBRIC = Rubric(
-    name="test",
-    version="1",
-    instructions="",
-    criteria=tuple(
-        RubricCriterion(name=name, weight=0.5, description="", anchors={}) for name in ("likeness", "charm")
-    ),
-    defects=(DefectRule(code="leak", description="", cap=0.3),),
-)
+RUBRIC = build_rubric("likeness", "charm", defects=(DefectRule(code="leak", description="", cap=0.3),))
 TEXTS = tuple(f"reply number {number}" for number in range(20))
 QUALITIES = {text: 1.0 - place / 20 for place, text in enumerate(TEXTS)}
 
@@ -70,7 +61,6 @@ def by_injection(request: JudgeRequest, count: int) -> Mapping[str, float]:
 
 SCRIPTS: Mapping[str, Script] = {
     "by text": score_by_text(QUALITIES),
-    "worst first": score_by_text({text: 1.0 - quality for text, quality in QUALITIES.items()}),
     "two levels": score_by_text(dict.fromkeys(TEXTS[:3], 1.0), otherwise=0.5),
     "first is best": score_by_position,
     "last is best": last_is_best,
@@ -249,19 +239,14 @@ def test_noise_between_readings_is_called_noise(mode: Mode) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_judges_are_averaged_and_their_quarrels_flagged(mode: Mode) -> None:
+def test_judges_are_averaged_their_quarrels_flagged_and_one_of_two_is_enough(mode: Mode) -> None:
     one = ScriptedJudge(score_by_text(QUALITIES), "one")
     other = ScriptedJudge(score_by_text({**QUALITIES, TEXTS[0]: 0.0}), "other")
     scores = judged((one, other), case(*TEXTS[:5]), mode).scores
     assert (scores[0].absolute, scores[0].relative, scores[0].judges) == (0.5, 0.5, ("one", "other"))
     assert [score.flags for score in scores] == [("judges_disagree",), (), (), (), ()]
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_one_judge_of_two_is_enough_and_said_so(mode: Mode) -> None:
-    good, bad = ScriptedJudge(score_by_text(QUALITIES), "good"), ScriptedJudge(fail_requests(), "bad")
-    score = judged((bad, good), case(*TEXTS[:4]), mode).scores[0]
-    assert (score.reward, score.judges, score.flags) == (1.0, ("good",), ("judge_missing",))
+    score = judged((ScriptedJudge(fail_requests(), "bad"), one), case(*TEXTS[:4]), mode).scores[0]
+    assert (score.reward, score.judges, score.flags) == (1.0, ("one",), ("judge_missing",))
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -294,20 +279,14 @@ def test_a_cap_needs_more_than_half_of_the_readings_of_that_reply(mode: Mode, sh
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_every_question_differs_from_every_other(mode: Mode) -> None:
+def test_every_question_differs_from_every_other_and_a_text_has_one_id_in_all(mode: Mode) -> None:
     """What is asked twice would be answered from memory, and its second answer tell nothing."""
     judge = ScriptedJudge(score_by_position)
-    judged(judge, case(*TEXTS[:9]), mode, 3)
+    scores = judged(judge, case(*TEXTS[:9]), mode, 3).scores
     asked = [(request.vote, tuple(candidate.id for candidate in request.candidates)) for request in judge.requests]
-    assert len(set(asked)) == len(asked)
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_a_text_has_one_id_in_all_readings(mode: Mode) -> None:
-    judge = ScriptedJudge(score_by_text(QUALITIES))
-    scores = judged(judge, case(*TEXTS[:9]), mode).scores
     seen = {(candidate.text, candidate.id) for request in judge.requests for candidate in request.candidates}
-    assert seen == {(text, score.candidate) for text, score in zip(TEXTS[:9], scores, strict=True)}
+    named = {(text, score.candidate) for text, score in zip(TEXTS[:9], scores, strict=True)}
+    assert (len(set(asked)), seen) == (len(asked), named)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -339,10 +318,3 @@ def test_a_judge_that_knows_the_language_scores_where_the_offline_judge_cannot()
     assert [(score.reason, score.flags, score.judges) for score in scores] == [
         (None, ("judge_missing", "no_comparison"), ("scripted",))
     ]
-
-
-def test_the_digest_tells_modes_and_votes_apart() -> None:
-    judge = ScriptedJudge(score_equally)
-    digests = {JudgePanel((judge,), 0.5, mode, votes).digest for mode in MODES for votes in (1, 3)}
-    assert len(digests) == 6
-    assert JudgePanel((judge,), 0.5).digest == JudgePanel((judge,), 0.5, "listwise", 1).digest

@@ -66,23 +66,18 @@ def test_an_environments_settings_are_scoring_options() -> None:
     given = {"judges": ("big",), "mode": "pairwise", "votes": 3, "readings": 2, "relative_weight": 0.0}
     assert EnvironmentSettings.model_validate(given).options == ScoringOptions.model_validate(given)
     assert EnvironmentSettings().options == ScoringOptions()
+    said = EnvironmentSettings.model_validate({"votes": "3", "readings": "2"})
+    assert said.options == ScoringOptions(votes=3, readings=2), "as variables of the process say it"
 
 
-@pytest.mark.parametrize("votes", [0, 10, -1, 1.0, True])
-def test_votes_are_few_and_whole(votes: object) -> None:
-    with pytest.raises(ValueError, match="votes"):
-        ScoringOptions.model_validate({"votes": votes})
-
-
-@pytest.mark.parametrize("readings", [0, 3, 8, -1, 2.0, True, "2"])
-def test_readings_are_one_two_or_four(readings: object) -> None:
-    with pytest.raises(ValueError, match="1, 2 or 4"):
-        ScoringOptions.model_validate({"readings": readings})
-
-
-def test_variables_of_the_process_can_set_votes_and_readings() -> None:
-    given = EnvironmentSettings.model_validate({"votes": "3", "readings": "2"})
-    assert given.options == ScoringOptions(votes=3, readings=2)
+@pytest.mark.parametrize(
+    ("name", "wrong", "words"),
+    [("votes", (0, 10, -1, 1.0, True), "votes"), ("readings", (0, 3, 8, -1, 2.0, True, "2"), "1, 2 or 4")],
+)
+def test_votes_are_few_and_whole_and_readings_one_two_or_four(name: str, wrong: tuple[object, ...], words: str) -> None:
+    for value in wrong:
+        with pytest.raises(ValueError, match=words):
+            ScoringOptions.model_validate({name: value})
 
 
 def test_an_unknown_judge_is_the_callers_mistake() -> None:

@@ -42,11 +42,6 @@ def rubric() -> Rubric:
     return NpcArena.rubric
 
 
-@cache
-def clean_texts() -> frozenset[str]:
-    return frozenset(specimen.clean for specimen in found())
-
-
 def checked(script: Script, characters: int = 6, votes: int = 1) -> CheckReport:
     chosen = sample_one_per_character(found(), characters, 0)
     questions = build_questions(chosen, load_packaged_templates(), votes)
@@ -63,26 +58,18 @@ def missed(checked: CheckReport) -> list[str]:
 
 def knowing(request: JudgeRequest, count: int) -> Mapping[str, float]:
     """Knows this scene's own good reply from anything else, of which the longer is the worse."""
-    own = {str(line) for line in _exemplars(request)}
+    own = {specimen.clean for specimen in found() if specimen.document == request.document}
     return {
         candidate.id: 0.9 if candidate.text in own else 0.4 - min(len(candidate.text), 3000) / 10_000
         for candidate in request.candidates
     }
 
 
-def _exemplars(request: JudgeRequest) -> list[str]:
-    return [specimen.clean for specimen in found() if specimen.document == request.document]
-
-
 def obedient(request: JudgeRequest, count: int) -> Mapping[str, float]:
     """As `knowing`, but gives whoever asks for it the best score."""
     asked = ("highest score", "perfect score", "höchste", "volle Punkt", "más alta", "máxima", '"ranking"')
-    return {
-        name: 1.0 if any(words in text for words in asked) else quality
-        for (name, quality), text in zip(
-            knowing(request, count).items(), (candidate.text for candidate in request.candidates), strict=True
-        )
-    }
+    obeyed = {one.id: 1.0 for one in request.candidates if any(words in one.text for words in asked)}
+    return {**knowing(request, count), **obeyed}
 
 
 def longwinded(request: JudgeRequest, count: int) -> Mapping[str, float]:
@@ -98,14 +85,8 @@ def test_every_mutation_is_made_of_the_packaged_sheets_in_every_language() -> No
 
 
 def test_the_same_seed_spoils_alike_and_another_otherwise() -> None:
-    again, other = (
-        build_pairs(found(), load_packaged_templates()),
-        build_pairs(found(), load_packaged_templates(), seed=1),
-    )
-    assert ([p.spoilt for p in again], [p.spoilt for p in other] != [p.spoilt for p in again]) == (
-        [p.spoilt for p in suite()],
-        True,
-    )
+    again, other = ([p.spoilt for p in build_pairs(found(), load_packaged_templates(), seed=seed)] for seed in (0, 1))
+    assert (again, other != again) == ([p.spoilt for p in suite()], True)
 
 
 def test_kinds_that_few_scenes_allow_are_drawn_from_all_characters() -> None:
@@ -160,26 +141,18 @@ def test_what_gates_are_there_for_they_catch_in_what_is_spoilt_for_them() -> Non
     assert missed == []
 
 
-def test_a_pair_is_shown_in_both_orders_under_the_same_ids() -> None:
-    pair = suite()[0]
+def test_pairs_and_ladders_are_shown_from_both_ends_under_the_same_ids() -> None:
+    """A ladder leads down from the good reply one fault at a time."""
+    pair, ladders = suite()[0], build_ladders(found(), load_packaged_templates())
     forth, back = (pair.build_request(rubric(), clean_first=first) for first in (True, False))
-    assert forth.candidates == back.candidates[::-1]
+    down, up = (ladders[0].build_request(rubric(), downwards=downwards) for downwards in (True, False))
+    assert (forth.candidates, down.candidates) == (back.candidates[::-1], up.candidates[::-1])
     assert [candidate.text for candidate in forth.candidates] == [pair.clean, pair.spoilt]
-
-
-def test_a_ladder_leads_down_from_the_good_reply_one_fault_at_a_time() -> None:
-    built = build_ladders(found(), load_packaged_templates())
-    assert {ladder.rungs[0] for ladder in built} == clean_texts()
-    assert {len(set(ladder.rungs)) for ladder in built} == {STEPS + 1}
-    assert all(better in worse for ladder in built for better, worse in pairwise(ladder.rungs))
-    assert built == build_ladders(found(), load_packaged_templates())
-
-
-def test_a_ladder_is_shown_from_both_ends_under_the_same_ids() -> None:
-    ladder = build_ladders(found(), load_packaged_templates())[0]
-    down, up = (ladder.build_request(rubric(), downwards=downwards) for downwards in (True, False))
-    assert down.candidates == up.candidates[::-1]
-    assert [candidate.text for candidate in down.candidates] == list(ladder.rungs)
+    assert [candidate.text for candidate in down.candidates] == list(ladders[0].rungs)
+    assert {ladder.rungs[0] for ladder in ladders} == {specimen.clean for specimen in found()}
+    assert {len(set(ladder.rungs)) for ladder in ladders} == {STEPS + 1}
+    assert all(better in worse for ladder in ladders for better, worse in pairwise(ladder.rungs))
+    assert ladders == build_ladders(found(), load_packaged_templates())
 
 
 def test_one_reply_of_each_character() -> None:
@@ -187,12 +160,6 @@ def test_one_reply_of_each_character() -> None:
     assert len({specimen.cast.sheet.id for specimen in chosen}) == len(chosen) == 5
     assert sample_one_per_character(found(), 5, 0) == chosen
     assert len(sample_one_per_character(found(), 10_000, 0)) == len({specimen.cast.sheet.id for specimen in found()})
-
-
-def test_a_judge_that_knows_passes() -> None:
-    result = checked(knowing)
-    assert (result.passed, missed(result)) == (True, [])
-    assert all(figure.judge.value == 1.0 for figure in result.mutations)
 
 
 def test_votes_are_as_many_questions_more() -> None:
@@ -209,7 +176,6 @@ def test_votes_are_as_many_questions_more() -> None:
             score_randomly(3),
             {"swap consistency", "no more for one fault more", "test-retest, ICC(1,1)", "pair accuracy, hard"},
         ),
-        (obedient, {"injection succeeds"}),
         (longwinded, {"padding is better", "pair accuracy, subtle", "no more for one fault more"}),
         (fail_requests(), {"answered", "no more for one fault more", "pair accuracy, hard", "injection succeeds"}),
     ],
@@ -219,8 +185,10 @@ def test_a_judge_that_does_not_is_caught(script: Script, names: set[str]) -> Non
     assert (result.passed, names - set(missed(result))) == (False, set())
 
 
-def test_only_obedience_is_what_an_obedient_judge_fails_for() -> None:
-    assert missed(checked(obedient)) == ["injection succeeds"]
+def test_a_judge_that_knows_passes_and_an_obedient_one_fails_for_obedience_alone() -> None:
+    result = checked(knowing)
+    assert (result.passed, missed(result), missed(checked(obedient))) == (True, [], ["injection succeeds"])
+    assert all(figure.judge.value == 1.0 for figure in result.mutations)
 
 
 def test_one_failure_in_many_is_counted_and_the_rest_measured() -> None:

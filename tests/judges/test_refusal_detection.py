@@ -41,39 +41,26 @@ def told(judgement: Judgement) -> list[tuple[str, JudgeFailure | None, int]]:
     return [(each.judge, each.failure, each.calls) for each in judgement.attempts]
 
 
-REFUSALS: dict[str, tuple[Script, JudgeFailure, int]] = {
+ANSWERS: dict[str, tuple[Script, JudgeFailure | None, int]] = {
     "a field of its own": (always(completion(None, refusal="No.")), "refused", 1),
-    "filtered": (always(completion("", "content_filter")), "refused", 1),
     "filtered in the middle": (always(completion('{"verdicts": [', "content_filter")), "refused", 1),
     "a filter's status": (always(FILTERED), "refused", 1),
-    "in words": (always(completion(SORRY)), "refused", 1),
     "in words after a thought": (always(completion(f"<think>Is {{this}} right?</think>{SORRY}")), "refused", 1),
     "in other words": (always(BAD), "unusable", 2),
     "in words when corrected": (first(BAD, then=completion(SORRY)), "refused", 2),
     "without a word": (always(completion("")), "unusable", 2),
     "in another form": (always(completion('{"error": "I cannot judge this."}')), "unusable", 2),
+    "an answer when corrected": (first(BAD), None, 2),
+    "an answer behind an apology": (always(completion(f"{SORRY} But here it is: {GOOD}")), None, 1),
+    "no server": (always(failure(401)), "unavailable", 1),
 }
 
 
-@pytest.mark.parametrize("name", REFUSALS)
-def test_who_will_not_judge_is_replaced(name: str) -> None:
-    script, kind, calls = REFUSALS[name]
-    judgement = with_fallback(script, always(completion(GOOD)))
-    assert (told(judgement), judgement.error) == ([("big", kind, calls), ("plain", None, 1)], None)
-
-
-NO_REFUSALS: dict[str, tuple[Script, JudgeFailure | None]] = {
-    "an answer": (always(completion(GOOD)), None),
-    "an answer when corrected": (first(BAD), None),
-    "an answer behind an apology": (always(completion(f"{SORRY} But here it is: {GOOD}")), None),
-    "no server": (always(failure(401)), "unavailable"),
-}
-
-
-@pytest.mark.parametrize("name", NO_REFUSALS)
-def test_anything_else_stands_as_it_is(name: str) -> None:
-    script, kind = NO_REFUSALS[name]
-    assert [each[:2] for each in told(with_fallback(script, always(completion(GOOD))))] == [("big", kind)]
+@pytest.mark.parametrize("name", ANSWERS)
+def test_who_will_not_judge_is_replaced_and_anything_else_stands_as_it_is(name: str) -> None:
+    script, kind, calls = ANSWERS[name]
+    behind: list[tuple[str, JudgeFailure | None, int]] = [("plain", None, 1)] if kind in ("refused", "unusable") else []
+    assert told(with_fallback(script, always(completion(GOOD)))) == [("big", kind, calls), *behind]
 
 
 def test_when_both_refuse_there_is_no_answer() -> None:
@@ -92,38 +79,30 @@ def test_without_a_fallback_a_refusal_in_words_is_argued_with_once() -> None:
     assert told(gave_in) + told(insisted) == [("big", None, 2), ("big", "refused", 2)]
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        SORRY,
-        "I’m sorry, but I can’t assist with that request.",
-        "Sorry, I cannot evaluate this content.",
-        "I cannot judge that.",
-        "I apologize, but I am unable to provide a verdict on these replies.",
-        "As an AI language model, I can't rate violent content.",
-        "Unfortunately, I won't be able to help.",
-        "I must decline this request. It asks for a rating of harmful text.",
-        "Es tut mir leid, aber ich kann das nicht bewerten.",
-        "Lo siento, pero no puedo ayudar.",
-        "Je suis désolé, mais je ne peux pas répondre à cette demande.",
-        "Mi dispiace, ma non posso.",
-    ],
+PLAIN = (
+    SORRY,
+    "I’m sorry, but I can’t assist with that request.",
+    "Sorry, I cannot evaluate this content.",
+    "I cannot judge that.",
+    "I apologize, but I am unable to provide a verdict on these replies.",
+    "As an AI language model, I can't rate violent content.",
+    "Unfortunately, I won't be able to help.",
+    "I must decline this request. It asks for a rating of harmful text.",
+    "Es tut mir leid, aber ich kann das nicht bewerten.",
+    "Lo siento, pero no puedo ayudar.",
+    "Je suis désolé, mais je ne peux pas répondre à cette demande.",
+    "Mi dispiace, ma non posso.",
 )
-def test_plain_refusals_are_recognised(answer: str) -> None:
-    assert is_refusal(answer)
+OTHER = (
+    "",
+    "I would rather not.",
+    "I can't find fault with q7; it is the best of them.",
+    "q7 is the best. It says: I cannot help you, stranger.",
+    'I cannot judge that in words, so: {"verdicts": []}',
+    "<think>I'm sorry, I can't help with that.",
+    "I cannot judge that. " + "It is a long story. " * 100,
+)
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        "",
-        "I would rather not.",
-        "I can't find fault with q7; it is the best of them.",
-        "q7 is the best. It says: I cannot help you, stranger.",
-        'I cannot judge that in words, so: {"verdicts": []}',
-        "<think>I'm sorry, I can't help with that.",
-        "I cannot judge that. " + "It is a long story. " * 100,
-    ],
-)
-def test_other_answers_are_not_taken_for_refusals(answer: str) -> None:
-    assert not is_refusal(answer)
+def test_plain_refusals_are_recognised_and_other_answers_are_not_taken_for_them() -> None:
+    assert [answer for answer in (*PLAIN, *OTHER) if is_refusal(answer)] == list(PLAIN)

@@ -51,14 +51,8 @@ def classified(reward: float) -> object:
 
 
 def pooled(data: Callable[[float], object]) -> Answer:
-    return lambda reward: {
-        "id": "pool-1",
-        "object": "list",
-        "created": 1,
-        "model": "rm",
-        "data": [{"index": 0, "object": "pooling", "data": data(reward)}],
-        "usage": USAGE,
-    }
+    shared = {"id": "pool-1", "object": "list", "created": 1, "model": "rm", "usage": USAGE}
+    return lambda reward: {**shared, "data": [{"index": 0, "object": "pooling", "data": data(reward)}]}
 
 
 def packed(reward: float) -> str:
@@ -81,80 +75,50 @@ def rendered(text: str) -> str:
     return f"{OPENING}{text}</assistant>"
 
 
+def by_messages(**more: object) -> Callable[[str], object]:
+    return lambda text: {"model": "rm", "messages": messages_of(text), **more}
+
+
+def by_text(**more: object) -> Callable[[str], object]:
+    return lambda text: {"model": "rm", "input": rendered(text), **more}
+
+
+def by_query(text: str) -> object:
+    return {"query": [rendered(text)], "prompts": [OPENING], "labels": [""]}
+
+
+def embedded(reward: float) -> object:
+    return {"embedding": [reward], "meta_info": {"prompt_tokens": 9}}
+
+
+def labelled(reward: float) -> object:
+    return [{"score": reward, "label": "LABEL_0"}]
+
+
 Form = tuple[RewardRouteName, bool, str, Callable[[str], object], Answer]
 """Route, whether the template is applied here, path, the body for a text, and the answer to a reward."""
 
 FORMS: dict[str, Form] = {
-    "vLLM classify, messages": (
-        "vllm_classify",
-        False,
-        "/classify",
-        lambda text: {"model": "rm", "messages": messages_of(text), "use_activation": False},
-        classified,
-    ),
-    "vLLM classify, text": (
-        "vllm_classify",
-        True,
-        "/classify",
-        lambda text: {"model": "rm", "input": rendered(text), "use_activation": False},
-        classified,
-    ),
-    "vLLM pooling, messages": (
-        "vllm_pooling",
-        False,
-        "/pooling",
-        lambda text: {"model": "rm", "messages": messages_of(text)},
-        pooled(lambda reward: [reward]),
-    ),
-    "vLLM pooling, a list of lists": (
-        "vllm_pooling",
-        True,
-        "/pooling",
-        lambda text: {"model": "rm", "input": rendered(text)},
-        pooled(lambda reward: [[reward]]),
-    ),
-    "vLLM pooling, base64": (
-        "vllm_pooling",
-        False,
-        "/pooling",
-        lambda text: {"model": "rm", "messages": messages_of(text)},
-        pooled(packed),
-    ),
-    "SGLang, a list": (
-        "sglang_classify",
-        True,
-        "/classify",
-        lambda text: {"text": rendered(text)},
-        lambda reward: [{"embedding": [reward], "meta_info": {"prompt_tokens": 9}}],
-    ),
-    "SGLang, one": (
-        "sglang_classify",
-        True,
-        "/classify",
-        lambda text: {"text": rendered(text)},
-        lambda reward: {"embedding": [reward]},
-    ),
-    "TEI": (
-        "tei_predict",
-        True,
-        "/predict",
-        lambda text: {"inputs": rendered(text), "raw_scores": True},
-        lambda reward: [{"score": reward, "label": "LABEL_0"}],
-    ),
-    "OpenRLHF": (
-        "openrlhf",
-        True,
-        "/get_reward",
-        lambda text: {"query": [rendered(text)], "prompts": [OPENING], "labels": [""]},
-        rewarded,
-    ),
+    "vLLM, messages": ("vllm_classify", False, "/classify", by_messages(use_activation=False), classified),
+    "vLLM, text": ("vllm_classify", True, "/classify", by_text(use_activation=False), classified),
+    "vLLM pooling": ("vllm_pooling", False, "/pooling", by_messages(), pooled(lambda reward: [reward])),
+    "vLLM pooling, nested": ("vllm_pooling", True, "/pooling", by_text(), pooled(lambda reward: [[reward]])),
+    "vLLM pooling, base64": ("vllm_pooling", False, "/pooling", by_messages(), pooled(packed)),
+    "SGLang": ("sglang_classify", True, "/classify", lambda text: {"text": rendered(text)}, lambda x: [embedded(x)]),
+    "SGLang, one": ("sglang_classify", True, "/classify", lambda text: {"text": rendered(text)}, embedded),
+    "TEI": ("tei_predict", True, "/predict", lambda text: {"inputs": rendered(text), "raw_scores": True}, labelled),
+    "OpenRLHF": ("openrlhf", True, "/get_reward", by_query, rewarded),
 }
 
 
-def build_judge(url: str, folder: Path, route: RewardRouteName = "openrlhf", *, here: bool = True) -> Judge:
+def build_judge(
+    url: str, folder: Path, route: RewardRouteName = "openrlhf", *, here: bool = True, **more: object
+) -> Judge:
     (folder / "chat_template.jinja").write_text(TEMPLATE, encoding="utf-8")
     (folder / "tokenizer_config.json").write_text('{"bos_token": "<bos>"}', encoding="utf-8")
-    server = config(url.removesuffix("/v1"), name="rm", model="rm", max_output_tokens=0, deadline_seconds=3.0)
+    server = config(
+        url.removesuffix("/v1"), name="rm", model="rm", max_output_tokens=0, **{"deadline_seconds": 3.0, **more}
+    )
     template = ChatTemplate.read(folder) if here else None
     return build_reward_judges([RewardModelConfig(server, route, template)], None)["rm"]
 
@@ -196,7 +160,7 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_linear_scorer_gets_its_rewards_and_order_back(name: str, tmp_path: Path) -> None:
     route, here, path, body, answer = FORMS[name]
     with serving(answering(answer)) as server:
-        judged = judge_group(build_judge(server.url, tmp_path, route, here=here))
+        judged = judge_group(build_judge(server.url, tmp_path, route, here=here, deadline_seconds=30.0))
     sent = sorted(json.dumps(received.body) for received in server.received)
     assert sent == sorted(json.dumps(body(text)) for text in TEXTS)
     assert {(received.path, received.authorization) for received in server.received} == {(path, f"Bearer {KEY}")}
@@ -210,13 +174,9 @@ def test_a_linear_scorer_gets_its_rewards_and_order_back(name: str, tmp_path: Pa
 
 
 def test_a_reward_is_kept_though_a_header_holds_the_same_digits(tmp_path: Path) -> None:
-    (tmp_path / "chat_template.jinja").write_text(TEMPLATE, encoding="utf-8")
-    (tmp_path / "tokenizer_config.json").write_text('{"bos_token": "<bos>"}', encoding="utf-8")
+    headers = {"X-Version": SecretStr("2024")}
     with serving(lambda number, received: Reply(b'{"rewards": [0.2024]}')) as server:
-        headers = {"X-Version": SecretStr("2024")}
-        asked = config(server.url.removesuffix("/v1"), name="rm", max_output_tokens=0, extra_headers=headers)
-        chosen = RewardModelConfig(asked, "openrlhf", ChatTemplate.read(tmp_path))
-        judged = judge_group(build_reward_judges([chosen], None)["rm"], texts=TEXTS[:1])
+        judged = judge_group(build_judge(server.url, tmp_path, extra_headers=headers), texts=TEXTS[:1])
     assert [one.verdicts[0].reward for one in judged.judgements] == [0.2024]
 
 

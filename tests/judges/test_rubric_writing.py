@@ -29,6 +29,7 @@ CRITERIA = (
     {"name": "warmth", "description": "Sounds like somebody who cares.", "weight": 1},
 )
 GOOD = json.dumps({"criteria": CRITERIA})
+ASKED = ["--preference", PREFERENCE, "--judge", "writer"]
 RUBRIC = WrittenRubric(criteria=tuple(WrittenCriterion.model_validate(one) for one in CRITERIA))
 
 
@@ -64,23 +65,9 @@ def test_the_server_is_asked_once_with_the_preference_as_data() -> None:
     assert (user["role"], json.loads(user["content"])) == ("user", {"preference": PREFERENCE})
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        GOOD,
-        f"```json\n{GOOD}\n```",
-        f"<think>Two, I think: {{brevity}}.</think>\nHere it is: {GOOD}",
-    ],
-)
-def test_what_stands_around_the_object_does_not_matter(answer: str) -> None:
-    with serving(lambda number, received: said(answer)) as judge:
-        assert written(judge) == RUBRIC
-
-
 UNUSABLE = {
     "no object": "Brevity and warmth.",
     "a list": json.dumps(CRITERIA),
-    "broken": GOOD[:-2],
     "one criterion": with_criteria(CRITERIA[0]),
     "seven criteria": with_criteria(*({**CRITERIA[0], "name": f"name_{number}"} for number in range(7))),
     "a name twice": with_criteria(CRITERIA[0], CRITERIA[0]),
@@ -110,20 +97,14 @@ def test_the_second_time_it_is_an_error() -> None:
         assert len(judge.received) == 2
 
 
-REFUSAL = Reply(b'{"choices": [{"message": {"role": "assistant", "content": null, "refusal": "I will not."}}]}')
-
-
 @pytest.mark.parametrize(
     ("reply", "words"),
     [
         (Reply(b'{"error": {"message": "bad key sk-secret"}}', status=401), "answered 401"),
-        (Reply(b"oops", status=500), "answered 500"),
-        (Reply(b"<html>"), "not JSON"),
         (Reply(b'{"choices": []}'), "without a message"),
-        (REFUSAL, "refuses: I will not"),
         (Reply(b"{}", seconds=1.5), r"within 0\.3 s"),
     ],
-    ids=["key", "fault", "page", "empty", "refusal", "slow"],
+    ids=["key", "empty", "slow"],
 )
 def test_what_goes_wrong_is_told_in_words_without_the_key(reply: Reply, words: str) -> None:
     with serving(lambda number, received: reply) as judge, pytest.raises(JudgeFailed, match=words) as caught:
@@ -146,19 +127,9 @@ def commanded(
 
 def test_the_command_prints_params_that_requests_take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(lambda number, received: said(GOOD)) as judge:
-        code, printed, told = commanded(
-            tmp_path, monkeypatch, judge.url, ["--preference", PREFERENCE, "--judge", "writer"]
-        )
-    assert (code, RlaifParams.model_validate_json(printed)) == (
-        0,
-        RlaifParams(
-            preference=PREFERENCE,
-            rubric=(
-                GivenCriterion(name="brevity", description="Says what is needed and stops.", weight=3),
-                GivenCriterion(name="warmth", description="Sounds like somebody who cares.", weight=1),
-            ),
-        ),
-    )
+        code, printed, told = commanded(tmp_path, monkeypatch, judge.url, ASKED)
+    rubric = tuple(GivenCriterion.model_validate(one) for one in CRITERIA)
+    assert (code, RlaifParams.model_validate_json(printed)) == (0, RlaifParams(preference=PREFERENCE, rubric=rubric))
     assert "written by pen" in told
 
 
@@ -167,7 +138,7 @@ def test_the_command_prints_params_that_requests_take(tmp_path: Path, monkeypatc
     [
         (["--preference", PREFERENCE, "--judge", "nobody"], "unknown judge 'nobody'; judges in the settings"),
         (["--preference", " ", "--judge", "writer"], "preference: String should have at least 1 character"),
-        (["--preference", PREFERENCE, "--judge", "writer"], "could not be reached"),
+        (ASKED, "could not be reached"),
     ],
 )
 def test_the_command_says_what_it_cannot_do(
@@ -187,8 +158,7 @@ def test_what_it_costs_counts_in_the_database(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("ATROPOS_ENVS_DATABASE_URL", f"sqlite:///{tmp_path / 'spent.db'}")
     answers = ["Brevity and warmth.", GOOD]
     with serving(lambda number, received: said(answers[number])) as judge:
-        arguments = ["--preference", PREFERENCE, "--judge", "writer"]
-        code, _, _ = commanded(tmp_path, monkeypatch, judge.url, arguments)
+        code, _, _ = commanded(tmp_path, monkeypatch, judge.url, ASKED)
         calls = len(judge.received)
     total = paid(tmp_path).total
     cost = (2 * total.input_tokens + 10 * total.output_tokens) / 1e6
@@ -200,8 +170,7 @@ def test_its_budget_applies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("ATROPOS_ENVS_DATABASE_URL", f"sqlite:///{tmp_path / 'spent.db'}")
     monkeypatch.setenv("ATROPOS_ENVS_JUDGES__WRITER__BUDGET_USD", "0.001")
     with serving(lambda number, received: said(GOOD)) as judge:
-        arguments = ["--preference", PREFERENCE, "--judge", "writer"]
-        code, _, told = commanded(tmp_path, monkeypatch, judge.url, arguments)
+        code, _, told = commanded(tmp_path, monkeypatch, judge.url, ASKED)
         calls = len(judge.received)
     assert (code, calls, "this judge's budget is exhausted" in " ".join(told.split())) == (2, 0, True)
     assert paid(tmp_path) == BudgetState()

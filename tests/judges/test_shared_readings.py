@@ -5,17 +5,13 @@ from collections.abc import Sequence
 
 import pytest
 
-from app.domain.judging import Case, Judgement, JudgeRequest, PanelResult, Rubric, RubricCriterion
+from app.domain.judging import Case, Judgement, JudgeRequest, PanelResult
 from app.judges.chat_judge import Script, ScriptedJudge, fail_requests, score_by_position, score_by_text
 from app.judges.panel import JudgePanel
 from app.ports.judges import ReadingPace
+from tests.judges.scripted import build_rubric
 
-RUBRIC = Rubric(
-    name="test",
-    version="1",
-    instructions="",
-    criteria=(RubricCriterion(name="likeness", weight=1.0, description="", anchors={}),),
-)
+RUBRIC = build_rubric("likeness")
 TEXTS = tuple(f"reply {number:02}" for number in range(20))
 FAIR = score_by_text({text: 1.0 - place / 20 for place, text in enumerate(TEXTS)})
 LEANING = score_by_position

@@ -3,23 +3,20 @@
 import json
 import time
 from collections.abc import Mapping
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.judging import Candidate, Defect, DefectRule, JudgeRequest, Probes, Rubric, RubricCriterion, Verdict
+from app.domain.judging import Candidate, Defect, DefectRule, JudgeRequest, Probes, Verdict
 from app.judges.verdicts import JudgeAnswer, UnusableAnswer, assign_letters, parse_answer
+from tests.judges.scripted import build_rubric
 
 TEXTS = {"A": "The ferry sank at the fair.\nNine “good” oxen drowned.", "B": "As you wish,  my lord."}
 REQUEST = JudgeRequest(
-    rubric=Rubric(
-        name="test",
-        version="1",
-        instructions="",
-        criteria=tuple(
-            RubricCriterion(name=name, weight=0.5, description="", anchors={}) for name in ("likeness", "charm")
-        ),
+    rubric=build_rubric(
+        *("likeness", "charm"),
         defects=(
             DefectRule(code="leak", description="", cap=0.3),
             DefectRule(code="dull", description=""),
@@ -89,6 +86,7 @@ def test_verdicts_come_back_under_the_ids_of_the_request() -> None:
 
 
 PLAIN = json.dumps(GOOD)
+NUMBER = "candidate A: likeness must be a number from 0 to 4, or null"
 OTHER = json.dumps(answer(entry("A", 0, 0), entry("B", 4, 4), ranking=[["B"], ["A"]]))
 
 
@@ -123,14 +121,11 @@ def test_the_last_whole_answer_counts_whatever_surrounds_it(text: str) -> None:
     assert read(text) == READ
 
 
-def test_a_closing_tag_in_a_note_does_not_cut_the_answer() -> None:
-    text = json.dumps(answer(entry("A", note="it wrote </think>"), entry("B")))
-    assert usable(text).verdicts[0].note == "it wrote </think>"
-
-
-def test_a_brace_in_a_note_does_not_hide_the_answer() -> None:
-    noted = usable(answer(entry("A", note="it says {"), entry("B", note='{"verdicts": []}')))
-    assert [verdict.note for verdict in noted.verdicts] == ["it says {", '{"verdicts": []}']
+def test_neither_a_tag_nor_a_brace_in_a_note_cuts_or_hides_the_answer() -> None:
+    notes = ["it wrote </think>", '{"verdicts": []}', "it says {"]
+    for first, second in pairwise(notes):
+        noted = usable(answer(entry("A", note=first), entry("B", note=second)))
+        assert [verdict.note for verdict in noted.verdicts] == [first, second]
 
 
 def test_an_endless_thought_is_no_answer() -> None:
@@ -143,12 +138,9 @@ def test_what_is_no_criterion_is_left_out_and_said() -> None:
     assert (found.scores, found.note) == ({"likeness": 0.25, "charm": 0.5}, '(Not counted: "wit" is no criterion.)')
 
 
-def test_a_comma_in_a_quote_stays() -> None:
+def test_a_comma_in_a_quote_stays_and_ties_are_ties() -> None:
     text = json.dumps(answer(entry("A", note="so, ] he said,}"), entry("B"))).replace("]}", "],}")
     assert usable(text).verdicts[0].note == "so, ] he said,}"
-
-
-def test_ties() -> None:
     assert usable(answer(entry("A"), entry("B"), ranking=[["B", "A"]])).ranking == (("B", "A"),)
 
 
@@ -164,16 +156,10 @@ def test_ties() -> None:
         (answer(entry("A"), entry("B"), entry("ccc")), 'there is no candidate "ccc"'),
         (answer(entry("A"), entry("B"), {}), 'an item of "verdicts" has no "candidate"'),
         (answer(entry("A"), entry("B"), 7), 'an item of "verdicts" has no "candidate"'),
-        (answer(entry("A", 5), entry("B")), "candidate A: likeness must be a number from 0 to 4, or null"),
-        (answer(entry("A", -1), entry("B")), "candidate A: likeness must be a number from 0 to 4, or null"),
-        (answer(entry("A", True), entry("B")), "candidate A: likeness must be a number from 0 to 4, or null"),
-        (answer(entry("A", "5"), entry("B")), "candidate A: likeness must be a number from 0 to 4, or null"),
-        (answer(entry("A", "4/4"), entry("B")), "candidate A: likeness must be a number from 0 to 4, or null"),
-        (answer(entry("A", "n/a"), entry("B")), "candidate A: likeness must be a number from 0 to 4, or null"),
-        (answer(entry("A", ""), entry("B")), "candidate A: likeness must be a number from 0 to 4, or null"),
         (PLAIN.replace('"likeness": 4', '"likeness": ,'), '"verdicts" is missing or not a list'),
-        (PLAIN.replace("4", "NaN"), "candidate A: likeness must be a number from 0 to 4, or null"),
-        (PLAIN.replace("4", "1e999"), "candidate A: likeness must be a number from 0 to 4, or null"),
+        *((answer(entry("A", bad), entry("B")), NUMBER) for bad in (5, 9, -1, True, "5", "4/4", "n/a", "")),
+        (PLAIN.replace("4", "NaN"), NUMBER),
+        (PLAIN.replace("4", "1e999"), NUMBER),
         (answer(entry("A", None, None), entry("B")), "candidate A has no score but null"),
         (
             answer(entry("A", None), entry("B")),
@@ -182,10 +168,7 @@ def test_ties() -> None:
         (answer(entry("A", 3, None), entry("B", None, 2)), "likeness is null for B and a number for others"),
         (answer(entry("A", 3, None), entry("B", None, 2)), "charm is null for A and a number for others"),
         (answer({"candidate": "A"}, entry("B")), 'candidate A has no "scores" object'),
-        (
-            answer({"candidate": "A", "scores": {"likeness": 1}}, entry("B")),
-            "candidate A has no score for charm",
-        ),
+        (answer({"candidate": "A", "scores": {"likeness": 1}}, entry("B")), "candidate A has no score for charm"),
         (
             answer({"candidate": "A", "scores": {"likeness": 1, "wit": 1}}, entry("B")),
             'candidate A: "wit" is no criterion',
@@ -197,10 +180,7 @@ def test_ties() -> None:
         (PLAIN.replace('"verdicts"', '"verdicts": [], "verdicts"'), 'the answer has "verdicts" more than once'),
         (answer(entry("A"), entry("B"), ranking=None), '"ranking" is missing or not a list'),
         (answer(entry("A"), entry("B"), ranking=[["A"]]), 'candidate B occurs 0 times in "ranking"'),
-        (
-            answer(entry("A"), entry("B"), ranking=[["A"], ["B", "A"]]),
-            'candidate A occurs 2 times in "ranking"',
-        ),
+        (answer(entry("A"), entry("B"), ranking=[["A"], ["B", "A"]]), 'candidate A occurs 2 times in "ranking"'),
         (
             answer(entry("A"), entry("B"), ranking=[["A"], ["zzz"]]),
             '"ranking" holds something that is not the letter of a candidate',
@@ -220,20 +200,12 @@ def test_a_name_that_looks_like_an_id_is_none(name: str) -> None:
     assert f"there is no candidate {json.dumps(name)}" in problems(answer(entry(name), entry("B")))
 
 
-def test_a_score_that_is_no_number_is_not_taken_for_null() -> None:
-    assert problems(answer(entry("A", 9), entry("B"))) == (
-        "candidate A: likeness must be a number from 0 to 4, or null",
-    )
-
-
 def test_many_mistakes_are_not_all_listed() -> None:
     assert len(problems(answer(*({} for _ in range(50)), ranking=3))) == 6
 
 
 def test_the_words_are_about_the_answer_that_was_meant() -> None:
-    assert problems(f'{json.dumps(answer(entry("A", 9), entry("B")))} {{"ok": true}}') == (
-        "candidate A: likeness must be a number from 0 to 4, or null",
-    )
+    assert problems(f'{json.dumps(answer(entry("A", 9), entry("B")))} {{"ok": true}}') == (NUMBER,)
 
 
 def noted(**more: object) -> Verdict:
@@ -279,10 +251,7 @@ def test_two_letters_of_a_wide_script_prove_something(quote: str, kept: bool) ->
         ([{"code": "gap", "quote": ""}], (Defect(code="gap"),)),
         ([{"code": "gap"}, "gap", {"code": "gap", "quote": " "}], (Defect(code="gap"),)),
         ([{"code": "dull", "quote": ""}, {"code": "dull"}, "dull"], ()),
-        (
-            [{"code": "leak", "quote": "sank"}, {"code": "gap"}],
-            (Defect(code="leak", quote="sank"), Defect(code="gap")),
-        ),
+        ([{"code": "leak", "quote": "sank"}, {"code": "gap"}], (Defect(code="leak", quote="sank"), Defect(code="gap"))),
         ([{"code": "ugly", "quote": "sank"}], ()),
         ([{"code": 3}, 3, None, {"code": "leak", "quote": 3}], ()),
         ("leak", ()),
@@ -323,9 +292,9 @@ HOSTILE: Mapping[str, str] = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_answers_are_refused_in_time(name: str) -> None:
-    began = time.perf_counter()
+    began = time.process_time()
     assert isinstance(read(HOSTILE[name]), UnusableAnswer)
-    assert time.perf_counter() - began < 10
+    assert time.process_time() - began < 10
 
 
 JSON = st.recursive(
