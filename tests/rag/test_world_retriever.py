@@ -84,11 +84,7 @@ def test_the_best_are_told_in_the_order_of_their_times() -> None:
     why = explained(Told(found(RAIN, ROPE, FAIR, rope=1, the=100)), "What became of the rope?")
     best = [(one.event.id, one.told, one.ways, one.tokens) for one in why.events]
     assert (best, why.as_of, why.budget_tokens) == (
-        [
-            ("rope", True, ("newest",), 13),
-            ("rain", True, ("newest",), 8),
-            ("fair", True, ("newest",), 17),
-        ],
+        [("rope", True, ("newest",), 13), ("rain", True, ("newest",), 8), ("fair", True, ("newest",), 17)],
         NOON,
         600,
     )
@@ -111,11 +107,7 @@ def test_who_asks_for_what_is_asked_of_the_store() -> None:
     told = Told(found())
     explained(told, "The rope, the ROPE! 渡し船")
     assert told.asked[0] == EventSearch(
-        world="coast",
-        as_of=NOON,
-        names=frozenset({"hob", "ferrymen"}),
-        terms=("し船", "渡し", "rope"),
-        most=30,
+        world="coast", as_of=NOON, names=frozenset({"hob", "ferrymen"}), terms=("し船", "渡し", "rope"), most=30
     )
 
 

@@ -150,11 +150,6 @@ BEHAVIOURS: Mapping[str, Callable[[Posted], Iterator[Step]]] = {
     "to-private": always(answer({}, "307 Temporary Redirect", location="http://169.254.169.254/latest")),
     "to-loopback": always(answer({}, "302 Found", location="/good")),
     "malformed": always(answer(b'{"passages": [{"id": "p"')),
-    "not-text": always(answer(b'{"passages": [{"id": "p", "text": "\xff"}]}')),
-    "surrogate": always(answer(b'{"passages": [{"id": "p", "text": "\\ud800"}]}')),
-    "nan": always(answer(b'{"passages": [{"id": "p", "text": NaN}]}')),
-    "deep": always(answer(b"[" * 100_000)),
-    "list": always(answer([])),
     "long": always(answer(passages("x" * 8001))),
 }
 
