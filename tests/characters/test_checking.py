@@ -10,14 +10,14 @@ from pydantic import JsonValue
 from typer.testing import CliRunner
 
 from app.characters.casting import build_lineups
-from app.characters.loading import BrokenYaml, parse_document, parse_model, read_sheet
+from app.characters.loading import BrokenYaml, parse_document, parse_model, read_scenes, read_sheet
 from app.characters.lorebooks import mentions, normalise_spelling, split_words
 from app.characters.scenes import SceneSet
 from app.characters.sheet_checks import SheetCheckContext, check_sheets
 from app.cli.main import cli
 from app.cli.scene_drafts import tell_apart
-from app.domain.values import Proportion, Split
-from app.envs.npc_arena.environment import NpcArenaParams
+from app.domain.values import Proportion
+from app.envs.npc_arena.environment import PACKAGED_SCENES, NpcArena, NpcArenaParams
 from app.judges.panel import ConfiguredPanels
 from app.toolkit.templates import find_packaged_folder
 from tests.support.packaged_arena import packaged_arena
@@ -215,12 +215,7 @@ def test_characters_are_told_apart_with_figures() -> None:
 
 def test_lineups_are_of_one_language_and_the_same_every_time() -> None:
     arena = packaged_arena()
-    splits: tuple[Split, ...] = ("train", "test")
-    tasks = [
-        arena.task(split, index, NpcArenaParams())
-        for split in splits
-        for index in range(arena.size(split, NpcArenaParams()))
-    ]
+    tasks = [arena.task("test", index, NpcArenaParams()) for index in range(arena.size("test", NpcArenaParams()))]
     casts = [cast for task in tasks if (cast := arena.find_cast(task)) is not None]
     made = list(build_lineups(casts, arena.sheets, 3))
     languages = {sheet.id: sheet.voice.language for sheet in arena.sheets}
@@ -231,7 +226,7 @@ def test_lineups_are_of_one_language_and_the_same_every_time() -> None:
 
 
 def test_without_others_nothing_is_known() -> None:
-    arena = packaged_arena()
+    arena = NpcArena(packaged_arena().sheets[:1], read_scenes(PACKAGED_SCENES))
     figures = asyncio.run(tell_apart(arena, ConfiguredPanels({}, {}), 0))
     assert (figures.pairs, figures.share, figures.interval) == (0, None, (0.0, 1.0))
 
@@ -261,11 +256,7 @@ def test_a_leak_term_in_the_characters_own_lorebook_is_an_error(tmp_path: Path) 
     term = read_sheet(find_packaged_folder("character_sheets") / "hob_tarrant.yaml").secrets[0].leak_terms[0]
     book = f"lorebook: {{entries: [{{id: a, keys: [mud], content: 'They say {term}.'}}]}}\n"
     assert [(field, level, message) for _, field, level, message in found(tmp_path, TEXT + book)] == [
-        (
-            "secrets.0.leak_terms.0",
-            "error",
-            f"{term!r} occurs in lorebook.entries.0.content, which the policy sees",
-        )
+        ("secrets.0.leak_terms.0", "error", f"{term!r} occurs in lorebook.entries.0.content, which the policy sees")
     ]
 
 

@@ -1,6 +1,9 @@
 """Lorebooks of other tools: what each field becomes, what is only kept, what is refused."""
 
+from pathlib import Path
+
 import pytest
+import yaml
 from pydantic import JsonValue
 
 from app.characters.cards.files import ImportReport
@@ -8,6 +11,7 @@ from app.characters.cards.lorebooks import MOST_ENTRIES, ORIGINAL, read_lorebook
 from app.domain.errors import GatewayError
 from app.domain.worlds import Lorebook, LoreEntry
 
+BOOKS = yaml.load((Path(__file__).parent / "books.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader)
 ENTRY: dict[str, JsonValue] = {
     "keys": ["Ferry", " ox "],
     "content": "The ferry takes no oxen.",
@@ -37,31 +41,7 @@ def refusal(value: JsonValue) -> tuple[str, str | None]:
 
 
 def test_every_field_of_the_third_specification_is_read() -> None:
-    data: dict[str, JsonValue] = {
-        "name": "The marsh",
-        "description": "Notes on water.",
-        "scan_depth": 4,
-        "token_budget": 512,
-        "recursive_scanning": True,
-        "extensions": {"risuai": {"x": 1}},
-        "entries": [
-            {
-                **ENTRY,
-                "extensions": {"selectiveLogic": 3, "probability": 40, "useProbability": True},
-                "case_sensitive": True,
-                "use_regex": False,
-                "constant": True,
-                "name": "Oxen",
-                "priority": 3,
-                "id": 12,
-                "comment": "asked for in May",
-                "selective": True,
-                "secondary_keys": ["river"],
-                "position": "before_char",
-            }
-        ],
-    }
-    value: JsonValue = {"spec": "lorebook_v3", "data": data}
+    value = BOOKS["third specification"]
     book, report = read(value)
     assert book == Lorebook(
         name="The marsh",
@@ -88,41 +68,12 @@ def test_every_field_of_the_third_specification_is_read() -> None:
     )
     assert (report.source, [(one.field, one.why) for one in report.kept]) == (
         "lorebook V3",
-        [
-            ("entries[].comment", "the entry has a name"),
-            ("extensions", "not a lorebook field"),
-        ],
+        [("entries[].comment", "the entry has a name"), ("extensions", "not a lorebook field")],
     )
 
 
 def test_world_info_is_read_by_its_own_names() -> None:
-    value: JsonValue = {
-        "entries": {
-            "0": {
-                "uid": 3,
-                "key": ["mill"],
-                "keysecondary": ["fire", "smoke"],
-                "comment": "The mill",
-                "content": "It burnt in spring.",
-                "constant": False,
-                "selectiveLogic": 2,
-                "order": 90,
-                "position": 0,
-                "disable": True,
-                "excludeRecursion": True,
-                "preventRecursion": True,
-                "probability": 25,
-                "useProbability": True,
-                "scanDepth": 6,
-                "caseSensitive": False,
-                "matchWholeWords": True,
-                "vectorized": True,
-                "sticky": 4,
-                "group": "",
-            }
-        },
-        "originalData": {"entries": []},
-    }
+    value = BOOKS["world info"]
     book, report = read(value)
     assert book.entries == (
         LoreEntry(
@@ -312,7 +263,4 @@ def test_patterns_without_end_are_not_even_compiled(form: str, used: int, left: 
     assert (
         len(book.entries[0].keys),
         said["a lorebook has at most 1000 keys that are patterns, and 100 of them broken"],
-    ) == (
-        used,
-        left,
-    )
+    ) == (used, left)
