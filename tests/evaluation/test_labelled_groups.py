@@ -1,11 +1,15 @@
 """Rows of each public form become the groups that their authors compare."""
 
+from pathlib import Path
+from typing import Any
+
 import pytest
+import yaml
 
 from app.domain.errors import InvalidRequest
 from app.evaluation.labelled_groups import LabelledReply, parse_labelled_rows
 
-ASKED = [{"role": "user", "content": "Name a prime."}]
+ROWS = yaml.load((Path(__file__).parent / "labelled_rows.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader)
 
 
 def user(text: str) -> dict[str, object]:
@@ -16,56 +20,12 @@ def replies(*labelled: tuple[str, float]) -> tuple[LabelledReply, ...]:
     return tuple(LabelledReply(text=text, label=label) for text, label in labelled)
 
 
-@pytest.mark.parametrize(
-    ("form", "row", "draft", "wanted"),
-    [
-        (
-            "groups",
-            {"prompt": "Hi", "replies": [{"text": "Hello", "label": 3}, {"text": "no", "label": 1}]},
-            user("Hi"),
-            replies(("Hello", 3), ("no", 1)),
-        ),
-        (  # RewardBench, `filtered`
-            "preferences",
-            {
-                "prompt": "Name a prime.",
-                "chosen": "7",
-                "rejected": "8",
-                "subset": "hep-cpp",
-                "id": 30,
-                "chosen_model": "h",
-            },
-            user("Name a prime."),
-            replies(("7", 1), ("8", 0)),
-        ),
-        (  # RewardBench 2
-            "preferences",
-            {"id": "12", "prompt": "Name a prime.", "chosen": ["7"], "rejected": ["8", "9", "1"], "num_correct": 1},
-            user("Name a prime."),
-            replies(("7", 1), ("8", 0), ("9", 0), ("1", 0)),
-        ),
-        (  # UltraFeedback, binarized
-            "preferences",
-            {
-                "prompt": "Name a prime.",
-                "prompt_id": "af3",
-                "chosen": [*ASKED, {"role": "assistant", "content": "7"}],
-                "rejected": [*ASKED, {"role": "assistant", "content": "8"}],
-                "messages": [*ASKED, {"role": "assistant", "content": "7"}],
-                "score_chosen": 8.5,
-                "score_rejected": 4.0,
-            },
-            user("Name a prime."),
-            replies(("7", 8.5), ("8", 4)),
-        ),
-    ],
-)
-def test_a_row_becomes_a_group(
-    form: str, row: dict[str, object], draft: dict[str, object], wanted: tuple[LabelledReply, ...]
-) -> None:
-    data = parse_labelled_rows([row])
+@pytest.mark.parametrize("given", ROWS, ids=lambda given: given["of"])
+def test_a_row_becomes_a_group(given: dict[str, Any]) -> None:
+    data = parse_labelled_rows([given["row"]])
     group = data.groups[0]
-    assert (data.form, group.environment, group.draft, group.replies) == (form, "rlaif", draft, wanted)
+    wanted = (given["form"], "rlaif", user(given["asked"]), replies(*given["replies"]))
+    assert (data.form, group.environment, group.draft, group.replies) == wanted
 
 
 def test_what_the_authors_leave_out_is_counted() -> None:
@@ -91,10 +51,7 @@ def test_what_the_authors_leave_out_is_counted() -> None:
     )
     assert ([group.replies for group in steered.groups], steered.left_out) == (
         [replies(("C# is …", 3), ("A language.", 1))],
-        {
-            "a conversation of several turns": 1,
-            "no two replies of the prompt have different ratings": 2,
-        },
+        {"a conversation of several turns": 1, "no two replies of the prompt have different ratings": 2},
     )
 
 

@@ -18,7 +18,7 @@ from app.evaluation.report import (
     UnscoredRow,
     build_report,
 )
-from tests.support.evaluations import STARTED, evaluation, rewarded, scored, setup, task_id, unscored
+from tests.support.evaluations import evaluation, rewarded, scored, task_id, unscored
 
 ATTEMPTS = [
     scored(0, 0, 1.0, label="cy", flags=("truncated",), characters=10, input_tokens=100, output_tokens=10),
@@ -102,14 +102,7 @@ def test_lengths_and_cost_are_of_what_was_counted() -> None:
             LengthRow(name="passed", attempts=2, lower=15, median=20, upper=25, longest=30, output_tokens=25.0),
             LengthRow(name="not passed", attempts=1, lower=20, median=20, upper=20, longest=20, output_tokens=None),
         ),
-        Cost(
-            input_tokens=200,
-            output_tokens=50,
-            uncounted=4,
-            model_usd=0.0009,
-            judging_usd=None,
-            seconds=1.5,
-        ),
+        Cost(input_tokens=200, output_tokens=50, uncounted=4, model_usd=0.0009, judging_usd=None, seconds=1.5),
     )
 
 
@@ -120,10 +113,10 @@ def test_rewards_are_counted_by_tenths_and_one_apart() -> None:
 
 def test_examples_are_of_different_tasks() -> None:
     report = build_report(rewarded({place: (place / 10, place / 10 + 0.05) for place in range(8)}, threshold=0.4))
-    assert (
-        [(one.place, one.sample) for one in report.worst],
-        [(one.place, one.sample) for one in report.best],
-    ) == ([(0, 0), (1, 0), (2, 0), (3, 0)], [(7, 1), (6, 1), (5, 1), (4, 1), (3, 1)])
+    assert ([(one.place, one.sample) for one in report.worst], [(one.place, one.sample) for one in report.best]) == (
+        [(0, 0), (1, 0), (2, 0), (3, 0)],
+        [(7, 1), (6, 1), (5, 1), (4, 1), (3, 1)],
+    )
 
 
 def test_all_passed_leaves_no_worst_and_none_earned_leaves_no_best() -> None:
@@ -200,8 +193,3 @@ def test_no_attempt_is_unscored_and_rewarded(outcome: str, reason: str | None, r
     given = {"task_id": task_id(0), "place": 0, "sample": 0, "outcome": outcome, "reason": reason, "reward": reward}
     with pytest.raises(ValidationError, match="exactly when"):
         Attempt.model_validate(given)
-
-
-def test_a_setup_is_what_is_asked_for_by_default() -> None:
-    made = setup()
-    assert (made.split, made.threshold, made.first, made.started_at) == ("test", 1.0, 0, STARTED)

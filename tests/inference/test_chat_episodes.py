@@ -14,8 +14,7 @@ MORE = Message(role="user", content="more")
 
 
 @pytest.mark.parametrize(
-    ("most", "done_after", "cut_after", "count"),
-    [(1, 9, 9, 1), (2, 9, 9, 2), (3, 9, 9, 3), (3, 2, 9, 2), (3, 9, 2, 2)],
+    ("most", "done_after", "cut_after", "count"), [(1, 9, 9, 1), (2, 9, 9, 2), (3, 9, 9, 3), (3, 2, 9, 2), (3, 9, 2, 2)]
 )
 def test_an_episode_ends_with_its_last_turn_its_environment_or_a_cut(
     most: int, done_after: int, cut_after: int, count: int

@@ -54,11 +54,7 @@ def test_a_key_is_written_over_in_place(tmp_path: Path) -> None:
 
 def test_headers_are_sent_and_hidden() -> None:
     credentials = Credentials(SecretStr("the-key"), {"X-Token": SecretStr("the-key-and-more"), "X-N": SecretStr("1")})
-    assert credentials.build_headers() == {
-        "authorization": "Bearer the-key",
-        "x-token": "the-key-and-more",
-        "x-n": "1",
-    }
+    assert credentials.build_headers() == {"authorization": "Bearer the-key", "x-token": "the-key-and-more", "x-n": "1"}
     assert credentials.redact("at 1: the-key-and-more, the-key") == "at 1: …, …"
     assert "the-key" not in repr(credentials)
 

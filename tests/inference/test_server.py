@@ -1,11 +1,17 @@
-"""Which refusals of an inference server may pass, and which never do."""
+"""Which refusals of an inference server may pass, and a policy's server that fails in odd ways, without a socket."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping
 
 import pytest
+from pydantic import JsonValue
 
 from app.domain.errors import GatewayError, InvalidRequest, NotFound, Unauthorized, Unavailable
 from app.domain.tasks import Message
-from app.inference.connection import CHAT_PATH, Connection, Credentials, Endpoint, ServerReply
-from app.inference.policies import InferenceServer
+from app.inference.connection import CHAT_PATH, Connection, Credentials, Endpoint, OpenReply, ServerReply
+from app.inference.policies import ChatPolicyServer, InferenceServer
+from app.ports.play import Chunk
 from tests.support.event_loop import finish
 
 
@@ -35,3 +41,104 @@ def test_a_status_says_whether_to_try_again(status: int, kind: type[GatewayError
         finish(server.ask([Message(role="user", content="Hello?")]))
     told = f"http://policy/v1 answers {status}: not now"
     assert (type(refused.value), refused.value.detail) == (kind, told)
+
+
+FINISHED = b'data: {"choices": [{"index": 0, "delta": {"content": "Aye."}, "finish_reason": "stop"}]}\n\n'
+BEGUN = b'data: {"choices": [{"index": 1, "delta": {"content": "No"}}]}\n\n'
+DONE = b"data: [DONE]\n\n"
+
+
+class ScriptedConnection(Connection):
+    """Answers with one body."""
+
+    def __init__(self, body: bytes) -> None:
+        super().__init__(Endpoint("http://policy/v1"))
+        self.sent: list[Mapping[str, JsonValue]] = []
+        self.closed = 0
+        self._body = body
+
+    async def post(self, body: Mapping[str, JsonValue], path: str = "") -> ServerReply:
+        self.sent.append(body)
+        return ServerReply(200, {}, self._body)
+
+    async def open(self, body: Mapping[str, JsonValue], path: str = "") -> OpenReply:
+        self.sent.append(body)
+        return OpenReply(200, self._iterate(), self._close)
+
+    async def _iterate(self) -> AsyncIterator[bytes]:
+        yield self._body
+
+    async def _close(self) -> None:
+        self.closed += 1
+
+
+def build_policy(connection: Connection, seconds: float = 20.0) -> ChatPolicyServer:
+    return ChatPolicyServer(
+        "warm",
+        "model",
+        connection,
+        temperature=1.0,
+        max_output_tokens=64,
+        deadline_seconds=seconds,
+        extra_body={},
+        continue_body={},
+        max_concurrency=1,
+    )
+
+
+async def stream(policy: ChatPolicyServer) -> list[Chunk]:
+    events = await policy.stream({"messages": []})
+    try:
+        return [event async for event in events]
+    finally:
+        await events.close()
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b'{"choices": []}', "did not return a chat completion"),
+        (b'{"choices": null, "usage": {}}', "did not return a chat completion"),
+        (b'{"choices": ["Aye"]}', "did not return a chat completion"),
+        (b'{"object": "error", "message": "no memory"}', "reports an error: no memory"),
+        (b'{"detail": "no such model"}', "reports an error: no such model"),
+        (DONE, "holds no choices"),
+        (b'data: {"choices": [], "usage": {}}\n\n' + DONE, "holds no choices"),
+        (FINISHED + BEGUN, "the stream ended before the reply"),
+    ],
+)
+def test_an_answer_without_a_reply_is_a_failure(body: bytes, words: str) -> None:
+    connection = ScriptedConnection(body)
+    with pytest.raises(Unavailable, match=words):
+        asyncio.run(stream(build_policy(connection)))
+    assert connection.closed == 1
+
+
+def test_a_whole_answer_without_choices_is_a_failure() -> None:
+    with pytest.raises(Unavailable, match="did not return a chat completion"):
+        asyncio.run(build_policy(ScriptedConnection(b'{"choices": []}')).ask({"messages": []}))
+
+
+@pytest.mark.parametrize(
+    ("asked", "sent"), [(10, 10), (1000, 64), (-1, 64), (0, 64), (True, 64), ("9", 64), (None, 64)]
+)
+def test_only_a_number_of_tokens_bounds_a_reply(asked: JsonValue, sent: int) -> None:
+    connection = ScriptedConnection(FINISHED)
+    asyncio.run(build_policy(connection).stream({"messages": [], "max_tokens": asked}))
+    assert connection.sent[0]["max_tokens"] == sent
+
+
+def test_a_place_is_waited_for_until_the_deadline_alone() -> None:
+    async def scenario() -> None:
+        connection = ScriptedConnection(json.dumps({"choices": [{"message": {"content": "Aye."}}]}).encode())
+        policy = build_policy(connection, seconds=0.01)
+        held = await policy.stream({"messages": []})
+        for wait in (policy.stream, policy.ask):
+            with pytest.raises(Unavailable, match=r"does not answer within 0\.01 s"):
+                await wait({"messages": []})
+        await held.close()
+        await held.close()
+        await policy.ask({"messages": []})
+        assert len(connection.sent) == 2
+
+    asyncio.run(scenario())

@@ -38,11 +38,7 @@ def test_a_text_that_was_sampled_in_other_pieces_is_found(tmp_path: Path) -> Non
         check(tokenizer, PROMPT, same),
         check(tokenizer, PROMPT, cut, "length"),
         check(tokenizer, PROMPT, other),
-    ] == [
-        CheckedTurn(),
-        CheckedTurn(),
-        CheckedTurn((DIFFERENT,)),
-    ]
+    ] == [CheckedTurn(), CheckedTurn(), CheckedTurn((DIFFERENT,))]
 
 
 def test_a_prompt_that_was_rendered_otherwise_is_found_where_it_differs(tmp_path: Path) -> None:

@@ -41,24 +41,14 @@ def exchanges(draw: st.DrawFn) -> list[Exchange]:
 
 
 @given(exchanges())
-def test_it_is_the_last_prompt_and_what_followed_it(made: list[Exchange]) -> None:
-    assert build_sequence(made).tokens == made[-1].prompt + made[-1].said
-
-
-@given(exchanges())
-def test_lists_have_one_length_and_masks_are_the_tokens(made: list[Exchange]) -> None:
-    sequence = build_sequence(made)
-    logprobs = sequence.logprobs or ()
-    wrong = [mask for mask, own in zip(sequence.masks, sequence.tokens, strict=True) if mask not in (IGNORED, own)]
-    trained = [mask != IGNORED for mask in sequence.masks]
-    assert (wrong, [value != NO_LOGPROB for value in logprobs]) == ([], trained)
-
-
-@given(exchanges())
-def test_the_last_message_is_trained_whole_with_its_own_logprobs(made: list[Exchange]) -> None:
+def test_it_is_the_last_prompt_and_what_followed_it_trained_whole(made: list[Exchange]) -> None:
     sequence, last = build_sequence(made), made[-1]
-    begin = len(last.prompt)
-    assert (sequence.masks[begin:], (sequence.logprobs or ())[begin:]) == (last.said, last.logprobs)
+    logprobs, begin = sequence.logprobs or (), len(last.prompt)
+    wrong = [mask for mask, own in zip(sequence.masks, sequence.tokens, strict=True) if mask not in (IGNORED, own)]
+    assert (sequence.tokens, wrong) == (last.prompt + last.said, [])
+    assert [value != NO_LOGPROB for value in logprobs] == [mask != IGNORED for mask in sequence.masks]
+    assert (sequence.masks[begin:], logprobs[begin:]) == (last.said, last.logprobs)
+    assert build_sequence([replace(made[0], logprobs=None), *made[1:]]) == replace(sequence, logprobs=None)
 
 
 @given(exchanges())
@@ -77,12 +67,6 @@ def test_nothing_that_goes_on_unchanged_is_lost(made: list[Exchange]) -> None:
     )
     said = sum(len(one.said) for one in made)
     assert build_sequence(made).trained == said if unchanged else build_sequence(made).trained <= said
-
-
-@given(exchanges())
-def test_one_message_without_logprobs_leaves_none(made: list[Exchange]) -> None:
-    known = build_sequence(made)
-    assert build_sequence([replace(made[0], logprobs=None), *made[1:]]) == replace(known, logprobs=None)
 
 
 def test_an_episode_of_two_messages() -> None:
