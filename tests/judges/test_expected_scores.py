@@ -96,9 +96,9 @@ def test_the_expected_score_lies_within_the_scores(before: str, chances: list[fl
 @pytest.mark.parametrize("piece", ['"scores": {', '"scores": {"a": 3, ', '"', '"a": ', "3"])
 def test_takes_time_in_proportion_to_the_text(piece: str) -> None:
     tokens = [token(piece)] * (200_000 // len(piece))
-    began = time.perf_counter()
+    began = time.process_time()
     insert_expected_scores(piece * len(tokens), tokens)
-    assert time.perf_counter() - began < 2.0
+    assert time.process_time() - began < 2.0
 
 
 def test_reads_what_servers_send() -> None:

@@ -292,9 +292,9 @@ HOSTILE: Mapping[str, str] = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_answers_are_refused_in_time(name: str) -> None:
-    began = time.perf_counter()
+    began = time.process_time()
     assert isinstance(read(HOSTILE[name]), UnusableAnswer)
-    assert time.perf_counter() - began < 10
+    assert time.process_time() - began < 10
 
 
 JSON = st.recursive(
