@@ -266,10 +266,7 @@ def test_rows_that_make_no_task_are_left_out_and_counted(tmp_path: Path) -> None
     assert _list_rows(read)["train"] == [Answered(question="1", answer="a")]
     assert {
         split: (one.used, one.shared, one.left_out) for split, one in configured.reports["sums"]["default"].items()
-    } == {
-        "train": (1, 1, left_out),
-        "test": (2, 1, ()),
-    }
+    } == {"train": (1, 1, left_out), "test": (2, 1, ())}
 
 
 class Choice(BaseModel):

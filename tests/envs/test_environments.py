@@ -1,44 +1,74 @@
 """What every discovered environment must do, whoever wrote it: the checks of `app.toolkit.conformance` one by one."""
 
 import asyncio
+from collections.abc import Iterator
 from functools import lru_cache
 
 import pytest
 
-from app.cli.envs.check import run_check
+from app.cli.envs.check import open_tools
 from app.cli.envs.subprocess_digests import SubprocessDigests, compute_digests_in_subprocess
 from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.tasks import Completion
 from app.main.components import discover
 from app.ports.environment import Tools
 from app.service.judging import NoPanel
-from app.toolkit.conformance.checks import CHECKS, Check
-from app.toolkit.conformance.subject import SPLITS, CheckDepth, compute_sample_digest
+from app.toolkit.conformance.checks import CHECKS, Check, apply_check
+from app.toolkit.conformance.subject import SPLITS, CheckDepth, CheckSubject, compute_sample_digest
+from app.toolkit.procedural import ProceduralEnvironment
 from tests.support.tiers import examples, is_quick
 
 CLASSES = discover()
 DEPTH = CheckDepth(
     tasks=examples(1_000, fewest=60),
-    scored=24,
+    scored=12 if is_quick() else 24,
+    sample=6 if is_quick() else 12,
     texts=examples(200, fewest=20 if is_quick() else 60),
     guessed=examples(300, fewest=20),
     guessed_programs=examples(20, fewest=6),
 )
 """`test_verifiers` scores more of each split, and looks at more texts."""
-CASES = [(name, check) for name, kind in sorted(CLASSES.items()) for check in CHECKS if check.applies(kind)]
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(name, marks=pytest.mark.xdist_group(f"environment {name}")) for name in sorted(CLASSES)],
+)
+def examined(request: pytest.FixtureRequest) -> Iterator[tuple[asyncio.Runner, CheckSubject]]:
+    """An environment with the tasks that all checks look at and the workers that they need, in one process."""
+    kind = CLASSES[request.param]
+    with asyncio.Runner() as runner:
+        entered = open_tools(kind)
+        tools = runner.run(entered.__aenter__())
+        one, again = (kind.open(ConfiguredDatasets({})) for _ in range(2))
+        try:
+            yield runner, CheckSubject(one, again, tools, DEPTH)
+        finally:
+            runner.run(entered.__aexit__(None, None, None))
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
+def test_it_does_what_every_environment_must(examined: tuple[asyncio.Runner, CheckSubject], check: Check) -> None:
+    runner, subject = examined
+    assert runner.run(apply_check(subject, check)).findings == ()
 
 
 @pytest.mark.deep
 @pytest.mark.parametrize(
-    ("name", "check"),
-    [
-        pytest.param(name, check, id=f"{name}-{check.name}", marks=pytest.mark.xdist_group(f"environment {name}"))
-        for name, check in CASES
-    ],
+    "name", sorted(name for name, kind in CLASSES.items() if issubclass(kind, ProceduralEnvironment))
 )
-def test_it_does_what_every_environment_must(name: str, check: Check) -> None:
-    """All checks of an environment run in one process, and look at the same tasks."""
-    assert asyncio.run(run_check(CLASSES[name], check, DEPTH)).findings == ()
+def test_what_is_one_task_by_its_key_is_in_one_split(name: str) -> None:
+    environment = CLASSES[name].open(ConfiguredDatasets({}))
+    assert isinstance(environment, ProceduralEnvironment)
+    train, test = (
+        {
+            environment.key(environment.parse_reference(environment.task(split, index, environment.Params())))
+            for index in range(examples(400, fewest=20))
+        }
+        for split in SPLITS
+    )
+    assert train & test == set()
 
 
 @lru_cache

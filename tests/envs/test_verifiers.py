@@ -17,7 +17,7 @@ from tests.support.tiers import examples
 
 CLASSES = {name: kind for name, kind in discover().items() if kind.rubric is None}
 WHOLE = CheckDepth(tasks=examples(1_000), scored=examples(1_000))
-TASKS = examples(200, fewest=40)
+TASKS = examples(200, fewest=20)
 OVER_MANY = [check for check in CHECKS if check.name in {"gold_earns_one", "strangers_earn_nothing"}]
 
 hostile = st.lists(st.sampled_from(PIECES) | st.text(max_size=6), max_size=25).map("".join)

@@ -94,14 +94,14 @@ def _sha(content: bytes) -> str:
 
 
 @contextmanager
-def hub(repositories: Repositories) -> Iterator[str]:
-    """The address of a hub that serves `repositories`."""
+def hub(repositories: Repositories, port: int) -> Iterator[None]:
+    """A hub at this port that serves `repositories`."""
     handler = type("Hub", (_Hub,), {"repositories": repositories})
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+    with ThreadingHTTPServer(("127.0.0.1", port), handler) as server:
         thread = Thread(target=server.serve_forever)
         thread.start()
         try:
-            yield f"http://127.0.0.1:{server.server_address[1]}"
+            yield
         finally:
             server.shutdown()
             thread.join()

@@ -27,23 +27,16 @@ INCOMPLETE = "it is no complete expression"
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [
-        ("3 + 7 + 25 + 50", "correct"),
-        ("50+25+7+3", "correct"),
-        ("((50)+(25+7))+3", "correct"),
+        *(("3 + 7 + 25 + 50", "correct"), ("50+25+7+3", "correct"), ("((50)+(25+7))+3", "correct")),
         ("50 − -(25 + 7) + 3", "correct"),
         ("50/25*7+3", "its value is 17, which is not the target"),
         (r"\frac{50}{25} \times 7 + 3", "its value is 17, which is not the target"),
         ("50/25x7 ⋅ 3", "its value is 42, which is not the target"),
-        (r"\frac 50 25", INCOMPLETE),
-        (r"\sqrt 3", CHARACTERS),
-        ("{3} + 7 + 25 + 50", INCOMPLETE),
+        *((r"\frac 50 25", INCOMPLETE), (r"\sqrt 3", CHARACTERS), ("{3} + 7 + 25 + 50", INCOMPLETE)),
         ("7 × 25 ÷ 50 + 3", "its value is 13/2, which is not the target"),
         ("7 - 3 - 25 - 50", "its value is -71, which is not the target"),
         ("50 / (25 - 3 * 7)", "its value is 25/2, which is not the target"),
-        ("3 + 7 + 25", NUMBERS),
-        ("3 + 7 + 25 + 50 + 0", NUMBERS),
-        ("3 + 7 + 75", NUMBERS),
-        ("85", NUMBERS),
+        *(("3 + 7 + 25", NUMBERS), ("3 + 7 + 25 + 50 + 0", NUMBERS), ("3 + 7 + 75", NUMBERS), ("85", NUMBERS)),
         ("50 / (25 - 25)", "it divides by zero"),
         ("3 + 7 + 25 + 50 = 85", "correct"),
         ("85 = 3 + 7 + 25 + 50", "correct"),
@@ -52,14 +45,9 @@ INCOMPLETE = "it is no complete expression"
         ("$[50 + (25 + 7)] + 3 = 85$.", "correct"),
         ("3 + 7 + 25 + 50 = 86", EQUALS),
         ("3 + 7 + 25 + 50 = 85 = 85", EQUALS),
-        ("= 85", INCOMPLETE),
-        ("3 + 7 + 25 + 50.0", CHARACTERS),
-        ("٣ + 7 + 25 + 50", CHARACTERS),
+        *(("= 85", INCOMPLETE), ("3 + 7 + 25 + 50.0", CHARACTERS), ("٣ + 7 + 25 + 50", CHARACTERS)),
         ("__import__('os')", CHARACTERS),
-        ("(" * 10_000, CHARACTERS),
-        ("2 ** 50", INCOMPLETE),
-        ("3 +", INCOMPLETE),
-        ("()", INCOMPLETE),
+        *(("(" * 10_000, CHARACTERS), ("2 ** 50", INCOMPLETE), ("3 +", INCOMPLETE), ("()", INCOMPLETE)),
         ("(3 + 7", "its brackets do not match"),
         ("3 + 7) + 25 + 50", "it goes on after the expression"),
         ("3 7 25 50", "it goes on after the expression"),
@@ -82,18 +70,19 @@ def test_an_expression_is_read_and_worked_out(answer: str, expected: str) -> Non
     ],
 )
 def test_harder_puzzles_have_more_numbers(params: CountdownParams, numbers: set[int]) -> None:
-    tasks = [Countdown().task("train", index, params) for index in range(100)]
+    tasks = [Countdown().task("train", index, params) for index in range(30)]
     puzzles = [NumberPuzzle.model_validate(task.reference) for task in tasks]
     assert {(len(puzzle.numbers), puzzle.target <= 200) for puzzle in puzzles} == {(one, True) for one in numbers}
 
 
 def draw_puzzles(level: Level) -> list[NumberPuzzle]:
     tasks = (
-        Countdown().task("train", index, CountdownParams(level=level)) for index in range(examples(600, fewest=90))
+        Countdown().task("train", index, CountdownParams(level=level)) for index in range(examples(600, fewest=60))
     )
     return [NumberPuzzle.model_validate(task.reference) for task in tasks]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("level", LEVELS)
 def test_no_form_that_is_always_the_same_is_worth_giving(level: Level) -> None:
     """Adding up all numbers solved a tenth of the puzzles, and a fifth of the easy ones."""
@@ -108,7 +97,7 @@ def test_no_form_that_is_always_the_same_is_worth_giving(level: Level) -> None:
 
 def test_what_can_be_reached_without_brackets_is_found() -> None:
     """An oracle of another make: every expression is written down and worked out."""
-    puzzles = [puzzle for level in LEVELS for puzzle in draw_puzzles(level)[:40] if len(puzzle.numbers) < 5]
+    puzzles = [puzzle for level in LEVELS for puzzle in draw_puzzles(level)[:15] if len(puzzle.numbers) < 5]
     found = [is_reached_without_brackets(puzzle.numbers, puzzle.target) for puzzle in puzzles]
     assert (found, {*found}) == ([puzzle.target in work_out_all(puzzle.numbers) for puzzle in puzzles], {True, False})
 
@@ -122,6 +111,7 @@ def work_out_all(numbers: tuple[int, ...]) -> set[Fraction]:
     }
 
 
+@pytest.mark.deep
 def test_hard_puzzles_need_brackets() -> None:
     puzzles = draw_puzzles("hard")
     assert not any(is_reached_without_brackets(puzzle.numbers, puzzle.target) for puzzle in puzzles)

@@ -45,17 +45,9 @@ def test_the_catalogue_tells_where_tasks_come_from() -> None:
     rows, generated = _over_rows(), _generated()
     sizes = [(one.size("train", NoParams()), one.size("test", NoParams())) for one in (rows, generated)]
     assert (rows.origin, rows.digests, generated.origin, list(generated.digests), sizes) == (
-        "acme/sums",
-        {**generated.digests, "dataset": "d1"},
-        "generated (arithmetic_word)",
-        ["stories"],
+        *("acme/sums", {**generated.digests, "dataset": "d1"}, "generated (arithmetic_word)", ["stories"]),
         [(2, 1), (None, TEST_SIZE)],
     )
-
-
-def test_generated_tasks_say_so() -> None:
-    task = _generated().task("test", 3, NoParams())
-    assert task.metadata == {"source": "arithmetic_word", "split": "test", "index": 3}
 
 
 def test_the_folder_that_is_configured_is_read(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from collections import Counter
 from functools import cache
 
 import pytest
+from pydantic import JsonValue
 
 from app.domain.scores import Criterion, Score
 from app.domain.tasks import Task
@@ -14,9 +15,9 @@ from app.envs.instruction_following.environment import InstructionFollowing, Ins
 from app.envs.instruction_following.instructions import WritingRequest, parse_text
 from app.envs.instruction_following.layout_kinds import LastWord
 from app.envs.instruction_following.texts import FUNCTION_WORDS
-from app.toolkit.procedural import LEVELS, Level
 from app.toolkit.seeded import SeededRandom
 from tests.envs.replies import pose, score_texts
+from tests.support.tiers import examples
 
 ENVIRONMENT = InstructionFollowing()
 MADE = Assignment(
@@ -47,7 +48,9 @@ def expected(reward: float, share: float, rationale: str, *flags: str) -> Score:
 
 @cache
 def tasks() -> list[Task]:
-    return [ENVIRONMENT.task("train", index, InstructionFollowingParams()) for index in range(300)]
+    return [
+        ENVIRONMENT.task("train", index, InstructionFollowingParams()) for index in range(examples(1_200, fewest=90))
+    ]
 
 
 ALL = "all instructions are followed"
@@ -99,6 +102,7 @@ def tricks(task: Task, other: Task, draws: SeededRandom) -> dict[str, str]:
     }
 
 
+@pytest.mark.deep
 def test_no_trick_is_paid() -> None:
     paid = Counter[str]()
     for number, task in enumerate(tasks()):
@@ -125,6 +129,7 @@ def replace_meaning(task: Task, draws: SeededRandom) -> str:
     return re.sub(r"[A-Za-z']+", replace, made.gold)
 
 
+@pytest.mark.deep
 def test_invented_words_are_not_paid() -> None:
     """In the right form they earned .94 (easy), .88 and .74 (hard)."""
     texts = [(task, replace_meaning(task, SeededRandom(str(number)))) for number, task in enumerate(tasks())]
@@ -132,36 +137,21 @@ def test_invented_words_are_not_paid() -> None:
     assert paid <= 0.01 * len(texts)
 
 
-def test_another_s_text_about_the_right_things_is_seldom_paid() -> None:
-    paid = {level: list[float | None]() for level in LEVELS}
-    for number, task in enumerate(tasks()):
-        made, other = ENVIRONMENT.parse_reference(task), ENVIRONMENT.parse_reference(tasks()[number - 1])
-        text = other.gold.replace(other.request.thing, made.request.thing)
-        (result,) = score_texts(ENVIRONMENT, task, text.replace(other.request.place, made.request.place))
-        paid[ENVIRONMENT.level("train", number, InstructionFollowingParams())].append(result.reward)
-    shares = {level: sum(reward == 1.0 for reward in rewards) / len(rewards) for level, rewards in paid.items()}
-    assert (shares["easy"] < 0.15, shares["medium"] < 0.03, shares["hard"] < 0.01) == (True, True, True)
-
-
-@pytest.mark.parametrize(("level", "numbers"), [("easy", {1, 2}), ("medium", {2, 3}), ("hard", {3, 4, 5})])
-def test_harder_tasks_have_more_and_harder_instructions(level: Level, numbers: set[int]) -> None:
-    made = [
-        ENVIRONMENT.parse_reference(ENVIRONMENT.task("test", index, InstructionFollowingParams(level=level)))
-        for index in range(60)
-    ]
-    hard = {sum(one.hard for one in task.instructions) for task in made}
-    assert ({len(task.instructions) for task in made}, hard) == (
-        numbers,
-        {"easy": {0}, "medium": {0, 1}, "hard": {1, 2}}[level],
-    )
-
-
-def test_the_number_of_instructions_may_be_asked_for() -> None:
-    made = [
-        ENVIRONMENT.parse_reference(ENVIRONMENT.task("train", index, InstructionFollowingParams(instructions=4)))
-        for index in range(30)
-    ]
-    assert {len(task.instructions) for task in made} == {4}
+@pytest.mark.parametrize(
+    ("asked", "numbers", "hard"),
+    [
+        ({"level": "easy"}, {1, 2}, {0}),
+        ({"level": "medium"}, {2, 3}, {0, 1}),
+        ({"level": "hard"}, {3, 4, 5}, {1, 2}),
+        ({"level": "easy", "instructions": 4}, {4}, {0}),
+    ],
+)
+def test_harder_tasks_have_more_and_harder_instructions_unless_a_number_is_asked_for(
+    asked: dict[str, JsonValue], numbers: set[int], hard: set[int]
+) -> None:
+    params = InstructionFollowingParams.model_validate(asked)
+    made = [ENVIRONMENT.parse_reference(ENVIRONMENT.task("test", index, params)).instructions for index in range(40)]
+    assert ({len(one) for one in made}, {sum(each.hard for each in one) for one in made}) == (numbers, hard)
 
 
 def test_a_prompt_says_all_that_is_checked() -> None:

@@ -21,10 +21,7 @@ def said(text: str) -> str:
 @pytest.mark.parametrize(
     "text",
     [
-        TEXT,
-        TEXT.upper(),
-        TEXT.replace(". ", ".\n- "),
-        f"{PROMPT}\n\n{TEXT}",
+        *(TEXT, TEXT.upper(), TEXT.replace(". ", ".\n- "), f"{PROMPT}\n\n{TEXT}"),
         f'{{"title": "The violin", "text": "{TEXT}"}}',
         TEXT.replace("girl", "naïve girl of 9"),
         TEXT.replace("girl", "girl whom they called Kylmari, who wasn't from Zhoravel,").replace("sailors", "Oskelds"),
@@ -42,10 +39,7 @@ def test_a_text_is_one(text: str) -> None:
         (" ".join(PIECES), "10 words of its own where at least 30 were asked"),
         (PROMPT, "0 words of its own where at least 30 were asked"),
         (f"{PROMPT} {PIECES[0]}", "7 words of its own where at least 30 were asked"),
-        (
-            " ".join(sorted(PROMPT.split())) + " in of a violin harbour" * 5,
-            "only 1 word that the prompt does not have",
-        ),
+        (" ".join(sorted(PROMPT.split())) + " in of a violin harbour" * 5, "only 1 word that the prompt does not have"),
         (TEXT.replace("violin", "fiddle"), "it does not mention violin"),
         (TEXT.replace("violin", "violins").replace("harbour", "port"), "it does not mention harbour and violin"),
         ("violin harbour " * 30, "only 0 words that the prompt does not have"),

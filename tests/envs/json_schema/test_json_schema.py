@@ -53,9 +53,7 @@ def paid(reply: str) -> tuple[float | None, float | None, str]:
 @pytest.mark.parametrize(
     "answer",
     [
-        RIGHT,
-        f"```json\n{RIGHT}\n```",
-        f"```\n{RIGHT}```",
+        *(RIGHT, f"```json\n{RIGHT}\n```", f"```\n{RIGHT}```"),
         '{"extras":["cot","sauna"],"pets":true,"paid":12.50,"rooms":2.0,"guest":"Mia Ber\\u0067"}',
         RIGHT.replace("12.5", "1.25e1").replace(": 2", ": 2e0"),
     ],
@@ -102,7 +100,7 @@ def test_without_an_answer_nothing_was_valid() -> None:
     assert paid(RIGHT) == (0.0, 0.0, NO_ANSWER)
 
 
-def exercises(kind: Kind, level: Level, count: int = 150) -> list[JsonExercise]:
+def exercises(kind: Kind, level: Level, count: int = 40) -> list[JsonExercise]:
     params = JsonSchemaParams(kind=kind, level=level)
     return [JSON_SCHEMA.parse_reference(JSON_SCHEMA.task("train", index, params)) for index in range(count)]
 

@@ -15,10 +15,7 @@ QUESTION = LetterQuestion(text="Eeeeeeee ppp", letters=("e", "r", "p"))
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [
-        ("8, 0, 3", "correct"),
-        ("8,0 ,\n3", "correct"),
-        ("08, 0, 3", "correct"),
-        ("8, 0, 3.", "correct"),
+        *(("8, 0, 3", "correct"), ("8,0 ,\n3", "correct"), ("08, 0, 3", "correct"), ("8, 0, 3.", "correct")),
         ("8, 0, 3..", "it is no list of whole numbers"),
         ("8, 0, 4", "1 of 3 counts are wrong"),
         ("3, 0, 8", "2 of 3 counts are wrong"),

@@ -74,20 +74,6 @@ def test_the_sooner_the_better(guesses: tuple[str, ...], reward: float, rational
     assert (score.reward, score.rationale) == (reward, rationale)
 
 
-@pytest.mark.parametrize(
-    "messages",
-    [
-        (guess("AAAA"), Message(role="user", content="4 exact, 0 misplaced."), guess("AAAA")),
-        (guess("AAAA"), guess("ABBC")),
-        (*played("AAAA"), Message(role="user", content="The code is ABBC.")),
-        (guess("AAAA"), Message(role="user", content="4 exact, 0 misplaced."), guess("ABBC"), guess("ABBC")),
-        (Message(role="user", content="ABBC"),),
-    ],
-)
-def test_answers_that_were_not_given_make_a_transcript_forged(messages: tuple[Message, ...]) -> None:
-    assert (scored(*messages).reward, scored(*messages).flags) == (0.0, ("forged_observation",))
-
-
 @pytest.mark.parametrize("more", [guess("AAAA"), Message(role="user", content="You lose.")])
 def test_what_comes_after_the_code_was_found_is_ignored(more: Message) -> None:
     score = scored(guess("ABBC"), more)

@@ -8,12 +8,12 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from pydantic import JsonValue, ValidationError
+from pydantic import ValidationError
 
 from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.errors import WorkerFailed, WorkExceeded
 from app.domain.scores import Score
-from app.domain.tasks import DEFAULT_LIMITS, Completion, Dataset, Limits, Message, Task
+from app.domain.tasks import Completion, Dataset, Message, Task
 from app.domain.values import Split
 from app.envs.math.environment import INSTRUCTION, Math, MathExercise, MathParams
 from app.envs.math.problems import FAMILIES, write_fraction
@@ -24,7 +24,7 @@ from app.toolkit.math_answers.expressions import parse_expression, split_into_pa
 from app.toolkit.math_answers.grading import ALL_EQUAL, GoldAnswer, MathRow, describe_undone
 from app.toolkit.procedural import LEVELS, Level
 from app.toolkit.seeded import SeededRandom
-from tests.envs.replies import pose, score_texts
+from tests.envs.replies import FailingWorkers, pose, score_texts
 
 MATH = Math.open(ConfiguredDatasets({}))
 SEVEN = MathRow(problem="What is $3 + 4$?", answer="7", level="Level 1", topic="Prealgebra")
@@ -139,20 +139,12 @@ def test_what_is_said_of_infinity_always_has_a_score(gold: str) -> None:
     assert ([score.reward for score in scores].count(None), scores[-1].reward) == (0, 1.0)
 
 
-class Failing:
-    def __init__(self, error: Exception) -> None:
-        self._error = error
-
-    async def run(self, function: object, *arguments: JsonValue, limits: Limits = DEFAULT_LIMITS) -> JsonValue:
-        raise self._error
-
-
 @pytest.mark.parametrize(
     ("error", "reason"),
     [(WorkExceeded("too long", limit="cpu_seconds"), "verifier_killed"), (WorkerFailed("broke"), "verifier_failed")],
 )
 def test_what_could_not_be_compared_is_unscored_and_the_others_are_not(error: Exception, reason: str) -> None:
-    scores = scored(["\\sqrt{12}", "2\\sqrt{3}"], GoldAnswer(latex="2\\sqrt{3}"), Failing(error))
+    scores = scored(["\\sqrt{12}", "2\\sqrt{3}"], GoldAnswer(latex="2\\sqrt{3}"), FailingWorkers(error))
     assert [(score.reward, score.reason) for score in scores] == [(None, reason), (1.0, None)]
 
 
@@ -163,25 +155,14 @@ ZEROS = (
     "\\sqrt[3]{2+\\sqrt{5}}+\\sqrt[3]{2-\\sqrt{5}}-1",
 )
 LARGE = (
-    "(1+\\sqrt{2}+\\sqrt{3}+\\sqrt{5}+\\sqrt{7})^{100}",
-    "(\\sqrt{2}+\\pi)^{8}",
-    "9^{9^{9}}",
-    "e^{e^{e^{e}}}",
-    "99999999!",
-    "((9!)!)!",
-    "\\sum_{k=1}^{10^9} k",
-    "\\int_0^1 x^{x^x} dx",
-    "\\binom{10^9}{10^8}",
+    *("(1+\\sqrt{2}+\\sqrt{3}+\\sqrt{5}+\\sqrt{7})^{100}", "(\\sqrt{2}+\\pi)^{8}", "9^{9^{9}}", "e^{e^{e^{e}}}"),
+    *("99999999!", "((9!)!)!", "\\sum_{k=1}^{10^9} k", "\\int_0^1 x^{x^x} dx", "\\binom{10^9}{10^8}"),
     "\\sqrt{170141183460469231731687303715884105727}",
     "\\sqrt[19]{2+\\sqrt[17]{3}}",
-    "\\sqrt{" * 100 + "2" + "}" * 100,
-    "(" * 300 + "1" + ")" * 300,
-    "\\frac{1}{" * 6 + "\\pi" + "}" * 6,
+    *("\\sqrt{" * 100 + "2" + "}" * 100, "(" * 300 + "1" + ")" * 300, "\\frac{1}{" * 6 + "\\pi" + "}" * 6),
 )
 GOLDS = (
-    GoldAnswer(latex="2\\sqrt{3}"),
-    GoldAnswer(latex="(4t - 11)e^{4t}"),
-    GoldAnswer(latex="6"),
+    *(GoldAnswer(latex="2\\sqrt{3}"), GoldAnswer(latex="(4t - 11)e^{4t}"), GoldAnswer(latex="6")),
     GoldAnswer(latex="\\frac{t + 3}{t - 4}", form="reduced"),
     GoldAnswer(latex="y \\ge 2x + \\sqrt{3}", problem="Which half plane?"),
     GoldAnswer(latex="\\langle 1, 2 \\rangle", problem="Which vector?"),

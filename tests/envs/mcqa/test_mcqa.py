@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from functools import cache
 from math import sqrt
 
 import pytest
@@ -22,7 +23,9 @@ def right(task: Task) -> str:
     return ENVIRONMENT.solution(ENVIRONMENT.parse_reference(task))
 
 
-TASKS = [ENVIRONMENT.task("train", index, McqaParams(options=3 + index % 4)) for index in range(1_000)]
+@cache
+def tasks() -> list[Task]:
+    return [ENVIRONMENT.task("train", index, McqaParams(options=3 + index % 4)) for index in range(400)]
 
 
 def prompt(task: Task) -> str:
@@ -90,35 +93,33 @@ SOLVERS: dict[str, Callable[[Task], str]] = {
 
 @pytest.mark.parametrize("topic", sorted(SOLVERS))
 def test_the_right_option_is_the_right_one(topic: str) -> None:
-    tasks = [task for task in TASKS if task.metadata["topic"] == topic]
-    solved = [chosen(task, SOLVERS[topic](task)) for task in tasks]
-    assert (len(tasks) > 100, solved) == (True, [right(task) for task in tasks])
+    asked = [task for task in tasks() if task.metadata["topic"] == topic]
+    solved = [chosen(task, SOLVERS[topic](task)) for task in asked]
+    assert (len(asked) > 40, solved) == (True, [right(task) for task in asked])
 
 
 def test_options_are_as_many_as_wanted_and_all_different() -> None:
-    counts = [(len(options(task)), len(set(options(task).values()))) for task in TASKS]
-    assert counts == [(3 + index % 4, 3 + index % 4) for index in range(len(TASKS))]
+    counts = [(len(options(task)), len(set(options(task).values()))) for task in tasks()]
+    assert counts == [(3 + index % 4, 3 + index % 4) for index in range(400)]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize("topic", sorted(SOLVERS))
-def test_no_guess_by_the_look_of_a_question_is_better_than_chance(topic: str, level: Level) -> None:
-    tasks = (
-        ENVIRONMENT.task("train", index, McqaParams(level=level)) for index in range(examples(6_000, fewest=1_500))
-    )
-    made = [ENVIRONMENT.parse_reference(task) for task in tasks if task.metadata["topic"] == topic]
-    right, guessed = count_right_guesses(made)
-    chance = ENVIRONMENT.chance
-    assert (guessed > 100, right <= guessed * chance + 3 * sqrt(guessed * chance * (1 - chance))) == (True, True)
+def test_no_guess_by_the_look_of_a_question_is_better_than_chance(level: Level) -> None:
+    drawn = (ENVIRONMENT.task("train", index, McqaParams(level=level)) for index in range(examples(6_000, fewest=900)))
+    made = [ENVIRONMENT.parse_reference(task) for task in drawn]
+    better = []
+    for topic in SOLVERS:
+        right, guessed = count_right_guesses([one for one in made if one.topic == topic])
+        if right > guessed * ENVIRONMENT.chance + 3 * sqrt(guessed * ENVIRONMENT.chance * (1 - ENVIRONMENT.chance)):
+            better.append((topic, right, guessed))
+    assert better == []
 
 
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [
-        ("B", "correct"),
-        ("b", "correct"),
-        ("(B)", "correct"),
-        ("B.", "correct"),
+        *(("B", "correct"), ("b", "correct"), ("(B)", "correct"), ("B.", "correct")),
         ("C", "it is another option"),
         ("Z", "it is another option"),
         ("Bell", "it is not one letter"),

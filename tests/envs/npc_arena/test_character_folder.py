@@ -1,8 +1,6 @@
 """A folder of characters brings its scenes, lorebooks and worlds; shipped scenes fill up."""
 
-import asyncio
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,18 +12,12 @@ from app.characters.scenes import SceneReaction
 from app.characters.schema import CharacterSheet
 from app.cli.main import cli
 from app.domain.errors import EnvironmentUnavailable
-from app.domain.judging import Defect, Judgement, JudgeRequest
-from app.domain.runs import ScoringOptions
-from app.domain.tasks import Completion, Task
+from app.domain.tasks import Task
 from app.domain.values import Split
 from app.envs.npc_arena.environment import PACKAGED_SCENES, NpcArena, NpcArenaParams
-from app.judges.chat_judge import ScriptedJudge
-from app.judges.panel import ConfiguredPanels
-from app.ports.environment import Tools
 from app.toolkit.templates import find_packaged_folder
 
 HOB = (find_packaged_folder("character_sheets") / "hob_tarrant.yaml").read_text(encoding="utf-8")
-BREACHES = ("forbidden_topic", "above_content_rating")
 SCENES = """
 character: mara
 scenes:
@@ -126,25 +118,10 @@ def test_generic_scenes_count_in_a_check(folder: Path, given: tuple[str, ...]) -
     assert (report["errors"], [text for text in told if "generic" in text or "no scenes of its own" in text]) == (0, [])
 
 
-def apart_by_argument(folder: Path) -> Result:
-    return run("sheets", "apart", str(folder), "--others", "2", "--json")
-
-
-def apart_by_setting(folder: Path) -> Result:
-    return run("sheets", "apart", "--others", "2", "--json", sheets=folder)
-
-
-@pytest.mark.parametrize("measure", [apart_by_argument, apart_by_setting])
-def test_its_characters_are_told_apart_from_those_that_ship(folder: Path, measure: Callable[[Path], Result]) -> None:
-    figures = json.loads(measure(folder).stdout)
+def test_its_characters_are_told_apart_from_those_that_ship(folder: Path) -> None:
+    figures = json.loads(run("sheets", "apart", "--others", "2", "--json", sheets=folder).stdout)
     assert {row["character"] for row in figures["characters"]} == {"mara"}
     assert figures["pairs"] >= 2
-
-
-def test_its_worlds_are_loaded_by_the_folder(folder: Path) -> None:
-    nowhere = run("worlds", "load", str(folder), "--url", "http://127.0.0.1:9")
-    empty = run("worlds", "load", str(folder / "scenes"), "--url", "http://127.0.0.1:9")
-    assert ((nowhere.exit_code, empty.exit_code), "has no folder 'worlds'" in empty.output) == ((1, 2), True)
 
 
 def test_a_japanese_sheet_gets_scenes_and_rules_in_its_language() -> None:
@@ -166,38 +143,6 @@ def test_the_content_rating_is_told(rating: str, said: str | None) -> None:
     assert ("No talk about the toll." in prompt, "fit for" in prompt, (said or "") in prompt) == (
         True,
         said is not None,
-        True,
-    )
-
-
-class BoundaryJudge(ScriptedJudge):
-    """Finds every reply excellent, and reports a breach where one is named in it."""
-
-    async def judge(self, request: JudgeRequest) -> Judgement:
-        found = await super().judge(request)
-        texts = {candidate.id: candidate.text for candidate in request.candidates}
-        breaches = {name: [code for code in BREACHES if code in text] for name, text in texts.items()}
-        verdicts = [
-            verdict.model_copy(
-                update={"defects": tuple(Defect(code=code, quote=code) for code in breaches[verdict.candidate])}
-            )
-            for verdict in found.verdicts
-        ]
-        return found.model_copy(update={"verdicts": tuple(verdicts)})
-
-
-def test_a_breach_of_the_boundaries_is_a_defect_with_a_cap() -> None:
-    arena = NpcArena.read(find_packaged_folder("character_sheets"))
-    judge = BoundaryJudge(lambda request, _: {candidate.id: 1.0 for candidate in request.candidates})
-    panel = ConfiguredPanels({"strict": judge}, {}, fallback=("strict",)).build_panel("npc_arena", ScoringOptions())
-    group = [Completion(text=text) for text in ("The toll is two coppers.", *(f"It is {code}." for code in BREACHES))]
-    task = list_tasks(arena, "train")[0]
-    scores = asyncio.run(arena.score(task, group, Tools(panel=panel)))
-    sheet = judge.requests[0].document["character_sheet"]
-    assert isinstance(sheet, dict)
-    assert ([score.reward for score in scores[1:]], (scores[0].reward or 0) > 0.3, "boundaries" in sheet) == (
-        [0.3, 0.3],
-        True,
         True,
     )
 

@@ -3,15 +3,13 @@
 import asyncio
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import pytest
-from pydantic import ValidationError
 
 from app.characters.loading import parse_model, read_sheet
-from app.characters.scenes import Scene, SceneSet
+from app.characters.scenes import SceneSet
 from app.domain.errors import InvalidRequest
-from app.domain.judging import Case, PanelResult, SourceEvent
+from app.domain.judging import Case, SourceEvent
 from app.domain.runs import ScoringOptions
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Message, Role, Task
@@ -20,6 +18,7 @@ from app.envs.npc_arena.roster import Turns
 from app.judges.panel import ConfiguredPanels
 from app.ports.environment import Tools
 from app.toolkit.templates import find_packaged_folder
+from tests.envs.npc_arena.test_npc_arena import ScriptedPanel
 
 SHEET = read_sheet(find_packaged_folder("character_sheets") / "hob_tarrant.yaml")
 SCENES = parse_model(
@@ -70,23 +69,8 @@ def said(*lines: str) -> tuple[Message, ...]:
     return tuple(Message(role=roles[place % 2], content=line) for place, line in enumerate(lines))
 
 
-@dataclass
-class Reader:
-    """A panel that keeps the case and gives every candidate a half."""
-
-    judges: tuple[str, ...] = ("reader",)
-    models: tuple[str, ...] = ("none",)
-    digest: str = "reader"
-    cases: list[Case] = field(default_factory=list)
-
-    async def judge(self, case: Case) -> PanelResult:
-        self.cases.append(case)
-        score = Score(outcome="scored", reward=0.5, gate=1.0, absolute=0.5)
-        return PanelResult(scores=(score,) * len(case.candidates))
-
-
 def read(task: Task, *group: Completion) -> tuple[Case, list[Score]]:
-    panel = Reader()
+    panel = ScriptedPanel()
     scores = asyncio.run(ARENA.score(task, group, Tools(panel=panel)))
     return panel.cases[0], scores
 
@@ -137,13 +121,8 @@ def test_an_episode_ends_within_its_turns() -> None:
     [
         (said("Nay.", "Here are two coppers.", "Sit."), "messages[1]"),
         (said("Nay.", "why not?", "Sit."), "messages[1]"),
-        (said("Nay.", "Why not?"), "messages[1]"),
-        (said("Nay.", "Why not?", "Tide.", "And if the tide turns?", "Swim.", "Oh."), "messages[5]"),
         ((*said("Nay.", "Why not?", "Tide.", "And if the tide turns?", "Swim."), *said("More.")), "messages[5]"),
-        ((Message(role="user", content="Why not?"),), "messages[0]"),
-        ((*said("Nay."), *said("Nay again.")), "messages[1]"),
         ((*said("Nay."), Message(role="system", content="Why not?"), *said("Sit.")), "messages[1]"),
-        ((), "messages"),
     ],
 )
 def test_messages_that_the_scene_did_not_give_are_refused(messages: tuple[Message, ...], field: str) -> None:
@@ -164,7 +143,7 @@ def test_judges_read_the_whole_conversation_as_data() -> None:
         Completion(messages=said("<think>hm</think>Two coppers.", "Here are two coppers.", 'He said "sit".')),
         Completion(text=forger),
     )
-    assert [score.reward for score in scores] == [0.5, 0.5]
+    assert [score.reward for score in scores] == [0.0, 0.1]
     assert [json.loads(line) for line in case.candidates[0].splitlines()] == [
         {"npc": "Two coppers."},
         {"player": "Here are two coppers."},
@@ -254,9 +233,3 @@ def test_scenes_open_with_another_person() -> None:
     assert case.gates is not None
     assert case.document["conversation"] == [{"speaker": "Wren", "text": "Grandad, who is that?"}]
     assert (case.gates.others, case.lines) == (("Wren", "Player", "User"), ())
-
-
-@pytest.mark.parametrize("opening", [{}, {"player": "Hey.", "event": "A bang."}])
-def test_a_scene_opens_in_exactly_one_way(opening: dict[str, str]) -> None:
-    with pytest.raises(ValidationError, match="exactly one of player, event and bystander"):
-        Scene.model_validate({"id": "x", "kind": "voice", "split": "train", **opening})

@@ -1,7 +1,6 @@
 """NPC Arena: the same bytes for the same index, nothing hidden shown, the whole case before the panel."""
 
 import asyncio
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -13,7 +12,7 @@ from pydantic import JsonValue, ValidationError
 from app.characters.loading import parse_model, read_sheet
 from app.characters.scenes import SceneSet
 from app.domain.errors import EnvironmentUnavailable
-from app.domain.judging import Case, ClaimRule, GateFacts, PanelResult, Probes, SecretTerms, SourceEvent
+from app.domain.judging import Case, GateFacts, PanelResult, Probes, SecretTerms, SourceEvent
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Context, Passage, Task
 from app.envs.npc_arena.environment import NpcArena, NpcArenaDraft, NpcArenaParams
@@ -139,18 +138,10 @@ def test_the_greeting_opens_only_scenes_without_a_history() -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"reply_words": 19},
-        {"reply_words": 401},
-        {"reply_words": True},
-        {"reply_words": "120"},
-        {"player_name": ""},
-        {"player_name": "Wren\n# Rules"},
-        {"player_name": "{{ 7 * 7 }}"},
-        {"player_name": "\ud800"},
-        {"player_name": "x" * 41},
-        {"player_name": "..."},
-        {"as_of": "2024-01-01T00:00:00"},
-        {"unknown": 1},
+        *({"reply_words": 19}, {"reply_words": 401}, {"reply_words": True}, {"reply_words": "120"}),
+        *({"player_name": ""}, {"player_name": "Wren\n# Rules"}, {"player_name": "{{ 7 * 7 }}"}),
+        *({"player_name": "\ud800"}, {"player_name": "x" * 41}, {"player_name": "..."}),
+        *({"as_of": "2024-01-01T00:00:00"}, {"unknown": 1}),
     ],
 )
 def test_parameters_that_make_no_sense_are_refused(wrong: dict[str, JsonValue]) -> None:
@@ -161,13 +152,7 @@ def test_parameters_that_make_no_sense_are_refused(wrong: dict[str, JsonValue]) 
 def test_the_case_holds_all_that_a_judge_may_know() -> None:
     case, rewards = judged(ARENA.task("train", 0, NpcArenaParams()), "A barrel. Rolled off.", "Ask it.")
     assert (rewards, case.candidates, case.rubric) == ([0.0, 0.1], ("A barrel. Rolled off.", "Ask it."), ARENA.rubric)
-    assert list(case.document) == [
-        "character_sheet",
-        "scene",
-        "visible_events",
-        "withheld_events",
-        "conversation",
-    ]
+    assert list(case.document) == [*("character_sheet", "scene", "visible_events", "withheld_events", "conversation")]
     assert parts(case.document, "scene", "visible_events", "withheld_events", "conversation") == [
         {
             "tests": "withheld_event",
@@ -223,11 +208,6 @@ def test_the_key_of_a_case_comes_from_the_task_alone() -> None:
     one, two = (judged(ARENA.task("train", 0, NpcArenaParams()), *texts)[0].key for texts in (("a",), ("b", "c")))
     other = judged(ARENA.task("train", 0, NpcArenaParams(reply_words=30)), "a")[0].key
     assert (one == two, one == other) == (True, False)
-
-
-def test_without_a_world_nothing_is_retrieved_and_an_empty_context_changes_nothing() -> None:
-    task = ARENA.task("train", 0, NpcArenaParams())
-    assert (ARENA.query(task), ARENA.place(task, Context()) == task) == (None, True)
 
 
 def test_a_task_survives_the_store() -> None:
@@ -286,41 +266,6 @@ def test_a_character_held_out_of_training_plays_in_tests_alone_and_can_be_tried(
     tried = arena.draft(NpcArenaDraft(character="hob_tarrant", line="Who goes there?")).task
     sizes = [arena.size(split, NpcArenaParams()) for split in ("train", "test")]
     assert (sizes, [message.content for message in tried.messages[1:]]) == ([0, 2], ["Who goes there?"])
-
-
-def test_the_rubric_weighs_to_one_and_anchors_every_level() -> None:
-    rubric = ARENA.rubric
-    assert rubric is not None
-    assert {
-        "weights": {criterion.name: criterion.weight for criterion in rubric.criteria},
-        "levels": {tuple(sorted(criterion.anchors)) for criterion in rubric.criteria},
-        "capped": {rule.code: rule.cap for rule in rubric.defects if rule.cap == 0.3},
-        "bounded": {rule.code: rule.bounds.at_most for rule in rubric.defects if rule.bounds is not None},
-        "confirming": {rule.code: rule.confirms for rule in rubric.defects if rule.confirms is not None},
-        "claims": rubric.claims,
-        "requires": json.loads(rubric.criteria[4].model_dump_json())["requires"],
-    } == {
-        "weights": {
-            "in_character_consistency": 0.35,
-            "lore_accuracy": 0.15,
-            "knowledge_boundary": 0.1,
-            "event_grounding": 0.1,
-            "engagingness": 0.2,
-            "responsiveness": 0.1,
-        },
-        "levels": {(0, 1, 2, 3, 4)},
-        "capped": dict.fromkeys(
-            (
-                *("lore_contradiction", "secret_leak", "knows_withheld", "future_knowledge"),
-                *("forbidden_topic", "above_content_rating"),
-            ),
-            0.3,
-        ),
-        "bounded": {"ignores_event": 0.5, "invented_event": 0.25},
-        "confirming": {"knows_withheld": "may_know_withheld"},
-        "claims": ClaimRule(criterion="event_grounding", unsupported="invented_event"),
-        "requires": {"criterion": "in_character_consistency", "at_least": 0.5},
-    }
 
 
 def test_claims_may_rest_on_all_that_the_prompt_tells_under_ids_of_their_own() -> None:

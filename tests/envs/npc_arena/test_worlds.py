@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from pydantic import JsonValue
@@ -10,14 +9,13 @@ from pydantic import JsonValue
 from app.characters.loading import read_sheet
 from app.characters.scenes import Scene, SceneEvent, SceneLine, SceneSet
 from app.characters.schema import CharacterSheet
-from app.domain.judging import Case, PanelResult
-from app.domain.scores import Score
 from app.domain.tasks import Completion, Context, ContextQuery, Passage, Task, Withheld
 from app.domain.values import FiniteJson
 from app.domain.worlds import Lorebook, LoreEntry
 from app.envs.npc_arena.environment import NpcArena, NpcArenaDraft, NpcArenaParams
 from app.ports.environment import Tools
 from app.toolkit.templates import find_packaged_folder
+from tests.envs.npc_arena.test_npc_arena import ScriptedPanel
 
 NOW = datetime(2024, 5, 1, 7, 30, tzinfo=UTC)
 SHIPPED = read_sheet(find_packaged_folder("character_sheets") / "hob_tarrant.yaml")
@@ -42,20 +40,6 @@ RETRIEVED = Context(
 )
 
 
-@dataclass
-class ShownPanel:
-    """Keeps what it was shown."""
-
-    judges: tuple[str, ...] = ("shown",)
-    models: tuple[str, ...] = ("none",)
-    digest: str = "shown"
-    cases: list[Case] = field(default_factory=list)
-
-    async def judge(self, case: Case) -> PanelResult:
-        self.cases.append(case)
-        return PanelResult(scores=tuple(Score.exact(True) for _ in case.candidates))
-
-
 def arena(sheet: CharacterSheet = HOB) -> NpcArena:
     return NpcArena([sheet], [SceneSet(character="hob_tarrant", scenes=(CARGO,))])
 
@@ -75,7 +59,7 @@ def added(task: Task, other: Task) -> list[str]:
 
 
 def document(task: Task) -> Mapping[str, JsonValue]:
-    panel = ShownPanel()
+    panel = ScriptedPanel()
     asyncio.run(arena().score(task, [Completion(text="Nets.")], Tools(panel=panel)))
     return panel.cases[0].document
 

@@ -3,16 +3,13 @@
 
 import re
 from contextlib import closing, suppress
-from dataclasses import replace
-from math import prod
 
 import pytest
 
-from app.envs.text_to_sql.databases import HIDDEN, POOLS, Level, draw_schema, generate_rows, read_domains
+from app.envs.text_to_sql.databases import HIDDEN, Level, draw_schema, generate_rows, read_domains
 from app.envs.text_to_sql.exercises import (
     SHAPES,
     compute_right_results,
-    draw_exercise,
     find_query_fault,
     is_same_result,
     list_wrong_queries,
@@ -40,9 +37,13 @@ from app.envs.text_to_sql.queries import (
 from app.envs.text_to_sql.questions import QuestionBuilder, UnsuitableSchema
 from app.toolkit.seeded import SeededRandom
 from tests.support.sql_questions import of_shape, sound_exercises
+from tests.support.tiers import examples
 
 LEVELS: tuple[Level, ...] = ("easy", "medium", "hard")
 SHAPE_NAMES = sorted({shape.__name__ for shapes in SHAPES.values() for shape in shapes})
+pytestmark = pytest.mark.deep
+
+MANY, FEW = examples(400, fewest=40), examples(240, fewest=20)
 A, B = ColumnRef("t", "a"), ColumnRef("t", "b")
 ROWS_OF_T = TableSource("t", "t")
 
@@ -50,7 +51,7 @@ ROWS_OF_T = TableSource("t", "t")
 @pytest.mark.parametrize("level", LEVELS)
 def test_every_schema_can_be_made_and_filled(level: Level) -> None:
     domains = set()
-    for number in range(150):
+    for number in range(MANY):
         schema = draw_schema(SeededRandom(f"schema {number}"), level)
         rows = generate_rows(schema, f"rows {number}", HIDDEN, {})
         with closing(open_database(schema, rows)) as database:
@@ -58,21 +59,6 @@ def test_every_schema_can_be_made_and_filled(level: Level) -> None:
         assert counted == [[(len(rows[table.name]),)] for table in schema.tables]
         domains.add(schema.domain)
     assert domains == set(read_domains())
-
-
-def test_there_are_names_for_all_rows() -> None:
-    things = [thing for domain in read_domains().values() for thing in domain.things if thing.label]
-    names = {thing.one: prod(len(POOLS[pool]) for pool in thing.label.pools) for thing in things if thing.label}
-    assert [thing.one for thing in things if names[thing.one] < (100 if thing.ties else 60)] == []
-
-
-@pytest.mark.parametrize("level", LEVELS)
-def test_questions_read_well(level: Level) -> None:
-    odd = re.compile(r"  |[{}]|\b[Aa] [aeio]|\b[Aa]n [^aeiou'h]| [,.?]|\b(\w+) \1\b|\.[^ ]*\.0\b|[?.][^ '\d]")
-    found = [
-        asked for number in range(400) if odd.search(asked := draw_exercise(f"words {number}", level).asked.question)
-    ]
-    assert found == []
 
 
 @pytest.mark.parametrize(
@@ -127,28 +113,6 @@ def test_mutants_have_one_thing_wrong() -> None:
     ]
 
 
-@pytest.mark.parametrize("level", LEVELS)
-def test_no_plausible_wrong_query_has_the_right_result(level: Level) -> None:
-    paid = [
-        (made.seed, mistake)
-        for made in sound_exercises(60, level, "told apart ")
-        for mistake, wrong in list_wrong_queries(made)
-        if not find_query_fault(made.seed, level, render_sql(wrong))
-    ]
-    assert paid == []
-
-
-@pytest.mark.parametrize("level", LEVELS)
-def test_repeats_matter_in_a_good_share_of_tasks(level: Level) -> None:
-    """A DISTINCT that nobody asked for is wrong in an eighth of them and more; so is one that is missing in others."""
-    spurious = missing = 0
-    for exercise in sound_exercises(60, level, "repeats "):
-        query, wrong = exercise.asked.query, [one for _, one in list_wrong_queries(exercise)]
-        if isinstance(query, SelectQuery) and replace(query, distinct=not query.distinct) in wrong:
-            spurious, missing = spurious + (not query.distinct), missing + query.distinct
-    assert (spurious >= 60 // 8, missing >= 60 // 20) == (True, True)
-
-
 @pytest.mark.parametrize("shape", SHAPE_NAMES)
 def test_every_shape_is_asked_and_marked(shape: str) -> None:
     made, level = of_shape(shape)
@@ -187,7 +151,7 @@ AS_GOOD = (
 @pytest.mark.parametrize("level", LEVELS)
 def test_other_ways_to_say_the_same_are_right(level: Level) -> None:
     wrong = []
-    for made in sound_exercises(60, level, "said otherwise "):
+    for made in sound_exercises(FEW, level, "said otherwise "):
         text = render_sql(made.asked.query)
         for way, other in AS_GOOD:
             if (again := re.sub(way, other, text)) != text and find_query_fault(made.seed, level, again):
@@ -196,24 +160,14 @@ def test_other_ways_to_say_the_same_are_right(level: Level) -> None:
 
 
 MISTAKES = (
-    (r" ORDER BY .*$", ""),
-    (r"LIMIT \d+", "LIMIT 1"),
-    (r" WHERE ", " WHERE NOT "),
-    (r" ON \S+ = \S+", " ON 1"),
-    (r" (>|<)=? ", " = "),
-    (r" > (?!\()", " >= "),
-    (r" >= ", " > "),
-    (r" <= ", " < "),
-    (r" < (?!\(|\w+\.)", " <= "),
-    (r"\bMAX\(", "AVG("),
-    (r"\bSUM\(", "COUNT("),
+    *((r" ORDER BY .*$", ""), (r"LIMIT \d+", "LIMIT 1"), (r" WHERE ", " WHERE NOT "), (r" ON \S+ = \S+", " ON 1")),
+    *((r" (>|<)=? ", " = "), (r" > (?!\()", " >= "), (r" >= ", " > "), (r" <= ", " < ")),
+    *((r" < (?!\(|\w+\.)", " <= "), (r"\bMAX\(", "AVG("), (r"\bSUM\(", "COUNT(")),
     (r" HAVING .*?(?= ORDER|$)", ""),
     (r"COUNT\(DISTINCT ", "COUNT("),
     (r"COUNT\((\w+\.\w+)\)", "COUNT(*)"),
     (r"SELECT DISTINCT", "SELECT"),
-    (r"NOT EXISTS", "EXISTS"),
-    (r"LEFT JOIN", "JOIN"),
-    (r" GROUP BY \S+$", ""),
+    *((r"NOT EXISTS", "EXISTS"), (r"LEFT JOIN", "JOIN"), (r" GROUP BY \S+$", "")),
     (r"INTERSECT|EXCEPT", "UNION"),
     (r" (INTERSECT|EXCEPT|UNION) .*$", ""),
     (r"ROUND\((.*), 2\)", r"ROUND(\1, 1)"),
@@ -228,14 +182,16 @@ def test_mistakes_of_another_hand_are_told_from_what_is_right() -> None:
     marks = [
         find_query_fault(made.seed, level, wrong) != ""
         for level in LEVELS
-        for made in sound_exercises(100, level, "mistaken ")
+        for made in sound_exercises(MANY, level, "mistaken ")
         for way, other in MISTAKES
         if (wrong := re.sub(way, other, text := render_sql(made.asked.query), count=1)) != text
     ]
-    assert (len(marks) > 1_000, sum(marks) / len(marks) >= 0.99) == (True, True)
+    assert (len(marks) > 10 * MANY, sum(marks) / len(marks) >= 0.99) == (True, True)
 
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_results_differ_between_the_databases_and_are_short(level: Level) -> None:
-    results = [compute_right_results(made.seed, level) for made in sound_exercises(60, level, "results ")]
-    assert [not is_same_result(shown, hidden, False) and len(hidden) <= 150 for shown, hidden in results] == [True] * 60
+    results = [compute_right_results(made.seed, level) for made in sound_exercises(FEW, level, "results ")]
+    assert [not is_same_result(shown, hidden, False) and len(hidden) <= 150 for shown, hidden in results] == [
+        True
+    ] * FEW

@@ -1,11 +1,11 @@
-"""Queries of strangers: what they may do, how far they come, and what is said of those that fail."""
+"""Queries of strangers: what they may do, how far they come, what is said of failures, and which results are equal."""
 # ruff: noqa: S608  # queries made of parts are what is tested
 
 import sqlite3
 
 import pytest
 
-from app.envs.text_to_sql.exercises import QueryRefused, ResultRows, run_query, strip_fence
+from app.envs.text_to_sql.exercises import QueryRefused, ResultRows, is_same_result, run_query, strip_fence
 from tests.support.sql_questions import library
 
 UNFIT = "it is no query that can be run here: "
@@ -49,55 +49,20 @@ def test_a_query_may_read(query: str, expected: ResultRows) -> None:
 @pytest.mark.parametrize(
     "query",
     [
-        "DELETE FROM books",
-        "UPDATE books SET pages = 0",
-        "INSERT INTO authors VALUES (9, 'x', 1)",
-        "DROP TABLE books",
-        "CREATE TABLE x (y)",
-        "CREATE TEMP TABLE x AS SELECT 1",
-        "CREATE VIEW x AS SELECT 1",
-        "ALTER TABLE books ADD COLUMN x",
-        "PRAGMA query_only = OFF",
-        "PRAGMA writable_schema",
-        "ATTACH 'file' AS other",
-        "DETACH main",
-        "BEGIN",
-        "COMMIT",
-        "SAVEPOINT x",
-        "REINDEX",
-        "ANALYZE",
+        *("DELETE FROM books", "UPDATE books SET pages = 0", "INSERT INTO authors VALUES (9, 'x', 1)"),
+        *("DROP TABLE books", "CREATE TABLE x (y)", "CREATE TEMP TABLE x AS SELECT 1", "CREATE VIEW x AS SELECT 1"),
+        *("ALTER TABLE books ADD COLUMN x", "PRAGMA query_only = OFF", "PRAGMA writable_schema"),
+        *("ATTACH 'file' AS other", "DETACH main", "BEGIN", "COMMIT", "SAVEPOINT x", "REINDEX", "ANALYZE"),
         "SELECT * FROM sqlite_master",
         "SELECT * FROM pragma_table_info('books')",
-        "SELECT * FROM pragma_database_list",
-        "SELECT * FROM json_each('[1]')",
-        "SELECT load_extension('x')",
-        "SELECT readfile('x')",
-        "SELECT random()",
-        "SELECT randomblob(1000000000)",
-        "SELECT zeroblob(1000000000)",
-        "SELECT printf('%999999999d', 1)",
-        "SELECT format('%999999999d', 1)",
-        "SELECT hex('a')",
-        "SELECT char(65)",
-        "SELECT last_insert_rowid(), changes()",
-        "SELECT sqlite_version()",
-        "SELECT CURRENT_TIMESTAMP",
-        "SELECT CURRENT_DATE",
-        "SELECT title FROM nothing",
-        "SELECT author FROM books",
-        "SELECT 1; SELECT 2",
-        "SELECT 1; DROP TABLE books",
-        "EXPLAIN SELECT 1",
-        "SELECT ?",
-        "SELECT :name",
-        "SELEC title FROM books",
-        "-- nothing",
-        "",
-        "\x00",
-        "SELECT '\x00'",
-        "SELECT '\ud800'",
-        "SELECT " + "(" * 2_000 + "1" + ")" * 2_000,
-        "SELECT 1" + " + 1" * 2_000,
+        *("SELECT * FROM pragma_database_list", "SELECT * FROM json_each('[1]')", "SELECT load_extension('x')"),
+        *("SELECT readfile('x')", "SELECT random()", "SELECT randomblob(1000000000)"),
+        *("SELECT zeroblob(1000000000)", "SELECT printf('%999999999d', 1)", "SELECT format('%999999999d', 1)"),
+        *("SELECT hex('a')", "SELECT char(65)", "SELECT last_insert_rowid(), changes()", "SELECT sqlite_version()"),
+        *("SELECT CURRENT_TIMESTAMP", "SELECT CURRENT_DATE", "SELECT title FROM nothing"),
+        *("SELECT author FROM books", "SELECT 1; SELECT 2", "SELECT 1; DROP TABLE books", "EXPLAIN SELECT 1"),
+        *("SELECT ?", "SELECT :name", "SELEC title FROM books", "-- nothing", "", "\x00", "SELECT '\x00'"),
+        *("SELECT '\ud800'", "SELECT " + "(" * 2_000 + "1" + ")" * 2_000, "SELECT 1" + " + 1" * 2_000),
         "SELECT " + "1, " * 2_000 + "1",
         "SELECT 1" + " UNION SELECT 1" * 500,
         "SELECT * FROM " + "(SELECT * FROM " * 300 + "books" + ")" * 300,
@@ -169,3 +134,35 @@ def test_nothing_can_be_written_even_without_the_authorizer() -> None:
 )
 def test_a_fence_is_taken_off(answer: str, expected: str) -> None:
     assert strip_fence(answer) == expected
+
+
+@pytest.mark.parametrize(
+    ("right", "result", "in_order", "expected"),
+    [
+        ([(1, "a"), (2, "b")], [(2, "b"), (1, "a")], False, True),
+        ([(1, "a"), (2, "b")], [(2, "b"), (1, "a")], True, False),
+        ([(1,), (1,), (2,)], [(1,), (2,), (2,)], False, False),
+        ([(1,), (1,)], [(1,)], False, False),
+        ([(1, 2)], [(2, 1)], False, False),
+        ([(1,)], [(1, 1)], False, False),
+        ([(1,)], [(1.0,)], False, True),
+        ([(2023, 4)], [("2023", 4)], False, True),
+        ([("007",)], [("7",)], False, True),
+        ([(0.1 + 0.2,), (0.3,)], [(0.3,), (0.3,)], False, True),
+        ([(0.1 + 0.2, "b"), (0.3, "a")], [(0.3, "b"), (0.1 + 0.2, "a")], False, True),
+        ([(12.35,)], [(12.347826,)], False, False),
+        ([(0.0,)], [(1e-12,)], False, True),
+        ([(1e9,)], [(1e9 + 2,)], False, False),
+        ([(float("inf"),)], [(9.0,)], False, False),
+        ([(None,)], [(None,)], False, True),
+        ([(None,)], [(0,)], False, False),
+        ([(None,)], [("",)], False, False),
+        ([("None",)], [(None,)], False, False),
+        ([("Lyon",)], [("lyon",)], False, False),
+        ([("Lyon",)], [("Lyon ",)], False, False),
+        ([("1e3",)], [(1000,)], False, False),
+        ([(None, 1), ("a", None)], [("a", None), (None, 1)], False, True),
+    ],
+)
+def test_results_are_the_same_by_value(right: ResultRows, result: ResultRows, in_order: bool, expected: bool) -> None:
+    assert is_same_result(right, result, in_order) == expected

@@ -5,11 +5,10 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 import pytest
-from pydantic import JsonValue
 
 from app.domain.errors import WorkerFailed, WorkExceeded
 from app.domain.scores import Score
-from app.domain.tasks import DEFAULT_LIMITS, Completion, Limits, Task
+from app.domain.tasks import Completion, Task
 from app.domain.values import Split
 from app.envs.text_to_sql.databases import write_samples
 from app.envs.text_to_sql.environment import SqlTaskSpec, TextToSql
@@ -19,8 +18,9 @@ from app.ports.environment import Tools, Workers
 from app.sandbox.workers import ProcessWorkers
 from app.service.judging import NoPanel
 from app.toolkit.procedural import LEVELS, Level, LevelParams
-from tests.envs.replies import pose, score_texts
+from tests.envs.replies import FailingWorkers, pose, score_texts
 from tests.support.sql_questions import of_shape
+from tests.support.tiers import is_quick
 
 SQL = TextToSql()
 OTHER = "its result is not what the question asks for"
@@ -118,31 +118,30 @@ NUMBERS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n)"
 DOUBLED = ", ".join(f"d{place}(x) AS (SELECT x || x FROM d{place - 1})" for place in range(1, 40))
 
 
+HOSTILE = (
+    f"{NUMBERS} SELECT group_concat(x || 'xxxxxxxxxxxxxxxx') FROM n",
+    f"WITH d0(x) AS (SELECT 'aaaaaaaa'), {DOUBLED} SELECT x FROM d39",
+    "SELECT " + "(" * 4_000 + "1" + ")" * 4_000,
+    "SELECT '\ud800'",
+    f"{NUMBERS} SELECT COUNT(*) FROM n a, n b, n c",
+    f"{NUMBERS} SELECT printf('%10000d', x) FROM n ORDER BY 1",
+    f"{NUMBERS} SELECT DISTINCT x, x * 2, x * 3 FROM n ORDER BY 3 DESC",
+    *("SELECT zeroblob(2000000000)", "SELECT randomblob(1000000000)", "SELECT printf('%.*c', 2000000000, 'x')"),
+    "SELECT replace(hex(zeroblob(9000)), '0', hex(zeroblob(9000)))",
+    *("SELECT " + "NOT " * 2400 + "1", "SELECT 1" + " UNION ALL SELECT 1" * 500, "SELECT " + ", ".join(["1"] * 3000)),
+    *("SELECT 'a' LIKE '" + "%a" * 4000 + "'", "SELECT load_extension('x')", "PRAGMA cache_size = 1000000000"),
+    "SELECT -9223372036854775808 / -1, 1e999, abs(-9223372036854775808)",
+    *("SELECT sum(9223372036854775807) FROM (SELECT 1 UNION ALL SELECT 2)", "SELECT '\x00", "\U0010ffff" * 9000),
+)
+
+
+@pytest.mark.deep
 def test_workers_outlive_what_queries_do() -> None:
-    task = of("counting")
-    hostile = [
-        f"{NUMBERS} SELECT COUNT(*) FROM n",
-        f"{NUMBERS} SELECT group_concat(x || 'xxxxxxxxxxxxxxxx') FROM n",
-        f"WITH d0(x) AS (SELECT 'aaaaaaaa'), {DOUBLED} SELECT x FROM d39",
-        "SELECT " + "(" * 4_000 + "1" + ")" * 4_000,
-        "SELECT '\ud800'",
-        "SELECT load_extension('x')",
-    ]
+    """Otherwise a policy could do without a score."""
+    task, hostile = of("counting"), HOSTILE[: 4 if is_quick() else None]
     scores, attempts = in_processes(task, [*hostile, query_for(task)])
-    assert [score.reward for score in scores] == [0.0] * len(hostile) + [1.0]
+    assert [(score.reward, score.reason) for score in scores] == [(0.0, None)] * len(hostile) + [(1.0, None)]
     assert {*attempts} <= {"done", "memory_mb"}
-
-
-class Failing:
-    """Workers that fail in one way, whatever they are asked."""
-
-    def __init__(self, error: Exception) -> None:
-        self._error = error
-
-    async def run(
-        self, function: Callable[..., JsonValue], *arguments: JsonValue, limits: Limits = DEFAULT_LIMITS
-    ) -> JsonValue:
-        raise self._error
 
 
 @pytest.mark.parametrize(
@@ -157,7 +156,7 @@ class Failing:
 def test_a_query_that_takes_too_much_is_wrong_and_a_broken_worker_is_not_its_fault(
     error: Exception, expected: tuple[float | None, str, str]
 ) -> None:
-    (score,) = scored(of("counting"), ["SELECT 1"], Failing(error))
+    (score,) = scored(of("counting"), ["SELECT 1"], FailingWorkers(error))
     assert (score.reward, score.outcome, score.rationale) == expected
 
 

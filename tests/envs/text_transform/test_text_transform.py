@@ -36,10 +36,7 @@ def test_every_step_does_what_it_says() -> None:
 @pytest.mark.parametrize(
     ("answer", "reward"),
     [
-        ("retto elpam", 1.0),
-        ("retto\n  elpam", 1.0),
-        ("Retto elpam", 0.0),
-        ("retto, elpam", 0.0),
+        *(("retto elpam", 1.0), ("retto\n  elpam", 1.0), ("Retto elpam", 0.0), ("retto, elpam", 0.0)),
         ("rettoelpam", 0.0),
         ("elpam retto", 0.0),
     ],

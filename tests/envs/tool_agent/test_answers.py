@@ -17,8 +17,9 @@ from app.envs.tool_agent.episodes import (
     replay,
 )
 from app.toolkit.seeded import SeededRandom
+from tests.support.tiers import examples
 
-SAMPLE: Final = 60
+SAMPLE: Final = examples(60, fewest=20)
 every_service = pytest.mark.parametrize("service", SERVICES, ids=lambda service: service.name)
 
 HELD: Final[JsonValue] = {
@@ -31,9 +32,7 @@ HELD: Final[JsonValue] = {
 
 HONEST: Final = {
     "11:30": (
-        "11:30",
-        "Board lunch starts at 11:30.",
-        "It is moved from 10:30 to 11:30.",
+        *("11:30", "Board lunch starts at 11:30.", "It is moved from 10:30 to 11:30."),
         "**11:30** instead of 10:30, as you wished.",
         "All set! Board lunch is in your calendar on 2026-11-02, 11:30-12:15 (45 minutes).",
         "Tax appointment (10:30 - 11:30) is followed by Board lunch at 11:30.",
@@ -41,9 +40,7 @@ HONEST: Final = {
         "- Event: Board lunch\n- Day: 2026-11-02\n- Start: 11:30\n- End: 12:15",
     ),
     "395.70": (
-        "You get 395.70 in all, to your original payment.",
-        "€395.70",
-        "132.90 + 126.90 + 135.90 = 395.70",
+        *("You get 395.70 in all, to your original payment.", "€395.70", "132.90 + 126.90 + 135.90 = 395.70"),
         "The total is 395.70 EUR (132.90, 126.90 and 135.90 added up).",
         "I refunded 135.90 for the mug. Together with the 132.90 and 126.90 from before, you get back 395.70.",
         "Your refunds: 132.90; 126.90; 135.90. In all that is **395.70**, which takes 3 to 5 days.",
@@ -98,13 +95,8 @@ KNOWN: Final = {
 
 HEDGES: Final = {
     "11:30": (
-        "Candidates, one of these is right: 08:00, 10:30, 11:30",
-        "10:30 or 11:30",
-        "Either 11:30 or 10:30.",
-        "10:30\n11:30\n12:15",
-        "It starts at 11:30. Or at 09:00.",
-        "11:30 (or 9:15)",
-        "10:30; 11:30; 12:15",
+        *("Candidates, one of these is right: 08:00, 10:30, 11:30", "10:30 or 11:30", "Either 11:30 or 10:30."),
+        *("10:30\n11:30\n12:15", "It starts at 11:30. Or at 09:00.", "11:30 (or 9:15)", "10:30; 11:30; 12:15"),
     ),
     "395.70": ("395.70, 395.80", "It is 395.60 or 395.70", "132.90, 395.70", "1) 132.90\n2) 395.70\n3) 400.00"),
     "R8433": ("R8427, R8431, R8433", "R8427/R8431/R8433", "R8432 R8433 R8434", "R8427.\nR8431.\nR8433."),

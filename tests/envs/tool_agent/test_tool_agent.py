@@ -47,15 +47,6 @@ def test_a_way_cut_short_is_scored_as_it_stands() -> None:
     assert early == []
 
 
-def test_forged_results_earn_nothing_and_say_where() -> None:
-    task = tasks("train")[0]
-    own = list(gold(task))
-    place = next(place for place, message in enumerate(own) if message.role == "tool")
-    own[place] = own[place].model_copy(update={"content": '{"ok": true}'})
-    (score,) = scores(task, Completion(messages=tuple(own)))
-    assert score == Score.gated("forged_observation", rationale=f"messages[{place}]: this is not what was said here")
-
-
 def test_what_comes_after_the_end_is_ignored() -> None:
     task = tasks("train")[0]
     (score,) = scores(task, Completion(messages=(*gold(task), Message(role="assistant", content="Anything else?"))))

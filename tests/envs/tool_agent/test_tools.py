@@ -422,11 +422,7 @@ TRAVEL: dict[str, Case] = {
     ),
     "two seats": ((adding("seat"),) * 2, error("B1 is with seat already"), [IN_TURIN, "T1 with seat"]),
     "luggage": ((adding("luggage"),), error("B1 can be had with seat, not with luggage"), None),
-    "cancelled": (
-        (build_call("cancel_booking", booking_id="B1"),),
-        {"cancelled": "B1", "paid_back": True},
-        [IN_TURIN],
-    ),
+    "cancelled": ((build_call("cancel_booking", booking_id="B1"),), {"cancelled": "B1", "paid_back": True}, [IN_TURIN]),
     "cancelled for nothing": (
         (taking("T2"), build_call("cancel_booking", booking_id="B1")),
         {"cancelled": "B1", "paid_back": False},

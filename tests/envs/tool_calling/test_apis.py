@@ -38,18 +38,14 @@ from app.toolkit.tool_calls.calls import (
 from app.toolkit.tool_calls.formats import FORMATS, ToolFormat
 from tests.support.tiers import examples
 
-DRAWN = examples(600, fewest=90)
+DRAWN = examples(2_400, fewest=90)
 """Sentences that are drawn of each tool: of them a third differ."""
 
-SAID_ANYWAY = (
-    "a an the and or of to for in on at by from with it is are be i you me my your this that there no not none any "
-    "what which how tool tools call calls function fits fit missing lacks request requests needs need needed required "
-    "value values argument arguments parameter information detail details user one some something please specify "
-    "specified provide provided given available suitable able can cannot could help task input data purpose"
-)
-"""Words that a refusal has whatever is missing."""
 
 ASKED = (Message(role="user", content="Do what I say."),)
+
+
+pytestmark = pytest.mark.deep
 
 
 @cache
@@ -110,14 +106,6 @@ def test_every_tool_is_asked_for_in_many_sentences_of_both_splits() -> None:
 def test_no_sentence_asks_for_two_tools() -> None:
     tools = Counter(text for every in sentences().values() for text in {one.text.casefold() for one in every})
     assert {text: count for text, count in tools.items() if count > 1} == {}
-
-
-def test_a_sentence_is_written_well() -> None:
-    """No blanks twice or before a stop, no slot left, and an end."""
-    texts = {one.text for every in sentences().values() for one in every}
-    bad = ("  ", " .", " ,", " ?", "..", ".,", "?,", "?.", "{", "}", "[", "]", ",,", "\n")
-    ill = [text for text in texts if any(one in text for one in bad) or text[-1] not in '.?!"' or text[0] == " "]
-    assert ill == []
 
 
 def test_each_value_and_each_default_is_valid() -> None:
@@ -185,13 +173,6 @@ def test_the_call_that_is_asked_for_can_be_written_in_every_format(form: ToolFor
     calls = [(every[0].expected.build_minimal_call(), every[0].tool.spec) for every in sentences().values()]
     read = [FORMATS[form].read(FORMATS[form].write([call]), [tool]).calls for call, tool in calls]
     assert read == [(call,) for call, _ in calls]
-
-
-def test_words_for_what_is_missing_are_not_said_anyway() -> None:
-    named = [(tool.name, word) for _, tool in members_of_book() for word in tool.about]
-    named += [(f"{tool.name}.{name}", word) for _, tool, name, one in every_argument() for word in one.missing]
-    hollow = {*SAID_ANYWAY.split()}
-    assert [(owner, word) for owner, word in named if {*word.split()} <= hollow or word != word.lower()] == []
 
 
 def test_a_refusal_that_names_what_is_missing_is_right_and_an_empty_phrase_is_not() -> None:

@@ -278,11 +278,7 @@ def test_a_refusal_may_name_a_few_other_things_and_is_no_list_of_guesses(said: s
 @pytest.mark.parametrize(
     "opening",
     [
-        "**No tool fits:** ",
-        "no tool fits: ",
-        "NO TOOL FITS. ",
-        "No tool fits - ",
-        "No tool fits — ",
+        *("**No tool fits:** ", "no tool fits: ", "NO TOOL FITS. ", "No tool fits - ", "No tool fits — "),
         "*No tool fits*: ",
     ],
 )

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from app.domain.scores import Criterion, Score
 from app.domain.values import Frozen
 from app.toolkit.answers import NumberAnswer, Place, grade_number, parse_number, read_number
+from tests.support.tiers import examples
 
 
 class Rows(Frozen):
@@ -37,22 +38,14 @@ def _unreadable(place: Place) -> NumberAnswer:
 
 
 OTHERWISE = [
-    ("", NOTHING),
-    (" \n\t ", NOTHING),
-    ("72", NOTHING),
+    *(("", NOTHING), (" \n\t ", NOTHING), ("72", NOTHING)),
     ("She sold 72 clips.", NOTHING),
-    ("48 + 24 = 72", NOTHING),
-    ("= 72", NOTHING),
-    ("### 72", NOTHING),
-    ("####", NOTHING),
+    *(("48 + 24 = 72", NOTHING), ("= 72", NOTHING), ("### 72", NOTHING), ("####", NOTHING)),
     ("#### <answer>", NOTHING),
     ("#### Step 72", NOTHING),
     ("#### 2. Add the numbers", NOTHING),
     ("#### Conclusion\nShe sold 72 clips.", NOTHING),
-    (r"\boxed72", NOTHING),
-    (r"\boxed{72", NOTHING),
-    (r"boxed{72}", NOTHING),
-    (r"\boxed{}", NOTHING),
+    *((r"\boxed72", NOTHING), (r"\boxed{72", NOTHING), (r"boxed{72}", NOTHING), (r"\boxed{}", NOTHING)),
     (r"\boxed{ } \boxed{...}", NOTHING),
     ("The answer isn't 72", NOTHING),
     ("Is the answer 72?", NOTHING),
@@ -116,20 +109,8 @@ def test_what_is_read_and_where(reply: str, reading: NumberAnswer) -> None:
 
 
 ENDS = [
-    "<|im_end|>",
-    "<|endoftext|>",
-    "<|eot_id|>",
-    "<|eom_id|>",
-    "<|end_of_text|>",
-    "<|end|>",
-    "<|return|>",
-    "</s>",
-    "<eos>",
-    "<end_of_turn>",
-    "[EOS]",
-    "<pad>",
-    "[PAD]",
-    "<\uff5cend\u2581of\u2581sentence\uff5c>",
+    *("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<|end|>", "<|return|>"),
+    *("</s>", "<eos>", "<end_of_turn>", "[EOS]", "<pad>", "[PAD]", "<\uff5cend\u2581of\u2581sentence\uff5c>"),
 ]
 
 
@@ -141,10 +122,7 @@ def test_thinking_is_not_an_answer(reply: str) -> None:
 @pytest.mark.parametrize(
     "reply",
     [
-        "<think>#### 72",
-        "#### 72\n<think>or not",
-        "<think>a</think>#### 72<think>",
-        "◁think▷ \\boxed{72}",
+        *("<think>#### 72", "#### 72\n<think>or not", "<think>a</think>#### 72<think>", "◁think▷ \\boxed{72}"),
         "<|channel|>analysis<|message|>#### 72",
     ],
 )
@@ -192,11 +170,7 @@ def test_the_score_says_what_was_read(reply: str, correct: bool, flags: tuple[st
 @given(st.integers(-(10**37), 10**37))
 def test_every_integer_is_read_back(value: int) -> None:
     written = (
-        f"{value}",
-        f"{value:,}",
-        f"{value}.00",
-        f"{value}/1",
-        f"{value:,} clips",
+        *(f"{value}", f"{value:,}", f"{value}.00", f"{value}/1", f"{value:,} clips"),
         f"{value:,}".replace(",", "{,}"),
     )
     assert {parse_number(phrase) for phrase in written} == {Fraction(value)}
@@ -226,10 +200,7 @@ PIECES = (
     r"\boxed{ \boxed { } { \{ \} #### # answer is answer: <think> </think> <|im_end|> \frac{ }{ 72 7 , . / - * ** $ ^",
     r"\, {,} \text{ \left ( ) ~ x = e 10^ or − ７ ٧ ½ ¬ 🎉",
 )
-HOSTILE = st.lists(
-    st.sampled_from([*" ".join(PIECES).split(" "), " ", "\n", "\ud800", "\x00", "\u2009"]),
-    max_size=60,
-)
+HOSTILE = st.lists(st.sampled_from([*" ".join(PIECES).split(" "), " ", "\n", "\ud800", "\x00", "\u2009"]), max_size=60)
 
 
 @given(HOSTILE)
@@ -257,6 +228,7 @@ MARKS = [
 ]
 
 
+@pytest.mark.slow
 def test_no_run_of_marks_holds_the_reader_up() -> None:
     """180 marks of any kind, wherever a number may stand. A hundred brackets took 40 seconds once."""
     leads = ("#### ", "The answer is ", "\\boxed{", "#### 7", "#### x = ")
@@ -272,45 +244,19 @@ def test_no_run_of_marks_holds_the_reader_up() -> None:
     assert long < 100 * short
 
 
-MEGABYTE = 1_000_000
+MUCH = examples(1_000_000, fewest=20_000)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "piece",
     [
-        "\\boxed{",
-        "\\boxed{}",
-        "\\boxed{72}",
-        "\\boxed{a}",
-        "{",
-        "}",
-        "{}",
-        "####",
-        "#### ",
-        "####\n",
-        "#### Step 1: a\n",
-        "####\n\n\n",
-        "the answer is ",
-        "answer",
-        "answer    ",
-        "<think>",
-        "</think>",
-        "<think></think>",
-        "<|im_end|>",
-        "<|",
-        "\\",
-        " ",
-        "\n",
-        "7",
-        "7,",
-        "7 ",
-        "*",
-        "\\frac{",
-        "a",
-        "\ud800",
+        *("\\boxed{", "\\boxed{}", "\\boxed{72}", "\\boxed{a}", "{", "}", "{}", "####", "#### ", "####\n"),
+        *("#### Step 1: a\n", "####\n\n\n", "the answer is ", "answer", "answer    ", "<think>", "</think>"),
+        *("<think></think>", "<|im_end|>", "<|", "\\", " ", "\n", "7", "7,", "7 ", "*", "\\frac{", "a", "\ud800"),
     ],
 )
-def test_a_megabyte_of_anything_is_read(piece: str) -> None:
-    filler = piece * (MEGABYTE // len(piece))
+def test_any_amount_of_anything_is_read(piece: str) -> None:
+    filler = piece * (MUCH // len(piece))
     readings = [read_number(filler), read_number(f"{filler}\n#### 71"), read_number(f"\\boxed{{{filler}}}")]
     assert all((reading.value is None) == bool(reading.flags) for reading in readings)

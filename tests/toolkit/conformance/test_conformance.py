@@ -11,38 +11,26 @@ from app.cli.envs.check import CheckObserver, run_all_checks, run_check
 from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Message, Task, Turn
-from app.domain.values import Frozen, Split
+from app.domain.values import Split
 from app.ports.environment import Environment, Tools
 from app.toolkit.conformance.checks import CHECKS, MOST_FINDINGS, Check
 from app.toolkit.conformance.subject import CheckDepth
-from app.toolkit.procedural import Level, LevelParams, ProceduralEnvironment
+from app.toolkit.procedural import Level, LevelParams
 from app.toolkit.seeded import SeededRandom
 from app.toolkit.templates import Phrasings
+from tests.toolkit.test_procedural import Sum
+from tests.toolkit.test_procedural import Sums as SmallSums
 
 DEPTH = CheckDepth(tasks=60, scored=40, sample=6, texts=60, guessed=30)
 
 
-class Sum(Frozen):
-    one: int
-    other: int
+class Sums(SmallSums):
+    """Hardly two of them have the same result."""
 
-
-class Sums(ProceduralEnvironment[Sum, LevelParams]):
-    name: ClassVar[str] = "sums"
-    version: ClassVar[str] = "1"
     phrasings: ClassVar[Phrasings] = Phrasings(["{number}: what is {one} + {other}?"])
 
     def make(self, draws: SeededRandom, level: Level, params: LevelParams) -> Sum:
         return Sum(one=draws.below(10**6), other=draws.below(10**6))
-
-    def slots(self, made: Sum) -> Mapping[str, str | int]:
-        return {"one": made.one, "other": made.other}
-
-    def fault(self, answer: str, made: Sum) -> str:
-        return "" if answer == self.solution(made) else "it is another number"
-
-    def solution(self, made: Sum) -> str:
-        return str(made.one + made.other)
 
 
 class Unnamed(Sums):

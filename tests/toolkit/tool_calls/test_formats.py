@@ -184,9 +184,7 @@ MALFORMED: dict[ToolFormat, list[str]] = {
         "[book_table(restaurant='Roma', restaurant='Lyon')]",
         "[book_table(guests=1 + 1)]",
         "[book_table(guests=__import__('os').getpid())]",
-        "[book_table(guests=f'{2}')]",
-        "[book_table(guests={1: 2})]",
-        "[book_table(guests={'a': 1, 'a': 2})]",
+        *("[book_table(guests=f'{2}')]", "[book_table(guests={1: 2})]", "[book_table(guests={'a': 1, 'a': 2})]"),
         "[book_table(guests=1e999)]",
         "[book_table(guests=" + "9" * 5000 + ")]",
         "[book_table(guests=" + "[" * 60 + "]" * 60 + ")]",
@@ -246,11 +244,7 @@ def test_one_malformed_call_spoils_the_reply(name: ToolFormat, text: str) -> Non
 
 def test_no_calls_are_no_fault() -> None:
     texts = [
-        "",
-        "No tool fits: the city is missing.",
-        "[1](link)",
-        'f(a=1) {"name": "x"}',
-        "a < b > c",
+        *("", "No tool fits: the city is missing.", "[1](link)", 'f(a=1) {"name": "x"}', "a < b > c"),
         "[see (above)]",
     ]
     assert [read_text_calls(text, TOOLS) for text in texts] == [CallReading(said=text) for text in texts]
@@ -308,12 +302,7 @@ def test_requests_one_after_the_other_are_as_good_as_a_batch() -> None:
 @pytest.mark.parametrize(
     "message",
     [
-        _message("{"),
-        _message("[]"),
-        _message('"{}"'),
-        _message("{}{}"),
-        _message("null"),
-        _message([5, True]),
+        *(_message("{"), _message("[]"), _message('"{}"'), _message("{}{}"), _message("null"), _message([5, True])),
         _message({}, name=""),
         _message({}, HERMES_ONE),
         _message({}, "<tool_call>"),
@@ -334,14 +323,7 @@ def test_a_single_turn_is_one_message_of_the_assistant() -> None:
 
 @pytest.mark.parametrize(
     ("written", "value"),
-    [
-        ("\n4\n", 4),
-        ("4.0", "4.0"),
-        ("four", "four"),
-        ("true", "true"),
-        ("[4]", "[4]"),
-        ("4 4", "4 4"),
-    ],
+    [*(("\n4\n", 4), ("4.0", "4.0"), ("four", "four"), ("true", "true"), ("[4]", "[4]"), ("4 4", "4 4"))],
 )
 def test_bare_values_are_read_by_the_schema(written: str, value: JsonValue) -> None:
     text = QWEN_ONE.replace("\n2\n", written)
@@ -354,3 +336,27 @@ def test_no_end_of_short_calls_is_read() -> None:
     short = "f{}", "<function=f></function>", '<invoke name="f"></invoke>'
     faults = [read_text_calls(one * (MOST_CALLS + 1), TOOLS).fault for one in short]
     assert faults == [f"there are more than {MOST_CALLS} calls"] * len(short)
+
+
+MARKS = (
+    *("</tool_call>", "<tool_call>", "<function=book_table>", "</function>", "[TOOL_CALLS]", "<|python_tag|>"),
+    *("</invoke>", '<invoke name="x">', "<function_calls>", "[book_table(guests=1)]"),
+    '<tool_call>{"name": "book_table", "arguments": {}}</tool_call>',
+)
+
+
+@pytest.mark.parametrize("mark", MARKS)
+@pytest.mark.parametrize("name", FORMATS)
+def test_an_argument_may_hold_the_marks_of_any_format(name: ToolFormat, mark: str) -> None:
+    calls = (ParsedCall(name="book_table", arguments={"restaurant": f"It says {mark} there", "guests": 2}),)
+    text = FORMATS[name].write(calls)
+    assert [read_text_calls(text, TOOLS, form).calls for form in (None, name)] == [calls, calls]
+
+
+def test_a_call_beside_the_marks_of_another_format_is_no_call() -> None:
+    book = ParsedCall(name="book_table", arguments={"restaurant": "a </tool_call> b", "guests": 2})
+    texts = [f"{FORMATS['llama_json'].write([book])} </tool_call>", f"<tool_call>{FORMATS['llama_json'].write([book])}"]
+    assert [(read.calls, bool(read.fault)) for read in (read_text_calls(text, TOOLS) for text in texts)] == [
+        ((), True),
+        ((), True),
+    ]
