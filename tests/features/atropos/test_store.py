@@ -23,7 +23,6 @@ from app.features.atropos.store import (
 )
 from app.main.store import Store
 from app.store.database import open_reader
-from tests.support.scenes import on_each_store, on_each_store_at
 from tests.support.store_cases import MovableClock, using
 
 TRAINER = TrainerRegistration(
@@ -56,7 +55,6 @@ async def queued(store: Store, *names: str, run: str = "run") -> None:
         await store.part(SqlTrajectoryQueue).add(run, [packed(name)])
 
 
-@on_each_store
 async def test_batches_come_in_order_and_count_steps(store: Store) -> None:
     queue = store.part(SqlTrajectoryQueue)
     await queued(store, "a", "b", "c", "d", "e")
@@ -68,7 +66,6 @@ async def test_batches_come_in_order_and_count_steps(store: Store) -> None:
     assert found == ((1, ["a", "b"], False), (2, ["c", "d"], False), "not yet", 102, (QueueCount(0, 8, 1),), True)
 
 
-@on_each_store
 async def test_the_queue_says_how_many_steps_its_groups_have_waited(store: Store) -> None:
     queue = store.part(SqlTrajectoryQueue)
     await queue.add("run", [packed("early")])
@@ -92,7 +89,6 @@ async def test_the_queue_says_how_many_steps_its_groups_have_waited(store: Store
     ]
 
 
-@on_each_store
 async def test_what_was_posted_before_the_trainer_came_waits_for_it(store: Store) -> None:
     queue = store.part(SqlTrajectoryQueue)
     await queue.add("run", [packed("a", env_id=2**70), packed("b", env_id=None)])
@@ -102,7 +98,6 @@ async def test_what_was_posted_before_the_trainer_came_waits_for_it(store: Store
     assert found == ((None, None), (1, ["a", "b"], False))
 
 
-@on_each_store_at
 async def test_a_batch_nobody_confirmed_goes_out_again_in_another_life(store: Store, clock: MovableClock) -> None:
     queue = store.part(SqlTrajectoryQueue)
     await queued(store, "a", "b", "c", "d", "e", "f")
@@ -136,7 +131,6 @@ def test_a_batch_that_was_recorded_as_sent_is_delivered_whoever_is_asked_next(st
     assert found == ((101, 2, 0), (2, ["c", "d"], False), (102 - until_lost, 2 * until_lost, until_lost))
 
 
-@on_each_store
 async def test_a_batch_that_could_not_be_sent_goes_out_again_at_once(store: Store) -> None:
     queue = store.part(SqlTrajectoryQueue)
     await queued(store, "a", "b", "c", "d")
@@ -147,7 +141,6 @@ async def test_a_batch_that_could_not_be_sent_goes_out_again_at_once(store: Stor
     assert found == ((100, 4), [(1, ["a", "b"], True), (2, ["c", "d"], False), "not yet"])
 
 
-@on_each_store_at
 async def test_the_same_group_sent_again_is_one_for_a_while(store: Store, clock: MovableClock) -> None:
     queue = store.part(SqlTrajectoryQueue)
     await queue.register("run", TRAINER)
@@ -161,7 +154,6 @@ async def test_the_same_group_sent_again_is_one_for_a_while(store: Store, clock:
     assert (first, soon, late) == (2, 1, 1)
 
 
-@on_each_store
 async def test_many_groups_in_one_post_are_in_line_in_their_order_each_once(store: Store) -> None:
     names = [f"g{number}" for number in range(MAX_GROUPS_PER_STATEMENT + 100)]
     queue = store.part(SqlTrajectoryQueue)
@@ -173,7 +165,6 @@ async def test_many_groups_in_one_post_are_in_line_in_their_order_each_once(stor
     assert found == (0, len(names), 0, (1, names, False))
 
 
-@on_each_store
 async def test_the_newest_group_is_the_latest_example_even_when_delivered(store: Store) -> None:
     queue = store.part(SqlTrajectoryQueue)
     before = await queue.get_newest_group_body("run")
@@ -184,7 +175,6 @@ async def test_the_newest_group_is_the_latest_example_even_when_delivered(store:
     assert found == (None, b"b", None)
 
 
-@on_each_store
 async def test_environments_get_dense_ids_and_numbered_names(store: Store) -> None:
     queue = store.part(SqlTrajectoryQueue)
     await queue.register("run", TRAINER)
@@ -202,7 +192,6 @@ async def test_environments_get_dense_ids_and_numbered_names(store: Store) -> No
     )
 
 
-@on_each_store_at
 async def test_signs_of_life_are_kept_by_environment(store: Store, clock: MovableClock) -> None:
     queue = store.part(SqlTrajectoryQueue)
     await queue.register("run", TRAINER)
@@ -218,7 +207,6 @@ async def test_signs_of_life_are_kept_by_environment(store: Store, clock: Movabl
     assert found == [0, 10, 10]
 
 
-@on_each_store
 async def test_another_registration_begins_its_own_steps_and_the_same_one_changes_nothing(store: Store) -> None:
     queue = store.part(SqlTrajectoryQueue)
     await queued(store, "a", "b", "c", "d")
@@ -230,7 +218,6 @@ async def test_another_registration_begins_its_own_steps_and_the_same_one_change
     assert (same, begun, seen(await queue.take_batch("run", "life", [1], form_batch))) == (101, 7, (2, ["c"], False))
 
 
-@on_each_store
 async def test_runs_do_not_see_one_another(store: Store) -> None:
     queue = store.part(SqlTrajectoryQueue)
     await queued(store, "a", "b", run="red")
@@ -248,7 +235,6 @@ async def test_runs_do_not_see_one_another(store: Store) -> None:
     assert found == (["blue", "red"], None, (None, None), None, (1, ["a", "c"], False))
 
 
-@on_each_store
 async def test_many_askers_at_once_get_every_group_once(store: Store) -> None:
     queue = store.part(SqlTrajectoryQueue)
     await queue.register("run", TRAINER)

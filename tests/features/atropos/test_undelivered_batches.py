@@ -12,7 +12,6 @@ from app.features.atropos.store import SqlTrajectoryQueue
 from app.main.store import Store
 from app.telemetry.metrics import PrometheusObserver
 from tests.features.atropos.test_store import TRAINER
-from tests.support.scenes import on_each_store
 from tests.support.store_cases import START
 
 
@@ -43,7 +42,6 @@ async def take_texts(atropos_queue: AtroposQueue) -> list[object]:
     return [one.text if isinstance(one, OutgoingBatch) else None for one in batches]
 
 
-@on_each_store
 async def test_a_batch_that_was_sent_before_a_stop_is_not_sent_after_it(store: Store) -> None:
     queue = SqlTrajectoryQueue(store._database)
     stopped, sent = await take_first(queue, "abcd")
@@ -53,7 +51,6 @@ async def test_a_batch_that_was_sent_before_a_stop_is_not_sent_after_it(store: S
     assert (new not in {None, sent.text}, none) == (True, None)
 
 
-@on_each_store
 async def test_a_batch_that_could_not_be_given_back_comes_again(store: Store) -> None:
     atropos_queue, lost = await take_first(Stumbling(store._database), "ab")
     with pytest.raises(StoreUnavailable):

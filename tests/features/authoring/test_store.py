@@ -8,7 +8,6 @@ from app.domain.errors import Conflict
 from app.features.authoring.model import AuthoredChange, AuthoredRevision, list_texts
 from app.features.authoring.store import SqlAuthoredStore
 from app.main.store import Store
-from tests.support.scenes import on_each_store
 from tests.support.store_cases import using
 
 HOB, SCENES = "hob.yaml", "scenes/hob.yaml"
@@ -24,7 +23,6 @@ def tell(one: AuthoredRevision | None) -> tuple[str, int, str | None, str, str]:
     return one.file, one.revision, one.text, one.author, one.note
 
 
-@on_each_store
 async def test_the_newest_revision_is_in_force_and_all_are_kept(store: Store) -> None:
     authored = store.part(SqlAuthoredStore)
     nothing = await authored.count(), await authored.load_newest()
@@ -67,7 +65,6 @@ def test_a_change_of_what_another_author_has_changed_is_refused_whole(store_url:
     assert using(store_url, scenario) == {HOB: "one"}
 
 
-@on_each_store
 async def test_of_two_changes_at_once_one_is_stored(store: Store) -> None:
     authored = store.part(SqlAuthoredStore)
     tried = [authored.add([change(HOB, text)], text, "") for text in ("a", "b", "c")]

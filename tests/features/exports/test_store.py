@@ -12,7 +12,6 @@ from app.features.exports.model import ExportFilter, StoredGroup
 from app.features.exports.store import SqlExportStore
 from app.main.store import Store
 from app.ports.store import GroupToStore
-from tests.support.scenes import on_each_store
 from tests.support.store_cases import START, group, record, using
 
 LATER = START + timedelta(hours=1)
@@ -95,7 +94,6 @@ def _as_among(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setattr(export_store, "AT_ONCE", 1)
 
 
-@on_each_store
 async def test_pages_end_where_they_were_told_to(store: Store) -> None:
     exports = store.part(SqlExportStore)
     empty = await exports.get_newest_group_sequence()
@@ -109,7 +107,6 @@ async def test_pages_end_where_they_were_told_to(store: Store) -> None:
     assert pages == [["plain", "labelled"], ["other", "later"], ["npc"]]
 
 
-@on_each_store
 async def test_a_group_comes_whole_with_its_task(store: Store) -> None:
     await store.tasks.put([record(0)])
     (kept,) = await store.groups.add([group()])

@@ -18,7 +18,6 @@ from app.store.judge_cache import MOST_VERSIONS
 from app.store.statements import encode
 from app.store.tables import groups, rollups
 from tests.store.test_plans import Statement, filler, indexes_of, statements_made
-from tests.support.scenes import on_each_store, on_each_store_at
 from tests.support.store_cases import START, MovableClock, alarm, group, opened, record, using
 
 READINGS = 4000
@@ -81,7 +80,6 @@ def test_a_state_is_stored_under_the_names_that_it_always_had() -> None:
     assert (state.hurried_readings, state.groups, state.model_dump(mode="json")["rush"]) == (3, 5, 3)
 
 
-@on_each_store_at
 async def test_a_run_is_due_with_a_bucket_of_new_groups_or_after_a_while(store: Store, clock: MovableClock) -> None:
     health = store.part(SqlRunHealthStore)
 
@@ -148,7 +146,6 @@ def judged(tokens: int) -> Judgement:
     return Judgement(judge="j", model="m", order=(), calls=1, input_tokens=tokens, cost_usd=0.5)
 
 
-@on_each_store
 async def test_readings_are_kept_beside_the_scores_and_counted_in_the_run(store: Store) -> None:
     health = store.part(SqlRunHealthStore)
     await store.runs.create(Run(name="run", seed=1, created_at=START))
@@ -172,7 +169,6 @@ async def test_readings_are_kept_beside_the_scores_and_counted_in_the_run(store:
     ) == (["run 0", "run 1"], [0, 3], [3], "run 2", (300, 3, 30, 2, 10, 1), (340, 3, 3.5))
 
 
-@on_each_store
 async def test_a_server_that_names_ever_new_fingerprints_is_listed_for_a_while(store: Store) -> None:
     for number in range(MOST_VERSIONS + 5):
         made = judged(1).model_copy(update={"system_fingerprint": f"fp {number}"})

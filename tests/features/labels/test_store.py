@@ -12,7 +12,6 @@ from app.domain.scores import Criterion, Score
 from app.features.labels import store as label_rows
 from app.features.labels.store import SqlLabelQueue, SqlLabelStore
 from app.main.store import Store
-from tests.support.scenes import on_each_store, on_each_store_at
 from tests.support.store_cases import START, MovableClock, group, opened, record, using
 
 ENVIRONMENTS = ("gsm8k",)
@@ -79,7 +78,6 @@ def test_two_people_never_hold_the_same_item_and_what_expires_returns(store_url:
     assert found == [{"g1", "g2"}, {"random": 1}, {"g0", "g1", "g2"}, None, timedelta(seconds=121), {"g1", "g2"}]
 
 
-@on_each_store_at
 async def test_work_is_not_lost_when_the_time_is_over_and_nobody_else_came(store: Store, clock: MovableClock) -> None:
     await fill(store)
     await store.part(SqlLabelQueue).claim(lease("l", "ada", "g0"), 60)
@@ -88,7 +86,6 @@ async def test_work_is_not_lost_when_the_time_is_over_and_nobody_else_came(store
     assert (made.kind, made.saw_judge, made.draw is not None) == ("queue", True, True)
 
 
-@on_each_store
 async def test_a_second_label_is_somebody_elses_and_nobody_sees_scores_before(store: Store) -> None:
     await fill(store)
     queue, put = store.part(SqlLabelQueue), store.part(SqlLabelStore).put
@@ -104,7 +101,6 @@ async def test_a_second_label_is_somebody_elses_and_nobody_sees_scores_before(st
     assert found == [False, None, "l1", [True, False], None, True]
 
 
-@on_each_store
 async def test_a_label_can_be_replaced_extended_and_taken_back(store: Store) -> None:
     said = {"g0-0": ReplyLabel(levels={"a": 1}, defect=True)}
     more = {"g0-0": ReplyLabel(levels={"b": 2}), "g0-1": ReplyLabel(defect=False)}
@@ -132,7 +128,6 @@ async def test_a_label_can_be_replaced_extended_and_taken_back(store: Store) -> 
     assert found == [replies, 5.0, "queue", ["two"], "skipped", 1, {"g1", "g2"}, {"g0", "g1", "g2"}]
 
 
-@on_each_store_at
 async def test_a_held_item_is_renewed_only_while_its_time_runs(store: Store, clock: MovableClock) -> None:
     """Else two people would hold it."""
     await fill(store)
@@ -172,7 +167,6 @@ def test_candidates_are_any_of_those_that_are_left(
     assert seen == [(None, 12, {*range(2, 36, 3)}), ("a", 13, {*range(0, 37, 3)} - {3}), ("b", 12, {*range(1, 36, 3)})]
 
 
-@on_each_store
 async def test_a_label_that_is_sent_again_is_the_same_label(store: Store) -> None:
     """As where the answer to it was lost. Nothing is stored twice, and its seconds count once."""
     said: dict[str, Any] = {"replies": {"g0-0": ReplyLabel(defect=True)}, "seconds": 3.0}
@@ -196,7 +190,6 @@ async def test_a_label_that_is_sent_again_is_the_same_label(store: Store) -> Non
     assert found == [True, ("three", True), True, {2.0}, ["three", "x"]]
 
 
-@on_each_store
 async def test_targets_are_what_judges_are_unsure_of_and_what_earns_much_or_nothing(store: Store) -> None:
     def score(reward: float, **more: object) -> Score:
         return Score.model_validate({"outcome": "scored", "reward": reward, "gate": 1.0, **more})
@@ -224,7 +217,6 @@ async def test_targets_are_what_judges_are_unsure_of_and_what_earns_much_or_noth
     assert len(found) == len(cases)
 
 
-@on_each_store
 async def test_labelled_groups_come_with_the_judges_own_scores(store: Store) -> None:
     scores = [
         Score(
@@ -258,7 +250,6 @@ def choose(name: str, chosen: str, chat: str = "turn", labeller: str = "ann") ->
     )
 
 
-@on_each_store
 async def test_one_choice_of_a_chat_is_live_whatever_was_chosen_before(store: Store) -> None:
     labels, told = store.part(SqlLabelStore), list[list[str]]()
     await labels.add_imported([choose("imported", "a", "other")])

@@ -5,7 +5,6 @@ from datetime import UTC, datetime, timedelta
 from app.features.play.model import PlayReply, PlayTurn
 from app.features.play.store import SqlPlayStore
 from app.main.store import Store
-from tests.support.scenes import on_each_store
 from tests.support.store_cases import opened, using
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -42,7 +41,6 @@ def test_alternates_stand_in_one_turn_and_one_of_them_is_better(store_url: str) 
     using(store_url, scenario)
 
 
-@on_each_store
 async def test_players_see_and_remove_their_own_alone(store: Store) -> None:
     plays = store.part(SqlPlayStore)
     for name, player, day in (("a", "one", 0), ("b", "one", 1), ("c", "two", 2)):
@@ -54,7 +52,6 @@ async def test_players_see_and_remove_their_own_alone(store: Store) -> None:
     assert (listed, removed, left) == (["b", "a"], [0, 1, 1], [False, True])
 
 
-@on_each_store
 async def test_what_nobody_has_asked_for_a_time_is_removed(store: Store) -> None:
     plays = store.part(SqlPlayStore)
     await plays.add(turn("old"), [reply("a")])

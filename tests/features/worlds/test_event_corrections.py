@@ -10,7 +10,6 @@ from app.domain.worlds import Event
 from app.features.worlds.store import SqlEventStore
 from app.main.store import Store
 from tests.features.worlds.test_store import about, event, ids, refusal, searched
-from tests.support.scenes import on_each_store
 from tests.support.store_cases import using
 
 
@@ -28,7 +27,6 @@ async def texts(store: Store, *worlds: str) -> dict[str, list[str]]:
 OLD, NEW = "The bridge fell.", "The bridge held."
 
 
-@on_each_store
 async def test_a_correction_replaces_what_is_found_and_counts_revisions(store: Store) -> None:
     await store.part(SqlEventStore).add_events("town", [event("a"), event("b", 1, "The mill burned.", supersedes="a")])
     hidden = ids(await searched(store, about("town")))
@@ -49,7 +47,6 @@ async def test_a_correction_replaces_what_is_found_and_counts_revisions(store: S
     )
 
 
-@on_each_store
 async def test_a_withdrawn_event_comes_back_by_a_correction(store: Store) -> None:
     events = store.part(SqlEventStore)
     await events.add_events("town", [event("a")])
@@ -87,7 +84,6 @@ def test_branches_keep_what_they_branched_from(store_url: str, hour: float) -> N
     assert using(store_url, scenario) == (one, one, {"town": [NEW, NEW], "after": after})
 
 
-@on_each_store
 async def test_a_branch_corrects_what_it_inherited_and_the_parent_keeps_its_own(store: Store) -> None:
     events = store.part(SqlEventStore)
     await events.add_events("town", [event("a")])
@@ -101,7 +97,6 @@ async def test_a_branch_corrects_what_it_inherited_and_the_parent_keeps_its_own(
     assert found == ([2, 3], {"town": [OLD], "save": ["The bridge leans."], "inner": [OLD], "bare": [], "noon": []})
 
 
-@on_each_store
 async def test_only_what_was_told_is_corrected(store: Store) -> None:
     events = store.part(SqlEventStore)
     await events.add_events("town", [event("a")])
@@ -112,7 +107,6 @@ async def test_only_what_was_told_is_corrected(store: Store) -> None:
     ) == (None, (NotFound, None), None)
 
 
-@on_each_store
 async def test_corrections_at_the_same_time_are_counted_one_by_one(store: Store) -> None:
     events = store.part(SqlEventStore)
     await events.add_events("town", [event("a")])

@@ -14,7 +14,6 @@ from app.features.worlds.store import SqlEventStore
 from app.features.worlds.store_search import COMMON_TERM_COUNT
 from app.features.worlds.store_worlds import MAX_BRANCH_DEPTH, SqlLorebookStore
 from app.main.store import Store
-from tests.support.scenes import on_each_store, on_each_store_at
 from tests.support.store_cases import START, MovableClock, opened, using
 
 NOON = datetime(1302, 5, 1, 12, tzinfo=UTC)
@@ -61,7 +60,6 @@ EVERYTHING = event(
 )
 
 
-@on_each_store
 async def test_events_come_back_as_they_were_told(store: Store) -> None:
     events = store.part(SqlEventStore)
     told = await events.add_events("town", [event("a"), EVERYTHING])
@@ -70,7 +68,6 @@ async def test_events_come_back_as_they_were_told(store: Store) -> None:
     assert seen == (EventsAdded(new=2, known=0), [EVERYTHING, event("a")], EVERYTHING, ["a"])
 
 
-@on_each_store
 async def test_what_is_told_again_is_known_and_other_content_is_refused(store: Store) -> None:
     events = store.part(SqlEventStore)
     await events.add_events("town", [event("a"), event("b", 1)])
@@ -94,7 +91,6 @@ async def test_what_is_told_again_is_known_and_other_content_is_refused(store: S
     )
 
 
-@on_each_store
 async def test_what_is_withdrawn_never_happened_there_nor_in_branches(store: Store) -> None:
     events = store.part(SqlEventStore)
     await events.add_events("town", [event("a"), event("b"), event("c"), event("d", 3)])
@@ -116,7 +112,6 @@ async def test_what_is_withdrawn_never_happened_there_nor_in_branches(store: Sto
     assert told == ([True, True, True, False, False], EventsAdded(new=0, known=2), left, left, (NotFound, None))
 
 
-@on_each_store_at
 async def test_a_branch_shares_the_past_whenever_it_is_told(store: Store, clock: MovableClock) -> None:
     events = store.part(SqlEventStore)
     await events.add_events("town", [event("before"), event("after", 2)])
@@ -152,7 +147,6 @@ async def test_a_branch_shares_the_past_whenever_it_is_told(store: Store, clock:
     )
 
 
-@on_each_store_at
 async def test_a_closed_world_takes_nothing_more_and_its_branches_go_on(store: Store, clock: MovableClock) -> None:
     events, books = store.part(SqlEventStore), store.part(SqlLorebookStore)
     await events.add_events("town", [event("a")])
@@ -188,7 +182,6 @@ async def test_a_closed_world_takes_nothing_more_and_its_branches_go_on(store: S
     )
 
 
-@on_each_store
 async def test_branches_of_branches_end_somewhere(store: Store) -> None:
     events = store.part(SqlEventStore)
     await events.add_events("w0", [event("first")])
@@ -199,7 +192,6 @@ async def test_branches_of_branches_end_somewhere(store: Store) -> None:
     assert found == (["first"], (Conflict, None))
 
 
-@on_each_store
 async def test_newest_events_come_in_pages(store: Store) -> None:
     events = store.part(SqlEventStore)
     await events.add_events("town", [event(name, hour) for name, hour in (("a", 1), ("b", 1), ("c", 0), ("B", 1))])
@@ -213,7 +205,6 @@ async def test_newest_events_come_in_pages(store: Store) -> None:
     assert (pages, await events.list_newest("nowhere", 2)) == ([["d", "b"], ["a", "B"], ["c"]], [])
 
 
-@on_each_store
 async def test_a_common_word_finds_nothing_beside_a_rare_one(store: Store) -> None:
     crowd = [event(f"e{n}", n / 60, f"The bell rang {n} times.") for n in range(600)]
     await store.part(SqlEventStore).add_events("town", [event("odd", -9, "The bell cracked.", importance=0), *crowd])
@@ -224,7 +215,6 @@ async def test_a_common_word_finds_nothing_beside_a_rare_one(store: Store) -> No
     assert told == (["odd"], {"bell": COMMON_TERM_COUNT, "cracked": 1}, 64)
 
 
-@on_each_store
 async def test_what_is_hidden_near_the_question_is_named_with_its_reason(store: Store) -> None:
     await store.part(SqlEventStore).add_events(
         "town",
@@ -242,7 +232,6 @@ async def test_what_is_hidden_near_the_question_is_named_with_its_reason(store: 
     assert (found.hidden[0].event.id, reasons, len(found.hidden), ids(found)) == ("secret", reasons, 15, [])
 
 
-@on_each_store
 async def test_an_event_that_very_many_know_is_found_by_its_words(store: Store) -> None:
     events = store.part(SqlEventStore)
     many = tuple(f"person-{n}" for n in range(250))
@@ -254,7 +243,6 @@ async def test_an_event_that_very_many_know_is_found_by_its_words(store: Store) 
     assert (ways, "feast" in ids(other), [one.event.id for one in other.hidden]) == ([["text"]], False, ["feast"])
 
 
-@on_each_store
 async def test_tellers_at_the_same_time_lose_nothing(store: Store) -> None:
     batches = [[event(f"e{n}-{m}", n) for m in range(10)] for n in range(20)]
     told = await asyncio.gather(*(store.part(SqlEventStore).add_events("town", batch) for batch in batches + batches))
@@ -265,7 +253,6 @@ async def test_tellers_at_the_same_time_lose_nothing(store: Store) -> None:
 BOOK = Lorebook(name="Town", entries=(LoreEntry(id="1", content="\x00 The mill", keys=("mill",)),))
 
 
-@on_each_store
 async def test_lorebooks_are_kept_by_world_and_replace_those_of_the_past(store: Store) -> None:
     books = store.part(SqlLorebookStore)
     await books.put("town", "b", Lorebook(name="first"))

@@ -10,7 +10,6 @@ from app.features.worlds.store import SqlEventStore
 from app.features.worlds.store_worlds import SqlLorebookStore
 from app.main.store import Store
 from tests.features.worlds.test_store import event
-from tests.support.scenes import on_each_store
 from tests.support.store_cases import using
 
 OLD, NEW = "The bridge fell.", "The bridge held."
@@ -23,7 +22,6 @@ def tell(listed: Sequence[ListedWriting]) -> Told:
     return [(one.revision, one.author, one.withdrawn_by) for one in listed]
 
 
-@on_each_store
 async def test_every_revision_of_an_event_says_who_wrote_it_and_what_it_was(store: Store) -> None:
     events = store.part(SqlEventStore)
     await events.add_events("town", [event("a"), event("other")], "game")
@@ -54,7 +52,6 @@ async def test_every_revision_of_an_event_says_who_wrote_it_and_what_it_was(stor
     )
 
 
-@on_each_store
 async def test_a_branch_lists_its_own_revisions_and_those_before_it(store: Store) -> None:
     events = store.part(SqlEventStore)
     await events.add_events("town", [event("a")], "game")
@@ -159,7 +156,6 @@ def test_what_a_branch_lost_with_its_parent_stays_what_it_was_there(store_url: s
     )
 
 
-@on_each_store
 async def test_every_revision_of_a_lorebook_says_who_wrote_it_and_what_it_was(store: Store) -> None:
     books = store.part(SqlLorebookStore)
     for said, author in (("one", "ada"), ("one", "says the same"), ("two", "bob")):
