@@ -22,8 +22,8 @@ from app.domain.groups import (
     TaskPrompt,
     TaskRecord,
 )
-from app.domain.judging import Claim, Defect, Judgement, Verdict, compute_statistics
-from app.domain.rollups import Rollup, RollupFilter
+from app.domain.judging import Claim, Defect, Judgement, JudgeReport, Spending, Verdict, compute_statistics
+from app.domain.rollups import Rollup, RollupFilter, Sums
 from app.domain.runs import Policy, ScoringOptions
 from app.domain.scores import Criterion, Outcome, Score
 from app.domain.tasks import Completion, FunctionCall, FunctionSpec, Message, TaskKey, ToolCall, ToolSpec
@@ -32,13 +32,96 @@ from app.http.viewer.pages import create_viewer_router
 from app.http.web.api_keys import KeyRing
 from app.http.web.middleware import MiddlewareOptions, install_middleware
 from app.http.web.openapi import install_docs
-from tests.support.partial_views import PartialViews
-from tests.support.sample_calls import PROMPT, ROLLOUTS
-from tests.support.sample_judges import JUDGES
+from app.ports.store import FoundOutlines, GroupOutline, SceneSums
+from app.service.gateway import JudgeEntry
 from tests.support.sample_texts import HOSTILE, HOSTILE_JSON, SHEET
 
 Word = str | None
 NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+
+JUDGES = (
+    JudgeEntry(name="offline", model="lexical-1", environments=("npc_arena",), report=None),
+    JudgeEntry(
+        name="careful",
+        model="<b>judge</b>-70b",
+        environments=("npc_arena", "rlaif"),
+        report=JudgeReport(
+            health="out",
+            last_error='<script>document.title = "owned"</script>\u202e' + "unbroken" * 40,
+            in_flight=3,
+            queued=12,
+            limit=64,
+            share=16,
+            spent=Spending(readings=1200, calls=1300, input_tokens=3_120_000, output_tokens=41_200, cost_usd=14.80125),
+            spent_today=Spending(readings=12, calls=13, cost_usd=0.148),
+            budget_left_usd=85.2,
+            budget_left_tokens=None,
+            cache_hits=7,
+            changes=("temperature is left out",),
+            ignored=("response_format",),
+        ),
+    ),
+)
+
+ORDERS = (
+    ToolSpec(
+        function=FunctionSpec(
+            name="find_order",
+            description="One order by its number.",
+            parameters={
+                "type": "object",
+                "properties": {"number": {"type": "integer", "description": "As printed on the bill."}},
+                "required": ["number"],
+            },
+        )
+    ),
+    ToolSpec(
+        function=FunctionSpec(
+            name="refund",
+            parameters={
+                "type": "object",
+                "properties": {
+                    "number": {"type": "integer"},
+                    "items": {"type": "array", "items": {"type": "string"}},
+                    "reason": {"enum": ["broken", "late"], "default": "late"},
+                },
+                "required": ["number", "items"],
+            },
+        )
+    ),
+)
+
+
+def calling(name: str, arguments: str | dict[str, JsonValue]) -> Message:
+    return Message(role="assistant", tool_calls=(ToolCall(function=FunctionCall(name=name, arguments=arguments)),))
+
+
+PROMPT = TaskPrompt(
+    messages=(
+        Message(role="system", content="You work for the user."),
+        Message(role="user", content="The blue cup of order 1204 came broken. Please refund it."),
+    ),
+    tools=ORDERS,
+)
+FOUND = '{"order": {"number": 1204, "items": [{"name": "blue cup", "price": "14.90"}, {"name": "tray"}]}}'
+RIGHT = (
+    calling("find_order", {"number": 1204}),
+    Message(role="tool", name="find_order", content=FOUND),
+    calling("refund", '{"number": 1204, "items": ["blue cup"], "reason": "broken"}'),
+    Message(role="tool", name="refund", content='{"refunded": "14.90"}'),
+    Message(role="assistant", content="Done: 14.90 go back to your card."),
+)
+GUESSED = (
+    calling("refund", {"number": "1204", "items": ["cup"], "reason": "It came broken. " * 100}),
+    Message(role="tool", name="refund", content='{"error": "refund: \'number\' does not fit its schema"}'),
+    Message(role="assistant", content="It is refunded."),
+)
+ROLLOUTS = (
+    (Completion(messages=GUESSED), Score.exact(False, rationale="the state at the end is not what was asked for")),
+    (Completion(messages=RIGHT), Score.exact(True, rationale="done as asked")),
+    (Completion(messages=(calling("refund", '{"number": NaN}'),)), Score.exact(False)),
+)
+"""What an agent might do with two tools: once by guessing, once right, once in no way that can be read."""
 
 
 def criterion(name: str, value: float | None, weight: float) -> Criterion:
@@ -337,7 +420,7 @@ def summary_of(sequence: int, detail: GroupDetail) -> GroupSummary:
     )
 
 
-class MemoryViews(PartialViews):
+class MemoryViews:
     """The port `Views` over a list; sequences are places in it, counted from 1."""
 
     def __init__(self, details: Sequence[GroupDetail]) -> None:
@@ -386,6 +469,29 @@ class MemoryViews(PartialViews):
         changed = {"environment": "gsm8k", "run": None, "step": None, "unscored": 0, "criteria": ()}
         other = row.model_copy(update=changed)
         return [each for each in (row, other) if environment in (None, each.environment) and run in (None, each.run)]
+
+    async def find_outlines(self, where: GroupFilter) -> FoundOutlines:
+        found = await self.find_groups(where)
+        outlines = (
+            GroupOutline(one.sequence, one.task_id, sum(reward is not None for reward in one.rewards), one.created_at)
+            for one in found.groups
+        )
+        return FoundOutlines(tuple(outlines), found.next_before, found.looked_at)
+
+    async def load_summaries(self, sequences: Sequence[int]) -> list[GroupSummary]:
+        listed = {one.sequence: one for one in (await self.find_groups(GroupFilter(limit=10_000))).groups}
+        return [listed[sequence] for sequence in sequences]
+
+    async def find_scenes(self, where: GroupFilter, most: int) -> list[str]:
+        return []
+
+    async def sum_scenes(self, where: GroupFilter, scenes: Sequence[str]) -> SceneSums:
+        return SceneSums()
+
+    async def sum_tasks_of_scenes(
+        self, environment: str, runs: Sequence[str], label: str | None, scenes: Sequence[str]
+    ) -> Mapping[str, Sums]:
+        return {}
 
 
 ENVIRONMENTS = ("gsm8k", "npc_arena", "rlaif")

@@ -20,8 +20,7 @@ from app.main.store import Store
 from app.service.gateway import EnvironmentEntry
 from tests.support.outline import page
 from tests.support.playground import World
-from tests.support.sample_judges import JUDGES
-from tests.support.sample_views import NOON, MemoryViews, sample_groups, viewer_app
+from tests.support.sample_views import JUDGES, NOON, MemoryViews, sample_groups, viewer_app
 from tests.support.viewing import play, train
 
 EVIL = '<script>document.title = "owned"</script>\u202e'
