@@ -164,12 +164,12 @@ def test_a_killed_process_is_replaced_while_the_others_serve(shared: Shared) -> 
         await trainers[0].go_on(3)
         os.kill(killed, signal.SIGKILL)
         await asyncio.gather(*(one.go_on(5) for one in trainers))
-        async with asyncio.timeout(WAIT):
-            while len(await asyncio.to_thread(shared.processes) - {killed}) < 2:  # noqa: ASYNC110
-                await asyncio.sleep(0.2)
         for one in trainers:
             one.ending = True
         await asyncio.gather(*training)
+        async with asyncio.timeout(WAIT):
+            while len(await asyncio.to_thread(shared.processes) - {killed}) < 2:  # noqa: ASYNC110
+                await asyncio.sleep(0.2)
 
     asyncio.run(kill_one())
     said = [line["event"] for line in shared.read_log() if "has ended" in line["event"]]

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import httpx
+import pytest
 
 from tests.support.serving import ROOT, serving
 
@@ -59,6 +60,7 @@ def test_one_file_is_served(tmp_path: Path) -> None:
     assert reply["groups"][0]["rewards"] == [1.0, 0.0]
 
 
+@pytest.mark.slow
 def test_the_contract_suite_finds_it(tmp_path: Path) -> None:
     checkout = _checkout(tmp_path / "checkout")
     command = [sys.executable, "-m", "pytest", "tests/envs/test_environments.py", "-k", "echo", "-p", "no:xdist"]

@@ -38,7 +38,7 @@ print(random.random(), file=sys.stderr)
 if asked == ["wait"]:
     sys.stdout.flush()
     signal.pause()
-sys.exit({"three": 3, "words": "the end", "well": None}.get(asked[0], 0))
+sys.exit({"words": "the end", "well": None}.get(asked[0], 0))
 """
 
 
@@ -67,6 +67,6 @@ def portrayed(folder: Path, start: Start, how: str) -> tuple[int, list[tuple[str
     return code, [*json.loads(said).items()], "\n".join(line for line in lines if line[0] not in "{01")
 
 
-@pytest.mark.parametrize("how", ["well", "three", "words", "wait"])
+@pytest.mark.parametrize("how", ["well", "words", "wait"])
 def test_it_is_as_if_started(tmp_path: Path, how: str) -> None:
     assert portrayed(tmp_path, forked, how) == portrayed(tmp_path, started, how)

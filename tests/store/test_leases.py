@@ -55,6 +55,7 @@ async def test_runs_that_hold_a_task_are_known_by_the_task(store: Store) -> None
     ]
 
 
+@pytest.mark.dialects
 async def test_who_asked_before_a_task_was_leased_sees_that_it_is(store: Store) -> None:
     await store.runs.create(Run(name="run", seed=1, created_at=START))
     seen = [await store.tasks.find_leasing_runs([record(0).key]) for _ in range(2)]

@@ -148,6 +148,7 @@ async def test_of_many_pieces_at_once_over_two_replicas_one_closes_the_group(sto
     )
 
 
+@pytest.mark.dialects
 async def test_samples_fill_a_group_and_then_the_next(store: Store, clock: MovableClock) -> None:
     """Equal ones are siblings while their holders wait, or have got their answer."""
     groups = [(["0:a", "1:a"], (), "pending")] * 2

@@ -103,6 +103,7 @@ async def test_a_run_without_leases_is_admitted_for_the_day_as_long_as_there_is_
     assert [*answers, await admit("late")] == [None, None, spent, spent, None]
 
 
+@pytest.mark.dialects
 async def test_a_run_that_was_handed_tasks_is_admitted_for_a_day(store: Store, clock: MovableClock) -> None:
     narrow = KeyQuotas(judge_usd_per_day=1.0)
     clock.forward(20 * 3600)  # an hour before midnight
