@@ -23,7 +23,7 @@ NEWER_PYTHON ?= python3.13
 # Two workers more than there are processors: a part of their time is waiting for processes, databases and browsers.
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
 MINUTES ?= 10
-# Folders of tests that look at the tree and its pages, and start nothing: `make check` runs them, and nothing else does.
+# Folders of tests that look at the tree and its pages, and start no gateway: `make check` runs them, and nothing else does.
 CHECKED := tests/architecture tests/deploy tests/docs tests/record
 SUITE := $(BIN)/python -m pytest --dist loadgroup --no-loadscope-reorder -ra
 PYTEST := $(SUITE) -n $(WORKERS) --ignore=tests/trainers $(CHECKED:%=--ignore=%)
