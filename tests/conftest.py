@@ -31,8 +31,6 @@ from tests.support.store_cases import MovableClock
 from tests.support.tiers import register_tiers
 
 _URLS = ("store_url", "empty_url")
-_OTHER_STATEMENTS = ("tests/features/atropos/", "tests/features/worlds/")
-"""Rooms whose stores say most things otherwise to PostgreSQL."""
 
 register_tiers()
 keep_compiled_statements()
@@ -42,12 +40,6 @@ begin_with_migrated_stores()
 ssl.create_default_context = functools.cache(ssl.create_default_context)  # type: ignore[assignment]
 # Five seconds, after which httpx gives up, are less than a busy machine may take for a first request.
 inspect.signature(httpx.get).parameters["timeout"].default.read = 120.0
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line(
-        "markers", "dialects: what it runs differs between the databases, or locks matter; else its twin on one is slow"
-    )
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:
@@ -95,7 +87,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _is_twin(item: pytest.Item) -> bool:
     """Whether it does on PostgreSQL what it does on SQLite, with the same statements."""
-    if item.nodeid.startswith(_OTHER_STATEMENTS) or item.get_closest_marker("dialects") is not None:
+    if item.get_closest_marker("dialects") is not None:
         return False
     given = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
     return any(given.get(name) == "postgresql" for name in _URLS)

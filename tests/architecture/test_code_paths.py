@@ -3,12 +3,9 @@
 import subprocess
 import sys
 
-import pytest
-
 from tests.support.serving import ROOT
 
 
-@pytest.mark.slow
 def test_one_score_passes_through_few_files_and_functions_are_short() -> None:
     command = [sys.executable, "-m", "tests.architecture.code_paths"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

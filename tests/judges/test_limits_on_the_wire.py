@@ -205,6 +205,7 @@ def test_readings_past_the_cache_obey_the_budget_too() -> None:
     assert 3 <= calls <= 5
 
 
+@pytest.mark.dialects
 def test_replicas_share_a_budget_to_the_cent(store_url: str) -> None:
     """Two judges of one name, each over a store of its own on one database, as two replicas have them."""
     with serving(Busy()) as server:

@@ -8,7 +8,6 @@ from tests.support.shown_prompts import shown_to
 
 FEWER = "Prefer the reply that says it in fewer words."
 MORE = "Prefer the reply that says it in more words."
-ASKING = "Prefer the reply that asks the user something back."
 
 
 def prefers(wish: str, texts: Sequence[str]) -> list[float]:

@@ -2,6 +2,7 @@
 
 import asyncio
 
+import pytest
 from sqlalchemy import select
 
 from app.features.atropos.model import (
@@ -24,6 +25,8 @@ from app.features.atropos.store import (
 from app.main.store import Store
 from app.store.database import open_reader
 from tests.support.store_cases import MovableClock, using
+
+pytestmark = pytest.mark.dialects
 
 TRAINER = TrainerRegistration(
     wandb_group="g\x00",

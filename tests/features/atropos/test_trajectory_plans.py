@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Mapping
 
+import pytest
 from sqlalchemy import text
 
 from app.features.atropos.model import EnvRegistration
@@ -12,6 +13,8 @@ from app.store.database import is_postgres, open_writer
 from tests.features.atropos.test_store import TRAINER, packed
 from tests.store.test_plans import Statement, indexes_of, statements_made
 from tests.support.store_cases import using
+
+pytestmark = pytest.mark.dialects
 
 LINE = "ix_trajectory_groups_line"
 

@@ -14,6 +14,8 @@ from app.telemetry.metrics import PrometheusObserver
 from tests.features.atropos.test_store import TRAINER
 from tests.support.store_cases import START
 
+pytestmark = pytest.mark.dialects
+
 
 class Stumbling(SqlTrajectoryQueue):
     """The queue over a store that is down when the first batch is given back."""

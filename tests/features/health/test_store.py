@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
+import pytest
 from sqlalchemy import Connection, insert, select, text, update
 
 from app.domain.judging import Judgement
@@ -43,6 +44,7 @@ def on_replicas(
     return asyncio.run(act())
 
 
+@pytest.mark.dialects
 def test_of_two_replicas_one_looks_after_a_run(store_url: str) -> None:
     async def race(one: SqlRunHealthStore, other: SqlRunHealthStore, store: Store) -> object:
         for name in ("a", "b", "c"):
@@ -55,6 +57,7 @@ def test_of_two_replicas_one_looks_after_a_run(store_url: str) -> None:
     assert on_replicas(store_url, race) == (["a", "b", "c"], [None, None])
 
 
+@pytest.mark.dialects
 def test_a_look_whose_process_died_is_made_again_and_cannot_end_late(store_url: str) -> None:
     clock = MovableClock()
 
@@ -99,6 +102,7 @@ async def test_a_run_is_due_with_a_bucket_of_new_groups_or_after_a_while(store: 
     assert [*found, await look()] == [True, False, False, True, False, True]
 
 
+@pytest.mark.dialects
 def test_a_notice_is_sent_by_one_replica_and_again_after_a_crash(store_url: str) -> None:
     clock = MovableClock()
 
@@ -243,6 +247,7 @@ async def statements_of(store: Store, url: str) -> dict[str, list[Statement]]:
     )
 
 
+@pytest.mark.dialects
 def test_the_health_of_a_long_run_is_read_through_indexes(store_url: str) -> None:
     made = using(store_url, lambda store: statements_of(store, store_url))
     found = indexes_of(store_url, made)

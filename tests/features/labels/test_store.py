@@ -54,6 +54,7 @@ async def left(store: Store, labeller: str) -> set[str]:
     return found
 
 
+@pytest.mark.dialects
 def test_two_people_never_hold_the_same_item_and_what_expires_returns(store_url: str) -> None:
     clock = MovableClock()
 
@@ -261,6 +262,7 @@ async def test_one_choice_of_a_chat_is_live_whatever_was_chosen_before(store: St
     assert told == [[*kept, "1"], [*kept, "2"], [*kept, "3"], [*kept, "3"], kept]
 
 
+@pytest.mark.dialects
 def test_replicas_that_choose_at_once_leave_one_choice(store_url: str) -> None:
     async def scenario(store: Store) -> list[str]:
         async with opened(store_url) as replica:

@@ -12,6 +12,8 @@ from app.main.store import Store
 from tests.features.worlds.test_store import about, event, ids, refusal, searched
 from tests.support.store_cases import using
 
+pytestmark = pytest.mark.dialects
+
 
 async def texts(store: Store, *worlds: str) -> dict[str, list[str]]:
     """What each world lists. Raises unless its search by words finds the same."""

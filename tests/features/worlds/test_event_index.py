@@ -17,6 +17,8 @@ from tests.support.databases import Postgres
 from tests.support.store_cases import using
 from tests.support.tiers import examples
 
+pytestmark = pytest.mark.dialects
+
 
 @pytest.fixture(params=["whole", "paged"])
 def layout(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:

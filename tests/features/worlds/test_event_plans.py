@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Mapping
 from datetime import timedelta
 
+import pytest
 from sqlalchemy import insert, text
 
 from app.domain.worlds import EventSearch, Lorebook, extract_terms
@@ -14,6 +15,8 @@ from tests.features.worlds.test_store import NOON
 from tests.features.worlds.test_store import event as told
 from tests.store.test_plans import Statement, indexes_of, statements_made
 from tests.support.store_cases import using
+
+pytestmark = pytest.mark.dialects
 
 WORLDS = {"uq_worlds_name", "pk_worlds"}
 WITHDRAWALS = {"pk_event_withdrawals", "ix_event_withdrawals_sequence"}

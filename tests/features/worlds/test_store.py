@@ -16,6 +16,8 @@ from app.features.worlds.store_worlds import MAX_BRANCH_DEPTH, SqlLorebookStore
 from app.main.store import Store
 from tests.support.store_cases import START, MovableClock, opened, using
 
+pytestmark = pytest.mark.dialects
+
 NOON = datetime(1302, 5, 1, 12, tzinfo=UTC)
 
 

@@ -15,6 +15,8 @@ from app.main.store import Store
 from tests.support.store_cases import using
 from tests.support.tiers import examples
 
+pytestmark = pytest.mark.dialects
+
 BEGIN = datetime(1302, 5, 1, tzinfo=UTC)
 HOURS = 40
 NAMES = ("hob", "ottoline", "watch", "guild", "mill")

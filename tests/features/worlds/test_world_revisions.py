@@ -12,6 +12,8 @@ from app.main.store import Store
 from tests.features.worlds.test_store import event
 from tests.support.store_cases import using
 
+pytestmark = pytest.mark.dialects
+
 OLD, NEW = "The bridge fell.", "The bridge held."
 Told = list[tuple[int, str | None, str | None]]
 
