@@ -47,6 +47,8 @@ class Mutant:
         return self.state in FOUND
 
 
+NOT_RUN: Final = 255
+"""What a copy ends with that could not run its tests; mutmut takes it for one whose tests did not end."""
 Mutants = Mapping[str, Mutant]
 """By their names, which say the function and a number in it."""
 
@@ -78,7 +80,7 @@ def read_verdicts(modules: Iterable[str]) -> dict[str, Mutant]:
         for name, code in kept.exit_code_by_key.items():
             if code is not None:
                 digest = kept.hash_by_function_name[_get_function(name)]
-                read[name] = Mutant(module, digest, status_by_exit_code[code])
+                read[name] = Mutant(module, digest, "not run" if code == NOT_RUN else status_by_exit_code[code])
     return read
 
 

@@ -1,12 +1,17 @@
-"""A plug-in of pytest for `make mutants`, whose tests of one fault after another begin in copies of one process.
+"""A plug-in of pytest for `make mutants`, whose tests of one mutant after another begin in copies of one process.
 
 What a module has cached is forgotten before each test: otherwise only the first test that needs an answer runs the code
-that makes it. The tests that took least time run first, since the first that fails ends the run."""
+that makes it. A mutant meets at most 200 of the tests that come by, one of each test function in turn, those that take
+least time first: where thousands give one function one sentence each, the next thousand find no more."""
 
 import functools
 import json
+import os
+import resource
 import sys
-from collections.abc import Iterator
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Final
@@ -15,13 +20,58 @@ import pytest
 
 TIMES: Final = Path("mutmut-stats.json")
 """Written beside the mutated modules, where the tests run, once their times are known."""
+MOST_TESTS: Final = 200
+MOST_SECONDS: Final = 60
+"""Of processor time, of which the dearest 200 tests take half. A mutant whose tests do not end would take hours."""
+
+
+def pytest_configure() -> None:
+    """Read once, in the process that all mutants are copies of."""
+    if TIMES.exists():
+        read_times()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """The copies collect again, with the same modules: what came from an iterator, and names that pytest had escaped,
+    are to be there as they were."""
+    for mark in metafunc.definition.iter_markers("parametrize"):
+        values = {"args": tuple(map(_keep, mark.args)), "kwargs": {key: _keep(one) for key, one in mark.kwargs.items()}}
+        for name, value in values.items():
+            object.__setattr__(mark, name, value)
+        for one in (mark, mark._param_ids_from):
+            if one is not None:
+                object.__setattr__(one, "_param_ids_generated", None)
+
+
+def _keep(argument: object) -> object:
+    return list(argument) if isinstance(argument, Iterator) else argument
+
+
+@functools.cache
+def read_times() -> Mapping[str, float]:
+    return json.loads(TIMES.read_text(encoding="utf-8"))["duration_by_test"]  # type: ignore[no-any-return]
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    if TIMES.exists():
-        seconds: dict[str, float] = json.loads(TIMES.read_text(encoding="utf-8"))["duration_by_test"]
-        items.sort(key=lambda item: seconds.get(item.nodeid, 0.0))
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if "__mutmut_" in os.environ.get("MUTANT_UNDER_TEST", ""):
+        ordered = order_items(items, read_times())
+        config.hook.pytest_deselected(items=ordered[MOST_TESTS:])
+        items[:] = ordered[:MOST_TESTS]
+        limit = round(time.process_time()) + MOST_SECONDS
+        soft, hard = resource.getrlimit(resource.RLIMIT_CPU)
+        resource.setrlimit(resource.RLIMIT_CPU, (limit if soft == resource.RLIM_INFINITY else min(limit, soft), hard))
+
+
+def order_items(items: list[pytest.Item], seconds: Mapping[str, float]) -> list[pytest.Item]:
+    turns: Counter[str] = Counter()
+    placed = []
+    for item in sorted(items, key=lambda item: (seconds.get(item.nodeid, 0.0), item.nodeid)):
+        function = item.nodeid.partition("[")[0]
+        placed.append((turns[function], item))
+        turns[function] += 1
+    return [item for _, item in sorted(placed, key=lambda one: one[0])]
 
 
 def pytest_runtest_setup() -> None:
