@@ -5,6 +5,7 @@ from pathlib import Path
 from mutmut.configuration import config
 
 from benchmarks.mutants import Mutant, compare, format_table, is_in_share, list_mutants
+from tests.support.mutants import order_tests
 
 NAMES = [f"app.domain.judging.x_combine__mutmut_{number}" for number in range(1000)]
 
@@ -49,3 +50,8 @@ def test_what_is_not_found_any_more_is_named() -> None:
         "Not found any more: 1; found for the first time: 0. `mutmut show NAME` shows one.",
         "- a: survived",
     ]
+
+
+def test_a_mutant_meets_one_of_each_test_function_in_turn_and_the_quickest_first() -> None:
+    seconds = {"a[1]": 3.0, "a[2]": 1.0, "a[3]": 2.0, "b": 4.0, "c[1]": 0.5, "c[2]": 9.0}
+    assert order_tests(seconds, seconds) == ["c[1]", "a[2]", "b", "a[3]", "c[2]", "a[1]"]

@@ -1,8 +1,9 @@
 """A plug-in of pytest for `make mutants`, whose tests of one mutant after another begin in copies of one process.
 
-What a module has cached is forgotten before each test: otherwise only the first test that needs an answer runs the code
-that makes it. A mutant meets at most 200 of the tests that come by, one of each test function in turn, those that take
-least time first: where thousands give one function one sentence each, the next thousand find no more."""
+What a module has cached is forgotten before each test whose way is recorded, and once for each mutant: otherwise only
+the first test that needs an answer runs the code that makes it. A mutant meets at most 200 of the tests that come by,
+one of each test function in turn, those that take least time first: where thousands give one function one sentence
+each, the next thousand find no more."""
 
 import functools
 import json
@@ -11,7 +12,7 @@ import resource
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Final
@@ -25,10 +26,32 @@ MOST_SECONDS: Final = 60
 """Of processor time, of which the dearest 200 tests take half. A mutant whose tests do not end would take hours."""
 
 
-def pytest_configure() -> None:
-    """Read once, in the process that all mutants are copies of."""
+def pytest_configure(config: pytest.Config) -> None:
     if TIMES.exists():
-        read_times()
+        read_times()  # once, in the process that the others are copies of
+    if "__mutmut_" in os.environ.get("MUTANT_UNDER_TEST", ""):
+        forget_cached()
+        config.args[:] = order_tests(config.args, read_times())[:MOST_TESTS]
+        limit = round(time.process_time()) + MOST_SECONDS
+        soft, hard = resource.getrlimit(resource.RLIMIT_CPU)
+        resource.setrlimit(resource.RLIMIT_CPU, (limit if soft == resource.RLIM_INFINITY else min(limit, soft), hard))
+
+
+def order_tests(names: Iterable[str], seconds: Mapping[str, float]) -> list[str]:
+    """One of each test function in turn, in each turn those that took least time first."""
+    turns: Counter[str] = Counter()
+    placed = []
+    for name in sorted(names, key=lambda name: (seconds.get(name, 0.0), name)):
+        function = name.partition("[")[0]
+        placed.append((turns[function], name))
+        turns[function] += 1
+    return [name for _, name in sorted(placed, key=lambda one: one[0])]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    places = {name: place for place, name in enumerate(config.args)}
+    items.sort(key=lambda item: places.get(item.nodeid, 0))
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -53,28 +76,12 @@ def read_times() -> Mapping[str, float]:
     return json.loads(TIMES.read_text(encoding="utf-8"))["duration_by_test"]  # type: ignore[no-any-return]
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if "__mutmut_" in os.environ.get("MUTANT_UNDER_TEST", ""):
-        ordered = order_items(items, read_times())
-        config.hook.pytest_deselected(items=ordered[MOST_TESTS:])
-        items[:] = ordered[:MOST_TESTS]
-        limit = round(time.process_time()) + MOST_SECONDS
-        soft, hard = resource.getrlimit(resource.RLIMIT_CPU)
-        resource.setrlimit(resource.RLIMIT_CPU, (limit if soft == resource.RLIM_INFINITY else min(limit, soft), hard))
-
-
-def order_items(items: list[pytest.Item], seconds: Mapping[str, float]) -> list[pytest.Item]:
-    turns: Counter[str] = Counter()
-    placed = []
-    for item in sorted(items, key=lambda item: (seconds.get(item.nodeid, 0.0), item.nodeid)):
-        function = item.nodeid.partition("[")[0]
-        placed.append((turns[function], item))
-        turns[function] += 1
-    return [item for _, item in sorted(placed, key=lambda one: one[0])]
-
-
 def pytest_runtest_setup() -> None:
+    if os.environ.get("MUTANT_UNDER_TEST") == "stats":
+        forget_cached()
+
+
+def forget_cached() -> None:
     for name, module in list(sys.modules.items()):
         if name.startswith("app.") and "_mutmut_mutated" in vars(module):
             for function in _iterate_cached(module):
