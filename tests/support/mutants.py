@@ -18,6 +18,9 @@ from types import ModuleType
 from typing import Final
 
 import pytest
+from mutmut.state import state
+
+from app.store.statements import PreparedStatement
 
 TIMES: Final = Path("mutmut-stats.json")
 """Written beside the mutated modules, where the tests run, once their times are known."""
@@ -76,6 +79,11 @@ def read_times() -> Mapping[str, float]:
     return json.loads(TIMES.read_text(encoding="utf-8"))["duration_by_test"]  # type: ignore[no-any-return]
 
 
+def pytest_collection_finish() -> None:
+    """What runs when modules are imported, runs without a mutant: it is not of the first test."""
+    state()._stats.clear()
+
+
 def pytest_runtest_setup() -> None:
     if os.environ.get("MUTANT_UNDER_TEST") == "stats":
         forget_cached()
@@ -92,3 +100,5 @@ def _iterate_cached(module: ModuleType) -> Iterator["functools._lru_cache_wrappe
     for value in vars(module).values():
         if isinstance(value, functools._lru_cache_wrapper):
             yield value
+        if isinstance(value, PreparedStatement):
+            yield value._compiled
