@@ -23,6 +23,7 @@ NEWER_PYTHON ?= python3.13
 # Two workers more than there are processors: a part of their time is waiting for processes, databases and browsers.
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
 MINUTES ?= 10
+SHARE ?= 0.1
 # Folders of tests that look at the tree and its pages, and start no gateway: `make check` runs them, and nothing else does.
 CHECKED := tests/architecture tests/deploy tests/docs tests/record
 SUITE := $(BIN)/python -m pytest --dist loadgroup --no-loadscope-reorder -ra
@@ -39,7 +40,7 @@ INSTALL = install() { $(if $(UV),$(UV) pip install --python $(BIN)/python "$$@" 
 # Byte code is kept: programs that are started often would compile themselves at each start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install install-wires run demo test test-long test-faults test-all test-wires test-trainers check record format lock audit sbom bench bench-growth bench-peers bench-guard soak clean
+.PHONY: help install install-wires run demo test test-long test-faults test-all test-wires test-trainers check record format lock audit sbom bench bench-growth bench-peers bench-guard mutants soak clean
 
 help: ## list these commands
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -101,6 +102,9 @@ bench-peers: $(VENV)/.installed-dev $(TRAINERS)/.tried $(TUNERS)/.tried $(VERIFI
 bench-guard: $(VENV)/.installed-dev ## fail where a hot path takes 40 % more processor time than is kept
 	$(BIN)/python -m benchmarks.guard
 
+mutants: $(VENV)/.installed-dev ## plant faults in what decides money and truth, and print what share the tests find; once a week. SHARE=1: all, for hours
+	$(BIN)/python -m tests.mutants --share $(SHARE)
+
 soak: $(VENV)/.installed-dev ## send 10,000 groups through `process` while it and the policy's server are killed
 	$(BIN)/python -m benchmarks.processing
 
@@ -130,7 +134,7 @@ sbom: $(VENV)/.installed-dev ## write what is shipped, as CycloneDX and as a lis
 	$(BIN)/pip-licenses --python .cache/shipped/bin/python --summary --order count
 
 clean: ## remove what these commands made, but for databases
-	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf $(VENV) .cache mutants .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

@@ -26,7 +26,9 @@ from typing import Final, Literal
 from benchmarks.fault_table import FAULTS, Fault
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-LEFT_OUT: Final = shutil.ignore_patterns(".git", ".venv", ".cache", "__pycache__", ".*_cache", ".hypothesis", "*.db*")
+LEFT_OUT: Final = shutil.ignore_patterns(
+    ".git", ".venv", ".cache", "mutants", "__pycache__", ".*_cache", ".hypothesis", "*.db*"
+)
 QUICK: Final = "quick"
 ALL: Final = "all"
 SELECTED: Final = {
