@@ -1,4 +1,4 @@
-"""How much the tests look at: least in `make test`, more in `make test-all`, most with the profile `thorough`."""
+"""How much the tests look at: least in `make test`, more in `make test-long`, most with the profile `thorough`."""
 
 from typing import Final
 
