@@ -20,8 +20,9 @@ NEMO_GYM_PIP := $(NEMO_GYM)/bin/python -m pip --disable-pip-version-check -q
 WIRES := $(TRAINERS)/.tried $(TUNERS)/.tried $(VERIFIERS)/.installed $(OPENREWARD)/.installed $(OPENRLHF)/.installed
 # NeMo Gym runs under no older one.
 NEWER_PYTHON ?= python3.13
-# Two workers more than there are processors: a part of their time is waiting for processes, databases and browsers.
-WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
+# One worker more than there are processors: a part of their time is waiting for processes, databases and browsers.
+# Each more would import, collect and start gateways of its own.
+WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 MINUTES ?= 10
 SHARE ?= 0.1
 # Folders of tests that look at the tree and its pages, and start no gateway: `make check` runs them, and nothing else does.
@@ -149,6 +150,8 @@ $(VENV)/.installed: requirements.lock pyproject.toml | $(VENV)/bin/python
 
 $(VENV)/.installed-dev: requirements-dev.lock $(VENV)/.installed
 	$(PIP) $(TAKE) -r requirements-dev.lock
+	@# Each worker would compile all tests, and what they import, for itself.
+	@$(BIN)/python -m pytest --collect-only -qq --ignore=tests/trainers > /dev/null || true
 	@touch $@
 
 # What cannot be had is said here, and again by the tests that it costs.

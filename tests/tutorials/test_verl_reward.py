@@ -103,8 +103,9 @@ def test_without_a_size_an_answer_is_scored_by_itself_and_what_is_held_out_is_an
 
 
 @pytest.mark.slow
-def test_a_gateway_that_starts_later_is_waited_for(gateway: Served, tmp_path: Path) -> None:
-    row, _ = rows(gateway.url, tmp_path, "countdown")
+def test_a_gateway_that_starts_later_is_waited_for(tmp_path: Path) -> None:
+    with serving(tmp_path, settings={"ATROPOS_ENVS_API_KEY": KEY}) as served:
+        row, _ = rows(served.url, tmp_path, "countdown")
     port = free_port()
 
     async def awaited() -> list[dict[str, Any]]:
