@@ -85,6 +85,13 @@ def test_what_check_runs_the_other_tiers_leave_out() -> None:
     assert re.findall(r"mark\.(?:s[l]ow|d[e]ep)|@g[i]ven", marked) == []  # of which a part would run nowhere
 
 
+def test_every_runtime_dependency_says_why() -> None:
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    listed = re.search(r"^dependencies = \[\n(.*?)^\]", text, re.DOTALL | re.MULTILINE)
+    assert listed is not None
+    assert [line for line in listed[1].splitlines() if not re.search(r'",\s+# \S', line)] == []
+
+
 LOCKS = ("requirements.lock", "requirements-dev.lock", "tests/trainers/requirements.lock", "tests/trainers/torch.lock")
 
 

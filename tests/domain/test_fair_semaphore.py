@@ -20,3 +20,24 @@ async def test_keys_take_turns_and_kinds_within_a_key() -> None:
         await asyncio.sleep(0)
     await asyncio.gather(*waiting)
     assert order == ["a1", "b1", "a2", "b1", "a1", "a2", "a1"]
+
+
+async def test_the_longest_wait_is_that_of_the_oldest_caller_who_still_waits() -> None:
+    """As `program_oldest_seconds` tells it, on which operators are alerted."""
+    places = FairSemaphore(1)
+    waits = [places.longest_wait]
+
+    async def take() -> None:
+        async with places.hold_place("a"):
+            pass
+
+    async with places.hold_place("a"):
+        waiting, left = asyncio.create_task(take()), asyncio.create_task(take())
+        await asyncio.sleep(0)  # both wait now
+        await asyncio.sleep(0.05)
+        left.cancel()
+        await asyncio.gather(left, return_exceptions=True)
+        waits.append(places.longest_wait)
+    await waiting
+    before, meanwhile = waits
+    assert (before, meanwhile >= 0.05, places.longest_wait) == (0.0, True, 0.0)

@@ -84,3 +84,20 @@ async def test_closing_cancels_what_is_under_way_and_waits_for_it(
         ([True, True], (), ["a", "b"]),
         [],
     )
+
+
+async def test_the_age_of_the_oldest_flight_is_known_while_it_lasts(flights: SingleFlight[int]) -> None:
+    """As `group_oldest_seconds` tells it, on which operators are alerted."""
+    first, second = asyncio.Event(), asyncio.Event()
+    ages = [flights.longest_seconds]
+    one = flights.start(["a"], first.wait())
+    await asyncio.sleep(0.05)
+    two = flights.start(["b"], second.wait())
+    ages.append(flights.longest_seconds)
+    first.set()
+    await one
+    ages.append(flights.longest_seconds)
+    second.set()
+    await two
+    before, both, younger = ages
+    assert (before, both >= 0.05, younger < both, flights.longest_seconds) == (0.0, True, True, 0.0)

@@ -4,6 +4,8 @@ import pytest
 from pydantic import ValidationError
 
 from app.characters.scenes import SceneSet
+from app.cli.judges import load_packaged_specimens
+from app.judges.gold_cases import GoldCase
 
 FACTUAL: dict[str, object] = {
     "id": "sunk",
@@ -38,3 +40,25 @@ def test_a_counterfactual_differs_by_one_event_alone(changed: dict[str, object],
 def test_no_reply_is_exemplary_for_every_character() -> None:
     with pytest.raises(ValidationError, match="sunk: an exemplar needs a scene file with a character"):
         SceneSet.model_validate({"scenes": [{**FACTUAL, "exemplar": "Aye."}]})
+
+
+def compare_mentions(there: GoldCase, gone: GoldCase) -> tuple[bool, set[str], bool, bool]:
+    wanted, banned = set(there.cast.scene.probes.must_mention), set(gone.cast.scene.probes.must_not_mention)
+    event = next(event for event in there.cast.scene.visible if event not in gone.cast.scene.visible)
+    return (
+        wanted & banned != set(),
+        banned & set(there.probes.must_not_mention),
+        event.text in there.prompt,
+        event.text in gone.prompt,
+    )
+
+
+def test_what_should_be_mentioned_in_one_must_not_be_in_the_other() -> None:
+    """In all that ship."""
+    by_scene = {specimen.cast.scene.id: specimen for specimen in load_packaged_specimens()}
+    pairs = {
+        name: compare_mentions(by_scene[gone.cast.scene.counterfactual_of], gone)
+        for name, gone in by_scene.items()
+        if gone.cast.scene.counterfactual_of is not None
+    }
+    assert (len(pairs) >= 6, pairs) == (True, dict.fromkeys(pairs, (True, set(), True, False)))
