@@ -12,9 +12,9 @@ import pytest
 
 from tests.support.atropos import TRAINER, group, numbers
 from tests.support.serving import Served, free_port, serving
-from tests.support.tiers import examples
+from tests.support.tiers import is_quick
 
-KILLS = examples(8, fewest=2)
+KILLS = 2 if is_quick() else 8
 POSTERS = 4
 AT_ONCE = 2
 """Groups of a batch."""

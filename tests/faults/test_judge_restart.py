@@ -19,10 +19,10 @@ from tests.support.chat_server import ChatServer, Received, Reply
 from tests.support.chat_server import serving as chat_serving
 from tests.support.serving import Served, free_port, serving
 from tests.support.shown_prompts import find_wanted_replies, read_prompt
-from tests.support.tiers import examples
+from tests.support.tiers import is_quick
 
 GROUPS = 12
-KILLS = examples(4, fewest=1)
+KILLS = 1 if is_quick() else 4
 SECONDS = 0.15
 """A call to the judge."""
 COST = 0.0042
@@ -174,7 +174,8 @@ def test_no_stored_judgement_is_paid_for_twice(tmp_path: Path) -> None:
     assert any(0 < some < 2 * GROUPS for some in kept), f"no kill came in the middle: {kept}"
     assert paid_at_the_end == after - before, "what was stored is not asked again"
     assert max(counting.asked.values()) <= 1 + lost
-    assert lost < GROUPS * KILLS, "only what was asked or written at a kill"
+    # One kill alone may find all twelve groups asked or being written; four do not, each time.
+    assert lost <= (GROUPS if is_quick() else 4 * KILLS), "only what was under way at a kill"
     assert sum(counting.asked.values()) == after + lost
     assert shown == pytest.approx(after * COST, abs=0.005)
     assert sum(costs) == pytest.approx(shown, abs=0.005), "to the cent"

@@ -12,9 +12,9 @@ import pytest
 
 from tests.support.data_sets import numbered_rows
 from tests.support.serving import Served, free_port, serving
-from tests.support.tiers import examples
+from tests.support.tiers import is_quick
 
-KILLS = examples(20, fewest=2)
+KILLS = 2 if is_quick() else 20
 OF_A_LIFE = 100
 """The most groups that are acknowledged before a kill; all lives together leave some of the tasks."""
 TASKS = 150 * KILLS

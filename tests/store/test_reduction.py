@@ -25,8 +25,11 @@ from app.features.labels.store import SqlLabelQueue, label_leases, labels
 from app.main.store import Store
 from app.ports.store import GroupToStore
 from app.service.retention import Pruner, ReduceSchedule
+from app.store.copy import measure_database
 from app.store.database import open_writer
-from tests.store.test_retention import asked, rebuild
+from app.store.statements import to_micros
+from tests.store.test_retention import asked, rebuild, scoring
+from tests.support.databases import MIGRATIONS
 from tests.support.store_cases import START, MovableClock, group, opened, record, using
 
 LATER = START + timedelta(days=1)
@@ -309,6 +312,29 @@ async def test_the_choice_of_a_run_goes_before_the_rule(store: Store, clock: Mov
         [False, True],
         [("operator", even), ("run", odd), None, ("operator", even)],
     )
+
+
+async def test_a_later_scoring_brings_prompts_that_go_in_their_turn(store: Store, clock: MovableClock) -> None:
+    await fill(store, [stored(1)])
+    await reduce(store, KeepRule(judge_prompts="digest"))
+    await store.scorings.put(scoring(f"group_{1:032x}").model_copy(update={"scores": (Score.exact(True),) * 2}))
+    seen = [[one.prompt for one in (await read(store, 1)).scorings[0].judgements]]
+    await reduce(store, KeepRule(judge_prompts="digest"))
+    seen.append([one.prompt for one in (await read(store, 1)).scorings[0].judgements])
+    assert seen == [["again"], [""]]
+
+
+@pytest.mark.dialects
+async def test_sizes_are_those_of_what_is_left(store: Store, clock: MovableClock, store_url: str) -> None:
+    def measure() -> int:
+        return sum(one.stored.bytes for one in measure_database(store_url, MIGRATIONS, to_micros(LATER)).runs)
+
+    await fill(store, [stored(n) for n in range(60)])
+    before = measure()
+    plan = await store.retention.plan_reduction(ReduceRule(before=LATER, keep=TOKENS))
+    await reduce(store, TOKENS)
+    after = measure()
+    assert (0 < after < before, plan.bytes == pytest.approx(before - after, rel=0.5)) == (True, True)
 
 
 async def test_a_schedule_does_nothing_where_nobody_says_that_anything_goes(store: Store, clock: MovableClock) -> None:
