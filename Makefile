@@ -150,7 +150,7 @@ $(VENV)/.installed: requirements.lock pyproject.toml | $(VENV)/bin/python
 
 $(VENV)/.installed-dev: requirements-dev.lock $(VENV)/.installed
 	$(PIP) $(TAKE) -r requirements-dev.lock
-	@# Each worker would compile all tests, and what they import, for itself.
+	@# Each worker would compile all tests, and what they import, for itself. What cannot be collected is told by `make test`.
 	@$(BIN)/python -m pytest --collect-only -qq --ignore=tests/trainers > /dev/null || true
 	@touch $@
 

@@ -1,6 +1,5 @@
 """What all suites share: databases, gateways, and an environment without settings."""
 
-import asyncio
 import contextlib
 import functools
 import gc
@@ -8,7 +7,7 @@ import inspect
 import os
 import ssl
 from collections import Counter
-from collections.abc import Generator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
 from pathlib import Path
 
 import httpx
@@ -18,7 +17,6 @@ from app.main.store import Store
 from app.settings import PREFIX
 from tests.support.compiled_statements import keep_compiled_statements
 from tests.support.databases import (
-    MIGRATIONS,
     Postgres,
     begin_with_migrated_stores,
     find_memory_folder,
@@ -27,10 +25,11 @@ from tests.support.databases import (
 )
 from tests.support.gateways import Gateways
 from tests.support.parsed_files import keep_parsed_files
-from tests.support.store_cases import MovableClock
+from tests.support.store_cases import MovableClock, opened
 from tests.support.tiers import register_tiers
 
 _URLS = ("store_url", "empty_url")
+"""Fixtures of which a test has one database after the other."""
 
 register_tiers()
 keep_compiled_statements()
@@ -45,17 +44,6 @@ inspect.signature(httpx.get).parameters["timeout"].default.read = 120.0
 def pytest_make_parametrize_id(val: object) -> str | None:
     """Bytes are named by their number: what an archive holds depends on the time, and names must not."""
     return f"{len(val)} bytes" if isinstance(val, bytes) else None
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Tests may be coroutines. They share an event loop with fixtures that ask for the `runner`."""
-    if not inspect.iscoroutinefunction(pyfuncitem.obj):
-        return None
-    given = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
-    runner = pyfuncitem.funcargs.get("runner")
-    (runner.run if isinstance(runner, asyncio.Runner) else asyncio.run)(pyfuncitem.obj(**given))
-    return True
 
 
 @pytest.hookimpl(wrapper=True)
@@ -164,10 +152,10 @@ def store_url(request: pytest.FixtureRequest) -> Iterator[str]:
         yield from postgres.lend(postgres.migrated())
 
 
-@pytest.fixture
-def runner() -> Iterator[asyncio.Runner]:
-    with asyncio.Runner() as runner:
-        yield runner
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    """Tests and fixtures that are coroutines run on this loop; those of one test in one task."""
+    return "asyncio"
 
 
 @pytest.fixture
@@ -176,9 +164,8 @@ def clock() -> MovableClock:
 
 
 @pytest.fixture
-def store(request: pytest.FixtureRequest, store_url: str, runner: asyncio.Runner) -> Iterator[Store]:
+async def store(request: pytest.FixtureRequest, store_url: str) -> AsyncIterator[Store]:
     """For tests that are coroutines. Its time is that of the `clock` where they have one."""
     clock: MovableClock | None = request.getfixturevalue("clock") if "clock" in request.fixturenames else None
-    store = Store.open(store_url, MIGRATIONS, clock=clock)
-    yield store
-    runner.run(store.close())
+    async with opened(store_url, clock) as store:
+        yield store

@@ -7,7 +7,7 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -77,10 +77,10 @@ def played(
 
 
 @pytest.fixture
-def programs(runner: asyncio.Runner) -> Iterator[JailedPrograms]:
+async def programs() -> AsyncIterator[JailedPrograms]:
     programs = JailedPrograms(1)
     yield programs
-    runner.run(programs.close())
+    await programs.close()
 
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run])

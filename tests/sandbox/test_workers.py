@@ -4,7 +4,7 @@ import asyncio
 import os
 import select
 import signal
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -43,10 +43,10 @@ def played(play: Play, places: int = PLACES, run: Run = asyncio.run) -> tuple[ob
 
 
 @pytest.fixture
-def workers(runner: asyncio.Runner) -> Iterator[ProcessWorkers]:
+async def workers() -> AsyncIterator[ProcessWorkers]:
     workers = ProcessWorkers(PLACES)
     yield workers
-    runner.run(workers.close())
+    await workers.close()
 
 
 async def fate(running: Awaitable[JsonValue]) -> tuple[str, JsonValue]:

@@ -66,6 +66,16 @@ def test_a_drawing_is_the_same_in_one_batch_or_in_two(weights: list[float], seed
     assert draw_members(weights, seed, first, cut) + draw_members(weights, seed, first + cut, 300 - cut) == whole
 
 
+def test_the_order_follows_the_seed_and_changes_from_block_to_block() -> None:
+    weights = (1.0, 1.0)
+
+    def members(seed: int, block: int) -> tuple[int, ...]:
+        return tuple(one.member for one in draw_members(weights, seed, block * BLOCK_SIZE, BLOCK_SIZE))
+
+    assert members(1, 0) == members(1, 0)
+    assert len({members(1, 0), members(1, 1), members(2, 0)}) == 3
+
+
 def test_the_order_is_the_same_in_every_process_and_version_of_python() -> None:
     members_and_positions = [(0, 0), (1, 0), (1, 1), (1, 2), (0, 1), (1, 3)]
     assert draw_members((2.0, 1.0), 5, 0, 6) == tuple(Draw(*drawn) for drawn in members_and_positions)

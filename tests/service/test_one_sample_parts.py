@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -95,10 +95,9 @@ class Trainer:
 
 
 @pytest.fixture
-def trainer(sqlite_url: str, runner: asyncio.Runner) -> Iterator[Trainer]:
-    playing = training(sqlite_url, World())
-    yield runner.run(playing.__aenter__())
-    runner.run(playing.__aexit__(None, None, None))
+async def trainer(sqlite_url: str) -> AsyncIterator[Trainer]:
+    async with training(sqlite_url, World()) as trainer:
+        yield trainer
 
 
 @contextlib.asynccontextmanager

@@ -1,7 +1,7 @@
 """Scoring over a store that fails or is slow: nothing is lost, nothing is scored twice, nothing hangs."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, cast
@@ -93,7 +93,7 @@ class Office:
 
 
 @pytest.fixture
-def office(sqlite_url: str, runner: asyncio.Runner) -> Iterator[Office]:
+async def office(sqlite_url: str) -> AsyncIterator[Office]:
     world = World()
     store = Store.open(sqlite_url, MIGRATIONS, clock=world.now)
     groups = FaultyGroups(store.groups)
@@ -102,10 +102,10 @@ def office(sqlite_url: str, runner: asyncio.Runner) -> Iterator[Office]:
         environments(world), store, panels(world.judge), NoWorkers(), world, NullObserver(), world.now
     )
     gateway.catalogue.open(ConfiguredDatasets({}))
-    (task,) = runner.run(gateway.dispatcher.next_batch("slow", NextBatch(batch_size=1))).tasks
+    (task,) = (await gateway.dispatcher.next_batch("slow", NextBatch(batch_size=1))).tasks
     yield Office(world, gateway.scoring, gateway.group_scoring, groups, task.task_id)
-    runner.run(gateway.group_scoring.close())
-    runner.run(store.close())
+    await gateway.group_scoring.close()
+    await store.close()
 
 
 @pytest.fixture

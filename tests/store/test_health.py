@@ -19,14 +19,14 @@ def store_url(sqlite_url: str) -> str:
     return sqlite_url
 
 
-def test_a_disk_that_takes_no_more_is_not_ready(store: Store) -> None:
+async def test_a_disk_that_takes_no_more_is_not_ready(store: Store) -> None:
     """Its journal has room, so that writes of the same size would go on for a while."""
-    asyncio.run(store.health.check())
+    await store.health.check()
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (PROBE_BYTES // 2, before[1]))
     try:
         with pytest.raises(StoreUnavailable, match="disk"):
-            asyncio.run(store.health.check())
+            await store.health.check()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 

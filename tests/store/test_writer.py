@@ -3,7 +3,7 @@
 import asyncio
 import sqlite3
 import threading
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 
 import psycopg
@@ -36,10 +36,10 @@ def with_database(
 
 
 @pytest.fixture
-def database(store_url: str, runner: asyncio.Runner) -> Iterator[Database]:
+async def database(store_url: str) -> AsyncIterator[Database]:
     database = Database(store_url, readers=2, clock=None, committed=None)
     yield database
-    runner.run(database.close())
+    await database.close()
 
 
 def put(digest: str) -> Callable[[Connection], str]:

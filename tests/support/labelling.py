@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import httpx
@@ -25,15 +26,22 @@ def contrary(request: JudgeRequest, count: int) -> Mapping[str, float]:
     return {name: 1 - value for name, value in opinionated(request, count).items()}
 
 
+def labelled_gateway(
+    database: Path | str, judge: Opinion = opinionated
+) -> AbstractAsyncContextManager[httpx.AsyncClient]:
+    return gateway(
+        World(), database, ConfiguredPanels({"judge": ScriptedJudge(judge, "judge")}, {}, fallback=("judge",))
+    )
+
+
 def played(tmp_path: Path, migrated_file: Path | None, scene: Play, judge: Opinion = opinionated) -> None:
     """On a fresh store, or on that of the scene before."""
     path = tmp_path / "store.db"
     if migrated_file is not None:
         path.write_bytes(migrated_file.read_bytes())
-    panels = ConfiguredPanels({"judge": ScriptedJudge(judge, "judge")}, {}, fallback=("judge",))
 
     async def play() -> None:
-        async with gateway(World(), path, panels) as client:
+        async with labelled_gateway(path, judge) as client:
             await scene(client)
 
     asyncio.run(play())

@@ -7,7 +7,6 @@ import sqlite3
 import httpx
 from pydantic import JsonValue
 
-from tests.features.authoring.test_routes import on_a_place
 from tests.http.api.test_editions import NEW, OLD, Place
 from tests.support.outline import Outline
 
@@ -38,7 +37,6 @@ def read_inputs(reply: httpx.Response, *names: str) -> dict[str, str]:
     return {name: value for name, value in Outline(reply.text).inputs if name in names}
 
 
-@on_a_place
 async def test_a_sheet_is_written_by_a_form(here: Place) -> None:
     text = (await here.client.get(f"{HOB}?format=json")).json()["text"]
     new = text.replace(OLD, NEW)
@@ -66,7 +64,6 @@ async def test_a_sheet_is_written_by_a_form(here: Place) -> None:
     assert "identity.nom" in Outline(replies[1].text).words()
 
 
-@on_a_place
 async def test_events_and_lorebooks_are_written_by_forms(here: Place) -> None:
     event = f"id: owl\ntime: '1312-04-03T09:15:00Z'\ntext: 'An owl. {EVIL}'\n"
     book = f"entries:\n  - {{id: '{EVIL}', keys: [salt], content: 'Dear. {EVIL}'}}\n"
@@ -101,7 +98,6 @@ async def test_events_and_lorebooks_are_written_by_forms(here: Place) -> None:
     assert (is_harmless(hostile), hostile.text.count(html.escape(EVIL)) >= 3) == (True, True)
 
 
-@on_a_place
 async def test_revisions_of_a_world_say_when_they_were_written_and_what_they_changed(here: Place) -> None:
     owl: dict[str, JsonValue] = {"id": "owl", "time": "1312-04-03T09:15:00Z", "text": f"An owl. {EVIL}"}
     await here.post("/worlds/quay/events", {"events": [owl]})
@@ -132,7 +128,6 @@ async def test_revisions_of_a_world_say_when_they_were_written_and_what_they_cha
     assert [one["status"] for one in listed[4:]] == [404, 404, 404, 404]
 
 
-@on_a_place
 async def test_a_character_is_begun_and_its_scenes_are_tried(here: Place) -> None:
     begun = await here.client.get("/view/author?id=mara_quill")
     wrong = await here.client.get("/view/author?id=No+name")

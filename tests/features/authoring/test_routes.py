@@ -3,7 +3,6 @@
 import asyncio
 import io
 import zipfile
-from collections.abc import Callable, Coroutine
 from pathlib import Path
 
 import httpx
@@ -14,7 +13,6 @@ from pydantic import JsonValue
 from app.features.authoring import service
 from tests.http.api.test_editions import NEW, OLD, answers, at, edition, items, place, visit
 from tests.http.api.test_editions import Place as Gateway
-from tests.support.scenes import on
 
 HOB = "/characters/hob_tarrant"
 CARD = Path("examples/mara_quill.json").read_bytes()
@@ -26,13 +24,6 @@ scenes:
     split: train
     player: Did you hear the owl?
 """
-
-
-def visit_once(tmp_path: Path, migrated_file: Path, doing: Callable[[Gateway], Coroutine[None, None, None]]) -> None:
-    visit(tmp_path, doing)
-
-
-on_a_place = on(visit_once)
 
 
 async def get(there: Gateway, path: str) -> JsonValue:
@@ -118,7 +109,6 @@ def test_what_was_written_outlives_a_restart_and_is_taken_back(tmp_path: Path) -
     visit(tmp_path, second)
 
 
-@on_a_place
 async def test_a_broken_text_is_refused_with_line_and_field_and_nothing_is_stored(here: Gateway) -> None:
     text = await read(here)
     broken = await write(here, text.replace("schema_version: 1", "schema_version: one"), 0)
@@ -134,7 +124,6 @@ async def test_a_broken_text_is_refused_with_line_and_field_and_nothing_is_store
     assert await read(here) == text
 
 
-@on_a_place
 async def test_scenes_are_written_and_their_prompt_is_seen_before(here: Gateway) -> None:
     asked = await here.tasks(400, "b", select=CHOSEN)
     checked = await here.post(f"{HOB}/scenes/check", {"text": SCENES})
@@ -148,7 +137,6 @@ async def test_scenes_are_written_and_their_prompt_is_seen_before(here: Gateway)
     assert at(scored, "groups", 0, "outcome") == "scored"
 
 
-@on_a_place
 async def test_a_folder_goes_out_and_comes_in_as_one_archive(here: Gateway) -> None:
     whole = await here.client.get("/characters/archive")
     with zipfile.ZipFile(io.BytesIO(whole.content)) as archive:
@@ -172,7 +160,6 @@ async def test_a_folder_goes_out_and_comes_in_as_one_archive(here: Gateway) -> N
     assert [at(one, "is_new") for one in items(posted[3].json(), "saved")] == [False, False, False]
 
 
-@on_a_place
 async def test_sheets_of_one_archive_are_checked_together(here: Gateway) -> None:
     def move(text: str, other: str) -> str:
         """To another world, where somebody else of the archive lives."""
@@ -204,7 +191,6 @@ async def test_sheets_of_one_archive_are_checked_together(here: Gateway) -> None
     assert "has no scenes of its own" in warned["mara_quill.yaml"]
 
 
-@on_a_place
 async def test_a_card_is_read_as_a_sheet_that_can_be_saved(here: Gateway) -> None:
     read_as = (await here.client.post("/characters/import", content=CARD)).json()
     saved = await write(here, str(at(read_as, "text")), 0, f"/characters/{at(read_as, 'id')}")

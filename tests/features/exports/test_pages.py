@@ -1,19 +1,24 @@
 """What an export of a filter would hold, before it is made."""
 
+from collections.abc import AsyncIterator
 from urllib.parse import quote
 
 import httpx
+import pytest
 
-from app.main.store import Store
-from tests.support.playground import World
-from tests.support.scenes import on
-from tests.support.viewing import look, play, train
+from tests.support.playground import World, gateway
+from tests.support.viewing import look, train
 
 EVIL = "</pre><script>alert(1)</script>'\u202e"
 
 
-@on(play)
-async def test_an_export_is_previewed_as_it_would_be(client: httpx.AsyncClient, store: Store, world: World) -> None:
+@pytest.fixture
+async def client(sqlite_url: str) -> AsyncIterator[httpx.AsyncClient]:
+    async with gateway(World(), sqlite_url) as client:
+        yield client
+
+
+async def test_an_export_is_previewed_as_it_would_be(client: httpx.AsyncClient) -> None:
     await train(client, "a", [("0.1", "0.3"), ("0.2", "0.6"), ("0.9", "0.7"), ("0.8", "0.8")])
     narrowed = "run=a&min_mean=0.3&max_step=2"
     data = (await client.get(f"/view/export?{narrowed}&shape=dpo&file=parquet&format=json")).json()
@@ -32,10 +37,7 @@ async def test_an_export_is_previewed_as_it_would_be(client: httpx.AsyncClient, 
     assert "/view/export?run=a&max_step=2&min_mean=0.3" in listed.links()
 
 
-@on(play)
-async def test_what_is_not_understood_is_told_and_stays_text(
-    client: httpx.AsyncClient, store: Store, world: World
-) -> None:
+async def test_what_is_not_understood_is_told_and_stays_text(client: httpx.AsyncClient) -> None:
     await train(client, "a", [("<script>alert(1)</script>0.4", "0.3")])
     page = await look(client, f"/view/export?label={quote(EVIL)}&margin=7&min_step=x")
     assert (page.elements.count("script"), "margin: Input should be less than" in page.words()) == (1, True)

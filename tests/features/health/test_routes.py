@@ -1,10 +1,10 @@
 """The health of runs over HTTP and on the command line: the audit, holds, options, versions of judges."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from pathlib import Path
+from collections.abc import AsyncIterator
 
 import httpx
+import pytest
 import respx
 from pydantic import JsonValue
 from typer.testing import CliRunner
@@ -17,12 +17,9 @@ from app.features.health.store import SqlRunHealthStore
 from app.judges.chat_judge import ScriptedJudge
 from app.judges.panel import ConfiguredPanels
 from app.main.store import Store
-from tests.support.databases import MIGRATIONS
 from tests.support.playground import World, by_number, gateway
-from tests.support.scenes import on
 from tests.support.store_cases import START, alarm
 
-Play = Callable[[httpx.AsyncClient, Store], Awaitable[None]]
 ALARM = alarm()
 
 
@@ -36,20 +33,16 @@ class NamedJudge(ScriptedJudge):
         return made.model_copy(update={"served_model": "m-1", "system_fingerprint": "fp_1"})
 
 
-def play(tmp_path: Path, migrated_file: Path, scene: Play) -> None:
-    path = tmp_path / "store.db"
-    path.write_bytes(migrated_file.read_bytes())
+@pytest.fixture
+def store_url(sqlite_url: str) -> str:
+    return sqlite_url
+
+
+@pytest.fixture
+async def client(store_url: str) -> AsyncIterator[httpx.AsyncClient]:
     judges = {"one": NamedJudge("one", "m"), "twin": NamedJudge("twin", "m"), "other": NamedJudge("other", "n")}
-
-    async def act() -> None:
-        async with gateway(World(), path, ConfiguredPanels(judges, {}, fallback=("one",))) as client:
-            store = Store.open(f"sqlite:///{path}", MIGRATIONS)
-            try:
-                await scene(client, store)
-            finally:
-                await store.close()
-
-    asyncio.run(act())
+    async with gateway(World(), store_url, ConfiguredPanels(judges, {}, fallback=("one",))) as client:
+        yield client
 
 
 async def score_one(client: httpx.AsyncClient) -> httpx.Response:
@@ -59,7 +52,6 @@ async def score_one(client: httpx.AsyncClient) -> httpx.Response:
     return await client.post("/envs/arena/score", json={"groups": [group], "run": "a"})
 
 
-@on(play)
 async def test_a_held_run_hands_out_nothing_and_scores_until_it_is_released(
     client: httpx.AsyncClient, store: Store
 ) -> None:
@@ -83,8 +75,8 @@ async def test_a_held_run_hands_out_nothing_and_scores_until_it_is_released(
     assert (report["run"]["held"]["reason"], gone["run"]["held"], gone["alarms"]) == ("length", None, [])
 
 
-def test_options_change_at_any_time_stay_when_left_out_and_name_their_field_when_wrong(
-    tmp_path: Path, migrated_file: Path
+async def test_options_change_at_any_time_stay_when_left_out_and_name_their_field_when_wrong(
+    client: httpx.AsyncClient,
 ) -> None:
     wrong: list[tuple[str, dict[str, JsonValue]]] = [
         ("health.shadow_judge", {"shadow_judge": "nobody"}),
@@ -93,37 +85,31 @@ def test_options_change_at_any_time_stay_when_left_out_and_name_their_field_when
         ("body.health.on_alarm", {"on_alarm": "stop"}),
     ]
 
-    async def scene(client: httpx.AsyncClient, store: Store) -> None:
-        for field, health in wrong:
-            refused = await client.put("/runs/b", json={"options": {"judges": ["one"]}, "health": health})
-            assert (refused.status_code, refused.json()["errors"][0]["field"]) == (422, field)
-        assert (await client.get("/runs/b")).status_code == 404
-        asked: list[dict[str, JsonValue]] = [{}, {"health": {"share": 0.01, "shadow_judge": "other"}}, {}]
-        puts = [(await client.put("/runs/a", json=body)).json()["health"] for body in asked]
-        assert [(put["share"], put["shadow_judge"]) for put in puts] == [(0.03, None), (0.01, "other"), (0.01, "other")]
-
-    play(tmp_path, migrated_file, scene)
+    for field, health in wrong:
+        refused = await client.put("/runs/b", json={"options": {"judges": ["one"]}, "health": health})
+        assert (refused.status_code, refused.json()["errors"][0]["field"]) == (422, field)
+    assert (await client.get("/runs/b")).status_code == 404
+    asked: list[dict[str, JsonValue]] = [{}, {"health": {"share": 0.01, "shadow_judge": "other"}}, {}]
+    puts = [(await client.put("/runs/a", json=body)).json()["health"] for body in asked]
+    assert [(put["share"], put["shadow_judge"]) for put in puts] == [(0.03, None), (0.01, "other"), (0.01, "other")]
 
 
 @respx.mock
-def test_the_audit_says_what_it_can_see_and_the_command_prints_alarms(tmp_path: Path, migrated_file: Path) -> None:
-    async def scene(client: httpx.AsyncClient, store: Store) -> None:
-        await score_one(client)
-        found = RunHealth.model_validate((await client.get("/runs/a/health")).json())
-        missing = await client.get("/runs/nobody/health")
-        assert (missing.status_code, found.held, found.alarms, len(found.figures)) == (404, None, (), 12)
-        assert (found.can_see != (), found.cannot_see != (), found.options.share) == (True, True, 0.03)
-        await store.part(SqlRunHealthStore).add_alarm("a", ALARM, None)
-        body.append((await client.get("/runs/a/health")).text)
-
-    body: list[str] = []
-    play(tmp_path, migrated_file, scene)
-    respx.get("http://127.0.0.1:8000/runs/a/health").respond(200, text=body[0])
-    ran = CliRunner().invoke(cli, ["runs", "health", "a"])
+async def test_the_audit_says_what_it_can_see_and_the_command_prints_alarms(
+    client: httpx.AsyncClient, store: Store
+) -> None:
+    await score_one(client)
+    found = RunHealth.model_validate((await client.get("/runs/a/health")).json())
+    missing = await client.get("/runs/nobody/health")
+    assert (missing.status_code, found.held, found.alarms, len(found.figures)) == (404, None, (), 12)
+    assert (found.can_see != (), found.cannot_see != (), found.options.share) == (True, True, 0.03)
+    await store.part(SqlRunHealthStore).add_alarm("a", ALARM, None)
+    told = (await client.get("/runs/a/health")).text
+    respx.get("http://127.0.0.1:8000/runs/a/health").respond(200, text=told)
+    ran = await asyncio.to_thread(CliRunner().invoke, cli, ["runs", "health", "a"])  # it has a loop of its own
     assert (ran.exit_code, "length since about group 900" in ran.output, "ALARM" in ran.output) == (1, True, True)
 
 
-@on(play)
 async def test_versions_of_judges_are_kept_once_and_listed(client: httpx.AsyncClient, store: Store) -> None:
     made = Judgement(judge="one", model="m", order=(), served_model="m-1", system_fingerprint="fp_1", calls=1)
     for fingerprint in ("fp_1", "fp_1", "fp\x002"):

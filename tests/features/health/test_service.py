@@ -1,10 +1,9 @@
 """The health of a run over a real store: a judge that grows milder is noticed at a bounded cost."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 from sqlalchemy import select, update
@@ -27,7 +26,6 @@ from app.service.runs import RunSettings
 from app.telemetry.metrics import NullObserver
 from tests.support.databases import MIGRATIONS
 from tests.support.playground import WAIT, World, environments
-from tests.support.scenes import on
 from tests.support.store_cases import alarm
 
 
@@ -83,21 +81,10 @@ class Told:
         return self.takes
 
 
-Play = Callable[[Bench], Awaitable[None]]
-
-
-def play_on_bench(tmp_path: Path, migrated_file: Path, play: Play) -> None:
-    path = tmp_path / "store.db"
-    path.write_bytes(migrated_file.read_bytes())
-    asyncio.run(_play(f"sqlite:///{path}", play))
-
-
-on_a_bench = on(play_on_bench)
-
-
-async def _play(url: str, play: Play) -> None:
+@pytest.fixture
+async def bench(sqlite_url: str) -> AsyncIterator[Bench]:
     world, told = World(), Told()
-    store = Store.open(url, MIGRATIONS, clock=world.now)
+    store = Store.open(sqlite_url, MIGRATIONS, clock=world.now)
     judge = ChangingJudge("strict", "one")
     judges = {"strict": judge, "other": ChangingJudge("other", "two"), "twin": ChangingJudge("twin", "one")}
     panels = ConfiguredPanels(judges, {}, fallback=("strict",))
@@ -124,11 +111,9 @@ async def _play(url: str, play: Play) -> None:
     )
     gateway.runs.watch = watch
     gateway.catalogue.open(ConfiguredDatasets({}))
-    try:
-        await play(Bench(gateway, watch, store, judge, told, world))
-    finally:
-        await gateway.group_scoring.close()
-        await store.close()
+    yield Bench(gateway, watch, store, judge, told, world)
+    await gateway.group_scoring.close()
+    await store.close()
 
 
 async def train(bench: Bench, count: int, run: str = "a", look: bool = True) -> None:
@@ -149,7 +134,6 @@ async def train(bench: Bench, count: int, run: str = "a", look: bool = True) -> 
             pass
 
 
-@on_a_bench
 async def test_a_milder_judge_is_noticed_at_a_bounded_cost_and_the_run_is_held_until_it_is_released(
     bench: Bench,
 ) -> None:
@@ -176,7 +160,6 @@ async def test_a_milder_judge_is_noticed_at_a_bounded_cost_and_the_run_is_held_u
     assert {each.series: each.alarmed for each in after.figures}["leniency"]
 
 
-@on_a_bench
 async def test_a_run_may_have_no_readings(bench: Bench) -> None:
     await bench.gateway.runs.put("a", RunSettings(health=HealthOptions(share=0.0)))
     await train(bench, 50)
@@ -184,7 +167,6 @@ async def test_a_run_may_have_no_readings(bench: Bench) -> None:
     assert (bench.judge.fresh, found.spent.tokens, found.anchors, found.groups) == (0, 0, 0, 49)
 
 
-@on_a_bench
 async def test_a_run_budget_that_is_spent_ends_readings_and_no_score(bench: Bench) -> None:
     """A group costs a cent or two and so does a reading: what is left after 100 groups is for scores."""
     await bench.gateway.runs.put("a", RunSettings())
@@ -202,7 +184,6 @@ async def anchors(bench: Bench) -> tuple[Group, ...]:
     return await bench.store.part(SqlRunHealthStore).freeze_anchors("a", 8)
 
 
-@on_a_bench
 async def test_a_shadow_judge_of_the_model_that_the_environment_trains_with_reads_nothing(bench: Bench) -> None:
     twin = RunSettings(health=HealthOptions(shadow_judge="twin"))
     await bench.gateway.runs.put("a", twin)  # nobody knows yet which judges will train it
@@ -213,7 +194,6 @@ async def test_a_shadow_judge_of_the_model_that_the_environment_trains_with_read
     assert (spent.anchor_readings > 0, spent.shadow_readings) == (True, 0)
 
 
-@on_a_bench
 async def test_a_run_that_cannot_be_looked_after_stops_no_other(bench: Bench) -> None:
     for run in ("a", "b"):
         await train(bench, 20, run, look=False)
@@ -231,7 +211,6 @@ async def test_a_run_that_cannot_be_looked_after_stops_no_other(bench: Bench) ->
     assert (await bench.store.part(SqlRunHealthStore).get_state("b")).groups > 20
 
 
-@on_a_bench
 async def test_a_step_that_fails_keeps_the_others(bench: Bench) -> None:
     """The judge of one anchor's reading raises: trends are followed, and the next look goes on."""
     await train(bench, 60)
@@ -245,45 +224,39 @@ async def test_a_step_that_fails_keeps_the_others(bench: Bench) -> None:
     assert (failing.failures > 0, failing.newest > 5, after.failures, bench.judge.fresh > made) == (True, True, 0, True)
 
 
-def test_a_receiver_that_never_answers_delays_neither_looks_nor_the_end(
-    tmp_path: Path, migrated_file: Path, monkeypatch: pytest.MonkeyPatch
+async def test_a_receiver_that_never_answers_delays_neither_looks_nor_the_end(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("app.features.health.service.POLL_SECONDS", 0.01)
 
-    async def play(bench: Bench) -> None:
-        bench.told.hangs = True
-        await train(bench, 4, look=False)
-        await bench.store.part(SqlRunHealthStore).add_alarm("a", alarm(), None)
-        running = asyncio.create_task(bench.watch.run())
-        async with asyncio.timeout(WAIT):
-            await bench.told.asked.wait()
-            await train(bench, 20, look=False)
-            while not (await bench.store.part(SqlRunHealthStore).get_state("a")).groups:  # noqa: ASYNC110  # the loop wakes nobody
-                await asyncio.sleep(0.01)
-        running.cancel()
-        async with asyncio.timeout(WAIT):
-            await asyncio.gather(running, return_exceptions=True)
-        assert len(bench.told.alarms) == 1
-
-    play_on_bench(tmp_path, migrated_file, play)
+    bench.told.hangs = True
+    await train(bench, 4, look=False)
+    await bench.store.part(SqlRunHealthStore).add_alarm("a", alarm(), None)
+    running = asyncio.create_task(bench.watch.run())
+    async with asyncio.timeout(WAIT):
+        await bench.told.asked.wait()
+        await train(bench, 20, look=False)
+        while not (await bench.store.part(SqlRunHealthStore).get_state("a")).groups:  # noqa: ASYNC110  # the loop wakes nobody
+            await asyncio.sleep(0.01)
+    running.cancel()
+    async with asyncio.timeout(WAIT):
+        await asyncio.gather(running, return_exceptions=True)
+    assert len(bench.told.alarms) == 1
 
 
-def test_an_alarm_that_nobody_takes_is_sent_again_and_then_given_up(
-    tmp_path: Path, migrated_file: Path, caplog: pytest.LogCaptureFixture
+async def test_an_alarm_that_nobody_takes_is_sent_again_and_then_given_up(
+    bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def play(bench: Bench) -> None:
-        bench.told.takes = False
-        await train(bench, 4, look=False)
-        await bench.store.part(SqlRunHealthStore).add_alarm("a", alarm(), None)
-        sent = []
-        for pause in (0, *RETRY_SECONDS, 10 * RETRY_SECONDS[-1]):
-            bench.world.moment += timedelta(seconds=pause - 1)
-            await bench.watch._send_notices()
-            early = len(bench.told.alarms)
-            bench.world.moment += timedelta(seconds=1)
-            await bench.watch._send_notices()
-            sent.append((early, len(bench.told.alarms)))
-        assert sent == [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (5, 6), (6, 6)]
-        assert "given up" in caplog.text
-
-    play_on_bench(tmp_path, migrated_file, play)
+    bench.told.takes = False
+    await train(bench, 4, look=False)
+    await bench.store.part(SqlRunHealthStore).add_alarm("a", alarm(), None)
+    sent = []
+    for pause in (0, *RETRY_SECONDS, 10 * RETRY_SECONDS[-1]):
+        bench.world.moment += timedelta(seconds=pause - 1)
+        await bench.watch._send_notices()
+        early = len(bench.told.alarms)
+        bench.world.moment += timedelta(seconds=1)
+        await bench.watch._send_notices()
+        sent.append((early, len(bench.told.alarms)))
+    assert sent == [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (5, 6), (6, 6)]
+    assert "given up" in caplog.text

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlencode
 
@@ -12,9 +11,8 @@ import pytest
 from app.domain.access import AccessScope, Caller, KeyBounds
 from app.features.labels.pages import LabelForm
 from app.http.web.api_keys import KeyRing
-from tests.support.labelling import played, store_groups
+from tests.support.labelling import store_groups
 from tests.support.outline import Outline
-from tests.support.scenes import on
 
 FORM = {"content-type": "application/x-www-form-urlencoded"}
 
@@ -40,7 +38,6 @@ async def count_labels(client: httpx.AsyncClient) -> Mapping[str, int]:
     return counts
 
 
-@on(played)
 async def test_a_pair_is_labelled_skipped_and_taken_back(client: httpx.AsyncClient) -> None:
     await store_groups(client, 3)
     assert "Begin" in (await client.get("/view/label?labeller=ada&environment=arena")).text
@@ -66,7 +63,6 @@ async def test_a_pair_is_labelled_skipped_and_taken_back(client: httpx.AsyncClie
     assert skipped["lease"] == second["lease"]
 
 
-@on(played)
 async def test_a_chosen_group_is_labelled_blind_and_then_shown(client: httpx.AsyncClient) -> None:
     (group,) = await store_groups(client, 1)
     page = Outline((await client.get(f"/view/label?group={group}&labeller=ada")).text)
@@ -85,39 +81,36 @@ async def test_a_chosen_group_is_labelled_blind_and_then_shown(client: httpx.Asy
     assert odd == [413, 422, 422]
 
 
-def test_the_page_of_a_group_lists_its_labels_to_keys_that_may_read_it(
-    tmp_path: Path, migrated_file: Path, monkeypatch: pytest.MonkeyPatch
+async def test_the_page_of_a_group_lists_its_labels_to_keys_that_may_read_it(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def play(client: httpx.AsyncClient) -> None:
-        group, other = await store_groups(client, 2)
-        body: dict[str, Any] = {"labeller": "ada", "pair": {"better": f"{group}-1", "worse": f"{group}-0"}}
-        replies = {
-            f"{group}-0": {"levels": {"quality": 1}, "defect": True},
-            f"{group}-1": {"levels": {"quality": None}},
-        }
-        for labeller, more in (("bob", {}), ("ada", {"replies": replies, "comment": "<script>alert(1)</script>"})):
-            await client.post(f"/groups/{group}/labels", json=body | {"labeller": labeller, **more})
-        page, bare = [await client.get(f"/view/groups/{one}") for one in (group, other)]
-        outline = Outline(page.text)
-        told = (await client.get(f"/view/groups/{group}?format=json")).json()["labels"]
-        assert (outline.open, outline.elements.count("script"), 'id="labels"' in bare.text) == ([], 1, False)
-        found = "1: quality 1; 1: a defect; 2: quality does not apply" in page.text, told[1]["labeller"]
-        assert found == (True, "bob")
-        assert [(one["labeller"], one["order"], one["is_blind"]) for one in told] == [
-            *(("ada", "2 > 1", False), ("bob", "2 > 1", False))
-        ]
-        assert "<script>alert(1)</script>" in outline.words()
-        monkeypatch.setattr(KeyRing, "anonymous", False)
-        statuses = []
-        asked: tuple[tuple[AccessScope, str], ...] = (("read", "a"), ("read", "b"), ("label", "a"))
-        for scope, run in asked:
-            caller = Caller("eve", frozenset([scope]), KeyBounds(runs=(run,)))
-            monkeypatch.setattr(KeyRing, "find_caller", lambda *_, caller=caller: caller)
-            seen = await client.get(f"/view/groups/{group}", headers={"Authorization": "Bearer any"})
-            statuses.append((seen.status_code, "2 &gt; 1" in seen.text))
-        assert statuses == [(200, True), (404, False), (403, False)]
-
-    played(tmp_path, migrated_file, play)
+    group, other = await store_groups(client, 2)
+    body: dict[str, Any] = {"labeller": "ada", "pair": {"better": f"{group}-1", "worse": f"{group}-0"}}
+    replies = {
+        f"{group}-0": {"levels": {"quality": 1}, "defect": True},
+        f"{group}-1": {"levels": {"quality": None}},
+    }
+    for labeller, more in (("bob", {}), ("ada", {"replies": replies, "comment": "<script>alert(1)</script>"})):
+        await client.post(f"/groups/{group}/labels", json=body | {"labeller": labeller, **more})
+    page, bare = [await client.get(f"/view/groups/{one}") for one in (group, other)]
+    outline = Outline(page.text)
+    told = (await client.get(f"/view/groups/{group}?format=json")).json()["labels"]
+    assert (outline.open, outline.elements.count("script"), 'id="labels"' in bare.text) == ([], 1, False)
+    found = "1: quality 1; 1: a defect; 2: quality does not apply" in page.text, told[1]["labeller"]
+    assert found == (True, "bob")
+    assert [(one["labeller"], one["order"], one["is_blind"]) for one in told] == [
+        *(("ada", "2 > 1", False), ("bob", "2 > 1", False))
+    ]
+    assert "<script>alert(1)</script>" in outline.words()
+    monkeypatch.setattr(KeyRing, "anonymous", False)
+    statuses = []
+    asked: tuple[tuple[AccessScope, str], ...] = (("read", "a"), ("read", "b"), ("label", "a"))
+    for scope, run in asked:
+        caller = Caller("eve", frozenset([scope]), KeyBounds(runs=(run,)))
+        monkeypatch.setattr(KeyRing, "find_caller", lambda *_, caller=caller: caller)
+        seen = await client.get(f"/view/groups/{group}", headers={"Authorization": "Bearer any"})
+        statuses.append((seen.status_code, "2 &gt; 1" in seen.text))
+    assert statuses == [(200, True), (404, False), (403, False)]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ import pyarrow.parquet
 from tests.support.forked_programs import ROOT
 from tests.support.labelling import POLICY, QUALITIES, contrary, opinionated, played, store_groups
 from tests.support.outline import Outline
-from tests.support.scenes import on
 
 LABEL_ROUTES: Final = (
     ("POST", "/labels/next"),
@@ -47,7 +46,6 @@ def label_of(item: Mapping[str, Any], labeller: str, **more: Any) -> dict[str, A
     return {"labeller": labeller, "lease_id": item["lease_id"], "pair": pair, "replies": replies, **more}
 
 
-@on(played)
 async def test_an_item_is_labelled_blind_and_its_scores_may_be_seen_then(client: httpx.AsyncClient) -> None:
     await store_groups(client, 1)
     item = await next_item(client, "ada")
@@ -67,7 +65,6 @@ async def test_an_item_is_labelled_blind_and_its_scores_may_be_seen_then(client:
     assert (told["kind"], await next_item(client, "ada")) == ("queue", None)
 
 
-@on(played)
 async def test_no_route_of_a_labeller_tells_what_judges_think_of_a_pending_item(client: httpx.AsyncClient) -> None:
     ids = await store_groups(client, 4)
     item, other = await next_item(client, "ada"), await next_item(client, "bob")
@@ -143,7 +140,6 @@ def _hide_ids(value: object) -> str:
     return re.sub(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+", "a time", text)
 
 
-@on(played)
 async def test_labels_are_exported_with_who_made_them_and_how(client: httpx.AsyncClient) -> None:
     """Of the queue and of two labellers, an own pick, a tie, a withdrawn label and an imported choice."""
     (queued,) = await store_groups(client, 1, 1)
@@ -199,7 +195,6 @@ def _texts(text: str) -> list[dict[str, Any]]:
     return [{"role": "assistant", "content": text}]
 
 
-@on(played)
 async def test_the_order_of_the_replies_is_that_of_the_lease(client: httpx.AsyncClient) -> None:
     await store_groups(client, 4)
     orders = set()
@@ -225,7 +220,6 @@ WRONG: Final[tuple[tuple[dict[str, Any], int, str], ...]] = (
 )
 
 
-@on(played)
 async def test_what_is_wrong_with_a_label_is_named_and_nothing_is_stored(client: httpx.AsyncClient) -> None:
     await store_groups(client, 1)
     item = await next_item(client, "ada")
