@@ -178,13 +178,14 @@ def test_tools_are_called_and_rendered(configured: Configured) -> None:
     assert [(task["tools"], "get_forecast" in task["messages"][0]["content"]) for task in shown] == [([], True)]
 
 
-def test_a_world_is_told_played_branched_and_closed(gateway: Served) -> None:
+def test_a_world_is_told_played_branched_and_closed(tmp_path: Path) -> None:
+    """At a gateway of its own: the examples of the API's document tell the world of this name too."""
     def answer(_: int, received: Received) -> Reply:
         """As many words as the conversation has messages."""
         said = " ".join(["Aye."] * len(received.messages))
         return Reply(json.dumps({"choices": [{"message": {"role": "assistant", "content": said}}]}).encode())
 
-    with model_serving(answer) as model:
+    with model_serving(answer) as model, serving(tmp_path) as gateway:
         printed = run_shell_blocks(WORLDS, ROOT, gateway.url, also={"http://127.0.0.1:9000/v1": model.url})
     new, explained, context, played, batch, branch, corrected, withdrawn, lorebook, closed = printed
     explanation = RetrievalExplanation.model_validate_json(explained)
