@@ -180,6 +180,7 @@ def test_tools_are_called_and_rendered(configured: Configured) -> None:
 
 def test_a_world_is_told_played_branched_and_closed(tmp_path: Path) -> None:
     """At a gateway of its own: the examples of the API's document tell the world of this name too."""
+
     def answer(_: int, received: Received) -> Reply:
         """As many words as the conversation has messages."""
         said = " ".join(["Aye."] * len(received.messages))
