@@ -19,11 +19,6 @@ Read from the bottom up:
     toolkit     what environments share: answers, tool calls, mathematics, procedural tasks, conformance checks
     ports       the seams between the core and everything that touches the world
     domain      the words: Task, Completion, Score, Judgement, Run …; errors, rewards, digests
-    moved       old import paths that plug-ins may still use
 
 Imports point down this list only; `pyproject.toml` holds the contracts and the tests check them.
 """
-
-from app.moved import MovedModules
-
-MovedModules.install()

@@ -119,7 +119,7 @@ OUTSIDE_THE_CORE = {
 
 def test_every_room_is_in_the_core_or_outside_of_it() -> None:
     core = {name.removeprefix("app.") for name in CORE["source_modules"]}
-    assert core == {*ROOMS} - OUTSIDE_THE_CORE - {"inference", "moved"}
+    assert core == {*ROOMS} - OUTSIDE_THE_CORE - {"inference"}
 
 
 def test_sql_is_kept_out_of_everything_outside_the_core_but_the_store_and_the_settings() -> None:
