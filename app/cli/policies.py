@@ -1,6 +1,6 @@
 """What commands share that ask a policy: options, addresses, prices, rollouts, and the tokens of episodes.
 
-`process`, `evaluate` and `tournament` sample from an OpenAI-compatible server and have the gateway step and score. A
+`process` and `evaluate` sample from an OpenAI-compatible server and have the gateway step and score. A
 server that is away is asked again as long as the command's patience lasts; one that refuses a task ends this task alone
 (`TaskSkipped`); one that would refuse every request ends the command. Token ids are the server's own where it tells
 them, else the tokenizer's; log probabilities only ever go with the server's own ids."""

@@ -105,30 +105,11 @@ class PairRow(Frozen):
 
 
 class LabelStandings(Frozen):
-    """With one label, such as a character. Strengths are pooled with those over all duels."""
+    """With one label, such as a character: strengths from its own duels alone."""
 
     label: str
     tasks: int
     standings: tuple[StandingRow, ...]
-
-
-class ProfileRow(Frozen):
-    """How far a contestant is ahead of the others with one label."""
-
-    label: str
-    tasks: int
-    standing: StandingRow
-    difference: MeanEstimate
-    """Of the strength here from the one over all duels."""
-    verdict: Literal["better", "worse", "undecided"]
-    """Whether the strength here is above or below the one over all duels."""
-
-
-class LabelProfile(Frozen):
-    """A contestant's labels, those first with which it is furthest ahead of the others."""
-
-    name: str
-    rows: tuple[ProfileRow, ...]
 
 
 class PositionEffect(Frozen):
@@ -167,10 +148,6 @@ class TournamentReport(Frozen):
     pairs: tuple[PairRow, ...]
     labels: tuple[LabelStandings, ...]
     """In alphabetical order; none where there is only one."""
-    profiles: tuple[LabelProfile, ...]
-    """By contestant, the one that was named last first."""
-    label_spread: FiniteNumber | None
-    """The expected standard deviation of a strength from label to label; null without labels."""
     position: PositionEffect
     undecided: tuple[UndecidedRow, ...]
     calls: int

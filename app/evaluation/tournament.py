@@ -24,11 +24,9 @@ from pydantic import AwareDatetime
 
 from app.evaluation.duels import (
     Duel,
-    LabelProfile,
     LabelStandings,
     PairRow,
     PositionEffect,
-    ProfileRow,
     StandingRow,
     TournamentReport,
     TournamentSetup,
@@ -47,8 +45,6 @@ _LONGEST_STEP: Final = 2.0
 _CONVERGED: Final = 1e-10
 _AT_ONCE: Final = 250
 """Resamples that are fitted together, which bounds the memory."""
-_LEAST_SHARE: Final = 1e-300
-"""Keeps the logarithm finite where a share underflows."""
 
 Floats = npt.NDArray[np.float64]
 
@@ -89,29 +85,6 @@ def _compute_share(first: float, second: float, tie: float) -> float:
     return (won + tied / 2) / (won + tied + lost)
 
 
-@dataclass(frozen=True)
-class _Prior:
-    """Normal, by parameter: strengths, then tie, then position."""
-
-    means: Floats
-    precisions: Floats
-
-    @classmethod
-    def build(cls, contestants: int, spread: float) -> "_Prior":
-        """Around 0."""
-        return cls(np.zeros(contestants + 2), np.full(contestants + 2, 1 / spread**2))
-
-
-@dataclass(frozen=True)
-class _ParameterFits:
-    """By table of counts: the likeliest parameters, the curvature there, and the logarithm of how likely the counts are
-    under the prior, by Laplace's method and but for a constant."""
-
-    parameters: Floats
-    curvature: Floats
-    evidence: Floats
-
-
 def count_readings(contestants: int, readings: Sequence[PairReading]) -> Floats:
     """How often each outcome was read, by first, second and outcome."""
     counts = np.zeros((contestants, contestants, 3))
@@ -121,7 +94,7 @@ def count_readings(contestants: int, readings: Sequence[PairReading]) -> Floats:
 
 
 def fit_strengths(counts: Floats, prior_spread: float = _PRIOR_SPREAD) -> Strengths:
-    return _read_strengths(_fit_parameters(counts[None], _Prior.build(counts.shape[1], prior_spread)).parameters[0])
+    return _read_strengths(_fit_parameters(counts[None], prior_spread)[0])
 
 
 def resample_strengths(
@@ -130,11 +103,10 @@ def resample_strengths(
     """Fits of tasks drawn with replacement; `tasks` are the counts of each task."""
     stacked = np.stack(tasks)
     draws = np.random.default_rng(seed).multinomial(len(tasks), np.full(len(tasks), 1 / len(tasks)), size=resamples)
-    prior = _Prior.build(stacked.shape[1], prior_spread)
     fits: list[Strengths] = []
     for begin in range(0, resamples, _AT_ONCE):
         drawn = np.tensordot(draws[begin : begin + _AT_ONCE].astype(np.float64), stacked, axes=1)
-        fits += map(_read_strengths, _fit_parameters(drawn, prior).parameters)
+        fits += map(_read_strengths, _fit_parameters(drawn, prior_spread))
     return fits
 
 
@@ -155,22 +127,21 @@ def _read_strengths(parameters: Floats) -> Strengths:
     return Strengths(tuple(strengths), tie, position)
 
 
-def _fit_parameters(counts: Floats, prior: _Prior) -> _ParameterFits:
-    """Of each of the tables of counts. These may be weighted."""
+def _fit_parameters(counts: Floats, prior_spread: float) -> Floats:
+    """One row of the likeliest parameters for each of the tables of counts."""
     contestants = counts.shape[1]
     first, second = np.nonzero(~np.eye(contestants, dtype=bool))
     features = _build_features(contestants, first, second)
     seen = counts[:, first, second, :]
     totals = seen.sum(axis=2)
-    precision = np.diag(prior.precisions)
-    parameters = np.tile(prior.means, (len(counts), 1))
+    precision = np.eye(features.shape[2]) / prior_spread**2
+    parameters = np.zeros((len(counts), features.shape[2]))
     for _ in range(_STEPS):
         logits = np.einsum("pod,bd->bpo", features, parameters)
         odds = np.exp(logits - logits.max(axis=2, keepdims=True))  # less their maximum, else they could overflow
         shares = odds / odds.sum(axis=2, keepdims=True)
         expected = totals[:, :, None] * shares
-        away = parameters - prior.means
-        slope = np.einsum("bpo,pod->bd", seen - expected, features) - away @ precision
+        slope = np.einsum("bpo,pod->bd", seen - expected, features) - parameters @ precision
         means = np.einsum("bpo,pod->bpd", shares, features)
         curvature = np.einsum("bpo,pod,poe->bde", expected, features, features, optimize=True)
         curvature += precision - np.einsum("bp,bpd,bpe->bde", totals, means, means, optimize=True)
@@ -179,13 +150,7 @@ def _fit_parameters(counts: Floats, prior: _Prior) -> _ParameterFits:
         if reach.max() < _CONVERGED:
             break
         parameters = parameters + step * np.minimum(1.0, _LONGEST_STEP / reach.clip(_CONVERGED))
-    likelihood = (seen * np.log(shares.clip(_LEAST_SHARE))).sum(axis=(1, 2))
-    fitted = likelihood - (away**2 @ prior.precisions) / 2
-    return _ParameterFits(
-        parameters,
-        curvature,
-        fitted + (np.log(prior.precisions).sum() - np.linalg.slogdet(curvature).logabsdet) / 2,
-    )
+    return parameters
 
 
 def _build_features(contestants: int, first: npt.NDArray[np.intp], second: npt.NDArray[np.intp]) -> Floats:
@@ -200,106 +165,7 @@ def _build_features(contestants: int, first: npt.NDArray[np.intp], second: npt.N
     return features
 
 
-# Strengths by label, such as a character, where most labels have few duels: partial pooling. A contestant's strength
-# with a label is its strength over all duels plus a deviation, normal around 0, with one spread for all labels. The
-# spread is not known: a grid of values is weighted by how likely each makes the duels, and by a half-normal prior
-# (Gelman, Bayesian Anal. 1, 2006). So few duels say little. Readings of one task are alike, so a task counts as one for
-# each reply but one.
-
-SPREADS: Final[Floats] = np.linspace(0.05, 3.0, 30)
-"""Standard deviations of a strength from label to label, in logarithms of odds."""
-LIKELY_SPREAD: Final = 1.0
-"""Scale of their half-normal prior: 95 in 100 of its mass is below 2."""
-_DRAWS: Final = 1_000
-_HELD: Final = 1e-3
-"""Standard deviation of what is the same for all labels."""
-
-
-@dataclass(frozen=True)
-class PooledFit:
-    """Strengths with one label. `drawn`: values that the duels allow, each with the strengths over all labels that it
-    was drawn with."""
-
-    fit: Strengths
-    drawn: Sequence[Strengths]
-    drawn_overall: Sequence[Strengths]
-
-
-@dataclass(frozen=True)
-class PooledFits:
-    spread: float
-    """The expected standard deviation of a strength from label to label."""
-    labels: Sequence[PooledFit]
-
-
-def weigh_task(counts: Floats) -> Floats:
-    """The readings of a task, so that they count as one for each reply but one."""
-    met = counts.sum(axis=2)
-    replies, readings = int(((met + met.T).sum(axis=1) > 0).sum()), float(counts.sum())
-    return counts * ((replies - 1) / readings) if readings else counts
-
-
-def pool_strengths(
-    overall: Strengths, drawn_overall: Sequence[Strengths], labels: Sequence[Sequence[Floats]], seed: int
-) -> PooledFits:
-    """`labels` have the counts of each of their tasks. `drawn_overall` are fits of resampled tasks, one or more."""
-    counts = np.stack([np.sum([weigh_task(task) for task in tasks], axis=0) for tasks in labels])
-    centre = _list_parameters(overall)
-    by_spread = [_fit_parameters(counts, _build_prior(centre, float(spread))) for spread in SPREADS]
-    weights = _weigh_spreads([float(fits.evidence.sum()) for fits in by_spread])
-    random = np.random.default_rng(seed)
-    chosen = random.choice(len(SPREADS), _DRAWS, p=weights)
-    centres = np.array([_list_parameters(drawn_overall[draw % len(drawn_overall)]) for draw in range(_DRAWS)])
-    overall_draws = [_read_strengths(each) for each in centres]
-    pooled = []
-    for label in range(len(labels)):
-        fits = [_take_fit(fit, label) for fit in by_spread]
-        value = np.einsum("s,sd->d", weights, np.stack([fit.parameters for fit in fits]))
-        drawn = _draw_parameters(fits, chosen, centres - centre, random)
-        pooled.append(PooledFit(_read_strengths(value), [_read_strengths(each) for each in drawn], overall_draws))
-    return PooledFits(float(weights @ SPREADS), pooled)
-
-
-def _weigh_spreads(evidence: Sequence[float]) -> Floats:
-    logs = np.array(evidence) - (SPREADS / LIKELY_SPREAD) ** 2 / 2
-    weights = np.exp(logs - logs.max())
-    shares: Floats = weights / weights.sum()
-    return shares
-
-
-def _build_prior(centre: Floats, spread: float) -> _Prior:
-    spreads = np.full(len(centre), spread)
-    spreads[-2:] = _HELD
-    return _Prior(centre, 1 / spreads**2)
-
-
-def _list_parameters(one: Strengths) -> Floats:
-    return np.array([*one.strengths, one.tie, one.position])
-
-
-def _take_fit(fits: _ParameterFits, label: int) -> _ParameterFits:
-    return _ParameterFits(fits.parameters[label], fits.curvature[label], fits.evidence[label])
-
-
-def _draw_parameters(
-    fits: Sequence[_ParameterFits], chosen: npt.NDArray[np.int64], away: Floats, random: np.random.Generator
-) -> Floats:
-    """One draw for each chosen spread; `away` is how far its centre lies from the one that was fitted with. What of it
-    reaches a label is what the label's own duels do not settle."""
-    centre_size = away.shape[1]
-    drawn = np.empty((len(chosen), centre_size))
-    for spread in np.unique(chosen):
-        rows = np.flatnonzero(chosen == spread)
-        inverse = np.linalg.inv(fits[spread].curvature)
-        reach = inverse @ np.diag(_build_prior(np.zeros(centre_size), float(SPREADS[spread])).precisions)
-        noise = random.standard_normal((len(rows), centre_size)) @ np.linalg.cholesky(inverse).T
-        drawn[rows] = fits[spread].parameters + away[rows] @ reach.T + noise
-    strengths = drawn[:, :-2]
-    drawn[:, :-2] = strengths - strengths.mean(axis=1, keepdims=True)
-    return drawn
-
-
-# Tables of strengths: of all decided duels, and with each label
+# Tables of strengths: of all decided duels, and of those with each label
 
 _SAME: Final = 1e-6
 """Smaller strengths are rounding errors."""
@@ -318,7 +184,7 @@ class _StrengthTable:
     """By task."""
     fit: Strengths
     drawn: Sequence[Strengths]
-    """Fits of resampled tasks; none for a single task. With a label, values that its duels allow."""
+    """Fits of resampled tasks; none for a single task."""
     tail: float
     """What lies beyond each end of an interval of 95 %, among the drawn."""
 
@@ -341,79 +207,12 @@ class _StrengthTable:
         return MeanEstimate(value=value, low=min(low, value), high=max(high, value), tasks=len(self.counts))
 
 
-@dataclass(frozen=True)
-class _LabelFit:
-    standings: LabelStandings
-    table: _StrengthTable
-    fit: Strengths
-    """Over all labels."""
-    drawn: Sequence[Strengths]
-    """Over all labels, with each draw of the table."""
-
-    def build_profile_row(self, standing: StandingRow) -> ProfileRow:
-        contestant = self.table.names.index(standing.name)
-        here = [one.strengths[contestant] for one in self.table.drawn]
-        overall = [one.strengths[contestant] for one in self.drawn]
-        difference = self.table.estimate(
-            self.table.fit.strengths[contestant] - self.fit.strengths[contestant],
-            [one - other for one, other in zip(here, overall, strict=True)],
-        )
-        return ProfileRow(
-            label=self.standings.label,
-            tasks=self.standings.tasks,
-            standing=standing,
-            difference=difference,
-            verdict=_decide(difference),
-        )
-
-
-@dataclass(frozen=True)
-class _LabelFits:
-    names: Sequence[str]
-    labels: Sequence[_LabelFit] = ()
-    spread: float | None = None
-
-    def list_standings(self) -> tuple[LabelStandings, ...]:
-        return tuple(one.standings for one in self.labels)
-
-    def list_profiles(self) -> tuple[LabelProfile, ...]:
-        rows: dict[str, list[ProfileRow]] = {name: [] for name in reversed(self.names)}
-        for one in self.labels:
-            for standing in one.standings.standings:
-                rows[standing.name].append(one.build_profile_row(standing))
-        return tuple(
-            LabelProfile(name=name, rows=tuple(sorted(ranked, key=lambda row: -(row.standing.share.value or 0.0))))
-            for name, ranked in rows.items()
-            if ranked
-        )
-
-
-def _fit_labels(whole: _StrengthTable, seed: int) -> _LabelFits:
+def _iter_labels(whole: _StrengthTable, seed: int) -> Iterator[LabelStandings]:
     """In alphabetical order; none where there is only one label."""
-    by_label: dict[str, list[Duel]] = {}
-    for duel in whole.duels:
-        if duel.label is not None:
-            by_label.setdefault(duel.label, []).append(duel)
-    if len(by_label) < 2 or not whole.drawn:
-        return _LabelFits(whole.names)
-    counts = {
-        label: {duel.task_id: whole.counts[duel.task_id] for duel in by_label[label]} for label in sorted(by_label)
-    }
-    pooled = pool_strengths(whole.fit, whole.drawn, [list(each.values()) for each in counts.values()], seed)
-    tables = [
-        _StrengthTable(whole.names, by_label[label], counts[label], fit.fit, fit.drawn, _TAIL)
-        for label, fit in zip(counts, pooled.labels, strict=True)
-    ]
-    fits = [
-        _LabelFit(
-            LabelStandings(label=label, tasks=len(counts[label]), standings=_rank_contestants(table)),
-            table,
-            whole.fit,
-            fit.drawn_overall,
-        )
-        for label, table, fit in zip(counts, tables, pooled.labels, strict=True)
-    ]
-    return _LabelFits(whole.names, fits, pooled.spread)
+    labels = sorted({duel.label for duel in whole.duels if duel.label is not None})
+    for label in labels if len(labels) > 1 else ():
+        table = _StrengthTable.build(whole.names, [duel for duel in whole.duels if duel.label == label], seed)
+        yield LabelStandings(label=label, tasks=len(table.counts), standings=_rank_contestants(table))
 
 
 def _count_duels(contestants: int, duels: Sequence[Duel]) -> Floats:
@@ -494,7 +293,6 @@ def build_tournament_report(
     decided = [duel for duel in duels if duel.readings]
     names = [contestant.name for contestant in setup.contestants]
     table = _StrengthTable.build(names, decided, setup.seed)
-    labels = _fit_labels(table, setup.seed)
     prices = [duel.usd for duel in duels if duel.calls]
     reasons = Counter(duel.reason or "not judged yet" for duel in duels if not duel.readings)
     return TournamentReport(
@@ -509,9 +307,7 @@ def build_tournament_report(
         same=sum(duel.decided_by == "same" for duel in decided),
         standings=_rank_contestants(table),
         pairs=tuple(_iter_pairs(table, Resampler(setup.seed, _PAIR_RESAMPLES))),
-        labels=labels.list_standings(),
-        profiles=labels.list_profiles(),
-        label_spread=labels.spread,
+        labels=tuple(_iter_labels(table, setup.seed)),
         position=_measure_position(decided),
         undecided=tuple(UndecidedRow(reason=reason, duels=count) for reason, count in reasons.most_common()),
         calls=sum(duel.calls for duel in duels),

@@ -45,7 +45,7 @@ from app.cli.evaluate.attempts import (
     sum_judging_usd,
     write_evaluation,
 )
-from app.cli.journal import Journal, open_journal, read_ledger
+from app.cli.journal import Journal, open_journal
 from app.cli.policies import (
     GATEWAY,
     Endpoints,
@@ -387,10 +387,10 @@ def _estimate_judging(
     readings = [estimate_readings(environment.mode, size, environment.votes or 1, count) for size in sizes]
     least, most = sum(low for low, _ in readings), sum(high for _, high in readings)
     asked = [judge for judge in judges if judge.name in environment.judges and judge.report is not None]
-    return tuple(JudgingEstimate(judge.name, least, most, average_reading_usd(judge)) for judge in asked)
+    return tuple(JudgingEstimate(judge.name, least, most, _average_reading_usd(judge)) for judge in asked)
 
 
-def average_reading_usd(judge: JudgeInfo) -> float | None:
+def _average_reading_usd(judge: JudgeInfo) -> float | None:
     """None without readings or prices."""
     spent = None if judge.report is None else judge.report.spent
     return None if spent is None or not spent.readings or not spent.cost_usd else spent.cost_usd / spent.readings
@@ -462,13 +462,6 @@ class EvaluationOutcome:
 
 
 @dataclass(frozen=True)
-class EvaluationSurvey:
-    tasks: int
-    missing: CostEstimate | None
-    """None where nothing is missing."""
-
-
-@dataclass(frozen=True)
 class TokenOptions:
     """What is done with the token ids that the policy server tells."""
 
@@ -492,8 +485,7 @@ class EvaluationSession:
     threshold: float
     tokenizer: LocalTokenizer | None
     console: Console
-    go_on: GoOn | None
-    """None where the cost was told and agreed to before."""
+    go_on: GoOn
     tokens: TokenOptions = TokenOptions()
 
     async def run(self) -> EvaluationOutcome:
@@ -516,30 +508,6 @@ class EvaluationSession:
             self._print_estimate(context, self._estimate_remaining(self._new_ledger(context), context))
         return EvaluationOutcome(None)
 
-    async def survey(self) -> EvaluationSurvey:
-        """Says what is missing of it, and checks that this can be done. Starts no run and writes nothing. Where nothing
-        is missing, the policy's server may be gone."""
-        async with self.ends.open_clients(self.concurrency) as (gateway, policy):
-            context = await self._inspect_gateway(gateway, None, await gateway.fetch_run(self.spec.run))
-            setup = self.spec.build_setup(context.environment, len(context.tasks))
-            ledger = read_ledger(self.ends.out / JOURNAL, "evaluate", EVALUATION_EVENT, EvaluationLedger, setup)
-            if not ledger.holds_results:
-                ledger = self._new_ledger(context)
-            if not ledger.list_open():
-                return EvaluationSurvey(len(context.tasks), None)
-            await require_model(InferenceServer(policy, self.spec.model, self.spec.sampling))
-            estimate = self._estimate_remaining(ledger, context)
-            self._print_estimate(context, estimate)
-            return EvaluationSurvey(len(context.tasks), estimate)
-
-    async def begin(self) -> tuple[HandedOutTask, ...]:
-        """Starts the run. Its tasks are then those that the policy is asked."""
-        async with self.ends.open_clients(self.concurrency) as (gateway, _):
-            run = await ensure_run(gateway, self.spec)
-            return await fetch_tasks(
-                gateway, await gateway.fetch_environment(self.spec.environment), self.spec, run.name
-            )
-
     async def _evaluate(
         self,
         setup: EvaluationJournalSetup,
@@ -556,10 +524,9 @@ class EvaluationSession:
         finished = True
         if ledger.list_open():
             estimate = self._estimate_remaining(ledger, context)
-            if self.go_on is not None:
-                self._print_estimate(context, estimate)
-                if not self.go_on(estimate.known_usd):
-                    return EvaluationOutcome(None, stopped=True)
+            self._print_estimate(context, estimate)
+            if not self.go_on(estimate.known_usd):
+                return EvaluationOutcome(None, stopped=True)
             work = _EvaluationWork(
                 setup=setup,
                 tasks=context.tasks,
@@ -578,12 +545,11 @@ class EvaluationSession:
         return EvaluationOutcome(self._write_report(ledger, context), stopped=not finished)
 
     async def _inspect_gateway(
-        self, gateway: GatewayClient, server: InferenceServer | None, run: Run | None
+        self, gateway: GatewayClient, server: InferenceServer, run: Run | None
     ) -> EvaluationContext:
-        """Validates everything before anything is spent. Without a server all but the model."""
+        """Validates everything before anything is spent."""
         environment = await gateway.fetch_environment(self.spec.environment)
-        if server is not None:
-            await require_model(server)
+        await require_model(server)
         tasks = await fetch_tasks(gateway, environment, self.spec, None if run is None else run.name)
         if self.spec.tasks is not None and len(tasks) < self.spec.tasks:
             notice = f"{environment.name} has {len(tasks):,} tasks in its {self.spec.split} split: using all of them"

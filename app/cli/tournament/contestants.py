@@ -1,30 +1,27 @@
 """A tournament as data: its journal, who takes part, who meets whom, what that costs, and which judge may read it.
 
 A contestant is the folder of an evaluation, or a run or some of its steps, with the replies that the gateway stored for
-it; or a policy server, which is asked first, by an evaluation of its own on the same tasks. The plan of duels is drawn
-from the seed and journalled before the first duel: what is stored later changes nothing of it. The judge should be a
-stranger: a judge that scored or wrote the replies would only find again what the models had learnt from it."""
+it. The plan of duels is drawn from the seed and journalled before the first duel: what is stored later changes nothing
+of it. The judge should be a stranger: a judge that scored or wrote the replies would only find again what the models
+had learnt from it."""
 
 import hashlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
-from pydantic import AwareDatetime, Field, JsonValue, TypeAdapter
+from pydantic import AwareDatetime, Field, TypeAdapter
 
 from app.cli.evaluate.attempts import REPORT, read_evaluation
-from app.cli.evaluate.session import EvaluationSession, EvaluationSurvey, average_reading_usd
-from app.cli.process.plan import check_run_name
 from app.cli.runs import RunSelector
-from app.domain.errors import GatewayError, InvalidRequest, NotFound, Unavailable
+from app.domain.errors import InvalidRequest, NotFound
 from app.domain.judging import OwnRubric
-from app.domain.values import Frozen, Split, is_same_model, suggest, take_evenly
+from app.domain.values import Frozen, is_same_model, suggest, take_evenly
 from app.evaluation.duels import Contestant, Duel
-from app.http.api.models import EnvironmentInfo, JudgeInfo
+from app.http.api.models import JudgeInfo
 from app.service.rescoring import RescoreEstimate, RescoreRequest
 from app.terminal.client import GatewayClient
 
@@ -53,16 +50,6 @@ class PlannedDuel(Frozen):
         return Duel.model_validate({**planned, "groups": [reply.group_id for reply in self.replies], **outcome})
 
 
-class FreshSetup(Frozen):
-    """How replies are asked for that are not stored yet."""
-
-    policies: tuple[str, ...]
-    """Names and models of the contestants."""
-    split: Split
-    params: dict[str, JsonValue]
-    sampling: dict[str, JsonValue]
-
-
 class TournamentJournalSetup(Frozen):
     """Options that must stay the same when a tournament is resumed under one --out."""
 
@@ -72,7 +59,6 @@ class TournamentJournalSetup(Frozen):
     tasks: int
     seed: int
     run: str
-    fresh: FreshSetup | None = None
 
 
 class TournamentBegan(Frozen):
@@ -170,11 +156,8 @@ class Entrant:
     replies: Mapping[str, _TaskReplies]
 
 
-async def load_entrants(
-    gateway: GatewayClient, sources: Sequence[str], environment: str | None, names: Mapping[str, str] | None = None
-) -> tuple[Entrant, ...]:
-    """In the order given, under names that differ. `names` are those of sources that were given one. InvalidRequest or
-    ValueError for a source without replies."""
+async def load_entrants(gateway: GatewayClient, sources: Sequence[str], environment: str | None) -> tuple[Entrant, ...]:
+    """In the order given, under names that differ. InvalidRequest or ValueError for a source without replies."""
     if len(set(sources)) < len(sources):
         raise InvalidRequest("each contestant takes part once")
     entrants = [
@@ -187,21 +170,17 @@ async def load_entrants(
         if not entrant.replies:
             where = "" if environment is None else f" in {environment}"
             raise InvalidRequest(f"{entrant.contestant.source} has no stored reply{where}")
-    chosen = names or {}
-    entrants = [
-        _rename(entrant, chosen.get(entrant.contestant.source, entrant.contestant.name)) for entrant in entrants
-    ]
     shown = [entrant.contestant.name for entrant in entrants]
     return tuple(
-        _rename(entrant, f"{entrant.contestant.name} ({entrant.contestant.source})")
+        replace(entrant, contestant=_name_with_source(entrant.contestant))
         if shown.count(entrant.contestant.name) > 1
         else entrant
         for entrant in entrants
     )
 
 
-def _rename(entrant: Entrant, name: str) -> Entrant:
-    return Entrant(entrant.contestant.model_copy(update={"name": name}), entrant.run, entrant.replies)
+def _name_with_source(contestant: Contestant) -> Contestant:
+    return contestant.model_copy(update={"name": f"{contestant.name} ({contestant.source})"})
 
 
 def _read_folder(folder: Path, environment: str | None) -> Entrant:
@@ -278,6 +257,12 @@ async def _sample_judges(gateway: GatewayClient, group_ids: Sequence[str]) -> se
         if judges:
             break
     return judges
+
+
+async def require_judged(gateway: GatewayClient, name: str) -> None:
+    """InvalidRequest for an environment whose replies no judge scores."""
+    if (await gateway.fetch_environment(name)).mode is None:
+        raise InvalidRequest(f"{name} is scored by a verifier: use `atropos-envs compare` or `runs compare`")
 
 
 async def find_shared_rubric(gateway: GatewayClient, entrants: Sequence[Entrant]) -> OwnRubric | None:
@@ -382,12 +367,6 @@ def describe_spending(duels: Collection[Duel]) -> str:
     return f"{sum(duel.calls for duel in duels):,} calls, {price}"
 
 
-def estimate_unplayed(judge: JudgeInfo, duels: int) -> TournamentCost:
-    """While there are no replies: by what a reading of this judge has cost so far."""
-    each = average_reading_usd(judge) if judge.for_training else 0.0
-    return TournamentCost(duels, _ORDERS * duels, None, None if each is None else _ORDERS * duels * each)
-
-
 # Whether the judge is a stranger: of another model than those that scored or wrote the replies.
 
 
@@ -438,147 +417,3 @@ def find_notice(judge: JudgeInfo, contestants: Sequence[Contestant], models: dic
             f"{judge.name} may be no stranger."
         )
     return " ".join(sentences)
-
-
-# Contestants that are policy servers, which are asked for replies first.
-
-_POLICY_FAILED = "policy_failed"
-"""The reason of attempts to which the policy's server gave no answer."""
-
-
-@dataclass(frozen=True)
-class _PolicySource:
-    """A policy server under a contestant's name, which is also the name of its run."""
-
-    name: str
-    url: str
-    model: str
-
-    @classmethod
-    def parse(cls, text: str) -> "_PolicySource":
-        """`NAME=URL` or `NAME=URL,MODEL`; the model has the contestant's name unless it is given."""
-        name, _, rest = text.partition("=")
-        url, _, model = rest.partition(",")
-        if not name or not url:
-            raise ValueError(f"--policy {text}: use NAME=URL or NAME=URL,MODEL")
-        return cls(check_run_name(name, f"--policy {name}"), url, model or name)
-
-    def build_contestant(self, asking: EvaluationSession) -> "FreshContestant":
-        """`asking` says how; its folder gets one for the contestant."""
-        spec = replace(asking.spec, run=self.name, model=self.model)
-        ends = replace(asking.ends, policy=self.url, out=asking.ends.out / self.name)
-        return FreshContestant(self.name, replace(asking, spec=spec, ends=ends))
-
-    def __str__(self) -> str:
-        return f"{self.name},{self.model}"
-
-
-def parse_policies(options: Sequence[str], environment: str | None) -> tuple[_PolicySource, ...]:
-    policies = tuple(map(_PolicySource.parse, options))
-    if policies and environment is None:
-        raise ValueError("--policy needs --env: the environment whose tasks are asked")
-    names = [policy.name for policy in policies]
-    if len(set(names)) < len(names):
-        raise ValueError("--policy: each contestant needs a name of its own")
-    return policies
-
-
-@dataclass(frozen=True)
-class FreshContestant:
-    """The session's folder is the contestant's source."""
-
-    name: str
-    session: EvaluationSession
-
-    @property
-    def source(self) -> str:
-        return str(self.session.ends.out)
-
-    def describe(self, judges: Sequence[str]) -> Contestant:
-        return Contestant(
-            name=self.name, source=self.source, models=(self.session.spec.model,), judges=tuple(sorted(judges))
-        )
-
-    async def survey(self) -> EvaluationSurvey:
-        with _naming(self.name):
-            return await self.session.survey()
-
-    async def collect(self) -> bool:
-        """Returns whether nobody stopped it. Unavailable where replies are missing that a later start may get."""
-        with _naming(self.name):
-            outcome = await self.session.run()
-            if outcome.stopped or outcome.report is None:
-                return False
-            failed = [row for row in outcome.report.unscored if row.reason == _POLICY_FAILED]
-            if failed:
-                missing = sum(row.attempts for row in failed)
-                raise Unavailable(
-                    f"{missing:,} of {outcome.report.counts.asked:,} replies are missing ({failed[0].detail}): repeat "
-                    "the command to ask for them"
-                )
-        return True
-
-
-@dataclass(frozen=True)
-class FreshSurvey:
-    stored: tuple[Entrant, ...]
-    surveys: tuple[tuple[FreshContestant, EvaluationSurvey], ...]
-    duels: TournamentCost
-
-    @property
-    def missing(self) -> list[FreshContestant]:
-        return [one for one, survey in self.surveys if survey.missing is not None]
-
-    @property
-    def usd(self) -> float | None:
-        """Of replies, as far as it is known, and duels. None where that of duels is not known."""
-        replies = sum(survey.missing.known_usd for _, survey in self.surveys if survey.missing is not None)
-        return None if self.duels.usd is None else replies + self.duels.usd
-
-
-async def fetch_judged(gateway: GatewayClient, name: str) -> EnvironmentInfo:
-    environment = await gateway.fetch_environment(name)
-    if environment.mode is None:
-        raise InvalidRequest(f"{name} is scored by a verifier: use `atropos-envs compare` or `runs compare`")
-    return environment
-
-
-def require_own_runs(fresh: Sequence[FreshContestant], stored: Sequence[Entrant]) -> None:
-    """InvalidRequest for a policy whose replies would be stored among those of another contestant."""
-    runs = {entrant.run: entrant.contestant.source for entrant in stored}
-    for one in fresh:
-        if one.name in runs:
-            raise InvalidRequest(
-                f"contestant {one.name}: its replies would be stored under the run of {runs[one.name]}; give the "
-                "policy another name"
-            )
-
-
-async def require_same_tasks(fresh: Sequence[FreshContestant], stored: Sequence[Entrant]) -> None:
-    """Begins the runs. InvalidRequest where their tasks differ, or where a stored contestant has none of them."""
-    dealt = []
-    for one in fresh:
-        with _naming(one.name):
-            dealt.append([task.task_id for task in await one.session.begin()])
-    for one, tasks in zip(fresh, dealt, strict=True):
-        if tasks != dealt[0]:
-            raise InvalidRequest(
-                f"{fresh[0].name} and {one.name} would not be asked the same tasks: the run of one of them began "
-                "earlier, with another seed, other characters or other passages. Give it another name"
-            )
-    for entrant in stored:
-        if not entrant.replies.keys() & set(dealt[0]):
-            raise InvalidRequest(
-                f"{entrant.contestant.source} has no reply to the tasks that {fresh[0].name} would be asked: "
-                "--seed, --split, --params and --tasks must be those that it had"
-            )
-
-
-@contextmanager
-def _naming(name: str) -> Iterator[None]:
-    """Says of an error whose it is."""
-    try:
-        yield
-    except GatewayError as error:
-        error.detail, error.field = f"contestant {name}: {error.detail}", None
-        raise

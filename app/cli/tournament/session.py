@@ -1,16 +1,15 @@
-"""One start of `tournament`: who takes part, what it costs, the replies that are missing, the duels, the report.
+"""One start of `tournament`: who takes part, what it costs, the duels, the report.
 
 A duel sends two stored replies to the gateway as one group of a run that is pinned to the judge, pairwise and with one
 vote, so that the judge reads the pair in both orders. A gate decides before the judge does, equal replies tie, and a
-duel without an outcome says why; none is guessed. Nothing is asked of a policy server or a judge before the cost was
-said and somebody has gone on."""
+duel without an outcome says why; none is guessed. Nothing is asked of a judge before the cost was said and somebody has
+gone on."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from math import comb
 from pathlib import Path
 from typing import Final
 
@@ -25,8 +24,6 @@ from app.cli.tournament.contestants import (
     TOURNAMENT_EVENT,
     DuelJudged,
     DuelsPlanned,
-    FreshContestant,
-    FreshSurvey,
     PlannedDuel,
     StoredReply,
     TournamentBegan,
@@ -36,15 +33,12 @@ from app.cli.tournament.contestants import (
     TournamentLedger,
     describe_spending,
     estimate_duels,
-    estimate_unplayed,
-    fetch_judged,
     find_judge,
     find_notice,
     find_shared_rubric,
     load_entrants,
     plan_duels,
-    require_own_runs,
-    require_same_tasks,
+    require_judged,
     require_stranger,
 )
 from app.domain.errors import GatewayError, InvalidRequest, NotFound, RequestRefused
@@ -52,7 +46,7 @@ from app.domain.groups import Group
 from app.domain.judging import Judgement
 from app.domain.runs import ScoringOptions
 from app.domain.tasks import Completion
-from app.evaluation.duels import Contestant, Duel, DuelReading, Side, TournamentReport, TournamentSetup
+from app.evaluation.duels import Duel, DuelReading, Side, TournamentReport, TournamentSetup
 from app.evaluation.tournament import build_tournament_report
 from app.http.api.models import GroupView, JudgeInfo
 from app.service.requests import GroupProblem, GroupReply
@@ -232,24 +226,8 @@ REPORT: Final = "tournament"
 @dataclass(frozen=True)
 class TournamentOutcome:
     report: TournamentReport | None
-    """None after a dry run, where nobody went on, or while replies are missing."""
+    """None after a dry run, and where nobody went on."""
     stopped: bool = False
-    is_begun: bool = False
-    """Whether replies were asked for."""
-
-
-@dataclass(frozen=True)
-class _CollectedReplies:
-    ended: TournamentOutcome | None = None
-    """Why there are no duels in this start."""
-    agreed: TournamentCost | None = None
-    """What the duels were to take when somebody went on."""
-
-    def covers(self, cost: TournamentCost) -> bool:
-        if self.agreed is None or cost.duels > self.agreed.duels:
-            return False
-        agreed, now = self.agreed.usd, cost.usd
-        return agreed == now or (agreed is not None and now is not None and now <= agreed)
 
 
 @dataclass(frozen=True)
@@ -262,8 +240,8 @@ class _TournamentStart:
     plan: DuelsPlanned
     options: ScoringOptions
 
-    def tell_notice(self, contestants: Sequence[Contestant]) -> str:
-        return find_notice(self.judge, contestants, self.models)
+    def tell_notice(self) -> str:
+        return find_notice(self.judge, self.plan.contestants, self.models)
 
 
 @dataclass(frozen=True)
@@ -276,14 +254,10 @@ class TournamentSession:
     gateway_url: str
     console: Console
     go_on: GoOn
-    fresh: tuple[FreshContestant, ...] = ()
-    """Those of the contestants whose replies are asked for first."""
     retry_seconds: float = 1.0
 
     async def dry_run(self, gateway: GatewayClient) -> TournamentOutcome:
         """Begins no run and writes nothing."""
-        if self.fresh and self._read_plan() is None and (await self._survey_fresh(gateway)).missing:
-            return TournamentOutcome(None)
         start = await self._prepare(gateway)
         plan, open_duels = self._find_open(start.plan)
         await self._tell_cost(gateway, replace(start, plan=plan), open_duels)
@@ -291,18 +265,13 @@ class TournamentSession:
 
     async def hold(self, gateway: GatewayClient) -> TournamentOutcome:
         """Nothing is begun before somebody goes on."""
-        collected = _CollectedReplies()
-        if self.fresh and self._read_plan() is None:
-            collected = await self._collect_replies(gateway)
-        if collected.ended is not None:
-            return collected.ended
         start = await self._prepare(gateway)
         plan, open_duels = self._find_open(start.plan)
         start = replace(start, plan=plan)
-        notice = start.tell_notice(plan.contestants)
+        notice = start.tell_notice()
         if open_duels:
             cost = await self._tell_cost(gateway, start, open_duels)
-            if not collected.covers(cost) and not self.go_on(cost.usd):
+            if not self.go_on(cost.usd):
                 return TournamentOutcome(None, stopped=True)
             await gateway.put_run(self.setup.run, RunSettings(seed=0, options=start.options))
         with self._open_journal() as journal:
@@ -316,22 +285,13 @@ class TournamentSession:
                 raise
             return TournamentOutcome(self._write_report(journal.ledger, setup, notice), stopped=not finished)
 
-    def _find_open(self, fresh: DuelsPlanned) -> tuple[DuelsPlanned, list[PlannedDuel]]:
+    def _find_open(self, planned: DuelsPlanned) -> tuple[DuelsPlanned, list[PlannedDuel]]:
         """The plan, which is that of an earlier start where this had outcomes, and its duels without one."""
-        ledger = self._read_ledger()
-        if ledger.plan is None:
-            return fresh, list(fresh.duels)
-        return ledger.plan, [ledger.plan.duels[place] for place in ledger.list_open()]
-
-    def _read_plan(self) -> DuelsPlanned | None:
-        """Of an earlier start that had outcomes: who meets whom, with which replies, is settled."""
-        return self._read_ledger().plan
-
-    def _read_ledger(self) -> TournamentLedger:
-        """Empty without outcomes."""
         path = self.out / _JOURNAL
         ledger = read_ledger(path, "tournament", TOURNAMENT_EVENT, TournamentLedger, self.setup)
-        return ledger if ledger.holds_results else TournamentLedger()
+        if ledger.plan is None or not ledger.holds_results:
+            return planned, list(planned.duels)
+        return ledger.plan, [ledger.plan.duels[place] for place in ledger.list_open()]
 
     def _open_journal(self) -> AbstractContextManager[Journal[TournamentEvent, TournamentLedger]]:
         began = TournamentBegan(setup=self.setup, at=datetime.now(UTC))
@@ -341,66 +301,23 @@ class TournamentSession:
         self, gateway: GatewayClient, start: _TournamentStart, duels: Sequence[PlannedDuel]
     ) -> TournamentCost:
         cost = await estimate_duels(gateway, duels, start.judge)
-        self._say(start.tell_notice(start.plan.contestants))
+        self._say(start.tell_notice())
         self._say(cost.describe())
         return cost
 
     async def _prepare(self, gateway: GatewayClient) -> _TournamentStart:
         """Checks everything before anything is spent."""
-        judge, models = await self._find_judges(gateway)
-        names = {one.source: one.name for one in self.fresh}
-        entrants = await load_entrants(gateway, self.setup.contestants, self.setup.environment, names)
+        judges = {judge.name: judge for judge in (await gateway.list_judges()).judges}
+        judge, models = find_judge(judges, self.setup.judge), {judge.name: judge.model for judge in judges.values()}
+        entrants = await load_entrants(gateway, self.setup.contestants, self.setup.environment)
         plan = plan_duels(entrants, self.setup.tasks, self.setup.seed)
         for name in sorted({duel.environment for duel in plan.duels}):
-            await fetch_judged(gateway, name)
+            await require_judged(gateway, name)
         if not self.allows_same_model:
             require_stranger(judge, plan.contestants, models)
         rubric = await find_shared_rubric(gateway, entrants)
         options = ScoringOptions(mode="pairwise", votes=1, judges=(judge.name,), calibration_share=0.0, rubric=rubric)
         return _TournamentStart(judge, models, plan, options)
-
-    async def _find_judges(self, gateway: GatewayClient) -> tuple[JudgeInfo, dict[str, str]]:
-        """The judge, and the models of all by name."""
-        judges = {judge.name: judge for judge in (await gateway.list_judges()).judges}
-        return find_judge(judges, self.setup.judge), {judge.name: judge.model for judge in judges.values()}
-
-    async def _collect_replies(self, gateway: GatewayClient) -> _CollectedReplies:
-        """Of contestants that have none stored. Nothing is asked before somebody goes on."""
-        survey = await self._survey_fresh(gateway)
-        if not survey.missing:
-            return _CollectedReplies()
-        if not self.go_on(survey.usd):
-            return _CollectedReplies(TournamentOutcome(None, stopped=True))
-        await require_same_tasks(self.fresh, survey.stored)
-        for one in survey.missing:
-            self._say(f"{one.name} is asked")
-            if not await one.collect():
-                return _CollectedReplies(TournamentOutcome(None, stopped=True, is_begun=True))
-        return _CollectedReplies(None, survey.duels)
-
-    async def _survey_fresh(self, gateway: GatewayClient) -> FreshSurvey:
-        """Checks everything before anything is spent, and says what it takes."""
-        judge, models = await self._find_judges(gateway)
-        environment = await fetch_judged(gateway, self.fresh[0].session.spec.environment)
-        own = {one.source for one in self.fresh}
-        sources = [source for source in self.setup.contestants if source not in own]
-        stored = await load_entrants(gateway, sources, environment.name)
-        require_own_runs(self.fresh, stored)
-        contestants = [
-            *(entrant.contestant for entrant in stored),
-            *(one.describe(environment.judges) for one in self.fresh),
-        ]
-        if not self.allows_same_model:
-            require_stranger(judge, contestants, models)
-        surveys = [await one.survey() for one in self.fresh]
-        tasks = max(each.tasks for each in surveys)
-        others = max(0, self.setup.tasks - tasks)  # which stored contestants alone may share
-        duels = estimate_unplayed(judge, comb(len(contestants), 2) * tasks + comb(len(stored), 2) * others)
-        survey = FreshSurvey(stored, tuple(zip(self.fresh, surveys, strict=True)), duels)
-        if survey.missing:
-            self._say(find_notice(judge, contestants, models))
-            self._say(f"then at most {duels.describe()}")
-        return survey
 
     async def _judge_duels(
         self, gateway: GatewayClient, journal: Journal[TournamentEvent, TournamentLedger], plan: DuelsPlanned
