@@ -1,17 +1,14 @@
-"""`atropos-envs sheets scenes`, where a model drafts and a person approves; and how well judges tell characters apart.
+"""`atropos-envs sheets scenes`, where a model drafts and a person approves.
 
 Nothing that a model proposed is served before a person has approved it: drafts lie in a folder of their own, which
 nothing reads but this command. A proposal is dropped where it gives a secret away, has control characters, or is nearly
-a scene that exists.
-
-`tell_apart` lets judges compare a character's exemplars with those of others in its place: judges that prefer the own
-reply can tell the characters apart."""
+a scene that exists."""
 
 import asyncio
 import json
 import re
 import sys
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Final, get_args
@@ -20,20 +17,15 @@ import typer
 import yaml
 from pydantic import Field, ValidationError
 
-from app.characters.casting import Cast, build_lineups
 from app.characters.loading import SCENES, parse_model, read_scenes, read_sheet, read_text
 from app.characters.lorebooks import mentions, normalise_spelling, split_spoken_words
 from app.characters.scenes import Scene, SceneKind, SceneSet
 from app.characters.schema import CharacterSheet
 from app.domain.errors import InvalidRequest
-from app.domain.runs import ScoringOptions
-from app.domain.scores import Score
-from app.domain.tasks import Completion, Message, Task
-from app.domain.values import Frozen, Name, Proportion, Split, Unit, digest, estimate_tokens
-from app.envs.npc_arena.environment import PACKAGED_SCENES, NpcArena
+from app.domain.tasks import Message
+from app.domain.values import Frozen, Name, digest, estimate_tokens
+from app.envs.npc_arena.environment import PACKAGED_SCENES
 from app.inference.policies import ChatPolicy, SamplingParameters
-from app.ports.environment import Tools
-from app.ports.judges import Panels
 from app.settings import read_settings
 from app.terminal.consoles import errors, output_console, stop_on_errors
 from app.toolkit.answers import strip_thinking
@@ -314,73 +306,3 @@ def _write(file: Path, content: Frozen) -> None:
     fresh = file.with_suffix(".tmp")
     fresh.write_text(text, encoding="utf-8")
     fresh.replace(file)
-
-
-# How well judges tell characters apart.
-
-_SPLITS: tuple[Split, ...] = ("train", "test")
-
-
-class CharacterFigure(Frozen):
-    """`right`: pairs in which the character's own reply earned more; ties count half."""
-
-    character: str
-    pairs: int
-    right: float
-
-
-class DiscriminationFigures(Frozen):
-    """`interval` is the 95 % Wilson interval of `share`. Without pairs `share` is null and `interval` is [0, 1]."""
-
-    judges: tuple[str, ...]
-    pairs: int
-    share: Unit | None
-    interval: tuple[Unit, Unit]
-    unscored: int
-    """Pairs with a missing score."""
-    characters: tuple[CharacterFigure, ...]
-
-
-async def tell_apart(
-    arena: NpcArena, panels: Panels, most: int, strangers: Sequence[CharacterSheet] = ()
-) -> DiscriminationFigures:
-    """Lets the configured panel judge every exemplar against at most `most` exemplars of other characters; `strangers`
-    are such without scenes of their own here."""
-    panel = panels.build_panel(arena.name, ScoringOptions())
-    tasks = _list_cast_tasks(arena)
-    right: defaultdict[str, float] = defaultdict(float)
-    pairs: defaultdict[str, int] = defaultdict(int)
-    unscored = 0
-    own = {sheet.id for sheet in arena.sheets}
-    sheets = (*arena.sheets, *(sheet for sheet in strangers if sheet.id not in own))
-    for lineup in build_lineups([cast for cast, _ in tasks.values()], sheets, most):
-        task = tasks[lineup.cast.sheet.id, lineup.cast.scene.id][1]
-        scores = await arena.score(task, [Completion(text=text) for text in lineup.candidates], Tools(panel=panel))
-        wins = _count_wins(scores)
-        unscored += len(lineup.others) - len(wins)
-        pairs[lineup.cast.sheet.id] += len(wins)
-        right[lineup.cast.sheet.id] += sum(wins)
-    total = Proportion(sum(right.values()), sum(pairs.values()))
-    return DiscriminationFigures(
-        judges=panel.judges,
-        pairs=total.trials,
-        share=total.value,
-        interval=total.interval or (0.0, 1.0),
-        unscored=unscored,
-        characters=tuple(CharacterFigure(character=one, pairs=pairs[one], right=right[one]) for one in sorted(pairs)),
-    )
-
-
-def _count_wins(scores: Sequence[Score]) -> list[float]:
-    """1 for each other reply that earned less than the first, 0.5 for a tie."""
-    own, *others = (score.reward for score in scores)
-    if own is None:
-        return []
-    return [1.0 if own > other else 0.5 if own == other else 0.0 for other in others if other is not None]
-
-
-def _list_cast_tasks(arena: NpcArena) -> dict[tuple[str, str], tuple[Cast, Task]]:
-    params = arena.Params()
-    tasks = [arena.task(split, index, params) for split in _SPLITS for index in range(arena.size(split, params))]
-    staged = [(cast, task) for task in tasks if (cast := arena.find_cast(task)) is not None]
-    return {(cast.sheet.id, cast.scene.id): (cast, task) for cast, task in staged}

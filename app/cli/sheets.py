@@ -1,7 +1,7 @@
-"""`atropos-envs sheets`: check, try, import and export character sheets, and measure how distinct characters are.
+"""`atropos-envs sheets`: check, try, import and export character sheets.
 
 All of it works on files and runs in this process, without a service and without a trace in the store, except that the
-judges of `try` and `apart` count against their budgets. Texts of cards and replies are untrusted: what is printed has
+judges of `try` count against their budgets. Texts of cards and replies are untrusted: what is printed has
 its control characters escaped, and files are written whole, never through a symbolic link."""
 
 import asyncio
@@ -37,13 +37,11 @@ from app.characters.loading import (
     read_own_scenes,
     read_scenes,
     read_sheet,
-    read_sheets,
 )
 from app.characters.scenes import SceneSet
 from app.characters.schema import CharacterSheet, Language
 from app.characters.sheet_checks import SheetCheckContext, SheetCheckResult, SheetFinding, check_sheets
 from app.cli.judge_bench import open_judge_panels
-from app.cli.scene_drafts import DiscriminationFigures, tell_apart
 from app.cli.scene_drafts import scenes as draft_scenes
 from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.errors import Conflict, GatewayError, InvalidRequest, NotFound, TooLarge
@@ -522,7 +520,7 @@ def _describe_error(file: Path | None, error: GatewayError | OSError) -> str:
 
 sheets.command("scenes")(draft_scenes)
 
-# `check` and `apart`.
+# `check`.
 
 SHIPPED = "character_sheets"
 
@@ -560,42 +558,6 @@ def check(
         print_findings(checked.findings, format_count(len(checked.sheets), "sheet"))
     if checked.errors or (strict and checked.warnings):
         raise typer.Exit(1)
-
-
-@sheets.command()
-def apart(
-    folder: Annotated[
-        Path | None,
-        typer.Argument(help="Folder of sheets.", show_default="the configured one, else the bundled sheets"),
-    ] = None,
-    scenes: Annotated[
-        Path | None,
-        typer.Option(
-            help="Folder of the characters' own scenes.", show_default="the folder `scenes` beside the sheets"
-        ),
-    ] = None,
-    others: Annotated[
-        int, typer.Option(min=1, max=64, help="Number of other characters' replies to compare with each own reply.")
-    ] = 7,
-    as_json: AsJson = False,
-) -> None:
-    """Measure how well the configured judges tell characters apart, from one another and from those that ship."""
-    try:
-        settings = read_settings()
-        arena = NpcArena.read(folder or settings.character_sheets or find_packaged_folder(SHIPPED), scenes)
-        figures = asyncio.run(_measure_discrimination(arena, settings, others))
-    except (GatewayError, ValueError) as error:
-        errors.print(str(error), style="red", highlight=False, markup=False)
-        raise typer.Exit(2) from None
-    if as_json:
-        typer.echo(figures.model_dump_json(indent=2))
-    else:
-        _print_figures(figures)
-
-
-async def _measure_discrimination(arena: NpcArena, settings: Settings, others: int) -> DiscriminationFigures:
-    async with open_judge_panels(settings) as panels:
-        return await tell_apart(arena, panels, others, read_sheets(find_packaged_folder(SHIPPED)))
 
 
 def _list_files(paths: Sequence[Path]) -> list[Path]:
@@ -661,15 +623,3 @@ def _format_finding(finding: SheetFinding) -> Text:
 
 def format_count(number: int, word: str) -> str:
     return f"{number} {word}{'' if number == 1 else 's'}"
-
-
-def _print_figures(figures: DiscriminationFigures) -> None:
-    low, high = figures.interval
-    table = Table(
-        "character", "pairs", "told apart", title=f"Own reply above another's, by {', '.join(figures.judges)}"
-    )
-    for row in figures.characters:
-        table.add_row(row.character, str(row.pairs), f"{row.right:g}")
-    _console.print(table)
-    words = f"{format_figure(figures.share)} of {figures.pairs} pairs (95 % interval {low:.3f} to {high:.3f})"
-    _console.print(words + (f"; {figures.unscored} not scored" if figures.unscored else ""), highlight=False)

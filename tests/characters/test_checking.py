@@ -1,6 +1,5 @@
 """`sheets check` names file, line and field of what is wrong with a sheet."""
 
-import asyncio
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,16 +8,11 @@ import pytest
 from pydantic import JsonValue
 from typer.testing import CliRunner
 
-from app.characters.casting import build_lineups
-from app.characters.loading import BrokenYaml, parse_document, parse_model, read_scenes, read_sheet
+from app.characters.loading import BrokenYaml, parse_document, parse_model, read_sheet
 from app.characters.lorebooks import mentions, normalise_spelling, split_words
 from app.characters.scenes import SceneSet
 from app.characters.sheet_checks import SheetCheckContext, check_sheets
 from app.cli.main import cli
-from app.cli.scene_drafts import tell_apart
-from app.domain.values import Proportion
-from app.envs.npc_arena.environment import PACKAGED_SCENES, NpcArena, NpcArenaParams
-from app.judges.panel import ConfiguredPanels
 from app.toolkit.templates import find_packaged_folder
 from tests.support.packaged_arena import packaged_arena
 
@@ -199,36 +193,6 @@ def test_terms_are_found_as_whole_words() -> None:
         False,
     ]
     assert len(split_words("Don't touch—it.")) == 3
-
-
-def test_characters_are_told_apart_with_figures() -> None:
-    arena = packaged_arena()
-    figures = asyncio.run(tell_apart(arena, ConfiguredPanels({}, {}), 2))
-    assert (figures.judges, figures.unscored, figures.pairs) == (
-        ("offline",),
-        0,
-        sum(one.pairs for one in figures.characters),
-    )
-    assert figures.interval == Proportion(sum(one.right for one in figures.characters), figures.pairs).interval
-    assert (figures.share or 0.0) > 0.9
-
-
-def test_lineups_are_of_one_language_and_the_same_every_time() -> None:
-    arena = packaged_arena()
-    tasks = [arena.task("test", index, NpcArenaParams()) for index in range(arena.size("test", NpcArenaParams()))]
-    casts = [cast for task in tasks if (cast := arena.find_cast(task)) is not None]
-    made = list(build_lineups(casts, arena.sheets, 3))
-    languages = {sheet.id: sheet.voice.language for sheet in arena.sheets}
-    assert made == list(build_lineups(casts, arena.sheets, 3))
-    assert {languages[one] == lineup.cast.sheet.voice.language for lineup in made for one, _ in lineup.others} == {True}
-    assert max(len(lineup.others) for lineup in made) == 3
-    assert [lineup.candidates[0] == lineup.cast.exemplar for lineup in made] == [True] * len(made)
-
-
-def test_without_others_nothing_is_known() -> None:
-    arena = NpcArena(packaged_arena().sheets[:1], read_scenes(PACKAGED_SCENES))
-    figures = asyncio.run(tell_apart(arena, ConfiguredPanels({}, {}), 0))
-    assert (figures.pairs, figures.share, figures.interval) == (0, None, (0.0, 1.0))
 
 
 BARE = """

@@ -118,12 +118,6 @@ def test_generic_scenes_count_in_a_check(folder: Path, given: tuple[str, ...]) -
     assert (report["errors"], [text for text in told if "generic" in text or "no scenes of its own" in text]) == (0, [])
 
 
-def test_its_characters_are_told_apart_from_those_that_ship(folder: Path) -> None:
-    figures = json.loads(run("sheets", "apart", "--others", "2", "--json", sheets=folder).stdout)
-    assert {row["character"] for row in figures["characters"]} == {"mara"}
-    assert figures["pairs"] >= 2
-
-
 def test_a_japanese_sheet_gets_scenes_and_rules_in_its_language() -> None:
     sheet = read_sheets(find_packaged_folder("character_sheets"))[0]
     japanese = sheet.model_copy(update={"voice": sheet.voice.model_copy(update={"language": "ja"})})
