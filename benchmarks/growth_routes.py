@@ -140,7 +140,7 @@ ONCE: Final = (
     ),
     *("/runs", f"/runs/{LONG_RUN}", f"/runs/{ARENA_RUN}/health", "/judges", "/readyz", "/metrics", "/sign-in"),
     *("/view/stats", f"/view/stats?run={LONG_RUN}", "/view/runs", "/view/runs?sort=-groups", f"/view/runs/{LONG_RUN}"),
-    *(f"/view/runs/{ARENA_RUN}{more}" for more in ("", "?by=label", "?by=scene", "?chart=reward")),
+    *(f"/view/runs/{ARENA_RUN}{more}" for more in ("", "?by=label", "?chart=reward")),
     *(f"/view/runs/{MIXED_RUN}?by=environment", f"/view/runs/{LONG_RUN}?with={MIXED_RUN}"),
     *(f"/view/{name}" for name in ("characters", "worlds", "judges", "atropos", "author", "label", "talk")),
     *("/view/label?labeller=ada", f"/view/label?labeller=ada&environment={ARENA}&run={ARENA_RUN}"),

@@ -42,7 +42,7 @@ from app.domain.retention import (
     ReducePlan,
     ReduceRule,
 )
-from app.domain.rollups import Rollup, RollupFilter, Sums, TaskOutcome
+from app.domain.rollups import Rollup, RollupFilter, TaskOutcome
 from app.domain.runs import HealthOptions, HeldLease, LagLimitChange, Lease, Pin, Run, Slot, Stream
 from app.domain.tasks import Completion, Context, KeptEpisode, TaskKey
 from app.domain.values import Frozen
@@ -329,15 +329,6 @@ class HealthCheck(Protocol):
 # Views of what is stored: pages, statistics, exports.
 
 
-@dataclass(frozen=True)
-class SceneSums:
-    """What training groups of a run add up to by policy step and scene, which is the label of each key. Of the scenes
-    that are `sampled` not all groups were read."""
-
-    rollups: tuple[Rollup, ...] = ()
-    sampled: tuple[str, ...] = ()
-
-
 @dataclass(frozen=True, slots=True)
 class GroupOutline:
     """Of a group what is known without its task and its completions, which take longest to read."""
@@ -390,18 +381,6 @@ class GroupViews(Protocol):
 
     async def list_rollups(self, where: RollupFilter) -> list[Rollup]:
         """What statistics are made of, ordered by step and by bucket."""
-
-    async def find_scenes(self, where: GroupFilter, most: int) -> list[str]:
-        """Scenes of the newest training groups that match, those with the most of them first."""
-
-    async def sum_scenes(self, where: GroupFilter, scenes: Sequence[str]) -> SceneSums:
-        """Of the run, environment and label of the filter, from as many groups as its limit says: an even sample where
-        there are more. A few scenes at most."""
-
-    async def sum_tasks_of_scenes(
-        self, environment: str, runs: Sequence[str], label: str | None, scenes: Sequence[str]
-    ) -> Mapping[str, Sums]:
-        """Sums of gate x absolute of training rollouts by scene, of the tasks with this label. Pruned groups count."""
 
     async def count_uncounted(self) -> int:
         """How many stored groups no statistics include yet: those from before an upgrade, until they are counted."""

@@ -160,7 +160,6 @@ async def ask_all(store: Store, url: str) -> tuple[dict[str, list[Statement]], d
     answer = [group("answer", lease_id=held[0].lease_id), group("g3")]
     kept = {"pk_groups", "pk_tasks", "pk_rollups", "pk_task_rollups"}
     scorings = {"ix_judgements_group_sequence", "ix_scorings_group_sequence", "pk_scorings", "pk_rescores"}
-    summed = {"ix_tasks_scene", "ix_groups_run", "ix_groups_task", "pk_groups", "pk_rollouts", "pk_scores"}
     handed = {"pk_streams", "pk_leases", "ix_leases_live_expiry", "ix_leases_deferred", "ix_leases_live_task"}
     calls: dict[str, tuple[Awaitable[object], set[str]]] = {
         "newest": (find(), {"SCAN pk_groups", *LISTED}),
@@ -193,12 +192,6 @@ async def ask_all(store: Store, url: str) -> tuple[dict[str, list[Statement]], d
         "late": (find(since=LATE + timedelta(minutes=30)), {"ix_groups_created_at", "pk_groups"}),
         "of tasks of a run": (find(**here, **three), {"ix_groups_task", "pk_groups"}),
         "by judge": (find(**here, judge="ann"), {"ix_judgements_group_sequence", "ix_groups_run_environment"}),
-        "scenes of a run": (views.find_scenes(GroupFilter(run="r7"), 8), {"ix_groups_run", "pk_tasks"}),
-        "sums of scenes": (views.sum_scenes(GroupFilter(run="r7", label="rare"), ["ford"]), summed),
-        "sums of tasks of scenes": (
-            views.sum_tasks_of_scenes("e7", ["r7"], "rare", ["ford"]),
-            {"ix_tasks_scene", "pk_task_rollups"},
-        ),
         "scores": (
             views.load_scores(("group_1", "group_2")),
             {"uq_groups_group_id", "pk_rollouts", "ix_scorings_group_sequence"},

@@ -23,7 +23,7 @@ from app.domain.groups import (
     TaskRecord,
 )
 from app.domain.judging import Claim, Defect, Judgement, JudgeReport, Spending, Verdict, compute_statistics
-from app.domain.rollups import Rollup, RollupFilter, Sums
+from app.domain.rollups import Rollup, RollupFilter
 from app.domain.runs import Policy, ScoringOptions
 from app.domain.scores import Criterion, Outcome, Score
 from app.domain.tasks import Completion, FunctionCall, FunctionSpec, Message, TaskKey, ToolCall, ToolSpec
@@ -32,7 +32,7 @@ from app.http.viewer.pages import create_viewer_router
 from app.http.web.api_keys import KeyRing
 from app.http.web.middleware import MiddlewareOptions, install_middleware
 from app.http.web.openapi import install_docs
-from app.ports.store import FoundOutlines, GroupOutline, SceneSums
+from app.ports.store import FoundOutlines, GroupOutline
 from app.service.gateway import JudgeEntry
 from tests.support.sample_texts import HOSTILE, HOSTILE_JSON, SHEET
 
@@ -481,17 +481,6 @@ class MemoryViews:
     async def load_summaries(self, sequences: Sequence[int]) -> list[GroupSummary]:
         listed = {one.sequence: one for one in (await self.find_groups(GroupFilter(limit=10_000))).groups}
         return [listed[sequence] for sequence in sequences]
-
-    async def find_scenes(self, where: GroupFilter, most: int) -> list[str]:
-        return []
-
-    async def sum_scenes(self, where: GroupFilter, scenes: Sequence[str]) -> SceneSums:
-        return SceneSums()
-
-    async def sum_tasks_of_scenes(
-        self, environment: str, runs: Sequence[str], label: str | None, scenes: Sequence[str]
-    ) -> Mapping[str, Sums]:
-        return {}
 
 
 ENVIRONMENTS = ("gsm8k", "npc_arena", "rlaif")

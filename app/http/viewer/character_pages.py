@@ -16,7 +16,7 @@ from app.characters.sheet_checks import SheetFinding
 from app.domain.access import KeyBounds
 from app.domain.errors import GatewayError
 from app.domain.groups import GroupFilter, GroupSummary
-from app.domain.rollups import Rollup, RollupFilter, compute_mean, merge_measures
+from app.domain.rollups import Rollup, RollupFilter, merge_measures
 from app.domain.values import suggest
 from app.http.viewer.group_pages import CompletionCard, build_cards
 from app.http.viewer.rendering import FilterRoute, Renderer, ViewerParts, Word
@@ -102,14 +102,6 @@ class CharacterCurves:
     left_out: int
 
 
-@dataclass(frozen=True)
-class SceneFigures:
-    """What the scored training completions of the shown runs add up to in a scene of the character."""
-
-    completions: int
-    absolute: float
-
-
 def create_character_pages_router(pages: CharacterPages, renderer: Renderer) -> APIRouter:
     router = APIRouter(
         prefix="/view/characters", include_in_schema=False, default_response_class=HTMLResponse, route_class=FilterRoute
@@ -137,12 +129,11 @@ def create_character_pages_router(pages: CharacterPages, renderer: Renderer) -> 
         scenes, curves = pages.list_scenes(sheet.id), _build_curves(rollups)
         replies = await _find_replies(pages, sheet.id, run.strip() or None, bounds)
         totals = _add_up(rollups)
-        figures = await _load_figures(pages, sheet.id, [scene.id for scene in scenes], curves.runs)
         shown = {
             "card": build_character_cards([sheet])[0],
             "fields": _build_fields(sheet, with_hidden=bounds.is_open),
             "findings": findings,
-            "scenes": [(scene, figures.get(scene.id)) for scene in scenes],
+            "scenes": scenes,
             "curves": curves,
             "replies": replies,
             "totals": totals,
@@ -157,7 +148,6 @@ def create_character_pages_router(pages: CharacterPages, renderer: Renderer) -> 
             "sheet": sheet if bounds.is_open else build_policy_view(sheet),
             "findings": findings,
             "scenes": scenes if bounds.is_open else [scene.id for scene in scenes],
-            "scene_figures": figures,
             "curves": curves.measured,
             "replies": replies,
             "totals": totals,
@@ -253,13 +243,6 @@ def _build_curves(rollups: Sequence[Rollup]) -> CharacterCurves:
         charts=tuple(view for view in drawn if view is not None),
         left_out=len(ordered) - len(names),
     )
-
-
-async def _load_figures(
-    pages: CharacterPages, character: str, scenes: Sequence[str], runs: Sequence[str]
-) -> dict[str, SceneFigures]:
-    sums = await pages.views.sum_tasks_of_scenes(pages.environment, runs, character, scenes)
-    return {scene: SceneFigures(of[0], mean) for scene, of in sums.items() if (mean := compute_mean(of)) is not None}
 
 
 async def _find_replies(pages: CharacterPages, character: str, run: str | None, bounds: KeyBounds) -> CharacterReplies:

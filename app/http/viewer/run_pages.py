@@ -1,7 +1,6 @@
 """Pages of runs: which there are and how they fare, and one with its curves and what was noticed about it.
 
-Curves are drawn from rollups and read no groups. Scenes are too many for rollups of their own, so some of their groups
-are read, and the legend says when there are more.
+Curves are drawn from rollups and read no groups.
 """
 
 import asyncio
@@ -46,7 +45,6 @@ MOST_CHOICES: Final = 200
 _NAME: Final = TypeAdapter[str](Name)
 
 _Words = Annotated[list[str], Query(max_length=_MOST_RUNS)]
-_SceneWords = Annotated[list[Word], Query(max_length=TONES)]
 
 
 @dataclass(frozen=True)
@@ -116,15 +114,13 @@ def create_run_pages_router(pages: RunPages, renderer: Renderer) -> APIRouter:
         environment: Word = "",
         by: Word = "",
         chart: Word = "",
-        label: Word = "",
-        scene: _SceneWords = [],  # noqa: B006  # never changed
     ) -> Response:
         name = parse_run_name(run)
         report = None if name is None else await _find_report(pages, name)
         if report is None:
             return renderer.render_missing(request, "run", run, "/view/runs", "Show every run.")
         others = await _find_others(pages, report.run.name, with_, bounds)
-        choice = read_choice(others, environment, by, chart, label, scene)
+        choice = read_choice(others, environment, by, chart)
         sections = [await show(report.run.name) for show in pages.parts.show_run]
         totals = await _load_totals(pages, report.run.name, bounds)
         progress = await _load_progress(pages, report, bounds)
@@ -434,7 +430,7 @@ def estimate_noise(values: Sequence[tuple[float, int]]) -> float:
 
 # What curves are broken down by: the series that are read, and the groups behind each curve.
 
-Breakdown = Literal["environment", "label", "scene", "dataset", "judge"]
+Breakdown = Literal["environment", "label", "dataset", "judge"]
 _SERIES: Final[Mapping[Breakdown | None, Series]] = {
     None: "step",
     "environment": "step",
@@ -442,63 +438,42 @@ _SERIES: Final[Mapping[Breakdown | None, Series]] = {
     "dataset": "dataset",
     "judge": "judge",
 }
-"""Scenes have none: they are too many."""
 _BREAKDOWNS: Final[tuple[Breakdown, ...]] = get_args(Breakdown)
-_MOST_SCENES: Final = 50
-"""That are offered to choose from."""
-_GROUPS_READ: Final = 400
-"""For all curves by scene together."""
-_FILTERED: Final = frozenset(("environment", "label", "scene", "judge"))
+_FILTERED: Final = frozenset(("environment", "label", "judge"))
 """By what lists of groups are filtered too."""
 
 
 @dataclass(frozen=True)
 class LegendEntry:
-    """`words` filter the list of its groups. `groups` were read for the curve: of a scene that is `sampled` there are
-    more. Steps are null where none of the groups has one."""
+    """`words` filter the list of its groups. Steps are null where none of the groups has one."""
 
     name: str
     words: Mapping[str, str]
     groups: int
-    sampled: bool
     first_step: int | None
     last_step: int | None
 
 
 @dataclass(frozen=True)
 class CurveChoice:
-    """What somebody asks to see. `by` is None for one curve. `label` and `scenes` are of curves by scene alone."""
+    """What somebody asks to see. `by` is None for one curve."""
 
     others: tuple[str, ...]
     environment: str | None
     by: Breakdown | None
     chart: str
-    label: str | None = None
-    scenes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class LoadedSeries:
-    """Rollups of a run by what it is broken down by. Of the scenes that are `sampled` not all groups were read."""
+    """Rollups of a run by what it is broken down by."""
 
     run: str
     rollups: Sequence[Rollup]
-    sampled: tuple[str, ...] = ()
 
 
-def read_choice(
-    others: tuple[str, ...],
-    environment: str,
-    by: str,
-    chart: str,
-    label: str,
-    scenes: Sequence[str],
-) -> CurveChoice:
-    breakdown, narrowed = pick_choice(_BREAKDOWNS, by), clean_word(environment)
-    if breakdown != "scene":
-        return CurveChoice(others, narrowed, breakdown, chart)
-    named = dict.fromkeys(word for each in scenes if (word := clean_word(each)) is not None)
-    return CurveChoice(others, narrowed, breakdown, chart, clean_word(label), tuple(named))
+def read_choice(others: tuple[str, ...], environment: str, by: str, chart: str) -> CurveChoice:
+    return CurveChoice(others, clean_word(environment), pick_choice(_BREAKDOWNS, by), chart)
 
 
 async def _load_rollups(views: GroupViews, where: RollupFilter, bounds: KeyBounds) -> list[Rollup]:
@@ -506,25 +481,9 @@ async def _load_rollups(views: GroupViews, where: RollupFilter, bounds: KeyBound
     return [rollup for rollup in rollups if bounds.allows_group(rollup.key.run, rollup.key.environment)]
 
 
-async def find_scenes(views: GroupViews, run: str, choice: CurveChoice, bounds: KeyBounds) -> tuple[str, ...]:
-    """Those of its newest groups, where somebody asks by scene."""
-    if choice.by != "scene" or not bounds.allows_run(run):
-        return ()
-    where = GroupFilter(run=run, environment=choice.environment, environments=bounds.environments, label=choice.label)
-    return tuple(await views.find_scenes(where, _MOST_SCENES))
-
-
-async def load_series(
-    views: GroupViews, run: str, choice: CurveChoice, scenes: Sequence[str], bounds: KeyBounds
-) -> LoadedSeries:
-    if choice.by != "scene":
-        series = RollupFilter(_SERIES[choice.by], choice.environment, run)
-        return LoadedSeries(run, await _load_rollups(views, series, bounds))
-    most = _GROUPS_READ // (1 + len(choice.others))
-    where = GroupFilter(run=run, environment=choice.environment, label=choice.label, limit=most)
-    sums = await views.sum_scenes(where, scenes)
-    allowed = [one for one in sums.rollups if bounds.allows_group(one.key.run, one.key.environment)]
-    return LoadedSeries(run, allowed, sums.sampled)
+async def _load_series(views: GroupViews, run: str, choice: CurveChoice, bounds: KeyBounds) -> LoadedSeries:
+    series = RollupFilter(_SERIES[choice.by], choice.environment, run)
+    return LoadedSeries(run, await _load_rollups(views, series, bounds))
 
 
 def _split_series(loaded: LoadedSeries, choice: CurveChoice) -> list[SeriesSource]:
@@ -539,31 +498,27 @@ def _split_series(loaded: LoadedSeries, choice: CurveChoice) -> list[SeriesSourc
 
 
 def _list_entries(
-    sources: Sequence[SeriesSource],
-    by: Breakdown | None,
-    narrowed: Mapping[str, str | None],
-    sampled: Sequence[tuple[str | None, str]] = (),
+    sources: Sequence[SeriesSource], by: Breakdown | None, environment: str | None
 ) -> Iterator[LegendEntry]:
-    """In the order of the curves. `narrowed` is by what all of them are, `sampled` are runs and scenes."""
+    """In the order of the curves. `environment` is that of all of them, where they have one."""
     for source in sources:
         key = source.rollups[0].key if source.rollups else RollupKey("step", "", None, "train")
         steps = [rollup.key.step for rollup in source.rollups if rollup.key.step is not None]
         yield LegendEntry(
             name=source.name,
-            words=_write_filter(key, by, narrowed),
+            words=_write_filter(key, by, environment),
             groups=sum(rollup.count("groups") for rollup in source.rollups),
-            sampled=by == "scene" and (key.run, key.label) in sampled,
             first_step=min(steps, default=None),
             last_step=max(steps, default=None),
         )
 
 
-def _write_filter(key: RollupKey, by: Breakdown | None, narrowed: Mapping[str, str | None]) -> dict[str, str]:
+def _write_filter(key: RollupKey, by: Breakdown | None, environment: str | None) -> dict[str, str]:
     """Nothing for what no list is filtered by."""
     name_of_curve = key.environment if by == "environment" else key.label
     if by is not None and (by not in _FILTERED or not name_of_curve):
         return {}
-    words = {**narrowed, "run": key.run, "purpose": key.purpose, by or "": name_of_curve}
+    words = {"environment": environment, "run": key.run, "purpose": key.purpose, by or "": name_of_curve}
     return {name: value for name, value in words.items() if name and value}
 
 
@@ -619,8 +574,7 @@ def list_changes(rollups: Sequence[Rollup]) -> Iterator[ChartMark]:
 
 @dataclass(frozen=True)
 class RunCurves:
-    """`left_out` are series for which there is no room, `stepless` groups without a policy step, `scenes` those that
-    may be chosen."""
+    """`left_out` are series for which there is no room, `stepless` groups without a policy step."""
 
     legend: tuple[LegendEntry, ...]
     measured: tuple[MeasuredCurves, ...]
@@ -629,16 +583,13 @@ class RunCurves:
     """Of several environments at once, which mean less."""
     left_out: int
     stepless: int
-    scenes: tuple[str, ...]
 
 
 async def _build_curves(
     pages: RunPages, run: Run, choice: CurveChoice, marks: Sequence[RunMark], bounds: KeyBounds
 ) -> RunCurves:
     names = (run.name, *choice.others)
-    scenes = await find_scenes(pages.views, run.name, choice, bounds)
-    shown = choice.scenes or scenes[: max(1, TONES // len(names))]
-    series = await asyncio.gather(*(load_series(pages.views, name, choice, shown, bounds) for name in names))
+    series = await asyncio.gather(*(_load_series(pages.views, name, choice, bounds) for name in names))
     loaded = [one.rollups for one in series]
     sources = [source for one in series for source in _split_series(one, choice)]
     # There is a colour for so many; those with the most groups get one, in the order of their names.
@@ -653,16 +604,13 @@ async def _build_curves(
     changes = list(list_changes(own))
     alone = bool(choice.chart) and len(curves) == 1
     drawn = [draw(rule, measured, [*changes, *placed.get(rule.name, ())], alone=alone) for rule, measured in curves]
-    narrowed = {"environment": choice.environment, "label": choice.label}
-    sampled = [(one.run, scene) for one in series for scene in one.sampled]
     return RunCurves(
-        legend=tuple(_list_entries(sources_shown, choice.by, narrowed, sampled)),
+        legend=tuple(_list_entries(sources_shown, choice.by, choice.environment)),
         measured=tuple(measured for _, measured in curves),
         charts=tuple(view for view in drawn if view is not None and not (apart and view.is_criterion)),
         criteria=tuple(view for view in drawn if view is not None and apart and view.is_criterion),
         left_out=len(sources) - len(largest),
         stepless=sum(rollup.count("groups") for rollup in own if rollup.key.step is None),
-        scenes=scenes,
     )
 
 

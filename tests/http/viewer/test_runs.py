@@ -3,7 +3,6 @@
 import re
 from collections.abc import Sequence
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +10,11 @@ import httpx
 import pytest
 
 from app.domain.rollups import Rollup, RollupKey, add_up
-from app.domain.runs import Policy
-from app.domain.scores import Score
 from app.features.health.store import SqlRunHealthStore
 from app.http.viewer.run_pages import MOST_POINTS, SeriesSource, estimate_noise, list_changes, measure_curves
 from app.main.store import Store
 from tests.support.playground import World
-from tests.support.store_cases import alarm, group, record
+from tests.support.store_cases import alarm
 from tests.support.viewing import look, play, train
 
 EVIL = "</title><script>alert(1)</script><img src=x onerror=alert(2)>"
@@ -73,39 +70,6 @@ def test_several_runs_and_parts_lie_over_each_other(tmp_path: Path, migrated_fil
             ("b", ["toy"]),
         ]
         assert {"/view/runs/a", "/view/runs/b"} <= set((await look(client, "/view/runs")).links())
-
-    play(tmp_path, migrated_file, scene)
-
-
-def test_curves_by_scene_lead_to_their_groups(tmp_path: Path, migrated_file: Path) -> None:
-    async def scene(client: httpx.AsyncClient, store: Store, world: World) -> None:
-        await train(client, "a", STEPS[:1])
-        prompt = record().prompt
-        for number, name in enumerate(("ford", EVIL)):
-            told = prompt.model_copy(update={"metadata": {"scene": name}})
-            await store.tasks.put([record(number).model_copy(update={"prompt": told, "label": "hob"})])
-            for step, reward in enumerate((0.25, 0.75)[number:]):
-                build = partial(group, run="a", environment="toy", policy=Policy(model="m", step=step))
-                scores = [Score(outcome="scored", reward=reward)] * 2
-                await store.groups.add([build(f"g{number}{step}", scores, task_id=f"task_{number}")])
-        data = (await client.get("/view/runs/a?by=scene&format=json")).json()
-        page = await look(client, "/view/runs/a?by=scene&label=hob&scene=ford&environment=toy")
-        evil = await look(client, "/view/runs/a?by=scene")
-        words = {"run": "a", "purpose": "train", "scene": "ford"}
-        assert find_curve(data, "reward") == [(EVIL, [(0, 0.75)]), ("ford", [(0, 0.25), (1, 0.75)])]
-        assert data["legend"][1] == {
-            **{"name": "ford", "words": words, "groups": 2, "sampled": False},
-            **{"first_step": 0, "last_step": 1},
-        }
-        asked = "environment=toy&label=hob&run=a&purpose=train&scene=ford"
-        assert {f"/view/groups?{asked}", f"/view/groups?min_step=1&max_step=1&{asked}"} <= set(page.links())
-        assert f"{EVIL} 1 group, step 0" in evil.words()
-        assert evil.elements.count("script") == 1
-        nothing = (await client.get("/view/runs/a?by=scene&scene=nowhere&format=json")).json()
-        assert (nothing["curves"], nothing["legend"]) == ([], [])
-        assert (await client.get(f"/view/runs/a?by=scene{'&scene=x' * 9}")).status_code == 422
-        found = (await client.get("/groups", params={"scene": EVIL})).json()["groups"]
-        assert [one["group_id"] for one in found] == ["g10"]
 
     play(tmp_path, migrated_file, scene)
 

@@ -1,16 +1,13 @@
-"""What groups add up to by scene, from the groups themselves, and groups that are found by their scene."""
+"""Groups that are found and exported by their scene."""
 
 import pytest
 from pydantic import JsonValue
 
-from app.domain.access import KeyBounds
 from app.domain.groups import GroupFilter, TaskPrompt, TaskRecord
-from app.domain.rollups import Rollup, compute_mean
 from app.domain.runs import Policy, Purpose
 from app.domain.scores import Criterion, Score
 from app.features.exports.model import ExportFilter
 from app.features.exports.store import SqlExportStore
-from app.http.viewer.run_pages import find_scenes, load_series, read_choice
 from app.main.store import Store
 from app.ports.store import GroupToStore
 from app.service.retention import TextIndexer
@@ -60,56 +57,6 @@ async def fill(store: Store) -> None:
     )
 
 
-def tell(rollup: Rollup) -> tuple[object, ...]:
-    names = ("reward", "absolute", "calibrated", "criterion:0:voice")
-    counts = [rollup.count(name) for name in ("groups", "scored", "unscored", "gated")]
-    return (rollup.key.run, rollup.key.step, rollup.key.label, counts, [rollup.mean(name) for name in names])
-
-
-FORD_FIRST = ("a", 0, "ford", [1, 2, 0, 0], [0.75, 0.75, 0.5, 0.375])
-
-
-@pytest.mark.dialects
-async def test_scenes_of_a_run_add_up_by_step(store: Store) -> None:
-    await fill(store)
-    views = store.views
-    both = await views.sum_scenes(GroupFilter(run="a"), ["ford", EVIL, "nowhere"])
-    of_hob = await views.sum_scenes(GroupFilter(run="a", label="hob", environment="npc_arena"), ["ford"])
-    elsewhere = await views.sum_scenes(GroupFilter(run="a", environment="gsm8k"), ["ford"])
-    assert [
-        await views.find_scenes(GroupFilter(run="a"), 9),
-        await views.find_scenes(GroupFilter(run="b", label="hob"), 9),
-        [tell(one) for one in both.rollups],
-        [tell(one) for one in of_hob.rollups],
-        (both.sampled, elsewhere.rollups),
-    ] == [
-        ["ford", EVIL],
-        ["ford"],
-        [
-            FORD_FIRST,
-            ("a", 1, EVIL, [1, 1, 0, 0], [0.25, 0.25, None, 0.125]),
-            ("a", 1, "ford", [2, 3, 1, 1], [2 / 3, 2 / 3, None, 1.25 / 3]),
-        ],
-        [FORD_FIRST, ("a", 1, "ford", [1, 1, 1, 1], [0.0, 0.0, None, 0.25])],
-        ((), ()),
-    ]
-
-
-@pytest.mark.dialects
-async def test_groups_are_drawn_where_there_are_too_many_to_look_up(store: Store) -> None:
-    await store.tasks.put([task(0, "ford", "hob")])
-    await store.groups.add([answered(f"g{n}", 0, n, judged(0.5)) for n in range(160)])
-    sums = await store.views.sum_scenes(GroupFilter(run="a", limit=20), ["ford"])
-    steps = [rollup.key.step or 0 for rollup in sums.rollups]
-    assert (15 <= len(steps) <= 20, min(steps) < 40 and max(steps) >= 120, sums.sampled) == (True, True, ("ford",))
-
-
-async def test_sums_of_tasks_are_told_by_scene(store: Store) -> None:
-    await fill(store)
-    sums = await store.views.sum_tasks_of_scenes("npc_arena", ["a", "b"], "hob", ["ford", EVIL, "nowhere"])
-    assert {scene: (of[0], compute_mean(of)) for scene, of in sums.items()} == {"ford": (4, 0.625), EVIL: (1, 0.25)}
-
-
 @pytest.mark.parametrize("few", [500, 0], ids=["rare", "frequent"])
 async def test_groups_are_found_and_exported_by_their_scene(
     store: Store, few: int, monkeypatch: pytest.MonkeyPatch
@@ -133,21 +80,6 @@ async def test_groups_are_found_and_exported_by_their_scene(
     ]
 
 
-async def test_a_key_sees_scenes_of_its_runs_and_environments(store: Store) -> None:
-    choice = read_choice((), "", "scene", "", " ann ", [" ford ", "", "ford"])
-    keys = (
-        KeyBounds(),
-        KeyBounds(runs=("a",), environments=("npc*",)),
-        KeyBounds(runs=("b",)),
-        KeyBounds(environments=("gsm8k",)),
-    )
-    await fill(store)
-    offered = [await find_scenes(store.views, "a", choice, bounds) for bounds in keys]
-    loaded = [await load_series(store.views, "a", choice, choice.scenes, bounds) for bounds in keys]
-    groups = [sum(rollup.count("groups") for rollup in one.rollups) for one in loaded]
-    assert list(zip(offered, groups, strict=True)) == [(("ford",), 1), (("ford",), 1), ((), 0), ((), 0)]
-
-
 @pytest.mark.parametrize("scene", ["", " ford", "a\nb", "a\x00", "\ud800", "a\u202eb", "x" * 101, 7, None, ["ford"]])
 def test_what_is_no_short_name_is_no_scene(scene: JsonValue) -> None:
     prompt = TaskPrompt.model_construct(messages=(), metadata={"scene": scene})
@@ -161,12 +93,8 @@ async def test_scenes_that_a_former_release_did_not_store_are_filled_behind(stor
     before = await store.views.find_groups(where)
     await TextIndexer(store.texts, store.retention).catch_up()
     after = await store.views.find_groups(where)
-    told = await store.views.find_scenes(GroupFilter(run="a"), 9)
-    assert [[one.group_id for one in found.groups] for found in (before, after)] + [sorted(told)] == [
-        [],
-        ["other run"],
-        [EVIL, "ford"],
-    ]
+    evil = await store.views.find_groups(GroupFilter(scene=EVIL))
+    assert [[one.group_id for one in found.groups] for found in (before, after, evil)] == [[], ["other run"], ["evil"]]
 
 
 def forget_scenes(url: str) -> None:
