@@ -22,6 +22,7 @@ from app.domain.tasks import Completion, DatasetSource
 from app.domain.values import Frozen, Split, take_evenly
 from app.ports.environment import Environment
 from app.settings import Settings, read_settings
+from app.terminal.completion import complete_environment
 from app.terminal.consoles import (
     AsJson,
     describe_error,
@@ -100,7 +101,7 @@ def callback() -> None:
 
 @data.command()
 def check(
-    env: Annotated[str, typer.Argument(help="Environment that is to read it.")],
+    env: Annotated[str, typer.Argument(help="Environment that is to read it.", autocompletion=complete_environment)],
     path: Annotated[
         str, typer.Argument(help="Folder, file or hub id.", show_default="the data sets of the settings")
     ] = "",

@@ -23,6 +23,7 @@ from app.service.retention import Pruner
 from app.settings import Settings, read_settings
 from app.store.copy import copy_store, count_rows, measure_database
 from app.store.statements import to_micros
+from app.terminal.completion import complete_run
 from app.terminal.consoles import AsJson, describe_error, errors, output_console, print_json, stop, stop_on_errors
 from app.toolkit.templates import find_packaged_folder
 from app.toolkit.texts import format_bytes, format_time
@@ -180,7 +181,10 @@ def prune(
         str, typer.Option(metavar="30d", help="Only what was stored longer ago: hours (`h`), days (`d`), weeks (`w`).")
     ] = "",
     run: Annotated[
-        list[str] | None, typer.Option(help="Only groups of this run, or of all that begin `so*`; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            help="Only groups of this run, or of all that begin `so*`; may be repeated.", autocompletion=complete_run
+        ),
     ] = None,
     purpose: Annotated[list[str] | None, typer.Option(help="`train` (the default) or `eval`; may be repeated.")] = None,
     to_size: Annotated[

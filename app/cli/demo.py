@@ -29,6 +29,7 @@ from app.service.catalogue import Catalogue
 from app.service.requests import GroupReply, HandedOutTask
 from app.settings import read_settings
 from app.terminal.client import AnsweredTask, ApiKey, GatewayClient, Url, build_gateway_headers, find_gateway_url
+from app.terminal.completion import complete_run
 from app.terminal.consoles import AsJson, DemoPart, errors, format_figure, output_console, print_json, stop_on_errors
 
 
@@ -52,7 +53,7 @@ def demo(
     steps: Annotated[int, typer.Option(min=1, max=1000, help="Policy steps per environment.")] = 6,
     batch_size: Annotated[int, typer.Option(min=1, max=64, help="Tasks per step.")] = 8,
     group_size: Annotated[int, typer.Option(min=2, max=64, help="Completions per task.")] = 6,
-    run: Annotated[str, typer.Option(help="Run name.")] = "demo",
+    run: Annotated[str, typer.Option(help="Run name.", autocompletion=complete_run)] = "demo",
     seed: Annotated[int, typer.Option(help="Random seed of the scripted policy.")] = 0,
     url: Url = "",
     api_key: ApiKey = "",

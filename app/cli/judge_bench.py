@@ -45,6 +45,7 @@ from app.service.catalogue import Catalogue
 from app.service.judging import JudgedCompletions, score_completions
 from app.settings import Settings, read_settings
 from app.store.database import describe
+from app.terminal.completion import complete_judge
 from app.terminal.consoles import AsJson, errors, output_console, print_json, stop_on_errors
 from app.toolkit.templates import find_packaged_folder
 from app.toolkit.texts import escape_invisible
@@ -319,7 +320,7 @@ class BenchReport(Frozen):
 
 
 def bench(
-    judge: Annotated[str, typer.Option(help="Judge to measure.")],
+    judge: Annotated[str, typer.Option(help="Judge to measure.", autocompletion=complete_judge)],
     labels: Annotated[str, typer.Option(metavar="FILE|HUB", help="Labelled replies: a file, or a data set's hub id.")],
     split: Annotated[str | None, typer.Option(help="Split of the data set on the hub.")] = None,
     subset: Annotated[str | None, typer.Option(help="Configuration of the data set on the hub.")] = None,

@@ -53,6 +53,7 @@ from app.judges.prompts import build_prompt, load_rubric
 from app.main.components import build_panels, discover
 from app.ports.judges import Judge, RepeatingJudge, ReportingJudge
 from app.settings import Settings, read_settings
+from app.terminal.completion import complete_judge
 from app.terminal.consoles import AsJson, errors, format_figure, output_console, stop, stop_on_errors
 from app.toolkit.templates import find_packaged_folder
 
@@ -93,7 +94,10 @@ def list_judges(as_json: AsJson = False) -> None:
 
 @judges.command()
 def check(
-    name: Annotated[str | None, typer.Argument(help="Judge name; the first judge of NPC Arena by default.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(help="Judge name; the first judge of NPC Arena by default.", autocompletion=complete_judge),
+    ] = None,
     sheets: Annotated[int, typer.Option(min=1, help="Number of characters whose replies are perturbed.")] = 8,
     votes: Annotated[int, typer.Option(min=1, max=9, help="Votes per pair and presentation order.")] = 1,
     short: Annotated[

@@ -28,6 +28,7 @@ from app.domain.budgets import KeyQuotas, KeyUsage
 from app.domain.values import Frozen
 from app.service.access import KeyAdmin, NewSecret
 from app.settings import read_settings
+from app.terminal.completion import complete_environment, complete_run
 from app.terminal.consoles import AsJson, output_console, print_json, stop_on_errors
 from app.toolkit.texts import format_time
 
@@ -81,8 +82,13 @@ def create(
     name: _KeyName,
     scope: Annotated[list[str] | None, typer.Option(help="A scope; repeat it for more. `read` and `train`.")] = None,
     expires: Annotated[str, typer.Option(help="When it ends, such as 2027-01-31T00:00:00Z.")] = "",
-    run: Annotated[list[str] | None, typer.Option(help="Bind it to this run, or to all that begin `so*`.")] = None,
-    env: Annotated[list[str] | None, typer.Option(help="Bind it to this environment.")] = None,
+    run: Annotated[
+        list[str] | None,
+        typer.Option(help="Bind it to this run, or to all that begin `so*`.", autocompletion=complete_run),
+    ] = None,
+    env: Annotated[
+        list[str] | None, typer.Option(help="Bind it to this environment.", autocompletion=complete_environment)
+    ] = None,
     dataset: Annotated[list[str] | None, typer.Option(help="Bind it to this data set, or to `built-in`.")] = None,
     world: Annotated[
         list[str] | None, typer.Option(help="Bind it to this world; by default to those with the names of its runs.")

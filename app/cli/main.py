@@ -106,10 +106,7 @@ class DeferredCommand(TyperCommand):
         return typer.main.get_group(parent).commands[str(self.name)]  # type: ignore[return-value]
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
-        command = self.load()
-        if extra.get("resilient_parsing"):  # somebody pressed Tab
-            _import_from("app.cli.completion", "attach_completions")(command)
-        return command.make_context(info_name, args, parent, **extra)
+        return self.load().make_context(info_name, args, parent, **extra)
 
 
 def _import_from(module: str, name: str) -> Any:

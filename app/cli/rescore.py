@@ -26,6 +26,7 @@ from app.evaluation.report import MeanEstimate
 from app.judges.prompts import load_rubric
 from app.service.rescoring import RescoreReply, RescoreRequest
 from app.terminal.client import ApiKey, GatewayClient, Retrier, Url, build_gateway_headers, find_gateway_url
+from app.terminal.completion import complete_environment, complete_judge, complete_run
 from app.terminal.consoles import (
     RESUME,
     STOPPED,
@@ -92,9 +93,17 @@ class RescoreSummary(Frozen):
 
 
 def rescore(
-    env: Annotated[str | None, typer.Option("--env", "--environment", help="Only groups of this environment.")] = None,
-    run: Annotated[str | None, typer.Option(help="Only groups of this run.")] = None,
-    judge: Annotated[list[str] | None, typer.Option(help="Judge, repeatable.", show_default="those of the run")] = None,
+    env: Annotated[
+        str | None,
+        typer.Option(
+            "--env", "--environment", help="Only groups of this environment.", autocompletion=complete_environment
+        ),
+    ] = None,
+    run: Annotated[str | None, typer.Option(help="Only groups of this run.", autocompletion=complete_run)] = None,
+    judge: Annotated[
+        list[str] | None,
+        typer.Option(help="Judge, repeatable.", show_default="those of the run", autocompletion=complete_judge),
+    ] = None,
     mode: Annotated[Mode | None, typer.Option(help="Judging mode; as configured by default.")] = None,
     readings: Annotated[
         int | None, typer.Option(help="Most readings in listwise: 1, 2 or 4.", show_default="as configured")

@@ -17,6 +17,7 @@ from app.envs.rlaif.environment import RlaifParams
 from app.judges.prompts import RubricFile, WrittenRubric, load_rubric, read_rubric, write_rubric
 from app.main.components import build_judge_config
 from app.settings import Settings, read_settings
+from app.terminal.completion import complete_judge
 from app.terminal.consoles import AsJson, errors, output_console, stop, stop_on_errors
 
 rubrics = typer.Typer(help="Check, show and write rubrics.", no_args_is_help=True)
@@ -121,7 +122,9 @@ def rlaif_callback() -> None:
 @rlaif.command()
 def rubric(
     preference: Annotated[str, typer.Option(help="What judges should prefer, in a sentence or two.")],
-    judge: Annotated[str, typer.Option(help="Judge from the settings whose model writes the rubric.")],
+    judge: Annotated[
+        str, typer.Option(help="Judge from the settings whose model writes the rubric.", autocompletion=complete_judge)
+    ],
 ) -> None:
     """Write a rubric for a preference with a judge's model.
 

@@ -37,13 +37,13 @@ from app.settings import Settings, read_settings
 from app.terminal.client import (
     ApiKey,
     GatewayClient,
-    RunArgument,
     Url,
     ask_gateway,
     build_gateway_headers,
     describe_url,
     find_gateway_url,
 )
+from app.terminal.completion import RunArgument, complete_environment, complete_judge
 from app.terminal.consoles import (
     AsJson,
     errors,
@@ -140,11 +140,17 @@ def show_run(run: RunArgument, url: Url = "", api_key: ApiKey = "", as_json: AsJ
 def compare_runs(
     first: _Side,
     second: _Side,
-    env: Annotated[str | None, typer.Option(help="Only tasks of this environment.")] = None,
+    env: Annotated[
+        str | None, typer.Option(help="Only tasks of this environment.", autocompletion=complete_environment)
+    ] = None,
     label: Annotated[str | None, typer.Option(help="Only tasks of this character or label.")] = None,
     judge: Annotated[
         str | None,
-        typer.Option(help="Judge whose later scorings are compared.", show_default="one of another model, if any"),
+        typer.Option(
+            help="Judge whose later scorings are compared.",
+            show_default="one of another model, if any",
+            autocompletion=complete_judge,
+        ),
     ] = None,
     same_judge: Annotated[
         bool, typer.Option("--same-judge", help="Compare by the judge that scored the runs themselves.")
@@ -330,11 +336,12 @@ class RunEstimate(Frozen):
 
 @runs.command()
 def estimate(
-    env: Annotated[str, typer.Option(help="Environment name.")],
+    env: Annotated[str, typer.Option(help="Environment name.", autocompletion=complete_environment)],
     groups: Annotated[int, typer.Option(min=1, help="Groups that the run will score.")] = 1_000,
     group_size: Annotated[int, typer.Option(min=1, max=256, help="Completions of a group.")] = 8,
     judge: Annotated[
-        list[str] | None, typer.Option(help="Judge, repeatable.", show_default="those of the environment")
+        list[str] | None,
+        typer.Option(help="Judge, repeatable.", show_default="those of the environment", autocompletion=complete_judge),
     ] = None,
     mode: Annotated[Mode | None, typer.Option(help="Mode.", show_default="that of the environment")] = None,
     votes: Annotated[int | None, typer.Option(min=1, max=9, help="Votes.", show_default="1")] = None,

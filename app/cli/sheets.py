@@ -60,6 +60,7 @@ from app.service.catalogue import Catalogue
 from app.service.retrieval import DraftBuilder, PreviewOptions, PreviewResult, PreviewService, RetrievalService
 from app.settings import Settings, read_settings
 from app.telemetry.metrics import NullObserver
+from app.terminal.completion import complete_character
 from app.terminal.consoles import AsJson, errors, format_figure, output_console, stop, stop_on_errors
 from app.toolkit.templates import find_packaged_folder
 from app.toolkit.texts import escape_invisible
@@ -85,7 +86,9 @@ class SheetTrial(PreviewResult):
 
 @sheets.command("try")
 def try_sheet(
-    sheet: Annotated[str, typer.Argument(help="Sheet file (YAML or JSON) or character id.")],
+    sheet: Annotated[
+        str, typer.Argument(help="Sheet file (YAML or JSON) or character id.", autocompletion=complete_character)
+    ],
     line: Annotated[str | None, typer.Option(help="Player's line.")] = None,
     scene: Annotated[str | None, typer.Option(help="Scene id, instead of a line.")] = None,
     scenes: Annotated[
@@ -351,7 +354,7 @@ def import_cards(
 
 @sheets.command("export")
 def export_card(
-    sheet: Annotated[str, typer.Argument(help="Sheet file or character id.")],
+    sheet: Annotated[str, typer.Argument(help="Sheet file or character id.", autocompletion=complete_character)],
     v2: Annotated[bool, typer.Option("--v2", help="Write a V2 card.")] = False,
     v3: Annotated[bool, typer.Option("--v3", help="Write a V3 card.")] = False,
     png: Annotated[Path | None, typer.Option(help="PNG image to embed the card in.")] = None,

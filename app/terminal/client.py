@@ -294,7 +294,6 @@ def stop_on_signals(stop: Callable[[], None]) -> Iterator[None]:
 
 ResultT = TypeVar("ResultT")
 
-RunArgument = Annotated[str, typer.Argument(help="The run's name.")]
 Url = Annotated[str, typer.Option(help="Gateway URL.", show_default="from settings")]
 ApiKey = Annotated[str, typer.Option(envvar="ATROPOS_ENVS_API_KEY", help="Gateway API key.")]
 SECONDS = 60.0

@@ -12,8 +12,8 @@ import pytest
 from typer.core import TyperGroup
 from typer.testing import CliRunner
 
-from app.cli.completion import run_names
 from app.cli.main import DeferredCommand, cli, list_commands
+from app.terminal.completion import complete_run
 
 ROOT = Path(__file__).resolve().parents[2]
 HEAVY = ("httpx", "fastapi", "sqlalchemy", "yaml", "numpy", "aiohttp", "openai", "app.settings")
@@ -85,11 +85,25 @@ def test_names_are_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, li
     assert ran.stdout.split() == completed
 
 
+@pytest.mark.parametrize("name", [name for name in list_commands() if " " not in name])
+def test_options_for_environments_runs_and_judges_are_completed_everywhere(name: str) -> None:
+    below = [DeferredCommand(name, list_commands()[name]).load()]
+    for command in below:
+        below += getattr(command, "commands", {}).values()
+    bare = [
+        (command.name, parameter.name)
+        for command in below
+        for parameter in command.params
+        if parameter.name in {"env", "run", "judge"} and parameter._custom_shell_complete is None
+    ]
+    assert bare == []
+
+
 def test_runs_are_completed_from_the_gateway_of_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         monkeypatch.setenv("ATROPOS_ENVS_PORT", str(listening.getsockname()[1]))
         Thread(target=_answer_runs, args=(listening,), daemon=True).start()
-        assert list(run_names()) == ["red", "blue"]
+        assert complete_run("") == ["blue", "red"]
 
 
 def _answer_runs(listening: socket.socket) -> None:

@@ -29,6 +29,7 @@ from app.domain.values import Frozen, Split
 from app.ports.environment import Datasets, Environment
 from app.service.catalogue import Catalogue
 from app.settings import Settings, read_settings
+from app.terminal.completion import complete_environment
 from app.terminal.consoles import AsJson, errors, format_figure, output_console, stop, stop_on_errors
 from app.toolkit.conformance.attempts import ALL_TASKS
 from app.toolkit.conformance.checks import CHECKS, Check
@@ -70,7 +71,12 @@ def list_environments(as_json: AsJson = False) -> None:
 
 @envs.command()
 def check(
-    where: Annotated[str, typer.Argument(metavar="NAME|FILE", help="Environment name, file or folder.")],
+    where: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME|FILE", help="Environment name, file or folder.", autocompletion=complete_environment
+        ),
+    ],
     tasks: Annotated[int, typer.Option(min=20, max=100_000, help="Tasks to check per split.")] = 1_000,
     texts: Annotated[int, typer.Option(min=0, max=100_000, help="Nonsense texts to score.")] = 2_000,
     as_json: AsJson = False,

@@ -47,6 +47,7 @@ from app.evaluation.report import EvaluationReport, MeanEstimate
 from app.inference.policies import SamplingParameters
 from app.inference.tokens import LocalTokenizer
 from app.terminal.client import build_gateway_headers, find_gateway_url, read_policy_key
+from app.terminal.completion import complete_environment, complete_run
 from app.terminal.consoles import (
     confirm_cost,
     errors,
@@ -66,7 +67,9 @@ _console = output_console()
 def evaluate(
     policy: PolicyUrl,
     model: PolicyModel,
-    env: Annotated[str, typer.Option(help="Environment name.", rich_help_panel=TASKS)],
+    env: Annotated[
+        str, typer.Option(help="Environment name.", rich_help_panel=TASKS, autocompletion=complete_environment)
+    ],
     split: Annotated[Split, typer.Option(help="Split to evaluate.", rich_help_panel=TASKS)] = "test",
     params: EnvironmentParams = "{}",
     tasks: Annotated[
@@ -79,7 +82,9 @@ def evaluate(
         ),
     ] = None,
     samples: Annotated[int, typer.Option(min=1, max=256, help="Attempts per task.", rich_help_panel=TASKS)] = 1,
-    run: Annotated[str, typer.Option(help="Run name to store results under.", rich_help_panel=TASKS)] = "evaluation",
+    run: Annotated[
+        str, typer.Option(help="Run name to store results under.", rich_help_panel=TASKS, autocompletion=complete_run)
+    ] = "evaluation",
     step: PolicyStep = None,
     seed: Annotated[
         int,

@@ -34,13 +34,16 @@ from app.domain.values import Split
 from app.inference.policies import SamplingParameters
 from app.inference.tokens import LocalTokenizer
 from app.terminal.client import build_gateway_headers, find_gateway_url, read_policy_key
+from app.terminal.completion import complete_environment, complete_run
 from app.terminal.consoles import errors, stop_on_errors, stop_to_resume
 
 
 def process(
     policy: PolicyUrl,
     model: PolicyModel,
-    env: Annotated[str | None, typer.Option(help="Environment name.", rich_help_panel=TASKS)] = None,
+    env: Annotated[
+        str | None, typer.Option(help="Environment name.", rich_help_panel=TASKS, autocompletion=complete_environment)
+    ] = None,
     mix: Annotated[
         str | None, typer.Option(help="Several environments: env=weight,env=weight.", rich_help_panel=TASKS)
     ] = None,
@@ -70,7 +73,9 @@ def process(
             help="URL of the trainer's Atropos API.", show_default="the gateway's", rich_help_panel=CONNECTIONS
         ),
     ] = None,
-    run: Annotated[str, typer.Option(help="Run name to lease tasks under.", rich_help_panel=TASKS)] = "process",
+    run: Annotated[
+        str, typer.Option(help="Run name to lease tasks under.", rich_help_panel=TASKS, autocompletion=complete_run)
+    ] = "process",
     cursor: Annotated[
         int | None, typer.Option(min=0, help="Start index for taking tasks without leases.", rich_help_panel=TASKS)
     ] = None,

@@ -25,6 +25,7 @@ from app.cli.tournament.contestants import TournamentJournalSetup
 from app.cli.tournament.session import REPORT, TournamentOutcome, TournamentSession
 from app.evaluation.duels import PairRow, StandingRow, TournamentReport
 from app.terminal.client import GatewayClient, build_gateway_headers, find_gateway_url
+from app.terminal.completion import complete_environment, complete_judge, complete_run
 from app.terminal.consoles import (
     confirm_cost,
     errors,
@@ -38,16 +39,24 @@ from app.toolkit.texts import escape_invisible
 
 
 def tournament(
-    judge: Annotated[str, typer.Option(help="Judge, of another model than those that scored the runs.")],
+    judge: Annotated[
+        str,
+        typer.Option(help="Judge, of another model than those that scored the runs.", autocompletion=complete_judge),
+    ],
     contestants: Annotated[
         list[str],
         typer.Argument(help="Folders of evaluations, or runs: my-run, my-run@120, my-run@100-120."),
     ],
-    env: Annotated[str | None, typer.Option(help="Only tasks of this environment.")] = None,
+    env: Annotated[
+        str | None, typer.Option(help="Only tasks of this environment.", autocompletion=complete_environment)
+    ] = None,
     tasks: Annotated[int, typer.Option(min=1, help="Maximum number of tasks.")] = 100,
     seed: Annotated[int, typer.Option(min=0, max=2**53 - 1, help="Seed for tasks, replies and intervals.")] = 0,
     run: Annotated[
-        str, typer.Option(help="Run name to store the pairs under.", show_default="tournament-<judge>")
+        str,
+        typer.Option(
+            help="Run name to store the pairs under.", show_default="tournament-<judge>", autocompletion=complete_run
+        ),
     ] = "",
     out: Annotated[
         Path | None,

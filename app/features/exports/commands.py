@@ -38,6 +38,7 @@ from app.features.exports.routes import NEWEST_GROUP
 from app.features.exports.rows import JSON_LINES_ONLY, PROMPT_ROW_TYPES, PromptRow, Trainer, build_prompt_row
 from app.features.exports.service import RowEncoder, build_encoder
 from app.terminal.client import GatewayClient, build_gateway_headers, describe_refusal, find_gateway_url
+from app.terminal.completion import complete_environment, complete_judge, complete_run
 from app.terminal.consoles import AsJson, describe_error, errors, parse_params, print_json, stop, stop_on_errors
 
 # `atropos-envs export`.
@@ -54,11 +55,13 @@ _FORMATS = ["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%S%z"]
 def export(
     file: Annotated[Path, typer.Argument(help="Output file; its suffix selects the format: .jsonl or .parquet.")],
     shape: Annotated[ExportShape, typer.Option(help="Row format.")] = "rollouts",
-    env: Annotated[str | None, typer.Option(help="Only this environment.")] = None,
-    run: Annotated[str | None, typer.Option(help="Only this run.")] = None,
+    env: Annotated[str | None, typer.Option(help="Only this environment.", autocompletion=complete_environment)] = None,
+    run: Annotated[str | None, typer.Option(help="Only this run.", autocompletion=complete_run)] = None,
     label: Annotated[str | None, typer.Option(help="Only tasks with this label, such as a character's id.")] = None,
     scene: Annotated[str | None, typer.Option(help="Only tasks of this scene, by its id.")] = None,
-    judge: Annotated[str | None, typer.Option(help="Only completions scored by this judge.")] = None,
+    judge: Annotated[
+        str | None, typer.Option(help="Only completions scored by this judge.", autocompletion=complete_judge)
+    ] = None,
     since: Annotated[
         datetime | None,
         typer.Option(formats=_FORMATS, help="Only groups scored at this time or later; UTC by default."),
@@ -194,7 +197,7 @@ _A_BATCH: Final = 256
 
 def tasks(
     file: Annotated[Path, typer.Argument(help="Output file; its suffix selects the format: .jsonl or .parquet.")],
-    env: Annotated[list[str], typer.Option(help="Environment name; repeatable.")],
+    env: Annotated[list[str], typer.Option(help="Environment name; repeatable.", autocompletion=complete_environment)],
     trainer: Annotated[Trainer, typer.Option("--for", help="Trainer whose column format to use.")] = "trl",
     split: Annotated[Split, typer.Option(help="Split to export.")] = "train",
     params: Annotated[str, typer.Option(help="Environment params, as a JSON object.")] = "{}",
@@ -203,7 +206,9 @@ def tasks(
         typer.Option(min=1, help="Rows of each environment.", show_default="the whole split; 1,000 if it is endless"),
     ] = None,
     first: Annotated[int, typer.Option(min=0, help="Index of the first task.")] = 0,
-    run: Annotated[str | None, typer.Option(help="Run whose retrieved contexts to use.")] = None,
+    run: Annotated[
+        str | None, typer.Option(help="Run whose retrieved contexts to use.", autocompletion=complete_run)
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
     url: Annotated[str, typer.Option(help="Gateway URL.", show_default="from settings")] = "",
     api_key: Annotated[str, typer.Option(envvar="ATROPOS_ENVS_API_KEY", help="Gateway API key.")] = "",

@@ -6,7 +6,8 @@ from rich.table import Table
 from app.domain.runs import Run
 from app.features.health.model import RunHealth
 from app.features.health.series import HealthFigure
-from app.terminal.client import ApiKey, GatewayClient, RunArgument, Url, ask_gateway
+from app.terminal.client import ApiKey, GatewayClient, Url, ask_gateway
+from app.terminal.completion import RunArgument
 from app.terminal.consoles import AsJson, format_figure, output_console, print_json
 
 

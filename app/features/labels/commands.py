@@ -21,6 +21,7 @@ from app.evaluation.labelled_groups import ChoiceFile, read_choices
 from app.features.labels.model import ImportReceipt
 from app.features.labels.routes import JudgeAgreement
 from app.terminal.client import GatewayClient, build_gateway_headers, find_gateway_url
+from app.terminal.completion import complete_environment, complete_judge, complete_run
 from app.terminal.consoles import AsJson, describe_error, errors, output_console, print_json, stop
 from app.toolkit.texts import escape_invisible
 
@@ -156,9 +157,11 @@ def _say(words: str) -> None:
 
 
 def agreement(
-    judge: Annotated[str, typer.Argument(help="Judge to look at.")],
-    env: Annotated[str | None, typer.Option(help="Only groups of this environment.")] = None,
-    run: Annotated[str | None, typer.Option(help="Only groups of this run.")] = None,
+    judge: Annotated[str, typer.Argument(help="Judge to look at.", autocompletion=complete_judge)],
+    env: Annotated[
+        str | None, typer.Option(help="Only groups of this environment.", autocompletion=complete_environment)
+    ] = None,
+    run: Annotated[str | None, typer.Option(help="Only groups of this run.", autocompletion=complete_run)] = None,
     url: Annotated[str, typer.Option(help="Gateway URL.", show_default="from settings")] = "",
     api_key: Annotated[str, typer.Option(envvar="ATROPOS_ENVS_API_KEY", help="Gateway API key.")] = "",
     as_json: AsJson = False,
