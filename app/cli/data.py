@@ -17,7 +17,7 @@ from rich.table import Table
 from app.cli.envs.check import find_environment, open_tools
 from app.datasets.configured_datasets import ConfiguredDatasets
 from app.datasets.rows import RowReport
-from app.domain.errors import GatewayError
+from app.domain.errors import GatewayError, UserError
 from app.domain.tasks import Completion, DatasetSource
 from app.domain.values import Frozen, Split, take_evenly
 from app.ports.environment import Environment
@@ -137,7 +137,7 @@ def check(
         stop(f"{_OPTIONS.get(str(first['loc'][0]), 'PATH')}: {first['msg'].removeprefix('Value error, ')}")
     except GatewayError as error:
         stop(describe_error(error))
-    except ValueError as error:
+    except UserError as error:
         stop(str(error))
     if as_json:
         print_json(report)
@@ -150,7 +150,7 @@ def check(
 def _parse_pairs(option: str, values: Sequence[str] | None) -> list[tuple[str, str]]:
     pairs = [tuple(one.split("=", 1)) for one in values or ()]
     if any(len(pair) != 2 or not all(pair) for pair in pairs):
-        raise ValueError(f"{option}: write the name here, `=`, and the name in the data set")
+        raise UserError(f"{option}: write the name here, `=`, and the name in the data set")
     return [(ours, theirs) for ours, theirs in pairs]
 
 
@@ -158,9 +158,9 @@ async def _check(
     kind: type[Environment], sources: Mapping[str, DatasetSource], settings: Settings, count: int
 ) -> DataReport:
     if not issubclass(kind, DatasetEnvironment):
-        raise ValueError(f"{kind.name} reads no data sets")
+        raise UserError(f"{kind.name} reads no data sets")
     if not sources:
-        raise ValueError(f"the settings have no data set for {kind.name}: give a folder, a file or a hub id")
+        raise UserError(f"the settings have no data set for {kind.name}: give a folder, a file or a hub id")
     folders = {"character_sheets": settings.character_sheets}
     configured = ConfiguredDatasets({kind.name: sources}, folders=folders, hub_cache=settings.cache_dir)
     environment = await asyncio.to_thread(kind.open, configured)

@@ -15,7 +15,7 @@ from rich.table import Table
 
 import app.main.store  # noqa: F401  # with the tables of features, and what they rebuild after a copy
 from app.cli.judge_bench import open_configured_store, say_store
-from app.domain.errors import GatewayError
+from app.domain.errors import GatewayError, UserError
 from app.domain.retention import KEPT_BECAUSE, KeptGroups, Pruned, PrunePlan, PruneRule, Reduced, ReducePlan, ReduceRule
 from app.domain.values import utc_now
 from app.ports.store import DatabaseSize
@@ -109,7 +109,7 @@ def rebuild_statistics(
         counted = asyncio.run(_rebuild(read_settings(), resume))
     except GatewayError as error:
         stop(describe_error(error))
-    except ValueError as error:
+    except UserError as error:
         stop(str(error))
     typer.echo(f"counted {counted:,} groups")
 
@@ -212,12 +212,12 @@ def prune(
     with stop_on_errors():
         if keep:
             if to_size or purpose:
-                raise ValueError("--keep goes with --older-than and --run alone: training groups are reduced")
+                raise UserError("--keep goes with --older-than and --run alone: training groups are reduced")
             reducing = _build_reduce_rule(keep, older_than, run)
             asyncio.run(_reduce(read_settings(), reducing, ask=not yes, dry_run=dry_run))
             return
         if not (older_than or to_size or run):
-            raise ValueError("say what may go: --older-than 30d, --run NAME or --to-size 50GB")
+            raise UserError("say what may go: --older-than 30d, --run NAME or --to-size 50GB")
         rule = PruneRule.model_validate(
             {
                 "before": utc_now() - parse_age(older_than) if older_than else None,
@@ -238,13 +238,13 @@ def _build_reduce_rule(keep: str, older_than: str, runs: list[str] | None) -> Re
 
 def parse_age(text: str) -> timedelta:
     if (match := re.fullmatch(r"(\d{1,6})([hdw])", text)) is None:
-        raise ValueError(f"--older-than must be a number with h, d or w, such as 30d: {text[:40]!r}")
+        raise UserError(f"--older-than must be a number with h, d or w, such as 30d: {text[:40]!r}")
     return timedelta(days=int(match[1]) * _DAYS[match[2]])
 
 
 def parse_bytes(text: str) -> int:
     if (match := re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?) ?([KMGT]?B)?", text, re.IGNORECASE)) is None:
-        raise ValueError(f"--to-size must be a number of bytes, KB, MB, GB or TB, such as 50GB: {text[:40]!r}")
+        raise UserError(f"--to-size must be a number of bytes, KB, MB, GB or TB, such as 50GB: {text[:40]!r}")
     unit = (match[2] or "").upper()
     return int(float(match[1]) * _BYTES[unit if unit != "B" else ""])
 

@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, Final, Generic, Protocol, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
+from app.domain.errors import UserError
 from app.domain.values import Frozen
 
 if sys.platform != "win32":
@@ -95,7 +96,7 @@ def open_journal(
     began: _EventT,
     shorten_after: int = SHORTEN_AFTER,
 ) -> Iterator[Journal[_EventT, _LedgerT]]:
-    """Resumes an existing journal, or starts a new one with `began`. ValueError when the file has results of another
+    """Resumes an existing journal, or starts a new one with `began`. UserError when the file has results of another
     setup, is not a journal, or is in use."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.with_name(f"{path.name}.lock").open("ab") as lock:
@@ -112,19 +113,19 @@ def open_journal(
 
 
 def _lock(lock: BinaryIO, path: Path) -> None:
-    """Held until the file is closed, also by the end of the process. ValueError when another one holds it."""
+    """Held until the file is closed, also by the end of the process. UserError when another one holds it."""
     if sys.platform == "win32":
         return
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        raise ValueError(f"{path}: in use by another process") from error
+        raise UserError(f"{path}: in use by another process") from error
 
 
 def read_ledger(
     path: Path, command: str, adapter: TypeAdapter[_EventT], new_ledger: Callable[[], _LedgerT], setup: Frozen
 ) -> _LedgerT:
-    """What a start with this setup goes on from: an empty ledger where there are no results. ValueError when the file
+    """What a start with this setup goes on from: an empty ledger where there are no results. UserError when the file
     has results of another setup, or is not a journal."""
     ledger = _read(path, command, adapter, new_ledger())
     if ledger.setup == setup:
@@ -146,7 +147,7 @@ def _read(path: Path, command: str, adapter: TypeAdapter[_EventT], ledger: _Ledg
             try:
                 ledger.apply(adapter.validate_json(line))
             except (ValidationError, KeyError) as error:
-                raise ValueError(f"{path}:{number}: not a journal of `{command}`") from error
+                raise UserError(f"{path}:{number}: not a journal of `{command}`") from error
     return ledger
 
 
@@ -155,7 +156,7 @@ def _require_same(path: Path, before: Frozen, now: Frozen) -> None:
         return
     then, today = before.model_dump(mode="json"), now.model_dump(mode="json")
     differing = ", ".join(f"{name} was {then[name]}" for name in then if then[name] != today[name])
-    raise ValueError(f"{path} was started with other options ({differing}): repeat them, or use another --out")
+    raise UserError(f"{path} was started with other options ({differing}): repeat them, or use another --out")
 
 
 def _rewrite(path: Path, adapter: TypeAdapter[_EventT], ledger: Ledger[_EventT]) -> None:

@@ -20,7 +20,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from app.datasets.configured_datasets import ConfiguredDatasets, read_table
-from app.domain.errors import GatewayError, InvalidRequest
+from app.domain.errors import GatewayError, InvalidRequest, UserError
 from app.domain.judging import JudgeRequest, Mode
 from app.domain.runs import ScoringOptions
 from app.domain.scores import Score
@@ -54,7 +54,7 @@ from app.toolkit.texts import escape_invisible
 
 
 def say_store(settings: Settings) -> None:
-    """On stderr, before it is opened: a file is relative to the folder one stands in. ValueError for a URL that is
+    """On stderr, before it is opened: a file is relative to the folder one stands in. UserError for a URL that is
     none."""
     typer.echo(f"store: {describe(settings.database_url)}", err=True)
 
@@ -125,11 +125,11 @@ class _Volume:
 async def estimate_judging_cost(
     judges: Sequence[str], groups: Sequence[JudgeGroup], settings: Settings
 ) -> tuple[JudgingCost, ...]:
-    """Per judge, from the prompts that it would get. The offline judge costs nothing and is left out. ValueError for a
+    """Per judge, from the prompts that it would get. The offline judge costs nothing and is left out. UserError for a
     reward model, which gets no prompts."""
     for name in judges:
         if _is_reward_model(name, settings):
-            raise ValueError(f"judge {name!r} is a reward model: it reads each reply once, and is not estimated")
+            raise UserError(f"judge {name!r} is a reward model: it reads each reply once, and is not estimated")
     defaults = {name: environment.options for name, environment in settings.environments.items()}
     priced = [name for name in judges if name != OFFLINE]
     forms = {name: settings.judges[name].verdict_form for name in priced}
@@ -402,7 +402,7 @@ async def _announce_cost(
     if yes or (total == 0 and not (_is_reward_model(judge, settings) and find_prices(judge, settings).are_known)):
         return
     if not sys.stdin.isatty():
-        raise ValueError("this judge costs money: confirm with --yes")
+        raise UserError("this judge costs money: confirm with --yes")
     typer.confirm("Continue? Judgements of an earlier bench cost nothing again.", abort=True, err=True)
 
 
@@ -425,12 +425,12 @@ def _thin_out(data: LabelledData, limit: int | None) -> LabelledData:
 
 
 def _parse_modes(names: str) -> tuple[Mode, ...]:
-    """ValueError names the nearest one."""
+    """UserError names the nearest one."""
     modes: list[Mode] = []
     for name in filter(None, map(str.strip, names.split(","))):
         mode = next((each for each in get_args(Mode) if each == name), None)
         if mode is None:
-            raise ValueError(f"--modes: unknown {name!r}{suggest(name, get_args(Mode)) or f'; known: {_MODES}'}")
+            raise UserError(f"--modes: unknown {name!r}{suggest(name, get_args(Mode)) or f'; known: {_MODES}'}")
         modes.append(mode)
     return tuple(dict.fromkeys(modes))
 

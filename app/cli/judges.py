@@ -21,6 +21,7 @@ from rich.table import Table
 from app.characters.casting import Cast
 from app.characters.loading import read_scenes, read_sheets
 from app.cli.judge_bench import ANSWER_TOKENS, BYTES_PER_TOKEN, bench, find_prices, open_judge_panels
+from app.domain.errors import UserError
 from app.domain.judging import JudgeRequest, Rubric
 from app.domain.runs import ScoringOptions
 from app.domain.values import Frozen, Split, suggest
@@ -257,7 +258,7 @@ def _confirm_cost_if_priced(name: str, settings: Settings, yes: bool) -> None:
 def _find_rubric(panels: ConfiguredPanels, file: Path | None) -> Rubric | None:
     try:
         options = ScoringOptions(rubric=None if file is None else load_rubric(file))
-    except ValueError as error:
+    except UserError as error:
         stop(str(error))
     return panels.resolve_options(NpcArena.name, options).rubric
 
@@ -330,7 +331,7 @@ def build_questions(
     """Without a `rubric` by the one of NPC Arena."""
     rubric = rubric or NpcArena.rubric
     if rubric is None:
-        raise ValueError("NPC Arena has no rubric")
+        raise UserError("NPC Arena has no rubric")
     return CheckQuestions(
         pairs=build_pairs(chosen, templates, seed),
         twice=chosen,

@@ -17,7 +17,7 @@ import httpx
 import typer
 from pydantic import SecretStr
 
-from app.domain.errors import GatewayError, InvalidRequest, RequestRefused, Unavailable
+from app.domain.errors import GatewayError, InvalidRequest, RequestRefused, Unavailable, UserError
 from app.domain.tasks import Completion, Message, ToolSpec, Turn
 from app.inference.connection import Connection
 from app.inference.policies import (
@@ -91,9 +91,9 @@ OutputPrice = Annotated[
 
 
 def require_tokenizer(checks_tokens: bool, tokenizer: Path | None) -> None:
-    """ValueError for `--check-tokens` without one."""
+    """UserError for `--check-tokens` without one."""
     if checks_tokens and tokenizer is None:
-        raise ValueError("--check-tokens needs --tokenizer: the model's tokenizer.json")
+        raise UserError("--check-tokens needs --tokenizer: the model's tokenizer.json")
 
 
 # Addresses.
@@ -258,7 +258,7 @@ async def probe_server(server: InferenceServer) -> tuple[tuple[Extension, ...], 
 
 
 def build_exchanges(task: HandedOutTask, episode: ChatEpisode, tokenizer: LocalTokenizer | None) -> list[Exchange]:
-    """Token ids that the server did not return come from the tokenizer; ValueError when there is none. The server's log
+    """Token ids that the server did not return come from the tokenizer; UserError when there is none. The server's log
     probabilities are used with its own tokens only."""
     return [
         _build_exchange(task, (*task.messages, *episode.messages[:index]), message, tokenizer)
@@ -270,7 +270,7 @@ def _build_exchange(
     task: HandedOutTask, before: Sequence[Message], message: SampledMessage, tokenizer: LocalTokenizer | None
 ) -> Exchange:
     if tokenizer is None and not message.has_tokens:
-        raise ValueError("the policy's server returned no token ids: set --tokenizer")
+        raise UserError("the policy's server returned no token ids: set --tokenizer")
     prompt, ids = message.prompt_ids, message.ids
     if tokenizer is not None:
         prompt = tokenizer.encode_prompt(before, task.tools) if prompt is None else prompt

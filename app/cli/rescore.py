@@ -37,6 +37,7 @@ from app.terminal.consoles import (
     output_console,
     print_json,
     stop,
+    stop_on_errors,
 )
 from app.toolkit.texts import escape_invisible
 
@@ -125,7 +126,7 @@ def rescore(
 
     What it costs is said first. Original rewards stay unchanged, and both scorings are kept.
     You can stop and resume at any time: groups that already have this scoring cost nothing."""
-    try:
+    with stop_on_errors(1):
         request = RescoreRequest.model_validate(
             {
                 "judges": tuple(judge) if judge else None,
@@ -136,8 +137,6 @@ def rescore(
                 "wait_seconds": _WAIT_SECONDS,
             }
         )
-    except ValueError as error:
-        stop(str(error), 1)
     url = url or find_gateway_url()
     headers = build_gateway_headers(api_key)
     tally = RescoreTally()

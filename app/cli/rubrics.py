@@ -10,6 +10,7 @@ from rich.table import Table
 
 from app.cli.judge_bench import open_configured_store
 from app.cli.sheets import format_count, print_findings
+from app.domain.errors import UserError
 from app.domain.judging import OwnRubric, RubricLabel
 from app.domain.values import digest_of_model
 from app.envs.npc_arena.environment import DEFAULT_RUBRIC
@@ -62,7 +63,7 @@ def show(path: _RubricPath = None, as_json: AsJson = False) -> None:
     With --json it is printed as it goes into a run's `options.rubric`."""
     try:
         own = load_rubric(path or DEFAULT_RUBRIC)
-    except ValueError as error:
+    except UserError as error:
         stop(str(error), 1)
     if as_json:
         typer.echo(own.model_dump_json(indent=2, exclude_none=True))
@@ -135,9 +136,9 @@ def rubric(
         settings = read_settings()
         if judge not in settings.judges:
             configured = ", ".join(sorted(settings.judges)) or "none"
-            raise ValueError(f"unknown judge {judge!r}; judges in the settings: {configured}")
+            raise UserError(f"unknown judge {judge!r}; judges in the settings: {configured}")
         if settings.judges[judge].kind != "chat":
-            raise ValueError(f"judge {judge!r} is a reward model, which writes nothing")
+            raise UserError(f"judge {judge!r} is a reward model, which writes nothing")
         written = asyncio.run(_write_rubric(settings, judge, checked.preference))
     params = RlaifParams.model_validate({"preference": checked.preference, "rubric": written.model_dump()["criteria"]})
     typer.echo(params.model_dump_json(indent=2, exclude_none=True))

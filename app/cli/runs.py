@@ -19,6 +19,7 @@ from app.cli.demo import LINES
 from app.cli.envs.check import find_environment
 from app.cli.judge_bench import JudgeGroup, JudgingCost, estimate_judging_cost
 from app.datasets.configured_datasets import ConfiguredDatasets
+from app.domain.errors import UserError
 from app.domain.groups import Rollout
 from app.domain.judging import Mode
 from app.domain.runs import Alarm, LagPolicy, PanelOptions, Run, RunProgress, ScoringOptions, StepRange
@@ -80,12 +81,12 @@ class RunSelector:
 
     @classmethod
     def parse(cls, text: str) -> "RunSelector":
-        """`my-run`, `my-run@120` or `my-run@100-120`. ValueError for anything else."""
+        """`my-run`, `my-run@120` or `my-run@100-120`. UserError for anything else."""
         run, separator, steps = text.partition("@")
         try:
             return cls(_RUN.validate_python(run), StepRange.parse(steps) if separator else None)
         except ValidationError as error:
-            raise ValueError(f"{text[:100]!r} is no run, such as my-run, my-run@120 or my-run@100-120") from error
+            raise UserError(f"{text[:100]!r} is no run, such as my-run, my-run@120 or my-run@100-120") from error
 
     @property
     def name(self) -> str:
@@ -179,7 +180,7 @@ def compare_runs(
 
 
 def build_question(first: str, second: str, about: Mapping[str, str | None], judge: str | None) -> dict[str, str]:
-    """The fields of the page. ValueError for what is no run."""
+    """The fields of the page. UserError for what is no run."""
     asked = {name: value for name, value in about.items() if value is not None}
     for side, text in (("first", first), ("second", second)):
         chosen = RunSelector.parse(text)
@@ -407,7 +408,7 @@ async def _estimate_run(
 ) -> RunEstimate:
     environment = _open_environment(env, settings)
     if environment.rubric is None:
-        raise ValueError(f"{env} is scored by a verifier: no judge is asked, and nothing is paid")
+        raise UserError(f"{env} is scored by a verifier: no judge is asked, and nothing is paid")
     panel = build_panels(settings).build_panel(environment.name, options)
     chosen = build_panels(settings).resolve_options(environment.name, options)
     tasks = _list_tasks(environment, params)

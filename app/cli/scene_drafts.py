@@ -21,7 +21,7 @@ from app.characters.loading import SCENES, parse_model, read_scenes, read_sheet,
 from app.characters.lorebooks import mentions, normalise_spelling, split_spoken_words
 from app.characters.scenes import Scene, SceneKind, SceneSet
 from app.characters.schema import CharacterSheet
-from app.domain.errors import InvalidRequest
+from app.domain.errors import InvalidRequest, UserError
 from app.domain.tasks import Message
 from app.domain.values import Frozen, Name, digest, estimate_tokens
 from app.envs.npc_arena.environment import PACKAGED_SCENES
@@ -94,10 +94,10 @@ def scenes(
         character = read_sheet(sheet)
         if propose is not None:
             if policy is None or model is None:
-                raise ValueError("--propose needs --policy and --model")
+                raise UserError("--propose needs --policy and --model")
             key = None if api_key_env is None else read_settings().read_secret(api_key_env)
             if api_key_env is not None and key is None:
-                raise ValueError(f"--api-key-env: the environment variable {api_key_env} is not set")
+                raise UserError(f"--api-key-env: the environment variable {api_key_env} is not set")
             sampling = SamplingParameters(max_tokens=_TOKENS_A_SCENE * propose)
             drafter = ChatPolicy(policy, model, api_key=key, sampling=sampling, timeout_seconds=600)
             _propose(character, sheet, propose, drafter, (input_price, output_price), yes)
@@ -127,7 +127,7 @@ def _propose(
     )
     _say_cost(estimate_tokens(prompt), drafter.sampling.max_tokens, prices)
     if not yes and not (sys.stdin.isatty() and typer.confirm("Ask the model?", default=True, err=True)):
-        raise ValueError("nothing was asked: confirm on a terminal, or with --yes")
+        raise UserError("nothing was asked: confirm on a terminal, or with --yes")
     reply = asyncio.run(drafter.complete([Message(role="user", content=prompt)]))
     made, left_out = _choose_proposals(reply, sheet, (*served, *drafted), count)
     if made:

@@ -38,7 +38,7 @@ from uvicorn.supervisors import Multiprocess
 from app.cli.envs.check import discover_environments
 from app.cli.judge_bench import say_store
 from app.datasets.configured_datasets import ConfiguredDatasets
-from app.domain.errors import GatewayError, StoreUnavailable
+from app.domain.errors import GatewayError, StoreUnavailable, UserError
 from app.domain.tasks import Isolation
 from app.domain.values import Frozen
 from app.http.web.api_keys import PEER
@@ -83,7 +83,7 @@ def serve(
             prepare_store(settings, _print_api_key)
         else:
             app = create_app(settings, announce=_print_api_key)
-    except (GatewayError, ValueError) as error:
+    except (GatewayError, UserError) as error:
         stop(str(error))
     # A thread, since uvicorn takes this one; it waits beside the start and prints when the service is ready.
     greeting = threading.Thread(target=_greet_when_ready, args=(settings, sockets[0].getsockname()[1]), daemon=True)
@@ -123,7 +123,7 @@ def migrate() -> None:
     try:
         say_store(settings)
         migrate_database(settings.database_url, find_packaged_folder("migrations"))
-    except (GatewayError, ValueError) as error:
+    except (GatewayError, UserError) as error:
         stop(str(error))
 
 
@@ -135,7 +135,7 @@ def version() -> None:
 def _read_settings() -> Settings:
     try:
         return read_settings()
-    except ValueError as error:
+    except UserError as error:
         stop(str(error))
 
 
@@ -391,7 +391,7 @@ def check(as_json: AsJson = False) -> None:
     try:
         checked = read_settings()
         require_known_names(checked, discover_environments())
-    except ValueError as error:
+    except UserError as error:
         _stop_with_mistakes(str(error), as_json=as_json)
     tried = [_try_database(checked), *_try_environments(checked), *asyncio.run(_try_judges(checked))]
     if as_json:

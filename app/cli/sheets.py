@@ -44,7 +44,7 @@ from app.characters.sheet_checks import SheetCheckContext, SheetCheckResult, She
 from app.cli.judge_bench import open_judge_panels
 from app.cli.scene_drafts import scenes as draft_scenes
 from app.datasets.configured_datasets import ConfiguredDatasets
-from app.domain.errors import Conflict, GatewayError, InvalidRequest, NotFound, TooLarge
+from app.domain.errors import Conflict, GatewayError, InvalidRequest, NotFound, TooLarge, UserError
 from app.domain.judging import Judgement
 from app.domain.scores import Score
 from app.domain.tasks import Completion
@@ -153,10 +153,10 @@ def _build_policy(
     if url is None:
         return None
     if model is None:
-        raise ValueError("--policy needs --model")
+        raise UserError("--policy needs --model")
     key = None if key_variable is None else settings.read_secret(key_variable)
     if key_variable is not None and key is None:
-        raise ValueError(f"--api-key-env: the environment variable {key_variable} is not set")
+        raise UserError(f"--api-key-env: the environment variable {key_variable} is not set")
     return ChatPolicy(url, model, api_key=key)
 
 

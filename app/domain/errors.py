@@ -42,6 +42,11 @@ class GatewayError(Exception):
         self.field = field
 
 
+class UserError(ValueError):
+    """What somebody gave at the terminal, in a file or in the settings cannot be used. A command shows the words and
+    ends; any other ValueError is a mistake of ours and keeps its traceback."""
+
+
 class RequestRefused(GatewayError):
     status = 400
     code = "bad_request"

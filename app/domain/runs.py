@@ -11,7 +11,7 @@ from typing import Annotated, Final, Literal
 from pydantic import BeforeValidator, Field, JsonValue
 
 from app.domain.budgets import BudgetUsd
-from app.domain.errors import InvalidRequest
+from app.domain.errors import InvalidRequest, UserError
 from app.domain.judging import Mode, OwnRubric, Rubric
 from app.domain.keeping import KeepRule
 from app.domain.values import FiniteNumber, Frozen, Name, Split, Unit, WholeNumber
@@ -215,14 +215,14 @@ class StepRange(Frozen):
 
     @classmethod
     def parse(cls, text: str) -> "StepRange":
-        """`120` or `100-120`. ValueError for anything else."""
+        """`120` or `100-120`. UserError for anything else."""
         found = _STEPS.fullmatch(text.strip())
         if found is None:
-            raise ValueError(f"{text[:50]!r} is neither a step, such as 120, nor a range, such as 100-120")
+            raise UserError(f"{text[:50]!r} is neither a step, such as 120, nor a range, such as 100-120")
         first = int(found[1])
         last = first if found[2] is None else int(found[2])
         if last < first:
-            raise ValueError(f"the range {text.strip()} ends before it begins")
+            raise UserError(f"the range {text.strip()} ends before it begins")
         return cls(first=first, last=last)
 
     def __str__(self) -> str:

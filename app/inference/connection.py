@@ -19,6 +19,8 @@ from typing import Final, Literal, Protocol
 
 from pydantic import JsonValue, SecretStr
 
+from app.domain.errors import UserError
+
 # Credentials: a key, and headers that may hold secrets.
 
 NO_HEADERS: Final[Mapping[str, SecretStr]] = {}
@@ -31,11 +33,11 @@ _HEADER_VALUE: Final = re.compile(r"[\x21-\x7e]+")
 
 
 def clean_key(key: SecretStr) -> SecretStr:
-    """Without the space around it, such as the line break at the end of a file. ValueError, without the key, for what
+    """Without the space around it, such as the line break at the end of a file. UserError, without the key, for what
     no header can hold."""
     value = key.get_secret_value().strip()
     if not _HEADER_VALUE.fullmatch(value):
-        raise ValueError("holds no key" if not value else "holds a key with spaces or characters outside of ASCII")
+        raise UserError("holds no key" if not value else "holds a key with spaces or characters outside of ASCII")
     return SecretStr(value)
 
 
@@ -57,7 +59,7 @@ class KeyFile:
     """A key in a mounted file. It is read again when the file changes; while that fails, the last key stays."""
 
     def __init__(self, path: Path) -> None:
-        """ValueError when the file holds no key now, OSError when it cannot be read."""
+        """UserError when the file holds no key now, OSError when it cannot be read."""
         self._path = path
         self._version = self._stat()
         self._key = self._read()

@@ -12,6 +12,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from pydantic import BaseModel, JsonValue, ValidationError
 from tokenizers import Tokenizer
 
+from app.domain.errors import UserError
 from app.domain.tasks import Message, ToolSpec
 from app.domain.values import digest
 from app.inference.policies import count_shared_prefix
@@ -48,16 +49,16 @@ class ChatTemplate:
     @classmethod
     def read(cls, path: Path) -> "ChatTemplate":
         """Reads `chat_template.jinja` and `tokenizer_config.json` of a folder, or the template in a file of any other
-        name, with the configuration beside it. ValueError when there is no template or it cannot be read."""
+        name, with the configuration beside it. UserError when there is no template or it cannot be read."""
         folder = path if path.is_dir() else path.parent
         if not path.exists():
-            raise ValueError(f"{path}: no such file or folder")
+            raise UserError(f"{path}: no such file or folder")
         config = _read_config(folder / _CONFIG_FILE)
         source = _read_template(folder / _TEMPLATE_FILE if path.is_dir() else path, config)
         try:
             template = _create_template_environment().from_string(source)
         except TemplateError as error:
-            raise ValueError(f"the chat template beside or in {path}: {error}") from error
+            raise UserError(f"the chat template beside or in {path}: {error}") from error
         bos, eos = _get_token_text(config.bos_token), _get_token_text(config.eos_token)
         return cls(template, bos, eos, digest([source, bos, eos]))
 
@@ -68,7 +69,7 @@ class ChatTemplate:
         *,
         opened: bool,
     ) -> str:
-        """`opened`: up to where the model goes on. ValueError when the template rejects the messages."""
+        """`opened`: up to where the model goes on. UserError when the template rejects the messages."""
         try:
             return self.template.render(
                 messages=messages,
@@ -78,7 +79,7 @@ class ChatTemplate:
                 eos_token=self.eos,
             )
         except (TemplateError, TypeError, ValueError) as error:
-            raise ValueError(f"the chat template rejects these messages: {error}") from error
+            raise UserError(f"the chat template rejects these messages: {error}") from error
 
 
 def _read_config(path: Path) -> _TokenizerConfig:
@@ -87,7 +88,7 @@ def _read_config(path: Path) -> _TokenizerConfig:
     try:
         return _TokenizerConfig.model_validate_json(path.read_bytes())
     except ValidationError as error:
-        raise ValueError(f"{path}: {error.errors(include_url=False)[0]['msg']}") from error
+        raise UserError(f"{path}: {error.errors(include_url=False)[0]['msg']}") from error
 
 
 def _read_template(beside: Path, config: _TokenizerConfig) -> str:
@@ -97,7 +98,7 @@ def _read_template(beside: Path, config: _TokenizerConfig) -> str:
     if isinstance(template, list):
         template = {named.name: named.template for named in template}.get("default")
     if template is None:
-        raise ValueError(f"no chat template: neither {beside} nor chat_template in tokenizer_config.json beside it")
+        raise UserError(f"no chat template: neither {beside} nor chat_template in tokenizer_config.json beside it")
     return template
 
 
@@ -137,22 +138,22 @@ class LocalTokenizer:
 
     @classmethod
     def read(cls, path: Path) -> "LocalTokenizer":
-        """Reads the file `tokenizer.json` or its folder. ValueError when something is missing or cannot be read."""
+        """Reads the file `tokenizer.json` or its folder. UserError when something is missing or cannot be read."""
         file = path / "tokenizer.json" if path.is_dir() else path
         if not file.is_file():
-            raise ValueError(f"{file}: file not found; it is part of the model's files")
+            raise UserError(f"{file}: file not found; it is part of the model's files")
         try:
             tokenizer = Tokenizer.from_file(str(file))
         except Exception as error:  # the package raises nothing narrower
-            raise ValueError(f"{file}: {error}") from error
+            raise UserError(f"{file}: {error}") from error
         return cls(tokenizer, ChatTemplate.read(file.parent))
 
     def encode_prompt(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> Ids:
-        """Token ids up to the model's turn. ValueError when the template rejects the messages."""
+        """Token ids up to the model's turn. UserError when the template rejects the messages."""
         return self._encode_text(self._render_messages(messages, tools, opened=True))
 
     def encode_reply(self, before: Sequence[Message], tools: Sequence[ToolSpec], said: SampledMessage) -> Ids:
-        """Token ids of the model's message, with the end token unless it was truncated. ValueError when the template
+        """Token ids of the model's message, with the end token unless it was truncated. UserError when the template
         cannot render a message with tool calls as a continuation of its prompt."""
         if not said.message.tool_calls:
             ended = said.finish_reason != "length"
@@ -160,7 +161,7 @@ class LocalTokenizer:
         opened = self._render_messages(before, tools, opened=True)
         whole = self._render_messages((*before, said.message), tools, opened=False)
         if not whole.startswith(opened):
-            raise ValueError("the chat template does not render tool calls as a continuation of the prompt")
+            raise UserError("the chat template does not render tool calls as a continuation of the prompt")
         text = whole.removeprefix(opened)
         eos = self.template.eos
         # What the template writes behind the end token was not sampled.
@@ -279,7 +280,7 @@ def check_turn(
     try:
         prompt = tokenizer.encode_prompt(before, tools)
         reply = tokenizer.encode_reply(before, tools, said)
-    except ValueError as error:
+    except UserError as error:
         return CheckedTurn(refused=str(error))
     differences = (
         _find_difference(tokenizer, "prompt", said.prompt_ids, prompt),

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from functools import lru_cache
 from typing import Final
 
-from app.domain.errors import InvalidRequest
+from app.domain.errors import InvalidRequest, UserError
 from app.domain.judging import (
     Case,
     Defect,
@@ -347,7 +347,7 @@ _PANELS_KEPT: Final = 1000
 
 class ConfiguredPanels:
     """`defaults` holds options by environment; `fallback` names the judges where they name none. The offline judge is
-    always available. ValueError for an unknown judge."""
+    always available. UserError for an unknown judge."""
 
     def __init__(
         self,
@@ -365,7 +365,7 @@ class ConfiguredPanels:
         self._judging_seconds = judging_seconds
         self._made = lru_cache(maxsize=_PANELS_KEPT)(self._create_panel)
         if not isinstance(self._judges[OFFLINE], OfflineJudge):
-            raise ValueError(f"{OFFLINE!r} is the name of the built-in offline judge; choose another name")
+            raise UserError(f"{OFFLINE!r} is the name of the built-in offline judge; choose another name")
         named = {
             "fallback": self._fallback.judges,
             **{name: options.judges for name, options in self._defaults.items()},
@@ -373,10 +373,10 @@ class ConfiguredPanels:
         for where, names in named.items():
             unknown = sorted(set(names) - set(self._judges))
             if unknown:
-                raise ValueError(f"{where}: there is no judge {unknown[0]!r}")
+                raise UserError(f"{where}: there is no judge {unknown[0]!r}")
         for where in self._defaults:
             if problem := self._find_repeated_votes(self.resolve_options(where, ScoringOptions())):
-                raise ValueError(f"{where}: {problem}")
+                raise UserError(f"{where}: {problem}")
 
     @property
     def judges(self) -> Mapping[str, Judge]:
@@ -458,7 +458,7 @@ def build_chat_judges(
     configs: Sequence[ChatJudgeConfig], fallbacks: Mapping[str, str], memory: JudgeCache | None
 ) -> dict[str, Judge]:
     """By name. `fallbacks` maps a judge to the one that is asked when it refuses or gives no valid answer; fallbacks do
-    not chain. ValueError for a fallback that is not another judge. Without a `memory` nothing is cached."""
+    not chain. UserError for a fallback that is not another judge. Without a `memory` nothing is cached."""
     memory = InProcessMemory(utc_now) if memory is None else memory
     # Judges that ask the same model in the same form share what is learned of its server.
     traits: dict[tuple[str, str, RequestForm], ServerTraits] = {}
@@ -471,7 +471,7 @@ def build_chat_judges(
     judges: dict[str, Judge] = dict(remembering)
     for name, fallback in fallbacks.items():
         if fallback not in remembering or fallback == name:
-            raise ValueError(f"judges.{name}.fallback: {fallback!r} is not another configured judge")
+            raise UserError(f"judges.{name}.fallback: {fallback!r} is not another configured judge")
         judges[name] = JudgeWithFallback(remembering[name], remembering[fallback])
     return judges
 

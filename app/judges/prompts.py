@@ -19,7 +19,7 @@ from pydantic_core import PydanticSerializationError, to_json
 
 from app.characters.loading import BrokenYaml, YamlDocument, parse_document, read_text
 from app.characters.sheet_checks import Level, SheetFinding
-from app.domain.errors import GatewayError, InvalidRequest, JudgeFailed
+from app.domain.errors import GatewayError, InvalidRequest, JudgeFailed, UserError
 from app.domain.judging import Candidate, Judgement, JudgeRequest, Mode, OwnRubric, Probes, Rubric, find_rubric_problems
 from app.domain.values import Frozen, SameObject, WholeNumber, begin_digest, digest, finish_digest, suggest, utc_now
 from app.judges.configuration import (
@@ -354,12 +354,12 @@ def require_sound_rubric(own: OwnRubric, field: str) -> None:
 
 
 def load_rubric(path: Path) -> OwnRubric:
-    """ValueError with the first error: file, line and key."""
+    """UserError with the first error: file, line and key."""
     file = read_rubric(path)
     if file.rubric is None:
         first = next(finding for finding in file.findings if finding.level == "error")
         where = f"{first.file}, line {first.line}" if first.line else first.file
-        raise ValueError(": ".join(filter(None, (where, first.field, first.message))))
+        raise UserError(": ".join(filter(None, (where, first.field, first.message))))
     return file.rubric
 
 

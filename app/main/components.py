@@ -28,7 +28,7 @@ from app.characters.sheet_checks import SheetCheckContext, SheetFinding, build_s
 from app.domain.access import compute_key_digest, generate_key
 from app.domain.authored_files import SCENE_FILES
 from app.domain.budgets import BudgetConfig
-from app.domain.errors import EnvironmentUnavailable, InvalidRequest
+from app.domain.errors import EnvironmentUnavailable, InvalidRequest, UserError
 from app.domain.runs import ScoringOptions
 from app.domain.tasks import Message
 from app.domain.values import Split, suggest
@@ -83,42 +83,42 @@ def discover() -> dict[str, type[Environment]]:
     named: dict[str, type[Environment]] = {}
     for environment in classes:
         if environment.name in named:
-            raise ValueError(f"two environments are called {environment.name!r}")
+            raise UserError(f"two environments are called {environment.name!r}")
         named[environment.name] = environment
     return named
 
 
 def load_environment(file: Path) -> type[Environment]:
-    """The one environment of a Python file, wherever it lies. FileNotFoundError without the file; ValueError when it
+    """The one environment of a Python file, wherever it lies. FileNotFoundError without the file; UserError when it
     holds none or several, or breaks while it is read."""
     try:
         module = _import_file(file.resolve(strict=True))
     except FileNotFoundError:
         raise
     except Exception as error:  # another's code may raise whatever it likes
-        raise ValueError(f"{file} cannot be read: {type(error).__name__}: {error}") from error
+        raise UserError(f"{file} cannot be read: {type(error).__name__}: {error}") from error
     classes = _find_environments(module)
     if len(classes) != 1:
         names = ", ".join(one.__name__ for one in classes) or "none"
-        raise ValueError(f"{file} should hold one environment, a class that inherits from Environment; it has {names}")
+        raise UserError(f"{file} should hold one environment, a class that inherits from Environment; it has {names}")
     if not isinstance(getattr(classes[0], "name", None), str):
-        raise ValueError(f"{file}: {classes[0].__name__} has no name: set `name`, the word by which it is asked for")
+        raise UserError(f"{file}: {classes[0].__name__} has no name: set `name`, the word by which it is asked for")
     return classes[0]
 
 
 def _load_retriever(name: str) -> Retriever:
     """Made by the entry point of that name in `atropos_environments.retrievers`, which is called without arguments.
-    ValueError when there is none, or nothing comes of it."""
+    UserError when there is none, or nothing comes of it."""
     points = {point.name: point for point in entry_points(group=_RETRIEVER_GROUP)}
     if name not in points:
         listed = ", ".join(sorted(points)) or "none"
-        raise ValueError(f"rag.retriever is {name!r}: no installed package brings it (brought: {listed})")
+        raise UserError(f"rag.retriever is {name!r}: no installed package brings it (brought: {listed})")
     try:
         retriever: Retriever = points[name].load()()
     except Exception as error:  # another's code may raise whatever it likes
-        raise ValueError(f"rag.retriever is {name!r}, which broke: {type(error).__name__}: {error}") from error
+        raise UserError(f"rag.retriever is {name!r}, which broke: {type(error).__name__}: {error}") from error
     if not callable(getattr(retriever, "retrieve", None)):
-        raise ValueError(f"rag.retriever is {name!r}, which is no retriever: it has no method retrieve")
+        raise UserError(f"rag.retriever is {name!r}, which is no retriever: it has no method retrieve")
     return retriever
 
 
@@ -135,7 +135,7 @@ def _import_file(file: Path) -> ModuleType:
     own = file.parent.name if file.stem == ENVIRONMENT_MODULE else packages[-1]
     spec = importlib.util.spec_from_file_location(f"environment_of_{own}", file)
     if spec is None or spec.loader is None:
-        raise ValueError("it is no Python file")
+        raise UserError("it is no Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # before it runs: pydantic and dataclasses look a class's module up there
     spec.loader.exec_module(module)
@@ -172,12 +172,12 @@ log = logging.getLogger(__name__)
 
 
 def read_server_key(settings: Settings, where: str, server: ServerSettings) -> SecretStr | KeyFile | None:
-    """ValueError naming the setting below `where` for a key that cannot be had, and for a route of Azure that does not
+    """UserError naming the setting below `where` for a key that cannot be had, and for a route of Azure that does not
     exist."""
     if server.api_version is not None and server.base_url.rstrip("/").endswith("/openai/v1"):
-        raise ValueError(f"{where}.api_version must not be set where base_url ends in /openai/v1")
+        raise UserError(f"{where}.api_version must not be set where base_url ends in /openai/v1")
     if server.api_key_env is not None and server.api_key_file is not None:
-        raise ValueError(f"{where} has both api_key_env and api_key_file")
+        raise UserError(f"{where} has both api_key_env and api_key_file")
     if server.api_key_file is not None:
         try:
             return KeyFile(server.api_key_file)
@@ -185,26 +185,26 @@ def read_server_key(settings: Settings, where: str, server: ServerSettings) -> S
             words = error.strerror or type(error).__name__
         except ValueError as error:
             words = "it holds no text" if isinstance(error, UnicodeError) else f"it {error}"
-        raise ValueError(f"{where}.api_key_file names {server.api_key_file}, which cannot be used: {words}")
+        raise UserError(f"{where}.api_key_file names {server.api_key_file}, which cannot be used: {words}")
     if server.api_key_env is None:
         return None
     key = settings.read_secret(server.api_key_env)
     if key is None:
-        raise ValueError(f"{where}.api_key_env names {server.api_key_env}, which is not set")
+        raise UserError(f"{where}.api_key_env names {server.api_key_env}, which is not set")
     try:
         return clean_key(key)
-    except ValueError as error:
-        raise ValueError(f"{where}.api_key_env names {server.api_key_env}, which {error}") from None
+    except UserError as error:
+        raise UserError(f"{where}.api_key_env names {server.api_key_env}, which {error}") from None
 
 
 def build_judge_config(settings: Settings, name: str, judge: JudgeSettings) -> ChatJudgeConfig:
-    """ValueError for a key that cannot be had, a route of Azure that does not exist, and a budget without prices."""
+    """UserError for a key that cannot be had, a route of Azure that does not exist, and a budget without prices."""
     key = read_server_key(settings, f"judges.{name}", judge)
     prices = TokenPrices(
         judge.input_price_per_million, judge.output_price_per_million, judge.cached_input_price_per_million
     )
     if not prices.are_known and (judge.budget_usd is not None or judge.budget_usd_per_day is not None):
-        raise ValueError(f"judges.{name} has a budget in US dollars and no prices")
+        raise UserError(f"judges.{name} has a budget in US dollars and no prices")
     return ChatJudgeConfig(
         name=name,
         base_url=judge.base_url,
@@ -234,21 +234,21 @@ def build_judge_config(settings: Settings, name: str, judge: JudgeSettings) -> C
 
 
 def _build_any_config(settings: Settings, name: str, judge: JudgeSettings) -> ChatJudgeConfig | RewardModelConfig:
-    """ValueError as for a chat judge, and for a chat template that cannot be read."""
+    """UserError as for a chat judge, and for a chat template that cannot be read."""
     server = build_judge_config(settings, name, judge)
     if judge.kind == "chat" or judge.route is None:
         return server
     try:
         template = ChatTemplate.read(judge.chat_template) if isinstance(judge.chat_template, Path) else None
     except (ValueError, OSError) as error:
-        raise ValueError(f"judges.{name}.chat_template: {error}") from None
+        raise UserError(f"judges.{name}.chat_template: {error}") from None
     return RewardModelConfig(
         replace(server, max_output_tokens=0), judge.route, template, judge.reward_center, judge.reward_scale
     )
 
 
 def build_panels(settings: Settings, memory: JudgeCache | None = None) -> ConfiguredPanels:
-    """The configured judges over the environments that name them; ValueError for a name that no judge has, and for a
+    """The configured judges over the environments that name them; UserError for a name that no judge has, and for a
     rubric that cannot be used."""
     configs = [_build_any_config(settings, name, judge) for name, judge in settings.judges.items()]
     fallbacks = {name: judge.fallback for name, judge in settings.judges.items() if judge.fallback is not None}
@@ -263,7 +263,7 @@ def build_panels(settings: Settings, memory: JudgeCache | None = None) -> Config
 
 
 def _build_options(environment: EnvironmentSettings) -> ScoringOptions:
-    """With the rubric of its file. ValueError with file, line and key of the first error in it."""
+    """With the rubric of its file. UserError with file, line and key of the first error in it."""
     if environment.rubric is None:
         return environment.options
     return environment.options.model_copy(update={"rubric": load_rubric(environment.rubric)})
@@ -283,7 +283,7 @@ def build_tracer(settings: Settings, version: str) -> Tracer | None:
 
 
 def build_retriever(settings: Settings, brought: Mapping[str, Callable[[], Retriever]]) -> Retriever:
-    """The one that the settings choose, of those that features brought or of others. ValueError for one that is not
+    """The one that the settings choose, of those that features brought or of others. UserError for one that is not
     there, and for a URL that must not be asked."""
     if settings.rag.retriever in brought:
         return brought[settings.rag.retriever]()
@@ -298,7 +298,7 @@ def _build_remote_config(settings: Settings) -> RemoteRetrieverConfig:
     remote = settings.rag.remote
     key = None if remote.api_key_env is None else settings.read_secret(remote.api_key_env)
     if remote.api_key_env is not None and key is None:
-        raise ValueError(f"rag.remote.api_key_env names {remote.api_key_env}, which is not set")
+        raise UserError(f"rag.remote.api_key_env names {remote.api_key_env}, which is not set")
     return RemoteRetrieverConfig(
         url=remote.url,
         api_key=key,
@@ -395,7 +395,7 @@ def _find_broken_judges(settings: Settings) -> list[str]:
     for name, judge in settings.judges.items():
         try:
             _build_any_config(settings, name, judge)
-        except ValueError as error:
+        except UserError as error:
             mistakes.append(f"{find_where_set(('judges', name))}: {error}")
     return mistakes
 
@@ -403,7 +403,7 @@ def _find_broken_judges(settings: Settings) -> list[str]:
 def _find_broken_database_url(settings: Settings) -> list[str]:
     try:
         parse_url(settings.database_url)
-    except ValueError as error:
+    except UserError as error:
         return [f"{find_where_set(('database_url',))}: {error}"]
     return []
 
@@ -429,7 +429,7 @@ def _find_broken_rubrics(settings: Settings, environments: Mapping[str, type[Env
             continue
         try:
             _build_options(environment)
-        except ValueError as error:
+        except UserError as error:
             mistakes.append(f"{where}: {error}")
     return mistakes
 

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, SecretStr, ValidationError
 
-from app.domain.errors import InvalidRequest, RetrieverFailed
+from app.domain.errors import InvalidRequest, RetrieverFailed, UserError
 from app.domain.tasks import Context, ContextQuery, Passage, Withheld
 from app.domain.values import Frozen, require_encodable
 from app.domain.worlds import GameTime
@@ -255,7 +255,7 @@ class _RetryableFailure(Exception):
 
 class RemoteRetriever:
     def __init__(self, config: RemoteRetrieverConfig, resolver: MakeResolver = create_system_resolver) -> None:
-        """ValueError for an invalid or forbidden URL."""
+        """UserError for an invalid or forbidden URL."""
         self._config = config
         _require_allowed_url(config)
         self._resolver = resolver
@@ -351,11 +351,11 @@ def _require_allowed_url(config: RemoteRetrieverConfig) -> None:
     except ValueError:
         sound = False
     if not sound or not parts.hostname:
-        raise ValueError("rag.remote.url must be a URL that begins with http:// or https://")
+        raise UserError("rag.remote.url must be a URL that begins with http:// or https://")
     if parts.username is not None or parts.password is not None:
-        raise ValueError("rag.remote.url must not contain a user or password; set rag.remote.api_key_env instead")
+        raise UserError("rag.remote.url must not contain a user or password; set rag.remote.api_key_env instead")
     if config.allow_hosts and parts.hostname not in {host.lower() for host in config.allow_hosts}:
-        raise ValueError(f"rag.remote.url names {parts.hostname}, which is not in rag.remote.allow_hosts")
+        raise UserError(f"rag.remote.url names {parts.hostname}, which is not in rag.remote.allow_hosts")
 
 
 def _translate_error(error: Exception) -> Exception:

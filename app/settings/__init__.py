@@ -17,6 +17,7 @@ from pydantic_settings import (
 )
 from pydantic_settings import SettingsError as UnreadableSource
 
+from app.domain.errors import UserError
 from app.domain.tasks import DatasetSources
 from app.domain.values import Described, Name, suggest
 from app.settings.sections import CompatSettings as CompatSettings
@@ -44,7 +45,7 @@ _KUBERNETES: Final = re.compile(r"PORT|PORT_\d+_\w+|SERVICE_(HOST|PORT)(_\w+)?")
 """What it sets, behind the prefix, for a service called atropos-envs."""
 
 
-class SettingsError(ValueError):
+class SettingsError(UserError):
     """A line for each thing that is wrong."""
 
 

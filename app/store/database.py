@@ -33,7 +33,7 @@ from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor
 from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from app.domain.errors import GatewayError, InvalidRequest, StoreUnavailable
+from app.domain.errors import GatewayError, InvalidRequest, StoreUnavailable, UserError
 from app.domain.values import utc_now
 from app.ports.environment import Clock
 from app.ports.tracing import (
@@ -559,18 +559,18 @@ _WRITER_PRAGMAS = (
 
 
 def parse_url(url: str) -> URL:
-    """`sqlite:///path` or `postgresql://…`. ValueError for anything else; the message never holds the URL, since
+    """`sqlite:///path` or `postgresql://…`. UserError for anything else; the message never holds the URL, since
     that may hold a password."""
     try:
         parsed = make_url(url)
     except (ArgumentError, ValueError):  # a port that is no number, among them two hosts with a port each
-        raise ValueError("not a database URL: use sqlite:///path or postgresql://user@host/name") from None
+        raise UserError("not a database URL: use sqlite:///path or postgresql://user@host/name") from None
     kind = parsed.drivername.partition("+")[0]
     if kind == "sqlite" and parsed.database and parsed.database != ":memory:":
         return parsed.set(drivername="sqlite+pysqlite")
     if kind in {"postgresql", "postgres"}:
         return parsed.set(drivername="postgresql+psycopg")
-    raise ValueError("the database URL must be sqlite:///path or postgresql://user@host/name")
+    raise UserError("the database URL must be sqlite:///path or postgresql://user@host/name")
 
 
 def describe(url: str) -> str:

@@ -25,6 +25,7 @@ from app.domain.errors import (
     RequestRefused,
     Unauthorized,
     Unavailable,
+    UserError,
 )
 from app.domain.runs import Purpose, Run
 from app.domain.tasks import Completion, Message, Turn
@@ -191,7 +192,7 @@ def find_gateway_url() -> str:
     """URL of the gateway that these settings serve on this machine."""
     try:
         settings = read_settings()
-    except ValueError as error:
+    except UserError as error:
         raise typer.BadParameter(str(error)) from error
     return build_local_url(settings.host, settings.port)
 
@@ -217,10 +218,10 @@ def describe_url(url: str) -> str:
 
 
 def read_policy_key(variable: str | None) -> SecretStr | None:
-    """The key in this environment variable. ValueError when it is not set."""
+    """The key in this environment variable. UserError when it is not set."""
     key = None if variable is None else read_settings().read_secret(variable)
     if variable is not None and key is None:
-        raise ValueError(f"--api-key-env: the environment variable {variable} is not set")
+        raise UserError(f"--api-key-env: the environment variable {variable} is not set")
     return key
 
 
@@ -314,5 +315,5 @@ def ask_gateway(url: str, api_key: str, question: Callable[[GatewayClient], Awai
         stop(describe_error(error))
     except httpx.HTTPError as error:
         stop(f"the gateway could not be reached: {error}")
-    except ValueError as error:
+    except (UserError, ValidationError) as error:  # what answers there may be no gateway
         stop(str(error))

@@ -4,7 +4,6 @@ Results go to stdout: a table on a terminal, plain lines in a pipe, or JSON. Eve
 """
 
 import contextlib
-import dis
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,7 +17,7 @@ from rich.console import Console, RenderableType
 from rich.markup import escape
 from rich.table import Table
 
-from app.domain.errors import GatewayError
+from app.domain.errors import GatewayError, UserError
 from app.toolkit.texts import escape_invisible
 
 _PIPED_COLUMNS = 10_000
@@ -124,31 +123,17 @@ def stop_on_errors(code: int = 2, *, also: type[Exception] = OSError) -> Iterato
         stop("; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}".removeprefix(": ") for one in listed), code)
     except GatewayError as error:
         stop(describe_error(error), code)
-    except (OSError, also) as error:
+    except (UserError, UnicodeDecodeError, OSError, also) as error:
         stop(str(error), code)
-    except ValueError as error:
-        if not (isinstance(error, UnicodeDecodeError) or _comes_from_raise_statement(error)):
-            raise
-        stop(str(error), code)
-
-
-def _comes_from_raise_statement(error: ValueError) -> bool:
-    """Whether a `raise` statement chose the words, so that they are for people. Otherwise a built-in function failed,
-    such as `zip(strict=True)`: that is a mistake of ours, and the words are about its arguments."""
-    frame = error.__traceback__
-    while frame is not None and frame.tb_next is not None:
-        frame = frame.tb_next
-    # The instruction at which the innermost Python frame stands; a built-in function has no frame of its own.
-    return frame is not None and dis.opname[frame.tb_frame.f_code.co_code[frame.tb_lasti]] == "RAISE_VARARGS"
 
 
 def parse_object(option: str, text: str) -> dict[str, JsonValue]:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{option} is not JSON: {error}") from error
+        raise UserError(f"{option} is not JSON: {error}") from error
     if not isinstance(value, dict):
-        raise ValueError(f"{option} is not a JSON object")
+        raise UserError(f"{option} is not a JSON object")
     return value
 
 

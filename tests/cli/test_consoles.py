@@ -7,7 +7,7 @@ import pytest
 import typer
 from pydantic import TypeAdapter
 
-from app.domain.errors import InvalidRequest
+from app.domain.errors import InvalidRequest, UserError
 from app.terminal.consoles import stop_on_errors
 
 
@@ -24,6 +24,7 @@ def raise_error(error: Exception) -> None:
     [
         (InvalidRequest("no such task", field="task"), "task: no such task"),
         (OSError("disk full"), "disk full"),
+        (UserError("--params is not JSON"), "--params is not JSON"),
         (LookupError("no host"), "no host"),
     ],
     ids=repr,
@@ -42,7 +43,13 @@ def test_it_names_every_wrong_field(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "err", [lambda: raise_error(KeyError("x")), lambda: dict(zip("ab", "a", strict=True)), lambda: int("x")]
+    "err",
+    [
+        lambda: raise_error(KeyError("x")),
+        lambda: raise_error(ValueError("x")),
+        lambda: dict(zip("ab", "a", strict=True)),
+        lambda: int("x"),
+    ],
 )
 def test_a_mistake_of_ours_is_not_hidden(err: Callable[[], object]) -> None:
     with pytest.raises((KeyError, ValueError)), stop_on_errors():

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from app.datasets.configured_datasets import ConfiguredDatasets
-from app.domain.errors import EnvironmentUnavailable
+from app.domain.errors import EnvironmentUnavailable, UserError
 from app.domain.runs import ScoringOptions
 from app.domain.values import suggest
 from app.judges.panel import ConfiguredPanels
@@ -50,7 +50,7 @@ async def run_check(kind: type[Environment], check: Check, depth: CheckDepth | N
 async def run_all_checks(
     kind: type[Environment], datasets: Datasets, depth: CheckDepth, watching: CheckObserver, elsewhere: OtherProcess
 ) -> ConformanceReport:
-    """Runs all checks and measurements. EnvironmentUnavailable when its data cannot be read; ValueError when it cannot
+    """Runs all checks and measurements. EnvironmentUnavailable when its data cannot be read; UserError when it cannot
     be opened for another reason."""
     async with open_tools(kind) as tools:
         one, again = _open_environment(kind, datasets), _open_environment(kind, datasets)
@@ -88,7 +88,7 @@ def _open_environment(kind: type[Environment], datasets: Datasets) -> Environmen
     except EnvironmentUnavailable:
         raise
     except Exception as error:  # another's code may raise whatever it likes
-        raise ValueError(f"cannot open {kind.name}: {type(error).__name__}: {error}") from error
+        raise UserError(f"cannot open {kind.name}: {type(error).__name__}: {error}") from error
 
 
 async def _measure_figures(subject: CheckSubject) -> ConformanceFigures | None:
@@ -115,12 +115,12 @@ class FoundEnvironment:
 
 
 def find_environment(where: str) -> FoundEnvironment:
-    """ValueError when there is no such environment, or its code fails."""
+    """UserError when there is no such environment, or its code fails."""
     if where.endswith(".py") or "/" in where:
         return _load_from_file(Path(where))
     environments = discover_environments()
     if where not in environments:
-        raise ValueError(
+        raise UserError(
             f"unknown environment {where!r}{suggest(where, environments)}; "
             f"known environments: {', '.join(sorted(environments))}. "
             f"Give a file or folder by its path, such as ./{where}"
@@ -129,11 +129,11 @@ def find_environment(where: str) -> FoundEnvironment:
 
 
 def discover_environments() -> dict[str, type[Environment]]:
-    """ValueError when the code of one fails on import."""
+    """UserError when the code of one fails on import."""
     try:
         return discover()
     except Exception as error:  # another's code may raise whatever it likes
-        raise ValueError(f"cannot load an environment: {' <- '.join(_describe_causes(error))}") from error
+        raise UserError(f"cannot load an environment: {' <- '.join(_describe_causes(error))}") from error
 
 
 def _load_from_file(file: Path) -> FoundEnvironment:
@@ -141,7 +141,7 @@ def _load_from_file(file: Path) -> FoundEnvironment:
     try:
         return FoundEnvironment(load_environment(inside), str(inside.resolve()))
     except FileNotFoundError:
-        raise ValueError(f"file not found: {inside}") from None
+        raise UserError(f"file not found: {inside}") from None
 
 
 def _find_module(folder: Path) -> Path:

@@ -24,7 +24,7 @@ import app.envs.community
 from app.cli.envs.check import CheckObserver, FoundEnvironment, discover_environments, find_environment, run_all_checks
 from app.cli.envs.subprocess_digests import compute_digests_in_subprocess
 from app.datasets.configured_datasets import ConfiguredDatasets
-from app.domain.errors import GatewayError
+from app.domain.errors import UserError
 from app.domain.values import Frozen, Split
 from app.ports.environment import Datasets, Environment
 from app.service.catalogue import Catalogue
@@ -61,7 +61,7 @@ def list_environments(as_json: AsJson = False) -> None:
     """List the environments that this installation serves: scoring, source and availability."""
     try:
         listed = _list_lines(_configure_datasets(read_settings()))
-    except ValueError as error:
+    except UserError as error:
         stop(str(error))
     if as_json:
         typer.echo(json.dumps([line.model_dump() for line in listed], indent=2))
@@ -85,14 +85,12 @@ def check(
 
     Exit code 1: a check failed. Exit code 2: nothing to check.
     Judged environments are scored by the offline judge."""
-    try:
+    with stop_on_errors():
         settings = read_settings()
         depth = CheckDepth(
             tasks=tasks, scored=tasks, texts=texts, guessed=max(CheckDepth.guessed, tasks // _GUESSED_SHARE)
         )
         report = _run_checks(find_environment(where), settings, depth, quiet=as_json)
-    except (GatewayError, ValueError) as error:
-        stop(str(error))
     if as_json:
         typer.echo(report.model_dump_json(indent=2))
     else:
@@ -290,7 +288,7 @@ class EnvironmentLine(Frozen):
 
 
 def _list_lines(datasets: Datasets) -> tuple[EnvironmentLine, ...]:
-    """Blocking: opens every environment. ValueError when the code of one fails."""
+    """Blocking: opens every environment. UserError when the code of one fails."""
     classes = discover_environments()
     catalogue = Catalogue(classes)
     catalogue.open(datasets)
@@ -380,14 +378,14 @@ class ScaffoldResult:
 
 
 def write_environment(request: ScaffoldRequest, taken: Collection[str]) -> ScaffoldResult:
-    """Writes all files or none. ValueError for an invalid or `taken` name, for existing files, and where no default
+    """Writes all files or none. UserError for an invalid or `taken` name, for existing files, and where no default
     folder exists."""
     _check_name(request.name, taken)
     folder = _choose_folder(request)
     texts = {folder / path: text for path, text in _render_texts(request).items()}
     existing = [str(path) for path in texts if path.exists()]
     if existing:
-        raise ValueError(f"already exists: {', '.join(existing)}; nothing was written")
+        raise UserError(f"already exists: {', '.join(existing)}; nothing was written")
     for path, text in texts.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
@@ -401,12 +399,12 @@ def _build_module_name(name: str) -> str:
 
 def _check_name(name: str, taken: Collection[str]) -> None:
     if not _NAME.fullmatch(name) or keyword.iskeyword(name) or len(name) > _LONGEST_NAME:
-        raise ValueError(
+        raise UserError(
             f"invalid environment name {name!r}: use at most {_LONGEST_NAME} lower-case letters, digits and _, "
             "starting with a letter, and no Python keyword; for example tide_tables"
         )
     if name in taken:
-        raise ValueError(f"the environment {name!r} already exists; names must be unique")
+        raise UserError(f"the environment {name!r} already exists; names must be unique")
 
 
 def _choose_folder(request: ScaffoldRequest) -> Path:
@@ -416,7 +414,7 @@ def _choose_folder(request: ScaffoldRequest) -> Path:
         return request.folder
     community = Path(app.envs.community.__path__[0])
     if not (community.parents[2] / "pyproject.toml").is_file():
-        raise ValueError("this is an installed package, not a checkout: use --path FOLDER or --package")
+        raise UserError("this is an installed package, not a checkout: use --path FOLDER or --package")
     return community
 
 

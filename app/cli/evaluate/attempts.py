@@ -22,7 +22,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from app.cli.policies import PolicyPrices
-from app.domain.errors import InvalidRequest
+from app.domain.errors import InvalidRequest, UserError
 from app.domain.runs import Run
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Message
@@ -75,19 +75,17 @@ def write_document(html: Path | None, json: Path | None, document: Document) -> 
 
 
 def read_evaluation(path: Path) -> Evaluation:
-    """Reads the folder, or the folder of a file. ValueError when it holds no evaluation."""
+    """Reads the folder, or the folder of a file. UserError when it holds no evaluation."""
     folder = path.parent if path.is_file() else path
     try:
         report = EvaluationReport.model_validate_json((folder / f"{REPORT}.json").read_bytes())
         with (folder / _ATTEMPTS).open("rb") as file:
             attempts = tuple(Attempt.model_validate_json(line) for line in file)
     except FileNotFoundError as error:
-        raise ValueError(
-            f"{folder} is not an evaluation folder: {Path(str(error.filename)).name} is missing"
-        ) from error
+        raise UserError(f"{folder} is not an evaluation folder: {Path(str(error.filename)).name} is missing") from error
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        raise ValueError(f"{folder} holds an evaluation of another version: {first['msg']}") from error
+        raise UserError(f"{folder} holds an evaluation of another version: {first['msg']}") from error
     return Evaluation(
         setup=report.setup, attempts=attempts, judging_usd=report.cost.judging_usd, finished_at=report.finished_at
     )

@@ -59,7 +59,7 @@ from app.cli.policies import (
     probe_server,
     require_model,
 )
-from app.domain.errors import GatewayError, InvalidRequest, RequestRefused, Unavailable
+from app.domain.errors import GatewayError, InvalidRequest, RequestRefused, Unavailable, UserError
 from app.domain.judging import Judgement, Mode
 from app.domain.runs import Run
 from app.domain.tasks import Completion, Message
@@ -679,7 +679,7 @@ def _build_counter(tokenizer: LocalTokenizer) -> Callable[[HandedOutTask], int]:
     def count(task: HandedOutTask) -> int:
         try:
             return len(tokenizer.encode_prompt(task.messages, task.tools))
-        except ValueError:  # templates that refuse what a system message or tools are
+        except UserError:  # templates that refuse what a system message or tools are
             return estimate_prompt_tokens(task)
 
     return count

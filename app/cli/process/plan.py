@@ -22,6 +22,7 @@ from app.cli.journal import SHORTEN_AFTER, open_journal
 from app.cli.journal import Journal as AnyJournal
 from app.cli.policies import PolicyPrices
 from app.cli.process.atropos import GroupLine, SampledCompletion
+from app.domain.errors import UserError
 from app.domain.values import Frozen, Name, Split
 from app.inference.wire import Usage
 from app.service.requests import HandedOutTask, MixMember
@@ -69,16 +70,16 @@ class ProcessPlan:
 
 
 def parse_mix(env: str | None, mix: str | None, split: Split, params: str | None) -> tuple[MixMember, ...]:
-    """ValueError naming the invalid option."""
+    """UserError naming the invalid option."""
     if (env is None) == (mix is None):
-        raise ValueError("give either --env or --mix")
+        raise UserError("give either --env or --mix")
     if mix is None:
         return (_parse_member("--env", str(env), "1", split, parse_params(params)),)
     if params is not None:
-        raise ValueError("--params needs --env; environments in --mix use their default params")
+        raise UserError("--params needs --env; environments in --mix use their default params")
     parts = [part.strip().partition("=") for part in mix.split(",") if part.strip()]
     if not parts:
-        raise ValueError("--mix names no environment")
+        raise UserError("--mix names no environment")
     return tuple(_parse_member("--mix", name, weight or "1", split, {}) for name, _, weight in parts)
 
 
@@ -86,7 +87,7 @@ def check_run_name(name: str, option: str = "--run") -> str:
     try:
         return _NAME.validate_python(name)
     except ValidationError as error:
-        raise ValueError(f"{option}: use at most 64 lower-case letters, digits, - and _") from error
+        raise UserError(f"{option}: use at most 64 lower-case letters, digits, - and _") from error
 
 
 def _parse_member(option: str, name: str, weight: str, split: Split, params: dict[str, JsonValue]) -> MixMember:
@@ -98,7 +99,7 @@ def _parse_member(option: str, name: str, weight: str, split: Split, params: dic
         return MixMember.model_validate({"env": name, "weight": number, "split": split, "params": params})
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        raise ValueError(f"{option} {name}: {first['loc'][0]}: {first['msg']}") from error
+        raise UserError(f"{option} {name}: {first['loc'][0]}: {first['msg']}") from error
 
 
 # The output of groups to a file; that to a trainer is an `AtroposOutput`.
@@ -142,11 +143,11 @@ class _WrittenGroup(Frozen, extra="ignore"):
 
 @contextmanager
 def open_jsonl_output(path: Path, *, began: bool) -> Iterator[JsonlOutput]:
-    """Resumes the file if `began`, without an incomplete last line. ValueError for a file that existed before, or that
+    """Resumes the file if `began`, without an incomplete last line. UserError for a file that existed before, or that
     holds something else."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if not began and path.exists() and path.stat().st_size:
-        raise ValueError(f"{path} already exists without a journal: use another --out")
+        raise UserError(f"{path} already exists without a journal: use another --out")
     with path.open("a+b") as file:
         group_ids, end = _scan_written(path, file)
         file.truncate(end)
@@ -163,7 +164,7 @@ def _scan_written(path: Path, file: BinaryIO) -> tuple[set[str], int]:
         try:
             group_ids.add(_WrittenGroup.model_validate(json.loads(line)).group_id)
         except (ValidationError, ValueError) as error:
-            raise ValueError(f"{path}:{number}: not a group") from error
+            raise UserError(f"{path}:{number}: not a group") from error
         end += len(line)
     return group_ids, end
 
@@ -359,7 +360,7 @@ Journal = AnyJournal[ProcessEvent, ProcessLedger]
 
 @contextmanager
 def open_process_journal(path: Path, setup: ProcessSetup, shorten_after: int = SHORTEN_AFTER) -> Iterator[Journal]:
-    """Resumes or starts the journal of this setup. ValueError when the file has another setup, is not a journal, or is
+    """Resumes or starts the journal of this setup. UserError when the file has another setup, is not a journal, or is
     in use."""
     with open_journal(
         path, "process", PROCESS_EVENT, ProcessLedger, setup, ProcessBegan(setup=setup), shorten_after

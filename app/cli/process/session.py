@@ -47,7 +47,7 @@ from app.cli.process.plan import (
     assign_keys,
     open_jsonl_output,
 )
-from app.domain.errors import InvalidRequest, Unavailable
+from app.domain.errors import InvalidRequest, Unavailable, UserError
 from app.inference.connection import Connection
 from app.inference.policies import ChatEpisode, InferenceServer, SamplingParameters, build_sequence, build_turns
 from app.inference.tokens import CheckedTurn, LocalTokenizer, TokenCheckTally
@@ -102,7 +102,7 @@ class _Sampler:
             episodes = await gather_or_cancel([self.player.play_episode(task) for _ in range(self.group_size)])
         try:
             samples = await asyncio.to_thread(lambda: tuple(self._build_sample(task, episode) for episode in episodes))
-        except ValueError as error:
+        except UserError as error:
             raise TaskSkipped("no_tokens", str(error)) from error
         self.joins.add_samples(samples)
         if self.check is not None:

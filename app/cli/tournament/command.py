@@ -23,6 +23,7 @@ from app.cli.policies import (
 from app.cli.process.plan import check_run_name
 from app.cli.tournament.contestants import TournamentJournalSetup
 from app.cli.tournament.session import REPORT, TournamentOutcome, TournamentSession
+from app.domain.errors import UserError
 from app.evaluation.duels import PairRow, StandingRow, TournamentReport
 from app.terminal.client import GatewayClient, build_gateway_headers, find_gateway_url
 from app.terminal.completion import complete_environment, complete_judge, complete_run
@@ -92,7 +93,7 @@ def tournament(
     url = url or find_gateway_url()
     with stop_on_errors(also=httpx.InvalidURL):
         if len(contestants) < 2:
-            raise ValueError("a tournament needs two contestants or more")
+            raise UserError("a tournament needs two contestants or more")
         folder = out or Path("tournaments") / _name_folder(judge, contestants)
         session = TournamentSession(
             setup=TournamentJournalSetup(

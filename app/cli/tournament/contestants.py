@@ -157,7 +157,7 @@ class Entrant:
 
 
 async def load_entrants(gateway: GatewayClient, sources: Sequence[str], environment: str | None) -> tuple[Entrant, ...]:
-    """In the order given, under names that differ. InvalidRequest or ValueError for a source without replies."""
+    """In the order given, under names that differ. InvalidRequest or UserError for a source without replies."""
     if len(set(sources)) < len(sources):
         raise InvalidRequest("each contestant takes part once")
     entrants = [

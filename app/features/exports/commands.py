@@ -11,7 +11,7 @@ from typing import Annotated, Final
 
 import httpx
 import typer
-from pydantic import JsonValue
+from pydantic import JsonValue, ValidationError
 from rich.progress import (
     BarColumn,
     DownloadColumn,
@@ -22,7 +22,7 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
-from app.domain.errors import GatewayError
+from app.domain.errors import GatewayError, UserError
 from app.domain.runs import Purpose
 from app.domain.scores import Outcome, Reason
 from app.domain.values import Frozen, Split
@@ -231,7 +231,7 @@ def tasks(
             encoder = build_encoder(form, PROMPT_ROW_TYPES[trainer])
             rows = asyncio.run(_write_rows(part, encoder, url or find_gateway_url(), api_key, wanted))
             part.replace(file)
-    except ValueError as error:
+    except (UserError, ValidationError) as error:
         stop(str(error), 1)
     except GatewayError as error:
         stop(describe_error(error), 1)

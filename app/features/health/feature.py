@@ -4,6 +4,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from app.domain.errors import UserError
 from app.domain.runs import ScoringOptions
 from app.domain.values import find_same_model
 from app.features.contract import Feature, FeatureParts, Kernel
@@ -49,27 +50,27 @@ def build_health(kernel: Kernel) -> FeatureParts:
 
 
 def find_shadow_judges(settings: Settings, panels: Panels) -> dict[str, str]:
-    """By environment. ValueError for a judge that is not there, or that is of the model of one that scores there."""
+    """By environment. UserError for a judge that is not there, or that is of the model of one that scores there."""
     chosen = {name: given.shadow_judge for name, given in settings.environments.items() if given.shadow_judge}
     for name, shadow in chosen.items():
         where = f"environments.{name}.shadow_judge"
         if shadow not in panels.judges:
-            raise ValueError(f"{where}: there is no judge {shadow!r}")
+            raise UserError(f"{where}: there is no judge {shadow!r}")
         training = panels.resolve_options(name, ScoringOptions()).judges
         models = {judge: panels.judges[judge].model for judge in training}
         if (judge := find_same_model(panels.judges[shadow].model, models)) is not None:
-            raise ValueError(f"{where}: {shadow!r} is of the same model as {judge!r}, which scores there")
+            raise UserError(f"{where}: {shadow!r} is of the same model as {judge!r}, which scores there")
     return chosen
 
 
 def build_alarm_sink(settings: Settings) -> AlarmSink | None:
-    """ValueError for a secret that is not there."""
+    """UserError for a secret that is not there."""
     health = settings.health
     if health.webhook is None:
         return None
     secret = None if health.webhook_secret_env is None else settings.read_secret(health.webhook_secret_env)
     if health.webhook_secret_env is not None and secret is None:
-        raise ValueError(f"health.webhook_secret_env names {health.webhook_secret_env}, which is not set")
+        raise UserError(f"health.webhook_secret_env names {health.webhook_secret_env}, which is not set")
     return AlarmWebhook(health.webhook, secret, health.webhook_seconds)
 
 
