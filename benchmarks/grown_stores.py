@@ -98,7 +98,6 @@ COPIED: Final = (
         {"group_sequence": _SEQUENCE}
         | {"rollout_id": "'group_' || md5(substr(one.rollout_id, 1, 38) || k.number) || '-' || one.position"},
     ),
-    CopiedTable("scores", {"group_sequence": _SEQUENCE}),
     CopiedTable("judgements", {"sequence": _shift("judgements"), "group_sequence": _SEQUENCE, "created_at": _LATER}),
     CopiedTable(
         "idempotency_keys", {"key_digest": "md5(one.key_digest || k.number) || md5(k.number || one.key_digest)"}

@@ -118,7 +118,7 @@ def _lay_together(url: str) -> None:
     """What is of one group, as a service writes it. PostgreSQL inserts all copies of a row one after the other, so
     that each completion of a group would be read from a page of its own."""
     with psycopg.connect(url, autocommit=True) as connection:
-        for table in ("groups", "rollouts", "scores", "judgements"):
+        for table in ("groups", "rollouts", "judgements"):
             connection.execute(f"CLUSTER {table} USING pk_{table}".encode())
         connection.execute("VACUUM (ANALYZE)")
 

@@ -40,7 +40,7 @@ SINGLES = 64
 CONNECTIONS = 4
 SINGLES_AT_ONCE = (8, 64)
 FIRST_SINGLE = 100_000
-TABLES = ("groups", "rollouts", "scores")
+TABLES = ("groups", "rollouts")
 ENV = "gsm8k"
 
 Row = tuple[str | int | float | None, ...]

@@ -4,28 +4,30 @@ _Rows of groups have counts and sums over their rollouts, so that lists and stat
 are packed beforehand, in a thread, since the writer's transaction holds up all others.
 """
 
+import json
 import math
 from collections import ChainMap, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
-from pydantic import Field
 from sqlalchemy import ColumnElement, Connection, RowMapping, func, select
 
 from app.domain.groups import Group, Rollout
 from app.domain.judging import Judgement, combine_outcomes, has_low_signal, measure_spread
 from app.domain.keeping import KEPT_PARTS, KeptPart, ReducedCompletion
+from app.domain.parts import PendingGroup
 from app.domain.runs import Policy
 from app.domain.scores import Score
-from app.domain.values import Frozen, SameObject, digest_of_text
+from app.domain.values import SameObject, digest_of_text
 from app.ports.store import GroupToStore
 from app.store.statements import (
     PACKED_FROM,
     RowValue,
     StoredText,
     decode,
+    decode_json,
     encode,
     encode_json,
     from_micros,
@@ -44,26 +46,33 @@ CALIBRATED_FIELDS: Final = ("calibrated", "calibrated_error", "uncalibrated")
 _CALIBRATED: Final = set(CALIBRATED_FIELDS)
 
 
-class GroupHead(Frozen):
-    """The client-chosen values of a group, stored as JSON."""
+def build_origin_columns(group: Group | PendingGroup) -> dict[str, str | int | float | None]:
+    """Where a group comes from. What clients choose is JSON."""
+    policy = group.policy
+    return {
+        "model": None if policy is None else encode_json(policy.model),
+        "step": None if policy is None else policy.step,
+        "lease_id": None if group.lease_id is None else encode_json(group.lease_id),
+        "sender": None if group.sender is None else encode_json(group.sender),
+        "hand_out_step": group.hand_out_step,
+    }
 
-    policy: Policy | None = None
-    lease_id: str | None = None
-    flags: tuple[str, ...] = ()
-    hand_out_step: Annotated[int | None, Field(exclude_if=lambda step: step is None)] = None
-    sender: Annotated[str | None, Field(exclude_if=lambda name: name is None)] = None
+
+def decode_name(text: str | None) -> str | None:
+    return None if text is None else str(decode_json(text))
 
 
-def encode_head(group: Group) -> str:
-    return encode(
-        GroupHead.build_trusted(
-            policy=group.policy,
-            lease_id=group.lease_id,
-            flags=group.flags,
-            hand_out_step=group.hand_out_step,
-            sender=group.sender,
-        )
-    )
+def parse_policy(row: RowMapping | Mapping[str, Any]) -> Policy | None:
+    model = decode_name(row["model"])
+    return None if model is None else Policy.build_trusted(model=model, step=row["step"])
+
+
+def encode_flags(flags: Sequence[str]) -> str:
+    return encode_json(list(flags)) if flags else "[]"
+
+
+def decode_flags(text: str) -> tuple[str, ...]:
+    return () if text == "[]" else tuple(json.loads(text))
 
 
 def summarise_scores(scores: Sequence[Score]) -> dict[str, int | float | None]:
@@ -94,10 +103,10 @@ def build_group_row(group: Group) -> dict[str, str | int | float | None]:
         "task_id": group.task_id,
         "environment": group.environment,
         "run": group.run,
-        "step": group.policy.step if group.policy else None,
+        **build_origin_columns(group),
         "purpose": group.purpose,
         "outcome": group.outcome,
-        "head": encode_head(group),
+        "flags": encode_flags(group.flags),
         "lag": group.lag,
         "stale": int("stale" in group.flags),
         "created_at": to_micros(group.created_at),
@@ -194,16 +203,6 @@ def decode_score(row: RowMapping) -> Score:
     return score.model_copy(update=beside) if any(value is not None for value in beside.values()) else score
 
 
-def build_criterion_rows(scores: Iterable[tuple[int, int, Score]]) -> list[tuple[RowValue, ...]]:
-    """For `insert_tuples`, of scores with their groups' sequences and their positions."""
-    return [
-        (sequence, position, ordinal, criterion.name, criterion.value, criterion.weight)
-        for sequence, position, score in scores
-        if score.outcome == "scored"
-        for ordinal, criterion in enumerate(score.criteria)
-    ]
-
-
 @dataclass(frozen=True)
 class _JudgementRows:
     prompts: _Rows
@@ -288,21 +287,20 @@ def load_groups(
 
 
 def _parse_group(row: RowMapping, members: Sequence[Rollout]) -> Group:
-    head = decode(GroupHead, row["head"])
     return Group(
         group_id=row["group_id"],
         task_id=row["task_id"],
         environment=row["environment"],
         run=row["run"],
-        lease_id=head.lease_id,
-        policy=head.policy,
+        lease_id=decode_name(row["lease_id"]),
+        policy=parse_policy(row),
         purpose=row["purpose"],
         outcome=row["outcome"],
-        flags=head.flags,
+        flags=decode_flags(row["flags"]),
         rollouts=tuple(members),
         created_at=from_micros(row["created_at"]),
-        hand_out_step=head.hand_out_step,
-        sender=head.sender,
+        hand_out_step=row["hand_out_step"],
+        sender=decode_name(row["sender"]),
     )
 
 

@@ -19,8 +19,8 @@ from sqlalchemy import Connection, select, text, update
 
 from app.domain.groups import TextQuery, share_words
 from app.domain.tasks import Completion, Message
-from app.store.group_rows import GroupHead
-from app.store.statements import decode, decode_json, unpack_completion, unpack_text
+from app.store.group_rows import decode_flags, decode_name
+from app.store.statements import decode_json, unpack_completion, unpack_text
 from app.store.tables import group_texts, groups, prompts, rollouts, tasks
 
 # The index of words.
@@ -118,7 +118,7 @@ def load_words(connection: Connection, sequences: Collection[int]) -> dict[int, 
     """What cannot be columns has no words."""
     texts: defaultdict[int, list[str]] = defaultdict(list)
     tags: defaultdict[int, list[str]] = defaultdict(list)
-    of_group = (groups.c[name] for name in ("sequence", "environment", "run", "head"))
+    of_group = (groups.c[name] for name in ("sequence", "environment", "run", "model", "flags"))
     prompted = (
         select(*of_group, prompts.c.body, prompts.c.packed)
         .join_from(groups, tasks, tasks.c.task_id == groups.c.task_id)
@@ -127,7 +127,7 @@ def load_words(connection: Connection, sequences: Collection[int]) -> dict[int, 
     )
     for row in connection.execute(prompted):
         with suppress(ValueError):
-            tags[row.sequence] += _tag_group(row.environment, row.run, decode(GroupHead, row.head))
+            tags[row.sequence] += _tag_group(row.environment, row.run, decode_name(row.model), decode_flags(row.flags))
             texts[row.sequence] += _read_prompt(decode_json(unpack_text(row.body, row.packed)))
     columns = (rollouts.c[name] for name in ("group_sequence", "completion", "packed", "score"))
     members = select(*columns).where(rollouts.c.group_sequence.in_(sequences))
@@ -140,13 +140,13 @@ def load_words(connection: Connection, sequences: Collection[int]) -> dict[int, 
     return {one: (*_choose_tags(tags[one]), *_choose_words(texts[one])) for one in sequences}
 
 
-def _tag_group(environment: str, run: str | None, head: GroupHead) -> Iterator[str]:
+def _tag_group(environment: str, run: str | None, model: str | None, flags: Sequence[str]) -> Iterator[str]:
     yield tag("environment", environment)
     if run is not None:
         yield tag("run", run)
-    if head.policy is not None:
-        yield tag("model", head.policy.model)
-    yield from (tag("flag", flag) for flag in head.flags)
+    if model is not None:
+        yield tag("model", model)
+    yield from (tag("flag", flag) for flag in flags)
 
 
 def _choose_tags(tags: Sequence[str]) -> tuple[str, ...]:

@@ -47,13 +47,12 @@ from app.store.group_rows import (
     NOTHING_ENCODED,
     PART_BITS,
     EncodedTexts,
-    build_criterion_rows,
     build_group_row,
     build_judgement_rows,
     build_rollout_rows,
     build_score_columns,
     decode_score,
-    encode_head,
+    encode_flags,
     have_long_texts,
     load_groups,
     summarise_scores,
@@ -83,7 +82,6 @@ from app.store.tables import (
     pruned_groups,
     rescores,
     rollouts,
-    scores,
     scorings,
     tasks,
 )
@@ -305,10 +303,6 @@ def _insert_rollouts(
 ) -> None:
     rows = [row for sequence, of_group in members for row in build_rollout_rows(sequence, of_group, encoded)]
     insert_tuples(connection, rollouts, rows)
-    scored = [
-        (sequence, position, one.score) for sequence, of_group in members for position, one in enumerate(of_group)
-    ]
-    insert_tuples(connection, scores, build_criterion_rows(scored))
 
 
 def _insert_judgements(
@@ -405,12 +399,11 @@ def _update_groups(connection: Connection, changes: Sequence[tuple[int, Group, G
             {"of": sequence, "at": position, **build_score_columns(one.score)} for sequence, position, one in changed
         ]
         connection.execute(_UPDATE_ROLLOUT, rows)
-    insert_tuples(connection, scores, build_criterion_rows([(of, at, rollout.score) for of, at, rollout in changed]))
     heads = [
         {
             "of": sequence,
             "outcome": after.outcome,
-            "head": encode_head(after),
+            "flags": encode_flags(after.flags),
             "stale": int("stale" in after.flags),
             **summarise_scores(after.scores),
         }
@@ -429,7 +422,7 @@ def _mask_group(connection: Connection, group_id: str) -> Group:
         return stored
     masked = stored.model_copy(update={"flags": (*stored.flags, "masked")})
     forget_words(connection, load_indexed_words(connection, [sequence]))
-    connection.execute(update(groups).where(here).values(head=encode_head(masked)))
+    connection.execute(update(groups).where(here).values(flags=encode_flags(masked.flags)))
     return masked
 
 

@@ -39,6 +39,9 @@ _LOCK = 7_305_811_962_046
 
 _BASE = "base"
 
+LIFTED_BY: Final = "5a1ee195"
+"""The last commit whose `migrate` brings stores of older schemas to the oldest one that ours goes on from."""
+
 _ATTEMPTS = 10
 """How often a migration that met a deadlock is tried. A running service holds its locks for a transaction, and the
 database takes a second to find each deadlock."""
@@ -46,7 +49,26 @@ database takes a second to find each deadlock."""
 
 def find_newest_revision(migrations: Path) -> str:
     """Revisions are numbered: `versions/0007_what_changed.py` is revision 0007."""
-    return max(path.name.partition("_")[0] for path in (migrations / "versions").glob("[0-9]*_*.py"))
+    return max(_list_revisions(migrations))
+
+
+def _find_first_revision(migrations: Path) -> str:
+    """The oldest schema from which there is a way to the newest one."""
+    return min(_list_revisions(migrations))
+
+
+def _list_revisions(migrations: Path) -> list[str]:
+    return [path.name.partition("_")[0] for path in (migrations / "versions").glob("[0-9]*_*.py")]
+
+
+def _require_way(current: str | None, migrations: Path) -> None:
+    """StoreUnavailable for a schema that is older than our first one."""
+    first = _find_first_revision(migrations)
+    if current is not None and current < first:
+        raise StoreUnavailable(
+            f"the database has schema {current}, and this version of the service lifts schemas from {first} on: "
+            f"first run `atropos-envs migrate` of the commit {LIFTED_BY}"
+        )
 
 
 def _find_oldest_revision(steps: Iterable[tuple[str, bool]]) -> str:
@@ -89,6 +111,7 @@ def require_servable(url: str, migrations: Path) -> None:
         raise StoreUnavailable(f"the database cannot be reached or read: {_join_lines(error.orig)}") from error
     finally:
         engine.dispose()
+    _require_way(current, migrations)
     if current is not None and current > newest:
         _require_support(current, oldest, newest)
 
@@ -122,6 +145,7 @@ def _migrate_to(newest: str, engine: Engine, migrations: Path) -> None:
     with engine.connect() as connection:
         current = read_revision(connection)
         oldest = _read_oldest_revision(connection)
+    _require_way(current, migrations)
     if current is None or current < newest:
         _upgrade(engine, migrations, newest)
     elif current > newest:

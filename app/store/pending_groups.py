@@ -54,14 +54,13 @@ from app.domain.tasks import Completion
 from app.domain.values import digest
 from app.ports.store import GroupToStore, PendingGroupStore
 from app.store.database import Database
-from app.store.group_rows import EncodedTexts, GroupHead, load_groups
+from app.store.group_rows import EncodedTexts, build_origin_columns, decode_name, load_groups, parse_policy
 from app.store.groups import add_groups, require_unpruned
 from app.store.statements import (
     MICROSECONDS_PER_SECOND,
     PreparedStatement,
     decode,
     decode_json,
-    encode,
     encode_completion,
     encode_json,
     filter_storable,
@@ -199,7 +198,7 @@ def _find_mismatch(
     """What keeps these members out of the group."""
     if row["size"] != pending.size:
         return Mismatch("part.size", f"the group under this key has {row['size']} completions")
-    if any(stored[one.place]["said"] != one.digest for one in members if one.place in stored):
+    if any(stored[one.place]["digest"] != one.digest for one in members if one.place in stored):
         return Mismatch("part.index", "another completion has this place in the group")
     return None
 
@@ -461,7 +460,7 @@ def _load_newest_groups(connection: Connection, scopes: Sequence[str]) -> dict[s
 _NAMED_MEMBER: Final = (
     select(part_members, parts.c.state.label("group_state"))
     .join(parts, parts.c.group_id == part_members.c.group_id)
-    .where(parts.c.scope == bindparam("of"), part_members.c.said == bindparam("fingerprint"))
+    .where(parts.c.scope == bindparam("of"), part_members.c.digest == bindparam("fingerprint"))
     .order_by(parts.c.generation.desc())
     .limit(1)
 )
@@ -485,7 +484,7 @@ def _load_earlier_members(
             "now": now,
         }
         for row in connection.execute(_select_abandoned(database.postgres), values).mappings():
-            earlier.setdefault((row["scope"], row["said"]), []).append(dict(row))
+            earlier.setdefault((row["scope"], row["digest"]), []).append(dict(row))
     return earlier
 
 
@@ -499,7 +498,7 @@ def _select_abandoned(postgres: bool) -> Executable:
         .join(parts, parts.c.group_id == part_members.c.group_id)
         .where(
             part_members.c.scope.in_(bindparam("of", expanding=True)),
-            part_members.c.said.in_(bindparam("digests", expanding=True)),
+            part_members.c.digest.in_(bindparam("digests", expanding=True)),
             part_members.c.state != literal_column("'answered'"),  # names the partial index
             has_left,
         )
@@ -786,9 +785,6 @@ def _open_group(
 def _build_part_row(pending: PendingGroup, group_id: str, generation: int, now: int, seconds: float) -> dict[str, Any]:
     """The row of a group that is open."""
     deadline = now + round(seconds * MICROSECONDS_PER_SECOND)
-    head = GroupHead(
-        policy=pending.policy, lease_id=pending.lease_id, hand_out_step=pending.hand_out_step, sender=pending.sender
-    )
     return {
         "group_id": group_id,
         "scope": pending.scope,
@@ -798,7 +794,7 @@ def _build_part_row(pending: PendingGroup, group_id: str, generation: int, now: 
         "task_id": pending.task_id,
         "environment": pending.environment,
         "run": pending.run,
-        "head": encode(head),
+        **build_origin_columns(pending),
         "purpose": pending.purpose,
         "deadline": deadline,
         "state": "open",
@@ -817,19 +813,18 @@ def _insert_parts(connection: Connection, rows: Sequence[Mapping[str, Any]]) -> 
 
 
 def _parse_group(row: _PartRow) -> PendingGroup:
-    head = decode(GroupHead, row["head"])
     return PendingGroup(
         scope=row["scope"],
         task_id=row["task_id"],
         environment=row["environment"],
         run=row["run"],
-        lease_id=head.lease_id,
-        policy=head.policy,
+        lease_id=decode_name(row["lease_id"]),
+        policy=parse_policy(row),
         purpose=row["purpose"],
         key=str(decode_json(row["key"])),
         size=row["size"],
-        hand_out_step=head.hand_out_step,
-        sender=head.sender,
+        hand_out_step=row["hand_out_step"],
+        sender=decode_name(row["sender"]),
     )
 
 
@@ -848,7 +843,7 @@ def _build_member_row(
         "group_id": row["group_id"],
         "place": member.place,
         "scope": row["scope"],
-        "said": member.digest,
+        "digest": member.digest,
         "completion": None if own_group else encode_completion(member.completion),
         "own_group": own_group,
         "state": state,

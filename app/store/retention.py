@@ -97,7 +97,6 @@ from app.store.tables import (
     rescores,
     rollouts,
     runs,
-    scores,
     scorings,
     tasks,
 )
@@ -216,7 +215,7 @@ def load_states(connection: Connection, sequences: Collection[int]) -> dict[int,
         groups.c.outcome,
         groups.c.scored,
         groups.c.unscored,
-        groups.c.head,
+        groups.c.flags,
         groups.c.reduced,
         made.scalar_subquery(),
     )
@@ -339,7 +338,7 @@ def _delete_groups(connection: Connection, sequences: Sequence[int]) -> int:
     connection.execute(delete(rescores).where(rescores.c.scoring_sequence.in_(rescored)))
     connection.execute(delete(judgements).where(of_groups))
     connection.execute(delete(group_texts).where(group_texts.c.sequence.in_(sequences)))
-    for table in (scorings, scores, rollouts):  # scores refer to rollouts
+    for table in (scorings, rollouts):
         connection.execute(delete(table).where(table.c.group_sequence.in_(sequences)))
     connection.execute(delete(groups).where(groups.c.sequence.in_(sequences)))
     return _delete_unused_prompts(connection, digests)
@@ -838,9 +837,8 @@ def _build_queries(connection: Connection, sequences: Sequence[int]) -> list[Exe
         .group_by(asked.c.group_sequence)
     )
     return [
-        count(groups, groups.c.sequence, "head"),
+        count(groups, groups.c.sequence, "model", "lease_id", "sender", "flags"),
         count(rollouts, rollouts.c.group_sequence, "completion", "packed", "score", "reduced"),
-        count(scores, scores.c.group_sequence),
         count(judgements, judgements.c.group_sequence, "answer", "packed", "reduced"),
         rescored,
         prompted,

@@ -34,9 +34,7 @@ from sqlalchemy import (
 )
 
 from app.domain.groups import GroupFilter, GroupOrder
-from app.domain.runs import Policy
-from app.store.group_rows import GroupHead
-from app.store.statements import encode, encode_json, match_names, to_micros
+from app.store.statements import encode_json, match_names, to_micros
 from app.store.tables import groups, judgements, rollouts, tasks
 from app.store.text_index import TAGGED, TextSearch, build_query, count_unindexed, find_texts, list_unindexed
 
@@ -490,7 +488,7 @@ def build_narrowings(where: GroupFilter) -> Iterator[ColumnElement[bool]]:
     if where.label is not None or where.scene is not None:
         yield _is_any(tasks.c.task_id == groups.c.task_id, *match_task(where.label, where.scene))
     if where.model is not None:
-        yield _has_model(where.model)
+        yield groups.c.model == encode_json(where.model)
     if where.judge is not None:
         own = and_(judgements.c.scoring_sequence.is_(None), judgements.c.purpose.is_(None))
         yield _is_any(judgements.c.group_sequence == groups.c.sequence, judgements.c.judge == where.judge, own)
@@ -498,7 +496,7 @@ def build_narrowings(where: GroupFilter) -> Iterator[ColumnElement[bool]]:
     if where.reason is not None:
         yield _is_any(of_group, rollouts.c.reason == where.reason)
     if where.flag is not None:
-        yield or_(_lists(groups.c.head, where.flag), _is_any(of_group, _lists(rollouts.c.score, where.flag)))
+        yield or_(_lists(groups.c.flags, where.flag), _is_any(of_group, _lists(rollouts.c.score, where.flag)))
 
 
 def match_task(label: str | None, scene: str | None) -> Iterator[ColumnElement[bool]]:
@@ -525,12 +523,6 @@ def _match_ranges(where: GroupFilter) -> Iterator[ColumnElement[bool]]:
             yield column >= least
         if most is not None:
             yield column <= most
-
-
-def _has_model(model: str) -> ColumnElement[bool]:
-    """The model is what heads begin with."""
-    begun = encode(GroupHead(policy=Policy(model=model))).removesuffix("}}")
-    return func.substr(groups.c.head, 1, len(begun)) == begun
 
 
 def _lists(column: ColumnElement[str], word: str) -> ColumnElement[bool]:

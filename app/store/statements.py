@@ -101,7 +101,7 @@ def fetch_rows(
         raise DBAPIError.instance(sql, values, error, sqlite3.Error, dialect=connection.dialect) from error
 
 
-def is_among(column: Column[Any], name: str, postgres: bool) -> ColumnElement[bool]:
+def is_among(column: ColumnElement[Any], name: str, postgres: bool) -> ColumnElement[bool]:
     """Whether the column is in the list that is given as `name`: one statement, however long the list is."""
     if postgres:
         kind = BigInteger() if isinstance(column.type, Integer) else Text()

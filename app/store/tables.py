@@ -3,7 +3,8 @@
 Moments are microseconds since 1970 in UTC. Columns that may hold a model's or a player's words are JSON texts with NUL
 and lone surrogates escaped, which both databases accept; everything else is an identifier of ours. Where a long text is
 `packed`, its own column is empty. The words of texts are in `group_words`, which is not here: each database has an
-index of another kind, which `group_texts` makes and fills.
+index of another kind, which `group_texts` makes and fills. The criteria of scored rollouts are rows of a view,
+`scores`, for whoever asks the database itself; the service asks its rollups.
 """
 
 from sqlalchemy import BigInteger, Column, Float, ForeignKeyConstraint, Index, Integer, LargeBinary, String, Text, text
@@ -233,8 +234,13 @@ class GroupTable(TableRecord, table=True):
     absolute_sum: float
     """Sum of gate x absolute over the `absolute_count` scored rollouts with an absolute part."""
     absolute_count: int
-    head: str = Field(sa_type=Text)
-    """Policy, lease id and flags."""
+    model: str | None = Field(default=None, sa_type=Text)
+    """JSON string, as `lease_id` and `sender`: clients choose them."""
+    lease_id: str | None = Field(default=None, sa_type=Text)
+    sender: str | None = Field(default=None, sa_type=Text)
+    hand_out_step: int | None = Field(default=None, sa_type=BigInteger)
+    flags: str = Field(sa_column=Column(Text(), nullable=False, server_default=text("'[]'")))
+    """JSON list."""
     created_at: int = Field(sa_type=BigInteger)
     low_signal: int = Field(sa_column=Column(Integer(), nullable=False, server_default=text("0")))
     """1 if the group is scored and has a low signal."""
@@ -266,22 +272,6 @@ class RolloutTable(TableRecord, table=True):
     reduced: str | None = Field(default=None, sa_type=Text)
     """What stands for parts of the completion that are not kept."""
     packed: bytes | None = Field(default=None, sa_type=LargeBinary)
-
-
-class ScoreTable(TableRecord, table=True):
-    """One criterion of a scored rollout, for means. The whole score is in `rollouts.score`."""
-
-    __tablename__ = "scores"
-    __table_args__ = (
-        ForeignKeyConstraint(["group_sequence", "position"], ["rollouts.group_sequence", "rollouts.position"]),
-        {"sqlite_with_rowid": False},
-    )
-    group_sequence: int = Field(primary_key=True, sa_type=BigInteger)
-    position: int = Field(primary_key=True)
-    ordinal: int = Field(primary_key=True)
-    name: str
-    value: float | None
-    weight: float
 
 
 class ScoringTable(TableRecord, table=True):
@@ -328,7 +318,6 @@ class IdempotencyKeyTable(TableRecord, table=True):
 
 groups = get_table(GroupTable)
 rollouts = get_table(RolloutTable)
-scores = get_table(ScoreTable)
 scorings = get_table(ScoringTable)
 rescores = get_table(RescoreTable)
 idempotency_keys = get_table(IdempotencyKeyTable)
@@ -356,8 +345,12 @@ class PartTable(TableRecord, table=True):
     task_id: str = Field(foreign_key="tasks.task_id")
     environment: str
     run: str | None
-    head: str = Field(sa_type=Text)
-    """Policy and lease id."""
+    model: str | None = Field(default=None, sa_type=Text)
+    """JSON string, as `lease_id` and `sender`."""
+    step: int | None = Field(default=None, sa_type=BigInteger)
+    lease_id: str | None = Field(default=None, sa_type=Text)
+    sender: str | None = Field(default=None, sa_type=Text)
+    hand_out_step: int | None = Field(default=None, sa_type=BigInteger)
     purpose: str
     deadline: int = Field(sa_type=BigInteger)
     state: str
@@ -375,12 +368,14 @@ class PartMemberTable(TableRecord, table=True):
     """A completion in its place. `state` describes the sender: held (waiting), left (disconnected) or answered."""
 
     __tablename__ = "part_members"
-    __table_args__ = (build_partial_index("ix_part_members_unanswered", "scope", "said", where="state <> 'answered'"),)
+    __table_args__ = (
+        build_partial_index("ix_part_members_unanswered", "scope", "digest", where="state <> 'answered'"),
+    )
     group_id: str = Field(primary_key=True, foreign_key="parts.group_id")
     place: int = Field(primary_key=True)
     scope: str
-    said: str
-    """Digest of the completion's content. A replica of another release may still use the column, so its name stays."""
+    digest: str
+    """Of the completion's content."""
     completion: str | None = Field(sa_type=Text)
     """Null once it is in a stored group."""
     own_group: str | None

@@ -6,7 +6,7 @@ replicas and restarts make the same task.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Final
@@ -253,32 +253,6 @@ def _load_contexts(connection: Connection, stream: Stream, places: Sequence[Stre
         )
         frozen |= {(epoch, index): decode(Context, body) for index, body in connection.execute(statement)}
     return frozen
-
-
-def find_missing_scenes(connection: Connection, sequences: Collection[int]) -> dict[str, str]:
-    """By task, of those that these groups answer: a service of a schema before 0035, which may run beside this one,
-    stores tasks without their scenes."""
-    unnamed = (
-        select(tasks.c.task_id, prompts.c.body)
-        .join_from(groups, tasks, tasks.c.task_id == groups.c.task_id)
-        .join(prompts, prompts.c.digest == tasks.c.prompt_digest)
-        .where(groups.c.sequence.in_(sequences), tasks.c.scene.is_(None), prompts.c.body.contains('"scene":'))
-    )
-    rows = connection.execute(unnamed).all()
-    scenes = {task_id: _read_scene(body) for task_id, body in rows}
-    return {task_id: scene for task_id, scene in sorted(scenes.items()) if scene is not None}
-
-
-def _read_scene(body: str) -> str | None:
-    try:
-        return decode(TaskPrompt, body).scene
-    except ValueError:
-        return None
-
-
-def fill_scenes(connection: Connection, scenes: Mapping[str, str]) -> None:
-    for task_id, scene in scenes.items():
-        connection.execute(update(tasks).where(tasks.c.task_id == task_id).values(scene=encode_json(scene)))
 
 
 # Character sheets: versions of them, and the version that each epoch began with.

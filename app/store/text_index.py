@@ -23,7 +23,6 @@ from app.store.group_texts import Words, add_words, create_words, drop_words, lo
 from app.store.retention import load_states
 from app.store.statements import upsert_rows
 from app.store.tables import group_texts, groups, text_progress
-from app.store.tasks import fill_scenes, find_missing_scenes
 
 FORM: Final = 2
 """Of how texts become words. An index of another form is made anew: it could not be told what to forget."""
@@ -123,29 +122,25 @@ class _PreparedTexts:
     words: Words
     """Of those that have scores."""
     states: dict[int, tuple[Any, ...]]
-    scenes: dict[str, str]
-    """That tasks lack. Here, since every stored group comes by once, and soon."""
 
 
 def _prepare(connection: Connection, up_to: int, limit: int) -> _PreparedTexts:
     through = _read_through(connection)
     if through is None:
-        return _PreparedTexts(None, (), {}, {}, {})
+        return _PreparedTexts(None, (), {}, {})
     waited = connection.execute(_select_scored_since().order_by(group_texts.c.sequence).limit(limit)).scalars().all()
     stored = select(groups.c.sequence).where(groups.c.sequence > through, groups.c.sequence <= up_to)
     newer = connection.execute(stored.order_by(groups.c.sequence).limit(limit - len(waited))).scalars().all()
     passed = (*waited, *newer)
     scored = select(groups.c.sequence).where(groups.c.sequence.in_(passed), ~_IS_PENDING)
     ready = connection.execute(scored).scalars().all()
-    words, states = load_words(connection, ready), load_states(connection, ready)
-    return _PreparedTexts(max([through, *newer]), passed, words, states, find_missing_scenes(connection, passed))
+    return _PreparedTexts(max([through, *newer]), passed, load_words(connection, ready), load_states(connection, ready))
 
 
 def _take_in(connection: Connection, prepared: _PreparedTexts) -> None:
     if prepared.through is None:
         _begin_anew(connection)
         return
-    fill_scenes(connection, prepared.scenes)
     # Locked before the states are compared: who scores, reduces or prunes one of them waits, and then finds it indexed.
     held = select(groups.c.sequence).where(groups.c.sequence.in_(prepared.sequences)).order_by(groups.c.sequence)
     there = connection.execute(held.with_for_update()).scalars().all()

@@ -29,7 +29,7 @@ from app.domain.rollups import (
 from app.domain.scores import Score
 from app.ports.store import FoundOutlines, GroupOutline, GroupViews
 from app.store.database import Database
-from app.store.group_rows import CALIBRATED_FIELDS, GroupHead, decode_score, load_groups
+from app.store.group_rows import CALIBRATED_FIELDS, decode_flags, decode_score, load_groups, parse_policy
 from app.store.groups import load_scorings, require_unpruned
 from app.store.rollups import count_uncounted, load_rollups
 from app.store.search import find_rows, load_rows
@@ -130,13 +130,12 @@ def _summarise(connection: Connection, rows: Sequence[RowMapping]) -> list[Group
 
 
 def _parse_summary(row: RowMapping, title: str, label: str | None, rewards: Sequence[float | None]) -> GroupSummary:
-    head = decode(GroupHead, row["head"])
     plain = ("sequence", "group_id", "task_id", "environment", "run", "purpose", "outcome", "size", "mean", "std")
     return GroupSummary.model_validate(
         {name: row[name] for name in plain}
         | {
-            "policy": head.policy,
-            "flags": head.flags,
+            "policy": parse_policy(row),
+            "flags": decode_flags(row["flags"]),
             "rewards": tuple(rewards),
             "title": decode_json(title),
             "label": None if label is None else decode_json(label),

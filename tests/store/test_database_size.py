@@ -89,7 +89,6 @@ def test_room_that_nothing_fills_is_advised_about(sqlite_url: str, monkeypatch: 
     monkeypatch.setattr(copy, "LEAST_FREE_BYTES", 100_000)
     engine = open_writer(sqlite_url)
     with engine.begin() as connection:
-        connection.execute(text("DELETE FROM scores"))
         connection.execute(text("DELETE FROM rollouts"))
     engine.dispose()
     found = measure(sqlite_url)

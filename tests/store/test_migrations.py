@@ -1,25 +1,38 @@
-"""The way from any schema to the newest, on both databases."""
+"""The way to the newest schema, on both databases."""
 
-import itertools
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from alembic import command
 from alembic.autogenerate import compare_metadata
-from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Integer, LargeBinary, MetaData, String, Table, insert, inspect, select, text
+from sqlalchemy import (
+    Connection,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    delete,
+    insert,
+    inspect,
+    select,
+    text,
+    update,
+)
+from sqlalchemy import column as called
 from sqlalchemy import table as named
 
 from app.domain.errors import StoreUnavailable
+from app.domain.scores import Criterion, Score
 from app.main.store import metadata
 from app.store import migration
 from app.store.database import open_for_migration
-from app.store.migration import find_newest_revision, migrate, require_servable
+from app.store.migration import LIFTED_BY, find_newest_revision, migrate, require_servable
+from app.store.statements import encode
 from tests.support.databases import MIGRATIONS
 from tests.support.forked_programs import ForkedProgram, plain_environment
 
@@ -39,12 +52,6 @@ def upgrade() -> None:
     with op.batch_alter_table("groups") as groups:
         groups.alter_column("purpose", existing_type=sa.String(), type_=sa.Text())
         groups.add_column(sa.Column("later", sa.Integer(), nullable=False, server_default="7"))
-
-
-def downgrade() -> None:
-    with op.batch_alter_table("groups") as groups:
-        groups.alter_column("purpose", existing_type=sa.Text(), type_=sa.String())
-        groups.drop_column("later")
 """
 """A revision as one may come: on SQLite it rebuilds a table that others refer to."""
 
@@ -85,14 +92,6 @@ def connected(url: str) -> Iterator[Connection]:
         engine.dispose()
 
 
-def go(url: str, migrations: Path, revision: str, *, down: bool = False) -> None:
-    config = Config()
-    config.set_main_option("script_location", str(migrations))
-    with connected(url) as connection:
-        config.attributes["connection"] = connection
-        (command.downgrade if down else command.upgrade)(config, revision)
-
-
 def filled(table: Table, known: Rows) -> dict[str, Value]:
     """A row with a value in every column, agreeing with the rows of the tables it refers to."""
     row: dict[str, Value] = {}
@@ -129,15 +128,6 @@ def fill(url: str) -> Rows:
         return rows
 
 
-def part(rows: Rows, of: Rows) -> Rows:
-    """`rows` without the tables and columns that `of` lacks."""
-    return {
-        table: {name: value for name, value in row.items() if name in of[table]}
-        for table, row in rows.items()
-        if table in of
-    }
-
-
 def tables_of(url: str) -> set[str]:
     with connected(url) as connection:
         return set(inspect(connection).get_table_names())
@@ -168,74 +158,104 @@ def test_migrations_and_tables_agree_on_what_a_comparison_does_not_see(tmp_path:
     assert found[0] == found[1]
 
 
-def test_rows_survive_every_step_up_down_and_up_again(empty_url: str, extended: Path) -> None:
-    steps = revisions(extended)
-    go(empty_url, extended, steps[0])
-    states = [fill(empty_url)]
-    filled_tables = [states[-1].keys()]
-    for below, above in itertools.pairwise(steps):
-        states = states[-1:]
-        for revision, down in ((above, False), (below, True), (above, False)):
-            go(empty_url, extended, revision, down=down)
-            states.append(fill(empty_url))
-        for one, other in itertools.pairwise(states):
-            assert part(one, other) == part(other, one)
-        filled_tables.append(states[-1].keys())
-    assert metadata.tables.keys() in filled_tables
+HEADS = {
+    1: "{}",
+    2: r'{"policy":{"model":"caf\u00e9 \"x\"","step":3},"lease_id":"a\u0000b","flags":["late","\ud800"]}',
+    3: '{"policy":{"model":"tiny"},"hand_out_step":7,"sender":"café"}',
+}
+LIFTED = {
+    1: (None, None, None, None, "[]"),
+    2: (r'"caf\u00e9 \"x\""', r'"a\u0000b"', None, None, r'["late","\ud800"]'),
+    3: ('"tiny"', None, r'"caf\u00e9"', 7, "[]"),
+}
+SCORES_OF_BEFORE = "CREATE TABLE scores (group_sequence BIGINT, position INTEGER, ordinal INTEGER, name VARCHAR)"
 
 
-@pytest.mark.dialects
-def test_groups_from_before_are_counted_where_they_teach_nothing(empty_url: str) -> None:
-    """By the spread of their rewards, and by the flag that judges could not agree."""
-    go(empty_url, MIGRATIONS, "0006")
-    rows = fill(empty_url)
-    said = {False: '{"rationale": "a \\"low_signal\\" one"}', True: '{"flags": ["low_signal"]}'}
-    cases = [(0.009, "scored", False), (0.01, "scored", False), (None, "scored", True), (0.3, "unscored", True)]
-    cases += [(0.0, "pending", False)]
-    with connected(empty_url) as connection:
+def make_store_of_before(url: str) -> Rows:
+    """What differed in schema 0036, with groups and pending groups that have heads. A row of each table."""
+    migrate(url, MIGRATIONS)
+    rows = fill(url)
+    with connected(url) as connection:
         present = MetaData()
-        present.reflect(connection)
-        for number, (std, outcome, flagged) in enumerate(cases, start=100):
-            group = {"sequence": number, "group_id": f"g{number}", "std": std, "outcome": outcome}
-            rollout = {"group_sequence": number, "rollout_id": f"r{number}", "relative": 0.5, "score": said[flagged]}
+        present.reflect(connection, only=["groups", "parts"])
+        for number in HEADS:
+            group = {"sequence": number, "group_id": f"g{number}"}
             connection.execute(insert(present.tables["groups"]), rows["groups"] | group)
-            connection.execute(insert(present.tables["rollouts"]), rows["rollouts"] | rollout)
-    migrate(empty_url, MIGRATIONS)
-    with connected(empty_url) as connection:
-        found = connection.execute(text("SELECT low_signal FROM groups WHERE sequence >= 100 ORDER BY sequence"))
-        assert list(found.scalars()) == [1, 0, 0, 1, 0]
-
-
-def test_tasks_from_before_have_the_scene_of_their_prompt(empty_url: str) -> None:
-    go(empty_url, MIGRATIONS, "0034")
-    rows = fill(empty_url)
-    told = {
-        "ford": '{"metadata":{"scene":"ford"}}',
-        "none": "{}",
-        "odd": '{"metadata":{"scene":"\\u0000"}}',
-        "bad": "{",
-    }
-    with connected(empty_url) as connection:
-        present = MetaData()
-        present.reflect(connection, only=["prompts", "tasks"])
-        for name, body in told.items():
-            connection.execute(insert(present.tables["prompts"]), rows["prompts"] | {"digest": name, "body": body})
-            task = {"task_id": name, "prompt_digest": name, "environment": "npc_arena"}
-            connection.execute(insert(present.tables["tasks"]), rows["tasks"] | task)
-    go(empty_url, MIGRATIONS, "0035")
-    with connected(empty_url) as connection:
-        found = connection.execute(text("SELECT task_id, scene FROM tasks WHERE scene IS NOT NULL")).all()
-    assert [tuple(row) for row in found] == [("ford", '"ford"')]
+            pending = {"group_id": f"g{number}", "generation": number}
+            connection.execute(insert(present.tables["parts"]), rows["parts"] | pending)
+        connection.execute(text("DROP VIEW scores"))
+        connection.execute(text(SCORES_OF_BEFORE))
+        connection.execute(text("ALTER TABLE part_members RENAME COLUMN digest TO said"))
+        for table, names in (("groups", ("flags",)), ("parts", ("step",))):
+            connection.execute(text(f"ALTER TABLE {table} ADD COLUMN head TEXT NOT NULL DEFAULT '{{}}'"))
+            for number, head in HEADS.items():
+                target = named(table, called("head"), called("group_id"))
+                connection.execute(update(target).where(target.c.group_id == f"g{number}").values(head=head))
+            for name in ("model", "lease_id", "sender", "hand_out_step", *names):
+                connection.execute(text(f"ALTER TABLE {table} DROP COLUMN {name}"))
+        connection.execute(text("UPDATE alembic_version SET version_num = '0036'"))
+    return rows
 
 
 @pytest.mark.dialects
-def test_everything_can_be_taken_back_with_rows_in_every_table(empty_url: str) -> None:
+def test_a_store_of_the_schema_before_is_lifted(empty_url: str) -> None:
+    rows = make_store_of_before(empty_url)
     migrate(empty_url, MIGRATIONS)
-    assert fill(empty_url).keys() == metadata.tables.keys()
-    go(empty_url, MIGRATIONS, "base", down=True)
-    left = tables_of(empty_url)
+    changed: Rows = {name: {} for name in ("groups", "parts", "schema_support")}
+    assert fill(empty_url) | changed == rows | changed
+    with connected(empty_url) as connection:
+        context = MigrationContext.configure(connection, opts={"compare_server_default": True})
+        differences = compare_metadata(context, metadata)
+        read = "SELECT {} FROM {} WHERE group_id IN ('g1', 'g2', 'g3') ORDER BY group_id"
+        of_groups = connection.execute(
+            text(read.format("model, lease_id, sender, hand_out_step, flags", "groups"))
+        ).all()
+        of_parts = connection.execute(text(read.format("model, step, lease_id, sender, hand_out_step", "parts"))).all()
+    steps = (None, 3, None)
+    expected = [(model, step, *rest[:-1]) for (model, *rest), step in zip(LIFTED.values(), steps, strict=True)]
+    assert differences == []
+    assert (dict(zip(LIFTED, map(tuple, of_groups), strict=True)), list(map(tuple, of_parts))) == (LIFTED, expected)
+
+
+def test_an_older_store_is_refused_with_the_way(empty_url: str) -> None:
+    """A check refuses what a start would."""
     migrate(empty_url, MIGRATIONS)
-    assert (left, tables_of(empty_url)) == ({"alembic_version"}, {"alembic_version", *metadata.tables})
+    with connected(empty_url) as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '0035'"))
+    for attempt in (migrate, require_servable):
+        with pytest.raises(
+            StoreUnavailable, match=rf"has schema 0035.*from 0036 on.*migrate` of the commit {LIFTED_BY}"
+        ):
+            attempt(empty_url, MIGRATIONS)
+
+
+CRITERIA = (Criterion(name='Größe "x"', value=0.25, weight=0.5, note="\0"), Criterion(name="b", value=None, weight=1.0))
+
+
+@pytest.mark.dialects
+def test_scores_are_a_view_of_scored_rollouts(empty_url: str) -> None:
+    """Whatever a judge wrote: backslashes, NUL and lone surrogates."""
+    migrate(empty_url, MIGRATIONS)
+    rows = fill(empty_url)
+    rationales = ('\0 \\ \\u0000 \\\\u0000 \\\0 "', "\\", "\ud800 \0")
+    scored = [
+        Score(outcome="scored", reward=0.5, absolute=0.5, gate=1.0, criteria=CRITERIA[at // 2 :], rationale=said)
+        for at, said in enumerate(rationales)
+    ]
+    with connected(empty_url) as connection:
+        present = MetaData()
+        present.reflect(connection, only=["rollouts"])
+        connection.execute(delete(present.tables["rollouts"]))
+        for position, one in enumerate([*scored, Score(outcome="unscored", reason="judge_failed")]):
+            outcome, score = one.outcome, encode(one)
+            row = {"position": position, "outcome": outcome, "score": score}
+            connection.execute(insert(present.tables["rollouts"]), rows["rollouts"] | row)
+        found = connection.execute(
+            text("SELECT position, ordinal, name, value, weight FROM scores ORDER BY 1, 2")
+        ).all()
+    large = ('Größe "x"', 0.25, 0.5)
+    expected = [(0, 0, *large), (0, 1, "b", None, 1), (1, 0, *large), (1, 1, "b", None, 1), (2, 0, "b", None, 1)]
+    assert list(map(tuple, found)) == expected
 
 
 def test_revisions_are_numbered_in_their_order() -> None:
@@ -325,7 +345,7 @@ def test_a_service_starts_on_a_newer_schema_that_only_expanded(empty_url: str, e
     rows = fill(empty_url)
     require_servable(empty_url, MIGRATIONS)
     migrate(empty_url, MIGRATIONS)
-    assert (tables, unchanged, fill(empty_url), rows["schema_support"]) == ([set()], True, rows, {"oldest": "0010"})
+    assert (tables, unchanged, fill(empty_url), rows["schema_support"]) == ([set()], True, rows, {"oldest": "0037"})
 
 
 def test_a_folder_that_cannot_be_made_is_unavailable(tmp_path: Path) -> None:

@@ -50,7 +50,6 @@ def fill(connection: Connection) -> None:
             "task_id": "task_0",
             "environment": "gsm8k",
             "run": "run",
-            "head": "{}",
             "purpose": "train",
             "deadline": 0,
             "state": "closed",

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sqlalchemy import Connection, Engine, event, func, select, update
+from sqlalchemy import Connection, Engine, column, event, func, select, table, update
 
 from app.domain.judging import Judgement
 from app.domain.runs import Policy
@@ -19,7 +19,7 @@ from app.main.store import Store
 from app.ports.store import GroupToStore
 from app.store.database import open_for_inspection, open_writer
 from app.store.statements import decode_json
-from app.store.tables import groups, judgements, rollouts, rollups, scores, task_rollups, tasks
+from app.store.tables import groups, judgements, rollouts, rollups, task_rollups, tasks
 from tests.support.databases import Postgres, read_migrated_store
 from tests.support.store_cases import group, opened, record
 from tests.support.tiers import examples
@@ -32,6 +32,9 @@ CRITERIA = st.dictionaries(st.sampled_from(["voice", "lore", "a:b"]), st.one_of(
 Rows = list[tuple[Any, ...]]
 By = Literal["label", "dataset"] | None
 BREAKDOWNS: tuple[By, ...] = (None, "label", "dataset")
+
+scores = table("scores", *map(column, ("group_sequence", "ordinal", "name", "value")))
+"""The view of criteria."""
 
 
 @st.composite
@@ -257,10 +260,10 @@ async def test_a_group_that_cannot_be_read_is_set_aside_and_the_others_are_count
     await store.tasks.put([record(0)])
     await store.groups.add([group(f"g{number}") for number in range(5)])
     await store.statistics.forget_all()
-    _write_head(store_url, "g2", "{broken")
+    _write_flags(store_url, "g2", "{broken")
     counted = [await store.statistics.count_groups(20), await store.statistics.count_groups(20)]
     broken = [row.groups for row in await store.views.get_statistics(None, None)]
-    _write_head(store_url, "g2", "{}")
+    _write_flags(store_url, "g2", "[]")
     again = [await store.statistics.forget_all(), await store.statistics.count_groups(20)]
     assert [counted, broken, again, [row.groups for row in await store.views.get_statistics(None, None)]] == [
         [5, 0],
@@ -271,10 +274,10 @@ async def test_a_group_that_cannot_be_read_is_set_aside_and_the_others_are_count
     assert [one.getMessage() for one in caplog.records] == ["group g2 cannot be read; statistics leave it out"]
 
 
-def _write_head(url: str, group_id: str, head: str) -> None:
+def _write_flags(url: str, group_id: str, flags: str) -> None:
     engine = open_writer(url)
     with engine.begin() as connection:
-        connection.execute(update(groups).where(groups.c.group_id == group_id).values(head=head))
+        connection.execute(update(groups).where(groups.c.group_id == group_id).values(flags=flags))
     engine.dispose()
 
 
