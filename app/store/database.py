@@ -18,15 +18,15 @@ import sqlite3
 import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import cache, partial
+from functools import cache, partial, wraps
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final, Generic, Literal, TypeVar
+from typing import Any, Concatenate, Final, Generic, Literal, ParamSpec, TypeVar
 
 from sqlalchemy import URL, Connection, Engine, Insert, Table, create_engine, event, func, make_url, select
 from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor
@@ -92,9 +92,10 @@ class Database:
         self._threads = ThreadPoolExecutor(readers, thread_name_prefix="store-reader")
         self._readers, self._reads = readers, 0
 
-    async def write(self, unit: Unit[_T], order: str = "") -> _T:
-        """Runs the unit in the writer and returns its result once it is durable. See `_Writer.run`."""
-        with self.open_operation("write", name_operation(unit)):
+    async def write(self, unit: Unit[_T], order: str = "", name: str = "") -> _T:
+        """Runs the unit in the writer and returns its result once it is durable. See `_Writer.run`. `name` is the
+        operation's, unless the unit has a good one."""
+        with self.open_operation("write", name or name_operation(unit)):
             return await self.writer.run(unit, order)
 
     async def write_shared(self, name: str, unit: SharedUnit[_ItemT, _T], item: _ItemT, order: str = "") -> _T:
@@ -106,12 +107,12 @@ class Database:
         """The span of an operation, such as `SqlGroupStore.add`. Callers whose work is batched open it themselves."""
         return open_span(f"{kind} {name}", {"db.operation.name": name, "db.system.name": self._system})
 
-    async def read(self, query: Callable[[Connection], _T]) -> _T:
+    async def read(self, query: Callable[[Connection], _T], name: str = "") -> _T:
         """Runs `query` on a read-only snapshot of the database."""
         loop = asyncio.get_running_loop()
         self._reads += 1
         try:
-            with self.open_operation("read", name_operation(query)):
+            with self.open_operation("read", name or name_operation(query)):
                 return await loop.run_in_executor(self._threads, self.read_blocking, query)
         except RuntimeError as error:
             if self.writer.closed:
@@ -176,6 +177,49 @@ class Database:
         self._threads.shutdown()
         self._reading.dispose()
         self._writing.dispose()
+
+
+# Methods that query. The caller of one gives no connection, and awaits what it returns.
+
+
+class StorePart:
+    """What is kept of one subject: its methods are made by `reads` and `writes`."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+
+
+_PartT = TypeVar("_PartT", bound=StorePart)
+_P = ParamSpec("_P")
+_Query = Callable[Concatenate[_PartT, Connection, _P], _T]
+_Method = Callable[Concatenate[_PartT, _P], Coroutine[Any, Any, _T]]
+
+
+def reads(query: _Query[_PartT, _P, _T]) -> _Method[_PartT, _P, _T]:
+    """A method that runs on a read-only snapshot, in a thread of the readers."""
+
+    @wraps(query)
+    async def read(self: _PartT, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        return await self.database.read(lambda connection: query(self, connection, *args, **kwargs), query.__qualname__)
+
+    return read
+
+
+def writes(order: str | Callable[..., str] = "") -> Callable[[_Query[_PartT, _P, _T]], _Method[_PartT, _P, _T]]:
+    """A method that runs in the writer; what it wrote is durable when it returns. It may run several times. `order`, or
+    what that makes of the arguments, says where it comes in a batch: replicas lock the same rows in the same order."""
+
+    def decorate(unit: _Query[_PartT, _P, _T]) -> _Method[_PartT, _P, _T]:
+        @wraps(unit)
+        async def write(self: _PartT, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+            place = order if isinstance(order, str) else order(*args, **kwargs)
+            return await self.database.write(
+                lambda connection: unit(self, connection, *args, **kwargs), place, unit.__qualname__
+            )
+
+        return write
+
+    return decorate
 
 
 @cache

@@ -12,7 +12,7 @@ from app.features.labels.service import LabelService
 from app.features.play.pages import TalkPages, create_talk_router
 from app.features.play.routes import create_play_router
 from app.features.play.service import PlayService, PlayTurns, keep_scene
-from app.features.play.store import SqlPlayStore
+from app.features.play.store import PlayStore
 from app.features.worlds.service import WorldService
 from app.http.viewer.rendering import MenuEntry, PageLink, ViewerParts, build_link
 from app.inference.connection import Connection, Credentials, Endpoint
@@ -40,7 +40,7 @@ def build_play(kernel: Kernel) -> FeatureParts:
         await keep_scene(authoring, sheet, scene, author)
 
     turns = PlayTurns(
-        store=kernel.storage.part(SqlPlayStore),
+        store=kernel.storage.part(PlayStore),
         playing=playing,
         labels=kernel.find(LabelService),
         panels=kernel.gateway.panels,

@@ -1,8 +1,7 @@
 """Turns of people with characters, and their storage."""
 
-from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated, Protocol
+from typing import Annotated
 
 from pydantic import Field, JsonValue
 
@@ -43,28 +42,3 @@ class PlayTurn(Frozen):
     moment: dict[str, JsonValue]
     created_at: datetime
     replies: tuple[PlayReply, ...] = ()
-
-
-class PlayStore(Protocol):
-    """Turns are found by their players alone."""
-
-    async def load_salt(self) -> bytes:
-        """Random, the same for the store's whole life: player ids are hashed with it."""
-
-    async def add(self, turn: PlayTurn, replies: Sequence[PlayReply]) -> None:
-        """Adds replies to the turn, which is made where there is none; durable on return."""
-
-    async def get(self, player: str, turn_id: str) -> PlayTurn | None:
-        """With its replies, the oldest first."""
-
-    async def list_turns(self, player: str, limit: int) -> Sequence[PlayTurn]:
-        """The newest, without their replies."""
-
-    async def mark_better(self, player: str, turn_id: str, reply_id: str) -> bool:
-        """That reply alone is the better one of the turn. False where there is none."""
-
-    async def remove(self, player: str, turn_id: str | None = None) -> int:
-        """The turn, or all of the player; how many were there."""
-
-    async def prune(self, before: datetime) -> int:
-        """Removes what is older, whoever's it is."""

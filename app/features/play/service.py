@@ -39,7 +39,8 @@ from app.domain.worlds import GameTime
 from app.features.authoring.model import AuthoredChange
 from app.features.authoring.service import AuthoringService
 from app.features.labels.service import LabelService
-from app.features.play.model import PlayReply, PlayStore, PlayTurn
+from app.features.play.model import PlayReply, PlayTurn
+from app.features.play.store import PlayStore
 from app.features.worlds.service import Moment, PlacedMoment, WorldService
 from app.ports.environment import Clock, NoPrograms, NoWorkers
 from app.ports.judges import Panel, Panels

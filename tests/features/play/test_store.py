@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 from app.features.play.model import PlayReply, PlayTurn
-from app.features.play.store import SqlPlayStore
+from app.features.play.store import PlayStore
 from app.main.store import Store
 from tests.support.store_cases import opened, using
 
@@ -23,10 +23,10 @@ def reply(name: str, text: str = "Aye. \ud800\x00", day: int = 0) -> PlayReply:
 
 def test_alternates_stand_in_one_turn_and_one_of_them_is_better(store_url: str) -> None:
     async def scenario(store: Store) -> None:
-        plays = store.part(SqlPlayStore)
+        plays = store.part(PlayStore)
         await plays.add(turn("t"), [reply("a"), reply("b")])
         async with opened(store_url) as replica:
-            await replica.part(SqlPlayStore).add(turn("t"), [reply("c")])
+            await replica.part(PlayStore).add(turn("t"), [reply("c")])
         marked = [
             await plays.mark_better("one", "t", "a"),
             await plays.mark_better("one", "t", "c"),
@@ -42,7 +42,7 @@ def test_alternates_stand_in_one_turn_and_one_of_them_is_better(store_url: str) 
 
 
 async def test_players_see_and_remove_their_own_alone(store: Store) -> None:
-    plays = store.part(SqlPlayStore)
+    plays = store.part(PlayStore)
     for name, player, day in (("a", "one", 0), ("b", "one", 1), ("c", "two", 2)):
         await plays.add(turn(name, player, day), [reply(f"{name}1", day=day)])
     listed = [one.turn_id for one in await plays.list_turns("one", 10)]
@@ -53,7 +53,7 @@ async def test_players_see_and_remove_their_own_alone(store: Store) -> None:
 
 
 async def test_what_nobody_has_asked_for_a_time_is_removed(store: Store) -> None:
-    plays = store.part(SqlPlayStore)
+    plays = store.part(PlayStore)
     await plays.add(turn("old"), [reply("a")])
     await plays.add(turn("asked again"), [reply("b")])
     await plays.add(turn("asked again", day=5), [reply("c", day=5)])
@@ -65,7 +65,7 @@ async def test_what_nobody_has_asked_for_a_time_is_removed(store: Store) -> None
 def test_all_replicas_hash_players_alike(store_url: str) -> None:
     async def scenario(store: Store) -> None:
         async with opened(store_url) as replica:
-            found = await store.part(SqlPlayStore).load_salt(), 32
-            assert found == (salt := await replica.part(SqlPlayStore).load_salt(), len(salt))
+            found = await store.part(PlayStore).load_salt(), 32
+            assert found == (salt := await replica.part(PlayStore).load_salt(), len(salt))
 
     using(store_url, scenario)
