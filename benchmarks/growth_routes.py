@@ -7,13 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, get_args
+from typing import Any, Final
 from uuid import uuid4
 
 import httpx
 from sqlalchemy import create_engine, text
 
-from app.domain.groups import GroupOrder
 from app.store.database import parse_url
 from benchmarks.seeded_stores import ARENA, ARENA_RUN, LONG_RUN, MIXED_RUN, Answers
 from tests.support.serving import Served
@@ -115,11 +114,10 @@ FILTERS: Final = (
     *("judge=offline", "judge=nobody", "model=nobody", "flag=truncated", "flag=low_signal", "reason=judge_failed"),
     *("min_step=5&max_step=6", "min_mean=0.9", "max_mean=0.1", "min_std=0.4", "max_std=0.01", "run=nobody"),
     *(f"run={LONG_RUN}&flag=nothing", f"environment={ARENA}&judge=nobody", "label=nobody", "label={character}"),
-    *(f"sort=-{order}" for order in get_args(GroupOrder)),
-    *("label={character}&sort=-mean", "task_id={task}", "since={late}", "until={late}", "before={deep}&flag=truncated"),
-    *(f"run={MIXED_RUN}&environment={ARENA}&sort=std&min_step=2", "text=thaw", "text=the", "text=nowhere"),
+    *("task_id={task}", "since={late}", "until={late}", "before={deep}&flag=truncated"),
+    *(f"run={MIXED_RUN}&environment={ARENA}&min_step=2", "text=thaw", "text=the", "text=nowhere"),
     *('text="when the bells are done"', "text=thaw+river+guild", f"run={LONG_RUN}&text=thaw", 'text="the the"'),
-    *("text=thaw&sort=-std", "text=thaw&flag=nothing"),
+    "text=thaw&flag=nothing",
 )
 COMPARED: Final = (
     *("", f"first={ARENA_RUN}&first_steps=1&second_steps=8&judge=own", f"first={LONG_RUN}&second={MIXED_RUN}"),

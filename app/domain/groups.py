@@ -253,10 +253,6 @@ class GroupSummary(Frozen):
     created_at: datetime
 
 
-GroupOrder = Literal["time", "environment", "task", "run", "step", "size", "mean", "std", "outcome"]
-"""What a listing may be sorted by."""
-
-
 class GroupFilter(Frozen):
     """Which groups a listing includes. Every field narrows it; `before` and `after` are a `sequence`, and `after` turns
     the listing round: oldest first. `environments` and `runs` are names, or what names begin with and `*`; empty for
@@ -296,13 +292,8 @@ class GroupFilter(Frozen):
     """Of its prompt, its completions or their rationales."""
     before: int | None = None
     after: int | None = None
-    order: GroupOrder | None = None
-    """Of what is found, in place of the newest first."""
-    descending: bool = False
     counts: bool = True
     """Whether more is looked for than the page holds, so that `matched` tells how many there are."""
-    skip: int = 0
-    """Of what is found, in its order."""
     limit: int = 50
 
 

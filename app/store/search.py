@@ -12,9 +12,8 @@ comparison of rows, in an order that no other index has.
 """
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from operator import itemgetter
 from typing import Any, Final
 
 from pydantic_core import to_json
@@ -33,7 +32,7 @@ from sqlalchemy import (
     tuple_,
 )
 
-from app.domain.groups import GroupFilter, GroupOrder
+from app.domain.groups import GroupFilter
 from app.store.statements import encode_json, match_names, to_micros
 from app.store.tables import groups, judgements, rollouts, tasks
 from app.store.text_index import TAGGED, TextSearch, build_query, count_unindexed, find_texts, list_unindexed
@@ -76,8 +75,8 @@ def find_rows(connection: Connection, where: GroupFilter, columns: _Columns = _A
         search = _Search(connection, where, tuple(build_narrowings(others)), columns)
         search.look_at(of_tasks, (), of_tasks[-1] if len(of_tasks) == LOOKED_AT else None)
         return search.build_page()
-    is_plain = not narrowings and where.order is None
-    if where.runs and where.run is None and where.skip <= LOOKED_AT:
+    is_plain = not narrowings
+    if where.runs and where.run is None:
         names = _list_allowed_runs(connection, where.runs)
         if names is not None:
             return _find_in_runs(search, names, is_plain=is_plain)
@@ -257,10 +256,9 @@ def _list_rows(search: "_Search", stretch: Stretch) -> _FoundRows:
     """Whatever an index finds is shown, so it looks no further than the page."""
     where, order = search.where, stretch.order(rising=search.where.after is not None)
     newest = select(*search.columns).where(*stretch.match()).order_by(*order)
-    rows = search.connection.execute(newest.offset(where.skip).limit(where.limit + 1)).mappings().all()
+    rows = search.connection.execute(newest.limit(where.limit + 1)).mappings().all()
     shown = rows[: where.limit]
-    seen = where.skip + len(shown) if shown else 0
-    return _FoundRows(shown, shown[-1]["sequence"] if len(rows) > where.limit else None, seen, seen)
+    return _FoundRows(shown, shown[-1]["sequence"] if len(rows) > where.limit else None, len(shown), len(shown))
 
 
 def _name_groups_of_tasks(connection: Connection, where: GroupFilter, stretch: Stretch) -> list[int]:
@@ -306,8 +304,8 @@ def _find_by_words(
     others = where.model_copy(update=dict.fromkeys(TAGGED))
     stretch, rising = _open_filtered(connection, others), where.after is not None
     narrowings, conditions = tuple(build_narrowings(others)), [*replace(stretch, after=None, before=None).match_each()]
-    is_whole = not narrowings and not conditions and where.order is None
-    page = where.skip + where.limit + 1 if is_whole else LOOKED_AT
+    is_whole = not narrowings and not conditions
+    page = where.limit + 1 if is_whole else LOOKED_AT
     candidates = find_texts(
         connection,
         TextSearch(build_query(where), *stretch.bounds, rising=rising, page=page, most=LOOKED_AT, seconds=SECONDS),
@@ -343,16 +341,14 @@ def _find_in_runs(search: "_Search", names: Sequence[str], *, is_plain: bool) ->
     where, connection = search.where, search.connection
     of_each = [where.model_copy(update={"run": name, "runs": ()}) for name in names]
     stretches = [_open_filtered(connection, one) for one in of_each]
-    most = where.skip + where.limit + 1 if is_plain else LOOKED_AT
+    most = where.limit + 1 if is_plain else LOOKED_AT
     newest = _list_newest(connection, stretches, most, rising=where.after is not None)
     if not is_plain:
         search.look_at(newest, (), newest[-1] if len(newest) == most else None)
         return search.build_page()
-    shown = newest[where.skip : where.skip + where.limit]
-    seen = where.skip + len(shown) if shown else 0
-    return _FoundRows(
-        load_rows(connection, shown, search.columns), shown[-1] if len(newest) == most else None, seen, seen
-    )
+    shown = newest[: where.limit]
+    rows, following = load_rows(connection, shown, search.columns), shown[-1] if len(newest) == most else None
+    return _FoundRows(rows, following, len(shown), len(shown))
 
 
 def _list_newest(connection: Connection, stretches: Iterable[Stretch], most: int, *, rising: bool) -> list[int]:
@@ -366,18 +362,6 @@ def _list_newest(connection: Connection, stretches: Iterable[Stretch], most: int
 
 # Looking at groups one by one, for what no index tells.
 
-_SORTED_BY: Final[Mapping[GroupOrder, ColumnElement[Any]]] = {
-    "time": groups.c.sequence,
-    "environment": groups.c.environment,
-    "task": select(tasks.c.title).where(tasks.c.task_id == groups.c.task_id).scalar_subquery(),
-    "run": groups.c.run,
-    "step": groups.c.step,
-    "size": groups.c.size,
-    "mean": groups.c.mean,
-    "std": groups.c.std,
-    "outcome": groups.c.outcome,
-}
-
 
 @dataclass
 class _Search:
@@ -388,8 +372,8 @@ class _Search:
     looked_at: int = 0
     edge: int | None = None
     """The last group that was looked at; None where all there are were."""
-    matches: list[tuple[int, Any]] = field(default_factory=list)
-    """Sequences of what matches, with what they are sorted by."""
+    matches: list[int] = field(default_factory=list)
+    """Sequences."""
 
     def look_along(self, stretch: Stretch) -> None:
         """Piece by piece, for as long as a search may take."""
@@ -408,8 +392,8 @@ class _Search:
     def look_at(self, sequences: Sequence[int], conditions: Sequence[ColumnElement[bool]], edge: int | None) -> None:
         """At these, in their order, piece by piece too. `edge` is where the next search goes on after all of them."""
         self.edge = edge
-        if not self.narrowings and not conditions and self.where.order is None:
-            self.looked_at, self.matches = len(sequences), [(sequence, None) for sequence in sequences]
+        if not self.narrowings and not conditions:
+            self.looked_at, self.matches = len(sequences), [*sequences]
             return
         began, end, piece_size = time.monotonic(), 0, AT_ONCE
         newest_first = groups.c.sequence.asc() if self.where.after is not None else groups.c.sequence.desc()
@@ -427,8 +411,8 @@ class _Search:
         nearest = min if self.where.after is not None else max
         edges = [edge for edge in (self.edge, other.edge) if edge is not None]
         self.edge = nearest(edges, default=None)
-        matches = {**dict(other.matches), **dict(self.matches)}
-        self.matches = [(one, matches[one]) for one in sorted(matches, reverse=nearest is max) if self._has_passed(one)]
+        matches = sorted({*other.matches, *self.matches}, reverse=nearest is max)
+        self.matches = [one for one in matches if self._has_passed(one)]
         self.looked_at += other.looked_at
 
     def _has_passed(self, sequence: int) -> bool:
@@ -437,37 +421,24 @@ class _Search:
         return sequence <= self.edge if self.where.after is not None else sequence >= self.edge
 
     def _has_enough(self) -> bool:
-        where = self.where
-        return not where.counts and where.order is None and len(self.matches) > where.skip + where.limit
+        return not self.where.counts and len(self.matches) > self.where.limit
 
     def _read(
         self, conditions: Iterable[ColumnElement[bool]], order: Sequence[ColumnElement[Any]], most: int | None
     ) -> list[int]:
         matches = and_(true(), *self.narrowings).label("matches")
-        by = null() if self.where.order is None else _SORTED_BY[self.where.order]
-        columns = (groups.c.sequence, matches, by.label("by"))
-        rows = self.connection.execute(select(*columns).where(*conditions).order_by(*order).limit(most)).all()
+        rows = self.connection.execute(
+            select(groups.c.sequence, matches).where(*conditions).order_by(*order).limit(most)
+        ).all()
         self.looked_at += len(rows)
-        self.matches += [(row.sequence, row.by) for row in rows if row.matches]
+        self.matches += [row.sequence for row in rows if row.matches]
         return [row.sequence for row in rows]
 
     def build_page(self) -> _FoundRows:
-        where = self.where
-        ordered = [sequence for sequence, _ in self._sort()]
-        shown = ordered[where.skip : where.skip + where.limit]
-        is_cut = where.order is None and len(ordered) > where.skip + where.limit
+        shown = self.matches[: self.where.limit]
+        is_cut = len(self.matches) > self.where.limit
         rows = load_rows(self.connection, shown, self.columns)
-        return _FoundRows(rows, shown[-1] if is_cut else self.edge, self.looked_at, len(ordered))
-
-    def _sort(self) -> list[tuple[int, Any]]:
-        """What has no value comes last, whichever way the others are."""
-        if self.where.order is None:
-            return self.matches
-        without = [one for one in self.matches if one[1] is None]
-        valued = sorted(
-            (one for one in self.matches if one[1] is not None), key=itemgetter(1), reverse=self.where.descending
-        )
-        return valued + without
+        return _FoundRows(rows, shown[-1] if is_cut else self.edge, self.looked_at, len(self.matches))
 
 
 def _choose_next(looked_at: int, taken: float) -> int:

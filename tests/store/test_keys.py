@@ -78,7 +78,7 @@ async def test_a_listing_within_names_has_pages(store: Store, monkeypatch: pytes
     await store.tasks.put([record(0)])
     await store.groups.add([group(f"{run}{n}", run=run) for n in range(2) for run in ("a1", "a2", "b", "c")])
     pages = []
-    for changed in ({}, {"before": 6}, {"skip": 4}, {"after": 4}, narrowed, {"order": "run", "skip": 1}):
+    for changed in ({}, {"before": 6}, {"before": 3}, {"after": 4}, narrowed):
         found = await store.views.find_groups(within.model_copy(update=changed))
         pages.append(([one.group_id for one in found.groups], found.next_before))
     assert pages == [
@@ -87,5 +87,4 @@ async def test_a_listing_within_names_has_pages(store: Store, monkeypatch: pytes
         (["a20", "a10"], None),
         (["a11", "a21"], 6),
         (["c1", "a21", "a11", "c0", "a20", "a10"], None),
-        (["a10", "a21"], None),
     ]

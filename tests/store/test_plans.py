@@ -183,7 +183,6 @@ async def ask_all(store: Store, url: str) -> tuple[dict[str, list[Statement]], d
         "evaluations": (find(purpose="eval"), {"SCAN ix_groups_eval", *LISTED}),
         "evaluations of both": (find(purpose="eval", run="r0", environment="e0"), {"ix_groups_eval_run", *LISTED}),
         "evaluations of environment": (find(purpose="eval", environment="e0"), {"ix_groups_eval_environment", *LISTED}),
-        "in another order": (find(**here, order="std"), {"ix_groups_run_environment", "pk_groups", *LISTED}),
         "of a rare label": (find(label="rare"), {"ix_tasks_label", "ix_groups_task", "pk_groups", *LISTED}),
         "of a rare scene": (
             find(label="rare", scene="ford"),

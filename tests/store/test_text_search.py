@@ -82,7 +82,7 @@ FOUND: Sequence[tuple[str, dict[str, object], list[str]]] = [
     ("bridge", {"before": 3, "limit": 1}, ["odd"]),
     ("bridge", {"after": 1}, ["odd", "long"]),
     ("bridge", {"until": START}, []),
-    ("bridge", {"min_mean": 0.9, "order": "run"}, ["odd", "long", "toll"]),
+    ("bridge", {"min_mean": 0.9}, ["long", "odd", "toll"]),
     ("nobody", {}, []),
     ('"" OR bridge', {}, []),
     ("group_words", {}, []),

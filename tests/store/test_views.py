@@ -161,9 +161,6 @@ FOUND: list[tuple[GroupFilter, list[str]]] = [
     (GroupFilter(until=START), []),
     (GroupFilter(since=START, until=START + timedelta(days=9), run="other"), ["hob"]),
     (GroupFilter(after=1, limit=2), ["flagged", "failed"]),
-    (GroupFilter(order="mean", limit=3), ["hob", "flagged", "judged"]),
-    (GroupFilter(order="std", descending=True, skip=1, limit=2), ["judged", "hob"]),
-    (GroupFilter(order="task", limit=1), ["judged"]),
 ]
 
 

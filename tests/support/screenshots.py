@@ -50,8 +50,9 @@ def list_pages(url: str) -> Iterator[tuple[str, str]]:
         ("wrong-address", "/view/grups"),
     )
     for name, environment in (("group", "npc_arena"), ("trace", "tool_agent")):
-        asked = {"env": environment, "sort": "-std", "limit": "1"}
-        found = httpx.get(f"{url}/groups", params=asked, timeout=60).raise_for_status().json()["groups"]
+        asked = {"env": environment, "limit": "500"}
+        listed = httpx.get(f"{url}/groups", params=asked, timeout=60).raise_for_status().json()["groups"]
+        found = sorted(listed, key=lambda one: -(one["std"] or 0.0))[:1]
         yield from ((name, f"/view/groups/{one['group_id']}") for one in found)
         if name == "group":
             yield from (("label", f"/view/label?labeller=ada&group={one['group_id']}") for one in found)

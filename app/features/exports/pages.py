@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass
 from typing import Annotated, Final, get_args
 
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import HTMLResponse
 from pydantic import JsonValue, ValidationError
 
@@ -68,7 +68,6 @@ def create_export_page_router(pages: ExportPages, renderer: Renderer) -> APIRout
         bounds: CallerBounds,
         words: FilterQuery,
         options: _ExportOptions,
-        sort: Annotated[str, Query(max_length=100)] = "",  # an address of the list has it
     ) -> Response:
         where = build_filter(words, None, bounds)
         require_named(bounds, where.run, where.environment)
@@ -77,13 +76,12 @@ def create_export_page_router(pages: ExportPages, renderer: Renderer) -> APIRout
         found, preview = (None, None) if sent is None else await _preview(pages, where, sent)
         asked = wanted.model_dump(mode="json", exclude_defaults=True)
         data = {"request": sent, "problem": problem, "found": found, "preview": preview}
-        given = {name: word for name, word in words.list_given().items() if name != "sort"}
         shown = {
             "wanted": wanted,
             "words": words,
             "options": options,
-            "given": given,
-            "unread": [name for name in list_unread(words, where) if name != "sort"],
+            "given": words.list_given(),
+            "unread": list_unread(words, where),
             "path": build_link("/export", **_write_query(asked)),
             "command": _write_command(asked),
             "rows": [cut_excerpt(as_json(row), _VISIBLE_CHARACTERS) for row in (preview.rows if preview else ())],
@@ -120,9 +118,7 @@ async def _preview(
     """Of the newest groups alone, whatever is asked. None for labels, which are not read by group."""
     if wanted.shape == "labels":
         return None, await preview_labels(pages.read_labels(wanted), _PREVIEWED_LABELS)
-    newest = where.model_copy(
-        update={"purpose": wanted.purpose, "judge": None, "limit": _PREVIEWED, "order": None, "skip": 0}
-    )
+    newest = where.model_copy(update={"purpose": wanted.purpose, "judge": None, "limit": _PREVIEWED})
     matches = await pages.views.find_groups(newest)
     sequences = [one.sequence for one in matches.groups]
     after, last = (min(sequences) - 1, max(sequences)) if sequences else (0, 0)

@@ -141,7 +141,7 @@ class GroupView(Frozen):
 
 
 class GroupPage(Frozen):
-    """Newest first, or by `sort`. Pass `next_before` as `before` for the next page; null on the last page. A page may
+    """Newest first. Pass `next_before` as `before` for the next page; null on the last page. A page may
     have fewer groups than `limit`, or none, before the last: no request looks at more than some thousands."""
 
     groups: tuple[GroupSummary, ...]
@@ -149,7 +149,7 @@ class GroupPage(Frozen):
     looked_at: int = 0
     """How many groups of an index were looked at for this page."""
     matched: int = 0
-    """How many of these match. What `sort` sorts, and `skip` goes through."""
+    """How many of these match."""
     not_indexed: Annotated[int | None, Field(exclude_if=is_absent)] = None
     """With `text`: about how many of the newest groups are not searched yet."""
 

@@ -1,15 +1,15 @@
 """Routes for stored tasks, groups, runs and statistics, for rescoring, and for mixtures of environments."""
 
 from dataclasses import dataclass, fields
-from typing import Annotated, get_args
+from typing import Annotated
 
 from fastapi import APIRouter, Body, Depends, Path, Query, Request, Response
 from fastapi.openapi.models import Example
-from pydantic import AfterValidator, AwareDatetime, Field
+from pydantic import AfterValidator, AwareDatetime
 
 from app.domain.access import KeyBounds
 from app.domain.errors import InvalidRequest, NotFound
-from app.domain.groups import GroupFilter, GroupOrder, StatisticsBreakdown, parse_text_query
+from app.domain.groups import GroupFilter, StatisticsBreakdown, parse_text_query
 from app.domain.runs import Purpose, Run
 from app.domain.scores import Outcome, Reason
 from app.domain.values import Name
@@ -31,7 +31,6 @@ from app.service.runs import RunReport, RunSettings
 _Limit = Annotated[int, Query(ge=1, le=500)]
 _Step = Annotated[int | None, Query(ge=-(2**53), le=2**53)]
 _Number = Annotated[float | None, Query(allow_inf_nan=False)]
-_ORDERS = "|".join(get_args(GroupOrder))
 
 
 def _require_words(text: str | None) -> str | None:
@@ -69,23 +68,13 @@ class GroupQuery:
         Query(max_length=200, description='Words of prompts, completions or rationales; "phrases" in quotes.'),
     ] = None
     before: Annotated[int | None, Query(ge=0, lt=2**63)] = None
-    sort: Annotated[
-        str | None,
-        Field(pattern=f"^-?({_ORDERS})$"),
-        Query(description="Sorts what was found among the groups looked at; with a minus the largest first."),
-    ] = None
-    skip: Annotated[int, Query(ge=0, le=100_000, description="How many of what was found to skip.")] = 0
     limit: _Limit = 50
 
     def build_filter(self, bounds: KeyBounds) -> GroupFilter:
-        same = {
-            each.name: getattr(self, each.name) for each in fields(self) if each.name not in {"env", "sort", "text"}
-        }
-        sort = self.sort or ""
+        same = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in {"env", "text"}}
         scope = {"environment": self.env, "environments": bounds.environments, "runs": bounds.runs}
-        order = {"order": sort.removeprefix("-") or None, "descending": sort.startswith("-")}
         text = None if self.text is None else parse_text_query(self.text)
-        return GroupFilter.model_validate({**same, **scope, **order, "text": text})
+        return GroupFilter.model_validate({**same, **scope, "text": text})
 
 
 # Mixtures, records and runs.

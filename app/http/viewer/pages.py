@@ -22,7 +22,6 @@ from app.http.viewer.group_pages import (
     find_no_rubric,
 )
 from app.http.viewer.rendering import (
-    ORDERS,
     OUTCOMES,
     PURPOSES,
     REASONS,
@@ -199,31 +198,10 @@ def choose_page(target: str) -> str:
     return target if local and "\\" not in target else "/"
 
 
-# The listing of groups: the newest, or those of a filter, in the order of a column.
+# The listing of groups: the newest, or those of a filter.
 
-_COLUMNS: Final = (
-    ("Time (UTC)", "time", ""),
-    ("Environment", "environment", ""),
-    ("Task", "task", "wide"),
-    ("Run", "run", ""),
-    ("Step", "step", "figure"),
-    ("Mean", "mean", "figure"),
-    ("Std", "std", "figure"),
-    ("Rewards", "size", ""),
-    ("Outcome", "outcome", ""),
-)
-_USUAL: Final = frozenset(("environment", "run", "outcome", "label", "text", "sort"))
+_USUAL: Final = frozenset(("environment", "run", "outcome", "label", "text"))
 """What needs no unfolding."""
-
-
-@dataclass(frozen=True)
-class _ColumnHead:
-    """`sort` is what pressing it asks for, `state` what `aria-sort` says."""
-
-    title: str
-    kind: str
-    sort: str
-    state: str
 
 
 def _create_finding_router(
@@ -238,48 +216,27 @@ def _create_finding_router(
         bounds: CallerBounds,
         words: FilterQuery,
         before: Annotated[int | None, Query(ge=0, lt=2**53)] = None,
-        skip: Annotated[int, Query(ge=0, le=100_000)] = 0,
     ) -> Response:
-        where = build_filter(words, before, bounds, skip)
+        where = build_filter(words, before, bounds)
         page = await views.find_groups(where)
-        narrowed = words.list_given().keys() - {"sort"}
+        narrowed = words.list_given().keys()
         shown = {
             "rows": [(one, build_bar_chart(one.rewards)) for one in page.groups],
             "found": page,
             "where": where,
             "words": words,
-            "heads": _build_heads(where),
             "unread": list_unread(words, where),
             "filtered": bool(narrowed),
             "unfolded": bool(narrowed - _USUAL),
-            "more": _find_more(where, len(page.groups), page.matched),
             "outcomes": OUTCOMES,
             "purposes": PURPOSES,
             "reasons": REASONS,
-            "orders": ORDERS,
             "environments": environments,
             "links": parts.link_groups,
         }
         return renderer.render(request, "groups.html", shown, page)
 
     return router
-
-
-def _find_more(where: GroupFilter, shown: int, matched: int) -> int | None:
-    """How many to skip for the next page of what is sorted; None where all of it was shown, or nothing is sorted."""
-    following = where.skip + shown
-    return following if where.order is not None and following < matched else None
-
-
-def _build_heads(where: GroupFilter) -> tuple[_ColumnHead, ...]:
-    """Pressing a head sorts by it, the largest first; again the smallest first; again the newest first."""
-    return tuple(_ColumnHead(title, kind, *_describe_sort(where, name)) for title, name, kind in _COLUMNS)
-
-
-def _describe_sort(where: GroupFilter, name: str) -> tuple[str, str]:
-    if where.order != name:
-        return f"-{name}", ""
-    return (name, "descending") if where.descending else ("", "ascending")
 
 
 # All pages.

@@ -26,7 +26,7 @@ from starlette.types import Receive, Scope, Send
 
 from app.domain.access import KeyBounds
 from app.domain.errors import InvalidRequest, NotFound, TooLarge
-from app.domain.groups import Group, GroupFilter, GroupOrder, parse_text_query
+from app.domain.groups import Group, GroupFilter, parse_text_query
 from app.domain.runs import Purpose
 from app.domain.scores import Outcome, Reason
 from app.http.web.api_keys import COOKIE, find_caller
@@ -264,7 +264,6 @@ _PAGE_SIZE: Final = 50
 OUTCOMES: Final[tuple[Outcome, ...]] = get_args(Outcome)
 PURPOSES: Final[tuple[Purpose, ...]] = get_args(Purpose)
 REASONS: Final[tuple[Reason, ...]] = get_args(Reason)
-ORDERS: Final[tuple[GroupOrder, ...]] = get_args(GroupOrder)
 _LARGEST: Final = 2**53
 
 _WordT = TypeVar("_WordT", bound=str)
@@ -274,7 +273,7 @@ ModelWord = Annotated[str, Query(max_length=200)]
 
 @dataclass(frozen=True)
 class FilterWords:
-    """As sent. `sort` is a column, with a minus for the largest first."""
+    """As sent."""
 
     environment: Word = ""
     run: Word = ""
@@ -296,7 +295,6 @@ class FilterWords:
     max_std: Word = ""
     since: Word = ""
     until: Word = ""
-    sort: Word = ""
 
     def list_given(self) -> Mapping[str, str]:
         """Those that are not empty, as an address has them."""
@@ -307,10 +305,9 @@ class FilterWords:
 FilterQuery = Annotated[FilterWords, Depends(FilterWords)]
 
 
-def build_filter(words: FilterWords, before: int | None, bounds: KeyBounds, skip: int = 0) -> GroupFilter:
+def build_filter(words: FilterWords, before: int | None, bounds: KeyBounds) -> GroupFilter:
     """The filter of a form. Empty fields, unknown words and what is no number or date filter nothing: `list_unread`
     names them."""
-    order, descending = _parse_sort(words.sort)
     return GroupFilter(
         environment=clean_word(words.environment),
         run=clean_word(words.run),
@@ -335,25 +332,18 @@ def build_filter(words: FilterWords, before: int | None, bounds: KeyBounds, skip
         since=_parse_time(words.since),
         until=_parse_time(words.until, to_end=True),
         before=before,
-        order=order,
-        descending=descending,
-        skip=skip,
         limit=_PAGE_SIZE,
     )
 
 
 def list_unread(words: FilterWords, where: GroupFilter) -> list[str]:
     """Names of the fields that somebody filled in and that filter nothing."""
-    return [name for name in words.list_given() if (where.order if name == "sort" else getattr(where, name)) is None]
+    return [name for name in words.list_given() if getattr(where, name) is None]
 
 
 def pick_choice(choices: tuple[_WordT, ...], word: str) -> _WordT | None:
     """None for a word that is none of them."""
     return next((choice for choice in choices if choice == word), None)
-
-
-def _parse_sort(word: str) -> tuple[GroupOrder | None, bool]:
-    return pick_choice(ORDERS, word.removeprefix("-")), word.startswith("-")
 
 
 def _parse_step(word: str) -> int | None:

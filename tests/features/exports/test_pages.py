@@ -28,7 +28,7 @@ async def test_an_export_is_previewed_as_it_would_be(client: httpx.AsyncClient) 
     }
     assert data["preview"]["summaries"] == counted
     assert (data["preview"]["groups"], data["found"]["matched"], len(data["preview"]["rows"])) == (2, 2, 2)
-    page = await look(client, f"/view/export?{narrowed}&shape=dpo&file=parquet&sort=-mean")
+    page = await look(client, f"/view/export?{narrowed}&shape=dpo&file=parquet")
     address = "/export?run=a&max_step=2&min_mean=0.3&shape=dpo&format=parquet"
     assert address in page.links()
     assert (await client.get(address)).status_code == 200
