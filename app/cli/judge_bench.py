@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import math
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Final, get_args
 
@@ -123,19 +123,24 @@ class _Volume:
 
 
 async def estimate_judging_cost(
-    judges: Sequence[str], groups: Sequence[JudgeGroup], settings: Settings
+    judges: Sequence[str], groups: Sequence[JudgeGroup], settings: Settings, reply_tokens: float | None = None
 ) -> tuple[JudgingCost, ...]:
-    """Per judge, from the prompts that it would get. The offline judge costs nothing and is left out. UserError for a
-    reward model, which gets no prompts."""
+    """Per judge, from the prompts that it would get, with replies of so many tokens where that is said. The offline
+    judge costs nothing and is left out. UserError for a reward model, which gets no prompts."""
     for name in judges:
         if _is_reward_model(name, settings):
             raise UserError(f"judge {name!r} is a reward model: it reads each reply once, and is not estimated")
     defaults = {name: environment.options for name, environment in settings.environments.items()}
     priced = [name for name in judges if name != OFFLINE]
     forms = {name: settings.judges[name].verdict_form for name in priced}
-    least = await _measure_volumes(forms, groups, defaults, _prefer_by_digest)
-    most = await _measure_volumes(forms, groups, defaults, score_by_position)
+    least = await _measure_volumes(forms, groups, defaults, _prefer_by_digest, reply_tokens)
+    most = await _measure_volumes(forms, groups, defaults, score_by_position, reply_tokens)
     return tuple(_build_cost(name, least[name], most[name], find_prices(name, settings)) for name in priced)
+
+
+def count_text_tokens(texts: Iterable[str]) -> float:
+    """As prompts are counted, without what a message takes."""
+    return sum(len(text.encode("utf-8", "replace")) for text in texts) / BYTES_PER_TOKEN
 
 
 def _is_reward_model(judge: str, settings: Settings) -> bool:
@@ -156,19 +161,29 @@ async def _measure_volumes(
     groups: Sequence[JudgeGroup],
     defaults: Mapping[str, ScoringOptions],
     script: Script,
+    reply_tokens: float | None,
 ) -> dict[str, _Volume]:
     judges = {name: ScriptedJudge(script, name) for name in forms}
     # Panels refuse defaults that name judges which they do not have.
     served = {name: options for name, options in defaults.items() if set(options.judges) <= {*judges, OFFLINE}}
     panels = ConfiguredPanels(dict[str, Judge](judges), served)
     await asyncio.gather(*(judge_group(panels) for judge_group in groups))
-    return {name: _measure_volume(judge.requests, len(groups), forms[name]) for name, judge in judges.items()}
+    return {
+        name: _measure_volume(judge.requests, len(groups), forms[name], reply_tokens) for name, judge in judges.items()
+    }
 
 
-def _measure_volume(requests: Sequence[JudgeRequest], groups: int, form: VerdictForm) -> _Volume:
+def _measure_volume(
+    requests: Sequence[JudgeRequest], groups: int, form: VerdictForm, reply_tokens: float | None
+) -> _Volume:
     prompts = [build_prompt(request, form) for request in requests]
-    replies = sum(len(request.candidates) for request in requests)
-    tokens = sum(estimate_tokens((prompt.system, prompt.user), bytes_per_token=BYTES_PER_TOKEN) for prompt in prompts)
+    read = [candidate.own or candidate.text for request in requests for candidate in request.candidates]
+    replies = len(read)
+    tokens: float = sum(
+        estimate_tokens((prompt.system, prompt.user), bytes_per_token=BYTES_PER_TOKEN) for prompt in prompts
+    )
+    if reply_tokens is not None:
+        tokens += replies * reply_tokens - count_text_tokens(read)
     return _Volume(len(requests) / groups, tokens / groups, replies * ANSWER_TOKENS[form] / groups)
 
 

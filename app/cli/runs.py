@@ -1,13 +1,14 @@
 """`atropos-envs runs` and `groups`: lists, comparisons, estimates and settings of runs, and stored groups.
 
 Lists and comparisons are the viewer's pages as data, so that a terminal and a browser say the same. An estimate asks no
-judge: it lets the real panels judge invented replies to the environment's own tasks, with judges that answer at once,
-and counts the prompts that they would have sent."""
+judge: it lets the real panels judge stand-ins for replies to the environment's own tasks, with judges that answer at
+once, and counts the prompts that they would have sent with replies as long as somebody says, or as a run's are."""
 
 import asyncio
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Final
 
 import httpx
@@ -15,9 +16,8 @@ import typer
 from pydantic import JsonValue, TypeAdapter, ValidationError
 from rich.table import Table
 
-from app.cli.demo import LINES
 from app.cli.envs.check import find_environment
-from app.cli.judge_bench import JudgeGroup, JudgingCost, estimate_judging_cost
+from app.cli.judge_bench import JudgeGroup, JudgingCost, count_text_tokens, estimate_judging_cost
 from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.errors import UserError
 from app.domain.groups import Rollout
@@ -57,6 +57,7 @@ from app.terminal.consoles import (
     stop,
     stop_on_errors,
 )
+from app.toolkit.answers import strip_thinking
 from app.toolkit.texts import escape_invisible
 
 runs = typer.Typer(
@@ -316,6 +317,8 @@ def _list_pair(pair: TaskPair) -> tuple[str, ...]:
 _MOST_MEASURED: Final = 24
 """Tasks whose prompts are built, spread over the first of the split."""
 _SPREAD_OVER: Final = 1_000
+_MOST_LISTED: Final = 200
+"""Newest groups of a run, over which those are spread that say how long its replies are."""
 
 
 class RunEstimate(Frozen):
@@ -325,6 +328,7 @@ class RunEstimate(Frozen):
     options: PanelOptions
     groups: int
     group_size: int
+    reply_tokens: FiniteNumber
     judges: tuple[JudgingCost, ...]
     """For one group."""
     calls: tuple[FiniteNumber, FiniteNumber]
@@ -349,17 +353,27 @@ def estimate(
     readings: Annotated[
         int | None, typer.Option(help="Most readings in listwise: 1, 2 or 4.", show_default="4")
     ] = None,
+    reply_tokens: Annotated[
+        int | None, typer.Option(min=1, help="Tokens of a reply without its thoughts; of an episode, of all its turns.")
+    ] = None,
+    run: Annotated[str | None, typer.Option(help="Run whose newest groups say how long replies are.")] = None,
     params: Annotated[str, typer.Option(help="Environment params, as a JSON object.")] = "{}",
+    url: Url = "",
+    api_key: ApiKey = "",
     as_json: AsJson = False,
 ) -> None:
     """Say how many calls, tokens and dollars judging a run takes, before it begins.
 
-    Prompts of the environment's own tasks are built and counted; no judge is asked."""
+    Prompts of the environment's own tasks are built and counted; no judge is asked. How long replies are is said by
+    --reply-tokens, or taken from a run by --run."""
+    if (reply_tokens is None) == (run is None):
+        stop("say how long replies are: by --reply-tokens, or by --run with the name of a run that has some")
+    length = ask_gateway(url, api_key, partial(measure_replies, env=env, run=run)) if run else float(reply_tokens or 0)
     with stop_on_errors():
         settings = read_settings()
         fields = {"mode": mode, "votes": votes, "readings": readings, "judges": tuple(judge or ())}
         options = ScoringOptions.model_validate(fields)
-        estimated = asyncio.run(_estimate_run(settings, env, parse_params(params), options, groups, group_size))
+        estimated = asyncio.run(_estimate_run(settings, env, parse_params(params), options, groups, group_size, length))
     if as_json:
         print_json(estimated)
     else:
@@ -403,8 +417,33 @@ async def _set_run(url: str, api_key: str, name: str, changes: Mapping[str, obje
         return await gateway.put_run(name, RunSettings.model_validate({**fixed, **changes}))
 
 
+async def measure_replies(gateway: GatewayClient, env: str, run: str) -> float:
+    """The mean tokens of what a judge reads of a reply. ValueError for a run that has no text of any here."""
+    await gateway.require_run(run)
+    listed = await gateway.list_groups({"run": run, "env": env, "limit": str(_MOST_LISTED)})
+    chosen = take_evenly([one.group_id for one in listed.groups], _MOST_MEASURED)
+    replies = [one for group_id in chosen for one in (await gateway.fetch_group(group_id)).group.rollouts]
+    texts = [text for one in replies if (text := _write_spoken(one.completion))]
+    if not texts:
+        raise ValueError(f"{run} has no replies in {env} whose texts are kept: say how long they are by --reply-tokens")
+    return count_text_tokens(texts) / len(texts)
+
+
+def _write_spoken(completion: Completion) -> str:
+    """What the model said, without thoughts."""
+    said = (message.content or "" for message in completion.messages or () if message.role == "assistant")
+    texts = said if completion.text is None else [completion.text]
+    return "\n".join(strip_thinking(text).text.strip() for text in texts)
+
+
 async def _estimate_run(
-    settings: Settings, env: str, params: dict[str, JsonValue], options: ScoringOptions, groups: int, size: int
+    settings: Settings,
+    env: str,
+    params: dict[str, JsonValue],
+    options: ScoringOptions,
+    groups: int,
+    size: int,
+    reply_tokens: float,
 ) -> RunEstimate:
     environment = _open_environment(env, settings)
     if environment.rubric is None:
@@ -413,13 +452,14 @@ async def _estimate_run(
     chosen = build_panels(settings).resolve_options(environment.name, options)
     tasks = _list_tasks(environment, params)
     sampled = [_prepare_group(environment, task, chosen, size, number) for number, task in enumerate(tasks)]
-    costs = await estimate_judging_cost(panel.judges, sampled, settings)
+    costs = await estimate_judging_cost(panel.judges, sampled, settings, reply_tokens)
     paid = [cost.usd for cost in costs if cost.usd is not None]
     return RunEstimate(
         environment=environment.name,
         options=chosen,
         groups=groups,
         group_size=size,
+        reply_tokens=reply_tokens,
         judges=costs,
         calls=_add_up([cost.calls for cost in costs], groups),
         input_tokens=_add_up([cost.input_tokens for cost in costs], groups),
@@ -446,7 +486,7 @@ def _list_tasks(environment: Environment, params: dict[str, JsonValue]) -> tuple
 
 
 def _prepare_group(environment: Environment, task: Task, chosen: PanelOptions, size: int, number: int) -> JudgeGroup:
-    """Replies of the length that is common in role play; what they say costs nothing."""
+    """Stand-ins for replies: what they say costs nothing, and their length is not counted."""
     completions = [_play(environment, task, random.Random(f"{number} {sample}")) for sample in range(size)]  # noqa: S311
     options = ScoringOptions.model_validate(chosen.model_dump())
 
@@ -472,9 +512,7 @@ def _play(environment: Environment, task: Task, luck: random.Random) -> Completi
     return Completion(messages=tuple(messages))
 
 
-_LONGEST: Final = 20
-"""Words of a sentence, so that no gate holds two of them for overlong, and every group is read."""
-_ENDINGS: Final = tuple(
+_SENTENCES: Final = tuple(
     f"{who} told me so, {when}."
     for who in ("The ferryman", "My sister", "A trader", "The smith", "An old friend")
     for when in ("years ago", "only last winter", "on market day", "at the well", "in the rain")
@@ -482,16 +520,15 @@ _ENDINGS: Final = tuple(
 
 
 def _compose_reply(luck: random.Random) -> str:
-    """Three sentences. No two replies of a group are the same, since equal ones would be read once."""
-    lines = [*LINES["anywhere"].good, *LINES["anywhere"].plain]
-    first, second = luck.sample([line for line in lines if "{" not in line and len(line.split()) <= _LONGEST], 2)
-    return f"{first} {second} {luck.choice(_ENDINGS)} It took {luck.randrange(2, 100_000):,} steps."
+    """No gate fails it, and no two of a group are the same, since equal ones would be read once."""
+    return f"{luck.choice(_SENTENCES)} It took {luck.randrange(2, 100_000):,} steps."
 
 
 def _print_estimate(estimated: RunEstimate) -> None:
     console = output_console()
     size, mode = estimated.group_size, estimated.options.mode
-    table = Table(title=f"{estimated.environment}: {estimated.groups:,} groups of {size}, {mode}")
+    replies = f"{size} replies of {estimated.reply_tokens:,.0f} tokens"
+    table = Table(title=f"{estimated.environment}: {estimated.groups:,} groups of {replies}, {mode}")
     for title in ("judge", "calls a group", "tokens in", "tokens out", "$ / 1,000 groups"):
         table.add_column(title, no_wrap=True)
     for cost in estimated.judges:

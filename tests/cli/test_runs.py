@@ -1,12 +1,16 @@
 """`runs estimate`: calls, tokens and dollars before a run, from the prompts that its judges would get."""
 
+import asyncio
 import json
 from pathlib import Path
 
+import httpx
 import pytest
 from typer.testing import CliRunner
 
 from app.cli.main import cli
+from app.cli.runs import measure_replies
+from app.terminal.client import GatewayClient
 from tests.support.gateways import Gateways
 
 RUN = CliRunner()
@@ -23,7 +27,7 @@ def _two_judges(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def estimate(*more: str) -> tuple[int, str]:
-    ran = RUN.invoke(cli, ["runs", "estimate", *more])
+    ran = RUN.invoke(cli, ["runs", "estimate", *more, *(() if "--run" in more else ("--reply-tokens", "60"))])
     return ran.exit_code, ran.output
 
 
@@ -38,6 +42,41 @@ def test_calls_tokens_and_dollars_come_before_any_judge_is_asked() -> None:
     assert stern["usd"] == pytest.approx(dollars, rel=1e-3)
     assert found["usd"] == pytest.approx([1000 * one for one in dollars], rel=1e-3)
     assert stern["input_tokens"][0] > 1000
+
+
+def test_longer_replies_take_their_tokens_in_each_reading() -> None:
+    """Eight more tokens of four replies, in one reading and no call more."""
+    arguments = ["--env", "npc_arena", "--mode", "listwise", "--group-size", "4", "--json"]
+    short, long = (
+        json.loads(RUN.invoke(cli, ["runs", "estimate", *arguments, "--reply-tokens", tokens]).stdout)["judges"][0]
+        for tokens in ("60", "68")
+    )
+    more = [round(one - other) for one, other in zip(long["input_tokens"], short["input_tokens"], strict=True)]
+    assert (more, long["calls"]) == ([8 * 4 * calls for calls in short["calls"]], short["calls"])
+
+
+def test_lengths_are_those_of_a_run_that_has_some(gateways: Gateways) -> None:
+    gateway = gateways.of()
+    asked = {"run": "lengthy", "batch_size": 1}
+    (task,) = httpx.post(f"{gateway.url}/envs/gsm8k/next-batch", json=asked).json()["tasks"]
+    said = {"task_id": task["task_id"], "completions": [{"text": "<think>" + 400 * "x" + "</think>" + 80 * "y"}]}
+    httpx.post(f"{gateway.url}/envs/gsm8k/score", json={"run": "lengthy", "groups": [said]}).raise_for_status()
+    where = ("--run", "lengthy", "--url", gateway.url)
+    measured = asyncio.run(measure(gateway.url, "lengthy"))
+    nowhere = estimate("--env", "npc_arena", *where)
+    both, neither = (
+        RUN.invoke(cli, ["runs", "estimate", "--env", "npc_arena", *more])
+        for more in (["--run", "lengthy", "--reply-tokens", "9"], [])
+    )
+    told = "lengthy has no replies in npc_arena whose texts are kept: say how long they are by --reply-tokens"
+    missing = "say how long replies are: by --reply-tokens, or by --run"
+    assert (measured, nowhere[0], both.exit_code, neither.exit_code) == (20.0, 2, 2, 2)
+    assert [told in nowhere[1], *(missing in ran.output for ran in (both, neither))] == [True] * 3
+
+
+async def measure(url: str, run: str) -> float:
+    async with httpx.AsyncClient(base_url=url) as client:
+        return await measure_replies(GatewayClient(client), "gsm8k", run)
 
 
 @pytest.mark.parametrize(
