@@ -33,7 +33,7 @@ from app.evaluation.agreement import (
 )
 from app.evaluation.labelled_groups import LabelledData, LabelledGroup, RowForm, parse_labelled_rows
 from app.judges.chat_judge import Script, ScriptedJudge, WriteOnlyMemory, score_by_position
-from app.judges.configuration import TokenPrices, VerdictForm, estimate_tokens
+from app.judges.configuration import TokenPrices, estimate_tokens
 from app.judges.offline import NAME as OFFLINE
 from app.judges.panel import ConfiguredPanels
 from app.judges.prompts import build_prompt
@@ -94,7 +94,7 @@ async def open_judge_panels(settings: Settings, *, reuse: bool = False) -> Async
 
 # The cost of judging.
 
-ANSWER_TOKENS: Final[Mapping[VerdictForm, int]] = {"long": 145, "short": 65}
+ANSWER_TOKENS: Final = 65
 """Completion tokens for each reply that a judge reads: an eighth of the medians in `docs/judge_reference.md`, *What a
 reading takes*."""
 BYTES_PER_TOKEN: Final = 4
@@ -132,9 +132,8 @@ async def estimate_judging_cost(
             raise UserError(f"judge {name!r} is a reward model: it reads each reply once, and is not estimated")
     defaults = {name: environment.options for name, environment in settings.environments.items()}
     priced = [name for name in judges if name != OFFLINE]
-    forms = {name: settings.judges[name].verdict_form for name in priced}
-    least = await _measure_volumes(forms, groups, defaults, _prefer_by_digest, reply_tokens)
-    most = await _measure_volumes(forms, groups, defaults, score_by_position, reply_tokens)
+    least = await _measure_volumes(priced, groups, defaults, _prefer_by_digest, reply_tokens)
+    most = await _measure_volumes(priced, groups, defaults, score_by_position, reply_tokens)
     return tuple(_build_cost(name, least[name], most[name], find_prices(name, settings)) for name in priced)
 
 
@@ -157,26 +156,22 @@ def find_prices(judge: str, settings: Settings) -> TokenPrices:
 
 
 async def _measure_volumes(
-    forms: Mapping[str, VerdictForm],
+    names: Sequence[str],
     groups: Sequence[JudgeGroup],
     defaults: Mapping[str, ScoringOptions],
     script: Script,
     reply_tokens: float | None,
 ) -> dict[str, _Volume]:
-    judges = {name: ScriptedJudge(script, name) for name in forms}
+    judges = {name: ScriptedJudge(script, name) for name in names}
     # Panels refuse defaults that name judges which they do not have.
     served = {name: options for name, options in defaults.items() if set(options.judges) <= {*judges, OFFLINE}}
     panels = ConfiguredPanels(dict[str, Judge](judges), served)
     await asyncio.gather(*(judge_group(panels) for judge_group in groups))
-    return {
-        name: _measure_volume(judge.requests, len(groups), forms[name], reply_tokens) for name, judge in judges.items()
-    }
+    return {name: _measure_volume(judge.requests, len(groups), reply_tokens) for name, judge in judges.items()}
 
 
-def _measure_volume(
-    requests: Sequence[JudgeRequest], groups: int, form: VerdictForm, reply_tokens: float | None
-) -> _Volume:
-    prompts = [build_prompt(request, form) for request in requests]
+def _measure_volume(requests: Sequence[JudgeRequest], groups: int, reply_tokens: float | None) -> _Volume:
+    prompts = [build_prompt(request) for request in requests]
     read = [candidate.own or candidate.text for request in requests for candidate in request.candidates]
     replies = len(read)
     tokens: float = sum(
@@ -184,7 +179,7 @@ def _measure_volume(
     )
     if reply_tokens is not None:
         tokens += replies * reply_tokens - count_text_tokens(read)
-    return _Volume(len(requests) / groups, tokens / groups, replies * ANSWER_TOKENS[form] / groups)
+    return _Volume(len(requests) / groups, tokens / groups, replies * ANSWER_TOKENS / groups)
 
 
 def _build_cost(name: str, least: _Volume, most: _Volume, prices: TokenPrices) -> JudgingCost:

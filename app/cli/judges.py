@@ -11,7 +11,7 @@ import sys
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Final, get_args
+from typing import Annotated, Final
 
 import typer
 from pydantic import TypeAdapter
@@ -26,7 +26,7 @@ from app.domain.judging import JudgeRequest, Rubric
 from app.domain.runs import ScoringOptions
 from app.domain.values import Frozen, Split, suggest
 from app.envs.npc_arena.environment import NpcArena, NpcArenaParams
-from app.judges.configuration import VerdictForm, estimate_tokens
+from app.judges.configuration import estimate_tokens
 from app.judges.gold_cases import (
     MUTATIONS,
     CheckEvidence,
@@ -42,10 +42,8 @@ from app.judges.meta_evaluation import (
     CheckQuestions,
     CheckReport,
     Figure,
-    FormComparison,
     build_ladders,
     build_report,
-    compare_forms,
     measure_judge,
 )
 from app.judges.offline import NAME as OFFLINE
@@ -113,9 +111,6 @@ def check(
         Path | None, typer.Option("--json", help="JSON file to write the results to; - prints them.")
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Skip the confirmation prompt.")] = False,
-    compare: Annotated[
-        str | None, typer.Option(help="Two forms of answers to compare on this judge, such as long,short.")
-    ] = None,
 ) -> None:
     """Measure how often a judge prefers good replies to perturbed ones.
 
@@ -133,9 +128,6 @@ def check(
         stop(f"--votes {votes}: judge {name!r} has temperature 0, so all its votes would be the same answer")
     chosen = _find_rubric(panels, rubric)
     questions = build_short_questions(seed, chosen) if short else build_packaged_questions(sheets, votes, seed, chosen)
-    if compare is not None:
-        _compare_forms(name, judge.model, _read_forms(name, compare, settings), settings, questions, json_file, yes)
-        return
     _print_estimate(name, questions, settings)
     _confirm_cost_if_priced(name, settings, yes)
     evidence = _run_check(name, settings, questions)
@@ -148,46 +140,6 @@ def check(
         stop(f"stopped: {checked.stopped}; the results cover only the questions answered so far")
     if not checked.passed:
         raise typer.Exit(1)
-
-
-def _read_forms(name: str, compare: str, settings: Settings) -> tuple[VerdictForm, VerdictForm]:
-    forms: tuple[VerdictForm, ...] = get_args(VerdictForm)
-    chosen = [form for part in compare.split(",") for form in forms if form == part.strip()]
-    if len(chosen) != 2 or len(set(chosen)) != 2 or compare.count(",") != 1:
-        stop(f"--compare {compare}: name two of {', '.join(forms)}, such as long,short")
-    if name not in settings.judges:
-        stop(f"--compare {compare}: judge {name!r} has no model, and so no forms of answers")
-    return chosen[0], chosen[1]
-
-
-def _compare_forms(
-    name: str,
-    model: str,
-    forms: tuple[VerdictForm, VerdictForm],
-    settings: Settings,
-    questions: CheckQuestions,
-    json_file: Path | None,
-    yes: bool,
-) -> None:
-    """Asks every question in both forms, and prints the difference."""
-    chosen = [_choose_form(name, form, settings) for form in forms]
-    for form, each in zip(forms, chosen, strict=True):
-        errors.print(f"{form}:", end=" ")
-        _print_estimate(name, questions, each)
-    _confirm_cost_if_priced(name, settings, yes)
-    first, second = (_run_check(name, each, questions) for each in chosen)
-    compared = compare_forms(name, model, forms, first, second)
-    if json_file is not None:
-        _write_report(json_file, compared)
-    if str(json_file) != "-":
-        _print_comparison(compared)
-    if reason := first.stopped or second.stopped:
-        stop(f"stopped: {reason}; the results cover only the questions answered so far")
-
-
-def _choose_form(name: str, form: VerdictForm, settings: Settings) -> Settings:
-    judge = settings.judges[name].model_copy(update={"verdict_form": form})
-    return settings.model_copy(update={"judges": {**settings.judges, name: judge}})
 
 
 def _run_check(name: str, settings: Settings, questions: CheckQuestions) -> CheckEvidence:
@@ -221,13 +173,10 @@ def _print_estimate(name: str, questions: CheckQuestions, settings: Settings) ->
     if name == OFFLINE:
         words = f"{questions.count} questions, no calls: the offline judge has no model"
     else:
-        form = settings.judges[name].verdict_form
         rewards = settings.judges[name].kind == "reward_model"
-        texts = [
-            text for request in questions.iterate_requests() for text in _list_texts(request, form, rewards=rewards)
-        ]
+        texts = [text for request in questions.iterate_requests() for text in _list_texts(request, rewards=rewards)]
         tokens = estimate_tokens(texts, bytes_per_token=BYTES_PER_TOKEN)
-        answers = 0 if rewards else questions.count * 2 * ANSWER_TOKENS[form]
+        answers = 0 if rewards else questions.count * 2 * ANSWER_TOKENS
         calls = len(texts) if rewards else questions.count
         cost = find_prices(name, settings).compute_cost(tokens, answers)
         words = (
@@ -238,10 +187,10 @@ def _print_estimate(name: str, questions: CheckQuestions, settings: Settings) ->
     errors.print(words, highlight=False, markup=False)
 
 
-def _list_texts(request: JudgeRequest, form: VerdictForm, *, rewards: bool) -> list[str]:
+def _list_texts(request: JudgeRequest, *, rewards: bool) -> list[str]:
     """What a judge reads. A reward model reads the conversation once for each reply."""
     if not rewards:
-        prompt = build_prompt(request, form)
+        prompt = build_prompt(request)
         return [prompt.system, prompt.user]
     before = "".join(message.content or "" for message in request.conversation)
     return [before + candidate.text for candidate in request.candidates]
@@ -355,7 +304,7 @@ def _collect_specimens(arena: NpcArena) -> tuple[GoldCase, ...]:
 # The report of a check.
 
 
-def _write_report(file: Path, checked: CheckReport | FormComparison) -> None:
+def _write_report(file: Path, checked: CheckReport) -> None:
     text = checked.model_dump_json(indent=2)
     if str(file) == "-":
         typer.echo(text)
@@ -438,22 +387,3 @@ def _format_value(figure: Figure) -> str:
 
 def _format_interval(figure: Figure) -> str:
     return "" if figure.low is None or figure.high is None else f"{figure.low:.2f} to {figure.high:.2f}"
-
-
-def _print_comparison(compared: FormComparison) -> None:
-    one, other = compared.forms
-    table = Table(
-        "metric", one, other, "difference", "95 % interval", "questions", title=f"{compared.judge}: {one}, {other}"
-    )
-    for each in compared.differences:
-        cells = (f"{value:.4g}" if value is not None else "not measured" for value in (each.first, each.second))
-        gap = "" if each.difference is None else f"{each.difference:+.4g}"
-        table.add_row(each.name, *cells, gap, _format_range(each.low, each.high), str(each.trials))
-    agreed = "not measured" if compared.agreement is None else f"{compared.agreement:.3f}"
-    interval = _format_range(compared.agreement_low, compared.agreement_high)
-    table.add_row("same reply preferred", "", "", agreed, interval, str(compared.agreement_trials))
-    _console.print(table)
-
-
-def _format_range(low: float | None, high: float | None) -> str:
-    return "" if low is None or high is None else f"{low:.4g} to {high:.4g}"

@@ -89,7 +89,7 @@ class ChatJudge:
                 "temperature": config.temperature,
                 "max_output_tokens": config.max_output_tokens,
                 "json_mode": config.json_mode,
-                "verdict_form": config.verdict_form,
+                "verdict_form": "short",  # the only one; without it the digest would be another
                 "expected_scores": config.expected_scores,
                 "templates": TEMPLATES_DIGEST,
                 "parser": PARSER_VERSION,
@@ -123,7 +123,7 @@ class ChatJudge:
 
     def build_question(self, request: JudgeRequest) -> JudgeQuestion:
         """Takes milliseconds for a large prompt, so call it once per judgement."""
-        prompt = build_prompt(request, self._config.verdict_form)
+        prompt = build_prompt(request)
         prompt_text, prompt_digest = prompt.encode(self.digest)
         # The prompt names candidates by letters, stored verdicts by ids: equal prompts may be about other ids.
         ids: list[JsonValue] = [candidate.id for candidate in request.candidates]
@@ -273,7 +273,7 @@ def _parse_response_text(
         written = parse_references(reply.text, request.wanted)
         return UnusableAnswer((written,)) if isinstance(written, str) else JudgeAnswer((), ())
     text = insert_expected_scores(reply.text, reply.tokens) if config.expected_scores else reply.text
-    return parse_answer(text, request, config.verdict_form)
+    return parse_answer(text, request)
 
 
 def build_messages(prompt: JudgePrompt) -> list[PromptMessage]:

@@ -59,9 +59,6 @@ _NO_PRICES: Final = TokenPrices()
 
 JsonMode = Literal["schema", "object", "off"]
 """How the server is asked for JSON: with a schema, as any object, or by the prompt alone."""
-VerdictForm = Literal["long", "short"]
-"""`short`: scores by criterion, quotes for defects alone, and short notes. `long`: one entry per candidate, with quotes
-that decided and a sentence."""
 TokenParameter = Literal["max_tokens", "max_completion_tokens"]
 """The server's parameter for the longest answer."""
 
@@ -106,7 +103,6 @@ class ChatJudgeConfig:
     """Further fields of each request."""
     prices: TokenPrices = _NO_PRICES
     json_mode: JsonMode = "object"
-    verdict_form: VerdictForm = "short"
     expected_scores: bool = False
     """Request token probabilities and use each score's expected value over the likely numbers."""
     pace: ReadingPace = DEFAULT_PACE

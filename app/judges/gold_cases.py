@@ -431,15 +431,6 @@ class LetterReading:
 
 
 @dataclass(frozen=True)
-class ReadingUsage:
-    """What an answered question took."""
-
-    input_tokens: int
-    output_tokens: int
-    cost_usd: float | None
-
-
-@dataclass(frozen=True)
 class CheckEvidence:
     """`firsts`: for pairs of equal replies, the preference for the first one: 1, 0.5 or 0."""
 
@@ -453,8 +444,6 @@ class CheckEvidence:
     calls: int
     cost_usd: float | None
     letters: tuple[LetterReading, ...] = ()
-    usage: tuple[ReadingUsage | None, ...] = ()
-    """Of each question in order; None where there is no usable answer."""
     stopped: str | None = None
     """Why the check stopped early. Then `pairs` holds only those that were asked in both orders."""
 

@@ -304,7 +304,7 @@ def build_body(
         **config.extra_body,
         **_build_parameters(form, request),
     }
-    if (response_format := build_response_format(form.json_mode, request, config.verdict_form)) is not None:
+    if (response_format := build_response_format(form.json_mode, request)) is not None:
         body["response_format"] = response_format
     return body
 

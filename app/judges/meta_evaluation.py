@@ -24,9 +24,8 @@ from app.domain.judging import (
     compute_absolute_score,
     find_cap,
 )
-from app.domain.values import FiniteNumber, Frozen, Proportion, compute_intraclass_correlation, compute_mean_interval
+from app.domain.values import FiniteNumber, Frozen, Proportion, compute_intraclass_correlation
 from app.judges.aggregation import Values, average_values, mean, normalise_ranks
-from app.judges.configuration import VerdictForm
 from app.judges.gate_wordings import Reply
 from app.judges.gates import find_failed_gates, list_confirmed_flags, list_given_hints
 from app.judges.gold_cases import (
@@ -37,7 +36,6 @@ from app.judges.gold_cases import (
     MeasuredPair,
     PairRewards,
     PerturbedPair,
-    ReadingUsage,
     Templates,
     build_check_request,
     build_identical_request,
@@ -192,7 +190,6 @@ async def measure_judge(
         calls=sum(made.calls for made in judgements),
         cost_usd=math.fsum(costs) if costs else None,
         letters=tuple(letters),
-        usage=tuple(map(_measure_usage, answered)),
         stopped=stopped[0] if stopped else None,
     )
 
@@ -253,12 +250,6 @@ def _read_letters(request: JudgeRequest, judgement: Judgement | None) -> tuple[L
         LetterReading(letter, (candidate.id in top) / len(top), rewards[candidate.id].absolute)
         for letter, candidate in zip(assign_letters(request), request.candidates, strict=True)
     )
-
-
-def _measure_usage(judgement: Judgement | None) -> ReadingUsage | None:
-    if judgement is None or judgement.error is not None:
-        return None
-    return ReadingUsage(judgement.input_tokens, judgement.output_tokens, judgement.cost_usd)
 
 
 def _check_steps(ladder: _DegradationLadder, *answers: tuple[JudgeRequest, Judgement | None]) -> tuple[bool, ...]:
@@ -576,93 +567,3 @@ def _build_maximum_figure(name: str, share: Proportion, target: float) -> Figure
 def _build_figure(name: str, share: Proportion, target: str = "", passed: bool | None = None) -> Figure:
     low, high = share.interval or (None, None)
     return Figure(name=name, value=share.value, low=low, high=high, trials=share.trials, target=target, passed=passed)
-
-
-# Two forms of answers, compared on the same questions.
-
-
-class FormDifference(Frozen):
-    """A figure of both forms, and by how much the second is above the first: mean and 95 % interval over questions that
-    both answered."""
-
-    name: str
-    first: FiniteNumber | None
-    second: FiniteNumber | None
-    difference: FiniteNumber | None
-    low: FiniteNumber | None
-    high: FiniteNumber | None
-    trials: int
-
-
-class FormComparison(Frozen):
-    judge: str
-    model: str
-    forms: tuple[VerdictForm, VerdictForm]
-    agreement: FiniteNumber | None
-    """How often both forms prefer the same reply of a pair, ties included; with its 95 % Wilson interval."""
-    agreement_low: FiniteNumber | None
-    agreement_high: FiniteNumber | None
-    agreement_trials: int
-    differences: tuple[FormDifference, ...]
-
-
-def compare_forms(
-    judge: str, model: str, forms: tuple[VerdictForm, VerdictForm], first: CheckEvidence, second: CheckEvidence
-) -> FormComparison:
-    """`first` and `second` are of the same questions."""
-    sides = _pair_sides(first.pairs, second.pairs)
-    same = Proportion(sum(one == other for one, other in sides), len(sides))
-    low, high = same.interval or (None, None)
-    return FormComparison(
-        judge=judge,
-        model=model,
-        forms=forms,
-        agreement=same.value,
-        agreement_low=low,
-        agreement_high=high,
-        agreement_trials=same.trials,
-        differences=(
-            _compute_difference("pair accuracy", [((one + 1) / 2, (other + 1) / 2) for one, other in sides]),
-            _compare_usage("tokens in, per answer", first, second, lambda used: used.input_tokens),
-            _compare_usage("tokens out, per answer", first, second, lambda used: used.output_tokens),
-            _compare_usage("US dollars, per answer", first, second, lambda used: used.cost_usd),
-        ),
-    )
-
-
-def _pair_sides(first: Sequence[MeasuredPair], second: Sequence[MeasuredPair]) -> list[tuple[int, int]]:
-    """The preferences of both forms for each pair that both measured."""
-    others = {_identify(measured): measured.side for measured in second}
-    sides = [(measured.side, others.get(_identify(measured))) for measured in first]
-    return [(one, other) for one, other in sides if one is not None and other is not None]
-
-
-def _identify(measured: MeasuredPair) -> tuple[str, str, str]:
-    return measured.pair.mutation, measured.pair.specimen.cast.scene.id, measured.pair.spoilt
-
-
-def _compare_usage(
-    name: str, first: CheckEvidence, second: CheckEvidence, get_amount: Callable[[ReadingUsage], float | None]
-) -> FormDifference:
-    used = [
-        (get_amount(one), get_amount(other))
-        for one, other in zip(first.usage, second.usage, strict=True)
-        if one is not None and other is not None
-    ]
-    return _compute_difference(name, [(one, other) for one, other in used if one is not None and other is not None])
-
-
-def _compute_difference(name: str, values: Sequence[tuple[float, float]]) -> FormDifference:
-    count = len(values)
-    means = [math.fsum(column) / count for column in zip(*values, strict=True)] if count else [None, None]
-    gaps = [other - one for one, other in values]
-    low, high = compute_mean_interval(gaps) or (None, None)
-    return FormDifference(
-        name=name,
-        first=means[0],
-        second=means[1],
-        difference=math.fsum(gaps) / count if count else None,
-        low=low,
-        high=high,
-        trials=count,
-    )

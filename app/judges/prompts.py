@@ -27,7 +27,6 @@ from app.judges.configuration import (
     Deadline,
     ReadingCost,
     SpendingAccount,
-    VerdictForm,
     create_reservation_id,
 )
 from app.judges.gate_wordings import replace_surrogates, strip_thoughts
@@ -41,13 +40,13 @@ _ENCODER: Final = json.JSONEncoder(ensure_ascii=False)
 _FOLDER: Final = Path(__file__).with_name("prompts")
 _MESSAGE: Final = Template.read(_FOLDER / "message.j2")
 _RULES: Final = Template.read(_FOLDER / "rules.j2")
-_ANSWERS: Final[Mapping[VerdictForm, Template]] = {
-    form: Template.read(_FOLDER / f"answer_{form}.j2") for form in get_args(VerdictForm)
-}
+_ANSWER: Final = Template.read(_FOLDER / "answer.j2")
 _CORRECTION: Final = Template.read(_FOLDER / "correction.j2")
 _REFERENCES: Final = Template.read(_FOLDER / "references.j2")
 
-_EVIDENCE_ASKED: Final = 3
+_FORMER_FORM: Final = ("77e2943e17f11918894815824db2814e", 3)
+"""Of a form of answers that is asked no more: the digest of its text, and how many quotes it asked for. They stay in
+the digest that follows, so that runs keep their pins and cached judgements are found."""
 _LONGEST_QUOTED: Final = 8_000
 """Characters of an invalid answer that the correction quotes."""
 _MOST_PREFIXES: Final = 512
@@ -65,10 +64,10 @@ TEMPLATES_DIGEST: Final = digest(
     [
         _MESSAGE.digest,
         _RULES.digest,
-        {form: template.digest for form, template in _ANSWERS.items()},
+        {"long": _FORMER_FORM[0], "short": _ANSWER.digest},
         _CORRECTION.digest,
         dict(_SCALE),
-        _EVIDENCE_ASKED,
+        _FORMER_FORM[1],
         _LAYOUT_VERSION,
     ]
 )
@@ -118,7 +117,7 @@ class JudgeQuestion:
     """Cache key, equal for interchangeable questions."""
 
 
-def build_prompt(request: JudgeRequest, form: VerdictForm = "short") -> JudgePrompt:
+def build_prompt(request: JudgeRequest) -> JudgePrompt:
     """Deterministic. Parts shared by all groups of a rubric come first, then parts shared by a situation, so that
     servers can cache the prefix."""
     if request.wanted:
@@ -129,7 +128,7 @@ def build_prompt(request: JudgeRequest, form: VerdictForm = "short") -> JudgePro
     claims = request.rubric.claims
     criterion = "" if claims is None else claims.criterion
     return JudgePrompt(
-        system=_render_rules(request.mode, form, criterion),
+        system=_render_rules(request.mode, criterion),
         user=f"{prefix}\n\nCANDIDATES\n{replace_surrogates(candidates)}",
         shared=prefix,
     )
@@ -188,13 +187,13 @@ def _render_candidate(letter: str, candidate: Candidate) -> str:
 
 
 @lru_cache(maxsize=64)
-def _render_rules(mode: Mode, form: VerdictForm, grounded: str) -> str:
+def _render_rules(mode: Mode, grounded: str) -> str:
     """`grounded`: the criterion about claims; empty when the rubric asks for none."""
     for_all = "" if mode == "pointwise" else " for every candidate"
     return _MESSAGE.render(
         mode=mode,
         rules=_RULES.render(scale=_SCALE[mode], for_all=for_all, grounded=grounded),
-        answer=_ANSWERS[form].render(quotes=_EVIDENCE_ASKED, claims=bool(grounded)),
+        answer=_ANSWER.render(claims=bool(grounded)),
     )
 
 

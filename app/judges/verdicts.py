@@ -1,8 +1,8 @@
 """How a group is put to a judge, and how its answer becomes verdicts.
 
-Candidates have letters by place, and orders are keyed hashes of the texts. An answer has one of two forms: the short
-one lists scores by criterion and quotes for defects alone, the long one has an entry for each candidate. Both are read,
-whichever was asked for.
+Candidates have letters by place, and orders are keyed hashes of the texts. An answer lists scores by criterion, quotes
+for defects, and notes. A judge that writes an entry for each candidate instead (`verdicts`) is understood too, and an
+answer that lists is read as if it had such entries.
 
 Reading is tolerant of what stands around the JSON (a thought, a fence, an earlier draft, a trailing comma) and strict
 about what stands in it. Every candidate, criterion and rank must be there exactly once; a quote must be in the reply,
@@ -18,7 +18,7 @@ import re
 import string
 from bisect import bisect_right
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import accumulate
@@ -28,7 +28,7 @@ from pydantic import JsonValue
 
 from app.domain.judging import Claim, Defect, JudgeRequest, Rubric, Verdict
 from app.domain.values import digest
-from app.judges.configuration import JsonMode, VerdictForm, get_field
+from app.judges.configuration import JsonMode, get_field
 from app.judges.gate_wordings import NO_CHARACTER, THOUGHT_TAGS, Reply, may_refuse, refuses, replace_surrogates
 from app.judges.offline import (
     QuotedText,
@@ -149,7 +149,7 @@ def choose_mode(mode: JsonMode, request: JudgeRequest | None) -> JsonMode:
     return "object" if mode == "schema" and request is None else mode
 
 
-def build_response_format(mode: JsonMode, request: JudgeRequest | None, form: VerdictForm = "short") -> JsonValue:
+def build_response_format(mode: JsonMode, request: JudgeRequest | None) -> JsonValue:
     """The `response_format` parameter; None to omit it."""
     if mode == "off":
         return None
@@ -157,11 +157,11 @@ def build_response_format(mode: JsonMode, request: JudgeRequest | None, form: Ve
         return {"type": "json_object"}
     return {
         "type": "json_schema",
-        "json_schema": {"name": "verdicts", "strict": True, "schema": _SCHEMAS[form](request)},
+        "json_schema": {"name": "verdicts", "strict": True, "schema": _build_answer_schema(request)},
     }
 
 
-def _build_short_schema(request: JudgeRequest) -> JsonValue:
+def _build_answer_schema(request: JudgeRequest) -> JsonValue:
     """The same for every group of a size, so that servers compile one grammar and keep it."""
     places = name_places(len(request.candidates))
     letter: JsonValue = {"type": "string", "enum": [*places]}
@@ -189,29 +189,6 @@ def _build_code_schema(request: JudgeRequest) -> JsonValue:
     return {"type": "string", "enum": codes} if codes else {"type": "string"}
 
 
-def _build_long_schema(request: JudgeRequest) -> JsonValue:
-    """As the short one, the same for every group of a size."""
-    letters: JsonValue = {"type": "string", "enum": [*name_places(len(request.candidates))]}
-    score: JsonValue = {"type": ["number", "null"]}  # several servers refuse schemas with bounds
-    code = _build_code_schema(request)
-    claim = _build_object_schema(_CLAIM_FIELDS)
-    claims = {} if request.rubric.claims is None else {"claims": _build_array_schema(claim)}
-    verdict = _build_object_schema(
-        {
-            "candidate": letters,
-            "evidence": _build_array_schema({"type": "string"}),
-            **claims,
-            "defects": _build_array_schema(_build_object_schema({"code": code, "quote": {"type": "string"}})),
-            "scores": _build_object_schema({criterion.name: score for criterion in request.rubric.criteria}),
-            "note": {"type": "string"},
-        }
-    )
-    answer: dict[str, JsonValue] = {"verdicts": _build_array_schema(verdict)}
-    if len(request.candidates) > 1:
-        answer["ranking"] = _build_array_schema(_build_array_schema(letters))
-    return _build_object_schema(answer)
-
-
 def _build_object_schema(properties: Mapping[str, JsonValue]) -> JsonValue:
     required: Sequence[JsonValue] = list(properties)
     return {
@@ -232,10 +209,6 @@ _CLAIM_FIELDS: Final[Mapping[str, JsonValue]] = {
     "source": {"type": ["string", "null"]},
     "source_quote": {"type": "string"},
 }
-_SCHEMAS: Final[Mapping[VerdictForm, Callable[[JudgeRequest], JsonValue]]] = {
-    "long": _build_long_schema,
-    "short": _build_short_schema,
-}
 
 
 # Answers.
@@ -247,10 +220,7 @@ PARSER_VERSION: Final = 9
 
 _LONGEST_ANSWER: Final = 400_000
 """Characters that are parsed, from the end: the answer follows the thought."""
-_MISSING_FIELDS: Final[Mapping[VerdictForm, str]] = {
-    "long": '"verdicts" is missing or not a list',
-    "short": '"scores" is missing or not an object',
-}
+_NO_SCORES: Final = '"scores" is missing or not an object'
 _MISSING: Final = object()
 """Unlike null, which says that a criterion does not apply."""
 _NUMBER: Final = re.compile(r"[0-9](?:\.[0-9]{1,6})?")
@@ -279,9 +249,9 @@ class UnusableAnswer:
     problems: tuple[str, ...]
 
 
-def parse_answer(text: str, request: JudgeRequest, form: VerdictForm = "short") -> JudgeAnswer | UnusableAnswer:
-    """The last JSON object in `text` that is a valid answer to `request`, else the problems of the last attempt. Both
-    forms are read; `form` is the one that was asked for. Never raises. Linear time."""
+def parse_answer(text: str, request: JudgeRequest) -> JudgeAnswer | UnusableAnswer:
+    """The last JSON object in `text` that is a valid answer to `request`, else the problems of the last attempt. Never
+    raises. Linear time."""
     problem = "there is no complete JSON object in the answer"
     failures: list[UnusableAnswer] = []
     text = text[-_LONGEST_ANSWER:]
@@ -289,7 +259,7 @@ def parse_answer(text: str, request: JudgeRequest, form: VerdictForm = "short") 
         whole = _decode_whole(part)
         for value in _iterate_objects(part) if whole is None else (whole,):
             if not may_be_answer(value):
-                problem = _MISSING_FIELDS[form]
+                problem = _NO_SCORES
                 continue
             answer = _validate_answer(value, request, is_whole=whole is not None and part is text)
             if isinstance(answer, JudgeAnswer):
@@ -301,7 +271,7 @@ def parse_answer(text: str, request: JudgeRequest, form: VerdictForm = "short") 
 
 
 def may_be_answer(value: Mapping[str, object]) -> bool:
-    return "verdicts" in value or _is_short(value)
+    return "verdicts" in value or _is_list(value)
 
 
 def _iterate_search_texts(text: str) -> Iterator[str]:
@@ -323,9 +293,9 @@ def _validate_answer(
     ids = {letter: candidate.id for letter, candidate in zip(assign_letters(request), request.candidates, strict=True)}
     texts = {letter: candidate.own or candidate.text for letter, candidate in zip(ids, request.candidates, strict=True)}
     problems = _find_duplicates(value, "the answer")
-    if _is_short(value):
+    if _is_list(value):
         problems += _find_duplicates_within(value)
-        value = _expand_short_answer(value, tuple(ids), request.rubric, problems)
+        value = _expand_lists(value, tuple(ids), request.rubric, problems)
     entries = _parse_entries(value, tuple(texts), problems)
     ranking = _parse_ranking(value.get("ranking"), tuple(texts), problems)
     sources = list_sources(request)
@@ -471,7 +441,7 @@ def _find_uneven_criteria(verdicts: Mapping[str, Verdict], rubric: Rubric) -> It
 
 
 def _find_duplicates_within(answer: Mapping[str, object]) -> list[str]:
-    """In the objects of the short form."""
+    """In the objects of an answer that lists."""
     scores, notes = answer.get("scores"), answer.get("notes")
     parts = {f'"{name}"': part for name, part in (("scores", scores), ("notes", notes)) if isinstance(part, dict)}
     if isinstance(scores, dict):
@@ -536,14 +506,14 @@ def drop_unproven_defects(verdict: Verdict, text: str, rubric: Rubric) -> Verdic
     return verdict.model_copy(update={"defects": tuple(proven)})
 
 
-# The short form.
+# Answers that list, by criterion.
 
 _LISTS: Final = ("claims", "defects")
 _MOST_NAMED: Final = 2
 
 
-def _is_short(answer: Mapping[str, object]) -> bool:
-    """Whether an object is a whole answer of the short form, not a part of one of the long form."""
+def _is_list(answer: Mapping[str, object]) -> bool:
+    """Whether an object is a whole answer that lists, not a part of one with entries."""
     scores = answer.get("scores")
     if scores is None or "verdicts" in answer or "candidate" in answer:
         return False
@@ -551,10 +521,10 @@ def _is_short(answer: Mapping[str, object]) -> bool:
     return by_letter or "ranking" in answer or "notes" in answer
 
 
-def _expand_short_answer(
+def _expand_lists(
     answer: Mapping[str, object], letters: Sequence[str], rubric: Rubric, problems: list[str]
 ) -> dict[str, object]:
-    """The same answer in the long form. What belongs to no candidate becomes a problem."""
+    """The same answer with an entry for each candidate. What belongs to no candidate becomes a problem."""
     entries: dict[str, dict[str, object]] = {letter: {"candidate": letter, "scores": {}} for letter in letters}
     criteria = [criterion.name for criterion in rubric.criteria]
     scores = answer["scores"]

@@ -220,7 +220,6 @@ def build_judge_config(settings: Settings, name: str, judge: JudgeSettings) -> C
         max_output_tokens=judge.max_output_tokens,
         token_parameter=judge.token_parameter,
         json_mode=judge.json_mode,
-        verdict_form=judge.verdict_form,
         expected_scores=judge.expected_scores,
         prices=prices,
         pace=ReadingPace(judge.largest_group, judge.warm_cache),

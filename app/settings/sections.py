@@ -378,10 +378,6 @@ class JudgeSettings(ServerSettings):
     json_mode: Annotated[JudgeFormat, BeforeValidator(_normalise_judge_format)] = "object"
     """`schema` asks the server for the very form of the verdict, `object` for any JSON, `off` says it in words alone. A
     server that refuses a form is asked in the next weaker one."""
-    verdict_form: Literal["long", "short"] = "short"
-    """How much the judge writes. `short`: scores by criterion, a quote for each defect and claim, a note of at most
-    twelve words, and a sentence for the best, the worst and each with a defect. `long`: one entry per reply, also with
-    quotes that decided and a sentence for each."""
     expected_scores: bool = False
     """Ask the server for token probabilities, and take for each score the mean over the numbers that the judge might
     have said. Where the server sends none, the number that it said counts."""

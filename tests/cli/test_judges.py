@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from app.cli.judges import JudgeLine, build_packaged_questions, load_packaged_specimens
 from app.cli.main import cli
 from app.envs.npc_arena.environment import DEFAULT_RUBRIC, NpcArena
-from app.judges.meta_evaluation import CheckReport, FormComparison
+from app.judges.meta_evaluation import CheckReport
 from app.judges.prompts import render_lines
 from app.main.application import create_app
 from app.settings import read_settings
@@ -251,40 +251,3 @@ def test_equal_replies_show_a_preference_for_letters(monkeypatch: pytest.MonkeyP
     ]
     low, high = found.letters[0].first.low, found.letters[0].first.high
     assert (low is not None and low > 0.25, high) == (True, 1.0)
-
-
-def good_in_long_answers(number: int, received: Received) -> Reply:
-    """In the short form it prefers whatever stands first, and writes half as much."""
-    long = '"verdicts"' in received.messages[0]["content"]
-    body = json.loads(judging(good if long else always_first)(number, received).body)
-    body["usage"] = {"prompt_tokens": 1000, "completion_tokens": 400 if long else 200}
-    return Reply(json.dumps(body).encode())
-
-
-def compare(forms: str) -> tuple[int, str]:
-    ran = RUN.invoke(
-        cli, ["judges", "check", "stern", "--sheets", "2", "--compare", forms, "--json", "compared.json", "--yes"]
-    )
-    return ran.exit_code, ran.output
-
-
-def test_two_forms_of_answers_are_compared_on_the_same_questions(monkeypatch: pytest.MonkeyPatch) -> None:
-    with serving(good_in_long_answers) as server:
-        configure(monkeypatch, server.url, input_price_per_million="1", output_price_per_million="10")
-        code, output = compare("long,short")
-        asked = len(server.received)
-    assert code == 0, output
-    found = FormComparison.model_validate_json(Path("compared.json").read_text(encoding="utf-8"))
-    accuracy, read, written, cost = found.differences
-    assert (accuracy.first, accuracy.high is not None and accuracy.high < -0.2) == (1.0, True)
-    assert (read.difference, written.difference, written.low, written.high) == (0.0, -200.0, -200.0, -200.0)
-    assert cost.difference == pytest.approx(-0.002)
-    assert asked == 2 * written.trials
-    assert (found.agreement_trials, found.agreement is not None and found.agreement < 0.5) == (accuracy.trials, True)
-
-
-@pytest.mark.parametrize("forms", ["long,long", "long,brief"])
-def test_what_cannot_be_compared_is_said(monkeypatch: pytest.MonkeyPatch, forms: str) -> None:
-    configure(monkeypatch, "http://127.0.0.1:1/v1")
-    code, output = compare(forms)
-    assert (code, f"--compare {forms}: name two of long, short" in output) == (2, True), output

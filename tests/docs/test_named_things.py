@@ -34,7 +34,7 @@ from tests.architecture.test_house import ROOT
 from tests.support.shell_blocks import list_blocks
 
 ON_TRAINERS = ("trainers", "agent_loops", "nemo_gym", "reward_endpoints", "trl")
-WITH_COMMANDS = (*ON_TRAINERS, "judging", "judge_reference", "rlaif", "first_steps")
+WITH_COMMANDS = (*ON_TRAINERS, "judging", "rlaif", "first_steps")
 
 
 def read(page: str) -> str:

@@ -153,5 +153,5 @@ def test_headers_that_hold_ordinary_words_change_no_reading() -> None:
     headers = {"X-Title": SecretStr("verdicts"), "X-Game": SecretStr("The ferry")}
     with serving(always(completion(GOOD))) as server:
         _, plain = judged(config(server.url))
-        _, named = judged(config(server.url, extra_headers=headers, verdict_form="long"))
+        _, named = judged(config(server.url, extra_headers=headers))
     assert (named.error, named.verdicts, named.raw) == (None, plain.verdicts, GOOD)

@@ -14,8 +14,7 @@ from tests.support.arena_readings import (
     build_request,
     find_case,
     iterate_requests,
-    write_long_answer,
-    write_short_answer,
+    write_answer,
 )
 from tests.support.serving import ROOT
 
@@ -45,7 +44,7 @@ def stated(name: str) -> list[int]:
 
 def test_a_reading_of_eight_replies_takes_few_tokens() -> None:
     request = build_request(find_case(TERSE))
-    answer = write_short_answer(request)
+    answer = write_answer(request)
     assert isinstance(parse_answer(answer, request), JudgeAnswer)
     assert (count_prompt(request) <= 4200, count(answer) <= 600) == (True, True)
 
@@ -58,8 +57,7 @@ def test_the_page_states_what_readings_take() -> None:
         name: [counted(terse), round(statistics.median(each := [*map(counted, requests)])), max(each)]
         for name, counted in (
             ("in", count_prompt),
-            ("out, `short`", lambda request: count(write_short_answer(request))),
-            ("out, `long`", lambda request: count(write_long_answer(request))),
+            ("out", lambda request: count(write_answer(request))),
         )
     }
     assert {name: stated(name) for name in found} == found

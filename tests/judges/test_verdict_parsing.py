@@ -50,7 +50,7 @@ READ = JudgeAnswer(
 
 
 def read(value: object) -> JudgeAnswer | UnusableAnswer:
-    return parse_answer(value if isinstance(value, str) else json.dumps(value), REQUEST, "long")
+    return parse_answer(value if isinstance(value, str) else json.dumps(value), REQUEST)
 
 
 def usable(value: object) -> JudgeAnswer:
@@ -149,14 +149,14 @@ def test_a_comma_in_a_quote_stays_and_ties_are_ties() -> None:
     [
         ("", "there is no complete JSON object in the answer"),
         ("I cannot judge that.", "there is no complete JSON object in the answer"),
-        (PLAIN[:-1], '"verdicts" is missing or not a list'),
-        ({"ranking": [["A"], ["B"]]}, '"verdicts" is missing or not a list'),
+        (PLAIN[:-1], '"scores" is missing or not an object'),
+        ({"ranking": [["A"], ["B"]]}, '"scores" is missing or not an object'),
         (answer(entry("A")), 'candidate B is missing from "verdicts"'),
         (answer(entry("A"), entry("B"), entry("A")), 'candidate A occurs more than once in "verdicts"'),
         (answer(entry("A"), entry("B"), entry("ccc")), 'there is no candidate "ccc"'),
         (answer(entry("A"), entry("B"), {}), 'an item of "verdicts" has no "candidate"'),
         (answer(entry("A"), entry("B"), 7), 'an item of "verdicts" has no "candidate"'),
-        (PLAIN.replace('"likeness": 4', '"likeness": ,'), '"verdicts" is missing or not a list'),
+        (PLAIN.replace('"likeness": 4', '"likeness": ,'), '"scores" is missing or not an object'),
         *((answer(entry("A", bad), entry("B")), NUMBER) for bad in (5, 9, -1, True, "5", "4/4", "n/a", "")),
         (PLAIN.replace("4", "NaN"), NUMBER),
         (PLAIN.replace("4", "1e999"), NUMBER),

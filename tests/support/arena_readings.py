@@ -70,8 +70,8 @@ def shorten(quote: str) -> str:
     return " ".join(quote.split()[:LONGEST_QUOTE])
 
 
-def write_short_answer(request: JudgeRequest) -> str:
-    """A whole answer of the short form, with a sentence for the best, the worst and each with a defect."""
+def write_answer(request: JudgeRequest) -> str:
+    """A whole answer, with a sentence for the best, the worst and each with a defect."""
     judgement = judge_by_words(request)
     letters = dict(zip(judgement.order, name_places(len(judgement.order)), strict=True))
     verdicts = {letters[verdict.candidate]: verdict for verdict in judgement.verdicts}
@@ -106,21 +106,3 @@ def write_short_answer(request: JudgeRequest) -> str:
         },
         ensure_ascii=False,
     )
-
-
-def write_long_answer(request: JudgeRequest) -> str:
-    judgement = judge_by_words(request)
-    letters = dict(zip(judgement.order, name_places(len(judgement.order)), strict=True))
-    verdicts = [
-        {
-            "candidate": letters[verdict.candidate],
-            "evidence": verdict.evidence,
-            "claims": [claim.model_dump() for claim in verdict.claims],
-            "defects": [defect.model_dump() for defect in verdict.defects],
-            "scores": {name: to_level(score) for name, score in verdict.scores.items()},
-            "note": SENTENCE,
-        }
-        for verdict in judgement.verdicts
-    ]
-    ranking = [[letters[name] for name in tier] for tier in judgement.ranking]
-    return json.dumps({"verdicts": verdicts, "ranking": ranking}, ensure_ascii=False)

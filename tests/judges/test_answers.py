@@ -1,4 +1,4 @@
-"""The short form of answers: read as the long one is, with words for the judge where it does not hold."""
+"""Answers as they are asked for: what is read, with words for the judge where one does not hold."""
 
 import json
 
@@ -59,7 +59,7 @@ def read(*changes: Json, request: JudgeRequest = ASKED) -> JudgeAnswer | Unusabl
 
 
 @pytest.mark.parametrize("changes", [{}, {"scores": BY_CANDIDATE}], ids=["as asked", "scores by candidate"])
-def test_a_short_answer_is_read(changes: Json) -> None:
+def test_an_answer_is_read(changes: Json) -> None:
     assert read(changes) == READ
 
 
@@ -69,11 +69,10 @@ def test_null_in_place_of_the_letters_is_null_for_all() -> None:
     assert [verdict.scores["charm"] for verdict in found.verdicts] == [None, None, None]
 
 
-def test_either_form_is_read_whichever_was_asked_for() -> None:
+def test_an_entry_for_each_candidate_is_read_too() -> None:
     verdicts = [{"candidate": name, "claims": [], "scores": scores} for name, scores in BY_CANDIDATE.items()]
-    long = json.dumps({"verdicts": verdicts, "ranking": GOOD["ranking"]})
-    short, asked_long = parse_answer(long, ASKED, "short"), parse_answer(json.dumps(GOOD), ASKED, "long")
-    assert (isinstance(short, JudgeAnswer), asked_long) == (True, READ)
+    found = parse_answer(json.dumps({"verdicts": verdicts, "ranking": GOOD["ranking"]}), ASKED)
+    assert isinstance(found, JudgeAnswer)
 
 
 @pytest.mark.parametrize(
@@ -114,8 +113,8 @@ def test_what_is_said_twice_is_not_used(part: str) -> None:
     assert "more than once" in "\n".join(found.problems)
 
 
-def test_a_part_of_a_long_answer_is_no_short_one() -> None:
+def test_a_part_of_an_answer_with_entries_is_no_answer() -> None:
     broken = json.dumps({"verdicts": [{"candidate": "A", "scores": {"likeness": 4, "charm": 1}}], "ranking": [["A"]]})
-    found = parse_answer(broken, ASKED, "long")
+    found = parse_answer(broken, ASKED)
     assert isinstance(found, UnusableAnswer)
     assert 'candidate B is missing from "verdicts"' in found.problems
