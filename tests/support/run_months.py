@@ -82,7 +82,7 @@ class Watch:
         for rule, change in find_trend_changes(recent, self.since, self.judge_since):
             if change is not None and is_alarm(rule, change):
                 self.said.append(describe_trend_change(rule, change, bucket))
-                self.since[rule.name] = change.followed_from
+                self.since[rule.name] = change.bucket
 
     def look_at_anchors(self) -> None:
         self.leniency = follow_anchors(self.readings)

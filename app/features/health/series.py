@@ -63,14 +63,13 @@ class Noticed:
 
 @dataclass(frozen=True)
 class _Change:
-    """A departure from level and trend, or too fast a rise. `z` is in standard errors, `effect` the mean shift or the
-    rise since `bucket`. After an alarm its series is followed from `followed_from` on."""
+    """A departure from level and trend. `z` is in standard errors, `effect` the mean shift since `bucket`. From there
+    on the series is followed after an alarm."""
 
     bucket: int
     z: float
     effect: float
     error: float
-    followed_from: int
 
 
 _LIMIT: Final = 5.2
@@ -78,8 +77,6 @@ _LIMIT: Final = 5.2
 so that twenty quiet runs of 5,000 groups give at most one over all series."""
 _LENGTH_LIMIT: Final = 4.8
 """Of the length, whose values lie close to a normal distribution."""
-_FASTEST_GROWTH: Final = math.log(1.3) / 100
-"""Of the length, in a bucket: 30 % in 1,000 groups. Replies that rightly grow by as much take 5,000."""
 
 
 @dataclass(frozen=True)
@@ -98,11 +95,6 @@ class _TrendRule:
     @property
     def limit(self) -> float:
         return _LENGTH_LIMIT if self.name == "length" else _LIMIT
-
-    @property
-    def pace(self) -> float | None:
-        """A faster rise in a bucket is an alarm, however steady it is."""
-        return _FASTEST_GROWTH if self.name == "length" else None
 
     @property
     def replies(self) -> int:
@@ -131,15 +123,15 @@ LOGARITHMIC: Final[frozenset[TrendName]] = frozenset(("length", "escalated"))
 CAN_SEE: Final = (
     "whether the run's judges read the same frozen texts higher or lower than before, from anchors",
     "that a judge's server names another model or fingerprint",
-    "shifts and bends of the run's figures beside their own trend, within environment and label",
+    "shifts of the run's figures beside their own trend, within environment and label",
     "whether the training judges and the shadow judge drift apart, where there is one",
 )
 CANNOT_SEE: Final = (
     "whether a judge was right to begin with: compare it with people",
     "a change of a judge that leaves the mean of the anchors' scores as it was",
-    "a drift as slow and steady as learning: it counts as the series' trend (of the length: 30 % in 1,000 groups)",
+    "a drift as slow and steady as learning: it counts as the series' trend",
     "rises of the reward that a policy earns by deceiving the judge, unless another figure moves with them",
-    "anything before the first 140 groups of a series (of the length: 100)",
+    "anything before the first 140 groups of a series",
 )
 
 
@@ -156,10 +148,7 @@ def _find_trend_change(
 ) -> _Change | None:
     begin = max(since.get(rule.name, 0), judge_since if rule.of_judge else 0)
     since_then = [cell for cell in cells if cell.bucket >= begin]
-    changes = [find_change(since_then, floor=rule.floor, direction=rule.direction, replies=rule.replies)]
-    if rule.pace is not None:
-        changes.append(_find_pace(since_then, floor=rule.floor, most=rule.pace))
-    return max((change for change in changes if change is not None), key=lambda change: abs(change.z), default=None)
+    return find_change(since_then, floor=rule.floor, direction=rule.direction, replies=rule.replies)
 
 
 def is_alarm(rule: _TrendRule, change: _Change | None) -> bool:
@@ -168,8 +157,6 @@ def is_alarm(rule: _TrendRule, change: _Change | None) -> bool:
 
 def describe_trend_change(rule: _TrendRule, change: _Change, newest: int) -> Noticed:
     low, high = change.effect - Z_95 * change.error, change.effect + Z_95 * change.error
-    rises = change.followed_from > newest
-    what, beside = ("rise", "faster than it may") if rises else ("shift", "beside its trend")
     return Noticed(
         series=rule.name,
         since_group=change.bucket * GROUPS_PER_BUCKET,
@@ -177,7 +164,7 @@ def describe_trend_change(rule: _TrendRule, change: _Change, newest: int) -> Not
         effect=change.effect,
         statistic=abs(change.z),
         limit=rule.limit,
-        evidence=f"{rule.meaning}: {what} {change.effect:+.3f} (95 % {low:+.3f} to {high:+.3f}) {beside}, "
+        evidence=f"{rule.meaning}: shift {change.effect:+.3f} (95 % {low:+.3f} to {high:+.3f}) beside its trend, "
         f"{abs(change.z):.1f} standard errors",
     )
 
@@ -220,7 +207,7 @@ def _compute_interval(cells: Sequence[Cell], floor: float) -> tuple[float, float
     return mean - Z_95 * error, mean + Z_95 * error
 
 
-# The tests: a change of level or trend, and too fast a rise.
+# The test: a step of the level, beside a trend.
 
 WINDOW_BUCKETS: Final = 60
 """How far back a change is looked for and compared with what was before."""
@@ -228,8 +215,6 @@ _BUCKETS_BEFORE: Final = 12
 """Fewer buckets before a change say too little about level and trend."""
 _AFTER_LENGTHS: Final = (2, 3, 4, 5, 7, 10, 14)
 """How many buckets ago a change may have begun."""
-_PACE_LENGTHS: Final = (10, 14, 20, 30, 45)
-"""Over how many of the last buckets a pace is measured."""
 _LEAST_PLAIN: Final = 2.5
 """How far the level itself must have moved, in standard errors, beside the departure from the trend."""
 
@@ -259,10 +244,10 @@ class _Products:
 
 def find_change(cells: Sequence[Cell], *, floor: float, direction: int = 0, replies: int = 0) -> _Change | None:
     """The likeliest change in the last buckets: the window-limited generalised likelihood ratio test of Willsky and
-    Jones (IEEE Trans. Autom. Control 21, 1976) and Lai (J. R. Stat. Soc. B 57, 1995) over steps and bends, as a t test
-    beside a linear trend and a level per stratum. A steady drift, another mixture of strata and a new stratum are none
-    of these. Cells are in the order of their buckets. `floor` is the least variance of one group; at least that of a
-    share of so many independent `replies`. `direction` is 1, -1, or 0 for both."""
+    Jones (IEEE Trans. Autom. Control 21, 1976) and Lai (J. R. Stat. Soc. B 57, 1995) over steps, as a t test beside a
+    linear trend and a level per stratum. A steady drift, another mixture of strata and a new stratum are none of these.
+    Cells are in the order of their buckets. `floor` is the least variance of one group; at least that of a share of so
+    many independent `replies`. `direction` is 1, -1, or 0 for both."""
     if not cells:
         return None
     newest = cells[-1].bucket
@@ -276,42 +261,12 @@ def find_change(cells: Sequence[Cell], *, floor: float, direction: int = 0, repl
     if products.freedom < 1 or products.xx <= 0:
         return None
     lengths = [length for length in _AFTER_LENGTHS if newest - length - first + 1 >= _BUCKETS_BEFORE]
-    changes = [
-        change
+    steps = [
+        _test_step(after, newest - length + 1, whole, products, floor)
         for length, after in _sum_up_last(used, newest, lengths)
-        for change in _test_after(after, newest - length + 1, newest, whole, products, floor)
-        if direction == 0 or change.z * direction > 0
     ]
+    changes = [step for step in steps if step is not None and (direction == 0 or step.z * direction > 0)]
     return max(changes, key=lambda change: abs(change.z), default=None)
-
-
-def _find_pace(cells: Sequence[Cell], *, floor: float, most: float) -> _Change | None:
-    """The likeliest rise by more than `most` a bucket over the last buckets: a t test of the slope of a regression on
-    time with a level per stratum. It needs nothing to compare with, so that what rises from the beginning, or so
-    steadily that it passes for a trend, is found too."""
-    if not cells:
-        return None
-    newest = cells[-1].bucket
-    lengths = [length for length in _PACE_LENGTHS if newest - cells[0].bucket + 1 >= length]
-    rises = [
-        change
-        for length, sums in _sum_up_last([cell for cell in cells if cell.count], newest, lengths)
-        if (change := _test_pace(sums, newest, length, floor, most))
-    ]
-    return max(rises, key=lambda change: change.z, default=None)
-
-
-def _test_pace(sums: Mapping[str, _Sums], newest: int, length: int, floor: float, most: float) -> _Change | None:
-    products = _centre(sums.values())
-    if products.freedom < 1 or products.xx <= 0:
-        return None
-    slope = products.xy / products.xx
-    variance = max(floor, (products.yy - products.xy**2 / products.xx) / (products.freedom + 1))
-    error = math.sqrt(variance / products.xx)
-    if slope <= most:
-        return None
-    z = _normalise((slope - most) / error, products.freedom + 1)
-    return _Change(newest - length + 1, z, slope * length, error * length, newest + 1)
 
 
 def _compute_share_variance(cells: Sequence[Cell]) -> float:
@@ -358,32 +313,19 @@ def _centre(sums: Iterable[_Sums]) -> _Products:
     return _Products(xx, xy, yy, freedom)
 
 
-def _test_after(
-    after: Mapping[str, _Sums], begin: int, newest: int, whole: Mapping[str, _Sums], products: _Products, floor: float
-) -> Iterable[_Change]:
-    """A step at `begin`, and a bend before it whose effect grows by the bucket."""
-    bend = begin - newest - 1
-    step, ramp = [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]  # products of the shape with itself, time and value
+def _test_step(
+    after: Mapping[str, _Sums], begin: int, whole: Mapping[str, _Sums], products: _Products, floor: float
+) -> _Change | None:
+    """A step at `begin`, after which the sums are `after`."""
+    # Products of the step with itself, with time and with the values, as deviations from the means of the strata.
+    ff = fx = fy = 0.0
     for stratum, late in after.items():
         every = whole[stratum]
-        rise, squares = late.x - bend * late.n, late.xx - 2 * bend * late.x + bend**2 * late.n
-        _add(step, late.n, late.n, late.x, late.y, every)
-        _add(ramp, rise, squares, late.xx - bend * late.x, late.xy - bend * late.y, every)
-    for shape, scale in ((step, 1.0), (ramp, (1 - bend) / 2)):
-        if change := _test_shape(shape, products, floor, begin, scale):
-            yield change
-
-
-def _add(shape: list[float], f: float, ff: float, fx: float, fy: float, every: _Sums) -> None:
-    shape[0] += ff - f * f / every.n
-    shape[1] += fx - f * every.x / every.n
-    shape[2] += fy - f * every.y / every.n
-
-
-def _test_shape(shape: list[float], products: _Products, floor: float, begin: int, scale: float) -> _Change | None:
-    ff, fx, fy = shape
+        ff += late.n - late.n * late.n / every.n
+        fx += late.x - late.n * every.x / every.n
+        fy += late.y - late.n * every.y / every.n
     free = ff - fx**2 / products.xx
-    # A shape that the trend itself can make, but for rounding, says nothing.
+    # A step that the trend itself can make, but for rounding, says nothing.
     if free <= 1e-9 * max(1.0, ff):
         return None
     slope = (fy - fx * products.xy / products.xx) / free
@@ -394,7 +336,7 @@ def _test_shape(shape: list[float], products: _Products, floor: float, begin: in
     plain = fy / math.sqrt(ff * variance)
     if plain * z <= 0 or abs(plain) < _LEAST_PLAIN:
         return None
-    return _Change(begin, z, slope * scale, error * scale, begin)
+    return _Change(begin, z, slope, error)
 
 
 def _normalise(t: float, freedom: int) -> float:

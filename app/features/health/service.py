@@ -300,7 +300,7 @@ class RunHealthService:
                 noticed = describe_trend_change(rule, change, state.newest)
                 groups = state.count_groups_before(change.bucket)
                 await self._raise(run, noticed.at(groups, state.groups))
-                since[rule.name] = change.followed_from
+                since[rule.name] = change.bucket
         return state.model_copy(update={"since": since})
 
     async def _follow_anchors(self, run: Run, state: HealthState) -> HealthState:
