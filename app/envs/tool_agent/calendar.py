@@ -7,28 +7,24 @@ from pydantic import JsonValue
 
 from app.domain.values import Frozen
 from app.envs.tool_agent.episodes import (
-    AS_WRITTEN,
-    DATE,
-    TIME,
     Arguments,
     OperationRefused,
-    ServiceOperation,
     ServiceScenario,
+    SimulatedService,
     UserWish,
     build_call,
-    build_tool,
     check_day,
     find_by_id,
     format_time,
     parse_time,
+    read_service_texts,
     write_day,
 )
 from app.toolkit.seeded import SeededRandom
 
-_PEOPLE: Final = (
-    *("Dana Whitlock", "Amir Haddad", "Joana Prates", "Tomasz Zieliński", "Keiko Arai", "Wanjiru Kamau"),
-    *("Leif Sundby", "Marisol Vega", "Priya Raman", "Oskar Brandt", "Chloé Marchand", "Bao Nguyen"),
-)
+TEXTS: Final = read_service_texts(__file__)
+
+_PEOPLE: Final = TEXTS.pools["people"]
 _PLAIN: Final = str.maketrans("ńéłó", "nelo")
 """Letters of the names above as they stand in addresses."""
 
@@ -83,29 +79,12 @@ def _make_email(person: str) -> str:
 # The service and its tools.
 
 
-class CalendarService:
-    name: Final = "calendar"
-    rules: Final = (
-        "The calendar holds one event at a time. People are invited by their e-mail address. Cancel or move nothing "
-        f"that the user did not name, and invite nobody else. {AS_WRITTEN}"
-    )
-
-    @property
-    def operations(self) -> tuple[ServiceOperation[CalendarState], ...]:
-        return _OPERATIONS
-
-    def canonicalise(self, state: CalendarState) -> JsonValue:
-        events = sorted(state.events, key=lambda one: (one.date, one.start))
-        return [[one.date, one.start, one.minutes, one.title, *sorted(one.guests)] for one in events]
-
-    def draw_scenario(self, draws: SeededRandom) -> ServiceScenario[CalendarState]:
-        return draws.one(_KINDS)(draws)
+def _canonicalise(state: CalendarState) -> JsonValue:
+    events = sorted(state.events, key=lambda one: (one.date, one.start))
+    return [[one.date, one.start, one.minutes, one.title, *sorted(one.guests)] for one in events]
 
 
 _MIDNIGHT: Final = 24 * 60
-_MINUTES: Final[JsonValue] = {"type": "integer", "minimum": 15, "maximum": 480, "description": "Length in minutes"}
-_EVENT: Final[JsonValue] = {"type": "string", "description": "Identifier of the event"}
-_EMAIL: Final[JsonValue] = {"type": "string", "description": "E-mail address of a person"}
 
 
 def _find_person(state: CalendarState, arguments: Arguments) -> tuple[CalendarState, JsonValue]:
@@ -175,61 +154,9 @@ def _check_guests(emails: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(emails))
 
 
-_OPERATIONS: Final = (
-    ServiceOperation(
-        build_tool(
-            "find_person",
-            "People whose name contains a text, with their e-mail addresses.",
-            ("name",),
-            name={"type": "string"},
-        ),
-        _find_person,
-    ),
-    ServiceOperation(build_tool("list_events", "All events of one day, by time.", ("date",), date=DATE), _list_events),
-    ServiceOperation(
-        build_tool(
-            "create_event",
-            "Make an event. Refused where another one is at that time.",
-            ("title", "date", "start", "minutes"),
-            title={"type": "string", "minLength": 1, "maxLength": 100},
-            date=DATE,
-            start=TIME,
-            minutes=_MINUTES,
-            guests={"type": "array", "items": _EMAIL, "description": "Who is invited; nobody if left out"},
-        ),
-        _create_event,
-    ),
-    ServiceOperation(
-        build_tool(
-            "move_event",
-            "Give an event another time, and another day or length where given.",
-            ("event_id", "start"),
-            event_id=_EVENT,
-            date=DATE,
-            start=TIME,
-            minutes=_MINUTES,
-        ),
-        _move_event,
-    ),
-    ServiceOperation(
-        build_tool(
-            "invite", "Invite one more person to an event.", ("event_id", "email"), event_id=_EVENT, email=_EMAIL
-        ),
-        _invite_guest,
-    ),
-    ServiceOperation(
-        build_tool("cancel_event", "Cancel an event for good.", ("event_id",), event_id=_EVENT), _cancel_event
-    ),
-)
-
-
 # Scenarios.
 
-_TITLES: Final = (
-    *("Budget review", "Design critique", "Supplier call", "Hiring panel", "Sprint planning", "Fire drill"),
-    *("Contract check", "Roof inspection", "Choir rehearsal", "Tax appointment", "Board lunch", "Server handover"),
-    *("Piano lesson", "Garden committee", "Press briefing", "Lab safety talk", "Warehouse count", "Data audit"),
-)
+_TITLES: Final = TEXTS.pools["titles"]
 _DATES: Final = tuple(f"2026-{month:02d}-{day:02d}" for month in range(1, 13) for day in (2, 5, 9, 12, 17, 23, 26))
 _OPENS: Final = 8 * 60
 """Days begin at this minute after midnight, or some slots later."""
@@ -263,22 +190,14 @@ def _draw_make_and_move(draws: SeededRandom) -> ServiceScenario[CalendarState]:
     title, minutes, day = titles.pop(), draws.one((30, 45)), write_day(date)
     start = events[-1].end + _SLOT * draws.below(3)
     first, then = format_time(start), format_time(start + draws.one((60, 75, 120)))
-    asked = (
-        f"Put an event called {title} into my calendar on {day} at {first}, {minutes} minutes, and invite {person}.",
-        f"{person} and I are meeting on {day} at {first}. Title it {title}, {minutes} minutes, and send an invitation.",
-        f"I need {title} in the calendar: {day}, {first}, for {minutes} minutes. {person} should be invited.",
-    )
-    changed = (
-        f"On second thoughts, {then} suits me better on that day. Same length.",
-        f"Sorry, I misread my notes. It has to begin at {then}, everything else stays as it is.",
-        f"Can we make that {then} instead? Not any longer than before.",
-    )
     return ServiceScenario(
         kind="make and move",
         start=_build_state(events),
         wishes=(
             UserWish(
-                says=draws.one(asked),
+                says=TEXTS.say(
+                    draws, "make and move", "first", title=title, day=day, first=first, minutes=minutes, person=person
+                ),
                 calls=(
                     build_call("find_person", name=person),
                     build_call(
@@ -293,7 +212,7 @@ def _draw_make_and_move(draws: SeededRandom) -> ServiceScenario[CalendarState]:
                 reply=f"Done: {title} is on {date} at {first}, and {person} is invited.",
             ),
             UserWish(
-                says=draws.one(changed),
+                says=TEXTS.say(draws, "make and move", "then", then=then),
                 calls=(build_call("move_event", event_id=f"evt_{len(events) + 1}", start=then),),
                 reply=f"It is at {then} now.",
             ),
@@ -311,18 +230,12 @@ def _draw_clear_day(draws: SeededRandom) -> ServiceScenario[CalendarState]:
     ]
     staying, day = draws.one(events), write_day(date)
     gone = [build_call("cancel_event", event_id=one.id) for one in events if one != staying]
-    asked = (
-        f"I am away on {day}. Cancel everything on that day except {staying.title}, and tell me when that one starts.",
-        f"Please keep {staying.title} on {day} and cancel the rest of that day. When does it start, by the way?",
-        f"All that should be left on {day} is {staying.title}; take everything else of that day out. And remind me of "
-        f"when it begins.",
-    )
     return ServiceScenario(
         kind="clear a day",
         start=_build_state([*events, *stay]),
         wishes=(
             UserWish(
-                says=draws.one(asked),
+                says=TEXTS.say(draws, "clear a day", "first", day=day, staying=staying.title),
                 calls=(build_call("list_events", date=date), *gone),
                 reply=f"Cancelled. {staying.title} starts at {format_time(staying.start)}.",
                 answers=(format_time(staying.start),),
@@ -338,22 +251,12 @@ def _draw_fit_in(draws: SeededRandom) -> ServiceScenario[CalendarState]:
     events = _draw_busy_day(draws, date, titles, 3)
     before, title, day = draws.one(events), titles.pop(), write_day(date)
     start = format_time(before.end)
-    asked = (
-        f"Add {title}, 45 minutes, on {day} right after {before.title} ends. When will it start?",
-        f"As soon as {before.title} is over on {day}, I want 45 minutes of {title}. What time is that?",
-        f"Make a 45-minute event, {title}, that follows {before.title} on {day} without a pause. When does it start?",
-    )
-    changed = (
-        "Half an hour is enough for it, actually.",
-        "Cut the new one down to 30 minutes, please.",
-        "They only have half an hour. Shorten the one that you have just made, same start.",
-    )
     return ServiceScenario(
         kind="fit in",
         start=_build_state(events),
         wishes=(
             UserWish(
-                says=draws.one(asked),
+                says=TEXTS.say(draws, "fit in", "first", title=title, day=day, before=before.title),
                 calls=(
                     build_call("list_events", date=date),
                     build_call("create_event", title=title, date=date, start=start, minutes=45),
@@ -363,7 +266,7 @@ def _draw_fit_in(draws: SeededRandom) -> ServiceScenario[CalendarState]:
                 beside=(format_time(before.start), format_time(before.end + 45)),
             ),
             UserWish(
-                says=draws.one(changed),
+                says=TEXTS.say(draws, "fit in", "then"),
                 calls=(
                     build_call("move_event", event_id="evt_4", start=start, minutes=30),
                 ),  # after the three of the day
@@ -379,22 +282,12 @@ def _draw_invite(draws: SeededRandom) -> ServiceScenario[CalendarState]:
     events = _draw_busy_day(draws, date, titles, 3)
     (event, gone), day = draws.some(events, 2), write_day(date)
     person = draws.one([one for one in _PEOPLE if _make_email(one) not in event.guests])
-    asked = (
-        f"Please invite {person} to {event.title} on {day} as well.",
-        f"{person} wants to come to {event.title} on {day}. Send an invitation.",
-        f"We forgot {person} for {event.title} on {day}; could you add them to the guests?",
-    )
-    changed = (
-        f"Also, {gone.title} on that day is off. Take it out.",
-        f"Thanks. And {gone.title}, same day, will not happen: cancel it.",
-        f"One more thing: drop {gone.title} from that day.",
-    )
     return ServiceScenario(
         kind="invite",
         start=_build_state(events),
         wishes=(
             UserWish(
-                says=draws.one(asked),
+                says=TEXTS.say(draws, "invite", "first", person=person, event=event.title, day=day),
                 calls=(
                     build_call("list_events", date=date),
                     build_call("find_person", name=person),
@@ -403,7 +296,7 @@ def _draw_invite(draws: SeededRandom) -> ServiceScenario[CalendarState]:
                 reply=f"{person} is invited.",
             ),
             UserWish(
-                says=draws.one(changed),
+                says=TEXTS.say(draws, "invite", "then", gone=gone.title),
                 calls=(build_call("cancel_event", event_id=gone.id),),
                 reply=f"{gone.title} is cancelled.",
             ),
@@ -419,25 +312,14 @@ def _draw_first_free(draws: SeededRandom) -> ServiceScenario[CalendarState]:
     minutes, since = draws.one((75, 90)), draws.one(events[:2]).start
     free = min(end for end in (one.end for one in events) if end > since and _is_free(events, end, minutes))
     start = format_time(free)
-    asked = (
-        f"Find the first free {minutes} minutes on {day} from {format_time(since)} on, put {title} there and tell me "
-        "when it is.",
-        f"I need {minutes} minutes for {title} on {day}, as early as it fits, but not before {format_time(since)}. "
-        "When will it be?",
-        f"On {day}, {format_time(since)} or later: what is the earliest start for {title} if it takes {minutes} "
-        "minutes and nothing else may move? Book that.",
-    )
-    added = (
-        f"Good. {person} has to be there too, please invite them.",
-        f"Perfect, then send {person} an invitation to it.",
-        f"Fine with me. {person} comes along, so add them as a guest.",
-    )
     return ServiceScenario(
         kind="first free",
         start=_build_state(events),
         wishes=(
             UserWish(
-                says=draws.one(asked),
+                says=TEXTS.say(
+                    draws, "first free", "first", minutes=minutes, day=day, since=format_time(since), title=title
+                ),
                 calls=(
                     build_call("list_events", date=date),
                     build_call("create_event", title=title, date=date, start=start, minutes=minutes),
@@ -447,7 +329,7 @@ def _draw_first_free(draws: SeededRandom) -> ServiceScenario[CalendarState]:
                 beside=(format_time(free + minutes),),
             ),
             UserWish(
-                says=draws.one(added),
+                says=TEXTS.say(draws, "first free", "then", person=person),
                 calls=(
                     build_call("find_person", name=person),
                     build_call("invite", event_id="evt_5", email=_make_email(person)),
@@ -477,24 +359,12 @@ def _draw_fallen_ill(draws: SeededRandom) -> ServiceScenario[CalendarState]:
     gone = [events[index] for index in sorted(ill)]
     late = draws.one([one for one in events if one not in gone])
     start = format_time(late.start + 30)
-    asked = (
-        f"{person} is ill. Cancel what they are invited to on {day}, leave the rest of the day, and name what you "
-        "cancelled.",
-        f"On {day} we have to do without {person}: call off every event with them as a guest, no others. Which ones "
-        "were that?",
-        f"Please take out whatever {person} is a guest of on {day}, nothing else, and list the titles for me.",
-    )
-    moved = (
-        f"And {late.title} on that day has to start half an hour later. What time is that?",
-        f"Then delay {late.title}, same day, by 30 minutes and tell me the new start.",
-        f"{late.title} stays on that day but begins 30 minutes later, please. When does it begin then?",
-    )
     return ServiceScenario(
         kind="fallen ill",
         start=_build_state(events),
         wishes=(
             UserWish(
-                says=draws.one(asked),
+                says=TEXTS.say(draws, "fallen ill", "first", person=person, day=day),
                 calls=(
                     build_call("find_person", name=person),
                     build_call("list_events", date=date),
@@ -504,7 +374,7 @@ def _draw_fallen_ill(draws: SeededRandom) -> ServiceScenario[CalendarState]:
                 answers=tuple(one.title for one in gone),
             ),
             UserWish(
-                says=draws.one(moved),
+                says=TEXTS.say(draws, "fallen ill", "then", late=late.title),
                 calls=(build_call("move_event", event_id=late.id, start=start),),
                 reply=f"It starts at {start} now.",
                 answers=(start,),
@@ -514,4 +384,17 @@ def _draw_fallen_ill(draws: SeededRandom) -> ServiceScenario[CalendarState]:
     )
 
 
-_KINDS: Final = (_draw_make_and_move, _draw_clear_day, _draw_fit_in, _draw_invite, _draw_first_free, _draw_fallen_ill)
+CALENDAR: Final = SimulatedService[CalendarState](
+    name="calendar",
+    texts=TEXTS,
+    does={
+        "find_person": _find_person,
+        "list_events": _list_events,
+        "create_event": _create_event,
+        "move_event": _move_event,
+        "invite": _invite_guest,
+        "cancel_event": _cancel_event,
+    },
+    canonicalise=_canonicalise,
+    kinds=(_draw_make_and_move, _draw_clear_day, _draw_fit_in, _draw_invite, _draw_first_free, _draw_fallen_ill),
+)

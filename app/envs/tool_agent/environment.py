@@ -22,7 +22,7 @@ from app.domain.errors import InvalidRequest
 from app.domain.scores import Criterion, Score
 from app.domain.tasks import Completion, Message, Task, Turn
 from app.domain.values import Frozen, Split
-from app.envs.tool_agent.calendar import CalendarService
+from app.envs.tool_agent.calendar import CALENDAR
 from app.envs.tool_agent.episodes import (
     MOST_TURNS,
     TEST_SIZE,
@@ -33,13 +33,12 @@ from app.envs.tool_agent.episodes import (
     find_scenario,
     has_answered,
     has_reached_goal,
-    list_tools,
     play_solution,
     replay_to_score,
 )
-from app.envs.tool_agent.files import FilesService
-from app.envs.tool_agent.orders import OrdersService
-from app.envs.tool_agent.travel import TravelService
+from app.envs.tool_agent.files import FILES
+from app.envs.tool_agent.orders import ORDERS
+from app.envs.tool_agent.travel import TRAVEL
 from app.ports import Environment, Tools
 from app.ports.environment import FreeReward
 from app.toolkit.answers import map_completions
@@ -48,10 +47,10 @@ from app.toolkit.tool_calls.formats import ToolFormat, find_declared_format, ren
 
 # Tasks take them in turn.
 SERVICES: Final[tuple[SimulatedService[Any], ...]] = (
-    CalendarService(),
-    OrdersService(),
-    FilesService(),
-    TravelService(),
+    CALENDAR,
+    ORDERS,
+    FILES,
+    TRAVEL,
 )
 
 _INSTRUCTION = (
@@ -89,14 +88,13 @@ class ToolAgent(Environment):
     def task(self, split: Split, index: int, params: BaseModel) -> Task:
         form = ToolAgentParams.model_validate(params, from_attributes=True).tool_format
         service, scenario = find_scenario(SERVICES, split, index)
-        tools = list_tools(service)
-        parts = [_INSTRUCTION, service.rules] + ([] if form == "native" else [render_tools(tools, form)])
+        parts = [_INSTRUCTION, service.rules] + ([] if form == "native" else [render_tools(service.tools, form)])
         return Task(
             messages=(
                 Message(role="system", content="\n\n".join(parts)),
                 Message(role="user", content=scenario.wishes[0].says),
             ),
-            tools=tools if form == "native" else (),
+            tools=service.tools if form == "native" else (),
             max_turns=MOST_TURNS,
             metadata={
                 "source": self.origin,

@@ -19,16 +19,18 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
-from functools import partial
+from functools import cached_property, partial
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-from pydantic import JsonValue
+from pydantic import JsonValue, TypeAdapter
 
 from app.domain.tasks import FunctionCall, FunctionSpec, Message, ToolCall, ToolSpec, Turn
 from app.domain.values import Frozen, Split
 from app.toolkit.replay import build_turn, replay_episode, replay_for_score
 from app.toolkit.seeded import SeededRandom, is_held_out
+from app.toolkit.templates import read_packaged_data
 from app.toolkit.tool_calls.calls import ParsedCall, describe_schema_fault
 from app.toolkit.tool_calls.formats import FORMATS, ToolFormat, read_message_calls
 
@@ -50,12 +52,8 @@ class OperationRefused(Exception):
     """The service refuses a call and leaves the state unchanged; the message says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class ServiceOperation(Generic[StateT]):
-    """One tool. `does` is pure: it returns the new state and the result, or raises if the call is refused."""
-
-    spec: ToolSpec
-    does: Callable[[StateT, Arguments], tuple[StateT, JsonValue]]
+Operation = Callable[[StateT, Arguments], tuple[StateT, JsonValue]]
+"""What a tool does. It is pure: it returns the new state and the result, or raises if the call is refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,24 +79,77 @@ class ServiceScenario(Generic[StateT]):
     wishes: tuple[UserWish, ...]
 
 
-class SimulatedService(Protocol[StateT]):
-    """A simulated service. The prompt contains `rules`; breaking them leads to a wrong end state."""
+class _ToolTexts(Frozen):
+    description: str
+    required: tuple[str, ...] = ()
+    properties: dict[str, JsonValue] = {}
+    """Schemas of the arguments; there are no others."""
+
+    def build_spec(self, name: str) -> ToolSpec:
+        parameters: dict[str, JsonValue] = {
+            "type": "object",
+            "properties": self.properties,
+            "required": [*self.required],
+            "additionalProperties": False,
+        }
+        return ToolSpec(function=FunctionSpec(name=name, description=self.description, parameters=parameters))
+
+
+class ServiceTexts(Frozen):
+    """The YAML file beside a service. Its digest is no part of task ids: who changes a text raises the version of the
+    environment."""
+
+    rules: str
+    tools: dict[str, _ToolTexts]
+    pools: dict[str, tuple[str, ...]]
+    """Names of things that are drawn."""
+    wishes: dict[str, dict[str, tuple[str, ...]]]
+    """By kind of scenario and turn: ways to say the wish, with `{slots}`."""
+    notices: dict[str, str] = {}
+    """By day."""
+
+    def say(self, draws: SeededRandom, kind: str, turn: str, **values: str | int) -> str:
+        return draws.one(self.wishes[kind][turn]).format_map(values)
+
+
+def read_service_texts(module: str) -> ServiceTexts:
+    """Of the service in this file."""
+    return read_packaged_data(Path(module).with_suffix(".yaml"), TypeAdapter(ServiceTexts))
+
+
+AS_WRITTEN: Final = (
+    "In replies, write amounts, days, times, names and numbers exactly as the tools write them. Where you are asked "
+    "for one of them, give that one, and no others of the tools' results that you neither changed nor were asked "
+    "about: an answer among others is none."
+)
+"""The last sentences of a service's rules."""
+
+
+@dataclass(frozen=True)
+class SimulatedService(Generic[StateT]):
+    """The prompt contains `rules`; breaking them leads to a wrong end state. Different scenarios begin with different
+    words of the user.
+
+    `does` has a function for each tool of the texts, and `kinds` draw scenarios. `canonicalise` makes the form of a
+    state that is equal for equivalent states: without identifiers that depend on the order of creation."""
+
+    name: str
+    texts: ServiceTexts
+    does: Mapping[str, Operation[StateT]]
+    canonicalise: Callable[[StateT], JsonValue]
+    kinds: Sequence[Callable[[SeededRandom], ServiceScenario[StateT]]]
 
     @property
-    def name(self) -> str: ...
+    def rules(self) -> str:
+        return f"{self.texts.rules} {AS_WRITTEN}"
 
-    @property
-    def rules(self) -> str: ...
-
-    @property
-    def operations(self) -> tuple[ServiceOperation[StateT], ...]: ...
-
-    def canonicalise(self, state: StateT) -> JsonValue:
-        """The canonical form of a state, equal for equivalent states: without identifiers that depend on the order of
-        creation."""
+    @cached_property
+    def tools(self) -> tuple[ToolSpec, ...]:
+        return tuple(tool.build_spec(name) for name, tool in self.texts.tools.items())
 
     def draw_scenario(self, draws: SeededRandom) -> ServiceScenario[StateT]:
-        """Pure. Different scenarios begin with different words of the user."""
+        """Pure."""
+        return draws.one(self.kinds)(draws)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,18 +165,13 @@ _MOST_SHOWN: Final = 40
 """Characters of an unknown identifier that a refusal quotes."""
 
 
-def list_tools(service: SimulatedService[Any]) -> tuple[ToolSpec, ...]:
-    return tuple(operation.spec for operation in service.operations)
-
-
 def carry_out(service: SimulatedService[StateT], state: StateT, call: ParsedCall) -> OperationResult[StateT]:
     """The state after a call; after a refused call the old state with an error."""
-    fault = describe_schema_fault(call, list_tools(service))
+    fault = describe_schema_fault(call, service.tools)
     if fault:
         return OperationResult(state, {"error": fault}, refused=True)
-    does = next(operation.does for operation in service.operations if operation.spec.function.name == call.name)
     try:
-        after, output = does(state, call.arguments)
+        after, output = service.does[call.name](state, call.arguments)
     except OperationRefused as reason:
         return OperationResult(state, {"error": str(reason)[:_MOST_WORDS]}, refused=True)
     return OperationResult(after, output)
@@ -137,17 +183,6 @@ def find_by_id(things: Iterable[IdentifiedT], identity: str, noun: str) -> Ident
         if one.id == identity:
             return one
     raise OperationRefused(f"there is no {noun} {identity[:_MOST_SHOWN]!a}")
-
-
-def build_tool(name: str, description: str, /, required: tuple[str, ...] = (), **properties: JsonValue) -> ToolSpec:
-    """A tool with exactly these arguments and their schemas."""
-    parameters: dict[str, JsonValue] = {
-        "type": "object",
-        "properties": properties,
-        "required": [*required],
-        "additionalProperties": False,
-    }
-    return ToolSpec(function=FunctionSpec(name=name, description=description, parameters=parameters))
 
 
 def build_call(name: str, /, **arguments: JsonValue) -> ParsedCall:
@@ -174,15 +209,6 @@ def find_scenario(
 
 
 # Days, times and amounts, as tools and users write them.
-
-DATE: Final[JsonValue] = {"type": "string", "pattern": r"^\d{4}-\d{2}-\d{2}$", "description": "Day as YYYY-MM-DD"}
-TIME: Final[JsonValue] = {"type": "string", "pattern": r"^\d{2}:\d{2}$", "description": "Start as HH:MM, 24 hours"}
-AS_WRITTEN: Final = (
-    "In replies, write amounts, days, times, names and numbers exactly as the tools write them. Where you are asked "
-    "for one of them, give that one, and no others of the tools' results that you neither changed nor were asked "
-    "about: an answer among others is none."
-)
-"""The last sentences of a service's rules."""
 
 _MONTHS: Final = (
     *("January", "February", "March", "April", "May", "June", "July"),
@@ -470,7 +496,7 @@ def _apply_message(
     before: ToolEpisode,
     message: Message,
 ) -> ToolEpisode:
-    reading = read_message_calls(message, list_tools(service), form)
+    reading = read_message_calls(message, service.tools, form)
     turns = before.turns + 1
     spent = turns == MOST_TURNS  # nothing is observed after the last turn
     if reading.fault:

@@ -12,17 +12,18 @@ from pydantic import JsonValue
 
 from app.domain.values import Frozen
 from app.envs.tool_agent.episodes import (
-    AS_WRITTEN,
     Arguments,
     OperationRefused,
-    ServiceOperation,
     ServiceScenario,
+    SimulatedService,
     UserWish,
     build_call,
-    build_tool,
     format_euros,
+    read_service_texts,
 )
 from app.toolkit.seeded import SeededRandom
+
+TEXTS: Final = read_service_texts(__file__)
 
 _MOST_SHOWN: Final = 80
 """Characters of an unknown path that an error quotes."""
@@ -86,36 +87,15 @@ def _parse_path(text: str) -> str:
 # The service and its tools.
 
 
-class FilesService:
-    name: Final = "files"
-    rules: Final = (
-        "A folder that holds a file named KEEP stays as it is, with all folders in it: nothing in it is changed, moved "
-        "or deleted, though the tools would do it; copying out of it is allowed. Change, move and delete nothing "
-        "that the user did not ask for, above all nothing outside the folder that was named. A file that is moved or "
-        "copied keeps its name unless the user gives it another. Where these rules forbid a part of a wish, do the "
-        f"rest of it and say what was left. {AS_WRITTEN}"
-    )
-
-    @property
-    def operations(self) -> tuple[ServiceOperation[FilesState], ...]:
-        return _OPERATIONS
-
-    def canonicalise(self, state: FilesState) -> JsonValue:
-        """Blank lines and blanks around lines are ignored."""
-        return [
-            [file.path, *(line.strip() for line in file.text.splitlines() if line.strip())]
-            for file in sorted(state.files, key=lambda one: one.path)
-        ]
-
-    def draw_scenario(self, draws: SeededRandom) -> ServiceScenario[FilesState]:
-        return draws.one(_KINDS)(draws)
+def _canonicalise(state: FilesState) -> JsonValue:
+    """Blank lines and blanks around lines are ignored."""
+    return [
+        [file.path, *(line.strip() for line in file.text.splitlines() if line.strip())]
+        for file in sorted(state.files, key=lambda one: one.path)
+    ]
 
 
 _MOST_FOUND: Final = 20
-_PATH: Final[JsonValue] = {"type": "string", "description": "Like /notes/today.txt"}
-_FOLDER: Final[JsonValue] = {"type": "string", "description": "Like /notes; / is everything"}
-_TO: Final[JsonValue] = {"type": "string", "description": "The path of the result, with the file's name"}
-_TEXT: Final[JsonValue] = {"type": "string", "description": "All of the text; lines end with \\n"}
 
 
 def _list_folder(state: FilesState, arguments: Arguments) -> tuple[FilesState, JsonValue]:
@@ -204,96 +184,12 @@ def _check_changeable(state: FilesState, path: str) -> None:
             raise OperationRefused(f"{folder} is read-only")
 
 
-_OPERATIONS: Final = (
-    ServiceOperation(
-        build_tool("list_folder", "Files and folders right in a folder; folders end with /.", ("path",), path=_FOLDER),
-        _list_folder,
-    ),
-    ServiceOperation(build_tool("read_file", "The text of a file.", ("path",), path=_PATH), _read_file),
-    ServiceOperation(
-        build_tool(
-            "search_files",
-            "Lines that contain a text, and paths that do, in a folder and all folders in it.",
-            ("text",),
-            text={"type": "string", "minLength": 1},
-            folder=_FOLDER,
-        ),
-        _search_files,
-    ),
-    ServiceOperation(
-        build_tool(
-            "create_file",
-            "Make a file where there is none. Folders that are missing are made.",
-            ("path", "text"),
-            path=_PATH,
-            text=_TEXT,
-        ),
-        _create_file,
-    ),
-    ServiceOperation(
-        build_tool(
-            "replace_text",
-            "Replace a text that a file holds exactly once. With an empty new text it is taken out.",
-            ("path", "old", "new"),
-            path=_PATH,
-            old={"type": "string", "minLength": 1},
-            new={"type": "string"},
-        ),
-        _replace_text,
-    ),
-    ServiceOperation(
-        build_tool(
-            "append_line",
-            "Add a line at the end of a file.",
-            ("path", "line"),
-            path=_PATH,
-            line={"type": "string", "minLength": 1},
-        ),
-        _append_line,
-    ),
-    ServiceOperation(build_tool("copy_file", "Copy a file.", ("path", "to"), path=_PATH, to=_TO), _copy_file),
-    ServiceOperation(build_tool("move_file", "Move or rename a file.", ("path", "to"), path=_PATH, to=_TO), _move_file),
-    ServiceOperation(
-        build_tool(
-            "delete",
-            "Delete a file, or a folder with everything in it, for good.",
-            ("path",),
-            path={"type": "string", "description": "Of a file or a folder"},
-        ),
-        _delete_path,
-    ),
-)
-
-
 # Initial file trees.
 
-_PEOPLE: Final = (
-    *("amara", "bjorn", "cecile", "dmitri", "elena", "farid", "greta", "hugo", "ines", "jonas", "kofi", "lucia"),
-    *("mateo", "noor", "orla", "pavel", "rosa", "soren", "tamsin", "viktor"),
-)
-_PROJECTS: Final = (
-    *("heron", "lantern", "quarry", "juniper", "mosaic", "tundra", "falcon", "cobalt", "meadow", "saffron"),
-    *("granite", "willow", "ember", "glacier", "compass", "orchid"),
-)
-_TOPICS: Final = ("budget", "charter", "handbook", "roadmap", "survey", "tender", "timetable", "manual")
-_SHOPS: Final = (
-    *("Alder Bakery", "Brook Pharmacy", "Corner Books", "Dockside Cafe", "Elm Hardware", "Fenwick Florist"),
-    *("Gables Garage", "Hilltop Grocer", "Ivy Stationers", "Kiln Pottery"),
-)
-_NOTICES: Final = (
-    ("2026-01-07", "The lift is out of order until the end of the week; please take the stairs at the back."),
-    ("2026-01-19", "Lost in the canteen: one grey scarf and one umbrella with a wooden handle."),
-    ("2026-02-02", "The windows on the north side are cleaned on Thursday, starting on the top floor."),
-    ("2026-02-20", "Bicycles that have had flat tyres since last summer will be given away next month."),
-    ("2026-03-03", "The fire doors must not be held open, not even for a moment and not even with a chair."),
-    ("2026-03-17", "The choir needs two more basses; rehearsals are on Tuesdays after work in the hall."),
-    ("2026-04-08", "Parcels for colleagues on holiday can be left with the porter until eight in the evening."),
-    ("2026-04-27", "The coffee machine on the second floor takes its own cups again, and only those."),
-    ("2026-05-11", "Whoever took the long ladder from the cellar: please bring it back before Friday."),
-    ("2026-05-29", "The garden behind the house is open at noon; the bees in the white boxes are harmless."),
-    ("2026-06-15", "Heating is off until autumn. Fans can be borrowed from the porter against a signature."),
-    ("2026-06-30", "The archive moves to the cellar; boxes without a label will not be carried down."),
-)
+_PEOPLE: Final = TEXTS.pools["people"]
+_PROJECTS: Final = TEXTS.pools["projects"]
+_TOPICS: Final = TEXTS.pools["topics"]
+_SHOPS: Final = TEXTS.pools["shops"]
 _SYSTEM: Final = ("/system",)
 
 
@@ -303,7 +199,10 @@ def _build_state(texts: Mapping[str, Sequence[str]]) -> FilesState:
         "/system/version.txt": ("4.2",),
         "/system/board/welcome.txt": ("Welcome to the shared disk.",),
         "/public/about.txt": ("Everybody can read what is in here.",),
-        **{f"/public/notices/{day}.txt": (text, "Signed by the caretakers of the building.") for day, text in _NOTICES},
+        **{
+            f"/public/notices/{day}.txt": (text, "Signed by the caretakers of the building.")
+            for day, text in TEXTS.notices.items()
+        },
     }
     files = [
         StoredFile(path=path, text="".join(f"{line}\n" for line in lines))
@@ -314,16 +213,10 @@ def _build_state(texts: Mapping[str, Sequence[str]]) -> FilesState:
 
 # Scenarios.
 
-_DRAFTS: Final = ("outline", "figures", "sketch", "minutes", "cover", "annex", "glossary", "index")
-_THINGS: Final = (
-    *("tent", "lamp oil", "matches", "rope", "compass", "first-aid box", "water filter", "tin opener", "sun hat"),
-    *("wool socks", "sleeping bag", "stove", "pocket knife", "raincoat", "biscuits", "torch", "insect spray", "soap"),
-)
-_PLACES: Final = ("lisbon", "tromso", "kyoto", "cusco", "zanzibar", "galway", "tbilisi", "hanoi", "quito", "malmo")
-_SIGHTS: Final = (
-    *("Fishing boats at dawn", "The old tram on the hill", "A market under red awnings", "Goats on a stone bridge"),
-    *("Two lighthouses in fog", "Children flying kites", "The long stairs to the fort", "Snow on the fig trees"),
-)
+_DRAFTS: Final = TEXTS.pools["drafts"]
+_THINGS: Final = TEXTS.pools["things"]
+_PLACES: Final = TEXTS.pools["places"]
+_SIGHTS: Final = TEXTS.pools["sights"]
 
 
 def _draw_delete_temporary(draws: SeededRandom) -> ServiceScenario[FilesState]:
@@ -342,24 +235,12 @@ def _draw_delete_temporary(draws: SeededRandom) -> ServiceScenario[FilesState]:
         f"{root}/legal/KEEP": ("Do not touch.",),
         f"{root}/legal/agreement.md": ("Signed.",),
     }
-    asked = (
-        f"Clean up {root}: delete every .tmp file in it and in its subfolders. If one has to stay, what is it called?",
-        f"There are temporary files (.tmp) all over {root}, at every depth. Remove those that you may remove and name "
-        "the one that you may not.",
-        f"Please get rid of the .tmp files under {root}, subfolders included, as far as your rules let you. Which one "
-        "is left?",
-    )
-    then = (
-        f"Now move {moved} from the top of that folder to /team/{owner}/done.",
-        f"Good. {moved}, which is right in {root}, belongs in /team/{owner}/done. Move it there.",
-        f"And put {moved} of that project into /team/{owner}/done instead of where it is.",
-    )
     return ServiceScenario(
         kind="temporary deleted",
         start=_build_state(texts),
         wishes=(
             UserWish(
-                says=draws.one(asked),
+                says=TEXTS.say(draws, "temporary deleted", "first", root=root),
                 calls=(
                     build_call("search_files", text=".tmp", folder=root),
                     build_call("list_folder", path=f"{root}/legal"),
@@ -369,7 +250,7 @@ def _draw_delete_temporary(draws: SeededRandom) -> ServiceScenario[FilesState]:
                 answers=(protected,),
             ),
             UserWish(
-                says=draws.one(then),
+                says=TEXTS.say(draws, "temporary deleted", "then", moved=moved, owner=owner, root=root),
                 calls=(build_call("move_file", path=f"{root}/{moved}", to=f"/team/{owner}/done/{moved}"),),
                 reply="It is moved.",
             ),
@@ -393,25 +274,12 @@ def _draw_file_invoice(draws: SeededRandom) -> ServiceScenario[FilesState]:
     texts[f"/users/{owner}/invoices/paid.txt"] = ("Nothing yet.",)
     folder, source = f"/users/{owner}/invoices", paths[0]
     filed = f"{folder}/{source.rpartition('/')[2]}"
-    asked = (
-        f"One of the scans in {inbox} is invoice {invoice} (the invoice itself, no reminder). Move it to {folder} and "
-        "tell me the amount.",
-        f"Find invoice {invoice} in {inbox}. It belongs in {folder}, reminders stay where they are. How much is it "
-        "for?",
-        f"Please file invoice {invoice}: it is somewhere in {inbox} and should be moved to {folder}. Leave reminders "
-        "alone. What amount does the invoice say?",
-    )
-    then = (
-        f"Call it {invoice}.txt there, nobody understands the name that it has.",
-        f"The name says nothing. Rename the file that you have moved to {invoice}.txt, same folder.",
-        f"Better name it {invoice}.txt, but leave it in that folder.",
-    )
     return ServiceScenario(
         kind="invoice filed",
         start=_build_state(texts),
         wishes=(
             UserWish(
-                says=draws.one(asked),
+                says=TEXTS.say(draws, "invoice filed", "first", inbox=inbox, invoice=invoice, folder=folder),
                 calls=(
                     build_call("search_files", text=f"invoice {invoice}", folder=inbox),
                     build_call("read_file", path=source),
@@ -421,7 +289,7 @@ def _draw_file_invoice(draws: SeededRandom) -> ServiceScenario[FilesState]:
                 answers=(amounts[0],),
             ),
             UserWish(
-                says=draws.one(then),
+                says=TEXTS.say(draws, "invoice filed", "then", invoice=invoice),
                 calls=(build_call("move_file", path=filed, to=f"{folder}/{invoice}.txt"),),
                 reply="It has that name now.",
             ),
@@ -442,25 +310,14 @@ def _draw_amend_list(draws: SeededRandom) -> ServiceScenario[FilesState]:
         f"/users/{owner}/lists/{other}-packing.txt": draws.shuffled(items),
         f"/users/{owner}/{project}.txt": [f"The trip called {project}.", "See the packing list."],
     }
-    asked = (
-        f"In {whose}'s packing list for {project}, cross out {items[0]} and put {added} at the end. What is "
-        "on top of the list then?",
-        f"Somewhere in the files of {whose} is a packing list for {project}. The {items[0]} can come off "
-        f"it; add {added} as the last line. Which thing comes first now?",
-        f"Please change the {project} packing list of {whose}: no {items[0]} any more, and {added} below everything "
-        "else. Tell me the first line after that.",
-    )
-    then = (
-        f"And where it says {replaced}, write {better} instead.",
-        f"One more change there: {better} in place of {replaced}, on the same line.",
-        f"Oh, and replace {replaced} by {better}, where it stands.",
-    )
     return ServiceScenario(
         kind="list amended",
         start=_build_state(texts),
         wishes=(
             UserWish(
-                says=draws.one(asked),
+                says=TEXTS.say(
+                    draws, "list amended", "first", whose=whose, project=project, dropped=items[0], added=added
+                ),
                 calls=(
                     build_call("search_files", text=f"{project}-packing", folder=f"/users/{owner}"),
                     build_call("read_file", path=path),
@@ -471,7 +328,7 @@ def _draw_amend_list(draws: SeededRandom) -> ServiceScenario[FilesState]:
                 answers=(items[1],),
             ),
             UserWish(
-                says=draws.one(then),
+                says=TEXTS.say(draws, "list amended", "then", replaced=replaced, better=better),
                 calls=(build_call("replace_text", path=path, old=replaced, new=better),),
                 reply=f"It says {better} now.",
             ),
@@ -491,26 +348,12 @@ def _draw_publish_newest(draws: SeededRandom) -> ServiceScenario[FilesState]:
         for version, number in zip(versions, registered, strict=True)
     }
     entry = f"G{registered[-1]}"
-    asked = (
-        f"Publish the highest version of {name} from {folder}: copy it to /system/board/{name}.txt, or if that folder "
-        f"is read-only, to {to}. Under what number is that version "
-        "registered?",
-        f"I need the latest version (highest number) of {name}, it is in {folder}. Copy it to {to} and tell me the "
-        "number it is registered as.",
-        f"Take the version of {name} in {folder} with the highest number and put a copy at {to}. What is "
-        "its number in the register?",
-    )
-    then = (
-        "The year in it is wrong. Make it 2026 in the published copy, not in the drafts.",
-        "I see 2025 in the published file; that must read 2026. Leave the versions in the folder as they are.",
-        "Correct the year of the published copy to 2026, please. Only there.",
-    )
     return ServiceScenario(
         kind="newest published",
         start=_build_state({**texts, f"{folder}/{name}-notes.txt": ("Version 99 is a joke.",)}),
         wishes=(
             UserWish(
-                says=draws.one(asked),
+                says=TEXTS.say(draws, "newest published", "first", name=name, folder=folder, to=to),
                 calls=(
                     build_call("list_folder", path=folder),
                     build_call("read_file", path=f"{folder}/{name}-v{newest}.txt"),
@@ -520,7 +363,7 @@ def _draw_publish_newest(draws: SeededRandom) -> ServiceScenario[FilesState]:
                 answers=(entry,),
             ),
             UserWish(
-                says=draws.one(then),
+                says=TEXTS.say(draws, "newest published", "then"),
                 calls=(build_call("replace_text", path=to, old="2025", new="2026"),),
                 reply="The published copy says 2026 now.",
             ),
@@ -541,26 +384,13 @@ def _draw_sum_receipts(draws: SeededRandom) -> ServiceScenario[FilesState]:
     private = draws.below(len(shops))
     total, rest = format_euros(sum(cents)), format_euros(sum(cents) - cents[private])
     sum_file = f"{folder}/total.txt"
-    asked = (
-        f"Add up the receipts in {folder} and write the sum, nothing else, to {sum_file}. What is it?",
-        f"What do the receipts in {folder} come to? Save the amount as the only line of {sum_file} as well.",
-        f"I need a file {sum_file} with one line: the total of all receipts in {folder}. Tell me the total, too.",
-    )
-    then = (
-        f"The one from {shops[private]} was private. Move it to /users/{owner}/private and correct the total in the "
-        "file. What is it now?",
-        f"Sorry, {shops[private]} should not count. Put that receipt into /users/{owner}/private and bring the total "
-        "file up to date; what does it say then?",
-        f"Take out the receipt from {shops[private]}, it goes to /users/{owner}/private, and mend the total in its "
-        "file accordingly. Which amount is left?",
-    )
     receipt = f"r{private + 1}.txt"
     return ServiceScenario(
         kind="receipts summed",
         start=_build_state(texts),
         wishes=(
             UserWish(
-                says=draws.one(asked),
+                says=TEXTS.say(draws, "receipts summed", "first", folder=folder, sum_file=sum_file),
                 calls=(
                     build_call("list_folder", path=folder),
                     *(build_call("read_file", path=path) for path in texts if path.startswith(folder)),
@@ -571,7 +401,7 @@ def _draw_sum_receipts(draws: SeededRandom) -> ServiceScenario[FilesState]:
                 beside=tuple(map(format_euros, cents)),
             ),
             UserWish(
-                says=draws.one(then),
+                says=TEXTS.say(draws, "receipts summed", "then", shop=shops[private], owner=owner),
                 calls=(
                     build_call("move_file", path=f"{folder}/{receipt}", to=f"/users/{owner}/private/{receipt}"),
                     build_call("replace_text", path=sum_file, old=total, new=rest),
@@ -594,25 +424,12 @@ def _draw_remove_copies(draws: SeededRandom) -> ServiceScenario[FilesState]:
     texts[f"/users/{owner}/photos/best/caption1.txt"] = (sights[0],)
     gone = [name for number, name in enumerate(names) if captions[number] in captions[:number]]
     renamed, new = names[captions.index(sights[2])], f"{town}{start}.txt"
-    asked = (
-        f"In {folder} some captions are there twice under different names. Of each pair keep the one with the lower "
-        "number and delete the other. Which files did you delete?",
-        f"Please remove duplicate captions (same text) in {folder}; the file with the lowest number stays. Name those "
-        "that are gone.",
-        f"Look for files with identical text in {folder} and delete all but the one with the lowest number each time. "
-        "I want the names of the deleted ones.",
-    )
-    then = (
-        f'Now rename the one that says "{sights[2]}" to {new}, same folder.',
-        f'Then give the caption "{sights[2]}" the file name {new}; it stays in that folder.',
-        f'The file with "{sights[2]}" should be called {new} from now on, in the same place.',
-    )
     return ServiceScenario(
         kind="copies removed",
         start=_build_state(texts),
         wishes=(
             UserWish(
-                says=draws.one(asked),
+                says=TEXTS.say(draws, "copies removed", "first", folder=folder),
                 calls=(
                     build_call("list_folder", path=folder),
                     *(build_call("read_file", path=f"{folder}/{name}") for name in names),
@@ -623,7 +440,7 @@ def _draw_remove_copies(draws: SeededRandom) -> ServiceScenario[FilesState]:
                 beside=tuple(name for name in names if name not in (*gone, renamed)),
             ),
             UserWish(
-                says=draws.one(then),
+                says=TEXTS.say(draws, "copies removed", "then", sight=sights[2], new=new),
                 calls=(build_call("move_file", path=f"{folder}/{renamed}", to=f"{folder}/{new}"),),
                 reply=f"It is called {new} now.",
             ),
@@ -631,7 +448,23 @@ def _draw_remove_copies(draws: SeededRandom) -> ServiceScenario[FilesState]:
     )
 
 
-_KINDS: Final = (
-    *(_draw_delete_temporary, _draw_file_invoice, _draw_amend_list),
-    *(_draw_publish_newest, _draw_sum_receipts, _draw_remove_copies),
+FILES: Final = SimulatedService[FilesState](
+    name="files",
+    texts=TEXTS,
+    does={
+        "list_folder": _list_folder,
+        "read_file": _read_file,
+        "search_files": _search_files,
+        "create_file": _create_file,
+        "replace_text": _replace_text,
+        "append_line": _append_line,
+        "copy_file": _copy_file,
+        "move_file": _move_file,
+        "delete": _delete_path,
+    },
+    canonicalise=_canonicalise,
+    kinds=(
+        *(_draw_delete_temporary, _draw_file_invoice, _draw_amend_list),
+        *(_draw_publish_newest, _draw_sum_receipts, _draw_remove_copies),
+    ),
 )

@@ -12,21 +12,22 @@ from pydantic import JsonValue
 
 from app.domain.values import Frozen
 from app.envs.tool_agent.episodes import (
-    AS_WRITTEN,
     Arguments,
     OperationRefused,
-    ServiceOperation,
     ServiceScenario,
+    SimulatedService,
     UserWish,
     add_days,
     build_call,
-    build_tool,
     find_by_id,
     format_euros,
+    read_service_texts,
     write_day,
 )
 from app.toolkit.seeded import SeededRandom
 from app.toolkit.tool_calls.calls import ParsedCall
+
+TEXTS: Final = read_service_texts(__file__)
 
 _OrderState = Literal["processing", "shipped", "delivered", "cancelled"]
 _ItemState = Literal["bought", "refunded"]
@@ -131,28 +132,9 @@ def _replace_item(order: ShopOrder, number: int, item: OrderItem) -> ShopOrder:
 TODAY: Final = "2026-09-14"
 
 
-class OrdersService:
-    name: Final = "orders"
-    rules: Final = (
-        f"You serve the customers of a shop; today is {TODAY}. Touch nobody's orders but those of the customer who "
-        "writes. Only items of delivered orders come back, for a refund or in exchange, and at most 30 days after the "
-        "delivery; items in final sale never do. Refunds go to the original payment, never to a voucher. An item is "
-        "exchanged only for another option of the same product. An order is cancelled, or gets another address, only "
-        "while it is processing. An order that was delivered more than 7 days after it was placed earns a voucher of "
-        "10 % of its total if the customer asks for it; no other order does. Where the rules forbid a part of a wish, "
-        f"do the rest of it and say what was left. {AS_WRITTEN}"
-    )
-
-    @property
-    def operations(self) -> tuple[ServiceOperation[ShopState], ...]:
-        return _OPERATIONS
-
-    def canonicalise(self, state: ShopState) -> JsonValue:
-        """Of orders alone: the stock of products follows from them."""
-        return [_canonicalise_order(order) for order in sorted(state.orders, key=lambda one: one.id)]
-
-    def draw_scenario(self, draws: SeededRandom) -> ServiceScenario[ShopState]:
-        return draws.one(_KINDS)(draws)
+def _canonicalise(state: ShopState) -> JsonValue:
+    """Of orders alone: the stock of products follows from them."""
+    return [_canonicalise_order(order) for order in sorted(state.orders, key=lambda one: one.id)]
 
 
 def _canonicalise_order(order: ShopOrder) -> JsonValue:
@@ -163,13 +145,6 @@ def _canonicalise_order(order: ShopOrder) -> JsonValue:
 
 
 _MOST_LISTED: Final = 20
-_ORDER: Final[JsonValue] = {"type": "string", "description": "Identifier of the order"}
-_ITEM: Final[JsonValue] = {"type": "integer", "minimum": 1, "description": "Number of the item in its order"}
-_ADDRESS: Final[JsonValue] = {
-    **{"type": "string", "minLength": 1, "maxLength": 200},
-    "description": "Street and number, postcode and town",
-}
-_AMOUNT: Final[JsonValue] = {"type": "string", "pattern": r"^\d{1,4}\.\d{2}$", "description": "Euros, like 7.50"}
 
 
 def _find_customer(state: ShopState, arguments: Arguments) -> tuple[ShopState, JsonValue]:
@@ -253,109 +228,14 @@ def _issue_voucher(state: ShopState, arguments: Arguments) -> tuple[ShopState, J
     return state.with_order(issued), {"order_id": order.id, "voucher": format_euros(cents)}
 
 
-_OPERATIONS: Final = (
-    ServiceOperation(
-        build_tool(
-            "find_customer",
-            "Customers whose name contains a text.",
-            ("name",),
-            name={"type": "string"},
-        ),
-        _find_customer,
-    ),
-    ServiceOperation(
-        build_tool(
-            "list_orders",
-            "All orders of a customer in short, oldest first.",
-            ("customer_id",),
-            customer_id={"type": "string", "description": "Identifier of the customer"},
-        ),
-        _list_orders,
-    ),
-    ServiceOperation(
-        build_tool("get_order", "Everything about one order, with its items.", ("order_id",), order_id=_ORDER),
-        _get_order,
-    ),
-    ServiceOperation(
-        build_tool(
-            "search_products",
-            "What the shop sells: products whose name or option contains a text.",
-            ("text",),
-            text={"type": "string"},
-        ),
-        _search_products,
-    ),
-    ServiceOperation(
-        build_tool(
-            "refund_item",
-            "Pay the price of one item back. This cannot be undone.",
-            ("order_id", "item", "to"),
-            order_id=_ORDER,
-            item=_ITEM,
-            to={"type": "string", "enum": ["original_payment", "voucher"]},
-        ),
-        _refund_item,
-    ),
-    ServiceOperation(
-        build_tool(
-            "cancel_order",
-            "Cancel an order that is not delivered yet; what was paid goes back. This cannot be undone.",
-            ("order_id",),
-            order_id=_ORDER,
-        ),
-        _cancel_order,
-    ),
-    ServiceOperation(
-        build_tool(
-            "change_address",
-            "Deliver an order to another address.",
-            ("order_id", "address"),
-            order_id=_ORDER,
-            address=_ADDRESS,
-        ),
-        _change_address,
-    ),
-    ServiceOperation(
-        build_tool(
-            "exchange_item",
-            "Exchange a delivered item for a product that is in stock.",
-            ("order_id", "item", "product_id"),
-            order_id=_ORDER,
-            item=_ITEM,
-            product_id={"type": "string", "description": "Identifier of the product that is sent instead"},
-        ),
-        _exchange_item,
-    ),
-    ServiceOperation(
-        build_tool(
-            "issue_voucher", "Issue a voucher for an order.", ("order_id", "amount"), order_id=_ORDER, amount=_AMOUNT
-        ),
-        _issue_voucher,
-    ),
-)
-
-
 # Initial shops: a customer, a namesake, products, and orders of both.
 
-_FIRST_NAMES: Final = (
-    *("Nadia", "Elliot", "Imani", "Rafael", "Sunniva", "Takeshi", "Beatriz", "Callum", "Divya", "Emre"),
-    *("Freya", "Giulia", "Hamza", "Ingrid", "Jakub", "Katya", "Liam", "Mireille", "Nils", "Olivia"),
-)
-_LAST_NAMES: Final = (
-    *("Okoro", "Fairweather", "Lindqvist", "Castellano", "Moreau", "Tanaka", "Barros", "MacLeod", "Iyer", "Yilmaz"),
-    *("Hallam", "Ferrara", "Siddiqui", "Solberg", "Nowak", "Petrova", "Byrne", "Duval", "Jansen", "Whitcombe"),
-)
-_STREETS: Final = ("Mill Lane", "Station Road", "Harbour Street", "Orchard Close", "Castle Hill", "Canal Walk")
-_TOWNS: Final = (
-    *("Leeds", "Bristol", "Norwich", "Perth", "Swansea", "York", "Exeter", "Dundee", "Derby", "Cork"),
-    *("Galway", "Bath", "Lincoln", "Durham", "Ipswich", "Stirling"),
-)
-_GOODS: Final = (
-    *("Rain jacket", "Wool jumper", "Running shoes", "Desk lamp", "Kettle", "Backpack", "Linen shirt", "Ceramic mug"),
-    *("Office chair", "Headphones", "Yoga mat", "Wall clock", "Duvet cover", "Picnic blanket", "Water bottle"),
-    *("Bicycle bell", "Umbrella", "Toaster", "Suitcase", "Table fan"),
-)
-_COLOURS: Final = ("black", "white", "cream", "blue", "grey", "green", "crimson", "yellow")
+_FIRST_NAMES: Final = TEXTS.pools["first_names"]
+_LAST_NAMES: Final = TEXTS.pools["last_names"]
+_STREETS: Final = TEXTS.pools["streets"]
+_TOWNS: Final = TEXTS.pools["towns"]
+_GOODS: Final = TEXTS.pools["goods"]
+_COLOURS: Final = TEXTS.pools["colours"]
 _OPTIONS: Final = 3
 """Options of each product, side by side in `products`."""
 
@@ -458,28 +338,14 @@ def _draw_return_two_orders(draws: SeededRandom) -> ServiceScenario[ShopState]:
     latest = shop.build_order(days[2], "delivered", draws.shuffled((third, decoy)), took=2)
     number = next(position for position, item in enumerate(latest.items, 1) if item.product == third)
     who, (one, other) = f"{shop.customer.name} from {shop.town}", draws.shuffled((returned.placed, stays.placed))
-    asked = (
-        f"Hello, {who} here. I want to return everything that I ordered on {write_day(one)} and on {write_day(other)}. "
-        "Refund what you may; which product do I have to keep?",
-        f"My name is {who}. My orders of {write_day(one)} and {write_day(other)} were a mistake. Money back for all "
-        "that can go back, please, and tell me which thing cannot.",
-        f"{who}: both what I bought on {write_day(one)} and what I bought on {write_day(other)} should go back to you. "
-        "I know that one of these things may be excluded. Name it, and refund the others.",
-    )
     named = f"the {third.name} that I ordered on {write_day(latest.placed)}"
-    added = (
-        f"Then take {named} back as well, please. How much do I get in all, together with the things from before?",
-        f"All right. I do not need {named} either. Refund it and tell me what all of the refunds come to.",
-        f"Could you also refund {named}? On a voucher if your rules allow that, otherwise the way I paid. And what is "
-        "the sum of everything I get back today?",
-    )
     total = format_euros(first.cents + second.cents + third.cents)
     return ServiceScenario(
         kind="two sent back",
         start=shop.build_state((returned, stays, latest)),
         wishes=(
             UserWish(
-                says=draws.one(asked),
+                says=TEXTS.say(draws, "two sent back", "first", who=who, one=write_day(one), other=write_day(other)),
                 calls=(
                     *_build_look_ups(shop, (returned, stays)),
                     _build_refund(returned, 1),
@@ -490,7 +356,7 @@ def _draw_return_two_orders(draws: SeededRandom) -> ServiceScenario[ShopState]:
                 beside=(first.name, second.name),
             ),
             UserWish(
-                says=draws.one(added),
+                says=TEXTS.say(draws, "two sent back", "then", named=named),
                 calls=(build_call("get_order", order_id=latest.id), _build_refund(latest, number)),
                 reply=f"You get {total} in all, to your original payment.",
                 answers=(total,),
@@ -507,32 +373,18 @@ def _draw_cancel_unsent(draws: SeededRandom) -> ServiceScenario[ShopState]:
     had = shop.build_order(draws.one(_RECENT), "delivered", (shop.take_product(),), took=3)
     total = format_euros(sum(one.cents for one in waiting))
     who = f"{shop.customer.name} from {shop.town}"
-    asked = (
-        f"This is {who}. Cancel all orders of mine that you have not sent off yet. How much money is that?",
-        f"I am {who} and I have changed my mind: whatever is not shipped so far, cancel it. What do I get back in all?",
-        f"Hi, {who}. Please stop every order of mine that is still being processed, and tell me the amount that comes "
-        "back to me.",
-    )
-    moved = (
-        f"And what is on its way to me should go to {shop.new_address}. If your rules forbid that, leave it and "
-        "give me the number of that order.",
-        f"There is one parcel under way. Can it be sent to {shop.new_address} instead? If not, tell me its order "
-        "number and change nothing.",
-        f"I will be at {shop.new_address} next week. Redirect the order that has been shipped if that is permitted; "
-        "otherwise do nothing but tell me the number of that order.",
-    )
     return ServiceScenario(
         kind="unsent cancelled",
         start=shop.build_state((*waiting, under_way, had)),
         wishes=(
             UserWish(
-                says=draws.one(asked),
+                says=TEXTS.say(draws, "unsent cancelled", "first", who=who),
                 calls=(*_build_look_ups(shop), *(build_call("cancel_order", order_id=one.id) for one in waiting)),
                 reply=f"Cancelled; {total} comes back.",
                 answers=(total,),
             ),
             UserWish(
-                says=draws.one(moved),
+                says=TEXTS.say(draws, "unsent cancelled", "then", address=shop.new_address),
                 calls=(),
                 reply=f"Order {under_way.id} is shipped already and cannot be redirected.",
                 answers=(under_way.id,),
@@ -552,25 +404,12 @@ def _draw_other_colour(draws: SeededRandom) -> ServiceScenario[ShopState]:
     order = shop.build_order(draws.one(_RECENT), "delivered", items, took=1 + draws.below(4))
     earlier = shop.build_order(40, "delivered", (bought,), took=3)
     who, day = f"{shop.customer.name} from {shop.town}", write_day(order.placed)
-    asked = (
-        f"{who} here. The {bought.name} from my order of {day} does not look good in that colour. Exchange it for "
-        "another colour that you have in stock; which one will it be?",
-        f"I am {who}. Please swap the {bought.name} that I ordered on {day}: same thing, any other colour that is in "
-        "stock. What colour am I getting?",
-        f"Hello, I am {who} and I would like the {bought.name} of {day} in a different colour. I take whichever you "
-        "have. Arrange it and tell me the colour.",
-    )
-    added = (
-        f"And the {second.name} from the same order: I want my money back for it. How much is that?",
-        f"Thank you. The {second.name} in that order can go back for good. What will be refunded?",
-        f"The {second.name} that came with it is not what I expected. Refund it too and tell me the amount, please.",
-    )
     return ServiceScenario(
         kind="other colour",
         start=shop.build_state((order, earlier)),
         wishes=(
             UserWish(
-                says=draws.one(asked),
+                says=TEXTS.say(draws, "other colour", "first", who=who, bought=bought.name, day=day),
                 calls=(
                     *_build_look_ups(shop, (order,)),
                     build_call("search_products", text=bought.name),
@@ -581,7 +420,7 @@ def _draw_other_colour(draws: SeededRandom) -> ServiceScenario[ShopState]:
                 beside=(bought.option,),
             ),
             UserWish(
-                says=draws.one(added),
+                says=TEXTS.say(draws, "other colour", "then", second=second.name),
                 calls=(_build_refund(order, items.index(second) + 1),),
                 reply=f"{format_euros(second.cents)} goes back to your original payment.",
                 answers=(format_euros(second.cents),),
@@ -598,26 +437,12 @@ def _draw_moved_house(draws: SeededRandom) -> ServiceScenario[ShopState]:
     had = shop.build_order(draws.one(_RECENT), "delivered", (shop.take_product(),), took=3)
     cheaper = min(waiting, key=lambda one: one.cents)
     who, there = f"{shop.customer.name} from {shop.town}", shop.new_address
-    asked = (
-        f"{who}, good morning. I have moved to {there}. Please send there what can still be sent there. Which order "
-        "number goes to my old address all the same?",
-        f"My address is {there} from now on; I am {who}. Change it on my open orders as far as your rules permit. What "
-        "is the number of the open order where that is too late?",
-        f"I am {who} and moving to {there}. Redirect every order for which that is allowed, and give me the number of "
-        "the one that will still arrive at the old place.",
-    )
-    dropped = (
-        "Of the orders that now go to the new address I only want the dearer one. Cancel the cheaper one. How much "
-        "comes back?",
-        "Thinking about it: cancel whichever of the redirected orders costs less, and tell me the refund.",
-        "Thanks. Now please cancel the less expensive one of those that you have just redirected. What was its total?",
-    )
     return ServiceScenario(
         kind="moved house",
         start=shop.build_state((*waiting, under_way, had)),
         wishes=(
             UserWish(
-                says=draws.one(asked),
+                says=TEXTS.say(draws, "moved house", "first", who=who, there=there),
                 calls=(
                     *_build_look_ups(shop),
                     *(build_call("change_address", order_id=one.id, address=there) for one in waiting),
@@ -626,7 +451,7 @@ def _draw_moved_house(draws: SeededRandom) -> ServiceScenario[ShopState]:
                 answers=(under_way.id,),
             ),
             UserWish(
-                says=draws.one(dropped),
+                says=TEXTS.say(draws, "moved house", "then"),
                 calls=(build_call("cancel_order", order_id=cheaper.id),),
                 reply=f"It is cancelled; {format_euros(cheaper.cents)} comes back.",
                 answers=(format_euros(cheaper.cents),),
@@ -646,29 +471,13 @@ def _draw_late_deliveries(draws: SeededRandom) -> ServiceScenario[ShopState]:
     latest = shop.build_order(draws.one(_RECENT), "delivered", products[3:], took=2 + draws.below(4))
     total = format_euros(sum(one.cents for one in late) // 10)
     who = f"{shop.customer.name} from {shop.town}"
-    asked = (
-        f"{who} here. Some of my orders came far too late. I ask for the vouchers that I am entitled to. How much are "
-        "they worth together?",
-        f"I am {who}. Please go through my past orders and issue every voucher that is due to me for late delivery. "
-        "What do they add up to?",
-        f"Your deliveries to me, {who}, were late more than once. Whatever vouchers I have a right to, I want "
-        "them now, and the sum of them.",
-    )
     unwanted, day = products[3], write_day(latest.placed)
-    added = (
-        f"Now to the {unwanted.name} that I ordered on {day}: refund it, as a voucher if you may, else as I paid. How "
-        "much is it?",
-        f"The {unwanted.name} of {day} goes back too. I prefer a voucher for it, but stick to your rules. What is the "
-        "amount?",
-        f"One more thing, I return the {unwanted.name} from my order of {day}. Money on a voucher, or where your rules "
-        "say it must go. Tell me the amount.",
-    )
     return ServiceScenario(
         kind="late deliveries",
         start=shop.build_state((*late, in_time, latest)),
         wishes=(
             UserWish(
-                says=draws.one(asked),
+                says=TEXTS.say(draws, "late deliveries", "first", who=who),
                 calls=(
                     *_build_look_ups(shop, (*late, in_time, latest)),
                     *(
@@ -680,7 +489,7 @@ def _draw_late_deliveries(draws: SeededRandom) -> ServiceScenario[ShopState]:
                 answers=(total,),
             ),
             UserWish(
-                says=draws.one(added),
+                says=TEXTS.say(draws, "late deliveries", "then", unwanted=unwanted.name, day=day),
                 calls=(_build_refund(latest, 1),),
                 reply=f"{format_euros(unwanted.cents)} goes back the way you paid.",
                 answers=(format_euros(unwanted.cents),),
@@ -699,33 +508,19 @@ def _draw_dearest(draws: SeededRandom) -> ServiceScenario[ShopState]:
     order = shop.build_order(draws.one(_RECENT), "delivered", items, took=3, final=(final,))
     waiting = shop.build_order(1, "processing", (shop.take_product(),))
     who, day = f"{shop.customer.name} from {shop.town}", write_day(order.placed)
-    asked = (
-        f"I spent too much, says {who}. Of what I ordered on {day}, take back the most expensive thing that may still "
-        "be returned and refund it. What is it?",
-        f"{who} speaking. Please refund one item of my order of {day}: the dearest one that your rules let me return. "
-        "Which one is that?",
-        f"My name is {who}. I would like to return a single thing from {day}, namely the one with the highest price "
-        "among those that can be returned. Do that and tell me which it was.",
-    )
-    added = (
-        "The cheapest of the returnable things in that order should go back as well. What do the two come to?",
-        "And now the one with the lowest price among those that may go back, same order. How much do I get for both?",
-        "Please do the same for the least expensive one there that can be returned, and give me the sum of the two "
-        "refunds.",
-    )
     total = format_euros(high.cents + low.cents)
     return ServiceScenario(
         kind="dearest",
         start=shop.build_state((order, waiting)),
         wishes=(
             UserWish(
-                says=draws.one(asked),
+                says=TEXTS.say(draws, "dearest", "first", who=who, day=day),
                 calls=(*_build_look_ups(shop, (order,)), _build_product_refund(order, high)),
                 reply=f"It was the {high.name}.",
                 answers=(high.name,),
             ),
             UserWish(
-                says=draws.one(added),
+                says=TEXTS.say(draws, "dearest", "then"),
                 calls=(_build_product_refund(order, low),),
                 reply=f"The two come to {total}.",
                 answers=(total,),
@@ -738,11 +533,27 @@ def _build_product_refund(order: ShopOrder, product: ShopProduct) -> ParsedCall:
     return _build_refund(order, next(number for number, item in enumerate(order.items, 1) if item.product == product))
 
 
-_KINDS: Final = (
-    _draw_return_two_orders,
-    _draw_cancel_unsent,
-    _draw_other_colour,
-    _draw_moved_house,
-    _draw_late_deliveries,
-    _draw_dearest,
+ORDERS: Final = SimulatedService[ShopState](
+    name="orders",
+    texts=TEXTS,
+    does={
+        "find_customer": _find_customer,
+        "list_orders": _list_orders,
+        "get_order": _get_order,
+        "search_products": _search_products,
+        "refund_item": _refund_item,
+        "cancel_order": _cancel_order,
+        "change_address": _change_address,
+        "exchange_item": _exchange_item,
+        "issue_voucher": _issue_voucher,
+    },
+    canonicalise=_canonicalise,
+    kinds=(
+        _draw_return_two_orders,
+        _draw_cancel_unsent,
+        _draw_other_colour,
+        _draw_moved_house,
+        _draw_late_deliveries,
+        _draw_dearest,
+    ),
 )

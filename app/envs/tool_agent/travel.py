@@ -11,24 +11,24 @@ from pydantic import JsonValue
 
 from app.domain.values import Frozen
 from app.envs.tool_agent.episodes import (
-    AS_WRITTEN,
-    DATE,
     Arguments,
     OperationRefused,
-    ServiceOperation,
     ServiceScenario,
+    SimulatedService,
     UserWish,
     add_days,
     build_call,
-    build_tool,
     check_day,
     find_by_id,
     format_euros,
     format_time,
+    read_service_texts,
     write_day,
 )
 from app.toolkit.seeded import SeededRandom
 from app.toolkit.tool_calls.calls import ParsedCall
+
+TEXTS: Final = read_service_texts(__file__)
 
 _MOST_BOOKINGS: Final = 60
 
@@ -189,27 +189,10 @@ class TravelState(Frozen):
 # The service and its tools.
 
 
-class TravelService:
-    name: Final = "travel"
-    rules: Final = (
-        "You book journeys for the staff of a firm. Where a train takes at most 300 minutes, book a train; where all "
-        "trains take longer, book a flight. A hotel costs at most 150.00 a night without breakfast. Bookings that are "
-        "not refundable are neither changed nor cancelled. Of what fits the wish and these rules, take the cheapest "
-        "unless the user wants it otherwise, book it once, and add no options that nobody asked for. Where the "
-        f"rules forbid a part of a wish, do the rest of it and say what was left. {AS_WRITTEN}"
-    )
-
-    @property
-    def operations(self) -> tuple[ServiceOperation[TravelState], ...]:
-        return _OPERATIONS
-
-    def canonicalise(self, state: TravelState) -> JsonValue:
-        """Current bookings, and cancelled ones that are not refundable: the rules forbid to cancel those."""
-        bookings = [one for one in state.bookings if not (one.cancelled and one.refundable)]
-        return [*sorted(map(_canonicalise_booking, bookings))]
-
-    def draw_scenario(self, draws: SeededRandom) -> ServiceScenario[TravelState]:
-        return draws.one((*_NEW_JOURNEYS, *_BOOKED_JOURNEYS))(draws)
+def _canonicalise(state: TravelState) -> JsonValue:
+    """Current bookings, and cancelled ones that are not refundable: the rules forbid to cancel those."""
+    bookings = [one for one in state.bookings if not (one.cancelled and one.refundable)]
+    return [*sorted(map(_canonicalise_booking, bookings))]
 
 
 def _canonicalise_booking(booking: _Booking) -> str:
@@ -220,12 +203,6 @@ def _canonicalise_booking(booking: _Booking) -> str:
         else f"{booking.hotel.id} {booking.check_in} for {booking.nights}"
     )
     return f"{what} with {'and '.join(booking.options) or 'nothing'}{lost}"
-
-
-_CITY: Final[JsonValue] = {"type": "string", "description": "Name of the city"}
-_BOOKING: Final[JsonValue] = {"type": "string", "description": "Identifier of the booking"}
-_TRIP: Final[JsonValue] = {"type": "string", "description": "Identifier of the trip"}
-_NIGHTS: Final[JsonValue] = {"type": "integer", "minimum": 1, "maximum": 30}
 
 
 def _search_trips(state: TravelState, arguments: Arguments) -> tuple[TravelState, JsonValue]:
@@ -306,85 +283,10 @@ def _is_same_city(city: str, named: str) -> bool:
     return city.casefold() == named.casefold().strip()
 
 
-_OPERATIONS: Final = (
-    ServiceOperation(
-        build_tool(
-            "search_trips",
-            "Trains and flights of one day from one city to another, by departure.",
-            ("origin", "destination", "date"),
-            origin=_CITY,
-            destination=_CITY,
-            date=DATE,
-            mode={"type": "string", "enum": ["train", "flight"], "description": "Both if left out"},
-        ),
-        _search_trips,
-    ),
-    ServiceOperation(
-        build_tool("search_hotels", "Hotels of a city. They always have a room.", ("city",), city=_CITY), _search_hotels
-    ),
-    ServiceOperation(build_tool("list_bookings", "Everything that is booked, with what it costs."), _list_bookings),
-    ServiceOperation(
-        build_tool("book_trip", "Book a train or a flight, without options.", ("trip_id",), trip_id=_TRIP), _book_trip
-    ),
-    ServiceOperation(
-        build_tool(
-            "book_hotel",
-            "Book a hotel, without options.",
-            ("hotel_id", "check_in", "nights"),
-            hotel_id={"type": "string", "description": "Identifier of the hotel"},
-            check_in=DATE,
-            nights=_NIGHTS,
-        ),
-        _book_hotel,
-    ),
-    ServiceOperation(
-        build_tool(
-            "change_trip",
-            "Take another train or flight between the same cities instead. Options stay.",
-            ("booking_id", "trip_id"),
-            booking_id=_BOOKING,
-            trip_id=_TRIP,
-        ),
-        _change_trip,
-    ),
-    ServiceOperation(
-        build_tool(
-            "change_stay",
-            "Give a booked hotel another first day or another number of nights.",
-            ("booking_id",),
-            booking_id=_BOOKING,
-            check_in=DATE,
-            nights=_NIGHTS,
-        ),
-        _change_stay,
-    ),
-    ServiceOperation(
-        build_tool(
-            "add_option",
-            "Add a seat to a train, luggage to a flight, or breakfast to all nights of a hotel.",
-            ("booking_id", "option"),
-            booking_id=_BOOKING,
-            option={"type": "string", "enum": ["seat", "luggage", "breakfast"]},
-        ),
-        _add_option,
-    ),
-    ServiceOperation(
-        build_tool("cancel_booking", "Cancel a booking for good.", ("booking_id",), booking_id=_BOOKING),
-        _cancel_booking,
-    ),
-)
-
-
 # Initial travel desks.
 
-_CITIES: Final = (
-    *("Lyon", "Milan", "Zurich", "Vienna", "Prague", "Hamburg", "Antwerp", "Bologna", "Geneva", "Krakow", "Munich"),
-    *("Porto", "Rotterdam", "Seville", "Strasbourg", "Turin", "Utrecht", "Warsaw"),
-)
-_HOTELS: Final = (
-    *("Almond Court", "Bellweather", "Copper Gate", "Drover's Rest", "Elder House", "Fountain Inn", "Greenfinch"),
-    *("Hawthorn", "Ivory Tower", "Juniper Yard", "Kingfisher", "Linden Hof", "Magpie", "Old Granary"),
-)
+_CITIES: Final = TEXTS.pools["cities"]
+_HOTELS: Final = TEXTS.pools["hotels"]
 _FAST: Final = (150, 175, 205, 240)
 _SLOW: Final = (325, 350, 380, 410)
 _FLYING: Final = (65, 80, 95, 110)
@@ -512,27 +414,13 @@ def _draw_called_off(draws: SeededRandom) -> ServiceScenario[TravelState]:
     ahead = desk.book_ride(other)
     desk.book_stay(desk.add_hotel(desk.elsewhere, 100, 85), other_day, 2)
     day = write_day(desk.day)
-    asked = (
-        f"My visit to {desk.there} that was to begin on {day} is off. Cancel all that belongs to it as far as your "
-        "rules allow. Which booking number is left of it?",
-        f"I am not going to {desk.there} on {day} after all. Way there, way back, hotel: please cancel whatever you "
-        "may, and tell me the number of the booking that has to stay.",
-        f"The customer in {desk.there} has cancelled, so the whole journey starting on {day} falls through. Undo the "
-        "bookings for it where that is permitted. Which one, by number, is left?",
-    )
-    added = (
-        f"For {desk.elsewhere} everything stays as it is, but I want a reserved seat in the train. What does that "
-        "train cost then?",
-        f"My journey to {desk.elsewhere} does take place. Add a seat to that train and tell me what it costs with it.",
-        f"Then please reserve a seat for me on the way to {desk.elsewhere}. How much is that train, seat included?",
-    )
     cost = format_euros(ahead.cents + other.option_cents)
     return ServiceScenario(
         kind="called off",
         start=desk.build_state(),
         wishes=(
             UserWish(
-                says=draws.one(asked),
+                says=TEXTS.say(draws, "called off", "first", there=desk.there, day=day),
                 calls=(
                     build_call("list_bookings"),
                     build_call("cancel_booking", booking_id=gone.id),
@@ -542,7 +430,7 @@ def _draw_called_off(draws: SeededRandom) -> ServiceScenario[TravelState]:
                 answers=(left.id,),
             ),
             UserWish(
-                says=draws.one(added),
+                says=TEXTS.say(draws, "called off", "then", elsewhere=desk.elsewhere),
                 calls=(build_call("add_option", booking_id=ahead.id, option="seat"),),
                 reply=f"It costs {cost} with the seat.",
                 answers=(cost,),
@@ -567,25 +455,12 @@ def _draw_longer_stay(draws: SeededRandom) -> ServiceScenario[TravelState]:
     desk.book_stay(desk.add_hotel(desk.elsewhere, 100, 85), add_days(desk.day, 20), 1)
     taken, cost = _find_cheapest(trains), format_euros((nights + 1) * (hotel.cents + hotel.breakfast_cents))
     day = write_day(desk.day)
-    asked = (
-        f"I am staying one night longer in {desk.there} (the journey of {day}). Extend the hotel and put me on the "
-        "cheapest train home the day after the one that I have. When does it leave?",
-        f"My stay in {desk.there} from {day} on has to be a night longer. Please change hotel and return train, "
-        "taking the cheapest train back on the new day, and tell me its departure.",
-        f"About {desk.there}, where I arrive on {day}: add one night, and put my train home one day later, on "
-        "the cheapest one of that day. What is the time of departure?",
-    )
-    added = (
-        "Since I am there longer I want breakfast in the hotel, too. What does the hotel cost me in all?",
-        "And book breakfast there for the whole stay. What is the hotel's price for all nights then?",
-        "Please add breakfast to that stay as well; how much is the hotel altogether now?",
-    )
     return ServiceScenario(
         kind="longer stay",
         start=desk.build_state(),
         wishes=(
             UserWish(
-                says=draws.one(asked),
+                says=TEXTS.say(draws, "longer stay", "first", there=desk.there, day=day),
                 calls=(
                     build_call("list_bookings"),
                     _build_search(taken),
@@ -597,7 +472,7 @@ def _draw_longer_stay(draws: SeededRandom) -> ServiceScenario[TravelState]:
                 beside=(format_time(returned.departs),),
             ),
             UserWish(
-                says=draws.one(added),
+                says=TEXTS.say(draws, "longer stay", "then"),
                 calls=(build_call("add_option", booking_id=stay.id, option="breakfast"),),
                 reply=f"The hotel costs {cost} now.",
                 answers=(cost,),
@@ -622,28 +497,12 @@ def _draw_all_flights(draws: SeededRandom) -> ServiceScenario[TravelState]:
     desk.book_ride(train[0])
     last, price = returns[-1], format_euros(out.option_cents + returns[0].option_cents)
     cost, day = format_euros(last.cents + last.option_cents), write_day(desk.day)
-    asked = (
-        f"I have more with me than I thought when I fly on {day}. Add luggage to all flights that I have booked, "
-        "there and back. How much more is that in all?",
-        f"Please book luggage for every flight of mine, the one of {day} and the one back. What do I pay for the "
-        "luggage together?",
-        f"From {day} on I carry samples. Each of my flights needs luggage; leave my trains alone. What is the extra "
-        "cost for all of it?",
-    )
-    changed = (
-        f"The flight back from {desk.there} is too early. Put me on the last flight of that day; what does it cost "
-        "with the luggage?",
-        f"And I will not make that flight home from {desk.there}. Change it to the last one on the same day. How "
-        "much is it, luggage included?",
-        f"My return from {desk.there} should be as late as possible on the same day, by air as before. Change it and "
-        "tell me the price with luggage.",
-    )
     return ServiceScenario(
         kind="all flights",
         start=desk.build_state(),
         wishes=(
             UserWish(
-                says=draws.one(asked),
+                says=TEXTS.say(draws, "all flights", "first", day=day),
                 calls=(
                     build_call("list_bookings"),
                     *(build_call("add_option", booking_id=one.id, option="luggage") for one in rides),
@@ -652,7 +511,7 @@ def _draw_all_flights(draws: SeededRandom) -> ServiceScenario[TravelState]:
                 answers=(price,),
             ),
             UserWish(
-                says=draws.one(changed),
+                says=TEXTS.say(draws, "all flights", "then", there=desk.there),
                 calls=(_build_search(last), build_call("change_trip", booking_id=rides[1].id, trip_id=last.id)),
                 reply=f"It costs {cost}.",
                 answers=(cost,),
@@ -690,32 +549,20 @@ def _draw_there_in_time(draws: SeededRandom) -> ServiceScenario[TravelState]:
     until = max(trips[2].arrives for trips in offered.values())
     first, second = (_find_cheapest(trips[:3]) for trips in offered.values())
     route, day, time = f"from {desk.home} to {desk.there}", write_day(desk.day), format_time(until)
-    asked = (
-        f"I have to be in {desk.there} on {day} at {time} at the latest. Book me the cheapest train from "
-        f"{desk.home} that gets me there in time. When does it leave?",
-        f"Please book a train {route} on {day}, arrival by {time}, as cheap as possible, and tell me the departure.",
-        f"The cheapest train {route} on {day} that arrives no later than {time}, please. When does it depart?",
-    )
-    changed = (
-        f"The meeting is one day later now, on {write_day(next_day)}, at the same hour. Change my ticket on the same "
-        "terms; what does it cost?",
-        f"Everything moves to {write_day(next_day)}. Same conditions: cheapest train, there by the same time. Rebook "
-        "it and give me the price.",
-        f"It turns out that I am expected on {write_day(next_day)}, not the day before. Swap the train for the one "
-        "that is right by the same rules and tell me its price.",
-    )
     return ServiceScenario(
         kind="there in time",
         start=desk.build_state(),
         wishes=(
             UserWish(
-                says=draws.one(asked),
+                says=TEXTS.say(
+                    draws, "there in time", "first", there=desk.there, day=day, time=time, home=desk.home, route=route
+                ),
                 calls=(_build_search(first), build_call("book_trip", trip_id=first.id)),
                 reply=f"It leaves at {format_time(first.departs)}.",
                 answers=(format_time(first.departs),),
             ),
             UserWish(
-                says=draws.one(changed),
+                says=TEXTS.say(draws, "there in time", "then", next_day=write_day(next_day)),
                 calls=(_build_search(second), build_call("change_trip", booking_id=desk.next_id, trip_id=second.id)),
                 reply=f"It costs {format_euros(second.cents)}.",
                 answers=(format_euros(second.cents),),
@@ -744,25 +591,12 @@ def _draw_within_budget(draws: SeededRandom) -> ServiceScenario[TravelState]:
     budget = -(-total // 1000) * 10 + 10 + spare
     with_breakfast = format_euros(total + nights * good.breakfast_cents)
     route, day = f"from {desk.home} to {desk.there}", write_day(desk.day)
-    asked = (
-        f"I need the cheapest train {route} on {day} and a hotel there for {nights} nights from that day. The best "
-        f"rated hotel you may book, train and hotel for at most {budget} euros together. What is the sum?",
-        f"Book me {route} on {day} by the cheapest train, then {nights} nights there in the hotel with the highest "
-        f"rating that your rules and a budget of {budget} euros for everything allow. How much will it all cost?",
-        f"My budget is {budget} euros, for a one-way train {route} on {day} plus {nights} nights in a hotel from then "
-        "on. Cheapest train; and as good a rating of the hotel as the money and your rules permit. Tell me the total.",
-    )
-    added = (
-        "Breakfast at the hotel as well, please. The budget does not matter for that. What is it all together now?",
-        "Please add breakfast, I pay for that myself. What do train and hotel with breakfast come to?",
-        "I would like to have breakfast there, even if that breaks the budget. What is the new total of the two?",
-    )
     return ServiceScenario(
         kind="within budget",
         start=desk.build_state(),
         wishes=(
             UserWish(
-                says=draws.one(asked),
+                says=TEXTS.say(draws, "within budget", "first", route=route, day=day, nights=nights, budget=budget),
                 calls=(
                     _build_search(train),
                     build_call("search_hotels", city=desk.there),
@@ -774,7 +608,7 @@ def _draw_within_budget(draws: SeededRandom) -> ServiceScenario[TravelState]:
                 beside=(format_euros(100 * budget - total),),
             ),
             UserWish(
-                says=draws.one(added),
+                says=TEXTS.say(draws, "within budget", "then"),
                 calls=(build_call("add_option", booking_id=f"B{desk.made + 2}", option="breakfast"),),
                 reply=f"It is {with_breakfast} now.",
                 answers=(with_breakfast,),
@@ -808,39 +642,19 @@ def _draw_by_the_rules(draws: SeededRandom) -> ServiceScenario[TravelState]:
     since = 5 * ((max(trains[0].departs, flights[0].departs) + 5) // 5)
     taken = _find_cheapest([one for one in right if one.departs >= since])
     route, day, time = f"from {desk.home} to {desk.there}", write_day(desk.day), format_time(since)
-    asked = (
-        f"How I get {route} on {day} does not matter to me. Book what your rules want, as cheap as it gets, nothing "
-        f"that leaves before {time}. What does it cost?",
-        f"I have to travel {route} on {day}, not before {time}. Train or flight, as your rules prescribe, and of "
-        "those the cheapest. Please book it and tell me the price.",
-        f"Please book me one way {route} on {day}. I can leave from {time} on. Take the cheapest one that is right by "
-        "your rules and tell me what I pay.",
-    )
-    if fast:
-        added = (
-            "With a reserved seat, please. What is the price then?",
-            "And reserve a seat for me on it. How much is it altogether?",
-            "I do not want to stand: add a seat and give me the new price.",
-        )
-    else:
-        added = (
-            "I have a suitcase, so add luggage. What is the price then?",
-            "And with luggage, please. How much is it altogether?",
-            "I forgot that I carry samples: book luggage with it and give me the new price.",
-        )
     cost = format_euros(taken.cents + taken.option_cents)
     return ServiceScenario(
         kind="by the rules",
         start=desk.build_state(),
         wishes=(
             UserWish(
-                says=draws.one(asked),
+                says=TEXTS.say(draws, "by the rules", "first", route=route, day=day, time=time),
                 calls=(_build_search(taken), build_call("book_trip", trip_id=taken.id)),
                 reply=f"It costs {format_euros(taken.cents)}.",
                 answers=(format_euros(taken.cents),),
             ),
             UserWish(
-                says=draws.one(added),
+                says=TEXTS.say(draws, "by the rules", taken.option),
                 calls=(build_call("add_option", booking_id=desk.next_id, option=taken.option),),
                 reply=f"It costs {cost} now.",
                 answers=(cost,),
@@ -850,3 +664,22 @@ def _draw_by_the_rules(draws: SeededRandom) -> ServiceScenario[TravelState]:
 
 
 _NEW_JOURNEYS: Final = (_draw_there_in_time, _draw_within_budget, _draw_by_the_rules)
+
+
+TRAVEL: Final = SimulatedService[TravelState](
+    name="travel",
+    texts=TEXTS,
+    does={
+        "search_trips": _search_trips,
+        "search_hotels": _search_hotels,
+        "list_bookings": _list_bookings,
+        "book_trip": _book_trip,
+        "book_hotel": _book_hotel,
+        "change_trip": _change_trip,
+        "change_stay": _change_stay,
+        "add_option": _add_option,
+        "cancel_booking": _cancel_booking,
+    },
+    canonicalise=_canonicalise,
+    kinds=(*_NEW_JOURNEYS, *_BOOKED_JOURNEYS),
+)

@@ -149,7 +149,7 @@ def test_no_call_does_worse_than_to_be_refused(service: SimulatedService[Any], d
     """Whatever is called, there is a result of JSON, and a call that was refused has done nothing."""
     scenario = service.draw_scenario(SeededRandom("odd"))
     known = [call for wish in scenario.wishes for call in wish.calls]
-    spec = data.draw(st.sampled_from([one.spec.function for one in service.operations]))
+    spec = data.draw(st.sampled_from([one.function for one in service.tools]))
     like = data.draw(st.sampled_from([{}, *(call.arguments for call in known if call.name == spec.name)]))
     names = sorted(get_members(spec.parameters))
     odd = data.draw(st.dictionaries(st.sampled_from(names), ODD, max_size=2)) if names else {}
