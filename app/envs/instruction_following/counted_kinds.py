@@ -8,11 +8,14 @@ from typing import ClassVar, Final, Literal, Self
 
 from app.envs.instruction_following.instructions import (
     PROSE,
+    Asked,
+    CountInstruction,
     Instruction,
     ParsedText,
     TextPlan,
     WritingRequest,
     find_bare_words,
+    find_count_fault,
     format_count,
     parse_text,
     split_words,
@@ -26,46 +29,51 @@ _ROOM = 25
 # Words and sentences.
 
 
-class _LengthInstruction(Instruction):
+class _WordInstruction(CountInstruction):
     family: ClassVar[str] = "length"
+    claims: ClassVar[frozenset[str]] = frozenset({"words"})
+    noun: ClassVar[str] = "word"
+    step: ClassVar[int] = 1
+    numbers: ClassVar[int]
+    """How many limits can be drawn, each `step` above the one before it."""
+    written: ClassVar[tuple[int, int]] = (0, 0)
+    """Of the gold text: words beyond the limit, at least and at most."""
+
+    @classmethod
+    def draw(cls, draws: SeededRandom, request: WritingRequest) -> Self:
+        return cls.model_validate({"count": request.least + _ROOM + cls.step * draws.below(cls.numbers)})
+
+    def count_in(self, reading: ParsedText) -> int:
+        return len(reading.words)
+
+    def apply_to(self, draft: TextPlan) -> None:
+        draft.words = (self.count + self.written[0], self.count + self.written[1])
 
 
-class WordsAtLeast(_LengthInstruction):
+class WordsAtLeast(_WordInstruction):
     kind: Literal["words_at_least"] = "words_at_least"
-    claims: ClassVar[frozenset[str]] = frozenset({"words"})
-    count: int
-
-    @classmethod
-    def draw(cls, draws: SeededRandom, request: WritingRequest) -> Self:
-        return cls(count=request.least + _ROOM + 5 * draws.below(18))
-
-    def find_fault(self, reading: ParsedText) -> str:
-        count = len(reading.words)
-        return f"{format_count(count, 'word')} where at least {self.count} were asked" if count < self.count else ""
-
-    def apply_to(self, draft: TextPlan) -> None:
-        draft.words = (self.count, self.count + 20)
+    asked: ClassVar[Asked] = "at least"
+    step: ClassVar[int] = 5
+    numbers: ClassVar[int] = 18
+    written: ClassVar[tuple[int, int]] = (0, 20)
 
 
-class WordsAtMost(_LengthInstruction):
+class WordsAtMost(_WordInstruction):
     kind: Literal["words_at_most"] = "words_at_most"
-    claims: ClassVar[frozenset[str]] = frozenset({"words"})
-    count: int
-
-    @classmethod
-    def draw(cls, draws: SeededRandom, request: WritingRequest) -> Self:
-        return cls(count=request.least + _ROOM + draws.below(30))
-
-    def find_fault(self, reading: ParsedText) -> str:
-        count = len(reading.words)
-        return f"{format_count(count, 'word')} where at most {self.count} were asked" if count > self.count else ""
-
-    def apply_to(self, draft: TextPlan) -> None:
-        draft.words = (self.count - 10, self.count)
+    asked: ClassVar[Asked] = "at most"
+    numbers: ClassVar[int] = 30
+    written: ClassVar[tuple[int, int]] = (-10, 0)
 
 
-class WordsBetween(_LengthInstruction):
+class WordsExactly(_WordInstruction):
+    kind: Literal["words_exactly"] = "words_exactly"
+    hard: ClassVar[bool] = True
+    numbers: ClassVar[int] = 40
+
+
+class WordsBetween(Instruction):
     kind: Literal["words_between"] = "words_between"
+    family: ClassVar[str] = "length"
     claims: ClassVar[frozenset[str]] = frozenset({"words"})
     low: int
     high: int
@@ -84,61 +92,40 @@ class WordsBetween(_LengthInstruction):
         draft.words = (self.low, self.high)
 
 
-class WordsExactly(_LengthInstruction):
-    kind: Literal["words_exactly"] = "words_exactly"
-    hard: ClassVar[bool] = True
-    claims: ClassVar[frozenset[str]] = frozenset({"words"})
-    count: int
+class _SentenceInstruction(CountInstruction):
+    family: ClassVar[str] = "length"
+    claims: ClassVar[frozenset[str]] = frozenset({"sentences"})
+    bars: ClassVar[frozenset[str]] = frozenset({"blocks"})
+    noun: ClassVar[str] = "sentence"
+    numbers: ClassVar[int]
 
     @classmethod
     def draw(cls, draws: SeededRandom, request: WritingRequest) -> Self:
-        return cls(count=request.least + _ROOM + draws.below(40))
+        return cls.model_validate({"count": request.least // 8 + draws.below(cls.numbers)})
 
-    def find_fault(self, reading: ParsedText) -> str:
-        count = len(reading.words)
-        return f"{format_count(count, 'word')} where exactly {self.count} were asked" if count != self.count else ""
+    def count_in(self, reading: ParsedText) -> int:
+        return len(reading.sentences)
 
     def apply_to(self, draft: TextPlan) -> None:
-        draft.words = (self.count, self.count)
+        draft.sentences = (self.count, self.count if self.asked == "exactly" else draft.sentences[1])
 
 
-class SentencesExactly(_LengthInstruction):
+class SentencesExactly(_SentenceInstruction):
     kind: Literal["sentences_exactly"] = "sentences_exactly"
-    claims: ClassVar[frozenset[str]] = frozenset({"sentences"})
-    bars: ClassVar[frozenset[str]] = frozenset({"blocks"})
-    count: int
-
-    @classmethod
-    def draw(cls, draws: SeededRandom, request: WritingRequest) -> Self:
-        return cls(count=request.least // 8 + draws.below(7))
-
-    def find_fault(self, reading: ParsedText) -> str:
-        count = len(reading.sentences)
-        return f"{format_count(count, 'sentence')} where exactly {self.count} were asked" if count != self.count else ""
-
-    def apply_to(self, draft: TextPlan) -> None:
-        draft.sentences = (self.count, self.count)
+    numbers: ClassVar[int] = 7
 
 
-class SentencesAtLeast(_LengthInstruction):
+class SentencesAtLeast(_SentenceInstruction):
     kind: Literal["sentences_at_least"] = "sentences_at_least"
-    claims: ClassVar[frozenset[str]] = frozenset({"sentences"})
-    bars: ClassVar[frozenset[str]] = frozenset({"blocks"})
-    count: int
-
-    @classmethod
-    def draw(cls, draws: SeededRandom, request: WritingRequest) -> Self:
-        return cls(count=request.least // 8 + draws.below(9))
-
-    def find_fault(self, reading: ParsedText) -> str:
-        count = len(reading.sentences)
-        return f"{format_count(count, 'sentence')} where at least {self.count} were asked" if count < self.count else ""
-
-    def apply_to(self, draft: TextPlan) -> None:
-        draft.sentences = (self.count, draft.sentences[1])
+    asked: ClassVar[Asked] = "at least"
+    numbers: ClassVar[int] = 9
 
 
-class ShortSentences(_LengthInstruction):
+class _SentenceLengthInstruction(Instruction):
+    family: ClassVar[str] = "length"
+
+
+class ShortSentences(_SentenceLengthInstruction):
     kind: Literal["short_sentences"] = "short_sentences"
     claims: ClassVar[frozenset[str]] = frozenset({"sentence length"})
     count: int
@@ -155,7 +142,7 @@ class ShortSentences(_LengthInstruction):
         draft.longest_sentence = self.count
 
 
-class RisingSentences(_LengthInstruction):
+class RisingSentences(_SentenceLengthInstruction):
     kind: Literal["rising_sentences"] = "rising_sentences"
     hard: ClassVar[bool] = True
     claims: ClassVar[frozenset[str]] = frozenset({"sentence length", "sentences"})
@@ -217,8 +204,9 @@ class LetterAtLeast(_LetterInstruction):
 
     def find_fault(self, reading: ParsedText) -> str:
         count = reading.folded.count(self.letter)
-        wrong = f"the letter {self.letter} {format_count(count, 'time')} where at least {self.count} were asked"
-        return wrong if count < self.count else ""
+        return find_count_fault(
+            count, f"the letter {self.letter} {format_count(count, 'time')}", "at least", self.count
+        )
 
     def apply_to(self, draft: TextPlan) -> None:
         draft.favoured = self.letter
@@ -320,10 +308,6 @@ class DifferentStarts(_LetterInstruction):
     claims: ClassVar[frozenset[str]] = frozenset({"sentence starts"})
     bars: ClassVar[frozenset[str]] = frozenset({"blocks"})
 
-    @classmethod
-    def draw(cls, draws: SeededRandom, request: WritingRequest) -> Self:
-        return cls()
-
     def find_fault(self, reading: ParsedText) -> str:
         firsts = [parse_text(sentence).bare[:1] for sentence in reading.sentences]
         again = len(firsts) - len(set(firsts))
@@ -349,10 +333,6 @@ class _CaseInstruction(Instruction):
 class LowerCase(_CaseInstruction):
     kind: Literal["lower_case"] = "lower_case"
 
-    @classmethod
-    def draw(cls, draws: SeededRandom, request: WritingRequest) -> Self:
-        return cls()
-
     def find_fault(self, reading: ParsedText) -> str:
         count = sum(map(str.isupper, reading.text))
         return f"{format_count(count, 'capital letter')} where none was asked" if count else ""
@@ -363,10 +343,6 @@ class LowerCase(_CaseInstruction):
 
 class UpperCase(_CaseInstruction):
     kind: Literal["upper_case"] = "upper_case"
-
-    @classmethod
-    def draw(cls, draws: SeededRandom, request: WritingRequest) -> Self:
-        return cls()
 
     def find_fault(self, reading: ParsedText) -> str:
         count = sum(map(str.islower, reading.text))
@@ -386,8 +362,7 @@ class CapitalWords(_CaseInstruction):
 
     def find_fault(self, reading: ParsedText) -> str:
         count = count_capital_words(reading)
-        wrong = f"{format_count(count, 'word')} in capital letters where exactly {self.number} were asked"
-        return wrong if count != self.number else ""
+        return find_count_fault(count, f"{format_count(count, 'word')} in capital letters", "exactly", self.number)
 
     def apply_to(self, draft: TextPlan) -> None:
         draft.wraps += [_write_capitals] * self.number
@@ -396,10 +371,6 @@ class CapitalWords(_CaseInstruction):
 class AlternatingCase(_CaseInstruction):
     kind: Literal["alternating_case"] = "alternating_case"
     hard: ClassVar[bool] = True
-
-    @classmethod
-    def draw(cls, draws: SeededRandom, request: WritingRequest) -> Self:
-        return cls()
 
     def find_fault(self, reading: ParsedText) -> str:
         with_letters = [word for word in reading.words if _count_letters(word)]
@@ -472,8 +443,7 @@ class WordTimes(_KeywordInstruction):
 
     def find_fault(self, reading: ParsedText) -> str:
         count = reading.bare.count(self.word)
-        wrong = f'"{self.word}" {format_count(count, "time")} where exactly {self.count} were asked'
-        return wrong if count != self.count else ""
+        return find_count_fault(count, f'"{self.word}" {format_count(count, "time")}', "exactly", self.count)
 
     def apply_to(self, draft: TextPlan) -> None:
         draft.clauses += _write_clauses((self.word,) * self.count, len(self.word))
@@ -533,8 +503,7 @@ class RationedWords(_KeywordInstruction):
 
     def find_fault(self, reading: ParsedText) -> str:
         count = reading.bare.count(self.word)
-        wrong = f'"{self.word}" {format_count(count, "time")} where at most {self.most} were asked'
-        return wrong if count > self.most else ""
+        return find_count_fault(count, f'"{self.word}" {format_count(count, "time")}', "at most", self.most)
 
     def apply_to(self, draft: TextPlan) -> None:
         draft.forbidden.add(self.word)
@@ -567,10 +536,6 @@ class NoCommas(_PunctuationInstruction):
     claims: ClassVar[frozenset[str]] = frozenset({"commas"})
     bars: ClassVar[frozenset[str]] = frozenset({"repeat"})
 
-    @classmethod
-    def draw(cls, draws: SeededRandom, request: WritingRequest) -> Self:
-        return cls()
-
     def find_fault(self, reading: ParsedText) -> str:
         count = sum(character in _COMMAS for character in reading.text)
         return f"{format_count(count, 'comma')} where none was asked" if count else ""
@@ -593,61 +558,49 @@ class MarkTimes(_PunctuationInstruction):
 
     def find_fault(self, reading: ParsedText) -> str:
         count = reading.text.count(self.mark)
-        return f"{format_count(count, self.name)} where exactly {self.count} were asked" if count != self.count else ""
+        return find_count_fault(count, format_count(count, self.name), "exactly", self.count)
 
     def apply_to(self, draft: TextPlan) -> None:
         draft.marks[self.mark] = self.count
 
 
-class Placeholders(_PunctuationInstruction):
+class Placeholders(CountInstruction):
     kind: Literal["placeholders"] = "placeholders"
     claims: ClassVar[frozenset[str]] = frozenset({"square brackets"})
-    count: int
+    family: ClassVar[str] = "marks and numbers"
+    asked: ClassVar[Asked] = "at least"
+    noun: ClassVar[str] = "different placeholder"
 
-    @classmethod
-    def draw(cls, draws: SeededRandom, request: WritingRequest) -> Self:
-        return cls(count=2 + draws.below(4))
-
-    def find_fault(self, reading: ParsedText) -> str:
-        count = len(set(_find_enclosed(_SQUARE, reading)))
-        wrong = f"{format_count(count, 'different placeholder')} where at least {self.count} were asked"
-        return wrong if count < self.count else ""
+    def count_in(self, reading: ParsedText) -> int:
+        return len(set(_find_enclosed(_SQUARE, reading)))
 
     def apply_to(self, draft: TextPlan) -> None:
         draft.wraps += [partial("[{} {}]".format, letter) for letter in "abcdef"[: self.count]]
 
 
-class Highlights(_PunctuationInstruction):
+class Highlights(CountInstruction):
     kind: Literal["highlights"] = "highlights"
     claims: ClassVar[frozenset[str]] = frozenset({"stars"})
-    count: int
+    family: ClassVar[str] = "marks and numbers"
+    noun: ClassVar[str] = "highlighted part"
 
-    @classmethod
-    def draw(cls, draws: SeededRandom, request: WritingRequest) -> Self:
-        return cls(count=2 + draws.below(4))
-
-    def find_fault(self, reading: ParsedText) -> str:
-        count = len(_find_enclosed(_STARRED, reading))
-        wrong = f"{format_count(count, 'highlighted part')} where exactly {self.count} were asked"
-        return wrong if count != self.count else ""
+    def count_in(self, reading: ParsedText) -> int:
+        return len(_find_enclosed(_STARRED, reading))
 
     def apply_to(self, draft: TextPlan) -> None:
         draft.wraps += [lambda word: f"*{word}*"] * self.count
 
 
-class Brackets(_PunctuationInstruction):
+class Brackets(CountInstruction):
     kind: Literal["brackets"] = "brackets"
     claims: ClassVar[frozenset[str]] = frozenset({"round brackets"})
-    count: int
+    family: ClassVar[str] = "marks and numbers"
+    noun: ClassVar[str] = "remark"
+    behind: ClassVar[str] = " in round brackets"
+    drawn: ClassVar[tuple[int, int]] = (2, 3)
 
-    @classmethod
-    def draw(cls, draws: SeededRandom, request: WritingRequest) -> Self:
-        return cls(count=2 + draws.below(3))
-
-    def find_fault(self, reading: ParsedText) -> str:
-        count = len(_find_enclosed(_ROUND, reading))
-        wrong = f"{format_count(count, 'remark')} in round brackets where exactly {self.count} were asked"
-        return wrong if count != self.count else ""
+    def count_in(self, reading: ParsedText) -> int:
+        return len(_find_enclosed(_ROUND, reading))
 
     def apply_to(self, draft: TextPlan) -> None:
         draft.wraps += [lambda word: f"({word})"] * self.count
@@ -667,28 +620,23 @@ class NumberWords(_PunctuationInstruction):
         if digits:
             return f"{format_count(digits, 'digit')} where none was asked"
         count = len(set(reading.bare).intersection(PROSE.numbers))
-        wrong = f"{format_count(count, 'different number')} in words where at least {self.count} were asked"
-        return wrong if count < self.count else ""
+        return find_count_fault(count, f"{format_count(count, 'different number')} in words", "at least", self.count)
 
     def apply_to(self, draft: TextPlan) -> None:
         usable = [word for word in PROSE.numbers if draft.permits(word)]
         draft.clauses += _write_counting_clauses(usable[: self.count])
 
 
-class Digits(_PunctuationInstruction):
+class Digits(CountInstruction):
     kind: Literal["digits"] = "digits"
     claims: ClassVar[frozenset[str]] = frozenset({"digits"})
     bars: ClassVar[frozenset[str]] = frozenset({"list"})
-    count: int
+    family: ClassVar[str] = "marks and numbers"
+    noun: ClassVar[str] = "different number"
+    behind: ClassVar[str] = " in digits"
 
-    @classmethod
-    def draw(cls, draws: SeededRandom, request: WritingRequest) -> Self:
-        return cls(count=2 + draws.below(4))
-
-    def find_fault(self, reading: ParsedText) -> str:
-        count = len({word for word in reading.bare if word.isdecimal()})
-        wrong = f"{format_count(count, 'different number')} in digits where exactly {self.count} were asked"
-        return wrong if count != self.count else ""
+    def count_in(self, reading: ParsedText) -> int:
+        return len({word for word in reading.bare if word.isdecimal()})
 
     def apply_to(self, draft: TextPlan) -> None:
         draft.clauses += _write_counting_clauses([str(12 + 3 * position) for position in range(self.count)])

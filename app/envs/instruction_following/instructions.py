@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import groupby
 from pathlib import Path
-from typing import ClassVar, Final, Self
+from typing import ClassVar, Final, Literal, Self
 
 from pydantic import TypeAdapter
 
@@ -270,6 +270,9 @@ def _split_sentences(line: str) -> list[str]:
 
 # Kinds of instructions.
 
+Asked = Literal["at least", "at most", "exactly"]
+"""How a number is meant."""
+
 WORDINGS: Final = read_packaged_data(Path(__file__).with_name("wordings.yaml"), TypeAdapter(dict[str, tuple[str, ...]]))
 """Ways of asking for each kind, with the fields of the instruction as `{slots}`."""
 
@@ -290,9 +293,10 @@ class Instruction(Frozen):
     bars: ClassVar[frozenset[str]] = frozenset()
 
     @classmethod
-    @abstractmethod
     def draw(cls, draws: SeededRandom, request: WritingRequest) -> Self:
-        """An instruction that suits the request, as far as this is known before a text is written."""
+        """An instruction that suits the request, as far as this is known before a text is written. Without arguments
+        nothing is drawn."""
+        return cls.model_validate({})
 
     @abstractmethod
     def find_fault(self, reading: ParsedText) -> str:
@@ -308,6 +312,37 @@ class Instruction(Frozen):
 
     def phrase_request(self, draws: SeededRandom) -> str:
         return draws.one(WORDINGS[self.kind]).format_map(self.build_slots())
+
+
+class CountInstruction(Instruction):
+    """So many of something."""
+
+    asked: ClassVar[Asked] = "exactly"
+    noun: ClassVar[str]
+    behind: ClassVar[str] = ""
+    """Words behind the noun."""
+    drawn: ClassVar[tuple[int, int]] = (2, 4)
+    """The least number, and how many numbers there are from it on."""
+    count: int
+
+    @classmethod
+    def draw(cls, draws: SeededRandom, request: WritingRequest) -> Self:
+        least, numbers = cls.drawn
+        return cls.model_validate({"count": least + draws.below(numbers)})
+
+    @abstractmethod
+    def count_in(self, reading: ParsedText) -> int:
+        """How many there are."""
+
+    def find_fault(self, reading: ParsedText) -> str:
+        found = self.count_in(reading)
+        return find_count_fault(found, f"{format_count(found, self.noun)}{self.behind}", self.asked, self.count)
+
+
+def find_count_fault(found: int, words: str, asked: Asked, number: int) -> str:
+    """`words` say what was found."""
+    kept = {"at least": found >= number, "at most": found <= number, "exactly": found == number}
+    return "" if kept[asked] else f"{words} where {asked} {number} were asked"
 
 
 def is_conflict(one: type[Instruction], other: type[Instruction]) -> bool:

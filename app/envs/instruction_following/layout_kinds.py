@@ -7,11 +7,13 @@ from typing import ClassVar, Final, Literal, Self
 
 from app.envs.instruction_following.instructions import (
     PROSE,
+    CountInstruction,
     Instruction,
     ParsedText,
     TextPlan,
     WritingRequest,
     find_bare_words,
+    find_count_fault,
     format_count,
     normalise_text,
     parse_text,
@@ -67,10 +69,6 @@ class FirstWord(_StartInstruction):
 class Title(_StartInstruction):
     kind: Literal["title"] = "title"
     adds: ClassVar[frozenset[str]] = frozenset({"blocks"})
-
-    @classmethod
-    def draw(cls, draws: SeededRandom, request: WritingRequest) -> Self:
-        return cls()
 
     def find_fault(self, reading: ParsedText) -> str:
         first = reading.lines[0] if reading.lines else ""
@@ -178,19 +176,16 @@ class _DivisionInstruction(Instruction):
     bars: ClassVar[frozenset[str]] = frozenset({"blocks"})
 
 
-class Paragraphs(_DivisionInstruction):
+class Paragraphs(CountInstruction):
     kind: Literal["paragraphs"] = "paragraphs"
-    count: int
+    family: ClassVar[str] = "division"
+    claims: ClassVar[frozenset[str]] = frozenset({"groups"})
+    bars: ClassVar[frozenset[str]] = frozenset({"blocks"})
+    noun: ClassVar[str] = "paragraph"
+    drawn: ClassVar[tuple[int, int]] = (2, 5)
 
-    @classmethod
-    def draw(cls, draws: SeededRandom, request: WritingRequest) -> Self:
-        return cls(count=2 + draws.below(5))
-
-    def find_fault(self, reading: ParsedText) -> str:
-        count = len(reading.paragraphs)
-        return (
-            f"{format_count(count, 'paragraph')} where exactly {self.count} were asked" if count != self.count else ""
-        )
+    def count_in(self, reading: ParsedText) -> int:
+        return len(reading.paragraphs)
 
     def apply_to(self, draft: TextPlan) -> None:
         draft.groups = self.count
@@ -287,17 +282,16 @@ class TwoAnswers(_DivisionInstruction):
         draft.words = (max(draft.words[0], 3 * self.least), draft.words[1])
 
 
-class LineCount(_DivisionInstruction):
+class LineCount(CountInstruction):
     kind: Literal["lines"] = "lines"
-    count: int
+    family: ClassVar[str] = "division"
+    claims: ClassVar[frozenset[str]] = frozenset({"groups"})
+    bars: ClassVar[frozenset[str]] = frozenset({"blocks"})
+    noun: ClassVar[str] = "line"
+    drawn: ClassVar[tuple[int, int]] = (4, 6)
 
-    @classmethod
-    def draw(cls, draws: SeededRandom, request: WritingRequest) -> Self:
-        return cls(count=4 + draws.below(6))
-
-    def find_fault(self, reading: ParsedText) -> str:
-        count = len(reading.lines)
-        return f"{format_count(count, 'line')} where exactly {self.count} were asked" if count != self.count else ""
+    def count_in(self, reading: ParsedText) -> int:
+        return len(reading.lines)
 
     def apply_to(self, draft: TextPlan) -> None:
         draft.groups, draft.separator = self.count, "\n"
@@ -354,10 +348,8 @@ class Bullets(_FormatInstruction):
 
     def find_fault(self, reading: ParsedText) -> str:
         points = [line for line in reading.lines if line.startswith(f"{self.mark} ") and split_words(line)]
-        wrong = (
-            f'{format_count(len(points), "line")} beginning with "{self.mark} " where exactly {self.count} were asked'
-        )
-        return wrong if len(points) != self.count else ""
+        words = f'{format_count(len(points), "line")} beginning with "{self.mark} "'
+        return find_count_fault(len(points), words, "exactly", self.count)
 
     def apply_to(self, draft: TextPlan) -> None:
         draft.items = (f"{self.mark} ",) * self.count
@@ -388,10 +380,6 @@ class NumberedList(_FormatInstruction):
 class Quoted(_FormatInstruction):
     kind: Literal["quoted"] = "quoted"
     claims: ClassVar[frozenset[str]] = frozenset({"start", "end"})
-
-    @classmethod
-    def draw(cls, draws: SeededRandom, request: WritingRequest) -> Self:
-        return cls()
 
     def find_fault(self, reading: ParsedText) -> str:
         text = reading.text
@@ -444,10 +432,6 @@ class Palindrome(_FormatInstruction):
     hard: ClassVar[bool] = True
     adds: ClassVar[frozenset[str]] = frozenset({"blocks"})
     claims: ClassVar[frozenset[str]] = frozenset({"end"})
-
-    @classmethod
-    def draw(cls, draws: SeededRandom, request: WritingRequest) -> Self:
-        return cls()
 
     def find_fault(self, reading: ParsedText) -> str:
         return (
