@@ -11,9 +11,10 @@ import json
 import pickletools
 import re
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Any, ClassVar, Final, Self
 
 from pydantic import (
     BaseModel,
@@ -66,6 +67,98 @@ _Texts = Annotated[tuple[str, ...], BeforeValidator(_read_list)]
 _Text = Annotated[str, BeforeValidator(_as_text)]
 
 
+class _TestedRow(BaseModel):
+    """What every form says of its row. Its columns, in their order, are the row's digest."""
+
+    model_config = ConfigDict(frozen=True)
+
+    labels: ClassVar[tuple[str, ...]] = ()
+    """Columns that stand in the metadata of a task."""
+
+    @model_validator(mode="after")
+    def _require_complete(self, info: ValidationInfo) -> Self:
+        self.require_columns()
+        if info.context != CHECKED:
+            tests = self.build_tests()
+            if not tests.check:
+                require_task(tests.cases)
+            _require_hidden(tests.cases, self.problem)
+        return self
+
+    @abstractmethod
+    def require_columns(self) -> None:
+        """ValueError for a row that is not as its form has it."""
+
+    @property
+    def problem(self) -> str:
+        """The text in which tests may be shown."""
+        return ""
+
+    @property
+    @abstractmethod
+    def function(self) -> str:
+        """Empty for a program that reads standard input."""
+
+    @property
+    @abstractmethod
+    def slots(self) -> tuple[str, dict[str, str]]:
+        """The name of its prompt, and what stands in it."""
+
+    @property
+    def defines(self) -> str:
+        """What the answer is to define: it is looked for where there are several blocks of code."""
+        return self.function
+
+    @property
+    def metadata(self) -> dict[str, JsonValue]:
+        return {name: value for name in self.labels if (value := getattr(self, name))}
+
+    @property
+    def limits(self) -> ProgramLimits:
+        return build_call_limits(TABLE_SECONDS)
+
+    @property
+    def gold(self) -> str | None:
+        """A right answer, where the row has one."""
+        return None
+
+    @abstractmethod
+    def build_tests(self) -> RowTests:
+        """Leaves the row out where they cannot be read."""
+
+
+class _ProblemRow(_TestedRow):
+    """A problem of a competition: a program that reads standard input, or a function."""
+
+    @property
+    @abstractmethod
+    def starter(self) -> str:
+        """How a function begins; in a `class Solution` it is a method."""
+
+    @property
+    def slots(self) -> tuple[str, dict[str, str]]:
+        begins = f" It begins:\n\n```python\n{self.starter.strip()}\n```" if self.starter.strip() else ""
+        what = "method" if "class Solution" in self.starter else "function"
+        slots = {"question": self.problem.strip(), "starter": begins, "what": what}
+        return ("function" if self.function else "input"), slots
+
+    @property
+    def defines(self) -> str:
+        return "Solution" if self.function and "class Solution" in self.starter else self.function or "main"
+
+    def require_one_answer(self) -> None:
+        if not self.function and SEVERAL_ANSWERS.search(self.problem):
+            raise leave_out("it accepts several answers, and its tests only one")
+
+    def build_short_tests(self, cases: Iterable[RowCase]) -> RowTests:
+        """Without those that are too long."""
+        return RowTests(
+            function=self.function,
+            cases=[case for case in cases if len(str(case.arguments)) + len(str(case.expected)) <= _MOST_CHARACTERS],
+            before=_IMPORTS if self.function else "",
+        )
+
+
 # MBPP, full or sanitized, and MBPP+.
 #
 #     text              (or `prompt`) the question
@@ -75,9 +168,7 @@ _Text = Annotated[str, BeforeValidator(_as_text)]
 #     test              of MBPP+: the tests as a table, which then count instead of the asserts
 
 
-class MbppRow(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
+class MbppRow(_TestedRow):
     code: str
     test_list: _Texts
     text: _Text = ""
@@ -86,13 +177,9 @@ class MbppRow(BaseModel):
     test_imports: _Texts = ()
     test: _Text = ""
 
-    @model_validator(mode="after")
-    def _require_complete(self, info: ValidationInfo) -> Self:
+    def require_columns(self) -> None:
         if not self.question:
             raise ValueError("there is neither a text nor a prompt")
-        if info.context != CHECKED:
-            require_task(self.build_tests().cases)
-        return self
 
     @property
     def question(self) -> str:
@@ -109,18 +196,8 @@ class MbppRow(BaseModel):
         raise leave_out("its tests do not call one and the same function")
 
     @property
-    def metadata(self) -> dict[str, JsonValue]:
-        return {}
-
-    @property
     def slots(self) -> tuple[str, dict[str, str]]:
-        """The name of its prompt, and what stands in it."""
         return "shown_test", {"question": self.question, "shown": self.test_list[0].strip()}
-
-    @property
-    def defines(self) -> str:
-        """What the answer is to define."""
-        return self.function
 
     @property
     def limits(self) -> ProgramLimits:
@@ -179,8 +256,8 @@ _QUANTITY: Final = re.compile(r"(\d+(?:\.\d+)?) *(second|mega|giga)", re.IGNOREC
 _CANNOT_RUN: Final = re.compile(r"^\s*(?:import|from) +(?:threading|numpy|subprocess|multiprocessing)\b", re.MULTILINE)
 
 
-class CompetitionRow(BaseModel):
-    model_config = ConfigDict(frozen=True)
+class CompetitionRow(_ProblemRow):
+    labels: ClassVar[tuple[str, ...]] = ("difficulty",)
 
     question: str
     input_output: _Text
@@ -196,34 +273,21 @@ class CompetitionRow(BaseModel):
         """Columns of Parquet may hold what is JSON text elsewhere."""
         return json.dumps(value) if isinstance(value, Mapping | list) else value
 
-    @model_validator(mode="after")
-    def _require_complete(self, info: ValidationInfo) -> Self:
+    def require_columns(self) -> None:
         if not self.question.strip():
             raise ValueError("the question is empty")
-        if info.context == CHECKED:
-            return self
-        cases = self.build_tests().cases
-        require_task(cases)
-        _require_hidden(cases, self.question)
-        return self
+
+    @property
+    def problem(self) -> str:
+        return self.question
+
+    @property
+    def starter(self) -> str:
+        return self.starter_code
 
     @cached_property
     def function(self) -> str:
         return str(self._read_pairs().get("fn_name") or "")
-
-    @property
-    def metadata(self) -> dict[str, JsonValue]:
-        return {"difficulty": self.difficulty} if self.difficulty else {}
-
-    @property
-    def slots(self) -> tuple[str, dict[str, str]]:
-        """The name of its prompt, and what stands in it."""
-        return _choose_prompt(self.question, self.starter_code, self.function)
-
-    @property
-    def defines(self) -> str:
-        """What the answer is to define."""
-        return _name_definition(self.starter_code, self.function)
 
     @property
     def limits(self) -> ProgramLimits:
@@ -248,14 +312,8 @@ class CompetitionRow(BaseModel):
             raise leave_out("it has no tests")
         if name and not name.isidentifier():
             raise leave_out("it asks for a function without a name")
-        if not name and SEVERAL_ANSWERS.search(self.question):
-            raise leave_out("it accepts several answers, and its tests only one")
-        cases = _build_calls(name, inputs, outputs) if name else map(_build_run, inputs, outputs)
-        return RowTests(
-            function=name,
-            cases=[case for case in cases if _count_characters(case) <= _MOST_CHARACTERS],
-            before=_IMPORTS if name else "",
-        )
+        self.require_one_answer()
+        return self.build_short_tests(_build_calls(name, inputs, outputs) if name else map(_build_run, inputs, outputs))
 
     def _read_pairs(self) -> Mapping[str, Any]:
         """Numbers of more digits than Python reads are a fault of JSON here."""
@@ -321,10 +379,6 @@ def _join_lines(value: object) -> str:
     return value
 
 
-def _count_characters(case: RowCase) -> int:
-    return len(str(case.arguments)) + len(str(case.expected))
-
-
 def _require_hidden(cases: Sequence[RowCase], question: str) -> None:
     """Leaves out rows of which the question shows every test, or whose output is their input."""
     runs = [case for case in cases if case.rule == "output"]
@@ -333,18 +387,6 @@ def _require_hidden(cases: Sequence[RowCase], question: str) -> None:
         raise leave_out("its question shows every test")
     if runs and all(case.is_right(case.arguments[0]) for case in runs):
         raise leave_out("all its tests expect their input")
-
-
-def _choose_prompt(question: str, starter: str, function: str) -> tuple[str, dict[str, str]]:
-    begins = f" It begins:\n\n```python\n{starter.strip()}\n```" if starter.strip() else ""
-    what = "method" if "class Solution" in starter else "function"
-    slots = {"question": question.strip(), "starter": begins, "what": what}
-    return ("function" if function else "input"), slots
-
-
-def _name_definition(starter: str, function: str) -> str:
-    """What an answer is to define: it is looked for where there are several blocks of code."""
-    return "Solution" if function and "class Solution" in starter else function or "main"
 
 
 def _read_quantity(text: str, usual: float, least: float, most: float) -> float:
@@ -374,8 +416,8 @@ _CANDIDATE: Final = "candidate"
 """What every `check` calls the function."""
 
 
-class HumanEvalRow(BaseModel):
-    model_config = ConfigDict(frozen=True)
+class HumanEvalRow(_TestedRow):
+    labels: ClassVar[tuple[str, ...]] = ("task_id",)
 
     prompt: str
     entry_point: str
@@ -383,37 +425,16 @@ class HumanEvalRow(BaseModel):
     canonical_solution: _Text = ""
     task_id: _Text = ""
 
-    @model_validator(mode="after")
-    def _require_complete(self, info: ValidationInfo) -> Self:
+    def require_columns(self) -> None:
         if not self.entry_point.isidentifier():
             raise ValueError("entry_point is no name of a function")
-        if info.context == CHECKED:
-            return self
-        tests = self.build_tests()
-        if not tests.check:
-            require_task(tests.cases)
-        return self
 
     @property
     def function(self) -> str:
         return self.entry_point
 
     @property
-    def defines(self) -> str:
-        """What the answer is to define."""
-        return self.entry_point
-
-    @property
-    def limits(self) -> ProgramLimits:
-        return build_call_limits(TABLE_SECONDS)
-
-    @property
-    def metadata(self) -> dict[str, JsonValue]:
-        return {"task_id": self.task_id} if self.task_id else {}
-
-    @property
     def slots(self) -> tuple[str, dict[str, str]]:
-        """The name of its prompt, and what stands in it."""
         return "beginning", {"beginning": self.prompt.strip("\n")}
 
     @property
@@ -495,8 +516,8 @@ _ERRATA: Final = frozenset(
 _NAME: Final = re.compile(r"[A-Za-z_]\w*")
 
 
-class LiveCodeBenchRow(BaseModel):
-    model_config = ConfigDict(frozen=True)
+class LiveCodeBenchRow(_ProblemRow):
+    labels: ClassVar[tuple[str, ...]] = ("question_id", "platform", "contest_date", "difficulty")
 
     question_content: str
     public_test_cases: str
@@ -509,22 +530,22 @@ class LiveCodeBenchRow(BaseModel):
     starter_code: _Text = ""
     details: Annotated[_Text, Field(validation_alias="metadata")] = ""
 
-    @model_validator(mode="after")
-    def _require_complete(self, info: ValidationInfo) -> Self:
+    def require_columns(self) -> None:
         if not self.question_content.strip():
             raise ValueError("question_content is empty")
         if {self.question_id, "-".join(self.question_title.lower().split())} & _ERRATA:
             raise leave_out("it is one of the problems that are known to be graded wrongly")
-        if info.context == CHECKED:
-            return self
-        cases = self.build_tests().cases
-        require_task(cases)
-        _require_hidden(cases, self.question_content)
-        return self
+
+    @property
+    def problem(self) -> str:
+        return self.question_content
+
+    @property
+    def starter(self) -> str:
+        return self.starter_code
 
     @property
     def function(self) -> str:
-        """Empty for a program that reads standard input."""
         try:
             name = json.loads(self.details or "{}").get("func_name") or ""
         except (ValueError, AttributeError):
@@ -535,24 +556,12 @@ class LiveCodeBenchRow(BaseModel):
 
     @property
     def metadata(self) -> dict[str, JsonValue]:
-        columns = {
-            "question_id": self.question_id,
-            "platform": self.platform,
-            "contest_date": self.contest_date[:10],
-            "difficulty": self.difficulty,
-        }
-        return {name: value for name, value in columns.items() if value}
+        return {name: str(value)[:10] if name == "contest_date" else value for name, value in super().metadata.items()}
 
     @property
     def slots(self) -> tuple[str, dict[str, str]]:
-        """The name of its prompt, and what stands in it."""
-        question = f"{self.question_title}\n\n{self.question_content}".strip()
-        return _choose_prompt(question, self.starter_code, self.function)
-
-    @property
-    def defines(self) -> str:
-        """What the answer is to define."""
-        return _name_definition(self.starter_code, self.function)
+        prompt, slots = super().slots
+        return prompt, {**slots, "question": f"{self.question_title}\n\n{self.question_content}".strip()}
 
     @property
     def limits(self) -> ProgramLimits:
@@ -560,22 +569,10 @@ class LiveCodeBenchRow(BaseModel):
             return build_call_limits(TABLE_SECONDS, _MEMORY_MB)
         return build_run_limits(_LIVECODEBENCH_SECONDS, _MEMORY_MB)
 
-    @property
-    def gold(self) -> str | None:
-        """The data set has none."""
-        return None
-
     def build_tests(self) -> RowTests:
-        name = self.function
-        if not name and SEVERAL_ANSWERS.search(self.question_content):
-            raise leave_out("it accepts several answers, and its tests only one")
+        self.require_one_answer()
         tests = [*_read_tests(self.public_test_cases), *_read_tests(_unpack(self.private_test_cases))]
-        cases = [_build_case(name, one) for one in tests]
-        return RowTests(
-            function=name,
-            cases=[case for case in cases if _count_characters(case) <= _MOST_CHARACTERS],
-            before=_IMPORTS if name else "",
-        )
+        return self.build_short_tests(_build_case(self.function, one) for one in tests)
 
 
 def _read_tests(text: str) -> list[Any]:
