@@ -10,12 +10,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
+from pathlib import Path
 from typing import Final
 
 import re2
+from pydantic import TypeAdapter
 
 from app.domain.judging import GateFacts, SecretTerms
-from app.domain.values import SameObject
+from app.domain.values import Frozen, SameObject
 from app.judges.gate_wordings import (
     NarrationWording,
     Reply,
@@ -34,25 +36,19 @@ from app.judges.gate_wordings import (
     strip_region,
     to_spoken_form,
 )
+from app.toolkit.templates import read_packaged_data
 
 # Form.
 
-_MASTER_KEYS: Final = frozenset(
-    (
-        "thought process",
-        "final answer",
-        "here is my response",
-        "here is my reply",
-        "here is the response",
-        "here s my response",
-        "let s think step by step",
-        "let s solve this step by step",
-        "let s solve this problem step by step",
-    )
-)
-"""Openers that judges reward even when nothing follows (arXiv 2507.08794)."""
-_MASTER_LABELS: Final = frozenset(("thought", "thoughts", "solution", "answer", "response", "reply", "output"))
-"""Single-word openers, which count only when followed by a colon."""
+
+class _Marks(Frozen):
+    openers: frozenset[str]
+    labels: frozenset[str]
+    template: tuple[str, ...]
+    story: tuple[str, ...]
+
+
+_MARKS: Final = read_packaged_data(Path(__file__).with_name("gate_marks.yaml"), TypeAdapter(_Marks))
 
 
 def is_empty(reply: Reply, facts: GateFacts) -> bool:
@@ -62,7 +58,7 @@ def is_empty(reply: Reply, facts: GateFacts) -> bool:
     if len(words) > 8:
         return False
     text = " ".join(words)
-    return text in _MASTER_KEYS or (text in _MASTER_LABELS and reply.folded.rstrip("* \n").endswith(":"))
+    return text in _MARKS.openers or (text in _MARKS.labels and reply.folded.rstrip("* \n").endswith(":"))
 
 
 _IMMENSE_CHARACTERS: Final = 1_000_000
@@ -135,34 +131,6 @@ def _read_line(line: str) -> tuple[tuple[str, ...], frozenset[str]]:
     return words, frozenset(map(" ".join, iterate_runs(words, _REPEATED_RUN)))
 
 
-_TEMPLATE_MARKS: Final = (
-    "[inst]",
-    "[/inst]",
-    "<<sys>>",
-    "<</sys>>",
-    "<bos>",
-    "<eos>",
-    "<start_of_turn>",
-    "<end_of_turn>",
-    "<think>",
-    "</think>",
-    "<thinking>",
-    "</thinking>",
-    "<tool_call>",
-    "</tool_call>",
-    "<function_call>",
-)
-_STORY_MARKS: Final = (
-    "</s>",
-    "### instruction",
-    "### response",
-    "### assistant",
-    "### human",
-    "### system",
-    "{{char}}",
-    "{{user}}",
-)
-"""Only for characters: elsewhere these may be requested markup, headings and placeholders."""
 _MARK_SIGN: Final = re.compile(r"[<\[#{:]")
 """One of these is in every mark, special token and role."""
 _SPECIAL_TOKEN: Final = re.compile(r"<\|[^\s<>|]{1,40}\|>")
@@ -173,12 +141,12 @@ def leaks_template(reply: Reply, facts: GateFacts) -> bool:
     text = reply.folded
     if not _MARK_SIGN.search(text):
         return False
-    if any(mark in text for mark in _TEMPLATE_MARKS) or _SPECIAL_TOKEN.search(text) is not None:
+    if any(mark in text for mark in _MARKS.template) or _SPECIAL_TOKEN.search(text) is not None:
         return True
     if not facts.speaker:
         return False
     roles = (match.group(1) for match in _ROLE_LINE.finditer(text))
-    return any(mark in text for mark in _STORY_MARKS) or any(
+    return any(mark in text for mark in _MARKS.story) or any(
         role == "assistant" or not facts.is_machine for role in roles
     )
 

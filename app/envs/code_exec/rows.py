@@ -14,6 +14,7 @@ import zlib
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Self
 
 from pydantic import (
@@ -50,6 +51,7 @@ from app.envs.code_exec.row_programs import (
     require_task,
     write_recorded,
 )
+from app.toolkit.templates import read_packaged_data
 
 
 def _read_list(value: object) -> object:
@@ -495,24 +497,7 @@ _LIVECODEBENCH_SECONDS: Final = 6.0
 """Of one test, as published."""
 _MOST_BYTES: Final = 64 * 1024 * 1024
 """Of private tests once they are decompressed."""
-_ERRATA: Final = frozenset(
-    {
-        "abc311_c",
-        "abc326_d",
-        "abc327_b",
-        "abc333_e",
-        "abc337_e",
-        "abc343_e",
-        "abc350_c",
-        "abc355_e",
-        "abc362_c",
-        "arc189_a",
-        "find-words-containing-character",
-        "find-the-peaks",
-        "generate-binary-strings-without-adjacent-zeros",
-    }
-)
-"""Problems that are known to be graded wrongly, by id or title."""
+_ERRATA: Final = read_packaged_data(Path(__file__).with_name("livecodebench_errata.yaml"), TypeAdapter(frozenset[str]))
 _NAME: Final = re.compile(r"[A-Za-z_]\w*")
 
 

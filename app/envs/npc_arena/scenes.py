@@ -37,6 +37,7 @@ from pydantic import (
     ConfigDict,
     Field,
     JsonValue,
+    TypeAdapter,
     ValidationError,
     model_validator,
 )
@@ -51,6 +52,7 @@ from app.domain.judging import Probes
 from app.domain.tasks import Dataset, Task
 from app.domain.values import Frozen, Split, WholeNumber, digest, digest_of_model, suggest
 from app.domain.worlds import Event
+from app.toolkit.templates import read_packaged_data
 
 _SCENE: Final = ("kind", "location", "time", "situation", "player", "event", "exemplar", "plain", "generic", "probe")
 _LISTS: Final = ("history", "turns", "visible", "withheld", "may_reveal")
@@ -222,42 +224,12 @@ _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[\"“«¿¡]?[^\W\d_a-zà-öø-ÿ])")
 _UNSPOKEN = re.compile(r"[\[\]{}<>*_|=+#\"“”«»\n]|^\W*\w+:")
 
 
-# A sentence with one of these words speaks of whoever says it, or to whoever hears it.
-_ADDRESS: Final = frozenset(
-    (
-        "you",
-        "your",
-        "yours",
-        "yourself",
-        "i",
-        "my",
-        "me",
-        "we",
-        "our",
-        "du",
-        "dein",
-        "dir",
-        "dich",
-        "ich",
-        "mein",
-        "vous",
-        "votre",
-        "vos",
-        "je",
-        "mon",
-        "nous",
-        "tu",
-        "tuo",
-        "io",
-        "mio",
-    )
-)
-# A topic that begins so does not fit the lines of its field.
-_UNFIT_STARTS: Final[Mapping[str, frozenset[str]]] = {
-    "knows": frozenset(("that", "dass", "que", "qu'il", "qu'on", "qu'elle", "che")),
-    "unknown": frozenset(("any", "anything", "anybody")),
-    "limit": frozenset(),
-}
+class _SentenceWords(Frozen):
+    address: frozenset[str]
+    unfit_starts: dict[str, frozenset[str]]
+
+
+_WORDS: Final = read_packaged_data(Path(__file__).with_name("sentence_words.yaml"), TypeAdapter(_SentenceWords))
 
 
 @dataclass(frozen=True)
@@ -329,7 +301,7 @@ class _Wording:
 
 def _can_say(sentence: str) -> bool:
     words = {word.casefold() for word in split_words(sentence)}
-    return not _UNSPOKEN.search(sentence) and not words & _ADDRESS
+    return not _UNSPOKEN.search(sentence) and not words & _WORDS.address
 
 
 def _list_people(sheet: CharacterSheet) -> Iterator[ProbedItem]:
@@ -374,7 +346,7 @@ def _list_knowledge(sheet: CharacterSheet, wording: _Wording) -> Iterator[Probed
     for name, texts in fields.items():
         for number, text in enumerate(texts, start=1):
             topic = wording.shape_topic(text)
-            if topic is not None and topic.split()[0].casefold() not in _UNFIT_STARTS[name]:
+            if topic is not None and topic.split()[0].casefold() not in _WORDS.unfit_starts[name]:
                 yield ProbedItem(name, str(number), {"topic": topic, "text": text}, (text,) if name == "knows" else ())
 
 
