@@ -23,6 +23,8 @@ GatewayError                     500  unexpected fault of the service
     ├── VerifierFailed                `verifier_failed`
     │   └── WorkerFailed              a function failed in a worker, or the worker died
     └── WorkExceeded                  `verifier_killed`: checking a text exceeded its limits
+
+UserError                             a ValueError whose words are for whoever gave the value: commands show them
 """
 
 from typing import ClassVar
@@ -40,11 +42,6 @@ class GatewayError(Exception):
         super().__init__(detail)
         self.detail = detail
         self.field = field
-
-
-class UserError(ValueError):
-    """What somebody gave at the terminal, in a file or in the settings cannot be used. A command shows the words and
-    ends; any other ValueError is a mistake of ours and keeps its traceback."""
 
 
 class RequestRefused(GatewayError):
@@ -158,3 +155,8 @@ class WorkExceeded(ScoringFailed):
     def __init__(self, detail: str, *, limit: str) -> None:
         super().__init__(detail)
         self.limit = limit
+
+
+class UserError(ValueError):
+    """What somebody gave at the terminal, in a file or in the settings cannot be used. A command shows the words and
+    ends; any other ValueError is a mistake of ours and keeps its traceback."""

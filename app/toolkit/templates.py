@@ -8,7 +8,7 @@ from typing import TypeVar
 import jinja2
 import yaml
 from jinja2.sandbox import ImmutableSandboxedEnvironment
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from app.domain.values import digest, digest_of_text
 from app.toolkit.seeded import SeededRandom
@@ -28,8 +28,13 @@ def find_packaged_folder(name: str) -> Path:
 
 
 def read_packaged_data(path: Path, shape: TypeAdapter[DataT]) -> DataT:
-    """Reads a bundled YAML file. pydantic.ValidationError when it does not match `shape`."""
-    return shape.validate_python(read_yaml(path))
+    """Reads a bundled YAML file. pydantic.ValidationError, with a note that names the file, when it does not match
+    `shape`."""
+    try:
+        return shape.validate_python(read_yaml(path))
+    except ValidationError as error:
+        error.add_note(f"in {path.name}")
+        raise
 
 
 def read_yaml(path: Path) -> object:

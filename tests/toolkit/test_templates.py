@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jinja2 import UndefinedError
 from jinja2.exceptions import SecurityError
-from pydantic import JsonValue
+from pydantic import JsonValue, ValidationError
 
 from app.domain.tasks import Message
 from app.domain.values import canonical_json, digest, digest_of_model, digest_of_text
@@ -100,3 +100,10 @@ def test_phrasings_are_known_by_their_texts(tmp_path: Path) -> None:
         Phrasings(["Count {what}.", "Sum {what}."]).digest,
         False,
     )
+
+
+def test_a_bundled_file_of_another_shape_is_named(tmp_path: Path) -> None:
+    (tmp_path / "prompts.yaml").write_text("count: 3\n", encoding="utf-8")
+    with pytest.raises(ValidationError) as raised:
+        Phrasings.read(tmp_path / "prompts.yaml")
+    assert raised.value.__notes__ == ["in prompts.yaml"]

@@ -8,8 +8,9 @@ from pydantic import JsonValue
 from app.domain.values import Frozen
 from app.envs.tool_agent.episodes import (
     Arguments,
+    DrawnScenario,
     OperationRefused,
-    ServiceScenario,
+    SayWish,
     SimulatedService,
     UserWish,
     build_call,
@@ -183,44 +184,38 @@ def _build_state(events: list[CalendarEvent]) -> CalendarState:
     return CalendarState(events=tuple(events), made=len(events))
 
 
-def _draw_make_and_move(draws: SeededRandom) -> ServiceScenario[CalendarState]:
+def _draw_make_and_move(draws: SeededRandom, say: SayWish) -> DrawnScenario[CalendarState]:
     """Make an event with a guest whose address has to be looked up; then move it."""
     titles, date, person = draws.shuffled(_TITLES), draws.one(_DATES), draws.one(_PEOPLE)
     events = _draw_busy_day(draws, date, titles, 2 + draws.below(2))
     title, minutes, day = titles.pop(), draws.one((30, 45)), write_day(date)
     start = events[-1].end + _SLOT * draws.below(3)
     first, then = format_time(start), format_time(start + draws.one((60, 75, 120)))
-    return ServiceScenario(
-        kind="make and move",
-        start=_build_state(events),
-        wishes=(
-            UserWish(
-                says=TEXTS.say(
-                    draws, "make and move", "first", title=title, day=day, first=first, minutes=minutes, person=person
+    return _build_state(events), (
+        UserWish(
+            says=say("first", title=title, day=day, first=first, minutes=minutes, person=person),
+            calls=(
+                build_call("find_person", name=person),
+                build_call(
+                    "create_event",
+                    title=title,
+                    date=date,
+                    start=first,
+                    minutes=minutes,
+                    guests=[_make_email(person)],
                 ),
-                calls=(
-                    build_call("find_person", name=person),
-                    build_call(
-                        "create_event",
-                        title=title,
-                        date=date,
-                        start=first,
-                        minutes=minutes,
-                        guests=[_make_email(person)],
-                    ),
-                ),
-                reply=f"Done: {title} is on {date} at {first}, and {person} is invited.",
             ),
-            UserWish(
-                says=TEXTS.say(draws, "make and move", "then", then=then),
-                calls=(build_call("move_event", event_id=f"evt_{len(events) + 1}", start=then),),
-                reply=f"It is at {then} now.",
-            ),
+            reply=f"Done: {title} is on {date} at {first}, and {person} is invited.",
+        ),
+        UserWish(
+            says=say("then", then=then),
+            calls=(build_call("move_event", event_id=f"evt_{len(events) + 1}", start=then),),
+            reply=f"It is at {then} now.",
         ),
     )
 
 
-def _draw_clear_day(draws: SeededRandom) -> ServiceScenario[CalendarState]:
+def _draw_clear_day(draws: SeededRandom, say: SayWish) -> DrawnScenario[CalendarState]:
     """Cancel all events of a day but one; events of another day stay."""
     titles, (date, other) = draws.shuffled(_TITLES), draws.some(_DATES, 2)
     events = _draw_busy_day(draws, date, titles, 3 + draws.below(2))
@@ -230,81 +225,67 @@ def _draw_clear_day(draws: SeededRandom) -> ServiceScenario[CalendarState]:
     ]
     staying, day = draws.one(events), write_day(date)
     gone = [build_call("cancel_event", event_id=one.id) for one in events if one != staying]
-    return ServiceScenario(
-        kind="clear a day",
-        start=_build_state([*events, *stay]),
-        wishes=(
-            UserWish(
-                says=TEXTS.say(draws, "clear a day", "first", day=day, staying=staying.title),
-                calls=(build_call("list_events", date=date), *gone),
-                reply=f"Cancelled. {staying.title} starts at {format_time(staying.start)}.",
-                answers=(format_time(staying.start),),
-                beside=(format_time(staying.end),),
-            ),
+    return _build_state([*events, *stay]), (
+        UserWish(
+            says=say("first", day=day, staying=staying.title),
+            calls=(build_call("list_events", date=date), *gone),
+            reply=f"Cancelled. {staying.title} starts at {format_time(staying.start)}.",
+            answers=(format_time(staying.start),),
+            beside=(format_time(staying.end),),
         ),
     )
 
 
-def _draw_fit_in(draws: SeededRandom) -> ServiceScenario[CalendarState]:
+def _draw_fit_in(draws: SeededRandom, say: SayWish) -> DrawnScenario[CalendarState]:
     """Make an event right after another one, whose end has to be looked up; then shorten it."""
     titles, date = draws.shuffled(_TITLES), draws.one(_DATES)
     events = _draw_busy_day(draws, date, titles, 3)
     before, title, day = draws.one(events), titles.pop(), write_day(date)
     start = format_time(before.end)
-    return ServiceScenario(
-        kind="fit in",
-        start=_build_state(events),
-        wishes=(
-            UserWish(
-                says=TEXTS.say(draws, "fit in", "first", title=title, day=day, before=before.title),
-                calls=(
-                    build_call("list_events", date=date),
-                    build_call("create_event", title=title, date=date, start=start, minutes=45),
-                ),
-                reply=f"{title} starts at {start}.",
-                answers=(start,),
-                beside=(format_time(before.start), format_time(before.end + 45)),
+    return _build_state(events), (
+        UserWish(
+            says=say("first", title=title, day=day, before=before.title),
+            calls=(
+                build_call("list_events", date=date),
+                build_call("create_event", title=title, date=date, start=start, minutes=45),
             ),
-            UserWish(
-                says=TEXTS.say(draws, "fit in", "then"),
-                calls=(
-                    build_call("move_event", event_id="evt_4", start=start, minutes=30),
-                ),  # after the three of the day
-                reply="It takes 30 minutes now.",
-            ),
+            reply=f"{title} starts at {start}.",
+            answers=(start,),
+            beside=(format_time(before.start), format_time(before.end + 45)),
+        ),
+        UserWish(
+            says=say("then"),
+            calls=(build_call("move_event", event_id="evt_4", start=start, minutes=30),),  # after the three of the day
+            reply="It takes 30 minutes now.",
         ),
     )
 
 
-def _draw_invite(draws: SeededRandom) -> ServiceScenario[CalendarState]:
+def _draw_invite(draws: SeededRandom, say: SayWish) -> DrawnScenario[CalendarState]:
     """Add a guest to an event that is named by day and title; then cancel another event."""
     titles, date = draws.shuffled(_TITLES), draws.one(_DATES)
     events = _draw_busy_day(draws, date, titles, 3)
     (event, gone), day = draws.some(events, 2), write_day(date)
     person = draws.one([one for one in _PEOPLE if _make_email(one) not in event.guests])
-    return ServiceScenario(
-        kind="invite",
-        start=_build_state(events),
-        wishes=(
-            UserWish(
-                says=TEXTS.say(draws, "invite", "first", person=person, event=event.title, day=day),
-                calls=(
-                    build_call("list_events", date=date),
-                    build_call("find_person", name=person),
-                    build_call("invite", event_id=event.id, email=_make_email(person)),
-                ),
-                reply=f"{person} is invited.",
+    return _build_state(events), (
+        UserWish(
+            says=say("first", person=person, event=event.title, day=day),
+            calls=(
+                build_call("list_events", date=date),
+                build_call("find_person", name=person),
+                build_call("invite", event_id=event.id, email=_make_email(person)),
             ),
-            UserWish(
-                says=TEXTS.say(draws, "invite", "then", gone=gone.title),
-                calls=(build_call("cancel_event", event_id=gone.id),),
-                reply=f"{gone.title} is cancelled.",
-            ),
+            reply=f"{person} is invited.",
+        ),
+        UserWish(
+            says=say("then", gone=gone.title),
+            calls=(build_call("cancel_event", event_id=gone.id),),
+            reply=f"{gone.title} is cancelled.",
         ),
     )
 
 
-def _draw_first_free(draws: SeededRandom) -> ServiceScenario[CalendarState]:
+def _draw_first_free(draws: SeededRandom, say: SayWish) -> DrawnScenario[CalendarState]:
     """Find the earliest free time and book it; then invite a guest."""
     titles, date, person = draws.shuffled(_TITLES), draws.one(_DATES), draws.one(_PEOPLE)
     events = _draw_busy_day(draws, date, titles, 4)
@@ -312,30 +293,24 @@ def _draw_first_free(draws: SeededRandom) -> ServiceScenario[CalendarState]:
     minutes, since = draws.one((75, 90)), draws.one(events[:2]).start
     free = min(end for end in (one.end for one in events) if end > since and _is_free(events, end, minutes))
     start = format_time(free)
-    return ServiceScenario(
-        kind="first free",
-        start=_build_state(events),
-        wishes=(
-            UserWish(
-                says=TEXTS.say(
-                    draws, "first free", "first", minutes=minutes, day=day, since=format_time(since), title=title
-                ),
-                calls=(
-                    build_call("list_events", date=date),
-                    build_call("create_event", title=title, date=date, start=start, minutes=minutes),
-                ),
-                reply=f"{title} is at {start}.",
-                answers=(start,),
-                beside=(format_time(free + minutes),),
+    return _build_state(events), (
+        UserWish(
+            says=say("first", minutes=minutes, day=day, since=format_time(since), title=title),
+            calls=(
+                build_call("list_events", date=date),
+                build_call("create_event", title=title, date=date, start=start, minutes=minutes),
             ),
-            UserWish(
-                says=TEXTS.say(draws, "first free", "then", person=person),
-                calls=(
-                    build_call("find_person", name=person),
-                    build_call("invite", event_id="evt_5", email=_make_email(person)),
-                ),
-                reply=f"{person} is invited.",
+            reply=f"{title} is at {start}.",
+            answers=(start,),
+            beside=(format_time(free + minutes),),
+        ),
+        UserWish(
+            says=say("then", person=person),
+            calls=(
+                build_call("find_person", name=person),
+                build_call("invite", event_id="evt_5", email=_make_email(person)),
             ),
+            reply=f"{person} is invited.",
         ),
     )
 
@@ -344,7 +319,7 @@ def _is_free(events: list[CalendarEvent], start: int, minutes: int) -> bool:
     return all(one.end <= start or start + minutes <= one.start for one in events)
 
 
-def _draw_fallen_ill(draws: SeededRandom) -> ServiceScenario[CalendarState]:
+def _draw_fallen_ill(draws: SeededRandom, say: SayWish) -> DrawnScenario[CalendarState]:
     """Cancel all events with a certain guest, which have to be looked up; then delay another event."""
     titles, date, person = draws.shuffled(_TITLES), draws.one(_DATES), draws.one(_PEOPLE)
     email, day = _make_email(person), write_day(date)
@@ -359,27 +334,23 @@ def _draw_fallen_ill(draws: SeededRandom) -> ServiceScenario[CalendarState]:
     gone = [events[index] for index in sorted(ill)]
     late = draws.one([one for one in events if one not in gone])
     start = format_time(late.start + 30)
-    return ServiceScenario(
-        kind="fallen ill",
-        start=_build_state(events),
-        wishes=(
-            UserWish(
-                says=TEXTS.say(draws, "fallen ill", "first", person=person, day=day),
-                calls=(
-                    build_call("find_person", name=person),
-                    build_call("list_events", date=date),
-                    *(build_call("cancel_event", event_id=one.id) for one in gone),
-                ),
-                reply=f"Cancelled: {' and '.join(one.title for one in gone)}.",
-                answers=tuple(one.title for one in gone),
+    return _build_state(events), (
+        UserWish(
+            says=say("first", person=person, day=day),
+            calls=(
+                build_call("find_person", name=person),
+                build_call("list_events", date=date),
+                *(build_call("cancel_event", event_id=one.id) for one in gone),
             ),
-            UserWish(
-                says=TEXTS.say(draws, "fallen ill", "then", late=late.title),
-                calls=(build_call("move_event", event_id=late.id, start=start),),
-                reply=f"It starts at {start} now.",
-                answers=(start,),
-                beside=(format_time(late.start), format_time(late.end), format_time(late.end + 30)),
-            ),
+            reply=f"Cancelled: {' and '.join(one.title for one in gone)}.",
+            answers=tuple(one.title for one in gone),
+        ),
+        UserWish(
+            says=say("then", late=late.title),
+            calls=(build_call("move_event", event_id=late.id, start=start),),
+            reply=f"It starts at {start} now.",
+            answers=(start,),
+            beside=(format_time(late.start), format_time(late.end), format_time(late.end + 30)),
         ),
     )
 
@@ -396,5 +367,12 @@ CALENDAR: Final = SimulatedService[CalendarState](
         "cancel_event": _cancel_event,
     },
     canonicalise=_canonicalise,
-    kinds=(_draw_make_and_move, _draw_clear_day, _draw_fit_in, _draw_invite, _draw_first_free, _draw_fallen_ill),
+    kinds={
+        "make and move": _draw_make_and_move,
+        "clear a day": _draw_clear_day,
+        "fit in": _draw_fit_in,
+        "invite": _draw_invite,
+        "first free": _draw_first_free,
+        "fallen ill": _draw_fallen_ill,
+    },
 )

@@ -125,6 +125,16 @@ AS_WRITTEN: Final = (
 """The last sentences of a service's rules."""
 
 
+class SayWish(Protocol):
+    """Says the wish of a turn, with these values in its slots."""
+
+    def __call__(self, turn: str, /, **values: str | int) -> str: ...
+
+
+DrawnScenario = tuple[StateT, tuple[UserWish, ...]]
+"""The initial state and the wishes."""
+
+
 @dataclass(frozen=True)
 class SimulatedService(Generic[StateT]):
     """The prompt contains `rules`; breaking them leads to a wrong end state. Different scenarios begin with different
@@ -137,7 +147,7 @@ class SimulatedService(Generic[StateT]):
     texts: ServiceTexts
     does: Mapping[str, Operation[StateT]]
     canonicalise: Callable[[StateT], JsonValue]
-    kinds: Sequence[Callable[[SeededRandom], ServiceScenario[StateT]]]
+    kinds: Mapping[str, Callable[[SeededRandom, SayWish], DrawnScenario[StateT]]]
 
     @property
     def rules(self) -> str:
@@ -149,7 +159,9 @@ class SimulatedService(Generic[StateT]):
 
     def draw_scenario(self, draws: SeededRandom) -> ServiceScenario[StateT]:
         """Pure."""
-        return draws.one(self.kinds)(draws)
+        kind, draw = draws.one(tuple(self.kinds.items()))
+        start, wishes = draw(draws, partial(self.texts.say, draws, kind))
+        return ServiceScenario(kind, start, wishes)
 
 
 @dataclass(frozen=True, slots=True)

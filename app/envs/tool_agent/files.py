@@ -13,8 +13,9 @@ from pydantic import JsonValue
 from app.domain.values import Frozen
 from app.envs.tool_agent.episodes import (
     Arguments,
+    DrawnScenario,
     OperationRefused,
-    ServiceScenario,
+    SayWish,
     SimulatedService,
     UserWish,
     build_call,
@@ -219,7 +220,7 @@ _PLACES: Final = TEXTS.pools["places"]
 _SIGHTS: Final = TEXTS.pools["sights"]
 
 
-def _draw_delete_temporary(draws: SeededRandom) -> ServiceScenario[FilesState]:
+def _draw_delete_temporary(draws: SeededRandom, say: SayWish) -> DrawnScenario[FilesState]:
     """Delete the temporary files of a project except in a protected folder; then move a file."""
     owner, (project, other) = draws.one(_PEOPLE), draws.some(_PROJECTS, 2)
     root, names = f"/team/{owner}/{project}{10 + draws.below(90)}", draws.some(_DRAFTS, 6)
@@ -235,30 +236,26 @@ def _draw_delete_temporary(draws: SeededRandom) -> ServiceScenario[FilesState]:
         f"{root}/legal/KEEP": ("Do not touch.",),
         f"{root}/legal/agreement.md": ("Signed.",),
     }
-    return ServiceScenario(
-        kind="temporary deleted",
-        start=_build_state(texts),
-        wishes=(
-            UserWish(
-                says=TEXTS.say(draws, "temporary deleted", "first", root=root),
-                calls=(
-                    build_call("search_files", text=".tmp", folder=root),
-                    build_call("list_folder", path=f"{root}/legal"),
-                    *(build_call("delete", path=path) for path in gone),
-                ),
-                reply=f"Deleted, except for {protected}: its folder is kept as it is.",
-                answers=(protected,),
+    return _build_state(texts), (
+        UserWish(
+            says=say("first", root=root),
+            calls=(
+                build_call("search_files", text=".tmp", folder=root),
+                build_call("list_folder", path=f"{root}/legal"),
+                *(build_call("delete", path=path) for path in gone),
             ),
-            UserWish(
-                says=TEXTS.say(draws, "temporary deleted", "then", moved=moved, owner=owner, root=root),
-                calls=(build_call("move_file", path=f"{root}/{moved}", to=f"/team/{owner}/done/{moved}"),),
-                reply="It is moved.",
-            ),
+            reply=f"Deleted, except for {protected}: its folder is kept as it is.",
+            answers=(protected,),
+        ),
+        UserWish(
+            says=say("then", moved=moved, owner=owner, root=root),
+            calls=(build_call("move_file", path=f"{root}/{moved}", to=f"/team/{owner}/done/{moved}"),),
+            reply="It is moved.",
         ),
     )
 
 
-def _draw_file_invoice(draws: SeededRandom) -> ServiceScenario[FilesState]:
+def _draw_file_invoice(draws: SeededRandom, say: SayWish) -> DrawnScenario[FilesState]:
     """Find one of several scans by its text, which others mention too, and file it; then rename it."""
     owner, first, numbers = draws.one(_PEOPLE), 100 + draws.below(800), draws.some(range(2000, 9999), 4)
     invoice, senders = numbers[0], draws.some(_SHOPS, 4)
@@ -274,30 +271,26 @@ def _draw_file_invoice(draws: SeededRandom) -> ServiceScenario[FilesState]:
     texts[f"/users/{owner}/invoices/paid.txt"] = ("Nothing yet.",)
     folder, source = f"/users/{owner}/invoices", paths[0]
     filed = f"{folder}/{source.rpartition('/')[2]}"
-    return ServiceScenario(
-        kind="invoice filed",
-        start=_build_state(texts),
-        wishes=(
-            UserWish(
-                says=TEXTS.say(draws, "invoice filed", "first", inbox=inbox, invoice=invoice, folder=folder),
-                calls=(
-                    build_call("search_files", text=f"invoice {invoice}", folder=inbox),
-                    build_call("read_file", path=source),
-                    build_call("move_file", path=source, to=filed),
-                ),
-                reply=f"It is moved. The amount is {amounts[0]}.",
-                answers=(amounts[0],),
+    return _build_state(texts), (
+        UserWish(
+            says=say("first", inbox=inbox, invoice=invoice, folder=folder),
+            calls=(
+                build_call("search_files", text=f"invoice {invoice}", folder=inbox),
+                build_call("read_file", path=source),
+                build_call("move_file", path=source, to=filed),
             ),
-            UserWish(
-                says=TEXTS.say(draws, "invoice filed", "then", invoice=invoice),
-                calls=(build_call("move_file", path=filed, to=f"{folder}/{invoice}.txt"),),
-                reply="It has that name now.",
-            ),
+            reply=f"It is moved. The amount is {amounts[0]}.",
+            answers=(amounts[0],),
+        ),
+        UserWish(
+            says=say("then", invoice=invoice),
+            calls=(build_call("move_file", path=filed, to=f"{folder}/{invoice}.txt"),),
+            reply="It has that name now.",
         ),
     )
 
 
-def _draw_amend_list(draws: SeededRandom) -> ServiceScenario[FilesState]:
+def _draw_amend_list(draws: SeededRandom, say: SayWish) -> DrawnScenario[FilesState]:
     """Find a list, drop its first line and add one; then replace an item."""
     owner, (project, other) = draws.one(_PEOPLE), draws.some(_PROJECTS, 2)
     things = draws.some(_THINGS, 8)
@@ -310,33 +303,27 @@ def _draw_amend_list(draws: SeededRandom) -> ServiceScenario[FilesState]:
         f"/users/{owner}/lists/{other}-packing.txt": draws.shuffled(items),
         f"/users/{owner}/{project}.txt": [f"The trip called {project}.", "See the packing list."],
     }
-    return ServiceScenario(
-        kind="list amended",
-        start=_build_state(texts),
-        wishes=(
-            UserWish(
-                says=TEXTS.say(
-                    draws, "list amended", "first", whose=whose, project=project, dropped=items[0], added=added
-                ),
-                calls=(
-                    build_call("search_files", text=f"{project}-packing", folder=f"/users/{owner}"),
-                    build_call("read_file", path=path),
-                    build_call("replace_text", path=path, old=f"{items[0]}\n", new=""),
-                    build_call("append_line", path=path, line=added),
-                ),
-                reply=f"First on the list is now: {items[1]}.",
-                answers=(items[1],),
+    return _build_state(texts), (
+        UserWish(
+            says=say("first", whose=whose, project=project, dropped=items[0], added=added),
+            calls=(
+                build_call("search_files", text=f"{project}-packing", folder=f"/users/{owner}"),
+                build_call("read_file", path=path),
+                build_call("replace_text", path=path, old=f"{items[0]}\n", new=""),
+                build_call("append_line", path=path, line=added),
             ),
-            UserWish(
-                says=TEXTS.say(draws, "list amended", "then", replaced=replaced, better=better),
-                calls=(build_call("replace_text", path=path, old=replaced, new=better),),
-                reply=f"It says {better} now.",
-            ),
+            reply=f"First on the list is now: {items[1]}.",
+            answers=(items[1],),
+        ),
+        UserWish(
+            says=say("then", replaced=replaced, better=better),
+            calls=(build_call("replace_text", path=path, old=replaced, new=better),),
+            reply=f"It says {better} now.",
         ),
     )
 
 
-def _draw_publish_newest(draws: SeededRandom) -> ServiceScenario[FilesState]:
+def _draw_publish_newest(draws: SeededRandom, say: SayWish) -> DrawnScenario[FilesState]:
     """Publish the highest version, which is not the last by alphabet; then correct the copy."""
     owner, topic, project = draws.one(_PEOPLE), draws.one(_TOPICS), draws.one(_PROJECTS)
     name, newest = f"{project}-{topic}", 10 + draws.below(4)
@@ -348,30 +335,26 @@ def _draw_publish_newest(draws: SeededRandom) -> ServiceScenario[FilesState]:
         for version, number in zip(versions, registered, strict=True)
     }
     entry = f"G{registered[-1]}"
-    return ServiceScenario(
-        kind="newest published",
-        start=_build_state({**texts, f"{folder}/{name}-notes.txt": ("Version 99 is a joke.",)}),
-        wishes=(
-            UserWish(
-                says=TEXTS.say(draws, "newest published", "first", name=name, folder=folder, to=to),
-                calls=(
-                    build_call("list_folder", path=folder),
-                    build_call("read_file", path=f"{folder}/{name}-v{newest}.txt"),
-                    build_call("copy_file", path=f"{folder}/{name}-v{newest}.txt", to=to),
-                ),
-                reply=f"It is at {to} and registered as {entry}.",
-                answers=(entry,),
+    return _build_state({**texts, f"{folder}/{name}-notes.txt": ("Version 99 is a joke.",)}), (
+        UserWish(
+            says=say("first", name=name, folder=folder, to=to),
+            calls=(
+                build_call("list_folder", path=folder),
+                build_call("read_file", path=f"{folder}/{name}-v{newest}.txt"),
+                build_call("copy_file", path=f"{folder}/{name}-v{newest}.txt", to=to),
             ),
-            UserWish(
-                says=TEXTS.say(draws, "newest published", "then"),
-                calls=(build_call("replace_text", path=to, old="2025", new="2026"),),
-                reply="The published copy says 2026 now.",
-            ),
+            reply=f"It is at {to} and registered as {entry}.",
+            answers=(entry,),
+        ),
+        UserWish(
+            says=say("then"),
+            calls=(build_call("replace_text", path=to, old="2025", new="2026"),),
+            reply="The published copy says 2026 now.",
         ),
     )
 
 
-def _draw_sum_receipts(draws: SeededRandom) -> ServiceScenario[FilesState]:
+def _draw_sum_receipts(draws: SeededRandom, say: SayWish) -> DrawnScenario[FilesState]:
     """Write the sum of several files to a new one; then move one of them and correct the sum."""
     owner, month = draws.one(_PEOPLE), f"{2023 + draws.below(3)}-{1 + draws.below(12):02d}"
     shops, folder = draws.some(_SHOPS, 4), f"/users/{owner}/receipts/{month}"
@@ -385,35 +368,31 @@ def _draw_sum_receipts(draws: SeededRandom) -> ServiceScenario[FilesState]:
     total, rest = format_euros(sum(cents)), format_euros(sum(cents) - cents[private])
     sum_file = f"{folder}/total.txt"
     receipt = f"r{private + 1}.txt"
-    return ServiceScenario(
-        kind="receipts summed",
-        start=_build_state(texts),
-        wishes=(
-            UserWish(
-                says=TEXTS.say(draws, "receipts summed", "first", folder=folder, sum_file=sum_file),
-                calls=(
-                    build_call("list_folder", path=folder),
-                    *(build_call("read_file", path=path) for path in texts if path.startswith(folder)),
-                    build_call("create_file", path=sum_file, text=f"{total}\n"),
-                ),
-                reply=f"They come to {total}.",
-                answers=(total,),
-                beside=tuple(map(format_euros, cents)),
+    return _build_state(texts), (
+        UserWish(
+            says=say("first", folder=folder, sum_file=sum_file),
+            calls=(
+                build_call("list_folder", path=folder),
+                *(build_call("read_file", path=path) for path in texts if path.startswith(folder)),
+                build_call("create_file", path=sum_file, text=f"{total}\n"),
             ),
-            UserWish(
-                says=TEXTS.say(draws, "receipts summed", "then", shop=shops[private], owner=owner),
-                calls=(
-                    build_call("move_file", path=f"{folder}/{receipt}", to=f"/users/{owner}/private/{receipt}"),
-                    build_call("replace_text", path=sum_file, old=total, new=rest),
-                ),
-                reply=f"The total is {rest} now.",
-                answers=(rest,),
+            reply=f"They come to {total}.",
+            answers=(total,),
+            beside=tuple(map(format_euros, cents)),
+        ),
+        UserWish(
+            says=say("then", shop=shops[private], owner=owner),
+            calls=(
+                build_call("move_file", path=f"{folder}/{receipt}", to=f"/users/{owner}/private/{receipt}"),
+                build_call("replace_text", path=sum_file, old=total, new=rest),
             ),
+            reply=f"The total is {rest} now.",
+            answers=(rest,),
         ),
     )
 
 
-def _draw_remove_copies(draws: SeededRandom) -> ServiceScenario[FilesState]:
+def _draw_remove_copies(draws: SeededRandom, say: SayWish) -> DrawnScenario[FilesState]:
     """Delete duplicate files of one folder, keeping the first by name; then rename another file."""
     owner, town, start = draws.one(_PEOPLE), draws.one(_PLACES), 10 + draws.below(50)
     sights = draws.some(_SIGHTS, 3)
@@ -424,26 +403,22 @@ def _draw_remove_copies(draws: SeededRandom) -> ServiceScenario[FilesState]:
     texts[f"/users/{owner}/photos/best/caption1.txt"] = (sights[0],)
     gone = [name for number, name in enumerate(names) if captions[number] in captions[:number]]
     renamed, new = names[captions.index(sights[2])], f"{town}{start}.txt"
-    return ServiceScenario(
-        kind="copies removed",
-        start=_build_state(texts),
-        wishes=(
-            UserWish(
-                says=TEXTS.say(draws, "copies removed", "first", folder=folder),
-                calls=(
-                    build_call("list_folder", path=folder),
-                    *(build_call("read_file", path=f"{folder}/{name}") for name in names),
-                    *(build_call("delete", path=f"{folder}/{name}") for name in gone),
-                ),
-                reply=f"Deleted: {', '.join(gone)}.",
-                answers=tuple(gone),
-                beside=tuple(name for name in names if name not in (*gone, renamed)),
+    return _build_state(texts), (
+        UserWish(
+            says=say("first", folder=folder),
+            calls=(
+                build_call("list_folder", path=folder),
+                *(build_call("read_file", path=f"{folder}/{name}") for name in names),
+                *(build_call("delete", path=f"{folder}/{name}") for name in gone),
             ),
-            UserWish(
-                says=TEXTS.say(draws, "copies removed", "then", sight=sights[2], new=new),
-                calls=(build_call("move_file", path=f"{folder}/{renamed}", to=f"{folder}/{new}"),),
-                reply=f"It is called {new} now.",
-            ),
+            reply=f"Deleted: {', '.join(gone)}.",
+            answers=tuple(gone),
+            beside=tuple(name for name in names if name not in (*gone, renamed)),
+        ),
+        UserWish(
+            says=say("then", sight=sights[2], new=new),
+            calls=(build_call("move_file", path=f"{folder}/{renamed}", to=f"{folder}/{new}"),),
+            reply=f"It is called {new} now.",
         ),
     )
 
@@ -463,8 +438,12 @@ FILES: Final = SimulatedService[FilesState](
         "delete": _delete_path,
     },
     canonicalise=_canonicalise,
-    kinds=(
-        *(_draw_delete_temporary, _draw_file_invoice, _draw_amend_list),
-        *(_draw_publish_newest, _draw_sum_receipts, _draw_remove_copies),
-    ),
+    kinds={
+        "temporary deleted": _draw_delete_temporary,
+        "invoice filed": _draw_file_invoice,
+        "list amended": _draw_amend_list,
+        "newest published": _draw_publish_newest,
+        "receipts summed": _draw_sum_receipts,
+        "copies removed": _draw_remove_copies,
+    },
 )

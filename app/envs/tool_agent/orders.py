@@ -13,8 +13,9 @@ from pydantic import JsonValue
 from app.domain.values import Frozen
 from app.envs.tool_agent.episodes import (
     Arguments,
+    DrawnScenario,
     OperationRefused,
-    ServiceScenario,
+    SayWish,
     SimulatedService,
     UserWish,
     add_days,
@@ -324,7 +325,7 @@ def _build_look_ups(shop: ShopBuilder, orders: Sequence[ShopOrder] = ()) -> tupl
     )
 
 
-def _draw_return_two_orders(draws: SeededRandom) -> ServiceScenario[ShopState]:
+def _draw_return_two_orders(draws: SeededRandom, say: SayWish) -> DrawnScenario[ShopState]:
     """Return two orders, one of which cannot be returned; then return one more item."""
     shop = ShopBuilder(draws)
     first, second, third = shop.take_product(), shop.take_product(), shop.take_product()
@@ -340,32 +341,28 @@ def _draw_return_two_orders(draws: SeededRandom) -> ServiceScenario[ShopState]:
     who, (one, other) = f"{shop.customer.name} from {shop.town}", draws.shuffled((returned.placed, stays.placed))
     named = f"the {third.name} that I ordered on {write_day(latest.placed)}"
     total = format_euros(first.cents + second.cents + third.cents)
-    return ServiceScenario(
-        kind="two sent back",
-        start=shop.build_state((returned, stays, latest)),
-        wishes=(
-            UserWish(
-                says=TEXTS.say(draws, "two sent back", "first", who=who, one=write_day(one), other=write_day(other)),
-                calls=(
-                    *_build_look_ups(shop, (returned, stays)),
-                    _build_refund(returned, 1),
-                    _build_refund(returned, 2),
-                ),
-                reply=f"The rest is refunded; the {final_item.name} cannot come back.",
-                answers=(final_item.name,),
-                beside=(first.name, second.name),
+    return shop.build_state((returned, stays, latest)), (
+        UserWish(
+            says=say("first", who=who, one=write_day(one), other=write_day(other)),
+            calls=(
+                *_build_look_ups(shop, (returned, stays)),
+                _build_refund(returned, 1),
+                _build_refund(returned, 2),
             ),
-            UserWish(
-                says=TEXTS.say(draws, "two sent back", "then", named=named),
-                calls=(build_call("get_order", order_id=latest.id), _build_refund(latest, number)),
-                reply=f"You get {total} in all, to your original payment.",
-                answers=(total,),
-            ),
+            reply=f"The rest is refunded; the {final_item.name} cannot come back.",
+            answers=(final_item.name,),
+            beside=(first.name, second.name),
+        ),
+        UserWish(
+            says=say("then", named=named),
+            calls=(build_call("get_order", order_id=latest.id), _build_refund(latest, number)),
+            reply=f"You get {total} in all, to your original payment.",
+            answers=(total,),
         ),
     )
 
 
-def _draw_cancel_unsent(draws: SeededRandom) -> ServiceScenario[ShopState]:
+def _draw_cancel_unsent(draws: SeededRandom, say: SayWish) -> DrawnScenario[ShopState]:
     """Cancel orders that are processing; then a shipped order must not be redirected."""
     shop = ShopBuilder(draws)
     waiting = [shop.build_order(1 + days, "processing", (shop.take_product(),) * (1 + days)) for days in range(2)]
@@ -373,27 +370,23 @@ def _draw_cancel_unsent(draws: SeededRandom) -> ServiceScenario[ShopState]:
     had = shop.build_order(draws.one(_RECENT), "delivered", (shop.take_product(),), took=3)
     total = format_euros(sum(one.cents for one in waiting))
     who = f"{shop.customer.name} from {shop.town}"
-    return ServiceScenario(
-        kind="unsent cancelled",
-        start=shop.build_state((*waiting, under_way, had)),
-        wishes=(
-            UserWish(
-                says=TEXTS.say(draws, "unsent cancelled", "first", who=who),
-                calls=(*_build_look_ups(shop), *(build_call("cancel_order", order_id=one.id) for one in waiting)),
-                reply=f"Cancelled; {total} comes back.",
-                answers=(total,),
-            ),
-            UserWish(
-                says=TEXTS.say(draws, "unsent cancelled", "then", address=shop.new_address),
-                calls=(),
-                reply=f"Order {under_way.id} is shipped already and cannot be redirected.",
-                answers=(under_way.id,),
-            ),
+    return shop.build_state((*waiting, under_way, had)), (
+        UserWish(
+            says=say("first", who=who),
+            calls=(*_build_look_ups(shop), *(build_call("cancel_order", order_id=one.id) for one in waiting)),
+            reply=f"Cancelled; {total} comes back.",
+            answers=(total,),
+        ),
+        UserWish(
+            says=say("then", address=shop.new_address),
+            calls=(),
+            reply=f"Order {under_way.id} is shipped already and cannot be redirected.",
+            answers=(under_way.id,),
         ),
     )
 
 
-def _draw_other_colour(draws: SeededRandom) -> ServiceScenario[ShopState]:
+def _draw_other_colour(draws: SeededRandom, say: SayWish) -> DrawnScenario[ShopState]:
     """Exchange an item for the only other colour in stock; then return another item."""
     shop = ShopBuilder(draws)
     bought, second, third = shop.take_product(), shop.take_product(), shop.take_product()
@@ -404,32 +397,28 @@ def _draw_other_colour(draws: SeededRandom) -> ServiceScenario[ShopState]:
     order = shop.build_order(draws.one(_RECENT), "delivered", items, took=1 + draws.below(4))
     earlier = shop.build_order(40, "delivered", (bought,), took=3)
     who, day = f"{shop.customer.name} from {shop.town}", write_day(order.placed)
-    return ServiceScenario(
-        kind="other colour",
-        start=shop.build_state((order, earlier)),
-        wishes=(
-            UserWish(
-                says=TEXTS.say(draws, "other colour", "first", who=who, bought=bought.name, day=day),
-                calls=(
-                    *_build_look_ups(shop, (order,)),
-                    build_call("search_products", text=bought.name),
-                    build_call("exchange_item", order_id=order.id, item=items.index(bought) + 1, product_id=sent.id),
-                ),
-                reply=f"You will get it in {sent.option}.",
-                answers=(sent.option,),
-                beside=(bought.option,),
+    return shop.build_state((order, earlier)), (
+        UserWish(
+            says=say("first", who=who, bought=bought.name, day=day),
+            calls=(
+                *_build_look_ups(shop, (order,)),
+                build_call("search_products", text=bought.name),
+                build_call("exchange_item", order_id=order.id, item=items.index(bought) + 1, product_id=sent.id),
             ),
-            UserWish(
-                says=TEXTS.say(draws, "other colour", "then", second=second.name),
-                calls=(_build_refund(order, items.index(second) + 1),),
-                reply=f"{format_euros(second.cents)} goes back to your original payment.",
-                answers=(format_euros(second.cents),),
-            ),
+            reply=f"You will get it in {sent.option}.",
+            answers=(sent.option,),
+            beside=(bought.option,),
+        ),
+        UserWish(
+            says=say("then", second=second.name),
+            calls=(_build_refund(order, items.index(second) + 1),),
+            reply=f"{format_euros(second.cents)} goes back to your original payment.",
+            answers=(format_euros(second.cents),),
         ),
     )
 
 
-def _draw_moved_house(draws: SeededRandom) -> ServiceScenario[ShopState]:
+def _draw_moved_house(draws: SeededRandom, say: SayWish) -> DrawnScenario[ShopState]:
     """Redirect the orders that are processing; then cancel the cheaper one of them."""
     shop = ShopBuilder(draws)
     waiting = [shop.build_order(1 + days, "processing", (shop.take_product(),)) for days in range(2)]
@@ -437,30 +426,26 @@ def _draw_moved_house(draws: SeededRandom) -> ServiceScenario[ShopState]:
     had = shop.build_order(draws.one(_RECENT), "delivered", (shop.take_product(),), took=3)
     cheaper = min(waiting, key=lambda one: one.cents)
     who, there = f"{shop.customer.name} from {shop.town}", shop.new_address
-    return ServiceScenario(
-        kind="moved house",
-        start=shop.build_state((*waiting, under_way, had)),
-        wishes=(
-            UserWish(
-                says=TEXTS.say(draws, "moved house", "first", who=who, there=there),
-                calls=(
-                    *_build_look_ups(shop),
-                    *(build_call("change_address", order_id=one.id, address=there) for one in waiting),
-                ),
-                reply=f"Done, except for {under_way.id}, which is shipped.",
-                answers=(under_way.id,),
+    return shop.build_state((*waiting, under_way, had)), (
+        UserWish(
+            says=say("first", who=who, there=there),
+            calls=(
+                *_build_look_ups(shop),
+                *(build_call("change_address", order_id=one.id, address=there) for one in waiting),
             ),
-            UserWish(
-                says=TEXTS.say(draws, "moved house", "then"),
-                calls=(build_call("cancel_order", order_id=cheaper.id),),
-                reply=f"It is cancelled; {format_euros(cheaper.cents)} comes back.",
-                answers=(format_euros(cheaper.cents),),
-            ),
+            reply=f"Done, except for {under_way.id}, which is shipped.",
+            answers=(under_way.id,),
+        ),
+        UserWish(
+            says=say("then"),
+            calls=(build_call("cancel_order", order_id=cheaper.id),),
+            reply=f"It is cancelled; {format_euros(cheaper.cents)} comes back.",
+            answers=(format_euros(cheaper.cents),),
         ),
     )
 
 
-def _draw_late_deliveries(draws: SeededRandom) -> ServiceScenario[ShopState]:
+def _draw_late_deliveries(draws: SeededRandom, say: SayWish) -> DrawnScenario[ShopState]:
     """Issue vouchers for late orders; then a refund that must not be a voucher."""
     shop = ShopBuilder(draws)
     products = [shop.take_product() for _ in range(5)]
@@ -472,33 +457,26 @@ def _draw_late_deliveries(draws: SeededRandom) -> ServiceScenario[ShopState]:
     total = format_euros(sum(one.cents for one in late) // 10)
     who = f"{shop.customer.name} from {shop.town}"
     unwanted, day = products[3], write_day(latest.placed)
-    return ServiceScenario(
-        kind="late deliveries",
-        start=shop.build_state((*late, in_time, latest)),
-        wishes=(
-            UserWish(
-                says=TEXTS.say(draws, "late deliveries", "first", who=who),
-                calls=(
-                    *_build_look_ups(shop, (*late, in_time, latest)),
-                    *(
-                        build_call("issue_voucher", order_id=one.id, amount=format_euros(one.cents // 10))
-                        for one in late
-                    ),
-                ),
-                reply=f"Your vouchers are worth {total} together.",
-                answers=(total,),
+    return shop.build_state((*late, in_time, latest)), (
+        UserWish(
+            says=say("first", who=who),
+            calls=(
+                *_build_look_ups(shop, (*late, in_time, latest)),
+                *(build_call("issue_voucher", order_id=one.id, amount=format_euros(one.cents // 10)) for one in late),
             ),
-            UserWish(
-                says=TEXTS.say(draws, "late deliveries", "then", unwanted=unwanted.name, day=day),
-                calls=(_build_refund(latest, 1),),
-                reply=f"{format_euros(unwanted.cents)} goes back the way you paid.",
-                answers=(format_euros(unwanted.cents),),
-            ),
+            reply=f"Your vouchers are worth {total} together.",
+            answers=(total,),
+        ),
+        UserWish(
+            says=say("then", unwanted=unwanted.name, day=day),
+            calls=(_build_refund(latest, 1),),
+            reply=f"{format_euros(unwanted.cents)} goes back the way you paid.",
+            answers=(format_euros(unwanted.cents),),
         ),
     )
 
 
-def _draw_dearest(draws: SeededRandom) -> ServiceScenario[ShopState]:
+def _draw_dearest(draws: SeededRandom, say: SayWish) -> DrawnScenario[ShopState]:
     """Return the most expensive returnable item; then the cheapest one."""
     shop = ShopBuilder(draws)
     items = [shop.take_product() for _ in range(5)]
@@ -509,22 +487,18 @@ def _draw_dearest(draws: SeededRandom) -> ServiceScenario[ShopState]:
     waiting = shop.build_order(1, "processing", (shop.take_product(),))
     who, day = f"{shop.customer.name} from {shop.town}", write_day(order.placed)
     total = format_euros(high.cents + low.cents)
-    return ServiceScenario(
-        kind="dearest",
-        start=shop.build_state((order, waiting)),
-        wishes=(
-            UserWish(
-                says=TEXTS.say(draws, "dearest", "first", who=who, day=day),
-                calls=(*_build_look_ups(shop, (order,)), _build_product_refund(order, high)),
-                reply=f"It was the {high.name}.",
-                answers=(high.name,),
-            ),
-            UserWish(
-                says=TEXTS.say(draws, "dearest", "then"),
-                calls=(_build_product_refund(order, low),),
-                reply=f"The two come to {total}.",
-                answers=(total,),
-            ),
+    return shop.build_state((order, waiting)), (
+        UserWish(
+            says=say("first", who=who, day=day),
+            calls=(*_build_look_ups(shop, (order,)), _build_product_refund(order, high)),
+            reply=f"It was the {high.name}.",
+            answers=(high.name,),
+        ),
+        UserWish(
+            says=say("then"),
+            calls=(_build_product_refund(order, low),),
+            reply=f"The two come to {total}.",
+            answers=(total,),
         ),
     )
 
@@ -548,12 +522,12 @@ ORDERS: Final = SimulatedService[ShopState](
         "issue_voucher": _issue_voucher,
     },
     canonicalise=_canonicalise,
-    kinds=(
-        _draw_return_two_orders,
-        _draw_cancel_unsent,
-        _draw_other_colour,
-        _draw_moved_house,
-        _draw_late_deliveries,
-        _draw_dearest,
-    ),
+    kinds={
+        "two sent back": _draw_return_two_orders,
+        "unsent cancelled": _draw_cancel_unsent,
+        "other colour": _draw_other_colour,
+        "moved house": _draw_moved_house,
+        "late deliveries": _draw_late_deliveries,
+        "dearest": _draw_dearest,
+    },
 )

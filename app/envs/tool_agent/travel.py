@@ -12,8 +12,9 @@ from pydantic import JsonValue
 from app.domain.values import Frozen
 from app.envs.tool_agent.episodes import (
     Arguments,
+    DrawnScenario,
     OperationRefused,
-    ServiceScenario,
+    SayWish,
     SimulatedService,
     UserWish,
     add_days,
@@ -398,7 +399,7 @@ def _find_cheapest(trips: Sequence[Trip]) -> Trip:
 # Scenarios of travellers who change a booked journey.
 
 
-def _draw_called_off(draws: SeededRandom) -> ServiceScenario[TravelState]:
+def _draw_called_off(draws: SeededRandom, say: SayWish) -> DrawnScenario[TravelState]:
     """Cancel the refundable bookings of a journey and no others; then add a seat to another journey."""
     desk, nights = TravelBuilder(draws), 2 + draws.below(3)
     minutes, back = draws.one(_FAST), add_days(desk.day, nights)
@@ -415,31 +416,27 @@ def _draw_called_off(draws: SeededRandom) -> ServiceScenario[TravelState]:
     desk.book_stay(desk.add_hotel(desk.elsewhere, 100, 85), other_day, 2)
     day = write_day(desk.day)
     cost = format_euros(ahead.cents + other.option_cents)
-    return ServiceScenario(
-        kind="called off",
-        start=desk.build_state(),
-        wishes=(
-            UserWish(
-                says=TEXTS.say(draws, "called off", "first", there=desk.there, day=day),
-                calls=(
-                    build_call("list_bookings"),
-                    build_call("cancel_booking", booking_id=gone.id),
-                    build_call("cancel_booking", booking_id=stay.id),
-                ),
-                reply=f"All is cancelled but {left.id}, which is not refundable.",
-                answers=(left.id,),
+    return desk.build_state(), (
+        UserWish(
+            says=say("first", there=desk.there, day=day),
+            calls=(
+                build_call("list_bookings"),
+                build_call("cancel_booking", booking_id=gone.id),
+                build_call("cancel_booking", booking_id=stay.id),
             ),
-            UserWish(
-                says=TEXTS.say(draws, "called off", "then", elsewhere=desk.elsewhere),
-                calls=(build_call("add_option", booking_id=ahead.id, option="seat"),),
-                reply=f"It costs {cost} with the seat.",
-                answers=(cost,),
-            ),
+            reply=f"All is cancelled but {left.id}, which is not refundable.",
+            answers=(left.id,),
+        ),
+        UserWish(
+            says=say("then", elsewhere=desk.elsewhere),
+            calls=(build_call("add_option", booking_id=ahead.id, option="seat"),),
+            reply=f"It costs {cost} with the seat.",
+            answers=(cost,),
         ),
     )
 
 
-def _draw_longer_stay(draws: SeededRandom) -> ServiceScenario[TravelState]:
+def _draw_longer_stay(draws: SeededRandom, say: SayWish) -> DrawnScenario[TravelState]:
     """Stay a night longer and take the cheapest train back a day later; then add breakfast."""
     desk, nights = TravelBuilder(draws), 2 + draws.below(3)
     minutes, back = draws.one(_FAST), add_days(desk.day, nights)
@@ -455,34 +452,30 @@ def _draw_longer_stay(draws: SeededRandom) -> ServiceScenario[TravelState]:
     desk.book_stay(desk.add_hotel(desk.elsewhere, 100, 85), add_days(desk.day, 20), 1)
     taken, cost = _find_cheapest(trains), format_euros((nights + 1) * (hotel.cents + hotel.breakfast_cents))
     day = write_day(desk.day)
-    return ServiceScenario(
-        kind="longer stay",
-        start=desk.build_state(),
-        wishes=(
-            UserWish(
-                says=TEXTS.say(draws, "longer stay", "first", there=desk.there, day=day),
-                calls=(
-                    build_call("list_bookings"),
-                    _build_search(taken),
-                    build_call("change_stay", booking_id=stay.id, nights=nights + 1),
-                    build_call("change_trip", booking_id=ride.id, trip_id=taken.id),
-                ),
-                reply=f"It leaves at {format_time(taken.departs)}.",
-                answers=(format_time(taken.departs),),
-                beside=(format_time(returned.departs),),
+    return desk.build_state(), (
+        UserWish(
+            says=say("first", there=desk.there, day=day),
+            calls=(
+                build_call("list_bookings"),
+                _build_search(taken),
+                build_call("change_stay", booking_id=stay.id, nights=nights + 1),
+                build_call("change_trip", booking_id=ride.id, trip_id=taken.id),
             ),
-            UserWish(
-                says=TEXTS.say(draws, "longer stay", "then"),
-                calls=(build_call("add_option", booking_id=stay.id, option="breakfast"),),
-                reply=f"The hotel costs {cost} now.",
-                answers=(cost,),
-                beside=(format_euros((nights + 1) * hotel.breakfast_cents),),
-            ),
+            reply=f"It leaves at {format_time(taken.departs)}.",
+            answers=(format_time(taken.departs),),
+            beside=(format_time(returned.departs),),
+        ),
+        UserWish(
+            says=say("then"),
+            calls=(build_call("add_option", booking_id=stay.id, option="breakfast"),),
+            reply=f"The hotel costs {cost} now.",
+            answers=(cost,),
+            beside=(format_euros((nights + 1) * hotel.breakfast_cents),),
         ),
     )
 
 
-def _draw_all_flights(draws: SeededRandom) -> ServiceScenario[TravelState]:
+def _draw_all_flights(draws: SeededRandom, say: SayWish) -> DrawnScenario[TravelState]:
     """Add luggage to all flights but no train; then change to a later flight."""
     desk = TravelBuilder(draws)
     minutes, back = draws.one(_FLYING), add_days(desk.day, 3)
@@ -497,36 +490,29 @@ def _draw_all_flights(draws: SeededRandom) -> ServiceScenario[TravelState]:
     desk.book_ride(train[0])
     last, price = returns[-1], format_euros(out.option_cents + returns[0].option_cents)
     cost, day = format_euros(last.cents + last.option_cents), write_day(desk.day)
-    return ServiceScenario(
-        kind="all flights",
-        start=desk.build_state(),
-        wishes=(
-            UserWish(
-                says=TEXTS.say(draws, "all flights", "first", day=day),
-                calls=(
-                    build_call("list_bookings"),
-                    *(build_call("add_option", booking_id=one.id, option="luggage") for one in rides),
-                ),
-                reply=f"The luggage costs {price} in all.",
-                answers=(price,),
+    return desk.build_state(), (
+        UserWish(
+            says=say("first", day=day),
+            calls=(
+                build_call("list_bookings"),
+                *(build_call("add_option", booking_id=one.id, option="luggage") for one in rides),
             ),
-            UserWish(
-                says=TEXTS.say(draws, "all flights", "then", there=desk.there),
-                calls=(_build_search(last), build_call("change_trip", booking_id=rides[1].id, trip_id=last.id)),
-                reply=f"It costs {cost}.",
-                answers=(cost,),
-            ),
+            reply=f"The luggage costs {price} in all.",
+            answers=(price,),
+        ),
+        UserWish(
+            says=say("then", there=desk.there),
+            calls=(_build_search(last), build_call("change_trip", booking_id=rides[1].id, trip_id=last.id)),
+            reply=f"It costs {cost}.",
+            answers=(cost,),
         ),
     )
-
-
-_BOOKED_JOURNEYS: Final = (_draw_called_off, _draw_longer_stay, _draw_all_flights)
 
 
 # Scenarios of travellers who book a journey.
 
 
-def _draw_there_in_time(draws: SeededRandom) -> ServiceScenario[TravelState]:
+def _draw_there_in_time(draws: SeededRandom, say: SayWish) -> DrawnScenario[TravelState]:
     """Book the cheapest train that arrives in time (flights and later trains cost less); then the same a day later."""
     desk = TravelBuilder(draws)
     desk.book_other_journey()
@@ -549,29 +535,23 @@ def _draw_there_in_time(draws: SeededRandom) -> ServiceScenario[TravelState]:
     until = max(trips[2].arrives for trips in offered.values())
     first, second = (_find_cheapest(trips[:3]) for trips in offered.values())
     route, day, time = f"from {desk.home} to {desk.there}", write_day(desk.day), format_time(until)
-    return ServiceScenario(
-        kind="there in time",
-        start=desk.build_state(),
-        wishes=(
-            UserWish(
-                says=TEXTS.say(
-                    draws, "there in time", "first", there=desk.there, day=day, time=time, home=desk.home, route=route
-                ),
-                calls=(_build_search(first), build_call("book_trip", trip_id=first.id)),
-                reply=f"It leaves at {format_time(first.departs)}.",
-                answers=(format_time(first.departs),),
-            ),
-            UserWish(
-                says=TEXTS.say(draws, "there in time", "then", next_day=write_day(next_day)),
-                calls=(_build_search(second), build_call("change_trip", booking_id=desk.next_id, trip_id=second.id)),
-                reply=f"It costs {format_euros(second.cents)}.",
-                answers=(format_euros(second.cents),),
-            ),
+    return desk.build_state(), (
+        UserWish(
+            says=say("first", there=desk.there, day=day, time=time, home=desk.home, route=route),
+            calls=(_build_search(first), build_call("book_trip", trip_id=first.id)),
+            reply=f"It leaves at {format_time(first.departs)}.",
+            answers=(format_time(first.departs),),
+        ),
+        UserWish(
+            says=say("then", next_day=write_day(next_day)),
+            calls=(_build_search(second), build_call("change_trip", booking_id=desk.next_id, trip_id=second.id)),
+            reply=f"It costs {format_euros(second.cents)}.",
+            answers=(format_euros(second.cents),),
         ),
     )
 
 
-def _draw_within_budget(draws: SeededRandom) -> ServiceScenario[TravelState]:
+def _draw_within_budget(draws: SeededRandom, say: SayWish) -> DrawnScenario[TravelState]:
     """Book the best hotel within rules and budget; then add breakfast."""
     desk, nights = TravelBuilder(draws), 2 + draws.below(3)
     desk.book_other_journey()
@@ -591,34 +571,30 @@ def _draw_within_budget(draws: SeededRandom) -> ServiceScenario[TravelState]:
     budget = -(-total // 1000) * 10 + 10 + spare
     with_breakfast = format_euros(total + nights * good.breakfast_cents)
     route, day = f"from {desk.home} to {desk.there}", write_day(desk.day)
-    return ServiceScenario(
-        kind="within budget",
-        start=desk.build_state(),
-        wishes=(
-            UserWish(
-                says=TEXTS.say(draws, "within budget", "first", route=route, day=day, nights=nights, budget=budget),
-                calls=(
-                    _build_search(train),
-                    build_call("search_hotels", city=desk.there),
-                    build_call("book_trip", trip_id=train.id),
-                    build_call("book_hotel", hotel_id=good.id, check_in=desk.day, nights=nights),
-                ),
-                reply=f"It costs {format_euros(total)} in all.",
-                answers=(format_euros(total),),
-                beside=(format_euros(100 * budget - total),),
+    return desk.build_state(), (
+        UserWish(
+            says=say("first", route=route, day=day, nights=nights, budget=budget),
+            calls=(
+                _build_search(train),
+                build_call("search_hotels", city=desk.there),
+                build_call("book_trip", trip_id=train.id),
+                build_call("book_hotel", hotel_id=good.id, check_in=desk.day, nights=nights),
             ),
-            UserWish(
-                says=TEXTS.say(draws, "within budget", "then"),
-                calls=(build_call("add_option", booking_id=f"B{desk.made + 2}", option="breakfast"),),
-                reply=f"It is {with_breakfast} now.",
-                answers=(with_breakfast,),
-                beside=(format_euros(nights * good.breakfast_cents),),
-            ),
+            reply=f"It costs {format_euros(total)} in all.",
+            answers=(format_euros(total),),
+            beside=(format_euros(100 * budget - total),),
+        ),
+        UserWish(
+            says=say("then"),
+            calls=(build_call("add_option", booking_id=f"B{desk.made + 2}", option="breakfast"),),
+            reply=f"It is {with_breakfast} now.",
+            answers=(with_breakfast,),
+            beside=(format_euros(nights * good.breakfast_cents),),
         ),
     )
 
 
-def _draw_by_the_rules(draws: SeededRandom) -> ServiceScenario[TravelState]:
+def _draw_by_the_rules(draws: SeededRandom, say: SayWish) -> DrawnScenario[TravelState]:
     """Book a train or a flight, as the rules require; then add its option."""
     desk, fast = TravelBuilder(draws), draws.chance(50)
     desk.book_other_journey()
@@ -643,27 +619,20 @@ def _draw_by_the_rules(draws: SeededRandom) -> ServiceScenario[TravelState]:
     taken = _find_cheapest([one for one in right if one.departs >= since])
     route, day, time = f"from {desk.home} to {desk.there}", write_day(desk.day), format_time(since)
     cost = format_euros(taken.cents + taken.option_cents)
-    return ServiceScenario(
-        kind="by the rules",
-        start=desk.build_state(),
-        wishes=(
-            UserWish(
-                says=TEXTS.say(draws, "by the rules", "first", route=route, day=day, time=time),
-                calls=(_build_search(taken), build_call("book_trip", trip_id=taken.id)),
-                reply=f"It costs {format_euros(taken.cents)}.",
-                answers=(format_euros(taken.cents),),
-            ),
-            UserWish(
-                says=TEXTS.say(draws, "by the rules", taken.option),
-                calls=(build_call("add_option", booking_id=desk.next_id, option=taken.option),),
-                reply=f"It costs {cost} now.",
-                answers=(cost,),
-            ),
+    return desk.build_state(), (
+        UserWish(
+            says=say("first", route=route, day=day, time=time),
+            calls=(_build_search(taken), build_call("book_trip", trip_id=taken.id)),
+            reply=f"It costs {format_euros(taken.cents)}.",
+            answers=(format_euros(taken.cents),),
+        ),
+        UserWish(
+            says=say(taken.option),
+            calls=(build_call("add_option", booking_id=desk.next_id, option=taken.option),),
+            reply=f"It costs {cost} now.",
+            answers=(cost,),
         ),
     )
-
-
-_NEW_JOURNEYS: Final = (_draw_there_in_time, _draw_within_budget, _draw_by_the_rules)
 
 
 TRAVEL: Final = SimulatedService[TravelState](
@@ -681,5 +650,12 @@ TRAVEL: Final = SimulatedService[TravelState](
         "cancel_booking": _cancel_booking,
     },
     canonicalise=_canonicalise,
-    kinds=(*_NEW_JOURNEYS, *_BOOKED_JOURNEYS),
+    kinds={
+        "there in time": _draw_there_in_time,
+        "within budget": _draw_within_budget,
+        "by the rules": _draw_by_the_rules,
+        "called off": _draw_called_off,
+        "longer stay": _draw_longer_stay,
+        "all flights": _draw_all_flights,
+    },
 )

@@ -38,6 +38,11 @@ def scenarios(service: SimulatedService[Any], count: int = SAMPLE) -> list[Servi
 
 
 @every_service
+def test_every_wish_of_the_texts_is_of_a_scenario(service: SimulatedService[Any]) -> None:
+    assert set(service.texts.wishes) == set(service.kinds)
+
+
+@every_service
 def test_the_known_way_is_without_error_and_leads_there(service: SimulatedService[Any]) -> None:
     wrong = []
     for scenario in scenarios(service):
