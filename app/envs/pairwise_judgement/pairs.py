@@ -125,9 +125,26 @@ def _write_working(
     return " ".join([*lines, draws.one((f"So there are {value}.", f"The result is {value}.", f"That makes {value}."))])
 
 
+class _PolicyCondition(Frozen):
+    name: str
+    rule: str
+    case: str
+    at_most: bool = True
+
+
+class _Policies(Frozen):
+    conditions: tuple[_PolicyCondition, ...]
+    granted: tuple[str, ...]
+    declined: tuple[str, ...]
+    naming_condition: tuple[str, ...]
+
+
+_POLICIES: Final = read_packaged_data(_FOLDER / "policies.yaml", TypeAdapter(_Policies))
+
+
 def _draw_policy_pair(draws: SeededRandom, level: Level) -> AnswerPair:
     """Whether a case meets all conditions; hard: which condition it does not meet."""
-    conditions = draws.some(_CONDITIONS, _STEPS[level] + 1)
+    conditions = draws.some(_POLICIES.conditions, _STEPS[level] + 1)
     failing, other = draws.some(range(len(conditions)), 2)
     named = level == "hard"
     granted = not named and draws.chance(50)
@@ -138,11 +155,11 @@ def _draw_policy_pair(draws: SeededRandom, level: Level) -> AnswerPair:
         limit, actual = (low, high) if broken == condition.at_most else (high, low)
         rules.append("- " + condition.rule.format(limit=limit))
         case.append(condition.case.format(actual=actual))
-    yes, no = draws.one(_GRANTED), draws.one(_DECLINED)
+    yes, no = draws.one(_POLICIES.granted), draws.one(_POLICIES.declined)
     right, wrong = (yes, no) if granted else (no, yes)
     if named:
         right, wrong = (
-            draws.one(_NAMING_CONDITION).format(condition=conditions[index].name) for index in (failing, other)
+            draws.one(_POLICIES.naming_condition).format(condition=conditions[index].name) for index in (failing, other)
         )
     return AnswerPair(
         kind="policy",
@@ -153,40 +170,6 @@ def _draw_policy_pair(draws: SeededRandom, level: Level) -> AnswerPair:
         right=right,
         wrong=wrong,
     )
-
-
-class _PolicyCondition(Frozen):
-    name: str
-    rule: str
-    case: str
-    at_most: bool = True
-
-
-_CONDITIONS: Final = (
-    _PolicyCondition(
-        name="time", rule="It was bought at most {limit} days ago.", case="I bought it {actual} days ago."
-    ),
-    _PolicyCondition(
-        name="price", rule="It has cost at least {limit} crowns.", case="I paid {actual} crowns.", at_most=False
-    ),
-    _PolicyCondition(name="use", rule="It was used for at most {limit} hours.", case="I used it for {actual} hours."),
-    _PolicyCondition(name="weight", rule="It weighs at most {limit} pounds.", case="It weighs {actual} pounds."),
-    _PolicyCondition(
-        name="membership",
-        rule="The customer has been a member for at least {limit} weeks.",
-        case="I have been a member for {actual} weeks.",
-        at_most=False,
-    ),
-    _PolicyCondition(
-        name="distance", rule="It is sent from at most {limit} miles away.", case="I live {actual} miles away."
-    ),
-)
-_GRANTED: Final = ("It can be taken back.", "The shop takes it back, by its rules.", "Yes, this one is taken back.")
-_DECLINED: Final = ("It can't be taken back.", "By its rules the shop refuses it.", "No, this one is not accepted.")
-_NAMING_CONDITION: Final = (
-    "It is not taken back, for the condition about {condition} is not met.",
-    "All conditions are met but the one about {condition}, so it is refused.",
-)
 
 
 class _ShownProgram(Frozen):
