@@ -14,7 +14,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from itertools import chain, combinations
+from itertools import chain, combinations, groupby
 from statistics import NormalDist
 from typing import Final
 
@@ -30,6 +30,7 @@ from app.domain.judging import (
     Verdict,
     apply_bounds,
     compute_absolute_scores,
+    find_cap,
 )
 from app.domain.tasks import Message
 from app.judges.verdicts import derive_opaque_ids, drop_unproven_defects
@@ -55,6 +56,9 @@ infinitely strong."""
 _ROUNDS: Final = 200
 _TOLERANCE: Final = 1e-4
 """The fit ends when no logarithm of a strength changes by more, or after so many rounds."""
+
+_TIE_DECIMALS: Final = 3
+"""Decimal places to which two values must be equal for a tie."""
 
 
 def list_pairings(count: int) -> tuple[tuple[int, int], ...]:
@@ -213,6 +217,21 @@ def rank_by_value(values: Sequence[float]) -> tuple[float, ...]:
         tiers.setdefault(round(value, 9), []).append(str(index))
     standings = normalise_ranks([tiers[value] for value in sorted(tiers, reverse=True)])
     return tuple(standings[str(index)] for index in range(len(values)))
+
+
+def rank_candidates(standings: Mapping[str, float]) -> tuple[tuple[str, ...], ...]:
+    """Best first. Values that are equal after rounding are tied."""
+    rounded = sorted((-round(value, _TIE_DECIMALS), candidate) for candidate, value in standings.items())
+    return tuple(tuple(candidate for _, candidate in tier) for _, tier in groupby(rounded, key=lambda pair: pair[0]))
+
+
+def rank_verdicts(rubric: Rubric, verdicts: Sequence[Verdict]) -> tuple[tuple[str, ...], ...]:
+    """Best first, by what each would earn without comparison."""
+    values = compute_absolute_scores(rubric, [apply_bounds(rubric, verdict) for verdict in verdicts])
+    caps = [find_cap(rubric, verdict.defects) for verdict in verdicts]
+    return rank_candidates(
+        {each.candidate: min(value, cap) for each, value, cap in zip(verdicts, values, caps, strict=True)}
+    )
 
 
 # Reliability: how far standings are more than noise, by what changes when the group is read again.

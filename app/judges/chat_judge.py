@@ -24,6 +24,7 @@ from app.domain.errors import StoreUnavailable
 from app.domain.judge_limits import LimitsExchange, LimitsGrant, SharedLimits, exchange_limits
 from app.domain.judging import JudgeFailure, Judgement, JudgeReport, JudgeRequest, Spending, Verdict
 from app.domain.values import digest, digest_of_list, digest_of_text, utc_now
+from app.judges.aggregation import rank_candidates
 from app.judges.configuration import (
     ChatJudgeConfig,
     Deadline,
@@ -37,7 +38,6 @@ from app.judges.gate_wordings import replace_surrogates
 from app.judges.judge_client import ChatResponse, JudgeClient, PromptMessage, ServerTraits
 from app.judges.limits import await_turn_at_judging
 from app.judges.modes import parse_references
-from app.judges.offline import rank_candidates
 from app.judges.prompts import TEMPLATES_DIGEST, JudgePrompt, JudgeQuestion, build_correction, build_prompt
 from app.judges.verdicts import (
     PARSER_VERSION,

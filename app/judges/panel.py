@@ -33,6 +33,7 @@ from app.domain.scores import CALIBRATION_SECONDS, Reason, ReferencePlan, Refere
 from app.domain.values import digest, digest_of_model, utc_now
 from app.judges.aggregation import NEUTRAL, CandidateGroup, GroupResult, JudgeView, average_values, mean, stands_out
 from app.judges.chat_judge import CachingJudge, ChatJudge, FreshJudge, InProcessMemory, JudgeWithFallback
+from app.judges.claims import attach_claim_notes
 from app.judges.configuration import JUDGING_SECONDS, ChatJudgeConfig, DeadlineJudge
 from app.judges.gate_wordings import strip_thoughts
 from app.judges.gates import GATES_DIGEST, Gate, GateResult, group_passed, list_confirmed_flags, run_gates_on_case
@@ -49,7 +50,7 @@ from app.judges.modes import (
     settle_divided_caps,
 )
 from app.judges.offline import NAME as OFFLINE
-from app.judges.offline import OfflineJudge, attach_claim_notes
+from app.judges.offline import OfflineJudge
 from app.judges.prompts import build_sound_rubric, require_sound_rubric
 from app.judges.reward_models import REWARD_RUBRIC, RewardModelConfig, RewardModelJudge, read_rewards
 from app.ports.judges import (

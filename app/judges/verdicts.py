@@ -28,9 +28,7 @@ from pydantic import JsonValue
 
 from app.domain.judging import Claim, Defect, JudgeRequest, Rubric, Verdict
 from app.domain.values import digest
-from app.judges.configuration import JsonMode, get_field
-from app.judges.gate_wordings import NO_CHARACTER, THOUGHT_TAGS, Reply, may_refuse, refuses, replace_surrogates
-from app.judges.offline import (
+from app.judges.claims import (
     QuotedText,
     build_unsupported_defects,
     find_misused_null,
@@ -38,6 +36,8 @@ from app.judges.offline import (
     parse_claims,
     shorten,
 )
+from app.judges.configuration import JsonMode, get_field
+from app.judges.gate_wordings import NO_CHARACTER, THOUGHT_TAGS, Reply, may_refuse, refuses, replace_surrogates
 
 # Presentation.
 

@@ -1,4 +1,4 @@
-"""What the offline judge makes of events by words alone: what is taken up, made up, passed over or given away."""
+"""What the offline judge makes of events by words alone: what is taken up, passed over or given away."""
 
 import asyncio
 
@@ -50,48 +50,26 @@ def codes(verdict: Verdict) -> list[str]:
 
 TAKES_UP = "Nine oxen, ferryman or not. Down with the levy barge."
 PASSES_OVER = "The ferryman says the ford is slow, and fog comes early to the ferry steps."
-MAKES_UP = "This morning a dragon burned Ebbwick church, priest and all. Ask the ferryman of the levy barge."
 
 
-def test_taking_up_is_worth_more_than_passing_over_and_that_more_than_making_up() -> None:
-    verdicts = judged(TAKES_UP, PASSES_OVER, MAKES_UP)
-    first, second, third = (grounding(verdict) or 0.0 for verdict in verdicts)
-    assert (first > second > third > 0.0, [codes(verdict) for verdict in verdicts]) == (
-        True,
-        [[], ["ignores_event"], ["ignores_event", "invented_event"]],
-    )
+def test_an_event_is_taken_up_or_passed_over() -> None:
+    """By words that it has and the line has not; words of the line may stand in any reply."""
+    verdicts = judged(TAKES_UP, PASSES_OVER, "The levy barge, you say, and who drowned.")
+    assert [codes(verdict) for verdict in verdicts] == [[], ["ignores_event"], ["ignores_event"]]
 
 
 def test_claims_are_verbatim_and_name_their_event() -> None:
-    taken, _, made = judged(TAKES_UP, PASSES_OVER, MAKES_UP)
-    assert (taken.claims, made.claims) == (
+    told, asked, denied = judged(TAKES_UP, "Nine oxen?", PASSES_OVER)
+    assert (told.claims, asked.claims, denied.claims) == (
         (Claim(quote="Nine oxen, ferryman or not.", source="barge", source_quote=BARGE.text),),
-        (Claim(quote="This morning a dragon burned Ebbwick church, priest and all.", source=None),),
+        (),
+        (),
     )
 
 
-@pytest.mark.parametrize(
-    ("text", "claims"),
-    [
-        ("Did a dragon burn Ebbwick church this morning?", 0),
-        ("No dragon burned Ebbwick church this morning.", 0),
-        ("A dragon burned Ebbwick church.", 0),
-        ("This morning fog came early to the ford.", 0),
-        ("A dragon burned Ebbwick church an hour ago.", 1),
-    ],
-    ids=["asked", "denied", "no time", "known words", "told"],
-)
-def test_only_what_is_told_of_lately_in_unknown_words_is_made_up(text: str, claims: int) -> None:
-    assert len(judged(text)[0].claims) == claims
-
-
-def test_where_nothing_happened_and_nothing_is_claimed_the_criterion_does_not_apply() -> None:
-    quiet = judged("The ford is slow.", "Fog, early.", sources=())
-    one_claims = judged("The ford is slow.", MAKES_UP, sources=())
-    assert ([grounding(each) for each in quiet], [grounding(each) is None for each in one_claims]) == (
-        [None, None],
-        [False, False],
-    )
+def test_without_events_the_criterion_does_not_apply() -> None:
+    without, with_one = (judged("The ford is slow.", sources=sources)[0] for sources in ((), (BARGE,)))
+    assert ("event_grounding" in without.scores, grounding(without), grounding(with_one) is None) == (True, None, False)
 
 
 @pytest.mark.parametrize(
@@ -109,4 +87,4 @@ def test_where_nothing_happened_and_nothing_is_claimed_the_criterion_does_not_ap
 def test_a_withheld_term_is_confirmed_where_it_is_stated(text: str, hints: tuple[str, ...], reported: bool) -> None:
     verdict = judged(text, hints=hints)[0]
     found = [defect.quote for defect in verdict.defects if defect.code == "knows_withheld"]
-    assert (found, verdict.scores["knowledge_boundary"] == 0.0 or not reported) == ([text] if reported else [], True)
+    assert found == ([text] if reported else [])

@@ -1,15 +1,28 @@
 """The offline judge: sensible, repeatable, and not to be bought with words."""
 
 import asyncio
+import operator
 import time
+from collections import defaultdict
+from collections.abc import Mapping
+from functools import cache
+from itertools import chain, islice
 from pathlib import Path
+from statistics import fmean
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from app.characters.casting import Staging, build_case_document, build_scene_probes, cast_all
+from app.characters.casting import (
+    Staging,
+    build_case_document,
+    build_scene_probes,
+    cast_all,
+    list_claimable_sources,
+)
 from app.characters.loading import read_scenes, read_sheets
 from app.cli.judges import load_packaged_specimens
 from app.domain.judging import (
@@ -20,23 +33,26 @@ from app.domain.judging import (
     JudgeRequest,
     Probes,
     Rubric,
+    apply_bounds,
     compute_absolute_score,
+    find_cap,
 )
-from app.judges.gold_cases import GoldCase
+from app.envs.npc_arena.environment import NpcArena
+from app.judges.aggregation import rank_candidates
+from app.judges.gold_cases import GoldCase, load_packaged_templates
 from app.judges.offline import (
     LANGUAGES,
     OfflineJudge,
     detect_language,
-    get_answered_line,
-    get_language,
     iterate_texts,
-    rank_candidates,
+    list_said,
+    load_languages,
 )
 from tests.judges.scripted import build_rubric
 
 ROOT = Path(__file__).parents[2]
 NAMES = ("in_character_consistency", "lore_accuracy", "engagingness", "responsiveness")
-DEFECTS = ("future_knowledge", "assistant_tone", "repetition")
+DEFECTS = ("future_knowledge", "assistant_tone")
 RUBRIC = build_rubric(*NAMES, defects=tuple(DefectRule(code=code, description="") for code in DEFECTS))
 PREFERENCE = build_rubric("kindness")
 DOCUMENT: dict[str, JsonValue] = {
@@ -93,10 +109,12 @@ def test_character_before_assistant_before_nonsense_before_nothing(rubric: Rubri
 def test_it_names_itself_costs_nothing_quotes_and_says_the_same_again() -> None:
     judgement = judged(IN_CHARACTER, ASSISTANT)
     told = (judgement.judge, judgement.model, judgement.prompt, judgement.calls, judgement.cost_usd)
-    assert told == ("offline", "offline-lexical-3", "", 0, None)
+    assert told == ("offline", "offline-words-4", "", 0, None)
     assert judgement == judged(IN_CHARACTER, ASSISTANT)
     verdict = judgement.verdicts[0]
-    assert verdict.note.startswith("Words only, no model: ")
+    assert verdict.note == (
+        "Words only, no model: of 23, 9 from sheet and scene, 3 from voice, 5 from facts, 7 from news, 2 from line."
+    )
     assert [quote in IN_CHARACTER for quote in verdict.evidence] == [True, True]
 
 
@@ -114,7 +132,6 @@ def test_equal_replies_are_tied() -> None:
             (Defect(code="future_knowledge", quote="They say it was poison, stranger."),),
         ),
         (ASSISTANT, (Defect(code="assistant_tone", quote="I'd be happy to help with the ferry!"),)),
-        ("The ferry sank, I say. " * 5, (Defect(code="repetition", quote="The ferry sank, I say."),)),
     ],
 )
 def test_defects(text: str, defects: tuple[Defect, ...]) -> None:
@@ -125,18 +142,37 @@ def test_only_defects_of_the_rubric_are_reported() -> None:
     assert judged("Poison! " + ASSISTANT, rubric=PREFERENCE).verdicts[0].defects == ()
 
 
-def test_more_than_six_markers_are_a_list_and_no_voice() -> None:
-    probes = Probes(voice=("aye", "coin", "marsh", "oxen", "wood", "toll", "mug"))
-    lines = ("Aye, coin, marsh, oxen, wood, toll.", "Aye, coin, marsh, oxen, wood, toll, mug.")
-    few, all_of_them = (one.scores["in_character_consistency"] or 0.0 for one in judged(*lines, probes=probes).verdicts)
-    assert few > all_of_them
+def test_a_preference_is_not_read_and_the_note_says_so() -> None:
+    """Whatever is preferred: criteria that words cannot tell measure whether the reply takes up what was said."""
+    wishes = ("Prefer the shorter reply.", "Prefer the longer reply, about a ferry at the fair.")
+    read = [
+        asyncio.run(
+            OfflineJudge().judge(request(IN_CHARACTER, rubric=PREFERENCE).model_copy(update={"document": document}))
+        )
+        for document in ({"preference": wish, "conversation": DOCUMENT["conversation"]} for wish in wishes)
+    ]
+    notes = {judgement.verdicts[0].note for judgement in read}
+    assert (read[0] == read[1], notes) == (
+        True,
+        {"Words only, no model: of 23, 2 from line, 2 from conversation, whatever is preferred."},
+    )
+
+
+def test_a_list_of_words_is_no_speech() -> None:
+    known = load_languages()["en"]
+    words = {*" ".join((*PROBES.facts, *iterate_texts(DOCUMENT))).split()}
+    listed = " ".join(sorted(word for word in words if known.collect_words(word)))
+    said, *lists = standings(IN_CHARACTER, listed, f"{listed} " * 9)
+    assert (said > 0.6, max(lists) < 0.3) == (True, True)
 
 
 def test_what_must_be_mentioned_decides_about_the_facts() -> None:
     probes = Probes(must_mention=("ferry", "oxen"))
     values = [
         verdict.scores["lore_accuracy"] or 0.0
-        for verdict in judged("Nothing crosses.", "The ferry? No.", "Ferry, oxen: sunk.", probes=probes).verdicts
+        for verdict in judged(
+            "Nothing crosses.", "The ferry? No.", "The ferry and the oxen: sunk.", probes=probes
+        ).verdicts
     ]
     assert values == sorted(values)
     assert len(set(values)) == 3
@@ -244,8 +280,11 @@ def test_long_texts_take_time_in_proportion(unit: str) -> None:
     ],
 )
 def test_the_line_that_is_answered(document: dict[str, JsonValue], line: str) -> None:
-    """And texts that are withheld are not the world."""
-    assert (get_answered_line(document), "The duke is poisoned." in set(iterate_texts(document))) == (line, False)
+    """Neither it nor what is withheld is the world."""
+    assert ("".join(list_said(document)[-1:]), {line, "The duke is poisoned."} & {*iterate_texts(document)}) == (
+        line,
+        set(),
+    )
 
 
 SAID: dict[str | None, tuple[str, ...]] = {
@@ -267,21 +306,16 @@ SAID: dict[str | None, tuple[str, ...]] = {
 
 @pytest.mark.parametrize(("code", "text"), [(code, text) for code, texts in SAID.items() for text in texts])
 def test_what_language_a_text_is_in(code: str | None, text: str) -> None:
-    told = detect_language(text)
-    assert (told.code if told else None) == code
+    assert detect_language(text) == code
 
 
 @pytest.mark.parametrize("code", LANGUAGES)
-def test_words_without_a_subject_are_of_one_kind_each(code: str) -> None:
-    known = get_language(code)
-    assert known is not None
-    assert (
-        known.code,
-        known.stop_words & known.common_words,
-        list(known.extract_stems(" ".join(known.common_words))),
-    ) == (code, frozenset(), [])
-    assert all(known.assistant)
-    assert known.you - known.stop_words == frozenset()
+def test_words_of_every_day_say_nothing(code: str) -> None:
+    known = load_languages()[code]
+    assert (known.collect_words(*known.stop_words, *known.common_words), "  " in known.assistant) == (
+        frozenset(),
+        False,
+    )
 
 
 def test_the_request_says_which_language_it_is_or_what_was_said_does() -> None:
@@ -309,38 +343,82 @@ def test_the_request_says_which_language_it_is_or_what_was_said_does() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("code", "words", "stems"),
-    [
-        ("en", "coppers ferries crossing boxes bus is", ["copper", "ferry", "cross", "box", "bus", "is"]),
-        ("de", "Köhlerin Kohlen Kohle Meiler Rauch es", ["köhleri", "kohl", "kohl", "meil", "rauch", "es"]),
-        ("es", "relojes reloj cajas caja tos", ["reloj", "reloj", "caja", "caja", "tos"]),
-        ("fr", "bateaux bateau écluses écluse", ["bateau", "bateau", "éclus", "éclus"]),
-        ("it", "reti rete barche barca", ["reti", "rete", "barch", "barc"]),
-    ],
-)
-def test_endings_are_taken_off(code: str, words: str, stems: list[str]) -> None:
-    known = get_language(code)
-    assert known is not None
-    assert [known.stem(word.casefold()) for word in words.split()] == stems
+GENERIC = {
+    "en": (
+        *("Hello, how can I help you?", "I don't know.", "Yes.", "I am sorry, I cannot help with that."),
+        *("That's a great question. It really depends on the situation.", "Sure, here is what I would do."),
+    ),
+    "de": (
+        *("Hallo, wie kann ich Ihnen helfen?", "Das weiß ich nicht.", "Ja.", "Dabei kann ich leider nicht helfen."),
+        *("Gute Frage. Das kommt ganz auf die Situation an.", "Gerne, ich würde Folgendes machen."),
+    ),
+    "es": (
+        *("Hola, ¿en qué puedo ayudarte?", "No lo sé.", "Sí.", "Lo siento, no puedo ayudarte con eso."),
+        *("Buena pregunta. Depende de la situación.", "Claro, esto es lo que yo haría."),
+    ),
+    "fr": (
+        *("Bonjour, comment puis-je vous aider ?", "Je ne sais pas.", "Oui.", "Désolé, je ne peux pas vous aider."),
+        *("Bonne question. Cela dépend de la situation.", "Bien sûr, voici ce que je ferais."),
+    ),
+    "it": (
+        *("Ciao, come posso aiutarti?", "Non lo so.", "Sì.", "Mi dispiace, non posso aiutarti."),
+        *("Ottima domanda. Dipende dalla situazione.", "Certo, ecco cosa farei."),
+    ),
+}
+"""What anybody could say anywhere."""
 
 
-def test_exemplars_of_the_packaged_sheets_beat_strangers_and_assistants() -> None:
-    """Over every scene that has an exemplary reply: the lexical measures know whose world they are in."""
-    folder, scenes = ROOT / "character_sheets", ROOT / "app" / "envs" / "npc_arena" / "scenes"
-    wins = []
-    for cast in cast_all(read_sheets(folder), read_scenes(scenes)):
-        if cast.exemplar is None:
-            continue
-        texts = (cast.exemplar, *cast.sheet.probes.distractors, ASSISTANT, UNRELATED)
+class Spread(NamedTuple):
+    """What the judge gives replies to the scenes of one character, by whose they are."""
+
+    own: tuple[float, ...]
+    others: tuple[float, ...]
+    generic: tuple[float, ...]
+
+
+@cache
+def measure_spreads() -> Mapping[str, Spread]:
+    """Over every scene of every sheet that ships."""
+    found: dict[str, Spread] = defaultdict(lambda: Spread((), (), ()))
+    replies = {case.cast.scene.id: (case.clean, case.rivals) for case in load_packaged_specimens()}
+    for cast in cast_all(read_sheets(ROOT / "character_sheets"), read_scenes(ROOT / "app/envs/npc_arena/scenes")):
+        own, others = replies.get(cast.scene.id, (None, ()))
+        templates = load_packaged_templates()[cast.sheet.voice.language]["generic_assistant"]
+        generic = (*GENERIC[cast.sheet.voice.language], *templates)
+        texts = (*filter(None, [own]), *others, *generic)
+        assert NpcArena.rubric is not None
         asked = JudgeRequest(
-            rubric=RUBRIC,
+            rubric=NpcArena.rubric,
             document=build_case_document(cast, Staging(), (), ()),
             probes=build_scene_probes(cast),
+            sources=list_claimable_sources(cast, ()),
             language=cast.sheet.voice.language,
             candidates=tuple(Candidate(id=f"c{number}", text=text) for number, text in enumerate(texts)),
         )
-        verdicts = asyncio.run(OfflineJudge().judge(asked)).verdicts
-        best, *rest = (compute_absolute_score(RUBRIC, verdict.scores) for verdict in verdicts)
-        wins += [best > other for other in rest]
-    assert sum(wins) / len(wins) >= 0.95
+        scores = iter(_score(asked))
+        kinds = [tuple(islice(scores, len(kind))) for kind in (texts[: own is not None], others, generic)]
+        found[cast.sheet.id] = Spread(*map(operator.add, found[cast.sheet.id], kinds))
+    return found
+
+
+def _score(asked: JudgeRequest) -> list[float]:
+    verdicts = asyncio.run(OfflineJudge().judge(asked)).verdicts
+    return [
+        min(
+            compute_absolute_score(asked.rubric, apply_bounds(asked.rubric, each)), find_cap(asked.rubric, each.defects)
+        )
+        for each in verdicts
+    ]
+
+
+def test_own_lines_score_high_and_generic_ones_low() -> None:
+    """The shares that the page states."""
+    spreads = measure_spreads().values()
+    own, others, generic = (tuple(chain.from_iterable(kind)) for kind in zip(*spreads, strict=True))
+    shares = (sum(score > 0.6 for score in own) / len(own), sum(score < 0.3 for score in generic) / len(generic))
+    assert (shares[0] >= 0.9, shares[1] >= 0.95, 0.3 < fmean(others) < 0.6) == (True, True, True), shares
+
+
+def test_for_every_character_others_score_between_its_own_and_generic_lines() -> None:
+    means = {name: tuple(map(fmean, spread)) for name, spread in measure_spreads().items()}
+    assert {name: each for name, each in means.items() if not each[0] > each[1] > each[2]} == {}

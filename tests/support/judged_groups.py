@@ -26,7 +26,7 @@ from app.domain.judging import (
 )
 from app.domain.tasks import Completion, Message, TaskKey
 from app.domain.values import digest
-from app.judges.offline import rank_candidates
+from app.judges.aggregation import rank_candidates
 from app.judges.panel import JudgePanel
 from app.ports.judges import Judge
 
