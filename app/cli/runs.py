@@ -425,7 +425,7 @@ async def measure_replies(gateway: GatewayClient, env: str, run: str) -> float:
     replies = [one for group_id in chosen for one in (await gateway.fetch_group(group_id)).group.rollouts]
     texts = [text for one in replies if (text := _write_spoken(one.completion))]
     if not texts:
-        raise ValueError(f"{run} has no replies in {env} whose texts are kept: say how long they are by --reply-tokens")
+        raise UserError(f"{run} has no replies in {env} whose texts are kept: say how long they are by --reply-tokens")
     return count_text_tokens(texts) / len(texts)
 
 
