@@ -18,10 +18,9 @@ from app.cli.judge_bench import open_configured_store, say_store
 from app.domain.errors import GatewayError, UserError
 from app.domain.retention import KEPT_BECAUSE, KeptGroups, Pruned, PrunePlan, PruneRule, Reduced, ReducePlan, ReduceRule
 from app.domain.values import utc_now
-from app.ports.store import DatabaseSize
 from app.service.retention import Pruner
 from app.settings import Settings, read_settings
-from app.store.copy import copy_store, count_rows, measure_database
+from app.store.copy import DatabaseSize, copy_store, count_rows, measure_database
 from app.store.statements import to_micros
 from app.terminal.completion import complete_run
 from app.terminal.consoles import AsJson, describe_error, errors, output_console, print_json, stop, stop_on_errors

@@ -11,36 +11,20 @@ from typing import Any, Self, TypeVar
 from app.main.features import import_modules
 from app.ports.environment import Clock
 from app.ports.judges import ReferenceStore
-from app.ports.store import (
-    EpisodeStore,
-    GroupStore,
-    GroupViews,
-    HealthCheck,
-    OutcomeStore,
-    PendingGroupStore,
-    QuotaStore,
-    RetentionStore,
-    RunStore,
-    ScoringStore,
-    SheetStore,
-    StatisticsStore,
-    TaskStore,
-    TextIndexStore,
-)
-from app.store.api_keys import SqlApiKeyStore
-from app.store.budgets import SqlQuotaStore
+from app.store.api_keys import KeyStore
+from app.store.budgets import QuotaStore
 from app.store.database import PREPARATIONS, Database
-from app.store.groups import SqlGroupStore, SqlScoringStore
+from app.store.groups import GroupStore, ScoringStore
 from app.store.judge_cache import KEEP_ALL, CacheRetention, SqlJudgeCache, SqlReferenceStore
-from app.store.migration import SqlHealthCheck, migrate
-from app.store.pending_groups import SqlPendingGroupStore
-from app.store.retention import SqlRetentionStore
-from app.store.rollups import SqlStatisticsStore, write_rollups
-from app.store.runs import SqlRunStore
+from app.store.migration import HealthCheck, migrate
+from app.store.pending_groups import PendingGroupStore
+from app.store.retention import RetentionStore
+from app.store.rollups import StatisticsStore, write_rollups
+from app.store.runs import RunStore
 from app.store.table_records import metadata as metadata  # with the tables of all features
-from app.store.tasks import SqlEpisodeStore, SqlOutcomeStore, SqlSheetStore, SqlTaskStore
-from app.store.text_index import SqlTextIndexStore
-from app.store.views import SqlGroupViews
+from app.store.tasks import EpisodeStore, OutcomeStore, SheetStore, TaskStore
+from app.store.text_index import TextIndexStore
+from app.store.views import GroupViews
 
 _PartT = TypeVar("_PartT")
 
@@ -56,21 +40,21 @@ class Store:
         self._parts: dict[Callable[[Database], Any], Any] = {}
         self.judge_cache = SqlJudgeCache(database, judgements)
         self.references: ReferenceStore = SqlReferenceStore(database)
-        self.tasks: TaskStore = SqlTaskStore(database)
-        self.sheets: SheetStore = SqlSheetStore(database)
-        self.groups: GroupStore = SqlGroupStore(database)
-        self.parts: PendingGroupStore = SqlPendingGroupStore(database)
-        self.episodes: EpisodeStore = SqlEpisodeStore(database)
-        self.outcomes: OutcomeStore = SqlOutcomeStore(database)
-        self.scorings: ScoringStore = SqlScoringStore(database)
-        self.runs: RunStore = SqlRunStore(database)
-        self.views: GroupViews = SqlGroupViews(database)
-        self.statistics: StatisticsStore = SqlStatisticsStore(database)
-        self.keys = SqlApiKeyStore(database)
-        self.quotas: QuotaStore = SqlQuotaStore(database)
-        self.retention: RetentionStore = SqlRetentionStore(database)
-        self.texts: TextIndexStore = SqlTextIndexStore(database)
-        self.health: HealthCheck = SqlHealthCheck(database)
+        self.tasks: TaskStore = TaskStore(database)
+        self.sheets: SheetStore = SheetStore(database)
+        self.groups: GroupStore = GroupStore(database)
+        self.parts: PendingGroupStore = PendingGroupStore(database)
+        self.episodes: EpisodeStore = EpisodeStore(database)
+        self.outcomes: OutcomeStore = OutcomeStore(database)
+        self.scorings: ScoringStore = ScoringStore(database)
+        self.runs: RunStore = RunStore(database)
+        self.views: GroupViews = GroupViews(database)
+        self.statistics: StatisticsStore = StatisticsStore(database)
+        self.keys = KeyStore(database)
+        self.quotas: QuotaStore = QuotaStore(database)
+        self.retention: RetentionStore = RetentionStore(database)
+        self.texts: TextIndexStore = TextIndexStore(database)
+        self.health: HealthCheck = HealthCheck(database)
 
     def part(self, kind: Callable[[Database], _PartT]) -> _PartT:
         """A feature's own storage on this database: one object of each class."""

@@ -5,7 +5,6 @@ exports what they need. The other modules are for work on the service:
 
     judges   judges, panels of judges, and the cache of judgements
     play     what people said to characters, and what policies answered
-    store    tasks, leases, groups, runs, and views of them
     tracing  spans of requests and of what they cause
 """
 

@@ -32,22 +32,14 @@ from app.domain.tasks import BUILT_IN
 from app.domain.values import Frozen, suggest, utc_now
 from app.ports.environment import Clock
 from app.ports.judges import Panels
-from app.ports.store import (
-    ChangeKey,
-    GroupStore,
-    HandOut,
-    HandOutGrant,
-    HandOutPart,
-    IdempotencyKey,
-    KeyStore,
-    QuotaStore,
-    TaskStore,
-    show_keys,
-)
 from app.service.catalogue import Catalogue
 from app.service.requests import NextBatch, NextMixedBatch, ScoreRequest
 from app.service.runs import RunRegistry, bound_unknown_group
 from app.service.task_cache import DealtBatch, TaskCache
+from app.store.api_keys import ChangeKey, KeyStore, show_keys
+from app.store.budgets import HandOut, HandOutGrant, HandOutPart, QuotaStore
+from app.store.groups import GroupStore, IdempotencyKey
+from app.store.tasks import TaskStore
 
 ItemT = TypeVar("ItemT")
 

@@ -25,7 +25,7 @@ from app.domain.tasks import Isolation, TaskKey
 from app.domain.values import FiniteJson, digest, suggest
 from app.ports.environment import Datasets, Environment
 from app.ports.judges import Panel
-from app.ports.store import SheetStore
+from app.store.tasks import SheetStore
 
 log = logging.getLogger(__name__)
 

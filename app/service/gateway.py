@@ -9,7 +9,6 @@ from app.domain.judging import JudgeReport, JudgeVersion
 from app.domain.runs import ScoringOptions
 from app.domain.tasks import Isolation
 from app.ports.judges import Panels, ReportingJudge
-from app.ports.store import GroupStore, GroupViews, HealthCheck
 from app.service.access import BoundsCheck, QuotaService
 from app.service.catalogue import Catalogue, EnvironmentVersions
 from app.service.group_scoring import GroupScoring
@@ -20,6 +19,9 @@ from app.service.retrieval import DraftBuilder, EpisodeStepper, PreviewService, 
 from app.service.runs import RunRegistry
 from app.service.scoring import GroupAssembler, SampleService, ScoringService
 from app.service.task_cache import TaskCache
+from app.store.groups import GroupStore
+from app.store.migration import HealthCheck
+from app.store.views import GroupViews
 from app.toolkit.texts import format_bytes
 
 

@@ -42,7 +42,6 @@ from app.domain.scores import Score
 from app.domain.tasks import Completion, are_large
 from app.ports.environment import Clock, Observer, ScoredGroup
 from app.ports.judges import Panels
-from app.ports.store import GroupStore, GroupToStore, IdempotencyKey, TaskStore
 from app.ports.tracing import Attributes, note_work, open_span
 from app.service.access import QuotaService
 from app.service.catalogue import EnvironmentVersions
@@ -58,6 +57,9 @@ from app.service.requests import (
 )
 from app.service.runs import RunRegistry
 from app.service.task_cache import MAX_SECONDS_PER_PASS, TaskCache
+from app.store.group_rows import GroupToStore
+from app.store.groups import GroupStore, IdempotencyKey
+from app.store.tasks import TaskStore
 
 _DEFAULT_OPTIONS: Final = ScoringOptions()
 _REFUSED_SCORE: Final = Score.unscored(

@@ -25,7 +25,6 @@ from app.domain.tasks import Context, Task
 from app.domain.values import digest
 from app.ports.environment import Observer
 from app.ports.judges import Panels
-from app.ports.store import LeaseResult, SlotLocator, StreamPlace, TaskStore
 from app.service.access import QuotaService, share_batch
 from app.service.catalogue import Catalogue, EnvironmentVersions, ServedEnvironment
 from app.service.judging import get_panel, require_same_scoring
@@ -61,6 +60,8 @@ from app.service.task_order import (
     find_draw,
     memoise_slots,
 )
+from app.store.leases import LeaseResult, SlotLocator, StreamPlace
+from app.store.tasks import TaskStore
 
 # Task sources
 

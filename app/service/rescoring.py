@@ -23,7 +23,6 @@ from app.domain.tasks import Completion, Task
 from app.domain.values import FiniteNumber, Frozen, Name, Split, Unit, digest
 from app.ports.environment import Clock, Observer, Programs, Tools, Workers
 from app.ports.judges import Panels
-from app.ports.store import GroupStore, RunStore, ScoringStore
 from app.service.catalogue import EnvironmentVersions, ServedEnvironment
 from app.service.group_scoring import resolve_scoring_options
 from app.service.judging import (
@@ -37,6 +36,8 @@ from app.service.judging import (
 from app.service.requests import SingleFlight
 from app.service.runs import EstimatingPanel, RunRegistry, bound_judging
 from app.service.task_cache import FAILED_CONTEXT_METADATA, TaskCache, rebuild_task
+from app.store.groups import GroupStore, ScoringStore
+from app.store.runs import RunStore
 
 log = logging.getLogger(__name__)
 

@@ -21,7 +21,9 @@ from app.domain.retention import Pruned, PrunePlan, PruneRule, Reduced, ReducePl
 from app.domain.runs import Purpose
 from app.domain.values import utc_now
 from app.ports.environment import Clock
-from app.ports.store import GroupSnapshot, PendingGroupStore, RetentionStore, TextIndexStore
+from app.store.pending_groups import PendingGroupStore
+from app.store.retention import RetentionStore
+from app.store.text_index import GroupSnapshot, TextIndexStore
 
 _TURN_SECONDS: Final = 120.0
 """The turn of a replica that has died is free after so long."""

@@ -33,10 +33,11 @@ from app.domain.runs import (
 from app.domain.values import FiniteNumber, Frozen, Name, WholeNumber, estimate_tokens, suggest
 from app.ports.environment import Clock
 from app.ports.judges import BackedJudge, Judge, Panels, PricedJudge
-from app.ports.store import RunStore, TaskStore
 from app.service.catalogue import StoreMemory
 from app.service.requests import BatchOptions
 from app.service.task_order import derive_seed
+from app.store.runs import RunStore
+from app.store.tasks import TaskStore
 
 log = logging.getLogger(__name__)
 

@@ -45,7 +45,6 @@ from app.domain.scores import Outcome, Score
 from app.domain.tasks import Completion
 from app.domain.values import is_encodable, utc_now
 from app.ports.environment import Observer
-from app.ports.store import GroupStore, GroupToStore, IdempotencyKey, PendingGroupStore
 from app.ports.tracing import note_work
 from app.service.catalogue import Catalogue
 from app.service.group_scoring import (
@@ -59,6 +58,9 @@ from app.service.group_scoring import (
 from app.service.requests import GroupProblem, GroupReply, GroupToScore, ScoreRequest, ScoreResponse, compute_scope
 from app.service.runs import RunRegistry
 from app.service.task_cache import TaskCache
+from app.store.group_rows import GroupToStore
+from app.store.groups import GroupStore, IdempotencyKey
+from app.store.pending_groups import PendingGroupStore
 
 # Samples that are held here
 

@@ -24,9 +24,10 @@ from app.domain.runs import Lease, Slot, Stream
 from app.domain.tasks import Context, Task, TaskKey
 from app.domain.values import Split
 from app.ports.environment import Environment
-from app.ports.store import SlotLocator, TaskStore
 from app.service.catalogue import ServedEnvironment
 from app.service.requests import HandedOutTask, TaskBatch, build_handed_out_task, compute_task_id
+from app.store.leases import SlotLocator
+from app.store.tasks import TaskStore
 
 ValueT = TypeVar("ValueT")
 KeyT = TypeVar("KeyT")

@@ -27,9 +27,10 @@ from app.domain.errors import InvalidRequest
 from app.domain.rollups import PassRates, TaskOutcome, find_nearest
 from app.domain.runs import Slot, Stream
 from app.domain.values import Split, canonical_json, digest_of_text
-from app.ports.store import OutcomeStore, SlotLocator
 from app.service.catalogue import ServedEnvironment
 from app.service.requests import NextBatch, normalise_values
+from app.store.leases import SlotLocator
+from app.store.tasks import OutcomeStore
 
 ENDLESS_OFFSETS: Final = 2**40
 """Range of the seeded offsets of endless splits, so large that streams of two seeds hardly meet."""

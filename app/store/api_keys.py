@@ -4,27 +4,51 @@ Only digests of secrets are stored. A key without a name was generated at a star
 and each change of it is written with an entry of the audit, in one transaction.
 """
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
 from sqlalchemy import Connection, delete, func, insert, select, update
 
-from app.domain.access import AdminAction, SignIn, StoredKey
+from app.domain.access import AccessKey, AdminAction, SignIn, StoredKey
 from app.domain.errors import Conflict
-from app.ports.store import ChangeKey, KeyStore, KnownKeys
-from app.store.database import Database
+from app.store.database import StorePart, reads, writes
 from app.store.statements import decode, encode, from_micros, to_micros
 from app.store.tables import admin_actions, api_keys, named_keys, sign_ins
 
+ChangeKey = Callable[[StoredKey | None], tuple[StoredKey, AdminAction] | None]
+"""From a key as it is stored: what it becomes, with the entry of the audit; None leaves it. It may raise."""
 
-class SqlApiKeyStore(KeyStore):
+
+@dataclass(frozen=True)
+class KnownKeys:
+    """All keys of the store: those with names, and digests of the unnamed ones that services made for themselves."""
+
+    named: tuple[StoredKey, ...] = ()
+    generated: tuple[str, ...] = ()
+    sign_ins: tuple[SignIn, ...] = ()
+
+
+class KeySource(Protocol):
+    """What a service checks secrets against."""
+
+    async def load(self) -> KnownKeys: ...
+
+
+def show_keys(known: KnownKeys) -> tuple[AccessKey, ...]:
+    """By name, without digests."""
+    return tuple(key.without_digests for key in sorted(known.named, key=lambda one: one.name))
+
+
+class KeyStore(StorePart):
     """What is blocking is needed at start, before there is an event loop."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
     def load_blocking(self) -> KnownKeys:
-        return self._database.read_blocking(_load_keys)
+        return self.database.read_blocking(_load_keys)
 
-    async def load(self) -> KnownKeys:
-        return await self._database.read(_load_keys)
+    @reads
+    def load(self, connection: Connection) -> KnownKeys:
+        return _load_keys(connection)
 
     def list_digests(self) -> tuple[str, ...]:
         """Of keys without a name, oldest first."""
@@ -33,40 +57,52 @@ class SqlApiKeyStore(KeyStore):
     def add(self, digest: str) -> None:
         """Stores the digest of a key without a name, the hexadecimal SHA-256 of the secret. An existing one is
         unchanged."""
-        row = {"digest": digest, "created_at": self._database.read_clock()}
-        statement = self._database.insert_new(api_keys)
-        self._database.write_blocking(lambda connection: connection.execute(statement, row))
+        row = {"digest": digest, "created_at": self.database.read_clock()}
+        statement = self.database.insert_new(api_keys)
+        self.database.write_blocking(lambda connection: connection.execute(statement, row))
 
-    async def change(self, name: str, change: ChangeKey) -> StoredKey | None:
-        return await self._database.write(lambda connection: _change_key(connection, self._database, name, change))
+    @writes()
+    def change(self, connection: Connection, name: str, change: ChangeKey) -> StoredKey | None:
+        """Changes one key and records it, in one transaction; durable on return. Conflict for a secret that another
+        key has."""
+        mine = named_keys.c.name == name
+        body = connection.execute(select(named_keys.c.body).where(mine).with_for_update()).scalar()
+        stored = None if body is None else decode(StoredKey, body)
+        changed = change(stored)
+        if changed is None:
+            return stored
+        key, entry = changed
+        _require_new_secret(connection, key)
+        row = {"digest": key.digest, "body": encode(key)}
+        if stored is not None:
+            connection.execute(update(named_keys).where(mine).values(row))
+        elif not connection.execute(self.database.insert_new(named_keys), {"name": name, **row}).rowcount:
+            raise Conflict(f"another caller made the key {name!r} at the same time", field="name")
+        connection.execute(insert(admin_actions), {"body": encode(entry), "created_at": self.database.read_clock()})
+        return key
 
-    async def add_sign_in(self, sign_in: SignIn, most: int) -> None:
-        row = {
-            "digest": sign_in.digest,
-            "key_digest": sign_in.key_digest,
-            "expires_at": to_micros(sign_in.expires_at),
-        }
+    @writes()
+    def add_sign_in(self, connection: Connection, sign_in: SignIn, most: int) -> None:
+        """Those that are over are removed. Conflict where the key has `most` already."""
+        # First, so that those that are over do not count.
+        connection.execute(delete(sign_ins).where(sign_ins.c.expires_at < self.database.read_clock()))
+        mine = select(func.count()).where(sign_ins.c.key_digest == sign_in.key_digest)
+        if connection.execute(mine).scalar_one() >= most:
+            raise Conflict(f"{most} browsers are signed in with this key, which is as many as it may have")
+        row = {"digest": sign_in.digest, "key_digest": sign_in.key_digest, "expires_at": to_micros(sign_in.expires_at)}
+        connection.execute(insert(sign_ins), row)
 
-        def write(connection: Connection) -> None:
-            # First, so that those that are over do not count.
-            connection.execute(delete(sign_ins).where(sign_ins.c.expires_at < self._database.read_clock()))
-            mine = select(func.count()).where(sign_ins.c.key_digest == sign_in.key_digest)
-            if connection.execute(mine).scalar_one() >= most:
-                raise Conflict(f"{most} browsers are signed in with this key, which is as many as it may have")
-            connection.execute(insert(sign_ins), row)
+    @writes()
+    def remove_sign_in(self, connection: Connection, digest: str) -> None:
+        connection.execute(delete(sign_ins).where(sign_ins.c.digest == digest))
 
-        await self._database.write(write)
-
-    async def remove_sign_in(self, digest: str) -> None:
-        await self._database.write(
-            lambda connection: connection.execute(delete(sign_ins).where(sign_ins.c.digest == digest))
-        )
-
-    async def list_actions(self, before: int | None, limit: int) -> list[tuple[int, AdminAction]]:
+    @reads
+    def list_actions(self, connection: Connection, before: int | None, limit: int) -> list[tuple[int, AdminAction]]:
+        """Newest first, with their sequences."""
         newest = select(admin_actions.c.sequence, admin_actions.c.body).order_by(admin_actions.c.sequence.desc())
         if before is not None:
             newest = newest.where(admin_actions.c.sequence < before)
-        rows = await self._database.read(lambda connection: connection.execute(newest.limit(limit)).all())
+        rows = connection.execute(newest.limit(limit))
         return [(sequence, decode(AdminAction, body)) for sequence, body in rows]
 
 
@@ -79,24 +115,6 @@ def _load_keys(connection: Connection) -> KnownKeys:
         tuple(generated),
         tuple(SignIn(row["digest"], row["key_digest"], from_micros(row["expires_at"])) for row in open_ones),
     )
-
-
-def _change_key(connection: Connection, database: Database, name: str, change: ChangeKey) -> StoredKey | None:
-    mine = named_keys.c.name == name
-    body = connection.execute(select(named_keys.c.body).where(mine).with_for_update()).scalar()
-    stored = None if body is None else decode(StoredKey, body)
-    changed = change(stored)
-    if changed is None:
-        return stored
-    key, entry = changed
-    _require_new_secret(connection, key)
-    row = {"digest": key.digest, "body": encode(key)}
-    if stored is not None:
-        connection.execute(update(named_keys).where(mine).values(row))
-    elif not connection.execute(database.insert_new(named_keys), {"name": name, **row}).rowcount:
-        raise Conflict(f"another caller made the key {name!r} at the same time", field="name")
-    connection.execute(insert(admin_actions), {"body": encode(entry), "created_at": database.read_clock()})
-    return key
 
 
 def _require_new_secret(connection: Connection, key: StoredKey) -> None:

@@ -14,7 +14,7 @@ import os
 import secrets
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final, Self
@@ -65,8 +65,7 @@ from app.domain.groups import Group
 from app.domain.judge_limits import LimitsExchange, LimitsGrant, SharedLimits, exchange_limits
 from app.domain.judging import Judgement, Spending
 from app.domain.values import digest
-from app.ports.store import HandOut, HandOutGrant, QuotaStore
-from app.store.database import Database
+from app.store.database import Database, StorePart, reads, writes
 from app.store.leases import IS_LIVE
 from app.store.statements import (
     MICROSECONDS_PER_DAY,
@@ -93,6 +92,39 @@ from app.store.tables import (
     run_holds,
     runs,
 )
+
+
+@dataclass(frozen=True)
+class HandOutPart:
+    """Tasks of one environment that a batch is to have."""
+
+    environment: str
+    count: int
+    bound: Amount | None = None
+    """What judging one group takes at most; None without judges."""
+
+
+@dataclass(frozen=True)
+class HandOut:
+    """A batch of tasks that a key asks for."""
+
+    key: str
+    quotas: KeyQuotas
+    run: str | None
+    is_leased: bool
+    parts: tuple[HandOutPart, ...]
+
+
+@dataclass(frozen=True)
+class HandOutGrant:
+    """`exceeded` is the quota that does not allow the batch: nothing is reserved then."""
+
+    exceeded: QuotaUse | None
+    uses: tuple[QuotaUse, ...]
+    hold: str = ""
+    expected: Mapping[str, Amount] = field(default_factory=dict)
+    """By environment, what judging one group is expected to take."""
+
 
 _MICROSECONDS_PER_HOUR: Final = 3_600 * MICROSECONDS_PER_SECOND
 
@@ -423,31 +455,66 @@ _PART: Final = secrets.randbelow(256)
 other locks in hand."""
 
 
-class SqlQuotaStore(QuotaStore):
-    def __init__(self, database: Database) -> None:
-        self._database = database
+class QuotaStore(StorePart):
+    """Counts what keys use. Changes are atomic over all processes on the database, and durable on return."""
 
-    async def reserve(self, asked: HandOut) -> HandOutGrant:
-        return await self._database.write(
-            lambda connection: _reserve(connection, self._database, asked), _build_order_key(asked.key)
+    @writes(lambda asked: _build_order_key(asked.key))
+    def reserve(self, connection: Connection, asked: HandOut) -> HandOutGrant:
+        """Counts the request where requests are limited. If all quotas allow it, reserves what the batch may take and
+        admits its run for a day."""
+        _lock(connection, _QUOTA_LOCK_KEY, asked.key)
+        usage, now = _load_usage(connection, self.database, asked.key)
+        expected = {
+            part.environment: _expect(connection, asked.run, part.environment, part.bound) for part in asked.parts
+        }
+        demand = Demand.combine(
+            [
+                Demand(
+                    leases=part.count if asked.is_leased else 0,
+                    is_judged=part.bound is not None,
+                    judging=expected[part.environment].times(part.count) if asked.is_leased else NO_AMOUNT,
+                )
+                for part in asked.parts
+            ]
         )
+        uses = usage.list_uses(asked.quotas)
+        if (exceeded := usage.find_exceeded(asked.quotas, demand)) is not None:
+            return HandOutGrant(exceeded, uses)
+        _count_request(connection, self.database, asked.key, asked.quotas, now)
+        _admit(connection, self.database, asked.key, [asked.run or ""], now + MICROSECONDS_PER_DAY)
+        if not asked.is_leased:
+            return HandOutGrant(None, uses)
+        hold = f"batch_{secrets.token_hex(16)}"
+        until = now + _BATCH_SECONDS * MICROSECONDS_PER_SECOND
+        connection.execute(insert(key_holds), _build_hold(hold, asked.key, demand.leases, demand.judging, until))
+        return HandOutGrant(None, uses, hold, expected)
 
-    async def confirm(self, key: str, hold: str, leases: Mapping[str, Amount]) -> None:
-        def replace_hold(connection: Connection) -> None:
-            connection.execute(delete(key_holds).where(key_holds.c.hold == hold))
-            rows = [_build_hold(lease_id, key, 1, amount) for lease_id, amount in leases.items()]
-            if rows:
-                connection.execute(insert(key_holds), rows)
+    @writes(lambda key, *_: _build_order_key(key))
+    def confirm(self, connection: Connection, key: str, hold: str, leases: Mapping[str, Amount]) -> None:
+        """What was reserved for the batch is reserved for each of its leases instead."""
+        connection.execute(delete(key_holds).where(key_holds.c.hold == hold))
+        rows = [_build_hold(lease_id, key, 1, amount) for lease_id, amount in leases.items()]
+        if rows:
+            connection.execute(insert(key_holds), rows)
 
-        await self._database.write(replace_hold, _build_order_key(key))
+    @writes(lambda key, *_: _build_order_key(key))
+    def admit_runs(self, connection: Connection, key: str, quotas: KeyQuotas, runs: Collection[str]) -> QuotaUse | None:
+        """Counts a request for scores where requests are limited, and admits the runs until the day ends; or the quota
+        that does not allow one that was not admitted before."""
+        _lock(connection, _QUOTA_LOCK_KEY, key)
+        usage, now = _load_usage(connection, self.database, key)
+        mine = key_admissions.c.key == key, key_admissions.c.run.in_(runs), key_admissions.c.until > now
+        admitted = set(connection.execute(select(key_admissions.c.run).where(*mine)).scalars())
+        new = sorted(set(runs) - admitted)
+        if new and (exceeded := usage.find_exceeded(quotas, Demand(is_judged=True))) is not None:
+            return exceeded
+        _count_request(connection, self.database, key, quotas, now)
+        _admit(connection, self.database, key, new, _compute_day_end(now))
+        return None
 
-    async def admit_runs(self, key: str, quotas: KeyQuotas, runs: Collection[str]) -> QuotaUse | None:
-        return await self._database.write(
-            lambda connection: _admit_runs(connection, self._database, key, quotas, runs), _build_order_key(key)
-        )
-
-    async def load_usage(self, key: str) -> KeyUsage:
-        return await self._database.read(lambda connection: _load_usage(connection, self._database, key)[0])
+    @reads
+    def load_usage(self, connection: Connection, key: str) -> KeyUsage:
+        return _load_usage(connection, self.database, key)[0]
 
 
 def charge_key(connection: Connection, key: str, judgements: Sequence[Judgement], stamp: int, postgres: bool) -> None:
@@ -467,33 +534,6 @@ def release_leases(connection: Connection, groups: Iterable[Group]) -> None:
         connection.execute(delete(key_holds).where(key_holds.c.hold.in_(answered)))
 
 
-def _reserve(connection: Connection, database: Database, asked: HandOut) -> HandOutGrant:
-    _lock(connection, _QUOTA_LOCK_KEY, asked.key)
-    usage, now = _load_usage(connection, database, asked.key)
-    expected = {part.environment: _expect(connection, asked.run, part.environment, part.bound) for part in asked.parts}
-    demand = Demand.combine(
-        [
-            Demand(
-                leases=part.count if asked.is_leased else 0,
-                is_judged=part.bound is not None,
-                judging=expected[part.environment].times(part.count) if asked.is_leased else NO_AMOUNT,
-            )
-            for part in asked.parts
-        ]
-    )
-    uses = usage.list_uses(asked.quotas)
-    if (exceeded := usage.find_exceeded(asked.quotas, demand)) is not None:
-        return HandOutGrant(exceeded, uses)
-    _count_request(connection, database, asked.key, asked.quotas, now)
-    _admit(connection, database, asked.key, [asked.run or ""], now + MICROSECONDS_PER_DAY)
-    if not asked.is_leased:
-        return HandOutGrant(None, uses)
-    hold = f"batch_{secrets.token_hex(16)}"
-    until = now + _BATCH_SECONDS * MICROSECONDS_PER_SECOND
-    connection.execute(insert(key_holds), _build_hold(hold, asked.key, demand.leases, demand.judging, until))
-    return HandOutGrant(None, uses, hold, expected)
-
-
 def _expect(connection: Connection, run: str | None, environment: str, bound: Amount | None) -> Amount:
     """What a group takes: the mean of the run's own groups, once there are some; the bound until then."""
     if bound is None or run is None:
@@ -505,21 +545,6 @@ def _expect(connection: Connection, run: str | None, environment: str, bound: Am
     )
     count, all_tokens, all_usd = connection.execute(sums).one()
     return Amount(int(all_tokens / count), float(all_usd) / int(count)) if (count or 0) >= GROUPS_FOR_MEAN else bound
-
-
-def _admit_runs(
-    connection: Connection, database: Database, key: str, quotas: KeyQuotas, runs: Collection[str]
-) -> QuotaUse | None:
-    _lock(connection, _QUOTA_LOCK_KEY, key)
-    usage, now = _load_usage(connection, database, key)
-    mine = key_admissions.c.key == key, key_admissions.c.run.in_(runs), key_admissions.c.until > now
-    admitted = set(connection.execute(select(key_admissions.c.run).where(*mine)).scalars())
-    new = sorted(set(runs) - admitted)
-    if new and (exceeded := usage.find_exceeded(quotas, Demand(is_judged=True))) is not None:
-        return exceeded
-    _count_request(connection, database, key, quotas, now)
-    _admit(connection, database, key, new, _compute_day_end(now))
-    return None
 
 
 def _admit(connection: Connection, database: Database, key: str, runs: Collection[str], until: int) -> None:

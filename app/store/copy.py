@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,13 +19,51 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.types import LargeBinary, Text
 
 from app.domain.errors import StoreUnavailable
-from app.ports.store import DatabaseSize, RunGrowth, TableSize
+from app.domain.retention import GroupsOfRun
+from app.domain.values import Frozen
 from app.store.database import describe, find_file, is_postgres, open_for_inspection, open_writer
 from app.store.migration import find_newest_revision, migrate, read_revision
 from app.store.retention import ROW_BYTES, load_run_sizes, measure_bytes
 from app.store.statements import MICROSECONDS_PER_DAY, from_micros
 from app.store.table_records import metadata
 from app.store.tables import groups
+
+
+class TableSize(Frozen):
+    """`bytes` includes indexes. `dead_rows` are PostgreSQL's, which a vacuum makes free."""
+
+    table: str
+    rows: int
+    bytes: int
+    dead_rows: int = 0
+
+
+class RunGrowth(Frozen):
+    """Stored groups of a run, and how many bytes a day they have lately become more."""
+
+    stored: GroupsOfRun
+    last_at: datetime
+    """Of its newest group."""
+    bytes_per_day: int
+
+
+class DatabaseSize(Frozen):
+    """`measured_by` says where the bytes of tables are from: `pages` are counted, an `estimate` is by some rows."""
+
+    database: str
+    bytes: int
+    free_bytes: int
+    """Within it: it is filled before the database grows."""
+    measured_by: str
+    tables: tuple[TableSize, ...]
+    runs: tuple[RunGrowth, ...]
+    recent_days: float
+    """From so many days comes what is said of growth."""
+    bytes_per_day: int
+    forecast_bytes: int
+    """The database in 30 days, if it goes on as lately."""
+    advice: tuple[str, ...] = ()
+
 
 # Copying from SQLite to PostgreSQL.
 

@@ -104,7 +104,7 @@ class Database:
             return await self.writer.run_shared(unit, item, order)
 
     def open_operation(self, kind: Literal["read", "write"], name: str) -> AbstractContextManager[Span]:
-        """The span of an operation, such as `SqlGroupStore.add`. Callers whose work is batched open it themselves."""
+        """The span of an operation, such as `GroupStore.add`. Callers whose work is batched open it themselves."""
         return open_span(f"{kind} {name}", {"db.operation.name": name, "db.system.name": self._system})
 
     async def read(self, query: Callable[[Connection], _T], name: str = "") -> _T:

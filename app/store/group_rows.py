@@ -21,7 +21,6 @@ from app.domain.parts import PendingGroup
 from app.domain.runs import Policy
 from app.domain.scores import Score
 from app.domain.values import SameObject, digest_of_text
-from app.ports.store import GroupToStore
 from app.store.statements import (
     PACKED_FROM,
     RowValue,
@@ -38,6 +37,15 @@ from app.store.statements import (
     unpack_completion,
 )
 from app.store.tables import groups, rollouts
+
+
+@dataclass(frozen=True)
+class GroupToStore:
+    """A group to be stored, with the judgements made since it was last written."""
+
+    group: Group
+    judgements: tuple[Judgement, ...] = ()
+
 
 _Rows = list[dict[str, str | int | float | bytes | None]]
 

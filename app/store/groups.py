@@ -38,15 +38,15 @@ from app.domain.rollups import CountedGroup, count_readings
 from app.domain.runs import ScoringOptions
 from app.domain.scores import Score
 from app.domain.values import Frozen
-from app.ports.store import GroupStore, GroupToStore, IdempotencyKey, KnownGroups, ScoringStore
 from app.store.budgets import record_costs, release_leases
-from app.store.database import BatchedCalls, Database, split_by_size
+from app.store.database import BatchedCalls, Database, StorePart, reads, split_by_size, writes
 from app.store.group_rows import (
     ALL_BITS,
     CALIBRATED_FIELDS,
     NOTHING_ENCODED,
     PART_BITS,
     EncodedTexts,
+    GroupToStore,
     build_group_row,
     build_judgement_rows,
     build_rollout_rows,
@@ -88,58 +88,78 @@ from app.store.tables import (
 
 
 @dataclass(frozen=True)
+class IdempotencyKey:
+    key: str
+    body_digest: str
+
+
+@dataclass(frozen=True)
+class KnownGroups:
+    """What the store knows of some groups: those that it has, and those that it had."""
+
+    stored: dict[str, Group]
+    pruned: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
 class _EncodedGroups:
     groups: Sequence[GroupToStore]
     encoded: EncodedTexts
 
 
-class SqlGroupStore(GroupStore):
+class GroupStore(StorePart):
+    """Groups, each stored once and finished later. Writes are durable on return."""
+
     def __init__(self, database: Database) -> None:
-        self._database = database
+        super().__init__(database)
         self._known_ids = BatchedCalls(self._find_known_ids)
 
-    async def find(self, group_ids: Sequence[str]) -> dict[str, Group]:
+    @reads
+    def find(self, connection: Connection, group_ids: Sequence[str]) -> dict[str, Group]:
         storable = filter_storable(group_ids)
-        if not storable:
-            return {}
-        stored = await self._database.read(lambda connection: load_groups(connection, groups.c.group_id.in_(storable)))
+        stored = load_groups(connection, groups.c.group_id.in_(storable)) if storable else ()
         return {group.group_id: group for group in stored}
 
     async def recall(self, group_ids: Sequence[str]) -> KnownGroups:
+        """The stored ones of these groups, and which were pruned: nobody may score those again."""
         storable = filter_storable(group_ids)
-        with self._database.open_operation("read", "SqlGroupStore.recall"):
+        with self.database.open_operation("read", "GroupStore.recall"):
             stored_once = await self._known_ids.add(storable) if storable else []
         if not stored_once:
             return KnownGroups({}, frozenset())
-        return await self._database.read(lambda connection: _recall_groups(connection, stored_once))
+        return await self.database.read(lambda connection: _recall_groups(connection, stored_once))
 
     async def add(self, groups: Sequence[GroupToStore], key: IdempotencyKey | None = None) -> list[Group]:
-        """NotFound when the task of a group is not stored."""
+        """Stores all groups in one transaction. An existing group is returned unchanged. A live lease on the same run
+        and task is completed; without one the group gets the flag `late`. NotFound when the task of a group is not
+        stored, InvalidRequest when `key` was used with a different body, Gone when one of the groups was pruned."""
         encoded = await _encode_long_texts(groups)
         if key is not None:
-            return await self._database.write(
-                lambda connection: add_groups(connection, self._database, groups, key, encoded), "groups"
+            return await self.database.write(
+                lambda connection: add_groups(connection, self.database, groups, key, encoded), "groups"
             )
         if not groups:
             return []
         item = _EncodedGroups(groups, encoded)
-        return await self._database.write_shared("SqlGroupStore.add", self._add_all, item, "groups")
+        return await self.database.write_shared("GroupStore.add", self._add_all, item, "groups")
 
-    async def _find_known_ids(self, calls: Sequence[Sequence[str]]) -> list[list[str]]:
-        return await self._database.read(lambda connection: _find_known_ids(connection, calls))
+    @reads
+    def _find_known_ids(self, connection: Connection, calls: Sequence[Sequence[str]]) -> list[list[str]]:
+        return _find_known_ids(connection, calls)
 
     def _add_all(self, connection: Connection, items: Sequence[_EncodedGroups]) -> list[list[Group]]:
         encoded = EncodedTexts.join(one.encoded for one in items)
         groups = [one.groups for one in items]
-        return split_by_size(add_groups(connection, self._database, list(chain(*groups)), None, encoded), groups)
+        return split_by_size(add_groups(connection, self.database, list(chain(*groups)), None, encoded), groups)
 
     async def finish(self, groups: Sequence[GroupToStore]) -> list[Group]:
-        """NotFound when one of the groups was never added."""
+        """Writes the scores of pending or unscored rollouts. Scored rollouts never change. NotFound when one of the
+        groups was never added."""
         if not groups:
             return []
         encoded = await _encode_long_texts(groups)
         item = _EncodedGroups(groups, encoded)
-        return await self._database.write_shared("SqlGroupStore.finish", self._finish_all, item, "groups")
+        return await self.database.write_shared("GroupStore.finish", self._finish_all, item, "groups")
 
     def _finish_all(self, connection: Connection, calls: Sequence[_EncodedGroups]) -> list[list[Group]]:
         encoded = EncodedTexts.join(one.encoded for one in calls)
@@ -147,21 +167,39 @@ class SqlGroupStore(GroupStore):
         every = list(chain(*groups))
         # Two callers finish the same group: the second must see what the first wrote.
         if len({item.group.group_id for item in every}) < len(every):
-            return [_finish_groups(connection, self._database, of_call, encoded) for of_call in groups]
-        return split_by_size(_finish_groups(connection, self._database, every, encoded), groups)
+            return [_finish_groups(connection, self.database, of_call, encoded) for of_call in groups]
+        return split_by_size(_finish_groups(connection, self.database, every, encoded), groups)
 
-    async def mask(self, group_id: str) -> Group:
-        return await self._database.write(lambda connection: _mask_group(connection, group_id), "groups")
+    @writes("groups")
+    def mask(self, connection: Connection, group_id: str) -> Group:
+        """Flags a group that is unscored as `masked`: from then on its scores never change. Any other group is returned
+        as it is. NotFound when it was never added."""
+        here = groups.c.group_id == group_id
+        sequence = connection.execute(select(groups.c.sequence).where(here).with_for_update()).scalar()
+        if sequence is None:
+            raise NotFound(f"there is no group {group_id}")
+        (stored,) = load_groups(connection, here)
+        if stored.outcome != "unscored" or stored.is_masked:
+            return stored
+        masked = stored.model_copy(update={"flags": (*stored.flags, "masked")})
+        forget_words(connection, load_indexed_words(connection, [sequence]))
+        connection.execute(update(groups).where(here).values(flags=encode_flags(masked.flags)))
+        return masked
 
-    async def list_unfinished(self, limit: int) -> list[Group]:
+    @reads
+    def list_unfinished(self, connection: Connection, limit: int) -> list[Group]:
         # The second term names the partial index.
+        """Pending groups, oldest first, such as work that a restart interrupted. Where there may be replicas, without
+        those that one of them has claimed (`PendingGroupStore.claim_due`)."""
         pending = (groups.c.outcome == "pending") & (groups.c.outcome != literal_column("'scored'"))
-        if self._database.postgres:  # on SQLite this is the only service, so whoever claimed them is gone
+        if self.database.postgres:  # on SQLite this is the only service, so whoever claimed them is gone
             pending &= ~_CLAIMED
-        return await self._database.read(lambda connection: load_groups(connection, pending, limit))
+        return load_groups(connection, pending, limit)
 
-    async def check_key(self, key: IdempotencyKey) -> None:
-        await self._database.read(lambda connection: _compare_key(connection, key))
+    @reads
+    def check_key(self, connection: Connection, key: IdempotencyKey) -> None:
+        """InvalidRequest when the key was used with a different body."""
+        _compare_key(connection, key)
 
 
 async def _encode_long_texts(items: Sequence[GroupToStore]) -> EncodedTexts:
@@ -412,20 +450,6 @@ def _update_groups(connection: Connection, changes: Sequence[tuple[int, Group, G
     connection.execute(_UPDATE_GROUP, heads)
 
 
-def _mask_group(connection: Connection, group_id: str) -> Group:
-    here = groups.c.group_id == group_id
-    sequence = connection.execute(select(groups.c.sequence).where(here).with_for_update()).scalar()
-    if sequence is None:
-        raise NotFound(f"there is no group {group_id}")
-    (stored,) = load_groups(connection, here)
-    if stored.outcome != "unscored" or stored.is_masked:
-        return stored
-    masked = stored.model_copy(update={"flags": (*stored.flags, "masked")})
-    forget_words(connection, load_indexed_words(connection, [sequence]))
-    connection.execute(update(groups).where(here).values(flags=encode_flags(masked.flags)))
-    return masked
-
-
 # Idempotency keys: the same key with another body is refused.
 
 
@@ -458,23 +482,39 @@ class _ScoringHead(Frozen):
     flags: tuple[str, ...] = ()
 
 
-class SqlScoringStore(ScoringStore):
-    def __init__(self, database: Database) -> None:
-        self._database = database
+class ScoringStore(StorePart):
+    """New scorings of stored groups. They never change a group, its scores or its statistics."""
 
-    async def find(self, scoring_ids: Sequence[str]) -> dict[str, Scoring]:
+    @reads
+    def find(self, connection: Connection, scoring_ids: Sequence[str]) -> dict[str, Scoring]:
+        """Without their judgements."""
         storable = filter_storable(scoring_ids)
-        if not storable:
-            return {}
-        stored = await self._database.read(
-            lambda connection: load_scorings(connection, scorings.c.scoring_id.in_(storable))
-        )
+        stored = load_scorings(connection, scorings.c.scoring_id.in_(storable)) if storable else ()
         return {scoring.scoring_id: scoring for scoring in stored}
 
-    async def put(self, scoring: Scoring) -> Scoring:
-        return await self._database.write(
-            lambda connection: _put_scoring(connection, self._database, scoring), "scorings"
-        )
+    @writes("scorings")
+    def put(self, connection: Connection, scoring: Scoring) -> Scoring:
+        """Stores a scoring with the judgements made since it was last written; durable on return. Of an existing
+        scoring only unscored completions are updated. Returns it as stored, without judgements. NotFound without its
+        group."""
+        of_group = select(groups.c.sequence).where(groups.c.group_id == scoring.group_id)
+        group_sequence = connection.execute(of_group).scalar()
+        if group_sequence is None:
+            raise NotFound(f"there is no group {scoring.group_id}")
+        sequence = _insert_scoring(connection, self.database, scoring, group_sequence)
+        if sequence is None:
+            sequence, stored = _complete_scoring(connection, scoring)
+        else:
+            stored = scoring.model_copy(update={"judgements": ()})
+            rows = [_build_rescore_row(sequence, position, score) for position, score in enumerate(scoring.scores)]
+            insert_rows(connection, rescores, rows)
+        made = [(group_sequence, judgement) for judgement in scoring.judgements]
+        _insert_judgements(connection, self.database, made, sequence)
+        if made:  # whose prompts are here again
+            whole = groups.c.reduced.bitwise_and(ALL_BITS - PART_BITS["judge_prompts"])
+            here = (groups.c.sequence == group_sequence, groups.c.reduced.is_not(None))
+            connection.execute(update(groups).where(*here).values(reduced=whole))
+        return stored
 
 
 def load_scorings(connection: Connection, statement_filter: ColumnElement[bool]) -> list[Scoring]:
@@ -513,27 +553,6 @@ def _parse_scoring(row: RowMapping, scores: Sequence[Score]) -> Scoring:
         scores=tuple(scores),
         created_at=from_micros(row["created_at"]),
     )
-
-
-def _put_scoring(connection: Connection, database: Database, scoring: Scoring) -> Scoring:
-    of_group = select(groups.c.sequence).where(groups.c.group_id == scoring.group_id)
-    group_sequence = connection.execute(of_group).scalar()
-    if group_sequence is None:
-        raise NotFound(f"there is no group {scoring.group_id}")
-    sequence = _insert_scoring(connection, database, scoring, group_sequence)
-    if sequence is None:
-        sequence, stored = _complete_scoring(connection, scoring)
-    else:
-        stored = scoring.model_copy(update={"judgements": ()})
-        rows = [_build_rescore_row(sequence, position, score) for position, score in enumerate(scoring.scores)]
-        insert_rows(connection, rescores, rows)
-    made = [(group_sequence, judgement) for judgement in scoring.judgements]
-    _insert_judgements(connection, database, made, sequence)
-    if made:  # whose prompts are here again
-        whole = groups.c.reduced.bitwise_and(ALL_BITS - PART_BITS["judge_prompts"])
-        here = (groups.c.sequence == group_sequence, groups.c.reduced.is_not(None))
-        connection.execute(update(groups).where(*here).values(reduced=whole))
-    return stored
 
 
 def _insert_scoring(connection: Connection, database: Database, scoring: Scoring, group_sequence: int) -> int | None:

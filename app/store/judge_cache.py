@@ -20,7 +20,7 @@ from app.domain.scores import References
 from app.ports.judges import CachedJudgement, JudgeCache, ReferenceStore
 from app.store import budgets
 from app.store.budgets import charge_key
-from app.store.database import BatchedCalls, Database
+from app.store.database import BatchedCalls, Database, StorePart, reads, writes
 from app.store.statements import (
     MICROSECONDS_PER_DAY,
     PreparedStatement,
@@ -64,9 +64,9 @@ class _Put:
     """The key that pays for it."""
 
 
-class SqlJudgeCache(JudgeCache):
+class SqlJudgeCache(StorePart, JudgeCache):
     def __init__(self, database: Database, keeping: CacheRetention) -> None:
-        self._database = database
+        super().__init__(database)
         self._keeping = keeping
         self._lookups = BatchedCalls(self._load_all, patience=_LONGEST_PAUSE)
         self._puts = defaultdict[str, BatchedCalls[_Put, BudgetState]](lambda: BatchedCalls(self._put_all))
@@ -76,66 +76,60 @@ class SqlJudgeCache(JudgeCache):
         self._versions: set[tuple[str, str, str]] = set()
         """Versions of judges that this process has stored."""
 
-    async def list_versions(self, judges: Sequence[str]) -> list[JudgeVersion]:
+    @reads
+    def list_versions(self, connection: Connection, judges: Sequence[str]) -> list[JudgeVersion]:
         """Oldest first."""
-        return await self._database.read(lambda connection: load_versions(connection, judges))
+        return load_versions(connection, judges)
 
     async def get(self, reading: str) -> CachedJudgement | None:
-        with self._database.open_operation("read", "SqlJudgeCache.get"):
+        with self.database.open_operation("read", "SqlJudgeCache.get"):
             return await self._lookups.add(reading)
 
     async def put(self, judgement: Judgement, hold: str = "") -> BudgetState:
         """The state when this judgement and those that are stored with it count."""
         pause = min(_LONGEST_PAUSE, _PAUSE_SHARE * judgement.latency_seconds)
-        with self._database.open_operation("write", "SqlJudgeCache.put"):
+        with self.database.open_operation("write", "SqlJudgeCache.put"):
             return await self._puts[judgement.judge].add(_Put(judgement, hold, name_current_caller()), pause)
 
-    async def get_budget_state(self, judge: str) -> BudgetState:
-        stamp = self._database.read_clock()
-        return await self._database.read(lambda connection: budgets.load_budget_state(connection, judge, stamp))
+    @reads
+    def get_budget_state(self, connection: Connection, judge: str) -> BudgetState:
+        return budgets.load_budget_state(connection, judge, self.database.read_clock())
 
-    async def reserve(self, hold: Reservation, budget: BudgetConfig) -> Admission:
-        stamp = self._database.read_clock()
-        return await self._database.write(
-            lambda connection: budgets.reserve_budget(connection, hold, budget, stamp),
-            _build_order_key(hold.judge),
-        )
+    @writes(lambda hold, _: _build_order_key(hold.judge))
+    def reserve(self, connection: Connection, hold: Reservation, budget: BudgetConfig) -> Admission:
+        return budgets.reserve_budget(connection, hold, budget, self.database.read_clock())
 
-    async def release(self, judge: str, hold: str) -> BudgetState:
-        stamp = self._database.read_clock()
-        return await self._database.write(
-            lambda connection: budgets.release_reservation(connection, judge, hold, stamp),
-            _build_order_key(judge),
-        )
+    @writes(lambda judge, _: _build_order_key(judge))
+    def release(self, connection: Connection, judge: str, hold: str) -> BudgetState:
+        return budgets.release_reservation(connection, judge, hold, self.database.read_clock())
 
-    async def exchange_limits(self, asked: LimitsExchange) -> LimitsGrant:
-        return await self._database.write(
-            lambda connection: budgets.exchange(connection, self._database, asked), f"judge_limits {asked.judge}"
-        )
+    @writes(lambda asked: f"judge_limits {asked.judge}")
+    def exchange_limits(self, connection: Connection, asked: LimitsExchange) -> LimitsGrant:
+        return budgets.exchange(connection, self.database, asked)
 
     async def _load_all(self, readings: Sequence[str]) -> list[CachedJudgement | None]:
         oldest = self._compute_oldest_kept()
-        cached = await self._database.read(lambda connection: _load_cached(connection, readings, oldest))
+        cached = await self.database.read(lambda connection: _load_cached(connection, readings, oldest))
         return [cached.get(reading) for reading in readings]
 
     async def _put_all(self, puts: Sequence[_Put]) -> list[BudgetState]:
         """Judgements of one judge."""
-        stamp, judge = self._database.read_clock(), puts[0].judgement.judge
+        stamp, judge = self.database.read_clock(), puts[0].judgement.judge
         before, self._count = self._count, self._count + len(puts)
         sweep = before // _PUTS_PER_SWEEP < self._count // _PUTS_PER_SWEEP
         unknown = {_name_version(put.judgement): put.judgement for put in puts}
         new = {version: made for version, made in unknown.items() if any(version[1:]) and version not in self._versions}
 
         def insert(connection: Connection) -> BudgetState:
-            _insert_judgements(connection, self._database, puts, stamp)
+            _insert_judgements(connection, self.database, puts, stamp)
             for made in new.values():
-                _record_judge_version(connection, self._database, made, stamp)
+                _record_judge_version(connection, self.database, made, stamp)
             if sweep:
                 _delete_expired(connection, self._compute_oldest_kept(), self._keeping.entries)
             spent, holds = [put.judgement for put in puts], [put.hold for put in puts if put.hold]
             return budgets.record_spending(connection, judge, spent, holds, stamp)
 
-        state = await self._database.write(insert, _build_order_key(judge))
+        state = await self.database.write(insert, _build_order_key(judge))
         if len(self._versions) < _MOST_VERSIONS_REMEMBERED:
             self._versions.update(new)
         return [state] * len(puts)
@@ -144,7 +138,7 @@ class SqlJudgeCache(JudgeCache):
         return (
             None
             if self._keeping.days is None
-            else self._database.read_clock() - int(self._keeping.days * MICROSECONDS_PER_DAY)
+            else self.database.read_clock() - int(self._keeping.days * MICROSECONDS_PER_DAY)
         )
 
 
@@ -236,19 +230,19 @@ def load_versions(connection: Connection, judges: Sequence[str]) -> list[JudgeVe
 # Replies of known level, which judges are calibrated by.
 
 
-class SqlReferenceStore(ReferenceStore):
-    def __init__(self, database: Database) -> None:
-        self._database = database
+class SqlReferenceStore(StorePart, ReferenceStore):
+    @reads
+    def get(self, connection: Connection, scene: str) -> References | None:
+        return _load_references(connection, scene)
 
-    async def get(self, scene: str) -> References | None:
-        return await self._database.read(lambda connection: _load_references(connection, scene))
-
-    async def put(self, scene: str, references: References) -> References:
-        row: dict[str, str | int] = {"scene": scene, "body": encode(references)}
-        row["created_at"] = self._database.read_clock()
-        return await self._database.write(
-            lambda connection: _insert_references(connection, self._database, row), f"references {scene}"
-        )
+    @writes(lambda scene, _: f"references {scene}")
+    def put(self, connection: Connection, scene: str, references: References) -> References:
+        row: dict[str, str | int] = {
+            "scene": scene,
+            "body": encode(references),
+            "created_at": self.database.read_clock(),
+        }
+        return _insert_references(connection, self.database, row)
 
 
 def _load_references(connection: Connection, scene: str) -> References | None:

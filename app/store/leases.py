@@ -15,7 +15,7 @@ database's clock on PostgreSQL, so that replicas agree on what has expired.
 
 import hashlib
 import secrets
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
@@ -36,7 +36,6 @@ from sqlalchemy import (
 from app.domain.runs import HeldLease, Lease, Slot, Stream
 from app.domain.tasks import TaskKey
 from app.domain.values import Split, canonical_json, digest
-from app.ports.store import LeaseResult, SlotLocator, StreamState
 from app.store.database import Database
 from app.store.statements import (
     MICROSECONDS_PER_SECOND,
@@ -51,6 +50,38 @@ from app.store.statements import (
     is_outside,
 )
 from app.store.tables import leases, runs, streams
+
+StreamPlace = tuple[int, int]
+"""(epoch, index) within a stream."""
+
+
+SlotLocator = Callable[[int], Slot | None]
+"""A pure function: the slot at a position of a stream; None past the end of a one-epoch stream."""
+
+
+TaskNaming = Callable[[Sequence[int]], list[str]]
+"""The ids of those tasks at these indexes that were made before."""
+
+
+@dataclass(frozen=True)
+class LeaseResult:
+    """New leases. `outstanding` counts the stream's live leases, and ends at some hundreds; `drained` means that no
+    position is left. `stored` are the named tasks that the store has."""
+
+    leases: tuple[Lease, ...]
+    outstanding: int
+    drained: bool
+    stored: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class StreamState:
+    """State of a stream. `position` is the next one to hand out; `held` are the indexes of tasks leased in the stream's
+    run, from any of its streams."""
+
+    position: int
+    held: frozenset[int]
+
 
 TaskKind = tuple[str, Split]
 """An environment and a split."""

@@ -19,10 +19,9 @@ from sqlalchemy import Connection, Engine, inspect, select, text
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from app.domain.errors import StoreUnavailable
-from app.ports.store import HealthCheck
 from app.store.database import (
     DISK_FULL,
-    Database,
+    StorePart,
     find_file,
     is_disk_full,
     is_postgres,
@@ -211,14 +210,14 @@ _HEALTH_SECONDS: Final = 5.0
 PROBE_BYTES: Final = 256 * 1024
 
 
-class SqlHealthCheck(HealthCheck):
-    def __init__(self, database: Database) -> None:
-        self._database = database
+class HealthCheck(StorePart):
+    """Whether the store can be written to."""
 
     async def check(self) -> None:
+        """Writes and reads a probe; StoreUnavailable when that fails."""
         try:
             async with asyncio.timeout(_HEALTH_SECONDS):
-                await self._database.write(_check_writable)
+                await self.database.write(_check_writable)
         except SQLAlchemyError as error:
             raise StoreUnavailable("the database schema is not the one that the service expects") from error
         except TimeoutError as error:

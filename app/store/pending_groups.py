@@ -52,9 +52,15 @@ from app.domain.parts import (
 )
 from app.domain.tasks import Completion
 from app.domain.values import digest
-from app.ports.store import GroupToStore, PendingGroupStore
-from app.store.database import Database
-from app.store.group_rows import EncodedTexts, build_origin_columns, decode_name, load_groups, parse_policy
+from app.store.database import Database, StorePart, reads, writes
+from app.store.group_rows import (
+    EncodedTexts,
+    GroupToStore,
+    build_origin_columns,
+    decode_name,
+    load_groups,
+    parse_policy,
+)
 from app.store.groups import add_groups, require_unpruned
 from app.store.statements import (
     MICROSECONDS_PER_SECOND,
@@ -82,17 +88,37 @@ CLEAR_BATCH_SIZE: Final = 32
 """Maximum number of entries deleted at once."""
 
 
-class SqlPendingGroupStore(PendingGroupStore):
-    def __init__(self, database: Database) -> None:
-        self._database = database
+class PendingGroupStore(StorePart):
+    """Groups that are still collecting completions. Closing one stores it as pending in the same transaction, unless it
+    comes with its score; whoever closed it scores it. Writes are durable on return."""
 
-    async def add_members(
-        self, pending: PendingGroup, group_id: str, members: Sequence[Member], seconds: float
+    @writes(lambda pending, *_: _build_order_key(pending))
+    def add_members(
+        self, connection: Connection, pending: PendingGroup, group_id: str, members: Sequence[Member], seconds: float
     ) -> GroupSlot | Mismatch:
-        return await self._database.write(
-            lambda connection: _add_members(connection, self._database, pending, group_id, members, seconds),
-            _build_order_key(pending),
+        """Adds completions that name their places. The first ones open the group for `seconds`. New ones that arrive
+        after it was closed get a group of their own, flagged `late`."""
+        _lock_scopes(connection, self.database, [pending.scope])
+        now = self.database.read_lease_clock(connection)
+        row = _find_or_open(connection, pending, group_id, now, seconds)
+        places = tuple(member.place for member in members)
+        stored = _load_members_at(connection, group_id, places)
+        mismatch = _find_mismatch(row, pending, members, stored)
+        if mismatch is not None:
+            return mismatch
+        fresh = [member for member in members if member.place not in stored]
+        begun = (
+            []
+            if row["state"] == "closed" or row["deadline"] > now
+            else [_close_group(connection, self.database, row, now)]
         )
+        if row["state"] == "closed" or begun:
+            return _add_to_closed_group(connection, self.database, row, places, stored, fresh, begun, now)
+        if fresh:
+            _insert_members(connection, row, fresh, now)
+            if _count_members(connection, group_id) == row["size"]:
+                begun = [_close_group(connection, self.database, row, now)]
+        return GroupSlot(group_id, group_id, places, open=not begun, begun=tuple(begun))
 
     async def assign_slot(
         self,
@@ -103,44 +129,98 @@ class SqlPendingGroupStore(PendingGroupStore):
         name: SampleName = UNNAMED,
         scored: Group | None = None,
     ) -> GroupSlot:
+        """Assigns a place to a completion, by the first rule that applies:
+
+        1. with a fingerprint, the place of the completion that came under it before; without one, that of an equal
+           completion whose sender disconnected (a retry);
+        2. the place that it names, or the next one, of the newest group of this scope, if that is open;
+        3. a missing place of the newest group, if it was closed incomplete not long ago; flagged `late`;
+        4. a place of a new group.
+
+        The place is held until it is settled, or until its heartbeat stops. `scored` is the whole group of a completion
+        that is judged alone, with its score: it is stored so where the completion is a new one."""
         arrival = _SampleArrival(pending, completion, seconds, windows, name, scored)
-        operation = "SqlPendingGroupStore.assign_slot"
-        return await self._database.write_shared(operation, self._assign_slots, arrival, "parts")
+        operation = "PendingGroupStore.assign_slot"
+        return await self.database.write_shared(operation, self._assign_slots, arrival, "parts")
 
     async def release_slot(self, held: GroupSlot, *, answered: bool) -> None:
-        operation = "SqlPendingGroupStore.release_slot"
-        await self._database.write_shared(operation, self._release_slots, (held, answered), "parts")
+        """Ends the hold: the sender got its answer, or disconnected and may retry."""
+        operation = "PendingGroupStore.release_slot"
+        await self.database.write_shared(operation, self._release_slots, (held, answered), "parts")
 
     def _assign_slots(self, connection: Connection, arrivals: Sequence["_SampleArrival"]) -> list[GroupSlot]:
-        return _assign_slots(connection, self._database, arrivals)
+        return _assign_slots(connection, self.database, arrivals)
 
     def _release_slots(self, connection: Connection, held: Sequence[tuple[GroupSlot, bool]]) -> list[None]:
-        _release_slots(connection, self._database, held)
+        _release_slots(connection, self.database, held)
         return [None] * len(held)
 
-    async def renew_holds(self, held: Collection[GroupSlot], scoring: Collection[str]) -> None:
-        await self._database.write(lambda connection: _renew_holds(connection, self._database, held, scoring), "parts")
+    @writes("parts")
+    def renew_holds(self, connection: Connection, held: Collection[GroupSlot], scoring: Collection[str]) -> None:
+        """Heartbeat: this process still holds these places and is scoring these groups."""
+        now = self.database.read_lease_clock(connection)
+        if held and self.database.postgres:
+            _renew_members(connection, held, now + round(_HOLD_SECONDS * MICROSECONDS_PER_SECOND))
+        if scoring:
+            claimed = parts.c.group_id == bindparam("scored"), parts.c.state == "closed"
+            due = now + round(_CLAIM_SECONDS * MICROSECONDS_PER_SECOND)
+            connection.execute(
+                update(parts).where(*claimed).values(due=due), [{"scored": group_id} for group_id in sorted(scoring)]
+            )
 
     async def forget_holders(self) -> None:
-        if not self._database.postgres:
-            await self._database.write(lambda connection: _release_all_holders(connection, self._database), "parts")
+        """For a single-replica service at start: all earlier holders count as disconnected."""
+        if not self.database.postgres:
+            await self.database.write(lambda connection: _release_all_holders(connection, self.database), "parts")
 
-    async def load_open_groups(self, group_ids: Collection[str]) -> dict[str, Group]:
+    @reads
+    def load_open_groups(self, connection: Connection, group_ids: Collection[str]) -> dict[str, Group]:
+        """The open ones of these groups with the completions so far, as pending groups."""
         storable = filter_storable(group_ids)
-        return await self._database.read(lambda connection: _load_open_groups(connection, storable)) if storable else {}
+        return _load_open_groups(connection, storable) if storable else {}
 
-    async def get_status(self, group_ids: Collection[str]) -> PendingGroupStatus:
-        return await self._database.read(lambda connection: _load_status(connection, self._database, group_ids))
+    @reads
+    def get_status(self, connection: Connection, group_ids: Collection[str]) -> PendingGroupStatus:
+        done = select(groups.c.group_id).where(groups.c.group_id.in_(group_ids), groups.c.outcome != "pending")
+        ended = frozenset(connection.execute(done).scalars()) if group_ids else frozenset()
+        due = select(parts.c.group_id).where(parts.c.due <= self.database.read_lease_clock(connection)).limit(1)
+        return PendingGroupStatus(ended=ended, due=connection.execute(due).first() is not None)
 
-    async def claim_due(self, limit: int) -> list[Group]:
-        return await self._database.write(lambda connection: _claim_due(connection, self._database, limit), "parts")
+    @writes("parts")
+    def claim_due(self, connection: Connection, limit: int) -> list[Group]:
+        """Closes groups past their deadline and claims closed groups without a live scorer. The caller scores them."""
+        now = self.database.read_lease_clock(connection)
+        statement = (
+            select(parts).where(parts.c.due <= now).order_by(parts.c.due).limit(limit).with_for_update(skip_locked=True)
+        )
+        # A row that is locked is being closed or claimed by another replica.
+        rows = connection.execute(statement).mappings().all()
+        to_score = [_close_group(connection, self.database, row, now) for row in rows if row["state"] == "open"]
+        claimed_until = now + round(_CLAIM_SECONDS * MICROSECONDS_PER_SECOND)
+        for row in rows:
+            if row["state"] == "closed":
+                pending = _load_pending(connection, row["group_id"])
+                due = claimed_until if pending else None
+                connection.execute(update(parts).where(parts.c.group_id == row["group_id"]).values(due=due))
+                to_score += pending
+        return to_score
 
     async def hand_over(self, group_ids: Collection[str]) -> None:
-        if group_ids and self._database.postgres:
-            await self._database.write(lambda connection: _hand_over(connection, self._database, group_ids), "parts")
+        """Lets other replicas take up at once those of these groups that are pending. A single one does so at its
+        start."""
+        if group_ids and self.database.postgres:
+            await self.database.write(lambda connection: _hand_over(connection, self.database, group_ids), "parts")
 
-    async def delete_old(self, seconds: float) -> int:
-        return await self._database.write(lambda connection: _delete_old(connection, self._database, seconds), "parts")
+    @writes("parts")
+    def delete_old(self, connection: Connection, seconds: float) -> int:
+        """Deletes some finished entries older than `seconds` and returns how many. The stored groups stay."""
+        before = self.database.read_lease_clock(connection) - round(seconds * MICROSECONDS_PER_SECOND)
+        old = select(parts.c.group_id).where(parts.c.created_at < before, parts.c.due.is_(None)).limit(CLEAR_BATCH_SIZE)
+        group_ids = list(connection.execute(old).scalars())
+        if group_ids:
+            connection.execute(delete(part_members).where(part_members.c.group_id.in_(group_ids)))
+            connection.execute(delete(parts).where(parts.c.group_id.in_(group_ids)))
+        return len(group_ids)
 
 
 # Pieces: completions that name their places in a group that their sender names.
@@ -148,33 +228,6 @@ class SqlPendingGroupStore(PendingGroupStore):
 
 def _build_order_key(pending: PendingGroup) -> str:
     return f"parts {pending.scope}"
-
-
-def _add_members(
-    connection: Connection,
-    database: Database,
-    pending: PendingGroup,
-    group_id: str,
-    members: Sequence[Member],
-    seconds: float,
-) -> GroupSlot | Mismatch:
-    _lock_scopes(connection, database, [pending.scope])
-    now = database.read_lease_clock(connection)
-    row = _find_or_open(connection, pending, group_id, now, seconds)
-    places = tuple(member.place for member in members)
-    stored = _load_members_at(connection, group_id, places)
-    mismatch = _find_mismatch(row, pending, members, stored)
-    if mismatch is not None:
-        return mismatch
-    fresh = [member for member in members if member.place not in stored]
-    begun = [] if row["state"] == "closed" or row["deadline"] > now else [_close_group(connection, database, row, now)]
-    if row["state"] == "closed" or begun:
-        return _add_to_closed_group(connection, database, row, places, stored, fresh, begun, now)
-    if fresh:
-        _insert_members(connection, row, fresh, now)
-        if _count_members(connection, group_id) == row["size"]:
-            begun = [_close_group(connection, database, row, now)]
-    return GroupSlot(group_id, group_id, places, open=not begun, begun=tuple(begun))
 
 
 def _lock_scopes(connection: Connection, database: Database, scopes: Iterable[str]) -> None:
@@ -535,20 +588,6 @@ def _release_slots(connection: Connection, database: Database, items: Sequence[t
     connection.execute(_RELEASE, places)
 
 
-def _renew_holds(
-    connection: Connection, database: Database, held: Collection[GroupSlot], scoring: Collection[str]
-) -> None:
-    now = database.read_lease_clock(connection)
-    if held and database.postgres:
-        _renew_members(connection, held, now + round(_HOLD_SECONDS * MICROSECONDS_PER_SECOND))
-    if scoring:
-        claimed = parts.c.group_id == bindparam("scored"), parts.c.state == "closed"
-        due = now + round(_CLAIM_SECONDS * MICROSECONDS_PER_SECOND)
-        connection.execute(
-            update(parts).where(*claimed).values(due=due), [{"scored": group_id} for group_id in sorted(scoring)]
-        )
-
-
 def _renew_members(connection: Connection, held: Collection[GroupSlot], until: int) -> None:
     places = [
         {"pending": one.pending_id, "at": one.places[0], "by": one.holder}
@@ -569,31 +608,6 @@ def _release_all_holders(connection: Connection, database: Database) -> None:
 
 
 # Groups that need a scorer, or none any more.
-
-
-def _load_status(connection: Connection, database: Database, group_ids: Collection[str]) -> PendingGroupStatus:
-    done = select(groups.c.group_id).where(groups.c.group_id.in_(group_ids), groups.c.outcome != "pending")
-    ended = frozenset(connection.execute(done).scalars()) if group_ids else frozenset()
-    due = select(parts.c.group_id).where(parts.c.due <= database.read_lease_clock(connection)).limit(1)
-    return PendingGroupStatus(ended=ended, due=connection.execute(due).first() is not None)
-
-
-def _claim_due(connection: Connection, database: Database, limit: int) -> list[Group]:
-    now = database.read_lease_clock(connection)
-    statement = (
-        select(parts).where(parts.c.due <= now).order_by(parts.c.due).limit(limit).with_for_update(skip_locked=True)
-    )
-    # A row that is locked is being closed or claimed by another replica.
-    rows = connection.execute(statement).mappings().all()
-    to_score = [_close_group(connection, database, row, now) for row in rows if row["state"] == "open"]
-    claimed_until = now + round(_CLAIM_SECONDS * MICROSECONDS_PER_SECOND)
-    for row in rows:
-        if row["state"] == "closed":
-            pending = _load_pending(connection, row["group_id"])
-            due = claimed_until if pending else None
-            connection.execute(update(parts).where(parts.c.group_id == row["group_id"]).values(due=due))
-            to_score += pending
-    return to_score
 
 
 def _load_pending(connection: Connection, pending_id: str) -> list[Group]:
@@ -640,16 +654,6 @@ def _describe_whole(group: Group) -> PendingGroup:
         hand_out_step=group.hand_out_step,
         sender=group.sender,
     )
-
-
-def _delete_old(connection: Connection, database: Database, seconds: float) -> int:
-    before = database.read_lease_clock(connection) - round(seconds * MICROSECONDS_PER_SECOND)
-    old = select(parts.c.group_id).where(parts.c.created_at < before, parts.c.due.is_(None)).limit(CLEAR_BATCH_SIZE)
-    group_ids = list(connection.execute(old).scalars())
-    if group_ids:
-        connection.execute(delete(part_members).where(part_members.c.group_id.in_(group_ids)))
-        connection.execute(delete(parts).where(parts.c.group_id.in_(group_ids)))
-    return len(group_ids)
 
 
 # Closing: a pending group becomes a stored one.

@@ -61,8 +61,7 @@ from app.domain.rollups import CountedGroup
 from app.domain.runs import Purpose
 from app.domain.tasks import Completion
 from app.domain.values import canonical_json
-from app.ports.store import PrunedBatch, ReducedBatch, RetentionStore, SweptBatch
-from app.store.database import Database
+from app.store.database import Database, StorePart, reads, writes
 from app.store.group_rows import build_mask, list_parts
 from app.store.group_texts import Words, complete_words, find_indexed, forget_words, load_indexed_words, remove_words
 from app.store.rollups import Addend, build_addend, load_labels, load_readable_groups, load_readings, lock_sealed, seal
@@ -102,58 +101,116 @@ from app.store.tables import (
 )
 
 
-class SqlRetentionStore(RetentionStore):
-    def __init__(self, database: Database) -> None:
-        self._database = database
+@dataclass(frozen=True)
+class PrunedBatch:
+    """`after` is where the next batch begins; None at the end."""
 
-    async def plan(self, rule: PruneRule) -> PrunePlan:
-        return await self._database.read(lambda connection: _plan_pruning(connection, rule))
+    pruned: Pruned
+    after: int | None
+
+
+@dataclass(frozen=True)
+class ReducedBatch:
+    reduced: Reduced
+    after: int | None
+
+
+@dataclass(frozen=True)
+class SweptBatch:
+    removed: int
+    after: str | None
+
+
+class RetentionStore(StorePart):
+    """Each batch is complete by itself, so that pruning may stop after any and begin anew."""
+
+    @reads
+    def plan(self, connection: Connection, rule: PruneRule) -> PrunePlan:
+        """What would go, and what is kept although it is old enough."""
+        reason = _build_reason(rule.purposes).label("reason")
+        marked = select(*_GROUP_KIND, groups.c.size, groups.c.sequence, reason).where(*_choose_groups(rule)).subquery()
+        columns = [marked.c[column.name] for column in _GROUP_KIND]
+        counts = (
+            select(*columns, marked.c.reason, func.count(), func.sum(marked.c.size), func.max(marked.c.sequence))
+            .group_by(*columns, marked.c.reason)
+            .order_by(*columns)
+        )
+        removable: list[GroupsOfRun] = []
+        staying: dict[Any, int] = {}
+        last = 0
+        for *kind, because, count, size, newest in connection.execute(counts):
+            if because is not None:
+                staying[because] = staying.get(because, 0) + count
+                continue
+            last = max(last, newest)
+            removable.append(_size_groups(connection, _GroupKind(*kind), count, size))
+        return PrunePlan(
+            rule=rule,
+            removable=tuple(_add_up_runs(removable)),
+            kept=tuple(KeptGroups(because=because, groups=count) for because, count in sorted(staying.items())),
+            last=last,
+            excess_bytes=None if rule.keep_bytes is None else max(0, _estimate_all(connection) - rule.keep_bytes),
+        )
 
     async def prune_groups(self, plan: PrunePlan, after: int, limit: int) -> PrunedBatch:
-        batch = await self._database.read(lambda connection: prepare_batch(connection, plan, after, limit))
-        pruned = await self._database.write(
-            lambda connection: remove_batch(connection, self._database, batch), "groups"
-        )
+        """Removes the oldest groups of the plan behind `after`, with their judgements and prompts that nothing else
+        uses. What they had added to the statistics stays. Groups that have changed meanwhile stay too."""
+        batch = await self.database.read(lambda connection: prepare_batch(connection, plan, after, limit))
+        pruned = await self.database.write(lambda connection: remove_batch(connection, self.database, batch), "groups")
         return PrunedBatch(pruned, batch.after)
 
     async def sweep(self, rule: PruneRule, kind: LeftoverKind, after: str, limit: int) -> SweptBatch:
-        """Looked for by a reader, since it may have to pass by many that stay."""
+        """Removes leftovers behind the key `after`. A reader looks for them, since it may have to pass by many that
+        stay."""
         table = _TABLES[kind]
         key = next(iter(table.primary_key))
         old = _choose_leftovers(rule, table)
         oldest = select(key).where(*old, key > after).order_by(key).limit(limit)
-        keys = await self._database.read(lambda connection: connection.execute(oldest).scalars().all())
+        keys = await self.database.read(lambda connection: connection.execute(oldest).scalars().all())
         removed = 0
         if keys:
             removal = delete(table).where(key.in_(keys), *old)
-            removed = await self._database.write(lambda connection: connection.execute(removal).rowcount, kind)
+            removed = await self.database.write(lambda connection: connection.execute(removal).rowcount, kind)
         return SweptBatch(removed, str(keys[-1]) if len(keys) == limit else None)
 
-    async def has_keep_rules(self) -> bool:
-        return bool(await self._database.read(_load_keep_rules))
+    @reads
+    def has_keep_rules(self, connection: Connection) -> bool:
+        """Whether a run says what stays of its groups."""
+        return bool(_load_keep_rules(connection))
 
-    async def plan_reduction(self, rule: ReduceRule) -> ReducePlan:
-        return await self._database.read(lambda connection: plan_reduction(connection, rule))
+    @reads
+    def plan_reduction(self, connection: Connection, rule: ReduceRule) -> ReducePlan:
+        """Which groups would lose which parts. A run's own choice goes before the rule's."""
+        return plan_reduction(connection, rule)
 
     async def reduce_groups(self, plan: ReducePlan, after: int, limit: int) -> ReducedBatch:
-        at = from_micros(self._database.read_clock())
-        batch = await self._database.read(lambda connection: prepare_reduction(connection, plan, after, limit, at))
-        reduced = await self._database.write(lambda connection: reduce_batch(connection, batch), "groups")
+        """Reduces the oldest groups of the plan behind `after`. Groups that have changed meanwhile stay as they are."""
+        at = from_micros(self.database.read_clock())
+        batch = await self.database.read(lambda connection: prepare_reduction(connection, plan, after, limit, at))
+        reduced = await self.database.write(lambda connection: reduce_batch(connection, batch), "groups")
         return ReducedBatch(reduced, batch.after)
 
-    async def take_turn(self, job: str, holder: str, *, every_seconds: float, seconds: float) -> bool:
-        return await self._database.write(
-            lambda connection: _take_turn(connection, self._database, job, holder, every_seconds, seconds), "job_turns"
+    @writes("job_turns")
+    def take_turn(self, connection: Connection, job: str, holder: str, *, every_seconds: float, seconds: float) -> bool:
+        """Whether it is time for the job, and nobody else has it. The holder has it for `seconds`; asking again
+        prolongs that."""
+        blank = {"job": job, "holder": "", "held_until": 0, "ended_at": 0}
+        connection.execute(self.database.insert_new(job_turns), blank)
+        now = self.database.read_lease_clock(connection)
+        is_free = (job_turns.c.held_until < now) & (
+            job_turns.c.ended_at <= now - int(every_seconds * MICROSECONDS_PER_SECOND)
         )
+        is_mine = (job_turns.c.holder == holder) & (job_turns.c.held_until > 0)
+        values = {"holder": holder, "held_until": now + int(seconds * MICROSECONDS_PER_SECOND)}
+        mine = update(job_turns).where(job_turns.c.job == job, or_(is_free, is_mine)).values(values)
+        return connection.execute(mine).rowcount == 1
 
-    async def end_turn(self, job: str, holder: str) -> None:
+    @writes("job_turns")
+    def end_turn(self, connection: Connection, job: str, holder: str) -> None:
+        """The job is done until it is time again."""
         mine = (job_turns.c.job == job, job_turns.c.holder == holder)
-
-        def end(connection: Connection) -> None:
-            now = self._database.read_lease_clock(connection)
-            connection.execute(update(job_turns).where(*mine).values(ended_at=now, held_until=0))
-
-        await self._database.write(end, "job_turns")
+        now = self.database.read_lease_clock(connection)
+        connection.execute(update(job_turns).where(*mine).values(ended_at=now, held_until=0))
 
 
 @dataclass(frozen=True)
@@ -224,33 +281,6 @@ def load_states(connection: Connection, sequences: Collection[int]) -> dict[int,
 
 
 # Pruning: groups go, and what they added to the statistics stays.
-
-
-def _plan_pruning(connection: Connection, rule: PruneRule) -> PrunePlan:
-    reason = _build_reason(rule.purposes).label("reason")
-    marked = select(*_GROUP_KIND, groups.c.size, groups.c.sequence, reason).where(*_choose_groups(rule)).subquery()
-    columns = [marked.c[column.name] for column in _GROUP_KIND]
-    counts = (
-        select(*columns, marked.c.reason, func.count(), func.sum(marked.c.size), func.max(marked.c.sequence))
-        .group_by(*columns, marked.c.reason)
-        .order_by(*columns)
-    )
-    removable: list[GroupsOfRun] = []
-    staying: dict[Any, int] = {}
-    last = 0
-    for *kind, because, count, size, newest in connection.execute(counts):
-        if because is not None:
-            staying[because] = staying.get(because, 0) + count
-            continue
-        last = max(last, newest)
-        removable.append(_size_groups(connection, _GroupKind(*kind), count, size))
-    return PrunePlan(
-        rule=rule,
-        removable=tuple(_add_up_runs(removable)),
-        kept=tuple(KeptGroups(because=because, groups=count) for because, count in sorted(staying.items())),
-        last=last,
-        excess_bytes=None if rule.keep_bytes is None else max(0, _estimate_all(connection) - rule.keep_bytes),
-    )
 
 
 @dataclass(frozen=True)
@@ -727,21 +757,6 @@ def _choose_leftovers(rule: PruneRule, table: Table) -> list[ColumnElement[bool]
     is_pruned = exists().where(pruned_groups.c.group_id == leases.c.group_id)
     ended = or_(leases.c.state == "superseded", (leases.c.state == "done") & (is_pruned | ~is_answered))
     return [*old, ended, *([match_names(leases.c.run, rule.runs)] if rule.runs else [])]
-
-
-def _take_turn(
-    connection: Connection, database: Database, job: str, holder: str, every_seconds: float, seconds: float
-) -> bool:
-    blank = {"job": job, "holder": "", "held_until": 0, "ended_at": 0}
-    connection.execute(database.insert_new(job_turns), blank)
-    now = database.read_lease_clock(connection)
-    is_free = (job_turns.c.held_until < now) & (
-        job_turns.c.ended_at <= now - int(every_seconds * MICROSECONDS_PER_SECOND)
-    )
-    is_mine = (job_turns.c.holder == holder) & (job_turns.c.held_until > 0)
-    values = {"holder": holder, "held_until": now + int(seconds * MICROSECONDS_PER_SECOND)}
-    mine = update(job_turns).where(job_turns.c.job == job, or_(is_free, is_mine)).values(values)
-    return connection.execute(mine).rowcount == 1
 
 
 # Sizes: how many bytes groups take, measured for some of each kind.

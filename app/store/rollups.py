@@ -52,8 +52,7 @@ from app.domain.rollups import (
     negate,
 )
 from app.domain.values import canonical_json
-from app.ports.store import StatisticsStore
-from app.store.database import Database
+from app.store.database import StorePart, writes
 from app.store.group_rows import load_groups
 from app.store.statements import PreparedStatement, Row, decode_json, encode_json, is_among, upsert_rows
 from app.store.tables import groups, judgements, rollups, sealed_rollups, sealed_task_rollups, task_rollups, tasks
@@ -61,15 +60,26 @@ from app.store.tables import groups, judgements, rollups, sealed_rollups, sealed
 log = logging.getLogger(__name__)
 
 
-class SqlStatisticsStore(StatisticsStore):
-    def __init__(self, database: Database) -> None:
-        self._database = database
+class StatisticsStore(StorePart):
+    """Counts stored groups into the statistics. Groups count when they are stored; these are for all others."""
 
-    async def count_groups(self, limit: int) -> int:
-        return await self._database.write(lambda connection: _count_groups(connection, limit), "groups")
+    @writes("groups")
+    def count_groups(self, connection: Connection, limit: int) -> int:
+        """Counts the oldest groups that no statistics include yet, and returns how many they were; 0 when all are
+        counted. It may be interrupted at any time, and replicas share the work."""
+        return _count_groups(connection, limit)
 
-    async def forget_all(self) -> int:
-        return await self._database.write(_forget_rollups, "groups")
+    @writes("groups")
+    def forget_all(self, connection: Connection) -> int:
+        """Empties the statistics and returns the number of groups to count again."""
+        # What groups added that are pruned stays: nothing could count them again. Whoever writes rollups has written
+        # groups before. So this waits for them whole, and they wait before their first lock: a lock of `rollups` alone
+        # would let them add to what they read before, and would deadlock with them.
+        if connection.dialect.name == "postgresql":
+            connection.exec_driver_sql("LOCK TABLE groups IN EXCLUSIVE MODE")
+        _restore_sealed(connection)
+        connection.execute(update(groups).where(groups.c.counted != 0).values(counted=0))
+        return count_uncounted(connection)
 
 
 def load_rollups(connection: Connection, where: RollupFilter) -> list[Rollup]:
@@ -354,17 +364,6 @@ def _count_groups(connection: Connection, limit: int) -> int:
         set_aside = groups.c.sequence.in_(unreadable)
         connection.execute(update(groups).where(set_aside).values(counted=_SET_ASIDE))
     return len(sequences)
-
-
-def _forget_rollups(connection: Connection) -> int:
-    """What groups added that are pruned stays: nothing could count them again."""
-    # Whoever writes rollups has written groups before. So this waits for them whole, and they wait before their first
-    # lock: a lock of `rollups` alone would let them add to what they read before, and would deadlock with them.
-    if connection.dialect.name == "postgresql":
-        connection.exec_driver_sql("LOCK TABLE groups IN EXCLUSIVE MODE")
-    _restore_sealed(connection)
-    connection.execute(update(groups).where(groups.c.counted != 0).values(counted=0))
-    return count_uncounted(connection)
 
 
 def load_readable_groups(connection: Connection, sequences: Mapping[str, int]) -> tuple[list[Group], list[int]]:

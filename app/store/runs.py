@@ -17,9 +17,8 @@ from app.domain.keeping import KeepRule
 from app.domain.rollups import PASS_RATE_BINS, RollupFilter
 from app.domain.runs import HealthOptions, Hold, LagLimitChange, Pin, Run, ScoringOptions
 from app.domain.values import canonical_json
-from app.ports.store import RunStore
 from app.store.budgets import load_ledger, reserve_cost, settle_hold
-from app.store.database import Database
+from app.store.database import Database, StorePart, reads, writes
 from app.store.rollups import load_rollups
 from app.store.statements import decode, decode_json, encode, from_micros, is_storable, to_micros
 from app.store.tables import leases, pins, runs, streams
@@ -27,71 +26,134 @@ from app.store.tables import leases, pins, runs, streams
 _NO_ACTIVITY = {"handed_out": 0, "outstanding": 0, "groups": 0, "scored": 0, "unscored": 0}
 
 
-class SqlRunStore(RunStore):
-    def __init__(self, database: Database) -> None:
-        self._database = database
+class RunStore(StorePart):
+    """Runs by name. Setters raise NotFound when there is no such run."""
 
-    async def get(self, name: str) -> Run | None:
+    @reads
+    def get(self, connection: Connection, name: str) -> Run | None:
         if not is_storable(name):
             return None
-        return await self._database.read(lambda connection: _load_runs(connection, [name]).get(name))
+        return _load_runs(connection, [name]).get(name)
 
-    async def create(self, run: Run) -> Run:
-        return await self._database.write(
-            lambda connection: _get_or_create_run(connection, self._database, run), "runs"
-        )
+    @writes("runs")
+    def create(self, connection: Connection, run: Run) -> Run:
+        """Creates the run, or returns the existing one of this name."""
+        row = {
+            "name": run.name,
+            "seed": run.seed,
+            "strict": run.strict,
+            "options": encode(run.options),
+            "budget_usd": run.budget_usd,
+            "max_lag": run.max_lag,
+            "lag_policy": run.lag_policy,
+            "health": None if run.health == HealthOptions() else encode(run.health),
+            "held": None,
+            "min_agreement": run.min_agreement,
+            "keep": None if run.keep is None else encode(run.keep),
+            "created_at": to_micros(run.created_at),
+        }
+        added = connection.execute(self.database.insert_new(runs).returning(runs.c.name), row).first()
+        if added is not None:
+            for pin in run.pins:
+                _insert_pin(connection, self.database, run.name, pin)
+        return _load_runs(connection, [run.name])[run.name]
 
-    async def pin(self, name: str, pin: Pin) -> Run:
-        """NotFound when there is no such run."""
-        return await self._database.write(lambda connection: _pin_run(connection, self._database, name, pin), "runs")
+    @writes("runs")
+    def pin(self, connection: Connection, name: str, pin: Pin) -> Run:
+        """Adds the pin unless the run already has one for the environment."""
+        if name not in _load_runs(connection, [name]):
+            raise NotFound(f"there is no run {name}")
+        _insert_pin(connection, self.database, name, pin)
+        return _load_runs(connection, [name])[name]
 
-    async def list(self, limit: int, after: str | None) -> list[Run]:
+    @reads
+    def list(self, connection: Connection, limit: int, after: str | None) -> list[Run]:
         """Runs ordered by name, after the name `after`."""
-        return await self._database.read(lambda connection: _list_runs(connection, limit, after))
+        statement = select(runs.c.name).order_by(runs.c.name).limit(limit)
+        if after is not None:
+            statement = statement.where(runs.c.name > after)
+        names = connection.execute(statement).scalars().all()
+        by_name = _load_runs(connection, names)
+        return [by_name[name] for name in names]
 
-    async def get_activity(self, name: str) -> tuple[RunActivity, ...]:
+    @reads
+    def get_activity(self, connection: Connection, name: str) -> tuple[RunActivity, ...]:
         """Activity per environment, over all purposes. `scored` and `unscored` count rollouts."""
-        return await self._database.read(lambda connection: _load_activity(connection, self._database, name))
-
-    async def set_budget(self, name: str, budget_usd: float | None) -> Run:
-        values = {"budget_usd": budget_usd}
-        return await self._database.write(lambda connection: change_run(connection, name, values), "runs")
-
-    async def set_lag_limit(self, name: str, change: LagLimitChange) -> Run:
-        return await self._database.write(lambda connection: _change_lag_limit(connection, name, change), "runs")
-
-    async def set_health(self, name: str, options: HealthOptions) -> Run:
-        return await self._database.write(lambda c: change_run(c, name, {"health": encode(options)}), "runs")
-
-    async def set_min_agreement(self, name: str, min_agreement: float | None) -> Run:
-        values = {"min_agreement": min_agreement}
-        return await self._database.write(lambda connection: change_run(connection, name, values), "runs")
-
-    async def set_keep(self, name: str, keep: KeepRule | None) -> Run:
-        values = {"keep": None if keep is None else encode(keep)}
-        return await self._database.write(lambda connection: change_run(connection, name, values), "runs")
-
-    async def get_ledger(self, name: str) -> RunLedger:
-        return await self._database.read(lambda connection: load_ledger(connection, self._database, name))
-
-    async def reserve_cost(
-        self, name: str, environment: str, group_id: str, estimate_usd: float, seconds: float
-    ) -> BudgetAnswer:
-        return await self._database.write(
-            lambda connection: reserve_cost(
-                connection,
-                self._database,
-                run=name,
-                environment=environment,
-                group_id=group_id,
-                estimate_usd=estimate_usd,
-                seconds=seconds,
-            ),
-            "runs",
+        counts: defaultdict[str, dict[str, int]] = defaultdict(lambda: dict(_NO_ACTIVITY))
+        for statement in _build_activity_queries(name, self.database.read_lease_clock(connection)):
+            for row in connection.execute(statement).mappings():
+                counts[row["environment"]] |= {name: int(row[name]) for name in row if name != "environment"}
+        rates: dict[str, tuple[int, ...]] = {}
+        for rollup in load_rollups(connection, RollupFilter("run", run=name, purpose=None)):
+            activity = counts[rollup.key.environment]
+            activity |= {
+                counted: activity[counted] + rollup.count(counted) for counted in ("groups", "scored", "unscored")
+            }
+            if rollup.key.purpose == "train":
+                rates[rollup.key.environment] = tuple(
+                    rollup.count(f"pass_rate:{bin_number}") for bin_number in range(PASS_RATE_BINS)
+                )
+        return tuple(
+            RunActivity(environment=name, pass_rates=rates.get(name, NO_PASS_RATES), **counts[name])
+            for name in sorted(counts)
         )
 
-    async def settle_cost(self, group_id: str, usd: float) -> None:
-        await self._database.write(lambda connection: settle_hold(connection, group_id, usd), "runs")
+    @writes("runs")
+    def set_budget(self, connection: Connection, name: str, budget_usd: float | None) -> Run:
+        """NotFound when there is no such run."""
+        values = {"budget_usd": budget_usd}
+        return change_run(connection, name, values)
+
+    @writes("runs")
+    def set_lag_limit(self, connection: Connection, name: str, change: LagLimitChange) -> Run:
+        """NotFound when there is no such run, InvalidRequest for a change that does not fit what is stored by now."""
+        connection.execute(select(runs.c.name).where(runs.c.name == name).with_for_update())
+        if (stored := _load_runs(connection, [name]).get(name)) is not None:
+            change.apply_to(stored)  # as it is now: somebody else may have changed it
+        return change_run(connection, name, change.model_dump(exclude_unset=True))
+
+    @writes("runs")
+    def set_health(self, connection: Connection, name: str, options: HealthOptions) -> Run:
+        return change_run(connection, name, {"health": encode(options)})
+
+    @writes("runs")
+    def set_min_agreement(self, connection: Connection, name: str, min_agreement: float | None) -> Run:
+        """NotFound when there is no such run."""
+        values = {"min_agreement": min_agreement}
+        return change_run(connection, name, values)
+
+    @writes("runs")
+    def set_keep(self, connection: Connection, name: str, keep: KeepRule | None) -> Run:
+        """NotFound when there is no such run."""
+        values = {"keep": None if keep is None else encode(keep)}
+        return change_run(connection, name, values)
+
+    @reads
+    def get_ledger(self, connection: Connection, name: str) -> RunLedger:
+        """What judging the run has cost so far, and what is reserved."""
+        return load_ledger(connection, self.database, name)
+
+    @writes("runs")
+    def reserve_cost(
+        self, connection: Connection, name: str, environment: str, group_id: str, estimate_usd: float, seconds: float
+    ) -> BudgetAnswer:
+        """Atomically reserves what judging this group is expected to cost, if the run's budget allows: the mean of
+        the run's groups in this environment, at first the estimate. It is free again once judgements of the group are
+        stored, or after `seconds`. Durable on return."""
+        return reserve_cost(
+            connection,
+            self.database,
+            run=name,
+            environment=environment,
+            group_id=group_id,
+            estimate_usd=estimate_usd,
+            seconds=seconds,
+        )
+
+    @writes("runs")
+    def settle_cost(self, connection: Connection, group_id: str, usd: float) -> None:
+        """What is reserved for the group is what it cost, until its judgements are stored."""
+        settle_hold(connection, group_id, usd)
 
 
 def change_run(connection: Connection, name: str, values: Mapping[str, str | int | float | None]) -> Run:
@@ -100,42 +162,6 @@ def change_run(connection: Connection, name: str, values: Mapping[str, str | int
     if (changed := _load_runs(connection, [name]).get(name)) is None:
         raise NotFound(f"there is no run {name}")
     return changed
-
-
-def _change_lag_limit(connection: Connection, name: str, change: LagLimitChange) -> Run:
-    connection.execute(select(runs.c.name).where(runs.c.name == name).with_for_update())
-    if (stored := _load_runs(connection, [name]).get(name)) is not None:
-        change.apply_to(stored)  # as it is now: somebody else may have changed it
-    return change_run(connection, name, change.model_dump(exclude_unset=True))
-
-
-def _get_or_create_run(connection: Connection, database: Database, run: Run) -> Run:
-    row = {
-        "name": run.name,
-        "seed": run.seed,
-        "strict": run.strict,
-        "options": encode(run.options),
-        "budget_usd": run.budget_usd,
-        "max_lag": run.max_lag,
-        "lag_policy": run.lag_policy,
-        "health": None if run.health == HealthOptions() else encode(run.health),
-        "held": None,
-        "min_agreement": run.min_agreement,
-        "keep": None if run.keep is None else encode(run.keep),
-        "created_at": to_micros(run.created_at),
-    }
-    added = connection.execute(database.insert_new(runs).returning(runs.c.name), row).first()
-    if added is not None:
-        for pin in run.pins:
-            _insert_pin(connection, database, run.name, pin)
-    return _load_runs(connection, [run.name])[run.name]
-
-
-def _pin_run(connection: Connection, database: Database, name: str, pin: Pin) -> Run:
-    if name not in _load_runs(connection, [name]):
-        raise NotFound(f"there is no run {name}")
-    _insert_pin(connection, database, name, pin)
-    return _load_runs(connection, [name])[name]
 
 
 def _insert_pin(connection: Connection, database: Database, name: str, pin: Pin) -> None:
@@ -148,15 +174,6 @@ def _insert_pin(connection: Connection, database: Database, name: str, pin: Pin)
         "created_at": database.read_clock(),
     }
     connection.execute(database.insert_new(pins), row)
-
-
-def _list_runs(connection: Connection, limit: int, after: str | None) -> list[Run]:
-    statement = select(runs.c.name).order_by(runs.c.name).limit(limit)
-    if after is not None:
-        statement = statement.where(runs.c.name > after)
-    names = connection.execute(statement).scalars().all()
-    by_name = _load_runs(connection, names)
-    return [by_name[name] for name in names]
 
 
 def _load_runs(connection: Connection, names: Sequence[str]) -> dict[str, Run]:
@@ -187,25 +204,6 @@ def _load_runs(connection: Connection, names: Sequence[str]) -> dict[str, Run]:
 def _parse_pin(row: RowMapping) -> Pin:
     values = {name: row[name] for name in ("environment", "version", "scoring_digest")}
     return Pin.model_validate(values | {"parts": decode_json(row["parts"])})
-
-
-def _load_activity(connection: Connection, database: Database, name: str) -> tuple[RunActivity, ...]:
-    counts: defaultdict[str, dict[str, int]] = defaultdict(lambda: dict(_NO_ACTIVITY))
-    for statement in _build_activity_queries(name, database.read_lease_clock(connection)):
-        for row in connection.execute(statement).mappings():
-            counts[row["environment"]] |= {name: int(row[name]) for name in row if name != "environment"}
-    rates: dict[str, tuple[int, ...]] = {}
-    for rollup in load_rollups(connection, RollupFilter("run", run=name, purpose=None)):
-        activity = counts[rollup.key.environment]
-        activity |= {counted: activity[counted] + rollup.count(counted) for counted in ("groups", "scored", "unscored")}
-        if rollup.key.purpose == "train":
-            rates[rollup.key.environment] = tuple(
-                rollup.count(f"pass_rate:{bin_number}") for bin_number in range(PASS_RATE_BINS)
-            )
-    return tuple(
-        RunActivity(environment=name, pass_rates=rates.get(name, NO_PASS_RATES), **counts[name])
-        for name in sorted(counts)
-    )
 
 
 def _build_activity_queries(name: str, now: int) -> tuple[Select[Any], ...]:

@@ -19,19 +19,9 @@ from app.domain.rollups import TaskOutcome
 from app.domain.runs import HeldLease, Stream
 from app.domain.tasks import Context, KeptEpisode, Message, TaskKey
 from app.domain.values import canonical_json, digest, digest_of_text
-from app.ports.store import (
-    EpisodeStore,
-    LeaseResult,
-    OutcomeStore,
-    SheetStore,
-    SlotLocator,
-    StreamPlace,
-    StreamState,
-    TaskNaming,
-    TaskStore,
-)
 from app.store import leases
-from app.store.database import BatchedCalls, Database, split_by_size
+from app.store.database import BatchedCalls, Database, StorePart, reads, split_by_size, writes
+from app.store.leases import LeaseResult, SlotLocator, StreamPlace, StreamState, TaskNaming
 from app.store.statements import (
     MICROSECONDS_PER_SECOND,
     PreparedStatement,
@@ -50,40 +40,48 @@ from app.store.tables import contexts, editions, epochs, groups, kept_episodes, 
 TITLE_LENGTH = 120
 
 
-class SqlTaskStore(TaskStore):
+class TaskStore(StorePart):
+    """Tasks that were handed out, and leases on them."""
+
     def __init__(self, database: Database) -> None:
-        self._database = database
+        super().__init__(database)
         self._leasing_runs = BatchedCalls(self._find_leasing_runs)
         self._unleased = set[leases.TaskKind]()
         """Of whose tasks none is leased. Empty on PostgreSQL, where other processes lease too."""
         self._lease_calls = 0
 
     async def put(self, records: Sequence[TaskRecord]) -> None:
+        """Stores tasks; durable on return. Existing ids are unchanged."""
         if records:
-            stamp = self._database.read_clock()
-            await self._database.write(lambda connection: _put_tasks(connection, records, stamp), "tasks")
+            stamp = self.database.read_clock()
+            await self.database.write(lambda connection: _put_tasks(connection, records, stamp), "tasks")
 
-    async def get(self, task_ids: Sequence[str]) -> dict[str, TaskRecord]:
+    @reads
+    def get(self, connection: Connection, task_ids: Sequence[str]) -> dict[str, TaskRecord]:
         storable = filter_storable(task_ids)
         if not storable:
             return {}
-        return await self._database.read(lambda connection: load_tasks(connection, storable))
+        return load_tasks(connection, storable)
 
-    async def find_missing(self, task_ids: Sequence[str]) -> set[str]:
-        storable = filter_storable(task_ids)
-        return set(task_ids) - await self._database.read(lambda connection: _find_stored(connection, storable))
+    @reads
+    def find_missing(self, connection: Connection, task_ids: Sequence[str]) -> set[str]:
+        """Those that are not stored."""
+        return set(task_ids) - _find_stored(connection, filter_storable(task_ids))
 
-    async def freeze_contexts(
-        self, stream: Stream, contexts: Mapping[StreamPlace, Context]
+    @writes(lambda stream, *_: f"contexts {stream.run}")
+    def freeze_contexts(
+        self, connection: Connection, stream: Stream, contexts: Mapping[StreamPlace, Context]
     ) -> dict[StreamPlace, Context]:
+        """Stores the first context of each place of a stream and returns the stored ones."""
         if not contexts:
             return {}
-        return await self._database.write(
-            lambda connection: _freeze_contexts(connection, stream, contexts), f"contexts {stream.run}"
-        )
+        return _freeze_contexts(connection, stream, contexts)
 
-    async def get_frozen_contexts(self, stream: Stream, places: Sequence[StreamPlace]) -> dict[StreamPlace, Context]:
-        return await self._database.read(lambda connection: _load_contexts(connection, stream, places))
+    @reads
+    def get_frozen_contexts(
+        self, connection: Connection, stream: Stream, places: Sequence[StreamPlace]
+    ) -> dict[StreamPlace, Context]:
+        return _load_contexts(connection, stream, places)
 
     async def lease(
         self,
@@ -94,15 +92,18 @@ class SqlTaskStore(TaskStore):
         step: int | None = None,
         name_tasks: TaskNaming | None = None,
     ) -> LeaseResult:
+        """Leases expired slots first, then new positions. A task with a live lease in this run is never leased again.
+        `step` is the holder's training step. `name_tasks` is called in the store's thread."""
+
         def lease_and_look(connection: Connection) -> LeaseResult:
-            leased = leases.lease_slots(connection, self._database, stream, count, seconds, locate, step)
+            leased = leases.lease_slots(connection, self.database, stream, count, seconds, locate, step)
             named = [] if name_tasks is None else name_tasks([lease.slot.index for lease in leased.leases])
             return replace(leased, stored=_find_stored(connection, named)) if named else leased
 
         # Before and after: a read that began in between may have seen none of these leases.
         self._note_leasing(stream)
         try:
-            return await self._database.write(lease_and_look, f"leases {stream.run} {stream.environment}")
+            return await self.database.write(lease_and_look, f"leases {stream.run} {stream.environment}")
         finally:
             self._note_leasing(stream)
 
@@ -110,50 +111,54 @@ class SqlTaskStore(TaskStore):
         self._lease_calls += 1
         self._unleased.discard((stream.environment, stream.split))
 
-    async def get_oldest_step(self, run: str) -> int | None:
-        return await self._database.read(lambda connection: leases.load_oldest_step(connection, self._database, run))
+    @reads
+    def get_oldest_step(self, connection: Connection, run: str) -> int | None:
+        """The lowest training step of the run's leases that are neither answered nor expired; None where none has
+        one."""
+        return leases.load_oldest_step(connection, self.database, run)
 
-    async def expire_leases(self, stream: Stream, lease_ids: Sequence[str]) -> None:
-        await self._database.write(
-            lambda connection: leases.expire_leases(connection, self._database, stream, lease_ids),
-            f"leases {stream.run} {stream.environment}",
-        )
+    @writes(lambda stream, *_: f"leases {stream.run} {stream.environment}")
+    def expire_leases(self, connection: Connection, stream: Stream, lease_ids: Sequence[str]) -> None:
+        """Expires leases whose tasks never reached a holder; they are handed out next."""
+        leases.expire_leases(connection, self.database, stream, lease_ids)
 
-    async def reserve(self, stream: Stream, count: int) -> int:
-        return await self._database.write(
-            lambda connection: leases.reserve_positions(connection, self._database, stream, count),
-            f"leases {stream.run} {stream.environment}",
-        )
+    @writes(lambda stream, *_: f"leases {stream.run} {stream.environment}")
+    def reserve(self, connection: Connection, stream: Stream, count: int) -> int:
+        """Advances the stream by `count` positions and returns the first one. Mixtures use these."""
+        return leases.reserve_positions(connection, self.database, stream, count)
 
-    async def get_leases(self, lease_ids: Sequence[str]) -> dict[str, HeldLease]:
+    @reads
+    def get_leases(self, connection: Connection, lease_ids: Sequence[str]) -> dict[str, HeldLease]:
+        """The task of each lease, whatever its present state."""
         storable = filter_storable(lease_ids)
         if not storable:
             return {}
-        return await self._database.read(lambda connection: leases.load_leases(connection, storable))
+        return leases.load_leases(connection, storable)
 
     async def find_leasing_runs(self, keys: Sequence[TaskKey]) -> list[frozenset[str]]:
+        """For each task the runs that hold it by a lease which is not answered yet, expired ones included."""
         if all((key.environment, key.split) in self._unleased for key in keys):
             return [frozenset()] * len(keys)
-        with self._database.open_operation("read", "SqlTaskStore.find_leasing_runs"):
+        with self.database.open_operation("read", "TaskStore.find_leasing_runs"):
             return await self._leasing_runs.add(keys)
 
     async def _find_leasing_runs(self, calls: Sequence[Sequence[TaskKey]]) -> list[list[frozenset[str]]]:
         everything = list(chain(*calls))
-        kinds = set() if self._database.postgres else {(key.environment, key.split) for key in everything}
+        kinds = set() if self.database.postgres else {(key.environment, key.split) for key in everything}
         before = self._lease_calls  # by which it is seen whether somebody leased while this was read
 
         def load_runs_and_kinds(connection: Connection) -> tuple[list[frozenset[str]], set[leases.TaskKind]]:
             return leases.load_leasing_runs(connection, everything), leases.find_unleased(connection, kinds)
 
-        leasing_runs, unleased = await self._database.read(load_runs_and_kinds)
+        leasing_runs, unleased = await self.database.read(load_runs_and_kinds)
         if before == self._lease_calls:
             self._unleased |= unleased
         return split_by_size(leasing_runs, calls)
 
-    async def get_stream_state(self, stream: Stream) -> StreamState:
-        return await self._database.read(
-            lambda connection: leases.load_stream_state(connection, self._database, stream)
-        )
+    @reads
+    def get_stream_state(self, connection: Connection, stream: Stream) -> StreamState:
+        """The current state of a stream. Others may lease meanwhile."""
+        return leases.load_stream_state(connection, self.database, stream)
 
 
 _SELECT_TASKS: Final = PreparedStatement(
@@ -260,57 +265,50 @@ def _load_contexts(connection: Connection, stream: Stream, places: Sequence[Stre
 _DIGESTS = TypeAdapter(tuple[str, ...])
 
 
-class SqlSheetStore(SheetStore):
-    def __init__(self, database: Database) -> None:
-        self._database = database
+class SheetStore(StorePart):
+    """Versions of the character sheets that tasks were made from. A version is all of an environment's sheets, in
+    order, under the digest of the data that they belong to."""
 
-    async def keep(self, environment: str, data_digest: str, texts: Sequence[str]) -> None:
-        stamp = self._database.read_clock()
-        await self._database.write(
-            lambda connection: _keep_edition(connection, self._database, environment, data_digest, texts, stamp),
-            "sheets",
-        )
+    @writes("sheets")
+    def keep(self, connection: Connection, environment: str, data_digest: str, texts: Sequence[str]) -> None:
+        """Stores a version; durable on return. An existing one is unchanged."""
+        stamp = self.database.read_clock()
+        digests = [digest_of_text(text) for text in texts]
+        bodies = dict(zip(digests, texts, strict=True))
+        if bodies:
+            rows = [{"digest": one, "body": bodies[one], "created_at": stamp} for one in sorted(bodies)]
+            connection.execute(self.database.insert_new(sheets), rows)
+        row = {
+            "environment": environment,
+            "data_digest": data_digest,
+            "sheets": encode_json([*digests]),
+            "created_at": stamp,
+        }
+        connection.execute(self.database.insert_new(editions), row)
 
-    async def get(self, environment: str, data_digest: str) -> tuple[str, ...] | None:
+    @reads
+    def get(self, connection: Connection, environment: str, data_digest: str) -> tuple[str, ...] | None:
+        """The texts of a version; None if it was never stored."""
         if not is_storable(environment, data_digest):
             return None
-        return await self._database.read(lambda connection: _load_edition(connection, environment, data_digest))
+        here = (editions.c.environment == environment, editions.c.data_digest == data_digest)
+        listed = connection.execute(select(editions.c.sheets).where(*here)).scalar()
+        if listed is None:
+            return None
+        digests = _DIGESTS.validate_json(listed)
+        statement = select(sheets.c.digest, sheets.c.body).where(sheets.c.digest.in_(digests))
+        bodies = {one: body for one, body in connection.execute(statement)}
+        return tuple(bodies[one] for one in digests)
 
-    async def begin_epochs(self, stream: Stream, epochs: Sequence[int], data_digest: str) -> dict[int, str]:
+    @writes(lambda stream, *_: f"epochs {stream.run}")
+    def begin_epochs(
+        self, connection: Connection, stream: Stream, epochs: Sequence[int], data_digest: str
+    ) -> dict[int, str]:
+        """The data digest that each epoch of the stream began with. Epochs that have not begun begin with this one.
+        Durable on return."""
         if not epochs:
             return {}
-        return await self._database.write(
-            lambda connection: _begin_epochs(connection, self._database, stream, epochs, data_digest),
-            f"epochs {stream.run}",
-        )
-
-
-def _keep_edition(
-    connection: Connection, database: Database, environment: str, data_digest: str, texts: Sequence[str], stamp: int
-) -> None:
-    digests = [digest_of_text(text) for text in texts]
-    bodies = dict(zip(digests, texts, strict=True))
-    if bodies:
-        rows = [{"digest": one, "body": bodies[one], "created_at": stamp} for one in sorted(bodies)]
-        connection.execute(database.insert_new(sheets), rows)
-    row = {
-        "environment": environment,
-        "data_digest": data_digest,
-        "sheets": encode_json([*digests]),
-        "created_at": stamp,
-    }
-    connection.execute(database.insert_new(editions), row)
-
-
-def _load_edition(connection: Connection, environment: str, data_digest: str) -> tuple[str, ...] | None:
-    here = (editions.c.environment == environment, editions.c.data_digest == data_digest)
-    listed = connection.execute(select(editions.c.sheets).where(*here)).scalar()
-    if listed is None:
-        return None
-    digests = _DIGESTS.validate_json(listed)
-    statement = select(sheets.c.digest, sheets.c.body).where(sheets.c.digest.in_(digests))
-    bodies = {one: body for one, body in connection.execute(statement)}
-    return tuple(bodies[one] for one in digests)
+        return _begin_epochs(connection, self.database, stream, epochs, data_digest)
 
 
 def _begin_epochs(
@@ -334,22 +332,22 @@ _CLEARED_AT_ONCE: Final = 8
 """Old episodes that go with each new one: more than one, so that they become fewer."""
 
 
-class SqlEpisodeStore(EpisodeStore):
-    def __init__(self, database: Database) -> None:
-        self._database = database
+class EpisodeStore(StorePart):
+    """Episodes by the name of their session; kept for a day after their last change. Writes are durable on return."""
 
-    async def find(self, session: str) -> KeptEpisode | None:
-        return await self._database.read(lambda connection: _load(connection, session))
+    @reads
+    def find(self, connection: Connection, session: str) -> KeptEpisode | None:
+        return _load(connection, session)
 
-    async def begin(self, session: str, episode: KeptEpisode) -> KeptEpisode:
-        return await self._database.write(
-            lambda connection: _begin(connection, self._database, session, episode), f"episode {session}"
-        )
+    @writes(lambda session, *_: f"episode {session}")
+    def begin(self, connection: Connection, session: str, episode: KeptEpisode) -> KeptEpisode:
+        """The episode that has this name already, or else this one."""
+        return _begin(connection, self.database, session, episode)
 
-    async def change(self, session: str, before: KeptEpisode, after: KeptEpisode) -> bool:
-        return await self._database.write(
-            lambda connection: _change(connection, self._database, session, before, after), f"episode {session}"
-        )
+    @writes(lambda session, *_: f"episode {session}")
+    def change(self, connection: Connection, session: str, before: KeptEpisode, after: KeptEpisode) -> bool:
+        """False if it has changed since `before`."""
+        return _change(connection, self.database, session, before, after)
 
 
 def _load(connection: Connection, session: str) -> KeptEpisode | None:
@@ -394,16 +392,32 @@ def _change(connection: Connection, database: Database, session: str, before: Ke
 # Outcomes of tasks, from the groups of a run.
 
 
-class SqlOutcomeStore(OutcomeStore):
-    def __init__(self, database: Database) -> None:
-        self._database = database
+class OutcomeStore(StorePart):
+    """What groups made of their tasks, for choosing the next ones."""
 
-    async def list_since(
-        self, stream: Stream, sequence: int, limit: int, others: Sequence[int] = ()
+    @reads
+    def list_since(
+        self, connection: Connection, stream: Stream, sequence: int, limit: int, others: Sequence[int] = ()
     ) -> list[TaskOutcome]:
-        return await self._database.read(
-            lambda connection: _load_outcomes_after(connection, stream, sequence, limit, others)
+        """Outcomes of training groups with the stream's run, environment, split and params, from any stream of the run:
+        the newest `limit` after `sequence`, and those with the sequences `others`. Ordered by sequence."""
+        newest = (
+            _SELECT_OUTCOMES.where(
+                groups.c.run == stream.run,
+                groups.c.environment == stream.environment,
+                groups.c.purpose == "train",
+                groups.c.sequence > sequence,
+                tasks.c.split == stream.split,
+                tasks.c.params_digest == digest(stream.params),
+            )
+            .order_by(groups.c.sequence.desc())
+            .limit(limit)
         )
+        rows = {row["sequence"]: row for row in connection.execute(newest).mappings()}
+        if others:
+            named = _SELECT_OUTCOMES.where(groups.c.sequence.in_(others))
+            rows |= {row["sequence"]: row for row in connection.execute(named).mappings()}
+        return [_parse_outcome(rows[position]) for position in sorted(rows)]
 
 
 _SELECT_OUTCOMES = select(
@@ -414,28 +428,6 @@ _SELECT_OUTCOMES = select(
     tasks.c.index,
     tasks.c.label,
 ).join_from(groups, tasks, tasks.c.task_id == groups.c.task_id)
-
-
-def _load_outcomes_after(
-    connection: Connection, stream: Stream, sequence: int, limit: int, others: Sequence[int]
-) -> list[TaskOutcome]:
-    newest = (
-        _SELECT_OUTCOMES.where(
-            groups.c.run == stream.run,
-            groups.c.environment == stream.environment,
-            groups.c.purpose == "train",
-            groups.c.sequence > sequence,
-            tasks.c.split == stream.split,
-            tasks.c.params_digest == digest(stream.params),
-        )
-        .order_by(groups.c.sequence.desc())
-        .limit(limit)
-    )
-    rows = {row["sequence"]: row for row in connection.execute(newest).mappings()}
-    if others:
-        named = _SELECT_OUTCOMES.where(groups.c.sequence.in_(others))
-        rows |= {row["sequence"]: row for row in connection.execute(named).mappings()}
-    return [_parse_outcome(rows[position]) for position in sorted(rows)]
 
 
 def _parse_outcome(row: RowMapping) -> TaskOutcome:

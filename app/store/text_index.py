@@ -17,12 +17,29 @@ from sqlalchemy import Connection, delete, exists, func, insert, literal_column,
 from sqlalchemy.exc import DBAPIError
 
 from app.domain.groups import GroupFilter, TextQuery
-from app.ports.store import GroupSnapshot, IndexedBatch, TextIndexStore
-from app.store.database import Database
+from app.store.database import StorePart, reads
 from app.store.group_texts import Words, add_words, create_words, drop_words, load_words, tag, write_query
 from app.store.retention import load_states
 from app.store.statements import upsert_rows
 from app.store.tables import group_texts, groups, text_progress
+
+
+@dataclass(frozen=True)
+class IndexedBatch:
+    """`indexed` groups were taken in. `is_last` where none was left to be taken in."""
+
+    indexed: int
+    is_last: bool
+
+
+@dataclass(frozen=True)
+class GroupSnapshot:
+    """`newest` is the sequence of the newest group that is stored; 0 without any. `writers` name the transactions that
+    may still store one of a lower sequence, as an operator finds them in the database."""
+
+    newest: int
+    writers: frozenset[str] = frozenset()
+
 
 FORM: Final = 2
 """Of how texts become words. An index of another form is made anew: it could not be told what to forget."""
@@ -33,23 +50,36 @@ _IS_PENDING: Final = groups.c.outcome == "pending"
 # Indexing: a few groups at a time are read beforehand, then taken in by one short write.
 
 
-class SqlTextIndexStore(TextIndexStore):
-    def __init__(self, database: Database) -> None:
-        self._database = database
+class TextIndexStore(StorePart):
+    """The index of texts, which is written behind everything else."""
 
-    async def take_snapshot(self) -> GroupSnapshot:
-        return await self._database.read(_take_snapshot)
+    @reads
+    def take_snapshot(self, connection: Connection) -> GroupSnapshot:
+        # The writers are looked for last: one that had taken a lower sequence had the lock of the table before it did.
+        newest = connection.execute(select(func.max(groups.c.sequence))).scalar() or 0
+        return GroupSnapshot(newest, _list_writers(connection))
 
     async def find_open_writers(self, snapshot: GroupSnapshot) -> frozenset[str]:
-        return snapshot.writers and snapshot.writers & await self._database.read(_list_writers)
+        """Those of its writers that have not ended. Without any, all groups up to its newest are there that ever will
+        be."""
+        return snapshot.writers and snapshot.writers & await self.database.read(_list_writers)
 
-    async def is_behind(self) -> bool:
-        return await self._database.read(_is_behind)
+    @reads
+    def is_behind(self, connection: Connection) -> bool:
+        """Whether a group is stored that the index could take in."""
+        through = _read_through(connection) or 0
+        newer = select(groups.c.sequence).where(groups.c.sequence > through).limit(1)
+        return (
+            connection.execute(newer).first() is not None
+            or connection.execute(_select_scored_since().limit(1)).first() is not None
+        )
 
     async def index_texts(self, up_to: int, limit: int) -> IndexedBatch:
-        prepared = await self._database.read(lambda connection: _prepare(connection, up_to, limit))
+        """Takes in the oldest groups up to this sequence that the index does not have. Those without scores are passed
+        over, and taken in once they have some."""
+        prepared = await self.database.read(lambda connection: _prepare(connection, up_to, limit))
         if prepared.through is None or prepared.sequences:
-            await self._database.write(lambda connection: _take_in(connection, prepared), "groups")
+            await self.database.write(lambda connection: _take_in(connection, prepared), "groups")
         return IndexedBatch(len(prepared.words), prepared.through is not None and len(prepared.sequences) < limit)
 
 
@@ -58,12 +88,6 @@ _SELECT_WRITERS: Final = text(
     " WHERE locktype = 'relation' AND mode = 'RowExclusiveLock' AND granted AND relation = CAST('groups' AS regclass)"
     " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
 )
-
-
-def _take_snapshot(connection: Connection) -> GroupSnapshot:
-    """The writers are looked for last: one that had taken a lower sequence had the lock of the table before it did."""
-    newest = connection.execute(select(func.max(groups.c.sequence))).scalar() or 0
-    return GroupSnapshot(newest, _list_writers(connection))
 
 
 def _list_writers(connection: Connection) -> frozenset[str]:
@@ -102,15 +126,6 @@ def _select_scored_since() -> Any:
     """Groups that waited."""
     scored = exists().where(groups.c.sequence == group_texts.c.sequence, ~_IS_PENDING)
     return select(group_texts.c.sequence).where(_IS_WAITING, scored)
-
-
-def _is_behind(connection: Connection) -> bool:
-    through = _read_through(connection) or 0
-    newer = select(groups.c.sequence).where(groups.c.sequence > through).limit(1)
-    return (
-        connection.execute(newer).first() is not None
-        or connection.execute(_select_scored_since().limit(1)).first() is not None
-    )
 
 
 @dataclass(frozen=True)

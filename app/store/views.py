@@ -3,6 +3,8 @@ written with the groups."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
 from sqlalchemy import Connection, RowMapping, select
@@ -27,8 +29,7 @@ from app.domain.rollups import (
     Series,
 )
 from app.domain.scores import Score
-from app.ports.store import FoundOutlines, GroupOutline, GroupViews
-from app.store.database import Database
+from app.store.database import StorePart, reads
 from app.store.group_rows import CALIBRATED_FIELDS, decode_flags, decode_score, load_groups, parse_policy
 from app.store.groups import load_scorings, require_unpruned
 from app.store.rollups import count_uncounted, load_rollups
@@ -45,26 +46,97 @@ from app.store.tables import groups, judgements, prompts, rollouts, scorings, ta
 from app.store.tasks import load_tasks
 
 
-class SqlGroupViews(GroupViews):
-    def __init__(self, database: Database) -> None:
-        self._database = database
+@dataclass(frozen=True, slots=True)
+class GroupOutline:
+    """Of a group what is known without its task and its completions, which take longest to read."""
 
-    async def find_groups(self, where: GroupFilter) -> FoundGroups:
-        return await self._database.read(lambda connection: _find_groups(connection, where))
+    sequence: int
+    task_id: str
+    scored: int
+    """Completions with a score."""
+    created_at: datetime
 
-    async def find_outlines(self, where: GroupFilter) -> FoundOutlines:
-        return await self._database.read(lambda connection: _find_outlines(connection, where))
 
-    async def load_summaries(self, sequences: Sequence[int]) -> list[GroupSummary]:
-        return await self._database.read(lambda connection: _summarise(connection, load_rows(connection, sequences)))
+@dataclass(frozen=True)
+class FoundOutlines:
+    """As `FoundGroups`."""
 
-    async def get_group(self, group_id: str) -> GroupDetail | None:
+    outlines: tuple[GroupOutline, ...]
+    next_before: int | None
+    looked_at: int
+
+
+class GroupViews(StorePart):
+    """Read models for pages and dashboards."""
+
+    @reads
+    def find_groups(self, connection: Connection, where: GroupFilter) -> FoundGroups:
+        """Newest first, unless another order is asked for. Where a filter has no index, at most a number of the newest
+        groups are looked at."""
+        page = find_rows(connection, where)
+        return FoundGroups(
+            groups=tuple(_summarise(connection, page.rows)),
+            next_before=page.next_before,
+            looked_at=page.looked_at,
+            matched=page.matched,
+            not_indexed=page.not_indexed,
+        )
+
+    @reads
+    def find_outlines(self, connection: Connection, where: GroupFilter) -> FoundOutlines:
+        """What `find_groups` finds."""
+        page = find_rows(connection, where, _OUTLINE)
+        outlines = (
+            GroupOutline(row["sequence"], row["task_id"], row["scored"], from_micros(row["created_at"]))
+            for row in page.rows
+        )
+        return FoundOutlines(tuple(outlines), page.next_before, page.looked_at)
+
+    @reads
+    def load_summaries(self, connection: Connection, sequences: Sequence[int]) -> list[GroupSummary]:
+        """Of those of these groups that are stored. A few hundred at most."""
+        return _summarise(connection, load_rows(connection, sequences))
+
+    @reads
+    def get_group(self, connection: Connection, group_id: str) -> GroupDetail | None:
+        """Gone when it was pruned."""
         if not is_storable(group_id):
             return None
-        return await self._database.read(lambda connection: _load_group(connection, group_id))
+        stored = load_groups(connection, groups.c.group_id == group_id)
+        if not stored:
+            require_unpruned(connection, [group_id])
+            return None
+        judged: defaultdict[str, list[Judgement]] = defaultdict(list)
+        for reading in load_readings(connection, [group_id]).get(group_id, ()):
+            judged[reading.scoring_id].append(reading.judgement)
+        others = load_scorings(connection, groups.c.group_id == group_id)
+        return GroupDetail(
+            group=stored[0],
+            task=load_tasks(connection, [stored[0].task_id])[stored[0].task_id],
+            judgements=tuple(judged[""]),
+            scorings=tuple(one.model_copy(update={"judgements": tuple(judged[one.scoring_id])}) for one in others),
+        )
 
-    async def load_scores(self, group_ids: Sequence[str]) -> Mapping[str, StoredScores]:
-        return await self._database.read(lambda connection: _load_scores(connection, group_ids))
+    @reads
+    def load_scores(self, connection: Connection, group_ids: Sequence[str]) -> Mapping[str, StoredScores]:
+        """Of those of these groups that are stored. A few hundred at most."""
+        requested = groups.c.group_id.in_(filter_storable(group_ids))
+        members = (
+            select(groups.c.group_id, rollouts.c.score, *(rollouts.c[name] for name in CALIBRATED_FIELDS))
+            .join_from(rollouts, groups, rollouts.c.group_sequence == groups.c.sequence)
+            .where(requested)
+            .order_by(rollouts.c.group_sequence, rollouts.c.position)
+        )
+        scores_of: defaultdict[str, list[Score]] = defaultdict(list)
+        for row in connection.execute(members).mappings():
+            scores_of[row["group_id"]].append(decode_score(row))
+        later: defaultdict[str, list[Scoring]] = defaultdict(list)
+        for scoring in load_scorings(connection, requested):
+            later[scoring.group_id].append(scoring)
+        return {
+            group_id: StoredScores(scores=tuple(scores), scorings=tuple(later[group_id]))
+            for group_id, scores in scores_of.items()
+        }
 
     async def get_statistics(
         self,
@@ -74,41 +146,27 @@ class SqlGroupViews(GroupViews):
         by: StatisticsBreakdown | None = None,
         judge: str | None = None,
     ) -> list[StatisticsRow]:
+        """Statistics of training rollouts; `eval` is left out. `by` also breaks them down and leaves out groups without
+        a label or judge. `judge` asks for groups that this judge scored, without `by` or with `by="judge"`."""
         series: Series = "step" if by is None and judge is None else by or "judge"
         where = RollupFilter(series, environment, run, label=judge)
         return [_build_statistics_row(rollup) for rollup in await self.list_rollups(where)]
 
-    async def list_rollups(self, where: RollupFilter) -> list[Rollup]:
-        return await self._database.read(lambda connection: load_rollups(connection, where))
+    @reads
+    def list_rollups(self, connection: Connection, where: RollupFilter) -> list[Rollup]:
+        """What statistics are made of, ordered by step and by bucket."""
+        return load_rollups(connection, where)
 
-    async def count_uncounted(self) -> int:
-        return await self._database.read(count_uncounted)
+    @reads
+    def count_uncounted(self, connection: Connection) -> int:
+        """How many stored groups no statistics include yet: those from before an upgrade, until they are counted."""
+        return count_uncounted(connection)
 
 
 # Listings and details of groups.
 
 
-def _find_groups(connection: Connection, where: GroupFilter) -> FoundGroups:
-    page = find_rows(connection, where)
-    return FoundGroups(
-        groups=tuple(_summarise(connection, page.rows)),
-        next_before=page.next_before,
-        looked_at=page.looked_at,
-        matched=page.matched,
-        not_indexed=page.not_indexed,
-    )
-
-
 _OUTLINE: Final = (groups.c.sequence, groups.c.task_id, groups.c.scored, groups.c.created_at)
-
-
-def _find_outlines(connection: Connection, where: GroupFilter) -> FoundOutlines:
-    page = find_rows(connection, where, _OUTLINE)
-    outlines = (
-        GroupOutline(row["sequence"], row["task_id"], row["scored"], from_micros(row["created_at"]))
-        for row in page.rows
-    )
-    return FoundOutlines(tuple(outlines), page.next_before, page.looked_at)
 
 
 def _summarise(connection: Connection, rows: Sequence[RowMapping]) -> list[GroupSummary]:
@@ -142,43 +200,6 @@ def _parse_summary(row: RowMapping, title: str, label: str | None, rewards: Sequ
             "created_at": from_micros(row["created_at"]),
         }
     )
-
-
-def _load_group(connection: Connection, group_id: str) -> GroupDetail | None:
-    stored = load_groups(connection, groups.c.group_id == group_id)
-    if not stored:
-        require_unpruned(connection, [group_id])
-        return None
-    judged: defaultdict[str, list[Judgement]] = defaultdict(list)
-    for reading in load_readings(connection, [group_id]).get(group_id, ()):
-        judged[reading.scoring_id].append(reading.judgement)
-    others = load_scorings(connection, groups.c.group_id == group_id)
-    return GroupDetail(
-        group=stored[0],
-        task=load_tasks(connection, [stored[0].task_id])[stored[0].task_id],
-        judgements=tuple(judged[""]),
-        scorings=tuple(one.model_copy(update={"judgements": tuple(judged[one.scoring_id])}) for one in others),
-    )
-
-
-def _load_scores(connection: Connection, group_ids: Sequence[str]) -> dict[str, StoredScores]:
-    requested = groups.c.group_id.in_(filter_storable(group_ids))
-    members = (
-        select(groups.c.group_id, rollouts.c.score, *(rollouts.c[name] for name in CALIBRATED_FIELDS))
-        .join_from(rollouts, groups, rollouts.c.group_sequence == groups.c.sequence)
-        .where(requested)
-        .order_by(rollouts.c.group_sequence, rollouts.c.position)
-    )
-    scores_of: defaultdict[str, list[Score]] = defaultdict(list)
-    for row in connection.execute(members).mappings():
-        scores_of[row["group_id"]].append(decode_score(row))
-    later: defaultdict[str, list[Scoring]] = defaultdict(list)
-    for scoring in load_scorings(connection, requested):
-        later[scoring.group_id].append(scoring)
-    return {
-        group_id: StoredScores(scores=tuple(scores), scorings=tuple(later[group_id]))
-        for group_id, scores in scores_of.items()
-    }
 
 
 _ANSWERS: Final = (

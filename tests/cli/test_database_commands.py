@@ -11,8 +11,8 @@ from sqlalchemy import delete, update
 from app.domain.groups import StatisticsRow
 from app.main.application import create_app
 from app.main.store import Store
-from app.ports.store import DatabaseSize
 from app.settings import Settings
+from app.store.copy import DatabaseSize
 from app.store.database import open_writer
 from app.store.tables import groups, rollups, task_rollups
 from tests.support.commands import ended

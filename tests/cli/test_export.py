@@ -12,7 +12,7 @@ import pytest
 
 from app.domain.scores import Score
 from app.main.store import Store
-from app.ports.store import GroupToStore
+from app.store.group_rows import GroupToStore
 from tests.support.commands import Ended, ended
 from tests.support.gateways import Gateways
 from tests.support.serving import Served, serving

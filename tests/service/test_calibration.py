@@ -15,7 +15,6 @@ from app.domain.scores import LEVELS, ReferencePlan, References, Score
 from app.domain.tasks import Completion, Task
 from app.ports.environment import Environment, Programs, Tools, Workers
 from app.ports.judges import CalibrationReading, Judge, Panels, WrittenReferences
-from app.ports.store import RunStore
 from app.service.judging import (
     RETRY_SECONDS,
     GroupCalibration,
@@ -25,6 +24,7 @@ from app.service.judging import (
     score_completions,
 )
 from app.service.runs import GroupBudget
+from app.store.runs import RunStore
 from tests.support.simulated_judges import RUBRIC
 
 CASE = Case(key="k", rubric=RUBRIC, document={}, candidates=("Well met.",))

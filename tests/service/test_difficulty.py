@@ -7,7 +7,6 @@ import pytest
 
 from app.domain.rollups import PassRates, TaskOutcome
 from app.domain.runs import Slot, Stream
-from app.ports.store import OutcomeStore, SlotLocator
 from app.service.task_order import (
     EXPLORATION_INTERVAL,
     REREAD_GROUPS,
@@ -17,6 +16,8 @@ from app.service.task_order import (
     order_by_weight,
     order_tasks,
 )
+from app.store.leases import SlotLocator
+from app.store.tasks import OutcomeStore
 from tests.support.store_cases import cycle, stream
 
 

@@ -16,10 +16,10 @@ from app.domain.tasks import Completion
 from app.main.gateway import build_gateway
 from app.main.store import Store
 from app.ports.environment import NoWorkers
-from app.ports.store import PendingGroupStore
 from app.service.gateway import Gateway
 from app.service.requests import NextBatch
 from app.service.scoring import SampleReply, SampleToScore
+from app.store.pending_groups import PendingGroupStore
 from app.telemetry.metrics import NullObserver
 from tests.support.databases import MIGRATIONS
 from tests.support.playground import World, environments, panels, until

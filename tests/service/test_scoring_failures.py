@@ -17,11 +17,13 @@ from app.domain.tasks import Completion
 from app.main.gateway import build_gateway
 from app.main.store import Store
 from app.ports.environment import NoWorkers
-from app.ports.store import GroupStore, GroupToStore, IdempotencyKey, KnownGroups, RunStore
 from app.service import group_scoring
 from app.service.group_scoring import GroupScoring, build_reply
 from app.service.requests import GroupProblem, GroupReply, GroupToScore, NextBatch, ScoreRequest, ScoreResponse
 from app.service.scoring import ScoringService
+from app.store.group_rows import GroupToStore
+from app.store.groups import GroupStore, IdempotencyKey, KnownGroups
+from app.store.runs import RunStore
 from app.telemetry.metrics import NullObserver
 from tests.support.databases import MIGRATIONS
 from tests.support.playground import World, environments, panels, until

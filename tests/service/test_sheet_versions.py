@@ -15,9 +15,9 @@ from app.domain.tasks import Completion, Message, Task
 from app.domain.values import NoParams, Split, digest
 from app.envs.npc_arena.environment import NpcArena
 from app.ports.environment import Datasets, Environment, Tools
-from app.ports.store import SheetStore
 from app.service import catalogue as store_memory
 from app.service.catalogue import KEPT_VERSIONS, Catalogue, EnvironmentVersions, ServedEnvironment
+from app.store.tasks import SheetStore
 from app.toolkit.templates import find_packaged_folder
 
 

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.domain.runs import Slot
-from app.ports.store import SlotLocator
 from app.service.task_order import BLOCK_SIZE, ENDLESS_OFFSETS, derive_seed, order_by_weight, order_tasks
+from app.store.leases import SlotLocator
 
 SEEDS = st.integers(0, 2**53 - 1)
 

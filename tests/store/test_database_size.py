@@ -12,10 +12,10 @@ from sqlalchemy import text
 from app.domain.errors import StoreUnavailable
 from app.domain.groups import Group
 from app.domain.tasks import Completion
-from app.ports.store import DatabaseSize, GroupToStore
 from app.store import copy
-from app.store.copy import measure_database
+from app.store.copy import DatabaseSize, measure_database
 from app.store.database import open_writer
+from app.store.group_rows import GroupToStore
 from app.store.statements import to_micros
 from tests.support.databases import MIGRATIONS
 from tests.support.store_cases import START, group, opened, record

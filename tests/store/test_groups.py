@@ -12,7 +12,8 @@ from app.domain.runs import Policy
 from app.domain.scores import Criterion, Score
 from app.domain.tasks import Completion, FunctionCall, Message, ToolCall
 from app.main.store import Store
-from app.ports.store import GroupToStore, IdempotencyKey
+from app.store.group_rows import GroupToStore
+from app.store.groups import IdempotencyKey
 from tests.support.store_cases import MovableClock, cycle, group, opened, record, stream
 
 HOSTILE = "NUL \x00, emoji \U0001f9d9, quote ' and \\u0000"

@@ -11,7 +11,7 @@ from app.domain.judging import Judgement, Spending, Verdict
 from app.domain.scores import ReferenceKind, References
 from app.main.store import Store
 from app.ports.judges import CachedJudgement
-from app.ports.store import GroupToStore
+from app.store.group_rows import GroupToStore
 from app.store.judge_cache import CacheRetention
 from tests.support.databases import MIGRATIONS
 from tests.support.store_cases import MovableClock, group, opened, record, using

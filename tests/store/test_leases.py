@@ -8,8 +8,7 @@ import pytest
 
 from app.domain.runs import HeldLease, Run, Slot, Stream
 from app.main.store import Store
-from app.ports.store import LeaseResult, StreamState
-from app.store.leases import MAX_DEFERRED
+from app.store.leases import MAX_DEFERRED, LeaseResult, StreamState
 from tests.support.store_cases import START, MovableClock, cycle, group, opened, record, stream
 
 

@@ -9,7 +9,7 @@ from app.domain.groups import Group
 from app.domain.parts import GroupSlot, SampleName
 from app.domain.scores import Score
 from app.main.store import Store
-from app.ports.store import GroupToStore
+from app.store.group_rows import GroupToStore
 from tests.store.test_groups import refused
 from tests.store.test_parts import WINDOWS, pending, said, shown
 from tests.support.store_cases import opened, record

@@ -16,8 +16,8 @@ from app.domain.tasks import Completion, Message
 from app.features.exports.model import ExportFilter
 from app.features.exports.store import SqlExportStore
 from app.main.store import Store
-from app.ports.store import GroupToStore
 from app.store.database import open_writer
+from app.store.group_rows import GroupToStore
 from app.store.statements import (
     NUMBERS_FROM,
     PACKED_FROM,

@@ -65,7 +65,7 @@ def fill(connection: Connection) -> None:
             "group_id": f"c{n}",
             "place": 0,
             "scope": f"s{n % 10}",
-            "said": f"d{n}",
+            "digest": f"d{n}",
             "completion": None,
             "own_group": None,
             "state": "answered" if n % 5 else "left",

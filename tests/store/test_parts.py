@@ -14,7 +14,7 @@ from app.domain.scores import Score
 from app.domain.tasks import Completion
 from app.domain.values import utc_now
 from app.main.store import Store
-from app.ports.store import GroupToStore
+from app.store.group_rows import GroupToStore
 from tests.store.test_groups import refused
 from tests.support.store_cases import MovableClock, cycle, group, opened, record, stream
 

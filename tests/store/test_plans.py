@@ -21,9 +21,9 @@ from app.features.exports.model import ExportFilter
 from app.features.exports.store import SqlExportStore
 from app.features.labels.store import SORTED_UP_TO, SqlLabelQueue
 from app.main.store import Store
-from app.ports.store import IdempotencyKey
 from app.store.database import is_postgres, open_writer
 from app.store.group_rows import build_group_row, build_judgement_rows, build_rollout_rows, build_score_columns
+from app.store.groups import IdempotencyKey
 from app.store.statements import insert_tuples
 from app.store.tables import groups, judgements, leases, rescores, rollouts, rollups, scorings, streams, task_rollups
 from tests.support.store_cases import START, cycle, group, record, stream, using

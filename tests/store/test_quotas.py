@@ -9,7 +9,7 @@ from app.domain.budgets import Amount, KeyQuotas, KeyUsage
 from app.domain.judging import Judgement
 from app.domain.scores import Score
 from app.main.store import Store
-from app.ports.store import HandOut, HandOutPart
+from app.store.budgets import HandOut, HandOutPart
 from tests.support.store_cases import MovableClock, cycle, group, opened, record, stream
 
 BOUND = Amount(1000, 1.0)

@@ -23,10 +23,10 @@ from app.domain.values import canonical_json
 from app.features.health.store import SqlRunHealthStore, run_anchors
 from app.features.labels.store import SqlLabelQueue, label_leases, labels
 from app.main.store import Store
-from app.ports.store import GroupToStore
 from app.service.retention import Pruner, ReduceSchedule
 from app.store.copy import measure_database
 from app.store.database import open_writer
+from app.store.group_rows import GroupToStore
 from app.store.statements import to_micros
 from tests.store.test_retention import asked, rebuild, scoring
 from tests.support.databases import MIGRATIONS

@@ -19,9 +19,10 @@ from app.domain.scores import Criterion, Score
 from app.features.health.store import run_anchors
 from app.features.labels.store import label_leases, labels
 from app.main.store import Store, metadata
-from app.ports.store import GroupToStore, IdempotencyKey
 from app.service.retention import Pruner
 from app.store.database import is_transient, open_writer
+from app.store.group_rows import GroupToStore
+from app.store.groups import IdempotencyKey
 from app.store.retention import prepare_batch, remove_batch
 from app.store.tables import groups, tasks
 from tests.support.databases import Postgres
@@ -188,7 +189,7 @@ async def test_a_group_that_is_scored_further_meanwhile_stays(store: Store, cloc
     waiting = GroupToStore(unscored.model_copy(update={"rollouts": (first, *unscored.rollouts[1:])}))
     await fill(store, [waiting, stored(2)])
     plan = await store.retention.plan(ALL)
-    database = store.retention._database  # type: ignore[attr-defined]  # between its read and its write
+    database = store.retention.database  # between its read and its write
     batch = await database.read(lambda connection: prepare_batch(connection, plan, 0, 10))
     await store.groups.finish([stored(1)])
     pruned = await database.write(lambda connection: remove_batch(connection, database, batch), "groups")

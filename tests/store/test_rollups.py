@@ -16,8 +16,8 @@ from app.domain.judging import Judgement
 from app.domain.runs import Policy
 from app.domain.scores import Criterion, Score
 from app.main.store import Store
-from app.ports.store import GroupToStore
 from app.store.database import open_for_inspection, open_writer
+from app.store.group_rows import GroupToStore
 from app.store.statements import decode_json
 from app.store.tables import groups, judgements, rollouts, rollups, task_rollups, tasks
 from tests.support.databases import Postgres, read_migrated_store

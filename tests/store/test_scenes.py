@@ -9,10 +9,9 @@ from app.domain.scores import Criterion, Score
 from app.features.exports.model import ExportFilter
 from app.features.exports.store import SqlExportStore
 from app.main.store import Store
-from app.ports.store import GroupToStore
-from app.service.retention import TextIndexer
 from app.store import search
 from app.store.database import open_writer
+from app.store.group_rows import GroupToStore
 from tests.support.store_cases import group, record
 
 EVIL = "</title><script>alert(1)</script>"
@@ -84,17 +83,6 @@ async def test_groups_are_found_and_exported_by_their_scene(
 def test_what_is_no_short_name_is_no_scene(scene: JsonValue) -> None:
     prompt = TaskPrompt.model_construct(messages=(), metadata={"scene": scene})
     assert (prompt.scene, TaskPrompt(messages=(), metadata={"scene": EVIL}).scene) == (None, EVIL)
-
-
-async def test_scenes_that_a_former_release_did_not_store_are_filled_behind(store: Store, store_url: str) -> None:
-    await fill(store)
-    forget_scenes(store_url)
-    where = GroupFilter(scene="ford", run="b")
-    before = await store.views.find_groups(where)
-    await TextIndexer(store.texts, store.retention).catch_up()
-    after = await store.views.find_groups(where)
-    evil = await store.views.find_groups(GroupFilter(scene=EVIL))
-    assert [[one.group_id for one in found.groups] for found in (before, after, evil)] == [[], ["other run"], ["evil"]]
 
 
 def forget_scenes(url: str) -> None:

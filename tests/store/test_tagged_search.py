@@ -9,9 +9,9 @@ from app.domain.groups import Group, GroupFilter, parse_text_query
 from app.domain.runs import Policy
 from app.domain.scores import Score
 from app.main.store import Store
-from app.ports.store import GroupToStore
 from app.service.retention import TextIndexer
 from app.store import search, text_index
+from app.store.group_rows import GroupToStore
 from tests.support.store_cases import group, record
 
 FLAGS = ("late", "latest", "well-met", "d\u00e9j\u00e0 \ue001", "truncated")

@@ -13,11 +13,11 @@ from app.domain.retention import PruneRule, ReduceRule
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Message
 from app.main.store import Store
-from app.ports.store import GroupToStore
 from app.service.retention import Pruner, TextIndexer
 from app.store import search as group_search
 from app.store import text_index
 from app.store.database import open_writer
+from app.store.group_rows import GroupToStore
 from app.store.retention import prepare_batch, remove_batch
 from app.store.statements import PACKED_FROM
 from app.store.tables import groups
@@ -190,7 +190,7 @@ async def test_what_the_index_takes_in_while_it_is_pruned_goes_and_leaves_it(
     await index(store)
     await store.groups.add([saying("new", ["a lantern", "the ferry"])])
     plan = await store.retention.plan(PruneRule(before=LATE))
-    database = store.retention._database  # type: ignore[attr-defined]  # between its read and its write
+    database = store.retention.database  # between its read and its write
     batch = await database.read(lambda connection: prepare_batch(connection, plan, 0, 10))
     await index(store)
     pruned = await database.write(lambda connection: remove_batch(connection, database, batch), "groups")

@@ -9,8 +9,8 @@ from app.domain.judging import Judgement
 from app.domain.runs import Policy
 from app.domain.scores import Criterion, Score
 from app.main.store import Store
-from app.ports.store import GroupOutline
 from app.store import search
+from app.store.views import GroupOutline
 from tests.support.store_cases import START, group, record
 
 UNSCORED = Score.unscored("judge_failed")

@@ -15,7 +15,7 @@ from app.domain.errors import InvalidRequest, StoreUnavailable
 from app.main.store import Store
 from app.store import database as writing
 from app.store.database import Database
-from app.store.migration import SqlHealthCheck, migrate
+from app.store.migration import HealthCheck, migrate
 from app.store.statements import insert_rows
 from app.store.tables import prompts
 from tests.store.test_groups import refused
@@ -305,7 +305,7 @@ def test_a_server_that_does_not_answer_is_unavailable() -> None:
 @pytest.mark.dialects
 def test_health_fails_without_the_tables(empty_url: str) -> None:
     async def scenario(database: Database) -> object:
-        return type(await refused(SqlHealthCheck(database).check()))
+        return type(await refused(HealthCheck(database).check()))
 
     assert with_database(empty_url, scenario) is StoreUnavailable
 

@@ -32,8 +32,8 @@ from app.http.viewer.pages import create_viewer_router
 from app.http.web.api_keys import KeyRing
 from app.http.web.middleware import MiddlewareOptions, install_middleware
 from app.http.web.openapi import install_docs
-from app.ports.store import FoundOutlines, GroupOutline
 from app.service.gateway import JudgeEntry
+from app.store.views import FoundOutlines, GroupOutline, GroupViews
 from tests.support.sample_texts import HOSTILE, HOSTILE_JSON, SHEET
 
 Word = str | None
@@ -420,8 +420,8 @@ def summary_of(sequence: int, detail: GroupDetail) -> GroupSummary:
     )
 
 
-class MemoryViews:
-    """The port `Views` over a list; sequences are places in it, counted from 1."""
+class MemoryViews(GroupViews):
+    """Over a list, without a database; sequences are places in it, counted from 1."""
 
     def __init__(self, details: Sequence[GroupDetail]) -> None:
         self.uncounted = 0

@@ -13,7 +13,8 @@ from app.domain.scores import Outcome, Score
 from app.domain.tasks import Completion, Message, TaskKey
 from app.main.store import Store
 from app.ports.environment import Clock
-from app.ports.store import GroupToStore, SlotLocator
+from app.store.group_rows import GroupToStore
+from app.store.leases import SlotLocator
 from tests.support.databases import MIGRATIONS
 
 T = TypeVar("T")

@@ -15,8 +15,8 @@ from app.features.exports.service import ExportPreview, LabelRows, preview_expor
 from app.http.viewer.rendering import FilterQuery, FilterRoute, Renderer, Word, build_filter, build_link, list_unread
 from app.http.web.api_keys import CallerBounds
 from app.http.web.problems import describe_faults
-from app.ports.store import GroupViews
 from app.service.access import require_named
+from app.store.views import GroupViews
 from app.toolkit.texts import as_json, cut_excerpt
 
 _PREVIEWED: Final = 100

@@ -49,8 +49,8 @@ from app.features.exports.rows import (
     replace_lone_surrogates,
 )
 from app.features.labels.model import LabelStore
-from app.ports.store import GroupStore
 from app.service.task_cache import TaskCache
+from app.store.groups import GroupStore
 
 # Exports as files, in pieces.
 

@@ -59,12 +59,12 @@ from app.features.labels.model import (
 )
 from app.ports.environment import Clock
 from app.ports.judges import Panels
-from app.ports.store import GroupStore
 from app.service.catalogue import Catalogue
 from app.service.judging import find_rubric
 from app.service.requests import SingleFlight
 from app.service.runs import JudgeStanding, RunAgreement, RunRegistry
 from app.service.task_cache import TaskCache
+from app.store.groups import GroupStore
 
 log = logging.getLogger(__name__)
 _POOL = 64

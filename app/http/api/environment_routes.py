@@ -40,7 +40,6 @@ from app.http.web.openapi import document_problems
 from app.http.web.routes import DirectRoute
 from app.ports.environment import Environment
 from app.ports.judges import ReportingJudge
-from app.ports.store import IdempotencyKey
 from app.ports.tracing import note_work
 from app.service.access import check_hand_out, scope_idempotency
 from app.service.catalogue import Catalogue
@@ -48,6 +47,7 @@ from app.service.gateway import Gateway
 from app.service.judging import find_rubric
 from app.service.requests import BatchOptions, NextBatch, ScoreRequest, ScoreResponse, StepRequest, TaskBatch
 from app.service.task_cache import DealtBatch
+from app.store.groups import IdempotencyKey
 
 IdempotencyHeader = Annotated[
     str | None,

@@ -18,11 +18,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from app.domain.errors import Conflict, InvalidRequest, NotFound, Unavailable
 from app.domain.tasks import FunctionCall, KeptEpisode, Message, ToolCall, is_truncated
 from app.domain.values import Frozen, Split, WholeNumber
-from app.ports.store import EpisodeStore
 from app.service.catalogue import Catalogue
 from app.service.requests import StepRequest
 from app.service.retrieval import EpisodeStepper
 from app.service.task_cache import TaskCache
+from app.store.tasks import EpisodeStore
 
 _TRIES: Final = 20
 """Calls of one session may come at once, and each changes the row that the others have read."""

@@ -44,8 +44,8 @@ from app.http.viewer.rendering import (
 )
 from app.http.viewer.run_pages import MOST_CHOICES, RunPages, list_run_names, parse_run_name
 from app.http.web.api_keys import CallerBounds
-from app.ports.store import GroupOutline, GroupViews
 from app.service.access import allows_task
+from app.store.views import GroupOutline, GroupViews
 from app.toolkit.charts import Scale, build_difference_histogram
 from app.toolkit.texts import Excerpt, cut_excerpt, escape_invisible
 

@@ -25,8 +25,8 @@ from app.http.web.api_keys import CallerBounds
 from app.http.web.bodies import LazyRoute
 from app.judges.explanation import GroupExplanation, explain_group
 from app.judges.gate_wordings import strip_thoughts
-from app.ports.store import GroupViews
 from app.service.requests import GroupId
+from app.store.views import GroupViews
 from app.toolkit.charts import build_bar_chart
 from app.toolkit.texts import (
     SHOWN_AT_ONCE,

@@ -43,9 +43,9 @@ from app.http.viewer.rendering import (
 from app.http.viewer.run_pages import RunPages, RunRow, list_run_names, load_row
 from app.http.web.api_keys import COOKIE, CallerBounds, KeyRing
 from app.http.web.bodies import LazyRoute
-from app.ports.store import GroupViews
 from app.service.access import KeyAdmin
 from app.service.gateway import EnvironmentEntry, JudgeEntry, ServiceState, ServiceWarning, list_warnings, show_judges
+from app.store.views import GroupViews
 from app.toolkit.charts import build_bar_chart
 
 # The first page: whether all is well, what trains, and what to do next.

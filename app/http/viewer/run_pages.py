@@ -27,9 +27,9 @@ from app.domain.values import Z_95, Frozen, Name, Proportion, utc_now
 from app.http.viewer.rendering import FilterRoute, Renderer, RunMark, ViewerParts, Word, clean_word, pick_choice
 from app.http.web.api_keys import CallerBounds
 from app.ports.environment import Clock
-from app.ports.store import GroupViews
 from app.service.access import list_within
 from app.service.runs import RunRegistry, RunReport
+from app.store.views import GroupViews
 from app.toolkit.charts import TONES, ChartForm, ChartMark, Curve, CurveChart, CurvePoint, draw_curves
 from app.toolkit.texts import escape_invisible, format_number
 

@@ -31,7 +31,7 @@ from app.domain.access import AccessScope, Caller, KeyBounds, SignIn, compute_ke
 from app.domain.errors import GatewayError, StoreUnavailable
 from app.domain.values import utc_now
 from app.http.web.problems import build_problem_response
-from app.ports.store import KeySource, KnownKeys
+from app.store.api_keys import KeySource, KnownKeys
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from app.features.exports import store as export_store
 from app.features.exports.model import ExportFilter, StoredGroup
 from app.features.exports.store import SqlExportStore
 from app.main.store import Store
-from app.ports.store import GroupToStore
+from app.store.group_rows import GroupToStore
 from tests.support.store_cases import START, group, record, using
 
 LATER = START + timedelta(hours=1)

@@ -73,18 +73,18 @@ def test_one_scored_group_is_one_tree_that_the_judge_is_told_of(
             score(client, **caller, **{"X-Request-ID": "q1"})
     spans = [span for span in collector.spans if span.trace_id == TRACE]
     named = {span.name: span for span in spans}
-    root, call, stored = named["POST /envs/rlaif/score"], named["chat judge-1"], named["write SqlGroupStore.add"]
+    root, call, stored = named["POST /envs/rlaif/score"], named["chat judge-1"], named["write GroupStore.add"]
     headers = {name.lower(): value for name, value in judge.received[0].headers.items()}
     about = {"atropos.environment": "rlaif", "atropos.run": "blue"}
     assert collector.outline(TRACE) == [
         "POST /envs/rlaif/score",
-        "POST /envs/rlaif/score > read SqlGroupStore.recall",
-        "POST /envs/rlaif/score > read SqlTaskStore.get_leases",
+        "POST /envs/rlaif/score > read GroupStore.recall",
+        "POST /envs/rlaif/score > read TaskStore.get_leases",
         "POST /envs/rlaif/score > score group",
         "POST /envs/rlaif/score > score group > chat judge-1",
         "POST /envs/rlaif/score > score group > read SqlJudgeCache.get",
         "POST /envs/rlaif/score > score group > write SqlJudgeCache.put",
-        "POST /envs/rlaif/score > write SqlGroupStore.add",
+        "POST /envs/rlaif/score > write GroupStore.add",
     ]
     assert (root.kind, root.parent_id, describe(root)) == (
         "server",

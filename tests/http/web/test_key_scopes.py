@@ -13,8 +13,8 @@ from app.http.web import api_keys
 from app.http.web.api_keys import KeyRing
 from app.http.web.routes import ROUTE_ACCESS, find_scope, list_methods
 from app.main.application import create_app
-from app.ports.store import KnownKeys
 from app.settings import Settings
+from app.store.api_keys import KnownKeys
 from tests.support.forked_programs import ROOT
 
 SECRET = "gw_of-a-named-key"
