@@ -9,7 +9,7 @@ from app.envs.npc_arena.environment import NpcArena
 from app.features.authoring.pages import AuthorPages, create_author_pages_router
 from app.features.authoring.routes import create_author_router
 from app.features.authoring.service import AuthoringService, CharacterSource, TextDraft
-from app.features.authoring.store import SqlAuthoredStore
+from app.features.authoring.store import AuthoredStore
 from app.features.contract import Feature, FeatureParts, Kernel
 from app.http.viewer.rendering import PageLink, ViewerParts
 
@@ -17,7 +17,7 @@ from app.http.viewer.rendering import PageLink, ViewerParts
 def build_authoring(kernel: Kernel) -> FeatureParts:
     characters = kernel.characters
     source = CharacterSource(NpcArena.name, characters.folder, characters.build_context)
-    store = kernel.storage.part(SqlAuthoredStore)
+    store = kernel.storage.part(AuthoredStore)
     authoring = AuthoringService(source, kernel.gateway.catalogue, store, kernel.refresh_examples)
     characters.replace_texts(authoring.list_written)
     characters.replace_reload(authoring.reload)

@@ -1,12 +1,12 @@
 """What authors write over HTTP: texts that stand in place of files of the folder of characters."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Protocol
+from typing import Annotated
 
 from pydantic import Field
 
-from app.domain.authored_files import MAX_AUTHORED, AuthoredFile, ListedRevision
+from app.domain.authored_files import MAX_AUTHORED, AuthoredFile
 from app.domain.values import Frozen
 
 
@@ -37,21 +37,3 @@ class AuthoredChange(Frozen):
 def list_texts(in_force: Mapping[str, AuthoredRevision]) -> dict[str, str]:
     """The texts that stand in place of files, by file."""
     return {file: one.text for file, one in in_force.items() if one.text is not None}
-
-
-class AuthoredStore(Protocol):
-    """Revisions of files. They are only ever added, so their number says whether there are new ones."""
-
-    async def count(self) -> int: ...
-
-    async def load_newest(self) -> dict[str, AuthoredRevision]:
-        """The newest revision of each file, withdrawals included."""
-
-    async def add(self, changes: Sequence[AuthoredChange], author: str, note: str) -> list[AuthoredRevision]:
-        """All or none; durable on return. Conflict naming the file whose newest revision is another than the change is
-        based on."""
-
-    async def list_revisions(self, file: str, limit: int, before: int | None = None) -> list[ListedRevision]:
-        """Newest first, those before the revision `before`."""
-
-    async def get(self, file: str, revision: int) -> AuthoredRevision | None: ...

@@ -21,7 +21,8 @@ from app.domain.authored_files import MAX_AUTHORED, SCENE_FILES, AuthoredFile, L
 from app.domain.errors import Conflict, GatewayError, InvalidRequest, NotFound
 from app.domain.tasks import Message
 from app.domain.values import Frozen, Name
-from app.features.authoring.model import AuthoredChange, AuthoredRevision, AuthoredStore, list_texts
+from app.features.authoring.model import AuthoredChange, AuthoredRevision, list_texts
+from app.features.authoring.store import AuthoredStore
 from app.service.catalogue import Catalogue
 
 log = logging.getLogger(__name__)

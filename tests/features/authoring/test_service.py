@@ -9,11 +9,11 @@ import pytest
 
 from app.characters.sheet_checks import SheetCheckContext
 from app.datasets.configured_datasets import ConfiguredDatasets
-from app.domain.authored_files import ListedRevision
 from app.domain.errors import EnvironmentUnavailable, InvalidRequest
 from app.domain.values import utc_now
-from app.features.authoring.model import AuthoredChange, AuthoredRevision, AuthoredStore
+from app.features.authoring.model import AuthoredRevision
 from app.features.authoring.service import AuthoringService, CharacterSource
+from app.features.authoring.store import AuthoredStore
 from app.ports.environment import Datasets
 from app.service.catalogue import Catalogue
 from tests.service.test_sheet_versions import Toy
@@ -34,15 +34,6 @@ class OneText(AuthoredStore):
             file=file, revision=len(self.texts), text=text, note="", author="", at=utc_now(), digest=None
         )
         return {file: newest}
-
-    async def add(self, changes: Sequence[AuthoredChange], author: str, note: str) -> list[AuthoredRevision]:
-        raise NotImplementedError
-
-    async def list_revisions(self, file: str, limit: int, before: int | None = None) -> list[ListedRevision]:
-        raise NotImplementedError
-
-    async def get(self, file: str, revision: int) -> AuthoredRevision | None:
-        raise NotImplementedError
 
 
 class Fragile(Toy):

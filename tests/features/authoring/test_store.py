@@ -6,7 +6,7 @@ import pytest
 
 from app.domain.errors import Conflict
 from app.features.authoring.model import AuthoredChange, AuthoredRevision, list_texts
-from app.features.authoring.store import SqlAuthoredStore
+from app.features.authoring.store import AuthoredStore
 from app.main.store import Store
 from tests.support.store_cases import using
 
@@ -24,7 +24,7 @@ def tell(one: AuthoredRevision | None) -> tuple[str, int, str | None, str, str]:
 
 
 async def test_the_newest_revision_is_in_force_and_all_are_kept(store: Store) -> None:
-    authored = store.part(SqlAuthoredStore)
+    authored = store.part(AuthoredStore)
     nothing = await authored.count(), await authored.load_newest()
     await authored.add([change(SCENES, "s"), change(HOB, "one")], "ada", ODD)
     await authored.add([change(HOB, "two", 1)], "bob", "")
@@ -56,7 +56,7 @@ async def test_the_newest_revision_is_in_force_and_all_are_kept(store: Store) ->
 @pytest.mark.parametrize("based_on", [0, 2])
 def test_a_change_of_what_another_author_has_changed_is_refused_whole(store_url: str, based_on: int) -> None:
     async def scenario(store: Store) -> object:
-        authored = store.part(SqlAuthoredStore)
+        authored = store.part(AuthoredStore)
         await authored.add([change(HOB, "one")], "ada", "")
         with pytest.raises(Conflict, match="revision 1 is stored"):
             await authored.add([change("a.yaml", "new"), change(HOB, "mine", based_on)], "bob", "")
@@ -66,7 +66,7 @@ def test_a_change_of_what_another_author_has_changed_is_refused_whole(store_url:
 
 
 async def test_of_two_changes_at_once_one_is_stored(store: Store) -> None:
-    authored = store.part(SqlAuthoredStore)
+    authored = store.part(AuthoredStore)
     tried = [authored.add([change(HOB, text)], text, "") for text in ("a", "b", "c")]
     done = await asyncio.gather(*tried, return_exceptions=True)
     assert (sum(isinstance(one, Conflict) for one in done), await authored.count()) == (2, 1)
