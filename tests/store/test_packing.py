@@ -14,7 +14,7 @@ from app.domain.groups import GroupDetail
 from app.domain.judging import Judgement, Verdict
 from app.domain.tasks import Completion, Message
 from app.features.exports.model import ExportFilter
-from app.features.exports.store import SqlExportStore
+from app.features.exports.store import ExportStore
 from app.main.store import Store
 from app.store.database import open_writer
 from app.store.group_rows import GroupToStore
@@ -133,8 +133,8 @@ async def read(store: Store) -> tuple[GroupDetail, object]:
     """The group's page, and what is exported."""
     found = await store.views.get_group("group")
     assert found is not None
-    last = await store.part(SqlExportStore).get_newest_group_sequence()
-    (exported,) = await store.part(SqlExportStore).read_page(ExportFilter(), 0, last, 10)
+    last = await store.part(ExportStore).get_newest_group_sequence()
+    (exported,) = await store.part(ExportStore).read_page(ExportFilter(), 0, last, 10)
     return found, exported.group
 
 

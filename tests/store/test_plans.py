@@ -18,7 +18,7 @@ from app.domain.scores import Score
 from app.domain.tasks import Context
 from app.domain.values import digest
 from app.features.exports.model import ExportFilter
-from app.features.exports.store import SqlExportStore
+from app.features.exports.store import ExportStore
 from app.features.labels.store import SORTED_UP_TO, SqlLabelQueue
 from app.main.store import Store
 from app.store.database import is_postgres, open_writer
@@ -150,7 +150,7 @@ async def ask_all(store: Store, url: str) -> tuple[dict[str, list[Statement]], d
         return store.views.find_groups(GroupFilter.model_validate(where))
 
     def export(last: int = GROUPS, **where: object) -> Awaitable[object]:
-        return store.part(SqlExportStore).read_page(ExportFilter.model_validate(where), 0, last, 5)
+        return store.part(ExportStore).read_page(ExportFilter.model_validate(where), 0, last, 5)
 
     tasks, views, queue = store.tasks, store.views, store.part(SqlLabelQueue)
     here = {"run": "r1", "environment": "e1"}

@@ -7,7 +7,7 @@ from app.domain.groups import GroupFilter, TaskPrompt, TaskRecord
 from app.domain.runs import Policy, Purpose
 from app.domain.scores import Criterion, Score
 from app.features.exports.model import ExportFilter
-from app.features.exports.store import SqlExportStore
+from app.features.exports.store import ExportStore
 from app.main.store import Store
 from app.store import search
 from app.store.database import open_writer
@@ -64,9 +64,7 @@ async def test_groups_are_found_and_exported_by_their_scene(
     wanted = ({"scene": EVIL}, {"scene": "ford", "run": "a", "label": "hob"}, {"scene": "ford", "min_step": 1})
     await fill(store)
     found = [(await store.views.find_groups(GroupFilter.model_validate(one))).groups for one in wanted]
-    exported = [
-        await store.part(SqlExportStore).read_page(ExportFilter.model_validate(one), 0, 99, 9) for one in wanted
-    ]
+    exported = [await store.part(ExportStore).read_page(ExportFilter.model_validate(one), 0, 99, 9) for one in wanted]
     assert [[one.group_id for one in some] for some in found] + [
         [one.group.group_id for one in some] for some in exported
     ] == [

@@ -9,13 +9,13 @@ from app.features.exports.model import ExportRequest
 from app.features.exports.pages import ExportPages, create_export_page_router
 from app.features.exports.routes import create_export_router
 from app.features.exports.service import LabelRows
-from app.features.exports.store import SqlExportStore
+from app.features.exports.store import ExportStore
 from app.features.labels.store import SqlLabelStore
 from app.http.viewer.rendering import PageLink, ViewerParts
 
 
 def build_exports(kernel: Kernel) -> FeatureParts:
-    gateway, exports = kernel.gateway, kernel.storage.part(SqlExportStore)
+    gateway, exports = kernel.gateway, kernel.storage.part(ExportStore)
 
     def read_labels(request: ExportRequest) -> LabelRows:
         return LabelRows(kernel.storage.part(SqlLabelStore), gateway.groups, gateway.task_cache, request)

@@ -1,7 +1,7 @@
-"""What an export asks for, the rows that it has, and the port that reads them."""
+"""What an export asks for, and the groups that its rows are made of."""
 
 from collections.abc import Mapping
-from typing import Annotated, Final, Literal, Protocol, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import AwareDatetime, ConfigDict, Field, model_validator
 
@@ -166,13 +166,3 @@ class StoredGroup(Frozen):
     task: TaskRecord
     readings: tuple[StoredReading, ...] = ()
     """Only where they are exported: of the group's own scores, then of later scorings."""
-
-
-class ExportStore(Protocol):
-    """Reads stored groups for exports."""
-
-    async def get_newest_group_sequence(self) -> int:
-        """The sequence of the newest group; 0 where nothing is stored."""
-
-    async def read_page(self, where: ExportFilter, after: int, last: int, limit: int) -> list[StoredGroup]:
-        """Groups with sequences above `after` up to `last`, in order."""

@@ -10,8 +10,9 @@ from fastapi.responses import HTMLResponse
 from pydantic import JsonValue, ValidationError
 
 from app.domain.groups import FoundGroups, GroupFilter
-from app.features.exports.model import LEFT_OUT_MEANINGS, ExportFormat, ExportRequest, ExportShape, ExportStore
+from app.features.exports.model import LEFT_OUT_MEANINGS, ExportFormat, ExportRequest, ExportShape
 from app.features.exports.service import ExportPreview, LabelRows, preview_export, preview_labels
+from app.features.exports.store import ExportStore
 from app.http.viewer.rendering import FilterQuery, FilterRoute, Renderer, Word, build_filter, build_link, list_unread
 from app.http.web.api_keys import CallerBounds
 from app.http.web.problems import describe_faults

@@ -8,7 +8,7 @@ from fastapi.responses import StreamingResponse
 
 from app.domain.errors import NotFound
 from app.domain.values import suggest
-from app.features.exports.model import ExportRequest, ExportStore, ExportSummary, ExportSummaryRequest
+from app.features.exports.model import ExportRequest, ExportSummary, ExportSummaryRequest
 from app.features.exports.service import (
     MEDIA_TYPES,
     LabelRows,
@@ -17,6 +17,7 @@ from app.features.exports.service import (
     summarise_export,
     summarise_labels,
 )
+from app.features.exports.store import ExportStore
 from app.http.web.api_keys import CallerBounds
 from app.http.web.bodies import ApiRoute
 from app.http.web.openapi import document_problems

@@ -24,7 +24,6 @@ from app.features.exports.model import (
     ExportFormat,
     ExportRequest,
     ExportShape,
-    ExportStore,
     ExportSummary,
     LeftOut,
     StoredGroup,
@@ -48,6 +47,7 @@ from app.features.exports.rows import (
     export_tools,
     replace_lone_surrogates,
 )
+from app.features.exports.store import ExportStore
 from app.features.labels.model import LabelStore
 from app.service.task_cache import TaskCache
 from app.store.groups import GroupStore

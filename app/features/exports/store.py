@@ -7,14 +7,13 @@ at one by one.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Final
 
 from sqlalchemy import ColumnElement, Connection, and_, func, literal_column, select
 
 from app.domain.groups import GroupFilter
-from app.features.exports.model import ExportFilter, ExportRequest, ExportStore, StoredGroup
-from app.store.database import Database
+from app.features.exports.model import ExportFilter, ExportRequest, StoredGroup
+from app.store.database import StorePart, reads
 from app.store.group_rows import load_groups
 from app.store.search import Stretch, build_narrowings, match_task, open_stretch
 from app.store.statements import encode_json, filter_storable, to_micros
@@ -28,33 +27,6 @@ AT_ONCE: Final = 20_000
 """Groups that one read looks through, in some tenths of a second."""
 
 
-class SqlExportStore(ExportStore):
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    async def get_newest_group_sequence(self) -> int:
-        newest = select(func.max(groups.c.sequence))
-        return await self._database.read(lambda connection: connection.execute(newest).scalar() or 0)
-
-    async def read_page(self, where: ExportFilter, after: int, last: int, limit: int) -> list[StoredGroup]:
-        named = [name for name in (where.env, where.run, where.task_id) if name is not None]
-        if filter_storable(named) != list(dict.fromkeys(named)):
-            return []
-        span: _SequenceRange | None = _SequenceRange(after, last)
-        if where.since is not None or where.until is not None:
-            near = _SequenceRange(after, min(last, after + NEAR))
-            if page := await self._load_page(where, near, limit):
-                return page
-            span = await self._database.read(partial(_find_ends, where=where, span=_SequenceRange(near.last, last)))
-        for piece in () if span is None else _split_span(where, span):
-            if page := await self._load_page(where, piece, limit):
-                return page
-        return []
-
-    async def _load_page(self, where: ExportFilter, span: "_SequenceRange", limit: int) -> list[StoredGroup]:
-        return await self._database.read(partial(_load_page, where=where, span=span, limit=limit))
-
-
 @dataclass(frozen=True)
 class _SequenceRange:
     """Sequences after one and up to another."""
@@ -64,6 +36,67 @@ class _SequenceRange:
 
     def match(self, sequence: ColumnElement[int]) -> tuple[ColumnElement[bool], ...]:
         return sequence > self.after, sequence <= self.last
+
+
+class ExportStore(StorePart):
+    """Reads stored groups for exports."""
+
+    @reads
+    def get_newest_group_sequence(self, connection: Connection) -> int:
+        """The sequence of the newest group; 0 where nothing is stored."""
+        return connection.execute(select(func.max(groups.c.sequence))).scalar() or 0
+
+    async def read_page(self, where: ExportFilter, after: int, last: int, limit: int) -> list[StoredGroup]:
+        """Groups with sequences above `after` up to `last`, in order."""
+        named = [name for name in (where.env, where.run, where.task_id) if name is not None]
+        if filter_storable(named) != list(dict.fromkeys(named)):
+            return []
+        span: _SequenceRange | None = _SequenceRange(after, last)
+        if where.since is not None or where.until is not None:
+            near = _SequenceRange(after, min(last, after + NEAR))
+            if page := await self._load_page(where, near, limit):
+                return page
+            span = await self._find_ends(where, _SequenceRange(near.last, last))
+        for piece in () if span is None else _split_span(where, span):
+            if page := await self._load_page(where, piece, limit):
+                return page
+        return []
+
+    @reads
+    def _find_ends(self, connection: Connection, where: ExportFilter, span: _SequenceRange) -> _SequenceRange | None:
+        """Between which groups those of these times lie. Times grow with the sequence, but not always, so all of them
+        are looked at, in their index."""
+        sequence = groups.c.sequence + literal_column("0")  # or the databases walk along the groups themselves
+        ends = select(func.min(sequence), func.max(sequence)).where(*_match_times(where), *span.match(sequence))
+        if span.after == span.last:
+            return None
+        first, last = connection.execute(ends).one()
+        return None if first is None else _SequenceRange(first - 1, last)
+
+    @reads
+    def _load_page(
+        self, connection: Connection, where: ExportFilter, span: _SequenceRange, limit: int
+    ) -> list[StoredGroup]:
+        stretch = _open_stretch(connection, where, span)
+        stretch = replace(stretch, beside=(*stretch.beside, *_match_times(where)))
+        within = stretch.narrow(after=span.after, before=span.last + 1)
+        with_readings = isinstance(where, ExportRequest) and where.shape == "judgements"
+        if not (page := load_groups(connection, and_(*within.match()), limit, within.order(rising=True))):
+            return []
+        ids = [group.group_id for group in page]
+        rows = connection.execute(select(groups.c.group_id, groups.c.sequence).where(groups.c.group_id.in_(ids)))
+        sequences = {group_id: sequence for group_id, sequence in rows}
+        records = load_tasks(connection, [group.task_id for group in page])
+        readings = load_readings(connection, ids) if with_readings else {}
+        return [
+            StoredGroup(
+                sequence=sequences[group.group_id],
+                group=group,
+                task=records[group.task_id],
+                readings=tuple(readings.get(group.group_id, ())),
+            )
+            for group in page
+        ]
 
 
 _NARROWING: Final = (
@@ -81,29 +114,6 @@ def _split_span(where: ExportFilter, span: _SequenceRange) -> Iterator[_Sequence
         return
     for after in range(span.after, span.last, AT_ONCE):
         yield _SequenceRange(after, min(span.last, after + AT_ONCE))
-
-
-def _load_page(connection: Connection, where: ExportFilter, span: _SequenceRange, limit: int) -> list[StoredGroup]:
-    stretch = _open_stretch(connection, where, span)
-    stretch = replace(stretch, beside=(*stretch.beside, *_match_times(where)))
-    within = stretch.narrow(after=span.after, before=span.last + 1)
-    with_readings = isinstance(where, ExportRequest) and where.shape == "judgements"
-    if not (page := load_groups(connection, and_(*within.match()), limit, within.order(rising=True))):
-        return []
-    ids = [group.group_id for group in page]
-    rows = connection.execute(select(groups.c.group_id, groups.c.sequence).where(groups.c.group_id.in_(ids)))
-    sequences = {group_id: sequence for group_id, sequence in rows}
-    records = load_tasks(connection, [group.task_id for group in page])
-    readings = load_readings(connection, ids) if with_readings else {}
-    return [
-        StoredGroup(
-            sequence=sequences[group.group_id],
-            group=group,
-            task=records[group.task_id],
-            readings=tuple(readings.get(group.group_id, ())),
-        )
-        for group in page
-    ]
 
 
 def _open_stretch(connection: Connection, where: ExportFilter, span: _SequenceRange) -> Stretch:
@@ -149,17 +159,6 @@ def _match_times(where: ExportFilter) -> Iterator[ColumnElement[bool]]:
         yield groups.c.created_at >= to_micros(where.since)
     if where.until is not None:
         yield groups.c.created_at < to_micros(where.until)
-
-
-def _find_ends(connection: Connection, where: ExportFilter, span: _SequenceRange) -> _SequenceRange | None:
-    """Between which groups those of these times lie. Times grow with the sequence, but not always, so all of them are
-    looked at, in their index."""
-    sequence = groups.c.sequence + literal_column("0")  # or the databases walk along the groups themselves
-    ends = select(func.min(sequence), func.max(sequence)).where(*_match_times(where), *span.match(sequence))
-    if span.after == span.last:
-        return None
-    first, last = connection.execute(ends).one()
-    return None if first is None else _SequenceRange(first - 1, last)
 
 
 FEW_TASKS: Final = 100

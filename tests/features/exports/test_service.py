@@ -26,6 +26,7 @@ from app.domain.tasks import (
 )
 from app.features.exports.model import ExportFilter, ExportRequest, StoredGroup
 from app.features.exports.service import stream_export, summarise_export
+from app.features.exports.store import ExportStore
 from tests.support.store_cases import START
 
 NEWEST = 1_000
@@ -88,14 +89,11 @@ def stored(
     )
 
 
-class Kept:
-    """The port `Exports` over what is given."""
+class Kept(ExportStore):
+    """What is given, in place of what is stored."""
 
     def __init__(self, groups: Sequence[StoredGroup]) -> None:
         self._groups = groups
-
-    async def get_newest_group_sequence(self) -> int:
-        return len(self._groups)
 
     async def read_page(self, where: ExportFilter, after: int, last: int, limit: int) -> list[StoredGroup]:
         return [one for one in self._groups if after < one.sequence <= last][:limit]

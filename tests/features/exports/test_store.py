@@ -9,7 +9,7 @@ from app.domain.runs import Policy
 from app.domain.scores import Score
 from app.features.exports import store as export_store
 from app.features.exports.model import ExportFilter, StoredGroup
-from app.features.exports.store import SqlExportStore
+from app.features.exports.store import ExportStore
 from app.main.store import Store
 from app.store.group_rows import GroupToStore
 from tests.support.store_cases import START, group, record, using
@@ -76,7 +76,7 @@ async def stored(store: Store) -> None:
 
 
 async def ids(store: Store, where: ExportFilter) -> list[str]:
-    exports = store.part(SqlExportStore)
+    exports = store.part(ExportStore)
     last, after = await exports.get_newest_group_sequence(), 0
     found: list[str] = []
     while page := await exports.read_page(where, after, last, 100):
@@ -95,7 +95,7 @@ def _as_among(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
 
 
 async def test_pages_end_where_they_were_told_to(store: Store) -> None:
-    exports = store.part(SqlExportStore)
+    exports = store.part(ExportStore)
     empty = await exports.get_newest_group_sequence()
     await stored(store)
     last = await exports.get_newest_group_sequence()
@@ -110,5 +110,5 @@ async def test_pages_end_where_they_were_told_to(store: Store) -> None:
 async def test_a_group_comes_whole_with_its_task(store: Store) -> None:
     await store.tasks.put([record(0)])
     (kept,) = await store.groups.add([group()])
-    found, kept = (await store.part(SqlExportStore).read_page(ExportFilter(), 0, 1, 1), kept)
+    found, kept = (await store.part(ExportStore).read_page(ExportFilter(), 0, 1, 1), kept)
     assert found == [StoredGroup(sequence=1, group=kept, task=record(0))]
