@@ -19,7 +19,7 @@ from app.domain.tasks import Context
 from app.domain.values import digest
 from app.features.exports.model import ExportFilter
 from app.features.exports.store import ExportStore
-from app.features.labels.store import SORTED_UP_TO, SqlLabelQueue
+from app.features.labels.store import SORTED_UP_TO, LabelQueue
 from app.main.store import Store
 from app.store.database import is_postgres, open_writer
 from app.store.group_rows import build_group_row, build_judgement_rows, build_rollout_rows, build_score_columns
@@ -152,7 +152,7 @@ async def ask_all(store: Store, url: str) -> tuple[dict[str, list[Statement]], d
     def export(last: int = GROUPS, **where: object) -> Awaitable[object]:
         return store.part(ExportStore).read_page(ExportFilter.model_validate(where), 0, last, 5)
 
-    tasks, views, queue = store.tasks, store.views, store.part(SqlLabelQueue)
+    tasks, views, queue = store.tasks, store.views, store.part(LabelQueue)
     here = {"run": "r1", "environment": "e1"}
     three = {"task_ids": ("task_1", "task_2", "task_3"), "min_step": 0}
     large = QueueStratum(**here, population=SORTED_UP_TO + 1, left=SORTED_UP_TO + 1)

@@ -21,7 +21,7 @@ from app.domain.scores import Score
 from app.domain.tasks import Completion, Message
 from app.domain.values import canonical_json
 from app.features.health.store import SqlRunHealthStore, run_anchors
-from app.features.labels.store import SqlLabelQueue, label_leases, labels
+from app.features.labels.store import LabelQueue, label_leases, labels
 from app.main.store import Store
 from app.service.retention import Pruner, ReduceSchedule
 from app.store.copy import measure_database
@@ -264,16 +264,16 @@ async def test_what_somebody_waits_for_or_reads_again_stays_whole(
 
 async def test_what_has_no_text_is_not_given_to_people_or_judges(store: Store, clock: MovableClock) -> None:
     async def look(store: Store) -> tuple[int, int, bool]:
-        (stratum,) = await store.part(SqlLabelQueue).list_strata(("gsm8k",), None, "ann")
-        drawn = await store.part(SqlLabelQueue).draw_candidates(stratum, "ann", 9)
+        (stratum,) = await store.part(LabelQueue).list_strata(("gsm8k",), None, "ann")
+        drawn = await store.part(LabelQueue).draw_candidates(stratum, "ann", 9)
         unread = await store.part(SqlRunHealthStore).find_shadow_group("run")
         return len(drawn), len(await store.part(SqlRunHealthStore).freeze_anchors("run", 2)), unread is not None
 
     await store.runs.create(Run(name="run", seed=1, created_at=START))
     await fill(store, [stored(n) for n in range(4)])
     await reduce(store, TOKENS)
-    whole = await store.part(SqlLabelQueue).draw_candidates(
-        (await store.part(SqlLabelQueue).list_strata(("gsm8k",), None, "ann"))[0], "ann", 9
+    whole = await store.part(LabelQueue).draw_candidates(
+        (await store.part(LabelQueue).list_strata(("gsm8k",), None, "ann"))[0], "ann", 9
     )
     shadowed = await store.part(SqlRunHealthStore).find_shadow_group("run")
     await reduce(store)
@@ -291,7 +291,7 @@ async def test_what_has_no_text_is_not_given_to_people_or_judges(store: Store, c
     assert [
         len(whole),
         shadowed is not None,
-        await store.part(SqlLabelQueue).claim(lease, 60.0),
+        await store.part(LabelQueue).claim(lease, 60.0),
         await look(store),
     ] == [4, True, None, (0, 0, False)]
 

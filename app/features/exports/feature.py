@@ -10,7 +10,7 @@ from app.features.exports.pages import ExportPages, create_export_page_router
 from app.features.exports.routes import create_export_router
 from app.features.exports.service import LabelRows
 from app.features.exports.store import ExportStore
-from app.features.labels.store import SqlLabelStore
+from app.features.labels.store import LabelStore
 from app.http.viewer.rendering import PageLink, ViewerParts
 
 
@@ -18,7 +18,7 @@ def build_exports(kernel: Kernel) -> FeatureParts:
     gateway, exports = kernel.gateway, kernel.storage.part(ExportStore)
 
     def read_labels(request: ExportRequest) -> LabelRows:
-        return LabelRows(kernel.storage.part(SqlLabelStore), gateway.groups, gateway.task_cache, request)
+        return LabelRows(kernel.storage.part(LabelStore), gateway.groups, gateway.task_cache, request)
 
     pages = ExportPages(exports, gateway.views, read_labels, kernel.not_for_training)
     return FeatureParts(

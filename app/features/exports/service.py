@@ -48,7 +48,7 @@ from app.features.exports.rows import (
     replace_lone_surrogates,
 )
 from app.features.exports.store import ExportStore
-from app.features.labels.model import LabelStore
+from app.features.labels.store import LabelStore
 from app.service.task_cache import TaskCache
 from app.store.groups import GroupStore
 

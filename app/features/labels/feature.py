@@ -9,16 +9,16 @@ from app.features.contract import Feature, FeatureParts, Kernel
 from app.features.labels.pages import LabelPages, create_label_page_router, link_group, show_labels
 from app.features.labels.routes import create_agreement_router, create_import_router, create_label_router
 from app.features.labels.service import AgreementCheck, LabelService
-from app.features.labels.store import SqlLabelQueue, SqlLabelStore
+from app.features.labels.store import LabelQueue, LabelStore
 from app.http.viewer.rendering import MenuEntry, ViewerParts
 from app.service.gateway import list_judges
 
 
 def build_labels(kernel: Kernel) -> FeatureParts:
-    gateway, labels = kernel.gateway, kernel.storage.part(SqlLabelStore)
+    gateway, labels = kernel.gateway, kernel.storage.part(LabelStore)
     labelling = LabelService(
         catalogue=gateway.catalogue,
-        queue=kernel.storage.part(SqlLabelQueue),
+        queue=kernel.storage.part(LabelQueue),
         labels=labels,
         groups=gateway.groups,
         task_cache=gateway.task_cache,

@@ -26,8 +26,9 @@ from app.evaluation.agreement import (
     count_people_pairs,
     keep_whole_blocks,
 )
-from app.features.labels.model import ItemRequest, LabelItem, LabelProgress, LabelStore, ShownReply, SkipRequest
+from app.features.labels.model import ItemRequest, LabelItem, LabelProgress, ShownReply, SkipRequest
 from app.features.labels.service import LabelService
+from app.features.labels.store import LabelStore
 from app.http.viewer.group_pages import MessageLine, build_lines
 from app.http.viewer.rendering import (
     FormFields,

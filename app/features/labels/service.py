@@ -48,15 +48,14 @@ from app.features.labels.model import (
     LabelEvidence,
     LabelItem,
     LabelProgress,
-    LabelQueue,
     LabelReceipt,
-    LabelStore,
     NextItem,
     ShownReply,
     SkipRequest,
     WithdrawnLabel,
     show_messages,
 )
+from app.features.labels.store import LabelQueue, LabelStore
 from app.ports.environment import Clock
 from app.ports.judges import Panels
 from app.service.catalogue import Catalogue

@@ -51,8 +51,7 @@ from app.domain.labels import (
 )
 from app.domain.scores import Score
 from app.domain.values import digest
-from app.features.labels.model import LabelQueue, LabelStore
-from app.store.database import Database
+from app.store.database import Database, StorePart, reads, writes
 from app.store.group_rows import has_text, load_groups
 from app.store.groups import load_scorings
 from app.store.retention import keep_groups
@@ -120,76 +119,106 @@ _ORDER = "labels"
 # The queue: who is asked for which label until when.
 
 
-class SqlLabelQueue(LabelQueue):
-    def __init__(self, database: Database) -> None:
-        self._database = database
+class LabelQueue(StorePart):
+    """Items that people hold, have labelled or have skipped."""
 
-    async def list_strata(self, environments: Sequence[str], run: str | None, labeller: str) -> list[QueueStratum]:
-        def load(connection: Connection) -> list[QueueStratum]:
-            now = self._database.read_lease_clock(connection)
-            return _load_strata(connection, environments, run, labeller, now)
+    @reads
+    def list_strata(
+        self, connection: Connection, environments: Sequence[str], run: str | None, labeller: str
+    ) -> list[QueueStratum]:
+        """The runs of these environments with scored groups; only this run, if one is given."""
+        now = self.database.read_lease_clock(connection)
+        populations = _count_scored(connection, environments, run)
+        taken = _select_taken(labeller, now)
+        gone: defaultdict[tuple[str, str | None], int] = defaultdict(int)
+        for environment, name, count in connection.execute(
+            select(taken.c.environment, taken.c.run, func.count()).group_by(taken.c.environment, taken.c.run)
+        ):
+            gone[environment, name] = count
+        drawn = _count_draws(connection, now)
+        return [
+            QueueStratum(
+                environment=environment,
+                run=name,
+                population=count,
+                left=max(0, count - gone[environment, name]),
+                drawn=drawn[environment, name],
+            )
+            for (environment, name), count in sorted(populations.items(), key=lambda one: (one[0][0], one[0][1] or ""))
+        ]
 
-        return await self._database.read(load)
+    @reads
+    def draw_candidates(
+        self, connection: Connection, stratum: QueueStratum, labeller: str, most: int
+    ) -> list[ItemCandidate]:
+        """At most so many of the groups that are left, each with the same chance."""
+        taken = _select_taken(labeller, self.database.read_lease_clock(connection))
+        scored = and_(*_match_stratum(stratum))
+        free = and_(scored, groups.c.group_id.not_in(select(taken.c.group_id)))
+        return _load_candidates(connection, _draw_sequences(connection, stratum, scored, free, most))
 
-    async def draw_candidates(self, stratum: QueueStratum, labeller: str, most: int) -> list[ItemCandidate]:
-        def load(connection: Connection) -> list[ItemCandidate]:
-            taken = _select_taken(labeller, self._database.read_lease_clock(connection))
-            scored = and_(*_match_stratum(stratum))
-            free = and_(scored, groups.c.group_id.not_in(select(taken.c.group_id)))
-            return _load_candidates(connection, _draw_sequences(connection, stratum, scored, free, most))
-
-        return await self._database.read(load)
-
-    async def find_held(self, labeller: str, environments: Sequence[str], run: str | None) -> LabelLease | None:
-        def load(connection: Connection) -> LabelLease | None:
-            now = self._database.read_lease_clock(connection)
-            held = (label_leases.c.labeller == labeller, _is_live(now), *_match_leases(environments, run))
-            return _load_lease(connection, select(label_leases).where(*held))
-
-        return await self._database.read(load)
-
-    async def find_awaiting_second(
-        self, labeller: str, environments: Sequence[str], run: str | None
+    @reads
+    def find_held(
+        self, connection: Connection, labeller: str, environments: Sequence[str], run: str | None
     ) -> LabelLease | None:
-        def load(connection: Connection) -> LabelLease | None:
-            now = self._database.read_lease_clock(connection)
-            return _load_lease(connection, _select_awaiting(labeller, now, environments, run))
+        """The oldest item that the labeller holds."""
+        now = self.database.read_lease_clock(connection)
+        held = (label_leases.c.labeller == labeller, _is_live(now), *_match_leases(environments, run))
+        return _load_lease(connection, select(label_leases).where(*held))
 
-        return await self._database.read(load)
+    @reads
+    def find_awaiting_second(
+        self, connection: Connection, labeller: str, environments: Sequence[str], run: str | None
+    ) -> LabelLease | None:
+        """The first lease of an item that waits for the label of a second person, who may be this one."""
+        now = self.database.read_lease_clock(connection)
+        return _load_lease(connection, _select_awaiting(labeller, now, environments, run))
 
-    async def claim(self, lease: LabelLease, seconds: float) -> LabelLease | None:
-        return await self._database.write(
-            lambda connection: _claim_item(connection, self._database, lease, seconds), _ORDER
-        )
+    @writes(_ORDER)
+    def claim(self, connection: Connection, lease: LabelLease, seconds: float) -> LabelLease | None:
+        """None when somebody else has taken the item."""
+        _lock_group(connection, lease.group_id)
+        now = self.database.read_lease_clock(connection)
+        if _is_taken(connection, lease, now) or _is_reduced(connection, lease.group_id):
+            return None
+        # A lease that ran out stays live until somebody else claims its item, so a late label still counts until then.
+        stale = and_(label_leases.c.group_id == lease.group_id, label_leases.c.state == "live")
+        connection.execute(update(label_leases).where(stale, label_leases.c.expires_at <= now).values(state="expired"))
+        row = {
+            name: getattr(lease, name) for name in ("lease_id", "labeller", "group_id", "environment", "run", "wanted")
+        }
+        row |= {"arm": lease.draw.arm, "second": lease.draw.second, "draw": encode(lease.draw), "state": "live"}
+        row |= {"expires_at": now + round(seconds * 1e6), "created_at": now}
+        insert_rows(connection, label_leases, [row])
+        return _require_lease(connection, lease.lease_id)
 
-    async def renew(self, lease: LabelLease, seconds: float) -> LabelLease | None:
-        def write(connection: Connection) -> LabelLease | None:
-            _lock_group(connection, lease.group_id)
-            now = self._database.read_lease_clock(connection)
-            here = label_leases.c.lease_id == lease.lease_id
-            renewed = update(label_leases).where(here, _is_live(now)).values(expires_at=now + round(seconds * 1e6))
-            held = connection.execute(renewed).rowcount > 0
-            return _require_lease(connection, lease.lease_id) if held else None
+    @writes(_ORDER)
+    def renew(self, connection: Connection, lease: LabelLease, seconds: float) -> LabelLease | None:
+        """None when its time is over: somebody else may have taken the item."""
+        _lock_group(connection, lease.group_id)
+        now = self.database.read_lease_clock(connection)
+        here = label_leases.c.lease_id == lease.lease_id
+        renewed = update(label_leases).where(here, _is_live(now)).values(expires_at=now + round(seconds * 1e6))
+        held = connection.execute(renewed).rowcount > 0
+        return _require_lease(connection, lease.lease_id) if held else None
 
-        return await self._database.write(write, _ORDER)
-
-    async def find_lease(self, lease_id: str) -> LabelLease | None:
+    @reads
+    def find_lease(self, connection: Connection, lease_id: str) -> LabelLease | None:
         if not is_storable(lease_id):
             return None
-        statement = select(label_leases).where(label_leases.c.lease_id == lease_id)
-        return await self._database.read(lambda connection: _load_lease(connection, statement))
+        return _load_lease(connection, select(label_leases).where(label_leases.c.lease_id == lease_id))
 
-    async def skip(self, lease_id: str, labeller: str) -> LabelLease:
-        def write(connection: Connection) -> LabelLease:
-            lease = _require_lease(connection, lease_id, labeller)
-            if lease.state not in {"live", "skipped"}:
-                raise Conflict(f"the item is {lease.state} and cannot be skipped", field="lease_id")
-            _set_lease_state(connection, lease_id, "skipped")
-            return lease.model_copy(update={"state": "skipped"})
+    @writes(_ORDER)
+    def skip(self, connection: Connection, lease_id: str, labeller: str) -> LabelLease:
+        """Conflict when somebody else holds the item or it has its label."""
+        lease = _require_lease(connection, lease_id, labeller)
+        if lease.state not in {"live", "skipped"}:
+            raise Conflict(f"the item is {lease.state} and cannot be skipped", field="lease_id")
+        _set_lease_state(connection, lease_id, "skipped")
+        return lease.model_copy(update={"state": "skipped"})
 
-        return await self._database.write(write, _ORDER)
-
-    async def count_arms(self, environments: Sequence[str], run: str | None) -> dict[Arm, ArmCounts]:
+    @reads
+    def count_arms(self, connection: Connection, environments: Sequence[str], run: str | None) -> dict[Arm, ArmCounts]:
         counted = (
             select(
                 label_leases.c.arm,
@@ -199,14 +228,9 @@ class SqlLabelQueue(LabelQueue):
             .where(*_match_leases(environments, run))
             .group_by(label_leases.c.arm)
         )
-
-        def load(connection: Connection) -> dict[Arm, ArmCounts]:
-            return {
-                arm: ArmCounts(labelled=labelled, skipped=skipped)
-                for arm, labelled, skipped in connection.execute(counted)
-            }
-
-        return await self._database.read(load)
+        return {
+            arm: ArmCounts(labelled=labelled, skipped=skipped) for arm, labelled, skipped in connection.execute(counted)
+        }
 
 
 def _is_live(now: int) -> ColumnElement[bool]:
@@ -240,29 +264,6 @@ def _select_taken(labeller: str, now: int) -> Subquery:
         ),
         select(label_leases.c.group_id, label_leases.c.environment, label_leases.c.run).where(or_(_is_live(now), mine)),
     ).subquery()
-
-
-def _load_strata(
-    connection: Connection, environments: Sequence[str], run: str | None, labeller: str, now: int
-) -> list[QueueStratum]:
-    populations = _count_scored(connection, environments, run)
-    taken = _select_taken(labeller, now)
-    gone: defaultdict[tuple[str, str | None], int] = defaultdict(int)
-    for environment, name, count in connection.execute(
-        select(taken.c.environment, taken.c.run, func.count()).group_by(taken.c.environment, taken.c.run)
-    ):
-        gone[environment, name] = count
-    drawn = _count_draws(connection, now)
-    return [
-        QueueStratum(
-            environment=environment,
-            run=name,
-            population=count,
-            left=max(0, count - gone[environment, name]),
-            drawn=drawn[environment, name],
-        )
-        for (environment, name), count in sorted(populations.items(), key=lambda one: (one[0][0], one[0][1] or ""))
-    ]
 
 
 def _count_scored(
@@ -373,21 +374,6 @@ def _is_taken(connection: Connection, lease: LabelLease, now: int) -> bool:
         labels.c.group_id == lease.group_id, labels.c.labeller == lease.labeller, labels.c.state == "live"
     )
     return connection.execute(held).first() is not None or connection.execute(mine).first() is not None
-
-
-def _claim_item(connection: Connection, database: Database, lease: LabelLease, seconds: float) -> LabelLease | None:
-    _lock_group(connection, lease.group_id)
-    now = database.read_lease_clock(connection)
-    if _is_taken(connection, lease, now) or _is_reduced(connection, lease.group_id):
-        return None
-    # A lease that ran out stays live until somebody else claims its item, so a late label still counts until then.
-    stale = and_(label_leases.c.group_id == lease.group_id, label_leases.c.state == "live")
-    connection.execute(update(label_leases).where(stale, label_leases.c.expires_at <= now).values(state="expired"))
-    row = {name: getattr(lease, name) for name in ("lease_id", "labeller", "group_id", "environment", "run", "wanted")}
-    row |= {"arm": lease.draw.arm, "second": lease.draw.second, "draw": encode(lease.draw), "state": "live"}
-    row |= {"expires_at": now + round(seconds * 1e6), "created_at": now}
-    insert_rows(connection, label_leases, [row])
-    return _require_lease(connection, lease.lease_id)
 
 
 # Candidates: groups drawn at random from a stratum, and what makes some of them targets.
@@ -503,103 +489,148 @@ def _read_reasons(text: str) -> set[TargetReason]:
 
 _TRIES = 3
 """Another replica may take what was given up."""
+_GROUPS_AT_ONCE: Final = 500
+"""Groups that are read together, with all their texts."""
 
 
-class SqlLabelStore(LabelStore):
-    def __init__(self, database: Database) -> None:
-        self._database = database
+class LabelStore(StorePart):
+    """Labels with their history, and choices that were made elsewhere."""
 
-    async def put(self, label: Label, lease_id: str | None, *, merge: bool, show_judge: bool) -> Label:
-        return await self._database.write(
-            lambda connection: _put_label(connection, self._database, label, lease_id, merge, show_judge), _ORDER
-        )
+    @writes(_ORDER)
+    def put(
+        self, connection: Connection, label: Label, lease_id: str | None, *, merge: bool, show_judge: bool
+    ) -> Label:
+        """Stores a label in place of the labeller's earlier one; `merge` keeps what the new one does not say. A label
+        that says the same again is not stored again. Conflict when the lease is somebody else's or over, and when the
+        labeller has seen the scores. `saw_judge` of the result says whether the scores may be shown: not while the item
+        waits for others."""
+        _lock_group(connection, label.group_id or "")
+        former = _load_own(connection, label)
+        draw = former.draw if former is not None else None
+        if lease_id is not None:
+            draw = _admit_lease(connection, label, lease_id, self.database.read_lease_clock(connection))
+        made = label.model_copy(update={"draw": draw, "kind": "own_pick" if draw is None else "queue"})
+        if former is not None and merge:
+            made = _merge_labels(former, made)
+        # Blind: nobody sees a judge's scores of an item that somebody else is still to label.
+        shown = show_judge and draw is not None and not _waits_for_others(connection, self.database, label)
+        if former is not None and _says_the_same(former, made, merge=merge):
+            if former.saw_judge or not shown:
+                return former
+            made = made.model_copy(update={"seconds": former.seconds})
+        elif former is not None and former.saw_judge:
+            raise Conflict("you have seen the judge's scores of this item, so its label stays as it is")
+        return _replace_label(connection, former, made.model_copy(update={"saw_judge": shown}))
 
-    async def withdraw(self, label_id: str, labeller: str, seconds: float) -> Label:
-        def write(connection: Connection) -> Label:
-            expiry = self._database.read_lease_clock(connection) + round(seconds * 1e6)
-            return _withdraw_label(connection, label_id, labeller, expiry)
+    @writes(_ORDER)
+    def withdraw(self, connection: Connection, label_id: str, labeller: str, seconds: float) -> Label:
+        """The labeller holds the item again for so many seconds."""
+        expiry = self.database.read_lease_clock(connection) + round(seconds * 1e6)
+        label = _load_live(connection, label_id)
+        if label is not None and label.group_id is not None:
+            _lock_group(connection, label.group_id)  # before anything else, as where a label is stored
+            label = _load_live(connection, label_id)
+        if label is None or label.labeller != labeller:
+            raise NotFound(f"{labeller} has no label {label_id!r}")
+        if label.saw_judge:
+            raise Conflict("you have seen the judge's scores of this item, so its label stays as it is")
+        connection.execute(update(labels).where(labels.c.label_id == label_id).values(state="withdrawn"))
+        if label.draw is not None:
+            lease = label_leases.c.lease_id == label.draw.lease_id
+            connection.execute(update(label_leases).where(lease).values(state="live", expires_at=expiry))
+        return label.model_copy(update={"state": "withdrawn"})
 
-        return await self._database.write(write, _ORDER)
-
-    async def find(self, label_id: str) -> Label | None:
+    @reads
+    def find(self, connection: Connection, label_id: str) -> Label | None:
         if not is_storable(label_id):
             return None
-        statement = select(labels.c.body).where(labels.c.label_id == label_id)
-        body = await self._database.read(lambda connection: connection.execute(statement).scalar())
+        body = connection.execute(select(labels.c.body).where(labels.c.label_id == label_id)).scalar()
         return None if body is None else _parse_label(body)
 
-    async def add_imported(self, imported: Sequence[Label]) -> list[str]:
-        return await self._database.write(lambda connection: _add_imported(connection, self._database, imported))
+    @writes()
+    def add_imported(self, connection: Connection, imported: Sequence[Label]) -> list[str]:
+        """The ids of those that were not stored before: what says the same is stored once."""
+        return [
+            one.label_id
+            for one in imported
+            if _insert_choice(connection, self.database, one, _compute_source_digest(one))
+        ]
 
-    async def replace_choice(self, labeller: str, chat: str, choice: Label | None) -> None:
-        await self._database.write(
-            lambda connection: _replace_choice(connection, self._database, labeller, chat, choice), f"{_ORDER} {chat}"
-        )
+    @writes(lambda _labeller, chat, _choice: f"{_ORDER} {chat}")
+    def replace_choice(self, connection: Connection, labeller: str, chat: str, choice: Label | None) -> None:
+        """Stores this choice of a pair in place of all others that the labeller made in the chat, in one step. None
+        only withdraws them."""
+        # All these choices have one digest, which only one label has at a time: what is withdrawn gives it up. So
+        # replicas do not leave two.
+        shared = digest(["chat", labeller, chat])
+        here = labels.c.source_digest == shared
+        former = connection.execute(select(labels.c.body).where(here, labels.c.state == "live")).scalar()
+        if former is not None and choice is not None and _parse_label(former).choice == choice.choice:
+            return
+        for _ in range(_TRIES):
+            connection.execute(update(labels).where(here).values(state="withdrawn", source_digest=None))
+            if choice is None or _insert_choice(connection, self.database, choice, shared):
+                return
+        raise Conflict("the choice was changed elsewhere at the same moment; choose again")
 
-    async def list_labels(
-        self, environment: str | None, run: str | None, after: int, limit: int
+    @reads
+    def list_labels(
+        self, connection: Connection, environment: str | None, run: str | None, after: int, limit: int
     ) -> list[tuple[int, Label]]:
+        """Live labels with their sequences, in order."""
         conditions = [labels.c.state == "live", labels.c.sequence > after]
         conditions += [] if environment is None else [labels.c.environment == environment]
         conditions += [] if run is None else [labels.c.run == run]
         page = select(labels.c.sequence, labels.c.body).where(*conditions).order_by(labels.c.sequence).limit(limit)
+        return [(sequence, _parse_label(body)) for sequence, body in connection.execute(page)]
 
-        def load(connection: Connection) -> list[tuple[int, Label]]:
-            return [(sequence, _parse_label(body)) for sequence, body in connection.execute(page)]
-
-        return await self._database.read(load)
-
-    async def list_of_group(self, group_id: str, limit: int) -> list[Label]:
+    @reads
+    def list_of_group(self, connection: Connection, group_id: str, limit: int) -> list[Label]:
+        """Live labels, newest first."""
         if not is_storable(group_id):
             return []
         live = select(labels.c.body).where(labels.c.group_id == group_id, labels.c.state == "live")
         newest = live.order_by(labels.c.sequence.desc()).limit(limit)
+        return [_parse_label(body) for body in connection.execute(newest).scalars()]
 
-        def load_newest(connection: Connection) -> list[Label]:
-            return [_parse_label(body) for body in connection.execute(newest).scalars()]
-
-        return await self._database.read(load_newest)
-
-    async def count_labels(self) -> dict[str, int]:
+    @reads
+    def count_labels(self, connection: Connection) -> dict[str, int]:
+        """By kind."""
         counted = select(labels.c.kind, func.count()).where(labels.c.state == "live").group_by(labels.c.kind)
-        return await self._database.read(lambda connection: {kind: n for kind, n in connection.execute(counted)})
+        return {kind: count for kind, count in connection.execute(counted)}
 
-    async def find_mark(self, environment: str) -> tuple[int, int]:
+    @reads
+    def find_mark(self, connection: Connection, environment: str) -> tuple[int, int]:
+        """Changes with every label of the environment that is stored, replaced or withdrawn."""
         live = func.count().filter(labels.c.state == "live")
         mark = select(func.coalesce(func.max(labels.c.sequence), 0), live).where(labels.c.environment == environment)
+        newest, count = connection.execute(mark).one()
+        return newest, count
 
-        def load(connection: Connection) -> tuple[int, int]:
-            newest, count = connection.execute(mark).one()
-            return newest, count
-
-        return await self._database.read(load)
-
-    async def list_labelled(
-        self, judge: str, environments: Sequence[str], run: str | None
+    @reads
+    def list_labelled(
+        self, connection: Connection, judge: str, environments: Sequence[str], run: str | None
     ) -> list[LabelledGroupRecord]:
-        return await self._database.read(lambda connection: _load_records(connection, judge, environments, run))
-
-
-def _put_label(
-    connection: Connection, database: Database, label: Label, lease_id: str | None, merge: bool, show_judge: bool
-) -> Label:
-    _lock_group(connection, label.group_id or "")
-    former = _load_own(connection, label)
-    draw = former.draw if former is not None else None
-    if lease_id is not None:
-        draw = _admit_lease(connection, label, lease_id, database.read_lease_clock(connection))
-    made = label.model_copy(update={"draw": draw, "kind": "own_pick" if draw is None else "queue"})
-    if former is not None and merge:
-        made = _merge_labels(former, made)
-    # Blind: nobody sees a judge's scores of an item that somebody else is still to label.
-    shown = show_judge and draw is not None and not _waits_for_others(connection, database, label)
-    if former is not None and _says_the_same(former, made, merge=merge):
-        if former.saw_judge or not shown:
-            return former
-        made = made.model_copy(update={"seconds": former.seconds})
-    elif former is not None and former.saw_judge:
-        raise Conflict("you have seen the judge's scores of this item, so its label stays as it is")
-    return _replace_label(connection, former, made.model_copy(update={"saw_judge": shown}))
+        """Groups with labels from the queue that this judge has scored, in the order of their first labels."""
+        conditions = [labels.c.kind == "queue", labels.c.state == "live", labels.c.environment.in_(environments)]
+        conditions += [] if run is None else [labels.c.run == run]
+        by_group: defaultdict[str, list[Label]] = defaultdict(list)
+        for body in connection.execute(select(labels.c.body).where(*conditions).order_by(labels.c.sequence)).scalars():
+            label = _parse_label(body)
+            by_group[label.group_id or ""].append(label)
+        records: list[LabelledGroupRecord] = []
+        ids = list(by_group)
+        for start in range(0, len(ids), _GROUPS_AT_ONCE):
+            here = groups.c.group_id.in_(ids[start : start + _GROUPS_AT_ONCE])
+            alone: dict[str, Sequence[Score]] = {}
+            for scoring in load_scorings(connection, here):
+                if scoring.judges == (judge,):
+                    alone[scoring.group_id] = scoring.scores
+            for group in load_groups(connection, here):
+                record = _build_record(group, by_group[group.group_id], judge, alone.get(group.group_id))
+                records += [] if record is None else [record]
+        positions = {group_id: position for position, group_id in enumerate(ids)}
+        return sorted(records, key=lambda one: positions[one.labels[0].group_id or ""])
 
 
 def _replace_label(connection: Connection, former: Label | None, label: Label) -> Label:
@@ -691,46 +722,10 @@ def _load_live(connection: Connection, label_id: str) -> Label | None:
     return None if body is None else _parse_label(body)
 
 
-def _withdraw_label(connection: Connection, label_id: str, labeller: str, expiry: int) -> Label:
-    label = _load_live(connection, label_id)
-    if label is not None and label.group_id is not None:
-        _lock_group(connection, label.group_id)  # before anything else, as where a label is stored
-        label = _load_live(connection, label_id)
-    if label is None or label.labeller != labeller:
-        raise NotFound(f"{labeller} has no label {label_id!r}")
-    if label.saw_judge:
-        raise Conflict("you have seen the judge's scores of this item, so its label stays as it is")
-    connection.execute(update(labels).where(labels.c.label_id == label_id).values(state="withdrawn"))
-    if label.draw is not None:
-        lease = label_leases.c.lease_id == label.draw.lease_id
-        connection.execute(update(label_leases).where(lease).values(state="live", expires_at=expiry))
-    return label.model_copy(update={"state": "withdrawn"})
-
-
-def _add_imported(connection: Connection, database: Database, imported: Sequence[Label]) -> list[str]:
-    """The ids of those that are new: what says the same is stored once."""
-    return [one.label_id for one in imported if _insert_choice(connection, database, one, _compute_source_digest(one))]
-
-
 def _insert_choice(connection: Connection, database: Database, label: Label, source_digest: str) -> bool:
     """Whether no label has the digest yet."""
     row = _build_label_row(label) | {"source_digest": source_digest}
     return connection.execute(database.insert_new(labels).returning(labels.c.label_id), row).first() is not None
-
-
-def _replace_choice(connection: Connection, database: Database, labeller: str, chat: str, choice: Label | None) -> None:
-    """All choices of a labeller in a chat have one digest, which only one label has at a time: what is withdrawn gives
-    it up. So replicas do not leave two."""
-    shared = digest(["chat", labeller, chat])
-    here = labels.c.source_digest == shared
-    former = connection.execute(select(labels.c.body).where(here, labels.c.state == "live")).scalar()
-    if former is not None and choice is not None and _parse_label(former).choice == choice.choice:
-        return
-    for _ in range(_TRIES):
-        connection.execute(update(labels).where(here).values(state="withdrawn", source_digest=None))
-        if choice is None or _insert_choice(connection, database, choice, shared):
-            return
-    raise Conflict("the choice was changed elsewhere at the same moment; choose again")
 
 
 def _compute_source_digest(label: Label) -> str:
@@ -743,35 +738,6 @@ def _compute_source_digest(label: Label) -> str:
 
 
 # Labels beside the scores of a judge.
-
-
-_GROUPS_AT_ONCE: Final = 500
-"""Groups that are read together, with all their texts."""
-
-
-def _load_records(
-    connection: Connection, judge: str, environments: Sequence[str], run: str | None
-) -> list[LabelledGroupRecord]:
-    """Groups with labels from the queue that this judge has scored, in the order of their first labels."""
-    conditions = [labels.c.kind == "queue", labels.c.state == "live", labels.c.environment.in_(environments)]
-    conditions += [] if run is None else [labels.c.run == run]
-    by_group: defaultdict[str, list[Label]] = defaultdict(list)
-    for body in connection.execute(select(labels.c.body).where(*conditions).order_by(labels.c.sequence)).scalars():
-        label = _parse_label(body)
-        by_group[label.group_id or ""].append(label)
-    records: list[LabelledGroupRecord] = []
-    ids = list(by_group)
-    for start in range(0, len(ids), _GROUPS_AT_ONCE):
-        here = groups.c.group_id.in_(ids[start : start + _GROUPS_AT_ONCE])
-        alone: dict[str, Sequence[Score]] = {}
-        for scoring in load_scorings(connection, here):
-            if scoring.judges == (judge,):
-                alone[scoring.group_id] = scoring.scores
-        for group in load_groups(connection, here):
-            record = _build_record(group, by_group[group.group_id], judge, alone.get(group.group_id))
-            records += [] if record is None else [record]
-    positions = {group_id: position for position, group_id in enumerate(ids)}
-    return sorted(records, key=lambda one: positions[one.labels[0].group_id or ""])
 
 
 def _build_record(

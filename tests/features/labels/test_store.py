@@ -10,7 +10,7 @@ from app.domain.errors import Conflict, NotFound
 from app.domain.labels import Label, LabelLease, QueueDraw, ReplyLabel
 from app.domain.scores import Criterion, Score
 from app.features.labels import store as label_rows
-from app.features.labels.store import SqlLabelQueue, SqlLabelStore
+from app.features.labels.store import LabelQueue, LabelStore
 from app.main.store import Store
 from tests.support.store_cases import START, MovableClock, group, opened, record, using
 
@@ -47,7 +47,7 @@ async def fill(store: Store, count: int = 3) -> None:
 
 
 async def left(store: Store, labeller: str) -> set[str]:
-    queue = store.part(SqlLabelQueue)
+    queue = store.part(LabelQueue)
     (stratum,) = await queue.list_strata(ENVIRONMENTS, None, labeller)
     found = {one.group_id for one in await queue.draw_candidates(stratum, labeller, 99)}
     assert len(found) == stratum.left
@@ -60,7 +60,7 @@ def test_two_people_never_hold_the_same_item_and_what_expires_returns(store_url:
 
     async def scenario(store: Store) -> list[object]:
         await fill(store)
-        queue = store.part(SqlLabelQueue)
+        queue = store.part(LabelQueue)
         claims = await asyncio.gather(*(queue.claim(lease(f"l{n}", f"p{n}", "g0"), 60) for n in range(5)))
         (holder,) = [one for one in claims if one is not None]
         told: list[object] = [await left(store, "eve"), (await queue.list_strata(ENVIRONMENTS, "run", "eve"))[0].drawn]
@@ -70,7 +70,7 @@ def test_two_people_never_hold_the_same_item_and_what_expires_returns(store_url:
         assert taken is not None
         told += [taken.expires_at - START]
         with pytest.raises(Conflict, match="went to somebody else"):
-            await store.part(SqlLabelStore).put(
+            await store.part(LabelStore).put(
                 label("x", holder.labeller), holder.lease_id, merge=False, show_judge=False
             )
         return [*told, await left(store, "bob")]
@@ -81,15 +81,15 @@ def test_two_people_never_hold_the_same_item_and_what_expires_returns(store_url:
 
 async def test_work_is_not_lost_when_the_time_is_over_and_nobody_else_came(store: Store, clock: MovableClock) -> None:
     await fill(store)
-    await store.part(SqlLabelQueue).claim(lease("l", "ada", "g0"), 60)
+    await store.part(LabelQueue).claim(lease("l", "ada", "g0"), 60)
     clock.forward(600)
-    made = await store.part(SqlLabelStore).put(label("x", "ada"), "l", merge=False, show_judge=True)
+    made = await store.part(LabelStore).put(label("x", "ada"), "l", merge=False, show_judge=True)
     assert (made.kind, made.saw_judge, made.draw is not None) == ("queue", True, True)
 
 
 async def test_a_second_label_is_somebody_elses_and_nobody_sees_scores_before(store: Store) -> None:
     await fill(store)
-    queue, put = store.part(SqlLabelQueue), store.part(SqlLabelStore).put
+    queue, put = store.part(LabelQueue), store.part(LabelStore).put
     await queue.claim(lease("l1", "ada", "g0", wanted=2), 60)
     first = await put(label("one", "ada"), "l1", merge=False, show_judge=True)
     own = await queue.find_awaiting_second("ada", ENVIRONMENTS, None)
@@ -105,7 +105,7 @@ async def test_a_second_label_is_somebody_elses_and_nobody_sees_scores_before(st
 async def test_a_label_can_be_replaced_extended_and_taken_back(store: Store) -> None:
     said = {"g0-0": ReplyLabel(levels={"a": 1}, defect=True)}
     more = {"g0-0": ReplyLabel(levels={"b": 2}), "g0-1": ReplyLabel(defect=False)}
-    labels, queue = store.part(SqlLabelStore), store.part(SqlLabelQueue)
+    labels, queue = store.part(LabelStore), store.part(LabelQueue)
     await fill(store)
     put, marks = labels.put, [await labels.find_mark("gsm8k")]
     await queue.claim(lease("l", "ada", "g0"), 60)
@@ -132,7 +132,7 @@ async def test_a_label_can_be_replaced_extended_and_taken_back(store: Store) -> 
 async def test_a_held_item_is_renewed_only_while_its_time_runs(store: Store, clock: MovableClock) -> None:
     """Else two people would hold it."""
     await fill(store)
-    queue = store.part(SqlLabelQueue)
+    queue = store.part(LabelQueue)
     mine = await queue.claim(lease("l", "ada", "g0"), 60)
     assert mine is not None
     renewed = await queue.renew(mine, 90)
@@ -151,7 +151,7 @@ def test_candidates_are_any_of_those_that_are_left(
     monkeypatch.setattr(label_rows, "MOST_PROBES", 10)
 
     async def scenario(store: Store) -> list[object]:
-        queue = store.part(SqlLabelQueue)
+        queue = store.part(LabelQueue)
         await store.tasks.put([record(0)])
         stored = [group(f"g{n}", run=("a", "b", None)[n % 3]) for n in range(36)]
         await store.groups.add([*stored, group("unscored", [Score.unscored("budget")], run="a"), group("g36", run="a")])
@@ -171,11 +171,11 @@ def test_candidates_are_any_of_those_that_are_left(
 async def test_a_label_that_is_sent_again_is_the_same_label(store: Store) -> None:
     """As where the answer to it was lost. Nothing is stored twice, and its seconds count once."""
     said: dict[str, Any] = {"replies": {"g0-0": ReplyLabel(defect=True)}, "seconds": 3.0}
-    labels = store.part(SqlLabelStore)
+    labels = store.part(LabelStore)
     await fill(store)
     put = labels.put
     for number in range(2):
-        await store.part(SqlLabelQueue).claim(lease(f"l{number}", "ada", f"g{number}"), 60)
+        await store.part(LabelQueue).claim(lease(f"l{number}", "ada", f"g{number}"), 60)
     first = await put(label("one", "ada", **said), "l0", merge=False, show_judge=False)
     again = await put(label("two", "ada", **said), "l0", merge=False, show_judge=False)
     shown = await put(label("three", "ada", **said), "l0", merge=False, show_judge=True)
@@ -203,7 +203,7 @@ async def test_targets_are_what_judges_are_unsure_of_and_what_earns_much_or_noth
         "same": [score(0.2, flags=("low_signal",)), score(0.6, flags=("low_signal",))],
         "best": [score(0.2), score(0.9)],
     } | {f"plain{number}": plain for number in range(5)}
-    queue = store.part(SqlLabelQueue)
+    queue = store.part(LabelQueue)
     await store.tasks.put([record(0)])
     await store.groups.add([group(name, scores) for name, scores in cases.items()])
     (stratum,) = await queue.list_strata(ENVIRONMENTS, None, "ada")
@@ -231,10 +231,10 @@ async def test_labelled_groups_come_with_the_judges_own_scores(store: Store) -> 
         )
         for reward, gate, cap in ((0.5, 1.0, None), (0.25, 1.0, 0.25), (0.0, 0.0, None))
     ]
-    labels = store.part(SqlLabelStore)
+    labels = store.part(LabelStore)
     await store.tasks.put([record(0)])
     await store.groups.add([group("g0", scores), group("g1", scores)])
-    await store.part(SqlLabelQueue).claim(lease("l", "ada", "g0"), 60)
+    await store.part(LabelQueue).claim(lease("l", "ada", "g0"), 60)
     await labels.put(label("one", "ada"), "l", merge=False, show_judge=False)
     await labels.put(label("two", "ada", "g1"), None, merge=False, show_judge=False)
     (found,) = await labels.list_labelled("j", ENVIRONMENTS, "run")
@@ -252,7 +252,7 @@ def choose(name: str, chosen: str, chat: str = "turn", labeller: str = "ann") ->
 
 
 async def test_one_choice_of_a_chat_is_live_whatever_was_chosen_before(store: Store) -> None:
-    labels, told = store.part(SqlLabelStore), list[list[str]]()
+    labels, told = store.part(LabelStore), list[list[str]]()
     await labels.add_imported([choose("imported", "a", "other")])
     await labels.replace_choice("bob", "turn", choose("bob's", "a", labeller="bob"))
     for chosen in (choose("1", "a"), choose("2", "b"), choose("3", "a"), choose("same again", "a"), None):
@@ -269,11 +269,11 @@ def test_replicas_that_choose_at_once_leave_one_choice(store_url: str) -> None:
             stores = [store, replica] * 3
             choices = [choose(str(number), f"reply {number}") for number in range(6)]
             await asyncio.gather(
-                *map(lambda one, made: one.part(SqlLabelStore).replace_choice("ann", "turn", made), stores, choices)
+                *map(lambda one, made: one.part(LabelStore).replace_choice("ann", "turn", made), stores, choices)
             )
             return [
                 one.chosen
-                for _, label in await store.part(SqlLabelStore).list_labels(None, None, 0, 99)
+                for _, label in await store.part(LabelStore).list_labels(None, None, 0, 99)
                 if (one := label.choice)
             ]
 
