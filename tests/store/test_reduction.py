@@ -20,7 +20,7 @@ from app.domain.runs import Run
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Message
 from app.domain.values import canonical_json
-from app.features.health.store import SqlRunHealthStore, run_anchors
+from app.features.health.store import RunHealthStore, run_anchors
 from app.features.labels.store import LabelQueue, label_leases, labels
 from app.main.store import Store
 from app.service.retention import Pruner, ReduceSchedule
@@ -266,8 +266,8 @@ async def test_what_has_no_text_is_not_given_to_people_or_judges(store: Store, c
     async def look(store: Store) -> tuple[int, int, bool]:
         (stratum,) = await store.part(LabelQueue).list_strata(("gsm8k",), None, "ann")
         drawn = await store.part(LabelQueue).draw_candidates(stratum, "ann", 9)
-        unread = await store.part(SqlRunHealthStore).find_shadow_group("run")
-        return len(drawn), len(await store.part(SqlRunHealthStore).freeze_anchors("run", 2)), unread is not None
+        unread = await store.part(RunHealthStore).find_shadow_group("run")
+        return len(drawn), len(await store.part(RunHealthStore).freeze_anchors("run", 2)), unread is not None
 
     await store.runs.create(Run(name="run", seed=1, created_at=START))
     await fill(store, [stored(n) for n in range(4)])
@@ -275,7 +275,7 @@ async def test_what_has_no_text_is_not_given_to_people_or_judges(store: Store, c
     whole = await store.part(LabelQueue).draw_candidates(
         (await store.part(LabelQueue).list_strata(("gsm8k",), None, "ann"))[0], "ann", 9
     )
-    shadowed = await store.part(SqlRunHealthStore).find_shadow_group("run")
+    shadowed = await store.part(RunHealthStore).find_shadow_group("run")
     await reduce(store)
     lease = LabelLease(
         lease_id="item",

@@ -12,7 +12,7 @@ from app.features.health.model import AlarmSink
 from app.features.health.pages import show_health
 from app.features.health.routes import create_health_router
 from app.features.health.service import HealthReader, RunHealthService
-from app.features.health.store import SqlRunHealthStore
+from app.features.health.store import RunHealthStore
 from app.features.health.webhook import AlarmWebhook
 from app.http.viewer.rendering import ViewerParts
 from app.ports.judges import Panels
@@ -20,7 +20,7 @@ from app.settings import Settings
 
 
 def build_health(kernel: Kernel) -> FeatureParts:
-    gateway, health = kernel.gateway, kernel.storage.part(SqlRunHealthStore)
+    gateway, health = kernel.gateway, kernel.storage.part(RunHealthStore)
     reader = HealthReader(
         health,
         gateway.runs,

@@ -33,7 +33,6 @@ from app.features.health.model import (
     Leniency,
     ReadingKind,
     RunHealth,
-    RunHealthStore,
     describe_anchors,
     follow_anchors,
 )
@@ -46,6 +45,7 @@ from app.features.health.series import (
     is_alarm,
     summarise_trend,
 )
+from app.features.health.store import RunHealthStore
 from app.ports.environment import Clock, Observer, Programs, Workers
 from app.ports.judges import Panels
 from app.service.catalogue import EnvironmentVersions

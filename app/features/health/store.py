@@ -41,12 +41,11 @@ from app.features.health.model import (
     HealthReading,
     HealthState,
     HealthTokens,
-    RunHealthStore,
     advance_state,
 )
 from app.features.health.series import LOGARITHMIC, Cell, SeriesCells
 from app.store.budgets import record_health_costs
-from app.store.database import Database
+from app.store.database import StorePart, reads, writes
 from app.store.group_rows import has_text, load_groups
 from app.store.judge_cache import load_versions
 from app.store.retention import keep_groups
@@ -137,95 +136,7 @@ run_alarms = get_table(RunAlarmTable)
 READINGS_KEPT: Final = 400
 """Newest anchor readings that a look compares with the first of each anchor."""
 _MICROSECONDS: Final = 1_000_000
-
-
-class SqlRunHealthStore(RunHealthStore):
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    async def claim(self, seconds: float, idle_seconds: float) -> HealthClaim | None:
-        due = await self._database.read(lambda c: _find_due_run(c, self._database, idle_seconds))
-        if due is None:
-            return None
-        return await self._database.write(lambda c: _claim_run(c, self._database, due, seconds), "run_health")
-
-    async def renew(self, claim: HealthClaim, seconds: float) -> bool:
-        return await self._database.write(lambda c: _renew_claim(c, self._database, claim, seconds), "run_health")
-
-    async def advance(self, claim: HealthClaim) -> HealthState:
-        return await self._database.read(lambda c: _advance(c, claim.run))
-
-    async def finish(self, claim: HealthClaim, state: HealthState) -> None:
-        values = {"state": encode(state), "claimed_until": 0}
-        mine = and_(run_health.c.run == claim.run, run_health.c.claim == claim.token)
-        await self._database.write(
-            lambda c: c.execute(update(run_health).where(mine).values(values)).rowcount, "run_health"
-        )
-
-    async def get_state(self, run: str) -> HealthState:
-        return await self._database.read(lambda c: _load_state(c, run))
-
-    async def load_cells(self, run: str, state: HealthState) -> SeriesCells:
-        return await self._database.read(lambda c: load_cells(c, run, state))
-
-    async def freeze_anchors(self, run: str, count: int) -> tuple[Group, ...]:
-        frozen = await self._database.read(lambda c: _load_anchors(c, run))
-        if len(frozen) >= count:
-            return frozen
-        chosen = await self._database.read(lambda c: _find_anchors(c, run, count))
-        if not chosen:
-            return frozen
-        return await self._database.write(lambda c: _add_anchors(c, self._database, run, chosen), "run_health")
-
-    async def count_anchors(self, run: str) -> int:
-        mine = select(func.count()).select_from(run_anchors).where(run_anchors.c.run == run)
-        return await self._database.read(lambda c: int(c.execute(mine).scalar_one()))
-
-    async def find_shadow_group(self, run: str) -> Group | None:
-        return await self._database.read(lambda c: _find_unread_group(c, run))
-
-    async def list_readings(self, run: str, after: int) -> list[HealthReading]:
-        return await self._database.read(lambda c: _load_readings(c, run, after))
-
-    async def add_reading(self, reading: HealthReading, judgements: Sequence[Judgement], hold: str) -> HealthReading:
-        return await self._database.write(
-            lambda c: _add_reading(c, self._database, reading, judgements, hold), "run_health"
-        )
-
-    async def get_tokens(self, run: str) -> HealthTokens:
-        return await self._database.read(lambda c: _load_tokens(c, run))
-
-    async def add_alarm(self, run: str, alarm: Alarm, hold: Hold | None) -> bool:
-        return await self._database.write(lambda c: add_alarm(c, self._database, run, alarm, hold), "run_health")
-
-    async def list_alarms(self, run: str, limit: int) -> list[Alarm]:
-        return await self._database.read(lambda c: _load_alarms(c, run, limit))
-
-    async def count_alarms(self) -> dict[str, int]:
-        standing = select(run_alarms.c.series, func.count()).where(run_alarms.c.released_at.is_(None))
-        return await self._database.read(
-            lambda c: {series: count for series, count in c.execute(standing.group_by(run_alarms.c.series))}
-        )
-
-    async def claim_notices(self, limit: int, seconds: float) -> list[tuple[str, Alarm, int]]:
-        return await self._database.write(lambda c: claim_notices(c, self._database, limit, seconds), "run_health")
-
-    async def settle_notice(self, alarm_id: str, retry_seconds: float | None) -> None:
-        def settle(connection: Connection) -> None:
-            now = self._database.read_lease_clock(connection)
-            due = None if retry_seconds is None else now + int(retry_seconds * _MICROSECONDS)
-            connection.execute(update(run_alarms).where(run_alarms.c.alarm_id == alarm_id).values(send_at=due))
-
-        await self._database.write(settle, "run_health")
-
-    async def release(self, run: str) -> Run:
-        return await self._database.write(lambda c: _release_run(c, self._database, run), "run_health")
-
-    async def list_versions(self, judges: Sequence[str]) -> list[JudgeVersion]:
-        return await self._database.read(lambda c: load_versions(c, judges))
-
-
-# Claims and states.
+_ORDER: Final = "run_health"
 
 
 @dataclass(frozen=True)
@@ -237,39 +148,270 @@ class _DueRun:
     checked: int
 
 
-def _find_due_run(connection: Connection, database: Database, idle_seconds: float) -> _DueRun | None:
-    """The one that was not looked at for the longest."""
-    now = database.read_lease_clock(connection)
-    newest = select(func.max(groups.c.sequence)).where(groups.c.run == runs.c.name).scalar_subquery()
-    joined, health = runs.outerjoin(run_health, run_health.c.run == runs.c.name), run_health.c
-    idle = and_(newest > health.checked_sequence, health.checked_at < now - int(idle_seconds * _MICROSECONDS))
-    died = health.claimed_until > 0  # a look that ends sets it to 0
-    due = or_(health.run.is_(None), newest >= health.checked_sequence + GROUPS_PER_BUCKET, idle, died)
-    free = or_(health.run.is_(None), health.claimed_until < now)
-    chosen = select(runs.c.name, newest.label("newest"), func.coalesce(health.checked_sequence, 0).label("checked"))
-    longest = chosen.select_from(joined).where(newest.is_not(None), due, free).order_by(health.checked_at).limit(1)
-    row = connection.execute(longest).first()
-    return None if row is None else _DueRun(row.name, int(row.newest), int(row.checked))
+class RunHealthStore(StorePart):
+    async def claim(self, seconds: float, idle_seconds: float) -> HealthClaim | None:
+        """A run with new groups that nobody looks after, for so long. Fewer than a bucket of new groups wait for
+        `idle_seconds`."""
+        due = await self._find_due_run(idle_seconds)
+        return None if due is None else await self._claim_run(due, seconds)
 
+    @reads
+    def _find_due_run(self, connection: Connection, idle_seconds: float) -> _DueRun | None:
+        """The one that was not looked at for the longest."""
+        now = self.database.read_lease_clock(connection)
+        newest = select(func.max(groups.c.sequence)).where(groups.c.run == runs.c.name).scalar_subquery()
+        joined, health = runs.outerjoin(run_health, run_health.c.run == runs.c.name), run_health.c
+        idle = and_(newest > health.checked_sequence, health.checked_at < now - int(idle_seconds * _MICROSECONDS))
+        died = health.claimed_until > 0  # a look that ends sets it to 0
+        due = or_(health.run.is_(None), newest >= health.checked_sequence + GROUPS_PER_BUCKET, idle, died)
+        free = or_(health.run.is_(None), health.claimed_until < now)
+        chosen = select(runs.c.name, newest.label("newest"), func.coalesce(health.checked_sequence, 0).label("checked"))
+        longest = chosen.select_from(joined).where(newest.is_not(None), due, free).order_by(health.checked_at).limit(1)
+        row = connection.execute(longest).first()
+        return None if row is None else _DueRun(row.name, int(row.newest), int(row.checked))
 
-def _claim_run(connection: Connection, database: Database, due: _DueRun, seconds: float) -> HealthClaim | None:
-    """None when another replica has been quicker."""
-    now = database.read_lease_clock(connection)
-    blank = {"run": due.run, "state": encode(HealthState()), "checked_sequence": 0, "checked_at": 0}
-    connection.execute(database.insert_new(run_health), blank | {"claim": "", "claimed_until": 0})
-    token = secrets.token_hex(8)
-    values = {"claim": token, "claimed_until": now + int(seconds * _MICROSECONDS)}
-    values |= {"checked_sequence": due.newest, "checked_at": now}
-    table = run_health.c
-    free = and_(table.run == due.run, table.claimed_until < now, table.checked_sequence == due.checked)
-    taken = connection.execute(update(run_health).where(free).values(values)).rowcount
-    return HealthClaim(due.run, token) if taken else None
+    @writes(_ORDER)
+    def _claim_run(self, connection: Connection, due: _DueRun, seconds: float) -> HealthClaim | None:
+        """None when another replica has been quicker."""
+        now = self.database.read_lease_clock(connection)
+        blank = {"run": due.run, "state": encode(HealthState()), "checked_sequence": 0, "checked_at": 0}
+        connection.execute(self.database.insert_new(run_health), blank | {"claim": "", "claimed_until": 0})
+        token = secrets.token_hex(8)
+        values = {"claim": token, "claimed_until": now + int(seconds * _MICROSECONDS)}
+        values |= {"checked_sequence": due.newest, "checked_at": now}
+        table = run_health.c
+        free = and_(table.run == due.run, table.claimed_until < now, table.checked_sequence == due.checked)
+        taken = connection.execute(update(run_health).where(free).values(values)).rowcount
+        return HealthClaim(due.run, token) if taken else None
 
+    @writes(_ORDER)
+    def renew(self, connection: Connection, claim: HealthClaim, seconds: float) -> bool:
+        """False when somebody else has claimed the run since."""
+        until = self.database.read_lease_clock(connection) + int(seconds * _MICROSECONDS)
+        mine = and_(run_health.c.run == claim.run, run_health.c.claim == claim.token)
+        return bool(connection.execute(update(run_health).where(mine).values(claimed_until=until)).rowcount)
 
-def _renew_claim(connection: Connection, database: Database, claim: HealthClaim, seconds: float) -> bool:
-    until = database.read_lease_clock(connection) + int(seconds * _MICROSECONDS)
-    mine = and_(run_health.c.run == claim.run, run_health.c.claim == claim.token)
-    return bool(connection.execute(update(run_health).where(mine).values(claimed_until=until)).rowcount)
+    @reads
+    def advance(self, connection: Connection, claim: HealthClaim) -> HealthState:
+        """Counts the run's groups that came since."""
+        state = _load_state(connection, claim.run)
+        return advance_state(state, _load_bucket_totals(connection, claim.run, state.marks[-1].first))
+
+    @writes(_ORDER)
+    def finish(self, connection: Connection, claim: HealthClaim, state: HealthState) -> None:
+        """Stores the state and gives up the claim. Without effect when somebody else has it."""
+        values = {"state": encode(state), "claimed_until": 0}
+        mine = and_(run_health.c.run == claim.run, run_health.c.claim == claim.token)
+        connection.execute(update(run_health).where(mine).values(values))
+
+    @reads
+    def get_state(self, connection: Connection, run: str) -> HealthState:
+        return _load_state(connection, run)
+
+    @reads
+    def load_cells(self, connection: Connection, run: str, state: HealthState) -> SeriesCells:
+        """Of the full buckets that the state still has, a stratum for each environment and label."""
+        cells: defaultdict[TrendName, list[Cell]] = defaultdict(list)
+        first, last = state.marks[0].first, state.marks[-1].first - 1
+        for row in _load_rows(connection, run, first, last):
+            measured, bucket = _parse_measures(row.measures), state.place_bucket(row.bucket)
+            stratum = f"{row.environment} {row.label}"
+            for name, value in measured.values:
+                cells[name].append(Cell(bucket, stratum, measured.groups, measured.groups * value))
+        cells["shadow_distance"] = _load_shadow_cells(connection, run, state)
+        return cells
+
+    async def freeze_anchors(self, run: str, count: int) -> tuple[Group, ...]:
+        """The run's anchors: its first judged groups, at most a third of them of one label."""
+        frozen = await self._load_anchors(run)
+        if len(frozen) >= count:
+            return frozen
+        chosen = await self._find_anchors(run, count)
+        return await self._add_anchors(run, chosen) if chosen else frozen
+
+    @reads
+    def _load_anchors(self, connection: Connection, run: str) -> tuple[Group, ...]:
+        return _load_anchors(connection, run)
+
+    @reads
+    def _find_anchors(self, connection: Connection, run: str, count: int) -> list[int]:
+        """The sequences of groups that become anchors beside those that are frozen. Only groups that judges read, of
+        which most replies passed the gates: the others tell nothing about a judge."""
+        table = groups.c
+        read = select(judgements.c.sequence).where(
+            judgements.c.group_sequence == table.sequence, judgements.c.scoring_sequence.is_(None)
+        )
+        early = select(table.sequence).where(table.run == run).order_by(table.sequence).limit(_GROUPS_LOOKED_AT)
+        first = (
+            select(table.sequence, table.environment, tasks.c.label)
+            .join(tasks, tasks.c.task_id == table.task_id)
+            .where(table.sequence.in_(early), table.purpose == "train", table.outcome == "scored", read.exists())
+            .where(table.size > 1, table.absolute_sum > 0, has_text())
+            .order_by(table.sequence)
+            .limit(_FIRST_GROUPS)
+        )
+        frozen = set(connection.execute(select(run_anchors.c.group_sequence).where(run_anchors.c.run == run)).scalars())
+        candidates = [(sequence, (environment, label)) for sequence, environment, label in connection.execute(first)]
+        return _choose_anchors(candidates, frozen, count)
+
+    @writes(_ORDER)
+    def _add_anchors(self, connection: Connection, run: str, chosen: Sequence[int]) -> tuple[Group, ...]:
+        """All that the run has then. Retention may have taken a group's texts since it was chosen."""
+        still = select(groups.c.sequence).where(groups.c.sequence.in_(chosen), has_text()).with_for_update()
+        for sequence in sorted(connection.execute(still).scalars()):
+            row = {"run": run, "group_sequence": sequence, "created_at": self.database.read_clock()}
+            connection.execute(self.database.insert_new(run_anchors), row)
+        return _load_anchors(connection, run)
+
+    @reads
+    def count_anchors(self, connection: Connection, run: str) -> int:
+        mine = select(func.count()).select_from(run_anchors).where(run_anchors.c.run == run)
+        return connection.execute(mine).scalar_one()
+
+    @reads
+    def find_shadow_group(self, connection: Connection, run: str) -> Group | None:
+        """The newest scored group that no shadow judge has read."""
+        read = select(health_readings.c.sequence).where(
+            health_readings.c.run == run, health_readings.c.group_id == groups.c.group_id
+        )
+        newest = (
+            select(groups.c.sequence)
+            .where(groups.c.run == run, groups.c.purpose == "train", groups.c.outcome == "scored")
+            .where(groups.c.absolute_sum > 0, has_text(), ~read.where(health_readings.c.kind == "shadow").exists())
+            .order_by(groups.c.sequence.desc())
+            .limit(1)
+        )
+        (group, *_) = load_groups(connection, groups.c.sequence.in_(newest)) or (None,)
+        return group
+
+    @reads
+    def list_readings(self, connection: Connection, run: str, after: int) -> list[HealthReading]:
+        """Anchor readings after this sequence, oldest first: the first of each anchor, and the READINGS_KEPT newest."""
+        table = health_readings.c
+        mine = (table.run == run, table.kind == "anchor", table.failed.is_(False), table.sequence > after)
+        anchors = select(groups.c.group_id).join(run_anchors, run_anchors.c.group_sequence == groups.c.sequence)
+        chosen = select(table.sequence, table.body).where(*mine)
+        first = [
+            chosen.where(table.group_id == anchor).order_by(table.sequence).limit(1)
+            for anchor in connection.execute(anchors.where(run_anchors.c.run == run)).scalars()
+        ]
+        newest = chosen.order_by(table.sequence.desc()).limit(READINGS_KEPT)
+        bodies = {sequence: body for one in (*first, newest) for sequence, body in connection.execute(one)}
+        readings = {sequence: _parse_reading(body) for sequence, body in sorted(bodies.items())}
+        return [one.model_copy(update={"sequence": sequence}) for sequence, one in readings.items()]
+
+    @writes(_ORDER)
+    def add_reading(
+        self, connection: Connection, reading: HealthReading, judgements: Sequence[Judgement], hold: str
+    ) -> HealthReading:
+        """Also adds its cost to the run's, and frees what was reserved under `hold`."""
+        record_health_costs(connection, self.database, reading.run, reading.environment, judgements, hold)
+        priced = [one.cost_usd for one in judgements if one.cost_usd is not None]
+        row = {
+            "reading_id": reading.reading_id,
+            "run": reading.run,
+            "group_id": reading.group_id,
+            "kind": reading.kind,
+            "at_group": reading.at_group,
+            "failed": bool(reading.failed),
+            "tokens": reading.tokens,
+            "cost_usd": sum(priced) if priced else None,
+            "body": encode(reading),
+            "judgements": encode_json([one.model_dump(mode="json", exclude={"prompt"}) for one in judgements]),
+            "created_at": self.database.read_clock(),
+        }
+        added = connection.execute(insert(health_readings).returning(health_readings.c.sequence), row).scalar_one()
+        spent = {"run": reading.run, "kind": reading.kind}
+        connection.execute(self.database.insert_new(health_spending), spent | {"readings": 0, "tokens": 0})
+        here = and_(health_spending.c.run == reading.run, health_spending.c.kind == reading.kind)
+        more = {
+            "readings": health_spending.c.readings + int(not reading.failed),
+            "tokens": health_spending.c.tokens + reading.tokens,
+        }
+        connection.execute(update(health_spending).where(here).values(more))
+        return reading.model_copy(update={"sequence": added})
+
+    @reads
+    def get_tokens(self, connection: Connection, run: str) -> HealthTokens:
+        spent = (run_costs.c.input_tokens, run_costs.c.output_tokens, run_costs.c.unanswered_tokens)
+        sums = select(*(func.coalesce(func.sum(each), 0) for each in (*spent, run_costs.c.groups)))
+        *tokens, count = (int(value) for value in connection.execute(sums.where(run_costs.c.run == run)).one())
+        by_kind: defaultdict[str, tuple[int, int]] = defaultdict(lambda: (0, 0))
+        for row in connection.execute(select(health_spending).where(health_spending.c.run == run)).mappings():
+            by_kind[row["kind"]] = (int(row["readings"]), int(row["tokens"]))
+        (anchors, anchor), (shadows, shadow) = by_kind["anchor"], by_kind["shadow"]
+        # The run's costs include those of its health.
+        return HealthTokens(
+            run=sum(tokens) - anchor - shadow,
+            groups=count,
+            anchor=anchor,
+            anchor_readings=anchors,
+            shadow=shadow,
+            shadow_readings=shadows,
+        )
+
+    @writes(_ORDER)
+    def add_alarm(self, connection: Connection, run: str, alarm: Alarm, hold: Hold | None) -> bool:
+        """False when it is known. With `hold` the run is held, unless it is already."""
+        row = {
+            "alarm_id": alarm.alarm_id,
+            "run": run,
+            "series": alarm.series,
+            "body": encode(alarm),
+            "raised_at": to_micros(alarm.raised_at),
+            "released_at": None,
+            "send_at": self.database.read_lease_clock(connection),
+            "attempts": 0,
+        }
+        if not connection.execute(self.database.insert_new(run_alarms).returning(run_alarms.c.sequence), row).first():
+            return False
+        if hold is not None:
+            free = and_(runs.c.name == run, runs.c.held.is_(None))
+            connection.execute(update(runs).where(free).values(held=encode(hold)))
+        return True
+
+    @reads
+    def list_alarms(self, connection: Connection, run: str, limit: int) -> list[Alarm]:
+        """Newest first."""
+        newest = select(run_alarms).where(run_alarms.c.run == run).order_by(run_alarms.c.sequence.desc()).limit(limit)
+        return [_parse_alarm(row) for row in connection.execute(newest).mappings()]
+
+    @reads
+    def count_alarms(self, connection: Connection) -> dict[str, int]:
+        """Alarms that stand, over all runs, by series."""
+        standing = select(run_alarms.c.series, func.count()).where(run_alarms.c.released_at.is_(None))
+        return {series: count for series, count in connection.execute(standing.group_by(run_alarms.c.series))}
+
+    @writes(_ORDER)
+    def claim_notices(self, connection: Connection, limit: int, seconds: float) -> list[tuple[str, Alarm, int]]:
+        """Alarms that are due to be sent, with their run and the attempts so far. Nobody else gets them for so long."""
+        now = self.database.read_lease_clock(connection)
+        due = select(run_alarms).where(run_alarms.c.send_at <= now).order_by(run_alarms.c.send_at).limit(limit)
+        rows = connection.execute(due.with_for_update(skip_locked=True)).mappings().all()
+        taken = run_alarms.c.sequence.in_([row["sequence"] for row in rows])
+        values = {"send_at": now + int(seconds * _MICROSECONDS), "attempts": run_alarms.c.attempts + 1}
+        if rows:
+            connection.execute(update(run_alarms).where(taken).values(values))
+        return [(row["run"], _parse_alarm(row), row["attempts"]) for row in rows]
+
+    @writes(_ORDER)
+    def settle_notice(self, connection: Connection, alarm_id: str, retry_seconds: float | None) -> None:
+        """Sent, or given up; or to be tried again after so long."""
+        now = self.database.read_lease_clock(connection)
+        due = None if retry_seconds is None else now + int(retry_seconds * _MICROSECONDS)
+        connection.execute(update(run_alarms).where(run_alarms.c.alarm_id == alarm_id).values(send_at=due))
+
+    @writes(_ORDER)
+    def release(self, connection: Connection, run: str) -> Run:
+        """Ends the hold and releases all alarms that stand. NotFound when there is no such run."""
+        standing = and_(run_alarms.c.run == run, run_alarms.c.released_at.is_(None))
+        connection.execute(update(run_alarms).where(standing).values(released_at=self.database.read_clock()))
+        return change_run(connection, run, {"held": None})
+
+    @reads
+    def list_versions(self, connection: Connection, judges: Sequence[str]) -> list[JudgeVersion]:
+        """Oldest first."""
+        return load_versions(connection, judges)
 
 
 def _load_state(connection: Connection, run: str) -> HealthState:
@@ -277,9 +419,9 @@ def _load_state(connection: Connection, run: str) -> HealthState:
     return HealthState() if body is None else decode(HealthState, body)
 
 
-def _advance(connection: Connection, run: str) -> HealthState:
-    state = _load_state(connection, run)
-    return advance_state(state, _load_bucket_totals(connection, run, state.marks[-1].first))
+def _parse_alarm(row: Any) -> Alarm:
+    released = None if row["released_at"] is None else from_micros(row["released_at"])
+    return decode(Alarm, row["body"]).model_copy(update={"released_at": released})
 
 
 # Series, read from rollups and from readings of the shadow judge.
@@ -331,19 +473,6 @@ def _load_rows(
     return connection.execute(chosen).all()
 
 
-def load_cells(connection: Connection, run: str, state: HealthState) -> SeriesCells:
-    """Of the full buckets that the state still has, a stratum for each environment and label."""
-    cells: defaultdict[TrendName, list[Cell]] = defaultdict(list)
-    first, last = state.marks[0].first, state.marks[-1].first - 1
-    for row in _load_rows(connection, run, first, last):
-        measured, bucket = _parse_measures(row.measures), state.place_bucket(row.bucket)
-        stratum = f"{row.environment} {row.label}"
-        for name, value in measured.values:
-            cells[name].append(Cell(bucket, stratum, measured.groups, measured.groups * value))
-    cells["shadow_distance"] = _load_shadow_cells(connection, run, state)
-    return cells
-
-
 @dataclass(frozen=True)
 class _MeasuredBucket:
     groups: int
@@ -393,7 +522,7 @@ def _load_shadow_cells(connection: Connection, run: str, state: HealthState) -> 
     return sorted(cells, key=attrgetter("bucket"))  # a shadow judge may answer out of turn
 
 
-# Groups that are read: frozen anchors, and what a shadow judge has not read.
+# Anchors.
 
 _FIRST_GROUPS: Final = 64
 """Among so many of a run's first groups its anchors are chosen."""
@@ -405,35 +534,6 @@ _MOST_OF_ONE_LABEL: Final = 3
 def _load_anchors(connection: Connection, run: str) -> tuple[Group, ...]:
     chosen = select(run_anchors.c.group_sequence).where(run_anchors.c.run == run)
     return tuple(load_groups(connection, groups.c.sequence.in_(chosen)))
-
-
-def _find_anchors(connection: Connection, run: str, count: int) -> list[int]:
-    """The sequences of groups that become anchors beside those that are frozen. Only groups that judges read, of which
-    most replies passed the gates: the others tell nothing about a judge."""
-    read = select(judgements.c.sequence).where(
-        judgements.c.group_sequence == groups.c.sequence, judgements.c.scoring_sequence.is_(None)
-    )
-    early = select(groups.c.sequence).where(groups.c.run == run).order_by(groups.c.sequence).limit(_GROUPS_LOOKED_AT)
-    first = (
-        select(groups.c.sequence, groups.c.environment, tasks.c.label)
-        .join(tasks, tasks.c.task_id == groups.c.task_id)
-        .where(groups.c.sequence.in_(early), groups.c.purpose == "train", groups.c.outcome == "scored", read.exists())
-        .where(groups.c.size > 1, groups.c.absolute_sum > 0, has_text())
-        .order_by(groups.c.sequence)
-        .limit(_FIRST_GROUPS)
-    )
-    frozen = set(connection.execute(select(run_anchors.c.group_sequence).where(run_anchors.c.run == run)).scalars())
-    candidates = [(sequence, (environment, label)) for sequence, environment, label in connection.execute(first)]
-    return _choose_anchors(candidates, frozen, count)
-
-
-def _add_anchors(connection: Connection, database: Database, run: str, chosen: Sequence[int]) -> tuple[Group, ...]:
-    """All that the run has then. Retention may have taken a group's texts since it was chosen."""
-    still = select(groups.c.sequence).where(groups.c.sequence.in_(chosen), has_text()).with_for_update()
-    for sequence in sorted(connection.execute(still).scalars()):
-        row = {"run": run, "group_sequence": sequence, "created_at": database.read_clock()}
-        connection.execute(database.insert_new(run_anchors), row)
-    return _load_anchors(connection, run)
 
 
 def _choose_anchors(
@@ -449,139 +549,6 @@ def _choose_anchors(
             chosen.append(sequence)
             labels[stratum] += 1
     return chosen
-
-
-def _find_unread_group(connection: Connection, run: str) -> Group | None:
-    read = select(health_readings.c.sequence).where(
-        health_readings.c.run == run, health_readings.c.group_id == groups.c.group_id
-    )
-    newest = (
-        select(groups.c.sequence)
-        .where(groups.c.run == run, groups.c.purpose == "train", groups.c.outcome == "scored")
-        .where(groups.c.absolute_sum > 0, has_text(), ~read.where(health_readings.c.kind == "shadow").exists())
-        .order_by(groups.c.sequence.desc())
-        .limit(1)
-    )
-    (group, *_) = load_groups(connection, groups.c.sequence.in_(newest)) or (None,)
-    return group
-
-
-# Readings, and what they cost.
-
-
-def _load_readings(connection: Connection, run: str, after: int) -> list[HealthReading]:
-    """However many readings a run has, at most READINGS_KEPT and one for each anchor are read."""
-    table = health_readings.c
-    mine = (table.run == run, table.kind == "anchor", table.failed.is_(False), table.sequence > after)
-    anchors = select(groups.c.group_id).join(run_anchors, run_anchors.c.group_sequence == groups.c.sequence)
-    chosen = select(table.sequence, table.body).where(*mine)
-    first = [
-        chosen.where(table.group_id == anchor).order_by(table.sequence).limit(1)
-        for anchor in connection.execute(anchors.where(run_anchors.c.run == run)).scalars()
-    ]
-    newest = chosen.order_by(table.sequence.desc()).limit(READINGS_KEPT)
-    bodies = {sequence: body for one in (*first, newest) for sequence, body in connection.execute(one)}
-    return [_parse_reading(body).model_copy(update={"sequence": sequence}) for sequence, body in sorted(bodies.items())]
-
-
-def _add_reading(
-    connection: Connection, database: Database, reading: HealthReading, made: Sequence[Judgement], hold: str
-) -> HealthReading:
-    record_health_costs(connection, database, reading.run, reading.environment, made, hold)
-    priced = [judgement.cost_usd for judgement in made if judgement.cost_usd is not None]
-    row = {
-        "reading_id": reading.reading_id,
-        "run": reading.run,
-        "group_id": reading.group_id,
-        "kind": reading.kind,
-        "at_group": reading.at_group,
-        "failed": bool(reading.failed),
-        "tokens": reading.tokens,
-        "cost_usd": sum(priced) if priced else None,
-        "body": encode(reading),
-        "judgements": encode_json([judgement.model_dump(mode="json", exclude={"prompt"}) for judgement in made]),
-        "created_at": database.read_clock(),
-    }
-    added = connection.execute(insert(health_readings).returning(health_readings.c.sequence), row).scalar_one()
-    spent = {"run": reading.run, "kind": reading.kind}
-    connection.execute(database.insert_new(health_spending), spent | {"readings": 0, "tokens": 0})
-    here = and_(health_spending.c.run == reading.run, health_spending.c.kind == reading.kind)
-    more = {
-        "readings": health_spending.c.readings + int(not reading.failed),
-        "tokens": health_spending.c.tokens + reading.tokens,
-    }
-    connection.execute(update(health_spending).where(here).values(more))
-    return reading.model_copy(update={"sequence": added})
-
-
-def _load_tokens(connection: Connection, run: str) -> HealthTokens:
-    spent = (run_costs.c.input_tokens, run_costs.c.output_tokens, run_costs.c.unanswered_tokens)
-    sums = select(*(func.coalesce(func.sum(each), 0) for each in (*spent, run_costs.c.groups)))
-    *tokens, count = (int(value) for value in connection.execute(sums.where(run_costs.c.run == run)).one())
-    by_kind: defaultdict[str, tuple[int, int]] = defaultdict(lambda: (0, 0))
-    for row in connection.execute(select(health_spending).where(health_spending.c.run == run)).mappings():
-        by_kind[row["kind"]] = (int(row["readings"]), int(row["tokens"]))
-    (anchors, anchor), (shadows, shadow) = by_kind["anchor"], by_kind["shadow"]
-    # The run's costs include those of its health.
-    return HealthTokens(
-        run=sum(tokens) - anchor - shadow,
-        groups=count,
-        anchor=anchor,
-        anchor_readings=anchors,
-        shadow=shadow,
-        shadow_readings=shadows,
-    )
-
-
-# Alarms: raised, told outside, released.
-
-
-def add_alarm(connection: Connection, database: Database, run: str, alarm: Alarm, hold: Hold | None) -> bool:
-    row = {
-        "alarm_id": alarm.alarm_id,
-        "run": run,
-        "series": alarm.series,
-        "body": encode(alarm),
-        "raised_at": to_micros(alarm.raised_at),
-        "released_at": None,
-        "send_at": database.read_lease_clock(connection),
-        "attempts": 0,
-    }
-    if not connection.execute(database.insert_new(run_alarms).returning(run_alarms.c.sequence), row).first():
-        return False
-    if hold is not None:
-        free = and_(runs.c.name == run, runs.c.held.is_(None))
-        connection.execute(update(runs).where(free).values(held=encode(hold)))
-    return True
-
-
-def _load_alarms(connection: Connection, run: str, limit: int) -> list[Alarm]:
-    newest = select(run_alarms).where(run_alarms.c.run == run).order_by(run_alarms.c.sequence.desc()).limit(limit)
-    return [_parse_alarm(row) for row in connection.execute(newest).mappings()]
-
-
-def _parse_alarm(row: Any) -> Alarm:
-    released = None if row["released_at"] is None else from_micros(row["released_at"])
-    return decode(Alarm, row["body"]).model_copy(update={"released_at": released})
-
-
-def claim_notices(
-    connection: Connection, database: Database, limit: int, seconds: float
-) -> list[tuple[str, Alarm, int]]:
-    now = database.read_lease_clock(connection)
-    due = select(run_alarms).where(run_alarms.c.send_at <= now).order_by(run_alarms.c.send_at).limit(limit)
-    rows = connection.execute(due.with_for_update(skip_locked=True)).mappings().all()
-    taken = run_alarms.c.sequence.in_([row["sequence"] for row in rows])
-    values = {"send_at": now + int(seconds * _MICROSECONDS), "attempts": run_alarms.c.attempts + 1}
-    if rows:
-        connection.execute(update(run_alarms).where(taken).values(values))
-    return [(row["run"], _parse_alarm(row), row["attempts"]) for row in rows]
-
-
-def _release_run(connection: Connection, database: Database, run: str) -> Run:
-    standing = and_(run_alarms.c.run == run, run_alarms.c.released_at.is_(None))
-    connection.execute(update(run_alarms).where(standing).values(released_at=database.read_clock()))
-    return change_run(connection, run, {"held": None})
 
 
 _IS_ANCHOR: Final = exists().where(run_anchors.c.group_sequence == groups.c.sequence, run_anchors.c.run == groups.c.run)

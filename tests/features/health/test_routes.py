@@ -13,7 +13,7 @@ from app.cli.main import cli
 from app.domain.judging import Judgement, JudgeRequest
 from app.domain.runs import Hold
 from app.features.health.model import RunHealth
-from app.features.health.store import SqlRunHealthStore
+from app.features.health.store import RunHealthStore
 from app.judges.chat_judge import ScriptedJudge
 from app.judges.panel import ConfiguredPanels
 from app.main.store import Store
@@ -57,7 +57,7 @@ async def test_a_held_run_hands_out_nothing_and_scores_until_it_is_released(
 ) -> None:
     await client.put("/runs/a", json={"health": {"on_alarm": "hold"}})
     task = (await client.post("/envs/arena/next-batch", json={"run": "a"})).json()["tasks"][0]["task_id"]
-    await store.part(SqlRunHealthStore).add_alarm("a", ALARM, Hold(alarm_id="alarm_1", reason="length", since=START))
+    await store.part(RunHealthStore).add_alarm("a", ALARM, Hold(alarm_id="alarm_1", reason="length", since=START))
     await client.put("/runs/a", json={})  # this process learns of it, as it does within seconds
     refused = await client.post("/envs/arena/next-batch", json={"run": "a"})
     mixed = await client.post("/next-batch", json={"run": "a", "mix": [{"env": "arena", "weight": 1}]})
@@ -103,7 +103,7 @@ async def test_the_audit_says_what_it_can_see_and_the_command_prints_alarms(
     missing = await client.get("/runs/nobody/health")
     assert (missing.status_code, found.held, found.alarms, len(found.figures)) == (404, None, (), 12)
     assert (found.can_see != (), found.cannot_see != (), found.options.share) == (True, True, 0.03)
-    await store.part(SqlRunHealthStore).add_alarm("a", ALARM, None)
+    await store.part(RunHealthStore).add_alarm("a", ALARM, None)
     told = (await client.get("/runs/a/health")).text
     respx.get("http://127.0.0.1:8000/runs/a/health").respond(200, text=told)
     ran = await asyncio.to_thread(CliRunner().invoke, cli, ["runs", "health", "a"])  # it has a loop of its own

@@ -14,7 +14,7 @@ from app.domain.groups import Group
 from app.domain.judging import Judgement, JudgeRequest
 from app.domain.runs import Alarm, HealthOptions
 from app.features.health.service import CLAIM_SECONDS, IDLE_SECONDS, RETRY_SECONDS, HealthReader, RunHealthService
-from app.features.health.store import SqlRunHealthStore, run_health
+from app.features.health.store import RunHealthStore, run_health
 from app.judges.chat_judge import ScriptedJudge
 from app.judges.panel import ConfiguredPanels
 from app.main.gateway import build_gateway
@@ -89,7 +89,7 @@ async def bench(sqlite_url: str) -> AsyncIterator[Bench]:
     judges = {"strict": judge, "other": ChangingJudge("other", "two"), "twin": ChangingJudge("twin", "one")}
     panels = ConfiguredPanels(judges, {}, fallback=("strict",))
     gateway = build_gateway(environments(world), store, panels, NoWorkers(), world, NullObserver(), world.now)
-    health = store.part(SqlRunHealthStore)
+    health = store.part(RunHealthStore)
     reader = HealthReader(
         health,
         gateway.runs,
@@ -181,7 +181,7 @@ async def test_a_run_budget_that_is_spent_ends_readings_and_no_score(bench: Benc
 
 
 async def anchors(bench: Bench) -> tuple[Group, ...]:
-    return await bench.store.part(SqlRunHealthStore).freeze_anchors("a", 8)
+    return await bench.store.part(RunHealthStore).freeze_anchors("a", 8)
 
 
 async def test_a_shadow_judge_of_the_model_that_the_environment_trains_with_reads_nothing(bench: Bench) -> None:
@@ -208,7 +208,7 @@ async def test_a_run_that_cannot_be_looked_after_stops_no_other(bench: Bench) ->
         lambda c: {*c.execute(select(run_health.c.run, run_health.c.claimed_until > 0))}
     )
     assert (looks, states) == ([True, True, False], {("a", True), ("b", False)})
-    assert (await bench.store.part(SqlRunHealthStore).get_state("b")).groups > 20
+    assert (await bench.store.part(RunHealthStore).get_state("b")).groups > 20
 
 
 async def test_a_step_that_fails_keeps_the_others(bench: Bench) -> None:
@@ -217,10 +217,10 @@ async def test_a_step_that_fails_keeps_the_others(bench: Bench) -> None:
     made = bench.judge.fresh
     bench.judge.raises = True
     await train(bench, 40)
-    failing = await bench.store.part(SqlRunHealthStore).get_state("a")
+    failing = await bench.store.part(RunHealthStore).get_state("a")
     bench.judge.raises = False
     await train(bench, 120)
-    after = await bench.store.part(SqlRunHealthStore).get_state("a")
+    after = await bench.store.part(RunHealthStore).get_state("a")
     assert (failing.failures > 0, failing.newest > 5, after.failures, bench.judge.fresh > made) == (True, True, 0, True)
 
 
@@ -231,12 +231,12 @@ async def test_a_receiver_that_never_answers_delays_neither_looks_nor_the_end(
 
     bench.told.hangs = True
     await train(bench, 4, look=False)
-    await bench.store.part(SqlRunHealthStore).add_alarm("a", alarm(), None)
+    await bench.store.part(RunHealthStore).add_alarm("a", alarm(), None)
     running = asyncio.create_task(bench.watch.run())
     async with asyncio.timeout(WAIT):
         await bench.told.asked.wait()
         await train(bench, 20, look=False)
-        while not (await bench.store.part(SqlRunHealthStore).get_state("a")).groups:  # noqa: ASYNC110  # the loop wakes nobody
+        while not (await bench.store.part(RunHealthStore).get_state("a")).groups:  # noqa: ASYNC110  # the loop wakes nobody
             await asyncio.sleep(0.01)
     running.cancel()
     async with asyncio.timeout(WAIT):
@@ -249,7 +249,7 @@ async def test_an_alarm_that_nobody_takes_is_sent_again_and_then_given_up(
 ) -> None:
     bench.told.takes = False
     await train(bench, 4, look=False)
-    await bench.store.part(SqlRunHealthStore).add_alarm("a", alarm(), None)
+    await bench.store.part(RunHealthStore).add_alarm("a", alarm(), None)
     sent = []
     for pause in (0, *RETRY_SECONDS, 10 * RETRY_SECONDS[-1]):
         bench.world.moment += timedelta(seconds=pause - 1)

@@ -11,7 +11,7 @@ from app.domain.rollups import RollupKey
 from app.domain.runs import Hold, Run
 from app.domain.scores import Score
 from app.features.health.model import HealthReading, HealthState, Mark
-from app.features.health.store import READINGS_KEPT, SqlRunHealthStore, health_readings, run_anchors
+from app.features.health.store import READINGS_KEPT, RunHealthStore, health_readings, run_anchors
 from app.main.store import Store
 from app.store.database import is_postgres, open_writer
 from app.store.group_rows import build_group_row
@@ -33,20 +33,20 @@ async def fill_run(store: Store, count: int = 2, run: str = "run") -> None:
 
 def on_replicas(
     url: str,
-    scenario: Callable[[SqlRunHealthStore, SqlRunHealthStore, Store], Awaitable[object]],
+    scenario: Callable[[RunHealthStore, RunHealthStore, Store], Awaitable[object]],
     clock: MovableClock | None = None,
 ) -> object:
     async def act() -> object:
         same = clock or MovableClock()
         async with opened(url, same) as one, opened(url, same) as other:
-            return await scenario(one.part(SqlRunHealthStore), other.part(SqlRunHealthStore), one)
+            return await scenario(one.part(RunHealthStore), other.part(RunHealthStore), one)
 
     return asyncio.run(act())
 
 
 @pytest.mark.dialects
 def test_of_two_replicas_one_looks_after_a_run(store_url: str) -> None:
-    async def race(one: SqlRunHealthStore, other: SqlRunHealthStore, store: Store) -> object:
+    async def race(one: RunHealthStore, other: RunHealthStore, store: Store) -> object:
         for name in ("a", "b", "c"):
             await fill_run(store, run=name)
         claims = [*await asyncio.gather(*(health.claim(60, 60) for _ in range(6) for health in (one, other)))]
@@ -61,7 +61,7 @@ def test_of_two_replicas_one_looks_after_a_run(store_url: str) -> None:
 def test_a_look_whose_process_died_is_made_again_and_cannot_end_late(store_url: str) -> None:
     clock = MovableClock()
 
-    async def scenario(one: SqlRunHealthStore, other: SqlRunHealthStore, store: Store) -> object:
+    async def scenario(one: RunHealthStore, other: RunHealthStore, store: Store) -> object:
         await fill_run(store)
         dead, meanwhile = await one.claim(60, 600), await other.claim(60, 600)
         clock.forward(61)
@@ -84,7 +84,7 @@ def test_a_state_is_stored_under_the_names_that_it_always_had() -> None:
 
 
 async def test_a_run_is_due_with_a_bucket_of_new_groups_or_after_a_while(store: Store, clock: MovableClock) -> None:
-    health = store.part(SqlRunHealthStore)
+    health = store.part(RunHealthStore)
 
     async def look() -> bool:
         claim = await health.claim(60, 60)
@@ -106,7 +106,7 @@ async def test_a_run_is_due_with_a_bucket_of_new_groups_or_after_a_while(store: 
 def test_a_notice_is_sent_by_one_replica_and_again_after_a_crash(store_url: str) -> None:
     clock = MovableClock()
 
-    async def scenario(one: SqlRunHealthStore, other: SqlRunHealthStore, store: Store) -> object:
+    async def scenario(one: RunHealthStore, other: RunHealthStore, store: Store) -> object:
         await fill_run(store)
         raised = [await one.add_alarm("run", alarm(), hold) for _ in range(2)]
         racing = await asyncio.gather(*(health.claim_notices(5, 60) for health in (one, other)))
@@ -151,7 +151,7 @@ def judged(tokens: int) -> Judgement:
 
 
 async def test_readings_are_kept_beside_the_scores_and_counted_in_the_run(store: Store) -> None:
-    health = store.part(SqlRunHealthStore)
+    health = store.part(RunHealthStore)
     await store.runs.create(Run(name="run", seed=1, created_at=START))
     await store.tasks.put([record(0)])
     score = Score(outcome="scored", reward=0.5, gate=1.0, absolute=0.5)
@@ -177,7 +177,7 @@ async def test_a_server_that_names_ever_new_fingerprints_is_listed_for_a_while(s
     for number in range(MOST_VERSIONS + 5):
         made = judged(1).model_copy(update={"system_fingerprint": f"fp {number}"})
         await store.judge_cache.put(made)
-    assert len(await store.part(SqlRunHealthStore).list_versions(["j"])) == MOST_VERSIONS
+    assert len(await store.part(RunHealthStore).list_versions(["j"])) == MOST_VERSIONS
 
 
 def fill(connection: Connection) -> None:
@@ -233,7 +233,7 @@ async def statements_of(store: Store, url: str) -> dict[str, list[Statement]]:
         if is_postgres(engine):
             connection.execute(text("ANALYZE"))
     engine.dispose()
-    kept, health = await store.part(SqlRunHealthStore).list_readings("r1", 0), store.part(SqlRunHealthStore)
+    kept, health = await store.part(RunHealthStore).list_readings("r1", 0), store.part(RunHealthStore)
     assert READINGS_KEPT < len(kept) <= READINGS_KEPT + 8
     return await statements_made(
         {

@@ -13,7 +13,7 @@ from pydantic import JsonValue
 from starlette.types import Message
 
 from app.domain.runs import Hold
-from app.features.health.store import SqlRunHealthStore
+from app.features.health.store import RunHealthStore
 from tests.support.playground import WAIT, World, gateway, play
 from tests.support.store_cases import alarm, opened
 
@@ -55,7 +55,7 @@ def test_a_limit_that_is_lifted_or_an_alarm_that_holds_the_run_ends_the_wait(dat
         if is_held:
             async with opened(f"sqlite:///{database}") as store:
                 hold = Hold(alarm_id="alarm_1", reason="length", since=alarm().raised_at)
-                await store.part(SqlRunHealthStore).add_alarm("a", alarm(), hold)
+                await store.part(RunHealthStore).add_alarm("a", alarm(), hold)
         await client.put("/runs/a", json={"lag_policy": "flag"})
         told = await asyncio.wait_for(waiting, WAIT)
         assert (told.status_code, told.json().get("code"), len(told.json().get("tasks", ()))) == (

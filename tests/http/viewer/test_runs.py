@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from app.domain.rollups import Rollup, RollupKey, add_up
-from app.features.health.store import SqlRunHealthStore
+from app.features.health.store import RunHealthStore
 from app.http.viewer.run_pages import MOST_POINTS, SeriesSource, estimate_noise, list_changes, measure_curves
 from app.main.store import Store
 from tests.support.playground import World
@@ -78,7 +78,7 @@ def test_alarms_stand_in_the_curve_that_they_are_about(tmp_path: Path, migrated_
     async def scene(client: httpx.AsyncClient, store: Store, world: World) -> None:
         await train(client, "a", STEPS)
         raised = alarm().model_copy(update={"series": "length", "since_group": 2, "noticed_group": 3, "evidence": EVIL})
-        await store.part(SqlRunHealthStore).add_alarm("a", raised, None)
+        await store.part(RunHealthStore).add_alarm("a", raised, None)
         page = await look(client, "/view/runs/a")
         assert "A1 length, from about group 2: </title><script>alert(1)</script>" in page.words()
         assert (page.elements.count("script"), page.elements.count("img")) == (1, 1)  # ours, and the sign of the house
