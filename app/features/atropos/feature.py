@@ -7,14 +7,14 @@ from typing import Final
 from app.features.atropos.pages import create_queues_router
 from app.features.atropos.routes import PREFIX, create_atropos_router, create_post_routes
 from app.features.atropos.service import AtroposQueue
-from app.features.atropos.store import SqlTrajectoryQueue
+from app.features.atropos.store import TrajectoryQueue
 from app.features.contract import Feature, FeatureParts, Kernel
 from app.http.compat.kept_sessions import PortRoot
 from app.http.viewer.rendering import MenuEntry
 
 
 def build_atropos(kernel: Kernel) -> FeatureParts:
-    queue = AtroposQueue(kernel.storage.part(SqlTrajectoryQueue), kernel.observer, kernel.clock)
+    queue = AtroposQueue(kernel.storage.part(TrajectoryQueue), kernel.observer, kernel.clock)
     most_bytes = kernel.settings.max_body_bytes
     return FeatureParts(
         polled=[*create_post_routes(queue, most_bytes), *create_atropos_router(queue, most_bytes).routes],

@@ -29,10 +29,10 @@ from app.features.atropos.model import (
     QueueLag,
     TrajectoryBacklog,
     TrajectoryBatch,
-    TrajectoryQueue,
     TrajectoryRun,
     TrajectoryRunStatus,
 )
+from app.features.atropos.store import TrajectoryQueue
 from app.features.atropos.wire import EnvStatus, build_batch_text, unpack_group
 from app.ports.environment import Clock, Observer
 

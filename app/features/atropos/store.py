@@ -49,10 +49,9 @@ from app.features.atropos.model import (
     TrainerRegistration,
     TrajectoryBacklog,
     TrajectoryBatch,
-    TrajectoryQueue,
     TrajectoryRun,
 )
-from app.store.database import Database, insert_new
+from app.store.database import Database, StorePart, insert_new, reads, writes
 from app.store.statements import PreparedStatement, Row, encode_json, from_micros, insert_rows, is_storable
 from app.store.table_records import TableRecord, build_partial_index, build_sequence_column, get_table
 
@@ -150,88 +149,157 @@ MAX_GROUPS_PER_STATEMENT = 500
 """Maximum number of groups per statement, since the number of parameters is limited."""
 
 
-class SqlTrajectoryQueue(TrajectoryQueue):
-    def __init__(self, database: Database) -> None:
-        self._database = database
+def _build_order_key(run: str, *_: object) -> str:
+    return f"trajectories {run}"
 
-    async def register(self, run: str, registration: TrainerRegistration) -> None:
-        await self._database.write(
-            lambda connection: _register_trainer(connection, self._database, run, registration), _build_order_key(run)
-        )
 
-    async def join(self, run: str, joining: EnvRegistration) -> EnvClient | None:
-        return await self._database.write(
-            lambda connection: _add_client(connection, self._database, run, joining), _build_order_key(run)
-        )
+class TrajectoryQueue(StorePart):
+    """Queues of groups from external environments to trainers, one per run."""
 
-    async def leave(self, run: str, env_id: int) -> bool:
-        return await self._database.write(
-            lambda connection: _update_clients(connection, run, [env_id], {"connected": False}) > 0,
-            _build_order_key(run),
-        )
+    @writes(_build_order_key)
+    def register(self, connection: Connection, run: str, registration: TrainerRegistration) -> None:
+        """Registers a trainer. A different registration replaces the old one and resets the step; the queue stays."""
+        _ensure_run(connection, self.database, run)
+        text = registration.model_dump_json()
+        here = select(trajectory_runs).where(trajectory_runs.c.run == run).with_for_update()
+        row = connection.execute(here).mappings().one()
+        # The same trainer again, as after a timeout, goes on where it was; another registration begins at its own step.
+        if row["registration"] != text:
+            begins = {"registration": text, "step_before": registration.starting_step - row["batches"]}
+            connection.execute(update(trajectory_runs).where(trajectory_runs.c.run == run).values(begins))
 
-    async def record_heartbeat(self, run: str, env_id: int) -> None:
-        stamp = self._database.read_clock()
-        await self._database.write(
-            lambda connection: _update_clients(connection, run, [env_id], {"seen_at": stamp}), _build_order_key(run)
-        )
+    @writes(_build_order_key)
+    def join(self, connection: Connection, run: str, joining: EnvRegistration) -> EnvClient | None:
+        """Registers an environment; None before a trainer has requested a batch."""
+        row = _lock_run(connection, self.database, run)
+        if row is None or not row.started:
+            return None
+        mine = (env_clients.c.run == run,)
+        env_id = connection.execute(select(func.count()).select_from(env_clients).where(*mine)).scalar_one()
+        namesakes = sum(one.registration.desired_name == joining.desired_name for one in row.env_clients)
+        name = f"{joining.desired_name}_{namesakes}"
+        stamp = self.database.read_clock()
+        values = {
+            "run": run,
+            "env_id": env_id,
+            "name": encode_json(name),
+            "said": joining.model_dump_json(),
+            "connected": True,
+            "seen_at": stamp,
+        }
+        connection.execute(insert(env_clients).values(values))
+        return EnvClient(env_id=env_id, name=name, registration=joining, connected=True, seen_at=from_micros(stamp))
 
-    async def add(self, run: str, groups: Sequence[PackedGroup]) -> int:
-        return await self._database.write(
-            lambda connection: _add_groups(connection, self._database, run, groups), _build_order_key(run)
-        )
+    @writes(_build_order_key)
+    def leave(self, connection: Connection, run: str, env_id: int) -> bool:
+        """Marks an environment as disconnected. Returns whether it exists."""
+        return _update_clients(connection, run, [env_id], {"connected": False}) > 0
 
-    async def take_batch(
-        self, run: str, life: str, sent: Collection[int], form: BatchFormer
+    @writes(_build_order_key)
+    def record_heartbeat(self, connection: Connection, run: str, env_id: int) -> None:
+        """Records a heartbeat of an environment."""
+        _update_clients(connection, run, [env_id], {"seen_at": self.database.read_clock()})
+
+    @writes(_build_order_key)
+    def add(self, connection: Connection, run: str, groups: Sequence[PackedGroup]) -> int:
+        """Adds groups and returns how many are new. Digests seen within the last minutes are duplicates."""
+        new = 0
+        for start in range(0, len(groups), MAX_GROUPS_PER_STATEMENT):
+            new += _add_chunk(connection, self.database, run, groups[start : start + MAX_GROUPS_PER_STATEMENT])
+        return new
+
+    @writes(_build_order_key)
+    def take_batch(
+        self, connection: Connection, run: str, life: str, sent: Collection[int], form: BatchFormer
     ) -> TrajectoryBatch | BatchNotReady | None:
-        def take_next(connection: Connection) -> TrajectoryBatch | BatchNotReady | None:
-            row = _lock_run(connection, self._database, run)
-            known_since = self._database.read_clock() - DUPLICATE_WINDOW_SECONDS * 1_000_000
-            _delete_delivered(connection, run, _find_sent(connection, run).union(sent), known_since)
-            return None if row is None else _hand_out_batch(connection, self._database, row, life, form)
+        """The next batch, or one that was not delivered; None without a trainer. `life` identifies this process: an
+        unconfirmed batch of another process counts as not delivered. `sent` are batches that now count as delivered;
+        so do those that any process has recorded."""
+        row = _lock_run(connection, self.database, run)
+        known_since = self.database.read_clock() - DUPLICATE_WINDOW_SECONDS * 1_000_000
+        _delete_delivered(connection, run, _find_sent(connection, run).union(sent), known_since)
+        return None if row is None else _hand_out_batch(connection, self.database, row, life, form)
 
-        return await self._database.write(take_next, _build_order_key(run))
+    @writes(_build_order_key)
+    def record_sent(self, connection: Connection, run: str, numbers: Collection[int]) -> None:
+        """Records that these batches went out in full. They are delivered when any process is asked for the next."""
+        statement = update(batches).where(batches.c.run == run, batches.c.number.in_(sorted(numbers)))
+        connection.execute(statement.values(holder=_SENT))
 
-    async def record_sent(self, run: str, numbers: Collection[int]) -> None:
-        await self._database.write(lambda connection: _mark_sent(connection, run, numbers), _build_order_key(run))
+    @writes(_build_order_key)
+    def return_batch(self, connection: Connection, run: str, number: int) -> None:
+        """Marks a batch that could not be sent, so that it is handed out again."""
+        statement = update(batches).where(batches.c.run == run, batches.c.number == number)
+        connection.execute(statement.values(holder=""))
 
-    async def return_batch(self, run: str, number: int) -> None:
-        await self._database.write(lambda connection: _return_to_queue(connection, run, number), _build_order_key(run))
-
-    async def get_run(self, run: str, life: str) -> TrajectoryRun:
+    @reads
+    def get_run(self, connection: Connection, run: str, life: str) -> TrajectoryRun:
         if not is_storable(run):
             return TrajectoryRun(run=run)
-        return await self._database.read(lambda connection: _load_run_state(connection, self._database, run, life))
+        row = connection.execute(select(trajectory_runs).where(trajectory_runs.c.run == run)).mappings().first()
+        if row is None:
+            return TrajectoryRun(run=run)
+        groups = trajectory_groups.c
+        numbers = select(batches.c.number).where(*_match_undelivered(self.database, run, life))
+        lost = list(connection.execute(numbers).scalars())
+        counted = select(groups.env_id, groups.size, func.count()).where(groups.run == run)
+        counted = counted.group_by(groups.env_id, groups.size)
+        counts = [tuple(each) for each in connection.execute(counted.where(_IS_WAITING))]
+        if lost:
+            counts += [tuple(each) for each in connection.execute(counted.where(groups.batch.in_(lost)))]
+        registered = row["registration"]
+        return TrajectoryRun(
+            run=run,
+            registration=None if registered is None else TrainerRegistration.model_validate_json(registered),
+            started=row["started"],
+            step=row["step_before"] + row["batches"] - len(lost),
+            env_clients=_load_clients(connection, run),
+            queue_counts=tuple(QueueCount(*each) for each in counts),
+            undelivered=len(lost),
+        )
 
-    async def get_backlog(self, run: str) -> TrajectoryBacklog | None:
-        def load_queue(connection: Connection) -> TrajectoryBacklog | None:
-            row = _load_run(connection, run)
-            return None if row is None else _load_backlog(connection, self._database, row)
+    @reads
+    def get_backlog(self, connection: Connection, run: str) -> TrajectoryBacklog | None:
+        """The input for forming the next batch; None without a trainer."""
+        row = _load_run(connection, run)
+        return None if row is None else _load_backlog(connection, self.database, row)
 
-        return await self._database.read(load_queue)
+    @reads
+    def get_lag(self, connection: Connection, run: str) -> QueueLag:
+        """How long the groups in the queue have waited, in the trainer's steps."""
+        runs, groups = trajectory_runs.c, trajectory_groups.c
+        lag = runs.step_before + runs.batches - groups.step
+        counted = [case((lag >= 0, one)) for one in (literal_column("1"), lag)]
+        statement = (
+            select(func.count(counted[0]), func.sum(counted[1]), func.max(counted[1]), func.count(case((lag < 0, 1))))
+            .select_from(trajectory_groups.join(trajectory_runs, runs.run == groups.run))
+            .where(groups.run == run, _IS_WAITING, groups.step.is_not(None))
+        )
+        count, total, largest, older = connection.execute(statement).one()
+        return QueueLag(count, float(total / count) if count else None, largest, older)
 
-    async def get_lag(self, run: str) -> QueueLag:
-        return await self._database.read(lambda connection: _load_lag(connection, run))
-
-    async def get_newest_group_body(self, run: str) -> bytes | None:
+    @reads
+    def get_newest_group_body(self, connection: Connection, run: str) -> bytes | None:
+        """The body of the newest group; None when the run had none."""
         newest = (
             select(bodies.c.body)
             .where(bodies.c.run == run, bodies.c.body.is_not(None))
             .order_by(bodies.c.body_id.desc())
             .limit(1)
         )
-        return await self._database.read(lambda connection: connection.execute(newest).scalar())
+        return connection.execute(newest).scalar()
 
-    async def reset(self, run: str) -> None:
-        await self._database.write(lambda connection: _delete_run(connection, run), _build_order_key(run))
+    @writes(_build_order_key)
+    def reset(self, connection: Connection, run: str) -> None:
+        """Deletes everything about the run."""
+        for table in (trajectory_groups, bodies, batches, env_clients, trajectory_runs):
+            connection.execute(delete(table).where(table.c.run == run))
 
-    async def list_runs(self, limit: int) -> list[str]:
+    @reads
+    def list_runs(self, connection: Connection, limit: int) -> list[str]:
+        """By name."""
         named = select(trajectory_runs.c.run).order_by(trajectory_runs.c.run).limit(limit)
-        return await self._database.read(lambda connection: list(connection.execute(named).scalars()))
-
-
-def _build_order_key(run: str) -> str:
-    return f"trajectories {run}"
+        return list(connection.execute(named).scalars())
 
 
 # Runs, environments, and the state of a queue.
@@ -327,20 +395,6 @@ def _load_backlog(connection: Connection, database: Database, row: TrajectoryRun
     )
 
 
-def _load_lag(connection: Connection, run: str) -> QueueLag:
-    """Of groups that are not in a batch yet."""
-    runs, groups = trajectory_runs.c, trajectory_groups.c
-    lag = runs.step_before + runs.batches - groups.step
-    counted = [case((lag >= 0, one)) for one in (literal_column("1"), lag)]
-    statement = (
-        select(func.count(counted[0]), func.sum(counted[1]), func.max(counted[1]), func.count(case((lag < 0, 1))))
-        .select_from(trajectory_groups.join(trajectory_runs, runs.run == groups.run))
-        .where(groups.run == run, _IS_WAITING, groups.step.is_not(None))
-    )
-    count, total, largest, older = connection.execute(statement).one()
-    return QueueLag(count, float(total / count) if count else None, largest, older)
-
-
 def _match_undelivered(database: Database, run: str, life: str) -> tuple[ColumnElement[bool], ...]:
     """Conditions for batches that must be handed out again."""
     mine = (batches.c.run == run, batches.c.holder.not_in([life, _SENT]))
@@ -348,30 +402,6 @@ def _match_undelivered(database: Database, run: str, life: str) -> tuple[ColumnE
         return mine
     arrived_by = database.read_clock() - IN_TRANSIT_SECONDS * 1_000_000
     return (*mine, (batches.c.handed_at <= arrived_by) | (batches.c.holder == literal_column("''")))
-
-
-def _load_run_state(connection: Connection, database: Database, run: str, life: str) -> TrajectoryRun:
-    row = connection.execute(select(trajectory_runs).where(trajectory_runs.c.run == run)).mappings().first()
-    if row is None:
-        return TrajectoryRun(run=run)
-    groups = trajectory_groups.c
-    numbers = select(batches.c.number).where(*_match_undelivered(database, run, life))
-    lost = list(connection.execute(numbers).scalars())
-    counted = select(groups.env_id, groups.size, func.count()).where(groups.run == run)
-    counted = counted.group_by(groups.env_id, groups.size)
-    counts = [tuple(each) for each in connection.execute(counted.where(_IS_WAITING))]
-    if lost:
-        counts += [tuple(each) for each in connection.execute(counted.where(groups.batch.in_(lost)))]
-    registered = row["registration"]
-    return TrajectoryRun(
-        run=run,
-        registration=None if registered is None else TrainerRegistration.model_validate_json(registered),
-        started=row["started"],
-        step=row["step_before"] + row["batches"] - len(lost),
-        env_clients=_load_clients(connection, run),
-        queue_counts=tuple(QueueCount(*each) for each in counts),
-        undelivered=len(lost),
-    )
 
 
 # Registration.
@@ -393,47 +423,10 @@ def _ensure_run(connection: Connection, database: Database, run: str) -> None:
     _INSERT_RUN.run(connection, run=run, started=False, batches=0, step_before=0, turns="{}", created_at=stamp)
 
 
-def _register_trainer(connection: Connection, database: Database, run: str, registration: TrainerRegistration) -> None:
-    _ensure_run(connection, database, run)
-    text = registration.model_dump_json()
-    here = select(trajectory_runs).where(trajectory_runs.c.run == run).with_for_update()
-    row = connection.execute(here).mappings().one()
-    # The same trainer again, as after a timeout, goes on where it was; another registration begins at its own step.
-    if row["registration"] != text:
-        begins = {"registration": text, "step_before": registration.starting_step - row["batches"]}
-        connection.execute(update(trajectory_runs).where(trajectory_runs.c.run == run).values(begins))
-
-
-def _add_client(connection: Connection, database: Database, run: str, joining: EnvRegistration) -> EnvClient | None:
-    row = _lock_run(connection, database, run)
-    if row is None or not row.started:
-        return None
-    mine = (env_clients.c.run == run,)
-    env_id = connection.execute(select(func.count()).select_from(env_clients).where(*mine)).scalar_one()
-    namesakes = sum(one.registration.desired_name == joining.desired_name for one in row.env_clients)
-    name = f"{joining.desired_name}_{namesakes}"
-    stamp = database.read_clock()
-    values = {
-        "run": run,
-        "env_id": env_id,
-        "name": encode_json(name),
-        "said": joining.model_dump_json(),
-        "connected": True,
-        "seen_at": stamp,
-    }
-    connection.execute(insert(env_clients).values(values))
-    return EnvClient(env_id=env_id, name=name, registration=joining, connected=True, seen_at=from_micros(stamp))
-
-
 def _update_clients(connection: Connection, run: str, env_ids: Collection[int], values: dict[str, int | bool]) -> int:
     possible = sorted(env_id for env_id in env_ids if 0 <= env_id < _ENV_ID_LIMIT)
     statement = update(env_clients).where(env_clients.c.run == run, env_clients.c.env_id.in_(possible)).values(values)
     return connection.execute(statement).rowcount
-
-
-def _delete_run(connection: Connection, run: str) -> None:
-    for table in (trajectory_groups, bodies, batches, env_clients, trajectory_runs):
-        connection.execute(delete(table).where(table.c.run == run))
 
 
 # Groups that are posted.
@@ -443,13 +436,6 @@ _SELECT_STEP = PreparedStatement(
         trajectory_runs.c.run == bindparam("run"), trajectory_runs.c.registration.is_not(None)
     )
 )
-
-
-def _add_groups(connection: Connection, database: Database, run: str, groups: Sequence[PackedGroup]) -> int:
-    new = 0
-    for start in range(0, len(groups), MAX_GROUPS_PER_STATEMENT):
-        new += _add_chunk(connection, database, run, groups[start : start + MAX_GROUPS_PER_STATEMENT])
-    return new
 
 
 def _add_chunk(connection: Connection, database: Database, run: str, groups: Sequence[PackedGroup]) -> int:
@@ -592,16 +578,6 @@ def _load_parts(connection: Connection, run: str, number: int) -> tuple[BatchPar
         .order_by(groups.place)
     )
     return tuple(BatchPart(*part) for part in connection.execute(statement))
-
-
-def _return_to_queue(connection: Connection, run: str, number: int) -> None:
-    statement = update(batches).where(batches.c.run == run, batches.c.number == number)
-    connection.execute(statement.values(holder=""))
-
-
-def _mark_sent(connection: Connection, run: str, numbers: Collection[int]) -> None:
-    statement = update(batches).where(batches.c.run == run, batches.c.number.in_(sorted(numbers)))
-    connection.execute(statement.values(holder=_SENT))
 
 
 def _find_sent(connection: Connection, run: str) -> set[int]:

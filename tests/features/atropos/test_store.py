@@ -19,7 +19,7 @@ from app.features.atropos.store import (
     DUPLICATE_WINDOW_SECONDS,
     IN_TRANSIT_SECONDS,
     MAX_GROUPS_PER_STATEMENT,
-    SqlTrajectoryQueue,
+    TrajectoryQueue,
     bodies,
 )
 from app.main.store import Store
@@ -53,13 +53,13 @@ def seen(handed: object) -> object:
 
 
 async def queued(store: Store, *names: str, run: str = "run") -> None:
-    await store.part(SqlTrajectoryQueue).register(run, TRAINER)
+    await store.part(TrajectoryQueue).register(run, TRAINER)
     for name in names:
-        await store.part(SqlTrajectoryQueue).add(run, [packed(name)])
+        await store.part(TrajectoryQueue).add(run, [packed(name)])
 
 
 async def test_batches_come_in_order_and_count_steps(store: Store) -> None:
-    queue = store.part(SqlTrajectoryQueue)
+    queue = store.part(TrajectoryQueue)
     await queued(store, "a", "b", "c", "d", "e")
     first = seen(await queue.take_batch("run", "life", [], form_batch))
     second = seen(await queue.take_batch("run", "life", [1], form_batch))
@@ -70,7 +70,7 @@ async def test_batches_come_in_order_and_count_steps(store: Store) -> None:
 
 
 async def test_the_queue_says_how_many_steps_its_groups_have_waited(store: Store) -> None:
-    queue = store.part(SqlTrajectoryQueue)
+    queue = store.part(TrajectoryQueue)
     await queue.add("run", [packed("early")])
     found = [await queue.get_lag("run"), await queue.get_lag("nobody")]
     await queued(store, "a", "b", "c", "d", "e")
@@ -93,7 +93,7 @@ async def test_the_queue_says_how_many_steps_its_groups_have_waited(store: Store
 
 
 async def test_what_was_posted_before_the_trainer_came_waits_for_it(store: Store) -> None:
-    queue = store.part(SqlTrajectoryQueue)
+    queue = store.part(TrajectoryQueue)
     await queue.add("run", [packed("a", env_id=2**70), packed("b", env_id=None)])
     before = await queue.take_batch("run", "life", [], form_batch), await queue.join("run", ENV)
     await queue.register("run", TRAINER)
@@ -102,7 +102,7 @@ async def test_what_was_posted_before_the_trainer_came_waits_for_it(store: Store
 
 
 async def test_a_batch_nobody_confirmed_goes_out_again_in_another_life(store: Store, clock: MovableClock) -> None:
-    queue = store.part(SqlTrajectoryQueue)
+    queue = store.part(TrajectoryQueue)
     await queued(store, "a", "b", "c", "d", "e", "f")
     await queue.take_batch("run", "first life", [], form_batch)
     await queue.take_batch("run", "first life", [1], form_batch)
@@ -119,7 +119,7 @@ def test_a_batch_that_was_recorded_as_sent_is_delivered_whoever_is_asked_next(st
     clock = MovableClock()
 
     async def scenario(store: Store) -> object:
-        queue = store.part(SqlTrajectoryQueue)
+        queue = store.part(TrajectoryQueue)
         await queued(store, "a", "b", "c", "d")
         await queue.take_batch("run", "first life", [], form_batch)
         await queue.record_sent("run", [1])
@@ -135,7 +135,7 @@ def test_a_batch_that_was_recorded_as_sent_is_delivered_whoever_is_asked_next(st
 
 
 async def test_a_batch_that_could_not_be_sent_goes_out_again_at_once(store: Store) -> None:
-    queue = store.part(SqlTrajectoryQueue)
+    queue = store.part(TrajectoryQueue)
     await queued(store, "a", "b", "c", "d")
     await queue.take_batch("run", "life", [], form_batch)
     await queue.return_batch("run", 1)
@@ -145,7 +145,7 @@ async def test_a_batch_that_could_not_be_sent_goes_out_again_at_once(store: Stor
 
 
 async def test_the_same_group_sent_again_is_one_for_a_while(store: Store, clock: MovableClock) -> None:
-    queue = store.part(SqlTrajectoryQueue)
+    queue = store.part(TrajectoryQueue)
     await queue.register("run", TRAINER)
     first = await queue.add("run", [packed("a"), packed("b"), packed("a")])
     await queue.take_batch("run", "life", [], form_batch)
@@ -159,7 +159,7 @@ async def test_the_same_group_sent_again_is_one_for_a_while(store: Store, clock:
 
 async def test_many_groups_in_one_post_are_in_line_in_their_order_each_once(store: Store) -> None:
     names = [f"g{number}" for number in range(MAX_GROUPS_PER_STATEMENT + 100)]
-    queue = store.part(SqlTrajectoryQueue)
+    queue = store.part(TrajectoryQueue)
     await queue.register("run", TRAINER.model_copy(update={"batch_size": 8 * len(names)}))
     nothing = await queue.add("run", [])
     new = await queue.add("run", [packed(name) for name in [*names, *names[:3]]])
@@ -169,7 +169,7 @@ async def test_many_groups_in_one_post_are_in_line_in_their_order_each_once(stor
 
 
 async def test_the_newest_group_is_the_latest_example_even_when_delivered(store: Store) -> None:
-    queue = store.part(SqlTrajectoryQueue)
+    queue = store.part(TrajectoryQueue)
     before = await queue.get_newest_group_body("run")
     await queued(store, "a", "b")
     await queue.take_batch("run", "life", [], form_batch)
@@ -179,7 +179,7 @@ async def test_the_newest_group_is_the_latest_example_even_when_delivered(store:
 
 
 async def test_environments_get_dense_ids_and_numbered_names(store: Store) -> None:
-    queue = store.part(SqlTrajectoryQueue)
+    queue = store.part(TrajectoryQueue)
     await queue.register("run", TRAINER)
     early = await queue.join("run", ENV)
     await queue.take_batch("run", "life", [], form_batch)
@@ -196,7 +196,7 @@ async def test_environments_get_dense_ids_and_numbered_names(store: Store) -> No
 
 
 async def test_signs_of_life_are_kept_by_environment(store: Store, clock: MovableClock) -> None:
-    queue = store.part(SqlTrajectoryQueue)
+    queue = store.part(TrajectoryQueue)
     await queue.register("run", TRAINER)
     await queue.take_batch("run", "life", [], form_batch)
     for _ in range(3):
@@ -211,7 +211,7 @@ async def test_signs_of_life_are_kept_by_environment(store: Store, clock: Movabl
 
 
 async def test_another_registration_begins_its_own_steps_and_the_same_one_changes_nothing(store: Store) -> None:
-    queue = store.part(SqlTrajectoryQueue)
+    queue = store.part(TrajectoryQueue)
     await queued(store, "a", "b", "c", "d")
     await queue.take_batch("run", "life", [], form_batch)
     await queue.register("run", TRAINER)
@@ -222,7 +222,7 @@ async def test_another_registration_begins_its_own_steps_and_the_same_one_change
 
 
 async def test_runs_do_not_see_one_another(store: Store) -> None:
-    queue = store.part(SqlTrajectoryQueue)
+    queue = store.part(TrajectoryQueue)
     await queued(store, "a", "b", run="red")
     await queue.add("blue", [packed("a"), packed("c")])
     await queue.register("blue", TRAINER)
@@ -239,7 +239,7 @@ async def test_runs_do_not_see_one_another(store: Store) -> None:
 
 
 async def test_many_askers_at_once_get_every_group_once(store: Store) -> None:
-    queue = store.part(SqlTrajectoryQueue)
+    queue = store.part(TrajectoryQueue)
     await queue.register("run", TRAINER)
     adding = [queue.add("run", [packed(f"g{n}")]) for n in range(40)]
     asking = [queue.take_batch("run", "life", [], form_batch) for _ in range(40)]
@@ -252,7 +252,7 @@ async def test_many_askers_at_once_get_every_group_once(store: Store) -> None:
 
 def test_what_was_delivered_leaves_no_body_behind_but_the_newest(store_url: str) -> None:
     async def scenario(store: Store) -> None:
-        queue = store.part(SqlTrajectoryQueue)
+        queue = store.part(TrajectoryQueue)
         await queued(store, "a", "b")
         await queue.take_batch("run", "life", [], form_batch)
         await queue.take_batch("run", "life", [1], form_batch)

@@ -7,7 +7,7 @@ from sqlalchemy import text
 
 from app.features.atropos.model import EnvRegistration
 from app.features.atropos.service import form_batch
-from app.features.atropos.store import SqlTrajectoryQueue
+from app.features.atropos.store import TrajectoryQueue
 from app.main.store import Store
 from app.store.database import is_postgres, open_writer
 from tests.features.atropos.test_store import TRAINER, packed
@@ -40,7 +40,7 @@ EXPECTED: Mapping[str, set[str]] = {
 
 
 async def statements_of(store: Store, url: str) -> dict[str, list[Statement]]:
-    queue = store.part(SqlTrajectoryQueue)
+    queue = store.part(TrajectoryQueue)
     for run in range(20):
         await queue.register(f"r{run}", TRAINER)
         await queue.add(f"r{run}", [packed(f"g{n}", env_id=n % 3) for n in range(100)])

@@ -8,7 +8,7 @@ import pytest
 from app.domain.errors import StoreUnavailable
 from app.features.atropos.model import PackedGroup
 from app.features.atropos.service import AtroposQueue, OutgoingBatch
-from app.features.atropos.store import SqlTrajectoryQueue
+from app.features.atropos.store import TrajectoryQueue
 from app.main.store import Store
 from app.telemetry.metrics import PrometheusObserver
 from tests.features.atropos.test_store import TRAINER
@@ -17,7 +17,7 @@ from tests.support.store_cases import START
 pytestmark = pytest.mark.dialects
 
 
-class Stumbling(SqlTrajectoryQueue):
+class Stumbling(TrajectoryQueue):
     """The queue over a store that is down when the first batch is given back."""
 
     stumbles = 1
@@ -29,7 +29,7 @@ class Stumbling(SqlTrajectoryQueue):
         await super().return_batch(run, number)
 
 
-async def take_first(queue: SqlTrajectoryQueue, names: str) -> tuple[AtroposQueue, OutgoingBatch]:
+async def take_first(queue: TrajectoryQueue, names: str) -> tuple[AtroposQueue, OutgoingBatch]:
     atropos_queue = AtroposQueue(queue, PrometheusObserver(), lambda: START)
     await queue.register("run", TRAINER)
     await queue.add("run", [PackedGroup(0, 8, name, zlib.compress(name.encode())) for name in names])
@@ -45,7 +45,7 @@ async def take_texts(atropos_queue: AtroposQueue) -> list[object]:
 
 
 async def test_a_batch_that_was_sent_before_a_stop_is_not_sent_after_it(store: Store) -> None:
-    queue = SqlTrajectoryQueue(store._database)
+    queue = TrajectoryQueue(store._database)
     stopped, sent = await take_first(queue, "abcd")
     await sent.settle(True)
     await stopped.close()
