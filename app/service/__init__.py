@@ -1,1 +1,1 @@
-"""What the service does: hand out tasks, step through episodes, score groups. Effects go through the store and ports."""
+"""What the service does: hand out tasks, step through episodes, score groups. Effects go through `store` and ports."""
