@@ -30,7 +30,7 @@ GROUP_SIZE: Final = 8
 READINGS_PER_GROUP: Final = 2.5
 """Two mirrored orders, and two more of one group in four. An anchor is read once."""
 JUDGE_CHANGES, COLLAPSES, PADS = 500, 800, 900
-WITHIN: Final = 50
+WITHIN: Final = 100
 TEXT_NOISE: Final = 0.2
 """Of the same question asked again, in standard deviations of the quality."""
 CALL_NOISE: Final = 0.05
