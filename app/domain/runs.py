@@ -145,15 +145,19 @@ class Pin(Frozen):
     """The digests that `scoring_digest` combines, by name."""
 
 
-class LagLimitChange(Frozen):
-    """Only fields that are set are changed."""
+class RunChange(Frozen):
+    """What may change of a run at any time. Only fields that are set are changed."""
 
+    budget_usd: BudgetUsd | None = None
     max_lag: MaxLag | None = None
     lag_policy: LagPolicy = "flag"
+    health: HealthOptions = HealthOptions()
+    min_agreement: MinAgreement | None = None
+    keep: KeepRule | None = None
 
     def apply_to(self, run: "Run") -> "Run":
         """InvalidRequest for a policy about stale groups where none can be stale."""
-        changed = run.model_copy(update=self.model_dump(exclude_unset=True))
+        changed = run.model_copy(update={name: getattr(self, name) for name in self.model_fields_set})
         if "lag_policy" in self.model_fields_set and changed.lag_policy != "flag" and changed.max_lag is None:
             raise InvalidRequest(f"{changed.lag_policy!r} needs a `max_lag`", field="lag_policy")
         return changed

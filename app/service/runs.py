@@ -20,7 +20,6 @@ from app.domain.runs import (
     Alarm,
     HealthOptions,
     Hold,
-    LagLimitChange,
     LagPolicy,
     MaxLag,
     MinAgreement,
@@ -28,6 +27,7 @@ from app.domain.runs import (
     Pin,
     Purpose,
     Run,
+    RunChange,
     ScoringOptions,
 )
 from app.domain.values import FiniteNumber, Frozen, Name, WholeNumber, estimate_tokens, suggest
@@ -328,18 +328,11 @@ class RunRegistry:
         for word in ("seed", "strict", "options"):
             if getattr(run, word) != getattr(wanted, word):
                 raise Conflict(f"run {name!r} already exists with another {word}", field=word)
-        run = await self._set_lag_limit(run, settings)
-        if "budget_usd" in settings.model_fields_set and run.budget_usd != settings.budget_usd:
-            run = await self._runs.set_budget(name, settings.budget_usd)
-        if settings.health is not None and run.health != settings.health:
-            run = await self._runs.set_health(name, settings.health)
-        if "min_agreement" in settings.model_fields_set and run.min_agreement != settings.min_agreement:
-            run = await self._runs.set_min_agreement(name, settings.min_agreement)
-        return self.remember(await self._set_keep(run, settings))
-
-    async def _set_keep(self, run: Run, settings: RunSettings) -> Run:
-        given = "keep" in settings.model_fields_set and run.keep != settings.keep
-        return await self._runs.set_keep(run.name, settings.keep) if given else run
+        given = {word: getattr(settings, word) for word in settings.model_fields_set & RunChange.model_fields.keys()}
+        if settings.health is None:
+            given.pop("health", None)
+        change = RunChange.model_validate(given)
+        return self.remember(run if change.apply_to(run) == run else await self._runs.change(name, change))
 
     async def _check_watched(self, run: Name, settings: RunSettings) -> None:
         """InvalidRequest for what nobody follows here, and for what cannot be followed."""
@@ -356,11 +349,6 @@ class RunRegistry:
         stored = None if "max_lag" in settings.model_fields_set else await self._runs.get(name)
         if (settings.max_lag if stored is None else stored.max_lag) is None:
             raise InvalidRequest(f"{settings.lag_policy!r} needs a `max_lag`", field="lag_policy")
-
-    async def _set_lag_limit(self, run: Run, settings: RunSettings) -> Run:
-        given = settings.model_dump(include=settings.model_fields_set & {"max_lag", "lag_policy"})
-        change = LagLimitChange.model_validate(given)
-        return run if change.apply_to(run) == run else await self._runs.set_lag_limit(run.name, change)
 
     async def _require_prices(self, name: Name, options: ScoringOptions) -> None:
         """InvalidRequest when a judge that is known to judge this run has no prices."""

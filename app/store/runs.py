@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pydantic import BaseModel
 from sqlalchemy import Connection, RowMapping, Select, func, literal_column, select, update
 
 from app.domain.budgets import BudgetAnswer, RunLedger
@@ -15,7 +16,7 @@ from app.domain.errors import NotFound
 from app.domain.groups import NO_PASS_RATES, RunActivity
 from app.domain.keeping import KeepRule
 from app.domain.rollups import PASS_RATE_BINS, RollupFilter
-from app.domain.runs import HealthOptions, Hold, LagLimitChange, Pin, Run, ScoringOptions
+from app.domain.runs import HealthOptions, Hold, Pin, Run, RunChange, ScoringOptions
 from app.domain.values import canonical_json
 from app.store.budgets import load_ledger, reserve_cost, settle_hold
 from app.store.database import Database, StorePart, reads, writes
@@ -27,7 +28,7 @@ _NO_ACTIVITY = {"handed_out": 0, "outstanding": 0, "groups": 0, "scored": 0, "un
 
 
 class RunStore(StorePart):
-    """Runs by name. Setters raise NotFound when there is no such run."""
+    """Runs by name."""
 
     @reads
     def get(self, connection: Connection, name: str) -> Run | None:
@@ -99,33 +100,13 @@ class RunStore(StorePart):
         )
 
     @writes("runs")
-    def set_budget(self, connection: Connection, name: str, budget_usd: float | None) -> Run:
-        """NotFound when there is no such run."""
-        values = {"budget_usd": budget_usd}
-        return change_run(connection, name, values)
-
-    @writes("runs")
-    def set_lag_limit(self, connection: Connection, name: str, change: LagLimitChange) -> Run:
+    def change(self, connection: Connection, name: str, change: RunChange) -> Run:
         """NotFound when there is no such run, InvalidRequest for a change that does not fit what is stored by now."""
         connection.execute(select(runs.c.name).where(runs.c.name == name).with_for_update())
         if (stored := _load_runs(connection, [name]).get(name)) is not None:
             change.apply_to(stored)  # as it is now: somebody else may have changed it
-        return change_run(connection, name, change.model_dump(exclude_unset=True))
-
-    @writes("runs")
-    def set_health(self, connection: Connection, name: str, options: HealthOptions) -> Run:
-        return change_run(connection, name, {"health": encode(options)})
-
-    @writes("runs")
-    def set_min_agreement(self, connection: Connection, name: str, min_agreement: float | None) -> Run:
-        """NotFound when there is no such run."""
-        values = {"min_agreement": min_agreement}
-        return change_run(connection, name, values)
-
-    @writes("runs")
-    def set_keep(self, connection: Connection, name: str, keep: KeepRule | None) -> Run:
-        """NotFound when there is no such run."""
-        values = {"keep": None if keep is None else encode(keep)}
+        given = {field: getattr(change, field) for field in change.model_fields_set}
+        values = {field: encode(one) if isinstance(one, BaseModel) else one for field, one in given.items()}
         return change_run(connection, name, values)
 
     @reads

@@ -12,7 +12,7 @@ import pytest
 from app.domain.budgets import RunCost, RunSpending, build_run_cost
 from app.domain.groups import Scoring
 from app.domain.judging import Judgement
-from app.domain.runs import Run, ScoringOptions
+from app.domain.runs import Run, RunChange, ScoringOptions
 from app.domain.scores import Score
 from app.main.store import Store
 from app.store.budgets import identify_process
@@ -165,7 +165,7 @@ async def test_what_is_put_aside_holds_until_the_groups_judgements_are_stored(
     answers += [await ask("d"), await ask("d", 0.25), await ask("e", 0.25)]
     clock.forward(61)
     answers.append(await ask("e", 0.25))
-    await store.runs.set_budget("run", None)
+    await store.runs.change("run", RunChange(budget_usd=None))
     assert [*answers, await ask("f", 99.0)] == [
         *("now", "now", "now", "later", "never"),
         "now",

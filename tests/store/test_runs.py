@@ -6,7 +6,7 @@ import pytest
 
 from app.domain.errors import InvalidRequest, NotFound
 from app.domain.groups import RunActivity
-from app.domain.runs import LagLimitChange, Pin, Run, ScoringOptions
+from app.domain.runs import Pin, Run, RunChange, ScoringOptions
 from app.domain.scores import Score
 from app.main.store import Store
 from tests.store.test_groups import refused
@@ -45,12 +45,12 @@ async def test_two_changes_of_the_lag_limit_at_once_both_stay(store: Store, stor
     """Each writes what it was given alone, and is checked against what is stored by then."""
     made = await store.runs.create(run("a"))
     async with opened(store_url) as other:
-        changes = LagLimitChange(max_lag=3), LagLimitChange(lag_policy="flag")
-        await asyncio.gather(store.runs.set_lag_limit("a", changes[0]), other.runs.set_lag_limit("a", changes[1]))
-        both = await store.runs.set_lag_limit("a", LagLimitChange(lag_policy="drop"))
-        await other.runs.set_lag_limit("a", LagLimitChange(max_lag=None, lag_policy="flag"))
+        changes = RunChange(max_lag=3), RunChange(lag_policy="flag")
+        await asyncio.gather(store.runs.change("a", changes[0]), other.runs.change("a", changes[1]))
+        both = await store.runs.change("a", RunChange(lag_policy="drop"))
+        await other.runs.change("a", RunChange(max_lag=None, lag_policy="flag"))
         with pytest.raises(InvalidRequest, match="'pace' needs a `max_lag`"):
-            await store.runs.set_lag_limit("a", LagLimitChange(lag_policy="pace"))
+            await store.runs.change("a", RunChange(lag_policy="pace"))
         left = await store.runs.get("a")
     assert [made.max_lag, both.max_lag, both.lag_policy, left and (left.max_lag, left.lag_policy)] == [
         None,
