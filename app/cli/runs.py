@@ -356,7 +356,9 @@ def estimate(
     reply_tokens: Annotated[
         int | None, typer.Option(min=1, help="Tokens of a reply without its thoughts; of an episode, of all its turns.")
     ] = None,
-    run: Annotated[str | None, typer.Option(help="Run whose newest groups say how long replies are.")] = None,
+    run: Annotated[
+        str | None, typer.Option(help="Run whose newest groups say how long replies are.", autocompletion=complete_run)
+    ] = None,
     params: Annotated[str, typer.Option(help="Environment params, as a JSON object.")] = "{}",
     url: Url = "",
     api_key: ApiKey = "",

@@ -21,7 +21,7 @@ from typing import Annotated, Final, Literal
 from pydantic import AfterValidator, Field, JsonValue, SkipValidation, StringConstraints
 
 from app.domain.keeping import ReducedReading
-from app.domain.scores import Criterion, GroupStatistics, Outcome, ReferenceKind, Score
+from app.domain.scores import Criterion, Outcome, ReferenceKind, Score, ScoreSummary
 from app.domain.tasks import Message
 from app.domain.values import (
     FiniteNumber,
@@ -557,7 +557,6 @@ class PanelResult(Frozen):
 
 # Rewards and statistics of groups
 
-ADVANTAGE_EPSILON: Final = 1e-4
 """Added to the standard deviation, as TRL does (grpo_trainer, `scale_rewards="group"`)."""
 
 LOW_SIGNAL_STD: Final = 0.01
@@ -702,11 +701,6 @@ def combine_outcomes(scores: Iterable[Score]) -> Outcome:
     return "pending" if "pending" in outcomes else "unscored" if "unscored" in outcomes else "scored"
 
 
-def measure_spread(rewards: Sequence[float]) -> tuple[float | None, float | None]:
-    """Mean and sample standard deviation; null below two rewards."""
-    return _measure_spread(tuple(rewards))
-
-
 @lru_cache(maxsize=4096)
 def _measure_spread(rewards: tuple[float, ...]) -> tuple[float | None, float | None]:
     """Mean and spread. They are cached: each group asks for them four times, and verifiers give few different
@@ -717,23 +711,24 @@ def _measure_spread(rewards: tuple[float, ...]) -> tuple[float | None, float | N
     return mean, math.sqrt(math.fsum([(reward - mean) ** 2 for reward in rewards]) / (len(rewards) - 1))
 
 
-def has_low_signal(scores: Iterable[Score], std: float) -> bool:
-    """Whether the rewards, which have this spread, hardly differ, or the judges disagree."""
-    return std < LOW_SIGNAL_STD or any(["low_signal" in score.flags for score in scores])
-
-
-def compute_statistics(scores: Sequence[Score]) -> GroupStatistics:
-    """Mean, sample standard deviation and advantages over non-null rewards; null for null, all null below two."""
-    mean, std = measure_spread([score.reward for score in scores if score.reward is not None])
-    if mean is None or std is None:
-        return GroupStatistics(mean=None, std=None, advantages=(None,) * len(scores), low_signal=True)
-    return GroupStatistics.build_trusted(
+def summarise_scores(scores: Sequence[Score]) -> ScoreSummary:
+    rewards = tuple([score.reward for score in scores])
+    mean, std = _measure_spread(tuple([reward for reward in rewards if reward is not None]))
+    outcomes = [score.outcome for score in scores]
+    absolutes = [
+        score.absolute if score.gate is None else score.gate * score.absolute
+        for score in scores
+        if score.absolute is not None and score.outcome == "scored"
+    ]
+    return ScoreSummary(
+        outcome=combine_outcomes(scores),
+        rewards=rewards,
+        scored=outcomes.count("scored"),
+        unscored=outcomes.count("unscored"),
+        absolutes=tuple(absolutes),
         mean=mean,
         std=std,
-        advantages=tuple(
-            [None if score.reward is None else (score.reward - mean) / (std + ADVANTAGE_EPSILON) for score in scores]
-        ),
-        low_signal=has_low_signal(scores, std),
+        low_signal=std is not None and (std < LOW_SIGNAL_STD or any(["low_signal" in score.flags for score in scores])),
     )
 
 

@@ -21,7 +21,7 @@ from operator import attrgetter
 from typing import Final, Literal, NamedTuple
 
 from app.domain.groups import Group, Rollout
-from app.domain.judging import Judgement, has_low_signal, measure_spread
+from app.domain.judging import Judgement, summarise_scores
 from app.domain.keeping import count_written_characters
 from app.domain.runs import Purpose
 from app.domain.scores import Score
@@ -247,7 +247,7 @@ def list_measures(counted: CountedGroup) -> MeasureMap:
         measures.update({f"unscored:{reason}": count for reason, count in Counter(reasons).items()})
     if flags := [flag[:LONGEST_NAME] for score in scores if score.flags for flag in score.flags]:
         measures.update({f"flag:{flag}": count for flag, count in Counter(flags).items()})
-    measures.update(_measure_group(counted, scores, columns.reward))
+    measures.update(_measure_group(counted, scores))
     return measures
 
 
@@ -299,14 +299,14 @@ def _measure_calibrated(scored: _Columns) -> MeasureMap:
     return measures | {"calibration_gap": add_up(gaps)} if gaps else measures
 
 
-def _measure_group(counted: CountedGroup, scores: Sequence[Score], rewards: Sequence[float]) -> MeasureMap:
+def _measure_group(counted: CountedGroup, scores: Sequence[Score]) -> MeasureMap:
     group = counted.group
     measures: MeasureMap = {f"group_flag:{flag[:LONGEST_NAME]}": 1 for flag in group.flags}
-    _, std = measure_spread(rewards)
-    if std is not None:
-        measures["spread"] = add_up([std])
-        if group.outcome != "pending" and has_low_signal(scores, std):
-            measures["low_signal"] = 1
+    summary = summarise_scores(scores)
+    if summary.std is not None:
+        measures["spread"] = add_up([summary.std])
+    if summary.low_signal and group.outcome != "pending":
+        measures["low_signal"] = 1
     if group.lag is not None and group.lag >= 0:
         measures["lag"] = _add_up_whole([group.lag])
     if "stale" in group.flags:

@@ -252,12 +252,31 @@ def _build_exact(correct: bool, criterion: str, rationale: str) -> Score:
     )
 
 
-class GroupStatistics(Frozen):
-    """Statistics over the non-null rewards of a group; all null if there are fewer than two."""
+ADVANTAGE_EPSILON: Final = 1e-4
 
-    mean: FiniteNumber | None
-    std: FiniteNumber | None
+
+@dataclass(frozen=True, slots=True)
+class ScoreSummary:
+    """What the scores of a group come to: the same for its reply, its row, statistics, metrics and pages."""
+
+    outcome: Outcome
+    rewards: tuple[float | None, ...]
+    """In the order of the completions."""
+    scored: int
+    unscored: int
+    absolutes: tuple[float, ...]
+    """gate x absolute of the scored ones that have an absolute part."""
+    mean: float | None
+    """Over the rewards that are not null, as `std`; null for fewer than two."""
+    std: float | None
     """Sample standard deviation (n - 1), as TRL and verl compute it."""
-    advantages: tuple[FiniteNumber | None, ...]
     low_signal: bool
-    """The rewards hardly differ, or the judges disagree: the group has little training signal."""
+    """The group has little to teach: its rewards hardly differ, or the judges disagree. False for fewer than two
+    rewards, which nobody can compare."""
+
+    def compute_advantages(self) -> tuple[float | None, ...]:
+        """(reward - mean) / (std + epsilon); null for null, all null for fewer than two rewards."""
+        if self.mean is None or self.std is None:
+            return (None,) * len(self.rewards)
+        mean, scale = self.mean, self.std + ADVANTAGE_EPSILON
+        return tuple([None if reward is None else (reward - mean) / scale for reward in self.rewards])

@@ -35,7 +35,7 @@ from app.domain.errors import (
     StoreUnavailable,
 )
 from app.domain.groups import Group, Rollout, TaskRecord
-from app.domain.judging import combine_outcomes, compute_statistics
+from app.domain.judging import combine_outcomes, summarise_scores
 from app.domain.parts import GroupPart
 from app.domain.runs import HeldLease, Pin, Run, ScoringOptions
 from app.domain.scores import Score
@@ -575,17 +575,17 @@ class GroupScoring:
 
 def build_reply(group: Group) -> GroupReply:
     scores = group.scores
-    statistics = compute_statistics(scores)
+    summary = summarise_scores(scores)
     return GroupReply.build_trusted(
         group_id=group.group_id,
         task_id=group.task_id,
         outcome=group.outcome,
-        rewards=tuple([score.reward for score in scores]),
+        rewards=summary.rewards,
         scores=scores,
-        mean=statistics.mean,
-        std=statistics.std,
-        advantages=statistics.advantages,
-        low_signal=statistics.low_signal,
+        mean=summary.mean,
+        std=summary.std,
+        advantages=summary.compute_advantages(),
+        low_signal=summary.low_signal,
         lag=group.lag,
         flags=group.flags,
     )

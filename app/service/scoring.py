@@ -26,7 +26,7 @@ from pydantic import ValidationError
 
 from app.domain.errors import Conflict, GatewayError, Gone, InvalidRequest, NotFound, RequestRefused, StoreUnavailable
 from app.domain.groups import Group, TaskRecord
-from app.domain.judging import compute_statistics
+from app.domain.judging import summarise_scores
 from app.domain.parts import (
     MAX_GROUP_SIZE,
     MAX_KEY_LENGTH,
@@ -590,7 +590,7 @@ class SampleService:
 
 def _build_sample_reply(group: Group, slot: GroupSlot) -> SampleReply:
     (position,) = _find_positions(group, slot)
-    advantages = compute_statistics(group.scores).advantages
+    advantages = summarise_scores(group.scores).compute_advantages()
     score = group.rollouts[position].score
     return SampleReply(score, group.group_id, group.flags, advantages[position], group.outcome)
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, Connection, RowMapping, func, select
 
 from app.domain.groups import Group, Rollout
-from app.domain.judging import Judgement, combine_outcomes, has_low_signal, measure_spread
+from app.domain.judging import Judgement, summarise_scores
 from app.domain.keeping import KEPT_PARTS, KeptPart, ReducedCompletion
 from app.domain.parts import PendingGroup
 from app.domain.runs import Policy
@@ -83,25 +83,19 @@ def decode_flags(text: str) -> tuple[str, ...]:
     return () if text == "[]" else tuple(json.loads(text))
 
 
-def summarise_scores(scores: Sequence[Score]) -> dict[str, int | float | None]:
+def build_sum_columns(scores: Sequence[Score]) -> dict[str, int | float | None]:
     """The columns of a group that are counts or sums over its rollouts."""
-    scored = [score for score in scores if score.outcome == "scored"]
-    absolutes = [
-        (1.0 if score.gate is None else score.gate) * score.absolute for score in scored if score.absolute is not None
-    ]
-    rewards = [score.reward for score in scored if score.reward is not None]
-    mean, std = measure_spread(rewards)
-    low_signal = std is not None and has_low_signal(scores, std)
+    summary = summarise_scores(scores)
     return {
         "size": len(scores),
-        "scored": len(scored),
-        "unscored": [score.outcome for score in scores].count("unscored"),
-        "mean": mean,
-        "std": std,
-        "reward_sum": math.fsum(rewards),
-        "absolute_sum": math.fsum(absolutes),
-        "absolute_count": len(absolutes),
-        "low_signal": int(low_signal and combine_outcomes(scores) != "pending"),
+        "scored": summary.scored,
+        "unscored": summary.unscored,
+        "mean": summary.mean,
+        "std": summary.std,
+        "reward_sum": math.fsum([reward for reward in summary.rewards if reward is not None]),
+        "absolute_sum": math.fsum(summary.absolutes),
+        "absolute_count": len(summary.absolutes),
+        "low_signal": int(summary.low_signal and summary.outcome != "pending"),
     }
 
 
@@ -120,7 +114,7 @@ def build_group_row(group: Group) -> dict[str, str | int | float | None]:
         "created_at": to_micros(group.created_at),
         "counted": 1,
         "reduced": None,
-        **summarise_scores(group.scores),
+        **build_sum_columns(group.scores),
     }
 
 

@@ -51,11 +51,11 @@ from app.store.group_rows import (
     build_judgement_rows,
     build_rollout_rows,
     build_score_columns,
+    build_sum_columns,
     decode_score,
     encode_flags,
     have_long_texts,
     load_groups,
-    summarise_scores,
 )
 from app.store.group_texts import forget_words, load_indexed_words
 from app.store.rollups import load_readings, note_group
@@ -443,7 +443,7 @@ def _update_groups(connection: Connection, changes: Sequence[tuple[int, Group, G
             "outcome": after.outcome,
             "flags": encode_flags(after.flags),
             "stale": int("stale" in after.flags),
-            **summarise_scores(after.scores),
+            **build_sum_columns(after.scores),
         }
         for sequence, _, after in changes
     ]

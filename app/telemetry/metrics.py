@@ -23,7 +23,7 @@ from prometheus_client import (
 )
 from prometheus_client.multiprocess import MultiProcessCollector
 
-from app.domain.judging import Judgement, JudgeReport, has_low_signal, measure_spread
+from app.domain.judging import Judgement, JudgeReport, summarise_scores
 from app.domain.runs import SeriesName
 from app.domain.scores import Score
 from app.ports.environment import ScoredGroup
@@ -225,15 +225,12 @@ class _ScoreMetrics:
             self._count_scores(env, [score for scores, _ in groups for score in scores])
 
     def _count_groups(self, env: str, groups: Sequence[ScoredGroup]) -> None:
-        rewards = [[score.reward for score in scores if score.reward is not None] for scores, _ in groups]
-        spreads = [measure_spread(of_group)[1] for of_group in rewards]
-        self._reward.labels(env).observe_all([reward for of_group in rewards for reward in of_group])
-        self._std.labels(env).observe_all([std for std in spreads if std is not None])
+        summaries = [summarise_scores(scores) for scores, _ in groups]
+        rewards = [reward for summary in summaries for reward in summary.rewards if reward is not None]
+        self._reward.labels(env).observe_all(rewards)
+        self._std.labels(env).observe_all([summary.std for summary in summaries if summary.std is not None])
         self._seconds.labels(env).observe_all([seconds for _, seconds in groups])
-        low = [
-            std is not None and has_low_signal(scores, std) for (scores, _), std in zip(groups, spreads, strict=True)
-        ]
-        self._low_signal.labels(env).inc(low.count(True))
+        self._low_signal.labels(env).inc(len([summary for summary in summaries if summary.low_signal]))
 
     def _count_scores(self, env: str, scores: Sequence[Score]) -> None:
         for (outcome, reason), count in Counts([(score.outcome, score.reason or "") for score in scores]).items():

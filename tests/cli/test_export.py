@@ -91,7 +91,7 @@ def _alter(database: Path, statement: str) -> None:
 def test_what_breaks_off_is_no_file(tmp_path: Path) -> None:
     (folder := tmp_path / "served").mkdir()
     using(f"sqlite:///{folder / 'gateway.db'}", _two_pages)
-    _alter(folder / "gateway.db", "UPDATE groups SET head = '{' WHERE sequence = 100")
+    _alter(folder / "gateway.db", "UPDATE groups SET flags = '{' WHERE sequence = 100")
     with serving(folder) as served:
         done = [command(str(tmp_path / f"rows.{suffix}"), url=served.url) for suffix in ("jsonl", "parquet")]
         _alter(served.database, "ALTER TABLE groups RENAME TO lost")

@@ -8,7 +8,7 @@ from statistics import variance
 
 import pytest
 
-from app.domain.judging import Case, Defect, GateFacts, Judgement, JudgeRequest, Verdict, combine, compute_statistics
+from app.domain.judging import Case, Defect, GateFacts, Judgement, JudgeRequest, Verdict, combine, summarise_scores
 from app.domain.scores import Score
 from app.envs.npc_arena.environment import NpcArena
 from app.judges.aggregation import mean, normalise_ranks, space_as_normal
@@ -97,14 +97,14 @@ def build_rows(scores: Sequence[Score]) -> Iterator[tuple[str, ...]]:
 
 def test_the_figures_of_the_page() -> None:
     judge, scores = judge_example()
-    statistics = compute_statistics(scores)
+    statistics = summarise_scores(scores)
 
     assert judge.readings == 4
     assert [score.flags for score in scores] == [(), (), ("secret_leak",), ("breaks_character",)]
     bold = [float(figure) for figure in re.findall(r"\*\*([0-9.]+)\*\*", PAGE)]
     figures = [scores[0].absolute, scores[0].reward, scores[1].absolute, scores[1].reward, scores[2].absolute]
     assert bold == pytest.approx([*figures, scores[2].reward, scores[3].reward])
-    advantages = ", ".join(f"{advantage or 0:.3f}".replace("-", "−") for advantage in statistics.advantages)
+    advantages = ", ".join(f"{advantage or 0:.3f}".replace("-", "−") for advantage in statistics.compute_advantages())
     assert f"mean {statistics.mean:.3f}, standard deviation {statistics.std:.3f} (n − 1)" in PAGE
     assert f"advantages {advantages}." in PAGE
 

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.domain.judging import (
-    ADVANTAGE_EPSILON,
     LOW_SIGNAL_STD,
     Requirement,
     Rubric,
@@ -17,9 +16,9 @@ from app.domain.judging import (
     combine,
     compute_absolute,
     compute_own_reward,
-    compute_statistics,
+    summarise_scores,
 )
-from app.domain.scores import Criterion, GroupStatistics, Score
+from app.domain.scores import ADVANTAGE_EPSILON, Criterion, Score, ScoreSummary
 
 UNIT = st.floats(0, 1)
 REWARDS = st.lists(st.none() | UNIT, max_size=20)
@@ -31,8 +30,8 @@ def score_of(reward: float | None, *flags: str) -> Score:
     return Score(outcome="scored", reward=reward, flags=flags)
 
 
-def statistics_of(*rewards: float | None) -> GroupStatistics:
-    return compute_statistics([score_of(reward) for reward in rewards])
+def statistics_of(*rewards: float | None) -> ScoreSummary:
+    return summarise_scores([score_of(reward) for reward in rewards])
 
 
 @given(gate=st.sampled_from([0.0, 1.0]), absolute=UNIT, relative=UNIT, weight=UNIT, cap=UNIT)
@@ -139,7 +138,7 @@ def test_the_statistics_of_a_group(
     found = statistics_of(*rewards)
     mean, std, advantages = expected
     assert [found.mean, found.std] == pytest.approx([mean, std])
-    assert found.advantages == pytest.approx(advantages, abs=1e-6)
+    assert found.compute_advantages() == pytest.approx(advantages, abs=1e-6)
 
 
 @given(rewards=REWARDS)
@@ -147,11 +146,12 @@ def test_statistics_are_those_of_the_rewards_that_there_are(rewards: list[float 
     found = statistics_of(*rewards)
     present = [reward for reward in rewards if reward is not None]
     if len(present) < 2:
-        assert found == GroupStatistics(mean=None, std=None, advantages=(None,) * len(rewards), low_signal=True)
+        assert (found.mean, found.std, found.low_signal) == (None, None, False)
+        assert found.compute_advantages() == (None,) * len(rewards)
         return
     mean, std = statistics.fmean(present), statistics.stdev(present)
     assert [found.mean, found.std] == pytest.approx([mean, std], abs=1e-12)
-    for reward, advantage in zip(rewards, found.advantages, strict=True):
+    for reward, advantage in zip(rewards, found.compute_advantages(), strict=True):
         wanted = None if reward is None else (reward - mean) / (std + ADVANTAGE_EPSILON)
         assert advantage == pytest.approx(wanted, abs=1e-6)
 
@@ -164,12 +164,12 @@ def test_statistics_are_those_of_the_rewards_that_there_are(rewards: list[float 
         ([score_of(0.5), score_of(0.5 + LOW_SIGNAL_STD)], True),
         ([score_of(0.5), score_of(0.5 + 2 * LOW_SIGNAL_STD)], False),
         ([score_of(0.0, "low_signal"), score_of(1.0)], True),
-        ([score_of(1.0)], True),
-        ([score_of(1.0), score_of(None)], True),
+        ([score_of(1.0)], False),
+        ([score_of(1.0), score_of(None)], False),
     ],
 )
 def test_a_group_that_teaches_nothing_says_so(scores: list[Score], low: bool) -> None:
-    assert compute_statistics(scores).low_signal is low
+    assert summarise_scores(scores).low_signal is low
 
 
 @pytest.mark.parametrize(

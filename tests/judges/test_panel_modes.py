@@ -17,7 +17,7 @@ from app.domain.judging import (
     JudgeRequest,
     Mode,
     PanelResult,
-    compute_statistics,
+    summarise_scores,
 )
 from app.domain.scores import Score
 from app.judges.aggregation import kendall_tau, space_as_normal
@@ -125,7 +125,7 @@ def test_a_judge_that_follows_position_prefers_nobody(mode: Mode, script: Script
     scores = asyncio.run(panel.judge(case(*TEXTS[:size]))).scores
     flags = ("low_signal",) if mode == "pointwise" else ("position_dominated", "low_signal")
     assert {(score.reward, score.relative, score.flags) for score in scores} == {(0.5, 0.5, flags)}
-    assert compute_statistics(scores).low_signal
+    assert summarise_scores(scores).low_signal
 
 
 @pytest.mark.parametrize("size", [2, 3, 4, 5, 8, 9, 12, 16, 20])

@@ -22,7 +22,7 @@ from app.domain.groups import (
     TaskPrompt,
     TaskRecord,
 )
-from app.domain.judging import Claim, Defect, Judgement, JudgeReport, Spending, Verdict, compute_statistics
+from app.domain.judging import Claim, Defect, Judgement, JudgeReport, Spending, Verdict, summarise_scores
 from app.domain.rollups import Rollup, RollupFilter
 from app.domain.runs import Policy, ScoringOptions
 from app.domain.scores import Criterion, Outcome, Score
@@ -407,7 +407,7 @@ def sample_groups() -> list[GroupDetail]:
 def summary_of(sequence: int, detail: GroupDetail) -> GroupSummary:
     group = detail.group
     scores = [rollout.score for rollout in group.rollouts]
-    statistics = compute_statistics(scores)
+    statistics = summarise_scores(scores)
     names = ("group_id", "task_id", "environment", "run", "policy", "purpose", "outcome", "flags", "created_at")
     return GroupSummary(
         **{name: getattr(group, name) for name in names},

@@ -129,8 +129,6 @@ MAX_EVENTS: Final = 1 << 16
 """Larger segments are not merged, so that no write takes long."""
 _PAGES_PER_SEGMENT: Final = 1 << 20
 """Pages are numbered by segment and page in one number, so that the pages of a segment lie beside each other."""
-_OLDEST_SCHEMA: Final = "0031"
-"""Services of older schemas would find no events."""
 
 
 @dataclass(frozen=True)
@@ -261,9 +259,6 @@ _INSERT_SEGMENT: Final = PreparedStatement(
 )
 
 
-_REQUIRE_SCHEMA: Final = text("UPDATE schema_support SET oldest = :schema WHERE oldest < :schema")
-
-
 def _insert_segment(connection: Connection, world: int, new: _PostingSegment) -> None:
     postings = new.postings
     pages = 0 if len(postings) <= MAX_UNPAGED else -(-len(postings) // PAGE)
@@ -279,7 +274,6 @@ def _insert_segment(connection: Connection, world: int, new: _PostingSegment) ->
     )
     # From its first segment on a database is refused by services that would look for its events in rows.
     if inserted.lastrowid == 1:
-        connection.execute(_REQUIRE_SCHEMA, {"schema": _OLDEST_SCHEMA})
     first = inserted.lastrowid * _PAGES_PER_SEGMENT
     insert_rows(
         connection,

@@ -15,7 +15,7 @@ from fastapi.responses import HTMLResponse
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from app.domain.groups import Group, GroupDetail, GroupFilter, GroupSummary, Rollout, Scoring
-from app.domain.judging import Judgement, JudgingPurpose, Rubric, RubricLabel, Verdict, compute_statistics
+from app.domain.judging import Judgement, JudgingPurpose, Rubric, RubricLabel, Verdict, summarise_scores
 from app.domain.keeping import PartDigest, ReducedCompletion, ReducedReading, count_written_characters
 from app.domain.scores import Criterion, Score
 from app.domain.tasks import Completion, Context, Message, ToolCall, ToolSpec
@@ -396,7 +396,7 @@ class JudgeReadingView:
 def build_cards(group: Group) -> tuple[CompletionCard, ...]:
     """Best first; completions without a reward last, in request order. Equal ones with equal scores are one card."""
     scores = group.scores
-    advantages = compute_statistics(scores).advantages
+    advantages = summarise_scores(scores).compute_advantages()
     order = sorted(range(len(scores)), key=lambda slot: _compute_best_first_key(scores[slot]))
     ranks = dict(zip(order, _compute_ranks([scores[slot] for slot in order]), strict=True))
     together: list[list[int]] = []
@@ -641,7 +641,7 @@ def _build_original_column(detail: GroupDetail) -> ScoringColumn:
         rubric="",
         on_truncated="",
         created_at=detail.group.created_at,
-        mean=format_number(compute_statistics(scores).mean),
+        mean=format_number(summarise_scores(scores).mean),
         flags=detail.group.flags,
         cells=tuple(_build_cell(slot, score, None) for slot, score in enumerate(scores, 1)),
         readings=build_readings(detail.judgements, detail.group),
@@ -659,7 +659,7 @@ def _build_later_column(number: int, scoring: Scoring, group: Group) -> ScoringC
         rubric="" if scoring.rubric is None else _format_rubric(scoring.rubric),
         on_truncated=scoring.options.on_truncated,
         created_at=scoring.created_at,
-        mean=format_number(compute_statistics(scoring.scores).mean),
+        mean=format_number(summarise_scores(scoring.scores).mean),
         flags=scoring.flags,
         cells=tuple(
             _build_cell(slot, score, before.reward)
@@ -787,7 +787,7 @@ def _build_values(detail: GroupDetail) -> dict[str, object]:
         "key": detail.task.key,
         "task_label": detail.task.label,
         "asked": _build_asked(detail),
-        "statistics": compute_statistics(scores),
+        "statistics": summarise_scores(scores),
         "chart": build_bar_chart([score.reward for score in scores]),
         "cards": build_cards(group),
         "is_wide": any(one.completion.messages and _is_long(one.completion.messages) for one in group.rollouts),

@@ -4,7 +4,7 @@ import random
 from pathlib import Path
 
 import pytest
-from sqlalchemy import delete, insert, select, text
+from sqlalchemy import delete, insert, select
 
 from app.features.worlds.store import SqlEventStore
 from app.features.worlds.store_search import PostedEvent, PostingKey, add_postings
@@ -110,19 +110,3 @@ def test_what_earlier_releases_wrote_on_sqlite_is_found(tmp_path: Path, migrated
         left = connection.execute(select(postings)).all()
     engine.dispose()
     assert (found, left) == ([[["b", "a"], ["own", "b", "a"]]] * 2, [])
-
-
-def test_an_earlier_release_does_not_serve_segments_which_it_would_not_find(store_url: str) -> None:
-    def read_oldest() -> str:
-        engine = open_writer(store_url)
-        with engine.connect() as connection:
-            oldest: str = connection.execute(text("SELECT oldest FROM schema_support")).scalar_one()
-        engine.dispose()
-        return oldest
-
-    async def tell(store: Store) -> None:
-        await store.part(SqlEventStore).add_events("town", [event("a")])
-
-    before = read_oldest()
-    using(store_url, tell)
-    assert read_oldest() == ("0031" if store_url.startswith("sqlite") else before)
