@@ -44,7 +44,7 @@ from app.terminal.client import (
     describe_url,
     find_gateway_url,
 )
-from app.terminal.completion import RunArgument, complete_environment, complete_judge
+from app.terminal.completion import RunArgument, complete_environment, complete_judge, complete_run
 from app.terminal.consoles import (
     AsJson,
     errors,

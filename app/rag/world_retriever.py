@@ -174,13 +174,13 @@ _AS_WORDS: Final = MatchMode(case_sensitive=False, whole_words=True)
 
 
 class _EventSearcher(WorldListing, Protocol):
-    """The part of `Events` that is used here."""
+    """The part of `EventStore` that is used here."""
 
     async def search(self, wanted: EventSearch) -> SearchFindings | None: ...
 
 
 class _LorebookSource(Protocol):
-    """The part of `Lorebooks` that is used here."""
+    """The part of `LorebookStore` that is used here."""
 
     async def list_lorebooks(self, world: str) -> dict[str, Lorebook]: ...
 

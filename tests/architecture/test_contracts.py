@@ -19,7 +19,7 @@ BREACHES = {
         ("app/new_place.py", ""),
     ],
     "Features do not know one another, but for two": [
-        ("app/features/health/model.py", "import app.features.worlds.model"),
+        ("app/features/health/model.py", "import app.features.worlds.store"),
         ("app/features/exports/rows.py", "import app.features.play.service"),
     ],
     "Doors do not know one another": [

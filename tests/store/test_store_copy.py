@@ -9,7 +9,7 @@ from sqlalchemy import Boolean, Column, Float, Integer, LargeBinary, Table, inse
 
 from app.domain.errors import StoreUnavailable
 from app.domain.groups import GroupFilter
-from app.features.worlds.store import SqlEventStore
+from app.features.worlds.store import EventStore
 from app.main.store import Store, metadata
 from app.store import copy
 from app.store.copy import copy_store, count_rows
@@ -117,8 +117,8 @@ def test_a_service_goes_on_where_the_old_one_stopped(source: str, postgres: Post
 
 def test_events_are_found_in_the_copy(source: str, postgres: Postgres) -> None:
     async def tell(store: Store) -> list[str]:
-        await store.part(SqlEventStore).add_events("town", [event("a"), event("b", 1), event("gone", 2)])
-        await store.part(SqlEventStore).withdraw("town", "gone")
+        await store.part(EventStore).add_events("town", [event("a"), event("b", 1), event("gone", 2)])
+        await store.part(EventStore).withdraw("town", "gone")
         return await look(store)
 
     async def look(store: Store) -> list[str]:

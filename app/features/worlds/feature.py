@@ -9,14 +9,14 @@ from app.features.contract import Feature, FeatureParts, Kernel, Storage
 from app.features.worlds.pages import WorldPages, create_world_author_router, create_world_pages_router
 from app.features.worlds.routes import create_worlds_router
 from app.features.worlds.service import WorldService
-from app.features.worlds.store import SqlEventStore
-from app.features.worlds.store_worlds import SqlLorebookStore
+from app.features.worlds.store import EventStore
+from app.features.worlds.store_worlds import LorebookStore
 from app.http.viewer.rendering import MenuEntry
 from app.rag.world_retriever import WorldRetriever
 
 
 def build_world_retriever(storage: Storage) -> WorldRetriever:
-    return WorldRetriever(storage.part(SqlEventStore), storage.part(SqlLorebookStore))
+    return WorldRetriever(storage.part(EventStore), storage.part(LorebookStore))
 
 
 def build_worlds(kernel: Kernel) -> FeatureParts:
@@ -24,8 +24,8 @@ def build_worlds(kernel: Kernel) -> FeatureParts:
         environment=NpcArena.name,
         catalogue=kernel.gateway.catalogue,
         drafting=kernel.gateway.drafting,
-        events=kernel.storage.part(SqlEventStore),
-        lorebooks=kernel.storage.part(SqlLorebookStore),
+        events=kernel.storage.part(EventStore),
+        lorebooks=kernel.storage.part(LorebookStore),
         retrieval=kernel.gateway.retrieval,
     )
     kernel.offer(worlds)

@@ -33,7 +33,8 @@ from app.domain.worlds import (
     WrittenEvent,
     WrittenLorebook,
 )
-from app.features.worlds.model import EventStore, LorebookStore
+from app.features.worlds.store import EventStore
+from app.features.worlds.store_worlds import LorebookStore
 from app.ports.environment import Drafted
 from app.ports.retrieval import suggest_world
 from app.service.access import list_within

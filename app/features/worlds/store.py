@@ -25,7 +25,6 @@ from app.domain.worlds import (
     World,
     WrittenEvent,
 )
-from app.features.worlds.model import EventStore
 from app.features.worlds.store_search import (
     EventIndexes,
     PostedEvent,
@@ -40,6 +39,7 @@ from app.features.worlds.store_worlds import (
     Writing,
     add_to_event_count,
     branch_world,
+    build_order_key,
     close_world,
     compute_sequence,
     copy_to_branches,
@@ -60,99 +60,173 @@ from app.features.worlds.store_worlds import (
     withdrawals,
     worlds,
 )
-from app.store.database import Database
+from app.store.database import Database, StorePart, reads, writes
 from app.store.statements import Row, encode, insert_rows, is_storable, to_micros
 
 
-class SqlEventStore(EventStore):
+class EventStore(StorePart):
+    """Events of worlds. A branch sees its parent's events up to the branch time, and its parent's lorebooks. `author`
+    is the name of the key, empty where none is needed."""
+
     def __init__(self, database: Database) -> None:
-        self._database = database
+        super().__init__(database)
         self._indexes = EventIndexes()
 
-    async def add_events(self, world: str, events: Sequence[Event], author: str = "") -> EventsAdded:
-        return await self._database.write(
-            lambda connection: _insert_events(connection, self._database, world, events, author),
-            _build_order_key(world),
-        )
+    @writes(build_order_key)
+    def add_events(self, connection: Connection, world: str, events: Sequence[Event], author: str = "") -> EventsAdded:
+        """Adds all events or none, and creates the world if it does not exist. Conflict naming `events[i].id` when the
+        id exists, in this world or its past, with different content."""
+        levels = lock_lineage(connection, self.database, world)
+        mine = levels[0]
+        known = {
+            event_id: decode_event(one.body)
+            for event_id, one in _find_lineage_events(connection, levels, [event.id for event in events]).items()
+        }
+        new, written = _EventRows(), Writing(1, author, self.database.read_clock())
+        for index, event in enumerate(events):
+            if event.id in known:
+                if known[event.id] != event:
+                    raise Conflict(
+                        f"event {event.id!r} already exists with different content: "
+                        f"to correct it, PUT it to /worlds/{world}/events/{event.id}",
+                        field=f"events[{index}].id",
+                    )
+                continue
+            known[event.id] = event  # the same id may stand in this batch twice
+            new.add(mine.number, compute_sequence(mine.number, mine.events + len(new.events)), event, written)
+        new.insert(connection)
+        if new.events:
+            add_to_event_count(connection, mine.number, len(new.events))
+        return EventsAdded(new=len(new.events), known=len(events) - len(new.events))
 
-    async def find_event(self, world: str, event_id: str) -> EventRevision | None:
+    @reads
+    def find_event(self, connection: Connection, world: str, event_id: str) -> EventRevision | None:
+        """The event of this id in the world or its past; None without the world or the event."""
         if not is_storable(world, event_id):
             return None
-        return await self._database.read(lambda connection: _find_revision(connection, world, event_id))
+        seen = _find_seen_event(connection, load_world_lineage(connection, world), event_id)
+        if seen is None:
+            return None
+        event, revision = decode_event(seen.event.body), seen.event.written.revision
+        return EventRevision(event=event, revision=revision, is_withdrawn=not seen.standing)
 
-    async def correct(self, world: str, event: Event, based_on: int | None = None, author: str = "") -> int | None:
-        return await self._database.write(
-            lambda connection: _correct_event(connection, self._database, world, event, based_on, author),
-            _build_order_key(world),
-        )
+    @writes(build_order_key)
+    def correct(
+        self, connection: Connection, world: str, event: Event, based_on: int | None = None, author: str = ""
+    ) -> int | None:
+        """Replaces the event of this id, also a withdrawn one, in this world and in branches that are made later. A
+        parent and earlier branches keep what they have. Returns the revision in force, which stays the same for the
+        same content; None without such an event. NotFound without the world; Conflict when another revision than
+        `based_on` is in force."""
+        levels = _lock_existing(connection, self.database, world)
+        mine = levels[0]
+        seen = _find_seen_event(connection, levels, event.id)
+        if seen is None:
+            return None
+        former, revision = seen.event, seen.event.written.revision
+        if based_on not in (None, revision):
+            raise Conflict(f"revision {revision} of {event.id!r} is in force, and this is based on {based_on}")
+        if seen.standing and decode_event(former.body) == event:
+            return revision
+        inherited = former.world != mine.number
+        sequence = compute_sequence(mine.number, mine.events) if inherited else former.sequence
+        correction = _Correction(mine.number, sequence, event, author, former, seen.standing)
+        keep_revision(connection, self.database, _identify_event(mine.number, event.id), former.body, former.written)
+        # Before the former event is gone: branches get copies of it.
+        _keep_in_branches(connection, self.database, correction)
+        _replace_event(connection, self.database, correction)
+        return revision + 1
 
-    async def withdraw(self, world: str, event_id: str, author: str = "") -> bool:
-        return await self._database.write(
-            lambda connection: _withdraw_event(connection, self._database, world, event_id, author),
-            _build_order_key(world),
-        )
+    @writes(build_order_key)
+    def withdraw(self, connection: Connection, world: str, event_id: str, author: str = "") -> bool:
+        """Removes an event from this world and its branches; a parent keeps its own. Returns whether the event existed.
+        Adding it again has no effect; correcting it brings it back. NotFound without the world."""
+        levels = _lock_existing(connection, self.database, world)
+        seen = _find_seen_event(connection, levels, event_id)
+        if seen is None:
+            return False
+        known = seen.event
+        if seen.standing:
+            document = _identify_event(levels[0].number, event_id)
+            keep_withdrawn(connection, self.database, document, known.body, known.written, author)
+        if known.world == levels[0].number:
+            here = events.c.sequence == known.sequence
+            connection.execute(update(events).where(here).values(withdrawn=1))
+            _remove_postings(connection, known)
+        else:
+            _insert_withdrawals(connection, self.database, [{"world": levels[0].number, "sequence": known.sequence}])
+        return True
 
-    async def list_revisions(
-        self, world: str, event_id: str, limit: int, before: int | None = None
+    @reads
+    def list_revisions(
+        self, connection: Connection, world: str, event_id: str, limit: int, before: int | None = None
     ) -> list[ListedWriting]:
+        """Newest first, those before the revision `before`; the first one of all is in force. Empty without the event.
+        A branch lists those of its own, and those of the world that it has the event from until it corrects it."""
         if not is_storable(world, event_id):
             return []
-        return await self._database.read(
-            lambda connection: _list_event_revisions(connection, world, event_id, limit, before)
-        )
+        seen = _find_seen_event(connection, load_world_lineage(connection, world), event_id)
+        return [] if seen is None else _list_revisions(connection, seen, event_id, limit, before)
 
-    async def get_revision(self, world: str, event_id: str, revision: int) -> WrittenEvent | None:
+    @reads
+    def get_revision(self, connection: Connection, world: str, event_id: str, revision: int) -> WrittenEvent | None:
+        """One of the listed ones."""
         if not is_storable(world, event_id):
             return None
-        return await self._database.read(lambda connection: _find_event_revision(connection, world, event_id, revision))
-
-    async def branch(self, world: str, parent: str, at: datetime) -> World:
-        def create_branch(connection: Connection) -> World:
-            branch_world(connection, self._database, world, parent, at)
-            return _load_world(connection, world)[0]
-
-        return await self._database.write(create_branch, _build_order_key(world))
-
-    async def close(self, world: str) -> World | None:
-        def close_and_load(connection: Connection) -> World | None:
-            close_world(connection, self._database, world)
-            return next(iter(_load_world(connection, world)), None)
-
-        return await self._database.write(close_and_load, _build_order_key(world)) if is_storable(world) else None
-
-    async def get_world(self, name: str) -> World | None:
-        if not is_storable(name):
+        seen = _find_seen_event(connection, load_world_lineage(connection, world), event_id)
+        listed = [] if seen is None else _list_revisions(connection, seen, event_id, 1, revision + 1)
+        if seen is None or not listed or listed[0].revision != revision:
             return None
-        return next(iter(await self._database.read(lambda connection: _load_world(connection, name))), None)
+        body = next(filter(None, _find_bodies(connection, seen, event_id, revision)))
+        return WrittenEvent(event=decode_event(body), **dict(listed[0]))
 
-    async def list_worlds(self, limit: int, after: str | None, *, closed: bool = False) -> list[World]:
-        def load_page(connection: Connection) -> list[World]:
-            page = load_worlds(connection, limit, after=after, closed=closed)
-            return [_add_newest_time(connection, one) for one in page]
+    @writes(build_order_key)
+    def branch(self, connection: Connection, world: str, parent: str, at: datetime) -> World:
+        """Creates a branch; repeats return the same world. NotFound without the parent; Conflict when `world` exists
+        with another parent or time, or the branches are nested too deeply."""
+        branch_world(connection, self.database, world, parent, at)
+        return _load_world(connection, world)[0]
 
-        return await self._database.read(load_page)
+    @writes(build_order_key)
+    def close(self, connection: Connection, world: str) -> World | None:
+        """Closes the world for good: it is kept, but every write to it, and every new branch of it, is a Conflict.
+        Branches that exist go on. Closing it twice is not an error. None without the world."""
+        if not is_storable(world):
+            return None
+        close_world(connection, self.database, world)
+        return next(iter(_load_world(connection, world)), None)
 
-    async def list_newest(self, world: str, limit: int, before: tuple[datetime, str] | None = None) -> list[Event]:
-        def load_page(connection: Connection) -> list[Event]:
-            levels = load_world_lineage(connection, world)
-            return [one.event for one in load_newest_events(connection, levels, limit, before)]
+    @reads
+    def get_world(self, connection: Connection, name: str) -> World | None:
+        return next(iter(_load_world(connection, name)), None) if is_storable(name) else None
 
-        return await self._database.read(load_page)
+    @reads
+    def list_worlds(
+        self, connection: Connection, limit: int, after: str | None, *, closed: bool = False
+    ) -> list[World]:
+        """By name. `closed`: whether closed worlds are listed too."""
+        page = load_worlds(connection, limit, after=after, closed=closed)
+        return [_add_newest_time(connection, one) for one in page]
 
-    async def search(self, search: EventSearch) -> SearchFindings | None:
-        def run_search(connection: Connection) -> SearchFindings | None:
-            levels = load_world_lineage(connection, search.world)
-            if not levels:
-                return None
-            levels[0].require_usable()
-            return search_events(connection, self._indexes, levels, search)
+    @reads
+    def list_newest(
+        self, connection: Connection, world: str, limit: int, before: tuple[datetime, str] | None = None
+    ) -> list[Event]:
+        """Events by time and id, descending, including the past, without withdrawn ones. `before`: the last event of
+        the previous page."""
+        levels = load_world_lineage(connection, world)
+        return [one.event for one in load_newest_events(connection, levels, limit, before)]
 
-        return await self._database.read(run_search) if is_storable(search.world) else None
-
-
-def _build_order_key(world: str) -> str:
-    """Writes to one world run in the order in which they came."""
-    return f"worlds {world}"
+    @reads
+    def search(self, connection: Connection, search: EventSearch) -> SearchFindings | None:
+        """Searches events; None without the world, InvalidRequest naming `world` when it is closed. Filters before
+        ranking: events that the asker may not know are only in `hidden`, and only if they are near by terms, time or
+        importance."""
+        levels = load_world_lineage(connection, search.world) if is_storable(search.world) else []
+        if not levels:
+            return None
+        levels[0].require_usable()
+        return search_events(connection, self._indexes, levels, search)
 
 
 def _load_world(connection: Connection, name: str) -> list[World]:
@@ -238,22 +312,6 @@ def _reaches(level: LineageLevel, known: Mapping[int, _LineageEvent]) -> bool:
     return level.number in known and known[level.number].time <= level.until
 
 
-def _find_revision(connection: Connection, world: str, event_id: str) -> EventRevision | None:
-    """The event as it is in force; None without one of this id."""
-    seen = _find_seen_event(connection, load_world_lineage(connection, world), event_id)
-    if seen is None:
-        return None
-    event, revision = decode_event(seen.event.body), seen.event.written.revision
-    return EventRevision(event=event, revision=revision, is_withdrawn=not seen.standing)
-
-
-def _list_event_revisions(
-    connection: Connection, world: str, event_id: str, limit: int, before: int | None
-) -> list[ListedWriting]:
-    seen = _find_seen_event(connection, load_world_lineage(connection, world), event_id)
-    return [] if seen is None else _list_revisions(connection, seen, event_id, limit, before)
-
-
 def _list_revisions(
     connection: Connection, seen: _SeenEvent, event_id: str, limit: int, before: int | None
 ) -> list[ListedWriting]:
@@ -267,15 +325,6 @@ def _list_revisions(
         if len(listed) >= limit or before == 1:
             break
     return listed[:limit]
-
-
-def _find_event_revision(connection: Connection, world: str, event_id: str, revision: int) -> WrittenEvent | None:
-    seen = _find_seen_event(connection, load_world_lineage(connection, world), event_id)
-    listed = [] if seen is None else _list_revisions(connection, seen, event_id, 1, revision + 1)
-    if seen is None or not listed or listed[0].revision != revision:
-        return None
-    body = next(filter(None, _find_bodies(connection, seen, event_id, revision)))
-    return WrittenEvent(event=decode_event(body), **dict(listed[0]))
 
 
 def _find_bodies(connection: Connection, seen: _SeenEvent, event_id: str, revision: int) -> Iterator[str | None]:
@@ -346,57 +395,6 @@ class _Correction:
         return self.sequence == self.former.sequence
 
 
-def _insert_events(
-    connection: Connection, database: Database, world: str, batch: Sequence[Event], author: str
-) -> EventsAdded:
-    levels = lock_lineage(connection, database, world)
-    mine = levels[0]
-    known = {
-        event_id: decode_event(one.body)
-        for event_id, one in _find_lineage_events(connection, levels, [event.id for event in batch]).items()
-    }
-    new, written = _EventRows(), Writing(1, author, database.read_clock())
-    for index, event in enumerate(batch):
-        if event.id in known:
-            if known[event.id] != event:
-                raise Conflict(
-                    f"event {event.id!r} already exists with different content: "
-                    f"to correct it, PUT it to /worlds/{world}/events/{event.id}",
-                    field=f"events[{index}].id",
-                )
-            continue
-        known[event.id] = event  # the same id may stand in this batch twice
-        new.add(mine.number, compute_sequence(mine.number, mine.events + len(new.events)), event, written)
-    new.insert(connection)
-    if new.events:
-        add_to_event_count(connection, mine.number, len(new.events))
-    return EventsAdded(new=len(new.events), known=len(batch) - len(new.events))
-
-
-def _correct_event(
-    connection: Connection, database: Database, world: str, event: Event, based_on: int | None, author: str
-) -> int | None:
-    """Returns the number of the revision that is in force; None without an event of this id."""
-    levels = _lock_existing(connection, database, world)
-    mine = levels[0]
-    seen = _find_seen_event(connection, levels, event.id)
-    if seen is None:
-        return None
-    former, revision = seen.event, seen.event.written.revision
-    if based_on not in (None, revision):
-        raise Conflict(f"revision {revision} of {event.id!r} is in force, and this is based on {based_on}")
-    if seen.standing and decode_event(former.body) == event:
-        return revision
-    inherited = former.world != mine.number
-    sequence = compute_sequence(mine.number, mine.events) if inherited else former.sequence
-    correction = _Correction(mine.number, sequence, event, author, former, seen.standing)
-    keep_revision(connection, database, _identify_event(mine.number, event.id), former.body, former.written)
-    # Before the former event is gone: branches get copies of it.
-    _keep_in_branches(connection, database, correction)
-    _replace_event(connection, database, correction)
-    return revision + 1
-
-
 def _replace_event(connection: Connection, database: Database, correction: _Correction) -> None:
     """Replaces a world's own event in its place. An inherited one stays with the parent."""
     former = correction.former
@@ -464,24 +462,6 @@ def _find_withdrawals_of_copies(connection: Connection, sequence: int, copies: M
         for level in load_world_lineage(connection, name)
         if level.number in copies
     ]
-
-
-def _withdraw_event(connection: Connection, database: Database, world: str, event_id: str, author: str) -> bool:
-    levels = _lock_existing(connection, database, world)
-    seen = _find_seen_event(connection, levels, event_id)
-    if seen is None:
-        return False
-    known = seen.event
-    if seen.standing:
-        document = _identify_event(levels[0].number, event_id)
-        keep_withdrawn(connection, database, document, known.body, known.written, author)
-    if known.world == levels[0].number:
-        here = events.c.sequence == known.sequence
-        connection.execute(update(events).where(here).values(withdrawn=1))
-        _remove_postings(connection, known)
-    else:
-        _insert_withdrawals(connection, database, [{"world": levels[0].number, "sequence": known.sequence}])
-    return True
 
 
 def _lock_existing(connection: Connection, database: Database, world: str) -> list[LineageLevel]:

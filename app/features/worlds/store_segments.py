@@ -272,8 +272,6 @@ def _insert_segment(connection: Connection, world: int, new: _PostingSegment) ->
         removed=new.removed.tobytes(),
         postings=(postings[::PAGE] if pages else postings).tobytes(),
     )
-    # From its first segment on a database is refused by services that would look for its events in rows.
-    if inserted.lastrowid == 1:
     first = inserted.lastrowid * _PAGES_PER_SEGMENT
     insert_rows(
         connection,

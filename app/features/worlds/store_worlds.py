@@ -42,8 +42,7 @@ from sqlmodel import Field
 from app.domain.errors import Conflict, InvalidRequest, NotFound
 from app.domain.values import digest_of_model
 from app.domain.worlds import Event, ListedWriting, Lorebook, World, WrittenLorebook
-from app.features.worlds.model import LorebookStore
-from app.store.database import Database
+from app.store.database import Database, StorePart, reads, writes
 from app.store.statements import (
     PreparedStatement,
     build_dialect_sql,
@@ -384,6 +383,11 @@ def _build_lineage_query(_: bool) -> Executable:
 _SELECT_LINEAGE: Final = PreparedStatement(_build_lineage_query)
 
 
+def build_order_key(world: str, *_: object, **_named: object) -> str:
+    """Writes to one world run in the order in which they came."""
+    return f"worlds {world}"
+
+
 def lock_lineage(connection: Connection, database: Database, name: str) -> list[LineageLevel]:
     """The lineage of a world, which is created if it does not exist. Locks the world and its past against writes until
     the transaction ends. Conflict when the world is closed."""
@@ -462,42 +466,77 @@ def _parse_world(row: RowMapping) -> World:
 # Lorebooks.
 
 
-class SqlLorebookStore(LorebookStore):
-    def __init__(self, database: Database) -> None:
-        self._database = database
+class LorebookStore(StorePart):
+    """Lorebooks of worlds, by name within their world."""
 
-    async def put(self, world: str, name: str, book: Lorebook, based_on: str | None = None, author: str = "") -> None:
-        body = encode(book)
+    @writes(build_order_key)
+    def put(
+        self,
+        connection: Connection,
+        world: str,
+        name: str,
+        book: Lorebook,
+        based_on: str | None = None,
+        author: str = "",
+    ) -> None:
+        """Stores or replaces a lorebook; the same content again is no new revision. Creates the world if it does not
+        exist. Conflict where the world has another lorebook of that name than `based_on`, its digest, or one although
+        that is empty."""
+        document = Document(lock_lineage(connection, self.database, world)[0].number, "lorebook", name)
+        if based_on is not None:
+            _require_based(connection, world, name, based_on)
+        content = {"body": encode(book), "author": author, "updated_at": self.database.read_clock()}
+        former = _find_own(connection, document)
+        if former is None:
+            revision = _find_last_number(connection, document) + 1
+            connection.execute(
+                insert(lorebooks).values(world=document.world, name=document.name, revision=revision, **content)
+            )
+        elif former.body != content["body"]:
+            keep_revision(connection, self.database, document, former.body, former.written)
+            new = {"revision": former.written.revision + 1, **content}
+            connection.execute(update(lorebooks).where(*_match_document(document)).values(new))
 
-        def put_based(connection: Connection) -> None:
-            number = lock_lineage(connection, self._database, world)[0].number
-            if based_on is not None:
-                _require_based(connection, world, name, based_on)
-            _put_lorebook(connection, self._database, Document(number, "lorebook", name), body, author)
-
-        await self._database.write(put_based, f"worlds {world}")
-
-    async def remove(self, world: str, name: str, author: str = "") -> bool:
-        if not is_storable(world, name):
+    @writes(build_order_key)
+    def remove(self, connection: Connection, world: str, name: str, author: str = "") -> bool:
+        if not is_storable(world, name) or not load_world_lineage(connection, world):
             return False
-        return await self._database.write(
-            lambda connection: _remove_lorebook(connection, self._database, world, name, author), f"worlds {world}"
-        )
+        document = Document(lock_lineage(connection, self.database, world)[0].number, "lorebook", name)
+        former = _find_own(connection, document)
+        if former is None:
+            return False
+        keep_withdrawn(connection, self.database, document, former.body, former.written, author)
+        connection.execute(delete(lorebooks).where(*_match_document(document)))
+        return True
 
-    async def list_revisions(self, world: str, name: str, limit: int, before: int | None = None) -> list[ListedWriting]:
-        if not is_storable(world, name):
-            return []
-        return await self._database.read(lambda connection: _list_revisions(connection, world, name, limit, before))
+    @reads
+    def list_revisions(
+        self, connection: Connection, world: str, name: str, limit: int, before: int | None = None
+    ) -> list[ListedWriting]:
+        """Newest first, those before the revision `before`: of the world itself, or else of the next parent that has
+        some."""
+        return _list_revisions(connection, world, name, limit, before) if is_storable(world, name) else []
 
-    async def get_revision(self, world: str, name: str, revision: int) -> WrittenLorebook | None:
+    @reads
+    def get_revision(self, connection: Connection, world: str, name: str, revision: int) -> WrittenLorebook | None:
+        """One of the listed ones."""
         if not is_storable(world, name):
             return None
-        return await self._database.read(lambda connection: _find_revision(connection, world, name, revision))
+        document = _find_document(connection, world, name)
+        if document is None:
+            return None
+        own = _find_own(connection, document)
+        in_force = own is not None and own.written.revision == revision
+        body = own.body if own is not None and in_force else find_body(connection, document, revision)
+        if body is None:
+            return None
+        listed = _list_revisions(connection, world, name, 1, revision + 1)
+        return WrittenLorebook(lorebook=decode(Lorebook, body), **dict(listed[0]))
 
-    async def list_lorebooks(self, world: str) -> dict[str, Lorebook]:
-        if not is_storable(world):
-            return {}
-        return await self._database.read(lambda connection: _load_lorebooks(connection, world))
+    @reads
+    def list_lorebooks(self, connection: Connection, world: str) -> dict[str, Lorebook]:
+        """Lorebooks ordered by name, including those of parent worlds unless the world has one of the same name."""
+        return _load_lorebooks(connection, world) if is_storable(world) else {}
 
 
 def _find_own(connection: Connection, document: Document) -> _KeptRevision | None:
@@ -510,37 +549,10 @@ def _match_document(document: Document) -> tuple[ColumnElement[bool], ColumnElem
     return lorebooks.c.world == document.world, lorebooks.c.name == document.name
 
 
-def _put_lorebook(connection: Connection, database: Database, document: Document, body: str, author: str) -> None:
-    """The same content again is no new revision."""
-    content = {"body": body, "author": author, "updated_at": database.read_clock()}
-    former = _find_own(connection, document)
-    if former is None:
-        revision = _find_last_number(connection, document) + 1
-        connection.execute(
-            insert(lorebooks).values(world=document.world, name=document.name, revision=revision, **content)
-        )
-    elif former.body != body:
-        keep_revision(connection, database, document, former.body, former.written)
-        new = {"revision": former.written.revision + 1, **content}
-        connection.execute(update(lorebooks).where(*_match_document(document)).values(new))
-
-
 def _require_based(connection: Connection, world: str, name: str, based_on: str) -> None:
     book = _load_lorebooks(connection, world).get(name)
     if based_on != ("" if book is None else digest_of_model(book)):
         raise Conflict(f"the lorebook {name!r} was changed by somebody else: read it again, then repeat the change")
-
-
-def _remove_lorebook(connection: Connection, database: Database, world: str, name: str, author: str) -> bool:
-    if not load_world_lineage(connection, world):
-        return False
-    document = Document(lock_lineage(connection, database, world)[0].number, "lorebook", name)
-    former = _find_own(connection, document)
-    if former is None:
-        return False
-    keep_withdrawn(connection, database, document, former.body, former.written, author)
-    connection.execute(delete(lorebooks).where(*_match_document(document)))
-    return True
 
 
 def _find_document(connection: Connection, world: str, name: str) -> Document | None:
@@ -558,19 +570,6 @@ def _list_revisions(
     own = _find_own(connection, document)
     in_force = [] if own is None else [own.written.build_listed()]
     return merge_listed([in_force, list_kept(connection, document, limit, before)], limit, before)
-
-
-def _find_revision(connection: Connection, world: str, name: str, revision: int) -> WrittenLorebook | None:
-    document = _find_document(connection, world, name)
-    if document is None:
-        return None
-    own = _find_own(connection, document)
-    in_force = own is not None and own.written.revision == revision
-    body = own.body if own is not None and in_force else find_body(connection, document, revision)
-    if body is None:
-        return None
-    listed = _list_revisions(connection, world, name, 1, revision + 1)
-    return WrittenLorebook(lorebook=decode(Lorebook, body), **dict(listed[0]))
 
 
 def _load_lorebooks(connection: Connection, world: str) -> dict[str, Lorebook]:

@@ -17,8 +17,8 @@ from app.characters.loading import read_scenes, read_sheets
 from app.characters.schema import CharacterSheet
 from app.domain.tasks import ContextQuery, Task
 from app.envs.npc_arena.environment import NpcArena, NpcArenaParams
-from app.features.worlds.store import SqlEventStore
-from app.features.worlds.store_worlds import SqlLorebookStore
+from app.features.worlds.store import EventStore
+from app.features.worlds.store_worlds import LorebookStore
 from app.main.store import Store
 from app.rag.world_retriever import WorldRetriever
 from app.toolkit.templates import find_packaged_folder
@@ -138,17 +138,17 @@ def asked(hours: Sequence[datetime], room: int | None) -> Iterator[tuple[tuple[s
 async def told(store: Store) -> WorldRetriever:
     """The file, as a game tells it: out of order, with what is taken back, and the branch at the end."""
     world = read_world(FILE)
-    await store.part(SqlEventStore).add_events(world.world, world.events)
+    await store.part(EventStore).add_events(world.world, world.events)
     for branch in world.branches:
-        await store.part(SqlEventStore).branch(branch.world, world.world, branch.at)
-        await store.part(SqlEventStore).add_events(branch.world, branch.events)
+        await store.part(EventStore).branch(branch.world, world.world, branch.at)
+        await store.part(EventStore).add_events(branch.world, branch.events)
         for event in branch.withdrawn:
-            await store.part(SqlEventStore).withdraw(branch.world, event)
+            await store.part(EventStore).withdraw(branch.world, event)
     for event in world.withdrawn:
-        await store.part(SqlEventStore).withdraw(world.world, event)
+        await store.part(EventStore).withdraw(world.world, event)
     for name, book in world.lorebooks.items():
-        await store.part(SqlLorebookStore).put(world.world, name, book)
-    return WorldRetriever(store.part(SqlEventStore), store.part(SqlLorebookStore))
+        await store.part(LorebookStore).put(world.world, name, book)
+    return WorldRetriever(store.part(EventStore), store.part(LorebookStore))
 
 
 async def in_prompts(store: Store, hours: Sequence[datetime], room: int | None) -> Known:

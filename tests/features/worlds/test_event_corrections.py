@@ -7,7 +7,7 @@ import pytest
 
 from app.domain.errors import Conflict, NotFound
 from app.domain.worlds import Event
-from app.features.worlds.store import SqlEventStore
+from app.features.worlds.store import EventStore
 from app.main.store import Store
 from tests.features.worlds.test_store import about, event, ids, refusal, searched
 from tests.support.store_cases import using
@@ -19,7 +19,7 @@ async def texts(store: Store, *worlds: str) -> dict[str, list[str]]:
     """What each world lists. Raises unless its search by words finds the same."""
     found = {}
     for world in worlds:
-        listed = await store.part(SqlEventStore).list_newest(world, 9)
+        listed = await store.part(EventStore).list_newest(world, 9)
         by_words = [one.event for one in (await searched(store, about(world, "bridge mill"))).visible]
         assert sorted(one.text for one in listed) == sorted(one.text for one in by_words)
         found[world] = [one.text for one in listed]
@@ -30,13 +30,13 @@ OLD, NEW = "The bridge fell.", "The bridge held."
 
 
 async def test_a_correction_replaces_what_is_found_and_counts_revisions(store: Store) -> None:
-    await store.part(SqlEventStore).add_events("town", [event("a"), event("b", 1, "The mill burned.", supersedes="a")])
+    await store.part(EventStore).add_events("town", [event("a"), event("b", 1, "The mill burned.", supersedes="a")])
     hidden = ids(await searched(store, about("town")))
-    revisions = [await store.part(SqlEventStore).correct("town", event("b", 2, "The mill stands.")) for _ in range(2)]
-    back = await store.part(SqlEventStore).correct("town", event("b", 1, "The mill burned.", importance=9))
-    world = await store.part(SqlEventStore).get_world("town")
+    revisions = [await store.part(EventStore).correct("town", event("b", 2, "The mill stands.")) for _ in range(2)]
+    back = await store.part(EventStore).correct("town", event("b", 1, "The mill burned.", importance=9))
+    world = await store.part(EventStore).get_world("town")
     before, at = [ids(await searched(store, about("town", "mill", hour=hour))) for hour in (0.5, 1)]
-    again = await refusal(store.part(SqlEventStore).add_events("town", [event("b", 2, "The mill stands.")]))
+    again = await refusal(store.part(EventStore).add_events("town", [event("b", 2, "The mill stands.")]))
     assert (hidden, revisions, back, world and world.events, before, at, again, await texts(store, "town")) == (
         ["b"],
         [2, 2],
@@ -50,7 +50,7 @@ async def test_a_correction_replaces_what_is_found_and_counts_revisions(store: S
 
 
 async def test_a_withdrawn_event_comes_back_by_a_correction(store: Store) -> None:
-    events = store.part(SqlEventStore)
+    events = store.part(EventStore)
     await events.add_events("town", [event("a")])
     await events.branch("save", "town", event("a").time)
     await events.withdraw("town", "a")
@@ -66,7 +66,7 @@ def test_branches_keep_what_they_branched_from(store_url: str, hour: float) -> N
     """Whether the correction moves the event or not: branches of branches, and those that withdrew it, too."""
 
     async def scenario(store: Store) -> object:
-        events = store.part(SqlEventStore)
+        events = store.part(EventStore)
         await events.add_events("town", [event("a"), event("late", 2)])
         await events.branch("save", "town", event("a", 1).time)
         await events.branch("inner", "save", event("a", 1).time)
@@ -87,7 +87,7 @@ def test_branches_keep_what_they_branched_from(store_url: str, hour: float) -> N
 
 
 async def test_a_branch_corrects_what_it_inherited_and_the_parent_keeps_its_own(store: Store) -> None:
-    events = store.part(SqlEventStore)
+    events = store.part(EventStore)
     await events.add_events("town", [event("a")])
     await events.branch("save", "town", event("a", 5).time)
     await events.branch("inner", "save", event("a", 5).time)
@@ -100,7 +100,7 @@ async def test_a_branch_corrects_what_it_inherited_and_the_parent_keeps_its_own(
 
 
 async def test_only_what_was_told_is_corrected(store: Store) -> None:
-    events = store.part(SqlEventStore)
+    events = store.part(EventStore)
     await events.add_events("town", [event("a")])
     assert (
         await events.correct("town", event("b")),
@@ -110,7 +110,7 @@ async def test_only_what_was_told_is_corrected(store: Store) -> None:
 
 
 async def test_corrections_at_the_same_time_are_counted_one_by_one(store: Store) -> None:
-    events = store.part(SqlEventStore)
+    events = store.part(EventStore)
     await events.add_events("town", [event("a")])
     for number in range(4):
         await events.branch(f"save{number}", "town", event("a").time)

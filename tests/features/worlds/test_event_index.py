@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import delete, insert, select
 
-from app.features.worlds.store import SqlEventStore
+from app.features.worlds.store import EventStore
 from app.features.worlds.store_search import PostedEvent, PostingKey, add_postings
 from app.features.worlds.store_worlds import compute_sequence, events, postings, segments
 from app.main.store import Store
@@ -52,7 +52,7 @@ MANY = examples(1200, fewest=250)
 
 async def _tell_random_world(store: Store) -> list[object]:
     """And asks of it all the while."""
-    events = store.part(SqlEventStore)
+    events = store.part(EventStore)
     chance = random.Random(5)
     told = [some_event(chance, number) for number in range(MANY)]
     chance.shuffle(told)
@@ -93,7 +93,7 @@ def test_what_earlier_releases_wrote_on_sqlite_is_found(tmp_path: Path, migrated
     url = f"sqlite:///{tmp_path / 'store.db'}"
 
     async def tell(store: Store) -> None:
-        events = store.part(SqlEventStore)
+        events = store.part(EventStore)
         await events.add_events("town", [event("a"), event("b", 1), event("gone", 2)])
         await events.branch("save", "town", at(10_000))
         await events.add_events("save", [event("own", 3)])

@@ -7,8 +7,8 @@ import pytest
 from sqlalchemy import insert, text
 
 from app.domain.worlds import EventSearch, Lorebook, extract_terms
-from app.features.worlds.store import SqlEventStore
-from app.features.worlds.store_worlds import SqlLorebookStore, worlds
+from app.features.worlds.store import EventStore
+from app.features.worlds.store_worlds import LorebookStore, worlds
 from app.main.store import Store
 from app.store.database import is_postgres, open_writer
 from tests.features.worlds.test_store import NOON
@@ -49,17 +49,17 @@ ALIASES = {"pk_p": "pk_event_postings", "pk_q": "pk_event_postings", "pk_parents
 
 
 async def statements_of(store: Store, url: str) -> dict[str, list[Statement]]:
-    books = store.part(SqlLorebookStore)
+    books = store.part(LorebookStore)
     for number in range(20):
         names = (f"person-{number}",)
         crowd = [
             told(f"e{n}", n, f"Word{n % 50} of the bridge.", visibility="public" if n % 2 else names)
             for n in range(100)
         ]
-        await store.part(SqlEventStore).add_events(f"w{number}", [*crowd, told("news", 3, supersedes="e1")])
-        await store.part(SqlEventStore).branch(f"v{number}", f"w{number}", NOON + timedelta(hours=50))
-        await store.part(SqlEventStore).add_events(f"v{number}", [told(f"own{n}", n) for n in range(50)])
-        await store.part(SqlEventStore).withdraw(f"v{number}", "e2")
+        await store.part(EventStore).add_events(f"w{number}", [*crowd, told("news", 3, supersedes="e1")])
+        await store.part(EventStore).branch(f"v{number}", f"w{number}", NOON + timedelta(hours=50))
+        await store.part(EventStore).add_events(f"v{number}", [told(f"own{n}", n) for n in range(50)])
+        await store.part(EventStore).withdraw(f"v{number}", "e2")
         await books.put(f"w{number}", "book", Lorebook())
     engine = open_writer(url)
     with engine.begin() as connection:
@@ -70,14 +70,14 @@ async def statements_of(store: Store, url: str) -> dict[str, list[Statement]]:
     engine.dispose()
     asked = EventSearch("v3", NOON + timedelta(hours=60), frozenset({"person-3"}), extract_terms("word3 of word4"))
     calls: dict[str, Awaitable[object]] = {
-        "tell": store.part(SqlEventStore).add_events("v3", [told("fresh")]),
-        "search": store.part(SqlEventStore).search(asked),
-        "search, newest moment": store.part(SqlEventStore).search(EventSearch("v3", None, asked.names, asked.terms)),
-        "newest": store.part(SqlEventStore).list_newest("v3", 10, (NOON, "e5")),
-        "worlds": store.part(SqlEventStore).list_worlds(10, "v5"),
-        "withdraw": store.part(SqlEventStore).withdraw("v3", "own1"),
-        "correct": store.part(SqlEventStore).correct("w3", told("news", 4, supersedes="e1")),
-        "close": store.part(SqlEventStore).close("v7"),
+        "tell": store.part(EventStore).add_events("v3", [told("fresh")]),
+        "search": store.part(EventStore).search(asked),
+        "search, newest moment": store.part(EventStore).search(EventSearch("v3", None, asked.names, asked.terms)),
+        "newest": store.part(EventStore).list_newest("v3", 10, (NOON, "e5")),
+        "worlds": store.part(EventStore).list_worlds(10, "v5"),
+        "withdraw": store.part(EventStore).withdraw("v3", "own1"),
+        "correct": store.part(EventStore).correct("w3", told("news", 4, supersedes="e1")),
+        "close": store.part(EventStore).close("v7"),
         "lorebooks": books.list_lorebooks("v3"),
     }
     return await statements_made(calls)

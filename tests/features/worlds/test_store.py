@@ -10,9 +10,9 @@ import pytest
 from app.domain.errors import Conflict, GatewayError, InvalidRequest, NotFound
 from app.domain.values import digest_of_model
 from app.domain.worlds import Event, EventsAdded, EventSearch, Lorebook, LoreEntry, SearchFindings, World, extract_terms
-from app.features.worlds.store import SqlEventStore
+from app.features.worlds.store import EventStore
 from app.features.worlds.store_search import COMMON_TERM_COUNT
-from app.features.worlds.store_worlds import MAX_BRANCH_DEPTH, SqlLorebookStore
+from app.features.worlds.store_worlds import MAX_BRANCH_DEPTH, LorebookStore
 from app.main.store import Store
 from tests.support.store_cases import START, MovableClock, opened, using
 
@@ -31,7 +31,7 @@ def about(world: str, text: str = "", *names: str, hour: float | None = 100) -> 
 
 
 async def searched(store: Store, wanted: EventSearch) -> SearchFindings:
-    found = await store.part(SqlEventStore).search(wanted)
+    found = await store.part(EventStore).search(wanted)
     assert found is not None
     return found
 
@@ -63,7 +63,7 @@ EVERYTHING = event(
 
 
 async def test_events_come_back_as_they_were_told(store: Store) -> None:
-    events = store.part(SqlEventStore)
+    events = store.part(EventStore)
     told = await events.add_events("town", [event("a"), EVERYTHING])
     found = await searched(store, about("town", "wolves", "watch", hour=1))
     seen = told, await events.list_newest("town", 5), found.visible[0].event, [h.event.id for h in found.hidden]
@@ -71,7 +71,7 @@ async def test_events_come_back_as_they_were_told(store: Store) -> None:
 
 
 async def test_what_is_told_again_is_known_and_other_content_is_refused(store: Store) -> None:
-    events = store.part(SqlEventStore)
+    events = store.part(EventStore)
     await events.add_events("town", [event("a"), event("b", 1)])
     await events.branch("save", "town", NOON)
     assert (
@@ -94,7 +94,7 @@ async def test_what_is_told_again_is_known_and_other_content_is_refused(store: S
 
 
 async def test_what_is_withdrawn_never_happened_there_nor_in_branches(store: Store) -> None:
-    events = store.part(SqlEventStore)
+    events = store.part(EventStore)
     await events.add_events("town", [event("a"), event("b"), event("c"), event("d", 3)])
     await events.branch("save", "town", NOON)
     await events.branch("later", "save", NOON)
@@ -115,7 +115,7 @@ async def test_what_is_withdrawn_never_happened_there_nor_in_branches(store: Sto
 
 
 async def test_a_branch_shares_the_past_whenever_it_is_told(store: Store, clock: MovableClock) -> None:
-    events = store.part(SqlEventStore)
+    events = store.part(EventStore)
     await events.add_events("town", [event("before"), event("after", 2)])
     branched = [await events.branch("save", "town", NOON + timedelta(hours=1)) for _ in range(2)]
     await events.add_events("town", [event("late", -5)])
@@ -150,7 +150,7 @@ async def test_a_branch_shares_the_past_whenever_it_is_told(store: Store, clock:
 
 
 async def test_a_closed_world_takes_nothing_more_and_its_branches_go_on(store: Store, clock: MovableClock) -> None:
-    events, books = store.part(SqlEventStore), store.part(SqlLorebookStore)
+    events, books = store.part(EventStore), store.part(LorebookStore)
     await events.add_events("town", [event("a")])
     await events.branch("save", "town", NOON)
     closed = [await events.close("town") for _ in range(2)]
@@ -185,7 +185,7 @@ async def test_a_closed_world_takes_nothing_more_and_its_branches_go_on(store: S
 
 
 async def test_branches_of_branches_end_somewhere(store: Store) -> None:
-    events = store.part(SqlEventStore)
+    events = store.part(EventStore)
     await events.add_events("w0", [event("first")])
     for number in range(MAX_BRANCH_DEPTH):
         await events.branch(f"w{number + 1}", f"w{number}", NOON)
@@ -195,7 +195,7 @@ async def test_branches_of_branches_end_somewhere(store: Store) -> None:
 
 
 async def test_newest_events_come_in_pages(store: Store) -> None:
-    events = store.part(SqlEventStore)
+    events = store.part(EventStore)
     await events.add_events("town", [event(name, hour) for name, hour in (("a", 1), ("b", 1), ("c", 0), ("B", 1))])
     await events.branch("save", "town", NOON + timedelta(hours=1))
     await events.add_events("save", [event("d", 1)])
@@ -209,7 +209,7 @@ async def test_newest_events_come_in_pages(store: Store) -> None:
 
 async def test_a_common_word_finds_nothing_beside_a_rare_one(store: Store) -> None:
     crowd = [event(f"e{n}", n / 60, f"The bell rang {n} times.") for n in range(600)]
-    await store.part(SqlEventStore).add_events("town", [event("odd", -9, "The bell cracked.", importance=0), *crowd])
+    await store.part(EventStore).add_events("town", [event("odd", -9, "The bell cracked.", importance=0), *crowd])
     found = await searched(store, about("town", "bell cracked"))
     only_common = await searched(store, about("town", "bell"))
     matching = [one.event.id for one in found.visible if "text" in one.ways]
@@ -218,7 +218,7 @@ async def test_a_common_word_finds_nothing_beside_a_rare_one(store: Store) -> No
 
 
 async def test_what_is_hidden_near_the_question_is_named_with_its_reason(store: Store) -> None:
-    await store.part(SqlEventStore).add_events(
+    await store.part(EventStore).add_events(
         "town",
         [
             event("secret", 1, "The silver lies under the mill.", visibility=("guild",)),
@@ -235,7 +235,7 @@ async def test_what_is_hidden_near_the_question_is_named_with_its_reason(store: 
 
 
 async def test_an_event_that_very_many_know_is_found_by_its_words(store: Store) -> None:
-    events = store.part(SqlEventStore)
+    events = store.part(EventStore)
     many = tuple(f"person-{n}" for n in range(250))
     await events.add_events("town", [event("feast", -50, "A feast.", visibility=many, importance=0)])
     await events.add_events("town", [event(f"e{n}", n / 60, "Rain.") for n in range(300)])
@@ -247,8 +247,8 @@ async def test_an_event_that_very_many_know_is_found_by_its_words(store: Store) 
 
 async def test_tellers_at_the_same_time_lose_nothing(store: Store) -> None:
     batches = [[event(f"e{n}-{m}", n) for m in range(10)] for n in range(20)]
-    told = await asyncio.gather(*(store.part(SqlEventStore).add_events("town", batch) for batch in batches + batches))
-    world = await store.part(SqlEventStore).get_world("town")
+    told = await asyncio.gather(*(store.part(EventStore).add_events("town", batch) for batch in batches + batches))
+    world = await store.part(EventStore).get_world("town")
     assert (sum(one.new for one in told), sum(one.known for one in told), world and world.events) == (200, 200, 200)
 
 
@@ -256,11 +256,11 @@ BOOK = Lorebook(name="Town", entries=(LoreEntry(id="1", content="\x00 The mill",
 
 
 async def test_lorebooks_are_kept_by_world_and_replace_those_of_the_past(store: Store) -> None:
-    books = store.part(SqlLorebookStore)
+    books = store.part(LorebookStore)
     await books.put("town", "b", Lorebook(name="first"))
     await books.put("town", "b", BOOK)
     await books.put("town", "a", Lorebook(name="a"))
-    await store.part(SqlEventStore).branch("save", "town", NOON)
+    await store.part(EventStore).branch("save", "town", NOON)
     await books.put("save", "b", Lorebook(name="own"))
     seen = [
         await books.list_lorebooks("town"),
@@ -278,22 +278,22 @@ def test_of_changes_of_a_lorebook_at_once_one_is_stored(store_url: str) -> None:
         """How many are refused, and whether the one that is not is stored."""
         books = [Lorebook(name=f"{number}") for number in range(4)]
         tried = [
-            store.part(SqlLorebookStore).put(world, "b", book, based_on)
+            store.part(LorebookStore).put(world, "b", book, based_on)
             for store, book in zip(cycle(stores), books, strict=False)
         ]
         done = await asyncio.gather(*tried, return_exceptions=True)
         refused = sum(isinstance(one, Conflict) for one in done)
-        return refused, (await stores[0].part(SqlLorebookStore).list_lorebooks(world))["b"] == books[done.index(None)]
+        return refused, (await stores[0].part(LorebookStore).list_lorebooks(world))["b"] == books[done.index(None)]
 
     async def scenario(store: Store) -> object:
-        events = store.part(SqlEventStore)
+        events = store.part(EventStore)
         async with opened(store_url) as other:
             both, read = (store, other), digest_of_model(BOOK)
-            await store.part(SqlLorebookStore).put("town", "b", BOOK)
+            await store.part(LorebookStore).put("town", "b", BOOK)
             await events.branch("save", "town", NOON)
             told = [await change(both, *one) for one in (("save", read), ("town", read), ("new", ""))]
             refused = [
-                await refusal(other.part(SqlLorebookStore).put(world, "b", BOOK, read)) for world in ("save", "nowhere")
+                await refusal(other.part(LorebookStore).put(world, "b", BOOK, read)) for world in ("save", "nowhere")
             ]
             return told, refused, await events.get_world("nowhere")
 

@@ -10,7 +10,7 @@ import pytest
 
 from app.domain.errors import Conflict
 from app.domain.worlds import Event, EventSearch, Obstacle, SearchFindings, extract_terms
-from app.features.worlds.store import SqlEventStore
+from app.features.worlds.store import EventStore
 from app.main.store import Store
 from tests.support.store_cases import using
 from tests.support.tiers import examples
@@ -109,20 +109,20 @@ def some_event(chance: random.Random, number: int) -> Event:
 async def played(store: Store, chance: random.Random, name: str) -> Told:
     """Three worlds, each branching from an earlier one; events come in any order of their times."""
     told, worlds = Told(), [f"{name}-0"]
-    await store.part(SqlEventStore).add_events(worlds[0], [])
+    await store.part(EventStore).add_events(worlds[0], [])
     for number in range(1, 3):
         parent, moment = chance.choice(worlds), at(chance.randrange(HOURS))
         worlds.append(f"{name}-{number}")
-        await store.part(SqlEventStore).branch(worlds[-1], parent, moment)
+        await store.part(EventStore).branch(worlds[-1], parent, moment)
         told.parents[worlds[-1]] = (parent, moment)
     for number in range(30):
         world, event = chance.choice(worlds), some_event(chance, number if chance.random() < 0.8 else number // 2)
         with contextlib.suppress(Conflict):
-            if (await store.part(SqlEventStore).add_events(world, [event])).new:
+            if (await store.part(EventStore).add_events(world, [event])).new:
                 told.events.append((world, event))
         if chance.random() < 0.15:
             world, event_id = chance.choice(worlds), f"e{chance.randrange(number + 1)}"
-            if await store.part(SqlEventStore).withdraw(world, event_id):
+            if await store.part(EventStore).withdraw(world, event_id):
                 told.withdrawn.add((world, event_id))
     return told
 
@@ -163,7 +163,7 @@ def test_nothing_is_told_that_could_not_be_known_and_everything_that_could(store
         told = await played(store, chance, "w")
         for _ in range(30):
             asked = question(chance, "w")
-            found = await store.part(SqlEventStore).search(asked)
+            found = await store.part(EventStore).search(asked)
             assert found is not None
             open_, reasons = expected(told, asked)
             hidden = {one.event.id: (one.reason, one.by) for one in found.hidden}

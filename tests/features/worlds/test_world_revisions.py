@@ -6,8 +6,8 @@ import pytest
 
 from app.domain.worlds import ListedWriting, Lorebook
 from app.features.worlds import store_worlds
-from app.features.worlds.store import SqlEventStore
-from app.features.worlds.store_worlds import SqlLorebookStore
+from app.features.worlds.store import EventStore
+from app.features.worlds.store_worlds import LorebookStore
 from app.main.store import Store
 from tests.features.worlds.test_store import event
 from tests.support.store_cases import using
@@ -25,7 +25,7 @@ def tell(listed: Sequence[ListedWriting]) -> Told:
 
 
 async def test_every_revision_of_an_event_says_who_wrote_it_and_what_it_was(store: Store) -> None:
-    events = store.part(SqlEventStore)
+    events = store.part(EventStore)
     await events.add_events("town", [event("a"), event("other")], "game")
     await events.add_events("town", [event("a")], "game again")
     await events.correct("town", event("a", text=NEW), author="ada")
@@ -55,7 +55,7 @@ async def test_every_revision_of_an_event_says_who_wrote_it_and_what_it_was(stor
 
 
 async def test_a_branch_lists_its_own_revisions_and_those_before_it(store: Store) -> None:
-    events = store.part(SqlEventStore)
+    events = store.part(EventStore)
     await events.add_events("town", [event("a")], "game")
     await events.correct("town", event("a", text="It swayed."), author="ada")
     for branch in ("own", "kept", "without"):
@@ -91,7 +91,7 @@ def test_what_a_branch_withdrew_stays_what_it_was_there(store_url: str, hour: in
     """Also where the parent moves the event past the time of the branch."""
 
     async def scenario(store: Store) -> object:
-        events = store.part(SqlEventStore)
+        events = store.part(EventStore)
         await events.add_events("town", [event("a")], "game")
         await events.branch("save", "town", event("a", 9).time)
         await events.withdraw("save", "a", "eve")
@@ -127,7 +127,7 @@ def test_what_a_branch_lost_with_its_parent_stays_what_it_was_there(store_url: s
     """Also where the parent brings it back past the time of the branch, and then at its time again."""
 
     async def scenario(store: Store) -> object:
-        events = store.part(SqlEventStore)
+        events = store.part(EventStore)
         await events.add_events("town", [event("a")], "game")
         await events.branch("save", "town", event("a", 9).time)
         await events.branch("inner", "save", event("a", 9).time)
@@ -159,10 +159,10 @@ def test_what_a_branch_lost_with_its_parent_stays_what_it_was_there(store_url: s
 
 
 async def test_every_revision_of_a_lorebook_says_who_wrote_it_and_what_it_was(store: Store) -> None:
-    books = store.part(SqlLorebookStore)
+    books = store.part(LorebookStore)
     for said, author in (("one", "ada"), ("one", "says the same"), ("two", "bob")):
         await books.put("town", "b", Lorebook(description=said), author=author)
-    await store.part(SqlEventStore).branch("save", "town", event("a").time)
+    await store.part(EventStore).branch("save", "town", event("a").time)
     inherited = tell(await books.list_revisions("save", "b", 9))
     await books.remove("town", "b", "eve")
     removed = tell(await books.list_revisions("town", "b", 9))
@@ -190,7 +190,7 @@ def test_only_the_newest_revisions_are_kept(store_url: str, monkeypatch: pytest.
     monkeypatch.setattr(store_worlds, "KEPT_REVISIONS", 3)
 
     async def scenario(store: Store) -> object:
-        events, books = store.part(SqlEventStore), store.part(SqlLorebookStore)
+        events, books = store.part(EventStore), store.part(LorebookStore)
         await events.add_events("town", [event("a"), event("b")])
         for number in range(7):
             await events.correct("town", event("a", text=f"{number} carts."))
