@@ -71,7 +71,7 @@ def build_gateway(
         rules=rules or PartRules(),
     )
     return Gateway(
-        rubrics=RubricFinder(environment_versions, panels, task_cache, store.runs, workers, programs),
+        rubrics=RubricFinder(environment_versions, panels, task_cache, store.runs),
         environment_versions=environment_versions,
         catalogue=catalogue,
         dispatcher=Dispatcher(
@@ -106,8 +106,6 @@ def build_gateway(
             runs=runs,
             panels=panels,
             scorer=scorer,
-            workers=workers,
-            programs=programs,
             observer=observer,
             clock=clock,
         ),

@@ -14,7 +14,7 @@ from typing import ClassVar, Protocol, Self, TypeVar, runtime_checkable
 from pydantic import BaseModel, JsonValue
 
 from app.domain.errors import InvalidRequest, WorkerFailed
-from app.domain.judging import Judgement, Rubric
+from app.domain.judging import Case, Judgement, Rubric
 from app.domain.scores import ReferencePlan, Score
 from app.domain.tasks import (
     DEFAULT_LIMITS,
@@ -255,6 +255,12 @@ class Environment(Protocol):
     async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
         """One score per completion, in order. Truncated completions are already removed if the run says so."""
         ...
+
+    async def build_cases(self, task: Task, group: Sequence[Completion]) -> list[Case]:
+        """What `score` would ask the panel about the group, for those who want to see it, or what it costs: none
+        without judges, or where nothing is left to judge. A judged environment's `score` takes its questions from
+        here."""
+        return []
 
     def references(self, task: Task) -> ReferencePlan | None:
         """Replies of known level to this task, beside which judges read some groups once more; None for an environment

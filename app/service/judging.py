@@ -217,8 +217,7 @@ async def score_completions(
     """One score per completion, in order, and all judgements, even if scoring failed in the end. Truncated completions
     get 0 in any case. Raises only when cancelled. `what` is for the log."""
     recorded = None if panel is None else _RecordingPanel(panel, budget, calibration)
-    cuts = options.on_truncated == "zero"
-    whole = [completion for completion in completions if not (cuts and completion.truncated)]
+    whole = leave_out_cut(completions, options)
     try:
         scores = await _call_environment(environment, task, whole, Tools(recorded or NoPanel(), workers, programs))
     except Exception as error:
@@ -229,6 +228,12 @@ async def score_completions(
         remaining = iter(scores)
         scores = [_TRUNCATED_SCORE if completion.truncated else next(remaining) for completion in completions]
     return JudgedCompletions(tuple(scores), tuple(recorded.made) if recorded is not None else ())
+
+
+def leave_out_cut(completions: Sequence[Completion], options: ScoringOptions) -> list[Completion]:
+    """Those that an environment sees: not the truncated ones, where these get 0 in any case."""
+    cuts = options.on_truncated == "zero"
+    return [completion for completion in completions if not (cuts and completion.truncated)]
 
 
 async def _call_environment(

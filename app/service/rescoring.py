@@ -15,13 +15,13 @@ from pydantic import BaseModel, Field
 
 from app.domain.errors import GatewayError, InvalidRequest, NotFound, PartsGone
 from app.domain.groups import Group, GroupDetail, Scoring, TaskPrompt, TaskRecord
-from app.domain.judging import Case, Judgement, Mode, OwnRubric, PanelResult, Rubric, RubricLabel, combine_outcomes
+from app.domain.judging import Case, Judgement, Mode, OwnRubric, Rubric, RubricLabel, combine_outcomes
 from app.domain.retention import describe_missing_text_of
 from app.domain.runs import Readings, ScoringOptions, Votes
 from app.domain.scores import LEVELS, ReferencePlan, Score, is_drawn
 from app.domain.tasks import Completion, Task
 from app.domain.values import FiniteNumber, Frozen, Name, Split, Unit, digest
-from app.ports.environment import Clock, Observer, Programs, Tools, Workers
+from app.ports.environment import Clock, Observer
 from app.ports.judges import Panels
 from app.service.catalogue import EnvironmentVersions, ServedEnvironment
 from app.service.group_scoring import resolve_scoring_options
@@ -29,12 +29,12 @@ from app.service.judging import (
     JudgedCompletions,
     Scorer,
     get_panel,
+    leave_out_cut,
     require_taker,
-    score_completions,
     select_options,
 )
 from app.service.requests import SingleFlight
-from app.service.runs import EstimatingPanel, RunRegistry, bound_judging
+from app.service.runs import RunRegistry, bound_judging
 from app.service.task_cache import FAILED_CONTEXT_METADATA, TaskCache, rebuild_task
 from app.store.groups import GroupStore, ScoringStore
 from app.store.runs import RunStore
@@ -126,8 +126,6 @@ class Rescorer:
         runs: RunRegistry,
         panels: Panels,
         scorer: Scorer,
-        workers: Workers,
-        programs: Programs,
         observer: Observer,
         clock: Clock,
     ) -> None:
@@ -137,8 +135,6 @@ class Rescorer:
         self._scorings = scorings
         self._runs = runs
         self._panels = panels
-        self._workers = workers
-        self._programs = programs
         self._observer = observer
         self._clock = clock
         self._scorer = scorer
@@ -169,22 +165,12 @@ class Rescorer:
         panel, task = get_panel(self._panels, hosted, options), await self._find_task(planned)
         if panel is None or task is None:
             return RescoreEstimate(stored=False)
-        estimating = EstimatingPanel(panel.judges, panel.models, panel.digest)
         missing = _list_missing(planned.group, stored or planned.blank)
-        await score_completions(
-            hosted.environment,
-            task,
-            missing,
-            options,
-            estimating,
-            self._workers,
-            self._programs,
-            what=f"estimate, {group_id}",
-        )
+        cases = await hosted.environment.build_cases(task, leave_out_cut(missing, options))
         chosen = self._panels.resolve_options(hosted.name, options)
-        bounds = [bound_judging(case, chosen, self._panels) for case in estimating.cases]
+        bounds = [bound_judging(case, chosen, self._panels) for case in cases]
         further = chosen.model_copy(update={"mode": "listwise", "readings": 1})  # as calibration reads
-        for case in estimating.cases:
+        for case in cases:
             drawn = is_drawn(case.key, chosen.calibration_share)
             plan = hosted.environment.references(task) if drawn else None
             bounds += [bound_judging(one, further, self._panels) for one in _list_calibrations(case, plan)]
@@ -389,23 +375,6 @@ def _compute_fingerprint(prompt: TaskPrompt | Task) -> str:
 # The rubric of a stored group
 
 
-class _CaseReached(Exception):  # no error: it ends the scoring once the environment has built its case
-    def __init__(self, rubric: Rubric) -> None:
-        super().__init__()
-        self.rubric = rubric
-
-
-class _CaseProbe:
-    """A panel that asks no judge, but takes the rubric of the environment's case: only the environment can build it."""
-
-    judges: tuple[str, ...] = ()
-    models: tuple[str, ...] = ()
-    digest = ""
-
-    async def judge(self, case: Case) -> PanelResult:
-        raise _CaseReached(case.rubric)
-
-
 class RubricFinder:
     """Finds the rubric by which judges read a stored group, for those who want to see how its scores came about."""
 
@@ -415,22 +384,17 @@ class RubricFinder:
         panels: Panels,
         task_cache: TaskCache,
         runs: RunStore,
-        workers: Workers,
-        programs: Programs,
     ) -> None:
         self._environment_versions = environment_versions
         self._panels = panels
         self._task_cache = task_cache
         self._runs = runs
-        self._tools = Tools(_CaseProbe(), workers, programs)
 
     async def find(self, detail: GroupDetail, options: ScoringOptions | None = None) -> Rubric | None:
         """The rubric with the options of a later scoring, or those of the group's run. None where the task was made by
         another version or from other data, where nothing that judges read is kept, and where no judge is asked."""
         try:
             return await self._find(detail, options or await self._get_options(detail.group.run))
-        except _CaseReached as reached:
-            return reached.rubric
         except GatewayError as error:
             log.info("no rubric for group %s: %s", detail.group.group_id, error.detail)
         except Exception:
@@ -451,6 +415,5 @@ class RubricFinder:
         if chosen is not None or group.lacks_text:
             return chosen
         task = self._task_cache.get_task(hosted, detail.task)
-        # Ends with `_CaseReached` where a judge would be asked.
-        await environment.score(task, [rollout.completion for rollout in group.rollouts], self._tools)
-        return None
+        cases = await environment.build_cases(task, [rollout.completion for rollout in group.rollouts])
+        return cases[0].rubric if cases else None

@@ -5,7 +5,7 @@ import json
 import logging
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from operator import not_
 from typing import Annotated, Final, Protocol, TypeAlias
 
@@ -14,7 +14,7 @@ from pydantic import Field
 from app.domain.budgets import Amount, BudgetUsd, RunCost, build_run_cost
 from app.domain.errors import Conflict, InvalidRequest, NotFound, RunHeld, ScoringFailed, StoreUnavailable
 from app.domain.groups import Group, RunActivity
-from app.domain.judging import Case, Judgement, PanelResult, Spending
+from app.domain.judging import Case, Judgement, Spending
 from app.domain.keeping import KeepRule
 from app.domain.runs import (
     Alarm,
@@ -121,20 +121,6 @@ class GroupBudget:
             await self.runs.settle_cost(hold, usd)
         except StoreUnavailable:
             log.warning("what a group cost could not be stored: %s", hold)
-
-
-@dataclass
-class EstimatingPanel:
-    """Takes the questions to a panel and asks nobody."""
-
-    judges: tuple[str, ...]
-    models: tuple[str, ...]
-    digest: str
-    cases: list[Case] = field(default_factory=list)
-
-    async def judge(self, case: Case) -> PanelResult:
-        self.cases.append(case)
-        raise ScoringFailed("this is an estimate, and no judge is asked")
 
 
 def find_unpriced(panels: Panels, names: Sequence[str]) -> list[str]:

@@ -9,6 +9,8 @@ import pytest
 from app.cli.envs.check import open_tools
 from app.cli.envs.subprocess_digests import SubprocessDigests, compute_digests_in_subprocess
 from app.datasets.configured_datasets import ConfiguredDatasets
+from app.domain.errors import ScoringFailed
+from app.domain.judging import Case, PanelResult
 from app.domain.tasks import Completion
 from app.main.components import discover
 from app.ports.environment import Tools
@@ -94,3 +96,22 @@ def test_what_says_that_it_scores_at_once_awaits_nothing(name: str) -> None:
     with pytest.raises(StopIteration) as ended:
         environment.score(task, group, Tools(panel=NoPanel())).send(None)
     assert len(ended.value.value) == 2
+
+
+class _Questions(NoPanel):
+    def __init__(self) -> None:
+        self.asked: list[Case] = []
+
+    async def judge(self, case: Case) -> PanelResult:
+        self.asked.append(case)
+        raise ScoringFailed("nobody is asked here")
+
+
+@pytest.mark.parametrize("name", sorted(name for name, kind in CLASSES.items() if kind.rubric is not None))
+async def test_judges_are_asked_what_the_environment_says_it_would_ask(name: str) -> None:
+    environment, panel = CLASSES[name].open(ConfiguredDatasets({})), _Questions()
+    task = environment.task("train", 0, environment.Params())
+    group = [Completion(text="The road is closed until noon."), Completion(text="Come in, and shut the door.")]
+    with pytest.raises(ScoringFailed):
+        await environment.score(task, group, Tools(panel=panel))
+    assert (len(panel.asked), panel.asked) == (1, await environment.build_cases(task, group))

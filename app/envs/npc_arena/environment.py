@@ -290,13 +290,30 @@ class NpcArena(DatasetEnvironment[SceneRow]):
         )
 
     async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
-        reference = NpcArenaReference.model_validate(task.reference)
         cast = self.find_cast(task)
         if cast is None:
             return [Score.unscored("version_changed", "this character or scene is no longer there")] * len(group)
+        entries, case = await self._enter(task, cast, group)
+        scores = iter(() if case is None else (await tools.panel.judge(case)).scores)
+        return [add_flags(next(scores), entry) if isinstance(entry, CandidateEntry) else entry for entry in entries]
+
+    async def build_cases(self, task: Task, group: Sequence[Completion]) -> list[Case]:
+        if (cast := self.find_cast(task)) is None:
+            return []
+        _, case = await self._enter(task, cast, group)
+        return [] if case is None else [case]
+
+    async def _enter(
+        self, task: Task, cast: Cast, group: Sequence[Completion]
+    ) -> tuple[list[CandidateEntry | Score], Case | None]:
+        """Each completion as it enters the judging, or its score where it does not; and what judges are asked about
+        those that do."""
+        reference = NpcArenaReference.model_validate(task.reference)
         facts = build_gate_facts(cast, reference.params, task.messages[0].content or "", reference.withheld)
         entries = await map_completions(group, lambda one: build_entry(cast.scene, one, facts, extract_spoken))
         entered = [entry for entry in entries if isinstance(entry, CandidateEntry)]
+        if not entered:
+            return entries, None
         case = Case(
             key=digest([[message.model_dump(mode="json") for message in task.messages], task.reference]),
             rubric=_RUBRIC,
@@ -309,8 +326,7 @@ class NpcArena(DatasetEnvironment[SceneRow]):
             conversation=task.messages,
             episodes=tuple(entry.messages for entry in entered) if cast.scene.max_turns > 1 else (),
         )
-        scores = iter((await tools.panel.judge(case)).scores if entered else ())
-        return [add_flags(next(scores), entry) if isinstance(entry, CandidateEntry) else entry for entry in entries]
+        return entries, case
 
     def _recall_lore(self, reference: NpcArenaReference, cast: Cast) -> tuple[Passage, ...]:
         """Passages that the scene recalls from the character's own lorebook."""

@@ -299,6 +299,10 @@ class Rlaif(DatasetEnvironment[ConversationRow]):
         return Drafted(self, _build_task(messages, {"source": "draft"}, requested.params))
 
     async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
+        (case,) = await self.build_cases(task, group)
+        return list((await tools.panel.judge(case)).scores)
+
+    async def build_cases(self, task: Task, group: Sequence[Completion]) -> list[Case]:
         params = RlaifParams.model_validate(task.reference)
         conversation: list[JsonValue] = [message.model_dump(mode="json") for message in task.messages]
         case = Case(
@@ -309,7 +313,7 @@ class Rlaif(DatasetEnvironment[ConversationRow]):
             candidates=tuple(completion.answer for completion in group),
             conversation=task.messages,
         )
-        return list((await tools.panel.judge(case)).scores)
+        return [case]
 
 
 _SPLITS: tuple[Split, ...] = ("train", "test")
