@@ -18,7 +18,7 @@ from app.cli.judge_bench import open_configured_store, say_store
 from app.domain.errors import GatewayError, UserError
 from app.domain.retention import KEPT_BECAUSE, KeptGroups, Pruned, PrunePlan, PruneRule, Reduced, ReducePlan, ReduceRule
 from app.domain.values import utc_now
-from app.service.retention import Pruner
+from app.service.background import Pruner
 from app.settings import Settings, read_settings
 from app.store.copy import DatabaseSize, copy_store, count_rows, measure_database
 from app.store.statements import to_micros

@@ -24,8 +24,8 @@ from app.ports.tracing import Tracer
 from app.sandbox.isolation import probe_isolation
 from app.sandbox.programs import JailedPrograms
 from app.sandbox.workers import ProcessWorkers
+from app.service.background import Pruner, PruneSchedule, ReduceSchedule, TextIndexer, clear_pieces_for_ever, repeat
 from app.service.gateway import Gateway, list_judges
-from app.service.retention import Pruner, PruneSchedule, ReduceSchedule, TextIndexer, clear_pieces_for_ever
 from app.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -34,6 +34,7 @@ _COUNTED_AT_ONCE = 20
 """Groups that are counted by one write, for which other writes wait."""
 _COUNT_SECONDS = 60.0
 """How often a service looks for groups that are not counted: one of the release before may share the store."""
+_UNCOUNTED = "stored groups could not be counted into the statistics"
 _ISOLATION_SECONDS = 2.0
 """The longest that readiness waits for the isolation to be tried, which takes less than one on an idle machine."""
 _HELD_BACK_SECONDS = 30.0
@@ -123,7 +124,7 @@ class ServiceLifespan:
             await asyncio.wait({trying}, timeout=_ISOLATION_SECONDS)
             await asyncio.wait({configured}, timeout=self.settings.ready_after_data)
             catalogue.ready = True
-            lasting = self.gateway.assembler.run(), self._count_groups()
+            lasting = self.gateway.assembler.run(), repeat(self._count_groups, _COUNT_SECONDS, _UNCOUNTED)
             pruning = self._prune(), self._reduce(), clear_pieces_for_ever(self.store.parts)
             added = [run() for part in self.parts for run in part.lasting]
             indexing = TextIndexer(self.store.texts, self.store.retention).run()
@@ -143,16 +144,11 @@ class ServiceLifespan:
 
     async def _count_groups(self) -> None:
         """Counts groups that were stored before there were statistics, beside everything else."""
-        while True:
-            try:
-                if waiting := await self.store.views.count_uncounted():
-                    log.info("counting %d stored groups into the statistics", waiting)
-                    while await self.store.statistics.count_groups(_COUNTED_AT_ONCE):
-                        pass
-                    log.info("the statistics include all stored groups")
-            except Exception:  # statistics may be late, but this must not end the other lasting work
-                log.exception("stored groups could not be counted into the statistics; this is tried again")
-            await asyncio.sleep(_COUNT_SECONDS)
+        if waiting := await self.store.views.count_uncounted():
+            log.info("counting %d stored groups into the statistics", waiting)
+            while await self.store.statistics.count_groups(_COUNTED_AT_ONCE):
+                pass
+            log.info("the statistics include all stored groups")
 
     async def _prune(self) -> None:
         chosen = self.settings.retention

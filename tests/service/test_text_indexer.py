@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.service.retention import BUSY_PAUSES, INDEXER_PAUSES, compute_rest
+from app.service.background import BUSY_PAUSES, INDEXER_PAUSES, compute_rest
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from app.domain.values import canonical_json
 from app.features.health.store import RunHealthStore, run_anchors
 from app.features.labels.store import LabelQueue, label_leases, labels
 from app.main.store import Store
-from app.service.retention import Pruner, ReduceSchedule
+from app.service.background import Pruner, ReduceSchedule
 from app.store.copy import measure_database
 from app.store.database import open_writer
 from app.store.group_rows import GroupToStore

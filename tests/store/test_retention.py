@@ -19,7 +19,7 @@ from app.domain.scores import Criterion, Score
 from app.features.health.store import run_anchors
 from app.features.labels.store import label_leases, labels
 from app.main.store import Store, metadata
-from app.service.retention import Pruner
+from app.service.background import Pruner
 from app.store.database import is_transient, open_writer
 from app.store.group_rows import GroupToStore
 from app.store.groups import IdempotencyKey

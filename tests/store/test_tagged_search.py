@@ -9,7 +9,7 @@ from app.domain.groups import Group, GroupFilter, parse_text_query
 from app.domain.runs import Policy
 from app.domain.scores import Score
 from app.main.store import Store
-from app.service.retention import TextIndexer
+from app.service.background import TextIndexer
 from app.store import search, text_index
 from app.store.group_rows import GroupToStore
 from tests.support.store_cases import group, record

@@ -13,7 +13,7 @@ from app.domain.retention import PruneRule, ReduceRule
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Message
 from app.main.store import Store
-from app.service.retention import Pruner, TextIndexer
+from app.service.background import Pruner, TextIndexer
 from app.store import search as group_search
 from app.store import text_index
 from app.store.database import open_writer

@@ -23,6 +23,7 @@ from app.domain.tasks import Message
 from app.domain.values import Frozen, Name
 from app.features.authoring.model import AuthoredChange, AuthoredRevision, list_texts
 from app.features.authoring.store import AuthoredStore
+from app.service.background import repeat
 from app.service.catalogue import Catalogue
 
 log = logging.getLogger(__name__)
@@ -178,14 +179,7 @@ class AuthoringService:
             log.exception("after a change of characters")
 
     async def run(self) -> None:
-        while True:
-            await asyncio.sleep(POLL_SECONDS)
-            try:
-                await self.poll()
-            except GatewayError as error:
-                log.error("what authors wrote could not be taken up: %s", error.detail)
-            except Exception:
-                log.exception("what authors wrote could not be taken up")
+        await repeat(self.poll, POLL_SECONDS, "what authors wrote could not be taken up")
 
     async def read(self, file: str) -> FileInForce:
         """NotFound for a file that is neither stored nor in the folder."""

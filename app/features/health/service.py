@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 from uuid import uuid4
@@ -48,6 +48,7 @@ from app.features.health.series import (
 from app.features.health.store import RunHealthStore
 from app.ports.environment import Clock, Observer, Programs, Workers
 from app.ports.judges import Panels
+from app.service.background import repeat
 from app.service.catalogue import EnvironmentVersions
 from app.service.judging import JudgedCompletions, score_completions, select_options
 from app.service.runs import RunRegistry
@@ -244,7 +245,8 @@ class RunHealthService:
     async def run(self) -> None:
         """For as long as the service runs. Nothing here holds up scoring, and whoever is told of alarms holds up
         nothing."""
-        await asyncio.gather(_repeat(self._look_after_runs), _repeat(self._send_notices))
+        works = self._look_after_runs, self._send_notices
+        await asyncio.gather(*(repeat(work, POLL_SECONDS, "run health could not go on") for work in works))
 
     async def _look_after_runs(self) -> None:
         while await self.look_once():
@@ -470,10 +472,3 @@ def _report_failure(what: str) -> Iterator[None]:
         log.warning("run health could not %s: %s", what, error.detail)
     except Exception:
         log.exception("run health could not %s", what)
-
-
-async def _repeat(work: Callable[[], Awaitable[None]]) -> None:
-    while True:
-        with _report_failure("go on"):
-            await work()
-        await asyncio.sleep(POLL_SECONDS)

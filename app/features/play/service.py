@@ -45,6 +45,7 @@ from app.features.worlds.service import Moment, PlacedMoment, WorldService
 from app.ports.environment import Clock, NoPrograms, NoWorkers
 from app.ports.judges import Panel, Panels
 from app.ports.play import ChatBody, PolicyServer
+from app.service.background import repeat
 from app.service.judging import score_completions
 from app.toolkit.answers import (
     LONGEST_TAG,
@@ -429,13 +430,11 @@ class PlayTurns:
         return [one for one in listed if one.world is None or caller.bounds.allows_world(one.world)]
 
     async def prune_for_ever(self) -> None:
-        while True:
-            try:
-                if removed := await self._store.prune(self._clock() - timedelta(days=self._keep_days)):
-                    log.info("removed %d turns of play that were older than %g days", removed, self._keep_days)
-            except Exception:
-                log.exception("old turns of play could not be removed; this is tried again")
-            await asyncio.sleep(_PRUNE_SECONDS)
+        await repeat(self._prune, _PRUNE_SECONDS, "old turns of play could not be removed")
+
+    async def _prune(self) -> None:
+        if removed := await self._store.prune(self._clock() - timedelta(days=self._keep_days)):
+            log.info("removed %d turns of play that were older than %g days", removed, self._keep_days)
 
     async def _prepare_whole(self, turn: PlayTurn, reply: PlayReply | None) -> PreparedTurn:
         """With all that is retrieved: a prompt that lacks it is not what training should learn from."""

@@ -14,8 +14,8 @@ from sqlalchemy import delete
 
 from app.domain.keeping import KeepRule
 from app.domain.retention import PruneRule, ReduceRule
+from app.service.background import Pruner
 from app.service.requests import TaskBatch
-from app.service.retention import Pruner
 from app.store.database import open_writer
 from app.store.tables import part_members, parts
 from tests.support.playground import World, gateway

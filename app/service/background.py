@@ -1,4 +1,5 @@
-"""Work on old groups in the background: pruning, reducing, clearing of pieces, and the index of texts.
+"""Work in the background: what is done for ever, again and again, and the kernel's own of it: pruning, reducing,
+clearing of pieces, and the index of texts.
 
 All of it goes in small batches, with pauses in proportion to the batch before, so that whoever scores meanwhile waits
 for none of them long. Where replicas share a store one of them has the turn; the turn of one that has died becomes
@@ -24,6 +25,25 @@ from app.ports.environment import Clock
 from app.store.pending_groups import PendingGroupStore
 from app.store.retention import RetentionStore
 from app.store.text_index import GroupSnapshot, TextIndexStore
+
+log = logging.getLogger(__name__)
+
+
+async def repeat(work: Callable[[], Awaitable[object]], every_seconds: float, failure: str) -> None:
+    """Does the work for ever, with pauses. What fails is logged as `failure` and done again after the next pause: it
+    ends neither this loop nor those beside it. Work that returns a float says how long the next pause is."""
+    while True:
+        pause: object = None
+        try:
+            pause = await work()
+        except GatewayError as error:
+            log.warning("%s; this is tried again: %s", failure, error.detail)
+        except Exception:
+            log.exception("%s; this is tried again", failure)
+        await asyncio.sleep(pause if isinstance(pause, float) else every_seconds)
+
+
+# Turns: what one replica does at a time.
 
 _TURN_SECONDS: Final = 120.0
 """The turn of a replica that has died is free after so long."""
@@ -53,8 +73,6 @@ async def _work_in_turn(
 
 
 # Pruning and reducing
-
-log = logging.getLogger(__name__)
 
 _GROUPS_AT_ONCE: Final = 8
 _ROWS_AT_ONCE: Final = 500
@@ -130,12 +148,14 @@ class Pruner:
     async def prune_by_schedule(self, schedule: PruneSchedule) -> None:
         """Prunes for ever, by one replica at a time."""
         holder = secrets.token_hex(8)
-        await _repeat(lambda: self.prune_if_due(schedule, holder), schedule.every_seconds)
+        pause = min(_LOOK_SECONDS, schedule.every_seconds)
+        await repeat(lambda: self.prune_if_due(schedule, holder), pause, "old groups could not be removed")
 
     async def reduce_by_schedule(self, schedule: ReduceSchedule) -> None:
         """Reduces for ever, by one replica at a time. Runs may say at any time what they keep."""
         holder = secrets.token_hex(8)
-        await _repeat(lambda: self.reduce_if_due(schedule, holder), schedule.every_seconds)
+        pause = min(_LOOK_SECONDS, schedule.every_seconds)
+        await repeat(lambda: self.reduce_if_due(schedule, holder), pause, "old groups could not be reduced")
 
     async def prune_if_due(self, schedule: PruneSchedule, holder: str) -> Pruned | None:
         """None when it is not time, or another replica has the turn."""
@@ -196,29 +216,17 @@ _PIECES_SECONDS: Final = 86_400.0
 
 async def clear_pieces_for_ever(parts: PendingGroupStore) -> None:
     """Forgets groups that came in pieces more than a day ago, a few at a time. Every replica does."""
-    while True:
-        began, cleared = time.monotonic(), 0
-        try:
-            cleared = await parts.delete_old(_PIECES_SECONDS)
-        except GatewayError as error:
-            log.warning("old groups that came in pieces are not cleared: %s", error.detail)
-        except Exception:
-            log.exception("clearing old groups that came in pieces failed")
-        pause = max(_MIN_CLEARING_PAUSE_SECONDS, _PAUSES * (time.monotonic() - began))
-        await asyncio.sleep(pause if cleared else _CLEARING_SECONDS)
+
+    async def clear() -> float | None:
+        began = time.monotonic()
+        cleared = await parts.delete_old(_PIECES_SECONDS)
+        return max(_MIN_CLEARING_PAUSE_SECONDS, _PAUSES * (time.monotonic() - began)) if cleared else None
+
+    await repeat(clear, _CLEARING_SECONDS, "old groups that came in pieces could not be cleared")
 
 
 def _ignore(_: object) -> None:
     """For work that nobody watches."""
-
-
-async def _repeat(work: Callable[[], Awaitable[object]], every_seconds: float) -> None:
-    while True:
-        try:
-            await work()
-        except Exception:
-            log.exception("old groups could not be removed or reduced; this is tried again")
-        await asyncio.sleep(min(_LOOK_SECONDS, every_seconds))
 
 
 # The index of texts
@@ -253,15 +261,13 @@ class TextIndexer:
     async def run(self) -> None:
         """Indexes for ever, by one replica at a time."""
         holder = secrets.token_hex(8)
-        while True:
-            wait = _INDEXER_LOOK_SECONDS
-            try:
-                if await self._texts.is_behind():
-                    await _work_in_turn(self._turns, _INDEXING, holder, self.catch_up, every_seconds=0)
-            except Exception:
-                log.exception("texts could not be indexed; this is tried again")
-                wait = _FAILED_SECONDS
-            await asyncio.sleep(wait)
+
+        async def index() -> float:
+            if await self._texts.is_behind():
+                await _work_in_turn(self._turns, _INDEXING, holder, self.catch_up, every_seconds=0)
+            return _INDEXER_LOOK_SECONDS
+
+        await repeat(index, _FAILED_SECONDS, "texts could not be indexed")
 
     async def catch_up(self) -> int:
         """Takes in what is stored now. It may be cancelled at any time. Returns how many groups it were."""
