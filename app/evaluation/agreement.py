@@ -12,18 +12,35 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import chain, combinations
 from statistics import fmean, stdev
 from typing import Final, Literal
 
 from app.domain.labels import LEVELS_OF_LABELS, Label, LabelledGroupRecord
-from app.domain.values import Z_95, FiniteNumber, Frozen, Proportion
-from app.evaluation.report import Resampler, compute_quantile, compute_tail
+from app.domain.values import Z_95, FiniteNumber, Frozen
+from app.evaluation.report import MeanEstimate, Resampler, bound_resampled, bound_unseen
 
-# Rewards against the labels of a data set
+# Of two replies: which one is better
 
 _SAME: Final = 1e-9
 """Smaller differences of rewards are rounding errors."""
+_ORDERS: Final = 3
+Order = Literal[0, 1, 2]
+"""Of two replies: the first is better, they are equal, the second is better."""
+
+
+def _order_by(gap: float) -> Order:
+    """By what the first has more than the second."""
+    return 1 if abs(gap) <= _SAME else 0 if gap > 0 else 2
+
+
+def _score_order(wanted: Order, given: Order) -> float:
+    """1 for the same order, 0.5 for no order, else 0."""
+    return 0.5 if given == 1 else float(given == wanted)
+
+
+# Rewards against the labels of a data set
+
 FEWEST_FOR_CORRELATION: Final = 3
 """Of two replies a correlation is only a sign, which pair accuracy already is."""
 
@@ -65,17 +82,19 @@ def measure_label_agreement(groups: Sequence[JudgedLabels], seed: int = 0) -> La
     accuracies = [share for group in groups if (share := _compute_pair_accuracy(group)) is not None]
     correlations = [r for group in groups if (r := _compute_group_correlation(group)) is not None]
     resampler = Resampler(seed)
-    accuracy, correlation = resampler.estimate(accuracies), resampler.estimate(correlations, least=-1.0)
     return LabelAgreement(
-        AgreementFigure(value=accuracy.value, low=accuracy.low, high=accuracy.high, trials=accuracy.tasks),
-        AgreementFigure(value=correlation.value, low=correlation.low, high=correlation.high, trials=correlation.tasks),
+        _to_figure(resampler.estimate(accuracies)), _to_figure(resampler.estimate(correlations, least=-1.0))
     )
+
+
+def _to_figure(estimate: MeanEstimate) -> AgreementFigure:
+    return AgreementFigure(value=estimate.value, low=estimate.low, high=estimate.high, trials=estimate.tasks)
 
 
 def _compute_pair_accuracy(group: JudgedLabels) -> float | None:
     scored = list(zip(group.labels, group.rewards, strict=True))
     hits = [
-        _score_pair(one[0] - other[0], one[1] - other[1])
+        _score_order(_order_by(one[0] - other[0]), _order_by(one[1] - other[1]))
         for one, other in combinations(scored, 2)
         if abs(one[0] - other[0]) > _SAME
     ]
@@ -102,11 +121,6 @@ def compute_correlation(labels: Sequence[float], rewards: Sequence[float]) -> fl
     return math.fsum(products) / math.sqrt(spread * other)
 
 
-def _score_pair(labels: float, rewards: float) -> float:
-    """1 for the same sign, 0.5 for equal rewards, else 0."""
-    return _score_gap(rewards if labels > 0 else -rewards)
-
-
 def _compare_across_groups(groups: Sequence[JudgedLabels]) -> LabelAgreement:
     by_subset: defaultdict[str, list[JudgedLabels]] = defaultdict(list)
     for group in groups:
@@ -127,7 +141,11 @@ def _measure_pooled_accuracy(pool: JudgedLabels) -> AgreementFigure:
     scored = list(zip(pool.labels, pool.rewards, strict=True))
     shares = []
     for label, reward in scored:
-        hits = [_score_pair(label - other, reward - its) for other, its in scored if abs(label - other) > _SAME]
+        hits = [
+            _score_order(_order_by(label - other), _order_by(reward - its))
+            for other, its in scored
+            if abs(label - other) > _SAME
+        ]
         if hits:
             shares.append((fmean(hits), len(hits)))
     if len(shares) < 2:
@@ -384,9 +402,7 @@ class Bootstrap:
         figure: Callable[[Mapping[Hashable, int]], float | None],
         least: float = 0.0,
     ) -> AgreementFigure:
-        """`figure` of how often each unit counts. The percentile interval is expanded for few units (Hesterberg, arXiv
-        1411.5279). Resamples in which the figure is not defined are left out. Where all units say the same, Wilson's
-        interval for zero successes bounds the share of units that would say something else, from `least` to 1."""
+        """`figure` of how often each unit counts. Resamples in which the figure is not defined are left out."""
         named = sorted(set(units), key=str)
         value = figure(dict.fromkeys(named, 1))
         if value is None or len(named) < 2:
@@ -399,12 +415,11 @@ class Bootstrap:
                 counts[unit] += 1
             if (again := figure(counts)) is not None:
                 found.append(again)
-        ordered, tail = sorted(found), compute_tail(len(named))
+        ordered = sorted(found)
         if not ordered or ordered[-1] - ordered[0] < _SAME:
-            unseen = (Proportion(0, len(named)).interval or (0.0, 1.0))[1]
-            low, high = value - unseen * (value - least), value + unseen * (1.0 - value)
-            return AgreementFigure(value=value, low=low, high=high, trials=len(named))
-        low, high = compute_quantile(ordered, tail), compute_quantile(ordered, 1 - tail)
+            low, high = bound_unseen(value, len(named), least)
+        else:
+            low, high = bound_resampled(ordered, len(named))
         return AgreementFigure(value=value, low=low, high=high, trials=len(named))
 
 
@@ -501,20 +516,23 @@ class _Row:
 
 
 def _measure_pairs(items: Sequence[_Item], bootstrap: Bootstrap) -> PairAgreement:
-    ordered = [item for item in items if any(_list_ordered_pairs(label, item.record) for label in item.record.labels)]
-    hits, ties, shared, on_shared = [], [], [], []
-    for item in ordered:
-        for label in item.record.labels:
-            for better, worse, tied in _list_ordered_pairs(label, item.record):
-                gap = item.record.rewards[better] - item.record.rewards[worse]
-                ties.append((item.share, tied, abs(gap) <= _SAME))
-                if not tied:
-                    hits.append(_Row(item.unit, _score_gap(gap), item.share))
-        for agreed, hit in _compare_people(item.record):
-            shared.append(_Row(item.unit, agreed, item.weight))
-            on_shared.append(_Row(item.unit, hit, item.weight))
-    effective = compute_effective_number(item.weight for item in ordered)
-    counts = PairAgreement(groups=len(ordered), pairs=len(hits), effective=effective, shared_pairs=len(shared))
+    weights, hits, ties, shared, on_shared = list[float](), list[_Row](), [], list[_Row](), list[_Row]()
+    for item in items:
+        pairs = [each for label in item.record.labels for each in _order_pairs(label, item.record)]
+        weights += [item.weight] if pairs else []
+        for pair, order in pairs:
+            judged = _order_by_rewards(item.record, pair)
+            ties.append((item.share, order == 1, judged == 1))
+            if order != 1:
+                hits.append(_Row(item.unit, _score_order(order, judged), item.share))
+        for pair, one, other in _meet(item.record):
+            if 1 not in (one, other):
+                judged = _order_by_rewards(item.record, pair)
+                against_both = (_score_order(one, judged) + _score_order(other, judged)) / 2
+                shared.append(_Row(item.unit, float(one == other), item.weight))
+                on_shared.append(_Row(item.unit, against_both, item.weight))
+    effective = compute_effective_number(weights)
+    counts = PairAgreement(groups=len(weights), pairs=len(hits), effective=effective, shared_pairs=len(shared))
     if effective < FEWEST_EFFECTIVE:
         return counts
     total = math.fsum(share for share, _, _ in ties)
@@ -529,33 +547,36 @@ def _measure_pairs(items: Sequence[_Item], bootstrap: Bootstrap) -> PairAgreemen
     )
 
 
-def _list_ordered_pairs(label: Label, record: LabelledGroupRecord) -> list[tuple[str, str, bool]]:
-    """Better, worse, and whether the person found them equal; of replies that have a reward."""
+def _order_pairs(label: Label, record: LabelledGroupRecord) -> Iterator[tuple[tuple[str, str], Order]]:
+    """How a person ordered each pair of replies that have a reward: decided ones first."""
     tiers = [tuple(one for one in tier if one in record.rewards) for tier in label.order]
-    decided = [
-        (better, worse, False) for place, tier in enumerate(tiers) for better in tier for after in tiers[place + 1 :]
-        for worse in after
-    ]  # fmt: skip
-    return decided + [(one, other, True) for tier in tiers for one, other in combinations(tier, 2)]
+    for place, tier in enumerate(tiers):
+        for better in tier:
+            for worse in chain.from_iterable(tiers[place + 1 :]):
+                yield ((better, worse), 0) if better < worse else ((worse, better), 2)
+    for tier in tiers:
+        for one, other in combinations(tier, 2):
+            yield (min(one, other), max(one, other)), 1
 
 
-def _compare_people(record: LabelledGroupRecord) -> Iterator[tuple[float, float]]:
-    """For each pair that two people decided: whether they agree, and the judge's mean against both."""
-    decided = [
-        {frozenset((better, worse)): better for better, worse, tied in _list_ordered_pairs(label, record) if not tied}
-        for label in record.labels
-    ]
-    for one, other in combinations(decided, 2):
-        for pair in sorted(one.keys() & other.keys(), key=sorted):
-            hits = []
-            for chosen in (one[pair], other[pair]):
-                (worse,) = pair - {chosen}
-                hits.append(_score_gap(record.rewards[chosen] - record.rewards[worse]))
-            yield float(one[pair] == other[pair]), sum(hits) / 2
+def _order_by_rewards(record: LabelledGroupRecord, pair: tuple[str, str]) -> Order:
+    return _order_by(record.rewards[pair[0]] - record.rewards[pair[1]])
 
 
-def _score_gap(gap: float) -> float:
-    return 0.5 if abs(gap) <= _SAME else float(gap > 0)
+def _meet(record: LabelledGroupRecord) -> Iterator[tuple[tuple[str, str], Order, Order]]:
+    """Each pair that two people ordered, blind to each other, and how."""
+    for one, other in combinations([dict(_order_pairs(label, record)) for label in record.labels], 2):
+        yield from ((pair, one[pair], other[pair]) for pair in sorted(one.keys() & other.keys()))
+
+
+def _list_levels(record: LabelledGroupRecord) -> Iterator[tuple[str, int, int]]:
+    """A criterion with a person's level of it and the judge's, for each reply that has both."""
+    for label in record.labels:
+        for rollout_id, reply in label.replies.items():
+            for criterion, level in reply.levels.items():
+                value = record.levels.get(rollout_id, {}).get(criterion)
+                if level is not None and value is not None:
+                    yield criterion, level, round(value * (LEVELS_OF_LABELS - 1))
 
 
 def _estimate_mean(rows: Iterable[_Row], bootstrap: Bootstrap) -> AgreementFigure:
@@ -577,12 +598,10 @@ def _measure_criterion(criterion: str, items: Sequence[_Item], bootstrap: Bootst
     tables: defaultdict[Hashable, list[tuple[int, int, float]]] = defaultdict(list)
     used: set[int] = set()
     for index, item in enumerate(items):
-        for label in item.record.labels:
-            for rollout_id, reply in label.replies.items():
-                level, value = reply.levels.get(criterion), item.record.levels.get(rollout_id, {}).get(criterion)
-                if level is not None and value is not None:
-                    tables[item.unit].append((level, round(value * (LEVELS_OF_LABELS - 1)), item.share))
-                    used.add(index)
+        for name, level, judged in _list_levels(item.record):
+            if name == criterion:
+                tables[item.unit].append((level, judged, item.share))
+                used.add(index)
     rows = [row for some in tables.values() for row in some]
     effective = compute_effective_number(items[index].weight for index in used)
     counts = CriterionAgreement(criterion=criterion, groups=len(used), replies=len(rows), effective=effective)
@@ -662,10 +681,6 @@ def _estimate_auc(rows: Sequence[tuple[_Item, str, bool]], bootstrap: Bootstrap)
 
 # Plain counts for whoever is still labelling, without weights and intervals
 
-_ORDERS: Final = 3
-Order = Literal[0, 1, 2]
-"""Of two replies: the first is better, they are equal, the second is better."""
-
 
 @dataclass(frozen=True)
 class AgreementCount:
@@ -695,54 +710,30 @@ def keep_whole_blocks(records: Sequence[LabelledGroupRecord], size: int) -> list
 def count_judge_pairs(records: Iterable[LabelledGroupRecord]) -> AgreementCount:
     """A person's order of each pair against the judge's rewards."""
     return _count_pairs(
-        "pairs",
-        (
-            (order, _order_rewards(record.rewards[pair[0]] - record.rewards[pair[1]]))
-            for record in records
-            for label in record.labels
-            for pair, order in _order_each(label, record)
-        ),
+        (order, _order_by_rewards(record, pair))
+        for record in records
+        for label in record.labels
+        for pair, order in _order_pairs(label, record)
     )
 
 
 def count_people_pairs(records: Iterable[LabelledGroupRecord]) -> AgreementCount:
     """Of pairs that two people ordered, blind to each other."""
-    return _count_pairs("pairs", (both for record in records for both in _meet(record)))
+    return _count_pairs((one, other) for record in records for _, one, other in _meet(record))
 
 
-def count_levels(records: Sequence[LabelledGroupRecord]) -> tuple[AgreementCount, ...]:
+def count_levels(records: Iterable[LabelledGroupRecord]) -> tuple[AgreementCount, ...]:
     """A person's level of each criterion against the judge's."""
-    rows: dict[str, list[tuple[int, int, float]]] = {}
-    for record in records:
-        for label in record.labels:
-            for rollout_id, reply in label.replies.items():
-                for criterion, level in reply.levels.items():
-                    value = record.levels.get(rollout_id, {}).get(criterion)
-                    if level is not None and value is not None:
-                        judged = round(value * (LEVELS_OF_LABELS - 1))
-                        rows.setdefault(criterion, []).append((level, judged, 1.0))
+    rows: defaultdict[str, list[tuple[int, int, float]]] = defaultdict(list)
+    for criterion, level, judged in chain.from_iterable(map(_list_levels, records)):
+        rows[criterion].append((level, judged, 1.0))
     return tuple(_count(name, pairs, LEVELS_OF_LABELS) for name, pairs in sorted(rows.items()))
 
 
-def _meet(record: LabelledGroupRecord) -> Iterator[tuple[Order, Order]]:
-    for one, other in combinations([dict(_order_each(label, record)) for label in record.labels], 2):
-        yield from ((one[pair], other[pair]) for pair in sorted(one.keys() & other.keys()))
-
-
-def _order_each(label: Label, record: LabelledGroupRecord) -> Iterator[tuple[tuple[str, str], Order]]:
-    for better, worse, tied in _list_ordered_pairs(label, record):
-        first, second = sorted((better, worse))
-        yield (first, second), 1 if tied else 0 if first == better else 2
-
-
-def _order_rewards(gap: float) -> Order:
-    return 1 if abs(gap) <= _SAME else 0 if gap > 0 else 2
-
-
-def _count_pairs(name: str, orders: Iterable[tuple[Order, Order]]) -> AgreementCount:
+def _count_pairs(orders: Iterable[tuple[Order, Order]]) -> AgreementCount:
     """From both sides, since none of two replies is the first."""
     rows = [row for one, other in orders for row in ((one, other, 0.5), (2 - one, 2 - other, 0.5))]
-    return _count(name, rows, _ORDERS)
+    return _count("pairs", rows, _ORDERS)
 
 
 def _count(name: str, rows: Sequence[tuple[int, int, float]], classes: int) -> AgreementCount:

@@ -176,11 +176,7 @@ class Resampler:
         self._estimates: dict[tuple[tuple[float, ...], float, float], MeanEstimate] = {}
 
     def estimate(self, values: Sequence[float], least: float = 0.0, most: float = 1.0) -> MeanEstimate:
-        """Estimates the population mean of `values` in [least, most] by an expanded percentile interval (Hesterberg,
-        arXiv 1411.5279), because the plain percentile interval is too narrow for few tasks.
-
-        If every task has the same value, resampling finds no width. Then Wilson's interval for zero successes bounds
-        the share of the population with another value, and those could have any value."""
+        """Estimates the population mean of `values` in [least, most]."""
         key = (tuple(values), least, most)
         if key not in self._estimates:
             self._estimates[key] = self._compute_estimate(values, least, most)
@@ -218,12 +214,25 @@ class Resampler:
             return MeanEstimate()
         mean = fmean(values)
         if max(values) - min(values) < _SAME:
-            unseen = (Proportion(0, len(values)).interval or (0.0, 1.0))[1]
-            low, high = mean - unseen * (mean - least), mean + unseen * (most - mean)
+            low, high = bound_unseen(mean, len(values), least, most)
         else:
-            means, tail = self.resample_means(values), compute_tail(len(values))
-            low, high = compute_quantile(means, tail), compute_quantile(means, 1.0 - tail)
+            low, high = bound_resampled(self.resample_means(values), len(values))
         return MeanEstimate(value=mean, low=low, high=high, tasks=len(values))
+
+
+def bound_resampled(ordered: Sequence[float], count: int) -> tuple[float, float]:
+    """The 95 % interval of a figure, from its sorted values over resamples of `count` units. It is expanded
+    (Hesterberg, arXiv 1411.5279), because the plain percentile interval is too narrow for few units."""
+    tail = compute_tail(count)
+    return compute_quantile(ordered, tail), compute_quantile(ordered, 1.0 - tail)
+
+
+def bound_unseen(value: float, count: int, least: float = 0.0, most: float = 1.0) -> tuple[float, float]:
+    """The same where all of `count` units say `value`, so that resampling finds no width: Wilson's interval for zero
+    successes bounds the share of units that would say something else, and those could say anything from `least` to
+    `most`."""
+    unseen = (Proportion(0, count).interval or (0.0, 1.0))[1]
+    return value - unseen * (value - least), value + unseen * (most - value)
 
 
 def compute_quantile(ordered: Sequence[float], share: float) -> float:

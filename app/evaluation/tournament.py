@@ -32,7 +32,7 @@ from app.evaluation.duels import (
     TournamentSetup,
     UndecidedRow,
 )
-from app.evaluation.report import FEW_TASKS, Caution, MeanEstimate, Resampler, compute_quantile, compute_tail
+from app.evaluation.report import FEW_TASKS, Caution, MeanEstimate, Resampler, bound_resampled
 
 # Strengths from pairs that a judge read in both orders
 
@@ -169,7 +169,6 @@ def _build_features(contestants: int, first: npt.NDArray[np.intp], second: npt.N
 
 _SAME: Final = 1e-6
 """Smaller strengths are rounding errors."""
-_TAIL: Final = 0.025
 _OUTCOMES: Final = {("one", "one"): 0, ("other", "other"): 0, ("one", "other"): 2, ("other", "one"): 2}
 """By who was shown first and who was better; what is not here is a tie."""
 
@@ -185,8 +184,6 @@ class _StrengthTable:
     fit: Strengths
     drawn: Sequence[Strengths]
     """Fits of resampled tasks; none for a single task."""
-    tail: float
-    """What lies beyond each end of an interval of 95 %, among the drawn."""
 
     @classmethod
     def build(cls, names: Sequence[str], duels: Sequence[Duel], seed: int) -> "_StrengthTable":
@@ -197,13 +194,12 @@ class _StrengthTable:
         counts = {task: _count_duels(len(names), some) for task, some in by_task.items()}
         fit = fit_strengths(sum(counts.values(), start=count_readings(len(names), [])))
         drawn = resample_strengths(list(counts.values()), seed) if len(counts) > 1 else []
-        return cls(names, duels, counts, fit, drawn, compute_tail(len(counts)) if drawn else _TAIL)
+        return cls(names, duels, counts, fit, drawn)
 
     def estimate(self, value: float, drawn: Sequence[float]) -> MeanEstimate:
         if not drawn:
             return MeanEstimate(value=value, tasks=len(self.counts))
-        ordered = sorted(drawn)
-        low, high = compute_quantile(ordered, self.tail), compute_quantile(ordered, 1.0 - self.tail)
+        low, high = bound_resampled(sorted(drawn), len(self.counts))
         return MeanEstimate(value=value, low=min(low, value), high=max(high, value), tasks=len(self.counts))
 
 
