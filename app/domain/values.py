@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from difflib import get_close_matches
 from functools import cache
 from itertools import pairwise
-from typing import Annotated, Any, Final, Generic, Literal, Self, TypeVar
+from typing import Annotated, Any, Final, Generic, Literal, Protocol, Self, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetJsonSchemaHandler, JsonValue
 from pydantic_core import CoreSchema, PydanticSerializationError, to_json
@@ -346,6 +346,17 @@ Z_95: Final = 1.959963984540054
 """Two-sided 95 % quantile of the standard normal distribution."""
 Z_99: Final = 2.5758293035489004
 """Two-sided 99 % quantile, for where many figures are looked at."""
+
+
+class Estimated(Protocol):
+    """A figure with its interval; null where nothing was measured."""
+
+    @property
+    def value(self) -> float | None: ...
+    @property
+    def low(self) -> float | None: ...
+    @property
+    def high(self) -> float | None: ...
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,6 @@ from statistics import fmean
 from typing import Final, Literal
 from urllib.parse import urlencode
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from app.domain.errors import InvalidRequest
@@ -31,29 +30,24 @@ from app.evaluation.report import (
     Resampler,
     TaskAttempts,
     adjust_p_values,
-    build_whisker,
     collect_cautions,
     compute_noticeable,
     draw_pass_at_curve,
-    fit_around_zero,
     group_by_label,
     group_by_task,
     list_criteria,
     list_reported_k,
     list_scoring_digests,
 )
-from app.toolkit.charts import CHART_STYLE, CHART_TEMPLATES, UNIT, Scale, build_reward_histogram
-from app.toolkit.texts import (
-    PALETTE,
-    cut_excerpt,
-    finalize,
-    format_number,
-    format_p_value,
-    format_percent,
-    format_signed,
-    format_time,
-    scale_heat,
+from app.toolkit.charts import (
+    CHART_STYLE,
+    UNIT,
+    Scale,
+    build_reward_histogram,
+    fit_around_zero,
+    open_page_templates,
 )
+from app.toolkit.texts import PALETTE, cut_excerpt
 
 Verdict = Literal["better", "worse", "undecided", "not comparable"]
 
@@ -524,28 +518,8 @@ def _compute_ranks(values: Sequence[float]) -> list[float]:
 
 _TEMPLATES: Final = Path(__file__).with_name("templates")
 _TASKS_SHOWN: Final = 500
-
-
-_jinja = Environment(
-    loader=FileSystemLoader([_TEMPLATES, CHART_TEMPLATES]),
-    autoescape=True,
-    undefined=StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-    finalize=finalize,
-)
-_jinja.filters.update(
-    excerpt=cut_excerpt,
-    heat=scale_heat,
-    json=canonical_json,
-    moment=format_time,
-    number=format_number,
-    p_value=format_p_value,
-    percent=format_percent,
-    signed=format_signed,
-    whisker=build_whisker,
-)
-
+_jinja = open_page_templates([_TEMPLATES])
+_jinja.filters.update(excerpt=cut_excerpt, json=canonical_json)
 
 Document = EvaluationReport | Comparison | TournamentReport
 

@@ -19,8 +19,8 @@ from pydantic import AwareDatetime, Field, model_validator
 
 from app.domain.scores import HIGHEST, LOWEST
 from app.domain.values import Z_95, FiniteJson, FiniteNumber, Frozen, Name, Proportion, Split, Unit, WholeNumber
-from app.toolkit.charts import ChartForm, Curve, CurveChart, CurvePoint, Scale, draw_curves
-from app.toolkit.texts import format_number, format_signed, scale_heat
+from app.toolkit.charts import ChartForm, Curve, CurveChart, CurvePoint, draw_curves
+from app.toolkit.texts import format_number
 
 # The data of an evaluation
 
@@ -723,40 +723,7 @@ def _pick_examples(attempts: Iterable[Attempt]) -> tuple[Attempt, ...]:
     return tuple(chosen.values())
 
 
-# Charts of a report
-
-
-def fit_around_zero(estimates: Iterable[MeanEstimate]) -> Scale:
-    """A symmetric scale that fits the widest interval, rounded up to few digits."""
-    ends = [abs(end) for each in estimates for end in (each.low, each.high) if end is not None]
-    widest = max(ends, default=1.0) or 1.0
-    decimal = 10.0 ** math.floor(math.log10(widest))
-    reach = next((step * decimal for step in (1, 2, 3, 4, 6, 8) if step * decimal >= widest), 10 * decimal)
-    return Scale(-min(1.0, reach), min(1.0, reach))
-
-
-@dataclass(frozen=True)
-class Whisker:
-    """An interval with its mean. `heat` is None for differences, which have a sign instead."""
-
-    low: float
-    at: float
-    high: float
-    heat: int | None
-    label: str
-
-
-def build_whisker(estimate: MeanEstimate, scale: Scale) -> Whisker | None:
-    if estimate.value is None or estimate.low is None or estimate.high is None:
-        return None
-    write = format_number if scale.low >= 0 else partial(format_signed, digits=3)
-    return Whisker(
-        low=scale.at(estimate.low),
-        at=scale.at(estimate.value),
-        high=scale.at(estimate.high),
-        heat=scale_heat(estimate.value) if scale.low >= 0 else None,
-        label=f"{write(estimate.value)}, 95 % between {write(estimate.low)} and {write(estimate.high)}",
-    )
+# The chart of a report
 
 
 def draw_pass_at_curve(passes: Sequence[PassAt]) -> CurveChart | None:

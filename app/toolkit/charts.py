@@ -7,12 +7,24 @@ import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final, Literal
 
-from app.toolkit.texts import format_number, scale_heat
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-CHART_TEMPLATES: Final = Path(__file__).with_name("chart_templates")
+from app.domain.values import Estimated
+from app.toolkit.texts import (
+    finalize,
+    format_number,
+    format_p_value,
+    format_percent,
+    format_signed,
+    format_time,
+    scale_heat,
+)
+
+_TEMPLATES: Final = Path(__file__).with_name("chart_templates")
 CHART_STYLE: Final = Path(__file__).with_name("charts.css").read_text(encoding="utf-8")
 TONES: Final = 8
 """How many curves of one chart can be told apart, by colour and by dashes."""
@@ -407,3 +419,64 @@ def _build_bar(number: int, reward: float | None) -> Bar:
         heat=None if reward is None else scale_heat(reward),
         label=label,
     )
+
+
+# Intervals with their means, drawn on one scale
+
+
+def fit_around_zero(estimates: Iterable[Estimated]) -> Scale:
+    """A symmetric scale that fits the widest interval, rounded up to few digits."""
+    ends = [abs(end) for each in estimates for end in (each.low, each.high) if end is not None]
+    widest = max(ends, default=1.0) or 1.0
+    decimal = 10.0 ** math.floor(math.log10(widest))
+    reach = next((step * decimal for step in (1, 2, 3, 4, 6, 8) if step * decimal >= widest), 10 * decimal)
+    return Scale(-min(1.0, reach), min(1.0, reach))
+
+
+@dataclass(frozen=True)
+class Whisker:
+    """An interval with its mean. `heat` is None for differences, which have a sign instead."""
+
+    low: float
+    at: float
+    high: float
+    heat: int | None
+    label: str
+
+
+def build_whisker(estimate: Estimated, scale: Scale) -> Whisker | None:
+    if estimate.value is None or estimate.low is None or estimate.high is None:
+        return None
+    write = format_number if scale.low >= 0 else partial(format_signed, digits=3)
+    return Whisker(
+        low=scale.at(estimate.low),
+        at=scale.at(estimate.value),
+        high=scale.at(estimate.high),
+        heat=scale_heat(estimate.value) if scale.low >= 0 else None,
+        label=f"{write(estimate.value)}, 95 % between {write(estimate.low)} and {write(estimate.high)}",
+    )
+
+
+# Pages that hold charts
+
+
+def open_page_templates(folders: Sequence[Path]) -> Environment:
+    """Templates of these folders, the first that has one, with the charts' beside them and how pages write figures."""
+    templates = Environment(
+        loader=FileSystemLoader([*folders, _TEMPLATES]),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=finalize,
+    )
+    templates.filters.update(
+        heat=scale_heat,
+        moment=format_time,
+        number=format_number,
+        p_value=format_p_value,
+        percent=format_percent,
+        signed=format_signed,
+        whisker=build_whisker,
+    )
+    return templates

@@ -15,11 +15,8 @@ from app.evaluation.report import (
     PassAt,
     Resampler,
     build_report,
-    build_whisker,
     draw_pass_at_curve,
-    fit_around_zero,
 )
-from app.toolkit.charts import Scale, build_difference_histogram, build_reward_histogram
 from app.toolkit.texts import escape_invisible
 from tests.support.evaluations import (
     HOSTILE,
@@ -107,49 +104,6 @@ def test_without_any_spread_nothing_is_said_of_what_would_be_noticed() -> None:
 def test_a_long_table_of_tasks_is_cut_and_says_so() -> None:
     page = render_html(build_report(rewarded({place: (1.0,) for place in range(503)})))
     assert (page.count("task_"), "3 more are in the JSON" in page) == (500, True)
-
-
-@pytest.mark.parametrize(
-    ("ends", "reach"),
-    [((-0.02, 0.07), 0.08), ((0.001, 0.0021), 0.003), ((-0.95, 0.2), 1.0), ((-0.6, 0.61), 0.8), ((0.0, 0.0), 1.0)],
-)
-def test_a_scale_of_differences_reaches_as_far_on_both_sides(ends: tuple[float, float], reach: float) -> None:
-    scale = fit_around_zero([MeanEstimate(value=0.0, low=ends[0], high=ends[1], tasks=9), MeanEstimate()])
-    assert (scale.low, scale.high, scale.at(0.0), scale.at(-7.0)) == pytest.approx((-reach, reach, 120.0, 0.0))
-
-
-def test_an_interval_is_drawn_where_it_lies() -> None:
-    mark = build_whisker(MeanEstimate(value=0.5, low=0.25, high=1.0, tasks=4), Scale(0.0, 1.0, 200))
-    assert mark is not None
-    assert (mark.low, mark.at, mark.high, mark.heat, mark.label) == (
-        50.0,
-        100.0,
-        200.0,
-        5,
-        "0.500, 95 % between 0.250 and 1.000",
-    )
-
-
-def test_columns_are_as_high_as_their_counts() -> None:
-    drawn = build_reward_histogram((2, 0, 0, 0, 0, 0, 0, 0, 0, 1, 5))
-    assert [(one.label, one.height, one.heat, one.told) for one in drawn.each if one.count] == [
-        ("0.0–0.1", 48.0, 0, "from 0.0 to below 0.1: 2 of 8 (25 %)"),
-        ("0.9–1.0", 24.0, 9, "from 0.9 to below 1.0: 1 of 8 (12 %)"),
-        ("1", 120.0, 10, "exactly 1: 5 of 8 (62 %)"),
-    ]
-
-
-def test_differences_are_counted_in_bins_around_zero() -> None:
-    drawn = build_difference_histogram((-1.0, -0.3, -0.01, 0.0, 0.04, 0.1, 0.7))
-    assert [(one.label, one.count) for one in drawn.each] == [
-        ("≤ −.5", 1),
-        ("−.5 to −.2", 1),
-        ("−.2 to −.05", 0),
-        ("± .05", 3),
-        (".05 to .2", 1),
-        (".2 to .5", 0),
-        ("≥ .5", 1),
-    ]
 
 
 def test_groups_tasks_and_the_viewers_page_are_links_where_the_gateway_is_known() -> None:

@@ -27,8 +27,6 @@ from app.evaluation.report import (
     Evaluation,
     EvaluationSetup,
     Resampler,
-    build_whisker,
-    fit_around_zero,
     list_offline_judges,
 )
 from app.http.viewer.group_pages import OFFLINE_JUDGE, write_out
@@ -46,7 +44,7 @@ from app.http.viewer.run_pages import MOST_CHOICES, RunPages, list_run_names, pa
 from app.http.web.api_keys import CallerBounds
 from app.service.access import allows_task
 from app.store.views import GroupOutline, GroupViews
-from app.toolkit.charts import Scale, build_difference_histogram
+from app.toolkit.charts import Scale, build_difference_histogram, fit_around_zero
 from app.toolkit.texts import Excerpt, cut_excerpt, escape_invisible
 
 # The groups of both checkpoints on the same tasks.
@@ -613,8 +611,8 @@ def _build_charts(compared: ComparedCheckpoints | None) -> dict[str, object]:
     rows = (comparison.overall, *comparison.criteria)
     scale = fit_around_zero(row.difference for row in (*rows, *comparison.labels))
     return {
-        "differing": [(row, build_whisker(row.difference, scale)) for row in rows],
-        "labels": [(row, build_whisker(row.difference, scale)) for row in comparison.labels],
+        "differing": rows,
+        "labels": comparison.labels,
         "scale": scale,
         "columns": build_difference_histogram(compared.differences),
         "texts": [(_cut(pair.first), _cut(pair.second)) for pair in compared.pairs],

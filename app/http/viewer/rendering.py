@@ -18,7 +18,7 @@ from typing import Annotated, Final, Literal, TypeVar, get_args
 from urllib.parse import parse_qs, urlencode
 
 from fastapi import APIRouter, Depends, Query, Request, Response
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
+from jinja2 import Template
 from markupsafe import escape
 from pydantic_core import to_jsonable_python
 from starlette.responses import HTMLResponse, RedirectResponse
@@ -31,16 +31,10 @@ from app.domain.runs import Purpose
 from app.domain.scores import Outcome, Reason
 from app.http.web.api_keys import COOKIE, find_caller
 from app.http.web.bodies import LazyRoute
-from app.toolkit.charts import CHART_STYLE, CHART_TEMPLATES
+from app.toolkit.charts import CHART_STYLE, open_page_templates
 from app.toolkit.texts import (
     PALETTE,
     escape_invisible,
-    finalize,
-    format_number,
-    format_percent,
-    format_signed,
-    format_time,
-    scale_heat,
 )
 
 # What features add to the pages of the kernel.
@@ -132,23 +126,8 @@ class Renderer:
     """`templates` are folders, those of the kernel first; `menu` is what features add to the menu."""
 
     def __init__(self, templates: Sequence[Path], assets_version: str, menu: Sequence[MenuEntry] = ()) -> None:
-        self._environment = Environment(
-            loader=FileSystemLoader([*templates, CHART_TEMPLATES]),
-            autoescape=True,
-            undefined=StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-            finalize=finalize,
-        )
-        self._environment.filters.update(
-            moment=format_time,
-            number=format_number,
-            percent=format_percent,
-            signed=format_signed,
-            heat=scale_heat,
-            as_sent=escape,
-            spelled_out=escape_invisible,
-        )
+        self._environment = open_page_templates(templates)
+        self._environment.filters.update(as_sent=escape, spelled_out=escape_invisible)
         self._environment.globals.update(
             query=_build_query, link=build_link, menu=sorted((*_MENU, *menu), key=lambda one: one.position)
         )
