@@ -46,7 +46,7 @@ from app.service.judging import JudgedCompletions, score_completions
 from app.settings import Settings, read_settings
 from app.store.database import describe
 from app.terminal.completion import complete_judge
-from app.terminal.consoles import AsJson, errors, output_console, print_json, stop_on_errors
+from app.terminal.consoles import AsJson, errors, format_bracketed, output_console, print_json, stop_on_errors
 from app.toolkit.templates import find_packaged_folder
 from app.toolkit.texts import escape_invisible
 
@@ -450,7 +450,7 @@ def _print_report(report: BenchReport) -> None:
     console.print(_build_table(report))
     for figures in report.modes:
         for subset, accuracy in figures.subsets.items():
-            words = f"{figures.mode}, {subset}: {_format_figure(accuracy)}"
+            words = f"{figures.mode}, {subset}: {format_bracketed(accuracy, 'not measured')}"
             console.print(escape_invisible(words), highlight=False, markup=False)
     for reason, count in report.left_out.items():
         console.print(escape_invisible(f"left out: {count} rows, {reason}"), highlight=False, markup=False)
@@ -470,17 +470,11 @@ def _build_table(report: BenchReport) -> Table:
             one.mode,
             str(one.groups),
             str(one.unscored),
-            _format_figure(one.pair_accuracy),
-            _format_figure(one.correlation),
+            format_bracketed(one.pair_accuracy, "not measured"),
+            format_bracketed(one.correlation, "not measured"),
             f"{one.calls_per_group:.1f}",
             f"{one.input_tokens_per_group:,.0f}",
             f"{one.output_tokens_per_group:,.0f}",
             "" if cost is None else f"{cost:.2f}",
         )
     return table
-
-
-def _format_figure(figure: AgreementFigure) -> str:
-    if figure.value is None or figure.low is None or figure.high is None:
-        return "not measured"
-    return f"{figure.value:.3f} [{figure.low:.2f}, {figure.high:.2f}]"

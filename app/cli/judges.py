@@ -53,7 +53,7 @@ from app.main.components import build_panels, discover
 from app.ports.judges import Judge, RepeatingJudge, ReportingJudge
 from app.settings import Settings, read_settings
 from app.terminal.completion import complete_judge
-from app.terminal.consoles import AsJson, errors, format_figure, output_console, stop, stop_on_errors
+from app.terminal.consoles import AsJson, errors, format_figure, format_interval, output_console, stop, stop_on_errors
 from app.toolkit.templates import find_packaged_folder
 
 judges = typer.Typer(help="List judges and measure their quality.", no_args_is_help=True)
@@ -330,9 +330,7 @@ def _build_figures_table(checked: CheckReport) -> Table:
     table = Table("metric", "value", "95 % interval", "trials", "target", "", title=f"{checked.characters} characters")
     for figure in checked.figures:
         mark = {True: "passed", False: "[red]missed[/red]", None: ""}[figure.passed]
-        table.add_row(
-            figure.name, _format_value(figure), _format_interval(figure), str(figure.trials), figure.target, mark
-        )
+        table.add_row(figure.name, *_format_both(figure), str(figure.trials), figure.target, mark)
     return table
 
 
@@ -341,15 +339,8 @@ def _build_mutations_table(checked: CheckReport) -> Table:
     for title in ("perturbation", "kind", "judge alone", "95 % interval", "after gates", "trials"):
         table.add_column(title, no_wrap=title == "perturbation")
     for each in checked.mutations:
-        alone, behind = each.judge, each.behind_gates
-        table.add_row(
-            each.mutation,
-            each.grade,
-            _format_value(alone),
-            _format_interval(alone),
-            _format_value(behind),
-            str(alone.trials),
-        )
+        behind, _ = _format_both(each.behind_gates)
+        table.add_row(each.mutation, each.grade, *_format_both(each.judge), behind, str(each.judge.trials))
     return table
 
 
@@ -358,9 +349,7 @@ def _build_letters_table(checked: CheckReport) -> Table:
     for heading in ("letter", "comes first", "95 % interval", "score", "95 % interval", "trials"):
         table.add_column(heading)
     for each in checked.letters:
-        first, score = each.first, each.score
-        cells = (_format_value(first), _format_interval(first), _format_value(score), _format_interval(score))
-        table.add_row(each.letter, *cells, str(first.trials))
+        table.add_row(each.letter, *_format_both(each.first), *_format_both(each.score), str(each.first.trials))
     return table
 
 
@@ -374,16 +363,12 @@ def _build_criteria_table(checked: CheckReport) -> Table:
             f"{each.weight:.2f}",
             format_figure(each.clean, ".2f"),
             format_figure(each.spoilt, ".2f"),
-            _format_value(each.higher),
-            _format_interval(each.higher),
+            *_format_both(each.higher),
             str(each.higher.trials),
         )
     return table
 
 
-def _format_value(figure: Figure) -> str:
-    return "not measured" if figure.value is None else f"{figure.value:.3f}"
-
-
-def _format_interval(figure: Figure) -> str:
-    return "" if figure.low is None or figure.high is None else f"{figure.low:.2f} to {figure.high:.2f}"
+def _format_both(figure: Figure) -> tuple[str, str]:
+    """The value, and its interval where it has one."""
+    return format_figure(figure.value, missing="not measured"), format_interval(figure.low, figure.high, ".2f", "")

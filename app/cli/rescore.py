@@ -22,7 +22,6 @@ from app.domain.groups import GroupSummary
 from app.domain.judging import Mode
 from app.domain.values import FiniteNumber, Frozen, take_evenly
 from app.evaluation.comparison import FlipFigures, FlipReport, RescoredGroup, report_flips
-from app.evaluation.report import MeanEstimate
 from app.judges.prompts import load_rubric
 from app.service.rescoring import RescoreReply, RescoreRequest
 from app.terminal.client import ApiKey, GatewayClient, Retrier, Url, build_gateway_headers, find_gateway_url
@@ -33,6 +32,7 @@ from app.terminal.consoles import (
     AsJson,
     describe_error,
     errors,
+    format_estimate,
     format_figure,
     output_console,
     print_json,
@@ -270,14 +270,14 @@ def print_summary(summary: RescoreSummary) -> None:
 def _build_summary(summary: RescoreSummary) -> Table:
     report, overall = summary.report, summary.report.overall
     table = Table("against the original", "", title=f"{summary.groups} groups rescored")
-    table.add_row("pairs in the other order", _format_share(overall.flipped_share))
+    table.add_row("pairs in the other order", format_estimate(overall.flipped_share, ".1%"))
     table.add_row(
         "pairs: differed, flipped, tied now", f"{overall.pairs}, {overall.pairs_flipped}, {overall.pairs_tied}"
     )
-    table.add_row("groups whose best completion changed", _format_share(overall.best_changed))
-    table.add_row("advantages with the other sign", _format_share(overall.signs_flipped))
-    table.add_row("shift of the mean reward", _format_estimate(overall.mean_shift))
-    table.add_row("Spearman within groups", _format_estimate(overall.rank_correlation))
+    table.add_row("groups whose best completion changed", format_estimate(overall.best_changed, ".1%"))
+    table.add_row("advantages with the other sign", format_estimate(overall.signs_flipped, ".1%"))
+    table.add_row("shift of the mean reward", format_estimate(overall.mean_shift))
+    table.add_row("Spearman within groups", format_estimate(overall.rank_correlation))
     table.add_row("Spearman of rewards", format_figure(report.spearman))
     table.add_row("mean absolute difference", format_figure(report.mean_difference))
     table.add_row("completions compared", str(report.completions))
@@ -296,19 +296,7 @@ def _build_table(title: str, rows: Sequence[FlipFigures]) -> Table:
         table.add_row(
             escape(escape_invisible(row.name)),
             str(row.groups),
-            *(_format_share(share) for share in shares),
-            *(_format_estimate(figure) for figure in figures),
+            *(format_estimate(share, ".1%") for share in shares),
+            *(format_estimate(figure) for figure in figures),
         )
     return table
-
-
-def _format_estimate(figure: MeanEstimate) -> str:
-    if figure.value is None or figure.low is None or figure.high is None:
-        return "-"
-    return f"{figure.value:.3f} ({figure.low:.3f} to {figure.high:.3f})"
-
-
-def _format_share(share: MeanEstimate) -> str:
-    if share.value is None or share.low is None or share.high is None:
-        return "-"
-    return f"{share.value:.1%} ({share.low:.1%} to {share.high:.1%})"

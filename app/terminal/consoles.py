@@ -18,6 +18,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from app.domain.errors import GatewayError, UserError
+from app.domain.values import Estimated
 from app.toolkit.texts import escape_invisible
 
 _PIPED_COLUMNS = 10_000
@@ -65,13 +66,25 @@ def print_rows(columns: Sequence[str], rows: Iterable[Sequence[str]], title: str
     output_console().print(table)
 
 
-def format_figure(value: float | None, form: str = ".3f") -> str:
-    """In Python's format; a dash for None."""
-    return "-" if value is None else format(round(value, 9) + 0.0, form)  # without the sign of -0.0
+def format_figure(value: float | None, form: str = ".3f", missing: str = "-") -> str:
+    """In Python's format; `missing` for None."""
+    return missing if value is None else format(round(value, 9) + 0.0, form)  # without the sign of -0.0
 
 
-def format_interval(low: float | None, high: float | None, form: str = ".3f") -> str:
-    return "-" if low is None or high is None else f"{low:{form}} to {high:{form}}"
+def format_interval(low: float | None, high: float | None, form: str = ".3f", missing: str = "-") -> str:
+    return missing if low is None or high is None else f"{low:{form}} to {high:{form}}"
+
+
+def format_estimate(estimate: Estimated, form: str = ".3f") -> str:
+    """Such as `0.812 (0.704 to 0.893)`; a dash without an interval."""
+    interval = format_interval(estimate.low, estimate.high, form, "")
+    return f"{format_figure(estimate.value, form)} ({interval})" if interval else "-"
+
+
+def format_bracketed(estimate: Estimated, missing: str) -> str:
+    """Such as `0.812 [0.70, 0.89]`; the figure alone where it has no interval."""
+    interval = "" if estimate.low is None or estimate.high is None else f" [{estimate.low:.2f}, {estimate.high:.2f}]"
+    return format_figure(estimate.value, missing=missing) + interval
 
 
 def print_json(result: BaseModel) -> None:

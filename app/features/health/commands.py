@@ -8,7 +8,7 @@ from app.features.health.model import RunHealth
 from app.features.health.series import HealthFigure
 from app.terminal.client import ApiKey, GatewayClient, Url, ask_gateway
 from app.terminal.completion import RunArgument
-from app.terminal.consoles import AsJson, format_figure, output_console, print_json
+from app.terminal.consoles import AsJson, format_figure, format_interval, output_console, print_json
 
 
 def health(run: RunArgument, url: Url = "", api_key: ApiKey = "", as_json: AsJson = False) -> None:
@@ -67,11 +67,11 @@ def _print_health(found: RunHealth) -> None:
 
 
 def _list_figure_cells(figure: HealthFigure) -> tuple[str, ...]:
-    low_high = "" if figure.interval is None else f"{figure.interval[0]:.3f} to {figure.interval[1]:.3f}"
+    low, high = figure.interval or (None, None)
     return (
         figure.series,
         format_figure(figure.value),
-        low_high,
+        format_interval(low, high, missing=""),
         format_figure(figure.effect, "+.3f"),
         f"{figure.least_effect:g}",
         format_figure(figure.statistic, ".1f"),

@@ -22,7 +22,7 @@ from app.features.labels.model import ImportReceipt
 from app.features.labels.routes import JudgeAgreement
 from app.terminal.client import GatewayClient, build_gateway_headers, find_gateway_url
 from app.terminal.completion import complete_environment, complete_judge, complete_run
-from app.terminal.consoles import AsJson, describe_error, errors, output_console, print_json, stop
+from app.terminal.consoles import AsJson, describe_error, errors, format_bracketed, output_console, print_json, stop
 from app.toolkit.texts import escape_invisible
 
 BATCH = 100
@@ -258,11 +258,7 @@ def _count(groups: int, effective: float) -> str:
 def _format_agreement(figure: AgreementFigure, effective: float | None = None) -> str:
     if effective is not None and effective < FEWEST_EFFECTIVE:
         return f"needs {FEWEST_EFFECTIVE} effective groups"
-    if figure.value is None:
-        return "not defined"
-    if figure.low is None or figure.high is None:
-        return f"{figure.value:.3f}"
-    return f"{figure.value:.3f} [{figure.low:.2f}, {figure.high:.2f}]"
+    return format_bracketed(figure, "not defined")
 
 
 async def _fetch_agreement(
