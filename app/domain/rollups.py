@@ -393,6 +393,11 @@ class Rollup:
         return sorted(name for name in self.measures if name.startswith(prefix))
 
 
+def add_up_rollups(rollups: Sequence[Rollup]) -> Rollup:
+    """All together, under the key of the first."""
+    return Rollup(rollups[0].key, merge_measures([rollup.measures for rollup in rollups]))
+
+
 def find_pass_rate_bin(sums: Sequence[int]) -> int | None:
     """The tenth in which the mean lies, counted from 0, with 1 in the last; None without values."""
     mean = compute_mean(sums)

@@ -36,6 +36,7 @@ from app.evaluation.report import (
     group_by_label,
     group_by_task,
     list_criteria,
+    list_judges,
     list_reported_k,
     list_scoring_digests,
 )
@@ -241,17 +242,13 @@ def _decide_verdict(overall: Difference) -> Verdict:
 def _find_obstacles(before: Evaluation, after: Evaluation) -> tuple[Obstacle, ...]:
     """Equal task ids already imply an equal environment, version, data, split and params. If all answers of one model
     failed a gate it has no judges; that is no obstacle."""
-    judges = _list_judges(before) or _list_judges(after)
+    judges = list_judges(before) or list_judges(after)
     settings = {
         "rule of scoring": (", ".join(list_scoring_digests(each.attempts)) for each in (before, after)),
-        "judges": (", ".join(_list_judges(each) or judges) for each in (before, after)),
+        "judges": (", ".join(list_judges(each) or judges) for each in (before, after)),
         "threshold of a pass": (f"{each.setup.threshold:g}" for each in (before, after)),
     }
     return tuple(Obstacle(what=what, before=one, after=two) for what, (one, two) in settings.items() if one != two)
-
-
-def _list_judges(evaluation: Evaluation) -> list[str]:
-    return sorted({judge for attempt in evaluation.attempts for judge in attempt.judges})
 
 
 def _collect_cautions(before: Evaluation, after: Evaluation) -> tuple[Caution, ...]:

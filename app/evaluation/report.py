@@ -314,12 +314,11 @@ class TaskAttempts:
 
     @property
     def reward(self) -> float | None:
-        return fmean(self.rewards) if self.rewards else None
+        return _average(self.rewards)
 
     @property
     def calibrated(self) -> float | None:
-        values = _drop_missing(attempt.calibrated for attempt in self.attempts)
-        return fmean(values) if values else None
+        return _average(attempt.calibrated for attempt in self.attempts)
 
     def count_passed(self, threshold: float) -> int:
         return sum(reward >= threshold for reward in self.rewards)
@@ -330,8 +329,7 @@ class TaskAttempts:
 
     def compute_criterion_mean(self, name: str) -> float | None:
         """The mean of a criterion; null if it never applied."""
-        values = [value for attempt in self.attempts if (value := attempt.criteria.get(name)) is not None]
-        return fmean(values) if values else None
+        return _average(attempt.criteria.get(name) for attempt in self.attempts)
 
     def compute_mean_if_unscored(self, reward: float) -> float:
         """The mean if every unscored attempt had this reward."""
@@ -351,6 +349,12 @@ def group_by_task(attempts: Iterable[Attempt]) -> tuple[TaskAttempts, ...]:
 
 def _drop_missing(values: Iterable[float | None]) -> list[float]:
     return [value for value in values if value is not None]
+
+
+def _average(values: Iterable[float | None]) -> float | None:
+    """The mean of those that there are."""
+    known = _drop_missing(values)
+    return fmean(known) if known else None
 
 
 def list_criteria(evaluation: Evaluation) -> tuple[str, ...]:
@@ -533,7 +537,7 @@ def build_report(evaluation: Evaluation, resampler: Resampler | None = None) -> 
         flags=_build_flag_rows(attempts),
         unscored=_build_unscored_rows(attempts),
         lengths=_build_length_rows(attempts, setup.threshold),
-        judges=tuple(sorted({judge for attempt in attempts for judge in attempt.judges})),
+        judges=tuple(list_judges(evaluation)),
         scoring_digests=list_scoring_digests(attempts),
         cost=_compute_cost(evaluation),
         tasks=tuple(_build_task_row(task, setup.threshold) for task in tasks),
@@ -546,10 +550,14 @@ def list_scoring_digests(attempts: Iterable[Attempt]) -> tuple[str, ...]:
     return tuple(sorted({attempt.scoring_digest for attempt in attempts if attempt.scoring_digest}))
 
 
+def list_judges(evaluation: Evaluation) -> list[str]:
+    """Those that scored it, in alphabetical order."""
+    return sorted({judge for attempt in evaluation.attempts for judge in attempt.judges})
+
+
 def list_offline_judges(evaluation: Evaluation) -> tuple[str, ...]:
     """Of the judges that scored it, those that are only for trying the system."""
-    used = {judge for attempt in evaluation.attempts for judge in attempt.judges}
-    return tuple(sorted(used & set(evaluation.setup.offline_judges)))
+    return tuple(judge for judge in list_judges(evaluation) if judge in evaluation.setup.offline_judges)
 
 
 def collect_cautions(evaluation: Evaluation, tasks: Sequence[TaskAttempts]) -> tuple[Caution, ...]:
@@ -634,14 +642,13 @@ def _build_flag_rows(attempts: Sequence[Attempt]) -> tuple[FlagRow, ...]:
     rows = []
     for flag in sorted({flag for attempt in attempts for flag in attempt.flags}):
         having = [attempt for attempt in attempts if flag in attempt.flags]
-        rewards = _drop_missing(attempt.reward for attempt in having)
         rows.append(
             FlagRow(
                 flag=flag,
                 attempts=len(having),
                 tasks=len({attempt.task_id for attempt in having}),
                 share=len(having) / len(attempts),
-                mean=fmean(rewards) if rewards else None,
+                mean=_average(attempt.reward for attempt in having),
             )
         )
     return tuple(sorted(rows, key=lambda row: -row.attempts))
@@ -669,7 +676,6 @@ def _build_length_rows(attempts: Sequence[Attempt], threshold: float) -> tuple[L
 
 def _build_length_row(name: str, attempts: Sequence[Attempt]) -> LengthRow:
     ordered = sorted(attempt.characters for attempt in attempts)
-    counted = _drop_missing(attempt.output_tokens for attempt in attempts)
     return LengthRow(
         name=name,
         attempts=len(attempts),
@@ -677,7 +683,7 @@ def _build_length_row(name: str, attempts: Sequence[Attempt]) -> LengthRow:
         median=round(compute_quantile(ordered, 0.5)),
         upper=round(compute_quantile(ordered, 0.75)),
         longest=ordered[-1],
-        output_tokens=fmean(counted) if counted else None,
+        output_tokens=_average(attempt.output_tokens for attempt in attempts),
     )
 
 

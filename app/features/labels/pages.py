@@ -29,7 +29,7 @@ from app.evaluation.agreement import (
 from app.features.labels.model import ItemRequest, LabelItem, LabelProgress, ShownReply, SkipRequest
 from app.features.labels.service import LabelService
 from app.features.labels.store import LabelStore
-from app.http.viewer.group_pages import MessageLine, build_lines
+from app.http.viewer.group_pages import MessageLine, build_lines, split_last_said
 from app.http.viewer.rendering import (
     FormFields,
     PageLink,
@@ -366,15 +366,14 @@ class _LabelRendering:
     ) -> Response:
         progress, counts = await self._look(request, bounds, form)
         data = {"item": item, "reason": reason, "progress": progress, "agreement": counts, "problem": answer.problem}
-        lines = () if item is None else build_lines(item.messages)
-        asked = next((index for index in reversed(range(len(lines))) if lines[index].role == "user"), None)
+        asked, before = split_last_said(() if item is None else item.messages)
         shown = {
             "form": form,
             "environments": [
                 name for name in self.pages.labelling.list_environments(None) if bounds.allows_environment(name)
             ],
-            "asked": None if asked is None else lines[asked],
-            "before": [line for index, line in enumerate(lines) if index != asked],
+            "asked": asked,
+            "before": before,
             "replies": () if item is None else _build_pair(item),
             "label_id": answer.label_id,
             "again": build_link("/view/label", **{name: form.get(name) for name in ("labeller", "environment", "run")}),

@@ -1,12 +1,12 @@
 """The arithmetic of each reward, written out: whoever reads the page can work the number out from it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Final, Literal
 
 from app.domain.groups import Rollout
-from app.domain.judging import Judgement, Rubric, Verdict, apply_bounds, compute_absolute
+from app.domain.judging import Judgement, Rubric, Verdict, apply_bounds, combine, compute_absolute
 from app.domain.scores import Criterion, Score
 from app.judges.explanation import DefectReport, GroupExplanation, JudgeShare
 from app.toolkit.texts import escape_invisible, format_number, format_signed
@@ -112,16 +112,25 @@ def build_sums(
     rubric: Rubric | None,
 ) -> tuple[RewardSum, ...]:
     """Best first, one for all completions that share a score; what has no score is left out."""
-    together: list[list[int]] = []
-    for slot, rollout in enumerate(rollouts):
-        if rollout.score.outcome == "scored":
-            same = next((slots for slots in together if rollouts[slots[0]].score == rollout.score), None)
-            together.append([slot]) if same is None else same.append(slot)
+    scored = [slot for slot, rollout in enumerate(rollouts) if rollout.score.outcome == "scored"]
+    together = gather_equal(scored, lambda one, other: rollouts[one].score == rollouts[other].score)
     ordered = sorted(together, key=lambda slots: -(rollouts[slots[0]].score.reward or 0.0))
     return tuple(
         _build_sum(rollouts[slots[0]].score, tuple(slot + 1 for slot in slots), judgements, explanation, rubric)
         for slots in ordered
     )
+
+
+def gather_equal(slots: Iterable[int], are_equal: Callable[[int, int], bool]) -> list[list[int]]:
+    """Equal ones together, in the order in which the first of each is met."""
+    together: list[list[int]] = []
+    for slot in slots:
+        equal = next((some for some in together if are_equal(some[0], slot)), None)
+        if equal is None:
+            together.append([slot])
+        else:
+            equal.append(slot)
+    return together
 
 
 def _build_sum(
@@ -139,7 +148,7 @@ def _build_sum(
         reward=_write(score.reward),
         gate=format_number(score.gate, 0) if score.gate is not None else "",
         absolute=_write(score.absolute),
-        is_sum=score.absolute is not None and abs(compute_absolute(score.criteria) - score.absolute) <= _CLOSE,
+        is_sum=_is_weighted(score),
         is_product=_follows(score),
         relative=_write(score.relative),
         how_relative=_classify_relative(score, shares),
@@ -164,12 +173,13 @@ def _follows(score: Score) -> bool:
     weight = score.relative_weight or 0.0
     if weight and score.relative is None:
         return False
-    mixed = (1.0 - weight) * score.absolute + weight * (score.relative or 0.0)
-    return abs(score.gate * min(1.0 if score.cap is None else score.cap, mixed) - score.reward) <= _CLOSE
+    cap = 1.0 if score.cap is None else score.cap
+    return abs(combine(score.gate, score.absolute, score.relative or 0.0, weight, cap) - score.reward) <= _CLOSE
 
 
-def _adds_up(score: Score) -> bool:
-    return _follows(score) and abs(compute_absolute(score.criteria) - (score.absolute or 0.0)) <= _CLOSE
+def _is_weighted(score: Score) -> bool:
+    """Whether `absolute` is the weighted sum of the criteria."""
+    return score.absolute is not None and abs(compute_absolute(score.criteria) - score.absolute) <= _CLOSE
 
 
 def _classify_relative(score: Score, shares: Sequence[JudgeShare]) -> HowRelative:
@@ -260,7 +270,11 @@ def contrast_best(rollouts: Sequence[Rollout]) -> WinnerContrast | None:
         return None
     first, best = scored[0]
     second = next(((slot, score) for slot, score in scored if (score.reward or 0.0) < (best.reward or 0.0)), None)
-    if second is None or second[1].gate == 0 or not (_adds_up(best) and _adds_up(second[1])):
+    if (
+        second is None
+        or second[1].gate == 0
+        or not all(_follows(score) and _is_weighted(score) for score in (best, second[1]))
+    ):
         return None
     return _contrast(first, best, *second)
 

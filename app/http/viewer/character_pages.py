@@ -16,11 +16,11 @@ from app.characters.sheet_checks import SheetFinding
 from app.domain.access import KeyBounds
 from app.domain.errors import GatewayError
 from app.domain.groups import GroupFilter, GroupSummary
-from app.domain.rollups import Rollup, RollupFilter, merge_measures
+from app.domain.rollups import Rollup, RollupFilter, add_up_rollups
 from app.domain.values import suggest
 from app.http.viewer.group_pages import CompletionCard, build_cards
 from app.http.viewer.rendering import FilterRoute, Renderer, ViewerParts, Word
-from app.http.viewer.run_pages import ChartView, MeasuredCurves, SeriesSource, draw, measure_curves
+from app.http.viewer.run_pages import ChartView, MeasuredCurves, SeriesSource, draw, load_rollups, measure_curves
 from app.http.web.api_keys import CallerBounds
 from app.store.views import GroupViews
 from app.toolkit.charts import TONES
@@ -124,7 +124,8 @@ def create_character_pages_router(pages: CharacterPages, renderer: Renderer) -> 
             return renderer.render_missing(
                 request, "character", character, "/view/characters", "Show every character.", near
             )
-        rollups = await _load_rollups(pages, sheet.id, run.strip() or None, bounds)
+        where = RollupFilter("label", pages.environment, run.strip() or None, label=sheet.id)
+        rollups = await load_rollups(pages.views, where, bounds)
         findings = [one for one in await _check(pages) if _name_sheet(one) == sheet.id]
         scenes, curves = pages.list_scenes(sheet.id), _build_curves(rollups)
         replies = await _find_replies(pages, sheet.id, run.strip() or None, bounds)
@@ -215,15 +216,10 @@ def _write(value: JsonValue, indent: str = "") -> str:
     return "" if value in (None, "", False) else "yes" if value is True else str(value)
 
 
-async def _load_rollups(pages: CharacterPages, character: str, run: str | None, bounds: KeyBounds) -> list[Rollup]:
-    rollups = await pages.views.list_rollups(RollupFilter("label", pages.environment, run, label=character))
-    return [rollup for rollup in rollups if bounds.allows_group(rollup.key.run, rollup.key.environment)]
-
-
 def _add_up(rollups: Sequence[Rollup]) -> CharacterTotals | None:
     if not rollups:
         return None
-    whole = Rollup(rollups[0].key, merge_measures([rollup.measures for rollup in rollups]))
+    whole = add_up_rollups(rollups)
     return CharacterTotals(whole.count("groups"), whole.mean("reward"), whole.mean("calibrated"), whole.share("gated"))
 
 

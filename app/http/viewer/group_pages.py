@@ -19,7 +19,7 @@ from app.domain.judging import Judgement, JudgingPurpose, Rubric, RubricLabel, V
 from app.domain.keeping import PartDigest, ReducedCompletion, ReducedReading, count_written_characters
 from app.domain.scores import Criterion, Score
 from app.domain.tasks import Completion, Context, Message, ToolCall, ToolSpec
-from app.http.viewer.arithmetic import RewardSum, WinnerContrast, build_sums, contrast_best
+from app.http.viewer.arithmetic import RewardSum, WinnerContrast, build_sums, contrast_best, gather_equal
 from app.http.viewer.rendering import FilterQuery, Renderer, ViewerParts, WordDiff, build_filter, compare_words
 from app.http.web.api_keys import CallerBounds
 from app.http.web.bodies import LazyRoute
@@ -399,13 +399,7 @@ def build_cards(group: Group) -> tuple[CompletionCard, ...]:
     advantages = summarise_scores(scores).compute_advantages()
     order = sorted(range(len(scores)), key=lambda slot: _compute_best_first_key(scores[slot]))
     ranks = dict(zip(order, _compute_ranks([scores[slot] for slot in order]), strict=True))
-    together: list[list[int]] = []
-    for slot in order:
-        same = next((slots for slots in together if _are_same(group.rollouts[slots[0]], group.rollouts[slot])), None)
-        if same is None:
-            together.append([slot])
-        else:
-            same.append(slot)
+    together = gather_equal(order, lambda one, other: _are_same(group.rollouts[one], group.rollouts[other]))
     why = [next(slot for slot, other in enumerate(scores, 1) if other == score) for score in scores]
     return tuple(
         _build_card(group.rollouts[slots[0]], slots, ranks[slots[0]], advantages[slots[0]], why[slots[0]])
@@ -447,7 +441,7 @@ def _build_card(rollout: Rollout, slots: Sequence[int], rank: str, advantage: fl
         parts=_list_score_parts(score),
         sum=_write_sum(score),
         calibrated=_write_calibrated(score),
-        chips=tuple(map(_build_chip, score.criteria)),
+        chips=tuple(_build_chip(one.name, one.value, one) for one in score.criteria),
         flags=tuple(map(escape_invisible, score.flags)),
         gated=score.gate == 0,
         rationale=cut_excerpt(score.rationale, 600) if score.rationale else None,
@@ -502,13 +496,14 @@ def _list_score_parts(score: Score) -> tuple[tuple[str, str], ...]:
     return tuple((name, format_number(value, 2)) for name, value in parts if value is not None)
 
 
-def _build_chip(criterion: Criterion) -> CriterionChip:
+def _build_chip(name: str, value: float | None, criterion: Criterion | None = None) -> CriterionChip:
+    """A reading alone has no weight and no note."""
     return CriterionChip(
-        name=criterion.name.replace("_", " "),
-        value="n/a" if criterion.value is None else format_number(criterion.value, 2),
-        heat=None if criterion.value is None else scale_heat(criterion.value),
-        weight=format_number(criterion.weight, 2),
-        note=escape_invisible(criterion.note),
+        name=name.replace("_", " "),
+        value="n/a" if value is None else format_number(value, 2),
+        heat=None if value is None else scale_heat(value),
+        weight="" if criterion is None else format_number(criterion.weight, 2),
+        note="" if criterion is None else escape_invisible(criterion.note),
     )
 
 
@@ -527,6 +522,14 @@ def _build_line(message: Message, at_once: int) -> MessageLine:
         calls=tuple(map(build_call, message.tool_calls)),
         result=answer,
     )
+
+
+def split_last_said(messages: Sequence[Message]) -> tuple[MessageLine | None, tuple[MessageLine, ...]]:
+    """The last message of the user, and all others."""
+    lines = build_lines(messages)
+    last = next((index for index in reversed(range(len(lines))) if lines[index].role == "user"), None)
+    others = tuple(line for index, line in enumerate(lines) if index != last)
+    return (None if last is None else lines[last]), others
 
 
 def build_readings(judgements: Sequence[Judgement], group: Group) -> tuple[JudgeReadingView, ...]:
@@ -557,25 +560,12 @@ def _build_reading(judgement: Judgement, slots: Mapping[str, Sequence[int]]) -> 
         cost="" if judgement.cost_usd is None else f"${judgement.cost_usd:.4f}",
         latency=f"{judgement.latency_seconds:.2f} s",
         verdicts=tuple(
-            (find_candidate(verdict.candidate), verdict, _build_verdict_chips(verdict))
-            for verdict in judgement.verdicts
+            (find_candidate(one.candidate), one, tuple(_build_chip(*each) for each in one.scores.items()))
+            for one in judgement.verdicts
         ),
         prompt=cut_excerpt(judgement.prompt, 4000) if judgement.prompt else None,
         raw=cut_excerpt(judgement.raw, 4000) if judgement.raw else None,
         not_kept=_describe_missing(judgement.reduced, ("prompt", "raw")),
-    )
-
-
-def _build_verdict_chips(verdict: Verdict) -> tuple[CriterionChip, ...]:
-    return tuple(
-        CriterionChip(
-            name=name.replace("_", " "),
-            value="n/a" if value is None else format_number(value, 2),
-            heat=None if value is None else scale_heat(value),
-            weight="",
-            note="",
-        )
-        for name, value in verdict.scores.items()
     )
 
 
@@ -804,12 +794,11 @@ def _is_long(messages: Sequence[Message]) -> bool:
 
 def _build_asked(detail: GroupDetail) -> Asked:
     metadata = detail.task.prompt.metadata
-    lines = build_lines(detail.task.prompt.messages)
-    last = next((index for index in reversed(range(len(lines))) if lines[index].role == "user"), None)
+    said, before = split_last_said(detail.task.prompt.messages)
     character = metadata.get("character_name") or metadata.get("character") or detail.task.label or ""
     return Asked(
         character=str(character),
         scene=str(metadata.get("scene") or ""),
-        said=None if last is None else lines[last],
-        before=tuple(line for index, line in enumerate(lines) if index != last),
+        said=said,
+        before=before,
     )

@@ -21,7 +21,7 @@ from app.domain.access import KeyBounds
 from app.domain.budgets import BudgetForecast
 from app.domain.errors import GatewayError
 from app.domain.groups import GroupFilter
-from app.domain.rollups import MeasureMap, Rollup, RollupFilter, RollupKey, Series, merge_measures
+from app.domain.rollups import MeasureMap, Rollup, RollupFilter, RollupKey, Series, add_up_rollups, merge_measures
 from app.domain.runs import Run, RunProgress, tell_progress
 from app.domain.values import Z_95, Frozen, Name, Proportion, utc_now
 from app.http.viewer.rendering import FilterRoute, Renderer, RunMark, ViewerParts, Word, clean_word, pick_choice
@@ -202,11 +202,10 @@ async def _load_progress(pages: RunPages, report: RunReport, bounds: KeyBounds) 
 
 async def _load_totals(pages: RunPages, run: str, bounds: KeyBounds) -> tuple[RunTotals, ...]:
     """Of all environments together, then of each."""
-    rollups = await _load_rollups(pages.views, RollupFilter("run", run=run), bounds)
-    whole = merge_measures([rollup.measures for rollup in rollups])
+    rollups = await load_rollups(pages.views, RollupFilter("run", run=run), bounds)
     each = [_build_totals(rollup.key.environment, rollup) for rollup in rollups]
     first = RunTotals("", 0, 0, 0, None, None, None, None, None)
-    return (_build_totals("", Rollup(rollups[0].key, whole)) if rollups else first, *each)
+    return (_build_totals("", add_up_rollups(rollups)) if rollups else first, *each)
 
 
 def _build_totals(environment: str, rollup: Rollup) -> RunTotals:
@@ -476,14 +475,15 @@ def read_choice(others: tuple[str, ...], environment: str, by: str, chart: str) 
     return CurveChoice(others, clean_word(environment), pick_choice(_BREAKDOWNS, by), chart)
 
 
-async def _load_rollups(views: GroupViews, where: RollupFilter, bounds: KeyBounds) -> list[Rollup]:
+async def load_rollups(views: GroupViews, where: RollupFilter, bounds: KeyBounds) -> list[Rollup]:
+    """Of what the caller may see."""
     rollups = await views.list_rollups(where)
     return [rollup for rollup in rollups if bounds.allows_group(rollup.key.run, rollup.key.environment)]
 
 
 async def _load_series(views: GroupViews, run: str, choice: CurveChoice, bounds: KeyBounds) -> LoadedSeries:
     series = RollupFilter(_SERIES[choice.by], choice.environment, run)
-    return LoadedSeries(run, await _load_rollups(views, series, bounds))
+    return LoadedSeries(run, await load_rollups(views, series, bounds))
 
 
 def _split_series(loaded: LoadedSeries, choice: CurveChoice) -> list[SeriesSource]:
@@ -595,7 +595,7 @@ async def _build_curves(
     # There is a colour for so many; those with the most groups get one, in the order of their names.
     largest = sorted(sources, key=_count_groups, reverse=True)[:TONES]
     sources_shown = [source for source in sources if source in largest]
-    own = await _load_rollups(pages.views, RollupFilter("step", run=run.name), bounds)
+    own = await load_rollups(pages.views, RollupFilter("step", run=run.name), bounds)
     curves = list(measure_curves(sources_shown))
     placed = _place_marks([rule for rule, _ in curves], marks, _count_up_groups(own))
     curves = [each for each in curves if each[0].name == choice.chart] or curves
