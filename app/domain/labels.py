@@ -1,7 +1,8 @@
 """What people say about replies: labels, the queue that asks for them, and choices that they made elsewhere."""
 
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -15,9 +16,12 @@ LabellerName = Annotated[
 LabelKind = Literal["queue", "own_pick", "pair", "implicit", "edit"]
 """`queue`: of an item that the queue chose, blind. `own_pick`: of a group that the labeller chose. `pair`: imported.
 `implicit`: the reply of a chat that its player went on with. `edit`: a reply of a chat that its player rewrote. Only
-`queue` has a known probability, so only these are in figures."""
-Arm = Literal["random", "targeted"]
-TargetReason = Literal["judges_disagree", "low_signal", "capped", "gated", "top_reward"]
+`queue` is in figures, and of that what was drawn uniformly."""
+Arm = Literal["uniform", "doubtful"]
+"""`uniform`: each group of the filter was equally likely, so these alone say something of all groups. `doubtful`: a
+group of whose replies the judges were least certain."""
+FORMER_ARMS: Final[Mapping[str, Arm]] = {"random": "uniform", "targeted": "doubtful"}
+"""The arms as draws that were stored earlier name them."""
 LabelState = Literal["live", "replaced", "withdrawn"]
 
 LEVELS_OF_LABELS = 5
@@ -42,20 +46,26 @@ class PreferredPair(Frozen):
 
 
 class QueueDraw(Frozen):
-    """How the queue came to an item. Figures are weighted by it."""
+    """How the queue came to an item."""
 
     lease_id: str
     arm: Arm
-    reasons: tuple[TargetReason, ...] = ()
-    """Why the item is in the targeted part; also where it was drawn at random."""
-    probability: Annotated[float, Field(gt=0, le=1)]
-    """With which this draw chose this group out of those of its run and environment that were left."""
-    other_probability: Annotated[float, Field(gt=0, le=1)]
-    """With which it would have chosen a group that is a target if this one is none, or is none if this one is."""
-    population: int
-    """Scored groups of the run and environment at that time, the labelled ones included."""
+    probability: Annotated[float, Field(gt=0, le=1)] | None = None
+    """With which an earlier version's draw chose this group; draws are plain now, and record none."""
     second: bool = False
     """The item had a label of somebody else, who was not shown to this labeller."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_former(cls, draw: object) -> object:
+        """Draws that were stored earlier hold more, and name the arms otherwise."""
+        if not isinstance(draw, Mapping):
+            return draw
+        kept = {name: value for name, value in draw.items() if name not in _FORMER_PARTS}
+        return kept | {"arm": FORMER_ARMS.get(str(kept.get("arm")), kept.get("arm"))}
+
+
+_FORMER_PARTS: Final = frozenset({"reasons", "other_probability", "population"})
 
 
 class ImportedChoice(Frozen):
@@ -185,25 +195,6 @@ class LabelLease(Frozen):
     expires_at: datetime
 
 
-class ItemCandidate(Frozen):
-    """A group that the queue may choose, with what makes it a target."""
-
-    group_id: str
-    reasons: tuple[TargetReason, ...]
-
-
-class QueueStratum(Frozen):
-    """The scored groups of one run and environment."""
-
-    environment: str
-    run: str | None
-    population: int
-    left: int
-    """Those without a label, a holder, or a skip of the labeller who asks."""
-    drawn: dict[Arm, int] = {}
-    """Labels and live leases by how they were drawn, second labels aside."""
-
-
 class ArmCounts(Frozen):
     """Leases of one arm: how they ended."""
 
@@ -212,7 +203,7 @@ class ArmCounts(Frozen):
 
 
 class LabelledGroupRecord(Frozen):
-    """The labels of one group from the queue, oldest first, with what a judge made of it."""
+    """The labels of one group that the queue drew uniformly, oldest first, with what a judge made of it."""
 
     task_id: str
     labels: tuple[Label, ...]

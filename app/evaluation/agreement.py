@@ -1,9 +1,9 @@
 """How far a judge agrees with people: on labelled data sets, and on the queue that people label here.
 
-Labels of a data set are compared group by group. Labels of the queue need weights: it prefers doubtful items, so every
-item counts with one over the probability that it was drawn, and figures are ratios of weighted sums (Hájek). Intervals
-resample whole units, such as all that was labelled of one task. Whoever is still labelling sees plain counts only, in
-whole blocks: a figure that moved with each label would tell what the judge thinks of the last one.
+Labels of a data set are compared group by group. Labels of the queue are those that it drew uniformly: every group
+counts once, whatever number of people labelled it. Intervals resample whole units, such as all that was labelled of one
+task. Whoever is still labelling sees plain counts only, in whole blocks: a figure that moved with each label would tell
+what the judge thinks of the last one.
 """
 
 import math
@@ -196,7 +196,6 @@ class PairAgreement(Frozen):
 
     groups: int
     pairs: int
-    effective: FiniteNumber
     judge: AgreementFigure = AgreementFigure()
     shared_pairs: int = 0
     """Pairs that two people ordered, blind to each other."""
@@ -215,7 +214,6 @@ class CriterionAgreement(Frozen):
     criterion: str
     groups: int
     replies: int
-    effective: FiniteNumber
     kappa: AgreementFigure = AgreementFigure()
     """With quadratic weights; null where it is not defined."""
     agreement: AgreementFigure = AgreementFigure()
@@ -236,7 +234,6 @@ class DefectAgreement(Frozen):
 
     groups: int
     replies: int
-    effective: FiniteNumber
     base_rate: FiniteNumber | None = None
     auc: AgreementFigure = AgreementFigure()
     """How often a sound reply has the higher absolute score; a tie counts half."""
@@ -257,56 +254,11 @@ class AgreementSlice(Frozen):
     defects: DefectAgreement
 
 
-# Agreement of two raters from weighted items, with intervals by the unit that repeats
+# Agreement of two raters, with intervals by the unit that repeats
 
 RESAMPLES: Final = 1_000
 Table = Mapping[tuple[int, int], float]
 """Weight by the classes that both raters chose."""
-
-
-@dataclass(frozen=True)
-class StratumDraw:
-    """How the queue came to an item. `probability` is that with which this draw chose it out of what was left of its
-    stratum, `other_probability` that of an item of the other kind: targets, or those that are none."""
-
-    stratum: Hashable
-    target: bool
-    probability: float
-    other_probability: float
-    population: int
-
-
-def weigh_draws(draws: Sequence[StratumDraw]) -> tuple[float, ...]:
-    """A weight for each draw: one over the inclusion probability, which is that of not being passed over by every draw
-    of the stratum. Within a kind all items have the same. Strata count by the items that they have. The weights have
-    the mean 1."""
-    by_stratum: defaultdict[Hashable, list[int]] = defaultdict(list)
-    for position, draw in enumerate(draws):
-        by_stratum[draw.stratum].append(position)
-    weights = [0.0] * len(draws)
-    for members in by_stratum.values():
-        own = [draws[position] for position in members]
-        included = {target: _compute_inclusion(own, target=target) for target in {one.target for one in own}}
-        raw = [1 / included[one.target] for one in own]
-        size = max(one.population for one in own) / math.fsum(raw)
-        for position, weight in zip(members, raw, strict=True):
-            weights[position] = weight * size
-    mean = math.fsum(weights) / len(weights) if weights else 1.0
-    return tuple(weight / mean for weight in weights)
-
-
-def _compute_inclusion(draws: Sequence[StratumDraw], *, target: bool) -> float:
-    chances = [one.probability if one.target == target else one.other_probability for one in draws]
-    if max(chances) >= 1.0:
-        return 1.0
-    return -math.expm1(math.fsum(math.log1p(-chance) for chance in chances))
-
-
-def compute_effective_number(weights: Iterable[float]) -> float:
-    """Kish's: as many items of equal weight would say as much."""
-    positive = [weight for weight in weights if weight > 0]
-    total = math.fsum(positive)
-    return total * total / math.fsum(weight * weight for weight in positive) if positive else 0.0
 
 
 def build_table(rows: Iterable[tuple[int, int, float]]) -> dict[tuple[int, int], float]:
@@ -425,16 +377,15 @@ class Bootstrap:
 
 # A judge against the people who labelled the queue's items
 
-FEWEST_EFFECTIVE: Final = 50
-"""Below so many effective groups only counts are given."""
+FEWEST_GROUPS: Final = 50
+"""Below so many groups only counts are given."""
 
 
 @dataclass(frozen=True)
 class _Item:
-    """A group with its weight."""
+    """A group with labels."""
 
     record: LabelledGroupRecord
-    weight: float
 
     @property
     def unit(self) -> Hashable:
@@ -442,50 +393,33 @@ class _Item:
 
     @property
     def share(self) -> float:
-        """The weight of each of its labels."""
-        return self.weight / len(self.record.labels)
+        """What each of its labels counts, so that all of them count as one."""
+        return 1 / len(self.record.labels)
 
 
 def measure_judge_agreement(records: Sequence[LabelledGroupRecord], seed: int = 0) -> AgreementSlice:
-    """`records` in the order of their first labels."""
-    return _measure_slice("all", _weigh_records(records), Bootstrap(seed))
+    return _measure_slice("all", [_Item(record) for record in records], Bootstrap(seed))
 
 
 def measure_slices(
     records: Sequence[LabelledGroupRecord], name: Callable[[Label], str], seed: int = 0
 ) -> tuple[AgreementSlice, ...]:
-    """By what a label belongs to, where there is more than one of it. Weights are those of the whole."""
-    items = _weigh_records(records)
+    """By what a label belongs to, where there is more than one of it."""
     names = sorted({name(label) for record in records for label in record.labels})
     if len(names) < 2:
         return ()
-    return tuple(_measure_slice(each, _keep_labels(items, each, name), Bootstrap(seed)) for each in names)
+    return tuple(_measure_slice(each, _keep_labels(records, each, name), Bootstrap(seed)) for each in names)
 
 
-def find_lower_bound(records: Sequence[LabelledGroupRecord], seed: int = 0) -> tuple[float, float | None]:
-    """The effective number of groups, and the lower bound of the pair accuracy; None where there are too few."""
-    pairs = _measure_pairs(_weigh_records(records), Bootstrap(seed))
-    return pairs.effective, pairs.judge.low
+def find_lower_bound(records: Sequence[LabelledGroupRecord], seed: int = 0) -> tuple[int, float | None]:
+    """The number of groups with an order, and the lower bound of the pair accuracy; None where there are too few."""
+    pairs = _measure_pairs([_Item(record) for record in records], Bootstrap(seed))
+    return pairs.groups, pairs.judge.low
 
 
-def _weigh_records(records: Sequence[LabelledGroupRecord]) -> list[_Item]:
-    drawn = [(record, draw) for record in records if (draw := record.labels[0].draw) is not None]
-    draws = [
-        StratumDraw(
-            (record.labels[0].environment, record.labels[0].run),
-            bool(draw.reasons),
-            draw.probability,
-            draw.other_probability,
-            draw.population,
-        )
-        for record, draw in drawn
-    ]
-    return [_Item(record, weight) for (record, _), weight in zip(drawn, weigh_draws(draws), strict=True)]
-
-
-def _keep_labels(items: Sequence[_Item], chosen: str, name: Callable[[Label], str]) -> list[_Item]:
-    cut = ((item, tuple(label for label in item.record.labels if name(label) == chosen)) for item in items)
-    return [_Item(item.record.model_copy(update={"labels": labels}), item.weight) for item, labels in cut if labels]
+def _keep_labels(records: Sequence[LabelledGroupRecord], chosen: str, name: Callable[[Label], str]) -> list[_Item]:
+    cut = ((record, tuple(label for label in record.labels if name(label) == chosen)) for record in records)
+    return [_Item(record.model_copy(update={"labels": labels})) for record, labels in cut if labels]
 
 
 def _measure_slice(name: str, items: Sequence[_Item], bootstrap: Bootstrap) -> AgreementSlice:
@@ -508,7 +442,7 @@ def _measure_slice(name: str, items: Sequence[_Item], bootstrap: Bootstrap) -> A
 
 @dataclass(frozen=True)
 class _Row:
-    """One comparison: `share` is its weight, `value` what is averaged."""
+    """One comparison: `share` is what it counts, `value` what is averaged."""
 
     unit: Hashable
     value: float
@@ -516,10 +450,10 @@ class _Row:
 
 
 def _measure_pairs(items: Sequence[_Item], bootstrap: Bootstrap) -> PairAgreement:
-    weights, hits, ties, shared, on_shared = list[float](), list[_Row](), [], list[_Row](), list[_Row]()
+    ordered, hits, ties, shared, on_shared = 0, list[_Row](), [], list[_Row](), list[_Row]()
     for item in items:
         pairs = [each for label in item.record.labels for each in _order_pairs(label, item.record)]
-        weights += [item.weight] if pairs else []
+        ordered += bool(pairs)
         for pair, order in pairs:
             judged = _order_by_rewards(item.record, pair)
             ties.append((item.share, order == 1, judged == 1))
@@ -529,11 +463,10 @@ def _measure_pairs(items: Sequence[_Item], bootstrap: Bootstrap) -> PairAgreemen
             if 1 not in (one, other):
                 judged = _order_by_rewards(item.record, pair)
                 against_both = (_score_order(one, judged) + _score_order(other, judged)) / 2
-                shared.append(_Row(item.unit, float(one == other), item.weight))
-                on_shared.append(_Row(item.unit, against_both, item.weight))
-    effective = compute_effective_number(weights)
-    counts = PairAgreement(groups=len(weights), pairs=len(hits), effective=effective, shared_pairs=len(shared))
-    if effective < FEWEST_EFFECTIVE:
+                shared.append(_Row(item.unit, float(one == other), 1.0))
+                on_shared.append(_Row(item.unit, against_both, 1.0))
+    counts = PairAgreement(groups=ordered, pairs=len(hits), shared_pairs=len(shared))
+    if ordered < FEWEST_GROUPS:
         return counts
     total = math.fsum(share for share, _, _ in ties)
     return counts.model_copy(
@@ -603,9 +536,8 @@ def _measure_criterion(criterion: str, items: Sequence[_Item], bootstrap: Bootst
                 tables[item.unit].append((level, judged, item.share))
                 used.add(index)
     rows = [row for some in tables.values() for row in some]
-    effective = compute_effective_number(items[index].weight for index in used)
-    counts = CriterionAgreement(criterion=criterion, groups=len(used), replies=len(rows), effective=effective)
-    if effective < FEWEST_EFFECTIVE:
+    counts = CriterionAgreement(criterion=criterion, groups=len(used), replies=len(rows))
+    if len(used) < FEWEST_GROUPS:
         return counts
     table = build_table(rows)
     people, judge = _compute_margins(table, LEVELS_OF_LABELS)
@@ -638,9 +570,8 @@ def _measure_defects(items: Sequence[_Item], bootstrap: Bootstrap) -> DefectAgre
             compared = [(item, name, defect) for name, defect in named if name in item.record.rewards]
             rows += compared
             used |= {index} if compared else set()
-    effective = compute_effective_number(items[index].weight for index in used)
-    counts = DefectAgreement(groups=len(used), replies=len(rows), effective=effective)
-    if effective < FEWEST_EFFECTIVE:
+    counts = DefectAgreement(groups=len(used), replies=len(rows))
+    if len(used) < FEWEST_GROUPS:
         return counts
     observed = compute_observed_agreement(build_table((int(defect), 1, item.share) for item, _, defect in rows)) or 0.0
     return counts.model_copy(
@@ -679,7 +610,7 @@ def _estimate_auc(rows: Sequence[tuple[_Item, str, bool]], bootstrap: Bootstrap)
     return bootstrap.estimate(list(by_unit), order)
 
 
-# Plain counts for whoever is still labelling, without weights and intervals
+# Plain counts for whoever is still labelling, without intervals
 
 
 @dataclass(frozen=True)

@@ -196,10 +196,10 @@ class JudgeStanding(Frozen):
 
     judge: str
     environment: str
-    effective: FiniteNumber
-    """So many groups of equal weight would say as much as the labelled ones."""
+    groups: int
+    """Those that a uniform draw of the queue has found, and in which people ordered replies."""
     low: FiniteNumber | None
-    """Lower bound of the pair accuracy's 95 % interval; null below 50 effective groups."""
+    """Lower bound of the pair accuracy's 95 % interval; null below 50 groups."""
     met: bool | None
     """Whether it reaches what the run asks for; null where there are too few labels to tell."""
 

@@ -83,9 +83,9 @@ def test_a_request_holds_few_choices_of_a_long_chat(monkeypatch: pytest.MonkeyPa
 def test_names_that_a_server_gives_are_no_markup(capsys: pytest.CaptureFixture[str]) -> None:
     nothing = AgreementSlice(
         name="[/red]\x1b[2J",
-        pairs=PairAgreement(groups=0, pairs=0, effective=0),
+        pairs=PairAgreement(groups=0, pairs=0),
         criteria=(),
-        defects=DefectAgreement(groups=0, replies=0, effective=0),
+        defects=DefectAgreement(groups=0, replies=0),
     )
     found = {"judge": "[/b]", "overall": nothing, "languages": (), "rubrics": (), "labels": {"\x1b": 1}, "draws": {}}
     print_agreement(JudgeAgreement.model_validate(found | {"with_others": 0, "environment": None, "run": None}))
@@ -96,5 +96,5 @@ def test_names_that_a_server_gives_are_no_markup(capsys: pytest.CaptureFixture[s
 def test_agreement_says_what_it_needs(served: Served) -> None:
     done = ended("judges", "agreement", "offline", "--url", served.url)
     wrong = ended("judges", "agreement", "oflin", "--url", served.url)
-    assert (done.returncode, "needs 50 effective groups" in done.stdout) == (0, True)
+    assert (done.returncode, "needs 50 groups" in done.stdout) == (0, True)
     assert (wrong.returncode, "offline" in wrong.stderr) == (2, True)

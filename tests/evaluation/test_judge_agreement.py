@@ -1,28 +1,24 @@
-"""Agreement figures: against published tables, and recovered from queues that prefer doubtful items."""
+"""Agreement figures: against published tables, and recovered from what a queue draws uniformly."""
 
 import random
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pytest
 
-from app.domain.labels import Arm, ItemCandidate, Label, LabelledGroupRecord, QueueStratum, ReplyLabel, TargetReason
+from app.domain.labels import Arm, Label, LabelledGroupRecord, ReplyLabel
 from app.evaluation.agreement import (
     Bootstrap,
-    StratumDraw,
     build_table,
     compute_ac1,
     compute_auc,
-    compute_effective_number,
     compute_kappa,
     compute_observed_agreement,
     compute_pabak,
     find_lower_bound,
     measure_judge_agreement,
     measure_slices,
-    weigh_draws,
 )
-from app.features.labels.service import compute_random_share, draw_item
+from app.features.labels.service import compute_uniform_share
 from tests.support.store_cases import START
 from tests.support.tiers import examples
 
@@ -67,29 +63,6 @@ def test_auc_counts_ties_half_and_weighs() -> None:
     assert compute_auc(rows) == pytest.approx((1 + 3 * 0.5 + 4) / 8)
 
 
-def draw_of(stratum: str, population: int, left: int, *, target: bool = False, boost: float = 1.0) -> StratumDraw:
-    plain, aimed = 1 / left, boost / left
-    return StratumDraw(stratum, target, *((aimed, plain) if target else (plain, aimed)), population)
-
-
-def test_weights_of_equal_draws_are_equal_and_those_of_preferred_items_are_less() -> None:
-    equal = weigh_draws([draw_of("a", 1000, 1000 - place) for place in range(10)])
-    assert equal == pytest.approx((1.0,) * 10)
-    preferred = weigh_draws([draw_of("a", 1000, 1000 - place, target=place % 5 > 0, boost=4) for place in range(10)])
-    assert preferred[0] / preferred[1] == pytest.approx(4, rel=0.02)
-    assert round(compute_effective_number([1, 1, 1, 1, 4])) == 3
-
-
-def test_who_has_labelled_everything_has_equal_weights() -> None:
-    weights = weigh_draws([draw_of("a", 20, 20 - place, target=place % 2 > 0, boost=2.0) for place in range(20)])
-    assert weights == pytest.approx((1.0,) * 20)
-
-
-def test_strata_count_by_what_they_hold() -> None:
-    weights = weigh_draws([draw_of("small", 100, 100), draw_of("large", 1000, 1000), draw_of("large", 1000, 999)])
-    assert sum(weights[1:]) / weights[0] == pytest.approx(10)
-
-
 def label(number: int, labeller: str, order: Order, levels: Sequence[int], **more: object) -> Label:
     replies = {f"g{number}-{place}": ReplyLabel(levels={"voice": level}) for place, level in enumerate(levels)}
     given = {"order": order, "replies": replies, "group_id": f"g{number}", "environment": "e", "run": "r", **more}
@@ -102,7 +75,7 @@ class Population:
     labellers who err on their own."""
 
     def __init__(self, size: int, chance: random.Random) -> None:
-        self.records, self.reasons = [], list[tuple[TargetReason, ...]]()
+        self.records, self.doubtful = [], set[int]()
         for number in range(size):
             hard = chance.random() < 0.3
             truth = [chance.choices(range(LEVELS), [1, 2, 4, 3, 2])[0] for _ in range(2)]
@@ -117,7 +90,8 @@ class Population:
                     levels={one: {"voice": level / 4} for one, level in zip(ids, judged, strict=True)},
                 )
             )
-            self.reasons.append(("judges_disagree",) if hard or chance.random() < 0.05 else ())
+            if hard or chance.random() < 0.05:
+                self.doubtful.add(number)
 
     def _label(self, number: int, who: str, truth: Sequence[int], chance: random.Random) -> Label:
         seen = [min(4, max(0, level + chance.choice([-1, 0, 0, 0, 1]))) for level in truth]
@@ -136,21 +110,21 @@ class Population:
         return sum(hits) / len(hits), compute_kappa(build_table(rows), LEVELS) or 0.0
 
     def ask(self, count: int, chance: random.Random) -> list[LabelledGroupRecord]:
-        """What the queue draws, of which a fifth has a second label."""
-        left, drawn, found = set(range(len(self.records))), Counter[Arm](), []
-        for _ in range(count):
-            pool = chance.sample(sorted(left), min(64, len(left)))
-            candidates = [ItemCandidate(group_id=str(one), reasons=self.reasons[one]) for one in pool]
-            stratum = QueueStratum(environment="e", run="r", population=len(self.records), left=len(left))
-            item = draw_item(candidates, stratum, compute_random_share(drawn), "l", chance)
-            drawn[item.draw.arm] += 1
-            left.discard(int(item.group_id))
-            record = self.records[int(item.group_id)]
-            labels = tuple(one.model_copy(update={"draw": item.draw}) for one in record.labels)
-            kept = labels if chance.random() < 0.2 else labels[:1]
-            found.append(record.model_copy(update={"labels": kept}))
-        self.drawn = drawn
-        return found
+        """What figures count of so many labels. A fifth of the groups has a second one. A uniform draw that finds what
+        was labelled as doubtful asks nobody."""
+        undrawn, labelled, uniform = [*range(len(self.records))], set[int](), set[int]()
+        chance.shuffle(undrawn)
+        while len(labelled) < count:
+            drawn: Mapping[Arm, int] = {"uniform": len(uniform), "doubtful": len(labelled - uniform)}
+            free = sorted(self.doubtful - labelled)
+            if free and chance.random() >= compute_uniform_share(drawn):
+                labelled.add(chance.choice(free))
+            else:
+                uniform.add(undrawn.pop())
+                labelled |= uniform
+        self.uniform = len(uniform) / len(labelled)
+        cut = ((self.records[one], 2 if chance.random() < 0.2 else 1) for one in sorted(uniform))
+        return [record.model_copy(update={"labels": record.labels[:most]}) for record, most in cut]
 
 
 def covers(seed: int, count: int, size: int) -> tuple[bool, bool, float, float]:
@@ -173,8 +147,8 @@ def covers(seed: int, count: int, size: int) -> tuple[bool, bool, float, float]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("count", "size"), [(300, 3000), (300, 500)])
-def test_a_biased_queue_recovers_true_kappa_and_pair_accuracy(count: int, size: int) -> None:
-    """Also where most of the population is drawn, so that the targets run out."""
+def test_a_queue_that_prefers_doubtful_groups_recovers_true_kappa_and_pair_accuracy(count: int, size: int) -> None:
+    """Also where most of the population is drawn, so that nothing doubtful is left."""
     draws = 40
     found = [covers(seed, count, size) for seed in range(draws)]
     accuracy, kappa = (sum(one[place] for one in found) for place in (0, 1))
@@ -184,28 +158,19 @@ def test_a_biased_queue_recovers_true_kappa_and_pair_accuracy(count: int, size: 
     assert max(map(abs, off)) < 0.02, off
 
 
-def test_half_of_the_first_labels_are_random_and_a_quarter_later() -> None:
+def test_half_of_the_first_labels_are_uniform_and_a_quarter_later() -> None:
     population = Population(1200, random.Random(1))
     population.ask(190, random.Random(2))
-    early = population.drawn["random"] / 190
+    early = population.uniform
     population.ask(400, random.Random(2))
-    late = population.drawn["random"] / 400
     assert 0.5 <= early < 0.7
-    assert 0.25 < late < 0.5
+    assert 0.25 < population.uniform < 0.5
 
 
 def record(number: int, gap: float, labels: Sequence[Label]) -> LabelledGroupRecord:
-    chance = random.Random(number)
-    draws = draw_item(
-        [ItemCandidate(group_id="x", reasons=())],
-        QueueStratum(environment="e", run="r", population=1000, left=1000 - number),
-        1.0,
-        "l",
-        chance,
-    )
     return LabelledGroupRecord(
         task_id=f"t{number}",
-        labels=tuple(one.model_copy(update={"draw": draws.draw}) for one in labels),
+        labels=tuple(labels),
         rewards={f"g{number}-0": 0.5 + gap, f"g{number}-1": 0.5},
         absolutes={f"g{number}-0": 0.5 + gap, f"g{number}-1": 0.5},
         gated=(f"g{number}-1",) if number % 4 == 0 else (),
@@ -238,8 +203,8 @@ def test_people_stand_beside_the_judge_on_the_same_pairs_and_ties_count_half() -
 def test_few_labels_give_counts_only_and_ask_nothing_of_a_run() -> None:
     records = [record(number, 0.1, [label(number, "ada", order_of(number, 0), [])]) for number in range(49)]
     found = measure_judge_agreement(records).pairs
-    effective, low = find_lower_bound(records)
-    assert (found.pairs, round(found.effective), found.judge.value, round(effective), low) == (49, 49, None, 49, None)
+    groups, low = find_lower_bound(records)
+    assert (found.pairs, found.groups, found.judge.value, groups, low) == (49, 49, None, 49, None)
 
 
 def test_gates_are_measured_against_the_defects_that_people_see() -> None:

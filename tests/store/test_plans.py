@@ -11,7 +11,6 @@ from sqlalchemy import Connection, Engine, event, insert, select, text, update
 
 from app.domain.groups import Group, GroupFilter
 from app.domain.judging import Judgement
-from app.domain.labels import QueueStratum
 from app.domain.retention import PruneRule
 from app.domain.rollups import RollupFilter, RollupKey
 from app.domain.scores import Score
@@ -19,7 +18,7 @@ from app.domain.tasks import Context
 from app.domain.values import digest
 from app.features.exports.model import ExportFilter
 from app.features.exports.store import ExportStore
-from app.features.labels.store import SORTED_UP_TO, LabelQueue
+from app.features.labels.store import LabelQueue
 from app.main.store import Store
 from app.store.database import is_postgres, open_writer
 from app.store.group_rows import build_group_row, build_judgement_rows, build_rollout_rows, build_score_columns
@@ -155,7 +154,6 @@ async def ask_all(store: Store, url: str) -> tuple[dict[str, list[Statement]], d
     tasks, views, queue = store.tasks, store.views, store.part(LabelQueue)
     here = {"run": "r1", "environment": "e1"}
     three = {"task_ids": ("task_1", "task_2", "task_3"), "min_step": 0}
-    large = QueueStratum(**here, population=SORTED_UP_TO + 1, left=SORTED_UP_TO + 1)
     of_run = stream("r1").model_copy(update={"environment": "e1"})
     answer = [group("answer", lease_id=held[0].lease_id), group("g3")]
     kept = {"pk_groups", "pk_tasks", "pk_rollups", "pk_task_rollups"}
@@ -223,8 +221,8 @@ async def ask_all(store: Store, url: str) -> tuple[dict[str, list[Statement]], d
             store.groups.finish([group("fresh", [Score.exact(True)])]),
             {"ix_judgements_group_sequence", *kept, *LOADED},
         ),
-        "strata to label": (queue.list_strata(["e1"], None, "ada"), set()),
-        "candidates to label": (queue.draw_candidates(large, "ada", 64), set()),
+        "left to label": (queue.count_left(["e1"], None, "ada"), set()),
+        "drawn to label": (queue.draw_doubtful(["e1"], "r1", "ada"), set()),
         "uncounted": (views.count_uncounted(), {"SCAN ix_groups_uncounted"}),
         "statistics": (views.get_statistics(None, None), {"ix_rollups_environment"}),
         "statistics of environment": (views.get_statistics("e1", None), {"ix_rollups_environment"}),
@@ -324,14 +322,14 @@ def indexes_of(url: str, made: Mapping[str, Sequence[Statement]]) -> dict[str, s
 def test_hot_queries_use_their_indexes(store_url: str) -> None:
     made, expected = using(store_url, lambda store: ask_all(store, store_url))
     found = indexes_of(store_url, made)
-    del expected["strata to label"], expected["candidates to label"]
-    strata = found.pop("strata to label")
-    drawn = {one for one in found.pop("candidates to label") if "groups" in one or "rollouts" in one}
+    del expected["left to label"], expected["drawn to label"]
+    counted = found.pop("left to label")
+    drawn = {one for one in found.pop("drawn to label") if "groups" in one or "rollouts" in one}
     drawn.discard("ix_groups_run")  # which PostgreSQL may take for a list of numbers
-    assert drawn == {"ix_groups_run_environment", "pk_groups", "pk_rollouts"}
+    assert drawn == {"ix_groups_run_environment", "pk_rollouts"}
     found["of bounded runs"].discard("ix_groups_run_environment")  # names of runs are found by either
     found["unfinished"].discard("SCAN pk_parts")  # which is empty here: `test_part_plans` has many
     assert found.pop("prune", set()) <= expected.pop("prune", set())
     assert found == expected
-    of_groups = {re.sub("(ix_groups_open).*", r"\1", one) for one in strata if "groups" in one}  # any index of the few
+    of_groups = {re.sub("(ix_groups_open).*", r"\1", one) for one in counted if "groups" in one}  # any index of the few
     assert of_groups == {"SCAN ix_groups_uncounted", "SCAN ix_groups_open"}

@@ -245,7 +245,7 @@ async def test_what_somebody_waits_for_or_reads_again_stays_whole(
     await fill(store, items)
     ids = [item.group.group_id for item in items]
     label: dict[str, object] = {"kind": "queue", "state": "live", "labeller": "ann", "environment": "gsm8k"}
-    leased = {"labeller": "bea", "environment": "gsm8k", "arm": "random", "second": False, "wanted": 1}
+    leased = {"labeller": "bea", "environment": "gsm8k", "arm": "uniform", "second": False, "wanted": 1}
     held = {"state": "live", "expires_at": 0, "created_at": 0, "draw": "{}", "lease_id": "x", "group_id": ids[1]}
     engine = open_writer(store_url)
     with engine.begin() as connection:
@@ -264,36 +264,38 @@ async def test_what_somebody_waits_for_or_reads_again_stays_whole(
 
 async def test_what_has_no_text_is_not_given_to_people_or_judges(store: Store, clock: MovableClock) -> None:
     async def look(store: Store) -> tuple[int, int, bool]:
-        (stratum,) = await store.part(LabelQueue).list_strata(("gsm8k",), None, "ann")
-        drawn = await store.part(LabelQueue).draw_candidates(stratum, "ann", 9)
+        queue = store.part(LabelQueue)
+        drawn = [await draw(("gsm8k",), None, "ann") for draw in (queue.draw_uniform, queue.draw_doubtful)]
         unread = await store.part(RunHealthStore).find_shadow_group("run")
-        return len(drawn), len(await store.part(RunHealthStore).freeze_anchors("run", 2)), unread is not None
+        return (
+            len([one for one in drawn if one is not None]),
+            len(await store.part(RunHealthStore).freeze_anchors("run", 2)),
+            unread is not None,
+        )
 
     await store.runs.create(Run(name="run", seed=1, created_at=START))
     await fill(store, [stored(n) for n in range(4)])
     await reduce(store, TOKENS)
-    whole = await store.part(LabelQueue).draw_candidates(
-        (await store.part(LabelQueue).list_strata(("gsm8k",), None, "ann"))[0], "ann", 9
-    )
+    whole = await store.part(LabelQueue).draw_uniform(("gsm8k",), None, "ann")
+    assert whole is not None
     shadowed = await store.part(RunHealthStore).find_shadow_group("run")
     await reduce(store)
     lease = LabelLease(
         lease_id="item",
         labeller="ann",
-        group_id=whole[0].group_id,
+        group_id=whole.group_id,
         environment="gsm8k",
         run="run",
-        draw=QueueDraw(lease_id="item", arm="random", probability=1.0, other_probability=1.0, population=4),
+        draw=QueueDraw(lease_id="item", arm="uniform"),
         wanted=1,
         state="live",
         expires_at=START,
     )
     assert [
-        len(whole),
         shadowed is not None,
         await store.part(LabelQueue).claim(lease, 60.0),
         await look(store),
-    ] == [4, True, None, (0, 0, False)]
+    ] == [True, None, (0, 0, False)]
 
 
 async def test_the_choice_of_a_run_goes_before_the_rule(store: Store, clock: MovableClock) -> None:

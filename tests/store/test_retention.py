@@ -152,7 +152,7 @@ async def test_what_people_and_health_need_is_kept(store: Store, clock: MovableC
     await fill(store, items)
     ids = [item.group.group_id for item in items]
     label: dict[str, object] = {"kind": "queue", "state": "live", "labeller": "ann", "environment": "gsm8k"}
-    leased = {"labeller": "bea", "environment": "gsm8k", "arm": "random", "second": False, "wanted": 1, "draw": "{}"}
+    leased = {"labeller": "bea", "environment": "gsm8k", "arm": "uniform", "second": False, "wanted": 1, "draw": "{}"}
     held = {"state": "live", "expires_at": 0, "created_at": 0}
     engine = open_writer(store_url)
     with engine.begin() as connection:

@@ -461,7 +461,7 @@ class LabelRow(RowOrigin):
     rubric: str
     language: str
     probability: FiniteNumber | None
-    """Probability with which the queue chose the group; null if a person chose it."""
+    """Probability with which an earlier version's queue chose the group; null for labels of this version."""
     source: str
     """File and line of an imported choice."""
     chosen_model: str

@@ -16,7 +16,7 @@ from rich.table import Table
 from app.domain.errors import GatewayError
 from app.domain.labels import ImportedLabel, ImportRequest
 from app.domain.values import Frozen
-from app.evaluation.agreement import FEWEST_EFFECTIVE, AgreementFigure, AgreementSlice, CriterionAgreement
+from app.evaluation.agreement import FEWEST_GROUPS, AgreementFigure, AgreementSlice, CriterionAgreement
 from app.evaluation.labelled_groups import ChoiceFile, read_choices
 from app.features.labels.model import ImportReceipt
 from app.features.labels.routes import JudgeAgreement
@@ -200,16 +200,16 @@ def print_agreement(found: JudgeAgreement) -> None:
         words = f"{found.with_others:,} groups have only the scores of a panel of several judges"
         console.print(words, highlight=False, markup=False)
     kinds = ", ".join(f"{kind} {count:,}" for kind, count in sorted(found.labels.items())) or "none"
-    words = f"labels: {kinds}; only those of the queue are in the figures"
+    words = f"labels: {kinds}; only those that the queue drew uniformly are in the figures"
     console.print(escape_invisible(words), highlight=False, markup=False)
 
 
 def _build_pair_table(part: AgreementSlice, judge: str) -> Table:
     pairs = part.pairs
     judge = _make_plain(judge)
-    title = f"{_make_plain(part.name)}: pairs, {_count(pairs.groups, pairs.effective)}"
+    title = f"{_make_plain(part.name)}: pairs, {pairs.groups:,} groups"
     table = Table("whose order", "pairs", "right", title=title)
-    table.add_row(judge, f"{pairs.pairs:,}", _format_agreement(pairs.judge, pairs.effective))
+    table.add_row(judge, f"{pairs.pairs:,}", _format_agreement(pairs.judge, pairs.groups))
     table.add_row("another person, same pairs", f"{pairs.shared_pairs:,}", _format_agreement(pairs.people))
     table.add_row(f"{judge}, same pairs", f"{pairs.shared_pairs:,}", _format_agreement(pairs.judge_on_shared))
     table.add_row("a constant", "", f"{pairs.constant:.2f}")
@@ -227,8 +227,8 @@ def _build_criterion_table(part: AgreementSlice) -> Table:
 def _describe_criterion(one: CriterionAgreement) -> Iterator[str]:
     yield _make_plain(one.criterion)
     yield f"{one.replies:,}"
-    yield _format_agreement(one.kappa, one.effective)
-    yield _format_agreement(one.agreement, one.effective)
+    yield _format_agreement(one.kappa, one.groups)
+    yield _format_agreement(one.agreement, one.groups)
     for value in (one.constant, one.pabak, one.bias):
         yield "" if value is None else f"{value:.2f}"
     for rates in (one.people, one.judge):
@@ -239,11 +239,11 @@ def _describe_defects(part: AgreementSlice) -> Iterator[str]:
     figures = part.defects
     if not figures.replies:
         return
-    yield f"{part.name}: defects, {figures.replies:,} replies, {_count(figures.groups, figures.effective)}"
+    yield f"{part.name}: defects, {figures.replies:,} replies, {figures.groups:,} groups"
     if figures.base_rate is not None:
         yield f"  people see a defect in {figures.base_rate:.0%}; a constant is right in {figures.constant or 0:.0%}"
     for name in ("auc", "gate_precision", "gate_recall", "cap_precision", "cap_recall"):
-        yield f"  {name.replace('_', ' ')}: {_format_agreement(getattr(figures, name), figures.effective)}"
+        yield f"  {name.replace('_', ' ')}: {_format_agreement(getattr(figures, name), figures.groups)}"
 
 
 def _make_plain(text: str) -> str:
@@ -251,13 +251,9 @@ def _make_plain(text: str) -> str:
     return escape(escape_invisible(text))
 
 
-def _count(groups: int, effective: float) -> str:
-    return f"{groups:,} groups, worth {effective:,.0f}"
-
-
-def _format_agreement(figure: AgreementFigure, effective: float | None = None) -> str:
-    if effective is not None and effective < FEWEST_EFFECTIVE:
-        return f"needs {FEWEST_EFFECTIVE} effective groups"
+def _format_agreement(figure: AgreementFigure, groups: int | None = None) -> str:
+    if groups is not None and groups < FEWEST_GROUPS:
+        return f"needs {FEWEST_GROUPS} groups"
     return format_bracketed(figure, "not defined")
 
 

@@ -132,13 +132,13 @@ def create_label_router(labelling: LabelService) -> APIRouter:
 
 
 class JudgeAgreement(Frozen):
-    """How far a judge agrees with people, over the groups that it scored and the queue asked about."""
+    """How far a judge agrees with people, over the groups that it scored and the queue drew uniformly."""
 
     judge: str
     environment: str | None
     run: str | None
     labels: dict[str, int]
-    """Labels by kind, of all judges. Only those of the kind `queue` are in the figures."""
+    """Labels by kind, of all judges. Only those of the kind `queue` that were drawn uniformly are in the figures."""
     draws: dict[Arm, ArmCounts]
     """Items by how they were drawn: a skip is no accident, so compare the rates."""
     with_others: int

@@ -3,16 +3,14 @@
 People label blind: an item shows no score and no policy, and its replies stand in an order of its own for each lease.
 Judges' scores are shown after the label is sent, and that label stays as it is from then on.
 
-The queue draws in two arms. The random arm draws among all groups that are left of a stratum (an environment of a run),
-the targeted one among those that need people most: where judges disagree, gates closed, or rewards are highest. Each
-draw stores the probability that it had, so that agreement can be weighed back to all groups.
+The queue draws in two arms. The uniform one draws any group of what the labeller asks for, each equally likely: only
+what it finds says something of all groups. The doubtful one takes groups whose judges were least certain first.
 """
 
 import asyncio
 import logging
 import random
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -28,13 +26,11 @@ from app.domain.labels import (
     GroupLabelRequest,
     ImportedLabel,
     ImportRequest,
-    ItemCandidate,
     Label,
     LabelLease,
     LabelledGroupRecord,
     LabelRequest,
     QueueDraw,
-    QueueStratum,
     ReplyLabel,
     ReplyLabelRequest,
 )
@@ -66,8 +62,6 @@ from app.service.task_cache import TaskCache
 from app.store.groups import GroupStore
 
 log = logging.getLogger(__name__)
-_POOL = 64
-"""Groups among which one is chosen: enough to find targets, and few enough to read their scores."""
 _TRIES = 8
 """Draws until the queue gives up because others are quicker every time."""
 
@@ -197,35 +191,26 @@ class LabelService:
             return first.model_copy(
                 update={"lease_id": draw.lease_id, "labeller": labeller, "draw": draw, "state": "live"}
             )
-        strata = await self._queue.list_strata(environments, request.run, labeller)
-        drawable = await self._find_candidates(strata, labeller)
-        if drawable is None:
+        where = (environments, request.run, labeller)
+        share = compute_uniform_share(await self._queue.count_drawn(environments, request.run))
+        arm: Arm = "uniform" if self._chance.random() < share else "doubtful"
+        drawn = await self._queue.draw_doubtful(*where) if arm == "doubtful" else None
+        if drawn is None:
+            arm, drawn = "uniform", await self._queue.draw_uniform(*where)
+        if drawn is None:
             return None
-        stratum, candidates = drawable
-        share = compute_random_share(_add_up(strata))
-        drawn = draw_item(candidates, stratum, share, _make_lease_id(), self._chance)
+        lease_id = _make_lease_id()
         return LabelLease(
-            lease_id=drawn.draw.lease_id,
+            lease_id=lease_id,
             labeller=labeller,
             group_id=drawn.group_id,
-            environment=stratum.environment,
-            run=stratum.run,
-            draw=drawn.draw,
+            environment=drawn.environment,
+            run=drawn.run,
+            draw=QueueDraw(lease_id=lease_id, arm=arm),
             wanted=2 if self._chance.random() < _SECOND_SHARE else 1,
             state="live",
             expires_at=self._clock(),  # the queue sets it when the item is claimed
         )
-
-    async def _find_candidates(
-        self, strata: Sequence[QueueStratum], labeller: str
-    ) -> tuple[QueueStratum, list[ItemCandidate]] | None:
-        """Strata count groups, too, that were pruned or reduced, so one may turn out to have nothing left."""
-        left = list(strata)
-        while (stratum := _choose_stratum(left, self._chance)) is not None:
-            if candidates := await self._queue.draw_candidates(stratum, labeller, _POOL):
-                return stratum, candidates
-            left.remove(stratum)
-        return None
 
     async def show_group(self, group_id: str) -> LabelItem:
         """A group that the labeller chose, as blind as an item of the queue; nobody holds it."""
@@ -234,13 +219,13 @@ class LabelService:
 
     async def count_progress(self, request: ItemRequest) -> LabelProgress:
         environments = self.list_environments(request.environment)
-        strata = await self._queue.list_strata(environments, request.run, request.labeller)
+        count, left = await self._queue.count_left(environments, request.run, request.labeller)
         arms = await self._queue.count_arms(environments, request.run)
         return LabelProgress(
             labelled=sum(arm.labelled for arm in arms.values()),
             skipped=sum(arm.skipped for arm in arms.values()),
-            left=sum(stratum.left for stratum in strata),
-            groups=sum(stratum.population for stratum in strata),
+            left=left,
+            groups=count,
         )
 
     async def _show(self, lease: LabelLease) -> LabelItem:
@@ -345,80 +330,30 @@ def _make_lease_id() -> str:
     return f"item_{uuid4().hex}"
 
 
-def _add_up(strata: list[QueueStratum]) -> Counter[Arm]:
-    total: Counter[Arm] = Counter()
-    for one in strata:
-        total.update(one.drawn)
-    return total
+# In which arm the queue draws next.
 
-
-# Which group the queue asks for next, and with which probability.
-
-_RANDOM_LABELS: Final = 100
-"""Until there are so many labels drawn at random, at least half of all are."""
+_UNIFORM_LABELS: Final = 100
+"""Until there are so many labels drawn uniformly, at least half of all are."""
 _FIRST_SHARE: Final = 0.5
 _LATER_SHARE: Final = 0.25
-"""Share drawn at random. It bounds the weights: no label counts more than four times an average one."""
+"""Share drawn uniformly, so that figures keep up with a policy that learns."""
 _SECOND_SHARE: Final = 0.2
 """Share of the items that two people label, blind to each other."""
 
 
-@dataclass(frozen=True)
-class _DrawnItem:
-    group_id: str
-    draw: QueueDraw
-
-
-def compute_random_share(drawn: Mapping[Arm, int]) -> float:
-    """The probability that the next draw is a random one. It is 1 where half of the labels would not be random
-    otherwise, so what is stored is always the probability that the draw really had."""
-    at_random, targeted = drawn.get("random", 0), drawn.get("targeted", 0)
-    if at_random >= _RANDOM_LABELS:
+def compute_uniform_share(drawn: Mapping[Arm, int]) -> float:
+    """The probability that the next draw is a uniform one. It is 1 where half of the labels would not be uniform
+    otherwise."""
+    uniform, doubtful = drawn.get("uniform", 0), drawn.get("doubtful", 0)
+    if uniform >= _UNIFORM_LABELS:
         return _LATER_SHARE
-    return 1.0 if at_random <= targeted else _FIRST_SHARE
-
-
-def _choose_stratum(strata: Sequence[QueueStratum], chance: random.Random) -> QueueStratum | None:
-    """Runs and environments get labels by the groups that are left. None where nothing is left."""
-    open_ones = [one for one in strata if one.left > 0]
-    if not open_ones:
-        return None
-    return chance.choices(open_ones, weights=[one.left for one in open_ones])[0]
-
-
-def draw_item(
-    candidates: Sequence[ItemCandidate], stratum: QueueStratum, share: float, lease_id: str, chance: random.Random
-) -> _DrawnItem:
-    """Draws one of the candidates, which are a random part of what is left of the stratum. `share` is the probability
-    of the random arm."""
-    # An arm that has nothing to draw from leaves all to the other one, and the probability says so.
-    targets = [one for one in candidates if one.reasons]
-    if not targets:
-        share = 1.0
-    arm: Arm = "random" if chance.random() < share else "targeted"
-    chosen = chance.choice(candidates if arm == "random" else targets)
-    # Candidates are a random part of what is left, so an aimed draw has the chance to be among them times its own.
-    left = max(stratum.left, len(candidates))
-    plain = share / left
-    aimed = plain + (1 - share) / len(targets) * len(candidates) / left if targets else plain
-    own, other = (aimed, plain) if chosen.reasons else (plain, aimed)
-    return _DrawnItem(
-        chosen.group_id,
-        QueueDraw(
-            lease_id=lease_id,
-            arm=arm,
-            reasons=chosen.reasons,
-            probability=min(1.0, own),
-            other_probability=min(1.0, other),
-            population=max(stratum.population, left),
-        ),
-    )
+    return 1.0 if uniform <= doubtful else _FIRST_SHARE
 
 
 # Whether a run's judges agree with people as far as the run asks for.
 
-_MeasureLowerBound = Callable[[Sequence[LabelledGroupRecord]], tuple[float, float | None]]
-"""The effective number of groups, and the lower bound of the pair accuracy; None where there are too few."""
+_MeasureLowerBound = Callable[[Sequence[LabelledGroupRecord]], tuple[int, float | None]]
+"""The number of groups with an order, and the lower bound of the pair accuracy; None where there are too few."""
 KEPT_SECONDS: Final = 60.0
 """For so long nothing asks whether labels changed: tasks are handed out more often than people label."""
 
@@ -426,9 +361,9 @@ KEPT_SECONDS: Final = 60.0
 @dataclass(frozen=True)
 class _Measurement:
     until: float
-    mark: tuple[int, int]
+    mark: tuple[int, int, int]
     """Of the labels that it was made from: where it is the same, nothing is measured again."""
-    effective: float
+    groups: int
     low: float | None
 
 
@@ -478,9 +413,7 @@ class AgreementCheck:
     async def _find_standing(self, judge: str, environment: str, least: float) -> JudgeStanding:
         measured = await self._measure_kept(judge, environment)
         met = None if measured.low is None else measured.low >= least
-        return JudgeStanding(
-            judge=judge, environment=environment, effective=measured.effective, low=measured.low, met=met
-        )
+        return JudgeStanding(judge=judge, environment=environment, groups=measured.groups, low=measured.low, met=met)
 
     async def _measure_kept(self, judge: str, environment: str) -> _Measurement:
         """All who ask at the same time wait for one measurement, which goes on when they leave."""
@@ -495,9 +428,9 @@ class AgreementCheck:
         mark = await self._labels.find_mark(environment)
         if kept is None or kept.mark != mark:
             records = await self._labels.list_labelled(judge, (environment,), None)
-            effective, low = await asyncio.to_thread(self._measure, records)
+            count, low = await asyncio.to_thread(self._measure, records)
         else:
-            effective, low = kept.effective, kept.low
-        measurement = _Measurement(time.monotonic() + KEPT_SECONDS, mark, effective, low)
+            count, low = kept.groups, kept.low
+        measurement = _Measurement(time.monotonic() + KEPT_SECONDS, mark, count, low)
         self._measurements[judge, environment] = measurement
         return measurement

@@ -11,6 +11,8 @@ stays. Groups with labels, or with an item that somebody holds, are kept from pr
 import json
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
 from random import SystemRandom
 from typing import Any, Final, cast
 
@@ -31,7 +33,6 @@ from sqlalchemy import (
     or_,
     select,
     union,
-    union_all,
     update,
 )
 from sqlmodel import Field
@@ -39,15 +40,13 @@ from sqlmodel import Field
 from app.domain.errors import Conflict, NotFound
 from app.domain.groups import Group
 from app.domain.labels import (
+    FORMER_ARMS,
     Arm,
     ArmCounts,
-    ItemCandidate,
     Label,
     LabelLease,
     LabelledGroupRecord,
     QueueDraw,
-    QueueStratum,
-    TargetReason,
 )
 from app.domain.scores import Score
 from app.domain.values import digest
@@ -55,7 +54,6 @@ from app.store.database import Database, StorePart, reads, writes
 from app.store.group_rows import has_text, load_groups
 from app.store.groups import load_scorings
 from app.store.retention import keep_groups
-from app.store.search import open_stretch
 from app.store.statements import decode, encode, filter_storable, from_micros, insert_rows, is_storable, to_micros
 from app.store.table_records import TableRecord, build_sequence_column, get_table
 from app.store.tables import groups, rollouts, rollups
@@ -86,7 +84,8 @@ class LabelTable(TableRecord, table=True):
 
 
 class LabelLeaseTable(TableRecord, table=True):
-    """An item of the queue that somebody holds, has labelled or has skipped. `draw` is JSON."""
+    """An item of the queue that somebody holds, has labelled or has skipped. `draw` is JSON, and stays; `arm` becomes
+    `uniform` where a uniform draw finds a group that was labelled as doubtful."""
 
     __tablename__ = "label_leases"
     __table_args__ = (
@@ -116,6 +115,21 @@ _ORDER = "labels"
 """Writes of labels run in the order in which they came."""
 
 
+_UNIFORM: Final = ("uniform", *(former for former, arm in FORMER_ARMS.items() if arm == "uniform"))
+"""The arms, by their stored names, that count in figures."""
+
+
+@dataclass(frozen=True)
+class DrawnGroup:
+    """A group that the queue may ask about."""
+
+    sequence: int
+    group_id: str
+    environment: str
+    run: str | None
+    low_signal: int
+
+
 # The queue: who is asked for which label until when.
 
 
@@ -123,39 +137,72 @@ class LabelQueue(StorePart):
     """Items that people hold, have labelled or have skipped."""
 
     @reads
-    def list_strata(
+    def count_left(
         self, connection: Connection, environments: Sequence[str], run: str | None, labeller: str
-    ) -> list[QueueStratum]:
-        """The runs of these environments with scored groups; only this run, if one is given."""
-        now = self.database.read_lease_clock(connection)
-        populations = _count_scored(connection, environments, run)
-        taken = _select_taken(labeller, now)
-        gone: defaultdict[tuple[str, str | None], int] = defaultdict(int)
-        for environment, name, count in connection.execute(
-            select(taken.c.environment, taken.c.run, func.count()).group_by(taken.c.environment, taken.c.run)
-        ):
-            gone[environment, name] = count
-        drawn = _count_draws(connection, now)
-        return [
-            QueueStratum(
-                environment=environment,
-                run=name,
-                population=count,
-                left=max(0, count - gone[environment, name]),
-                drawn=drawn[environment, name],
-            )
-            for (environment, name), count in sorted(populations.items(), key=lambda one: (one[0][0], one[0][1] or ""))
-        ]
+    ) -> tuple[int, int]:
+        """The scored groups of the filter, and how many of them the labeller may still get."""
+        taken = _select_taken(labeller, self.database.read_lease_clock(connection))
+        here = [taken.c.environment.in_(environments), *([] if run is None else [taken.c.run == run])]
+        gone = connection.execute(select(func.count()).select_from(taken).where(*here)).scalar_one()
+        count = _count_scored(connection, environments, run)
+        return count, max(0, count - gone)
 
     @reads
-    def draw_candidates(
-        self, connection: Connection, stratum: QueueStratum, labeller: str, most: int
-    ) -> list[ItemCandidate]:
-        """At most so many of the groups that are left, each with the same chance."""
+    def count_drawn(self, connection: Connection, environments: Sequence[str], run: str | None) -> Counter[Arm]:
+        """Labels and live leases of the filter by arm, second labels aside."""
+        now = self.database.read_lease_clock(connection)
+        counted = select(label_leases.c.arm, func.count()).where(
+            label_leases.c.second.is_(False),
+            or_(label_leases.c.state == "done", _is_live(now)),
+            *_match_leases(environments, run),
+        )
+        drawn: Counter[Arm] = Counter()
+        for arm, count in connection.execute(counted.group_by(label_leases.c.arm)):
+            drawn[FORMER_ARMS.get(arm, arm)] += count
+        return drawn
+
+    async def draw_uniform(self, environments: Sequence[str], run: str | None, labeller: str) -> DrawnGroup | None:
+        """Any group of the filter that no uniform draw has found, each equally likely. One that has its label by a
+        doubtful draw counts as drawn uniformly from then on, and the next is drawn: figures would miss what is doubtful
+        if such groups were passed over. None where nothing is left."""
+        while True:
+            labelled, drawn = await self._look_for_uniform(environments, run, labeller)
+            if labelled:
+                await self._count_as_uniform(labelled)
+            if drawn is not None or not labelled:
+                return drawn
+
+    @reads
+    def _look_for_uniform(
+        self, connection: Connection, environments: Sequence[str], run: str | None, labeller: str
+    ) -> tuple[list[str], DrawnGroup | None]:
+        """The first that is left of some that are drawn, and those before it, which have labels."""
         taken = _select_taken(labeller, self.database.read_lease_clock(connection))
-        scored = and_(*_match_stratum(stratum))
-        free = and_(scored, groups.c.group_id.not_in(select(taken.c.group_id)))
-        return _load_candidates(connection, _draw_sequences(connection, stratum, scored, free, most))
+        passed = select(label_leases.c.group_id).where(
+            label_leases.c.state == "done", label_leases.c.arm.not_in(_UNIFORM)
+        )
+        free = or_(groups.c.group_id.not_in(select(taken.c.group_id)), groups.c.group_id.in_(passed))
+        pool = _draw_groups(connection, environments, run, free)
+        here = label_leases.c.group_id.in_([one.group_id for one in pool])
+        labelled = {*connection.execute(passed.where(here)).scalars()}
+        before = [one.group_id for one in takewhile(lambda one: one.group_id in labelled, pool)]
+        return before, next(iter(pool[len(before) :]), None)
+
+    @writes(_ORDER)
+    def _count_as_uniform(self, connection: Connection, group_ids: Sequence[str]) -> None:
+        done = and_(label_leases.c.group_id.in_(group_ids), label_leases.c.state == "done")
+        connection.execute(update(label_leases).where(done).values(arm="uniform"))
+
+    @reads
+    def draw_doubtful(
+        self, connection: Connection, environments: Sequence[str], run: str | None, labeller: str
+    ) -> DrawnGroup | None:
+        """Of some groups that are left, each equally likely, the one whose judges were least certain. None where
+        nothing is left."""
+        taken = _select_taken(labeller, self.database.read_lease_clock(connection))
+        pool = _draw_groups(connection, environments, run, groups.c.group_id.not_in(select(taken.c.group_id)))
+        doubts = _measure_doubts(connection, [one.sequence for one in pool])
+        return max(pool, key=lambda one: (doubts[one.sequence], one.low_signal), default=None)
 
     @reads
     def find_held(
@@ -228,9 +275,16 @@ class LabelQueue(StorePart):
             .where(*_match_leases(environments, run))
             .group_by(label_leases.c.arm)
         )
-        return {
-            arm: ArmCounts(labelled=labelled, skipped=skipped) for arm, labelled, skipped in connection.execute(counted)
-        }
+        arms: dict[Arm, ArmCounts] = {}
+        for stored, labelled, skipped in connection.execute(counted):
+            arm: Arm = FORMER_ARMS.get(stored, stored)
+            former = arms.get(arm, ArmCounts())
+            arms[arm] = ArmCounts(labelled=former.labelled + labelled, skipped=former.skipped + skipped)
+        return arms
+
+
+_COUNTS: Final = and_(label_leases.c.state == "done", label_leases.c.arm.in_(_UNIFORM))
+"""Of a lease: the labels of its group are in figures."""
 
 
 def _is_live(now: int) -> ColumnElement[bool]:
@@ -241,15 +295,6 @@ def _match_leases(environments: Sequence[str], run: str | None) -> list[ColumnEl
     return [
         label_leases.c.environment.in_(environments),
         *([] if run is None else [label_leases.c.run == run]),
-    ]
-
-
-def _match_stratum(stratum: QueueStratum) -> list[ColumnElement[bool]]:
-    return [
-        groups.c.environment == stratum.environment,
-        groups.c.run.is_(None) if stratum.run is None else groups.c.run == stratum.run,
-        groups.c.outcome == "scored",
-        has_text(),
     ]
 
 
@@ -266,41 +311,24 @@ def _select_taken(labeller: str, now: int) -> Subquery:
     ).subquery()
 
 
-def _count_scored(
-    connection: Connection, environments: Sequence[str], run: str | None
-) -> Counter[tuple[str, str | None]]:
-    """Scored groups by environment and run: what rollups count and what they do not count yet, without the few that
-    are not scored. To count them one by one takes long in a large store."""
-    totals: Counter[tuple[str, str | None]] = Counter()
+def _count_scored(connection: Connection, environments: Sequence[str], run: str | None) -> int:
+    """Scored groups of the filter: what rollups count and what they do not count yet, without the few that are not
+    scored. To count them one by one takes long in a large store."""
     of_runs, alone = (rollups.c.series == "run", and_(rollups.c.series == "step", rollups.c.run.is_(None)))
-    counted = select(rollups.c.environment, rollups.c.run, rollups.c.measures).where(
-        rollups.c.environment.in_(environments), or_(of_runs, alone) if run is None else of_runs
+    counted = select(rollups.c.measures).where(
+        rollups.c.environment.in_(environments),
+        or_(of_runs, alone) if run is None else and_(of_runs, rollups.c.run == run),
     )
-    for environment, name, measures in connection.execute(
-        counted if run is None else counted.where(rollups.c.run == run)
-    ):
-        totals[environment, name] += json.loads(measures).get("groups", 0)
+    total = sum(json.loads(measures).get("groups", 0) for measures in connection.execute(counted).scalars())
     # As an expression, or SQLite reads all groups by their environment instead of the index of the few.
-    key = (func.coalesce(groups.c.environment, literal_column("''")), groups.c.run)
+    environment = func.coalesce(groups.c.environment, literal_column("''"))
+    here = [environment.in_(environments), *([] if run is None else [groups.c.run == run])]
     for missing, sign in (
         (groups.c.counted == literal_column("0"), 1),
         (groups.c.outcome != literal_column("'scored'"), -1),
     ):
-        for environment, name, count in connection.execute(select(*key, func.count()).where(missing).group_by(*key)):
-            if environment in environments and run in (None, name):
-                totals[environment, name] += sign * count
-    return +totals
-
-
-def _count_draws(connection: Connection, now: int) -> defaultdict[tuple[str, str | None], dict[Arm, int]]:
-    key = (label_leases.c.environment, label_leases.c.run, label_leases.c.arm)
-    counted = select(*key, func.count()).where(
-        label_leases.c.second.is_(False), or_(label_leases.c.state == "done", _is_live(now))
-    )
-    drawn: defaultdict[tuple[str, str | None], dict[Arm, int]] = defaultdict(dict)
-    for environment, name, arm, count in connection.execute(counted.group_by(*key)):
-        drawn[environment, name][arm] = count
-    return drawn
+        total += sign * connection.execute(select(func.count()).where(missing, *here)).scalar_one()
+    return max(0, int(total))
 
 
 def _select_awaiting(labeller: str, now: int, environments: Sequence[str], run: str | None) -> Select[Any]:
@@ -376,113 +404,62 @@ def _is_taken(connection: Connection, lease: LabelLease, now: int) -> bool:
     return connection.execute(held).first() is not None or connection.execute(mine).first() is not None
 
 
-# Candidates: groups drawn at random from a stratum, and what makes some of them targets.
+# Draws of groups.
 
-SORTED_UP_TO: Final = 4096
-"""So many groups are sorted at random. From more, some are drawn by number."""
-MOST_PROBES: Final = 1_000
-"""Numbers that are drawn at once, at most."""
-_PROBE_ROUNDS: Final = 32
-"""So often numbers are drawn until there are enough. What was found by then is used."""
-NEAR: Final = 16
-"""Groups of a stretch: few stretches are read quickly, many show more of a run."""
-_FARTHEST: Final = 10_000
-"""Numbers that a stretch goes over, past groups of others and past those whose texts are gone."""
-_SPARE: Final = 1.3
-"""How many more numbers are drawn than would do on average."""
+PROBES: Final = 256
+"""Numbers that are drawn at once to find groups; where there are no more, all groups are sorted at random instead."""
+_ROUNDS: Final = 4
+"""So often numbers are drawn where none was such a group."""
+_POOL: Final = 64
+"""Groups that are drawn at once: enough to find doubtful ones, and few enough to read their scores."""
 
 
-def _draw_sequences(
-    connection: Connection, stratum: QueueStratum, scored: ColumnElement[bool], free: ColumnElement[bool], most: int
-) -> list[int]:
-    """At most so many of the free groups among the scored ones of a stratum, each with the same chance. In a large
-    stratum some are drawn with those that follow, which lie beside them: to read as many from all over a large store
-    takes long, and so does to sort all its groups at random."""
-    if stratum.population > SORTED_UP_TO:
-        drawn = _draw_stretches(connection, stratum, scored, -(-most // NEAR), min(NEAR, most))
-        left = connection.execute(select(groups.c.sequence).where(free, groups.c.sequence.in_(drawn))).scalars()
-        if listed := sorted(left):
-            return SystemRandom().sample(listed, min(most, len(listed)))
-        # All that were drawn are taken, so the stratum may be nearly done: what is left is found the slow way.
-    return [*connection.execute(select(groups.c.sequence).where(free).order_by(func.random()).limit(most)).scalars()]
-
-
-def _draw_stretches(
-    connection: Connection, stratum: QueueStratum, scored: ColumnElement[bool], count: int, near: int
-) -> set[int]:
-    """So many groups that are drawn, each with the next ones. The first has none before it: a number before it begins
-    a stretch as well, of which only the end has groups."""
-    here = open_stretch(connection, environment=stratum.environment, run=stratum.run)
-    any_of_them = select(groups.c.sequence).where(*here.match()).limit(1)
+def _draw_groups(
+    connection: Connection, environments: Sequence[str], run: str | None, free: ColumnElement[bool]
+) -> list[DrawnGroup]:
+    """Some of the scored groups of the filter that are free, each with the same chance, in any order. Numbers are drawn
+    first: to sort all groups of a large store at random takes long. Where none of them is such a group, few are left or
+    the filter is narrow, and those are sorted."""
+    of_run = [] if run is None else [groups.c.run == run]
+    ends = select(groups.c.sequence).where(*of_run).limit(1)
     first, last = (
-        connection.execute(any_of_them.order_by(*here.order(rising=rising))).scalar() for rising in (True, False)
+        connection.execute(ends.order_by(place)).scalar() for place in (groups.c.sequence, groups.c.sequence.desc())
     )
     if first is None or last is None:
-        return set()
-    numbers = range(first - near + 1, last + 1)
-    begins = _draw_begins(connection, scored, numbers, first, stratum.population / len(numbers), count)
-    stretches = [
-        select(groups.c.sequence)
-        .where(*here.narrow(after=max(begin, first) - 1, before=begin + _FARTHEST).match(), scored)
-        .order_by(*here.order(rising=True))
-        .limit(near - max(0, first - begin))
-        .subquery()
-        for begin in begins
-    ]
-    return set(connection.execute(union_all(*map(select, stretches))).scalars()) if stretches else set()
-
-
-def _draw_begins(
-    connection: Connection, scored: ColumnElement[bool], numbers: range, first: int, share: float, count: int
-) -> list[int]:
-    """Numbers are drawn, and those kept that are scored groups, or before the first. `share` of them seem to be."""
-    kept, drawn_in_all, chance = set[int](), 0, SystemRandom()
-    for _ in range(_PROBE_ROUNDS):
-        # Each number costs a read somewhere else, so hardly more are drawn than seem to be needed.
-        probes = min(MOST_PROBES, len(numbers), max(count, round(_SPARE * (count - len(kept)) / share)))
-        drawn = chance.sample(numbers, probes)
-        stored = select(groups.c.sequence).where(scored, groups.c.sequence.in_(drawn))
-        kept.update(connection.execute(stored).scalars(), (one for one in drawn if one < first))
-        if len(kept) >= count:
+        return []
+    found = select(groups.c.sequence, groups.c.group_id, groups.c.environment, groups.c.run, groups.c.low_signal).where(
+        groups.c.environment.in_(environments), *of_run, groups.c.outcome == "scored", has_text(), free
+    )
+    numbers, rows = range(first, last + 1), list[Any]()
+    for _ in range(_ROUNDS if len(numbers) > PROBES else 0):
+        probes = SystemRandom().sample(numbers, PROBES)
+        if rows := [*connection.execute(found.where(groups.c.sequence.in_(probes)))]:
             break
-        drawn_in_all += probes
-        share = max(1, len(kept)) / drawn_in_all
-    return chance.sample(sorted(kept), min(count, len(kept)))
+    if rows:
+        rows = SystemRandom().sample(rows, min(_POOL, len(rows)))
+    else:
+        rows = [*connection.execute(found.order_by(func.random()).limit(_POOL))]
+    return [DrawnGroup(*row) for row in rows]
 
 
-_TOP_SHARE: Final = 0.1
-"""Groups whose best reward is among so many of the highest are targets."""
-_FLAGS: Final[Mapping[str, TargetReason]] = {
-    "judges_disagree": "judges_disagree",
-    "position_dominated": "judges_disagree",
-    "low_signal": "low_signal",
-}
+_DOUBTS: Final = frozenset({"judges_disagree", "position_dominated"})
+"""Flags of a score on which judges, or two orders of the replies, did not agree."""
 
 
-def _load_candidates(connection: Connection, sequences: Sequence[int]) -> list[ItemCandidate]:
-    """These groups, with what makes them targets among one another."""
-    listed = select(groups.c.sequence, groups.c.group_id, groups.c.low_signal).where(groups.c.sequence.in_(sequences))
-    rows = connection.execute(listed).all()
-    reasons: defaultdict[int, set[TargetReason]] = defaultdict(set)
-    best: dict[int, float] = {}
-    members = select(rollouts.c.group_sequence, rollouts.c.reward, rollouts.c.gate, rollouts.c.score)
-    for sequence, reward, gate, score in connection.execute(members.where(rollouts.c.group_sequence.in_(sequences))):
-        best[sequence] = max(best.get(sequence, 0.0), reward or 0.0)
-        reasons[sequence] |= {"gated"} if gate == 0 else _read_reasons(score)
-    top = sorted(best.values(), reverse=True)[: max(1, round(_TOP_SHARE * len(best)))]
-    for row in rows:
-        reasons[row.sequence] |= {"low_signal"} if row.low_signal else set()
-        if top and best.get(row.sequence, 0.0) >= top[-1] > 0:
-            reasons[row.sequence].add("top_reward")
-    return [ItemCandidate(group_id=row.group_id, reasons=tuple(sorted(reasons[row.sequence]))) for row in rows]
+def _measure_doubts(connection: Connection, sequences: Sequence[int]) -> dict[int, float]:
+    """The share of each group's replies that have a flag of doubt."""
+    flagged: defaultdict[int, list[bool]] = defaultdict(list)
+    members = select(rollouts.c.group_sequence, rollouts.c.score)
+    for sequence, score in connection.execute(members.where(rollouts.c.group_sequence.in_(sequences))):
+        flagged[sequence].append(_is_doubtful(score))
+    return {sequence: sum(flagged[sequence]) / max(1, len(flagged[sequence])) for sequence in sequences}
 
 
-def _read_reasons(text: str) -> set[TargetReason]:
-    if '"flags"' not in text and '"cap"' not in text:  # most are spared the parsing
-        return set()
+def _is_doubtful(text: str) -> bool:
+    if '"flags"' not in text:  # most are spared the parsing
+        return False
     score: Mapping[str, JsonValue] = json.loads(text)
-    reasons = {_FLAGS[flag] for flag in cast("list[str]", score.get("flags") or []) if flag in _FLAGS}
-    return reasons | ({"capped"} if score.get("cap") is not None else set())
+    return not _DOUBTS.isdisjoint(cast("list[str]", score.get("flags") or []))
 
 
 # Labels.
@@ -600,20 +577,23 @@ class LabelStore(StorePart):
         return {kind: count for kind, count in connection.execute(counted)}
 
     @reads
-    def find_mark(self, connection: Connection, environment: str) -> tuple[int, int]:
-        """Changes with every label of the environment that is stored, replaced or withdrawn."""
+    def find_mark(self, connection: Connection, environment: str) -> tuple[int, int, int]:
+        """Changes with every label of the environment that is stored, replaced or withdrawn, or begins to count."""
         live = func.count().filter(labels.c.state == "live")
         mark = select(func.coalesce(func.max(labels.c.sequence), 0), live).where(labels.c.environment == environment)
         newest, count = connection.execute(mark).one()
-        return newest, count
+        counts = select(func.count()).where(_COUNTS, label_leases.c.environment == environment)
+        return newest, count, connection.execute(counts).scalar_one()
 
     @reads
     def list_labelled(
         self, connection: Connection, judge: str, environments: Sequence[str], run: str | None
     ) -> list[LabelledGroupRecord]:
-        """Groups with labels from the queue that this judge has scored, in the order of their first labels."""
+        """Groups with labels from the queue that a uniform draw has found and this judge has scored, in the order of
+        their first labels."""
         conditions = [labels.c.kind == "queue", labels.c.state == "live", labels.c.environment.in_(environments)]
         conditions += [] if run is None else [labels.c.run == run]
+        conditions += [labels.c.group_id.in_(select(label_leases.c.group_id).where(_COUNTS))]
         by_group: defaultdict[str, list[Label]] = defaultdict(list)
         for body in connection.execute(select(labels.c.body).where(*conditions).order_by(labels.c.sequence)).scalars():
             label = _parse_label(body)

@@ -165,7 +165,7 @@ async def test_labels_are_exported_with_who_made_them_and_how(client: httpx.Asyn
     more = ("rejected_defect", "seconds", "probability", "source")
     fair, foul, high, low = _texts("fair 1"), _texts("foul 1"), '{"quality":3}', '{"quality":0}'
     assert [tuple(row[name] for name in (*whole, *more)) for row in rows] == [
-        ("queue", "ada", queued, "a", fair, foul, high, low, True, None, 1.0, ""),
+        ("queue", "ada", queued, "a", fair, foul, high, low, True, None, None, ""),
         ("own_pick", "ada", first, "a", one, other, "{}", '{"quality":1}', True, 12.5, None, ""),
         ("own_pick", "bob", first, "a", other, one, "{}", "{}", None, None, None, ""),
         ("pair", "eve", "", "", _texts("A friend."), _texts("Me."), "{}", "{}", None, None, None, "a.jsonl:1"),

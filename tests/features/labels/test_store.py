@@ -1,24 +1,30 @@
 """The queue of items and the labels on them, on each database."""
 
 import asyncio
+import json
+from collections import Counter
 from datetime import timedelta
 from typing import Any, Literal
 
 import pytest
+from sqlalchemy import update
 
 from app.domain.errors import Conflict, NotFound
-from app.domain.labels import Label, LabelLease, QueueDraw, ReplyLabel
+from app.domain.labels import Arm, Label, LabelLease, QueueDraw, ReplyLabel
 from app.domain.scores import Criterion, Score
 from app.features.labels import store as label_rows
 from app.features.labels.store import LabelQueue, LabelStore
 from app.main.store import Store
+from app.store.database import open_writer
 from tests.support.store_cases import START, MovableClock, group, opened, record, using
 
 ENVIRONMENTS = ("gsm8k",)
 
 
-def lease(name: str, labeller: str, group_id: str, *, wanted: int = 1, second: bool = False) -> LabelLease:
-    draw = QueueDraw(lease_id=name, arm="random", probability=0.5, other_probability=0.5, population=4, second=second)
+def lease(
+    name: str, labeller: str, group_id: str, *, wanted: int = 1, second: bool = False, arm: Arm = "uniform"
+) -> LabelLease:
+    draw = QueueDraw(lease_id=name, arm=arm, second=second)
     return LabelLease(
         lease_id=name,
         labeller=labeller,
@@ -48,9 +54,9 @@ async def fill(store: Store, count: int = 3) -> None:
 
 async def left(store: Store, labeller: str) -> set[str]:
     queue = store.part(LabelQueue)
-    (stratum,) = await queue.list_strata(ENVIRONMENTS, None, labeller)
-    found = {one.group_id for one in await queue.draw_candidates(stratum, labeller, 99)}
-    assert len(found) == stratum.left
+    drawn = [await queue.draw_doubtful(ENVIRONMENTS, None, labeller) for _ in range(60)]
+    found = {one.group_id for one in drawn if one is not None}
+    assert len(found) == (await queue.count_left(ENVIRONMENTS, None, labeller))[1]
     return found
 
 
@@ -63,7 +69,7 @@ def test_two_people_never_hold_the_same_item_and_what_expires_returns(store_url:
         queue = store.part(LabelQueue)
         claims = await asyncio.gather(*(queue.claim(lease(f"l{n}", f"p{n}", "g0"), 60) for n in range(5)))
         (holder,) = [one for one in claims if one is not None]
-        told: list[object] = [await left(store, "eve"), (await queue.list_strata(ENVIRONMENTS, "run", "eve"))[0].drawn]
+        told: list[object] = [await left(store, "eve"), await queue.count_drawn(ENVIRONMENTS, "run")]
         clock.forward(61)
         told += [await left(store, "eve"), await queue.find_held(holder.labeller, ENVIRONMENTS, None)]
         taken = await queue.claim(lease("again", "eve", "g0"), 60)
@@ -76,7 +82,7 @@ def test_two_people_never_hold_the_same_item_and_what_expires_returns(store_url:
         return [*told, await left(store, "bob")]
 
     found = using(store_url, scenario, clock)
-    assert found == [{"g1", "g2"}, {"random": 1}, {"g0", "g1", "g2"}, None, timedelta(seconds=121), {"g1", "g2"}]
+    assert found == [{"g1", "g2"}, {"uniform": 1}, {"g0", "g1", "g2"}, None, timedelta(seconds=121), {"g1", "g2"}]
 
 
 async def test_work_is_not_lost_when_the_time_is_over_and_nobody_else_came(store: Store, clock: MovableClock) -> None:
@@ -125,7 +131,7 @@ async def test_a_label_can_be_replaced_extended_and_taken_back(store: Store) -> 
     arms = await queue.count_arms(ENVIRONMENTS, None)
     mine, others = await left(store, "ada"), await left(store, "bob")
     replies = {"g0-0": ReplyLabel(levels={"a": 1, "b": 2}, defect=True), "g0-1": ReplyLabel(defect=False)}
-    found = [merged.replies, merged.seconds, merged.kind, kept, skipped.state, arms["random"].skipped, mine, others]
+    found = [merged.replies, merged.seconds, merged.kind, kept, skipped.state, arms["uniform"].skipped, mine, others]
     assert found == [replies, 5.0, "queue", ["two"], "skipped", 1, {"g1", "g2"}, {"g0", "g1", "g2"}]
 
 
@@ -143,29 +149,28 @@ async def test_a_held_item_is_renewed_only_while_its_time_runs(store: Store, clo
     assert found == [timedelta(seconds=90), None, True, None]
 
 
-@pytest.mark.parametrize("sorted_up_to", [0, label_rows.SORTED_UP_TO])
-def test_candidates_are_any_of_those_that_are_left(
-    store_url: str, monkeypatch: pytest.MonkeyPatch, sorted_up_to: int
+@pytest.mark.parametrize("probes", [0, 10, label_rows.PROBES])
+def test_each_group_of_the_filter_is_drawn_as_often(
+    store_url: str, monkeypatch: pytest.MonkeyPatch, probes: int
 ) -> None:
-    monkeypatch.setattr(label_rows, "SORTED_UP_TO", sorted_up_to)
-    monkeypatch.setattr(label_rows, "MOST_PROBES", 10)
+    monkeypatch.setattr(label_rows, "PROBES", probes)
 
     async def scenario(store: Store) -> list[object]:
         queue = store.part(LabelQueue)
         await store.tasks.put([record(0)])
         stored = [group(f"g{n}", run=("a", "b", None)[n % 3]) for n in range(36)]
         await store.groups.add([*stored, group("unscored", [Score.unscored("budget")], run="a"), group("g36", run="a")])
-        await queue.claim(lease("l", "bob", "g3"), 60)
+        await queue.claim(lease("l", "bob", "g3").model_copy(update={"run": "a"}), 60)
         told: list[object] = []
-        for stratum in await queue.list_strata(ENVIRONMENTS, None, "ada"):
-            drawn = [await queue.draw_candidates(stratum, "ada", 4) for _ in range(60)]
-            assert all(len({one.group_id for one in some}) == len(some) <= 4 for some in drawn)
-            found = {int(one.group_id[1:]) for some in drawn for one in some}
-            told.append((stratum.run, stratum.population, found))
+        for run in ("a", None):
+            drawn = [await queue.draw_uniform(ENVIRONMENTS, run, "ada") for _ in range(600)]
+            found = Counter(int(one.group_id[1:]) for one in drawn if one is not None)
+            told += [await queue.count_left(ENVIRONMENTS, run, "ada"), {*found}]
+            assert max(found.values()) < (120 if run else 60)  # 50 and 17 on average
         return told
 
     seen = using(store_url, scenario)
-    assert seen == [(None, 12, {*range(2, 36, 3)}), ("a", 13, {*range(0, 37, 3)} - {3}), ("b", 12, {*range(1, 36, 3)})]
+    assert seen == [(13, 12), {*range(0, 37, 3)} - {3}, (37, 36), {*range(37)} - {3}]
 
 
 async def test_a_label_that_is_sent_again_is_the_same_label(store: Store) -> None:
@@ -191,31 +196,85 @@ async def test_a_label_that_is_sent_again_is_the_same_label(store: Store) -> Non
     assert found == [True, ("three", True), True, {2.0}, ["three", "x"]]
 
 
-async def test_targets_are_what_judges_are_unsure_of_and_what_earns_much_or_nothing(store: Store) -> None:
-    def score(reward: float, **more: object) -> Score:
-        return Score.model_validate({"outcome": "scored", "reward": reward, "gate": 1.0, **more})
+async def test_doubtful_groups_are_drawn_first(store: Store) -> None:
+    """Those on which judges disagree in more replies, then those of a low signal, then any."""
 
-    plain = [score(0.2), score(0.6)]
+    def score(reward: float, *flags: str) -> Score:
+        return Score.model_validate({"outcome": "scored", "reward": reward, "gate": 1.0, "flags": flags})
+
     cases = {
-        "capped": [score(0.2, cap=0.25), score(0.6)],
+        "plain": [score(0.2), score(0.6)],
+        "one": [score(0.2, "judges_disagree"), score(0.6)],
+        "same": [score(0.2, "low_signal"), score(0.2, "low_signal")],
+        "both": [score(0.2, "judges_disagree"), score(0.6, "position_dominated")],
         "gated": [Score.gated("refuses"), score(0.6)],
-        "disputed": [score(0.2, flags=("judges_disagree",)), score(0.6)],
-        "same": [score(0.2, flags=("low_signal",)), score(0.6, flags=("low_signal",))],
-        "best": [score(0.2), score(0.9)],
-    } | {f"plain{number}": plain for number in range(5)}
-    queue = store.part(LabelQueue)
+    }
+    queue, order = store.part(LabelQueue), list[str]()
     await store.tasks.put([record(0)])
     await store.groups.add([group(name, scores) for name, scores in cases.items()])
-    (stratum,) = await queue.list_strata(ENVIRONMENTS, None, "ada")
-    found = {one.group_id: one.reasons for one in await queue.draw_candidates(stratum, "ada", 99)}
-    assert {name: reasons for name, reasons in found.items() if reasons} == {
-        "capped": ("capped",),
-        "gated": ("gated",),
-        "disputed": ("judges_disagree",),
-        "same": ("low_signal",),
-        "best": ("top_reward",),
-    }
-    assert len(found) == len(cases)
+    while (drawn := await queue.draw_doubtful(ENVIRONMENTS, None, "ada")) is not None:
+        order.append(drawn.group_id)
+        await queue.claim(lease(drawn.group_id, "ada", drawn.group_id, arm="doubtful"), 60)
+    assert (order[:3], {*order[3:]}) == (["both", "one", "same"], {"plain", "gated"})
+
+
+async def test_only_what_a_uniform_draw_finds_is_in_figures(store: Store) -> None:
+    """A group that a doubtful draw found before a uniform one is not asked about again, and counts from then on."""
+    queue, labels = store.part(LabelQueue), store.part(LabelStore)
+    scores = [Score(outcome="scored", reward=0.5, gate=1.0, judges=("j",)) for _ in range(2)]
+    await store.tasks.put([record(0)])
+    await store.groups.add([group(f"g{number}", scores) for number in range(3)])
+    arms: tuple[Arm, ...] = ("uniform", "doubtful", "doubtful")
+    for number, arm in enumerate(arms):
+        await queue.claim(lease(f"l{number}", "ada", f"g{number}", arm=arm), 60)
+        await labels.put(label(f"x{number}", "ada", f"g{number}"), f"l{number}", merge=False, show_judge=False)
+
+    async def look() -> list[object]:
+        counted = [one.labels[0].label_id for one in await labels.list_labelled("j", ENVIRONMENTS, None)]
+        arms = await queue.count_arms(ENVIRONMENTS, None)
+        return [counted, {arm: counts.labelled for arm, counts in arms.items()}]
+
+    before, mark = await look(), await labels.find_mark("gsm8k")
+    drawn = [await queue.draw_uniform(ENVIRONMENTS, None, name) for name in ("bob", "ada")]
+    kept = [one.draw and one.draw.arm for _, one in await labels.list_labels("gsm8k", None, 0, 9)]
+    assert [before, drawn, await look(), kept, mark != await labels.find_mark("gsm8k")] == [
+        [["x0"], {"uniform": 1, "doubtful": 2}],
+        [None, None],
+        [["x0", "x1", "x2"], {"uniform": 3}],
+        [*arms],
+        True,
+    ]
+
+
+async def test_what_was_drawn_before_draws_were_plain_is_read(store: Store, store_url: str) -> None:
+    """Its probability stays. What was drawn at random was drawn uniformly."""
+    await fill(store)
+    queue, labels = store.part(LabelQueue), store.part(LabelStore)
+    for number, arm in enumerate(("random", "targeted")):
+        name = f"l{number}"
+        await queue.claim(lease(name, "ada", f"g{number}"), 60)
+        await labels.put(label(f"x{number}", "ada", f"g{number}"), name, merge=False, show_judge=False)
+        draw = {"lease_id": name, "arm": arm, "reasons": ["capped"], "probability": 0.25, "second": False}
+        draw |= {"other_probability": 0.5, "population": 4}
+        (body,) = [one for _, one in await labels.list_labels(None, None, number, 1)]
+        former = json.dumps(body.model_dump(mode="json") | {"draw": draw})
+        engine = open_writer(store_url)
+        with engine.begin() as connection:
+            leased = update(label_rows.label_leases).where(label_rows.label_leases.c.lease_id == name)
+            connection.execute(leased.values(arm=arm, draw=json.dumps(draw)))
+            table = label_rows.labels
+            connection.execute(update(table).where(table.c.label_id == body.label_id).values(body=former))
+        engine.dispose()
+    draws = [one.draw for _, one in await labels.list_labels(None, None, 0, 9)]
+    held = await queue.find_lease("l1")
+    assert [draws, held and held.draw, await queue.count_drawn(ENVIRONMENTS, None)] == [
+        [
+            QueueDraw(lease_id="l0", arm="uniform", probability=0.25),
+            QueueDraw(lease_id="l1", arm="doubtful", probability=0.25),
+        ],
+        QueueDraw(lease_id="l1", arm="doubtful", probability=0.25),
+        {"uniform": 1, "doubtful": 1},
+    ]
 
 
 async def test_labelled_groups_come_with_the_judges_own_scores(store: Store) -> None:
