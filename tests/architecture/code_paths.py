@@ -90,7 +90,7 @@ def serve_judge() -> Iterator[str]:
 
 
 def trace_score(environment: str, settings: Settings) -> Trace:
-    """One group's score, of several the one that ran alone: other work of the service comes and goes."""
+    """What each of several groups' scores enters: other work of the service comes and goes."""
     trace = Trace()
     traced: list[Trace] = []
     with contextlib.ExitStack() as stack:
@@ -109,7 +109,8 @@ def trace_score(environment: str, settings: Settings) -> Trace:
             traced.append(trace.stop())
             if any(reward is None for reward in reply.json()["groups"][0]["rewards"]):
                 raise RuntimeError(f"{environment} was not scored: {reply.text}")
-    return min(traced[1:], key=lambda one: len(one.functions))
+    files, functions = zip(*((one.files, one.functions) for one in traced[1:]), strict=True)
+    return Trace(files=set.intersection(*files), functions=set.intersection(*functions))
 
 
 def measure_lengths() -> tuple[list[int], list[int]]:
