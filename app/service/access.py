@@ -433,7 +433,8 @@ class QuotaService:
             hosted = self._catalogue.get_environment_or_current(name)
             bound = None
             if hosted.environment.rubric is not None:
-                bound = bound_unknown_group(self._panels.resolve_options(name, options), self._panels)
+                most = bound_unknown_group(self._panels.resolve_options(name, options), self._panels)
+                bound = Amount(most.input_tokens, most.usd or 0.0)
             parts.append(HandOutPart(name, count, bound))
         is_leased = request.run is not None and request.cursor is None
         return HandOut(caller.name, caller.quotas, request.run, is_leased, tuple(parts))

@@ -21,7 +21,7 @@ from app.domain.runs import Readings, ScoringOptions, Votes
 from app.domain.scores import LEVELS, ReferencePlan, Score, is_drawn
 from app.domain.tasks import Completion, Task
 from app.domain.values import FiniteNumber, Frozen, Name, Split, Unit, digest
-from app.ports.environment import Clock, Observer
+from app.ports.environment import Clock, Environment, Observer
 from app.ports.judges import Panels
 from app.service.catalogue import EnvironmentVersions, ServedEnvironment
 from app.service.group_scoring import resolve_scoring_options
@@ -34,7 +34,7 @@ from app.service.judging import (
     select_options,
 )
 from app.service.requests import SingleFlight
-from app.service.runs import RunRegistry, bound_judging
+from app.service.runs import RunRegistry, bound_judging, bound_unknown_group
 from app.service.task_cache import FAILED_CONTEXT_METADATA, TaskCache, rebuild_task
 from app.store.groups import GroupStore, ScoringStore
 from app.store.runs import RunStore
@@ -165,9 +165,14 @@ class Rescorer:
         panel, task = get_panel(self._panels, hosted, options), await self._find_task(planned)
         if panel is None or task is None:
             return RescoreEstimate(stored=False)
+        chosen = self._panels.resolve_options(hosted.name, options)
+        if type(hosted.environment).build_cases is Environment.build_cases:  # it does not say what it would ask
+            unknown = bound_unknown_group(chosen, self._panels)
+            return RescoreEstimate(
+                stored=False, calls=unknown.calls, input_tokens=unknown.input_tokens, cost_usd=unknown.usd
+            )
         missing = _list_missing(planned.group, stored or planned.blank)
         cases = await hosted.environment.build_cases(task, leave_out_cut(missing, options))
-        chosen = self._panels.resolve_options(hosted.name, options)
         bounds = [bound_judging(case, chosen, self._panels) for case in cases]
         further = chosen.model_copy(update={"mode": "listwise", "readings": 1})  # as calibration reads
         for case in cases:

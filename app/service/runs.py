@@ -11,7 +11,7 @@ from typing import Annotated, Final, Protocol, TypeAlias
 
 from pydantic import Field
 
-from app.domain.budgets import Amount, BudgetUsd, RunCost, build_run_cost
+from app.domain.budgets import BudgetUsd, RunCost, build_run_cost
 from app.domain.errors import Conflict, InvalidRequest, NotFound, RunHeld, ScoringFailed, StoreUnavailable
 from app.domain.groups import Group, RunActivity
 from app.domain.judging import Case, Judgement, Spending
@@ -156,14 +156,15 @@ def bound_judging(case: Case, options: PanelOptions, panels: Panels) -> JudgingB
     return JudgingBound(asked, asked * tokens, calls * sum(prices) if len(prices) == len(judges) else None)
 
 
-def bound_unknown_group(options: PanelOptions, panels: Panels) -> Amount:
+def bound_unknown_group(options: PanelOptions, panels: Panels) -> JudgingBound:
     """What judging a group takes at most of which nothing is known but its judges: of as many replies as one question
-    has room for, each and the task as long as labs' usually are."""
+    has room for, each and the task as long as labs' usually are. Judges without prices cost nothing."""
     calls, replies = _count_calls(options, LARGEST_QUESTION)
     tokens = UNKNOWN_TASK_TOKENS + replies * UNKNOWN_REPLY_TOKENS
     asked = [each for name in options.judges for each in _list_asked(panels.judges[name])]
     models = sum(isinstance(judge, PricedJudge) for judge in asked)
-    return Amount(calls * models * tokens, calls * sum(_compute_most(judge, tokens) or 0.0 for judge in asked))
+    usd = calls * sum(_compute_most(judge, tokens) or 0.0 for judge in asked)
+    return JudgingBound(calls * models, calls * models * tokens, usd)
 
 
 def _count_calls(options: PanelOptions, count: int) -> tuple[int, int]:

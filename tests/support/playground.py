@@ -208,13 +208,16 @@ class Arena(Toy):
 
     async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
         self.world.scorings[self.name] += 1
-        assert self.rubric is not None
-        candidates = tuple(completion.answer for completion in group)
-        case = Case(key=str(task.reference), rubric=self.rubric, document={}, candidates=candidates)
+        (case,) = await self.build_cases(task, group)
         scores = (await tools.panel.judge(case)).scores
-        if "break" in candidates:
+        if "break" in case.candidates:
             raise ZeroDivisionError("a fault of the environment")
         return list(scores)
+
+    async def build_cases(self, task: Task, group: Sequence[Completion]) -> list[Case]:
+        assert self.rubric is not None
+        candidates = tuple(completion.answer for completion in group)
+        return [Case(key=str(task.reference), rubric=self.rubric, document={}, candidates=candidates)]
 
     def draft(self, draft: BaseModel) -> Drafted:
         question = ArenaDraft.model_validate(draft.model_dump()).question
