@@ -6,7 +6,7 @@ import subprocess
 import tarfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -108,15 +108,19 @@ def fill(url: str) -> CarefulTrainer:
     with httpx.Client(base_url=url, timeout=60) as client:
         ask = {"run": "before", "batch_size": 3, "lease_seconds": 600}
         tasks = client.post("/envs/gsm8k/next-batch", json=ask).raise_for_status().json()["tasks"]
-        send(client, tasks[0], policy={"model": "caf\u00e9", "step": 3})
-        send(client, tasks[1], part={"key": "half", "index": 0, "size": 2})
+        send(client, tasks[0], ("#### 1", "#### 2"), policy={"model": "caf\u00e9", "step": 3})
+        send(client, tasks[1], ("#### 1",), part={"key": "half", "index": 0, "size": 2})
         label = {"labeller": "ada", "defect": True}
         client.post(f"/rollouts/{list(trainer.acknowledged)[-1]}-0/labels", json=label).raise_for_status()
     return trainer
 
 
-def send(client: httpx.Client, task: dict[str, str], **more: object) -> httpx.Response:
-    group = {"task_id": task["task_id"], "lease_id": task["lease_id"], "completions": [{"text": "#### 1"}]}
+def send(client: httpx.Client, task: dict[str, str], texts: Sequence[str], **more: object) -> httpx.Response:
+    group = {
+        "task_id": task["task_id"],
+        "lease_id": task["lease_id"],
+        "completions": [{"text": text} for text in texts],
+    }
     own = {name: value for name, value in more.items() if name == "part"}
     whole = {name: value for name, value in more.items() if name != "part"}
     body = {"groups": [group | own], "run": "before", "wait_seconds": 0, **whole}
