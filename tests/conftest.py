@@ -124,6 +124,13 @@ def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture
+def database(tmp_path: Path, migrated_file: Path) -> Path:
+    path = tmp_path / "store.db"
+    path.write_bytes(migrated_file.read_bytes())
+    return path
+
+
 @pytest.fixture(params=["sqlite", "postgresql"])
 def empty_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """Of a database without tables."""

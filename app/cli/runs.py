@@ -420,7 +420,7 @@ async def _set_run(url: str, api_key: str, name: str, changes: Mapping[str, obje
 
 
 async def measure_replies(gateway: GatewayClient, env: str, run: str) -> float:
-    """The mean tokens of what a judge reads of a reply. ValueError for a run that has no text of any here."""
+    """The mean tokens of what a judge reads of a reply. UserError for a run that has no text of any here."""
     await gateway.require_run(run)
     listed = await gateway.list_groups({"run": run, "env": env, "limit": str(_MOST_LISTED)})
     chosen = take_evenly([one.group_id for one in listed.groups], _MOST_MEASURED)

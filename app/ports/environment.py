@@ -256,11 +256,11 @@ class Environment(Protocol):
         """One score per completion, in order. Truncated completions are already removed if the run says so."""
         ...
 
-    async def build_cases(self, task: Task, group: Sequence[Completion]) -> list[Case]:
-        """What `score` would ask the panel about the group, for those who want to see it, or what it costs: none
-        without judges, or where nothing is left to judge. A judged environment's `score` takes its questions from
-        here."""
-        return []
+    async def build_cases(self, task: Task, group: Sequence[Completion]) -> list[Case] | None:
+        """What `score` would ask the panel about the group, for those who want to see it, or what it costs; empty where
+        nothing is left to judge. A judged environment's `score` takes its questions from here. None where it does not
+        say."""
+        return None
 
     def references(self, task: Task) -> ReferencePlan | None:
         """Replies of known level to this task, beside which judges read some groups once more; None for an environment

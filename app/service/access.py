@@ -434,7 +434,7 @@ class QuotaService:
             bound = None
             if hosted.environment.rubric is not None:
                 most = bound_unknown_group(self._panels.resolve_options(name, options), self._panels)
-                bound = Amount(most.input_tokens, most.usd or 0.0)
+                bound = Amount(most.input_tokens, most.priced_usd)
             parts.append(HandOutPart(name, count, bound))
         is_leased = request.run is not None and request.cursor is None
         return HandOut(caller.name, caller.quotas, request.run, is_leased, tuple(parts))

@@ -8,6 +8,7 @@ what it is asked. `RubricFinder` says by which rubric judges read a group.
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Final, Literal
 
@@ -21,7 +22,7 @@ from app.domain.runs import Readings, ScoringOptions, Votes
 from app.domain.scores import LEVELS, ReferencePlan, Score, is_drawn
 from app.domain.tasks import Completion, Task
 from app.domain.values import FiniteNumber, Frozen, Name, Split, Unit, digest
-from app.ports.environment import Clock, Environment, Observer
+from app.ports.environment import Clock, Observer
 from app.ports.judges import Panels
 from app.service.catalogue import EnvironmentVersions, ServedEnvironment
 from app.service.group_scoring import resolve_scoring_options
@@ -34,7 +35,7 @@ from app.service.judging import (
     select_options,
 )
 from app.service.requests import SingleFlight
-from app.service.runs import RunRegistry, bound_judging, bound_unknown_group
+from app.service.runs import JudgingBound, RunRegistry, bound_judging, bound_unknown_group
 from app.service.task_cache import FAILED_CONTEXT_METADATA, TaskCache, rebuild_task
 from app.store.groups import GroupStore, ScoringStore
 from app.store.runs import RunStore
@@ -166,26 +167,17 @@ class Rescorer:
         if panel is None or task is None:
             return RescoreEstimate(stored=False)
         chosen = self._panels.resolve_options(hosted.name, options)
-        if type(hosted.environment).build_cases is Environment.build_cases:  # it does not say what it would ask
-            unknown = bound_unknown_group(chosen, self._panels)
-            return RescoreEstimate(
-                stored=False, calls=unknown.calls, input_tokens=unknown.input_tokens, cost_usd=unknown.usd
-            )
         missing = _list_missing(planned.group, stored or planned.blank)
         cases = await hosted.environment.build_cases(task, leave_out_cut(missing, options))
+        if cases is None:
+            return _add_up_bounds([bound_unknown_group(chosen, self._panels)])
         bounds = [bound_judging(case, chosen, self._panels) for case in cases]
         further = chosen.model_copy(update={"mode": "listwise", "readings": 1})  # as calibration reads
         for case in cases:
             drawn = is_drawn(case.key, chosen.calibration_share)
             plan = hosted.environment.references(task) if drawn else None
             bounds += [bound_judging(one, further, self._panels) for one in _list_calibrations(case, plan)]
-        prices = [bound.usd for bound in bounds if bound.usd is not None]
-        return RescoreEstimate(
-            stored=False,
-            calls=sum(bound.calls for bound in bounds),
-            input_tokens=sum(bound.input_tokens for bound in bounds),
-            cost_usd=sum(prices) if len(prices) == len(bounds) else None,
-        )
+        return _add_up_bounds(bounds)
 
     async def _find_task(self, planned: _RescorePlan) -> Task | None:
         if not planned.changed:
@@ -290,6 +282,15 @@ def _list_missing(group: Group, before: Scoring) -> list[Completion]:
     """Completions without a score in this scoring."""
     pairs = zip(group.rollouts, before.scores, strict=True)
     return [rollout.completion for rollout, score in pairs if score.outcome != "scored"]
+
+
+def _add_up_bounds(bounds: Sequence[JudgingBound]) -> RescoreEstimate:
+    return RescoreEstimate(
+        stored=False,
+        calls=sum(bound.calls for bound in bounds),
+        input_tokens=sum(bound.input_tokens for bound in bounds),
+        cost_usd=sum(bound.priced_usd for bound in bounds) if all(bound.is_priced for bound in bounds) else None,
+    )
 
 
 def _list_calibrations(case: Case, plan: ReferencePlan | None) -> list[Case]:

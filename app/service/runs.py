@@ -136,12 +136,16 @@ class JudgingBound:
 
     calls: int
     input_tokens: int
-    usd: float | None
-    """None where a judge has no prices."""
+    priced_usd: float
+    """Of the judges that have prices."""
+    is_priced: bool
+    """Whether all have."""
 
 
 def estimate_group_cost(case: Case, options: PanelOptions, panels: Panels) -> float:
-    return bound_judging(case, options, panels).usd or 0.0
+    """0 where a judge has no prices."""
+    bound = bound_judging(case, options, panels)
+    return bound.priced_usd if bound.is_priced else 0.0
 
 
 def bound_judging(case: Case, options: PanelOptions, panels: Panels) -> JudgingBound:
@@ -150,21 +154,22 @@ def bound_judging(case: Case, options: PanelOptions, panels: Panels) -> JudgingB
     shared = [case.document, case.rubric.model_dump(mode="json"), case.probes.model_dump(mode="json")]
     tokens = estimate_tokens(json.dumps(shared, ensure_ascii=False))
     tokens += replies * sum(map(estimate_tokens, case.candidates)) // max(1, count)
-    judges = [each for name in options.judges for each in _list_asked(panels.judges[name])]
-    asked = calls * sum(isinstance(judge, PricedJudge) for judge in judges)
-    prices = [price for judge in judges if (price := _compute_most(judge, tokens)) is not None]
-    return JudgingBound(asked, asked * tokens, calls * sum(prices) if len(prices) == len(judges) else None)
+    return _bound_calls(calls, tokens, options, panels)
 
 
 def bound_unknown_group(options: PanelOptions, panels: Panels) -> JudgingBound:
     """What judging a group takes at most of which nothing is known but its judges: of as many replies as one question
-    has room for, each and the task as long as labs' usually are. Judges without prices cost nothing."""
+    has room for, each and the task as long as labs' usually are."""
     calls, replies = _count_calls(options, LARGEST_QUESTION)
-    tokens = UNKNOWN_TASK_TOKENS + replies * UNKNOWN_REPLY_TOKENS
-    asked = [each for name in options.judges for each in _list_asked(panels.judges[name])]
-    models = sum(isinstance(judge, PricedJudge) for judge in asked)
-    usd = calls * sum(_compute_most(judge, tokens) or 0.0 for judge in asked)
-    return JudgingBound(calls * models, calls * models * tokens, usd)
+    return _bound_calls(calls, UNKNOWN_TASK_TOKENS + replies * UNKNOWN_REPLY_TOKENS, options, panels)
+
+
+def _bound_calls(calls: int, tokens: int, options: PanelOptions, panels: Panels) -> JudgingBound:
+    """So many calls to each judge, of so many tokens."""
+    judges = [each for name in options.judges for each in _list_asked(panels.judges[name])]
+    asked = calls * sum(isinstance(judge, PricedJudge) for judge in judges)
+    prices = [price for judge in judges if (price := _compute_most(judge, tokens)) is not None]
+    return JudgingBound(asked, asked * tokens, calls * sum(prices), len(prices) == len(judges))
 
 
 def _count_calls(options: PanelOptions, count: int) -> tuple[int, int]:

@@ -25,11 +25,12 @@ from app.domain.judging import Judgement, JudgeRequest
 from app.evaluation.comparison import RescoredGroup, report_flips
 from app.judges.chat_judge import ScriptedJudge
 from app.judges.panel import ConfiguredPanels
+from app.ports.environment import Environment
 from app.service.rescoring import RescoreEstimate, RescoreRequest
 from app.terminal.client import GatewayClient
 from tests.support.chat_server import Received, Reply
 from tests.support.chat_server import serving as judge_serving
-from tests.support.playground import World, by_number, gateway
+from tests.support.playground import Arena, World, by_number, gateway
 from tests.support.preferring import preferring
 from tests.support.rescored import BY_HAND, GROUPS, OTHER_JUDGE, figures_of
 from tests.support.serving import ROOT, free_port, serving
@@ -45,6 +46,11 @@ class PricedScript(ScriptedJudge):
 
     async def judge(self, request: JudgeRequest) -> Judgement:
         return (await super().judge(request)).model_copy(update={"calls": 1, "cost_usd": 0.1})
+
+
+class UnpricedScript(PricedScript):
+    def compute_most(self, input_tokens: int) -> float | None:
+        return None
 
 
 async def store_groups(client: httpx.AsyncClient) -> None:
@@ -122,6 +128,27 @@ def test_an_estimate_is_a_bound_and_asks_nobody(tmp_path: Path, migrated_file: P
     bound, silent, tally = asyncio.run(scenario())
     assert (bound.stored, bound.calls, bound.cost_usd, bound.input_tokens > 0, silent) == (False, 4, 1.0, True, 0)
     assert tally.cost_usd <= 4 * (bound.cost_usd or 0)
+
+
+async def test_an_estimate_of_what_an_environment_does_not_say_is_of_an_unknown_group(
+    database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a price only where every judge has one."""
+    estimates = []
+    for other in (PricedScript(differing, "other"), UnpricedScript(differing, "other")):
+        judges = {"critic": ScriptedJudge(by_number, "critic"), "other": other}
+        async with gateway(World(), database, ConfiguredPanels(judges, {}, fallback=("critic",))) as client:
+            await store_groups(client)
+            asked = GatewayClient(client)
+            (first, *_) = [one for one in (await asked.list_groups({"run": "a"})).groups if any(one.rewards)]
+            with monkeypatch.context() as patched:
+                patched.setattr(Arena, "build_cases", Environment.build_cases)
+                estimates.append(await asked.estimate_rescore(first.group_id, spec(yes=True).request))
+    assert [(one.stored, one.calls > 0, one.input_tokens > 0, (one.cost_usd or 0) > 0) for one in estimates] == [
+        (False, True, True, True),
+        (False, True, True, False),
+    ]
+    assert estimates[1].cost_usd is None
 
 
 def test_a_label_cannot_write_to_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,20 +1,11 @@
-"""A database for each test that starts a gateway in this process; one gateway and one judge for all that ask for
-rewards. These have runs and tasks of their own."""
+"""One gateway and one judge for all tests that ask for rewards. These have runs and tasks of their own."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.support.reward_trainers import Judged, judged_gateway
 from tests.support.serving import free_port
-
-
-@pytest.fixture
-def database(tmp_path: Path, migrated_file: Path) -> Path:
-    path = tmp_path / "store.db"
-    path.write_bytes(migrated_file.read_bytes())
-    return path
 
 
 @pytest.fixture(scope="session")
