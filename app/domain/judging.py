@@ -714,21 +714,22 @@ def _measure_spread(rewards: tuple[float, ...]) -> tuple[float | None, float | N
 def summarise_scores(scores: Sequence[Score]) -> ScoreSummary:
     rewards = tuple([score.reward for score in scores])
     mean, std = _measure_spread(tuple([reward for reward in rewards if reward is not None]))
-    outcomes = [score.outcome for score in scores]
+    outcomes, outcome = [score.outcome for score in scores], combine_outcomes(scores)
+    says_little = std is not None and (std < LOW_SIGNAL_STD or any(["low_signal" in score.flags for score in scores]))
     absolutes = [
         score.absolute if score.gate is None else score.gate * score.absolute
         for score in scores
         if score.absolute is not None and score.outcome == "scored"
     ]
     return ScoreSummary(
-        outcome=combine_outcomes(scores),
+        outcome=outcome,
         rewards=rewards,
         scored=outcomes.count("scored"),
         unscored=outcomes.count("unscored"),
         absolutes=tuple(absolutes),
         mean=mean,
         std=std,
-        low_signal=std is not None and (std < LOW_SIGNAL_STD or any(["low_signal" in score.flags for score in scores])),
+        low_signal=says_little and outcome != "pending",
     )
 
 

@@ -24,7 +24,7 @@ from app.domain.groups import Group, Rollout
 from app.domain.judging import Judgement, summarise_scores
 from app.domain.keeping import count_written_characters
 from app.domain.runs import Purpose
-from app.domain.scores import Score
+from app.domain.scores import ScoreSummary
 from app.domain.values import Frozen, digest
 
 # Exact sums
@@ -240,14 +240,15 @@ def list_measures(counted: CountedGroup) -> MeasureMap:
     columns = _Columns(*zip(*map(_read_fields, scored), strict=True))
     measures: MeasureMap = {"groups": 1, "rollouts": len(scores)}
     measures.update(_measure_completions(rollouts))
+    summary = summarise_scores(scores)
     if scored:
-        measures.update(_measure_scored(columns))
+        measures.update(_measure_scored(columns, summary))
     if len(scored) < len(scores) and (reasons := [score.reason for score in scores if score.outcome == "unscored"]):
         measures["unscored"] = len(reasons)
         measures.update({f"unscored:{reason}": count for reason, count in Counter(reasons).items()})
     if flags := [flag[:LONGEST_NAME] for score in scores if score.flags for flag in score.flags]:
         measures.update({f"flag:{flag}": count for flag, count in Counter(flags).items()})
-    measures.update(_measure_group(counted, scores))
+    measures.update(_measure_group(counted, summary))
     return measures
 
 
@@ -271,7 +272,7 @@ def _measure_completions(rollouts: Sequence[Rollout]) -> MeasureMap:
     return measures
 
 
-def _measure_scored(scored: _Columns) -> MeasureMap:
+def _measure_scored(scored: _Columns, summary: ScoreSummary) -> MeasureMap:
     counts = {
         "scored": len(scored.reward),
         "gated": scored.gate.count(0.0),
@@ -280,13 +281,8 @@ def _measure_scored(scored: _Columns) -> MeasureMap:
     }
     measures: MeasureMap = {name: count for name, count in counts.items() if count}
     measures["reward"] = add_up(scored.reward)
-    absolutes = [
-        absolute if gate is None else gate * absolute
-        for gate, absolute in zip(scored.gate, scored.absolute, strict=True)
-        if absolute is not None
-    ]
-    if absolutes:
-        measures["absolute"] = add_up(absolutes)
+    if summary.absolutes:
+        measures["absolute"] = add_up(summary.absolutes)
     if scored.calibrated.count(None) < len(scored.calibrated):
         measures.update(_measure_calibrated(scored))
     return measures
@@ -299,13 +295,12 @@ def _measure_calibrated(scored: _Columns) -> MeasureMap:
     return measures | {"calibration_gap": add_up(gaps)} if gaps else measures
 
 
-def _measure_group(counted: CountedGroup, scores: Sequence[Score]) -> MeasureMap:
+def _measure_group(counted: CountedGroup, summary: ScoreSummary) -> MeasureMap:
     group = counted.group
     measures: MeasureMap = {f"group_flag:{flag[:LONGEST_NAME]}": 1 for flag in group.flags}
-    summary = summarise_scores(scores)
     if summary.std is not None:
         measures["spread"] = add_up([summary.std])
-    if summary.low_signal and group.outcome != "pending":
+    if summary.low_signal:
         measures["low_signal"] = 1
     if group.lag is not None and group.lag >= 0:
         measures["lag"] = _add_up_whole([group.lag])

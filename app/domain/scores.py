@@ -272,7 +272,7 @@ class ScoreSummary:
     """Sample standard deviation (n - 1), as TRL and verl compute it."""
     low_signal: bool
     """The group has little to teach: its rewards hardly differ, or the judges disagree. False for fewer than two
-    rewards, which nobody can compare."""
+    rewards, which nobody can compare, and while scores are still to come."""
 
     def compute_advantages(self) -> tuple[float | None, ...]:
         """(reward - mean) / (std + epsilon); null for null, all null for fewer than two rewards."""

@@ -50,7 +50,7 @@ class GroupToStore:
 _Rows = list[dict[str, str | int | float | bytes | None]]
 
 CALIBRATED_FIELDS: Final = ("calibrated", "calibrated_error", "uncalibrated")
-"""Fields of a score that are stored in columns alone: a service of the schema before does not know them."""
+"""Fields of a score that are stored in columns alone."""
 _CALIBRATED: Final = set(CALIBRATED_FIELDS)
 
 
@@ -70,7 +70,7 @@ def decode_name(text: str | None) -> str | None:
     return None if text is None else str(decode_json(text))
 
 
-def parse_policy(row: RowMapping | Mapping[str, Any]) -> Policy | None:
+def parse_policy(row: Mapping[Any, Any]) -> Policy | None:
     model = decode_name(row["model"])
     return None if model is None else Policy.build_trusted(model=model, step=row["step"])
 
@@ -95,7 +95,7 @@ def build_sum_columns(scores: Sequence[Score]) -> dict[str, int | float | None]:
         "reward_sum": math.fsum([reward for reward in summary.rewards if reward is not None]),
         "absolute_sum": math.fsum(summary.absolutes),
         "absolute_count": len(summary.absolutes),
-        "low_signal": int(summary.low_signal and summary.outcome != "pending"),
+        "low_signal": int(summary.low_signal),
     }
 
 
