@@ -29,18 +29,18 @@ from app.store.text_index import GroupSnapshot, TextIndexStore
 log = logging.getLogger(__name__)
 
 
-async def repeat(work: Callable[[], Awaitable[object]], every_seconds: float, failure: str) -> None:
-    """Does the work for ever, with pauses. What fails is logged as `failure` and done again after the next pause: it
-    ends neither this loop nor those beside it. Work that returns a float says how long the next pause is."""
+async def repeat(work: Callable[[], Awaitable[float | None]], every_seconds: float, failure: str) -> None:
+    """Does the work for ever, with pauses, of which it may return the length of the next one in seconds. What fails is
+    logged as `failure` and done again after the usual pause: it ends neither this loop nor those beside it."""
     while True:
-        pause: object = None
+        pause = None
         try:
             pause = await work()
         except GatewayError as error:
             log.warning("%s; this is tried again: %s", failure, error.detail)
         except Exception:
             log.exception("%s; this is tried again", failure)
-        await asyncio.sleep(pause if isinstance(pause, float) else every_seconds)
+        await asyncio.sleep(every_seconds if pause is None else pause)
 
 
 # Turns: what one replica does at a time.
@@ -149,13 +149,21 @@ class Pruner:
         """Prunes for ever, by one replica at a time."""
         holder = secrets.token_hex(8)
         pause = min(_LOOK_SECONDS, schedule.every_seconds)
-        await repeat(lambda: self.prune_if_due(schedule, holder), pause, "old groups could not be removed")
+
+        async def prune() -> None:
+            await self.prune_if_due(schedule, holder)
+
+        await repeat(prune, pause, "old groups could not be removed")
 
     async def reduce_by_schedule(self, schedule: ReduceSchedule) -> None:
         """Reduces for ever, by one replica at a time. Runs may say at any time what they keep."""
         holder = secrets.token_hex(8)
         pause = min(_LOOK_SECONDS, schedule.every_seconds)
-        await repeat(lambda: self.reduce_if_due(schedule, holder), pause, "old groups could not be reduced")
+
+        async def reduce() -> None:
+            await self.reduce_if_due(schedule, holder)
+
+        await repeat(reduce, pause, "old groups could not be reduced")
 
     async def prune_if_due(self, schedule: PruneSchedule, holder: str) -> Pruned | None:
         """None when it is not time, or another replica has the turn."""

@@ -6,7 +6,6 @@ and each change of it is written with an entry of the audit, in one transaction.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 from sqlalchemy import Connection, delete, func, insert, select, update
 
@@ -27,12 +26,6 @@ class KnownKeys:
     named: tuple[StoredKey, ...] = ()
     generated: tuple[str, ...] = ()
     sign_ins: tuple[SignIn, ...] = ()
-
-
-class KeySource(Protocol):
-    """What a service checks secrets against."""
-
-    async def load(self) -> KnownKeys: ...
 
 
 def show_keys(known: KnownKeys) -> tuple[AccessKey, ...]:

@@ -51,18 +51,13 @@ def find_newest_revision(migrations: Path) -> str:
     return max(_list_revisions(migrations))
 
 
-def _find_first_revision(migrations: Path) -> str:
-    """The oldest schema from which there is a way to the newest one."""
-    return min(_list_revisions(migrations))
-
-
 def _list_revisions(migrations: Path) -> list[str]:
     return [path.name.partition("_")[0] for path in (migrations / "versions").glob("[0-9]*_*.py")]
 
 
 def _require_way(current: str | None, migrations: Path) -> None:
-    """StoreUnavailable for a schema that is older than our first one."""
-    first = _find_first_revision(migrations)
+    """StoreUnavailable for a schema that is older than our first one: there is no way from it to the newest."""
+    first = min(_list_revisions(migrations))
     if current is not None and current < first:
         raise StoreUnavailable(
             f"the database has schema {current}, and this version of the service lifts schemas from {first} on: "

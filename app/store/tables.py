@@ -22,7 +22,7 @@ class PromptTable(TableRecord, table=True):
     digest: str = Field(primary_key=True)
     body: str = Field(sa_type=Text)
     packed: bytes | None = Field(default=None, sa_type=LargeBinary)
-    """Of judges' prompts alone: whoever scores needs those of tasks, services of the schema before too."""
+    """Of judges' prompts alone: whoever scores needs those of tasks."""
 
 
 class TaskTable(TableRecord, table=True):

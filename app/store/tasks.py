@@ -70,12 +70,15 @@ class TaskStore(StorePart):
 
     @writes(lambda stream, *_: f"contexts {stream.run}")
     def freeze_contexts(
-        self, connection: Connection, stream: Stream, contexts: Mapping[StreamPlace, Context]
+        self, connection: Connection, stream: Stream, retrieved: Mapping[StreamPlace, Context]
     ) -> dict[StreamPlace, Context]:
         """Stores the first context of each place of a stream and returns the stored ones."""
-        if not contexts:
-            return {}
-        return _freeze_contexts(connection, stream, contexts)
+        rows: list[Row] = [
+            {"run": stream.run, "stream": stream.digest, "epoch": epoch, "index": index, "body": encode(context)}
+            for (epoch, index), context in sorted(retrieved.items(), key=lambda item: item[0])
+        ]
+        insert_new_rows(connection, contexts, rows)
+        return _load_contexts(connection, stream, list(retrieved))
 
     @reads
     def get_frozen_contexts(
@@ -231,17 +234,6 @@ def build_title(messages: Iterable[Message]) -> str:
     contents = [message.content or "" for message in messages if message.role == "user"]
     line = " ".join(contents[-1][: 20 * TITLE_LENGTH].split()) if contents else ""
     return line if len(line) <= TITLE_LENGTH else line[: TITLE_LENGTH - 1] + "…"
-
-
-def _freeze_contexts(
-    connection: Connection, stream: Stream, retrieved: Mapping[StreamPlace, Context]
-) -> dict[StreamPlace, Context]:
-    rows: list[Row] = [
-        {"run": stream.run, "stream": stream.digest, "epoch": epoch, "index": index, "body": encode(context)}
-        for (epoch, index), context in sorted(retrieved.items(), key=lambda item: item[0])
-    ]
-    insert_new_rows(connection, contexts, rows)
-    return _load_contexts(connection, stream, list(retrieved))
 
 
 def _load_contexts(connection: Connection, stream: Stream, places: Sequence[StreamPlace]) -> dict[StreamPlace, Context]:

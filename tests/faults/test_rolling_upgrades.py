@@ -1,7 +1,6 @@
 """Stores of the release before, from the project's own history, and a schema that expands while a service runs."""
 
 import io
-import shutil
 import subprocess
 import tarfile
 import threading
@@ -15,8 +14,8 @@ import httpx
 import pytest
 from sqlalchemy import text
 
-from app.store.migration import LIFTED_BY, find_newest_revision, migrate, read_revision
-from tests.store.test_migrations import connected
+from app.store.migration import LIFTED_BY, migrate, read_revision
+from tests.store.test_migrations import EXPANSION, connected, extend_migrations
 from tests.support.careful_trainer import CarefulTrainer
 from tests.support.databases import MIGRATIONS
 from tests.support.serving import ROOT, Served, serving
@@ -45,19 +44,6 @@ def serving_release(release: Path, folder: Path, url: str) -> Iterator[Served]:
     settings = {"ATROPOS_ENVS_DATABASE_URL": url, "PYTHONPATH": str(release)}
     with serving(folder, settings=settings) as served:
         yield served
-
-
-@pytest.fixture
-def extended(tmp_path: Path) -> Callable[[str], Path]:
-    """Our migrations and one after them."""
-
-    def extend(text: str) -> Path:
-        folder = tmp_path / "migrations"
-        shutil.copytree(MIGRATIONS, folder, ignore=shutil.ignore_patterns("__pycache__"))
-        (folder / "versions" / "9999_next.py").write_text(text.format(last=find_newest_revision(MIGRATIONS)))
-        return folder
-
-    return extend
 
 
 class Load:
@@ -163,27 +149,11 @@ def test_a_store_of_the_release_before_is_lifted_whole(empty_url: str, tmp_path:
     assert kept == trainer.acknowledged
 
 
-EXPANSION = """
-import sqlalchemy as sa
-from alembic import op
-
-revision = "9999"
-down_revision = "{last}"
-IS_EXPANSION = True
-
-
-def upgrade() -> None:
-    op.add_column("groups", sa.Column("later", sa.Integer(), nullable=True))
-"""
-
-
 @pytest.mark.parametrize("empty_url", ["sqlite", "postgresql"], indirect=True)
-def test_a_release_serves_on_while_the_next_one_expands_its_schema(
-    empty_url: str, tmp_path: Path, extended: Callable[[str], Path]
-) -> None:
+def test_a_release_serves_on_while_the_next_one_expands_its_schema(empty_url: str, tmp_path: Path) -> None:
     with serving_release(ROOT, tmp_path / "former", empty_url) as former, Load(former.url) as load:
         load.go_on(STEPS)
-        migrate(empty_url, extended(EXPANSION))
+        migrate(empty_url, extend_migrations(tmp_path, EXPANSION))
         load.go_on(STEPS)
         with serving_release(ROOT, tmp_path / "again", empty_url) as again, Load(again.url) as other:
             load.go_on(STEPS)
@@ -219,11 +189,11 @@ WAITING = text(
 
 @pytest.mark.parametrize("empty_url", ["postgresql"], indirect=True)
 def test_a_migration_that_meets_a_deadlock_begins_again(
-    empty_url: str, extended: Callable[[str], Path], caplog: pytest.LogCaptureFixture
+    empty_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A reader of the second table reads the first one while the migration holds it. PostgreSQL ends the migration,
     which has waited longer."""
-    longer = extended(TWO_TABLES)
+    longer = extend_migrations(tmp_path, TWO_TABLES)
     migrate(empty_url, MIGRATIONS)
     with ThreadPoolExecutor(1) as threads, connected(empty_url) as reader:
         reader.execute(text("SELECT * FROM worlds"))

@@ -10,10 +10,10 @@ from app.service.background import repeat
 
 
 async def test_work_goes_on_after_failures_and_says_how_long_it_rests(caplog: pytest.LogCaptureFixture) -> None:
-    outcomes: list[object] = [0.0, StoreUnavailable("the disk is full"), ZeroDivisionError("0"), None]
+    outcomes: list[float | Exception | None] = [0.0, StoreUnavailable("the disk is full"), ZeroDivisionError("0"), None]
     done = asyncio.Event()
 
-    async def work() -> object:
+    async def work() -> float | None:
         if not outcomes:
             done.set()
             return 60.0

@@ -73,13 +73,12 @@ def revisions(migrations: Path) -> list[str]:
     return [script.revision for script in ScriptDirectory(str(migrations)).walk_revisions()][::-1]
 
 
-@pytest.fixture
-def extended(tmp_path: Path) -> Path:
-    """Our migrations and one after them."""
-    folder = tmp_path / "migrations"
-    shutil.copytree(MIGRATIONS, folder, ignore=shutil.ignore_patterns("__pycache__"))
-    (folder / "versions" / "9999_next.py").write_text(NEXT.format(last=find_newest_revision(MIGRATIONS)))
-    return folder
+def extend_migrations(folder: Path, text: str) -> Path:
+    """Our migrations and one after them, in `folder`."""
+    extended = folder / "migrations"
+    shutil.copytree(MIGRATIONS, extended, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
+    (extended / "versions" / "9999_next.py").write_text(text.format(last=find_newest_revision(MIGRATIONS)))
+    return extended
 
 
 @contextmanager
@@ -321,9 +320,9 @@ def test_a_url_that_is_none_is_refused_without_repeating_it(url: str) -> None:
     assert "secret" not in str(caught.value)
 
 
-def test_a_database_of_a_newer_version_is_not_touched(empty_url: str, extended: Path) -> None:
+def test_a_database_of_a_newer_version_is_not_touched(empty_url: str, tmp_path: Path) -> None:
     """A check refuses what a start would."""
-    migrate(empty_url, extended)
+    migrate(empty_url, extend_migrations(tmp_path, NEXT))
     rows = fill(empty_url)
     for attempt in (migrate, require_servable):
         with pytest.raises(StoreUnavailable, match="has schema 9999, but this version of the service supports"):
@@ -331,7 +330,7 @@ def test_a_database_of_a_newer_version_is_not_touched(empty_url: str, extended: 
     assert fill(empty_url) == rows
 
 
-def test_a_service_starts_on_a_newer_schema_that_only_expanded(empty_url: str, extended: Path) -> None:
+def test_a_service_starts_on_a_newer_schema_that_only_expanded(empty_url: str, tmp_path: Path) -> None:
     """And a database is checked without changing it: without a schema, up to date, and expanded."""
     require_servable(empty_url, MIGRATIONS)
     tables = [tables_of(empty_url)]
@@ -339,9 +338,7 @@ def test_a_service_starts_on_a_newer_schema_that_only_expanded(empty_url: str, e
     before = fill(empty_url)
     require_servable(empty_url, MIGRATIONS)
     unchanged = fill(empty_url) == before
-    version = extended / "versions" / "9999_next.py"
-    version.write_text(EXPANSION.format(last=find_newest_revision(MIGRATIONS)))
-    migrate(empty_url, extended)
+    migrate(empty_url, extend_migrations(tmp_path, EXPANSION))
     rows = fill(empty_url)
     require_servable(empty_url, MIGRATIONS)
     migrate(empty_url, MIGRATIONS)

@@ -736,9 +736,8 @@ _EVENTS_AT_ONCE: Final = 1000
 
 
 def _convert_postings(database: Database) -> None:
-    """Blocking. Earlier releases wrote rows on SQLite too, and one may have run on this database since the last start.
-    Each world is one transaction; the rows go when all worlds have segments, so an interrupted conversion begins
-    again."""
+    """Blocking. A store that was lifted from an early schema, and not served since, has rows on SQLite too. Each world
+    is one transaction; the rows go when all worlds have segments, so an interrupted conversion begins again."""
     if database.postgres or not database.write_blocking(_has_postings):
         return
     numbers = database.write_blocking(_list_worlds)

@@ -31,7 +31,7 @@ from app.domain.access import AccessScope, Caller, KeyBounds, SignIn, compute_ke
 from app.domain.errors import GatewayError, StoreUnavailable
 from app.domain.values import utc_now
 from app.http.web.problems import build_problem_response
-from app.store.api_keys import KeySource, KnownKeys
+from app.store.api_keys import KeyStore, KnownKeys
 
 log = logging.getLogger(__name__)
 
@@ -95,7 +95,7 @@ class KeyRing:
         self,
         digests: Iterable[str],
         anonymous: bool,
-        source: KeySource | None = None,
+        source: KeyStore | None = None,
         *,
         known: KnownKeys | None = None,
         owner: str = "settings",
@@ -160,7 +160,7 @@ class KeyRing:
         if monotonic() - self._read_at > BLIND_SECONDS:
             raise StoreUnavailable("the keys cannot be read, so that nobody knows which of them are valid")
 
-    async def _read(self, source: KeySource) -> None:
+    async def _read(self, source: KeyStore) -> None:
         began = monotonic()  # a change during the read may not be in it, so its age counts from its beginning
         try:
             self._take(await source.load())

@@ -14,7 +14,7 @@ from app.http.web.api_keys import KeyRing
 from app.http.web.routes import ROUTE_ACCESS, find_scope, list_methods
 from app.main.application import create_app
 from app.settings import Settings
-from app.store.api_keys import KnownKeys
+from app.store.api_keys import KeyStore, KnownKeys
 from tests.support.forked_programs import ROOT
 
 SECRET = "gw_of-a-named-key"
@@ -26,7 +26,7 @@ def make_key(*scopes: AccessScope, **changes: object) -> StoredKey:
     return StoredKey.model_validate(made | {"digest": compute_key_digest(SECRET)} | changes)
 
 
-class Kept:
+class Kept(KeyStore):
     """Keys as a store has them."""
 
     def __init__(self, *keys: StoredKey) -> None:
