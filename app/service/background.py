@@ -29,18 +29,22 @@ from app.store.text_index import GroupSnapshot, TextIndexStore
 log = logging.getLogger(__name__)
 
 
-async def repeat(work: Callable[[], Awaitable[float | None]], every_seconds: float, failure: str) -> None:
-    """Does the work for ever, with pauses, of which it may return the length of the next one in seconds. What fails is
-    logged as `failure` and done again after the usual pause: it ends neither this loop nor those beside it."""
+async def repeat(
+    work: Callable[[], Awaitable[object]], every_seconds: float, failure: str, *, failed_seconds: float | None = None
+) -> None:
+    """Does the work for ever, with pauses of `every_seconds`. What fails is logged as `failure` and done again after
+    `failed_seconds`, or the usual pause: it ends neither this loop nor those beside it."""
     while True:
-        pause = None
+        pause = every_seconds
         try:
-            pause = await work()
+            await work()
         except GatewayError as error:
+            pause = failed_seconds or every_seconds
             log.warning("%s; this is tried again: %s", failure, error.detail)
         except Exception:
+            pause = failed_seconds or every_seconds
             log.exception("%s; this is tried again", failure)
-        await asyncio.sleep(every_seconds if pause is None else pause)
+        await asyncio.sleep(pause)
 
 
 # Turns: what one replica does at a time.
@@ -149,21 +153,13 @@ class Pruner:
         """Prunes for ever, by one replica at a time."""
         holder = secrets.token_hex(8)
         pause = min(_LOOK_SECONDS, schedule.every_seconds)
-
-        async def prune() -> None:
-            await self.prune_if_due(schedule, holder)
-
-        await repeat(prune, pause, "old groups could not be removed")
+        await repeat(lambda: self.prune_if_due(schedule, holder), pause, "old groups could not be removed")
 
     async def reduce_by_schedule(self, schedule: ReduceSchedule) -> None:
         """Reduces for ever, by one replica at a time. Runs may say at any time what they keep."""
         holder = secrets.token_hex(8)
         pause = min(_LOOK_SECONDS, schedule.every_seconds)
-
-        async def reduce() -> None:
-            await self.reduce_if_due(schedule, holder)
-
-        await repeat(reduce, pause, "old groups could not be reduced")
+        await repeat(lambda: self.reduce_if_due(schedule, holder), pause, "old groups could not be reduced")
 
     async def prune_if_due(self, schedule: PruneSchedule, holder: str) -> Pruned | None:
         """None when it is not time, or another replica has the turn."""
@@ -225,10 +221,11 @@ _PIECES_SECONDS: Final = 86_400.0
 async def clear_pieces_for_ever(parts: PendingGroupStore) -> None:
     """Forgets groups that came in pieces more than a day ago, a few at a time. Every replica does."""
 
-    async def clear() -> float | None:
+    async def clear() -> None:
         began = time.monotonic()
-        cleared = await parts.delete_old(_PIECES_SECONDS)
-        return max(_MIN_CLEARING_PAUSE_SECONDS, _PAUSES * (time.monotonic() - began)) if cleared else None
+        while await parts.delete_old(_PIECES_SECONDS):
+            await asyncio.sleep(max(_MIN_CLEARING_PAUSE_SECONDS, _PAUSES * (time.monotonic() - began)))
+            began = time.monotonic()
 
     await repeat(clear, _CLEARING_SECONDS, "old groups that came in pieces could not be cleared")
 
@@ -270,12 +267,11 @@ class TextIndexer:
         """Indexes for ever, by one replica at a time."""
         holder = secrets.token_hex(8)
 
-        async def index() -> float:
+        async def index() -> None:
             if await self._texts.is_behind():
                 await _work_in_turn(self._turns, _INDEXING, holder, self.catch_up, every_seconds=0)
-            return _INDEXER_LOOK_SECONDS
 
-        await repeat(index, _FAILED_SECONDS, "texts could not be indexed")
+        await repeat(index, _INDEXER_LOOK_SECONDS, "texts could not be indexed", failed_seconds=_FAILED_SECONDS)
 
     async def catch_up(self) -> int:
         """Takes in what is stored now. It may be cancelled at any time. Returns how many groups it were."""

@@ -9,14 +9,14 @@ from app.domain.errors import StoreUnavailable
 from app.service.background import repeat
 
 
-async def test_work_goes_on_after_failures_and_says_how_long_it_rests(caplog: pytest.LogCaptureFixture) -> None:
-    outcomes: list[float | Exception | None] = [0.0, StoreUnavailable("the disk is full"), ZeroDivisionError("0"), None]
+async def test_work_goes_on_after_failures_whatever_it_returns(caplog: pytest.LogCaptureFixture) -> None:
+    outcomes: list[object] = [False, StoreUnavailable("the disk is full"), ZeroDivisionError("0"), 0.0]
     done = asyncio.Event()
 
-    async def work() -> float | None:
+    async def work() -> object:
         if not outcomes:
             done.set()
-            return 60.0
+            await asyncio.Event().wait()
         outcome = outcomes.pop(0)
         if isinstance(outcome, Exception):
             raise outcome
@@ -30,3 +30,26 @@ async def test_work_goes_on_after_failures_and_says_how_long_it_rests(caplog: py
         ("WARNING", "counting failed; this is tried again: the disk is full"),
         ("ERROR", "counting failed; this is tried again"),
     ]
+
+
+async def test_what_work_returns_is_no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loop that took `False` for one would never rest."""
+    pauses: list[float] = []
+
+    async def note(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            raise asyncio.CancelledError
+
+    outcomes = iter((False, 0.0, ZeroDivisionError()))
+
+    async def work() -> object:
+        outcome = next(outcomes)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    monkeypatch.setattr("app.service.background.asyncio.sleep", note)
+    with pytest.raises(asyncio.CancelledError):
+        await repeat(work, 5.0, "counting failed", failed_seconds=60.0)
+    assert pauses == [5.0, 5.0, 60.0]
