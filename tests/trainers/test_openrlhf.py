@@ -53,8 +53,9 @@ def test_several_addresses_take_turns(judged: Judged) -> None:
     assert (told[0]["reward"] > told[1]["reward"], judged.stored("turns")) == (True, [["Yes.", "Yes, do."]])
 
 
-def test_its_five_attempts_outlast_a_judge_that_is_away_for_a_moment(judged: Judged) -> None:
+def test_a_judge_that_is_away_for_a_moment_costs_no_reward(judged: Judged) -> None:
+    """The gateway asks again while the trainer waits."""
     judged.judge.refusals = 4
     url = f"{judged.gateway.url}/compat/openrlhf/rlaif?run=away"
     (told,) = rolled_out(judged.preferring(2), [("Yes.</s>", "stop")], url)
-    assert (len(told["reward"]), told["extra_logs"]["unscored"], len(judged.untold()) > 0) == (1, [0.0], True)
+    assert (told["reward"], told["extra_logs"]["unscored"], judged.judge.refusals) == ([0.5], [0.0], 0)
