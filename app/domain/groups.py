@@ -15,6 +15,7 @@ from pydantic import Field
 
 from app.domain.judging import Judgement, Mode, RubricLabel, combine_outcomes
 from app.domain.keeping import ReducedCompletion
+from app.domain.making import GroupMaking
 from app.domain.runs import Policy, Purpose, ScoringOptions
 from app.domain.scores import Outcome, Reason, Score
 from app.domain.tasks import Completion, Message, TaskKey, ToolSpec
@@ -209,13 +210,15 @@ class Scoring(Frozen):
 
 
 class GroupDetail(Frozen):
-    """A group with its task and judgements. `judgements` belong to the group's own scores."""
+    """A group with its task and judgements. `judgements` belong to the group's own scores, and `making` says how these
+    were made of them; it is null where nobody judged, and where that was not recorded."""
 
     group: Group
     task: TaskRecord
     judgements: tuple[Judgement, ...]
     scorings: tuple[Scoring, ...] = ()
     """New scorings of the group, oldest first."""
+    making: GroupMaking | None = None
 
 
 class StoredScores(Frozen):

@@ -21,7 +21,8 @@ from typing import Annotated, Final, Literal
 from pydantic import AfterValidator, Field, JsonValue, SkipValidation, StringConstraints
 
 from app.domain.keeping import ReducedReading
-from app.domain.scores import Criterion, Outcome, ReferenceKind, Score, ScoreSummary
+from app.domain.making import GroupMaking
+from app.domain.scores import Criterion, Outcome, ReferenceKind, Score, ScoreSummary, combine
 from app.domain.tasks import Message
 from app.domain.values import (
     FiniteNumber,
@@ -549,10 +550,12 @@ class Case(Frozen):
 
 
 class PanelResult(Frozen):
-    """One score per candidate, in request order, and all judgements, including failed ones."""
+    """One score per candidate, in request order, and all judgements, including failed ones. `making` says how the
+    scores followed from the judgements; a panel that does not say is null, and so is one whose judges failed."""
 
     scores: tuple[Score, ...]
     judgements: tuple[Judgement, ...] = ()
+    making: GroupMaking | None = None
 
 
 # Rewards and statistics of groups
@@ -561,11 +564,6 @@ class PanelResult(Frozen):
 
 LOW_SIGNAL_STD: Final = 0.01
 """Below this standard deviation of rewards, a group counts as having no training signal."""
-
-
-def combine(gate: float, absolute: float, relative: float, relative_weight: float, cap: float = 1.0) -> float:
-    """gate x min(cap, (1 - w) x absolute + w x relative)."""
-    return gate * min(cap, (1.0 - relative_weight) * absolute + relative_weight * relative)
 
 
 def compute_own_reward(score: Score) -> float | None:

@@ -280,3 +280,8 @@ class ScoreSummary:
             return (None,) * len(self.rewards)
         mean, scale = self.mean, self.std + ADVANTAGE_EPSILON
         return tuple([None if reward is None else (reward - mean) / scale for reward in self.rewards])
+
+
+def combine(gate: float, absolute: float, relative: float, relative_weight: float, cap: float = 1.0) -> float:
+    """gate x min(cap, (1 - w) x absolute + w x relative)."""
+    return gate * min(cap, (1.0 - relative_weight) * absolute + relative_weight * relative)

@@ -32,6 +32,7 @@ from app.domain.judging import (
     compute_absolute_scores,
     find_cap,
 )
+from app.domain.making import NEUTRAL
 from app.domain.tasks import Message
 from app.judges.verdicts import derive_opaque_ids, drop_unproven_defects
 from app.ports.judges import Judge
@@ -143,7 +144,6 @@ def _fit_bradley_terry(count: int, shares: Shares) -> Sequence[float]:
     return strengths
 
 
-NEUTRAL: Final = 0.5
 _NORMAL: Final = NormalDist()
 
 
@@ -440,8 +440,13 @@ class UsableJudgement:
     standings: tuple[float, ...]
     slots: tuple[int, ...]
     """Each text's position in the presentation."""
-    judge: str = ""
+    judgement: Judgement = field(compare=False, repr=False)
+    """What it was read from."""
     _samples: "list[tuple[CandidateGroup, GroupSample]]" = field(default_factory=list, compare=False, repr=False)
+
+    @property
+    def judge(self) -> str:
+        return self.judgement.judge
 
     def build_sample(self, group: CandidateGroup) -> GroupSample:
         """What this reading of a whole group of several texts says of it. Made once, though it is asked whenever the
@@ -464,16 +469,16 @@ class UsableJudgement:
 
 @dataclass(frozen=True)
 class JudgeView:
-    """The aggregated result of readings of a group that share its orders. Lists follow the group's texts; `relative`
-    is null for a single text. It is shrunk towards the middle by `reliability`."""
+    """The aggregated result of readings of a group that share its orders. Lists follow the group's texts; `standings`
+    are null for a single text. They count less by `reliability`."""
 
     verdicts: tuple[tuple[Verdict, ...], ...]
     """Per text, one verdict from each judgement that included it."""
-    judges: tuple[tuple[str, ...], ...]
-    """Who gave each of these verdicts."""
+    sources: tuple[tuple[Judgement, ...], ...]
+    """The judgement of each of these verdicts."""
     values: tuple[Values, ...]
     absolutes: tuple[float, ...]
-    relative: tuple[float, ...] | None
+    standings: tuple[float, ...] | None
     follows_position: bool = False
     reliability: float = 1.0
     """How far its standings are more than noise, from 0 to 1."""
@@ -483,16 +488,17 @@ class JudgeView:
     """The group may not be read again."""
     lacks_readings: bool = False
     """Some of its readings failed for good. The others are enough for an order."""
-    deciding_verdicts: Mapping[int, Verdict] = field(default_factory=dict)
+    deciding_verdicts: Mapping[int, tuple[Judgement, Verdict]] = field(default_factory=dict)
     """By text, a further verdict where exactly half of the others report a capping defect. It counts for defects
     alone."""
     follows_rubric: bool = True
     """False for a reward model: its values have the one criterion REWARD_CRITERION."""
 
-    def list_defect_reports(self, index: int) -> tuple[tuple[Defect, ...], ...]:
+    def list_defect_reports(self, index: int) -> tuple[tuple[Judgement, tuple[Defect, ...]], ...]:
         """The defects that each judgement of a text reports."""
+        reported = zip(self.sources[index], self.verdicts[index], strict=True)
         further = self.deciding_verdicts.get(index)
-        return tuple(verdict.defects for verdict in (*self.verdicts[index], *([further] if further else [])))
+        return tuple((source, verdict.defects) for source, verdict in (*reported, *([further] if further else [])))
 
 
 @dataclass(frozen=True)
@@ -518,13 +524,13 @@ def build_view(
     """`parts` include every text at least once. Means over mirrored orders stand, whatever the judge prefers in a
     single one. None when no criterion has a value for every text."""
     verdicts: list[list[Verdict]] = [[] for _ in group.texts]
-    judges: list[list[str]] = [[] for _ in group.texts]
+    sources: list[list[Judgement]] = [[] for _ in group.texts]
     for part, readings in parts:
         positions = group.locate_texts(part)
         for reading in readings:
             for position, verdict in zip(positions, reading.verdicts, strict=True):
                 verdicts[position].append(verdict)
-                judges[position].append(reading.judge)
+                sources[position].append(reading.judgement)
     values = _average_verdicts(group.case.rubric, verdicts)
     if not any(value is not None for each in values for value in each.values()):
         return None
@@ -532,12 +538,10 @@ def build_view(
     reliability = _measure_reliability(samples) if samples else 1.0
     return JudgeView(
         verdicts=tuple(map(tuple, verdicts)),
-        judges=tuple(map(tuple, judges)),
+        sources=tuple(map(tuple, sources)),
         values=values,
         absolutes=group.compute_absolutes(values),
-        relative=None
-        if standings is None
-        else tuple(NEUTRAL + reliability * (standing - NEUTRAL) for standing in space_as_normal(standings)),
+        standings=None if standings is None else space_as_normal(standings),
         follows_position=follows_position,
         is_complete=is_complete,
         reliability=reliability,
@@ -586,7 +590,7 @@ def _average_verdicts(rubric: Rubric, verdicts: Sequence[Sequence[Verdict]]) -> 
 
 def to_usable(group: CandidateGroup, judgement: Judgement) -> UsableJudgement | None:
     """Converts a judgement of `group`; None when it is invalid."""
-    if _find_fault(group, judgement):
+    if find_fault(group, judgement):
         return None
     texts = {group.ids[text]: group.own.get(text) or text for text in group.texts}
     verdicts = {
@@ -599,7 +603,7 @@ def to_usable(group: CandidateGroup, judgement: Judgement) -> UsableJudgement | 
         verdicts=tuple(verdicts[name] for name in ids),
         standings=tuple(standings[name] for name in ids),
         slots=tuple(judgement.order.index(name) for name in ids),
-        judge=judgement.judge,
+        judgement=judgement,
     )
 
 
@@ -611,11 +615,11 @@ def build_result(judge: Judge, judgements: Sequence[Judgement], view: JudgeView 
 
 def build_failed_result(judge: Judge, asked: Sequence[JudgedGroup]) -> GroupResult:
     """A result without a view. Each error is listed once."""
-    errors = dict.fromkeys(filter(None, (_find_fault(group, judgement) for group, judgement in asked)))
+    errors = dict.fromkeys(filter(None, (find_fault(group, judgement) for group, judgement in asked)))
     return GroupResult(judge.name, tuple(judgement for _, judgement in asked), None, "; ".join(errors))
 
 
-def _find_fault(group: CandidateGroup, judgement: Judgement) -> str:
+def find_fault(group: CandidateGroup, judgement: Judgement) -> str:
     """Why a judgement is invalid; empty when it is valid. Judges of plug-ins may not check their own answers."""
     if judgement.error is not None:
         return judgement.error or "failed without an error message"

@@ -20,10 +20,10 @@ from app.domain.judging import (
     Rubric,
     RubricLabel,
     apply_bounds,
-    combine,
     compute_absolute_score,
     find_cap,
 )
+from app.domain.scores import combine
 from app.domain.values import FiniteNumber, Frozen, Proportion, compute_intraclass_correlation
 from app.judges.aggregation import Values, average_values, mean, normalise_ranks
 from app.judges.gate_wordings import Reply

@@ -712,14 +712,9 @@ _ORDER: Final = 2
 """The number of the order in which divided replies are shown. The readings before have 0 and 1."""
 
 
-def collect_defects(views: Sequence[JudgeView], index: int) -> Mapping[str, Defect]:
-    """By code, with the first quote, the defects that more than half of all judgements report."""
-    return count_reported([reported for view in views for reported in view.list_defect_reports(index)])
-
-
 def count_reported(readings: Sequence[Sequence[Defect]]) -> Mapping[str, Defect]:
-    """Those that more than half of the readings report: a cap takes from a good reply most of what it earned, so one
-    judge's slip must not be enough (decision 0028)."""
+    """By code, with the first quote, those that more than half of the readings report: a cap takes from a good reply
+    most of what it earned, so one judge's slip must not be enough (decision 0028)."""
     if not any(readings):
         return {}
     counts = Counter(code for defects in readings for code in {defect.code for defect in defects})
@@ -739,7 +734,9 @@ async def settle_divided_caps(
     if view is None or view.is_complete:
         return report
     divided = [
-        text for index, text in enumerate(group.texts) if is_divided(group.case.rubric, view.list_defect_reports(index))
+        text
+        for index, text in enumerate(group.texts)
+        if is_divided(group.case.rubric, [defects for _, defects in view.list_defect_reports(index)])
     ]
     if not divided:
         return report
@@ -747,7 +744,7 @@ async def settle_divided_caps(
     questions = [Question(part, _build_request(part, group, mode, votes)) for part in parts]
     answers = await ask_questions(judge, questions, has_answered=True)
     decided = {
-        index: verdict
+        index: (answer.reading.judgement, verdict)
         for answer in answers
         if answer.reading is not None
         for index, verdict in zip(group.locate_texts(answer.part), answer.reading.verdicts, strict=True)

@@ -10,7 +10,9 @@ import asyncio
 import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
+from operator import itemgetter
 from typing import Final
 
 from app.domain.errors import InvalidRequest, UserError
@@ -18,20 +20,19 @@ from app.domain.judging import (
     Case,
     Defect,
     JudgeFailure,
+    Judgement,
     JudgeReport,
     Mode,
     OwnRubric,
     PanelResult,
     Rubric,
     build_criteria,
-    combine,
-    compute_absolute,
-    find_cap,
 )
+from app.domain.making import CandidateMaking, CountedDefect, GroupMaking, JudgeShare, ScoreParts, WhyLeftOut
 from app.domain.runs import PanelOptions, ScoringOptions
-from app.domain.scores import CALIBRATION_SECONDS, Reason, ReferencePlan, References, Score
+from app.domain.scores import CALIBRATION_SECONDS, Criterion, Reason, ReferencePlan, References, Score
 from app.domain.values import digest, digest_of_model, utc_now
-from app.judges.aggregation import NEUTRAL, CandidateGroup, GroupResult, JudgeView, average_values, mean, stands_out
+from app.judges.aggregation import CandidateGroup, GroupResult, JudgeView, average_values, find_fault, mean, stands_out
 from app.judges.chat_judge import CachingJudge, ChatJudge, FreshJudge, InProcessMemory, JudgeWithFallback
 from app.judges.claims import attach_claim_notes
 from app.judges.configuration import JUDGING_SECONDS, ChatJudgeConfig, DeadlineJudge
@@ -42,7 +43,7 @@ from app.judges.modes import (
     MOST_READINGS,
     ask_for_references,
     await_all,
-    collect_defects,
+    count_reported,
     read_beside_references,
     read_listwise,
     read_pairwise,
@@ -123,6 +124,7 @@ class JudgePanel:
         passed = group_passed(seen, noticed)
         reports: Sequence[GroupResult] = ()
         scores: Mapping[str, Score] = {}
+        making: GroupMaking | None = None
         if passed:
             group = CandidateGroup.from_texts(
                 case,
@@ -134,6 +136,7 @@ class JudgePanel:
             reports = await self._read_group(group)
             answered = _list_answering_judges(reports)
             flags = ("offline_judge",) if OFFLINE in answered else ()
+            made, making = self._build_scores(group, reports, passed)
             scores = {
                 text: score.model_copy(
                     update={
@@ -146,13 +149,14 @@ class JudgePanel:
                         ),
                     }
                 )
-                for text, score in self._build_scores(group, reports, passed).items()
+                for text, score in made.items()
             }
         return PanelResult(
             scores=tuple(
                 _build_gated_score(gates) if gates else scores[text] for text, gates in zip(seen, failed, strict=True)
             ),
             judgements=tuple(judgement for report in reports for judgement in report.judgements),
+            making=making,
         )
 
     async def calibrate(
@@ -200,62 +204,25 @@ class JudgePanel:
 
     def _build_scores(
         self, group: CandidateGroup, reports: Sequence[GroupResult], passed: Mapping[str, GateResult]
-    ) -> Mapping[str, Score]:
+    ) -> tuple[Mapping[str, Score], GroupMaking | None]:
         views = [report.view for report in reports if report.view is not None]
         graders = [view for view in views if view.follows_rubric]
         if not views or (not graders and not all(map(gives_rewards, self._judges))):
             words = "; ".join(f"{report.judge}: {report.error}" for report in reports)
-            return dict.fromkeys(group.texts, Score.unscored(_choose_reason(reports), words[:_LONGEST_RATIONALE]))
+            failed = Score.unscored(_choose_reason(reports), words[:_LONGEST_RATIONALE])
+            return dict.fromkeys(group.texts, failed), None
         flags = _list_group_flags(views, self._relative_weight, missing=len(views) < len(reports))
-        values = [average_values(column) for column in zip(*(view.values for view in graders or views), strict=True)]
-        standings = average_standings(views, len(group.texts))
         own = (*flags, "judges_disagree")  # of replies that judges disagree about
         disagreed = self._find_disagreements(graders, len(group.texts))
-        return {
-            text: self._build_score(
-                group,
-                views,
-                index,
-                values[index],
-                standings[index],
-                own if index in disagreed else flags,
-                passed[text].hints,
+        hints = [passed[text].hints for text in group.texts]
+        making, findings = _write_down(group, reports, self._relative_weight, hints)
+        scores = {
+            text: _build_score(group.case.rubric, views, index, parts, found, own if index in disagreed else flags)
+            for index, (text, parts, found) in enumerate(
+                zip(group.texts, making.compute_parts(), findings, strict=True)
             )
-            for index, text in enumerate(group.texts)
         }
-
-    def _build_score(
-        self,
-        group: CandidateGroup,
-        views: Sequence[JudgeView],
-        index: int,
-        values: Mapping[str, float | None],
-        standing: float,
-        flags: Sequence[str],
-        noticed: Sequence[Gate],
-    ) -> Score:
-        graders = [view for view in views if view.follows_rubric]
-        rubric = group.case.rubric if graders else REWARD_RUBRIC
-        criteria = build_criteria(rubric, values)
-        absolute = compute_absolute(criteria)
-        relative = absolute if len(group.texts) == 1 else standing
-        defects = collect_defects(graders, index)
-        leaked = list_confirmed_flags(noticed, defects.values(), rubric)
-        gate, cap = 0.0 if leaked else 1.0, find_cap(rubric, defects.values())
-        return Score(
-            outcome="scored",
-            reward=combine(gate, absolute, relative, self._relative_weight, cap),
-            gate=gate,
-            absolute=absolute,
-            relative=relative,
-            relative_weight=self._relative_weight,
-            cap=cap if cap < 1.0 else None,
-            criteria=attach_claim_notes(
-                rubric, criteria, [verdict for view in graders for verdict in view.verdicts[index]]
-            ),
-            flags=tuple(dict.fromkeys((*leaked, *flags, *defects))),
-            rationale=_compose_rationale(views, index, defects),
-        )
+        return scores, making
 
     def _find_disagreements(self, views: Sequence[JudgeView], count: int) -> frozenset[int]:
         """The places of candidates, by what each judge says on average. Single readings differ more than means of two:
@@ -263,9 +230,32 @@ class JudgePanel:
         mixed = [
             (view, [(sample.judge, sample.mix(self._relative_weight)) for sample in view.samples]) for view in views
         ]
-        if len({judge for view, _ in mixed for judges in view.judges for judge in judges}) < 2:
+        if len({source.judge for view, _ in mixed for sources in view.sources for source in sources}) < 2:
             return frozenset()
         return frozenset(index for index in range(count) if _judges_disagree(mixed, index))
+
+
+def _build_score(
+    rubric: Rubric,
+    views: Sequence[JudgeView],
+    index: int,
+    parts: ScoreParts,
+    found: "_TextFindings",
+    flags: Sequence[str],
+) -> Score:
+    graded = [verdict for view in views if view.follows_rubric for verdict in view.verdicts[index]]
+    return Score(
+        outcome="scored",
+        reward=parts.reward,
+        gate=parts.gate,
+        absolute=parts.absolute,
+        relative=parts.relative,
+        relative_weight=parts.relative_weight,
+        cap=parts.cap if parts.cap < 1.0 else None,
+        criteria=attach_claim_notes(rubric if graded else REWARD_RUBRIC, found.criteria, graded),
+        flags=tuple(dict.fromkeys((*found.leaked, *flags, *found.defects))),
+        rationale=_compose_rationale(views, index, found.defects),
+    )
 
 
 def _judges_disagree(views: Sequence[tuple[JudgeView, Sequence[tuple[str, Sequence[float]]]]], index: int) -> bool:
@@ -275,7 +265,7 @@ def _judges_disagree(views: Sequence[tuple[JudgeView, Sequence[tuple[str, Sequen
         for judge, paid in mixed:
             rewards_by_judge[judge].append(paid[index])
         if not mixed:
-            rewards_by_judge[view.judges[index][0]].append(view.absolutes[index])
+            rewards_by_judge[view.sources[index][0].judge].append(view.absolutes[index])
     rewards = [mean(listed) for listed in rewards_by_judge.values()]
     if not rewards:
         return False
@@ -301,20 +291,11 @@ def _choose_reason(reports: Sequence[GroupResult]) -> Reason:
     return _REASONS.get(failures.pop(), "judge_failed") if len(failures) == 1 else "judge_failed"
 
 
-def average_standings(views: Sequence[JudgeView], count: int) -> tuple[float, ...]:
-    """The mean over the judges, each weighted by its reliability."""
-    weighted = [(view.reliability, view.relative) for view in views if view.relative is not None]
-    total = math.fsum(weight for weight, _ in weighted)
-    if total == 0:
-        return (NEUTRAL,) * count
-    return tuple(math.fsum(weight * relative[index] for weight, relative in weighted) / total for index in range(count))
-
-
 def _list_group_flags(views: Sequence[JudgeView], relative_weight: float, missing: bool) -> tuple[str, ...]:
     flags = ["judge_missing"] if missing else []
     if any(view.lacks_readings for view in views):
         flags.append("reading_missing")
-    if all(view.relative is None for view in views):
+    if all(view.standings is None for view in views):
         return (*flags, "no_comparison")
     if any(view.follows_position for view in views):
         flags.append("position_dominated")
@@ -327,11 +308,131 @@ def _list_group_flags(views: Sequence[JudgeView], relative_weight: float, missin
 def _compose_rationale(views: Sequence[JudgeView], index: int, defects: Mapping[str, Defect]) -> str:
     notes: dict[str, str] = {}
     for view in views:
-        for judge, verdict in zip(view.judges[index], view.verdicts[index], strict=True):
-            notes.setdefault(judge, verdict.note)
+        for source, verdict in zip(view.sources[index], view.verdicts[index], strict=True):
+            notes.setdefault(source.judge, verdict.note)
     remarks = [note if len(notes) == 1 else f"{judge}: {note}" for judge, note in notes.items() if note]
     faults = [f'{code}: "{defect.quote}"' if defect.quote else code for code, defect in defects.items()]
     return " ".join(" — ".join((*remarks, *faults)).split())[:_LONGEST_RATIONALE]
+
+
+# Writing down what scores are made of, before they are made of it.
+
+
+@dataclass(frozen=True)
+class _TextFindings:
+    """What the readings of one text come to, in words that the record does not hold."""
+
+    criteria: tuple[Criterion, ...]
+    defects: Mapping[str, Defect]
+    """Those that count, by code, each with its first quote."""
+    leaked: tuple[str, ...]
+    """Flags of hints that these defects confirm. They close the gate."""
+
+
+def _write_down(
+    group: CandidateGroup, reports: Sequence[GroupResult], relative_weight: float, hints: Sequence[Sequence[Gate]]
+) -> tuple[GroupMaking, tuple[_TextFindings, ...]]:
+    """`reports` have a view at least. `hints` are those of the gates, by text, as the findings are. Readings are
+    numbered through all reports."""
+    views = [report.view for report in reports if report.view is not None]
+    graders = [view for view in views if view.follows_rubric]
+    places = {id(made): place for place, made in enumerate(made for report in reports for made in report.judgements)}
+    values = [average_values(column) for column in zip(*(view.values for view in graders or views), strict=True)]
+    candidates: list[CandidateMaking] = []
+    found: list[_TextFindings] = []
+    for index, text in enumerate(group.texts):
+        reported = [each for view in graders for each in view.list_defect_reports(index)]
+        findings = _find(group.case, bool(graders), values[index], [defects for _, defects in reported], hints[index])
+        candidates.append(
+            CandidateMaking.build_trusted(
+                candidate=group.ids[text],
+                means=tuple([values[index].get(each.name) for each in findings.criteria]),
+                unmet=tuple([each.name for each in findings.criteria if each.value != values[index].get(each.name)]),
+                gate=0.0 if findings.leaked else 1.0,
+                readings=len(reported),
+                defects=_count_defects(group.case, findings.defects, reported, places),
+            )
+        )
+        found.append(findings)
+    making = GroupMaking.build_trusted(
+        relative_weight=relative_weight,
+        criteria={each.name: each.weight for each in found[0].criteria},
+        shares=tuple([_describe_share(view, places) for view in views]),
+        candidates=tuple(candidates),
+        left_out=_list_left_out(group, reports, places),
+    )
+    return making, tuple(found)
+
+
+def _find(
+    case: Case,
+    is_graded: bool,
+    values: Mapping[str, float | None],
+    reported: Sequence[Sequence[Defect]],
+    hints: Sequence[Gate],
+) -> _TextFindings:
+    rubric = case.rubric if is_graded else REWARD_RUBRIC
+    counted = count_reported(reported)
+    leaked = list_confirmed_flags(hints, counted.values(), rubric)
+    return _TextFindings(build_criteria(rubric, values), counted, leaked)
+
+
+def _count_defects(
+    case: Case,
+    counted: Mapping[str, Defect],
+    reported: Sequence[tuple[Judgement, Sequence[Defect]]],
+    places: Mapping[int, int],
+) -> tuple[CountedDefect, ...]:
+    """All that were reported, in the order of the readings."""
+    if not any(defects for _, defects in reported):
+        return ()
+    numbered = sorted([(places[id(source)], defects) for source, defects in reported], key=itemgetter(0))
+    codes = dict.fromkeys([defect.code for _, defects in numbered for defect in defects])
+    caps = {rule.code: rule.cap for rule in case.rubric.defects}
+    return tuple(
+        CountedDefect.build_trusted(
+            code=code,
+            reported=tuple([place for place, defects in numbered if any(each.code == code for each in defects)]),
+            counts=code in counted,
+            cap=caps.get(code),
+        )
+        for code in codes
+    )
+
+
+def _describe_share(view: JudgeView, places: Mapping[int, int]) -> JudgeShare:
+    sources = {id(source): source for of_text in view.sources for source in of_text}
+    numbered = sorted((places[one], source.judge) for one, source in sources.items())
+    return JudgeShare.build_trusted(
+        judges=tuple(dict.fromkeys([judge for _, judge in numbered])),
+        readings=tuple([place for place, _ in numbered]),
+        grades=view.follows_rubric,
+        reliability=view.reliability,
+        standings=view.standings or (),
+    )
+
+
+def _list_left_out(
+    group: CandidateGroup, reports: Sequence[GroupResult], places: Mapping[int, int]
+) -> dict[int, WhyLeftOut]:
+    left_out: dict[int, WhyLeftOut] = {}
+    texts = {name: text for text, name in group.ids.items()}
+    for report in reports:
+        view = report.view
+        used = set() if view is None else {id(source) for of_text in view.sources for source in of_text}
+        deciding = set() if view is None else {id(source) for source, _ in view.deciding_verdicts.values()}
+        for made in report.judgements:
+            if made.error is not None or id(made) in used:
+                continue
+            why: WhyLeftOut = "too_few_readings" if view is None else "lacks_its_mirror"
+            if id(made) in deciding:
+                why = "decides_defects"
+            elif not texts.keys() >= set(made.order) or find_fault(
+                group.select_texts([texts[name] for name in made.order]), made
+            ):
+                why = "unusable"
+            left_out[places[id(made)]] = why
+    return left_out
 
 
 # Configured panels: which judges score which environment, with which options.

@@ -26,15 +26,16 @@ from typing import Final, Literal
 from pydantic import JsonValue
 
 from app.domain.judging import REWARD_CRITERION, Candidate, JudgeRequest, Rubric, RubricCriterion, Verdict
+from app.domain.making import NEUTRAL
 from app.domain.tasks import Message
 from app.domain.values import digest, digest_of_text
 from app.inference.tokens import ChatTemplate
 from app.judges.aggregation import (
-    NEUTRAL,
     CandidateGroup,
     GroupResult,
     GroupSample,
     JudgeView,
+    UsableJudgement,
     build_failed_result,
     build_result,
 )
@@ -302,24 +303,25 @@ async def read_rewards(judge: Judge, group: CandidateGroup) -> GroupResult:
     parts = [group.select_texts((text,)) for text in group.texts]
     questions = [Question(part, part.build_request(part.texts, "pointwise")) for part in parts]
     answers = await ask_questions(judge, questions)
-    verdicts = [answer.reading.verdicts[0] for answer in answers if answer.reading is not None]
+    readings = [answer.reading for answer in answers if answer.reading is not None]
     asked = list_judgements(answers)
-    rewards = [verdict.reward for verdict in verdicts if verdict.reward is not None]
+    rewards = [reward for reading in readings if (reward := reading.verdicts[0].reward) is not None]
     if len(rewards) < len(parts):
         return build_failed_result(judge, asked)
-    return build_result(judge, [made for _, made in asked], build_reward_view(judge.name, verdicts, rewards))
+    return build_result(judge, [made for _, made in asked], _build_view(judge.name, readings, rewards))
 
 
-def build_reward_view(judge: str, verdicts: Sequence[Verdict], rewards: Sequence[float]) -> JudgeView:
+def _build_view(judge: str, readings: Sequence[UsableJudgement], rewards: Sequence[float]) -> JudgeView:
+    verdicts = [reading.verdicts[0] for reading in readings]
     absolutes = tuple(verdict.scores[REWARD_CRITERION] or 0.0 for verdict in verdicts)
     standings = normalise_rewards(rewards) if len(rewards) > 1 else None
     sample = None if standings is None else GroupSample(standings, absolutes, (0.0,) * len(rewards), judge)
     return JudgeView(
         verdicts=tuple((verdict,) for verdict in verdicts),
-        judges=((judge,),) * len(verdicts),
+        sources=tuple((reading.judgement,) for reading in readings),
         values=tuple(verdict.scores for verdict in verdicts),
         absolutes=absolutes,
-        relative=standings,
+        standings=standings,
         samples=() if sample is None else (sample,),
         follows_rubric=False,
     )

@@ -570,7 +570,7 @@ class GroupScoring:
                 judged = await self._scorer.score(one.record, one.completions, one.options, group.policy, group=group)
             scored = one.put_scores(judged.scores)
             span.describe({"atropos.outcome": scored.outcome})
-            return GroupToStore(scored, judged.judgements)
+            return GroupToStore(scored, judged.judgements, judged.making)
 
 
 def build_reply(group: Group) -> GroupReply:

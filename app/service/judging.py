@@ -30,6 +30,7 @@ from app.domain.errors import (
 )
 from app.domain.groups import Group, TaskRecord
 from app.domain.judging import Case, Judgement, PanelResult, Rubric
+from app.domain.making import GroupMaking
 from app.domain.runs import Pin, Policy, Run, ScoringOptions
 from app.domain.scores import (
     CALIBRATION_SECONDS,
@@ -57,10 +58,12 @@ _TRUNCATED_SCORE: Final = Score.gated("truncated", rationale="cut off by the tok
 
 @dataclass(frozen=True)
 class JudgedCompletions:
-    """Scores of completions, in their order, and the judgements that they took."""
+    """Scores of completions, in their order, and the judgements that they took. `making` says how the scores were made
+    of these; null where nobody judged, or an environment asked its panel several times."""
 
     scores: tuple[Score, ...]
     judgements: tuple[Judgement, ...] = ()
+    making: GroupMaking | None = None
 
     @classmethod
     def repeat(cls, score: Score, count: int) -> "JudgedCompletions":
@@ -162,7 +165,7 @@ class Scorer:
         digest = hosted.build_pin(options, panel).scoring_digest
         context = record.key.context
         flags = ("no_context",) if context is not None and context.failure is not None else ()
-        return JudgedCompletions(_complete_scores(judged.scores, digest, flags), judged.judgements)
+        return JudgedCompletions(_complete_scores(judged.scores, digest, flags), judged.judgements, judged.making)
 
     def _find_own_judge(self, panel: Panel | None, policy: Policy | None) -> str | None:
         """The name of a judge that is the policy's own model, and must not be."""
@@ -227,7 +230,9 @@ async def score_completions(
     if len(whole) < len(completions):
         remaining = iter(scores)
         scores = [_TRUNCATED_SCORE if completion.truncated else next(remaining) for completion in completions]
-    return JudgedCompletions(tuple(scores), tuple(recorded.made) if recorded is not None else ())
+    if recorded is None:
+        return JudgedCompletions(tuple(scores))
+    return JudgedCompletions(tuple(scores), tuple(recorded.made), recorded.making)
 
 
 def leave_out_cut(completions: Sequence[Completion], options: ScoringOptions) -> list[Completion]:
@@ -304,7 +309,8 @@ def require_same_scoring(run: Run, same: bool, pin: Pin) -> None:
 
 @dataclass
 class _RecordingPanel:
-    """Wraps a panel and records its judgements, so that environments need not return them."""
+    """Wraps a panel and records its judgements, and how scores were made of them, so that environments need not return
+    them."""
 
     panel: Panel
     budget: GroupBudget | None = None
@@ -313,6 +319,11 @@ class _RecordingPanel:
     asked: bool = False
     """Whether the budget was asked, which is done once a group."""
     was_calibrated: bool = False
+    makings: list[GroupMaking] = field(default_factory=list)
+
+    @property
+    def making(self) -> GroupMaking | None:
+        return self.makings[0] if len(self.makings) == 1 else None
 
     @property
     def judges(self) -> tuple[str, ...]:
@@ -341,12 +352,17 @@ class _RecordingPanel:
         return result.model_copy(update={"scores": calibrated.scores})
 
     def _record(self, result: PanelResult) -> None:
-        """Notes every attempt, since failed ones were paid for too."""
-        self.made += [
-            each.model_copy(update={"purpose": judgement.purpose}) if each.purpose != judgement.purpose else each
-            for judgement in result.judgements
-            for each in judgement.attempts
-        ]
+        """Notes every attempt, since failed ones were paid for too. The last attempt is the judgement itself."""
+        places: list[int] = []
+        for judgement in result.judgements:
+            self.made += [
+                each.model_copy(update={"purpose": judgement.purpose}) if each.purpose != judgement.purpose else each
+                for each in judgement.attempts
+            ]
+            places.append(len(self.made) - 1)
+        if result.making is not None:
+            straight = places == list(range(len(places)))
+            self.makings.append(result.making if straight else result.making.move_readings(places.__getitem__))
 
 
 class NoPanel:

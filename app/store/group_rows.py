@@ -17,6 +17,7 @@ from sqlalchemy import ColumnElement, Connection, RowMapping, func, select
 from app.domain.groups import Group, Rollout
 from app.domain.judging import Judgement, summarise_scores
 from app.domain.keeping import KEPT_PARTS, KeptPart, ReducedCompletion
+from app.domain.making import GroupMaking
 from app.domain.parts import PendingGroup
 from app.domain.runs import Policy
 from app.domain.scores import Score
@@ -41,10 +42,11 @@ from app.store.tables import groups, rollouts
 
 @dataclass(frozen=True)
 class GroupToStore:
-    """A group to be stored, with the judgements made since it was last written."""
+    """A group to be stored, with the judgements made since it was last written, and how scores were made of these."""
 
     group: Group
     judgements: tuple[Judgement, ...] = ()
+    making: GroupMaking | None = None
 
 
 _Rows = list[dict[str, str | int | float | bytes | None]]
@@ -99,7 +101,7 @@ def build_sum_columns(scores: Sequence[Score]) -> dict[str, int | float | None]:
     }
 
 
-def build_group_row(group: Group) -> dict[str, str | int | float | None]:
+def build_group_row(group: Group, making: GroupMaking | None = None) -> dict[str, str | int | float | None]:
     return {
         "group_id": group.group_id,
         "task_id": group.task_id,
@@ -114,6 +116,7 @@ def build_group_row(group: Group) -> dict[str, str | int | float | None]:
         "created_at": to_micros(group.created_at),
         "counted": 1,
         "reduced": None,
+        "making": None if making is None else encode(making),
         **build_sum_columns(group.scores),
     }
 
@@ -257,6 +260,8 @@ def _build_judgement_row(
     }
 
 
+_HEAD: Final = tuple(column for column in groups.c if column is not groups.c.making)
+"""Pages of single groups alone read how scores were made."""
 _BESIDE: Final = tuple(rollouts.c[name] for name in CALIBRATED_FIELDS)
 
 
@@ -267,7 +272,7 @@ def load_groups(
     order: Sequence[ColumnElement[Any]] = (groups.c.sequence,),
 ) -> list[Group]:
     """Groups with their rollouts, oldest first."""
-    statement = select(groups).where(statement_filter).order_by(*order).limit(limit)
+    statement = select(*_HEAD).where(statement_filter).order_by(*order).limit(limit)
     heads = connection.execute(statement).mappings().all()
     by_group: defaultdict[int, list[Rollout]] = defaultdict(list)
     if heads:

@@ -23,6 +23,7 @@ from sqlalchemy import (
     and_,
     bindparam,
     exists,
+    func,
     literal_column,
     select,
     union_all,
@@ -33,6 +34,7 @@ from sqlalchemy.exc import IntegrityError
 from app.domain.errors import Gone, InvalidRequest, NotFound
 from app.domain.groups import Group, Rollout, Scoring
 from app.domain.judging import Judgement, Mode, RubricLabel, combine_outcomes
+from app.domain.making import GroupMaking
 from app.domain.retention import describe_pruned
 from app.domain.rollups import CountedGroup, count_readings
 from app.domain.runs import ScoringOptions
@@ -248,7 +250,7 @@ def add_groups(
     require_unpruned(connection, {item.group.group_id for item in items})
     answered = _find_answered_leases(connection, database, [item.group for item in items])
     arriving = [_flag_late(item.group, answered) for item in items]
-    inserted = _insert_groups(connection, arriving)
+    inserted = _insert_groups(connection, arriving, {item.group.group_id: item.making for item in reversed(items)})
     new = {group.group_id: group for group in reversed(arriving) if group.group_id in inserted}
     judged = {item.group.group_id: item.judgements for item in reversed(items)}
     _insert_rollouts(connection, [(inserted[group_id], new[group_id].rollouts) for group_id in new], encoded)
@@ -328,10 +330,13 @@ def _complete_leases(connection: Connection, answered: Mapping[str, str]) -> Non
 _INSERTED: Final = ("group_id", "sequence")
 
 
-def _insert_groups(connection: Connection, arriving: Sequence[Group]) -> dict[str, int]:
+def _insert_groups(
+    connection: Connection, arriving: Sequence[Group], makings: Mapping[str, GroupMaking | None]
+) -> dict[str, int]:
     """Inserts new groups and returns their sequences by id."""
     try:
-        return dict(insert_new_returning(connection, groups, list(map(build_group_row, arriving)), _INSERTED))
+        rows = [build_group_row(group, makings[group.group_id]) for group in arriving]
+        return dict(insert_new_returning(connection, groups, rows, _INSERTED))
     except IntegrityError as error:
         raise NotFound("the group's task is not stored", field="task_id") from error
 
@@ -379,6 +384,12 @@ def _finish_groups(
     _update_groups(connection, [(sequences[one], stored[one], group) for one, group in finished.items()])
     made = [(sequences[item.group.group_id], judgement) for item in items for judgement in item.judgements]
     readings = load_readings(connection, sequences.values())  # before those are stored that this call brings
+    made_now = {
+        sequences[group_id]: item.making
+        for group_id, item in arriving.items()
+        if item.making is not None and finished[group_id] is not stored[group_id]
+    }
+    _put_makings(connection, made_now)
     _insert_judgements(connection, database, made, encoded=encoded)
     for row in rows:
         if row["counted"] == 1:
@@ -419,6 +430,7 @@ def _merge_scores(stored: Group, arriving: Group) -> Group:
 
 
 _UPDATE_GROUP: Final = update(groups).where(groups.c.sequence == bindparam("of"))
+_UPDATE_MAKING: Final = update(groups).where(groups.c.sequence == bindparam("of")).values(making=bindparam("how"))
 _UPDATE_ROLLOUT: Final = update(rollouts).where(
     rollouts.c.group_sequence == bindparam("of"), rollouts.c.position == bindparam("at")
 )
@@ -448,6 +460,24 @@ def _update_groups(connection: Connection, changes: Sequence[tuple[int, Group, G
         for sequence, _, after in changes
     ]
     connection.execute(_UPDATE_GROUP, heads)
+
+
+def _put_makings(connection: Connection, makings: Mapping[int, GroupMaking]) -> None:
+    """By the groups' sequences, before the judgements are stored that they are of: those of tries that failed are
+    before these."""
+    if not makings:
+        return
+    own = (judgements.c.group_sequence.in_(makings), judgements.c.scoring_sequence.is_(None))
+    counted = select(judgements.c.group_sequence, func.count()).where(*own).group_by(judgements.c.group_sequence)
+    before = {sequence: int(count) for sequence, count in connection.execute(counted)}
+    rows = [
+        {
+            "of": sequence,
+            "how": encode(making.move_readings(before[sequence].__add__) if sequence in before else making),
+        }
+        for sequence, making in makings.items()
+    ]
+    connection.execute(_UPDATE_MAKING, rows)
 
 
 # Idempotency keys: the same key with another body is refused.

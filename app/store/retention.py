@@ -852,7 +852,7 @@ def _build_queries(connection: Connection, sequences: Sequence[int]) -> list[Exe
         .group_by(asked.c.group_sequence)
     )
     return [
-        count(groups, groups.c.sequence, "model", "lease_id", "sender", "flags"),
+        count(groups, groups.c.sequence, "model", "lease_id", "sender", "flags", "making"),
         count(rollouts, rollouts.c.group_sequence, "completion", "packed", "score", "reduced"),
         count(judgements, judgements.c.group_sequence, "answer", "packed", "reduced"),
         rescored,

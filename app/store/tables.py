@@ -251,6 +251,8 @@ class GroupTable(TableRecord, table=True):
     """1 if the group is flagged `stale`."""
     reduced: int | None = None
     """The bits of parts that are not kept, as in `reduced_parts`; null where all are."""
+    making: str | None = Field(default=None, sa_type=Text)
+    """How the scores were made of the judgements; null where nobody judged, or a service of before scored."""
 
 
 class RolloutTable(TableRecord, table=True):

@@ -23,6 +23,7 @@ from app.domain.groups import (
 )
 from app.domain.judging import Judgement
 from app.domain.keeping import ReducedReading
+from app.domain.making import GroupMaking
 from app.domain.rollups import (
     Rollup,
     RollupFilter,
@@ -110,11 +111,13 @@ class GroupViews(StorePart):
         for reading in load_readings(connection, [group_id]).get(group_id, ()):
             judged[reading.scoring_id].append(reading.judgement)
         others = load_scorings(connection, groups.c.group_id == group_id)
+        making = connection.execute(select(groups.c.making).where(groups.c.group_id == group_id)).scalar()
         return GroupDetail(
             group=stored[0],
             task=load_tasks(connection, [stored[0].task_id])[stored[0].task_id],
             judgements=tuple(judged[""]),
             scorings=tuple(one.model_copy(update={"judgements": tuple(judged[one.scoring_id])}) for one in others),
+            making=None if making is None else decode(GroupMaking, making),
         )
 
     @reads

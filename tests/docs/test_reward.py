@@ -8,8 +8,8 @@ from statistics import variance
 
 import pytest
 
-from app.domain.judging import Case, Defect, GateFacts, Judgement, JudgeRequest, Verdict, combine, summarise_scores
-from app.domain.scores import Score
+from app.domain.judging import Case, Defect, GateFacts, Judgement, JudgeRequest, Verdict, summarise_scores
+from app.domain.scores import Score, combine
 from app.envs.npc_arena.environment import NpcArena
 from app.judges.aggregation import mean, normalise_ranks, space_as_normal
 from app.judges.panel import JudgePanel

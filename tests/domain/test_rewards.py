@@ -13,12 +13,11 @@ from app.domain.judging import (
     Rubric,
     RubricCriterion,
     build_criteria,
-    combine,
     compute_absolute,
     compute_own_reward,
     summarise_scores,
 )
-from app.domain.scores import ADVANTAGE_EPSILON, Criterion, Score, ScoreSummary
+from app.domain.scores import ADVANTAGE_EPSILON, Criterion, Score, ScoreSummary, combine
 
 UNIT = st.floats(0, 1)
 REWARDS = st.lists(st.none() | UNIT, max_size=20)

@@ -10,6 +10,7 @@ import pytest
 
 from app.domain.errors import StoreUnavailable
 from app.domain.judging import Case, Judgement, PanelResult
+from app.domain.making import GroupMaking, JudgeShare
 from app.domain.runs import PanelOptions, ScoringOptions
 from app.domain.scores import LEVELS, ReferencePlan, References, Score
 from app.domain.tasks import Completion, Task
@@ -130,6 +131,42 @@ def test_a_calibration_that_breaks_changes_no_outcome_loses_no_reading_and_leave
     judged, settled = asyncio.run(scene())
     assert judged == JudgedCompletions((SCORED.model_copy(update={"uncalibrated": "internal"}),), (READ, MADE))
     assert settled == [("g", 0.75), ("g further", 0.0)][away:]
+
+
+class FallingBack(WritingPanel):
+    """Its only reading is the second attempt at it."""
+
+    async def judge(self, case: Case) -> PanelResult:
+        read = READ.model_copy(update={"instead_of": (MADE,)})
+        return PanelResult(scores=(SCORED,), judgements=(read,), making=build_making(0))
+
+
+def build_making(place: int) -> GroupMaking:
+    share = JudgeShare(judges=("writer",), readings=(place,))
+    return GroupMaking(relative_weight=0.5, criteria={}, shares=(share,), candidates=())
+
+
+class AskingTwice(Asking):
+    async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
+        await tools.panel.judge(CASE)
+        return await super().score(task, group, tools)
+
+
+@pytest.mark.parametrize(("environment", "making"), [(Asking(), build_making(1)), (AskingTwice(), None)])
+def test_the_making_counts_the_attempts_that_are_stored_and_is_of_one_case(
+    environment: Asking, making: GroupMaking | None
+) -> None:
+    work = score_completions(
+        cast(Environment, environment),
+        cast(Task, None),
+        [Completion(text="Well met.")],
+        ScoringOptions(),
+        FallingBack(),
+        cast(Workers, None),
+        cast(Programs, None),
+        what="a test",
+    )
+    assert asyncio.run(work).making == making
 
 
 def test_groups_of_another_policy_do_not_share_what_the_first_one_is_refused() -> None:

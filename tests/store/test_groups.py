@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import Awaitable
+from dataclasses import replace
 
 import pytest
 
 from app.domain.errors import GatewayError, InvalidRequest, NotFound
 from app.domain.groups import GroupDetail
 from app.domain.judging import Judgement
+from app.domain.making import CandidateMaking, CountedDefect, GroupMaking, JudgeShare
 from app.domain.runs import Policy
 from app.domain.scores import Criterion, Score
 from app.domain.tasks import Completion, FunctionCall, Message, ToolCall
@@ -209,10 +211,23 @@ async def test_judgements_are_kept_with_their_prompts_whatever_they_hold(store: 
         ),
         Judgement(judge="a", model="m", order=("y", "x"), prompt=HOSTILE, input_tokens=5, latency_seconds=0.5, calls=2),
     )
-    expected = GroupDetail(group=group(scores=[RICH]).group, task=record(0), judgements=(failed, *made))
+    counted = CandidateMaking(candidate="x", means=(0.5,), defects=(CountedDefect(code=HOSTILE, reported=(0,)),))
+    making = GroupMaking(
+        relative_weight=0.5,
+        criteria={HOSTILE: 1.0},
+        shares=(JudgeShare(judges=(HOSTILE,), readings=(0,)),),
+        candidates=(counted,),
+        left_out={1: "lacks_its_mirror"},
+    )
+    expected = GroupDetail(
+        group=group(scores=[RICH]).group,
+        task=record(0),
+        judgements=(failed, *made),
+        making=making.move_readings((1).__add__),
+    )
     await store.tasks.put([record(0)])
     await store.groups.add([group(scores=[Score.pending()], judgements=(failed,)), group("other")])
-    await store.groups.finish([group(scores=[RICH], judgements=made)])
+    await store.groups.finish([replace(group(scores=[RICH], judgements=made), making=making)])
     assert await store.views.get_group("group") == expected
 
 

@@ -185,7 +185,7 @@ def make_store_of_before(url: str) -> Rows:
         connection.execute(text("DROP VIEW scores"))
         connection.execute(text(SCORES_OF_BEFORE))
         connection.execute(text("ALTER TABLE part_members RENAME COLUMN digest TO said"))
-        for table, names in (("groups", ("flags",)), ("parts", ("step",))):
+        for table, names in (("groups", ("flags", "making")), ("parts", ("step",))):
             connection.execute(text(f"ALTER TABLE {table} ADD COLUMN head TEXT NOT NULL DEFAULT '{{}}'"))
             for number, head in HEADS.items():
                 target = named(table, called("head"), called("group_id"))

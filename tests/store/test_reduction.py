@@ -13,6 +13,7 @@ from sqlalchemy import insert
 from app.domain.groups import Group, GroupDetail
 from app.domain.keeping import KeepRule, PartDigest, ReducedCompletion, ReducedReading, digest_text, is_sampled
 from app.domain.labels import LabelLease, QueueDraw
+from app.domain.making import GroupMaking
 from app.domain.parts import Member, Mismatch, PendingGroup
 from app.domain.retention import KeptGroups, Reduced, ReduceRule
 from app.domain.rollups import RollupFilter, Series
@@ -36,6 +37,7 @@ LATER = START + timedelta(days=1)
 DIGESTS = KeepRule(text="digest", thought="digest", tokens="digest", logprobs="digest", judge_prompts="digest")
 TOKENS = KeepRule(tokens="digest", logprobs="digest")
 SERIES: tuple[Series, ...] = ("run", "step", "label", "judge", "bucket")
+MAKING = GroupMaking(relative_weight=0.5, criteria={"wit": 1.0}, shares=(), candidates=())
 
 
 def said(number: int) -> Completion:
@@ -57,7 +59,7 @@ def stored(number: int, **given: Any) -> GroupToStore:
     members = tuple(
         one.model_copy(update={"completion": said(number + place)}) for place, one in enumerate(made.group.rollouts)
     )
-    return GroupToStore(made.group.model_copy(update={"rollouts": members}), made.judgements)
+    return GroupToStore(made.group.model_copy(update={"rollouts": members}), made.judgements, MAKING)
 
 
 async def fill(store: Store, items: Sequence[GroupToStore]) -> list[Group]:

@@ -167,7 +167,7 @@ def make_judged_group(seed: int) -> GroupDetail:
     key = TaskKey(environment="npc_arena", version="1", data_digest="d", split="train", index=seed, params={})
     prompt = TaskPrompt(messages=case.conversation)
     task = TaskRecord(task_id=group.task_id, key=key, prompt=prompt)
-    return GroupDetail(group=group, task=task, judgements=result.judgements)
+    return GroupDetail(group=group, task=task, judgements=result.judgements, making=result.making)
 
 
 def read_texts(detail: GroupDetail) -> Mapping[str, str]:

@@ -6,9 +6,9 @@ from itertools import zip_longest
 from typing import Final, Literal
 
 from app.domain.groups import Rollout
-from app.domain.judging import Judgement, Rubric, Verdict, apply_bounds, combine, compute_absolute
-from app.domain.scores import Criterion, Score
-from app.judges.explanation import DefectReport, GroupExplanation, JudgeShare
+from app.domain.judging import Judgement, Rubric, Verdict, apply_bounds, compute_absolute
+from app.domain.scores import Criterion, Score, combine
+from app.judges.explanation import DefectReport, GroupExplanation, ShareExplanation
 from app.toolkit.texts import escape_invisible, format_number, format_signed
 
 _DIGITS: Final = 4
@@ -182,7 +182,7 @@ def _is_weighted(score: Score) -> bool:
     return score.absolute is not None and abs(compute_absolute(score.criteria) - score.absolute) <= _CLOSE
 
 
-def _classify_relative(score: Score, shares: Sequence[JudgeShare]) -> HowRelative:
+def _classify_relative(score: Score, shares: Sequence[ShareExplanation]) -> HowRelative:
     if score.relative is None or score.relative_weight is None:
         return "none"
     if any(score.candidate in share.standings for share in shares):
@@ -237,7 +237,7 @@ def _write_reading(name: str, verdict: Verdict, rubric: Rubric | None) -> str:
     return reading if bounded == score else f"{reading} → {format_number(bounded, 2)}"
 
 
-def _build_share(share: JudgeShare, candidate: str) -> ShareTerm:
+def _build_share(share: ShareExplanation, candidate: str) -> ShareTerm:
     return ShareTerm(
         judges=escape_invisible(", ".join(share.judges)),
         grades=share.grades,

@@ -24,7 +24,6 @@ from app.http.viewer.rendering import FilterQuery, Renderer, ViewerParts, WordDi
 from app.http.web.api_keys import CallerBounds
 from app.http.web.bodies import LazyRoute
 from app.judges.explanation import GroupExplanation, explain_group
-from app.judges.gate_wordings import strip_thoughts
 from app.service.requests import GroupId
 from app.store.views import GroupViews
 from app.toolkit.charts import build_bar_chart
@@ -55,8 +54,8 @@ async def find_no_rubric(detail: GroupDetail) -> Rubric | None:
 
 @dataclass(frozen=True)
 class Reason:
-    """Why the rewards are what they are. `is_known` is false where judges read the group and nothing says how their
-    readings were put together."""
+    """Why the rewards are what they are. `is_known` is false where judges read the group and how their readings were
+    put together was not written down."""
 
     sums: tuple[RewardSum, ...]
     contrast: WinnerContrast | None
@@ -112,25 +111,13 @@ async def _find_reason(detail: GroupDetail, find_rubric: FindRubric) -> Reason:
     group, judgements = detail.group, detail.judgements
     judged = any(score.judges and score.outcome == "scored" for score in group.scores)
     rubric = await find_rubric(detail) if judged else None
-    explanation = None
-    if rubric is not None:
-        # In a thread, as the comparison below: long texts take too long for the event loop.
-        explanation = await asyncio.to_thread(explain_group, rubric, judgements, group.scores, _read_texts(group))
+    explanation = None if detail.making is None else explain_group(detail.making, judgements)
     return Reason(
         sums=build_sums(group.rollouts, judgements, explanation, rubric),
         contrast=contrast_best(group.rollouts),
         explanation=explanation,
         is_known=explanation is not None or not judged,
     )
-
-
-def _read_texts(group: Group) -> dict[str, str]:
-    """What judges saw of each candidate, where it is a text and is kept."""
-    return {
-        one.score.candidate: strip_thoughts(one.completion.text)
-        for one in group.rollouts
-        if one.score.candidate and one.completion.text is not None and one.reduced is None
-    }
 
 
 async def _compare(group: Group, first: int | None, second: int | None) -> ComparedCompletions | None:
