@@ -22,7 +22,7 @@ from tests.support.store_cases import group, record, using
 
 ROWS = 450
 """More than are read at once."""
-INDEXES = {"event_postings", "event_segments", "event_segment_pages", "group_texts", "text_progress"}
+INDEXES = {"event_segments", "event_segment_pages", "group_texts", "text_progress"}
 """Each database has its own."""
 TEXTS = ("plain", "ä 🜚 ‏rtl", '{"a": "\\u0000"}', "tab\tquote'\\N\\.\nline", "")
 FLOATS = (0.1 + 0.2, -0.0, 5e-324, 1.7976931348623157e308, math.pi)

@@ -9,8 +9,8 @@ the newest, the most important, and hidden ones that are near. The candidates ar
 visibility, time, validity, withdrawals, successors. So the index can only miss an event, never reveal one. If too many
 matches fall away, the windows of the newest and the most important are widened once.
 
-Keys are hashes. PostgreSQL has a row for each posting, since replicas of two releases may share a database; SQLite has
-segments (`store_segments`), which are imported when there are events, since they need NumPy.
+Keys are hashes. The index lies in segments (`store_segments`), which are imported when there are events, since they
+need NumPy.
 """
 
 import importlib
@@ -18,14 +18,14 @@ import json
 import logging
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 from hashlib import blake2b
 from itertools import groupby, islice
 from typing import Any, Final, NamedTuple, Protocol
 
-from sqlalchemy import Connection, delete, select, text
+from sqlalchemy import Connection, exists, select
 
 from app.domain.worlds import (
     Event,
@@ -46,7 +46,7 @@ from app.features.worlds.store_worlds import (
     find_world,
     load_newest_events,
     load_valid_events,
-    postings,
+    segments,
     worlds,
 )
 from app.store.copy import rebuild_after_copy
@@ -363,7 +363,7 @@ def _find_successors(connection: Connection, scene: _SearchContext, event_ids: C
     """For each event id, the newest superseding event that the asker knows."""
     if not event_ids:
         return {}
-    postgres = _is_postgres(connection)
+    postgres = connection.dialect.name == "postgresql"
     ids = json.dumps(sorted(event_ids))
     worlds = format_integers((level.number for level in scene.levels), postgres=postgres)
     # A list of JSON strings in braces is an array of texts in PostgreSQL's own notation.
@@ -427,7 +427,7 @@ def _find_candidates(index: PostingIndex, scene: _SearchContext, most: int) -> _
     counts = _count_terms(index, scene)
     rarest, rarest_hidden = _select_rarest_terms(counts.visible), _select_rarest_terms(counts.hidden)
     later = [term for term, count in counts.visible.items() if count < COMMON_TERM_COUNT or term in rarest]
-    # One call of the index for all kinds of seeks, since on PostgreSQL each call is a round trip.
+    # One call of the index for all kinds of seeks: each looks into every segment.
     seeks = {
         "visible": _seek_terms(scene, rarest, scene.scopes, COMMON_TERM_COUNT),
         "hidden": _seek_terms(scene, rarest_hidden, _HIDDEN_SCOPES, _MAX_NEAR_PER_TERM),
@@ -574,7 +574,7 @@ def _extract_sequences(*hits: PostingHits) -> list[int]:
     return list(dict.fromkeys(sequence for each in hits for _, sequence in each))
 
 
-# The index: rows on PostgreSQL, segments on SQLite.
+# The index: segments.
 
 
 class EventIndexes:
@@ -582,33 +582,23 @@ class EventIndexes:
 
     def open(self, connection: Connection, worlds: Collection[int]) -> PostingIndex:
         """The index of these worlds, as it is now."""
-        return _RowIndex(connection) if _is_postgres(connection) else self._open_segments(connection, worlds)
+        index: PostingIndex = _import_segments().SegmentIndex(connection, self._cache, worlds)
+        return index
 
     @cached_property
-    def _open_segments(self) -> Callable[[Connection, Collection[int]], PostingIndex]:
-        segments = _import_segments()
-        cache = segments.SegmentCache()
-
-        def open_segments(connection: Connection, worlds: Collection[int]) -> PostingIndex:
-            index: PostingIndex = segments.SegmentIndex(connection, cache, worlds)
-            return index
-
-        return open_segments
+    def _cache(self) -> Any:
+        return _import_segments().SegmentCache()
 
 
 def add_postings(connection: Connection, posted: Sequence[PostedEvent]) -> None:
-    if _is_postgres(connection):
-        _insert_postings(connection, posted)
-        return
+    """Call with their worlds locked."""
     for world, added in groupby(posted, key=lambda one: find_world(one.sequence)):
         _import_segments().insert_segment(connection, world, list(added))
 
 
 def remove_postings(connection: Connection, posted: PostedEvent) -> None:
-    if _is_postgres(connection):
-        _delete_postings(connection, posted)
-    else:
-        _import_segments().insert_segment(connection, find_world(posted.sequence), [], [posted])
+    """Call with its world locked."""
+    _import_segments().insert_segment(connection, find_world(posted.sequence), [], [posted])
 
 
 def _import_segments() -> Any:
@@ -616,157 +606,36 @@ def _import_segments() -> Any:
     return importlib.import_module("app.features.worlds.store_segments")
 
 
-def _is_postgres(connection: Connection) -> bool:
-    return connection.dialect.name == "postgresql"
-
-
-_COUNT_POSTINGS: Final = PreparedStatement(
-    lambda _: text(
-        """
-        SELECT CAST(coalesce(json_agg(n ORDER BY place), '[]') AS text) FROM (
-            SELECT k.place, (
-                SELECT count(*) FROM (
-                    SELECT 1 FROM event_postings p WHERE p.key = k.key AND p.time <= k.until LIMIT k.most
-                ) AS found
-            ) AS n
-            FROM unnest(CAST(:keys AS bigint[]), CAST(:untils AS bigint[]), CAST(:mosts AS bigint[]))
-                WITH ORDINALITY AS k(key, until, most, place)
-        ) AS counted
-        """
-    )
-)
-_SELECT_NEWEST: Final = PreparedStatement(
-    lambda _: text(
-        """
-        SELECT CAST(coalesce(json_agg(json_build_array(k.place - 1, p.time, p.sequence)), '[]') AS text)
-        FROM unnest(CAST(:keys AS bigint[]), CAST(:untils AS bigint[]), CAST(:mosts AS bigint[]))
-            WITH ORDINALITY AS k(key, until, most, place)
-        CROSS JOIN LATERAL (
-            SELECT time, sequence FROM event_postings p WHERE p.key = k.key AND p.time <= k.until
-            ORDER BY time DESC, sequence DESC LIMIT k.most
-        ) AS p
-        """
-    )
-)
-_SELECT_FOLLOWING: Final = PreparedStatement(
-    lambda _: text(
-        """
-        SELECT CAST(coalesce(json_agg(json_build_array(k.place - 1, p.time, p.sequence)), '[]') AS text)
-        FROM unnest(
-            CAST(:keys AS bigint[]), CAST(:untils AS bigint[]), CAST(:mosts AS bigint[]), CAST(:afters AS bigint[])
-        ) WITH ORDINALITY AS k(key, until, most, after, place)
-        CROSS JOIN LATERAL (
-            SELECT time, sequence FROM event_postings p WHERE p.key = k.key AND p.time > k.after AND p.time <= k.until
-            ORDER BY time, sequence LIMIT k.most
-        ) AS p
-        """
-    )
-)
-_INSERT_POSTINGS: Final = PreparedStatement(
-    lambda _: text(
-        """
-        INSERT INTO event_postings (key, time, sequence)
-        SELECT key, time, sequence
-        FROM unnest(CAST(:keys AS bigint[]), CAST(:times AS bigint[]), CAST(:sequences AS bigint[]))
-            AS p(key, time, sequence)
-        ORDER BY key
-        """
-    )
-)
-_DELETE_POSTINGS: Final = PreparedStatement(
-    lambda _: text(
-        "DELETE FROM event_postings WHERE key = ANY(CAST(:keys AS bigint[])) AND time = :time AND sequence = :sequence"
-    )
-)
-
-
-class _RowIndex(PostingIndex):
-    """A row for each posting. Many keys are looked up by one statement, and lists are passed as one text in both
-    directions, which avoids taking the interpreter lock once for each row."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-
-    def count(self, seeks: Sequence[PostingSeek]) -> list[list[int]]:
-        counts = iter(self._run(_COUNT_POSTINGS, seeks))
-        return [list(islice(counts, len(seek.queries))) for seek in seeks]
-
-    def find(self, seeks: Sequence[PostingSeek]) -> list[PostingHits]:
-        hits: list[PostingHits] = [[] for _ in seeks]
-        for statement, newest in ((_SELECT_NEWEST, True), (_SELECT_FOLLOWING, False)):
-            numbers = [number for number, seek in enumerate(seeks) if (seek.after is None) == newest]
-            owners = [number for number in numbers for _ in seeks[number].queries]
-            for query, time, sequence in self._run(statement, [seeks[number] for number in numbers]):
-                hits[owners[query]].append((time, sequence))
-        return [sorted(each, reverse=seek.after is None) for each, seek in zip(hits, seeks, strict=True)]
-
-    def _run(self, statement: PreparedStatement, seeks: Sequence[PostingSeek]) -> Any:
-        rows = [
-            (_combine_key(query.key), query.until, seek.most, seek.after or 0)
-            for seek in seeks
-            for query in seek.queries
-        ]
-        if not rows:
-            return []
-        columns = (format_integers(column, postgres=True) for column in zip(*rows, strict=True))
-        parameters = dict(zip(("keys", "untils", "mosts", "afters"), columns, strict=True))
-        return json.loads(statement.run(self._connection, **parameters).scalar_one())
-
-
-def _insert_postings(connection: Connection, posted: Sequence[PostedEvent]) -> None:
-    # Two keys of an event may collide, and a posting is unique.
-    rows = [(key, one.time, one.sequence) for one in posted for key in {_combine_key(key) for key in one.keys}]
-    columns = (format_integers(column, postgres=True) for column in zip(*rows, strict=True))
-    _INSERT_POSTINGS.run(connection, **dict(zip(("keys", "times", "sequences"), columns, strict=True)))
-
-
-def _delete_postings(connection: Connection, posted: PostedEvent) -> None:
-    keys = format_integers((_combine_key(key) for key in posted.keys), postgres=True)
-    _DELETE_POSTINGS.run(connection, keys=keys, time=posted.time, sequence=posted.sequence)
-
-
-def _combine_key(key: tuple[int, int]) -> int:
-    scope, feature = key
-    return scope ^ feature
-
-
-# The index of a whole database, written anew from its events.
+# The index of worlds that have none, written from their events: PostgreSQL had rows in place of segments up to schema
+# 0037, and a copy of a store takes no index along.
 
 _EVENTS_AT_ONCE: Final = 1000
 
 
-def _convert_postings(database: Database) -> None:
-    """Blocking. A store that was lifted from an early schema, and not served since, has rows on SQLite too. Each world
-    is one transaction; the rows go when all worlds have segments, so an interrupted conversion begins again."""
-    if database.postgres or not database.write_blocking(_has_postings):
-        return
-    numbers = database.write_blocking(_list_worlds)
-    log.info("the event index of %d worlds is written anew, which takes some 10 s for 100,000 events", len(numbers))
+def _index_on_open(database: Database) -> None:
+    """Blocking. Each world is one transaction, so a start that is interrupted goes on where it was."""
+    numbers = database.read_blocking(_list_worlds_without_index)
+    if numbers:
+        log.info("events of %d worlds are indexed, which takes some 15 s for 100,000 events", len(numbers))
     for number in numbers:
-        database.write_blocking(partial(_convert_world, number=number))
-    database.write_blocking(lambda connection: connection.execute(delete(postings)))
+        database.write_blocking(partial(_index_world, number=number))
 
 
 def _index_events(connection: Connection) -> None:
-    """Of a database without an index."""
-    for number in _list_worlds(connection):
+    for number in _list_worlds_without_index(connection):
         _index_world(connection, number)
 
 
-def _has_postings(connection: Connection) -> bool:
-    return connection.execute(select(postings.c.sequence).limit(1)).first() is not None
-
-
-def _list_worlds(connection: Connection) -> list[int]:
-    return list(connection.execute(select(worlds.c.number).order_by(worlds.c.number)).scalars())
-
-
-def _convert_world(connection: Connection, number: int) -> None:
-    _import_segments().delete_segments_of(connection, number)
-    _index_world(connection, number)
+def _list_worlds_without_index(connection: Connection) -> list[int]:
+    has_events, has_index = worlds.c.events > 0, exists().where(segments.c.world == worlds.c.number)
+    return list(connection.execute(select(worlds.c.number).where(has_events, ~has_index)).scalars())
 
 
 def _index_world(connection: Connection, number: int) -> None:
+    # Replicas start together: one of them indexes, and the others find that it did.
+    connection.execute(select(worlds.c.number).where(worlds.c.number == number).with_for_update())
+    if connection.execute(select(segments.c.number).where(segments.c.world == number).limit(1)).first():
+        return
     position = compute_sequence(number, 0)
     while True:
         rows_left = (events.c.sequence >= position, events.c.sequence < compute_sequence(number + 1, 0))
@@ -779,10 +648,10 @@ def _index_world(connection: Connection, number: int) -> None:
             for sequence, time, withdrawn, body in rows
             if not withdrawn
         ]
-        if posted:
-            add_postings(connection, posted)
+        # Also where all are withdrawn: an empty segment says that the world has its index.
+        _import_segments().insert_segment(connection, number, posted)
         position = rows[-1].sequence + 1
 
 
-rebuild_after_copy(_index_events, ("event_postings", "event_segments", "event_segment_pages"))
-prepare_on_open(_convert_postings)
+rebuild_after_copy(_index_events, ("event_segments", "event_segment_pages"))
+prepare_on_open(_index_on_open)

@@ -1,4 +1,4 @@
-"""The index of events on SQLite: segments, which are sorted arrays of postings that never change.
+"""The index of events: segments, which are sorted arrays of postings that never change.
 
 A posting is one number: 40 bits of its key, then the ordinal of its event among the segment's, which are in order of
 time. So "the newest of a key up to a time" is a slice that ends where a binary search says. Half of the key's bits are
@@ -11,7 +11,6 @@ which a search reads only those that its slices lie in. An event that is withdra
 same postings in `removed`. A merge lets both go.
 """
 
-import json
 import threading
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -25,7 +24,7 @@ from sqlalchemy import Connection, RowMapping, bindparam, delete, select, text
 
 from app.features.worlds.store_search import PostedEvent, PostingHits, PostingIndex, PostingKey, PostingSeek
 from app.features.worlds.store_worlds import compute_sequence, segment_pages, segments
-from app.store.statements import PreparedStatement, insert_rows
+from app.store.statements import PreparedStatement, build_dialect_sql, insert_rows, is_among
 
 _Numbers = NDArray[np.uint64]
 _Integers = NDArray[np.int64]
@@ -150,45 +149,42 @@ _LIST_SEGMENTS: Final = PreparedStatement(
 )
 
 _FIND_SEGMENTS: Final = PreparedStatement(
-    lambda _: text(
-        """
-        SELECT json_group_array(number) FROM event_segments WHERE world IN (SELECT value FROM json_each(:worlds))
-        """
-    )
+    lambda postgres: select(segments.c.number).where(is_among(segments.c.world, "worlds", postgres))
 )
 
 _OPEN_SEGMENTS: Final = PreparedStatement(
-    lambda _: text("SELECT * FROM event_segments WHERE number IN (SELECT value FROM json_each(:numbers))")
+    lambda postgres: select(segments).where(is_among(segments.c.number, "numbers", postgres))
 )
 
 _READ_PAGES: Final = PreparedStatement(
-    lambda _: text(
+    build_dialect_sql(
+        """
+        SELECT string_agg(p.postings, CAST('' AS bytea) ORDER BY k.page)
+        FROM unnest(CAST(:pages AS bigint[])) AS k(page) JOIN event_segment_pages p ON p.number = :first + k.page
+        """,
         """
         SELECT CAST(group_concat(p.postings, '') AS BLOB)
         FROM json_each(:pages) k CROSS JOIN event_segment_pages p ON p.number = :first + k.value
-        """
+        """,
     )
 )
 
 
 def _find_segments(connection: Connection, worlds: Collection[int]) -> list[int]:
     """Their numbers."""
-    numbers: list[int] = json.loads(_FIND_SEGMENTS.run(connection, worlds=json.dumps(list(worlds))).scalar_one())
-    return numbers
+    return [number for (number,) in _FIND_SEGMENTS.fetch(connection, worlds=list(worlds))]
 
 
 def _open_segments(connection: Connection, numbers: Collection[int]) -> list[_OpenedSegment]:
-    rows = _OPEN_SEGMENTS.run(connection, numbers=json.dumps(list(numbers))).mappings()
+    rows = _OPEN_SEGMENTS.run(connection, numbers=list(numbers)).mappings()
     return [_open_segment(row) for row in rows]
 
 
 def _read_pages(connection: Connection, number: int, pages: Sequence[int]) -> _Numbers:
-    """The postings of these pages of a segment, in order. Read as one value, since every row takes the interpreter
-    lock."""
+    """The postings of these pages of a segment, which are in order. Read as one value, since every row takes the
+    interpreter lock."""
     first = number * _PAGES_PER_SEGMENT
-    return np.frombuffer(
-        _READ_PAGES.run(connection, first=first, pages=json.dumps(list(pages))).scalar_one(), np.uint64
-    )
+    return np.frombuffer(_READ_PAGES.run(connection, first=first, pages=list(pages)).scalar_one(), np.uint64)
 
 
 def insert_segment(
@@ -207,10 +203,6 @@ def insert_segment(
         new = _merge_segments([*_load_segments(connection, former), new])
         _delete_segments(connection, former)
     _insert_segment(connection, world, new)
-
-
-def delete_segments_of(connection: Connection, world: int) -> None:
-    _delete_segments(connection, [number for number, _ in _list_segments(connection, world)])
 
 
 def _list_segments(connection: Connection, world: int) -> list[tuple[int, int]]:
@@ -253,7 +245,7 @@ _INSERT_SEGMENT: Final = PreparedStatement(
     lambda _: text(
         """
         INSERT INTO event_segments (world, events, pages, times, places, removed, postings)
-        VALUES (:world, :events, :pages, :times, :places, :removed, :postings)
+        VALUES (:world, :events, :pages, :times, :places, :removed, :postings) RETURNING number
         """
     )
 )
@@ -262,7 +254,7 @@ _INSERT_SEGMENT: Final = PreparedStatement(
 def _insert_segment(connection: Connection, world: int, new: _PostingSegment) -> None:
     postings = new.postings
     pages = 0 if len(postings) <= MAX_UNPAGED else -(-len(postings) // PAGE)
-    inserted = _INSERT_SEGMENT.run(
+    number: int = _INSERT_SEGMENT.run(
         connection,
         world=world,
         events=len(new.times),
@@ -271,8 +263,8 @@ def _insert_segment(connection: Connection, world: int, new: _PostingSegment) ->
         places=new.places.tobytes(),
         removed=new.removed.tobytes(),
         postings=(postings[::PAGE] if pages else postings).tobytes(),
-    )
-    first = inserted.lastrowid * _PAGES_PER_SEGMENT
+    ).scalar_one()
+    first = number * _PAGES_PER_SEGMENT
     insert_rows(
         connection,
         segment_pages,

@@ -127,18 +127,8 @@ class SuccessionTable(TableRecord, table=True):
     sequence: int = Field(primary_key=True, sa_type=BigInteger)
 
 
-class PostingTable(TableRecord, table=True):
-    """The search index of events on PostgreSQL. `app.features.worlds.store_search` defines the keys."""
-
-    __tablename__ = "event_postings"
-    __table_args__ = ({"sqlite_with_rowid": False},)
-    key: int = Field(primary_key=True, sa_type=BigInteger)
-    time: int = Field(primary_key=True, sa_type=BigInteger)
-    sequence: int = Field(primary_key=True, sa_type=BigInteger)
-
-
 class SegmentTable(TableRecord, table=True):
-    """The search index of events on SQLite; see `app.features.worlds.store_segments`. `postings` has all postings where
+    """The search index of events; see `app.features.worlds.store_segments`. `postings` has all postings where
     `pages` is 0, and else the first one of each page."""
 
     __tablename__ = "event_segments"
@@ -192,7 +182,6 @@ worlds = get_table(WorldTable)
 events = get_table(EventTable)
 withdrawals = get_table(WithdrawalTable)
 successions = get_table(SuccessionTable)
-postings = get_table(PostingTable)
 segments = get_table(SegmentTable)
 segment_pages = get_table(SegmentPageTable)
 lorebooks = get_table(LorebookTable)

@@ -1,14 +1,14 @@
-"""The index of events: segments on SQLite find what the rows of PostgreSQL find."""
+"""The index of events: few segments, the same on both databases, and made anew where there are none."""
 
 import random
 from pathlib import Path
 
 import pytest
-from sqlalchemy import delete, insert, select
+from sqlalchemy import delete, select
 
 from app.features.worlds.store import EventStore
 from app.features.worlds.store_search import PostedEvent, PostingKey, add_postings
-from app.features.worlds.store_worlds import compute_sequence, events, postings, segments
+from app.features.worlds.store_worlds import compute_sequence, segment_pages, segments
 from app.main.store import Store
 from app.store.database import open_writer
 from tests.features.worlds.test_store import about, event, ids, searched
@@ -36,8 +36,6 @@ KEY = PostingKey(9 << 24, 5 << 44)
 
 
 def test_a_world_has_few_segments_whatever_the_batches_are(store_url: str) -> None:
-    if store_url.startswith("postgresql"):
-        return
     engine = open_writer(store_url)
     with engine.begin() as connection:
         for number in range(700):
@@ -78,35 +76,41 @@ def test_both_databases_find_the_same(tmp_path: Path, migrated_file: Path, postg
     assert ours == theirs
 
 
-def _write_as_earlier_releases_did(url: str) -> None:
-    """A row for each posting instead of segments; here of a key that nothing asks for."""
+def _remove_index(url: str) -> None:
     engine = open_writer(url)
     with engine.begin() as connection:
-        connection.execute(delete(segments))
-        told = connection.execute(select(events.c.sequence, events.c.time)).all()
-        connection.execute(insert(postings), [{"key": 7, "time": time, "sequence": place} for place, time in told])
+        for table in (segments, segment_pages):
+            connection.execute(delete(table))
     engine.dispose()
 
 
-def test_what_earlier_releases_wrote_on_sqlite_is_found(tmp_path: Path, migrated_file: Path) -> None:
-    (tmp_path / "store.db").write_bytes(migrated_file.read_bytes())
-    url = f"sqlite:///{tmp_path / 'store.db'}"
+def _list_segments(url: str) -> list[tuple[int, int]]:
+    engine = open_writer(url)
+    with engine.connect() as connection:
+        rows = connection.execute(select(segments.c.world, segments.c.events).order_by(segments.c.world)).all()
+    engine.dispose()
+    return [(world, size) for world, size in rows]
+
+
+def test_a_start_indexes_worlds_that_have_no_index(store_url: str) -> None:
+    """Once: a world whose events are all withdrawn has an index too."""
 
     async def tell(store: Store) -> None:
         events = store.part(EventStore)
         await events.add_events("town", [event("a"), event("b", 1), event("gone", 2)])
         await events.branch("save", "town", at(10_000))
         await events.add_events("save", [event("own", 3)])
+        await events.add_events("empty", [event("only")])
         await events.withdraw("town", "gone")
+        await events.withdraw("empty", "only")
 
     async def look(store: Store) -> object:
-        return [ids(await searched(store, about(world, "bridge"))) for world in ("town", "save")]
+        return [ids(await searched(store, about(world, "bridge"))) for world in ("town", "save", "empty")]
 
-    using(url, tell)
-    _write_as_earlier_releases_did(url)
-    found = [using(url, look) for _ in range(2)]
-    engine = open_writer(url)
-    with engine.connect() as connection:
-        left = connection.execute(select(postings)).all()
-    engine.dispose()
-    assert (found, left) == ([[["b", "a"], ["own", "b", "a"]]] * 2, [])
+    using(store_url, tell)
+    _remove_index(store_url)
+    found = [using(store_url, look) for _ in range(2)]
+    assert (found, _list_segments(store_url)) == (
+        [[["b", "a"], ["own", "b", "a"], []]] * 2,
+        [(1, 2), (2, 1), (3, 0)],
+    )

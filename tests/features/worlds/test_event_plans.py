@@ -23,10 +23,9 @@ WITHDRAWALS = {"pk_event_withdrawals", "ix_event_withdrawals_sequence"}
 """Either finds few rows."""
 
 SEGMENTS = {"ix_event_segments_world", "pk_event_segments", "pk_event_segment_pages"}
-"""SQLite's."""
 
 STANDING = {*WORLDS, "ix_events_standing", *WITHDRAWALS, "uq_events_world_event_id"}
-WRITTEN = {*WORLDS, "uq_events_world_event_id", "pk_events", "pk_event_postings", *SEGMENTS}
+WRITTEN = {*WORLDS, "uq_events_world_event_id", "pk_events", *SEGMENTS}
 FOUND = {*WRITTEN, "pk_event_successions", *WITHDRAWALS}
 
 EXPECTED: Mapping[str, set[str]] = {
@@ -44,7 +43,7 @@ EXPECTED: Mapping[str, set[str]] = {
 READ_ALREADY = {"SCAN pk_k", "SCAN pk_line", "SCAN pk_json_each"}
 """Lists that a statement was given, and what it has found so far."""
 
-ALIASES = {"pk_p": "pk_event_postings", "pk_q": "pk_event_postings", "pk_parents": "pk_worlds"}
+ALIASES = {"pk_parents": "pk_worlds", "pk_p": "pk_event_segment_pages"}
 """As SQLite calls them."""
 
 
