@@ -8,7 +8,6 @@ file."""
 
 import asyncio
 import os
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,9 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from app.domain.errors import UserError
 from app.domain.values import Frozen
-
-if sys.platform != "win32":
-    import fcntl
+from app.terminal.files import hold_file, require_same_options
 
 SHORTEN_AFTER: Final = 64 * 1024 * 1024
 """Bytes written since the last compaction."""
@@ -98,9 +95,7 @@ def open_journal(
 ) -> Iterator[Journal[_EventT, _LedgerT]]:
     """Resumes an existing journal, or starts a new one with `began`. UserError when the file has results of another
     setup, is not a journal, or is in use."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.with_name(f"{path.name}.lock").open("ab") as lock:
-        _lock(lock, path)
+    with hold_file(path):
         ledger = read_ledger(path, command, adapter, new_ledger, setup)
         if ledger.setup is None and not ledger.holds_results:
             ledger.apply(began)
@@ -110,16 +105,6 @@ def open_journal(
             yield journal
         finally:
             journal.close()
-
-
-def _lock(lock: BinaryIO, path: Path) -> None:
-    """Held until the file is closed, also by the end of the process. UserError when another one holds it."""
-    if sys.platform == "win32":
-        return
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        raise UserError(f"{path}: in use by another process") from error
 
 
 def read_ledger(
@@ -132,7 +117,7 @@ def read_ledger(
         return ledger
     if not ledger.holds_results:
         return new_ledger()
-    _require_same(path, ledger.setup or setup, setup)
+    require_same_options(path, ledger.setup or setup, setup)
     return ledger
 
 
@@ -149,14 +134,6 @@ def _read(path: Path, command: str, adapter: TypeAdapter[_EventT], ledger: _Ledg
             except (ValidationError, KeyError) as error:
                 raise UserError(f"{path}:{number}: not a journal of `{command}`") from error
     return ledger
-
-
-def _require_same(path: Path, before: Frozen, now: Frozen) -> None:
-    if before == now:
-        return
-    then, today = before.model_dump(mode="json"), now.model_dump(mode="json")
-    differing = ", ".join(f"{name} was {then[name]}" for name in then if then[name] != today[name])
-    raise UserError(f"{path} was started with other options ({differing}): repeat them, or use another --out")
 
 
 def _rewrite(path: Path, adapter: TypeAdapter[_EventT], ledger: Ledger[_EventT]) -> None:

@@ -9,7 +9,7 @@ from pydantic import Field
 from app.domain.groups import Group, Rollout
 from app.domain.runs import Policy, Purpose
 from app.domain.tasks import Completion
-from app.domain.values import Frozen, WholeNumber
+from app.domain.values import FiniteNumber, Frozen, WholeNumber, is_absent
 
 MAX_GROUP_SIZE = 256
 """Maximum number of completions in a group."""
@@ -26,6 +26,15 @@ class GroupPart(Frozen):
     """Position of this piece's first completion in the group. Sending the same position again is a retry."""
     size: Annotated[WholeNumber, Field(ge=1, le=MAX_GROUP_SIZE)]
     """Number of completions in the whole group. It is scored when all have arrived."""
+    deadline_seconds: Annotated[Annotated[FiniteNumber, Field(ge=0, le=86_400)] | None, Field(exclude_if=is_absent)] = (
+        None
+    )
+    """How long a group that this piece begins waits for the others; left out, as long as the service is set to. With 0
+    no other piece is waited for: the group is scored with what has come."""
+
+    @property
+    def closes(self) -> bool:
+        return self.deadline_seconds == 0
 
 
 class Member(Frozen):

@@ -299,9 +299,10 @@ class GroupAssembler:
         members = [
             Member(place=place, completion=completion) for place, completion in enumerate(piece.completions, part.index)
         ]
-        seconds = self._rules.deadline_seconds
+        seconds = part.deadline_seconds or self._rules.deadline_seconds
         slot = await self._task_cache.write_with_tasks(
-            [group.task_id], lambda: self._parts.add_members(pending, group.group_id, members, seconds)
+            [group.task_id],
+            lambda: self._parts.add_members(pending, group.group_id, members, seconds, closes=part.closes),
         )
         if isinstance(slot, GroupSlot):
             await self._begin(slot.begun)

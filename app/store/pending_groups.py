@@ -92,12 +92,19 @@ class PendingGroupStore(StorePart):
     """Groups that are still collecting completions. Closing one stores it as pending in the same transaction, unless it
     comes with its score; whoever closed it scores it. Writes are durable on return."""
 
-    @writes(lambda pending, *_: _build_order_key(pending))
+    @writes(lambda pending, *_, **__: _build_order_key(pending))
     def add_members(
-        self, connection: Connection, pending: PendingGroup, group_id: str, members: Sequence[Member], seconds: float
+        self,
+        connection: Connection,
+        pending: PendingGroup,
+        group_id: str,
+        members: Sequence[Member],
+        seconds: float,
+        *,
+        closes: bool = False,
     ) -> GroupSlot | Mismatch:
-        """Adds completions that name their places. The first ones open the group for `seconds`. New ones that arrive
-        after it was closed get a group of their own, flagged `late`."""
+        """Adds completions that name their places. The first ones open the group for `seconds`, and with `closes` these
+        are its last. New ones that arrive after it was closed get a group of their own, flagged `late`."""
         _lock_scopes(connection, self.database, [pending.scope])
         now = self.database.read_lease_clock(connection)
         row = _find_or_open(connection, pending, group_id, now, seconds)
@@ -116,8 +123,8 @@ class PendingGroupStore(StorePart):
             return _add_to_closed_group(connection, self.database, row, places, stored, fresh, begun, now)
         if fresh:
             _insert_members(connection, row, fresh, now)
-            if _count_members(connection, group_id) == row["size"]:
-                begun = [_close_group(connection, self.database, row, now)]
+        if closes or (fresh and _count_members(connection, group_id) == row["size"]):
+            begun = [_close_group(connection, self.database, row, now)]
         return GroupSlot(group_id, group_id, places, open=not begun, begun=tuple(begun))
 
     async def assign_slot(

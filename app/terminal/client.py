@@ -27,6 +27,7 @@ from app.domain.errors import (
     Unavailable,
     UserError,
 )
+from app.domain.parts import GroupPart
 from app.domain.runs import Purpose, Run
 from app.domain.tasks import Completion, Message, Turn
 from app.domain.values import Frozen, suggest
@@ -58,6 +59,8 @@ class AnsweredTask:
     task_id: str
     lease_id: str | None
     completions: Sequence[Completion]
+    part: GroupPart | None = None
+    """Which places of a larger group they have."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +101,13 @@ class GatewayClient:
 
     async def fetch_group(self, group_id: str) -> GroupView:
         return GroupView.model_validate_json(await self.send_request("GET", f"/groups/{group_id}"))
+
+    async def find_group(self, group_id: str) -> GroupView | None:
+        """None where there is no such group, or no longer."""
+        try:
+            return await self.fetch_group(group_id)
+        except NotFound:
+            return None
 
     async def list_groups(self, query: Mapping[str, str]) -> GroupPage:
         """A page of stored groups, newest first."""
@@ -141,12 +151,15 @@ class GatewayClient:
         run: str | None,
         policy: Mapping[str, JsonValue] | None,
         purpose: Purpose = "train",
+        wait_seconds: float | None = None,
     ) -> tuple[GroupReply | GroupProblem, ...]:
-        """Replies in the order of `groups`."""
+        """Replies in the order of `groups`, each with its scores; after `wait_seconds` also without."""
         written: list[JsonValue] = [_encode_group(group) for group in groups]
         body: dict[str, JsonValue] = {"groups": written, "run": run, "purpose": purpose}
         if policy is not None:
             body["policy"] = dict(policy)
+        if wait_seconds is not None:
+            body["wait_seconds"] = wait_seconds
         return ScoreResponse.model_validate_json(await self.send_request("POST", "/score", body)).groups
 
     async def send_request(
@@ -170,7 +183,8 @@ class GatewayClient:
 
 def _encode_group(group: AnsweredTask) -> JsonValue:
     completions: list[JsonValue] = [one.model_dump(mode="json", exclude_defaults=True) for one in group.completions]
-    return {"task_id": group.task_id, "lease_id": group.lease_id, "completions": completions}
+    part: dict[str, JsonValue] = {} if group.part is None else {"part": group.part.model_dump(mode="json")}
+    return {"task_id": group.task_id, "lease_id": group.lease_id, "completions": completions, **part}
 
 
 def describe_refusal(reply: httpx.Response) -> str:

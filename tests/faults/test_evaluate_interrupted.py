@@ -41,10 +41,10 @@ def start(programs: Programs, url: str, policy: str, out: Path, run: str) -> Pro
     return programs.start("app.cli", *arguments(url, policy, out, "--run", run, "--concurrency", "4"))
 
 
-def wait_for(out: Path, count: int) -> None:
-    """Until so many answers are in the journal."""
+def wait_for(url: str, out: Path, count: int) -> None:
+    """Until the gateway holds so many answers."""
     ends = time.monotonic() + 120
-    while len(answered_in(out)) < count and time.monotonic() < ends:
+    while len(answered_in(url, out)) < count and time.monotonic() < ends:
         time.sleep(0.02)
 
 
@@ -72,10 +72,10 @@ def test_exactly_what_is_missing_is_asked_for(gateways: Gateways, tmp_path: Path
     how, exit_code = STOPS[stop]
     with slow_policy() as policy, Programs(tmp_path) as programs:
         first = start(programs, gateway.url, policy.url, out, run)
-        wait_for(out, 40)
+        wait_for(gateway.url, out, 40)
         how(first)
         code, told = first.wait(120), programs.told
-        answered, reported = answered_in(out), report_in(out)
+        answered, reported = answered_in(gateway.url, out), report_in(out)
     with slow_policy() as policy:
         last = evaluate(gateway.url, policy.url, out, "--run", run, "--concurrency", "4")
         again = seeds_of(policy.received)
@@ -101,14 +101,14 @@ def test_a_policy_and_a_gateway_that_go_away_are_waited_for(tmp_path: Path) -> N
     with Programs(tmp_path) as programs, serving(tmp_path, port=port, settings=settings) as gateway:
         policy = programs.policy(policy_port)
         program = start(programs, gateway.url, f"http://127.0.0.1:{policy_port}/v1", out, "away")
-        wait_for(out, 40)
+        wait_for(gateway.url, out, 40)
         policy.kill()
         policy.wait()
-        at_policy_kill = len(answered_in(out))
+        at_policy_kill = len(answered_in(gateway.url, out))
         programs.policy(policy_port)
-        wait_for(out, at_policy_kill + 40)
+        wait_for(gateway.url, out, at_policy_kill + 40)
+        at_kill = len(answered_in(gateway.url, out))
         gateway.kill()
-        at_kill = len(answered_in(out))
         with serving(tmp_path, port=port, settings=settings):
             code, told = program.wait(200), programs.told
     rewards = {(one.place, one.sample): one.reward for one in attempts_in(out)}

@@ -148,6 +148,17 @@ async def test_of_many_pieces_at_once_over_two_replicas_one_closes_the_group(sto
     )
 
 
+async def test_a_piece_may_close_its_group(store: Store, clock: MovableClock) -> None:
+    """Also one that is sent again, and the only one."""
+    one, other = Member(place=1, completion=said("b")), Member(place=0, completion=said("a"))
+    await store.tasks.put([record(0)])
+    await store.parts.add_members(pending("group_a", 3), "group_a", [one], 60)
+    again = await store.parts.add_members(pending("group_a", 3), "group_a", [one], 60, closes=True)
+    only = await store.parts.add_members(pending("group_b", 3), "group_b", [other], 60, closes=True)
+    partial = ("partial_group",)
+    assert begun([again, only]) == [(["1:b"], partial, "pending"), (["0:a"], partial, "pending")]
+
+
 @pytest.mark.dialects
 async def test_samples_fill_a_group_and_then_the_next(store: Store, clock: MovableClock) -> None:
     """Equal ones are siblings while their holders wait, or have got their answer."""

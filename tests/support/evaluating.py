@@ -1,5 +1,6 @@
 """`atropos-envs evaluate` as tests call it, a policy that is right at known rates, and what was left in the folder."""
 
+import asyncio
 import re
 import threading
 from collections import Counter
@@ -7,11 +8,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import httpx
 from typer.testing import CliRunner
 
-from app.cli.evaluate.attempts import EVALUATION_EVENT, AttemptAnswered
+from app.cli.evaluate.attempts import load_ledger, read_plan
 from app.cli.main import cli
+from app.domain.values import digest
 from app.evaluation.report import Attempt, EvaluationReport
+from app.terminal.client import GatewayClient
 from tests.support.chat_server import Received, Reply
 from tests.support.policy_server import MODEL, Speech, script
 
@@ -36,9 +40,10 @@ class Evaluated:
 
 
 def arguments(url: str, policy: str, out: Path, *more: str) -> list[str]:
-    """Of numbered rows, unless `more` says otherwise."""
+    """Of numbered rows, under a run of this folder, unless `more` says otherwise."""
+    run = () if "--run" in more else ("--run", f"run-{digest(str(out))[:16]}")
     ends = ("--url", url, "--policy", policy, "--model", MODEL, "--out", str(out))
-    return ["evaluate", *ends, "--env", "gsm8k", "--samples", str(SAMPLES), *more]
+    return ["evaluate", *ends, "--env", "gsm8k", "--samples", str(SAMPLES), *run, *more]
 
 
 def evaluate(url: str, policy: str, out: Path, *more: str) -> Evaluated:
@@ -101,9 +106,13 @@ def seeds_of(received: list[Received]) -> Counter[int]:
     return Counter(int(str(one.body["seed"])) for one in received if row_of(one) is not None)
 
 
-def answered_in(out: Path) -> set[tuple[int, int]]:
-    """Places and samples of the attempts whose answers are in the journal; a line that was cut off is none."""
-    path = out / "evaluation.journal"
-    lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
-    happened = [EVALUATION_EVENT.validate_json(line) for line in lines if line.endswith(b"\n")]
-    return {(one.place, one.sample) for one in happened if isinstance(one, AttemptAnswered)}
+def answered_in(url: str, out: Path) -> set[tuple[int, int]]:
+    """Places and samples of the attempts that the gateway holds."""
+    plan = read_plan(out)
+
+    async def ask() -> set[tuple[int, int]]:
+        async with httpx.AsyncClient(base_url=url) as client:
+            ledger = None if plan is None else await load_ledger(GatewayClient(client), plan, 8, judges_cost=False)
+        return {(item.index, sample) for item in ([] if ledger is None else ledger.items) for sample in item.answered}
+
+    return asyncio.run(ask())

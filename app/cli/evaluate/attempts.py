@@ -1,47 +1,57 @@
-"""An evaluation as data: its folder, its journal, the tasks it asks, its progress, and the attempts of its report.
+"""An evaluation as data: its folder, its plan, what the run holds of it, its progress, and the attempts of its report.
 
-Each attempt goes through three events: answered by the model, grouped with others of its task, scored by the gateway.
-The journal has every event before the next step begins, and `EvaluationLedger` folds the events into what is still
-owed. A killed evaluation therefore asks for no answer twice, and sends the same groups again, which is safe. The
-journal also carries the options that must not change under one `--out`, and the task ids, so that changed data is
-noticed. The report is built from the ledger alone, also for an evaluation that was stopped."""
+The gateway is the ledger. Each attempt is sent as it ends, as one named piece of its task's group, with what it took;
+the group's name is made from the plan. So a start asks what the run holds under these names, and makes what is missing.
+Under another plan (policy, sampling, tasks) the names are others, and nothing is mixed. The folder keeps the plan
+alone, so that a start with other options, and changed data, are noticed. The report is built from what the run holds,
+also for an evaluation that was stopped."""
 
 import asyncio
 import json
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Final, Literal, Protocol
+from typing import Final, Protocol, Self
 
-from pydantic import AwareDatetime, Field, JsonValue, TypeAdapter, ValidationError
+from pydantic import AwareDatetime, JsonValue, ValidationError
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from app.cli.policies import PolicyPrices
+from app.cli.policies import PolicyPrices, gather_or_cancel
 from app.domain.errors import InvalidRequest, UserError
-from app.domain.runs import Run
+from app.domain.groups import Group
+from app.domain.judging import Judgement
+from app.domain.parts import GroupPart
+from app.domain.runs import Policy, Run
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Message
-from app.domain.values import FiniteNumber, Frozen, Split
+from app.domain.values import FiniteNumber, Frozen, Split, digest
 from app.evaluation.comparison import Document, render_html
 from app.evaluation.report import Attempt, Evaluation, EvaluationReport, EvaluationSetup, SamplingSettings
 from app.http.api.models import EnvironmentInfo, JudgeInfo
 from app.inference.policies import SamplingParameters, TurnTokens
 from app.inference.wire import Usage
-from app.service.requests import HandedOutTask
+from app.service.requests import HandedOutTask, compute_part_group_id
 from app.service.runs import RunSettings
 from app.terminal.client import GatewayClient, Retrier
+from app.terminal.files import write_file
 from app.toolkit.texts import escape_invisible
 
-JOURNAL: Final = "evaluation.journal"
+PLAN: Final = "evaluation.plan.json"
+_OLD_JOURNAL: Final = "evaluation.journal"
 _ATTEMPTS: Final = "attempts.jsonl"
 _TOKENS: Final = "tokens.jsonl"
 REPORT: Final = "report"
 COMPARISON: Final = "comparison"
+_NOTES: Final = "attempt"
+"""The name of an attempt's notes among what is stored with its completion."""
+_GATHER_SECONDS: Final = 86_400.0
+"""How long the gateway keeps a task's attempts together before it has them judged without those that are missing."""
 
 # The folder.
 
@@ -63,15 +73,15 @@ def append_tokens(out: Path, tokens: AttemptTokens) -> None:
 def write_evaluation(out: Path, evaluation: Evaluation, report: EvaluationReport) -> None:
     """Writes each file atomically."""
     lines = (attempt.model_dump_json() + "\n" for attempt in evaluation.attempts)
-    _write_file(out / _ATTEMPTS, lines)
+    write_file(out / _ATTEMPTS, lines)
     write_document(out / f"{REPORT}.html", out / f"{REPORT}.json", report)
 
 
 def write_document(html: Path | None, json: Path | None, document: Document) -> None:
     if json is not None:
-        _write_file(json, (document.model_dump_json(indent=1), "\n"))
+        write_file(json, (document.model_dump_json(indent=1), "\n"))
     if html is not None:
-        _write_file(html, (render_html(document),))
+        write_file(html, (render_html(document),))
 
 
 def read_evaluation(path: Path) -> Evaluation:
@@ -100,19 +110,10 @@ def find_finish_time(out: Path) -> datetime:
     return earlier or datetime.now(UTC)
 
 
-def _write_file(path: Path, parts: Iterable[str]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # A killed command leaves the former file whole.
-    fresh = path.with_name(f"{path.name}.new")
-    with fresh.open("w", encoding="utf-8", newline="\n") as file:
-        file.writelines(parts)
-    fresh.replace(path)
+# The plan.
 
 
-# The journal and its ledger.
-
-
-class EvaluationJournalSetup(Frozen):
+class EvaluationOptions(Frozen):
     """Options that must stay the same when an evaluation is resumed under one --out."""
 
     environment: str
@@ -128,71 +129,98 @@ class EvaluationJournalSetup(Frozen):
     sampling: dict[str, JsonValue]
 
 
-class EvaluationBegan(Frozen):
-    kind: Literal["began"] = "began"
-    setup: EvaluationJournalSetup
-    at: AwareDatetime
-
-
-class TasksDealt(Frozen):
-    """The task ids, in order."""
-
-    kind: Literal["dealt"] = "dealt"
+class EvaluationPlan(Frozen):
+    options: EvaluationOptions
     task_ids: tuple[str, ...]
+    """In order."""
+    began_at: AwareDatetime
+
+    @property
+    def policy(self) -> Policy:
+        return Policy(model=self.options.model, step=self.options.step)
+
+    @cached_property
+    def digest(self) -> str:
+        return digest([self.options.model_dump(mode="json"), list(self.task_ids)])
+
+    def name_piece(self, sample: int, generation: int, *, closes: bool = False) -> GroupPart:
+        """An attempt's place in a group of its task. There is a further generation where one was closed without all."""
+        return GroupPart(
+            key=f"evaluation/{self.digest}/{generation}",
+            index=sample,
+            size=self.options.samples,
+            deadline_seconds=0 if closes else _GATHER_SECONDS,
+        )
+
+    def compute_group_id(self, task_id: str, generation: int) -> str:
+        key = self.name_piece(0, generation).key
+        return compute_part_group_id(task_id, self.options.run, self.policy, "eval", key)
+
+
+def read_plan(out: Path) -> EvaluationPlan | None:
+    """None for a new folder. UserError for one of an earlier version, which kept a journal."""
+    if (out / _OLD_JOURNAL).exists():
+        raise UserError(f"{out} holds an evaluation that an earlier version began with a journal: use another --out")
+    try:
+        return EvaluationPlan.model_validate_json((out / PLAN).read_bytes())
+    except FileNotFoundError:
+        return None
+    except ValidationError as error:
+        raise UserError(f"{out / PLAN}: not a plan of `evaluate`") from error
+
+
+def write_plan(out: Path, plan: EvaluationPlan) -> None:
+    write_file(out / PLAN, (plan.model_dump_json(indent=1), "\n"))
+
+
+# What the run holds.
+
+
+class AttemptNotes(Frozen):
+    """What an attempt took, which is stored with its completion. None where it is not known."""
+
+    turns: int = 0
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    seconds: FiniteNumber | None = None
 
 
 class AttemptAnswered(Frozen):
     """A finished attempt of the model."""
 
-    kind: Literal["answered"] = "answered"
-    place: int
-    """Index of the task, as in all events."""
-    sample: int
     completion: Completion
-    turns: int
-    input_tokens: int | None
-    output_tokens: int | None
-    """None where the server reports no usage."""
-    seconds: FiniteNumber
+    notes: AttemptNotes
+
+    @classmethod
+    def begin(cls, completion: Completion, notes: AttemptNotes) -> Self:
+        extra = {**completion.extra, _NOTES: notes.model_dump(mode="json")}
+        return cls(completion=completion.model_copy(update={"extra": extra}), notes=notes)
+
+    @classmethod
+    def from_stored(cls, completion: Completion) -> Self:
+        return cls(completion=completion, notes=AttemptNotes.model_validate(completion.extra.get(_NOTES, {})))
 
     @property
     def usage(self) -> Usage:
-        return Usage(prompt_tokens=self.input_tokens or 0, completion_tokens=self.output_tokens or 0)
+        return Usage(
+            prompt_tokens=self.notes.input_tokens or 0,
+            completion_tokens=self.notes.output_tokens or 0,
+        )
 
 
-class AttemptsGrouped(Frozen):
-    """Attempts that are scored as one group, also after a restart."""
+class AttemptFailed(Frozen):
+    """An attempt without a score for now: the model gave no answer, or the gateway refused it."""
 
-    kind: Literal["grouped"] = "grouped"
-    place: int
-    samples: tuple[int, ...]
-
-
-class AttemptsScored(Frozen):
-    """The gateway's scores of a group, in order of `samples`."""
-
-    kind: Literal["scored"] = "scored"
-    place: int
-    samples: tuple[int, ...]
-    group_id: str
-    scores: tuple[Score, ...]
-    judging_usd: FiniteNumber | None = None
-
-
-class AttemptsFailed(Frozen):
-    """Attempts without a score for now: the model gave no answer, or the gateway refused the group."""
-
-    kind: Literal["failed"] = "failed"
-    place: int
-    samples: tuple[int, ...]
     reason: str
     detail: str
 
 
-EvaluationEvent = EvaluationBegan | TasksDealt | AttemptAnswered | AttemptsGrouped | AttemptsScored | AttemptsFailed
-EVALUATION_EVENT: Final[TypeAdapter[EvaluationEvent]] = TypeAdapter(
-    Annotated[EvaluationEvent, Field(discriminator="kind")]
-)
+@dataclass(frozen=True)
+class AttemptScored:
+    """Its latest score, with or without a reward."""
+
+    score: Score
+    group_id: str
 
 
 @dataclass
@@ -201,99 +229,99 @@ class TaskProgress:
 
     index: int
     answered: dict[int, AttemptAnswered] = field(default_factory=dict)
-    groups: list[tuple[int, ...]] = field(default_factory=list)
-    scored: dict[tuple[int, ...], AttemptsScored] = field(default_factory=dict)
-    """The latest scores of each group."""
-    failed: dict[int, AttemptsFailed] = field(default_factory=dict)
+    scored: dict[int, AttemptScored] = field(default_factory=dict)
+    failed: dict[int, AttemptFailed] = field(default_factory=dict)
+    generations: dict[int, int] = field(default_factory=dict)
+    """Of those that the run holds: in which group of the task."""
+    generation: int = 0
+    """Of the group that takes further attempts."""
+    judging_usd: dict[str, float | None] = field(default_factory=dict)
+    """By group; None where it is not known."""
 
-    def find_score(self, sample: int) -> Score | None:
-        """The latest score, with or without a reward."""
-        return next(
-            (one.scores[one.samples.index(sample)] for one in self.scored.values() if sample in one.samples), None
-        )
+    def take_group(self, group: Group, generation: int, judging_usd: float | None) -> None:
+        """What the run holds of the task in this group."""
+        for rollout in group.rollouts:
+            self.answered[rollout.place] = AttemptAnswered.from_stored(rollout.completion)
+            self.generations[rollout.place] = generation
+            self.failed.pop(rollout.place, None)
+            if rollout.score.outcome != "pending":
+                self.scored[rollout.place] = AttemptScored(rollout.score, group.group_id)
+        if group.outcome != "pending":
+            self.judging_usd[group.group_id] = judging_usd
 
     def find_reward(self, sample: int) -> float | None:
-        score = self.find_score(sample)
-        return None if score is None else score.reward
-
-    def find_group_id(self, sample: int) -> str | None:
-        return next((one.group_id for one in self.scored.values() if sample in one.samples), None)
+        scored = self.scored.get(sample)
+        return None if scored is None else scored.score.reward
 
     def list_owed(self, samples: int) -> list[int]:
         """Attempts without a reward."""
         return [sample for sample in range(samples) if self.find_reward(sample) is None]
 
-    def list_ungrouped(self) -> tuple[int, ...]:
-        sent = {sample for group in self.groups for sample in group}
-        return tuple(sample for sample in sorted(self.answered) if sample not in sent)
-
-    def iter_events(self) -> Iterator[EvaluationEvent]:
-        yield from self.answered.values()
-        yield from (AttemptsGrouped(place=self.index, samples=samples) for samples in self.groups)
-        yield from self.scored.values()
-        yield from dict.fromkeys(self.failed.values())
+    def list_unscored(self) -> dict[int, int]:
+        """Groups with an attempt without a reward, by generation: the first of each."""
+        owed = [sample for sample in sorted(self.generations) if self.find_reward(sample) is None]
+        firsts = {self.generations[sample]: sample for sample in reversed(owed)}
+        return dict(sorted(firsts.items()))
 
 
 @dataclass
 class EvaluationLedger:
-    setup: EvaluationJournalSetup | None = None
-    began_at: datetime | None = None
-    task_ids: tuple[str, ...] = ()
-    items: dict[int, TaskProgress] = field(default_factory=dict)
-    """By task index; absent for tasks without events."""
+    plan: EvaluationPlan
+    items: list[TaskProgress]
+    """By task index."""
+
+    @classmethod
+    def begin(cls, plan: EvaluationPlan) -> Self:
+        return cls(plan, [TaskProgress(index) for index in range(len(plan.task_ids))])
 
     @property
     def holds_results(self) -> bool:
-        return any(item.answered for item in self.items.values())
-
-    def apply(self, happened: EvaluationEvent) -> None:
-        match happened:
-            case EvaluationBegan(setup=setup, at=at):
-                self.setup, self.began_at = setup, at
-            case TasksDealt(task_ids=task_ids):
-                self.task_ids = task_ids
-            case AttemptAnswered(place=index, sample=sample):
-                self.get_item(index).answered[sample] = happened
-                self.get_item(index).failed.pop(sample, None)
-            case AttemptsGrouped(place=index, samples=samples):
-                self.get_item(index).groups.append(samples)
-            case AttemptsScored(place=index, samples=samples):
-                item = self.get_item(index)
-                item.scored[samples] = happened
-                for sample in samples:
-                    item.failed.pop(sample, None)
-            case AttemptsFailed(place=index, samples=samples):
-                self.get_item(index).failed.update(dict.fromkeys(samples, happened))
-
-    def get_item(self, index: int) -> TaskProgress:
-        return self.items.setdefault(index, TaskProgress(index))
+        return any(item.answered for item in self.items)
 
     def list_open(self) -> list[int]:
         """Indices of tasks with an attempt without a reward."""
-        if self.setup is None:
-            return []
-        samples = self.setup.samples
-        return [index for index in range(self.setup.tasks) if self.get_item(index).list_owed(samples)]
+        return [item.index for item in self.items if item.list_owed(self.plan.options.samples)]
 
     @property
     def usage(self) -> Usage:
         """Total usage over all starts, as reported by the server."""
-        return sum((one.usage for item in self.items.values() for one in item.answered.values()), Usage())
+        return sum((one.usage for item in self.items for one in item.answered.values()), Usage())
 
-    def iter_compacted(self) -> Iterator[EvaluationEvent]:
-        """The shortest list of events with the same state."""
-        if self.setup is not None and self.began_at is not None:
-            yield EvaluationBegan(setup=self.setup, at=self.began_at)
-        if self.task_ids:
-            yield TasksDealt(task_ids=self.task_ids)
-        for item in self.items.values():
-            yield from item.iter_events()
+    @property
+    def judging_usd(self) -> float | None:
+        """None where no cost is known."""
+        costs = [usd for item in self.items for usd in item.judging_usd.values() if usd is not None]
+        return sum(costs) if costs else None
 
 
-def sum_judging_usd(items: Sequence[TaskProgress]) -> float | None:
-    """None where no cost is known."""
-    costs = [one.judging_usd for item in items for one in item.scored.values() if one.judging_usd is not None]
-    return sum(costs) if costs else None
+async def load_ledger(
+    gateway: GatewayClient, plan: EvaluationPlan, at_once: int, *, judges_cost: bool
+) -> EvaluationLedger:
+    """What the plan's run holds of it. `judges_cost`: whether what judging took is of interest."""
+    ledger, line = EvaluationLedger.begin(plan), asyncio.Semaphore(at_once)
+
+    async def load(item: TaskProgress) -> None:
+        while len(item.answered) < plan.options.samples:
+            group_id = plan.compute_group_id(plan.task_ids[item.index], item.generation)
+            async with line:
+                view = await gateway.find_group(group_id)
+            if view is None:
+                return
+            item.take_group(view.group, item.generation, sum_judgement_usd(view.judgements) if judges_cost else None)
+            if view.group.outcome == "pending" and "partial_group" not in view.group.flags:
+                return  # it takes further attempts
+            item.generation += 1
+
+    await gather_or_cancel([load(item) for item in ledger.items])
+    return ledger
+
+
+def sum_judgement_usd(judgements: Sequence[Judgement]) -> float | None:
+    """Cost of these judgements; None where a judge that was called has no price."""
+    paid = [one for one in judgements if one.calls and not one.cached]
+    if any(one.cost_usd is None for one in paid):
+        return None
+    return sum((one.cost_usd or 0.0) + one.unanswered_usd for one in paid)
 
 
 # What is to be evaluated, and the tasks that the gateway has for it.
@@ -317,8 +345,8 @@ class EvaluationSpec:
     seed: int
     sampling: SamplingParameters
 
-    def build_setup(self, environment: EnvironmentInfo, tasks: int) -> EvaluationJournalSetup:
-        return EvaluationJournalSetup(
+    def build_options(self, environment: EnvironmentInfo, tasks: int) -> EvaluationOptions:
+        return EvaluationOptions(
             environment=environment.name,
             version=environment.version,
             split=self.split,
@@ -511,10 +539,7 @@ _MOST_TEXT: Final = 12_000
 def build_attempts(ledger: EvaluationLedger, tasks: Sequence[HandedOutTask], label: str | None) -> tuple[Attempt, ...]:
     """Attempts that were made, by task and sample. `label` is the metadata key for the breakdown."""
     return tuple(
-        attempt
-        for index, task in enumerate(tasks)
-        if index in ledger.items
-        for attempt in _iter_attempts(ledger.items[index], task, label)
+        attempt for index, task in enumerate(tasks) for attempt in _iter_attempts(ledger.items[index], task, label)
     )
 
 
@@ -553,7 +578,7 @@ def build_evaluation_setup(
             "gateway_url": gateway_url,
             "input_price": prices.input,
             "output_price": prices.output,
-            "started_at": ledger.began_at,
+            "started_at": ledger.plan.began_at,
         }
     )
 
@@ -584,21 +609,22 @@ def _iter_attempts(item: TaskProgress, task: HandedOutTask, label: str | None) -
             rationale=score.rationale or detail,
             judges=score.judges,
             scoring_digest=score.scoring_digest,
-            group_id=item.find_group_id(sample),
+            group_id=None if sample not in item.scored else item.scored[sample].group_id,
             prompt=prompt,
             text=_cut_middle(text),
             characters=len(text),
-            turns=0 if answered is None else answered.turns,
-            input_tokens=None if answered is None else answered.input_tokens,
-            output_tokens=None if answered is None else answered.output_tokens,
+            turns=0 if answered is None else answered.notes.turns,
+            input_tokens=None if answered is None else answered.notes.input_tokens,
+            output_tokens=None if answered is None else answered.notes.output_tokens,
             finish_reason=None if answered is None else answered.completion.finish_reason,
-            seconds=None if answered is None else answered.seconds,
+            seconds=None if answered is None else answered.notes.seconds,
         )
 
 
 def _find_outcome(item: TaskProgress, sample: int) -> tuple[Score, str | None, str] | None:
     """The score, the reason for a missing reward, and its detail; None for an unfinished attempt."""
-    score, failed = item.find_score(sample), item.failed.get(sample)
+    scored, failed = item.scored.get(sample), item.failed.get(sample)
+    score = None if scored is None else scored.score
     if score is not None and score.reward is not None:
         return score, None, ""
     if failed is not None:

@@ -1,9 +1,9 @@
 """One start of `evaluate`: checks everything, prints the estimate, runs the loop and writes the report.
 
 Nothing is spent before the environment, the model and the tasks are known and somebody has gone on. The loop makes the
-attempts that the ledger lacks, and sends those of one task as one group. A group without a reward is sent a few times,
-then left for the next start: nothing is guessed for it. Many tasks in a row without a reward end the evaluation, since
-something is then wrong with all of them."""
+attempts that the run lacks, and sends each as it ends, as a piece of its task's group. A group without a reward is
+asked for a few times, then left for the next start: nothing is guessed for it. Many tasks in a row without a reward end
+the evaluation, since something is then wrong with all of them."""
 
 import asyncio
 import json
@@ -17,22 +17,17 @@ from typing import Final
 from rich.console import Console
 
 from app.cli.evaluate.attempts import (
-    EVALUATION_EVENT,
-    JOURNAL,
+    PLAN,
     AttemptAnswered,
-    AttemptsFailed,
-    AttemptsGrouped,
-    AttemptsScored,
+    AttemptFailed,
+    AttemptNotes,
     AttemptTokens,
-    EvaluationBegan,
     EvaluationContext,
-    EvaluationEvent,
-    EvaluationJournalSetup,
     EvaluationLedger,
+    EvaluationPlan,
     EvaluationSpec,
     EvaluationTally,
     TaskProgress,
-    TasksDealt,
     append_tokens,
     build_attempts,
     build_evaluation_setup,
@@ -40,12 +35,14 @@ from app.cli.evaluate.attempts import (
     fetch_tasks,
     find_finish_time,
     follow_progress,
+    load_ledger,
+    read_plan,
     require_same_tasks,
     show_progress,
-    sum_judging_usd,
+    sum_judgement_usd,
     write_evaluation,
+    write_plan,
 )
-from app.cli.journal import Journal, open_journal
 from app.cli.policies import (
     GATEWAY,
     Endpoints,
@@ -59,8 +56,8 @@ from app.cli.policies import (
     probe_server,
     require_model,
 )
-from app.domain.errors import GatewayError, InvalidRequest, RequestRefused, Unavailable, UserError
-from app.domain.judging import Judgement, Mode
+from app.domain.errors import GatewayError, InvalidRequest, UserError
+from app.domain.judging import Mode
 from app.domain.runs import Run
 from app.domain.tasks import Completion, Message
 from app.domain.values import estimate_tokens
@@ -75,13 +72,12 @@ from app.ports.judges import DEFAULT_PACE
 from app.service.requests import GroupReply, HandedOutTask
 from app.terminal.client import AnsweredTask, GatewayClient, Retrier, describe_url, stop_on_signals
 from app.terminal.consoles import GoOn
+from app.terminal.files import hold_file, require_same_options
 
 _MOST_SENDS: Final = 3
 """Times that an unscored group is sent."""
 _MOST_IN_A_ROW: Final = 32
 """Consecutive tasks without a reward after which the evaluation is aborted."""
-
-_Journal = Journal[EvaluationEvent, EvaluationLedger]
 
 # Sampling and scoring of what the ledger lacks.
 
@@ -114,7 +110,6 @@ class _TokenRecorder:
 
 @dataclass(frozen=True)
 class _EvaluationWork:
-    setup: EvaluationJournalSetup
     tasks: Sequence[HandedOutTask]
     """In order of their index."""
     concurrency: int
@@ -133,18 +128,19 @@ class _EvaluationRunner:
         work: _EvaluationWork,
         gateway: GatewayClient,
         server: InferenceServer,
-        journal: _Journal,
+        ledger: EvaluationLedger,
         patience: Retrier,
         tally: EvaluationTally,
     ) -> None:
         self._work = work
-        self._setup = work.setup
+        self._plan = ledger.plan
+        self._options = ledger.plan.options
         self._gateway = gateway
         self._server = server
-        self._journal = journal
+        self._ledger = ledger
         self._patience = patience
         self._tally = tally
-        self._indexes = iter(journal.ledger.list_open())
+        self._indexes = iter(ledger.list_open())
         self._line = asyncio.Semaphore(work.concurrency)
         self._stopped = False
         self._in_a_row = 0
@@ -158,7 +154,7 @@ class _EvaluationRunner:
         """Returns when there is nothing left to do. RequestRefused when no task can be evaluated, Unavailable when the
         gateway stays unreachable."""
         # Twice as many tasks as fill the policy server: while one half is scored, the other half samples.
-        hands = 2 * -(-self._work.concurrency // self._setup.samples)
+        hands = 2 * -(-self._work.concurrency // self._options.samples)
         await gather_or_cancel([self._run_worker() for _ in range(hands)])
 
     async def _run_worker(self) -> None:
@@ -170,19 +166,15 @@ class _EvaluationRunner:
             self.in_hand -= 1
 
     async def _evaluate_task(self, index: int) -> None:
-        item, task = self._journal.ledger.get_item(index), self._work.tasks[index]
-        missing = [sample for sample in item.list_owed(self._setup.samples) if sample not in item.answered]
-        await gather_or_cancel([self._make_attempt(task, index, sample) for sample in missing])
-        # Grouped before it is sent: a later start sends the same group, and the gateway knows it.
-        if fresh := item.list_ungrouped():
-            await self._journal.add(AttemptsGrouped(place=index, samples=fresh))
-        for samples in item.groups:
-            if any(item.find_reward(sample) is None for sample in samples):
-                await self._score(task, item, samples)
+        item, task = self._ledger.items[index], self._work.tasks[index]
+        missing = [sample for sample in range(self._options.samples) if sample not in item.answered]
+        await gather_or_cancel([self._make_attempt(task, item, sample) for sample in missing])
+        for generation, sample in item.list_unscored().items():
+            await self._score(task, item, generation, sample)
         self._tally.add_item(item)
         self._require_rewards(item)
 
-    async def _make_attempt(self, task: HandedOutTask, index: int, sample: int) -> None:
+    async def _make_attempt(self, task: HandedOutTask, item: TaskProgress, sample: int) -> None:
         usage, took, counted = Usage(), 0.0, True
 
         def note(more: Usage, seconds: float) -> None:
@@ -191,54 +183,60 @@ class _EvaluationRunner:
             self._tally.add_usage(more)
 
         def choose_seed(turn: int) -> int | None:
-            return derive_seed(self._setup.seed, index, sample, turn) if self._work.seeded else None
+            return derive_seed(self._options.seed, item.index, sample, turn) if self._work.seeded else None
 
         player = RolloutPlayer(self._server, self._gateway, self._patience, note)
         try:
+            # Sent before another begins: a kill loses no more attempts than are asked for at once.
             async with self._line:
                 episode = await player.play_episode(task, choose_seed)
-            completion = await self._work.tokens.record(task, index, sample, episode)
+                completion = await self._work.tokens.record(task, item.index, sample, episode)
+                notes = AttemptNotes(
+                    turns=len(episode.said),
+                    input_tokens=usage.prompt_tokens if counted else None,
+                    output_tokens=usage.completion_tokens if counted else None,
+                    seconds=took,
+                )
+                item.answered[sample] = AttemptAnswered.begin(completion, notes)
+                await self._send(task, item, sample)
         except TaskSkipped as left_out:
-            await self._record_failure(index, (sample,), left_out.reason, left_out.detail)
+            item.failed[sample] = _explain_failure(left_out)
+
+    async def _send(self, task: HandedOutTask, item: TaskProgress, sample: int) -> None:
+        """The run holds the attempt when this returns."""
+        generation = item.generation
+        reply = await self._request_scores(task, item, sample, generation)
+        item.generations[sample] = generation
+        if reply.group_id != self._plan.compute_group_id(task.task_id, generation):  # it came after a day
+            await self._take_group(item, reply.group_id, generation)
+
+    async def _score(self, task: HandedOutTask, item: TaskProgress, generation: int, sample: int) -> None:
+        """Has the group of this attempt scored, a few times where it is unscored. It waits for no more attempts."""
+        try:
+            for attempt in range(_MOST_SENDS):
+                if attempt:
+                    await asyncio.sleep(self._work.retry_seconds * 2**attempt)
+                reply = await self._request_scores(task, item, sample, generation, closes=True)
+                if reply.outcome == "scored":
+                    break
+        except TaskSkipped as left_out:
+            item.failed.update(
+                (one, _explain_failure(left_out)) for one in item.generations if item.generations[one] == generation
+            )
             return
-        await self._journal.add(
-            AttemptAnswered(
-                place=index,
-                sample=sample,
-                completion=completion,
-                turns=len(episode.said),
-                input_tokens=usage.prompt_tokens if counted else None,
-                output_tokens=usage.completion_tokens if counted else None,
-                seconds=took,
-            )
-        )
+        await self._take_group(item, reply.group_id, generation)
 
-    async def _score(self, task: HandedOutTask, item: TaskProgress, samples: tuple[int, ...]) -> None:
-        """Retries unscored groups a few times. Resending a group is safe: it gets the same scores."""
-        sent = AnsweredTask(task.task_id, None, [item.answered[sample].completion for sample in samples])
-        for attempt in range(_MOST_SENDS):
-            if attempt:
-                await asyncio.sleep(self._work.retry_seconds * 2**attempt)
-            try:
-                reply = await self._request_scores(sent)
-            except TaskSkipped as left_out:
-                await self._record_failure(item.index, samples, left_out.reason, left_out.detail)
-                return
-            if None not in reply.rewards:
-                break
-        cost = await self._fetch_judging_usd(reply.group_id) if self._work.judges_cost else None
-        await self._journal.add(
-            AttemptsScored(
-                place=item.index, samples=samples, group_id=reply.group_id, scores=reply.scores, judging_usd=cost
-            )
-        )
-
-    async def _request_scores(self, sent: AnsweredTask) -> GroupReply:
-        setup = self._setup
-        policy = {"model": setup.model, "step": setup.step}
+    async def _request_scores(
+        self, task: HandedOutTask, item: TaskProgress, sample: int, generation: int, *, closes: bool = False
+    ) -> GroupReply:
+        """The scores are waited for where the group is closed."""
+        part = self._plan.name_piece(sample, generation, closes=closes)
+        sent = AnsweredTask(task.task_id, None, [item.answered[sample].completion], part)
+        policy = self._plan.policy.model_dump(mode="json")
+        wait = None if closes else 0.0
         try:
             replies = await self._patience.retry_until_answered(
-                GATEWAY, lambda: self._gateway.score([sent], setup.run, policy, "eval")
+                GATEWAY, lambda: self._gateway.score([sent], self._options.run, policy, "eval", wait)
             )
         except InvalidRequest as error:
             raise TaskSkipped("gateway_refused", error.detail) from error
@@ -246,18 +244,13 @@ class _EvaluationRunner:
             raise TaskSkipped(replies[0].code, replies[0].detail)
         return replies[0]
 
-    async def _fetch_judging_usd(self, group_id: str) -> float | None:
-        """None where the gateway does not say: a cost that is not known must not lose a score."""
-        try:
-            return sum_judgement_usd((await self._gateway.fetch_group(group_id)).judgements)
-        except (Unavailable, RequestRefused):
-            return None
-
-    async def _record_failure(self, index: int, samples: tuple[int, ...], reason: str, detail: str) -> None:
-        await self._journal.add(AttemptsFailed(place=index, samples=samples, reason=reason, detail=detail[:500]))
+    async def _take_group(self, item: TaskProgress, group_id: str, generation: int) -> None:
+        view = await self._patience.retry_until_answered(GATEWAY, lambda: self._gateway.fetch_group(group_id))
+        cost = sum_judgement_usd(view.judgements) if self._work.judges_cost else None
+        item.take_group(view.group, generation, cost)
 
     def _require_rewards(self, item: TaskProgress) -> None:
-        if any(item.find_reward(sample) is not None for sample in range(self._setup.samples)):
+        if any(item.find_reward(sample) is not None for sample in range(self._options.samples)):
             self._in_a_row = 0
             return
         self._in_a_row += 1
@@ -270,16 +263,12 @@ class _EvaluationRunner:
 def _explain_missing_reward(item: TaskProgress) -> str:
     for failed in item.failed.values():
         return f"{failed.reason}: {failed.detail}"
-    reasons = {score.reason for one in item.scored.values() for score in one.scores if score.reason is not None}
+    reasons = {one.score.reason for one in item.scored.values() if one.score.reason is not None}
     return ", ".join(sorted(reasons)) or "unknown"
 
 
-def sum_judgement_usd(judgements: Sequence[Judgement]) -> float | None:
-    """Cost of these judgements; None where a judge that was called has no price."""
-    paid = [one for one in judgements if one.calls and not one.cached]
-    if any(one.cost_usd is None for one in paid):
-        return None
-    return sum((one.cost_usd or 0.0) + one.unanswered_usd for one in paid)
+def _explain_failure(left_out: TaskSkipped) -> AttemptFailed:
+    return AttemptFailed(reason=left_out.reason, detail=left_out.detail[:500])
 
 
 def derive_seed(seed: int, index: int, sample: int, turn: int) -> int:
@@ -493,42 +482,51 @@ class EvaluationSession:
             server = InferenceServer(policy, self.spec.model, self.spec.sampling)
             context = await self._inspect_gateway(gateway, server, await ensure_run(gateway, self.spec))
             server = await self._request_tokens(server)
-            setup = self.spec.build_setup(context.environment, len(context.tasks))
-            began = EvaluationBegan(setup=setup, at=datetime.now(UTC))
-            with open_journal(
-                self.ends.out / JOURNAL, "evaluate", EVALUATION_EVENT, EvaluationLedger, setup, began
-            ) as journal:
-                return await self._evaluate(setup, journal, context, gateway, server)
+            options = self.spec.build_options(context.environment, len(context.tasks))
+            task_ids = tuple(task.task_id for task in context.tasks)
+            plan = EvaluationPlan(options=options, task_ids=task_ids, began_at=datetime.now(UTC))
+            with hold_file(self.ends.out / PLAN):
+                ledger = await self._resume(gateway, plan, context)
+                return await self._evaluate(ledger, context, gateway, server)
 
     async def dry_run(self) -> EvaluationOutcome:
         """Starts no run and writes nothing."""
         async with self.ends.open_clients(self.concurrency) as (gateway, policy):
             server = InferenceServer(policy, self.spec.model, self.spec.sampling)
             context = await self._inspect_gateway(gateway, server, await gateway.fetch_run(self.spec.run))
-            self._print_estimate(context, self._estimate_remaining(self._new_ledger(context), context))
+            self._print_estimate(
+                context, self._estimate_remaining([TaskProgress(place) for place in range(len(context.tasks))], context)
+            )
         return EvaluationOutcome(None)
+
+    async def _resume(
+        self, gateway: GatewayClient, plan: EvaluationPlan, context: EvaluationContext
+    ) -> EvaluationLedger:
+        """What the run holds of this plan. UserError or InvalidRequest where the folder has results of another one."""
+        costs = bool(_estimate_judging(context.environment, context.judges, ()))
+        before = read_plan(self.ends.out)
+        if before is None or before.digest == plan.digest:
+            return await load_ledger(gateway, before or plan, self.concurrency, judges_cost=costs)
+        if (await load_ledger(gateway, before, self.concurrency, judges_cost=False)).holds_results:
+            require_same_options(self.ends.out / PLAN, before.options, plan.options)
+            require_same_tasks(before.task_ids, context.tasks, str(self.ends.out))
+        return await load_ledger(gateway, plan, self.concurrency, judges_cost=costs)
 
     async def _evaluate(
         self,
-        setup: EvaluationJournalSetup,
-        journal: _Journal,
+        ledger: EvaluationLedger,
         context: EvaluationContext,
         gateway: GatewayClient,
         server: InferenceServer,
     ) -> EvaluationOutcome:
-        ledger = journal.ledger
-        if ledger.task_ids:
-            require_same_tasks(ledger.task_ids, context.tasks, str(self.ends.out))
-        else:
-            await journal.add(TasksDealt(task_ids=tuple(task.task_id for task in context.tasks)))
         finished = True
         if ledger.list_open():
-            estimate = self._estimate_remaining(ledger, context)
+            estimate = self._estimate_remaining(ledger.items, context)
             self._print_estimate(context, estimate)
             if not self.go_on(estimate.known_usd):
                 return EvaluationOutcome(None, stopped=True)
+            write_plan(self.ends.out, ledger.plan)
             work = _EvaluationWork(
-                setup=setup,
                 tasks=context.tasks,
                 concurrency=self.concurrency,
                 seeded=await self._accepts_seeds(server),
@@ -536,7 +534,7 @@ class EvaluationSession:
                 tokens=self._build_recorder(),
             )
             try:
-                finished = await self._run_with_progress(work, journal, gateway, server)
+                finished = await self._run_with_progress(work, ledger, gateway, server)
                 for line in [] if work.tokens.tally is None else work.tokens.tally.lines:
                     self.console.print(line, highlight=False, markup=False, soft_wrap=True)
             except GatewayError:  # what was scored until then has its report
@@ -557,13 +555,10 @@ class EvaluationSession:
         judges, version = await gateway.list_judges(), await gateway.fetch_version()
         return EvaluationContext(environment, judges.judges, version, tasks, None if run is None else run.created_at)
 
-    def _new_ledger(self, context: EvaluationContext) -> EvaluationLedger:
-        return EvaluationLedger(self.spec.build_setup(context.environment, len(context.tasks)))
-
-    def _estimate_remaining(self, ledger: EvaluationLedger, context: EvaluationContext) -> CostEstimate:
+    def _estimate_remaining(self, progress: Sequence[TaskProgress], context: EvaluationContext) -> CostEstimate:
         """Answered attempts only need scoring; judges always read the whole group."""
         samples = self.spec.samples
-        items = [ledger.get_item(index) for index in ledger.list_open()]
+        items = [item for item in progress if item.list_owed(samples)]
         missing = [len([one for one in item.list_owed(samples) if one not in item.answered]) for item in items]
         owed = [(context.tasks[item.index], count) for item, count in zip(items, missing, strict=True) if count]
         return self._estimate(context, owed, [len(item.list_owed(samples)) for item in items])
@@ -621,16 +616,16 @@ class EvaluationSession:
         return True
 
     async def _run_with_progress(
-        self, work: _EvaluationWork, journal: _Journal, gateway: GatewayClient, server: InferenceServer
+        self, work: _EvaluationWork, ledger: EvaluationLedger, gateway: GatewayClient, server: InferenceServer
     ) -> bool:
         """Returns whether the evaluation was completed."""
-        ledger, spec, patience = journal.ledger, self.spec, Retrier(ends_after=self.patience_seconds)
+        spec, patience = self.spec, Retrier(ends_after=self.patience_seconds)
         tally = EvaluationTally(len(work.tasks), spec.samples, self.threshold, self.prices, ledger.usage)
         owed = set(ledger.list_open())
         for index in range(len(work.tasks)):
             if index not in owed:
-                tally.add_item(ledger.get_item(index))
-        evaluating = _EvaluationRunner(work, gateway, server, journal, patience, tally)
+                tally.add_item(ledger.items[index])
+        evaluating = _EvaluationRunner(work, gateway, server, ledger, patience, tally)
         with show_progress(self.console, spec.environment, tally) as bar:
             doing = asyncio.create_task(evaluating.run())
             stopped = False
@@ -667,7 +662,7 @@ class EvaluationSession:
                 self.spec, context, ledger, self.threshold, self.prices, describe_url(self.ends.gateway)
             ),
             attempts=attempts,
-            judging_usd=sum_judging_usd(list(ledger.items.values())),
+            judging_usd=ledger.judging_usd,
             finished_at=find_finish_time(self.ends.out) if whole else None,
         )
         report = build_report(evaluation)

@@ -16,8 +16,7 @@ from typing import Final
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from app.cli.evaluate.attempts import write_document
-from app.cli.evaluate.session import sum_judgement_usd
+from app.cli.evaluate.attempts import sum_judgement_usd, write_document
 from app.cli.journal import Journal, open_journal, read_ledger
 from app.cli.policies import GATEWAY, gather_or_cancel
 from app.cli.tournament.contestants import (

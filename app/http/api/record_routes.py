@@ -9,7 +9,7 @@ from pydantic import AfterValidator, AwareDatetime
 
 from app.domain.access import KeyBounds
 from app.domain.errors import InvalidRequest, NotFound
-from app.domain.groups import GroupFilter, StatisticsBreakdown, parse_text_query
+from app.domain.groups import GroupDetail, GroupFilter, StatisticsBreakdown, parse_text_query
 from app.domain.runs import Purpose, Run
 from app.domain.scores import Outcome, Reason
 from app.domain.values import Name
@@ -138,7 +138,7 @@ def create_records_router(gateway: Gateway) -> APIRouter:
         responses=document_problems(401, 404, 410, 422, 503),
     )
     async def group(group_id: GroupId) -> GroupView:
-        detail = await gateway.views.get_group(group_id)
+        detail = await gateway.views.get_group(group_id) or await _find_open_group(gateway, group_id)
         if detail is None:
             raise NotFound(f"there is no group {group_id}")
         return GroupView.from_detail(detail)
@@ -217,6 +217,13 @@ def _choose_breakdown(by: str | None, judge: str | None, labelled: bool) -> Stat
 
 def _name_run(run: Run) -> str:
     return run.name
+
+
+async def _find_open_group(gateway: Gateway, group_id: str) -> GroupDetail | None:
+    """A group that still waits for pieces, with those that have come."""
+    group = (await gateway.scoring.collect([group_id], 0.0)).get(group_id)
+    record = None if group is None else (await gateway.task_cache.get([group.task_id])).get(group.task_id)
+    return None if group is None or record is None else GroupDetail(group=group, task=record, judgements=())
 
 
 async def _collect_groups(gateway: Gateway, ids: tuple[str, ...], wait: float, bounds: KeyBounds) -> GroupReplies:

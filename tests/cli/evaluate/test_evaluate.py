@@ -109,6 +109,24 @@ def test_of_a_finished_one_nothing_is_asked_again(gateway: Served, tmp_path: Pat
     assert (again.report, again.attempts) == (first.report, first.attempts)
 
 
+def test_another_folder_goes_on_with_what_the_run_holds(gateway: Served, tmp_path: Path) -> None:
+    with serving_policy(Policy()) as policy:
+        first = evaluate(gateway.url, policy.url, tmp_path / "one", "--run", "moved")
+        asked = len(policy.received)
+        other = evaluate(gateway.url, policy.url, tmp_path / "other", "--run", "moved")
+        asked_again = len(policy.received) - asked
+    assert (other.exit_code, asked_again, other.attempts) == (0, 0, first.attempts), other.told
+
+
+def test_a_folder_with_a_journal_of_an_earlier_version_is_refused(gateway: Served, tmp_path: Path) -> None:
+    (tmp_path / "evaluation.journal").touch()
+    with serving_policy(Policy()) as policy:
+        done = evaluate(gateway.url, policy.url, tmp_path, "--run", "old")
+        asked = len(policy.received)
+    words = "holds an evaluation that an earlier version began with a journal: use another --out"
+    assert (done.exit_code, words in done.told, asked) == (2, True, 0), done.told
+
+
 def test_another_setup_in_the_same_folder_is_refused_by_name(gateway: Served, tmp_path: Path) -> None:
     with serving_policy(Policy()) as policy:
         evaluate(gateway.url, policy.url, tmp_path / "out", "--tasks", "2")

@@ -1,31 +1,25 @@
-"""The journal of `evaluate`: the shortest history comes to the same, and attempts are what it says of them."""
+"""What a run holds of an evaluation: what is still owed, and what the report says of each attempt."""
 
-import random
+from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from hypothesis import given
-from hypothesis import strategies as st
-
 from app.cli.evaluate.attempts import (
-    EVALUATION_EVENT,
     AttemptAnswered,
-    AttemptsFailed,
-    AttemptsGrouped,
-    AttemptsScored,
-    EvaluationBegan,
-    EvaluationEvent,
-    EvaluationJournalSetup,
+    AttemptFailed,
+    AttemptNotes,
     EvaluationLedger,
-    TasksDealt,
+    EvaluationOptions,
+    EvaluationPlan,
     build_attempts,
+    sum_judgement_usd,
 )
-from app.cli.evaluate.session import sum_judgement_usd
-from app.domain.judging import Judgement
+from app.domain.groups import Group, Rollout
+from app.domain.judging import Judgement, combine_outcomes
 from app.domain.scores import Score
 from app.domain.tasks import Completion, FunctionCall, Message, ToolCall
 from app.service.requests import HandedOutTask
 
-SETUP = EvaluationJournalSetup(
+OPTIONS = EvaluationOptions(
     environment="e",
     version="1",
     split="test",
@@ -38,78 +32,62 @@ SETUP = EvaluationJournalSetup(
     seed=0,
     sampling={"temperature": 1.0},
 )
-BEGAN = EvaluationBegan(setup=SETUP, at=datetime(2026, 1, 2, tzinfo=UTC))
+PLAN = EvaluationPlan(options=OPTIONS, task_ids=("a", "b", "c"), began_at=datetime(2026, 1, 2, tzinfo=UTC))
 
 
 def answered(place: int, sample: int, completion: Completion | None = None) -> AttemptAnswered:
-    return AttemptAnswered(
-        place=place,
-        sample=sample,
-        completion=completion or Completion(text=f"{place}.{sample}", finish_reason="stop"),
-        turns=1,
-        input_tokens=3,
-        output_tokens=2,
-        seconds=0.5,
+    said = completion or Completion(text=f"{place}.{sample}", finish_reason="stop")
+    return AttemptAnswered.begin(said, AttemptNotes(turns=1, input_tokens=3, output_tokens=2, seconds=0.5))
+
+
+def group(place: int, scores: Mapping[int, Score], completion: Completion | None = None) -> Group:
+    """With the attempts of these samples; `completion` is what the first of them said."""
+    said = {sample: answered(place, sample, completion if sample == min(scores) else None) for sample in scores}
+    return Group(
+        group_id=f"group-{place}",
+        task_id=PLAN.task_ids[place],
+        environment="e",
+        run="r",
+        lease_id=None,
+        policy=PLAN.policy,
+        purpose="eval",
+        outcome=combine_outcomes(list(scores.values())),
+        rollouts=tuple(
+            Rollout(rollout_id=f"group-{place}-{sample}", completion=said[sample].completion, score=score)
+            for sample, score in scores.items()
+        ),
+        created_at=PLAN.began_at,
     )
 
 
-def scored(place: int, samples: tuple[int, ...], *scores: Score) -> AttemptsScored:
-    return AttemptsScored(place=place, samples=samples, group_id=f"group-{place}", scores=scores)
-
-
-def ledger_of(*happened: EvaluationEvent) -> EvaluationLedger:
-    ledger = EvaluationLedger()
-    for one in happened:
-        ledger.apply(one)
+def ledger_of(*groups: tuple[int, Group]) -> EvaluationLedger:
+    ledger = EvaluationLedger.begin(PLAN)
+    for place, one in groups:
+        ledger.items[place].take_group(one, 0, None)
     return ledger
-
-
-@st.composite
-def histories(draw: st.DrawFn) -> list[EvaluationEvent]:
-    """Anything that may happen to three tasks of two attempts, over several starts."""
-    luck = random.Random(draw(st.integers(0, 10**6)))
-    ledger = ledger_of(BEGAN)
-    happened: list[EvaluationEvent] = [BEGAN, TasksDealt(task_ids=("a", "b", "c"))]
-    for _ in range(draw(st.integers(0, 30))):
-        place = luck.randrange(3)
-        item = ledger.get_item(place)
-        missing = [sample for sample in range(2) if sample not in item.answered]
-        open_groups = [group for group in item.groups if any(item.find_reward(sample) is None for sample in group)]
-        if missing:
-            failed = AttemptsFailed(place=place, samples=(missing[0],), reason="policy_failed", detail="busy")
-            one: EvaluationEvent = failed if luck.random() < 0.5 else answered(place, missing[0])
-        elif fresh := item.list_ungrouped():
-            one = AttemptsGrouped(place=place, samples=fresh)
-        elif open_groups:
-            group = open_groups[0]
-            scores = tuple(luck.choice([Score.exact(True), Score.unscored("judge_failed")]) for _ in group)
-            refused = AttemptsFailed(place=place, samples=group, reason="conflict", detail="strict")
-            one = refused if luck.random() < 0.5 else scored(place, group, *scores)
-        else:
-            continue
-        ledger.apply(one)
-        happened.append(one)
-    return happened
-
-
-@given(histories())
-def test_the_shortest_history_comes_to_the_same(happened: list[EvaluationEvent]) -> None:
-    ledger = ledger_of(*happened)
-    ledger.items = {place: item for place, item in ledger.items.items() if list(item.iter_events())}
-    again = [EVALUATION_EVENT.validate_json(EVALUATION_EVENT.dump_json(one)) for one in ledger.iter_compacted()]
-    assert ledger_of(*again) == ledger
 
 
 def test_what_is_open_has_an_attempt_without_a_reward() -> None:
     ledger = ledger_of(
-        BEGAN,
-        *(answered(place, sample) for place in range(2) for sample in range(2)),
-        AttemptsGrouped(place=0, samples=(0, 1)),
-        scored(0, (0, 1), Score.exact(True), Score.exact(False)),
-        AttemptsGrouped(place=1, samples=(0, 1)),
-        scored(1, (0, 1), Score.exact(True), Score.unscored("judge_failed")),
+        (0, group(0, {0: Score.exact(True), 1: Score.exact(False)})),
+        (1, group(1, {0: Score.exact(True), 1: Score.unscored("judge_failed")})),
     )
-    assert ledger.list_open() == [1, 2]
+    unscored = [item.list_unscored() for item in ledger.items]
+    assert (ledger.list_open(), unscored, ledger.usage.completion_tokens) == ([1, 2], [{}, {0: 1}, {}], 8)
+
+
+def test_another_plan_has_other_groups() -> None:
+    """The same options and tasks have the same, whenever it began."""
+    changed: tuple[dict[str, object], ...] = (
+        {"began_at": datetime(2026, 1, 3, tzinfo=UTC)},
+        {"task_ids": ("a", "b", "d")},
+        {"options": OPTIONS.model_copy(update={"sampling": {"temperature": 0.5}})},
+        {"options": OPTIONS.model_copy(update={"model": "other"})},
+        {"options": OPTIONS.model_copy(update={"samples": 3})},
+    )
+    plans = [EvaluationPlan.model_validate(PLAN.model_dump() | change) for change in changed]
+    same = [one.compute_group_id("a", 0) == PLAN.compute_group_id("a", 0) for one in plans]
+    assert same == [True, False, False, False, False]
 
 
 def handed_out(place: int) -> HandedOutTask:
@@ -133,15 +111,9 @@ def test_attempts_say_what_became_of_them() -> None:
             Message(role="tool", content="Water.", tool_call_id="1"),
         )
     )
-    ledger = ledger_of(
-        BEGAN,
-        answered(0, 0, acted),
-        answered(0, 1),
-        AttemptsGrouped(place=0, samples=(0, 1)),
-        scored(0, (0, 1), Score.exact(True, rationale="right"), Score.unscored("judge_failed", "away")),
-        answered(1, 0),
-        AttemptsFailed(place=1, samples=(1,), reason="policy_refused", detail="too long"),
-    )
+    held = group(0, {0: Score.exact(True, rationale="right"), 1: Score.unscored("judge_failed", "away")}, acted)
+    ledger = ledger_of((0, held), (1, group(1, {0: Score.pending()})))
+    ledger.items[1].failed[1] = AttemptFailed(reason="policy_refused", detail="too long")
     told = [
         (one.place, one.sample, one.outcome, one.reason, one.reward, one.rationale, one.text, one.label, one.group_id)
         for one in build_attempts(ledger, [handed_out(place) for place in range(3)], "character")
@@ -155,9 +127,7 @@ def test_attempts_say_what_became_of_them() -> None:
 
 
 def test_a_label_that_is_no_text_is_none() -> None:
-    ledger = ledger_of(
-        BEGAN, answered(0, 0), AttemptsGrouped(place=0, samples=(0,)), scored(0, (0,), Score.exact(True))
-    )
+    ledger = ledger_of((0, group(0, {0: Score.exact(True)})))
     assert [(one.label, one.prompt) for one in build_attempts(ledger, [handed_out(0)], "level")] == [(None, "Hello?")]
 
 
