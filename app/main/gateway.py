@@ -124,7 +124,7 @@ def build_gateway(
         panels=panels,
         views=store.views,
         health=store.health,
-        bounds=BoundsCheck(task_cache, store.tasks, store.groups),
+        bounds=BoundsCheck(task_cache, store.tasks, store.groups, store.parts),
         retrieval=retrieval,
         drafting=drafting,
         list_judge_versions=store.judge_cache.list_versions,

@@ -39,6 +39,7 @@ from app.service.task_cache import DealtBatch, TaskCache
 from app.store.api_keys import ChangeKey, KeyStore, show_keys
 from app.store.budgets import HandOut, HandOutGrant, HandOutPart, QuotaStore
 from app.store.groups import GroupStore, IdempotencyKey
+from app.store.pending_groups import PendingGroupStore
 from app.store.tasks import TaskStore
 
 ItemT = TypeVar("ItemT")
@@ -48,10 +49,13 @@ class BoundsCheck:
     """What belongs to others is not there: NotFound, as for what never was. Only names that the caller itself gives are
     refused with the bounds that they are beyond: Forbidden."""
 
-    def __init__(self, task_cache: TaskCache, tasks: TaskStore, groups: GroupStore) -> None:
+    def __init__(
+        self, task_cache: TaskCache, tasks: TaskStore, groups: GroupStore, open_groups: PendingGroupStore
+    ) -> None:
         self._task_cache = task_cache
         self._tasks = tasks
         self._groups = groups
+        self._open_groups = open_groups
 
     async def check_score(self, bounds: KeyBounds, request: ScoreRequest) -> None:
         """What is stored must be of a run within the bounds, so that a group names it or a lease of it."""
@@ -87,7 +91,10 @@ class BoundsCheck:
 
     async def find_foreign(self, bounds: KeyBounds, group_ids: Collection[str]) -> frozenset[str]:
         """Those of the groups that are others'."""
-        found = {} if bounds.is_open else await self._groups.find(list(group_ids))
+        if bounds.is_open:
+            return frozenset()
+        # Open ones first: one that is closed between the two reads is stored by the second.
+        found = await self._open_groups.load_open_groups(list(group_ids)) | await self._groups.find(list(group_ids))
         return frozenset(
             group_id for group_id, group in found.items() if not bounds.allows_group(group.run, group.environment)
         )

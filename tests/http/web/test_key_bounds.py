@@ -303,6 +303,24 @@ def test_an_episode_is_continued_by_its_own_key_alone(app: Any, people: tuple[Pe
     assert (other[1][:10], named[1][:37], own["done"]) == ("episode_id", "run: this key is bound to runs bob-*:", False)
 
 
+def test_a_group_that_waits_for_pieces_is_shown_to_its_own_key_alone(people: tuple[Person, Person]) -> None:
+    ada, _ = people
+    task = ada.post("/envs/gsm8k/next-batch", {"batch_size": 1, "run": "ada-3"})["tasks"][0]
+    piece = {"key": "open", "index": 0, "size": 2}
+    asked = {"task_id": task["task_id"], "completions": [{"text": WORD}], "part": piece}
+    body = {"groups": [asked], "run": "ada-3", "wait_seconds": 0}
+    group_id = ada.post("/score", body)["groups"][0]["group_id"]
+    answers = [
+        person.ask("GET", path) for person in people for path in (f"/groups/{group_id}", f"/groups?id={group_id}")
+    ]
+    assert [(answer.status_code, WORD in answer.text) for answer in answers] == [
+        (200, True),
+        (200, False),
+        (404, False),
+        (404, False),
+    ]
+
+
 def test_two_keys_may_choose_the_same_idempotency_key(people: tuple[Person, Person]) -> None:
     statuses = []
     for person in people:
