@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import reduce
 from operator import add, not_
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, Final, Literal, Self, get_args
 
 from pydantic import Field
 
@@ -27,6 +27,20 @@ _ROUNDING: Final = 1e-9
 
 BudgetAnswer = Literal["now", "later", "never"]
 """Whether something may be spent. `later`: possible if what is in progress turns out cheaper than reserved."""
+_ANSWERS: Final[tuple[BudgetAnswer, ...]] = get_args(BudgetAnswer)
+
+_SOMETHING: Final = 2 * _ROUNDING
+"""What is asked for at least where nothing may begin once a limit is reached, also what is expected to be free."""
+
+
+def admit(limit: float | None, *, spent: float, held: float, wanted: float) -> BudgetAnswer:
+    """The rule of every budget and quota. `spent` is gone, `held` is reserved for what is in progress."""
+    if limit is None:
+        return "now"
+    left = max(0.0, limit - spent) + _ROUNDING
+    if wanted > left:
+        return "never"
+    return "now" if wanted + held <= left else "later"
 
 
 # Budgets of judges
@@ -98,12 +112,14 @@ class BudgetState:
 
     def admit(self, hold: Reservation, budget: BudgetConfig) -> "Admission":
         """Decides on a reservation that is not included in this state."""
-        left, needed = self.compute_remaining(budget), hold.used + hold.open
-        admits: BudgetAnswer = "later"
-        if not left.covers(needed):
-            admits = "never"
-        elif left.covers(needed + self.open):
-            admits = "now"
+        total, today = compute_amount(self.total) + self.used, compute_amount(self.today) + self.used
+        needed = hold.used + hold.open
+        answers = (
+            admit(budget.usd, spent=total.usd, held=self.open.usd, wanted=needed.usd),
+            admit(budget.usd_per_day, spent=today.usd, held=self.open.usd, wanted=needed.usd),
+            admit(budget.tokens, spent=total.tokens, held=self.open.tokens, wanted=needed.tokens),
+        )
+        admits = max(answers, key=_ANSWERS.index)
         # What was used is spent, whether the next call is admitted or not.
         opened = self.open + hold.open if admits == "now" else self.open
         return Admission(admits, BudgetState(self.total, self.today, self.used + hold.used, opened))
@@ -254,10 +270,7 @@ def _forecast(ledger: RunLedger, total: RunSpending, budget_usd: float, per_hour
 
 def admit_group(*, budget_usd: float, spent_usd: float, held_usd: float, expected_usd: float) -> BudgetAnswer:
     """Whether a group may be judged that is expected to cost so much."""
-    left = budget_usd - spent_usd + _ROUNDING
-    if expected_usd > left or left <= _ROUNDING:
-        return "never"
-    return "now" if expected_usd + held_usd <= left else "later"
+    return admit(budget_usd, spent=spent_usd, held=held_usd, wanted=max(expected_usd, _SOMETHING))
 
 
 # Quotas of keys
@@ -306,9 +319,10 @@ class QuotaUse(Frozen):
     wanted: Annotated[FiniteNumber, Field(exclude_if=not_)] = 0.0
     """What a request would add; left out where there is none."""
 
-    @property
-    def is_spent(self) -> bool:
-        return self.used + self.held >= self.limit
+    def admit(self, wanted: float) -> BudgetAnswer:
+        """Leases come back, so those that there are count as held."""
+        spent, held = (0.0, self.used) if self.quota == "leases" else (self.used, self.held)
+        return admit(self.limit, spent=spent, held=held, wanted=max(wanted, _SOMETHING))
 
     @property
     def needs_warning(self) -> bool:
@@ -317,7 +331,7 @@ class QuotaUse(Frozen):
     @property
     def frees_itself(self) -> bool:
         """Whether the scoring of tasks that are handed out may make room for what is wanted."""
-        return self.quota == "leases" or (self.held > 0 and self.used + self.wanted <= self.limit)
+        return self.admit(self.wanted) == "later"
 
     def describe(self) -> str:
         held = f", {_show(self.held)} reserved for tasks that are handed out" if self.held else ""
@@ -365,7 +379,7 @@ class KeyUsage(Frozen):
         for use in self.list_uses(quotas):
             needed = more[use.quota]
             asks = needed > 0 or (use.quota.startswith("judge") and wanted.is_judged)
-            if asks and (use.is_spent or use.used + use.held + needed > use.limit + _ROUNDING):
+            if asks and use.admit(needed) != "now":
                 return use.model_copy(update={"wanted": needed})
         return None
 

@@ -1,0 +1,73 @@
+"""One rule for all limits: now, once others turn out cheaper than reserved, or never."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from app.domain.budgets import (
+    Amount,
+    BudgetAnswer,
+    BudgetConfig,
+    BudgetState,
+    KeyQuotas,
+    QuotaUse,
+    Reservation,
+    admit,
+    admit_group,
+)
+from app.domain.judging import Spending
+
+UNTIL = datetime(2026, 1, 2, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("limit", "spent", "held", "wanted", "answer"),
+    [
+        (None, 1e9, 1e9, 1e9, "now"),
+        (1.0, 0.25, 0.25, 0.5, "now"),
+        (1.0, 0.25, 0.5, 0.5, "later"),
+        (1.0, 0.75, 0.0, 0.5, "never"),
+        (0.3, 0.1, 0.1, 0.1, "now"),  # as decimals; the floats add up to a little more
+        (1.0, 1.0, 0.0, 0.0, "now"),
+        (1.0, 2.0, 0.0, 0.0, "now"),
+    ],
+)
+def test_a_limit_admits(limit: float | None, spent: float, held: float, wanted: float, answer: BudgetAnswer) -> None:
+    assert admit(limit, spent=spent, held=held, wanted=wanted) == answer
+
+
+def test_the_tightest_limit_of_a_judge_decides() -> None:
+    state = BudgetState(total=Spending(input_tokens=60, cost_usd=0.5), open=Amount(30, 0.25))
+    hold = Reservation("a", "j", used=Amount(), open=Amount(20, 0.25), seconds=60.0)
+    limits = [{"usd": 1.0}, {"usd": 1.0, "tokens": 100}, {"usd": 1.0, "tokens": 79}]
+    answers = [state.admit(hold, BudgetConfig(**one)).admits for one in limits]  # type: ignore[arg-type]
+    assert answers == ["now", "later", "never"]
+
+
+def test_nothing_begins_once_a_limit_of_a_run_or_key_is_reached_even_if_it_is_expected_to_be_free() -> None:
+    group = admit_group(budget_usd=1.0, spent_usd=1.0, held_usd=0.0, expected_usd=0.0)
+    used = QuotaUse(quota="judge_usd_per_day", limit=1.0, used=1.0, held=0.0, until=UNTIL)
+    assert (group, used.admit(0.0)) == ("never", "never")
+
+
+@pytest.mark.parametrize(
+    ("use", "frees_itself"),
+    [
+        (("leases", 8, 8, 0, 2), True),
+        (("leases", 8, 0, 0, 9), False),
+        (("judge_usd_per_day", 8, 4, 3, 2), True),
+        (("judge_usd_per_day", 8, 7, 1, 2), False),
+        (("judge_usd_per_day", 8, 8, 1, 0), False),
+        (("requests_per_day", 8, 8, 0, 1), False),
+    ],
+    ids=str,
+)
+def test_a_quota_has_room_again_soon_where_what_is_held_may_make_it(
+    use: tuple[str, float, float, float, float], frees_itself: bool
+) -> None:
+    quota, limit, used, held, wanted = use
+    assert quota in KeyQuotas.model_fields
+    subject = QuotaUse.model_validate(
+        {"quota": quota, "limit": limit, "used": used, "held": held, "until": UNTIL, "wanted": wanted}
+    )
+    assert subject.frees_itself == frees_itself
