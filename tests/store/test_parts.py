@@ -148,6 +148,7 @@ async def test_of_many_pieces_at_once_over_two_replicas_one_closes_the_group(sto
     )
 
 
+@pytest.mark.dialects
 async def test_a_piece_may_close_its_group(store: Store, clock: MovableClock) -> None:
     """Also one that is sent again, and the only one."""
     one, other = Member(place=1, completion=said("b")), Member(place=0, completion=said("a"))
