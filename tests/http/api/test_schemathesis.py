@@ -43,7 +43,7 @@ def list_complaints(folder: Path, *parts: Sequence[str]) -> list[str]:
             "--workers=1",
             "--seed=1",
             "--no-color",
-            "--request-timeout=120",
+            "--request-timeout=600",
         ]
         told = pool.map(lambda part: _run([*command, *part], folder, environment), parts)
         return [one for one in told if one]
