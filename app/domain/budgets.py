@@ -28,6 +28,7 @@ _ROUNDING: Final = 1e-9
 BudgetAnswer = Literal["now", "later", "never"]
 """Whether something may be spent. `later`: possible if what is in progress turns out cheaper than reserved."""
 _ANSWERS: Final[tuple[BudgetAnswer, ...]] = get_args(BudgetAnswer)
+"""From the mildest to the strictest."""
 
 _SOMETHING: Final = 2 * _ROUNDING
 """What is asked for at least where nothing may begin once a limit is reached, also what is expected to be free."""
@@ -102,7 +103,7 @@ class BudgetState:
 
     def compute_remaining(self, budget: BudgetConfig) -> "_RemainingBudget":
         """What remains, not counting the open reservations."""
-        total, today = compute_amount(self.total) + self.used, compute_amount(self.today) + self.used
+        total, today = self._count_spent()
         bounds = ((budget.usd, total.usd), (budget.usd_per_day, today.usd))
         usd = [limit - spent for limit, spent in bounds if limit is not None]
         return _RemainingBudget(
@@ -110,19 +111,26 @@ class BudgetState:
             tokens=None if budget.tokens is None else max(0, budget.tokens - total.tokens),
         )
 
-    def admit(self, hold: Reservation, budget: BudgetConfig) -> "Admission":
-        """Decides on a reservation that is not included in this state."""
-        total, today = compute_amount(self.total) + self.used, compute_amount(self.today) + self.used
-        needed = hold.used + hold.open
+    def answer(self, needed: Amount, budget: BudgetConfig) -> BudgetAnswer:
+        """Whether so much may be spent, by the tightest of the limits."""
+        total, today = self._count_spent()
         answers = (
             admit(budget.usd, spent=total.usd, held=self.open.usd, wanted=needed.usd),
             admit(budget.usd_per_day, spent=today.usd, held=self.open.usd, wanted=needed.usd),
             admit(budget.tokens, spent=total.tokens, held=self.open.tokens, wanted=needed.tokens),
         )
-        admits = max(answers, key=_ANSWERS.index)
+        return max(answers, key=_ANSWERS.index)
+
+    def admit(self, hold: Reservation, budget: BudgetConfig) -> "Admission":
+        """Decides on a reservation that is not included in this state."""
+        admits = self.answer(hold.used + hold.open, budget)
         # What was used is spent, whether the next call is admitted or not.
         opened = self.open + hold.open if admits == "now" else self.open
         return Admission(admits, BudgetState(self.total, self.today, self.used + hold.used, opened))
+
+    def _count_spent(self) -> tuple[Amount, Amount]:
+        """In all, and today."""
+        return compute_amount(self.total) + self.used, compute_amount(self.today) + self.used
 
 
 @dataclass(frozen=True)
@@ -131,11 +139,6 @@ class _RemainingBudget:
 
     usd: float | None
     tokens: int | None
-
-    def covers(self, amount: Amount) -> bool:
-        return (self.usd is None or amount.usd <= self.usd + _ROUNDING) and (
-            self.tokens is None or amount.tokens <= self.tokens
-        )
 
 
 @dataclass(frozen=True)

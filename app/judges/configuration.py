@@ -20,7 +20,7 @@ from typing import Final, Literal
 
 from pydantic import JsonValue, SecretStr
 
-from app.domain.budgets import NO_AMOUNT, NO_BUDGET, Admission, Amount, BudgetConfig, BudgetState, Reservation
+from app.domain.budgets import NO_AMOUNT, NO_BUDGET, Admission, Amount, BudgetConfig, BudgetState, Reservation, admit
 from app.domain.errors import JudgeFailed, StoreUnavailable
 from app.domain.judge_limits import CallLimits
 from app.domain.judging import JudgeFailure, Judgement, JudgeRequest, Spending
@@ -544,7 +544,7 @@ class Budget:
 
     def require_available(self, amount: Amount) -> None:
         """Raises ReadingFailed when `amount` exceeds the remaining budget, whatever the calls in flight will cost."""
-        if self.is_limited and not self._account.state.compute_remaining(self._config).covers(amount):
+        if self.is_limited and self._account.state.answer(amount, self._config) == "never":
             raise self._build_exhausted_error(amount)
 
     async def reserve(self, hold: str, used: Amount, amount: Amount) -> None:
@@ -608,6 +608,6 @@ class Budget:
     def _build_exhausted_error(self, amount: Amount) -> ReadingFailed:
         left = self._account.state.compute_remaining(self._config)
         words = f"the next call may use {amount.tokens} tokens, {left.tokens} are left"
-        if left.usd is not None and not left.covers(Amount(usd=amount.usd)):
+        if left.usd is not None and admit(left.usd, spent=0.0, held=0.0, wanted=amount.usd) == "never":
             words = f"the next call may cost {amount.usd:.6f} US dollars, {left.usd:.6f} are left"
         return ReadingFailed(f"this judge's budget is exhausted: {words}", "budget")
