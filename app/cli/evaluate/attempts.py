@@ -198,7 +198,12 @@ class AttemptAnswered(Frozen):
 
     @classmethod
     def from_stored(cls, completion: Completion) -> Self:
-        return cls(completion=completion, notes=AttemptNotes.model_validate(completion.extra.get(_NOTES, {})))
+        """Without notes where a reduced group has none left, or somebody else wrote other ones."""
+        try:
+            notes = AttemptNotes.model_validate(completion.extra.get(_NOTES, {}))
+        except ValidationError:
+            notes = AttemptNotes()
+        return cls(completion=completion, notes=notes)
 
     @property
     def usage(self) -> Usage:

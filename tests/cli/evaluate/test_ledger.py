@@ -2,6 +2,9 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from typing import Any
+
+import pytest
 
 from app.cli.evaluate.attempts import (
     AttemptAnswered,
@@ -140,3 +143,9 @@ def test_what_judges_took_is_known_or_not() -> None:
         sum_judgement_usd(some) for some in ([paid, paid], [paid, remembered], [own], [paid, judgement(1, None)], [])
     ]
     assert known == [1.5, 0.75, 0, None, 0]
+
+
+@pytest.mark.parametrize("stored", [{}, {"attempt": "mine"}, {"attempt": {"turns": "many"}}], ids=str)
+def test_an_attempt_without_notes_of_ours_is_one_that_took_nothing_known(stored: dict[str, Any]) -> None:
+    completion = Completion(text="a", extra=stored)
+    assert AttemptAnswered.from_stored(completion) == AttemptAnswered(completion=completion, notes=AttemptNotes())
