@@ -336,6 +336,7 @@ def _write_down(
     numbered through all reports."""
     views = [report.view for report in reports if report.view is not None]
     graders = [view for view in views if view.follows_rubric]
+    # By identity: views hold these very judgements, and two of them may be equal.
     places = {id(made): place for place, made in enumerate(made for report in reports for made in report.judgements)}
     values = [average_values(column) for column in zip(*(view.values for view in graders or views), strict=True)]
     candidates: list[CandidateMaking] = []

@@ -21,7 +21,7 @@ _NUMBERS: Final = {
 
 
 def upgrade() -> None:
-    op.drop_table("event_postings", if_exists=True)
+    op.drop_table("event_postings")
     if op.get_bind().dialect.name == "postgresql":
         # Hashes do not compress, and to try takes longer than to write them.
         for table, columns in _NUMBERS.items():

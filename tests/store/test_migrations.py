@@ -167,7 +167,10 @@ LIFTED = {
     2: (r'"caf\u00e9 \"x\""', r'"a\u0000b"', None, None, r'["late","\ud800"]'),
     3: ('"tiny"', None, r'"caf\u00e9"', 7, "[]"),
 }
-SCORES_OF_BEFORE = "CREATE TABLE scores (group_sequence BIGINT, position INTEGER, ordinal INTEGER, name VARCHAR)"
+TABLES_OF_BEFORE = (
+    "CREATE TABLE scores (group_sequence BIGINT, position INTEGER, ordinal INTEGER, name VARCHAR)",
+    "CREATE TABLE event_postings (key BIGINT, time BIGINT, sequence BIGINT)",
+)
 
 
 def make_store_of_before(url: str) -> Rows:
@@ -183,7 +186,8 @@ def make_store_of_before(url: str) -> Rows:
             pending = {"group_id": f"g{number}", "generation": number}
             connection.execute(insert(present.tables["parts"]), rows["parts"] | pending)
         connection.execute(text("DROP VIEW scores"))
-        connection.execute(text(SCORES_OF_BEFORE))
+        for table in TABLES_OF_BEFORE:
+            connection.execute(text(table))
         connection.execute(text("ALTER TABLE part_members RENAME COLUMN digest TO said"))
         for table, names in (("groups", ("flags", "making")), ("parts", ("step",))):
             connection.execute(text(f"ALTER TABLE {table} ADD COLUMN head TEXT NOT NULL DEFAULT '{{}}'"))
