@@ -104,7 +104,11 @@ COPIED: Final = (
     ),
     CopiedTable("parts", {"group_id": _GROUP, "scope": _GROUP, "task_id": _TASK, "due": "NULL", "created_at": _LATER}),
     CopiedTable("part_members", {"group_id": _GROUP, "scope": _GROUP}),
-    CopiedTable("run_costs", {"hour": "one.hour + k.number / {hours}"}, where="k.number % {hours} = 0"),
+    CopiedTable(
+        "spending",
+        {"hour": "one.hour + k.number / {hours}"},
+        where="one.kind = 'run' AND k.number % {hours} = 0",
+    ),
 )
 
 
@@ -148,7 +152,7 @@ def _age(cursor: Cursor, span: Span) -> None:
     past = (span.copies - 1) * SECONDS_BETWEEN_COPIES
     for table in ("groups", "leases", "judgements", "tasks", "parts"):
         cursor.execute(f"UPDATE {table} SET created_at = created_at - {past * 1_000_000}")
-    cursor.execute(f"UPDATE run_costs SET hour = hour - {past // 3600}")
+    cursor.execute(f"UPDATE spending SET hour = hour - {past // 3600} WHERE kind = 'run'")
 
 
 def _copy_table(cursor: Cursor, table: CopiedTable, span: Span) -> None:

@@ -94,7 +94,8 @@ class Reservation:
 
 @dataclass(frozen=True)
 class BudgetState:
-    """Budget state of one judge. `total` and `today` are finished judgements; `used` and `open` are in progress."""
+    """What a judge, run or key has spent and reserved. `total` and `today` are finished judgements; `used` and `open`
+    are in progress."""
 
     total: Spending = field(default_factory=Spending)
     today: Spending = field(default_factory=Spending)
@@ -120,6 +121,10 @@ class BudgetState:
             admit(budget.tokens, spent=total.tokens, held=self.open.tokens, wanted=needed.tokens),
         )
         return max(answers, key=_ANSWERS.index)
+
+    def admit_group(self, expected: Amount, budget_usd: float) -> BudgetAnswer:
+        """Whether a group of a run may be judged that is expected to take so much."""
+        return self.answer(replace(expected, usd=max(expected.usd, _SOMETHING)), BudgetConfig(usd=budget_usd))
 
     def admit(self, hold: Reservation, budget: BudgetConfig) -> "Admission":
         """Decides on a reservation that is not included in this state."""
@@ -182,6 +187,9 @@ class RunSpending(Spending):
     def usd_at_most(self) -> float:
         """What counts against a budget: calls without an answer in full."""
         return self.cost_usd + self.unanswered_usd
+
+
+NOTHING_SPENT: Final = RunSpending()
 
 
 class EnvironmentCost(Frozen):
@@ -269,11 +277,6 @@ def _forecast(ledger: RunLedger, total: RunSpending, budget_usd: float, per_hour
         groups=left / mean if mean > 0 else None,
         hours=left / per_hour if per_hour else None,
     )
-
-
-def admit_group(*, budget_usd: float, spent_usd: float, held_usd: float, expected_usd: float) -> BudgetAnswer:
-    """Whether a group may be judged that is expected to cost so much."""
-    return admit(budget_usd, spent=spent_usd, held=held_usd, wanted=max(expected_usd, _SOMETHING))
 
 
 # Quotas of keys

@@ -1,9 +1,9 @@
-"""Budgets of judges and of runs, quotas of keys, and limits of judges' calls, shared by all processes on the database.
+"""The ledger: budgets of judges and of runs, and quotas of keys. Limits of judges' calls are here too.
 
 Budgets and quotas work alike. What something may cost is reserved before it begins, in a transaction that checks it
 against all that was spent and all that is reserved; what it did cost takes the place of the reservation in the
 transaction that stores it. So what others have under way counts too, where one process alone would only see what they
-have spent. On PostgreSQL an advisory lock for each judge, run or key lets one such transaction check at a time.
+have spent. On PostgreSQL an advisory lock for each account lets one such transaction check at a time.
 
 A killed process leaves its reservations behind. That of a judge's call counts as spent once it is overdue, since the
 provider may charge the call. That of a run's group ends with its time, and at once when its process is certainly gone.
@@ -12,12 +12,13 @@ That of a key ends with its lease.
 
 import os
 import secrets
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
+from itertools import islice
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, Literal, NamedTuple, Self, get_args
 
 from sqlalchemy import (
     BigInteger,
@@ -26,14 +27,12 @@ from sqlalchemy import (
     Insert,
     Select,
     String,
-    Table,
     and_,
     bindparam,
     case,
     delete,
     exists,
     func,
-    insert,
     literal,
     literal_column,
     or_,
@@ -45,6 +44,7 @@ from sqlalchemy import (
 from app.domain.budgets import (
     GROUPS_FOR_MEAN,
     NO_AMOUNT,
+    NOTHING_SPENT,
     Admission,
     Amount,
     BudgetAnswer,
@@ -58,8 +58,7 @@ from app.domain.budgets import (
     Reservation,
     RunLedger,
     RunSpending,
-    add_up,
-    admit_group,
+    compute_amount,
 )
 from app.domain.groups import Group
 from app.domain.judge_limits import LimitsExchange, LimitsGrant, SharedLimits, exchange_limits
@@ -78,20 +77,7 @@ from app.store.statements import (
     from_micros,
     is_among,
 )
-from app.store.tables import (
-    groups,
-    judge_holds,
-    judge_limits,
-    judge_spending,
-    judgements,
-    key_admissions,
-    key_holds,
-    key_usage,
-    leases,
-    run_costs,
-    run_holds,
-    runs,
-)
+from app.store.tables import groups, holds, judge_limits, judgements, leases, runs, spending
 
 
 @dataclass(frozen=True)
@@ -126,148 +112,291 @@ class HandOutGrant:
     """By environment, what judging one group is expected to take."""
 
 
+# The ledger: what each account has spent, and what is reserved on it.
+
+AccountKind = Literal["judge", "run", "key"]
+
+
+class Account(NamedTuple):
+    kind: AccountKind
+    name: str
+
+
+@dataclass(frozen=True)
+class _AccountState:
+    """An account at one moment. What is overdue counts as the account's kind has it."""
+
+    budget: BudgetState
+    leases: int
+    next_lease_end: int | None
+    """Microseconds since 1970."""
+    requests: int
+    """Of today."""
+    groups: int
+    """Of the environment that was asked for."""
+    of_groups: Amount
+    """What judging them took, unanswered calls at their maximum."""
+
+    def expect(self, bound: Amount) -> Amount:
+        """What the next group takes: the mean of those before, once there are some; the bound until then."""
+        if self.groups < GROUPS_FOR_MEAN:
+            return bound
+        return Amount(self.of_groups.tokens // self.groups, self.of_groups.usd / self.groups)
+
+
 _MICROSECONDS_PER_HOUR: Final = 3_600 * MICROSECONDS_PER_SECOND
+_HOURS_PER_DAY: Final = 24
+_PART: Final = secrets.randbelow(256)
+"""Of an account's spending, this process's rows: two processes that add to one row would wait for each other's commit,
+with other locks in hand."""
+_LOCK_KEY: Final = 7_305_811_962_047
+"""Arbitrary: the first of the numbers that PostgreSQL's advisory locks on accounts have."""
+_SPENT: Final = tuple(Spending.model_fields)
+_COUNTED: Final = tuple(RunSpending.model_fields)
 
 
-# Locks, and writes of rows that may be there.
-
-
-@cache
-def _build_upsert(table: Table, key: tuple[str, ...], postgres: bool, *, adding: bool) -> Insert:
-    into = begin_insert(table, postgres)
-    changed = {
-        column.name: column + into.excluded[column.name] if adding else into.excluded[column.name]
-        for column in table.columns
-        if column.name not in key
-    }
-    written: Insert = into.on_conflict_do_update(index_elements=list(key), set_=changed)
-    return written
-
-
-_JUDGE_LOCK_KEY: Final = 7_305_811_962_047
-_RUN_LOCK_KEY: Final = 7_305_811_962_048
-_QUOTA_LOCK_KEY: Final = 7_305_811_962_049
-"""Arbitrary constants: the first of the numbers that PostgreSQL's advisory locks on budgets and quotas have."""
-
-
-def _lock(connection: Connection, first_number: int, name: str) -> None:
+def _lock(connection: Connection, account: Account) -> None:
+    """Until the transaction ends. No transaction locks two accounts, so none waits for one that waits for it."""
     if connection.dialect.name == "postgresql":  # SQLite has one writer at a time as it is
-        connection.execute(select(func.pg_advisory_xact_lock(literal(first_number) + func.hashtext(name))))
+        number = literal(_LOCK_KEY) + func.hashtext(" ".join(account))
+        connection.execute(select(func.pg_advisory_xact_lock(number)))
 
 
-# Budgets of judges: what each has spent, by day, and what its open calls may still cost.
-
-_SPENDING_FIELDS: Final = tuple(Spending.model_fields)
-
-
-def reserve_budget(connection: Connection, hold: Reservation, budget: BudgetConfig, stamp: int) -> Admission:
-    _lock(connection, _JUDGE_LOCK_KEY, hold.judge)
-    admission = load_budget_state(connection, hold.judge, stamp, without=hold.id).admit(hold, budget)
-    # A call that waits keeps only what it has used: two that each kept an open call would wait for each other.
-    reserved = hold if admission.admits == "now" else hold.without_call
-    row: dict[str, Value] = {
-        "hold": hold.id,
-        "judge": hold.judge,
-        "day": stamp // MICROSECONDS_PER_DAY,
-        "used_tokens": reserved.used.tokens,
-        "used_usd": reserved.used.usd,
-        "open_tokens": reserved.open.tokens,
-        "open_usd": reserved.open.usd,
-        "until": stamp + int(hold.seconds * 1e6),
-    }
-    _PUT_HOLD.fetch(connection, **row)
-    return admission
-
-
-def release_reservation(connection: Connection, judge: str, hold: str, stamp: int) -> BudgetState:
-    _DELETE_HOLD.fetch(connection, released=hold)
-    return load_budget_state(connection, judge, stamp)
-
-
-def record_spending(
-    connection: Connection, judge: str, judgements: Sequence[Judgement], holds: Iterable[str], stamp: int
-) -> BudgetState:
-    """Adds the cost of a judge's judgements to its spending and deletes their reservations."""
-    day = stamp // MICROSECONDS_PER_DAY
-    spent: dict[str, Value] = {"judge": judge, "day": day, **dict(Spending.of_judgements(judgements))}
-    _ADD_JUDGE_SPENDING.fetch(connection, **spent)
-    for hold in holds:
-        _DELETE_HOLD.fetch(connection, released=hold)
-    return load_budget_state(connection, judge, stamp)
-
-
-def load_budget_state(connection: Connection, judge: str, stamp: int, *, without: str = "") -> BudgetState:
-    bound: dict[str, Value] = {"of": judge, "day_now": stamp // MICROSECONDS_PER_DAY, "now": stamp, "without": without}
-    (sums,) = _SELECT_BUDGET_STATE.fetch(connection, **bound)
-    return _parse_budget_state(list(map(float, sums)))
-
-
-def _parse_budget_state(values: list[float]) -> BudgetState:
-    width = len(_SPENDING_FIELDS)
-    total, today, held = values[:width], values[width : 2 * width], values[2 * width :]
-    return BudgetState(
-        total=_parse_spending(total, held[4:7]),
-        today=_parse_spending(today, held[7:10]),
-        used=Amount(int(held[0]), held[1]),
-        open=Amount(int(held[2]), held[3]),
+def _load_state(
+    connection: Connection, account: Account, now: int, *, without: str = "", environment: str = ""
+) -> _AccountState:
+    """`without` is a hold that does not count."""
+    (row,) = _SELECT_STATE[account.kind].fetch(
+        connection,
+        account=account.name,
+        now=now,
+        midnight=_find_day(now) * _MICROSECONDS_PER_HOUR,
+        today=_find_day(now),
+        without=without,
+        environment=environment,
+    )
+    values = iter(row)
+    total, today = (_take_sums(_SPENT, values) for _ in range(2))
+    requests, groups, group_tokens, group_usd = islice(values, 4)
+    used, opened = (Amount(int(tokens), float(usd)) for tokens, usd in (islice(values, 2), islice(values, 2)))
+    for sums in (total, today):
+        lost = _take_sums(_LOST, values)
+        # A provider may charge what a dead process asked. What it kept for groups and tasks is nobody's any more.
+        if account.kind == "judge":
+            for name in _LOST:
+                sums[name] += lost[name]
+    leases_held, next_end = values
+    return _AccountState(
+        budget=BudgetState(Spending.build_trusted(**total), Spending.build_trusted(**today), used, opened),
+        leases=int(leases_held),
+        next_lease_end=next_end,
+        requests=int(requests),
+        groups=int(groups),
+        of_groups=Amount(int(group_tokens), float(group_usd)),
     )
 
 
-def _parse_spending(values: list[float], lost: list[float]) -> Spending:
-    sums = dict(zip(_SPENDING_FIELDS, values, strict=True))
-    for name, more in zip(("unanswered_calls", "unanswered_tokens", "unanswered_usd"), lost, strict=True):
-        sums[name] += more
-    return Spending.build_trusted(**_parse_sums(sums))
+def _put_hold(
+    connection: Connection,
+    account: Account,
+    name: str,
+    *,
+    until: int | None,
+    used: Amount = NO_AMOUNT,
+    opened: Amount = NO_AMOUNT,
+    leases: int = 0,
+    holder: str | None = None,
+) -> None:
+    """In place of what was reserved under this name. Without `until`, it lasts as the lease of this name does."""
+    row: dict[str, Value] = {
+        "hold": name,
+        "kind": account.kind,
+        "account": account.name,
+        "used_tokens": used.tokens,
+        "used_usd": used.usd,
+        "open_tokens": opened.tokens,
+        "open_usd": opened.usd,
+        "leases": leases,
+        "until": until,
+        "holder": holder,
+    }
+    _PUT_HOLD.fetch(connection, **row)
 
 
+def _drop_holds(connection: Connection, kind: AccountKind, names: Iterable[str]) -> None:
+    if dropped := list(names):
+        _DELETE_HOLDS.fetch(connection, dropped=dropped, of=kind)
+
+
+def _record(
+    connection: Connection,
+    account: Account,
+    stamp: int,
+    spent: RunSpending = NOTHING_SPENT,
+    *,
+    environment: str = "",
+    requests: int = 0,
+) -> None:
+    """Adds to what the account has spent: by hour for runs, whose rate is told, otherwise by day."""
+    row: dict[str, Value] = {
+        "kind": account.kind,
+        "account": account.name,
+        "environment": environment,
+        "hour": stamp // _MICROSECONDS_PER_HOUR if account.kind == "run" else _find_day(stamp),
+        "part": _PART,
+        **dict(spent),
+        "requests": requests,
+        "first_at": stamp,
+        "last_at": stamp,
+    }
+    _ADD_SPENDING.fetch(connection, **row)
+
+
+def _price(judgements: Iterable[Judgement], *, groups: int = 0) -> RunSpending:
+    made = list(judgements)
+    unpriced = sum(judgement.calls for judgement in made if judgement.cost_usd is None)
+    return RunSpending(groups=groups, unpriced_calls=unpriced, **dict(Spending.of_judgements(made)))
+
+
+def _find_day(stamp: int) -> int:
+    """Its first hour, counted from 1970."""
+    return stamp // MICROSECONDS_PER_DAY * _HOURS_PER_DAY
+
+
+def _compute_day_end(now: int) -> int:
+    return (now // MICROSECONDS_PER_DAY + 1) * MICROSECONDS_PER_DAY
+
+
+def _take_sums(names: Sequence[str], values: Iterator[Any]) -> dict[str, Any]:
+    """PostgreSQL sums integers to decimals."""
+    return {
+        name: float(value) if name.endswith("_usd") else int(value)
+        for name, value in zip(names, islice(values, len(names)), strict=True)
+    }
+
+
+_LOST: Final = ("unanswered_calls", "unanswered_tokens", "unanswered_usd")
 _ZERO: Final[ColumnElement[int]] = literal_column("0")
 """Not a parameter, of which each execution would bind dozens."""
 
 
-def _build_sums(*terms: tuple[ColumnElement[bool] | None, ColumnElement[Any]]) -> list[ColumnElement[Any]]:
-    """Conditional sums with generated names; 0 over no rows."""
-    chosen = [value if where is None else case((where, value), else_=_ZERO) for where, value in terms]
-    return [func.coalesce(func.sum(value), _ZERO).label(f"sum_{number}") for number, value in enumerate(chosen)]
+def _build_sum(value: ColumnElement[Any], where: ColumnElement[bool] | None = None) -> ColumnElement[Any]:
+    """0 over no rows."""
+    return func.coalesce(func.sum(value if where is None else case((where, value), else_=_ZERO)), _ZERO)
 
 
-def _build_budget_query() -> Select[Any]:
+def _build_state_query(kind: AccountKind) -> Select[Any]:
     """One statement for spending and reservations. Between two, a reservation could become spending and be missed."""
-    spending, holds = judge_spending.c, judge_holds.c
-    judge, day = bindparam("of", type_=String), bindparam("day_now", type_=BigInteger)
-    counted = [spending[name] for name in _SPENDING_FIELDS]
-    today = spending.day == day
-    spent = _build_sums(*((None, each) for each in counted), *((today, each) for each in counted))
-    lost = holds.until < bindparam("now", type_=BigInteger)
-    lost_today = and_(lost, holds.day == day)
+    now, midnight = bindparam("now", type_=BigInteger), bindparam("midnight", type_=BigInteger)
+    account, environment = bindparam("account", type_=String), bindparam("environment", type_=String)
+    is_today = spending.c.hour >= bindparam("today", type_=BigInteger)
+    is_of_environment = spending.c.environment == environment
+    tokens = spending.c.input_tokens + spending.c.output_tokens + spending.c.unanswered_tokens
+    spent = [
+        *(_build_sum(spending.c[name]) for name in _SPENT),
+        *(_build_sum(spending.c[name], is_today) for name in _SPENT),
+        _build_sum(spending.c.requests, is_today),
+        _build_sum(spending.c.groups, is_of_environment),
+        _build_sum(tokens, is_of_environment),
+        _build_sum(spending.c.cost_usd + spending.c.unanswered_usd, is_of_environment),
+    ]
+    is_current, is_overdue = holds.c.until > now, holds.c.until <= now
+    is_leased = and_(IS_LIVE, leases.c.expires_at > now)
+    by_lease = kind == "key"
+    # What is reserved for a task lasts while its lease does, and once it is answered until its group is scored.
+    counts = or_(is_current, is_leased, leases.c.state == literal_column("'done'")) if by_lease else is_current
     whole = (
-        case((holds.open_tokens > _ZERO, literal_column("1")), else_=_ZERO),
-        holds.used_tokens + holds.open_tokens,
-        holds.used_usd + holds.open_usd,
+        case((holds.c.open_tokens > _ZERO, literal_column("1")), else_=_ZERO),
+        holds.c.used_tokens + holds.c.open_tokens,
+        holds.c.used_usd + holds.c.open_usd,
     )
-    held = _build_sums(
-        *((~lost, each) for each in (holds.used_tokens, holds.used_usd, holds.open_tokens, holds.open_usd)),
-        *((which, each) for which in (lost, lost_today) for each in whole),
-    )
-    others = holds.hold != bindparam("without", type_=String)
-    left = select(*spent).where(spending.judge == judge).subquery("spent")
-    right = select(*held).where(holds.judge == judge, others).subquery("held")
+    held = [
+        *(_build_sum(holds.c[name], counts) for name in ("used_tokens", "used_usd", "open_tokens", "open_usd")),
+        *(_build_sum(value, is_overdue) for value in whole),
+        *(_build_sum(value, and_(is_overdue, holds.c.until >= midnight)) for value in whole),
+        _build_sum(holds.c.leases, or_(is_current, is_leased)) if by_lease else _ZERO,
+        func.min(case((is_leased, leases.c.expires_at))) if by_lease else literal_column("NULL"),
+    ]
+    kept = holds.join(leases, leases.c.lease_id == holds.c.hold, isouter=True) if by_lease else holds
+    is_kind: ColumnElement[str] = literal_column(f"'{kind}'")
+    # A key is judged by its day alone: its earlier ones would only be read with each request.
+    mine = [spending.c.kind == is_kind, spending.c.account == account, *([is_today] if by_lease else [])]
+    others = [holds.c.kind == is_kind, holds.c.account == account, holds.c.hold != bindparam("without", type_=String)]
+    left = select(*(each.label(f"spent_{place}") for place, each in enumerate(spent))).where(*mine).subquery("spent")
+    reserved = select(*(each.label(f"held_{place}") for place, each in enumerate(held))).select_from(kept)
+    right = reserved.where(*others).subquery("held")
     return select(left, right).select_from(left.join(right, true()))
 
 
-_SELECT_BUDGET_STATE: Final = PreparedStatement(lambda _: _build_budget_query())
-_ADD_JUDGE_SPENDING: Final = PreparedStatement(
-    lambda postgres: _build_upsert(judge_spending, ("judge", "day"), postgres, adding=True)
+def _build_spending_upsert(postgres: bool) -> Insert:
+    into = begin_insert(spending, postgres)
+    changed: dict[str, Any] = {name: spending.c[name] + into.excluded[name] for name in (*_COUNTED, "requests")}
+    is_later = spending.c.last_at > into.excluded.last_at
+    changed["last_at"] = case((is_later, spending.c.last_at), else_=into.excluded.last_at)
+    written: Insert = into.on_conflict_do_update(index_elements=list(spending.primary_key.columns), set_=changed)
+    return written
+
+
+def _build_hold_upsert(postgres: bool) -> Insert:
+    into = begin_insert(holds, postgres)
+    changed = {column.name: into.excluded[column.name] for column in holds.columns if not column.primary_key}
+    written: Insert = into.on_conflict_do_update(index_elements=list(holds.primary_key.columns), set_=changed)
+    return written
+
+
+_SELECT_STATE: Final[Mapping[AccountKind, PreparedStatement]] = {
+    kind: PreparedStatement(partial(lambda kind, _: _build_state_query(kind), kind)) for kind in get_args(AccountKind)
+}
+_ADD_SPENDING: Final = PreparedStatement(_build_spending_upsert)
+_PUT_HOLD: Final = PreparedStatement(_build_hold_upsert)
+_DELETE_HOLDS: Final = PreparedStatement(
+    lambda postgres: delete(holds).where(
+        is_among(holds.c.hold, "dropped", postgres), holds.c.kind == bindparam("of", type_=String)
+    )
 )
-_PUT_HOLD: Final = PreparedStatement(lambda postgres: _build_upsert(judge_holds, ("hold",), postgres, adding=False))
-_DELETE_HOLD: Final = PreparedStatement(
-    lambda _: delete(judge_holds).where(judge_holds.c.hold == bindparam("released"))
+_FORGET_OVERDUE: Final = PreparedStatement(
+    lambda _: delete(holds).where(
+        holds.c.kind == bindparam("of", type_=String),
+        holds.c.account == bindparam("account", type_=String),
+        holds.c.until <= bindparam("now", type_=BigInteger),
+    )
 )
+"""Not for judges, of which they count as spent."""
+
+
+# Budgets of judges: what each has spent, and what its open calls may still cost.
+
+
+def reserve_budget(connection: Connection, hold: Reservation, budget: BudgetConfig, now: int) -> Admission:
+    account = Account("judge", hold.judge)
+    _lock(connection, account)
+    admission = _load_state(connection, account, now, without=hold.id).budget.admit(hold, budget)
+    # A call that waits keeps only what it has used: two that each kept an open call would wait for each other.
+    reserved = hold if admission.admits == "now" else hold.without_call
+    until = now + int(hold.seconds * 1e6)
+    _put_hold(connection, account, hold.id, used=reserved.used, opened=reserved.open, until=until)
+    return admission
+
+
+def release_reservation(connection: Connection, judge: str, hold: str, now: int) -> BudgetState:
+    _drop_holds(connection, "judge", [hold])
+    return load_budget_state(connection, judge, now)
+
+
+def record_spending(
+    connection: Connection, judge: str, judgements: Sequence[Judgement], names: Iterable[str], now: int
+) -> BudgetState:
+    """Adds the cost of a judge's judgements to its spending and deletes their reservations."""
+    _record(connection, Account("judge", judge), now, _price(judgements))
+    _drop_holds(connection, "judge", names)
+    return load_budget_state(connection, judge, now)
+
+
+def load_budget_state(connection: Connection, judge: str, now: int) -> BudgetState:
+    return _load_state(connection, Account("judge", judge), now).budget
 
 
 # Budgets of runs: what judging a run has cost, written with its judgements, and what its open groups may still cost.
-
-_COUNTED: Final = tuple(RunSpending.model_fields)
-_IS_OPEN_OR_SETTLED: Final = (run_holds.c.settled.is_(False), run_holds.c.settled.is_(True))
 
 
 def reserve_cost(
@@ -281,64 +410,40 @@ def reserve_cost(
     seconds: float,
 ) -> BudgetAnswer:
     """Reserves what the group is expected to cost, if the run's budget allows."""
-    _lock(connection, _RUN_LOCK_KEY, run)
+    account = Account("run", run)
+    _lock(connection, account)
     budget = connection.execute(select(runs.c.budget_usd).where(runs.c.name == run)).scalar()
     if budget is None:
         return "now"
     now = database.read_lease_clock(connection)
-    # Before the spending: what is stored between the two then counts twice instead of never.
-    held, settled = _load_holds(connection, run, now, without=group_id)
-    spent = {each.environment: each.spent for each in _load_spending(connection, run)}
-    of_environment = spent.get(environment, RunSpending())
-    expected = (
-        of_environment.usd_at_most / of_environment.groups if of_environment.groups >= GROUPS_FOR_MEAN else estimate_usd
-    )
-    admit = partial(
-        admit_group,
-        budget_usd=budget,
-        spent_usd=settled + sum(each.usd_at_most for each in spent.values()),
-        expected_usd=expected,
-    )
-    answer = admit(held_usd=held)
+    _forget_overdue(connection, account, now)
+    load = partial(_load_state, connection, account, now, without=group_id, environment=environment)
+    state = load()
+    expected = Amount(usd=state.expect(Amount(usd=estimate_usd)).usd)
+    answer = state.budget.admit_group(expected, budget)
     if answer == "later" and _release_holds_of_the_dead(connection, run):
-        answer = admit(held_usd=_load_holds(connection, run, now, without=group_id)[0])
-    _release_holds(connection, [group_id])
+        answer = load().budget.admit_group(expected, budget)
+    _drop_holds(connection, "run", [group_id])
     if answer == "now":
-        hold = {"group_id": group_id, "run": run, "usd": expected, "until": now + int(seconds * 1e6), "settled": False}
-        connection.execute(database.insert_new(run_holds), hold | {"holder": _name_holder("run")})
+        until = now + int(seconds * 1e6)
+        _put_hold(connection, account, group_id, opened=expected, until=until, holder=_name_holder("run"))
     return answer
 
 
 def settle_hold(connection: Connection, group_id: str, usd: float) -> None:
-    connection.execute(update(run_holds).where(run_holds.c.group_id == group_id).values(usd=usd, settled=True))
-    connection.execute(delete(run_holds).where(run_holds.c.group_id == group_id, run_holds.c.usd == 0))
-
-
-def _release_holds(connection: Connection, group_ids: Sequence[str]) -> None:
-    _DELETE_HOLDS.fetch(connection, given=list(group_ids))
-
-
-_DELETE_HOLDS: Final = PreparedStatement(
-    lambda postgres: delete(run_holds).where(is_among(run_holds.c.group_id, "given", postgres))
-)
+    mine = holds.c.hold == group_id, holds.c.kind == "run"
+    connection.execute(update(holds).where(*mine).values(used_usd=usd, open_usd=0.0))
+    connection.execute(delete(holds).where(*mine, holds.c.used_usd == 0))
 
 
 def _release_holds_of_the_dead(connection: Connection, run: str) -> bool:
     """Whether anything was reserved for groups that nobody judges any longer. What judged groups cost stays."""
-    is_open = (run_holds.c.run == run, run_holds.c.settled.is_(False))
-    holders = connection.execute(select(run_holds.c.holder).where(*is_open, run_holds.c.holder.is_not(None)).distinct())
+    is_open = (holds.c.kind == "run", holds.c.account == run, holds.c.open_usd > 0)
+    holders = connection.execute(select(holds.c.holder).where(*is_open, holds.c.holder.is_not(None)).distinct())
     gone = [holder for holder in holders.scalars() if is_gone(holder)]
     if gone:
-        connection.execute(delete(run_holds).where(*is_open, run_holds.c.holder.in_(gone)))
+        connection.execute(delete(holds).where(*is_open, holds.c.holder.in_(gone)))
     return bool(gone)
-
-
-def _load_holds(connection: Connection, run: str, now: int, *, without: str = "") -> tuple[float, float]:
-    """Of groups that are being judged, and of judged ones that are not stored yet."""
-    sums = [func.coalesce(func.sum(case((which, run_holds.c.usd), else_=0.0)), 0.0) for which in _IS_OPEN_OR_SETTLED]
-    statement = select(*sums).where(run_holds.c.run == run, run_holds.c.until > now, run_holds.c.group_id != without)
-    held, settled = connection.execute(statement).one()
-    return float(held), float(settled)
 
 
 def record_costs(connection: Connection, made: Sequence[tuple[int, Judgement]], stamp: int) -> None:
@@ -346,16 +451,16 @@ def record_costs(connection: Connection, made: Sequence[tuple[int, Judgement]], 
     again."""
     rows = _SELECT_RUNS.fetch(connection, given=sorted({sequence for sequence, _ in made}))
     of_run = {sequence: (str(run), str(environment)) for sequence, _, run, environment, _ in rows}
-    spent: defaultdict[tuple[str, str], list[RunSpending]] = defaultdict(list)
+    judged, new = defaultdict[tuple[str, str], list[Judgement]](list), Counter[tuple[str, str]]()
     for sequence, _, _, _, has_judgements in rows:
-        spent[of_run[sequence]].append(RunSpending(groups=0 if has_judgements else 1))
+        new[of_run[sequence]] += not has_judgements
     for sequence, judgement in made:
         if sequence in of_run:
-            spent[of_run[sequence]].append(_price_judgement(judgement))
-    for run, environment in sorted(spent):
-        _add_spending(connection, run, environment, spent[run, environment], stamp)
-    if rows:
-        _release_holds(connection, [group_id for _, group_id, _, _, _ in rows])
+            judged[of_run[sequence]].append(judgement)
+    for run, environment in sorted(new):
+        spent = _price(judged[run, environment], groups=new[run, environment])
+        _record(connection, Account("run", run), stamp, spent, environment=environment)
+    _drop_holds(connection, "run", [str(group_id) for _, group_id, _, _, _ in rows])
 
 
 def record_health_costs(
@@ -363,32 +468,8 @@ def record_health_costs(
 ) -> None:
     """The cost of readings that belong to no group's scores. What was reserved under `hold` is free again."""
     if made:
-        priced = [_price_judgement(judgement) for judgement in made]
-        _add_spending(connection, run, environment, priced, database.read_clock())
-    _release_holds(connection, [hold])
-
-
-def _price_judgement(judgement: Judgement) -> RunSpending:
-    unpriced = judgement.calls if judgement.cost_usd is None else 0
-    return RunSpending(unpriced_calls=unpriced, **dict(Spending.of_judgements([judgement])))
-
-
-def _add_spending(connection: Connection, run: str, environment: str, spent: Sequence[RunSpending], stamp: int) -> None:
-    hour = stamp // _MICROSECONDS_PER_HOUR
-    counted: dict[str, Value] = dict(add_up(spent))
-    _ADD_RUN_SPENDING.fetch(
-        connection, run=run, environment=environment, hour=hour, **counted, first_at=stamp, last_at=stamp
-    )
-
-
-def _build_cost_upsert(postgres: bool) -> Insert:
-    into = begin_insert(run_costs, postgres)
-    changed = {name: run_costs.c[name] + into.excluded[name] for name in _COUNTED}
-    changed["last_at"] = case(
-        (run_costs.c.last_at > into.excluded.last_at, run_costs.c.last_at), else_=into.excluded.last_at
-    )
-    written: Insert = into.on_conflict_do_update(index_elements=["run", "environment", "hour"], set_=changed)
-    return written
+        _record(connection, Account("run", run), database.read_clock(), _price(made), environment=environment)
+    _drop_holds(connection, "run", [hold])
 
 
 _SELECT_RUNS: Final = PreparedStatement(
@@ -401,39 +482,41 @@ _SELECT_RUNS: Final = PreparedStatement(
     ).where(is_among(groups.c.sequence, "given", postgres), groups.c.run.is_not(None))
 )
 """Of groups that are of runs."""
-_ADD_RUN_SPENDING: Final = PreparedStatement(_build_cost_upsert)
 
 
 def load_ledger(connection: Connection, database: Database, run: str) -> RunLedger:
-    now = database.read_clock()
-    costs = _load_spending(connection, run)
+    now, account = database.read_clock(), Account("run", run)
+    costs = _load_spending(connection, account)
     since = _MICROSECONDS_PER_HOUR * (now // _MICROSECONDS_PER_HOUR - 1)
-    recent = select(func.coalesce(func.sum(run_costs.c.cost_usd), 0.0), func.min(run_costs.c.first_at)).where(
-        run_costs.c.run == run, run_costs.c.hour >= since // _MICROSECONDS_PER_HOUR
+    recent = select(func.coalesce(func.sum(spending.c.cost_usd), 0.0), func.min(spending.c.first_at)).where(
+        spending.c.kind == account.kind,
+        spending.c.account == account.name,
+        spending.c.hour >= since // _MICROSECONDS_PER_HOUR,
     )
     spent, first = connection.execute(recent).one()
     started = min((each.first_at for each in costs), default=from_micros(now))
     began = since if started < from_micros(since) else (first or now)
+    budget = _load_state(connection, account, database.read_lease_clock(connection)).budget
     return RunLedger(
         environments=costs,
         recent_usd=float(spent),
         recent_seconds=max(60.0, (now - began) / 1e6),
-        held_usd=sum(_load_holds(connection, run, database.read_lease_clock(connection))),
+        held_usd=budget.used.usd + budget.open.usd,
     )
 
 
-def _load_spending(connection: Connection, run: str) -> tuple[EnvironmentCost, ...]:
-    sums = [func.sum(run_costs.c[name]).label(name) for name in _COUNTED]
+def _load_spending(connection: Connection, account: Account) -> tuple[EnvironmentCost, ...]:
+    sums = [func.sum(spending.c[name]).label(name) for name in _COUNTED]
     statement = (
-        select(run_costs.c.environment, *sums, func.min(run_costs.c.first_at), func.max(run_costs.c.last_at))
-        .where(run_costs.c.run == run)
-        .group_by(run_costs.c.environment)
-        .order_by(run_costs.c.environment)
+        select(spending.c.environment, *sums, func.min(spending.c.first_at), func.max(spending.c.last_at))
+        .where(spending.c.kind == account.kind, spending.c.account == account.name)
+        .group_by(spending.c.environment)
+        .order_by(spending.c.environment)
     )
     return tuple(
         EnvironmentCost(
             environment=environment,
-            spent=RunSpending.model_validate(_parse_sums(dict(zip(_COUNTED, values, strict=True)))),
+            spent=RunSpending.model_validate(_take_sums(_COUNTED, iter(values))),
             first_at=from_micros(first),
             last_at=from_micros(last),
         )
@@ -441,18 +524,14 @@ def _load_spending(connection: Connection, run: str) -> tuple[EnvironmentCost, .
     )
 
 
-def _parse_sums(sums: Mapping[str, Any]) -> dict[str, int | float]:
-    """PostgreSQL sums integers to decimals."""
-    return {name: float(value) if name.endswith("_usd") else int(value) for name, value in sums.items()}
+def _forget_overdue(connection: Connection, account: Account, now: int) -> None:
+    _FORGET_OVERDUE.fetch(connection, of=account.kind, account=account.name, now=now)
 
 
 # Quotas of keys: what a key has used today, and what is reserved for tasks that it holds.
 
 _BATCH_SECONDS: Final = 60
 """A batch whose tasks are not made after so long never will be: its process died."""
-_PART: Final = secrets.randbelow(256)
-"""Of a key's usage, this process's row: two processes that add to one row would wait for each other's commit, with
-other locks in hand."""
 
 
 class QuotaStore(StorePart):
@@ -462,11 +541,11 @@ class QuotaStore(StorePart):
     def reserve(self, connection: Connection, asked: HandOut) -> HandOutGrant:
         """Counts the request where requests are limited. If all quotas allow it, reserves what the batch may take and
         admits its run for a day."""
-        _lock(connection, _QUOTA_LOCK_KEY, asked.key)
-        usage, now = _load_usage(connection, self.database, asked.key)
-        expected = {
-            part.environment: _expect(connection, asked.run, part.environment, part.bound) for part in asked.parts
-        }
+        account = Account("key", asked.key)
+        _lock(connection, account)
+        now = self.database.read_lease_clock(connection)
+        usage = _load_usage(connection, account, now)
+        expected = {part.environment: _expect(connection, asked.run, part, now) for part in asked.parts}
         demand = Demand.combine(
             [
                 Demand(
@@ -480,145 +559,96 @@ class QuotaStore(StorePart):
         uses = usage.list_uses(asked.quotas)
         if (exceeded := usage.find_exceeded(asked.quotas, demand)) is not None:
             return HandOutGrant(exceeded, uses)
-        _count_request(connection, self.database, asked.key, asked.quotas, now)
-        _admit(connection, self.database, asked.key, [asked.run or ""], now + MICROSECONDS_PER_DAY)
+        _forget_overdue(connection, account, now)
+        _count_request(connection, account, asked.quotas, now)
+        _admit(connection, account, [asked.run or ""], now + MICROSECONDS_PER_DAY)
         if not asked.is_leased:
             return HandOutGrant(None, uses)
-        hold = f"batch_{secrets.token_hex(16)}"
+        batch = f"batch_{secrets.token_hex(16)}"
         until = now + _BATCH_SECONDS * MICROSECONDS_PER_SECOND
-        connection.execute(insert(key_holds), _build_hold(hold, asked.key, demand.leases, demand.judging, until))
-        return HandOutGrant(None, uses, hold, expected)
+        _put_hold(connection, account, batch, leases=demand.leases, opened=demand.judging, until=until)
+        return HandOutGrant(None, uses, batch, expected)
 
     @writes(lambda key, *_: _build_order_key(key))
     def confirm(self, connection: Connection, key: str, hold: str, leases: Mapping[str, Amount]) -> None:
         """What was reserved for the batch is reserved for each of its leases instead."""
-        connection.execute(delete(key_holds).where(key_holds.c.hold == hold))
-        rows = [_build_hold(lease_id, key, 1, amount) for lease_id, amount in leases.items()]
-        if rows:
-            connection.execute(insert(key_holds), rows)
+        _drop_holds(connection, "key", [hold])
+        for lease_id, amount in leases.items():
+            _put_hold(connection, Account("key", key), lease_id, leases=1, opened=amount, until=None)
 
     @writes(lambda key, *_: _build_order_key(key))
     def admit_runs(self, connection: Connection, key: str, quotas: KeyQuotas, runs: Collection[str]) -> QuotaUse | None:
         """Counts a request for scores where requests are limited, and admits the runs until the day ends; or the quota
         that does not allow one that was not admitted before."""
-        _lock(connection, _QUOTA_LOCK_KEY, key)
-        usage, now = _load_usage(connection, self.database, key)
-        mine = key_admissions.c.key == key, key_admissions.c.run.in_(runs), key_admissions.c.until > now
-        admitted = set(connection.execute(select(key_admissions.c.run).where(*mine)).scalars())
-        new = sorted(set(runs) - admitted)
+        account = Account("key", key)
+        _lock(connection, account)
+        now = self.database.read_lease_clock(connection)
+        names = {_name_admission(run): run for run in runs}
+        admitted = select(holds.c.hold).where(
+            holds.c.hold.in_(names), holds.c.kind == account.kind, holds.c.account == key, holds.c.until > now
+        )
+        new = names.keys() - connection.execute(admitted).scalars().all()
+        usage = _load_usage(connection, account, now)
         if new and (exceeded := usage.find_exceeded(quotas, Demand(is_judged=True))) is not None:
             return exceeded
-        _count_request(connection, self.database, key, quotas, now)
-        _admit(connection, self.database, key, new, _compute_day_end(now))
+        _count_request(connection, account, quotas, now)
+        _admit(connection, account, sorted(names[name] for name in new), _compute_day_end(now))
         return None
 
     @reads
     def load_usage(self, connection: Connection, key: str) -> KeyUsage:
-        return _load_usage(connection, self.database, key)[0]
+        return _load_usage(connection, Account("key", key), self.database.read_lease_clock(connection))
 
 
-def charge_key(connection: Connection, key: str, judgements: Sequence[Judgement], stamp: int, postgres: bool) -> None:
+def charge_key(connection: Connection, key: str, judgements: Sequence[Judgement], stamp: int) -> None:
     """Counts what the judgements took, unanswered calls at their maximum."""
-    spent = Spending.of_judgements(judgements)
-    used = Amount(
-        spent.input_tokens + spent.output_tokens + spent.unanswered_tokens, spent.cost_usd + spent.unanswered_usd
-    )
-    if used != NO_AMOUNT:
-        _add_usage(connection, postgres, key, stamp, used=used)
+    spent = _price(judgements)
+    if compute_amount(spent) != NO_AMOUNT:
+        _record(connection, Account("key", key), stamp, spent)
 
 
 def release_leases(connection: Connection, groups: Iterable[Group]) -> None:
     """Nothing is reserved any longer for the leases that these groups answer, but for those still to be judged."""
     answered = [group.lease_id for group in groups if group.sender and group.lease_id and group.outcome != "pending"]
-    if answered:
-        connection.execute(delete(key_holds).where(key_holds.c.hold.in_(answered)))
+    _drop_holds(connection, "key", answered)
 
 
-def _expect(connection: Connection, run: str | None, environment: str, bound: Amount | None) -> Amount:
-    """What a group takes: the mean of the run's own groups, once there are some; the bound until then."""
-    if bound is None or run is None:
-        return bound or NO_AMOUNT
-    tokens = run_costs.c.input_tokens + run_costs.c.output_tokens + run_costs.c.unanswered_tokens
-    usd = run_costs.c.cost_usd + run_costs.c.unanswered_usd
-    sums = select(func.sum(run_costs.c.groups), func.sum(tokens), func.sum(usd)).where(
-        run_costs.c.run == run, run_costs.c.environment == environment
-    )
-    count, all_tokens, all_usd = connection.execute(sums).one()
-    return Amount(int(all_tokens / count), float(all_usd) / int(count)) if (count or 0) >= GROUPS_FOR_MEAN else bound
+def _expect(connection: Connection, run: str | None, part: HandOutPart, now: int) -> Amount:
+    """What a group takes."""
+    if part.bound is None or run is None:
+        return part.bound or NO_AMOUNT
+    return _load_state(connection, Account("run", run), now, environment=part.environment).expect(part.bound)
 
 
-def _admit(connection: Connection, database: Database, key: str, runs: Collection[str], until: int) -> None:
-    statement = _build_upsert(key_admissions, ("key", "run"), database.postgres, adding=False)
+def _admit(connection: Connection, account: Account, runs: Iterable[str], until: int) -> None:
+    """Until then groups of these runs that have no lease are scored for the key, whatever it uses: a hold that keeps
+    nothing but the door. An empty run stands for none."""
     for run in runs:
-        connection.execute(statement, {"key": key, "run": run, "until": until})
+        _put_hold(connection, account, _name_admission(run), until=until)
 
 
-def _count_request(connection: Connection, database: Database, key: str, quotas: KeyQuotas, now: int) -> None:
+def _name_admission(run: str) -> str:
+    return f"run {run}"
+
+
+def _count_request(connection: Connection, account: Account, quotas: KeyQuotas, now: int) -> None:
     if quotas.requests_per_day is not None:
-        _add_usage(connection, database.postgres, key, now, requests=1)
+        _record(connection, account, now, requests=1)
 
 
-def _add_usage(
-    connection: Connection, postgres: bool, key: str, now: int, *, requests: int = 0, used: Amount = NO_AMOUNT
-) -> None:
-    row = {
-        "key": key,
-        "day": now // MICROSECONDS_PER_DAY,
-        "part": _PART,
-        "requests": requests,
-        "judge_tokens": used.tokens,
-        "judge_usd": used.usd,
-    }
-    connection.execute(_build_upsert(key_usage, ("key", "day", "part"), postgres, adding=True), row)
-
-
-def _load_usage(connection: Connection, database: Database, key: str) -> tuple[KeyUsage, int]:
-    """With the time at which it is so."""
-    now = database.read_lease_clock(connection)
-    today = key_usage.c.key == key, key_usage.c.day == now // MICROSECONDS_PER_DAY
-    counts = (func.coalesce(func.sum(key_usage.c[name]), 0) for name in ("requests", "judge_tokens", "judge_usd"))
-    requests, judge_tokens, judge_usd = connection.execute(select(*counts).where(*today)).one()
-    is_leased = and_(IS_LIVE, leases.c.expires_at > now)
-    is_batch = key_holds.c.until > now
-    sums = (
-        select(
-            func.coalesce(func.sum(case((or_(is_leased, is_batch), key_holds.c.leases), else_=0)), 0),
-            func.coalesce(func.sum(key_holds.c.judge_tokens), 0),
-            func.coalesce(func.sum(key_holds.c.judge_usd), 0.0),
-            func.min(case((is_leased, leases.c.expires_at))),
-        )
-        .join_from(key_holds, leases, leases.c.lease_id == key_holds.c.hold, isouter=True)
-        .where(key_holds.c.key == key, or_(is_batch, is_leased, leases.c.state == "done"))
-    )
-    held, held_tokens, held_usd, next_end = connection.execute(sums).one()
-    usage = KeyUsage(
-        requests=int(requests),
-        judge_tokens=int(judge_tokens),
-        judge_usd=float(judge_usd),
-        held_tokens=int(held_tokens),
-        held_usd=float(held_usd),
-        leases=int(held),
+def _load_usage(connection: Connection, account: Account, now: int) -> KeyUsage:
+    state = _load_state(connection, account, now)
+    used = compute_amount(state.budget.today)
+    return KeyUsage(
+        requests=state.requests,
+        judge_tokens=used.tokens,
+        judge_usd=used.usd,
+        held_tokens=state.budget.open.tokens,
+        held_usd=state.budget.open.usd,
+        leases=state.leases,
         day_ends_at=from_micros(_compute_day_end(now)),
-        next_lease_ends_at=None if next_end is None else from_micros(next_end),
+        next_lease_ends_at=None if state.next_lease_end is None else from_micros(state.next_lease_end),
     )
-    return usage, now
-
-
-def _build_hold(
-    hold: str, key: str, count: int, amount: Amount, until: int | None = None
-) -> dict[str, str | int | float | None]:
-    return {
-        "hold": hold,
-        "key": key,
-        "leases": count,
-        "judge_tokens": amount.tokens,
-        "judge_usd": amount.usd,
-        "until": until,
-    }
-
-
-def _compute_day_end(now: int) -> int:
-    return (now // MICROSECONDS_PER_DAY + 1) * MICROSECONDS_PER_DAY
 
 
 def _build_order_key(key: str) -> str:

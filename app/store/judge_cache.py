@@ -93,15 +93,15 @@ class SqlJudgeCache(StorePart, JudgeCache):
 
     @reads
     def get_budget_state(self, connection: Connection, judge: str) -> BudgetState:
-        return budgets.load_budget_state(connection, judge, self.database.read_clock())
+        return budgets.load_budget_state(connection, judge, self.database.read_lease_clock(connection))
 
     @writes(lambda hold, _: _build_order_key(hold.judge))
     def reserve(self, connection: Connection, hold: Reservation, budget: BudgetConfig) -> Admission:
-        return budgets.reserve_budget(connection, hold, budget, self.database.read_clock())
+        return budgets.reserve_budget(connection, hold, budget, self.database.read_lease_clock(connection))
 
     @writes(lambda judge, _: _build_order_key(judge))
     def release(self, connection: Connection, judge: str, hold: str) -> BudgetState:
-        return budgets.release_reservation(connection, judge, hold, self.database.read_clock())
+        return budgets.release_reservation(connection, judge, hold, self.database.read_lease_clock(connection))
 
     @writes(lambda asked: f"judge_limits {asked.judge}")
     def exchange_limits(self, connection: Connection, asked: LimitsExchange) -> LimitsGrant:
@@ -127,7 +127,7 @@ class SqlJudgeCache(StorePart, JudgeCache):
             if sweep:
                 _delete_expired(connection, self._compute_oldest_kept(), self._keeping.entries)
             spent, holds = [put.judgement for put in puts], [put.hold for put in puts if put.hold]
-            return budgets.record_spending(connection, judge, spent, holds, stamp)
+            return budgets.record_spending(connection, judge, spent, holds, self.database.read_lease_clock(connection))
 
         state = await self.database.write(insert, _build_order_key(judge))
         if len(self._versions) < _MOST_VERSIONS_REMEMBERED:
@@ -175,7 +175,7 @@ def _insert_judgements(connection: Connection, database: Database, puts: Sequenc
     for put in puts:
         charged[put.payer].append(put.judgement)
     for payer in sorted(filter(None, charged)):
-        charge_key(connection, payer, charged[payer], stamp, database.postgres)
+        charge_key(connection, payer, charged[payer], stamp)
     usable = [put.judgement for put in puts if put.judgement.error is None and put.judgement.reading]
     rows: list[Row] = [
         {"reading": made.reading, "judge": made.judge, "body": encode(made, exclude={"prompt"}), "created_at": stamp}

@@ -7,7 +7,7 @@ index of another kind, which `group_texts` makes and fills. The criteria of scor
 `scores`, for whoever asks the database itself; the service asks its rollups.
 """
 
-from sqlalchemy import BigInteger, Column, Float, ForeignKeyConstraint, Index, Integer, LargeBinary, String, Text, text
+from sqlalchemy import BigInteger, Column, ForeignKeyConstraint, Index, Integer, LargeBinary, String, Text, text
 from sqlmodel import Field
 
 from app.store.table_records import TableRecord, build_partial_index, build_sequence_column, get_table
@@ -477,59 +477,18 @@ judge_versions = get_table(JudgeVersionTable)
 # What judging costs, and what is reserved for it.
 
 
-def _build_counter_column(name: str) -> "Column[int]":
-    """A counter column that was added later; older rows have 0."""
-    return Column(name, BigInteger(), nullable=False, server_default=text("0"))
+class SpendingTable(TableRecord, table=True):
+    """What an account has spent. An account is a judge, a run or a key, as `kind` says. Runs count by `environment` and
+    hour since 1970, re-scorings and failures included; judges and keys by UTC day, of which `hour` is the first. Each
+    process adds to a `part` of its own, so that none waits for another's."""
 
-
-class JudgeSpendingTable(TableRecord, table=True):
-    """Spending per judge and UTC day (days since 1970), including failed judgements."""
-
-    __tablename__ = "judge_spending"
-    judge: str = Field(primary_key=True)
-    day: int = Field(primary_key=True)
-    readings: int = Field(sa_type=BigInteger)
-    calls: int = Field(sa_type=BigInteger)
-    input_tokens: int = Field(sa_type=BigInteger)
-    output_tokens: int = Field(sa_type=BigInteger)
-    cached_input_tokens: int = Field(sa_column=_build_counter_column("cached_input_tokens"))
-    reasoning_tokens: int = Field(sa_column=_build_counter_column("reasoning_tokens"))
-    cost_usd: float
-    unanswered_calls: int = Field(sa_column=_build_counter_column("unanswered_calls"))
-    unanswered_tokens: int = Field(sa_column=_build_counter_column("unanswered_tokens"))
-    unanswered_usd: float = Field(sa_column=Column(Float(), nullable=False, server_default=text("0")))
-
-
-class JudgeHoldTable(TableRecord, table=True):
-    """Budget reservations of judgements in progress. An expired one belongs to a dead process; it stays, since its call
-    may have been charged."""
-
-    __tablename__ = "judge_holds"
-    hold: str = Field(primary_key=True)
-    judge: str = Field(index=True)
-    day: int
-    used_tokens: int = Field(sa_type=BigInteger)
-    used_usd: float
-    open_tokens: int = Field(sa_type=BigInteger)
-    open_usd: float
-    until: int = Field(sa_type=BigInteger)
-
-
-class JudgeLimitsTable(TableRecord, table=True):
-    """What all processes share about one judge's limits, as one value that each exchange replaces."""
-
-    __tablename__ = "judge_limits"
-    judge: str = Field(primary_key=True)
-    body: str = Field(sa_type=Text)
-
-
-class RunCostTable(TableRecord, table=True):
-    """What the judgements of a run's groups cost, by environment and hour since 1970, re-scorings included."""
-
-    __tablename__ = "run_costs"
-    run: str = Field(primary_key=True)
+    __tablename__ = "spending"
+    kind: str = Field(primary_key=True)
+    account: str = Field(primary_key=True)
     environment: str = Field(primary_key=True)
+    """Empty for judges and keys."""
     hour: int = Field(primary_key=True, sa_type=BigInteger)
+    part: int = Field(primary_key=True)
     groups: int = Field(sa_type=BigInteger)
     readings: int = Field(sa_type=BigInteger)
     calls: int = Field(sa_type=BigInteger)
@@ -542,29 +501,44 @@ class RunCostTable(TableRecord, table=True):
     unanswered_calls: int = Field(sa_type=BigInteger)
     unanswered_tokens: int = Field(sa_type=BigInteger)
     unanswered_usd: float
+    requests: int = Field(sa_type=BigInteger)
+    """Of keys, where requests are limited."""
     first_at: int = Field(sa_type=BigInteger)
     last_at: int = Field(sa_type=BigInteger)
 
 
-class RunHoldTable(TableRecord, table=True):
-    """What is reserved from a run's budget for a group that is being judged, or what it cost once that is `settled`,
-    until its judgements are stored. An expired one counts no more."""
+class HoldTable(TableRecord, table=True):
+    """What is reserved on an account: `open` is what may still be spent, `used` what is spent and not written yet. Of a
+    judge it is a call; once overdue it belongs to a dead process and stays, since the call may have been charged. Of a
+    run it is a group that is judged. Of a key it is a batch of tasks that are made; a task that it holds, as long as
+    the lease of this name; or, with nothing reserved, a run whose groups are scored without one."""
 
-    __tablename__ = "run_holds"
-    group_id: str = Field(primary_key=True)
-    run: str = Field(index=True)
-    usd: float
-    settled: bool
-    until: int = Field(sa_type=BigInteger)
+    __tablename__ = "holds"
+    __table_args__ = (Index("ix_holds_account", "kind", "account"),)
+    hold: str = Field(primary_key=True)
+    kind: str = Field(primary_key=True)
+    account: str = Field(primary_key=True)
+    used_tokens: int = Field(sa_type=BigInteger)
+    used_usd: float
+    open_tokens: int = Field(sa_type=BigInteger)
+    open_usd: float
+    leases: int
+    until: int | None = Field(default=None, sa_type=BigInteger)
     holder: str | None
     """The process that judges the group; null where the system does not tell it from others."""
 
 
-judge_spending = get_table(JudgeSpendingTable)
-judge_holds = get_table(JudgeHoldTable)
+class JudgeLimitsTable(TableRecord, table=True):
+    """What all processes share about one judge's limits, as one value that each exchange replaces."""
+
+    __tablename__ = "judge_limits"
+    judge: str = Field(primary_key=True)
+    body: str = Field(sa_type=Text)
+
+
+spending = get_table(SpendingTable)
+holds = get_table(HoldTable)
 judge_limits = get_table(JudgeLimitsTable)
-run_costs = get_table(RunCostTable)
-run_holds = get_table(RunHoldTable)
 
 
 # Statistics: what groups add up to.
@@ -728,49 +702,10 @@ class SignInTable(TableRecord, table=True):
     expires_at: int = Field(sa_type=BigInteger)
 
 
-class KeyUsageTable(TableRecord, table=True):
-    """What a key has used on a UTC day, counted from 1970, in parts: each process adds to its own, so that none waits
-    for another's."""
-
-    __tablename__ = "key_usage"
-    key: str = Field(primary_key=True)
-    day: int = Field(primary_key=True, sa_type=BigInteger)
-    part: int = Field(primary_key=True)
-    requests: int = Field(sa_type=BigInteger)
-    judge_tokens: int = Field(sa_type=BigInteger)
-    judge_usd: float
-
-
-class KeyHoldTable(TableRecord, table=True):
-    """What is reserved for a leased task until its group is scored. `hold` is the lease, or stands for a batch until
-    `until`, while its tasks are made."""
-
-    __tablename__ = "key_holds"
-    hold: str = Field(primary_key=True)
-    key: str = Field(index=True)
-    leases: int
-    judge_tokens: int = Field(sa_type=BigInteger)
-    judge_usd: float
-    until: int | None = Field(default=None, sa_type=BigInteger)
-
-
-class KeyAdmissionTable(TableRecord, table=True):
-    """Until when groups of a run that have no lease are scored for a key, whatever it uses. An empty run stands for
-    none."""
-
-    __tablename__ = "key_admissions"
-    key: str = Field(primary_key=True)
-    run: str = Field(primary_key=True)
-    until: int = Field(sa_type=BigInteger)
-
-
 api_keys = get_table(ApiKeyTable)
 named_keys = get_table(NamedKeyTable)
 admin_actions = get_table(AdminActionTable)
 sign_ins = get_table(SignInTable)
-key_usage = get_table(KeyUsageTable)
-key_holds = get_table(KeyHoldTable)
-key_admissions = get_table(KeyAdmissionTable)
 
 
 # The schema itself.

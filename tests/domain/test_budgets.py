@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from app.domain.budgets import (
+    NO_AMOUNT,
     Amount,
     BudgetAnswer,
     BudgetConfig,
@@ -13,7 +14,6 @@ from app.domain.budgets import (
     QuotaUse,
     Reservation,
     admit,
-    admit_group,
 )
 from app.domain.judging import Spending
 
@@ -45,7 +45,7 @@ def test_the_tightest_limit_of_a_judge_decides() -> None:
 
 
 def test_nothing_begins_once_a_limit_of_a_run_or_key_is_reached_even_if_it_is_expected_to_be_free() -> None:
-    group = admit_group(budget_usd=1.0, spent_usd=1.0, held_usd=0.0, expected_usd=0.0)
+    group = BudgetState(total=Spending(cost_usd=1.0)).admit_group(NO_AMOUNT, 1.0)
     used = QuotaUse(quota="judge_usd_per_day", limit=1.0, used=1.0, held=0.0, until=UNTIL)
     assert (group, used.admit(0.0)) == ("never", "never")
 

@@ -33,6 +33,7 @@ from app.store import migration
 from app.store.database import open_for_migration
 from app.store.migration import LIFTED_BY, find_newest_revision, migrate, require_servable
 from app.store.statements import encode
+from app.store.tables import holds, spending
 from tests.support.databases import MIGRATIONS
 from tests.support.forked_programs import ForkedProgram, plain_environment
 
@@ -173,9 +174,27 @@ TABLES_OF_BEFORE = (
 )
 
 
-def make_store_of_before(url: str) -> Rows:
+LEDGERS_OF_BEFORE = {
+    *("judge_spending", "run_costs", "key_usage"),
+    *("judge_holds", "run_holds", "key_holds", "key_admissions"),
+}
+SPENDING = {
+    ("judge", "judge_spending.judge", "", 168, 0, 0, 7, 7, 0, 7, 7, 7, 7, 0.5, 7, 7, 0.5, 0, 604_800_000_000),
+    ("key", "key_usage.key", "", 168, 7, 0, 0, 0, 0, 7, 0, 0, 0, 0.5, 0, 0, 0.0, 7, 604_800_000_000),
+    ("run", "run_costs.run", "run_costs.environment", 7, 0, 7, 7, 7, 7, 7, 7, 7, 7, 0.5, 7, 7, 0.5, 0, 7),
+}
+HOLDS = {
+    ("judge_holds.hold", "judge", "judge_holds.judge", 7, 0.5, 7, 0.5, 0, 7, None),
+    ("run_holds.group_id", "run", "run_holds.run", 0, 0.5, 0, 0.0, 0, 7, "run_holds.holder"),
+    ("key_holds.hold", "key", "key_holds.key", 0, 0.0, 7, 0.5, 7, 7, None),
+    ("run key_admissions.run", "key", "key_admissions.key", 0, 0.0, 0, 0.0, 0, 7, None),
+}
+
+
+def make_store_of_before(url: str, folder: Path) -> Rows:
     """What differed in schema 0036, with groups and pending groups that have heads. A row of each table."""
-    migrate(url, MIGRATIONS)
+    shutil.copytree(MIGRATIONS, folder, ignore=shutil.ignore_patterns("00[4-9]*"))
+    migrate(url, folder)
     rows = fill(url)
     with connected(url) as connection:
         present = MetaData()
@@ -201,11 +220,12 @@ def make_store_of_before(url: str) -> Rows:
 
 
 @pytest.mark.dialects
-def test_a_store_of_the_schema_before_is_lifted(empty_url: str) -> None:
-    rows = make_store_of_before(empty_url)
+def test_a_store_of_the_schema_before_is_lifted(empty_url: str, tmp_path: Path) -> None:
+    rows = make_store_of_before(empty_url, tmp_path / "migrations")
     migrate(empty_url, MIGRATIONS)
-    changed: Rows = {name: {} for name in ("groups", "parts", "schema_support")}
-    assert fill(empty_url) | changed == rows | changed
+    changed: Rows = {name: {} for name in ("groups", "parts", "schema_support", "spending", "holds")}
+    kept: Rows = {name: row for name, row in rows.items() if name not in LEDGERS_OF_BEFORE}
+    assert fill(empty_url) | changed == kept | changed
     with connected(empty_url) as connection:
         context = MigrationContext.configure(connection, opts={"compare_server_default": True})
         differences = compare_metadata(context, metadata)
@@ -214,9 +234,11 @@ def test_a_store_of_the_schema_before_is_lifted(empty_url: str) -> None:
             text(read.format("model, lease_id, sender, hand_out_step, flags", "groups"))
         ).all()
         of_parts = connection.execute(text(read.format("model, step, lease_id, sender, hand_out_step", "parts"))).all()
+        spent, held = ({tuple(row) for row in connection.execute(select(table))} for table in (spending, holds))
     steps = (None, 3, None)
     expected = [(model, step, *rest[:-1]) for (model, *rest), step in zip(LIFTED.values(), steps, strict=True)]
     assert differences == []
+    assert ({row[:-1] for row in spent}, held) == (SPENDING, HOLDS)  # the last column is as the one before it
     assert (dict(zip(LIFTED, map(tuple, of_groups), strict=True)), list(map(tuple, of_parts))) == (LIFTED, expected)
 
 
@@ -346,7 +368,7 @@ def test_a_service_starts_on_a_newer_schema_that_only_expanded(empty_url: str, t
     rows = fill(empty_url)
     require_servable(empty_url, MIGRATIONS)
     migrate(empty_url, MIGRATIONS)
-    assert (tables, unchanged, fill(empty_url), rows["schema_support"]) == ([set()], True, rows, {"oldest": "0039"})
+    assert (tables, unchanged, fill(empty_url), rows["schema_support"]) == ([set()], True, rows, {"oldest": "0040"})
 
 
 def test_a_folder_that_cannot_be_made_is_unavailable(tmp_path: Path) -> None:

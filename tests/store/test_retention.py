@@ -142,7 +142,7 @@ async def test_a_pruned_group_leaves_nothing_but_its_task_and_its_name(
     of_statistics = {name for name in kept if name.endswith("rollups")}
     assert (pruned.model_dump(exclude={"bytes"}), {name: kept[name] for name in kept.keys() - of_statistics}) == (
         Pruned(groups=20, rollouts=60, prompts=22).model_dump(exclude={"bytes"}),
-        {"tasks": 4, "prompts": 4, "pruned_groups": 20, "run_costs": 1, "schema_support": 1},
+        {"tasks": 4, "prompts": 4, "pruned_groups": 20, "schema_support": 1, "spending": 1},
     )
 
 

@@ -52,7 +52,7 @@ from app.store.retention import keep_groups
 from app.store.runs import change_run
 from app.store.statements import decode, decode_json, encode, encode_json, from_micros, to_micros
 from app.store.table_records import TableRecord, build_partial_index, build_sequence_column, get_table
-from app.store.tables import groups, judgements, pins, rollups, run_costs, runs, tasks
+from app.store.tables import groups, judgements, pins, rollups, runs, spending, tasks
 
 
 class RunHealthTable(TableRecord, table=True):
@@ -333,9 +333,12 @@ class RunHealthStore(StorePart):
 
     @reads
     def get_tokens(self, connection: Connection, run: str) -> HealthTokens:
-        spent = (run_costs.c.input_tokens, run_costs.c.output_tokens, run_costs.c.unanswered_tokens)
-        sums = select(*(func.coalesce(func.sum(each), 0) for each in (*spent, run_costs.c.groups)))
-        *tokens, count = (int(value) for value in connection.execute(sums.where(run_costs.c.run == run)).one())
+        spent = (spending.c.input_tokens, spending.c.output_tokens, spending.c.unanswered_tokens)
+        sums = select(*(func.coalesce(func.sum(each), 0) for each in (*spent, spending.c.groups)))
+        *tokens, count = (
+            int(value)
+            for value in connection.execute(sums.where(spending.c.kind == "run", spending.c.account == run)).one()
+        )
         by_kind: defaultdict[str, tuple[int, int]] = defaultdict(lambda: (0, 0))
         for row in connection.execute(select(health_spending).where(health_spending.c.run == run)).mappings():
             by_kind[row["kind"]] = (int(row["readings"]), int(row["tokens"]))

@@ -220,7 +220,7 @@ ALLOWED = {
         "pk_groups",
         "pk_rollouts",
     },
-    "tokens": {"pk_run_costs", "pk_health_spending"},
+    "tokens": {"pk_spending", "pk_health_spending"},
     "due notices": {"ix_run_alarms_due"},
 }
 
