@@ -2,8 +2,10 @@
 
 import signal
 import socket
+import sqlite3
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -12,7 +14,11 @@ import pytest
 
 from tests.support.serving import serving
 
-HALF = b"POST /score HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{"
+HALF = (
+    b"POST /score HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 99\r\n"
+    b"Expect: 100-continue\r\n\r\n{"
+)
+"""The service answers 100 once it reads the body: then the request is under way."""
 
 
 @pytest.mark.parametrize(("seconds", "shortest", "longest"), [("0", 0.0, 2.5), ("3", 2.5, 15.0)])
@@ -23,7 +29,7 @@ def test_requests_under_way_have_as_long_as_the_setting_says(
         address = urlsplit(served.url)
         with socket.create_connection((str(address.hostname), address.port or 80)) as asking:
             asking.sendall(HALF)
-            time.sleep(0.3)
+            assert asking.recv(100).startswith(b"HTTP/1.1 100 ")
             began = time.monotonic()
             served.process.send_signal(signal.SIGTERM)
             served.process.wait()
@@ -39,7 +45,9 @@ def test_what_a_stop_breaks_off_may_be_sent_again(tmp_path: Path) -> None:
         asked = asking.submit(
             httpx.post, f"{served.url}/compat/slime/countdown?group_size=2&gather_seconds=90", json=sample, timeout=60
         )
-        time.sleep(1)
+        with closing(sqlite3.connect(served.database)) as store:
+            while not store.execute("SELECT count(*) FROM part_members").fetchone()[0]:
+                time.sleep(0.05)
         served.process.send_signal(signal.SIGTERM)
         answer = asked.result()
     told = {name: answer.headers.get(name) for name in ("retry-after", "connection", "content-type")}
