@@ -21,7 +21,7 @@ from urllib.parse import quote
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Scope
 
 from app.domain.errors import InvalidRequest, NotFound
 from app.domain.parts import SampleName
@@ -55,20 +55,9 @@ _OPTIONS: Final = re.compile(rf"^({PREFIX}/[^/]+)/([^/]*=[^/]*)(/.*)$")
 _ROLLOUT: Final = re.compile(rf"^({PREFIX}/[^/]+)/ng-rollout/[^/]+(/.*)$")
 
 
-class OptionsInPath:
+def take_options_from_path(scope: Scope) -> Scope:
     """Takes the segment with options out of `/compat/nemo_gym/{env}/{options}/verify` and makes a query of it; drops
     `/ng-rollout/{id}`, which agents put before a path where they trace."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"].startswith(PREFIX):
-            scope = _rewrite(scope)
-        await self._app(scope, receive, send)
-
-
-def _rewrite(scope: Scope) -> Scope:
     path, query = scope["path"], scope.get("query_string", b"")
     if match := _OPTIONS.match(path):
         path = match[1] + match[3]
