@@ -152,7 +152,7 @@ class PendingGroupStore(StorePart):
         )
         # A row that is locked is being closed or claimed by another replica.
         rows = connection.execute(statement).mappings().all()
-        closing = _Assignments(now, {}, {}, {})
+        closing = _Assignments(now)
         for group in _load_places(connection, [row for row in rows if row["state"] == "open"]).values():
             closing.close(0, group)
         to_score = closing.write(connection, self.database).get(0, [])
@@ -220,6 +220,10 @@ class _GatheredGroup:
     def arrived(self) -> int:
         return len(self.places) - self.late
 
+    def is_over(self, now: int) -> bool:
+        """Whether it is to be closed with what has come."""
+        return self.is_open and bool(self.row["deadline"] <= now)
+
     def awaits_completions(self, now: int, windows: RetryWindows) -> bool:
         """Whether the group is open, or closed and still waits for missing completions."""
         if self.is_open:
@@ -233,13 +237,21 @@ class _GatheredGroup:
             return max(self.places, default=-1) + 1
         return None if arrival.place in self.places else arrival.place
 
-    def find_refusal(self, piece: Arrival) -> InvalidRequest | None:
+    def find_refusal(self, piece: Arrival, now: int) -> InvalidRequest | None:
         """Why a piece does not fit this group, which it names."""
         if self.row["size"] != piece.size:
             return InvalidRequest(f"the group under this key has {self.row['size']} completions", field="part.size")
+        scored_in: set[str | None] = set()
         for place, completion in zip(piece.places, piece.completions, strict=True):
-            if place in self.places and self.places[place].digest != completion.identity_digest:
+            if place not in self.places:
+                scored_in.add("")  # a group of its own, if it is late
+                continue
+            if self.places[place].digest != completion.identity_digest:
                 return InvalidRequest("another completion has this place in the group", field="part.index")
+            scored_in.add(self.places[place].own_group)
+        if len(scored_in) > 1 and (not self.is_open or self.is_over(now)):
+            detail = "some of these places came in another piece, and the group is closed"
+            return InvalidRequest(detail, field="part.index")
         return None
 
     def build(self, stored: Sequence[Rollout]) -> Group:
@@ -263,11 +275,11 @@ class _Assignments:
     """The groups and members that a transaction is about, as they become while it assigns slots."""
 
     now: int
-    newest: dict[str, _GatheredGroup]
+    newest: dict[str, _GatheredGroup] = field(default_factory=dict)
     """By scope."""
-    earlier: dict[tuple[str, str], list[dict[str, Any]]]
+    earlier: dict[tuple[str, str], list[dict[str, Any]]] = field(default_factory=dict)
     """Members that a sample may take over, by its retry key; the next one to be taken comes last."""
-    states: dict[str, str]
+    states: dict[str, str] = field(default_factory=dict)
     """Of groups that are not as `earlier` has them."""
     opened: list[_GatheredGroup] = field(default_factory=list)
     members: list[dict[str, Any]] = field(default_factory=list)
@@ -282,10 +294,12 @@ class _Assignments:
 
     def assign(self, number: int, arrival: Arrival, windows: RetryWindows) -> GroupSlot | InvalidRequest:
         newest = self.newest.get(arrival.scope)
-        if arrival.names_group and newest is not None and (refusal := newest.find_refusal(arrival)) is not None:
-            return refusal
-        if newest is not None and newest.is_open and newest.row["deadline"] <= self.now:
-            self.close(number, newest)
+        if newest is not None:
+            # Before it closes anything: who is refused scores nothing.
+            if arrival.names_group and (refusal := newest.find_refusal(arrival, self.now)) is not None:
+                return refusal
+            if newest.is_over(self.now):
+                self.close(number, newest)
         if arrival.names_group:
             return self._assign_named(number, arrival, newest or self._open(arrival, None))
         if (member := self._find_earlier(arrival, windows)) is not None:
@@ -297,14 +311,10 @@ class _Assignments:
         own = self._take_places(number, arrival, newest, {place: arrival.completions[0]}, holder)
         return GroupSlot(newest.group_id, own or newest.group_id, (place,), open=newest.is_open, holder=holder)
 
-    def _assign_named(self, number: int, piece: Arrival, group: _GatheredGroup) -> GroupSlot | InvalidRequest:
+    def _assign_named(self, number: int, piece: Arrival, group: _GatheredGroup) -> GroupSlot:
         said = dict(zip(piece.places, piece.completions, strict=True))
         fresh = {place: completion for place, completion in said.items() if place not in group.places}
-        scored_in = {group.places[place].own_group for place in said.keys() - fresh.keys()}
-        if not group.is_open and len(scored_in) + bool(fresh) > 1:
-            detail = "some of these places came in another piece, and the group is closed"
-            return InvalidRequest(detail, field="part.index")
-        own = self._take_places(number, piece, group, fresh) if fresh else next(iter(scored_in))
+        own = self._take_places(number, piece, group, fresh) if fresh else group.places[piece.places[0]].own_group
         if piece.closes and group.is_open:
             self.close(number, group)
         return GroupSlot(group.group_id, own or group.group_id, tuple(said), open=group.is_open)
@@ -328,9 +338,8 @@ class _Assignments:
 
     def _open(self, arrival: Arrival, before: _GatheredGroup | None) -> _GatheredGroup:
         generation = 0 if before is None else before.row["generation"] + 1
-        group_id = (arrival.scored or arrival.group).group_id
-        if not arrival.names_group and arrival.scored is None:
-            group_id = _create_group_id()
+        given = arrival.group if arrival.names_group else arrival.scored
+        group_id = _create_group_id() if given is None else given.group_id
         deadline = self.now + round(arrival.seconds * MICROSECONDS_PER_SECOND)
         row = _build_part_row(arrival, group_id, generation, self.now, deadline)
         opened = _GatheredGroup(row, is_new=True)
@@ -419,7 +428,7 @@ def _assign_slots(
     if unknown := {one.scope: one for one in arrivals if one.names_group and one.scope not in newest}:
         newest |= _restore_groups(connection, unknown, now)
     samples = [one for one in arrivals if not one.names_group]
-    assignments = _Assignments(now, newest, _load_earlier_members(connection, database, samples, now), {})
+    assignments = _Assignments(now, newest, _load_earlier_members(connection, database, samples, now))
     slots = [assignments.assign(number, *item) for number, item in enumerate(items)]
     begun = assignments.write(connection, database)
     return [

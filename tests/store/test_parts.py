@@ -139,6 +139,15 @@ async def test_at_the_deadline_it_is_closed_without_those_that_are_missing(
     ) == ((False, []), True, [partial, alone], expected, 0)
 
 
+async def test_a_piece_that_is_refused_closes_no_group(store: Store, clock: MovableClock) -> None:
+    await store.tasks.put([record(0)])
+    await arrive(store, 1, "b", size=4)
+    clock.forward(60)
+    refusal = await seat(store, 1, "b", "c", size=4)
+    assert isinstance(refusal, InvalidRequest)
+    assert [shown(group) for group in await store.parts.claim_due(9)] == [(["1:b"], ("partial_group",), "pending")]
+
+
 async def test_closing_completes_the_lease_that_the_pieces_answer(store: Store) -> None:
     await store.tasks.put([record(0)])
     leased = await store.tasks.lease(stream(), 1, 60, cycle(1, epochs=1))
