@@ -39,7 +39,7 @@ from app.judges.judge_client import build_body, build_request_form
 from app.judges.panel import ConfiguredPanels, build_chat_judges
 from app.main.store import Store
 from app.ports.environment import Tools
-from app.service.group_scoring import start_each
+from app.service.scoring import start_each
 from benchmarks import slow_judge
 from benchmarks.results import BenchmarkFigure, count_rounds, read_arguments, run
 from tests.support.databases import MIGRATIONS

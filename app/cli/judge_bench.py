@@ -21,7 +21,7 @@ from rich.table import Table
 
 from app.datasets.configured_datasets import ConfiguredDatasets, read_table
 from app.domain.errors import GatewayError, InvalidRequest, UserError
-from app.domain.judging import JudgeRequest, Mode
+from app.domain.judging import JudgeRequest, Mode, PanelResult
 from app.domain.runs import ScoringOptions
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Task
@@ -42,7 +42,7 @@ from app.main.store import Store
 from app.ports.environment import Environment, ManagedResource, NoPrograms, NoWorkers
 from app.ports.judges import Judge, Panels
 from app.service.catalogue import Catalogue
-from app.service.judging import JudgedCompletions, score_completions
+from app.service.judging import score_completions
 from app.settings import Settings, read_settings
 from app.store.database import describe
 from app.terminal.completion import complete_judge
@@ -248,10 +248,10 @@ def build_situation(group: LabelledGroup, catalogue: Catalogue) -> _LabelledSitu
 
 async def judge_situations(
     situations: Sequence[_LabelledSituation], panels: Panels, judge: str, mode: Mode, judged: Callable[[], None]
-) -> Sequence[JudgedCompletions]:
+) -> Sequence[PanelResult]:
     gate = asyncio.Semaphore(_MOST_IN_FLIGHT)
 
-    async def judge_one(situation: _LabelledSituation) -> JudgedCompletions:
+    async def judge_one(situation: _LabelledSituation) -> PanelResult:
         async with gate:
             result = await _judge_situation(situation, panels, judge, mode)
         judged()
@@ -260,7 +260,7 @@ async def judge_situations(
     return await asyncio.gather(*map(judge_one, situations))
 
 
-async def _judge_situation(situation: _LabelledSituation, panels: Panels, judge: str, mode: Mode) -> JudgedCompletions:
+async def _judge_situation(situation: _LabelledSituation, panels: Panels, judge: str, mode: Mode) -> PanelResult:
     """As a run's groups are judged, gates included."""
     group, options = situation.group, ScoringOptions(mode=mode, judges=(judge,))
     panel = panels.build_panel(group.environment, options)
@@ -278,7 +278,7 @@ async def _judge_situation(situation: _LabelledSituation, panels: Panels, judge:
 
 
 def build_figures(
-    situations: Sequence[_LabelledSituation], judged: Sequence[JudgedCompletions], mode: Mode, seed: int
+    situations: Sequence[_LabelledSituation], judged: Sequence[PanelResult], mode: Mode, seed: int
 ) -> BenchFigures:
     labelled = [_pair_with_labels(one.group, each.scores) for one, each in zip(situations, judged, strict=True)]
     scored = [one for one in labelled if one is not None]

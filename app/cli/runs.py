@@ -21,7 +21,7 @@ from app.cli.judge_bench import JudgeGroup, JudgingCost, count_text_tokens, esti
 from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.errors import UserError
 from app.domain.groups import Rollout
-from app.domain.judging import Mode
+from app.domain.judging import Mode, PanelResult
 from app.domain.runs import Alarm, LagPolicy, PanelOptions, Run, RunProgress, ScoringOptions, StepRange
 from app.domain.tasks import Completion, Message, Task
 from app.domain.values import FiniteNumber, Frozen, Name, take_evenly
@@ -32,7 +32,7 @@ from app.http.viewer.run_pages import RunListing, RunRow, RunTotals
 from app.main.components import build_panels
 from app.ports.environment import Environment, NoPrograms, NoWorkers
 from app.ports.judges import Panels
-from app.service.judging import JudgedCompletions, score_completions
+from app.service.judging import score_completions
 from app.service.runs import RunReport, RunSettings
 from app.settings import Settings, read_settings
 from app.terminal.client import (
@@ -492,7 +492,7 @@ def _prepare_group(environment: Environment, task: Task, chosen: PanelOptions, s
     completions = [_play(environment, task, random.Random(f"{number} {sample}")) for sample in range(size)]  # noqa: S311
     options = ScoringOptions.model_validate(chosen.model_dump())
 
-    async def judge_group(panels: Panels) -> JudgedCompletions:
+    async def judge_group(panels: Panels) -> PanelResult:
         panel = panels.build_panel(environment.name, options)
         return await score_completions(
             environment, task, completions, options, panel, NoWorkers(), NoPrograms(), what="an estimate"

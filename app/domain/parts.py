@@ -1,13 +1,11 @@
 """Groups that arrive in pieces: what their completions share, and the place of each."""
 
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Annotated, Final
+from typing import Annotated
 
 from pydantic import Field
 
-from app.domain.groups import Group, Rollout
-from app.domain.runs import Policy, Purpose
+from app.domain.groups import Group
 from app.domain.tasks import Completion
 from app.domain.values import FiniteNumber, Frozen, WholeNumber, is_absent
 
@@ -37,52 +35,46 @@ class GroupPart(Frozen):
         return self.deadline_seconds == 0
 
 
-class Member(Frozen):
-    place: int
-    completion: Completion
+@dataclass(frozen=True)
+class Arrival:
+    """Completions that come together, for a group that others may complete: a piece, or a sample of a trainer that
+    sends one at a time. A piece names its group and its places. Of samples, those of one scope fill one group after
+    the other."""
+
+    group: Group
+    """What they share with the others, without rollouts. Its id is that of the group if they name it."""
+    completions: tuple[Completion, ...]
+    scope: str
+    """Of which group they are: its id if they name it. Samples with the same scope may join the same group."""
+    key: str
+    """What the trainer names the group; empty where it names none."""
+    size: int
+    seconds: float
+    """How long a group that they begin waits for the others."""
+    place: int | None = None
+    """Of the first of them; None for the next one that is free. Where another sample has it, the next group begins."""
     fingerprint: str = ""
-    """Stands for the completion's own digest: from the trainer, or because the completion is reduced."""
+    """Equal for a sample that is sent again, and for nothing else. Without one, samples are told apart by who has
+    left."""
+    closes: bool = False
+    """They are the last ones of the group that they name."""
+    scored: Group | None = None
+    """The group of a sample that is judged alone, with its score: it is stored so where the sample is a new one."""
 
     @property
-    def digest(self) -> str:
-        return self.fingerprint or self.completion.identity_digest
+    def names_group(self) -> bool:
+        return self.scope == self.group.group_id
 
+    @property
+    def places(self) -> range:
+        """Those that they name."""
+        first = self.place or 0
+        return range(first, first + len(self.completions))
 
-class PendingGroup(Frozen):
-    """A group that is still collecting completions. Completions with the same `scope` may join the same group."""
-
-    scope: str
-    task_id: str
-    environment: str
-    run: str | None
-    lease_id: str | None
-    policy: Policy | None
-    purpose: Purpose
-    key: str
-    size: int
-    hand_out_step: int | None = None
-    sender: str | None = None
-    """The key that sent the first of them."""
-
-    def build_group(
-        self, group_id: str, members: tuple[Member, ...], flags: tuple[str, ...], created_at: datetime
-    ) -> Group:
-        """The group of these members, before scoring."""
-        return Group(
-            group_id=group_id,
-            task_id=self.task_id,
-            environment=self.environment,
-            run=self.run,
-            lease_id=self.lease_id,
-            policy=self.policy,
-            purpose=self.purpose,
-            outcome="pending",
-            flags=flags,
-            rollouts=tuple(Rollout.begin(group_id, member.place, member.completion) for member in members),
-            created_at=created_at,
-            hand_out_step=self.hand_out_step,
-            sender=self.sender,
-        )
+    @property
+    def retry_key(self) -> tuple[str, str]:
+        """Scope and digest by which a sample that comes again is recognised."""
+        return self.scope, self.fingerprint or self.completions[0].identity_digest
 
 
 @dataclass(frozen=True)
@@ -93,20 +85,6 @@ class RetryWindows:
     """How long after an incomplete group was closed further samples still count as its missing ones."""
     retry: float = 600.0
     """How long after a sender disconnected an equal sample takes over its place."""
-
-
-@dataclass(frozen=True)
-class SampleName:
-    """How a trainer tells one sample from others, beside what it says."""
-
-    place: int | None = None
-    """Its place in the group. If another sample has that place, the next group begins."""
-    fingerprint: str = ""
-    """Equal for a sample that is sent again, and for nothing else. Without one, samples are told apart by who has
-    left."""
-
-
-UNNAMED: Final = SampleName()
 
 
 @dataclass(frozen=True)
@@ -130,14 +108,6 @@ class GroupSlot:
     """Id of the sender that holds the place; empty if places are not held."""
     begun: tuple[Group, ...] = field(default=(), compare=False)
     """Groups closed by this assignment. Whoever closed them scores those that are pending."""
-
-
-@dataclass(frozen=True)
-class Mismatch:
-    """Why a piece does not fit the group that it names."""
-
-    field: str
-    detail: str
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ from app.http.api.record_routes import (
 )
 from app.http.compat.kept_sessions import KeptSessions, PortPaths, PortRoot
 from app.http.compat.nemo_gym import PREFIX as NEMO_GYM
-from app.http.compat.nemo_gym import NemoGymServer, OptionsInPath
+from app.http.compat.nemo_gym import NemoGymServer, take_options_from_path
 from app.http.compat.one_sample import RewardService
 from app.http.compat.openenv.server import SessionServer, create_openenv_router
 from app.http.compat.openenv.sessions import SessionContext, TaskAssigner
@@ -51,7 +51,7 @@ from app.http.viewer.pages import HomePages, create_sign_in_router, create_viewe
 from app.http.viewer.rendering import Renderer, ViewerParts
 from app.http.viewer.run_pages import RunPages, create_run_pages_router
 from app.http.web.api_keys import ALWAYS_OPEN, KeyRing, ProxySignIn
-from app.http.web.middleware import LOOPBACK_HOSTS, MiddlewareOptions, install_middleware, is_loopback
+from app.http.web.middleware import LOOPBACK_HOSTS, MiddlewareOptions, PathRewriting, install_middleware, is_loopback
 from app.http.web.openapi import install_docs
 from app.http.web.routes import guard_routes, index_direct_routes
 from app.judges.offline import NAME as OFFLINE
@@ -366,7 +366,7 @@ def _protect(
         ),
     )
     # Added after the others, so before them: they see paths and ports already rewritten.
-    service.add_middleware(OptionsInPath)
+    service.add_middleware(PathRewriting, prefix=NEMO_GYM, rewrite=take_options_from_path)
     if roots := _list_roots(settings, parts):
         service.add_middleware(PortPaths, roots=roots)
 

@@ -14,13 +14,13 @@ from app.ports.retrieval import Retriever
 from app.service.access import BoundsCheck, QuotaService
 from app.service.catalogue import Catalogue, EnvironmentVersions
 from app.service.gateway import Gateway
-from app.service.group_scoring import GroupScoring, ScoreValidator
 from app.service.handout import Dispatcher
 from app.service.judging import Scorer
+from app.service.pending_groups import GroupAssembler, SampleService
 from app.service.rescoring import Rescorer, RubricFinder
 from app.service.retrieval import DraftBuilder, EpisodeStepper, PreviewService, RetrievalPolicy, RetrievalService
 from app.service.runs import RunRegistry
-from app.service.scoring import GroupAssembler, SampleService, ScoringService
+from app.service.scoring import GroupScoring, ScoreValidator, ScoringService
 from app.service.task_cache import TaskCache
 from app.service.task_order import DifficultyEstimator
 
@@ -92,7 +92,7 @@ def build_gateway(
             runs=runs,
             validator=validator,
             scoring=group_scoring,
-            assembler=assembler,
+            pieces=assembler,
             groups=store.groups,
         ),
         group_scoring=group_scoring,

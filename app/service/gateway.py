@@ -11,13 +11,13 @@ from app.domain.tasks import Isolation
 from app.ports.judges import Panels, ReportingJudge
 from app.service.access import BoundsCheck, QuotaService
 from app.service.catalogue import Catalogue, EnvironmentVersions
-from app.service.group_scoring import GroupScoring
 from app.service.handout import Dispatcher
 from app.service.judging import find_rubric
+from app.service.pending_groups import GroupAssembler, SampleService
 from app.service.rescoring import Rescorer, RubricFinder
 from app.service.retrieval import DraftBuilder, EpisodeStepper, PreviewService, RetrievalService
 from app.service.runs import RunRegistry
-from app.service.scoring import GroupAssembler, SampleService, ScoringService
+from app.service.scoring import GroupScoring, ScoringService
 from app.service.task_cache import TaskCache
 from app.store.groups import GroupStore
 from app.store.migration import HealthCheck

@@ -56,21 +56,6 @@ log = logging.getLogger(__name__)
 _TRUNCATED_SCORE: Final = Score.gated("truncated", rationale="cut off by the token limit")
 
 
-@dataclass(frozen=True)
-class JudgedCompletions:
-    """Scores of completions, in their order, and the judgements that they took. `making` says how the scores were made
-    of these; null where nobody judged, or an environment asked its panel several times."""
-
-    scores: tuple[Score, ...]
-    judgements: tuple[Judgement, ...] = ()
-    making: GroupMaking | None = None
-
-    @classmethod
-    def repeat(cls, score: Score, count: int) -> "JudgedCompletions":
-        """The same score for each of `count` completions."""
-        return cls((score,) * count)
-
-
 class Scorer:
     """Scores completions of groups. Failures of the service become `unscored` with a reason."""
 
@@ -105,7 +90,7 @@ class Scorer:
         *,
         group: Group,
         remade: Task | None = None,
-    ) -> JudgedCompletions:
+    ) -> PanelResult:
         """One score per completion of the group, in order. Raises only when cancelled. `remade` replaces the record's
         task if the environment has changed since. Work that a restart interrupted waits until its environment has
         started."""
@@ -119,7 +104,7 @@ class Scorer:
             )
             return await self._score_in_environment(hosted, record, completions, options, policy, remade, group)
         except Exception as error:
-            return JudgedCompletions.repeat(_convert_error(error, _describe_task(record)), len(completions))
+            return repeat_score(_convert_error(error, _describe_task(record)), len(completions))
 
     async def _score_in_environment(
         self,
@@ -130,18 +115,20 @@ class Scorer:
         policy: Policy | None,
         remade: Task | None,
         group: Group,
-    ) -> JudgedCompletions:
+    ) -> PanelResult:
         if remade is None and not hosted.has_made(record.key):
             old, new = record.key.version, hosted.environment.version
             detail = "the task was made from other data" if old == new else f"the task is of version {old}, not {new}"
-            return JudgedCompletions.repeat(Score.unscored("version_changed", detail), len(completions))
+            return repeat_score(Score.unscored("version_changed", detail), len(completions))
         panel = get_panel(self._panels, hosted, options)
         if own_judge := self._find_own_judge(panel, policy):
             refused = Score.unscored("self_judge", f"judge {own_judge} is the policy's own model")
-            return JudgedCompletions.repeat(refused, len(completions))
+            return repeat_score(refused, len(completions))
         task = remade or self._task_cache.get_task(hosted, record)
         what = _describe_task(record)
-        budget = None if panel is None else await self._runs.find_budget(group, options)
+        budget = None
+        if panel is not None and group.run is not None:
+            budget = await self._runs.find_budget(group.run, group.environment, group.group_id, options)
         judged = await score_completions(
             hosted.environment,
             task,
@@ -165,7 +152,7 @@ class Scorer:
         digest = hosted.build_pin(options, panel).scoring_digest
         context = record.key.context
         flags = ("no_context",) if context is not None and context.failure is not None else ()
-        return JudgedCompletions(_complete_scores(judged.scores, digest, flags), judged.judgements, judged.making)
+        return judged.model_copy(update={"scores": _complete_scores(judged.scores, digest, flags)})
 
     def _find_own_judge(self, panel: Panel | None, policy: Policy | None) -> str | None:
         """The name of a judge that is the policy's own model, and must not be."""
@@ -216,7 +203,7 @@ async def score_completions(
     what: str,
     budget: GroupBudget | None = None,
     calibration: "GroupCalibration | None" = None,
-) -> JudgedCompletions:
+) -> PanelResult:
     """One score per completion, in order, and all judgements, even if scoring failed in the end. Truncated completions
     get 0 in any case. Raises only when cancelled. `what` is for the log."""
     recorded = None if panel is None else _RecordingPanel(panel, budget, calibration)
@@ -230,9 +217,13 @@ async def score_completions(
     if len(whole) < len(completions):
         remaining = iter(scores)
         scores = [_TRUNCATED_SCORE if completion.truncated else next(remaining) for completion in completions]
-    if recorded is None:
-        return JudgedCompletions(tuple(scores))
-    return JudgedCompletions(tuple(scores), tuple(recorded.made), recorded.making)
+    made, making = ((), None) if recorded is None else (tuple(recorded.made), recorded.making)
+    return PanelResult.build_trusted(scores=tuple(scores), judgements=made, making=making)
+
+
+def repeat_score(score: Score, count: int) -> PanelResult:
+    """The same score for each of `count` completions, and no judgement."""
+    return PanelResult(scores=(score,) * count)
 
 
 def leave_out_cut(completions: Sequence[Completion], options: ScoringOptions) -> list[Completion]:

@@ -199,6 +199,17 @@ class GroupReply(Frozen):
     """Training step at scoring minus training step at hand-out; null unless the lease and the request name one."""
     flags: tuple[str, ...]
 
+    @property
+    def score(self) -> Score:
+        """Of the only completion that it is about."""
+        (score,) = self.scores
+        return score
+
+    @property
+    def is_masked(self) -> bool:
+        """Whether no member of the group has a reward, whatever its score is."""
+        return "masked" in self.flags
+
 
 class GroupProblem(Frozen):
     """An error in one group. The other groups of the request are not affected."""

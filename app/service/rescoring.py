@@ -16,7 +16,7 @@ from pydantic import BaseModel, Field
 
 from app.domain.errors import GatewayError, InvalidRequest, NotFound, PartsGone
 from app.domain.groups import Group, GroupDetail, Scoring, TaskPrompt, TaskRecord
-from app.domain.judging import Case, Judgement, Mode, OwnRubric, Rubric, RubricLabel, combine_outcomes
+from app.domain.judging import Case, Judgement, Mode, OwnRubric, PanelResult, Rubric, RubricLabel, combine_outcomes
 from app.domain.retention import describe_missing_text_of
 from app.domain.runs import Readings, ScoringOptions, Votes
 from app.domain.scores import LEVELS, ReferencePlan, Score, is_drawn
@@ -25,17 +25,17 @@ from app.domain.values import FiniteNumber, Frozen, Name, Split, Unit, digest
 from app.ports.environment import Clock, Observer
 from app.ports.judges import Panels
 from app.service.catalogue import EnvironmentVersions, ServedEnvironment
-from app.service.group_scoring import resolve_scoring_options
 from app.service.judging import (
-    JudgedCompletions,
     Scorer,
     get_panel,
     leave_out_cut,
+    repeat_score,
     require_taker,
     select_options,
 )
 from app.service.requests import SingleFlight
 from app.service.runs import JudgingBound, RunRegistry, bound_judging, bound_unknown_group
+from app.service.scoring import resolve_scoring_options
 from app.service.task_cache import FAILED_CONTEXT_METADATA, TaskCache, rebuild_task
 from app.store.groups import GroupStore, ScoringStore
 from app.store.runs import RunStore
@@ -242,7 +242,7 @@ class Rescorer:
         )
         return _RescoreResult(await self._scorings.put(scoring), judged.judgements)
 
-    async def _score_missing(self, planned: _RescorePlan, before: Scoring) -> tuple[tuple[str, ...], JudgedCompletions]:
+    async def _score_missing(self, planned: _RescorePlan, before: Scoring) -> tuple[tuple[str, ...], PanelResult]:
         """The scores of completions that had none, and the flags of the scoring."""
         group = planned.group
         completions = _list_missing(group, before)
@@ -254,10 +254,10 @@ class Rescorer:
             except Exception:
                 log.exception("could not rebuild a task: %s", group.task_id)
                 failed = Score.unscored("internal", "the task could not be made again; see the log")
-                return flags, JudgedCompletions.repeat(failed, len(completions))
+                return flags, repeat_score(failed, len(completions))
             if remade is None:
                 gone = Score.unscored("version_changed", f"{group.environment} no longer asks what this task asked")
-                return flags, JudgedCompletions.repeat(gone, len(completions))
+                return flags, repeat_score(gone, len(completions))
             flags = ("task_remade",)
         options = before.options
         return flags, await self._scorer.score(

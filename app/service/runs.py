@@ -13,7 +13,7 @@ from pydantic import Field
 
 from app.domain.budgets import BudgetUsd, RunCost, build_run_cost
 from app.domain.errors import Conflict, InvalidRequest, NotFound, RunHeld, ScoringFailed, StoreUnavailable
-from app.domain.groups import Group, RunActivity
+from app.domain.groups import RunActivity
 from app.domain.judging import Case, Judgement, Spending
 from app.domain.keeping import KeepRule
 from app.domain.runs import (
@@ -357,18 +357,20 @@ class RunRegistry:
         chosen = (self._panels.resolve_options(pin.environment, options) for pin in (stored.pins if stored else ()))
         return [*options.judges, *(judge for each in chosen for judge in each.judges)]
 
-    async def find_budget(self, group: Group, options: ScoringOptions) -> GroupBudget | None:
-        """None where the group's run has no budget."""
-        if group.run is None or (await self.ensure(group.run)).budget_usd is None:
+    async def find_budget(
+        self, run: Name, environment: str, group_id: str, options: ScoringOptions
+    ) -> GroupBudget | None:
+        """For a group of this run; None where the run has no budget."""
+        if (await self.ensure(run)).budget_usd is None:
             return None
         return GroupBudget(
             runs=self._runs,
             panels=self._panels,
-            run=group.run,
-            environment=group.environment,
-            group_id=group.group_id,
-            options=self._panels.resolve_options(group.environment, options),
-            turn=self._turns[group.run],
+            run=run,
+            environment=environment,
+            group_id=group_id,
+            options=self._panels.resolve_options(environment, options),
+            turn=self._turns[run],
         )
 
     async def ensure(self, name: Name) -> Run:

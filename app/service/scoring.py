@@ -1,624 +1,627 @@
-"""Score requests: whole groups, groups in pieces, and single samples of trainers that know no groups.
+"""Score requests: groups are accepted, scored, stored, and replied to.
 
-`ScoringService` answers a request: its whole groups go to `GroupScoring`, its pieces to `GroupAssembler`.
-`SampleService` answers trainers that send one completion a request.
+`ScoreValidator` turns each group of a request into the group to store: its id, which a repeat has too, its run, its
+lease, its lag, and whether a strict run refuses it. A lease is looked up here to name the run and the step; it ends in
+the store, in the transaction that adds its group.
 
-A group in pieces is closed in the transaction that brings its last completion, or that finds its time over, and is
-stored there as pending. From then on it is an ordinary group: whoever closed it scores it, another replica takes it up
-when that one is not heard of any more (`GroupAssembler.run`), and every piece waits until the whole is scored.
+`GroupScoring` scores a group once in this process, and stores it before anybody is answered:
 
-A piece names its position, so that a repeat is recognised. A sample names none, and siblings may say the same; a repeat
-is told from a sibling by who has left without an answer (docs/decisions/0021). A sample is held from its arrival until
-it is answered or its client hangs up. One that says the same as a member whose client has left takes over its place.
+- Where the environment awaits nothing, groups are scored in the task of their request, and stored by an insert that
+  leaves known rows alone (docs/decisions/0038).
+- Otherwise the store is asked first. What has scores is returned; what another request is scoring is waited for; the
+  rest is judged, and stored in one transaction.
+- What is not finished when the wait is over is stored as pending, and its scoring goes on in the background. A client
+  that hangs up stops no scoring.
+- A retry is judged only where it has no score yet. A pruned group is never scored again.
+- What a restart interrupted is in the store as pending, and is taken up again by `resume`.
+
+`ScoringService` answers a request: its whole groups by `GroupScoring`, its pieces by `app.service.pending_groups`.
 """
 
 import asyncio
 import logging
-import secrets
-from collections import Counter
-from collections.abc import AsyncIterator, Collection, Coroutine, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, Final, TypeVar
+import time
+from collections import defaultdict
+from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final, Protocol, TypeVar
 
-from pydantic import ValidationError
-
-from app.domain.errors import Conflict, GatewayError, Gone, InvalidRequest, NotFound, RequestRefused, StoreUnavailable
-from app.domain.groups import Group, TaskRecord
-from app.domain.judging import summarise_scores
-from app.domain.parts import (
-    MAX_GROUP_SIZE,
-    MAX_KEY_LENGTH,
-    UNNAMED,
-    GroupPart,
-    GroupSlot,
-    Member,
-    Mismatch,
-    PartRules,
-    PendingGroup,
-    SampleName,
+from app.domain.access import Caller, name_current_caller, work_for
+from app.domain.errors import (
+    Conflict,
+    EnvironmentUnavailable,
+    Gone,
+    InvalidRequest,
+    NotFound,
+    RequestRefused,
+    StoreUnavailable,
 )
+from app.domain.groups import Group, Rollout, TaskRecord
+from app.domain.judging import combine_outcomes, summarise_scores
+from app.domain.parts import GroupPart
 from app.domain.retention import describe_pruned
-from app.domain.runs import Policy, Purpose
-from app.domain.scores import Outcome, Score
-from app.domain.tasks import Completion
-from app.domain.values import is_encodable, utc_now
-from app.ports.environment import Observer
-from app.ports.tracing import note_work
-from app.service.catalogue import Catalogue
-from app.service.group_scoring import (
-    STORE_RETRY_SECONDS,
-    AcceptedGroup,
-    GroupScoring,
-    PrescoredGroup,
-    ScoreValidator,
-    build_reply,
+from app.domain.runs import HeldLease, Pin, Run, ScoringOptions
+from app.domain.scores import Score
+from app.domain.tasks import Completion, are_large
+from app.ports.environment import Clock, Observer, ScoredGroup
+from app.ports.judges import Panels
+from app.ports.tracing import Attributes, note_work, open_span
+from app.service.access import QuotaService
+from app.service.catalogue import Catalogue, EnvironmentVersions
+from app.service.judging import Scorer, get_panel, repeat_score, require_same_scoring
+from app.service.requests import (
+    GroupProblem,
+    GroupReply,
+    GroupToScore,
+    ScoreRequest,
+    ScoreResponse,
+    SingleFlight,
+    compute_group_id,
+    compute_part_group_id,
 )
-from app.service.requests import GroupProblem, GroupReply, GroupToScore, ScoreRequest, ScoreResponse, compute_scope
 from app.service.runs import RunRegistry
-from app.service.task_cache import TaskCache
+from app.service.task_cache import MAX_SECONDS_PER_PASS, TaskCache
 from app.store.group_rows import GroupToStore
 from app.store.groups import GroupStore, IdempotencyKey
-from app.store.pending_groups import PendingGroupStore
+from app.store.tasks import TaskStore
 
-# Samples that are held here
-
-DISCONNECT_TURNS: Final = 16
-"""Turns of the event loop within which a disconnect that has arrived is acted on. It takes four from the end of an HTTP
-connection to the release of its sample."""
-
-SampleKey = tuple[str, str]
-"""Equal for a sample that is sent again, and for siblings that say the same."""
+_DEFAULT_OPTIONS: Final = ScoringOptions()
+_REFUSED_SCORE: Final = Score.unscored(
+    "version_changed", "the run is strict, and is now scored otherwise than when it began"
+)
+_STALE_SCORE: Final = Score.unscored("stale", "the lag is above the run's `max_lag`, and its `lag_policy` is `drop`")
 
 
-def _build_sample_key(pending: PendingGroup, completion: Completion) -> SampleKey:
-    return pending.scope, completion.answer
+@dataclass(frozen=True)
+class AcceptedGroup:
+    """A valid group to score, its task and its scoring options."""
+
+    group: Group
+    """Without rollouts while it is new: each is made once, with its score."""
+    completions: tuple[Completion, ...]
+    """Those that have no score yet."""
+    large: bool
+    """Whether work on them belongs in a thread."""
+    record: TaskRecord
+    options: ScoringOptions
+    refused: Score | None = None
+    """A score for all unscored completions, used instead of scoring them."""
+    part: GroupPart | None = None
+    """For a group sent in pieces: which piece these completions are."""
+
+    def put_scores(self, scores: Sequence[Score]) -> Group:
+        """The group with these scores of its completions, in order."""
+        if self.group.rollouts:
+            return self.group.merge_scores(scores)
+        build, group_id = Rollout.build_trusted, self.group.group_id
+        rollouts = [
+            build(rollout_id=f"{group_id}-{position}", completion=completion, score=score, reduced=None)
+            for position, (completion, score) in enumerate(zip(self.completions, scores, strict=True))
+        ]
+        return self.group.model_copy(update={"rollouts": tuple(rollouts), "outcome": combine_outcomes(scores)})
+
+    def mark_pending(self) -> Group:
+        """The group with its completions set to pending, also in a retry."""
+        return self.put_scores((Score.pending(),) * len(self.completions))
+
+    @classmethod
+    def from_stored(
+        cls, stored: Group, record: TaskRecord, options: ScoringOptions, refused: Score | None = None
+    ) -> "AcceptedGroup":
+        """A group as it is stored, of which only completions without a score are scored."""
+        completions = tuple([rollout.completion for rollout in stored.rollouts if not rollout.score.is_final])
+        return cls(stored, completions, are_large(completions), record, options, refused)
 
 
-class SampleHolders:
-    """Which samples of this process hold a place in a group, are about to get one, or have just left theirs."""
-
-    def __init__(self) -> None:
-        self._slots: dict[GroupSlot, SampleKey] = {}
-        self._present: Counter[SampleKey] = Counter()
-        """How many came and have not been released."""
-        self._leaving: dict[SampleKey, set[asyncio.Future[Any]]] = {}
-        """Writes to the store, under way, that one has left."""
-
-    @property
-    def slots(self) -> Collection[GroupSlot]:
-        return self._slots.keys()
-
-    async def admit(self, sample: SampleKey) -> None:
-        """Returns when those who said the same and have left before are written down as gone, so that this one takes
-        over their place. A client that asks again as soon as it hangs up is read in the same turn of a busy event loop
-        as its own disconnect, which takes more turns to be acted on."""
-        others = self._present[sample]
-        self._present[sample] += 1
-        try:
-            for _ in range(DISCONNECT_TURNS if others else 0):
-                await asyncio.sleep(0)
-            if leaving := self._leaving.get(sample):
-                await asyncio.wait(leaving)
-        except BaseException:
-            self.dismiss(sample)
-            raise
-
-    def dismiss(self, sample: SampleKey) -> None:
-        self._present[sample] -= 1
-        if not self._present[sample]:
-            del self._present[sample]
-
-    def hold(self, slot: GroupSlot, sample: SampleKey) -> None:
-        self._slots[slot] = sample
-
-    def release(self, slot: GroupSlot) -> SampleKey | None:
-        """The sample that held it, if one did."""
-        sample = self._slots.pop(slot, None)
-        if sample is not None:
-            self.dismiss(sample)
-        return sample
-
-    def note_leaving(self, sample: SampleKey, writing: "asyncio.Future[Any]") -> None:
-        self._leaving.setdefault(sample, set()).add(writing)
-        writing.add_done_callback(lambda _: self._forget_leaving(sample, writing))
-
-    def _forget_leaving(self, sample: SampleKey, writing: "asyncio.Future[Any]") -> None:
-        writes = self._leaving[sample]
-        writes.discard(writing)
-        if not writes:
-            del self._leaving[sample]
-
-
-# Groups in pieces
-
-log = logging.getLogger(__name__)
-
-_POLL_SECONDS: Final = 0.2
-"""Interval of the looks whether another replica has closed or scored what somebody here waits for."""
-_IDLE_SECONDS: Final = 1.0
-"""The same while nobody waits: groups past their deadline are closed then too."""
-_HEARTBEAT_SECONDS: Final = 5.0
-"""How often this process says what it still holds and scores. One that is not heard of for three of these is gone."""
-_DUE_BATCH_SIZE: Final = 64
-
-WorkT = TypeVar("WorkT")
-
-
-@dataclass
-class _GroupWatch:
-    """Those who wait for one group."""
-
-    ended: asyncio.Event = field(default_factory=asyncio.Event)
-    waiting: int = 0
-
-
-class GroupAssembler:
-    """Puts groups together from pieces and samples, and sees that each is scored."""
+class ScoreValidator:
+    """Accepts the groups of a request, or refuses each by itself."""
 
     def __init__(
         self,
         *,
-        parts: PendingGroupStore,
-        groups: GroupStore,
-        scoring: GroupScoring,
+        environment_versions: EnvironmentVersions,
+        tasks: TaskStore,
         task_cache: TaskCache,
+        groups: GroupStore,
+        runs: RunRegistry,
+        panels: Panels,
+        quotas: QuotaService,
         observer: Observer,
-        rules: PartRules,
+        clock: Clock,
     ) -> None:
-        self._parts = parts
-        self._groups = groups
-        self._scoring = scoring
+        self._quotas = quotas
+        self._environment_versions = environment_versions
+        self._tasks = tasks
         self._task_cache = task_cache
+        self._groups = groups
+        self._runs = runs
+        self._panels = panels
         self._observer = observer
-        self._rules = rules
-        self._watches: dict[str, _GroupWatch] = {}
-        self._wake = asyncio.Event()
-        """Set when somebody begins to wait, so that `run` looks soon."""
-        self._holders = SampleHolders()
-        self._scoring_here: set[str] = set()
-        """Ids of closed groups for which this process sends heartbeats."""
-        self._background: set[asyncio.Future[Any]] = set()
-        self._closing = False
+        self._clock = clock
 
-    async def add_piece(
-        self, piece: AcceptedGroup, part: GroupPart, wait_seconds: float | None
-    ) -> GroupReply | GroupProblem:
-        """The reply to a piece when its group is scored, or when the wait is over."""
-        due = _compute_due_time(wait_seconds)
-        slot = await asyncio.shield(self._run_in_background(self._arrive(piece, part)))
-        if isinstance(slot, Mismatch):
-            return GroupProblem(
-                task_id=piece.group.task_id, code=InvalidRequest.code, detail=slot.detail, field=slot.field
-            )
-        return _build_piece_reply(await self.wait_for_scores(slot, due), slot)
-
-    async def assign_slot(
-        self,
-        pending: PendingGroup,
-        completion: Completion,
-        seconds: float,
-        name: SampleName,
-        prescored: PrescoredGroup | None,
-    ) -> GroupSlot:
-        """A place for a sample, held until it is released. Its siblings are waited for as many `seconds`. Whoever is
-        cancelled meanwhile has left."""
-        sample = _build_sample_key(pending, completion)
-        await self._holders.admit(sample)
-        # Shielded: the store may have given the place when the client hangs up, and then it must be released.
-        taking = asyncio.ensure_future(self._take(pending, completion, seconds, name, prescored))
-        try:
-            return await asyncio.shield(taking)
-        except asyncio.CancelledError:
-            self._holders.note_leaving(sample, self._run_in_background(self._leave(taking)))
-            raise
-
-    async def release_slot(self, slot: GroupSlot, *, answered: bool) -> None:
-        """Ends a hold, also when the caller is cancelled, and when the store is away for a moment."""
-        if (sample := self._holders.release(slot)) is not None:
-            settling = self._run_in_background(self._settle(slot, answered))
-            if not answered:
-                self._holders.note_leaving(sample, settling)
-            await asyncio.shield(settling)
-
-    async def wait_for_scores(self, slot: GroupSlot, due: float | None) -> Group:
-        """The group of a slot with its scores, or as it stands when the loop's time is `due`."""
-        # A group of one may have been stored with its score.
-        begun = next((group for group in slot.begun if group.group_id == slot.group_id), None)
-        if begun is not None and begun.outcome != "pending":
-            return begun
-        if not slot.open and begun is None:
-            closed = await self._retry_unscored(slot.group_id)
-            if closed.outcome != "pending":
-                return closed
-        while (left := _compute_time_left(due)) is None or left > 0:
-            flights = self._scoring.find_running([slot.group_id])
-            if flights:
-                done, _ = await asyncio.wait(set(flights.values()), timeout=left)
-                group = next(iter(done)).result()[slot.group_id] if done else None
-            else:
-                await self._watch(slot.group_id, left)
-                if self._scoring.find_running([slot.group_id]):  # its result needs no read
-                    continue
-                group = (await self._groups.find([slot.group_id])).get(slot.group_id)
-            if group is not None and group.outcome != "pending":
-                return group
-        return (await self.find_groups([slot.group_id]))[slot.group_id]
-
-    async def find_groups(self, group_ids: Collection[str]) -> dict[str, Group]:
-        """Groups by id as they are stored, or as far as they have come."""
-        groups = await self._groups.find(list(group_ids))
-        missing = [name for name in group_ids if name not in groups]
-        if missing:
-            await self._close_due([])
-            groups |= await self._parts.load_open_groups(missing)
-            # Again, for those that were closed between the two reads.
-            groups |= await self._groups.find([name for name in missing if name not in groups])
-        return groups
-
-    async def open(self) -> None:
-        """Call it before any request: whoever held a place in an earlier life of this service has left."""
-        await self._parts.forget_holders()
-
-    async def run(self) -> None:
-        """Closes what is over its deadline and takes up what nobody scores, for as long as the service runs."""
-        loop = asyncio.get_running_loop()
-        alive = loop.time()
-        while True:
+    async def validate(self, request: ScoreRequest, environment: str | None) -> list[AcceptedGroup | RequestRefused]:
+        """Each group of the request as it will be scored, or why it is refused. Conflict where a strict run
+        refuses; QuotaExceeded for a run that its key may not begin to score; EnvironmentUnavailable while an
+        environment of the request is still starting, so that no lease is used up by a restart."""
+        records = await self._task_cache.get(list({group.task_id for group in request.groups}))
+        for name in {record.key.environment for record in records.values()}:
+            self._environment_versions.require_started(name)
+        lease_ids = [group.lease_id for group in request.groups if group.lease_id is not None]
+        leases = await self._tasks.get_leases(lease_ids) if lease_ids else {}
+        await self._quotas.admit_scoring(request, records, leases)
+        leasing_runs = await self._find_leasing_runs(request, records)
+        accepted: list[AcceptedGroup | RequestRefused] = []
+        for sent in request.groups:
             try:
-                await self._close_due(list(self._watches))
-                if loop.time() >= alive:
-                    alive = loop.time() + _HEARTBEAT_SECONDS
-                    if self._holders.slots or self._scoring_here:
-                        await self._parts.renew_holds(list(self._holders.slots), list(self._scoring_here))
-            except GatewayError as error:
-                log.warning("groups that come in pieces wait for the store: %s", error.detail)
-            except Exception:
-                log.exception("looking after groups that come in pieces failed")
-            self._wake.clear()
-            await _wait_for(self._wake.wait(), _POLL_SECONDS if self._watches else _IDLE_SECONDS)
-            if self._watches:  # those who begin to wait together are looked up together
-                await asyncio.sleep(_POLL_SECONDS / 4)
+                accepted.append(await self._accept_group(request, sent, records, leases, leasing_runs, environment))
+            except Conflict:  # a strict run refuses the whole request
+                raise
+            except RequestRefused as error:
+                self._observer.record_refusal(environment or "mix", error.code)
+                accepted.append(error.with_traceback(None))  # which would keep the request
+        return accepted
 
-    async def close(self) -> None:
-        """Waits for what is being written in the background."""
-        self._closing = True
-        await asyncio.gather(*self._background, return_exceptions=True)
-
-    async def hand_over(self, group_ids: Collection[str]) -> None:
-        """Leaves these groups to other replicas, at a stop."""
-        try:
-            await self._parts.hand_over(group_ids)
-        except GatewayError as error:
-            log.warning("%d groups wait until their scorer is missed: %s", len(group_ids), error.detail)
-
-    async def _arrive(self, piece: AcceptedGroup, part: GroupPart) -> GroupSlot | Mismatch:
-        group = piece.group
-        pending = _build_pending_group(group, scope=group.group_id, key=part.key, size=part.size)
-        members = [
-            Member(place=place, completion=completion) for place, completion in enumerate(piece.completions, part.index)
-        ]
-        seconds = part.deadline_seconds or self._rules.deadline_seconds
-        slot = await self._task_cache.write_with_tasks(
-            [group.task_id],
-            lambda: self._parts.add_members(pending, group.group_id, members, seconds, closes=part.closes),
+    async def _accept_group(
+        self,
+        request: ScoreRequest,
+        sent: GroupToScore,
+        records: dict[str, TaskRecord],
+        leases: dict[str, HeldLease],
+        leasing_runs: dict[str, str],
+        environment: str | None,
+    ) -> AcceptedGroup:
+        record = _find_record(sent, records, environment)
+        if sent.lease_id is not None and request.purpose == "eval":
+            raise InvalidRequest("evaluation groups take no lease; request their tasks with a cursor", field="lease_id")
+        lease = _find_lease(sent, leases, record, request.run)
+        stated_run = request.run or (lease.run if lease is not None else None)
+        run_name = stated_run or leasing_runs.get(sent.task_id)
+        run = await self._runs.ensure(run_name) if run_name is not None else None
+        options = run.options if run is not None else _DEFAULT_OPTIONS
+        # Not the run that was found by its leases: a repeat may come when the lease is answered, and needs the same id.
+        holder = sent.lease_id or stated_run or ""
+        large = are_large(sent.completions)
+        identity = await _compute_group_id(request, sent, holder, large=large)
+        flags: tuple[str, ...] = ()
+        if run is not None and (pin := await self._find_pin_mismatch(run, record)) is not None:
+            if run.strict:
+                require_same_scoring(run, await self._is_final(identity), pin)
+            flags = ("scoring_changed",)
+        group = Group.build_trusted(
+            group_id=identity,
+            task_id=sent.task_id,
+            environment=record.key.environment,
+            run=run_name,
+            lease_id=sent.lease_id,
+            policy=request.policy,
+            purpose=request.purpose,
+            outcome="pending",
+            flags=flags,
+            rollouts=(),
+            created_at=self._clock(),
+            hand_out_step=None if lease is None else lease.step,
+            sender=name_current_caller() or None,
         )
-        if isinstance(slot, GroupSlot):
-            await self._begin(slot.begun)
-        return slot
+        group, refused = _apply_lag_limit(group, run)
+        options = resolve_scoring_options(options, group)
+        return AcceptedGroup(group, sent.completions, large, record, options, refused, sent.part)
 
-    async def mask(self, slot: GroupSlot) -> Group:
-        """The group of a slot, which stays as it is from now on if it is unscored."""
-        return await self._groups.mask(slot.group_id)
+    async def _find_leasing_runs(self, request: ScoreRequest, records: dict[str, TaskRecord]) -> dict[str, str]:
+        """By task the run that it was leased under, for groups that name neither run nor lease. A task that several
+        runs hold is nobody's."""
+        if request.run is not None or request.purpose == "eval":
+            return {}
+        unnamed = {group.task_id for group in request.groups if group.lease_id is None} & records.keys()
+        task_ids = sorted(unnamed)
+        runs = await self._tasks.find_leasing_runs([records[name].key for name in task_ids]) if task_ids else []
+        return {task_id: next(iter(names)) for task_id, names in zip(task_ids, runs, strict=True) if len(names) == 1}
 
-    async def _take(
-        self,
-        pending: PendingGroup,
-        completion: Completion,
-        seconds: float,
-        name: SampleName,
-        prescored: PrescoredGroup | None,
-    ) -> GroupSlot:
-        sample = _build_sample_key(pending, completion)
-        scored = None if prescored is None else prescored.judged.group
+    async def resume(self, group: Group, record: TaskRecord) -> AcceptedGroup:
+        """Prepares a group accepted before a restart, with the current scoring rule."""
+        run = await self._runs.ensure(group.run) if group.run is not None else None
+        if run is None:
+            return AcceptedGroup.from_stored(group, record, resolve_scoring_options(_DEFAULT_OPTIONS, group))
+        options = resolve_scoring_options(run.options, group)
+        group, refused = _apply_lag_limit(group, run)
+        if refused is None and await self._find_pin_mismatch(run, record) is not None:
+            refused = _REFUSED_SCORE if run.strict else None
+            if refused is None:
+                flags = tuple(dict.fromkeys((*group.flags, "scoring_changed")))
+                group = group.model_copy(update={"flags": flags})
+        return AcceptedGroup.from_stored(group, record, options, refused)
+
+    async def _find_pin_mismatch(self, run: Run, record: TaskRecord) -> Pin | None:
+        """The current pin, if it differs from the one that the run recorded; else None."""
+        pin = await self._build_pin(record, run.options)
+        return None if pin is None or await self._runs.check_pin(run, pin) else pin
+
+    async def _is_final(self, identity: str) -> bool:
+        """Whether the group already has its scores. They are returned again, whatever the current rule is."""
+        stored = (await self._groups.find([identity])).get(identity)
+        return stored is not None and stored.is_final
+
+    async def _build_pin(self, record: TaskRecord, options: ScoringOptions) -> Pin | None:
+        """The current pin; None while the environment cannot serve, since its groups are then stored unscored."""
         try:
-            slot = await self._task_cache.write_with_tasks(
-                [pending.task_id],
-                lambda: self._parts.assign_slot(pending, completion, seconds, self._rules.windows, name, scored),
-            )
-        except BaseException:
-            self._holders.dismiss(sample)
-            raise
-        self._holders.hold(slot, sample)
-        if (
-            prescored is not None and slot.group_id == prescored.judged.group.group_id
-        ):  # no repeat, which has another id
-            self._scoring.record_prescored(prescored)
-        await self._begin(slot.begun)
-        return slot
-
-    async def _leave(self, taking: "asyncio.Future[GroupSlot]") -> None:
-        slot = await taking
-        await self.release_slot(slot, answered=False)
-
-    async def _settle(self, slot: GroupSlot, answered: bool) -> None:
-        for pause in (*STORE_RETRY_SECONDS, None):
-            try:
-                return await self._parts.release_slot(slot, answered=answered)
-            except StoreUnavailable:
-                if pause is None or self._closing:
-                    return log.error("who held a place has left, and that could not be written: %s", slot.group_id)
-                await asyncio.sleep(pause)
-
-    async def _begin(self, groups: Sequence[Group]) -> None:
-        """Scores what was just closed, and wakes those who wait for it here."""
-        for group in groups:
-            self._observer.record_closed_group(group.environment, group.flags)
-        if pending := [group for group in groups if group.outcome == "pending"]:
-            await self._start_scoring(pending)
-
-    async def _start_scoring(self, groups: Sequence[Group]) -> None:
-        names = [group.group_id for group in groups]
-        try:
-            await self._scoring.start(groups)
-        except Exception:
-            return log.exception("closed groups wait until they are taken up again: %s", ", ".join(names))
-        for name, flight in self._scoring.find_running(names).items():
-            self._scoring_here.add(name)
-            flight.add_done_callback(partial(self._forget_scoring, name))
-        self._wake_waiters(names)
-
-    def _forget_scoring(self, name: str, _: object) -> None:
-        self._scoring_here.discard(name)
-
-    async def _retry_unscored(self, group_id: str) -> Group:
-        """A closed group as it is stored. What could not be scored is tried again when it is asked for again."""
-        group = (await self._groups.find([group_id]))[group_id]
-        if group.outcome == "unscored" and not group.is_final and not self._scoring.find_running([group_id]):
-            (group,) = await self._groups.finish([GroupToStore(group.mark_pending())])
-            if group.outcome == "pending":
-                await self._start_scoring([group])
-        return group
-
-    async def _close_due(self, watched: Sequence[str]) -> None:
-        status = await self._parts.get_status(watched)
-        self._wake_waiters(status.ended)
-        while status.due and (due := await self._parts.claim_due(_DUE_BATCH_SIZE)):
-            await self._begin(due)
-
-    async def _watch(self, group_id: str, seconds: float | None) -> None:
-        """Waits until the group is scored somewhere, or is being scored here, or the time is over."""
-        watch = self._watches.setdefault(group_id, _GroupWatch())
-        watch.waiting += 1
-        self._wake.set()
-        try:
-            await _wait_for(watch.ended.wait(), seconds)
-        finally:
-            watch.waiting -= 1
-            # Another watch may stand there: one that was woken is taken out at once.
-            if not watch.waiting and self._watches.get(group_id) is watch:
-                del self._watches[group_id]
-
-    def _wake_waiters(self, group_ids: Collection[str]) -> None:
-        for group_id in group_ids:
-            if (watch := self._watches.pop(group_id, None)) is not None:
-                watch.ended.set()
-
-    def _run_in_background(self, work: Coroutine[Any, Any, WorkT]) -> "asyncio.Future[WorkT]":
-        """Work that is carried through, also when whoever waits for it has left."""
-        task = asyncio.ensure_future(work)
-        self._background.add(task)  # the event loop alone would not keep it from being collected
-        task.add_done_callback(self._background.discard)
-        return task
+            hosted = await self._environment_versions.get_version(record.key.environment, record.key.data_digest)
+        except (EnvironmentUnavailable, NotFound):
+            return None
+        return hosted.build_pin(options, get_panel(self._panels, hosted, options))
 
 
-def _build_piece_reply(group: Group, slot: GroupSlot) -> GroupReply:
-    """The group's reply, with the rewards of these places alone."""
-    whole = build_reply(group)
-    positions = _find_positions(group, slot)
-    return whole.model_copy(
-        update={
-            name: tuple(getattr(whole, name)[position] for position in positions)
-            for name in ("rewards", "scores", "advantages")
-        }
-    )
+async def _compute_group_id(request: ScoreRequest, sent: GroupToScore, holder: str, *, large: bool) -> str:
+    part = sent.part
+    if part is None:
+        content = (sent.task_id, holder, request.policy, request.purpose, sent.completions)
+        return await asyncio.to_thread(compute_group_id, *content, large=True) if large else compute_group_id(*content)
+    if part.index + len(sent.completions) > part.size:
+        raise InvalidRequest(f"this piece goes beyond the group's size of {part.size}", field="part.index")
+    return compute_part_group_id(sent.task_id, holder, request.policy, request.purpose, part.key)
 
 
-def _find_positions(group: Group, slot: GroupSlot) -> list[int]:
-    """Where the completions of these places are in the group. A group that was closed incomplete has gaps."""
-    positions = {rollout.place: position for position, rollout in enumerate(group.rollouts)}
-    return [positions[place] for place in slot.places]
+def _apply_lag_limit(group: Group, run: Run | None) -> tuple[Group, Score | None]:
+    """The group with the flags of its lag, and the score of its completions where the run drops it."""
+    lag = group.lag
+    if lag is None:
+        return group, None
+    flags: tuple[str, ...] = ()
+    refused: Score | None = None
+    if lag < 0:
+        flags = ("older_policy",)
+    elif run is not None and run.is_stale(lag):
+        flags = ("stale",)
+        refused = _STALE_SCORE if run.drops_stale else None
+    return group.model_copy(update={"flags": tuple(dict.fromkeys((*group.flags, *flags)))}), refused
 
 
-def _build_pending_group(group: Group, *, scope: str, key: str, size: int) -> PendingGroup:
-    """The part of `group` that its completions share with others that belong to them."""
-    return PendingGroup(
-        scope=scope,
-        task_id=group.task_id,
-        environment=group.environment,
-        run=group.run,
-        lease_id=group.lease_id,
-        policy=group.policy,
-        purpose=group.purpose,
-        key=key,
-        size=size,
-        hand_out_step=group.hand_out_step,
-        sender=group.sender,
-    )
+def resolve_scoring_options(options: ScoringOptions, group: Group) -> ScoringOptions:
+    """The run's options; evaluations use only `absolute`, since comparisons within a group do not carry over."""
+    return options.model_copy(update={"relative_weight": 0.0}) if group.purpose == "eval" else options
 
 
-def _compute_due_time(seconds: float | None) -> float | None:
-    return None if seconds is None else asyncio.get_running_loop().time() + seconds
+def _find_record(sent: GroupToScore, records: dict[str, TaskRecord], environment: str | None) -> TaskRecord:
+    record = records.get(sent.task_id)
+    if record is None:
+        raise NotFound(f"task {sent.task_id} was not handed out by this service", field="task_id")
+    if environment is not None and record.key.environment != environment:
+        raise InvalidRequest(f"the task belongs to {record.key.environment}, not to {environment}", field="task_id")
+    return record
 
 
-def _compute_time_left(due: float | None) -> float | None:
-    return None if due is None else due - asyncio.get_running_loop().time()
+def _find_lease(
+    sent: GroupToScore, leases: dict[str, HeldLease], record: TaskRecord, run: str | None
+) -> HeldLease | None:
+    if sent.lease_id is None:
+        return None
+    lease = leases.get(sent.lease_id)
+    if lease is None:
+        raise NotFound(
+            f"lease {sent.lease_id} was not issued by this service, or went with a group that was pruned",
+            field="lease_id",
+        )
+    key = record.key
+    leased = (lease.environment, lease.split, lease.index, lease.params)
+    if leased != (key.environment, key.split, key.index, key.params):
+        raise InvalidRequest("the lease is for another task", field="lease_id")
+    if run is not None and run != lease.run:
+        raise InvalidRequest(
+            f"the lease belongs to run {lease.run!r}, but the request names run {run!r}", field="lease_id"
+        )
+    return lease
 
 
-async def _wait_for(work: Coroutine[Any, Any, object], seconds: float | None) -> None:
-    """Waits until the work is done or the time is over."""
-    try:
-        async with asyncio.timeout(seconds):
-            await work
-    except TimeoutError:
-        return
+# Scoring of accepted groups
+
+log = logging.getLogger(__name__)
+
+_RESUME_BATCH_SIZE: Final = 64
+POLL_SECONDS: Final = 0.2
+"""Interval of the looks whether another replica has closed or scored what somebody here waits for."""
+STORE_RETRY_SECONDS: Final = (0.2, 1.0, 5.0)
+"""Pauses before what is already judged and paid for is written again, while the store is away."""
+
+WorkT = TypeVar("WorkT")
+
+StoredGroups = asyncio.Future[dict[str, Group]]
+"""A scoring under way: its groups as they are stored when it ends."""
 
 
-# Single samples
-
-_REFUSALS: Final[dict[str, type[RequestRefused]]] = {kind.code: kind for kind in (NotFound, Conflict)}
-"""By the code of a problem the error that it came from; the others are InvalidRequest."""
-_PASSING_REASONS: Final = frozenset({"judge_failed", "environment_unavailable"})
-"""Reasons that may be gone within the time that a request waits."""
-_FIRST_RETRY_SECONDS: Final = 1.0
-"""Each pause is twice the one before, so that a judge is paid for few answers."""
-
-
-@dataclass(frozen=True)
-class SampleToScore:
-    """One completion, and which others it belongs to."""
-
-    environment: str
-    task_id: str
-    completion: Completion
-    run: str | None = None
-    key: str = ""
-    """What the trainer names its group; empty where it names none."""
-    size: int = 1
-    """Number of completions that belong together; 1: judged alone, at once."""
-    policy: Policy | None = None
-    purpose: Purpose = "train"
-    needs_reward: bool = False
-    """The trainer takes a number and nothing else."""
-    masks_group: bool = False
-    """Without a reward for one member there is none for any: all are told so, and the group is never scored again."""
-    name: SampleName = UNNAMED
-
-
-@dataclass(frozen=True)
-class SampleReply:
-    score: Score
-    """`pending` when the wait was over before there was one."""
-    group_id: str
-    flags: tuple[str, ...]
-    """Flags of the group."""
-    advantage: float | None
-    outcome: Outcome
-    """Outcome of the group."""
-
-    @property
-    def is_masked(self) -> bool:
-        return "masked" in self.flags
-
-
-class SampleService:
-    """Scores samples that come one by one: they are gathered to groups, and judged together."""
+class GroupScoring:
+    """Scores accepted groups and stores them. Whoever asks for a group that is being scored waits for that scoring."""
 
     def __init__(
-        self, validator: ScoreValidator, assembler: GroupAssembler, scoring: GroupScoring, runs: RunRegistry
+        self,
+        *,
+        validator: ScoreValidator,
+        scorer: Scorer,
+        groups: GroupStore,
+        task_cache: TaskCache,
+        observer: Observer,
     ) -> None:
-        self._scoring = scoring
-        self._runs = runs
         self._validator = validator
-        self._assembler = assembler
+        self._scorer = scorer
+        self._groups = groups
+        self._task_cache = task_cache
+        self._observer = observer
+        self._flights = SingleFlight[dict[str, Group]]("groups could not be stored")
 
-    @asynccontextmanager
-    async def score_sample(
-        self, sample: SampleToScore, *, gather_seconds: float, wait_seconds: float
-    ) -> AsyncIterator[SampleReply]:
-        """The reply to a sample, within `wait_seconds`; its siblings are waited for until `gather_seconds` after the
-        first of them. The reply is sent inside the context: leaving it normally with a score means that the reply was
-        sent, leaving it otherwise that the client will ask again. A judge that is away is asked again until then, since
-        these trainers give up after a few tries. NotFound, Conflict or InvalidRequest before anything is stored."""
-        due = asyncio.get_running_loop().time() + wait_seconds
-        note_work(sample.environment, sample.run)
-        pending, record = await self._validate_sample(sample)
-        prescored = await self._prescore(sample, pending, record)
-        assign_slot = partial(self._assembler.assign_slot, pending, sample.completion, gather_seconds, sample.name)
-        slot = await assign_slot(prescored)
-        answered = False
+    @property
+    def longest_seconds(self) -> float:
+        """Age of the oldest scoring under way here; 0 without any."""
+        return self._flights.longest_seconds
+
+    def find_running(self, group_ids: Iterable[str]) -> dict[str, StoredGroups]:
+        """The scorings under way of these groups."""
+        return self._flights.find(group_ids)
+
+    async def score(
+        self, accepted: Sequence[AcceptedGroup], wait_seconds: float | None, key: IdempotencyKey | None = None
+    ) -> dict[str, Group]:
+        """Every accepted group as it is in the store when the reply is due: after `wait_seconds` some are pending, and
+        are scored in the background. Pruned ones are left out: they were scored once, and are not scored again."""
+        unique = {one.group.group_id: one for one in accepted}
+        if key is None and self._can_score_at_once(unique):
+            with suppress(Gone):  # a group was pruned: which one is looked up below
+                return await self._score_at_once(list(unique.values()))
+        due = None if wait_seconds is None else asyncio.get_running_loop().time() + wait_seconds
+        # Looked up before and after the read, which does not see a scoring that ends meanwhile.
+        running = self.find_running(unique)
+        recalled = await self._groups.recall(list(unique))
+        existing = {identity: group for identity, group in recalled.items() if group is not None}
+        unique = {identity: one for identity, one in unique.items() if identity in existing or identity not in recalled}
+        running |= self.find_running(unique)
+        stored = {identity: group for identity, group in existing.items() if group.is_final}
+        own = [one for identity, one in unique.items() if identity not in stored and identity not in running]
+        if own or key is not None:
+            # Shielded: a client that hangs up cancels its request, not the scoring, which others may wait for.
+            scoring = self._judge_and_store(own, existing, wait_seconds, key)
+            stored |= await asyncio.shield(self._flights.start([one.group.group_id for one in own], scoring))
+        stored |= await self._await_others(running, due)
+        # What another request still scores may not be stored yet, and what a reply says is committed.
+        waiting = [GroupToStore(one.mark_pending()) for identity, one in unique.items() if identity not in stored]
+        stored |= {group.group_id: group for group in await self._add(waiting)} if waiting else {}
+        return stored
+
+    def _can_score_at_once(self, unique: Mapping[str, AcceptedGroup]) -> bool:
+        return not self.find_running(unique) and all(
+            one.refused is None and not one.large and self._scorer.scores_at_once(one.record) for one in unique.values()
+        )
+
+    async def _score_at_once(self, accepted: Sequence[AcceptedGroup]) -> dict[str, Group]:
+        """Scores groups in turn, and stores them without looking for known ones first: scoring one again takes less
+        time than that. What the store has stays as it is."""
+        loop = asyncio.get_running_loop()
+        judged: list[GroupToStore] = []
+        turn = loop.time()
+        for one in accepted:
+            if loop.time() - turn > MAX_SECONDS_PER_PASS:
+                await asyncio.sleep(0)
+                turn = loop.time()
+            judged.append(await self._judge(one))
+        stored = await self._store_results(judged, {}, None)
+        # The store returns a new group with the rollouts that it was given, and a known one with those it has read.
+        self.record([one for one in judged if stored[one.group.group_id].rollouts is one.group.rollouts])
+        return stored
+
+    async def score_unstored(self, one: AcceptedGroup) -> GroupToStore | None:
+        """The scores of a group that is not stored yet; None where something has to be awaited for them."""
+        return await self._judge(one) if self._can_score_at_once({one.group.group_id: one}) else None
+
+    async def start(self, groups: Sequence[Group]) -> list[StoredGroups]:
+        """Scores groups that are stored as pending in the background, except those that are being scored here."""
+        records = await self._task_cache.get([group.task_id for group in groups])
+        started = []
+        for group in groups:
+            one = await self._validator.resume(group, records[group.task_id])
+            if not self.find_running([group.group_id]):  # asked last: another request may have begun it meanwhile
+                started.append(self._store_in_background(one, asyncio.ensure_future(self._judge_and_record(one))))
+        return started
+
+    async def resume(self) -> None:
+        """Takes up accepted work that a restart interrupted, a few groups at a time."""
+        seen: set[str] = set()
+        while True:
+            seen.update(self._flights.names)
+            # Groups that were seen before may still be pending, and stand before newer ones in the list.
+            unfinished = await self._groups.list_unfinished(_RESUME_BATCH_SIZE + len(seen))
+            groups = [group for group in unfinished if group.group_id not in seen]
+            if not groups:
+                return
+            seen.update(group.group_id for group in groups)
+            if started := await self.start(groups):
+                await asyncio.wait(started)
+
+    async def close(self) -> tuple[str, ...]:
+        """Lets go of what is still being scored and returns its ids. What is in the store as pending is taken up by
+        another replica or at the next start."""
+        return await self._flights.close()
+
+    async def _await_others(self, running: dict[str, StoredGroups], due: float | None) -> dict[str, Group]:
+        """What other requests' scorings stored until the loop's time is `due`. Whoever began one may have waited for a
+        shorter time, so a group that came back without scores is followed to its scoring in the background."""
+        results: dict[str, Group] = {}
+        while running:
+            left = None if due is None else max(0.0, due - asyncio.get_running_loop().time())
+            done, _ = await asyncio.wait(set(running.values()), timeout=left)
+            if not done:
+                break
+            ended = {name: scoring.result()[name] for name, scoring in running.items() if scoring in done}
+            results |= ended
+            running = {name: scoring for name, scoring in running.items() if scoring not in done}
+            running |= self.find_running(name for name, group in ended.items() if not group.is_final)
+        return results
+
+    async def _judge_and_store(
+        self,
+        own: Sequence[AcceptedGroup],
+        existing: dict[str, Group],
+        wait_seconds: float | None,
+        key: IdempotencyKey | None,
+    ) -> dict[str, Group]:
+        """Scores what nobody else is scoring, and writes it in one transaction. What takes longer than the wait is
+        written there as pending, and goes on in the background."""
+        own = [_continue_stored(one, existing) for one in own]
+        judging = await start_each(self._judge_and_record(one) for one in own)
         try:
-            group = await self._assembler.wait_for_scores(slot, due)
-            pause = _FIRST_RETRY_SECONDS
-            while _may_come_back(group, slot, sample) and asyncio.get_running_loop().time() + pause < due:
-                await self._assembler.release_slot(slot, answered=False)
+            if judging:
+                await asyncio.wait(judging, timeout=wait_seconds)
+            # Noted now, since more may be done by the time these are written.
+            in_time = [future.done() for future in judging]
+            results = [
+                future.result() if done else GroupToStore(one.mark_pending())
+                for one, future, done in zip(own, judging, in_time, strict=True)
+            ]
+            stored = await self._store_results(results, existing, key)
+        except BaseException:  # nothing is stored: whoever asks again has it judged anew
+            for future in judging:
+                future.cancel()
+            raise
+        for one, future, done in zip(own, judging, in_time, strict=True):
+            if not done:
+                self._store_in_background(one, future)
+        return stored
+
+    async def _store_results(
+        self, results: Sequence[GroupToStore], existing: dict[str, Group], key: IdempotencyKey | None
+    ) -> dict[str, Group]:
+        """New groups are added. What the store holds otherwise than we now have it is completed: retries, and groups
+        that another request put there as pending meanwhile."""
+        fresh = [result for result in results if result.group.group_id not in existing]
+        added = await self._add(fresh, key) if fresh or key is not None else []
+        stored = existing | {group.group_id: group for group in added}
+        # A retry that is still being judged is written only where it opens an unscored group again.
+        incomplete = [
+            result
+            for result in results
+            if not stored[result.group.group_id].is_final
+            and stored[result.group.group_id].scores != result.group.scores
+            and (result.group.outcome != "pending" or stored[result.group.group_id].outcome == "unscored")
+        ]
+        finished = await self._finish(incomplete) if incomplete else []
+        return stored | {group.group_id: group for group in finished}
+
+    async def _add(self, groups: Sequence[GroupToStore], key: IdempotencyKey | None = None) -> list[Group]:
+        task_ids = {one.group.task_id for one in groups}
+        return await self._task_cache.write_with_tasks(task_ids, lambda: self._groups.add(groups, key))
+
+    async def _finish(self, groups: Sequence[GroupToStore]) -> list[Group]:
+        """Writes scores, also of groups that were stored as pending and that a failover of the store has lost since."""
+        try:
+            return await self._groups.finish(groups)
+        except NotFound:
+            await self._add([GroupToStore(one.group.mark_pending()) for one in groups])
+            return await self._groups.finish(groups)
+
+    def _store_in_background(self, one: AcceptedGroup, judging: asyncio.Future[GroupToStore]) -> StoredGroups:
+        return self._flights.start([one.group.group_id], self._store_when_judged(one, judging))
+
+    async def _store_when_judged(self, one: AcceptedGroup, judging: asyncio.Future[GroupToStore]) -> dict[str, Group]:
+        result = await judging
+        for pause in STORE_RETRY_SECONDS:
+            try:
+                return {one.group.group_id: (await self._finish([result]))[0]}
+            except StoreUnavailable:
                 await asyncio.sleep(pause)
-                pause *= 2
-                slot = await assign_slot(None)  # a group that was scored before is stored by now
-                group = await self._assembler.wait_for_scores(slot, due)
-            if sample.masks_group and group.outcome == "unscored":
-                group = await self._assembler.mask(slot)
-            reply = _build_sample_reply(group, slot)
-            if not _is_answered(reply, sample):  # released before it is sent, since its client may be back at once
-                await self._assembler.release_slot(slot, answered=False)
-            yield reply
-            answered = True
-        finally:  # does nothing to a slot that was released before
-            await self._assembler.release_slot(slot, answered=answered)
+        log.error("a finished group could not be written and stays pending: %s", one.group.group_id)
+        return {one.group.group_id: one.mark_pending()}
 
-    async def _prescore(
-        self, sample: SampleToScore, pending: PendingGroup, record: TaskRecord
-    ) -> PrescoredGroup | None:
-        """Scores a completion that is judged alone and at once before it is stored: its place and its scored group are
-        then one transaction. None for any other."""
-        if sample.size > 1:
-            return None
-        member = Member(place=sample.name.place or 0, completion=sample.completion)
-        group = pending.build_group(f"group_{secrets.token_hex(16)}", (member,), (), utc_now())
-        return await self._scoring.prescore(group, record)
+    async def _judge_and_record(self, one: AcceptedGroup) -> GroupToStore:
+        """The scores of a group, judged under the key that sent it: whoever waits for it, or the loop that resumes it,
+        may be another."""
+        sender = one.group.sender
+        with work_for(None if sender is None else Caller(sender, frozenset())):
+            result = await self._judge(one)
+        self.record([result])
+        return result
 
-    async def _validate_sample(self, sample: SampleToScore) -> tuple[PendingGroup, TaskRecord]:
-        if not 1 <= sample.size <= MAX_GROUP_SIZE:
-            raise InvalidRequest(f"a group has from 1 to {MAX_GROUP_SIZE} completions", field="size")
-        if len(sample.key) > MAX_KEY_LENGTH or not is_encodable(sample.key):
-            raise InvalidRequest(f"a key is a text of at most {MAX_KEY_LENGTH} characters", field="key")
-        request = _build_request(sample)
-        (accepted,) = await self._validator.validate(request, sample.environment)
-        if isinstance(accepted, GroupProblem):
-            kind = _REFUSALS.get(accepted.code, InvalidRequest)
-            raise kind(accepted.detail, field=(accepted.field or "").removeprefix("groups[0].") or None)
-        group = accepted.group
-        if sample.needs_reward and group.run is not None and (await self._runs.ensure(group.run)).drops_stale:
-            raise InvalidRequest(
-                f"run {group.run!r} has `lag_policy: drop`, which leaves groups without a reward, and this trainer "
-                "takes nothing but numbers; set `flag` or `pace`",
-                field="run",
-            )
-        scope = compute_scope(group, sample.key, sample.size)
-        return _build_pending_group(group, scope=scope, key=sample.key, size=sample.size), accepted.record
+    def record(self, judged: Sequence[GroupToStore]) -> None:
+        """Counts groups in the metrics. Those that are scored before they are stored count once they are: a repeat is
+        dropped, and not counted."""
+        scored: defaultdict[str, list[ScoredGroup]] = defaultdict(list)
+        for result in judged:
+            self._observer.record_judgements(result.judgements)
+            scored[result.group.environment].append((result.group.scores, result.seconds))
+        for environment, groups in scored.items():
+            self._observer.record_scores(environment, groups)
+
+    async def _judge(self, one: AcceptedGroup) -> GroupToStore:
+        """Scores the completions that have no score yet."""
+        note_work(one.group.environment, one.group.run)
+        began = time.monotonic()
+        with open_span("score group", _describe_group(one)) as span:
+            if one.refused is not None:
+                judged = repeat_score(one.refused, len(one.completions))
+            else:
+                group = one.group
+                judged = await self._scorer.score(one.record, one.completions, one.options, group.policy, group=group)
+            scored = one.put_scores(judged.scores)
+            span.describe({"atropos.outcome": scored.outcome})
+            return GroupToStore(scored, judged.judgements, judged.making, seconds=time.monotonic() - began)
 
 
-def _build_sample_reply(group: Group, slot: GroupSlot) -> SampleReply:
-    (position,) = _find_positions(group, slot)
-    advantages = summarise_scores(group.scores).compute_advantages()
-    score = group.rollouts[position].score
-    return SampleReply(score, group.group_id, group.flags, advantages[position], group.outcome)
-
-
-def _is_answered(reply: SampleReply, sample: SampleToScore) -> bool:
-    return reply.is_masked or (reply.outcome if sample.masks_group else reply.score.outcome) == "scored"
-
-
-def _may_come_back(group: Group, slot: GroupSlot, sample: SampleToScore) -> bool:
-    if group.outcome == "scored" or group.is_masked:
-        return False
+def build_reply(group: Group) -> GroupReply:
     scores = group.scores
-    if not sample.masks_group:
-        scores = tuple(scores[position] for position in _find_positions(group, slot))
-    return any(score.reason in _PASSING_REASONS for score in scores)
+    summary = summarise_scores(scores)
+    return GroupReply.build_trusted(
+        group_id=group.group_id,
+        task_id=group.task_id,
+        outcome=group.outcome,
+        rewards=summary.rewards,
+        scores=scores,
+        mean=summary.mean,
+        std=summary.std,
+        advantages=summary.compute_advantages(),
+        low_signal=summary.low_signal,
+        lag=group.lag,
+        flags=group.flags,
+    )
 
 
-def _build_request(sample: SampleToScore) -> ScoreRequest:
+async def start_each(work: Iterable[Coroutine[None, None, WorkT]]) -> list[asyncio.Task[WorkT]]:
+    """Each under way, begun in a pass of the event loop of its own: before its first wait a group may need
+    milliseconds, and hundreds of them in one pass would stop everything else for seconds."""
+    tasks = []
     try:
-        group = GroupToScore(task_id=sample.task_id, completions=(sample.completion,))
-        return ScoreRequest(groups=(group,), run=sample.run, policy=sample.policy, purpose=sample.purpose)
-    except ValidationError as error:
-        field = str(error.errors()[0]["loc"][-1])
-        raise InvalidRequest(f"this is no {field} of ours", field=field) from error
+        for one in work:
+            tasks.append(asyncio.ensure_future(one))
+            await asyncio.sleep(0)
+    except asyncio.CancelledError:
+        for task in tasks:
+            task.cancel()
+        raise
+    return tasks
+
+
+def _describe_group(one: AcceptedGroup) -> Attributes:
+    return {
+        "atropos.environment": one.group.environment,
+        "atropos.run": one.group.run,
+        "atropos.group_id": one.group.group_id,
+        "atropos.completions": len(one.group.rollouts or one.completions),
+    }
+
+
+def _continue_stored(one: AcceptedGroup, existing: dict[str, Group]) -> AcceptedGroup:
+    """A retry goes on with the group as it is stored, under the flags of both. One that judges failed is asked about
+    again, whatever the run does with stale groups by now."""
+    stored = existing.get(one.group.group_id)
+    if stored is None:
+        return one
+    flags = tuple(dict.fromkeys((*stored.flags, *one.group.flags)))
+    refused = one.refused if stored.outcome == "pending" else None
+    return AcceptedGroup.from_stored(stored.model_copy(update={"flags": flags}), one.record, one.options, refused)
 
 
 # Score requests
+
+
+class Pieces(Protocol):
+    """Groups that are not whole yet: `app.service.pending_groups.GroupAssembler`."""
+
+    async def score_piece(self, piece: AcceptedGroup, part: GroupPart, wait_seconds: float | None) -> GroupReply: ...
+
+    async def find_groups(self, group_ids: Collection[str]) -> dict[str, Group]: ...
 
 
 class ScoringService:
@@ -631,14 +634,14 @@ class ScoringService:
         runs: RunRegistry,
         validator: ScoreValidator,
         scoring: GroupScoring,
-        assembler: GroupAssembler,
+        pieces: Pieces,
         groups: GroupStore,
     ) -> None:
         self._catalogue = catalogue
         self._runs = runs
         self._validator = validator
         self._scoring = scoring
-        self._assembler = assembler
+        self._pieces = pieces
         self._groups = groups
 
     async def score(
@@ -655,26 +658,34 @@ class ScoringService:
             await self._runs.ensure(request.run)
         whole = [one for one in accepted if isinstance(one, AcceptedGroup) and one.part is None]
         pieces = [(one, one.part) for one in accepted if isinstance(one, AcceptedGroup) and one.part is not None]
-        if pieces:
-            stored, assembled = await self._score_with_pieces(whole, pieces, request, key)
+        of_pieces: list[GroupReply | InvalidRequest] = []
+        if not pieces:
+            stored = await self._scoring.score(whole, request.wait_seconds, key)
         else:
-            stored, assembled = await self._scoring.score(whole, request.wait_seconds, key), []
-        remaining = iter(assembled)
-        replies: list[GroupReply | GroupProblem] = []
-        for position, one in enumerate(accepted):
-            if isinstance(one, GroupProblem):
-                replies.append(one)
-            elif one.part is None:
-                replies.append(_build_reply(one, stored))
-            else:
-                replies.append(_name_group(next(remaining), position))
+            if key is not None:  # stored first: another body under this key must not take a place in a group
+                await self._groups.add([], key)
+            telling = asyncio.gather(*(self._score_piece(one, part, request.wait_seconds) for one, part in pieces))
+            stored, of_pieces = await asyncio.gather(self._scoring.score(whole, request.wait_seconds, key), telling)
+        told = iter(of_pieces)
+        replies = []
+        for position, (sent, one) in enumerate(zip(request.groups, accepted, strict=True)):
+            reply = next(told) if isinstance(one, AcceptedGroup) and one.part is not None else _reply_to(one, stored)
+            replies.append(reply if isinstance(reply, GroupReply) else _build_problem(sent.task_id, reply, position))
         return ScoreResponse(groups=tuple(replies))
+
+    async def _score_piece(
+        self, piece: AcceptedGroup, part: GroupPart, wait_seconds: float | None
+    ) -> GroupReply | InvalidRequest:
+        try:
+            return await self._pieces.score_piece(piece, part, wait_seconds)
+        except InvalidRequest as error:
+            return error
 
     async def collect(self, identities: Sequence[str], wait_seconds: float) -> dict[str, Group]:
         """Groups by id as they are stored, after waiting for those that are still pending."""
         end = asyncio.get_running_loop().time() + wait_seconds
         while True:
-            groups = await self._assembler.find_groups(identities)
+            groups = await self._pieces.find_groups(identities)
             left = end - asyncio.get_running_loop().time()
             pending = [identity for identity, group in groups.items() if group.outcome == "pending"]
             if not pending or left <= 0:
@@ -683,32 +694,18 @@ class ScoringService:
             if running:
                 await asyncio.wait(running, timeout=left)
             else:  # it is open, or another replica scores it
-                await asyncio.sleep(min(left, _POLL_SECONDS))
-
-    async def _score_with_pieces(
-        self,
-        whole: Sequence[AcceptedGroup],
-        pieces: Sequence[tuple[AcceptedGroup, GroupPart]],
-        request: ScoreRequest,
-        key: IdempotencyKey | None,
-    ) -> tuple[dict[str, Group], list[GroupReply | GroupProblem]]:
-        """Scores whole groups, and pieces of others at the same time."""
-        if key is not None:  # stored first: another body under this key must not take a place in a group
-            await self._groups.add([], key)
-        arriving = asyncio.gather(*(self._assembler.add_piece(one, part, request.wait_seconds) for one, part in pieces))
-        return await asyncio.gather(self._scoring.score(whole, request.wait_seconds, key), arriving)
+                await asyncio.sleep(min(left, POLL_SECONDS))
 
 
-def _build_reply(one: AcceptedGroup, stored: dict[str, Group]) -> GroupReply | GroupProblem:
-    """The group as it is stored; a problem where it was scored long ago, and is pruned since."""
+def _reply_to(one: AcceptedGroup | RequestRefused, stored: dict[str, Group]) -> GroupReply | RequestRefused:
+    """The group as it is stored; refused where it was scored long ago, and is pruned since."""
+    if isinstance(one, RequestRefused):
+        return one
     group = stored.get(one.group.group_id)
-    if group is not None:
-        return build_reply(group)
-    return GroupProblem(task_id=one.group.task_id, code=Gone.code, detail=describe_pruned(one.group.group_id))
+    return Gone(describe_pruned(one.group.group_id)) if group is None else build_reply(group)
 
 
-def _name_group(reply: GroupReply | GroupProblem, position: int) -> GroupReply | GroupProblem:
-    """The reply; a problem names the group of the request that it is about."""
-    if isinstance(reply, GroupReply) or reply.field is None:
-        return reply
-    return reply.model_copy(update={"field": f"groups[{position}].{reply.field}"})
+def _build_problem(task_id: str, error: RequestRefused, position: int) -> GroupProblem:
+    """Names the group of the request that it is about."""
+    field = None if error.field is None else f"groups[{position}].{error.field}"
+    return GroupProblem(task_id=task_id, code=error.code, detail=error.detail, field=field)

@@ -6,9 +6,9 @@ are packed beforehand, in a thread, since the writer's transaction holds up all 
 
 import json
 import math
-from collections import ChainMap, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Final
 
@@ -18,9 +18,8 @@ from app.domain.groups import Group, Rollout
 from app.domain.judging import Judgement, summarise_scores
 from app.domain.keeping import KEPT_PARTS, KeptPart, ReducedCompletion
 from app.domain.making import GroupMaking
-from app.domain.parts import PendingGroup
 from app.domain.runs import Policy
-from app.domain.scores import Score
+from app.domain.scores import Outcome, Score
 from app.domain.values import SameObject, digest_of_text
 from app.store.statements import (
     PACKED_FROM,
@@ -39,16 +38,6 @@ from app.store.statements import (
 )
 from app.store.tables import groups, rollouts
 
-
-@dataclass(frozen=True)
-class GroupToStore:
-    """A group to be stored, with the judgements made since it was last written, and how scores were made of these."""
-
-    group: Group
-    judgements: tuple[Judgement, ...] = ()
-    making: GroupMaking | None = None
-
-
 _Rows = list[dict[str, str | int | float | bytes | None]]
 
 CALIBRATED_FIELDS: Final = ("calibrated", "calibrated_error", "uncalibrated")
@@ -56,7 +45,7 @@ CALIBRATED_FIELDS: Final = ("calibrated", "calibrated_error", "uncalibrated")
 _CALIBRATED: Final = set(CALIBRATED_FIELDS)
 
 
-def build_origin_columns(group: Group | PendingGroup) -> dict[str, str | int | float | None]:
+def build_origin_columns(group: Group) -> dict[str, str | int | float | None]:
     """Where a group comes from. What clients choose is JSON."""
     policy = group.policy
     return {
@@ -122,61 +111,56 @@ def build_group_row(group: Group, making: GroupMaking | None = None) -> dict[str
 
 
 @dataclass(frozen=True)
-class _StoredPrompt:
+class StoredPrompt:
     digest: str
     body: StoredText
 
 
-def _store_prompt(prompt: str) -> _StoredPrompt:
+def _store_prompt(prompt: str) -> StoredPrompt:
     body = encode_json(prompt)
-    return _StoredPrompt(digest_of_text(body), pack_text(body))
+    return StoredPrompt(digest_of_text(body), pack_text(body))
 
 
 @dataclass(frozen=True)
-class EncodedTexts:
-    """Long texts as they will be stored: completions by rollout, judges' prompts by themselves."""
+class GroupToStore:
+    """A group on its way into the store, with the judgements made since it was last written, and how scores were made
+    of these."""
 
-    completions: Mapping[str, StoredText] = field(default_factory=dict)
-    prompts: Mapping[str, _StoredPrompt] = field(default_factory=dict)
+    group: Group
+    judgements: tuple[Judgement, ...] = ()
+    making: GroupMaking | None = None
+    seconds: float = 0.0
+    """Time that scoring took, for the metrics."""
+    packed: Mapping[str, StoredText] = field(default_factory=dict)
+    """Completions as they will be stored, by rollout; without those that are written as they are."""
+    prompts: Mapping[str, StoredPrompt] = field(default_factory=dict)
+    """The same of judges' prompts, by themselves."""
 
-    @classmethod
-    def join(cls, parts: Iterable["EncodedTexts"]) -> "EncodedTexts":
-        """Where a completion comes twice, the first is stored."""
-        filled = [one for one in parts if one is not NOTHING_ENCODED]
-        if len(filled) < 2:
-            return filled[0] if filled else NOTHING_ENCODED
-        completions, prompts = zip(*((dict(one.completions), dict(one.prompts)) for one in filled), strict=True)
-        return cls(ChainMap(*completions), ChainMap(*prompts))
+    @property
+    def has_long_texts(self) -> bool:
+        return any([is_long(one.completion) for one in self.group.rollouts]) or any(
+            [len(one.prompt or "") >= PACKED_FROM for one in self.judgements]
+        )
 
-    @classmethod
-    def encode(cls, items: Sequence[GroupToStore]) -> "EncodedTexts":
-        """Call it in a thread, before the transaction. Where a group comes twice, the first is stored."""
-        members = [one for item in reversed(items) for one in item.group.rollouts]
-        made = (reading.prompt for item in items for reading in item.judgements)
-        return cls(
-            {one.rollout_id: pack_completion(one.completion) for one in members},
-            {prompt: _store_prompt(prompt) for prompt in made if prompt},
+    def pack(self) -> "GroupToStore":
+        """With its texts as they will be stored. Call it in a thread, before the transaction."""
+        made = (reading.prompt for reading in self.judgements)
+        return replace(
+            self,
+            packed={one.rollout_id: pack_completion(one.completion) for one in self.group.rollouts},
+            prompts={prompt: _store_prompt(prompt) for prompt in made if prompt},
         )
 
 
-NOTHING_ENCODED: Final = EncodedTexts()
-
-
-def have_long_texts(items: Sequence[GroupToStore]) -> bool:
-    return any([is_long(one.completion) for item in items for one in item.group.rollouts]) or any(
-        [len(one.prompt or "") >= PACKED_FROM for item in items for one in item.judgements]
-    )
-
-
 def build_rollout_rows(
-    sequence: int, members: Sequence[Rollout], encoded: EncodedTexts = NOTHING_ENCODED
+    sequence: int, members: Sequence[Rollout], packed: Mapping[str, StoredText] | None = None
 ) -> Iterator[tuple[RowValue, ...]]:
-    """For `insert_tuples`. Completions that are long are among what is encoded."""
+    """For `insert_tuples`. Completions that are long are among what is `packed`."""
     for position, rollout in enumerate(members):
         rollout_id = rollout.rollout_id
-        text, packed = encoded.completions.get(rollout_id) or pack_text(encode(rollout.completion))
+        text, body = (packed or {}).get(rollout_id) or pack_text(encode(rollout.completion))
         reduced = None if rollout.reduced is None else encode(rollout.reduced)
-        yield (sequence, position, rollout_id, *_list_score_values(SameObject(rollout.score)), text, reduced, packed)
+        yield (sequence, position, rollout_id, *_list_score_values(SameObject(rollout.score)), text, reduced, body)
 
 
 @lru_cache(maxsize=1024)
@@ -218,16 +202,16 @@ def build_judgement_rows(
     judgements: Sequence[tuple[int, Judgement]],
     stamp: int,
     scoring_sequence: int | None = None,
-    encoded: EncodedTexts = NOTHING_ENCODED,
+    packed: Mapping[str, StoredPrompt] | None = None,
 ) -> _JudgementRows:
     """Rows of judgements with the sequences of their groups, and of their scoring unless it is the group's own. Prompts
-    repeat, so each text is stored once."""
+    repeat, so each text is stored once; those that are `packed` already are given by themselves."""
     bodies: dict[str, StoredText] = {}
     rows: _Rows = []
     for sequence, judgement in judgements:
         prompt_digest = None
         if judgement.prompt:
-            prompt = encoded.prompts.get(judgement.prompt) or _store_prompt(judgement.prompt)
+            prompt = (packed or {}).get(judgement.prompt) or _store_prompt(judgement.prompt)
             prompt_digest = prompt.digest
             bodies[prompt_digest] = prompt.body
         rows.append(
@@ -290,10 +274,11 @@ def load_groups(
             by_group[row["group_sequence"]].append(
                 Rollout(rollout_id=row["rollout_id"], completion=completion, score=decode_score(row), reduced=reduced)
             )
-    return [_parse_group(row, by_group[row["sequence"]]) for row in heads]
+    return [parse_group(row, by_group[row["sequence"]], row["outcome"], decode_flags(row["flags"])) for row in heads]
 
 
-def _parse_group(row: RowMapping, members: Sequence[Rollout]) -> Group:
+def parse_group(row: Mapping[Any, Any], members: Sequence[Rollout], outcome: Outcome, flags: tuple[str, ...]) -> Group:
+    """From a row of `groups`, or of `parts`."""
     return Group(
         group_id=row["group_id"],
         task_id=row["task_id"],
@@ -302,8 +287,8 @@ def _parse_group(row: RowMapping, members: Sequence[Rollout]) -> Group:
         lease_id=decode_name(row["lease_id"]),
         policy=parse_policy(row),
         purpose=row["purpose"],
-        outcome=row["outcome"],
-        flags=decode_flags(row["flags"]),
+        outcome=outcome,
+        flags=flags,
         rollouts=tuple(members),
         created_at=from_micros(row["created_at"]),
         hand_out_step=row["hand_out_step"],

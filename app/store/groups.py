@@ -32,7 +32,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import IntegrityError
 
 from app.domain.errors import Gone, InvalidRequest, NotFound
-from app.domain.groups import Group, Rollout, Scoring
+from app.domain.groups import Group, Scoring
 from app.domain.judging import Judgement, Mode, RubricLabel, combine_outcomes
 from app.domain.making import GroupMaking
 from app.domain.retention import describe_pruned
@@ -45,10 +45,9 @@ from app.store.database import BatchedCalls, Database, StorePart, reads, split_b
 from app.store.group_rows import (
     ALL_BITS,
     CALIBRATED_FIELDS,
-    NOTHING_ENCODED,
     PART_BITS,
-    EncodedTexts,
     GroupToStore,
+    StoredPrompt,
     build_group_row,
     build_judgement_rows,
     build_rollout_rows,
@@ -56,7 +55,6 @@ from app.store.group_rows import (
     build_sum_columns,
     decode_score,
     encode_flags,
-    have_long_texts,
     load_groups,
 )
 from app.store.group_texts import forget_words, load_indexed_words
@@ -95,20 +93,6 @@ class IdempotencyKey:
     body_digest: str
 
 
-@dataclass(frozen=True)
-class KnownGroups:
-    """What the store knows of some groups: those that it has, and those that it had."""
-
-    stored: dict[str, Group]
-    pruned: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True)
-class _EncodedGroups:
-    groups: Sequence[GroupToStore]
-    encoded: EncodedTexts
-
-
 class GroupStore(StorePart):
     """Groups, each stored once and finished later. Writes are durable on return."""
 
@@ -122,55 +106,49 @@ class GroupStore(StorePart):
         stored = load_groups(connection, groups.c.group_id.in_(storable)) if storable else ()
         return {group.group_id: group for group in stored}
 
-    async def recall(self, group_ids: Sequence[str]) -> KnownGroups:
-        """The stored ones of these groups, and which were pruned: nobody may score those again."""
+    async def recall(self, group_ids: Sequence[str]) -> dict[str, Group | None]:
+        """Those of these groups that are stored, or were once: None for a pruned one, which nobody may score again."""
         storable = filter_storable(group_ids)
         with self.database.open_operation("read", "GroupStore.recall"):
             stored_once = await self._known_ids.add(storable) if storable else []
         if not stored_once:
-            return KnownGroups({}, frozenset())
+            return {}
         return await self.database.read(lambda connection: _recall_groups(connection, stored_once))
 
     async def add(self, groups: Sequence[GroupToStore], key: IdempotencyKey | None = None) -> list[Group]:
         """Stores all groups in one transaction. An existing group is returned unchanged. A live lease on the same run
         and task is completed; without one the group gets the flag `late`. NotFound when the task of a group is not
         stored, InvalidRequest when `key` was used with a different body, Gone when one of the groups was pruned."""
-        encoded = await _encode_long_texts(groups)
+        packed = await _pack_long_texts(groups)
         if key is not None:
             return await self.database.write(
-                lambda connection: add_groups(connection, self.database, groups, key, encoded), "groups"
+                lambda connection: add_groups(connection, self.database, packed, key), "groups"
             )
         if not groups:
             return []
-        item = _EncodedGroups(groups, encoded)
-        return await self.database.write_shared("GroupStore.add", self._add_all, item, "groups")
+        return await self.database.write_shared("GroupStore.add", self._add_all, packed, "groups")
 
     @reads
     def _find_known_ids(self, connection: Connection, calls: Sequence[Sequence[str]]) -> list[list[str]]:
         return _find_known_ids(connection, calls)
 
-    def _add_all(self, connection: Connection, items: Sequence[_EncodedGroups]) -> list[list[Group]]:
-        encoded = EncodedTexts.join(one.encoded for one in items)
-        groups = [one.groups for one in items]
-        return split_by_size(add_groups(connection, self.database, list(chain(*groups)), None, encoded), groups)
+    def _add_all(self, connection: Connection, calls: Sequence[Sequence[GroupToStore]]) -> list[list[Group]]:
+        return split_by_size(add_groups(connection, self.database, list(chain(*calls))), calls)
 
     async def finish(self, groups: Sequence[GroupToStore]) -> list[Group]:
         """Writes the scores of pending or unscored rollouts. Scored rollouts never change. NotFound when one of the
         groups was never added."""
         if not groups:
             return []
-        encoded = await _encode_long_texts(groups)
-        item = _EncodedGroups(groups, encoded)
-        return await self.database.write_shared("GroupStore.finish", self._finish_all, item, "groups")
+        packed = await _pack_long_texts(groups)
+        return await self.database.write_shared("GroupStore.finish", self._finish_all, packed, "groups")
 
-    def _finish_all(self, connection: Connection, calls: Sequence[_EncodedGroups]) -> list[list[Group]]:
-        encoded = EncodedTexts.join(one.encoded for one in calls)
-        groups = [one.groups for one in calls]
-        every = list(chain(*groups))
+    def _finish_all(self, connection: Connection, calls: Sequence[Sequence[GroupToStore]]) -> list[list[Group]]:
+        every = list(chain(*calls))
         # Two callers finish the same group: the second must see what the first wrote.
         if len({item.group.group_id for item in every}) < len(every):
-            return [_finish_groups(connection, self.database, of_call, encoded) for of_call in groups]
-        return split_by_size(_finish_groups(connection, self.database, every, encoded), groups)
+            return [_finish_groups(connection, self.database, of_call) for of_call in calls]
+        return split_by_size(_finish_groups(connection, self.database, every), calls)
 
     @writes("groups")
     def mask(self, connection: Connection, group_id: str) -> Group:
@@ -204,13 +182,16 @@ class GroupStore(StorePart):
         _compare_key(connection, key)
 
 
-async def _encode_long_texts(items: Sequence[GroupToStore]) -> EncodedTexts:
-    return await asyncio.to_thread(EncodedTexts.encode, items) if have_long_texts(items) else NOTHING_ENCODED
+async def _pack_long_texts(items: Sequence[GroupToStore]) -> Sequence[GroupToStore]:
+    if not any([item.has_long_texts for item in items]):
+        return items
+    return await asyncio.to_thread(lambda: [item.pack() if item.has_long_texts else item for item in items])
 
 
-def _recall_groups(connection: Connection, group_ids: Sequence[str]) -> KnownGroups:
+def _recall_groups(connection: Connection, group_ids: Sequence[str]) -> dict[str, Group | None]:
     stored = {group.group_id: group for group in load_groups(connection, groups.c.group_id.in_(group_ids))}
-    return KnownGroups(stored, _find_pruned(connection, [one for one in group_ids if one not in stored]))
+    pruned = _find_pruned(connection, [one for one in group_ids if one not in stored])
+    return {**stored, **dict.fromkeys(pruned)}
 
 
 _SELECT_KNOWN: Final = PreparedStatement(
@@ -240,24 +221,25 @@ def add_groups(
     connection: Connection,
     database: Database,
     items: Sequence[GroupToStore],
-    key: IdempotencyKey | None,
-    encoded: EncodedTexts,
+    key: IdempotencyKey | None = None,
 ) -> list[Group]:
+    """As `GroupStore.add`, in the caller's transaction. Where a group comes twice, the first is stored."""
     if key is not None:
         _claim_key(connection, database, key)
     if not items:
         return []
-    require_unpruned(connection, {item.group.group_id for item in items})
+    by_id = {item.group.group_id: item for item in reversed(items)}
+    require_unpruned(connection, by_id)
     answered = _find_answered_leases(connection, database, [item.group for item in items])
     arriving = [_flag_late(item.group, answered) for item in items]
-    inserted = _insert_groups(connection, arriving, {item.group.group_id: item.making for item in reversed(items)})
+    inserted = _insert_groups(connection, arriving, by_id)
     new = {group.group_id: group for group in reversed(arriving) if group.group_id in inserted}
-    judged = {item.group.group_id: item.judgements for item in reversed(items)}
-    _insert_rollouts(connection, [(inserted[group_id], new[group_id].rollouts) for group_id in new], encoded)
-    made = [(inserted[one], judgement) for one in new for judgement in judged[one]]
-    _insert_judgements(connection, database, made, encoded=encoded)
+    _insert_rollouts(connection, [(inserted[group_id], by_id[group_id]) for group_id in new])
+    made = [(inserted[one], judgement) for one in new for judgement in by_id[one].judgements]
+    _insert_judgements(connection, database, made, packed=_join_prompts(items))
     for group_id, group in new.items():
-        note_group(connection, None, count_readings(CountedGroup(group, inserted[group_id]), judged[group_id]))
+        counted = CountedGroup(group, inserted[group_id])
+        note_group(connection, None, count_readings(counted, by_id[group_id].judgements))
     _complete_leases(connection, {answered[group_id]: group_id for group_id in new if group_id in answered})
     release_leases(connection, new.values())
     repeated = [group.group_id for group in arriving if group.group_id not in new]
@@ -331,21 +313,23 @@ _INSERTED: Final = ("group_id", "sequence")
 
 
 def _insert_groups(
-    connection: Connection, arriving: Sequence[Group], makings: Mapping[str, GroupMaking | None]
+    connection: Connection, arriving: Sequence[Group], by_id: Mapping[str, GroupToStore]
 ) -> dict[str, int]:
     """Inserts new groups and returns their sequences by id."""
     try:
-        rows = [build_group_row(group, makings[group.group_id]) for group in arriving]
+        rows = [build_group_row(group, by_id[group.group_id].making) for group in arriving]
         return dict(insert_new_returning(connection, groups, rows, _INSERTED))
     except IntegrityError as error:
         raise NotFound("the group's task is not stored", field="task_id") from error
 
 
-def _insert_rollouts(
-    connection: Connection, members: Sequence[tuple[int, Sequence[Rollout]]], encoded: EncodedTexts
-) -> None:
-    rows = [row for sequence, of_group in members for row in build_rollout_rows(sequence, of_group, encoded)]
+def _insert_rollouts(connection: Connection, new: Sequence[tuple[int, GroupToStore]]) -> None:
+    rows = [row for sequence, item in new for row in build_rollout_rows(sequence, item.group.rollouts, item.packed)]
     insert_tuples(connection, rollouts, rows)
+
+
+def _join_prompts(items: Sequence[GroupToStore]) -> Mapping[str, StoredPrompt]:
+    return {text: stored for item in items for text, stored in item.prompts.items()}
 
 
 def _insert_judgements(
@@ -353,14 +337,14 @@ def _insert_judgements(
     database: Database,
     made: Sequence[tuple[int, Judgement]],
     scoring_sequence: int | None = None,
-    encoded: EncodedTexts = NOTHING_ENCODED,
+    packed: Mapping[str, StoredPrompt] | None = None,
 ) -> None:
     """Inserts judgements with the sequences of their groups, and of their scoring unless it is the group's own."""
     if not made:
         return
     stamp = database.read_clock()
     record_costs(connection, made, stamp)
-    rows = build_judgement_rows(made, stamp, scoring_sequence, encoded)
+    rows = build_judgement_rows(made, stamp, scoring_sequence, packed)
     insert_new_rows(connection, prompts, rows.prompts)
     insert_rows(connection, judgements, rows.judgements)
 
@@ -368,9 +352,7 @@ def _insert_judgements(
 # Finishing: scores for rollouts that had none. A score that is stored never changes.
 
 
-def _finish_groups(
-    connection: Connection, database: Database, items: Sequence[GroupToStore], encoded: EncodedTexts
-) -> list[Group]:
+def _finish_groups(connection: Connection, database: Database, items: Sequence[GroupToStore]) -> list[Group]:
     arriving = {item.group.group_id: item for item in items}
     rows = _LOCK_GROUPS.run(connection, group_ids=list(arriving)).mappings().all()
     sequences = {row["group_id"]: row["sequence"] for row in rows}
@@ -390,7 +372,7 @@ def _finish_groups(
         if item.making is not None and finished[group_id] is not stored[group_id]
     }
     _put_makings(connection, made_now)
-    _insert_judgements(connection, database, made, encoded=encoded)
+    _insert_judgements(connection, database, made, packed=_join_prompts(items))
     for row in rows:
         if row["counted"] == 1:
             group_id, sequence = row["group_id"], row["sequence"]

@@ -1,9 +1,9 @@
 """Pending groups: they collect completions that arrive in pieces, until they are full or their deadline passes.
 
-A row of `parts` is a pending group, a row of `part_members` is a completion in its place. There are two ways in. A
-piece names its group and its places, so a repeat is recognised by them (`add_members`). A sample that comes alone may
-name neither: it joins the newest group of its scope, or begins the next one, and is held while its sender waits; a
-sample that says the same as one whose sender has left is that one, sent again (`assign_slot`).
+A row of `parts` is a pending group, a row of `part_members` is a completion in its place. All completions come in one
+way (`assign_slot`). A piece names its group and its places, so a repeat is recognised by them. A sample that comes
+alone may name neither: it joins the newest group of its scope, or begins the next one, and is held while its sender
+waits; a sample that says the same as one whose sender has left is that one, sent again.
 
 A group is closed in the transaction that brings its last member or finds its deadline over. That transaction also
 stores it as an ordinary group, pending or with its score, so that a crash between the two cannot lose or double it. A
@@ -15,9 +15,9 @@ takes the group over. The entry here stays for a while, so that repeats still fi
 import hashlib
 import secrets
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from sqlalchemy import (
     ARRAY,
@@ -38,35 +38,23 @@ from sqlalchemy import (
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.sql.expression import Executable
 
-from app.domain.errors import NotFound
-from app.domain.groups import Group
-from app.domain.parts import (
-    UNNAMED,
-    GroupSlot,
-    Member,
-    Mismatch,
-    PendingGroup,
-    PendingGroupStatus,
-    RetryWindows,
-    SampleName,
-)
+from app.domain.errors import InvalidRequest, NotFound
+from app.domain.groups import Group, Rollout
+from app.domain.parts import Arrival, GroupSlot, PendingGroupStatus, RetryWindows
 from app.domain.tasks import Completion
 from app.domain.values import digest
 from app.store.database import Database, StorePart, reads, writes
 from app.store.group_rows import (
-    EncodedTexts,
     GroupToStore,
     build_origin_columns,
-    decode_name,
     load_groups,
-    parse_policy,
+    parse_group,
 )
 from app.store.groups import add_groups, require_unpruned
 from app.store.statements import (
     MICROSECONDS_PER_SECOND,
     PreparedStatement,
     decode,
-    decode_json,
     encode_completion,
     encode_json,
     filter_storable,
@@ -92,51 +80,10 @@ class PendingGroupStore(StorePart):
     """Groups that are still collecting completions. Closing one stores it as pending in the same transaction, unless it
     comes with its score; whoever closed it scores it. Writes are durable on return."""
 
-    @writes(lambda pending, *_, **__: _build_order_key(pending))
-    def add_members(
-        self,
-        connection: Connection,
-        pending: PendingGroup,
-        group_id: str,
-        members: Sequence[Member],
-        seconds: float,
-        *,
-        closes: bool = False,
-    ) -> GroupSlot | Mismatch:
-        """Adds completions that name their places. The first ones open the group for `seconds`, and with `closes` these
-        are its last. New ones that arrive after it was closed get a group of their own, flagged `late`."""
-        _lock_scopes(connection, self.database, [pending.scope])
-        now = self.database.read_lease_clock(connection)
-        row = _find_or_open(connection, pending, group_id, now, seconds)
-        places = tuple(member.place for member in members)
-        stored = _load_members_at(connection, group_id, places)
-        mismatch = _find_mismatch(row, pending, members, stored)
-        if mismatch is not None:
-            return mismatch
-        fresh = [member for member in members if member.place not in stored]
-        begun = (
-            []
-            if row["state"] == "closed" or row["deadline"] > now
-            else [_close_group(connection, self.database, row, now)]
-        )
-        if row["state"] == "closed" or begun:
-            return _add_to_closed_group(connection, self.database, row, places, stored, fresh, begun, now)
-        if fresh:
-            _insert_members(connection, row, fresh, now)
-        if closes or (fresh and _count_members(connection, group_id) == row["size"]):
-            begun = [_close_group(connection, self.database, row, now)]
-        return GroupSlot(group_id, group_id, places, open=not begun, begun=tuple(begun))
-
-    async def assign_slot(
-        self,
-        pending: PendingGroup,
-        completion: Completion,
-        seconds: float,
-        windows: RetryWindows,
-        name: SampleName = UNNAMED,
-        scored: Group | None = None,
-    ) -> GroupSlot:
-        """Assigns a place to a completion, by the first rule that applies:
+    async def assign_slot(self, arrival: Arrival, windows: RetryWindows) -> GroupSlot:
+        """Assigns places to completions. A piece gets those that it names; new ones that arrive after its group was
+        closed get a group of their own, flagged `late`. InvalidRequest where another size or another completion came
+        before. A sample gets a place by the first rule that applies:
 
         1. with a fingerprint, the place of the completion that came under it before; without one, that of an equal
            completion whose sender disconnected (a retry);
@@ -144,18 +91,21 @@ class PendingGroupStore(StorePart):
         3. a missing place of the newest group, if it was closed incomplete not long ago; flagged `late`;
         4. a place of a new group.
 
-        The place is held until it is settled, or until its heartbeat stops. `scored` is the whole group of a completion
-        that is judged alone, with its score: it is stored so where the completion is a new one."""
-        arrival = _SampleArrival(pending, completion, seconds, windows, name, scored)
+        The place of a sample is held until it is settled, or until its heartbeat stops."""
         operation = "PendingGroupStore.assign_slot"
-        return await self.database.write_shared(operation, self._assign_slots, arrival, "parts")
+        slot = await self.database.write_shared(operation, self._assign_slots, (arrival, windows), "parts")
+        if isinstance(slot, InvalidRequest):
+            raise slot
+        return slot
 
     async def release_slot(self, held: GroupSlot, *, answered: bool) -> None:
         """Ends the hold: the sender got its answer, or disconnected and may retry."""
         operation = "PendingGroupStore.release_slot"
         await self.database.write_shared(operation, self._release_slots, (held, answered), "parts")
 
-    def _assign_slots(self, connection: Connection, arrivals: Sequence["_SampleArrival"]) -> list[GroupSlot]:
+    def _assign_slots(
+        self, connection: Connection, arrivals: Sequence[tuple[Arrival, RetryWindows]]
+    ) -> list[GroupSlot | InvalidRequest]:
         return _assign_slots(connection, self.database, arrivals)
 
     def _release_slots(self, connection: Connection, held: Sequence[tuple[GroupSlot, bool]]) -> list[None]:
@@ -202,7 +152,10 @@ class PendingGroupStore(StorePart):
         )
         # A row that is locked is being closed or claimed by another replica.
         rows = connection.execute(statement).mappings().all()
-        to_score = [_close_group(connection, self.database, row, now) for row in rows if row["state"] == "open"]
+        closing = _Assignments(now)
+        for group in _load_places(connection, [row for row in rows if row["state"] == "open"]).values():
+            closing.close(0, group)
+        to_score = closing.write(connection, self.database).get(0, [])
         claimed_until = now + round(_CLAIM_SECONDS * MICROSECONDS_PER_SECOND)
         for row in rows:
             if row["state"] == "closed":
@@ -230,106 +183,34 @@ class PendingGroupStore(StorePart):
         return len(group_ids)
 
 
-# Pieces: completions that name their places in a group that their sender names.
+# Arrival: completions get their places, as if they had come one after the other.
 
 
-def _build_order_key(pending: PendingGroup) -> str:
-    return f"parts {pending.scope}"
-
-
-def _lock_scopes(connection: Connection, database: Database, scopes: Iterable[str]) -> None:
-    """Serialises writes of each scope, also before there is a row to lock."""
-    if database.postgres:  # SQLite has one writer at a time as it is
-        digests = [hashlib.sha256(f"parts {scope}".encode()).digest()[:8] for scope in scopes]
-        # Sorted: replicas that lock several take them in one order, and so never wait for each other.
-        keys = sorted(int.from_bytes(one, "big", signed=True) for one in digests)
-        connection.execute(select(func.pg_advisory_xact_lock(func.unnest(cast(keys, ARRAY(BigInteger))))))
-
-
-def _find_or_open(connection: Connection, pending: PendingGroup, group_id: str, now: int, seconds: float) -> _PartRow:
-    here = select(parts).where(parts.c.group_id == group_id).with_for_update()
-    row = connection.execute(here).mappings().one_or_none() or _restore_group(connection, pending, group_id, now)
-    return _open_group(connection, pending, group_id, 0, now, seconds) if row is None else row
-
-
-def _find_mismatch(
-    row: _PartRow, pending: PendingGroup, members: Sequence[Member], stored: dict[int, RowMapping]
-) -> Mismatch | None:
-    """What keeps these members out of the group."""
-    if row["size"] != pending.size:
-        return Mismatch("part.size", f"the group under this key has {row['size']} completions")
-    if any(stored[one.place]["digest"] != one.digest for one in members if one.place in stored):
-        return Mismatch("part.index", "another completion has this place in the group")
-    return None
-
-
-def _add_to_closed_group(
-    connection: Connection,
-    database: Database,
-    row: _PartRow,
-    places: tuple[int, ...],
-    stored: dict[int, RowMapping],
-    fresh: Sequence[Member],
-    begun: list[Group],
-    now: int,
-) -> GroupSlot | Mismatch:
-    pending_id = row["group_id"]
-    scored_in = {member["own_group"] or pending_id for member in stored.values()}
-    if len(scored_in) + bool(fresh) > 1:
-        return Mismatch("part.index", "some of these places came in another piece, and the group is closed")
-    if scored_in:
-        return GroupSlot(pending_id, scored_in.pop(), places, open=False, begun=tuple(begun))
-    # By its content: a repeat that comes when this entry was deleted and restored gets the same stored group.
-    own = "group_" + digest([pending_id, "late", [[one.place, one.completion.identity] for one in fresh]])
-    begun += _close_groups(connection, database, [], [_LateGroup(row, tuple(fresh), own)], now)
-    _insert_members(connection, row, fresh, now, own_group=own)
-    return GroupSlot(pending_id, own, places, open=False, begun=tuple(begun))
-
-
-def _load_members_at(connection: Connection, group_id: str, places: Collection[int]) -> dict[int, RowMapping]:
-    statement = select(part_members).where(part_members.c.group_id == group_id, part_members.c.place.in_(places))
-    return {row["place"]: row for row in connection.execute(statement).mappings()}
-
-
-def _count_members(connection: Connection, group_id: str) -> int:
-    """Without late ones."""
-    mine = part_members.c.group_id == group_id, part_members.c.own_group.is_(None)
-    return connection.execute(select(func.count()).select_from(part_members).where(*mine)).scalar_one()
-
-
-# Samples that come one at a time: each joins the newest group of its scope, or begins the next one.
-
-
-@dataclass(frozen=True)
-class _SampleArrival:
-    """A sample that is to be given a place."""
-
-    pending: PendingGroup
-    completion: Completion
-    seconds: float
-    """How long a group that it begins waits for the others."""
-    windows: RetryWindows
-    name: SampleName
-    scored: Group | None = None
-    """The group that it is the whole of."""
-
-    @property
-    def retry_key(self) -> tuple[str, str]:
-        """Scope and fingerprint by which a repeat of the sample is recognised."""
-        return self.pending.scope, self.name.fingerprint or self.completion.identity_digest
+class _Place(NamedTuple):
+    digest: str
+    own_group: str | None
+    """The group that scores its completion, if that came late."""
 
 
 @dataclass
-class _NewestGroup:
+class _GatheredGroup:
+    """A group as it becomes while a transaction assigns places in it."""
+
     row: dict[str, Any]
-    places: set[int] = field(default_factory=set)
+    places: dict[int, _Place] = field(default_factory=dict)
+    """Those that are taken."""
     late: int = 0
     """How many of these came after it was closed."""
-    fresh: list[Member] = field(default_factory=list)
-    """Those that came now, in time."""
+    fresh: list[Rollout] = field(default_factory=list)
+    """Completions that came now, in time."""
     is_new: bool = False
+    """Whether its row is written as it is now, and all its members with it."""
     scored: Group | None = None
     """As it is stored when it is closed, if it has its scores."""
+
+    @property
+    def group_id(self) -> str:
+        return str(self.row["group_id"])
 
     @property
     def is_open(self) -> bool:
@@ -339,6 +220,10 @@ class _NewestGroup:
     def arrived(self) -> int:
         return len(self.places) - self.late
 
+    def is_over(self, now: int) -> bool:
+        """Whether it is to be closed with what has come."""
+        return self.is_open and bool(self.row["deadline"] <= now)
+
     def awaits_completions(self, now: int, windows: RetryWindows) -> bool:
         """Whether the group is open, or closed and still waits for missing completions."""
         if self.is_open:
@@ -346,11 +231,43 @@ class _NewestGroup:
         over = self.row["closed_at"] <= now - round(windows.late * MICROSECONDS_PER_SECOND)
         return not over and self.late < self.row["missing"]
 
-    def find_free_place(self, name: SampleName) -> int | None:
-        """The place that the sample names, or the next one; None if another has it."""
-        if name.place is None:
+    def find_free_place(self, arrival: Arrival) -> int | None:
+        """The place that a sample names, or the next one; None if another has it."""
+        if arrival.place is None:
             return max(self.places, default=-1) + 1
-        return None if name.place in self.places else name.place
+        return None if arrival.place in self.places else arrival.place
+
+    def find_refusal(self, piece: Arrival, now: int) -> InvalidRequest | None:
+        """Why a piece does not fit this group, which it names."""
+        if self.row["size"] != piece.size:
+            return InvalidRequest(f"the group under this key has {self.row['size']} completions", field="part.size")
+        scored_in: set[str | None] = set()
+        for place, completion in zip(piece.places, piece.completions, strict=True):
+            if place not in self.places:
+                scored_in.add("")  # a group of its own, if it is late
+                continue
+            if self.places[place].digest != completion.identity_digest:
+                return InvalidRequest("another completion has this place in the group", field="part.index")
+            scored_in.add(self.places[place].own_group)
+        if len(scored_in) > 1 and (not self.is_open or self.is_over(now)):
+            detail = "some of these places came in another piece, and the group is closed"
+            return InvalidRequest(detail, field="part.index")
+        return None
+
+    def build(self, stored: Sequence[Rollout]) -> Group:
+        """As it is stored when it is closed, with what it has stored before."""
+        if self.scored is not None:
+            return self.scored.model_copy(update={"created_at": from_micros(self.row["created_at"])})
+        return _build_group(self.row, (*stored, *self.fresh))
+
+
+@dataclass(frozen=True)
+class _LateGroup:
+    """Completions that arrived after their group was closed: a group of their own."""
+
+    row: _PartRow
+    """Of the group that they were late for."""
+    group: Group
 
 
 @dataclass
@@ -358,39 +275,55 @@ class _Assignments:
     """The groups and members that a transaction is about, as they become while it assigns slots."""
 
     now: int
-    newest: dict[str, _NewestGroup]
+    newest: dict[str, _GatheredGroup] = field(default_factory=dict)
     """By scope."""
-    earlier: dict[tuple[str, str], list[dict[str, Any]]]
+    earlier: dict[tuple[str, str], list[dict[str, Any]]] = field(default_factory=dict)
     """Members that a sample may take over, by its retry key; the next one to be taken comes last."""
-    states: dict[str, str]
+    states: dict[str, str] = field(default_factory=dict)
     """Of groups that are not as `earlier` has them."""
-    opened: list[_NewestGroup] = field(default_factory=list)
+    opened: list[_GatheredGroup] = field(default_factory=list)
     members: list[dict[str, Any]] = field(default_factory=list)
     reassigned: list[dict[str, Any]] = field(default_factory=list)
-    closing: list[tuple[int, _NewestGroup]] = field(default_factory=list)
+    closing: list[tuple[int, _GatheredGroup]] = field(default_factory=list)
     """With the number of the arrival that closed it."""
-    late: "list[tuple[int, _LateGroup]]" = field(default_factory=list)
+    late: list[tuple[int, _LateGroup]] = field(default_factory=list)
 
     @property
     def held_until(self) -> int:
         return self.now + round(_HOLD_SECONDS * MICROSECONDS_PER_SECOND)
 
-    def assign(self, number: int, arrival: _SampleArrival) -> GroupSlot:
-        newest = self.newest.get(arrival.pending.scope)
-        if newest is not None and newest.is_open and newest.row["deadline"] <= self.now:
-            self._close(number, newest)
-        if (member := self._find_earlier(arrival)) is not None:
+    def assign(self, number: int, arrival: Arrival, windows: RetryWindows) -> GroupSlot | InvalidRequest:
+        newest = self.newest.get(arrival.scope)
+        if newest is not None:
+            # Before it closes anything: who is refused scores nothing.
+            if arrival.names_group and (refusal := newest.find_refusal(arrival, self.now)) is not None:
+                return refusal
+            if newest.is_over(self.now):
+                self.close(number, newest)
+        if arrival.names_group:
+            return self._assign_named(number, arrival, newest or self._open(arrival, None))
+        if (member := self._find_earlier(arrival, windows)) is not None:
             return self._reassign(member)
-        place = None if newest is None else newest.find_free_place(arrival.name)
-        if newest is None or place is None or not newest.awaits_completions(self.now, arrival.windows):
-            newest, place = self._open(arrival, newest), arrival.name.place or 0
-        return self._take_place(number, arrival, newest, place)
+        place = None if newest is None else newest.find_free_place(arrival)
+        if newest is None or place is None or not newest.awaits_completions(self.now, windows):
+            newest, place = self._open(arrival, newest), arrival.place or 0
+        holder = secrets.token_hex(8)
+        own = self._take_places(number, arrival, newest, {place: arrival.completions[0]}, holder)
+        return GroupSlot(newest.group_id, own or newest.group_id, (place,), open=newest.is_open, holder=holder)
 
-    def _find_earlier(self, arrival: _SampleArrival) -> dict[str, Any] | None:
+    def _assign_named(self, number: int, piece: Arrival, group: _GatheredGroup) -> GroupSlot:
+        said = dict(zip(piece.places, piece.completions, strict=True))
+        fresh = {place: completion for place, completion in said.items() if place not in group.places}
+        own = self._take_places(number, piece, group, fresh) if fresh else group.places[piece.places[0]].own_group
+        if piece.closes and group.is_open:
+            self.close(number, group)
+        return GroupSlot(group.group_id, own or group.group_id, tuple(said), open=group.is_open)
+
+    def _find_earlier(self, arrival: Arrival, windows: RetryWindows) -> dict[str, Any] | None:
         members = self.earlier.get(arrival.retry_key, [])
-        if arrival.name.fingerprint:
+        if arrival.fingerprint:
             return members[-1] if members else None
-        retried_after = self.now - round(arrival.windows.retry * MICROSECONDS_PER_SECOND)
+        retried_after = self.now - round(windows.retry * MICROSECONDS_PER_SECOND)
         return members.pop() if members and members[-1]["held_until"] > retried_after else None
 
     def _reassign(self, member: dict[str, Any]) -> GroupSlot:
@@ -403,52 +336,68 @@ class _Assignments:
         is_open = own is None and self.states.get(pending_id, member.get("group_state")) == "open"
         return GroupSlot(pending_id, own or pending_id, (member["place"],), open=is_open, holder=holder)
 
-    def _open(self, arrival: _SampleArrival, before: _NewestGroup | None) -> _NewestGroup:
+    def _open(self, arrival: Arrival, before: _GatheredGroup | None) -> _GatheredGroup:
         generation = 0 if before is None else before.row["generation"] + 1
-        group_id = _create_group_id() if arrival.scored is None else arrival.scored.group_id
-        row = _build_part_row(arrival.pending, group_id, generation, self.now, arrival.seconds)
-        opened = _NewestGroup(row, is_new=True)
-        self.newest[arrival.pending.scope] = opened
+        given = arrival.group if arrival.names_group else arrival.scored
+        group_id = _create_group_id() if given is None else given.group_id
+        deadline = self.now + round(arrival.seconds * MICROSECONDS_PER_SECOND)
+        row = _build_part_row(arrival, group_id, generation, self.now, deadline)
+        opened = _GatheredGroup(row, is_new=True)
+        self.newest[arrival.scope] = opened
         self.opened.append(opened)
-        self.states[row["group_id"]] = "open"
+        self.states[group_id] = "open"
         return opened
 
-    def _take_place(self, number: int, arrival: _SampleArrival, group: _NewestGroup, place: int) -> GroupSlot:
-        member = Member(place=place, completion=arrival.completion, fingerprint=arrival.name.fingerprint)
-        own = None if group.is_open else _create_group_id()
-        holder = secrets.token_hex(8)
-        row = _build_member_row(group.row, member, "held", holder, self.held_until, own)
-        self.members.append(row)
-        if arrival.name.fingerprint:
-            self.earlier.setdefault(arrival.retry_key, []).append(row)
-        group.places.add(place)
-        self.states[group.row["group_id"]] = group.row["state"]
+    def _take_places(
+        self,
+        number: int,
+        arrival: Arrival,
+        group: _GatheredGroup,
+        said: Mapping[int, Completion],
+        holder: str = "",
+    ) -> str | None:
+        """Puts completions into places that nobody has, and closes a group that is full by them. The group of their own
+        if they are late."""
+        own = None if group.is_open else _name_late_group(arrival, group, said)
+        members = [Rollout.begin(own or group.group_id, place, completion) for place, completion in said.items()]
+        until = self.held_until if holder else self.now
+        rows = [_build_member_row(group.row, one, arrival.fingerprint, holder, until, own) for one in members]
+        self.members += rows
+        if arrival.fingerprint:
+            self.earlier.setdefault(arrival.retry_key, []).extend(rows)
+        group.places |= {place: _Place(row["digest"], own) for place, row in zip(said, rows, strict=True)}
+        self.states[group.group_id] = group.row["state"]
         if own is not None:
-            group.late += 1
-            self.late.append((number, _LateGroup(group.row, (member,), own)))
+            group.late += len(members)
+            alone = _build_group({**group.row, "group_id": own, "created_at": self.now}, members, ("late",))
+            self.late.append((number, _LateGroup(group.row, alone)))
         else:
-            group.fresh.append(member)
+            group.fresh += members
             if group.arrived == group.row["size"]:
                 group.scored = arrival.scored
-                self._close(number, group)
-        pending_id = group.row["group_id"]
-        return GroupSlot(pending_id, own or pending_id, (place,), open=group.is_open, holder=holder)
+                self.close(number, group)
+        return own
 
-    def _close(self, number: int, group: _NewestGroup) -> None:
-        closing = _describe_closing(group.row, group.arrived, self.now)
-        if group.scored is not None:
-            closing["due"] = None  # nobody has to score it
-        group.row = {**group.row, **closing}
-        self.states[group.row["group_id"]] = "closed"
+    def close(self, number: int, group: _GatheredGroup) -> None:
+        """Closes the group with the completions that have arrived."""
+        due = self.now + round(_CLAIM_SECONDS * MICROSECONDS_PER_SECOND)
+        group.row = {
+            **group.row,
+            "state": "closed",
+            "missing": group.row["size"] - group.arrived,
+            "closed_at": min(self.now, group.row["deadline"]),
+            "due": due if group.scored is None else None,  # nobody has to score it
+        }
+        self.states[group.group_id] = "closed"
         self.closing.append((number, group))
 
     def write(self, connection: Connection, database: Database) -> dict[int, list[Group]]:
         """What there is to score, by the number of the arrival that closed it."""
         if self.opened:
             _insert_parts(connection, [one.row for one in self.opened])
-        closing = [_ClosingGroup(one.row, one.fresh, one.is_new, one.scored) for _, one in self.closing]
-        stored = _close_groups(connection, database, closing, [late for _, late in self.late], self.now)
-        closed = {one.row["group_id"] for _, one in self.closing}
+        closing, late = [one for _, one in self.closing], [one for _, one in self.late]
+        stored = _close_groups(connection, database, closing, late, self.now)
+        closed = {one.group_id for one in closing}
         if self.members:
             rows = [row | ({"completion": None} if row["group_id"] in closed else {}) for row in self.members]
             insert_rows(connection, part_members, rows)
@@ -467,25 +416,45 @@ _REASSIGNMENT: Final = (
 )
 
 
-def _assign_slots(connection: Connection, database: Database, items: Sequence[_SampleArrival]) -> list[GroupSlot]:
-    """A slot for each, as if they had come one after the other. What they concern is read once, followed in memory, and
-    written at the end."""
-    scopes = sorted({one.pending.scope for one in items})
+def _assign_slots(
+    connection: Connection, database: Database, items: Sequence[tuple[Arrival, RetryWindows]]
+) -> list[GroupSlot | InvalidRequest]:
+    """A slot for each. What they concern is read once, followed in memory, and written at the end."""
+    arrivals = [arrival for arrival, _ in items]
+    scopes = sorted({one.scope for one in arrivals})
     _lock_scopes(connection, database, scopes)
     now = database.read_lease_clock(connection)
     newest = _load_newest_groups(connection, scopes)
-    assignments = _Assignments(now, newest, _load_earlier_members(connection, database, items, now), {})
-    slots = [assignments.assign(number, one) for number, one in enumerate(items)]
+    if unknown := {one.scope: one for one in arrivals if one.names_group and one.scope not in newest}:
+        newest |= _restore_groups(connection, unknown, now)
+    samples = [one for one in arrivals if not one.names_group]
+    assignments = _Assignments(now, newest, _load_earlier_members(connection, database, samples, now))
+    slots = [assignments.assign(number, *item) for number, item in enumerate(items)]
     begun = assignments.write(connection, database)
-    return [_add_begun(slot, begun.get(number, ())) for number, slot in enumerate(slots)]
+    return [
+        slot if isinstance(slot, InvalidRequest) else replace(slot, begun=tuple(begun.get(number, ())))
+        for number, slot in enumerate(slots)
+    ]
 
 
-def _add_begun(slot: GroupSlot, begun: Iterable[Group]) -> GroupSlot:
-    return GroupSlot(slot.pending_id, slot.group_id, slot.places, slot.open, slot.holder, tuple(begun))
+def _lock_scopes(connection: Connection, database: Database, scopes: Iterable[str]) -> None:
+    """Serialises writes of each scope, also before there is a row to lock."""
+    if database.postgres:  # SQLite has one writer at a time as it is
+        digests = [hashlib.sha256(f"parts {scope}".encode()).digest()[:8] for scope in scopes]
+        # Sorted: replicas that lock several take them in one order, and so never wait for each other.
+        keys = sorted(int.from_bytes(one, "big", signed=True) for one in digests)
+        connection.execute(select(func.pg_advisory_xact_lock(func.unnest(cast(keys, ARRAY(BigInteger))))))
 
 
 def _create_group_id() -> str:
     return f"group_{secrets.token_hex(16)}"
+
+
+def _name_late_group(arrival: Arrival, group: _GatheredGroup, said: Mapping[int, Completion]) -> str:
+    """Of a piece by its content: a repeat that comes when its entry was deleted and restored gets the same group."""
+    if not arrival.names_group:
+        return _create_group_id()
+    return "group_" + digest([group.group_id, "late", [[place, one.identity] for place, one in said.items()]])
 
 
 _NEWEST_GROUP: Final = PreparedStatement(
@@ -498,23 +467,26 @@ _NEWEST_GROUP: Final = PreparedStatement(
     )
 )
 _PLACES: Final = PreparedStatement(
-    lambda postgres: select(part_members.c.group_id, part_members.c.place, part_members.c.own_group).where(
-        is_among(part_members.c.group_id, "newest", postgres)
-    )
+    lambda postgres: select(
+        part_members.c.group_id, part_members.c.place, part_members.c.digest, part_members.c.own_group
+    ).where(is_among(part_members.c.group_id, "newest", postgres))
 )
 
 
-def _load_newest_groups(connection: Connection, scopes: Sequence[str]) -> dict[str, _NewestGroup]:
-    newest = {}
-    for scope in scopes:
-        row = _NEWEST_GROUP.run(connection, of=scope).mappings().one_or_none()
-        if row is not None:
-            newest[row["group_id"]] = _NewestGroup(dict(row))
-    places: Sequence[Any] = _PLACES.run(connection, newest=list(newest)).all() if newest else ()
-    for group_id, place, own_group in places:
-        newest[group_id].places.add(place)
-        newest[group_id].late += own_group is not None
-    return {one.row["scope"]: one for one in newest.values()}
+def _load_newest_groups(connection: Connection, scopes: Sequence[str]) -> dict[str, _GatheredGroup]:
+    """By scope."""
+    found = (_NEWEST_GROUP.run(connection, of=scope).mappings().one_or_none() for scope in scopes)
+    return _load_places(connection, [row for row in found if row is not None])
+
+
+def _load_places(connection: Connection, rows: Sequence[RowMapping]) -> dict[str, _GatheredGroup]:
+    """By scope the groups of these rows."""
+    gathered = {row["group_id"]: _GatheredGroup(dict(row)) for row in rows}
+    places: Sequence[Any] = _PLACES.run(connection, newest=list(gathered)).all() if gathered else ()
+    for group_id, place, digest_, own_group in places:
+        gathered[group_id].places[place] = _Place(digest_, own_group)
+        gathered[group_id].late += own_group is not None
+    return {one.row["scope"]: one for one in gathered.values()}
 
 
 _NAMED_MEMBER: Final = (
@@ -527,16 +499,16 @@ _NAMED_MEMBER: Final = (
 
 
 def _load_earlier_members(
-    connection: Connection, database: Database, items: Sequence[_SampleArrival], now: int
+    connection: Connection, database: Database, items: Sequence[Arrival], now: int
 ) -> dict[tuple[str, str], list[dict[str, Any]]]:
     """Stored members that a sample may repeat, by its retry key. Under a fingerprint also one that was answered: the
     answer may have been lost. Without one those whose sender disconnected; who left last comes last."""
     earlier: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for scope, fingerprint in {one.retry_key for one in items if one.name.fingerprint}:
+    for scope, fingerprint in {one.retry_key for one in items if one.fingerprint}:
         row = connection.execute(_NAMED_MEMBER, {"of": scope, "fingerprint": fingerprint}).mappings().one_or_none()
         if row is not None:
             earlier[scope, fingerprint] = [dict(row)]
-    unnamed = {one.retry_key for one in items if not one.name.fingerprint}
+    unnamed = {one.retry_key for one in items if not one.fingerprint}
     if unnamed:
         values = {
             "of": sorted({scope for scope, _ in unnamed}),
@@ -632,10 +604,9 @@ def _hand_over(connection: Connection, database: Database, group_ids: Collection
     names = [group.group_id for group in pending]
     with_entry = set(connection.execute(select(parts.c.group_id).where(parts.c.group_id.in_(names))).scalars())
     collecting = _find_collecting_groups(connection, [group for group in pending if group.group_id not in with_entry])
-    for group in pending:
-        # It came whole, so there is no entry yet by which another replica could claim it.
-        if group.group_id not in with_entry and group.group_id not in collecting:
-            _restore_group(connection, _describe_whole(group), group.group_id, now)
+    # They came whole, so there is no entry yet by which another replica could claim them.
+    whole = [group for group in pending if group.group_id not in with_entry and group.group_id not in collecting]
+    _insert_closed(connection, [(group, _describe_whole(group)) for group in whole], now)
     mine = parts.c.group_id.in_([*names, *collecting.values()]), parts.c.state == "closed"
     connection.execute(update(parts).where(*mine).values(due=now))
 
@@ -647,56 +618,11 @@ def _find_collecting_groups(connection: Connection, groups: Sequence[Group]) -> 
     return {own: group_id for own, group_id in connection.execute(here)} if late else {}
 
 
-def _describe_whole(group: Group) -> PendingGroup:
-    return PendingGroup(
-        scope=group.group_id,
-        task_id=group.task_id,
-        environment=group.environment,
-        run=group.run,
-        lease_id=group.lease_id,
-        policy=group.policy,
-        purpose=group.purpose,
-        key="",
-        size=len(group.rollouts),
-        hand_out_step=group.hand_out_step,
-        sender=group.sender,
-    )
+def _describe_whole(group: Group) -> Arrival:
+    return Arrival(group, (), scope=group.group_id, key="", size=len(group.rollouts), seconds=0.0)
 
 
 # Closing: a pending group becomes a stored one.
-
-
-@dataclass(frozen=True)
-class _ClosingGroup:
-    """A group with its row as it is then, and members that are not stored before."""
-
-    row: _PartRow
-    fresh: Sequence[Member] = ()
-    is_new: bool = False
-    """Whether its row is written as it is closed, and all its members with it."""
-    scored: Group | None = None
-    """The group, if it has its scores already."""
-
-    def build(self, stored: Sequence[Member]) -> Group:
-        if self.scored is not None:
-            return self.scored.model_copy(update={"created_at": from_micros(self.row["created_at"])})
-        return _build_group(self.row, (*stored, *self.fresh))
-
-
-@dataclass(frozen=True)
-class _LateGroup:
-    """Members that arrived after their group was closed, with the id of the group that scores them."""
-
-    row: _PartRow
-    members: tuple[Member, ...]
-    group_id: str
-
-
-def _close_group(connection: Connection, database: Database, row: _PartRow, now: int) -> Group:
-    """Closes the group with the completions that have arrived and stores it as pending. The caller scores it."""
-    closed = {**row, **_describe_closing(row, _count_members(connection, row["group_id"]), now)}
-    (stored,) = _close_groups(connection, database, [_ClosingGroup(closed)], [], now)
-    return stored
 
 
 _CLOSING: Final = ("state", "missing", "closed_at", "due")
@@ -718,7 +644,7 @@ _FORGET_COMPLETIONS: Final = PreparedStatement(
 def _close_groups(
     connection: Connection,
     database: Database,
-    closing: Sequence[_ClosingGroup],
+    closing: Sequence[_GatheredGroup],
     late: Sequence[_LateGroup],
     now: int,
 ) -> list[Group]:
@@ -726,12 +652,8 @@ def _close_groups(
     opened_before = [one.row for one in closing if not one.is_new]
     closed = [row["group_id"] for row in opened_before]
     members = _load_members(connection, closed)
-    groups_ = [one.build(members.get(one.row["group_id"], ())) for one in closing]
-    flags = ("late",)
-    for one in late:
-        groups_.append(_parse_group(one.row).build_group(one.group_id, one.members, flags, from_micros(now)))
-    items = [GroupToStore(group) for group in groups_]
-    stored = add_groups(connection, database, items, None, EncodedTexts.encode(items))
+    built = [*(one.build(members.get(one.group_id, ())) for one in closing), *(one.group for one in late)]
+    stored = add_groups(connection, database, [GroupToStore(group).pack() for group in built])
     if opened_before:
         rows = [{f"new_{name}": row[name] for name in ("group_id", *_CLOSING)} for row in opened_before]
         connection.execute(_CLOSE_PART, rows)
@@ -742,25 +664,20 @@ def _close_groups(
     return stored
 
 
-def _describe_closing(row: _PartRow, arrived: int, now: int) -> dict[str, Any]:
-    """The columns of a group that is closed now."""
-    due = now + round(_CLAIM_SECONDS * MICROSECONDS_PER_SECOND)
-    return {"state": "closed", "missing": row["size"] - arrived, "closed_at": min(now, row["deadline"]), "due": due}
+def _build_group(row: _PartRow, arrived: Sequence[Rollout], flags: tuple[str, ...] = ()) -> Group:
+    """The group of a row with these members, before scoring."""
+    if not flags and row["missing"]:
+        flags = ("partial_group",)
+    return parse_group(row, sorted(arrived, key=lambda member: member.place), "pending", flags)
 
 
-def _build_group(row: _PartRow, arrived: Sequence[Member]) -> Group:
-    flags = ("partial_group",) if row["missing"] else ()
-    members = tuple(sorted(arrived, key=lambda member: member.place))
-    return _parse_group(row).build_group(row["group_id"], members, flags, from_micros(row["created_at"]))
-
-
-def _load_members(connection: Connection, group_ids: Collection[str]) -> dict[str, list[Member]]:
+def _load_members(connection: Connection, group_ids: Collection[str]) -> dict[str, list[Rollout]]:
     """The members of each group, but for late ones."""
-    members: dict[str, list[Member]] = {group_id: [] for group_id in group_ids}
+    members: dict[str, list[Rollout]] = {group_id: [] for group_id in group_ids}
     rows = _SELECT_MEMBERS.run(connection, group_ids=list(group_ids)).mappings() if group_ids else ()
     for row in rows:
-        completion = decode(Completion, row["completion"])
-        members[row["group_id"]].append(Member(place=row["place"], completion=completion))
+        group_id, completion = row["group_id"], decode(Completion, row["completion"])
+        members[group_id].append(Rollout.begin(group_id, row["place"], completion))
     return members
 
 
@@ -784,29 +701,20 @@ def _load_open_groups(connection: Connection, group_ids: Collection[str]) -> dic
 # Rows of pending groups and of their members.
 
 
-def _open_group(
-    connection: Connection, pending: PendingGroup, group_id: str, generation: int, now: int, seconds: float
-) -> _PartRow:
-    require_unpruned(connection, [group_id])
-    row = _build_part_row(pending, group_id, generation, now, seconds)
-    _insert_parts(connection, [row])
-    return row
-
-
-def _build_part_row(pending: PendingGroup, group_id: str, generation: int, now: int, seconds: float) -> dict[str, Any]:
+def _build_part_row(arrival: Arrival, group_id: str, generation: int, now: int, deadline: int) -> dict[str, Any]:
     """The row of a group that is open."""
-    deadline = now + round(seconds * MICROSECONDS_PER_SECOND)
+    group = arrival.group
     return {
         "group_id": group_id,
-        "scope": pending.scope,
+        "scope": arrival.scope,
         "generation": generation,
-        "key": encode_json(pending.key),
-        "size": pending.size,
-        "task_id": pending.task_id,
-        "environment": pending.environment,
-        "run": pending.run,
-        **build_origin_columns(pending),
-        "purpose": pending.purpose,
+        "key": encode_json(arrival.key),
+        "size": arrival.size,
+        "task_id": group.task_id,
+        "environment": group.environment,
+        "run": group.run,
+        **build_origin_columns(group),
+        "purpose": group.purpose,
         "deadline": deadline,
         "state": "open",
         "missing": 0,
@@ -823,63 +731,47 @@ def _insert_parts(connection: Connection, rows: Sequence[Mapping[str, Any]]) -> 
         raise NotFound("the group's task is not stored", field="task_id") from error
 
 
-def _parse_group(row: _PartRow) -> PendingGroup:
-    return PendingGroup(
-        scope=row["scope"],
-        task_id=row["task_id"],
-        environment=row["environment"],
-        run=row["run"],
-        lease_id=decode_name(row["lease_id"]),
-        policy=parse_policy(row),
-        purpose=row["purpose"],
-        key=str(decode_json(row["key"])),
-        size=row["size"],
-        hand_out_step=row["hand_out_step"],
-        sender=decode_name(row["sender"]),
-    )
-
-
-def _insert_members(
-    connection: Connection, row: _PartRow, members: Sequence[Member], now: int, *, own_group: str | None = None
-) -> None:
-    """Inserts members that name their place and are not held."""
-    rows = [_build_member_row(row, member, "answered", "", now, own_group) for member in members]
-    insert_rows(connection, part_members, rows)
-
-
 def _build_member_row(
-    row: _PartRow, member: Member, state: str, holder: str, held_until: int, own_group: str | None
+    row: _PartRow, member: Rollout, fingerprint: str, holder: str, held_until: int, own_group: str | None
 ) -> dict[str, Any]:
     return {
         "group_id": row["group_id"],
         "place": member.place,
         "scope": row["scope"],
-        "digest": member.digest,
+        "digest": fingerprint or member.completion.identity_digest,
         "completion": None if own_group else encode_completion(member.completion),
         "own_group": own_group,
-        "state": state,
+        "state": "held" if holder else "answered",
         "holder": holder,
         "held_until": held_until,
     }
 
 
-def _restore_group(connection: Connection, pending: PendingGroup, group_id: str, now: int) -> _PartRow | None:
-    """Restores the entry that `delete_old` deleted from the stored group, for a repeat that comes after it; None if
-    there is no such group."""
-    (group, *_) = load_groups(connection, groups.c.group_id == group_id) or (None,)
-    if group is None:
-        return None
-    row = _open_group(connection, pending, group_id, 0, now, 0.0)
-    members = [
-        Member(
-            place=rollout.place,
-            completion=rollout.completion,
-            fingerprint="" if rollout.reduced is None else rollout.reduced.identity,
-        )
-        for rollout in group.rollouts
-    ]
-    _insert_members(connection, row, members, now)
-    closed = {"state": "closed", "missing": pending.size - len(members), "closed_at": now, "due": None}
-    connection.execute(update(parts).where(parts.c.group_id == group_id).values(closed))
-    connection.execute(update(part_members).where(part_members.c.group_id == group_id).values(completion=None))
-    return connection.execute(select(parts).where(parts.c.group_id == group_id)).mappings().one()
+def _restore_groups(connection: Connection, pieces: Mapping[str, Arrival], now: int) -> dict[str, _GatheredGroup]:
+    """The groups of these ids that are stored, for pieces that come again after `delete_old` has deleted their entries.
+    Gone when one of them was pruned."""
+    require_unpruned(connection, pieces.keys())
+    stored = load_groups(connection, groups.c.group_id.in_(pieces))
+    return _insert_closed(connection, [(group, pieces[group.group_id]) for group in stored], now)
+
+
+def _insert_closed(
+    connection: Connection, stored: Sequence[tuple[Group, Arrival]], now: int
+) -> dict[str, _GatheredGroup]:
+    """Inserts entries of stored groups, by scope. The stored group has the completions."""
+    restored = {}
+    rows: list[dict[str, Any]] = []
+    for group, piece in stored:
+        missing = piece.size - len(group.rollouts)
+        row = _build_part_row(piece, group.group_id, 0, now, now)
+        row |= {"state": "closed", "missing": missing, "closed_at": now, "due": None}
+        restored[group.group_id] = gathered = _GatheredGroup(row)
+        for one in group.rollouts:
+            fingerprint = "" if one.reduced is None else one.reduced.identity
+            member = _build_member_row(row, one, fingerprint, "", now, None) | {"completion": None}
+            gathered.places[one.place] = _Place(member["digest"], None)
+            rows.append(member)
+    if restored:
+        _insert_parts(connection, [one.row for one in restored.values()])
+        insert_rows(connection, part_members, rows)
+    return restored

@@ -19,7 +19,6 @@ from app.ports.judges import CalibrationReading, Judge, Panels, WrittenReference
 from app.service.judging import (
     RETRY_SECONDS,
     GroupCalibration,
-    JudgedCompletions,
     ReferenceCache,
     ReferencesOrGap,
     score_completions,
@@ -106,7 +105,7 @@ class NoJudges:
 
 @pytest.mark.parametrize("away", [False, True])
 def test_a_calibration_that_breaks_changes_no_outcome_loses_no_reading_and_leaves_nothing_put_aside(away: bool) -> None:
-    async def scene() -> tuple[JudgedCompletions, list[tuple[str, float]]]:
+    async def scene() -> tuple[PanelResult, list[tuple[str, float]]]:
         panel, costs = WritingPanel(), Costs([away, False])
         panel.go.set()
         options = PanelOptions.model_construct(judges=(), mode="listwise", readings=1, votes=1, relative_weight=0.5)
@@ -129,7 +128,9 @@ def test_a_calibration_that_breaks_changes_no_outcome_loses_no_reading_and_leave
         return judged, costs.settled
 
     judged, settled = asyncio.run(scene())
-    assert judged == JudgedCompletions((SCORED.model_copy(update={"uncalibrated": "internal"}),), (READ, MADE))
+    assert judged == PanelResult(
+        scores=(SCORED.model_copy(update={"uncalibrated": "internal"}),), judgements=(READ, MADE)
+    )
     assert settled == [("g", 0.75), ("g further", 0.0)][away:]
 
 

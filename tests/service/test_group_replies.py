@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from app.domain.groups import Group, Rollout
 from app.domain.scores import Outcome, Score
 from app.domain.tasks import Completion
-from app.service.group_scoring import build_reply
 from app.service.requests import GroupReply
+from app.service.scoring import build_reply
 
 RIGHT, WRONG = Score.exact(True), Score.exact(False)
 PENDING, FAILED = Score.pending(), Score.unscored("judge_failed", "asleep")

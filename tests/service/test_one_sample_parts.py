@@ -10,15 +10,15 @@ import pytest
 
 from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.errors import GatewayError
-from app.domain.groups import Group, GroupFilter
-from app.domain.parts import GroupSlot, PendingGroup, RetryWindows, SampleName
+from app.domain.groups import GroupFilter
+from app.domain.parts import Arrival, GroupSlot, RetryWindows
 from app.domain.tasks import Completion
 from app.main.gateway import build_gateway
 from app.main.store import Store
 from app.ports.environment import NoWorkers
 from app.service.gateway import Gateway
-from app.service.requests import NextBatch
-from app.service.scoring import SampleReply, SampleToScore
+from app.service.pending_groups import SampleToScore
+from app.service.requests import GroupReply, NextBatch
 from app.store.pending_groups import PendingGroupStore
 from app.telemetry.metrics import NullObserver
 from tests.support.databases import MIGRATIONS
@@ -38,18 +38,10 @@ class CountedParts:
     def __getattr__(self, name: str) -> object:
         return getattr(self._parts, name)
 
-    async def assign_slot(
-        self,
-        pending: PendingGroup,
-        completion: Completion,
-        seconds: float,
-        windows: RetryWindows,
-        name: SampleName,
-        scored: Group | None,
-    ) -> GroupSlot:
+    async def assign_slot(self, arrival: Arrival, windows: RetryWindows) -> GroupSlot:
         self.asked += 1
         await self.writing.wait()
-        slot = await self._parts.assign_slot(pending, completion, seconds, windows, name, scored)
+        slot = await self._parts.assign_slot(arrival, windows)
         self.placed += 1
         return slot
 
@@ -64,7 +56,7 @@ class Trainer:
     """By environment."""
     parts: "CountedParts"
     gather_seconds: float = 60.0
-    waiting: "set[asyncio.Task[SampleReply]]" = field(default_factory=set)
+    waiting: "set[asyncio.Task[GroupReply]]" = field(default_factory=set)
 
     def sample(
         self, text: str, size: int = 2, environment: str = "toy", key: str = "", run: str = "a"
@@ -72,15 +64,15 @@ class Trainer:
         completion = Completion(text=text)
         return SampleToScore(environment, self.tasks[environment], completion, run=run, key=key, size=size)
 
-    async def ask(self, sample: SampleToScore, wait: float = 10.0) -> SampleReply:
+    async def ask(self, sample: SampleToScore, wait: float = 10.0) -> GroupReply:
         """The answer, which has arrived."""
         held = self.gateway.samples.score_sample(sample, gather_seconds=self.gather_seconds, wait_seconds=wait)
         async with held as reply:
             return reply
 
-    async def asks(self, *samples: SampleToScore) -> "list[asyncio.Task[SampleReply]]":
+    async def asks(self, *samples: SampleToScore) -> "list[asyncio.Task[GroupReply]]":
         """All of them at once; in their places when this returns."""
-        tasks: list[asyncio.Task[SampleReply]] = []
+        tasks: list[asyncio.Task[GroupReply]] = []
         for one in samples:
             placed = self.parts.placed
             task = asyncio.ensure_future(self.ask(one))
@@ -126,14 +118,14 @@ async def training(url: str, world: World) -> AsyncIterator[Trainer]:
         await store.close()
 
 
-async def hung_up(*asking: "asyncio.Task[SampleReply]") -> None:
+async def hung_up(*asking: "asyncio.Task[GroupReply]") -> None:
     for one in asking:
         one.cancel()
     await asyncio.gather(*asking, return_exceptions=True)
     await asyncio.sleep(0.05)
 
 
-def rewards(*replies: SampleReply) -> list[float | None]:
+def rewards(*replies: GroupReply) -> list[float | None]:
     return [reply.score.reward for reply in replies]
 
 
@@ -141,7 +133,7 @@ async def test_siblings_are_judged_together_and_told_their_standing(trainer: Tra
     first, second = await asyncio.gather(*await trainer.asks(*(trainer.sample(text) for text in ("1", "0"))))
     assert rewards(first, second) == [1, 0]
     assert (first.group_id, first.flags) == (second.group_id, ())
-    assert [round(reply.advantage or 0, 3) for reply in (first, second)] == [0.707, -0.707]
+    assert [round(reply.advantages[0] or 0, 3) for reply in (first, second)] == [0.707, -0.707]
     assert await trainer.groups() == [((1, 0), ())]
 
 

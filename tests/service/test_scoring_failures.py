@@ -17,12 +17,11 @@ from app.domain.tasks import Completion
 from app.main.gateway import build_gateway
 from app.main.store import Store
 from app.ports.environment import NoWorkers
-from app.service import group_scoring
-from app.service.group_scoring import GroupScoring, build_reply
+from app.service import scoring
 from app.service.requests import GroupProblem, GroupReply, GroupToScore, NextBatch, ScoreRequest, ScoreResponse
-from app.service.scoring import ScoringService
+from app.service.scoring import GroupScoring, ScoringService, build_reply
 from app.store.group_rows import GroupToStore
-from app.store.groups import GroupStore, IdempotencyKey, KnownGroups
+from app.store.groups import GroupStore, IdempotencyKey
 from app.store.runs import RunStore
 from app.telemetry.metrics import NullObserver
 from tests.support.databases import MIGRATIONS
@@ -43,7 +42,7 @@ class FaultyGroups:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
 
-    async def recall(self, group_ids: Sequence[str]) -> KnownGroups:
+    async def recall(self, group_ids: Sequence[str]) -> dict[str, Group | None]:
         known = await self.inner.recall(group_ids)
         self.has_read.set()
         if self.may_tell is not None:
@@ -112,7 +111,7 @@ async def office(sqlite_url: str) -> AsyncIterator[Office]:
 
 @pytest.fixture
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_scoring, "STORE_RETRY_SECONDS", (0.0, 0.0, 0.0))
+    monkeypatch.setattr(scoring, "STORE_RETRY_SECONDS", (0.0, 0.0, 0.0))
 
 
 @pytest.mark.parametrize("wait", [None, 0.0])

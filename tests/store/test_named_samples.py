@@ -1,23 +1,24 @@
 """Samples whose trainer names their places and tells a repeated one by its bytes; groups that nobody scores again."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
 from app.domain.errors import NotFound
 from app.domain.groups import Group
-from app.domain.parts import GroupSlot, SampleName
+from app.domain.parts import GroupSlot
 from app.domain.scores import Score
 from app.main.store import Store
 from app.store.group_rows import GroupToStore
 from tests.store.test_groups import refused
-from tests.store.test_parts import WINDOWS, pending, said, shown
+from tests.store.test_parts import WINDOWS, sample, shown
 from tests.support.store_cases import opened, record
 
 
 async def take(store: Store, place: int | None, fingerprint: str, size: int = 2, text: str = "a") -> GroupSlot:
-    name = SampleName(place, fingerprint)
-    return await store.parts.assign_slot(pending(size=size), said(text), 60, WINDOWS, name)
+    named = replace(sample(text, size), place=place, fingerprint=fingerprint)
+    return await store.parts.assign_slot(named, WINDOWS)
 
 
 def where(*seats: GroupSlot) -> list[tuple[int, int]]:

@@ -6,12 +6,11 @@ from collections.abc import Awaitable, Mapping
 import pytest
 from sqlalchemy import Connection, insert, text
 
-from app.domain.parts import Member
 from app.main.store import Store
 from app.store.database import is_postgres, open_writer
 from app.store.pending_groups import CLEAR_BATCH_SIZE
 from app.store.tables import part_members, parts
-from tests.store.test_parts import WINDOWS, answered, arrive, pending, said, take
+from tests.store.test_parts import WINDOWS, answered, arrive, piece, take
 from tests.store.test_plans import Statement, indexes_of, statements_made
 from tests.support.store_cases import MovableClock, record, using
 
@@ -24,8 +23,11 @@ CLOSING = {
 }
 
 EXPECTED: Mapping[str, set[str]] = {
-    "arrive": {"pk_pruned_groups", "pk_parts", "pk_part_members", "uq_groups_group_id", "pk_rollouts"},
-    "arrive, closing": CLOSING,
+    "arrive": {
+        *("pk_pruned_groups", "pk_parts", "pk_part_members", "uq_parts_scope_generation"),
+        *("uq_groups_group_id", "pk_rollouts"),
+    },
+    "arrive, closing": CLOSING | {"uq_parts_scope_generation"},
     "take": CLOSING | {"uq_parts_scope_generation", "ix_part_members_unanswered"},
     "settle": {"pk_part_members"},
     "keep": {"pk_part_members", "pk_parts"},
@@ -87,11 +89,11 @@ async def statements_of(store: Store, url: str) -> dict[str, list[Statement]]:
             connection.execute(text("ANALYZE"))
     engine.dispose()
     held = await take(store, "held", size=3)
-    await store.parts.add_members(pending("due"), "due", [Member(place=0, completion=said("a"))], 0)
+    await store.parts.assign_slot(piece("due", 0, "a", size=2, seconds=0), WINDOWS)
     calls: dict[str, Awaitable[object]] = {
         "arrive": arrive(store, 0, "a"),
         "arrive, closing": arrive(store, 1, "b"),
-        "take": store.parts.assign_slot(pending("s1", 1), said("a"), 60, WINDOWS),
+        "take": take(store, "a", 1, "s1"),
         "settle": store.parts.release_slot(held, answered=True),
         "keep": store.parts.renew_holds([held], ["c1"]),
         "opened": store.parts.load_open_groups([held.group_id]),

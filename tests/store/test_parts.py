@@ -2,13 +2,14 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
-from app.domain.errors import NotFound
-from app.domain.groups import Group
-from app.domain.parts import GroupSlot, Member, Mismatch, PendingGroup, RetryWindows
+from app.domain.errors import InvalidRequest, NotFound
+from app.domain.groups import Group, Rollout
+from app.domain.parts import Arrival, GroupSlot, RetryWindows
 from app.domain.runs import Policy
 from app.domain.scores import Score
 from app.domain.tasks import Completion
@@ -22,18 +23,30 @@ HOSTILE = "NUL \x00, emoji \U0001f9d9, quote ' and \\u0000"
 WINDOWS = RetryWindows(late=120, retry=600)
 
 
-def pending(scope: str = "scope", size: int = 2, lease_id: str | None = None) -> PendingGroup:
-    return PendingGroup(
-        scope=scope,
+def shared(group_id: str = "group_of_sample", lease_id: str | None = None) -> Group:
+    """What completions have in common."""
+    return Group(
+        group_id=group_id,
         task_id="task_0",
         environment="gsm8k",
         run="run",
         lease_id=lease_id,
         policy=Policy(model=HOSTILE, step=3),
         purpose="train",
-        key=HOSTILE,
-        size=size,
+        outcome="pending",
+        rollouts=(),
+        created_at=utc_now(),
     )
+
+
+def sample(text: str, size: int = 2, scope: str = "scope", seconds: float = 60) -> Arrival:
+    return Arrival(shared(), (said(text),), scope=scope, key=HOSTILE, size=size, seconds=seconds)
+
+
+def piece(group_id: str, index: int, *texts: str, size: int, seconds: float = 60) -> Arrival:
+    completions = tuple(said(text) for text in texts)
+    group = shared(group_id)
+    return Arrival(group, completions, scope=group_id, key=HOSTILE, size=size, seconds=seconds, place=index)
 
 
 def said(text: str) -> Completion:
@@ -45,15 +58,20 @@ def answered(pending: Group) -> GroupToStore:
     return GroupToStore(pending.model_copy(update={"rollouts": rollouts}))
 
 
-async def arrive(
-    store: Store, index: int, *texts: str, size: int = 2, group_id: str = "group_a"
-) -> GroupSlot | Mismatch:
-    members = [Member(place=index + place, completion=said(text)) for place, text in enumerate(texts)]
-    return await store.parts.add_members(pending(group_id, size), group_id, members, 60)
+async def arrive(store: Store, index: int, *texts: str, size: int = 2, group_id: str = "group_a") -> GroupSlot:
+    return await store.parts.assign_slot(piece(group_id, index, *texts, size=size), WINDOWS)
+
+
+async def seat(store: Store, index: int, *texts: str, size: int = 2) -> GroupSlot | InvalidRequest:
+    """What it arrives at, or why it does not fit."""
+    try:
+        return await arrive(store, index, *texts, size=size)
+    except InvalidRequest as error:
+        return error
 
 
 async def take(store: Store, text: str, size: int = 2, scope: str = "scope") -> GroupSlot:
-    return await store.parts.assign_slot(pending(scope, size), said(text), 60, WINDOWS)
+    return await store.parts.assign_slot(sample(text, size, scope), WINDOWS)
 
 
 def shown(group: Group) -> tuple[list[str], tuple[str, ...], str]:
@@ -61,7 +79,7 @@ def shown(group: Group) -> tuple[list[str], tuple[str, ...], str]:
     return [f"{one.rollout_id[-1]}:{one.completion.text}" for one in group.rollouts], group.flags, group.outcome
 
 
-def begun(seats: Sequence[GroupSlot | Mismatch]) -> list[tuple[list[str], tuple[str, ...], str]]:
+def begun(seats: Sequence[GroupSlot | InvalidRequest]) -> list[tuple[list[str], tuple[str, ...], str]]:
     """Every group that these have closed."""
     return [shown(group) for seat in seats if isinstance(seat, GroupSlot) for group in seat.begun]
 
@@ -74,9 +92,8 @@ async def test_pieces_become_a_pending_group_in_the_order_of_their_places(store:
     stored = await store.groups.find(["group_a"])
     come = shown((await store.parts.load_open_groups(["group_a", "none", "\x00"]))["group_a"])
     last = await arrive(store, 0, "a", size=3)
-    assert isinstance(last, GroupSlot)
     (group,) = last.begun
-    assert (group.policy, group.run, group.rollouts[0].completion) == (pending().policy, "run", said("a"))
+    assert (group.policy, group.run, group.rollouts[0].completion) == (shared().policy, "run", said("a"))
     assert await store.groups.find(["group_a"]) == {"group_a": group}
     assert (first, stored, come, shown(group), last.open, await store.parts.load_open_groups(["group_a"])) == (
         open_seat,
@@ -91,8 +108,8 @@ async def test_pieces_become_a_pending_group_in_the_order_of_their_places(store:
 async def test_repeats_change_nothing_and_what_does_not_fit_is_named(store: Store, clock: MovableClock) -> None:
     await store.tasks.put([record(0)])
     pieces = [(0, "a", 3), (0, "a", 3), (0, "b", 3), (1, "b", 4), (1, "b", 3), (2, "c", 3), (2, "c", 3), (2, "d", 3)]
-    seats = [await arrive(store, index, text, size=size) for index, text, size in pieces]
-    fields = [seat.field if isinstance(seat, Mismatch) else seat.open for seat in seats]
+    seats = [await seat(store, index, text, size=size) for index, text, size in pieces]
+    fields = [one.field if isinstance(one, InvalidRequest) else one.open for one in seats]
     assert fields == [True, True, "part.index", "part.size", True, False, False, "part.index"]
     assert begun(seats) == [(["0:a", "1:b", "2:c"], (), "pending")]
 
@@ -110,9 +127,9 @@ async def test_at_the_deadline_it_is_closed_without_those_that_are_missing(
     clock.forward(1)
     due = (await store.parts.get_status([])).due
     groups = await store.parts.claim_due(9) if by == "sweep" else []
-    seats = [await arrive(store, 0, "a", size=4), await arrive(store, 0, "a", size=4)]
-    seats += [await arrive(store, 0, "x", size=4), await arrive(store, 1, "b", "c", size=4)]
-    homes = [seat.field if isinstance(seat, Mismatch) else seat.group_id == "group_a" for seat in seats]
+    seats = [await seat(store, 0, "a", size=4), await seat(store, 0, "a", size=4)]
+    seats += [await seat(store, 0, "x", size=4), await seat(store, 1, "b", "c", size=4)]
+    homes = [one.field if isinstance(one, InvalidRequest) else one.group_id == "group_a" for one in seats]
     assert (
         early,
         due,
@@ -122,17 +139,26 @@ async def test_at_the_deadline_it_is_closed_without_those_that_are_missing(
     ) == ((False, []), True, [partial, alone], expected, 0)
 
 
+async def test_a_piece_that_is_refused_closes_no_group(store: Store, clock: MovableClock) -> None:
+    await store.tasks.put([record(0)])
+    await arrive(store, 1, "b", size=4)
+    clock.forward(60)
+    refusal = await seat(store, 1, "b", "c", size=4)
+    assert isinstance(refusal, InvalidRequest)
+    assert [shown(group) for group in await store.parts.claim_due(9)] == [(["1:b"], ("partial_group",), "pending")]
+
+
 async def test_closing_completes_the_lease_that_the_pieces_answer(store: Store) -> None:
     await store.tasks.put([record(0)])
     leased = await store.tasks.lease(stream(), 1, 60, cycle(1, epochs=1))
     lease_id = leased.leases[0].lease_id
     for place in range(2):
-        members = [Member(place=place, completion=said("a"))]
         before = (await store.tasks.lease(stream(), 0, 60, cycle(1, epochs=1))).outstanding
-        seat = await store.parts.add_members(pending("group_a", 2, lease_id), "group_a", members, 60)
-    assert isinstance(seat, GroupSlot)
+        answer = replace(piece("group_a", place, "a", size=2), group=shared("group_a", lease_id))
+        (*_, last) = (await store.parts.assign_slot(answer, WINDOWS)).begun or (None,)
     after = (await store.tasks.lease(stream(), 0, 60, cycle(1, epochs=1))).outstanding
-    assert (before, seat.begun[0].flags, seat.begun[0].lease_id == lease_id, after) == (1, (), True, 0)
+    assert last is not None
+    assert (before, last.flags, last.lease_id == lease_id, after) == (1, (), True, 0)
 
 
 @pytest.mark.dialects
@@ -151,11 +177,11 @@ async def test_of_many_pieces_at_once_over_two_replicas_one_closes_the_group(sto
 @pytest.mark.dialects
 async def test_a_piece_may_close_its_group(store: Store, clock: MovableClock) -> None:
     """Also one that is sent again, and the only one."""
-    one, other = Member(place=1, completion=said("b")), Member(place=0, completion=said("a"))
+    one, other = piece("group_a", 1, "b", size=3), piece("group_b", 0, "a", size=3)
     await store.tasks.put([record(0)])
-    await store.parts.add_members(pending("group_a", 3), "group_a", [one], 60)
-    again = await store.parts.add_members(pending("group_a", 3), "group_a", [one], 60, closes=True)
-    only = await store.parts.add_members(pending("group_b", 3), "group_b", [other], 60, closes=True)
+    await store.parts.assign_slot(one, WINDOWS)
+    again = await store.parts.assign_slot(replace(one, closes=True), WINDOWS)
+    only = await store.parts.assign_slot(replace(other, closes=True), WINDOWS)
     partial = ("partial_group",)
     assert begun([again, only]) == [(["1:b"], partial, "pending"), (["0:a"], partial, "pending")]
 
@@ -280,7 +306,6 @@ async def test_what_a_replica_hands_over_is_taken_up_at_once(store: Store, store
     late = await arrive(store, 1, "b")
     gathered = (await take(store, "c", 1)).begun[0].group_id
     await store.groups.add([group("whole", [Score.pending()]), group("done"), group("other", [Score.pending()])])
-    assert isinstance(late, GroupSlot)
     names = {"group_a": "partial", late.group_id: "late", gathered: "gathered", "whole": "whole", "other": "other"}
     found = [names[one.group_id] for one in await store.groups.list_unfinished(9)]
     await store.parts.hand_over([late.group_id, gathered, "whole", "done", "never stored"])
@@ -313,10 +338,10 @@ async def test_old_cohorts_are_forgotten_and_their_groups_stay_what_they_are(sto
     await store.parts.claim_due(9)
     clock.forward(86_400)
     cleared = kept, await store.parts.delete_old(86_400), await store.parts.claim_due(9)
-    seats = [await arrive(store, 1, "b"), await arrive(store, 1, "x"), await arrive(store, 0, "a", "b")]
+    seats = [await seat(store, 1, "b"), await seat(store, 1, "x"), await seat(store, 0, "a", "b")]
     assert (
         cleared[:2],
-        [seat.field if isinstance(seat, Mismatch) else seat.group_id for seat in seats],
+        [one.field if isinstance(one, InvalidRequest) else one.group_id for one in seats],
         begun(seats),
     ) == ((0, 0), ["group_a", "part.index", "group_a"], [])
 
@@ -324,7 +349,7 @@ async def test_old_cohorts_are_forgotten_and_their_groups_stay_what_they_are(sto
 @pytest.mark.dialects
 async def test_a_deadline_stays_when_the_wall_clock_is_set_back(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     await store.tasks.put([record(0)])
-    await store.parts.assign_slot(pending(), said("one"), 0.05, WINDOWS)
+    await store.parts.assign_slot(sample("one", seconds=0.05), WINDOWS)
     earlier = utc_now() - timedelta(hours=1)
     monkeypatch.setattr("app.store.database.utc_now", lambda: earlier)
     await asyncio.sleep(0.1)
@@ -336,10 +361,10 @@ async def test_of_samples_that_come_at_once_each_has_its_own_place_and_its_own_f
     whole = [["0:0 1", "1:0 2"], ["0:1 0", "1:1 1"], ["0:left", "1:0 0"]]
     await store.tasks.put([record(0)])
     await store.parts.release_slot(await take(store, "left", scope="s0"), answered=False)
-    lost = pending("lost").model_copy(update={"task_id": "task_gone"})
+    lost = replace(sample("x", scope="lost"), group=shared().model_copy(update={"task_id": "task_gone"}))
     taken = await asyncio.gather(
         *(take(store, f"{scope} {number}", scope=f"s{scope}") for number in range(3) for scope in range(2)),
-        store.parts.assign_slot(lost, said("x"), 60, WINDOWS),
+        store.parts.assign_slot(lost, WINDOWS),
         take(store, "left", scope="s0"),
         return_exceptions=True,
     )
@@ -356,12 +381,12 @@ async def test_pieces_of_a_task_that_is_not_stored_are_refused(store: Store) -> 
 async def test_a_sample_judged_alone_is_stored_with_its_score_and_a_repeat_gets_what_is_stored(store: Store) -> None:
     stored = (["0:a"], ("older_policy",), "scored")
     await store.tasks.put([record(0)])
-    seats, alone = [], pending(size=1)
+    seats = []
     for group_id, reward in (("group_first", 1.0), ("group_again", 0.0)):
-        member = Member(place=0, completion=said("a"))
-        waiting = alone.build_group(group_id, (member,), ("older_policy",), utc_now())
+        rollouts = (Rollout.begin(group_id, 0, said("a")),)
+        waiting = shared(group_id).model_copy(update={"rollouts": rollouts, "flags": ("older_policy",)})
         scored = waiting.merge_scores([Score(reward=reward, outcome="scored")])
-        seats.append(await store.parts.assign_slot(alone, said("a"), 60, WINDOWS, scored=scored))
+        seats.append(await store.parts.assign_slot(replace(sample("a", size=1), scored=scored), WINDOWS))
         await store.parts.release_slot(seats[-1], answered=False)
     found = await store.groups.find([seat.group_id for seat in seats])
     told = {name: (shown(group), group.scores[0].reward) for name, group in found.items()}

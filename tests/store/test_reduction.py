@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from random import Random
 from typing import Any
@@ -10,11 +11,12 @@ from typing import Any
 import pytest
 from sqlalchemy import insert
 
+from app.domain.errors import InvalidRequest
 from app.domain.groups import Group, GroupDetail
 from app.domain.keeping import KeepRule, PartDigest, ReducedCompletion, ReducedReading, digest_text, is_sampled
 from app.domain.labels import LabelLease, QueueDraw
 from app.domain.making import GroupMaking
-from app.domain.parts import Member, Mismatch, PendingGroup
+from app.domain.parts import Arrival, RetryWindows
 from app.domain.retention import KeptGroups, Reduced, ReduceRule
 from app.domain.rollups import RollupFilter, Series
 from app.domain.runs import Run
@@ -175,11 +177,11 @@ async def test_statistics_and_answers_to_repeats_are_as_before(store: Store, clo
     async def look(store: Store) -> tuple[object, ...]:
         ids = [item.group.group_id for item in items]
         again = await store.groups.add(items)
-        known = (await store.groups.recall(ids)).stored
+        known = await store.groups.recall(ids)
         return (
             await read_statistics(store),
             [(one.group_id, one.scores, one.outcome) for one in again],
-            {name: one.scores for name, one in known.items()},
+            {name: one and one.scores for name, one in known.items()},
         )
 
     await fill(store, items)
@@ -192,26 +194,15 @@ async def test_statistics_and_answers_to_repeats_are_as_before(store: Store, clo
 
 
 async def test_a_piece_that_is_sent_again_is_known_by_its_digest(store: Store, clock: MovableClock) -> None:
-    pending = PendingGroup(
-        scope="scope",
-        task_id="task_0",
-        environment="gsm8k",
-        run="run",
-        lease_id=None,
-        policy=None,
-        purpose="train",
-        key="key",
-        size=2,
-    )
     await fill(store, [stored(1)])
     await reduce(store)
     group_id = f"group_{1:032x}"
-    same = await store.parts.add_members(pending, group_id, [Member(place=1, completion=said(2))], 60.0)
-    other = await store.parts.add_members(pending, group_id, [Member(place=1, completion=said(3))], 60.0)
-    assert [same if isinstance(same, Mismatch) else (same.group_id, same.begun), type(other)] == [
-        (f"group_{1:032x}", ()),
-        Mismatch,
-    ]
+    empty = stored(1).group.model_copy(update={"rollouts": ()})
+    first = Arrival(empty, (said(2),), scope=group_id, key="key", size=2, seconds=60.0, place=1)
+    same = await store.parts.assign_slot(first, RetryWindows())
+    with pytest.raises(InvalidRequest, match="another completion"):
+        await store.parts.assign_slot(replace(first, completions=(said(3),)), RetryWindows())
+    assert (same.group_id, same.begun) == (group_id, ())
 
 
 @pytest.mark.dialects

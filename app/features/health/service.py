@@ -18,7 +18,7 @@ from uuid import uuid4
 
 from app.domain.errors import GatewayError, InvalidRequest
 from app.domain.groups import Group, TaskRecord
-from app.domain.judging import Judgement
+from app.domain.judging import Judgement, PanelResult
 from app.domain.runs import Alarm, HealthOptions, Hold, Run, ScoringOptions
 from app.domain.scores import Score
 from app.domain.values import digest, find_same_model
@@ -50,7 +50,7 @@ from app.ports.environment import Clock, Observer, Programs, Workers
 from app.ports.judges import Panels
 from app.service.background import repeat
 from app.service.catalogue import EnvironmentVersions
-from app.service.judging import JudgedCompletions, score_completions, select_options
+from app.service.judging import repeat_score, score_completions, select_options
 from app.service.runs import RunRegistry
 from app.service.task_cache import TaskCache
 
@@ -104,14 +104,15 @@ class HealthReader:
 
     async def _score(
         self, group: Group, record: TaskRecord, options: ScoringOptions, reading_id: str
-    ) -> tuple[JudgedCompletions, tuple[str, ...]]:
+    ) -> tuple[PanelResult, tuple[str, ...]]:
         hosted = await self.environment_versions.get_version(group.environment, record.key.data_digest)
         if (hosted.environment.version, hosted.data_digest) != (record.key.version, record.key.data_digest):
             gone = Score.unscored("version_changed", "the anchor's task was made by another version")
-            return JudgedCompletions((gone,) * len(group.rollouts)), ()
+            return repeat_score(gone, len(group.rollouts)), ()
         options = select_options(hosted.environment, options)
         panel = self.panels.build_fresh_panel(group.environment, options)
-        budget = await self.runs.find_budget(group.model_copy(update={"group_id": reading_id}), options)
+        run, environment = group.run, group.environment
+        budget = None if run is None else await self.runs.find_budget(run, environment, reading_id, options)
         judged = await score_completions(
             hosted.environment,
             self.task_cache.get_task(hosted, record),

@@ -13,8 +13,8 @@ from app.domain.judging import Judgement, JudgeReport, JudgeVersion, Mode, Rubri
 from app.domain.runs import Readings, Run
 from app.domain.tasks import Isolation, Message, Passage, Protection, ToolSpec
 from app.domain.values import Frozen, Split, Unit, is_absent
-from app.service.group_scoring import build_reply
 from app.service.requests import GroupReply
+from app.service.scoring import build_reply
 
 
 class CriterionInfo(Frozen):

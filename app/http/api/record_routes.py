@@ -21,10 +21,10 @@ from app.http.web.openapi import document_problems
 from app.ports.tracing import note_work
 from app.service.access import check_mixture, list_within
 from app.service.gateway import Gateway
-from app.service.group_scoring import build_reply
 from app.service.requests import GroupId, NextMixedBatch, ScoreRequest, ScoreResponse, TaskBatch, TaskId
 from app.service.rescoring import RescoreEstimate, RescoreReply, RescoreRequest
 from app.service.runs import RunReport, RunSettings
+from app.service.scoring import build_reply
 
 # The query of `GET /groups`.
 

@@ -21,10 +21,9 @@ from urllib.parse import quote
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Scope
 
 from app.domain.errors import InvalidRequest, NotFound
-from app.domain.parts import SampleName
 from app.domain.runs import Purpose
 from app.domain.scores import Reason
 from app.domain.tasks import Completion, FunctionCall, Message, ToolCall
@@ -34,7 +33,6 @@ from app.http.compat.one_sample import (
     GATHER_DESCRIPTION,
     LONGEST_WAIT,
     Delivery,
-    LabelledSample,
     RefusingRoute,
     ReplyFormat,
     RewardService,
@@ -46,6 +44,7 @@ from app.http.compat.one_sample import (
     name_criterion,
 )
 from app.http.web.api_keys import CallerBounds, get_bounds
+from app.service.pending_groups import SampleToScore
 from app.service.requests import TaskId
 
 # Addresses.
@@ -55,20 +54,9 @@ _OPTIONS: Final = re.compile(rf"^({PREFIX}/[^/]+)/([^/]*=[^/]*)(/.*)$")
 _ROLLOUT: Final = re.compile(rf"^({PREFIX}/[^/]+)/ng-rollout/[^/]+(/.*)$")
 
 
-class OptionsInPath:
+def take_options_from_path(scope: Scope) -> Scope:
     """Takes the segment with options out of `/compat/nemo_gym/{env}/{options}/verify` and makes a query of it; drops
     `/ng-rollout/{id}`, which agents put before a path where they trace."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"].startswith(PREFIX):
-            scope = _rewrite(scope)
-        await self._app(scope, receive, send)
-
-
-def _rewrite(scope: Scope) -> Scope:
     path, query = scope["path"], scope.get("query_string", b"")
     if match := _OPTIONS.match(path):
         path = match[1] + match[3]
@@ -273,11 +261,12 @@ class NemoGymRow(BaseModel):
             group = f"{group}/{self.rollout_index // options.group_size}"
         return SampleLabel(task_id=self.task_id, group=group, purpose=self.purpose)
 
-    def name_sample(self, size: int, body: bytes) -> SampleName:
+    def name_sample(self, sample: SampleToScore, body: bytes) -> SampleToScore:
         """Agents send a request again, byte for byte, when its reply was lost. Another rollout has another response,
         with an id of its own."""
-        has_slot = size > 1 and self.task_index is not None and self.rollout_index is not None
-        return SampleName((self.rollout_index or 0) % size if has_slot else None, sha256(body).hexdigest())
+        has_slot = sample.size > 1 and self.task_index is not None and self.rollout_index is not None
+        place = (self.rollout_index or 0) % sample.size if has_slot else None
+        return replace(sample, place=place, fingerprint=sha256(body).hexdigest())
 
 
 class VerifyRequest(NemoGymRow):
@@ -648,8 +637,7 @@ class NemoGymServer:
         masks_groups: bool,
     ) -> Response:
         sample = options.build_sample(env, asked.read_label(options), completion)
-        name = asked.name_sample(sample.size, await request.body())
-        held = [LabelledSample(replace(sample, name=name), "task_id")]
+        held = [asked.name_sample(sample, await request.body())]
         await reward_service.check_bounds(request, held, options)
         return await reward_service.hold(request, held, options, reply, masks_groups=masks_groups)
 

@@ -35,9 +35,9 @@ from app.http.web.problems import MAX_DETAIL, RefusedBody, format_field_path, ma
 from app.http.web.routes import DirectInputs, DirectRoute
 from app.service.access import BoundsCheck
 from app.service.catalogue import Catalogue
-from app.service.requests import TaskId
+from app.service.pending_groups import SampleToScore
+from app.service.requests import GroupReply, TaskId
 from app.service.retrieval import EpisodeStepper
-from app.service.scoring import SampleReply, SampleToScore
 from app.toolkit.templates import read_packaged_data
 
 log = logging.getLogger(__name__)
@@ -121,12 +121,16 @@ class SampleOptions(BaseModel):
     gather_seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)]
     wait_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
-    def build_sample(self, environment: str, label: SampleLabel, completion: Completion) -> SampleToScore:
-        """Builds the sample. Samples of an evaluation are groups of one, which are not compared."""
+    def build_sample(
+        self, environment: str, label: SampleLabel, completion: Completion, field: str = "task_id"
+    ) -> SampleToScore:
+        """Builds the sample. `field` is what the request calls its label. Samples of an evaluation are groups of one,
+        which are not compared."""
         return SampleToScore(
             environment=environment,
             task_id=label.task_id,
             completion=completion,
+            label=field,
             run=self.run,
             key=label.group,
             size=1 if label.purpose == "eval" else label.size or self.group_size,
@@ -321,19 +325,11 @@ def _refuse_invalid(error: RequestValidationError) -> JSONResponse:
 
 
 class _SampleHolder(Protocol):
-    """Assigns samples to groups: `app.service.scoring.SampleService`."""
+    """Assigns samples to groups: `app.service.pending_groups.SampleService`."""
 
     def score_sample(
         self, sample: SampleToScore, *, gather_seconds: float, wait_seconds: float
-    ) -> AbstractAsyncContextManager[SampleReply]: ...
-
-
-@dataclass(frozen=True)
-class LabelledSample:
-    """A sample, and the request field that names its task."""
-
-    sample: SampleToScore
-    label: str
+    ) -> AbstractAsyncContextManager[GroupReply]: ...
 
 
 class ClientLeft(Exception):
@@ -345,12 +341,12 @@ class HeldSamples:
     took it."""
 
     def __init__(
-        self, parts: _SampleHolder, samples: Sequence[LabelledSample], gather_seconds: float, wait_seconds: float
+        self, parts: _SampleHolder, samples: Sequence[SampleToScore], gather_seconds: float, wait_seconds: float
     ) -> None:
         self._parts = parts
         self._seconds = (gather_seconds, wait_seconds)
         self._taken = asyncio.Event()
-        self._replies: dict[int, SampleReply] = {}
+        self._replies: dict[int, GroupReply] = {}
         self._count = len(samples)
         self._answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when all replies are there, or the first error, or when the client has left."""
@@ -358,7 +354,7 @@ class HeldSamples:
         if not samples:
             self._answered.set_result(None)
 
-    async def await_replies(self, receive: Receive) -> tuple[SampleReply, ...]:
+    async def await_replies(self, receive: Receive) -> tuple[GroupReply, ...]:
         """Waits for the replies, in the order of the samples. Raises ClientLeft if the client disconnects first, or the
         first error of a sample; then all samples are released."""
         gone = asyncio.ensure_future(_await_disconnect(receive))
@@ -385,11 +381,11 @@ class HeldSamples:
             if isinstance(ended, Exception):
                 log.error("could not record that a sample was answered", exc_info=ended)
 
-    async def _hold_sample(self, index: int, labelled: LabelledSample) -> None:
+    async def _hold_sample(self, index: int, sample: SampleToScore) -> None:
         gather_seconds, wait_seconds = self._seconds
         try:
             async with self._parts.score_sample(
-                labelled.sample, gather_seconds=gather_seconds, wait_seconds=wait_seconds
+                sample, gather_seconds=gather_seconds, wait_seconds=wait_seconds
             ) as reply:
                 self._replies[index] = reply
                 if len(self._replies) == self._count and not self._answered.done():
@@ -399,7 +395,7 @@ class HeldSamples:
             if index in self._replies:  # answered already: `settle` logs it
                 raise
             if isinstance(error, RequestRefused) and (error.field or "").endswith("task_id"):
-                error.field = labelled.label
+                error.field = sample.label
             self._fail(error)
 
     def _fail(self, error: Exception) -> None:
@@ -491,7 +487,7 @@ class SampleReward:
 
     number: float
     """The reward, or what stands for it if there is none."""
-    reply: SampleReply
+    reply: GroupReply
 
     @property
     def score(self) -> Score:
@@ -512,7 +508,7 @@ class SampleReward:
         return score.reward if score.absolute is None else score.absolute * (1.0 if score.gate is None else score.gate)
 
 
-def list_flags(reply: SampleReply) -> tuple[str, ...]:
+def list_flags(reply: GroupReply) -> tuple[str, ...]:
     """Flags of the answer and of its group."""
     return tuple(dict.fromkeys((*reply.score.flags, *reply.flags)))
 
@@ -570,7 +566,7 @@ class RewardService:
         self.catalogue.get_environment_or_current(environment)
 
     async def answer(
-        self, request: Request, samples: Sequence[LabelledSample], options: SampleOptions, reply_format: ReplyFormat
+        self, request: Request, samples: Sequence[SampleToScore], options: SampleOptions, reply_format: ReplyFormat
     ) -> Response:
         """Sends the response while its samples are held. Raises GatewayError if one of them is invalid."""
         await self.check_bounds(request, samples, options)
@@ -581,7 +577,7 @@ class RewardService:
     async def hold(
         self,
         request: Request,
-        samples: Sequence[LabelledSample],
+        samples: Sequence[SampleToScore],
         options: SampleOptions,
         reply_format: ReplyFormat,
         *,
@@ -589,7 +585,7 @@ class RewardService:
     ) -> Response:
         """The same for samples that were checked already."""
         if masks_groups:
-            samples = [LabelledSample(replace(one.sample, masks_group=True), one.label) for one in samples]
+            samples = [replace(one, masks_group=True) for one in samples]
         held = HeldSamples(self.parts, samples, min(options.gather_seconds, options.wait_seconds), options.wait_seconds)
         try:
             replies = await held.await_replies(request.receive)
@@ -607,43 +603,42 @@ class RewardService:
         self._count_unscored(missing, options.contract, response)
         return Delivery(reply_format.format_rewards([self._build_reward(one) for one in replies]), {}, held.settle)
 
-    async def check_bounds(self, request: Request, samples: Sequence[LabelledSample], options: SampleOptions) -> None:
+    async def check_bounds(self, request: Request, samples: Sequence[SampleToScore], options: SampleOptions) -> None:
         """Forbidden or NotFound."""
         bounds = await get_bounds(request)
         bounds.require_run(options.run)
         for one in samples:
-            await self.bounds.require_tasks(bounds, [one.sample.task_id], one.label)
+            await self.bounds.require_tasks(bounds, [one.task_id], one.label)
 
-    async def _require_one_reply(self, labelled: LabelledSample) -> None:
+    async def _require_one_reply(self, sample: SampleToScore) -> None:
         """Raises InvalidRequest for a task with several turns."""
-        environment = labelled.sample.environment
         try:
-            is_single = await self.stepper.is_single_reply(environment, labelled.sample.task_id)
+            is_single = await self.stepper.is_single_reply(sample.environment, sample.task_id)
         except NotFound as error:
-            raise NotFound(error.detail, field=labelled.label) from error
+            raise NotFound(error.detail, field=sample.label) from error
         if not is_single:
             raise InvalidRequest(
-                f"this task of {environment} has several turns; this endpoint accepts only tasks with one reply",
-                field=labelled.label,
+                f"this task of {sample.environment} has several turns; this endpoint accepts only tasks with one reply",
+                field=sample.label,
             )
 
-    def _build_reward(self, reply: SampleReply) -> SampleReward:
+    def _build_reward(self, reply: GroupReply) -> SampleReward:
         reward = None if reply.is_masked else reply.score.reward
         return SampleReward(self.placeholder if reward is None else reward, reply)
 
     def _count_unscored(
-        self, missing: Sequence[tuple[LabelledSample, SampleReply]], contract: str, response: str
+        self, missing: Sequence[tuple[SampleToScore, GroupReply]], contract: str, response: str
     ) -> None:
-        for labelled, reply in missing:
+        for sample, reply in missing:
             reason = reply.score.reason or ("masked" if reply.is_masked else "pending")
-            self.unscored(contract, labelled.sample.environment, reason, response)
+            self.unscored(contract, sample.environment, reason, response)
 
 
-def _lacks_reward(reply: SampleReply, masks_groups: bool) -> bool:
+def _lacks_reward(reply: GroupReply, masks_groups: bool) -> bool:
     return reply.score.reward is None or reply.is_masked or (masks_groups and reply.outcome != "scored")
 
 
-def _refuse_unscored(reply: SampleReply, beside: dict[str, JsonValue]) -> Response:
+def _refuse_unscored(reply: GroupReply, beside: dict[str, JsonValue]) -> Response:
     score = reply.score
     if "pending" in (score.outcome, reply.outcome):
         return _build_refusal(503, RewardRefusal(error="not scored yet; retry", code="pending", field=None), 1, beside)

@@ -16,7 +16,6 @@ from app.domain.values import FiniteJson, FiniteNumber, Frozen
 from app.http.compat.one_sample import (
     GATHER_DESCRIPTION,
     WAIT_DESCRIPTION,
-    LabelledSample,
     RefusingRoute,
     RewardOptions,
     RewardService,
@@ -27,6 +26,7 @@ from app.http.compat.one_sample import (
     name_criterion,
     read_label,
 )
+from app.service.pending_groups import SampleToScore
 
 
 class OpenRlhfOptions(RewardOptions):
@@ -125,7 +125,7 @@ def create_openrlhf_router(reward_service: RewardService) -> APIRouter:
     return router
 
 
-def _build_samples(environment: str, queries: Queries, options: OpenRlhfOptions) -> list[LabelledSample]:
+def _build_samples(environment: str, queries: Queries, options: OpenRlhfOptions) -> list[SampleToScore]:
     texts, prompts = _to_list(queries.query), _to_list(queries.prompts)
     labels = queries.labels if isinstance(queries.query, list) else [queries.labels]
     if not isinstance(labels, list) or not len(texts) == len(prompts) == len(labels):
@@ -138,8 +138,8 @@ def _build_samples(environment: str, queries: Queries, options: OpenRlhfOptions)
             )
         response = extract_response(text, prompt, f"query[{index}]")
         completion = build_completion(response, prompt, options.eos)
-        sample = options.build_sample(environment, read_label(label, f"labels[{index}]"), completion)
-        samples.append(LabelledSample(sample, f"labels[{index}]"))
+        field = f"labels[{index}]"
+        samples.append(options.build_sample(environment, read_label(label, field), completion, field))
     return samples
 
 

@@ -26,7 +26,6 @@ from starlette.types import Message as AsgiMessage
 
 from app.domain.errors import Conflict, EnvironmentUnavailable, GatewayError, InvalidRequest, NotFound
 from app.domain.groups import TaskRecord
-from app.domain.parts import SampleName
 from app.domain.runs import Policy
 from app.domain.tasks import Completion, FunctionCall, Message, ToolCall, ToolSpec
 from app.domain.values import FiniteJson, FiniteNumber, Frozen, Split, WholeNumber
@@ -48,7 +47,6 @@ from app.http.compat.one_sample import (
     GATHER_DESCRIPTION,
     LONGEST_WAIT,
     HeldSamples,
-    LabelledSample,
     RewardService,
     SampleLabel,
     SampleOptions,
@@ -58,8 +56,7 @@ from app.http.web.api_keys import get_bounds
 from app.http.web.bodies import JsonRoute
 from app.service.access import check_hand_out
 from app.service.gateway import Gateway
-from app.service.requests import GroupProblem, GroupToScore, NextBatch, ScoreRequest
-from app.service.scoring import SampleReply
+from app.service.requests import GroupProblem, GroupReply, GroupToScore, NextBatch, ScoreRequest
 
 # What is sent to clients.
 
@@ -412,11 +409,11 @@ class _OrsEpisodes:
         self, record: TaskRecord, completion: Completion, options: OrsOptions, fingerprint: str, played: PlayedStep
     ) -> _StreamResult:
         label = SampleLabel(task_id=record.task_id, purpose="eval" if record.key.split == "test" else "train")
-        sample = options.build_sample(record.key.environment, label, completion)
-        named = replace(sample, name=SampleName(fingerprint=sha256(fingerprint.encode()).hexdigest()))
+        sample = options.build_sample(record.key.environment, label, completion, "X-Session-ID")
+        named = replace(sample, fingerprint=sha256(fingerprint.encode()).hexdigest())
         held = HeldSamples(
             self._reward_service.parts,
-            [LabelledSample(named, "X-Session-ID")],
+            [named],
             min(options.gather_seconds, options.wait_seconds),
             options.wait_seconds,
         )
@@ -477,7 +474,7 @@ def _merge_calls(messages: tuple[Message, ...]) -> tuple[Message, ...]:
     return (messages[-1].model_copy(update={"tool_calls": calls}),)
 
 
-def _describe(reply: SampleReply) -> dict[str, Any]:
+def _describe(reply: GroupReply) -> dict[str, Any]:
     score = reply.score
     return {
         "group_id": reply.group_id,

@@ -17,7 +17,6 @@ from app.domain.values import FiniteJson, FiniteNumber, Frozen, Unit
 from app.http.compat.one_sample import (
     GATHER_DESCRIPTION,
     WAIT_DESCRIPTION,
-    LabelledSample,
     RefusingRoute,
     RewardOptions,
     RewardService,
@@ -114,9 +113,7 @@ def create_slime_router(reward_service: RewardService) -> APIRouter:
             raise InvalidRequest("missing label: set --label-key to the column with the task", field="label")
         prompt = sample.prompt if isinstance(sample.prompt, str) else ""
         completion = build_completion(sample.response, prompt, options.eos)
-        held = options.build_sample(env, read_label(sample.label, "label"), completion)
-        return await reward_service.answer(
-            request, [LabelledSample(held, "label")], options, _SlimeFormat(options.reply)
-        )
+        held = options.build_sample(env, read_label(sample.label, "label"), completion, "label")
+        return await reward_service.answer(request, [held], options, _SlimeFormat(options.reply))
 
     return router

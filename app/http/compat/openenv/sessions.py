@@ -29,8 +29,17 @@ from app.http.compat.one_sample import MAX_GROUP
 from app.http.web.problems import format_field_path
 from app.service.access import check_hand_out
 from app.service.gateway import Gateway
-from app.service.requests import Cursor, HandedOutTask, LeaseSeconds, NextBatch, StepRequest, TaskId, TaskSelection
-from app.service.scoring import SampleReply, SampleToScore
+from app.service.pending_groups import SampleToScore
+from app.service.requests import (
+    Cursor,
+    GroupReply,
+    HandedOutTask,
+    LeaseSeconds,
+    NextBatch,
+    StepRequest,
+    TaskId,
+    TaskSelection,
+)
 
 # What is sent: frames of the web socket, JSON objects with a `type`, one answer to each.
 
@@ -654,7 +663,7 @@ class OpenEnvSession:
         return episode.advance(action.message, *turn.messages, done=turn.done)
 
     @asynccontextmanager
-    async def _hold_sample(self, episode: OpenEnvEpisode, completion: Completion) -> AsyncIterator[SampleReply]:
+    async def _hold_sample(self, episode: OpenEnvEpisode, completion: Completion) -> AsyncIterator[GroupReply]:
         """Holds the sample in its group. Samples of an evaluation are groups of one, which are not compared."""
         reset = episode.reset
         sample = SampleToScore(
@@ -674,7 +683,7 @@ class OpenEnvSession:
             yield reply
 
     def _build_final_step(
-        self, after: OpenEnvEpisode, reply: SampleReply, messages: tuple[Message, ...], action: ParsedAction
+        self, after: OpenEnvEpisode, reply: GroupReply, messages: tuple[Message, ...], action: ParsedAction
     ) -> StepResult:
         score = reply.score
         if score.reward is None:
@@ -720,9 +729,9 @@ def _describe_reading(action: ParsedAction) -> dict[str, JsonValue]:
     return {name: value for name, value in reading.items() if value}
 
 
-def _describe_reply(reply: SampleReply) -> dict[str, JsonValue]:
+def _describe_reply(reply: GroupReply) -> dict[str, JsonValue]:
     score: dict[str, JsonValue] = reply.score.model_dump(mode="json", include=_SHOWN)
-    return {**score, "group_id": reply.group_id, "group_flags": list(reply.flags), "advantage": reply.advantage}
+    return {**score, "group_id": reply.group_id, "group_flags": list(reply.flags), "advantage": reply.advantages[0]}
 
 
 _SHOWN = {"outcome", "reason", "gate", "absolute", "relative", "criteria", "flags", "rationale", "judges"}

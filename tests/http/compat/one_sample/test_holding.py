@@ -11,8 +11,9 @@ from starlette.types import Message
 from app.domain.errors import GatewayError, InvalidRequest, NotFound
 from app.domain.scores import Score
 from app.domain.tasks import Completion
-from app.http.compat.one_sample import ClientLeft, HeldSamples, LabelledSample
-from app.service.scoring import SampleReply, SampleToScore
+from app.http.compat.one_sample import ClientLeft, HeldSamples
+from app.service.pending_groups import SampleToScore
+from app.service.requests import GroupReply
 
 
 @dataclass
@@ -27,7 +28,7 @@ class Parts:
     @asynccontextmanager
     async def score_sample(
         self, sample: SampleToScore, *, gather_seconds: float, wait_seconds: float
-    ) -> AsyncIterator[SampleReply]:
+    ) -> AsyncIterator[GroupReply]:
         if sample.task_id == "unknown":
             raise NotFound("never handed out", field="task_id")
         answered = False
@@ -36,16 +37,27 @@ class Parts:
             if self.here == self.size:
                 self.whole.set()
             await self.whole.wait()
-            yield SampleReply(Score.exact(True), sample.task_id, (), None, "scored")
+            yield GroupReply(
+                group_id=sample.task_id,
+                task_id=sample.task_id,
+                outcome="scored",
+                rewards=(1.0,),
+                scores=(Score.exact(True),),
+                mean=1.0,
+                std=None,
+                advantages=(None,),
+                low_signal=False,
+                lag=None,
+                flags=(),
+            )
             answered = True
         finally:
             self.left.append((sample.task_id, answered))
 
 
-def asked(*tasks: str) -> list[LabelledSample]:
+def asked(*tasks: str) -> list[SampleToScore]:
     return [
-        LabelledSample(SampleToScore("any", task, Completion(text="")), f"labels[{place}]")
-        for place, task in enumerate(tasks)
+        SampleToScore("any", task, Completion(text=""), label=f"labels[{place}]") for place, task in enumerate(tasks)
     ]
 
 
@@ -93,7 +105,7 @@ def test_one_that_is_refused_holds_up_no_other() -> None:
 def test_what_is_wrong_with_something_else_keeps_its_place() -> None:
     class Refusing(Parts):
         @asynccontextmanager
-        async def score_sample(self, sample: SampleToScore, **_: float) -> AsyncIterator[SampleReply]:
+        async def score_sample(self, sample: SampleToScore, **_: float) -> AsyncIterator[GroupReply]:
             raise InvalidRequest("no such run", field="run")
             yield
 
