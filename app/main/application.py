@@ -81,7 +81,6 @@ from app.service.access import KeyAdmin
 from app.service.gateway import Gateway, list_criteria, list_environments, list_judge_models, list_judges
 from app.service.retrieval import RetrievalPolicy
 from app.settings import Settings, SignInSettings
-from app.store.judge_cache import CacheRetention
 from app.telemetry.metrics import PrometheusObserver
 from app.toolkit.templates import find_packaged_folder
 
@@ -132,7 +131,7 @@ def create_app(
         find_packaged_folder("migrations"),
         clock=clock,
         committed=observer.record_commit,
-        judgements=CacheRetention(days=settings.judge_cache_days, entries=settings.judge_cache_entries),
+        judgement_days=settings.judge_cache_days,
         prepare=settings.database_prepared_statements,
     )
     observer.watch("db_write_queue", lambda: store.depth)
@@ -211,8 +210,7 @@ def create_app(
     _add_trainer_routes(service, settings, gateway, observer, store)
     ring = create_key_ring(settings, store, announce)
     admin = KeyAdmin(store.keys, changed=ring.expire)
-    bounds = settings.sign_in
-    sign_in = partial(create_sign_in_router, ring, admin, hours=bounds.hours, most=bounds.per_key)
+    sign_in = partial(create_sign_in_router, ring, admin, hours=settings.sign_in.hours)
     _add_routes(service, _create_viewer(gateway, served, features, parts, sign_in, clock or utc_now, free_bytes))
     _add_environment_routes(service, gateway)
     _add_routes(service, create_characters_router(served.list_cards, served.reload))

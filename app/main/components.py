@@ -50,7 +50,7 @@ from app.ports.environment import Environment
 from app.ports.judges import JudgeCache, ReadingPace
 from app.ports.retrieval import NoRetriever, Retriever
 from app.ports.tracing import Tracer
-from app.rag.remote import AnswerBounds, RemoteRetriever, RemoteRetrieverConfig
+from app.rag.remote import RemoteRetriever, RemoteRetrieverConfig
 from app.service.gateway import Gateway
 from app.settings import (
     PREFIX,
@@ -213,7 +213,6 @@ def build_judge_config(settings: Settings, name: str, judge: JudgeSettings) -> C
         extra_headers=judge.extra_headers,
         api_version=judge.api_version,
         deadline_seconds=judge.deadline_seconds,
-        queue_seconds=judge.queue_seconds,
         temperature=judge.temperature,
         seed=judge.seed,
         extra_body=judge.extra_body,
@@ -228,7 +227,6 @@ def build_judge_config(settings: Settings, name: str, judge: JudgeSettings) -> C
         tokens_per_minute=judge.tokens_per_minute,
         budget=BudgetConfig(judge.budget_usd, judge.budget_usd_per_day, judge.budget_tokens),
         breaker_failures=judge.breaker_failures,
-        breaker_seconds=judge.breaker_seconds,
     )
 
 
@@ -302,12 +300,8 @@ def _build_remote_config(settings: Settings) -> RemoteRetrieverConfig:
         url=remote.url,
         api_key=key,
         deadline_seconds=settings.rag.deadline_seconds,
-        retries=remote.retries,
-        max_bytes=remote.max_bytes,
-        bounds=AnswerBounds(remote.max_passages, remote.max_characters),
         allow_hosts=remote.allow_hosts,
         allow_private=remote.allow_private,
-        max_concurrency=remote.max_concurrency,
     )
 
 

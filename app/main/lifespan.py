@@ -155,7 +155,6 @@ class ServiceLifespan:
         if chosen.older_than_days is not None:
             schedule = PruneSchedule(
                 older_than_seconds=chosen.older_than_days * 86_400,
-                every_seconds=chosen.every_hours * 3600,
                 runs=chosen.runs,
                 purposes=chosen.purposes,
             )
@@ -163,9 +162,7 @@ class ServiceLifespan:
 
     async def _reduce(self) -> None:
         chosen = self.settings.retention.keep
-        schedule = ReduceSchedule(
-            keep=chosen, older_than_seconds=chosen.after_hours * 3600, every_seconds=chosen.every_hours * 3600
-        )
+        schedule = ReduceSchedule(keep=chosen, older_than_seconds=chosen.after_hours * 3600)
         await Pruner(self.store.retention).reduce_by_schedule(schedule)
 
     async def _share_metrics(self) -> None:

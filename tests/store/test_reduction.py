@@ -344,7 +344,7 @@ async def test_sizes_are_those_of_what_is_left(store: Store, clock: MovableClock
 async def test_a_schedule_does_nothing_where_nobody_says_that_anything_goes(store: Store, clock: MovableClock) -> None:
     await fill(store, [stored(1, run="spare")])
     pruner = Pruner(store.retention, pauses=0.0, clock=clock)
-    schedule = ReduceSchedule(keep=KeepRule(), older_than_seconds=60.0, every_seconds=3600.0)
+    schedule = ReduceSchedule(keep=KeepRule(), older_than_seconds=60.0)
     done = [await pruner.reduce_if_due(schedule, "one")]
     await store.runs.create(Run(name="spare", seed=1, keep=DIGESTS, created_at=START))
     clock.forward(3601)

@@ -144,11 +144,12 @@ async def _warn_of_service(
 # Signing in: people give their key once for a browser.
 
 _MAX_FORM: Final = 10_000
+MOST_BROWSERS: Final = 20
+"""Signed in with one key. People have a few each, and a key that was passed around is no longer a person's."""
 _Next = Annotated[str, Query(max_length=4_000)]
 
 
-def create_sign_in_router(ring: KeyRing, admin: KeyAdmin, renderer: Renderer, hours: float, most: int) -> APIRouter:
-    """`most`: browsers that may be signed in with one key."""
+def create_sign_in_router(ring: KeyRing, admin: KeyAdmin, renderer: Renderer, hours: float) -> APIRouter:
     router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse, route_class=LazyRoute)
 
     @router.get("/sign-in")
@@ -164,7 +165,7 @@ def create_sign_in_router(ring: KeyRing, admin: KeyAdmin, renderer: Renderer, ho
             shown = {"next": target, "problem": "This is no key of this service, or it is valid no more."}
             return renderer.render_page(request, "sign_in.html", shown, 403)
         try:
-            value = await admin.begin_sign_in(secret, hours, most)
+            value = await admin.begin_sign_in(secret, hours, MOST_BROWSERS)
         except Conflict as error:
             shown = {"next": target, "problem": f"{error.detail}. Sign out in one of them first."}
             return renderer.render_page(request, "sign_in.html", shown, error.status)
