@@ -50,10 +50,11 @@ from app.http.viewer.compare_pages import create_compare_router
 from app.http.viewer.pages import HomePages, create_sign_in_router, create_viewer_router
 from app.http.viewer.rendering import Renderer, ViewerParts
 from app.http.viewer.run_pages import RunPages, create_run_pages_router
+from app.http.web.access import guard_routes
 from app.http.web.api_keys import ALWAYS_OPEN, KeyRing, ProxySignIn
 from app.http.web.middleware import LOOPBACK_HOSTS, MiddlewareOptions, install_middleware, is_loopback
 from app.http.web.openapi import install_docs
-from app.http.web.routes import guard_routes, index_direct_routes
+from app.http.web.routes import index_direct_routes
 from app.judges.offline import NAME as OFFLINE
 from app.judges.panel import collect_reports
 from app.main.components import (

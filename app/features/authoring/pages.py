@@ -27,6 +27,7 @@ from app.http.viewer.text_editor import (
     compare_lines,
     read_form,
 )
+from app.http.web.access import declare_access
 from app.http.web.api_keys import CallerName
 from app.http.web.bodies import LazyRoute
 from app.toolkit.texts import SHOWN_AT_ALL
@@ -96,6 +97,7 @@ def create_author_pages_router(pages: AuthorPages, renderer: Renderer) -> APIRou
 
     for suffix in _SUFFIXES:
         _add_editor(router, pages, renderer, suffix)
+    declare_access(router.routes, "author", "closed")
     return router
 
 

@@ -27,6 +27,7 @@ from app.features.authoring.service import (
     check_draft,
     name_file,
 )
+from app.http.web.access import declare_access
 from app.http.web.api_keys import CallerName
 from app.http.web.bodies import JsonRoute
 from app.http.web.openapi import document_problems
@@ -89,6 +90,7 @@ def create_author_router(authoring: AuthoringService, build_prompt: BuildPrompt)
     _add_import_route(router)
     _add_text_routes(router, authoring, build_prompt, "", "the sheet")
     _add_text_routes(router, authoring, build_prompt, "/scenes", "the character's own scenes")
+    declare_access(router.routes, "author", "closed")
     return router
 
 

@@ -18,6 +18,7 @@ from app.features.exports.service import (
     summarise_labels,
 )
 from app.features.exports.store import ExportStore
+from app.http.web.access import needs
 from app.http.web.api_keys import CallerBounds
 from app.http.web.bodies import ApiRoute
 from app.http.web.openapi import document_problems
@@ -48,6 +49,7 @@ def create_export_router(
         response_class=StreamingResponse,
         responses={200: files, **document_problems(401, 404, 422, 503)},
     )
+    @needs("read", "handler")
     async def export(wanted: Annotated[ExportRequest, Query()], bounds: CallerBounds) -> StreamingResponse:
         require_named(bounds, wanted.run, wanted.env)
         await _require_known_names(wanted)
@@ -73,6 +75,7 @@ def create_export_router(
         summary="How many rows an export holds, and how many completions it leaves out and why",
         responses=document_problems(401, 404, 422, 503),
     )
+    @needs("read", "handler")
     async def summarise(wanted: Annotated[ExportSummaryRequest, Query()], bounds: CallerBounds) -> ExportSummary:
         require_named(bounds, wanted.run, wanted.env)
         await _require_known_names(wanted)

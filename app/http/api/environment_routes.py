@@ -34,6 +34,7 @@ from app.http.api.models import (
     ReloadedCharacters,
     SplitInfo,
 )
+from app.http.web.access import needs
 from app.http.web.api_keys import CallerBounds, find_caller
 from app.http.web.bodies import ApiRoute, JsonRoute
 from app.http.web.openapi import document_problems
@@ -83,9 +84,11 @@ def create_environment_router(environment: type[Environment], gateway: Gateway) 
     router = APIRouter(prefix=f"/envs/{name}", tags=[name], route_class=JsonRoute)
     request_type = _build_request_model(name, environment.Params)
 
+    @needs("train", "handler")
     async def next_batch(request: BatchOptions, client: Request) -> Response:
         return await hand_out(_to_next_batch(request), client)
 
+    @needs("train", "handler")
     async def next_batch_by_query(query: Annotated[BatchQuery, Query()], client: Request) -> Response:
         return await hand_out(_parse_query(query), client)
 
@@ -94,11 +97,13 @@ def create_environment_router(environment: type[Environment], gateway: Gateway) 
         check_hand_out(find_bounds(find_caller(client.scope)), name, request.run, request.params)
         return build_batch_response(await gateway.dispatcher.deal_batch(name, request, client.is_disconnected))
 
+    @needs("train", "handler")
     async def step(request: StepRequest, bounds: CallerBounds) -> Turn:
         note_work(name)
         await gateway.bounds.require_tasks(bounds, [request.task_id], "task_id")
         return await gateway.stepper.step(name, request)
 
+    @needs("train", "handler")
     async def score(request: ScoreRequest, client: Request, key: IdempotencyHeader = None) -> Response:
         return await score_in_bounds(gateway, request, name, client, key)
 
@@ -185,6 +190,7 @@ def create_catalogue_router(gateway: Gateway, *, not_for_training: Collection[st
     router = APIRouter(tags=["catalogue"], route_class=ApiRoute)
 
     @router.get("/envs", summary="Every environment", responses=document_problems(401))
+    @needs("read", "shared")
     async def environments() -> EnvironmentList:
         return EnvironmentList(
             environments=tuple(
@@ -193,11 +199,13 @@ def create_catalogue_router(gateway: Gateway, *, not_for_training: Collection[st
         )
 
     @router.get("/envs/{env}", summary="One environment", responses=document_problems(401, 404, 422))
+    @needs("read", "shared")
     async def environment(env: str) -> EnvironmentInfo:
         gateway.catalogue.require_known(env)
         return _build_environment_info(gateway, env, not_for_training)
 
     @router.get("/judges", summary="Every judge", responses=document_problems(401, 503))
+    @needs("read", "handler")
     async def judge_list(bounds: CallerBounds) -> JudgeList:
         versions = await gateway.list_judge_versions(tuple(gateway.panels.judges))
         listed = _list_judges(gateway, not_for_training, versions)
@@ -314,6 +322,7 @@ class Examples:
                 _set_example(document, path, body)
             return document
 
+        @needs("read", "shared")
         async def serve_document(request: Request) -> Response:
             await self._complete(gateway)
             reply: Response = await shown.endpoint(request)
@@ -418,6 +427,7 @@ def create_characters_router(
     router = APIRouter(tags=["catalogue"], route_class=ApiRoute)
 
     @router.get("/characters", summary="Summaries of the character sheets", responses=document_problems(401))
+    @needs("read", "shared")
     async def character_list() -> CharacterList:
         return CharacterList(characters=characters())
 
@@ -426,6 +436,7 @@ def create_characters_router(
         summary="Reload the character sheets; tasks that were handed out keep their sheets",
         responses=document_problems(401, 404, 422, 503),
     )
+    @needs("author", "closed")
     async def reload_characters() -> ReloadedCharacters:
         before = characters()
         await reload()

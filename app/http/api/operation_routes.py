@@ -12,6 +12,7 @@ from app.domain.budgets import KeyQuotas, KeyUsage, QuotaUse
 from app.domain.errors import StillStarting
 from app.domain.values import Frozen, Name
 from app.http.api.models import ServiceHealth, ServiceReadiness
+from app.http.web.access import declare_access, needs, open_to_all
 from app.http.web.api_keys import find_caller
 from app.http.web.bodies import JsonRoute, LazyRoute
 from app.http.web.openapi import document_problems
@@ -56,6 +57,7 @@ def create_quota_router(service: QuotaService) -> APIRouter:
     router = APIRouter(tags=["admin"], route_class=JsonRoute)
 
     @router.get("/quotas", summary="What this key has used of its quotas", responses=document_problems(401, 403, 503))
+    @needs("train", "shared")
     async def quotas(request: Request) -> QuotaReport:
         caller = find_caller(request.scope) or Caller("", frozenset())
         usage = await service.load_usage(caller)
@@ -104,6 +106,7 @@ def create_key_router(admin: KeyAdmin) -> APIRouter:
         following = page[-1][0] if len(page) == limit else None
         return AdminActionPage(actions=tuple(action for _, action in page), next_before=following)
 
+    declare_access(router.routes, "admin", "closed")
     return router
 
 
@@ -125,6 +128,7 @@ def create_health_router(
     router = APIRouter(tags=["health"], route_class=LazyRoute)
 
     @router.get("/livez", summary="Liveness: the process responds")
+    @open_to_all
     async def livez() -> ServiceHealth:
         return ServiceHealth(status="ok", version=version, time=clock())
 
@@ -133,6 +137,7 @@ def create_health_router(
         summary="Readiness: the store accepts writes and the environments are loaded",
         responses=document_problems(503),
     )
+    @open_to_all
     async def readyz() -> ServiceReadiness:
         if not gateway.catalogue.ready:
             raise StillStarting("the environments' data is still loading")
@@ -140,6 +145,7 @@ def create_health_router(
         return ServiceReadiness(status="ok", version=version, time=clock(), offline_judge=offline_judge)
 
     @router.get("/metrics", summary="Metrics for Prometheus", response_class=Response, responses=document_problems(401))
+    @needs("metrics", "closed")
     async def metrics() -> Response:
         body, content_type = exposition()
         return Response(body, media_type=content_type)
@@ -157,6 +163,7 @@ def create_preview_router(environment: type[Environment], gateway: Gateway) -> A
     if environment.Draft is None:
         return router
 
+    @needs("author", "closed")
     async def try_out(request: PreviewOptions) -> PreviewResult:
         await gateway.quotas.require_judging()
         return await gateway.previews.preview(name, _read_draft(request), request)

@@ -15,6 +15,7 @@ from app.domain.scores import Outcome, Reason
 from app.domain.values import Name
 from app.http.api.environment_routes import IdempotencyHeader, build_batch_response, score_in_bounds
 from app.http.api.models import GroupPage, GroupReplies, GroupView, RunPage, StatisticsView, TaskView
+from app.http.web.access import needs
 from app.http.web.api_keys import CallerBounds
 from app.http.web.bodies import ApiRoute, JsonRoute
 from app.http.web.openapi import document_problems
@@ -90,12 +91,14 @@ def create_mixture_router(gateway: Gateway) -> APIRouter:
     @router.post(
         "/next-batch", response_model=TaskBatch, summary="Hand out tasks of a seeded mixture", responses=refusals
     )
+    @needs("train", "handler")
     async def next_mixed_batch(request: NextMixedBatch, client: Request, bounds: CallerBounds) -> Response:
         note_work(run=request.run)
         check_mixture(bounds, request)
         return build_batch_response(await gateway.dispatcher.deal_mixed_batch(request, client.is_disconnected))
 
     @router.post("/score", response_model=ScoreResponse, summary="Score groups of any environments", responses=refusals)
+    @needs("train", "handler")
     async def score(request: ScoreRequest, client: Request, key: IdempotencyHeader = None) -> Response:
         return await score_in_bounds(gateway, request, None, client, key)
 
@@ -107,6 +110,7 @@ def create_records_router(gateway: Gateway) -> APIRouter:
     refusals = document_problems(401, 404, 422, 503)
 
     @router.get("/tasks/{task_id}", summary="One task, as it was handed out", responses=refusals)
+    @needs("read", "handler")
     async def task(task_id: TaskId, bounds: CallerBounds) -> TaskView:
         await gateway.bounds.require_tasks(bounds, [task_id])
         record = (await gateway.task_cache.get([task_id])).get(task_id)
@@ -115,6 +119,7 @@ def create_records_router(gateway: Gateway) -> APIRouter:
         return TaskView.from_record(record)
 
     @router.get("/groups", summary="Groups that a filter finds, or groups by id once scored", responses=refusals)
+    @needs("read", "handler")
     async def groups(
         bounds: CallerBounds,
         id: Annotated[tuple[GroupId, ...], Query(max_length=256)] = (),  # noqa: A002  # the wire's word
@@ -137,6 +142,7 @@ def create_records_router(gateway: Gateway) -> APIRouter:
         summary="One group with its task and judgements",
         responses=document_problems(401, 404, 410, 422, 503),
     )
+    @needs("read", "group")
     async def group(group_id: GroupId) -> GroupView:
         detail = await gateway.views.get_group(group_id) or await _find_open_group(gateway, group_id)
         if detail is None:
@@ -144,6 +150,7 @@ def create_records_router(gateway: Gateway) -> APIRouter:
         return GroupView.from_detail(detail)
 
     @router.get("/stats", summary="Rewards by environment, run and policy step", responses=refusals)
+    @needs("read", "handler")
     async def statistics(
         bounds: CallerBounds,
         env: Annotated[str | None, Query(max_length=100)] = None,
@@ -177,15 +184,18 @@ def create_runs_router(gateway: Gateway) -> APIRouter:
     refusals = document_problems(400, 401, 404, 408, 409, 413, 415, 422, 503)
 
     @router.put("/{run}", summary="Set a run's seed and options before its first use", responses=refusals)
+    @needs("train", "run")
     async def put_run(run: RunName, settings: RunSettings) -> Run:
         return await gateway.runs.put(run, settings)
 
     @router.get("", summary="Every run, by name", responses=document_problems(401, 422, 503))
+    @needs("read", "handler")
     async def runs(bounds: CallerBounds, after: Name | None = None, limit: _Limit = 100) -> RunPage:
         page = await list_within(gateway.runs.list_runs, _name_run, bounds.allows_run, limit, after)
         return RunPage(runs=tuple(page), next_after=page[-1].name if len(page) == limit else None)
 
     @router.get("/{run}", summary="One run: pinned options and activity", responses=refusals)
+    @needs("read", "run")
     async def one_run(run: RunName) -> RunReport:
         uncounted = await gateway.views.count_uncounted()  # before the counts, which so have at least what it says
         report = await gateway.runs.get_report(run)
@@ -253,6 +263,7 @@ def create_rescoring_router(gateway: Gateway) -> APIRouter:
     @router.post(
         "/groups/{group_id}/rescore", summary="Rescore a group; the original scores are kept", responses=refusals
     )
+    @needs("train", "group")
     async def rescore(
         group_id: GroupId, request: Annotated[RescoreRequest, Body(openapi_examples=_EXAMPLES)]
     ) -> RescoreReply:
@@ -264,6 +275,7 @@ def create_rescoring_router(gateway: Gateway) -> APIRouter:
         summary="What rescoring a group would cost at most; nothing is asked",
         responses=refusals,
     )
+    @needs("train", "group")
     async def estimate(
         group_id: GroupId, request: Annotated[RescoreRequest, Body(openapi_examples=_EXAMPLES)]
     ) -> RescoreEstimate:

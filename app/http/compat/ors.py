@@ -54,6 +54,7 @@ from app.http.compat.one_sample import (
     SampleOptions,
     list_flags,
 )
+from app.http.web.access import declare_access
 from app.http.web.api_keys import get_bounds
 from app.http.web.bodies import JsonRoute
 from app.service.access import check_hand_out
@@ -563,6 +564,7 @@ class OrsServer:
         named("GET", "/messages", self.show_conversation, "The prompt of a session of ORS, by messages")
         named("POST", "/call", self.call, "Call a tool of ORS")
         named("POST", "/score_group", self.score_group, "Scores of a group of ORS")
+        declare_access(self.router.routes, "train", "handler")
 
     def _add(self, method: str, path: str, answer: Callable[..., Any], summary: str) -> None:
         self.router.add_api_route(path, answer, methods=[method], summary=summary)

@@ -41,6 +41,7 @@ from app.http.viewer.rendering import (
     read_fields,
 )
 from app.http.viewer.run_pages import RunPages, RunRow, list_run_names, load_row
+from app.http.web.access import needs, open_to_all
 from app.http.web.api_keys import COOKIE, CallerBounds, KeyRing
 from app.http.web.bodies import LazyRoute
 from app.service.access import KeyAdmin
@@ -79,6 +80,7 @@ def _create_home_router(pages: HomePages, renderer: Renderer, names: Sequence[st
     router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse, route_class=LazyRoute)
 
     @router.get("/")
+    @needs("read", "handler")
     async def home(request: Request, bounds: CallerBounds) -> Response:
         if request.query_params.keys() - {"format"}:  # the list of groups was here, with its filters
             return RedirectResponse(add_root(request, f"/view/groups?{request.url.query}"))
@@ -153,10 +155,12 @@ def create_sign_in_router(ring: KeyRing, admin: KeyAdmin, renderer: Renderer, ho
     router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse, route_class=LazyRoute)
 
     @router.get("/sign-in")
+    @open_to_all
     async def ask_for_key(request: Request, next: _Next = "/") -> Response:  # noqa: A002  # the wire's word
         return renderer.render_page(request, "sign_in.html", {"next": choose_page(next), "problem": ""})
 
     @router.post("/sign-in")
+    @open_to_all
     async def sign_in(request: Request) -> Response:
         form = await read_fields(request, _MAX_FORM)
         secret, target = pick_field(form, "key").strip(), choose_page(pick_field(form, "next"))
@@ -182,6 +186,7 @@ def create_sign_in_router(ring: KeyRing, admin: KeyAdmin, renderer: Renderer, ho
         return response
 
     @router.post("/sign-out")
+    @open_to_all
     async def sign_out(request: Request) -> Response:
         value = request.cookies.get(COOKIE)
         if value is not None:
@@ -212,6 +217,7 @@ def _create_finding_router(
     router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse, route_class=FilterRoute)
 
     @router.get("/view/groups")
+    @needs("read", "handler")
     async def find(
         request: Request,
         bounds: CallerBounds,
@@ -275,6 +281,7 @@ def create_viewer_router(
         router.routes.extend(create_section(renderer).routes)
 
     @router.get("/view/stats")
+    @needs("read", "handler")
     async def statistics(
         request: Request, bounds: CallerBounds, environment: Word = "", run: Word = "", by: Word = ""
     ) -> Response:
@@ -289,6 +296,7 @@ def create_viewer_router(
         return renderer.render(request, "statistics.html", shown | more, {"rows": allowed, **more})
 
     @router.get("/view/judges")
+    @needs("read", "handler")
     async def judge_list(request: Request, bounds: CallerBounds) -> Response:
         listed = show_judges(judges(), bounds)
         shown = {"judges": listed, "offline": OFFLINE_JUDGE}

@@ -59,6 +59,7 @@ from app.http.compat.openenv.sessions import (
     read_reset,
     write_tool_listing,
 )
+from app.http.web.access import declare_access
 from app.http.web.api_keys import find_caller
 from app.http.web.bodies import JsonRoute, LazyRoute
 from app.http.web.problems import MAX_DETAIL, make_printable
@@ -509,4 +510,5 @@ def create_openenv_router(sessions: SessionServer, describe: Callable[[type[Envi
     router = APIRouter()
     router.add_api_websocket_route(f"{_PREFIX}/ws", sessions.serve_socket)
     router.routes.extend(plain.router.routes)
+    declare_access(router.routes, "train", "handler")
     return router
