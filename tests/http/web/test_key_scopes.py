@@ -2,12 +2,14 @@
 
 import asyncio
 import json
+import re
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import cast
 
 import pytest
+from fastapi.routing import APIWebSocketRoute
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Mount, Route
@@ -79,6 +81,25 @@ def make_endpoint() -> Callable[[Request], Awaitable[Response]]:
         return Response()
 
     return answer
+
+
+def test_all_other_scopes_together_do_not_open_a_route(served: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(KeyRing, "anonymous", False)
+    opened, asked = [], 0
+    for route in served.app.router.routes:  # type: ignore[attr-defined]
+        needed = find_access(route).scope
+        if needed is None or isinstance(route, APIWebSocketRoute):
+            continue
+        key = make_key(*(scope for scope in ACCESS_SCOPES if scope not in {needed, "admin"}))
+        monkeypatch.setattr(KeyRing, "find_caller", lambda *_, caller=key.caller: caller)
+        path = re.sub(r"\{[^}]*\}", "x", route.path)
+        for method in list_methods(route):
+            answer = served.request(method, path, headers={"Authorization": "Bearer any"})
+            asked += 1
+            if answer.status_code != 403 or f"lacks the scope `{needed}`" not in answer.json()["detail"]:
+                opened.append((method, path, answer.status_code))
+    # What the page is made of on which people give their key: no key is asked for there.
+    assert (asked > 200, opened) == (True, [("GET", "/view/assets/x/x", 404), ("GET", "/favicon.svg", 200)])
 
 
 async def allow_group(bounds: KeyBounds, group_id: str) -> None:
