@@ -50,11 +50,10 @@ from app.http.viewer.compare_pages import create_compare_router
 from app.http.viewer.pages import HomePages, create_sign_in_router, create_viewer_router
 from app.http.viewer.rendering import Renderer, ViewerParts
 from app.http.viewer.run_pages import RunPages, create_run_pages_router
-from app.http.web.access import guard_routes
 from app.http.web.api_keys import ALWAYS_OPEN, KeyRing, ProxySignIn
 from app.http.web.middleware import LOOPBACK_HOSTS, MiddlewareOptions, install_middleware, is_loopback
 from app.http.web.openapi import install_docs
-from app.http.web.routes import index_direct_routes
+from app.http.web.routes import install_routing
 from app.judges.offline import NAME as OFFLINE
 from app.judges.panel import collect_reports
 from app.main.components import (
@@ -225,8 +224,7 @@ def create_app(
     install_docs(service)
     _protect(service, settings, ring, observer, tuple(gateway.catalogue.classes), tracer, parts)
     examples.install(service, gateway)
-    guard_routes(service.router.routes, gateway.bounds.require_group)  # last, so that no route is replaced afterwards
-    index_direct_routes(service.router)
+    install_routing(service.router, gateway.bounds.require_group)  # last, so that no route is replaced afterwards
     return service
 
 

@@ -5,8 +5,7 @@ from fastapi.responses import HTMLResponse
 
 from app.features.atropos.service import AtroposQueue
 from app.http.viewer.rendering import FilterRoute, Renderer
-from app.http.web.access import needs
-from app.http.web.api_keys import CallerBounds
+from app.http.web.api_keys import CallerBounds, needs
 
 
 def create_queues_router(queue: AtroposQueue, renderer: Renderer) -> APIRouter:

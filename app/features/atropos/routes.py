@@ -47,7 +47,7 @@ from app.features.atropos.wire import (
     read_groups,
 )
 from app.http.compat.one_sample import Delivery
-from app.http.web.access import declare_access
+from app.http.web.api_keys import declare_access
 from app.http.web.openapi import document_problems
 
 PREFIX = "/compat/atropos"

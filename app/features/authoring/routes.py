@@ -27,11 +27,10 @@ from app.features.authoring.service import (
     check_draft,
     name_file,
 )
-from app.http.web.access import declare_access
-from app.http.web.api_keys import CallerName
-from app.http.web.bodies import JsonRoute
+from app.http.web.api_keys import CallerName, declare_access
 from app.http.web.openapi import document_problems
 from app.http.web.problems import MAX_ERRORS, FieldProblem, RefusedBody
+from app.http.web.routes import JsonRoute
 
 _CharacterName = Annotated[Name, Path(description="The character's id.", examples=["hob_tarrant"])]
 _RevisionNumber = Annotated[int, Path(ge=1, le=2**31, description="The revision's number.", examples=[1])]

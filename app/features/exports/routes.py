@@ -18,10 +18,9 @@ from app.features.exports.service import (
     summarise_labels,
 )
 from app.features.exports.store import ExportStore
-from app.http.web.access import needs
-from app.http.web.api_keys import CallerBounds
-from app.http.web.bodies import ApiRoute
+from app.http.web.api_keys import CallerBounds, needs
 from app.http.web.openapi import document_problems
+from app.http.web.routes import ApiRoute
 from app.service.access import require_named
 from app.service.gateway import Gateway
 

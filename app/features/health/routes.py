@@ -6,9 +6,9 @@ from app.domain.runs import Run
 from app.features.health.model import RunHealth
 from app.features.health.service import RunHealthService
 from app.http.api.record_routes import RunName
-from app.http.web.access import needs
-from app.http.web.bodies import JsonRoute
+from app.http.web.api_keys import needs
 from app.http.web.openapi import document_problems
+from app.http.web.routes import JsonRoute
 
 
 def create_health_router(watch: RunHealthService) -> APIRouter:

@@ -40,10 +40,9 @@ from app.http.viewer.rendering import (
     read_fields,
     redirect,
 )
-from app.http.web.access import needs
-from app.http.web.api_keys import CallerBounds, find_caller
-from app.http.web.bodies import LazyRoute
+from app.http.web.api_keys import CallerBounds, find_caller, needs
 from app.http.web.problems import describe_faults
+from app.http.web.routes import LazyRoute
 from app.ports.environment import Clock
 from app.service.access import BoundsCheck
 from app.service.gateway import JudgeEntry

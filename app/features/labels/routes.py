@@ -31,10 +31,9 @@ from app.features.labels.model import (
     WithdrawnLabel,
 )
 from app.features.labels.service import LabelService
-from app.http.web.access import needs
-from app.http.web.api_keys import CallerBounds
-from app.http.web.bodies import ApiRoute, JsonRoute
+from app.http.web.api_keys import CallerBounds, needs
 from app.http.web.openapi import document_problems
+from app.http.web.routes import ApiRoute, JsonRoute
 from app.service.access import require_named
 from app.service.gateway import Gateway
 from app.service.requests import GroupId

@@ -21,9 +21,8 @@ from app.features.play.service import PlayCaller, PlayFields, PlayService, PlayT
 from app.features.worlds.service import ConversationTurn, Moment, WorldService, list_worlds_within
 from app.http.viewer.group_pages import MessageLine, RetrievedView, build_lines, build_retrieved
 from app.http.viewer.rendering import FormFields, Renderer, pick_field, read_fields, redirect, wants_json
-from app.http.web.access import needs
-from app.http.web.api_keys import CallerBounds, find_caller
-from app.http.web.bodies import LazyRoute
+from app.http.web.api_keys import CallerBounds, find_caller, needs
+from app.http.web.routes import LazyRoute
 from app.toolkit.texts import SHOWN_AT_ALL, Excerpt, cut_excerpt, escape_invisible
 
 # What was sent.

@@ -46,11 +46,9 @@ from app.features.play.service import (
     split_thoughts,
 )
 from app.features.worlds.service import ConversationTurn, Moment, WorldService, list_worlds_within
-from app.http.web.access import needs
-from app.http.web.api_keys import CallerBounds, find_caller
-from app.http.web.bodies import JsonRoute
+from app.http.web.api_keys import CallerBounds, find_caller, needs
 from app.http.web.openapi import document_problems
-from app.http.web.routes import DirectRoute
+from app.http.web.routes import DirectRoute, JsonRoute
 from app.ports.play import ChatBody, Chunk, ReplyStream
 
 # Requests of clients, in OpenAI's chat format.

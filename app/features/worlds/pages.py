@@ -61,9 +61,8 @@ from app.http.viewer.text_editor import (
     compare_lines,
     read_form,
 )
-from app.http.web.access import needs
-from app.http.web.api_keys import CallerBounds, CallerName
-from app.http.web.bodies import LazyRoute
+from app.http.web.api_keys import CallerBounds, CallerName, needs
+from app.http.web.routes import LazyRoute
 from app.toolkit.texts import (
     SHOWN_AT_ALL,
     Excerpt,

@@ -40,10 +40,9 @@ from app.features.worlds.service import (
     list_worlds_within,
     parse_cursor,
 )
-from app.http.web.access import needs
-from app.http.web.api_keys import CallerBounds, CallerName
-from app.http.web.bodies import JsonRoute
+from app.http.web.api_keys import CallerBounds, CallerName, needs
 from app.http.web.openapi import document_problems
+from app.http.web.routes import JsonRoute
 
 # Lorebooks.
 

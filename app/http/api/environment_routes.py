@@ -34,11 +34,9 @@ from app.http.api.models import (
     ReloadedCharacters,
     SplitInfo,
 )
-from app.http.web.access import needs
-from app.http.web.api_keys import CallerBounds, find_caller
-from app.http.web.bodies import ApiRoute, JsonRoute
+from app.http.web.api_keys import CallerBounds, find_caller, needs
 from app.http.web.openapi import document_problems
-from app.http.web.routes import DirectRoute
+from app.http.web.routes import ApiRoute, DirectRoute, JsonRoute
 from app.ports.environment import Environment
 from app.ports.judges import ReportingJudge
 from app.ports.tracing import note_work

@@ -12,10 +12,9 @@ from app.domain.budgets import KeyQuotas, KeyUsage, QuotaUse
 from app.domain.errors import StillStarting
 from app.domain.values import Frozen, Name
 from app.http.api.models import ServiceHealth, ServiceReadiness
-from app.http.web.access import declare_access, needs, open_to_all
-from app.http.web.api_keys import find_caller
-from app.http.web.bodies import JsonRoute, LazyRoute
+from app.http.web.api_keys import declare_access, find_caller, needs, open_to_all
 from app.http.web.openapi import document_problems
+from app.http.web.routes import JsonRoute, LazyRoute
 from app.ports.environment import Clock, Environment
 from app.service.access import GraceSeconds, KeyAdmin, NewSecret, QuotaService
 from app.service.gateway import Gateway

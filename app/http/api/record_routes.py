@@ -15,10 +15,9 @@ from app.domain.scores import Outcome, Reason
 from app.domain.values import Name
 from app.http.api.environment_routes import IdempotencyHeader, build_batch_response, score_in_bounds
 from app.http.api.models import GroupPage, GroupReplies, GroupView, RunPage, StatisticsView, TaskView
-from app.http.web.access import needs
-from app.http.web.api_keys import CallerBounds
-from app.http.web.bodies import ApiRoute, JsonRoute
+from app.http.web.api_keys import CallerBounds, needs
 from app.http.web.openapi import document_problems
+from app.http.web.routes import ApiRoute, JsonRoute
 from app.ports.tracing import note_work
 from app.service.access import check_mixture, list_within
 from app.service.gateway import Gateway

@@ -45,8 +45,7 @@ from app.http.compat.one_sample import (
     list_flags,
     name_criterion,
 )
-from app.http.web.access import declare_access
-from app.http.web.api_keys import CallerBounds, get_bounds
+from app.http.web.api_keys import CallerBounds, declare_access, get_bounds
 from app.service.requests import TaskId
 
 # Addresses.

@@ -27,7 +27,7 @@ from app.http.compat.one_sample import (
     name_criterion,
     read_label,
 )
-from app.http.web.access import needs
+from app.http.web.api_keys import needs
 
 
 class OpenRlhfOptions(RewardOptions):

@@ -54,9 +54,8 @@ from app.http.compat.one_sample import (
     SampleOptions,
     list_flags,
 )
-from app.http.web.access import declare_access
-from app.http.web.api_keys import get_bounds
-from app.http.web.bodies import JsonRoute
+from app.http.web.api_keys import declare_access, get_bounds
+from app.http.web.routes import JsonRoute
 from app.service.access import check_hand_out
 from app.service.gateway import Gateway
 from app.service.requests import GroupProblem, GroupToScore, NextBatch, ScoreRequest

@@ -27,7 +27,7 @@ from app.http.compat.one_sample import (
     list_flags,
     read_label,
 )
-from app.http.web.access import needs
+from app.http.web.api_keys import needs
 
 
 class SlimeOptions(RewardOptions):

@@ -21,8 +21,7 @@ from app.domain.values import suggest
 from app.http.viewer.group_pages import CompletionCard, build_cards
 from app.http.viewer.rendering import FilterRoute, Renderer, ViewerParts, Word
 from app.http.viewer.run_pages import ChartView, MeasuredCurves, SeriesSource, draw, load_rollups, measure_curves
-from app.http.web.access import needs
-from app.http.web.api_keys import CallerBounds
+from app.http.web.api_keys import CallerBounds, needs
 from app.store.views import GroupViews
 from app.toolkit.charts import TONES
 from app.toolkit.texts import Excerpt, cut_excerpt

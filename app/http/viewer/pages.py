@@ -41,9 +41,8 @@ from app.http.viewer.rendering import (
     read_fields,
 )
 from app.http.viewer.run_pages import RunPages, RunRow, list_run_names, load_row
-from app.http.web.access import needs, open_to_all
-from app.http.web.api_keys import COOKIE, CallerBounds, KeyRing
-from app.http.web.bodies import LazyRoute
+from app.http.web.api_keys import COOKIE, CallerBounds, KeyRing, needs, open_to_all
+from app.http.web.routes import LazyRoute
 from app.service.access import KeyAdmin
 from app.service.gateway import EnvironmentEntry, JudgeEntry, ServiceState, ServiceWarning, list_warnings, show_judges
 from app.store.views import GroupViews

@@ -25,8 +25,7 @@ from app.domain.rollups import MeasureMap, Rollup, RollupFilter, RollupKey, Seri
 from app.domain.runs import Run, RunProgress, tell_progress
 from app.domain.values import Z_95, Frozen, Name, Proportion, utc_now
 from app.http.viewer.rendering import FilterRoute, Renderer, RunMark, ViewerParts, Word, clean_word, pick_choice
-from app.http.web.access import needs
-from app.http.web.api_keys import CallerBounds
+from app.http.web.api_keys import CallerBounds, needs
 from app.ports.environment import Clock
 from app.service.access import list_within
 from app.service.runs import RunRegistry, RunReport

@@ -9,7 +9,7 @@ from pydantic import JsonValue
 from pydantic.json_schema import models_json_schema
 from starlette.staticfiles import StaticFiles
 
-from app.http.web.access import declare_access, describe_scopes, needs
+from app.http.web.api_keys import declare_access, describe_scopes, needs
 from app.http.web.problems import MEDIA_TYPE, Problem, find_phrase
 
 Document = dict[str, JsonValue]

@@ -1,27 +1,137 @@
-"""A quick way to the routes that trainers call all the time.
+"""Our kinds of routes, and all that this service changes inside of FastAPI and Starlette.
 
-Direct routes are found without a search, and answered without what FastAPI does for others. A single group is scored in
-less time than FastAPI needs to find its route, to solve dependencies that it has not, and to answer through two stacks
-of contexts. Whatever is unusual about a request goes the usual way.
+Routes are built when they are first needed, read bodies strictly and refuse unknown parameters. Direct routes, which
+trainers call all the time, are found without a search, and answered without what FastAPI does for others. A single
+group is scored in less time than FastAPI needs to find its route, to solve dependencies that it has not, and to answer
+through two stacks of contexts. Whatever is unusual about a request goes the usual way.
+
+None of this is documented by FastAPI, so that another version may break it without a word: `TESTED_VERSIONS` says with
+which it was tried, and `tests/http/web/test_routes.py` that it answers there as FastAPI alone does. Everything else
+uses what is documented: a route's class, its `get_route_handler`, and `FastAPI.openapi`.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, Final, get_origin
+from functools import lru_cache, partial
+from typing import Any, Final, get_args, get_origin, get_type_hints
 from urllib.parse import parse_qs
 
+from fastapi import Request
 from fastapi.dependencies.models import Dependant
-from fastapi.routing import APIRouter
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute, APIRouter
 from pydantic import BaseModel, ValidationError
 from starlette._utils import get_route_path
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
-from starlette.routing import BaseRoute
+from starlette.routing import BaseRoute, compile_path, get_name
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.http.web.bodies import BodyReader, JsonRequest, JsonRoute
+from app.domain.values import suggest
+from app.http.web.api_keys import RequireGroup, build_gate
+from app.http.web.bodies import BodyReader, JsonRequest
+from app.http.web.problems import MAX_ERRORS
+
+TESTED_VERSIONS: Final[Mapping[str, str]] = {"fastapi": "0.165.0", "starlette": "1.10.0"}
+
+# Routes that are built late, and read strictly.
+
+
+class LazyRoute(APIRoute):
+    """FastAPI reads the signature of each route and builds validators for it, a millisecond each, which was most of the
+    time of a start. Here the path and the methods are known at once; the rest is built before the first request, or
+    when the document is written."""
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
+        self.path, self.endpoint = path, endpoint
+        self.name = options.get("name") or get_name(endpoint)
+        self.methods = {method.upper() for method in options.get("methods") or ("GET",)}
+        self.path_regex, self.path_format, self.param_convertors = compile_path(path)
+        self._options: dict[str, Any] | None = options
+
+    def build(self) -> None:
+        """Does what other routes do when they are made. The second time it does nothing."""
+        options, self._options = self._options, None
+        if options is not None:
+            answers = (more.get("model") for more in (options.get("responses") or {}).values())
+            _complete_models((*get_type_hints(self.endpoint).values(), options.get("response_model"), *answers))
+            super().__init__(self.path, self.endpoint, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        """Only what is not there yet is looked up here."""
+        if self.__dict__.get("_options") is None:
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}", name=name, obj=self)
+        self.build()
+        return getattr(self, name)
+
+
+def _complete_models(kinds: Iterable[Any]) -> None:
+    """Of models that put off their validators FastAPI's fields would put off theirs, and warn of their aliases then."""
+    for kind in kinds:
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            kind.model_config["defer_build"] = False
+            kind.model_rebuild()
+        _complete_models(get_args(kind))
+
+
+class ApiRoute(LazyRoute):
+    """Route class of every API router: refuses query parameters that the route does not know."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[None, None, Response]]:
+        handle = super().get_route_handler()
+        parameters = frozenset(_list_query_parameters(self.dependant))
+
+        async def refuse_unknown_parameters(request: Request) -> Response:
+            unknown = [name for name in request.query_params if name not in parameters]
+            if unknown:
+                raise RequestValidationError(
+                    [
+                        {
+                            "type": "extra_forbidden",
+                            "loc": ("query", name),
+                            "msg": f"there is no such parameter{suggest(name, parameters)}",
+                        }
+                        for name in unknown[:MAX_ERRORS]
+                    ]
+                )
+            return await handle(request)
+
+        return refuse_unknown_parameters
+
+
+def _list_query_parameters(dependant: Dependant) -> Iterator[str]:
+    for field in dependant.query_params:
+        annotation = field.field_info.annotation
+        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+            yield from (one.alias or name for name, one in annotation.model_fields.items())
+        else:
+            yield field.alias
+    for one in dependant.dependencies:
+        yield from _list_query_parameters(one)
+
+
+class JsonRoute(ApiRoute):
+    """Route class for every router that accepts JSON: `APIRouter(route_class=JsonRoute)`."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[None, None, Response]]:
+        handle = super().get_route_handler()
+        reader = self.create_reader()
+
+        async def read_strictly(request: Request) -> Response:
+            strict = JsonRequest(request.scope, request.receive)
+            strict.reader = reader
+            return await handle(strict)
+
+        return read_strictly
+
+    def create_reader(self) -> BodyReader | None:
+        """None for routes without a body, or with one that is no model."""
+        model = None if self.body_field is None else self.body_field.field_info.annotation
+        return BodyReader(model) if isinstance(model, type) and issubclass(model, BaseModel) else None
+
+
+# The quick way to direct routes.
 
 
 @dataclass(frozen=True)
@@ -192,6 +302,13 @@ class _RouteIndex:
         return None, {}
 
 
-def index_direct_routes(router: APIRouter) -> None:
-    """Call it once all routes are there, and guarded: the index holds what it finds then."""
+def install_routing(router: APIRouter, require_group: RequireGroup) -> None:
+    """Guards every route, and indexes the direct ones. Call it once all routes are there: none may be replaced
+    afterwards. `require_group` raises NotFound for a group of others. LookupError for a route of which nothing says who
+    may reach it."""
+    for route in router.routes:
+        gate = build_gate(route, require_group)
+        if gate is not None:
+            # The routes are of several classes, of other packages too: what they share is this method.
+            route.handle = partial(gate.handle, route.handle)  # type: ignore[method-assign]
     router.middleware_stack = _RouteIndex(router.routes, router.middleware_stack)

@@ -13,7 +13,7 @@ from app.domain.access import KeyBounds
 from app.envs.gsm8k.environment import Gsm8k
 from app.envs.mastermind.environment import Mastermind
 from app.envs.npc_arena.environment import NpcArena
-from app.http.web.access import BoundKind, find_access, list_methods
+from app.http.web.api_keys import BoundKind, find_access, list_methods
 from app.main.application import create_app
 from app.settings import PolicySettings, Settings
 from tests.support.atropos import ENVIRONMENT, TRAINER, group

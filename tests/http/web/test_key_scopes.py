@@ -18,17 +18,17 @@ from starlette.testclient import TestClient
 
 from app.domain.access import ACCESS_SCOPES, AccessScope, KeyBounds, StoredKey, compute_key_digest
 from app.http.web import api_keys
-from app.http.web.access import (
+from app.http.web.api_keys import (
     BoundKind,
+    KeyRing,
     RouteAccess,
+    build_gate,
     declare_access,
     find_access,
-    guard_routes,
     list_methods,
     needs,
     open_to_all,
 )
-from app.http.web.api_keys import KeyRing
 from app.main.application import create_app
 from app.settings import Settings
 from app.store.api_keys import KeyStore, KnownKeys
@@ -108,15 +108,15 @@ async def allow_group(bounds: KeyBounds, group_id: str) -> None:
 
 def test_a_route_of_which_nothing_is_said_stops_the_start() -> None:
     with pytest.raises(LookupError, match="no scope is set for POST /new: say with @needs"):
-        guard_routes([Route("/new", make_endpoint(), methods=["POST"])], allow_group)
+        build_gate(Route("/new", make_endpoint(), methods=["POST"]), allow_group)
     with pytest.raises(LookupError, match="no scope is set for GET /files"):
-        guard_routes([Mount("/files", StaticFiles(packages=[("app.http.web", "static")]))], allow_group)
+        build_gate(Mount("/files", StaticFiles(packages=[("app.http.web", "static")])), allow_group)
 
 
 def test_a_place_that_nobody_knows_checks_nothing_and_stops_the_start() -> None:
     route = Route("/new", needs("read", cast(BoundKind, "grup"))(make_endpoint()))
     with pytest.raises(LookupError, match="grup is no place where bounds are checked: GET /new"):
-        guard_routes([route], allow_group)
+        build_gate(route, allow_group)
 
 
 def test_what_an_endpoint_says_counts_more_than_what_its_router_says() -> None:

@@ -59,10 +59,9 @@ from app.http.compat.openenv.sessions import (
     read_reset,
     write_tool_listing,
 )
-from app.http.web.access import declare_access
-from app.http.web.api_keys import find_caller
-from app.http.web.bodies import JsonRoute, LazyRoute
+from app.http.web.api_keys import declare_access, find_caller
 from app.http.web.problems import MAX_DETAIL, make_printable
+from app.http.web.routes import JsonRoute, LazyRoute
 from app.ports.environment import Environment
 
 # MCP.
