@@ -151,17 +151,17 @@ def create_app(
     retrievers = {name: partial(build, store) for one in features for name, build in one.retrievers.items()}
     retriever = retriever or build_retriever(settings, retrievers)
     gateway = build_gateway(
-        classes,
-        store,
-        panels,
-        workers,
-        retriever,
-        observer,
-        clock or utc_now,
-        RetrievalPolicy(settings.rag.on_failure, settings.rag.deadline_seconds),
-        jails,
-        settings.parts.rules,
-        list_named_environments(settings),
+        classes=classes,
+        store=store,
+        panels=panels,
+        workers=workers,
+        retriever=retriever,
+        observer=observer,
+        clock=clock or utc_now,
+        policy=RetrievalPolicy(settings.rag.on_failure, settings.rag.deadline_seconds),
+        programs=jails,
+        rules=settings.parts.rules,
+        named=list_named_environments(settings),
     )
     observer.watch("group_oldest_seconds", lambda: gateway.group_scoring.longest_seconds)
     observer.watch("programs_isolated", lambda: gateway.catalogue.isolation_reading)
@@ -190,17 +190,17 @@ def create_app(
         docs_url=None,
         redoc_url=None,
         lifespan=ServiceLifespan(
-            settings,
-            gateway,
-            store,
-            parts,
-            served.list_texts,
-            workers,
-            jails,
-            retriever,
-            examples,
-            observer.refresh,
-            tracer,
+            settings=settings,
+            gateway=gateway,
+            store=store,
+            parts=parts,
+            list_texts=served.list_texts,
+            workers=workers,
+            programs=jails,
+            retriever=retriever,
+            examples=examples,
+            refresh_metrics=observer.refresh,
+            tracer=tracer,
         ).run,
         # FastAPI's own spans and metrics tell whole URLs, with what stands in queries.
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
@@ -301,14 +301,14 @@ def _add_trainer_routes(
     service: FastAPI, settings: Settings, gateway: Gateway, observer: PrometheusObserver, store: Store
 ) -> None:
     rewards = RewardService(
-        gateway.samples,
-        gateway.catalogue,
-        gateway.stepper,
-        gateway.bounds,
-        settings.compat.unscored_reward,
-        settings.compat.unscored == "neutral_group",
-        partial(list_criteria, gateway),
-        observer.record_unscored_answer,
+        parts=gateway.samples,
+        catalogue=gateway.catalogue,
+        stepper=gateway.stepper,
+        bounds=gateway.bounds,
+        unscored_reward=settings.compat.unscored_reward,
+        masks_groups=settings.compat.unscored == "neutral_group",
+        list_criteria=partial(list_criteria, gateway),
+        unscored=observer.record_unscored_answer,
     )
     _add_routes(service, create_openrlhf_router(rewards))
     _add_routes(service, create_slime_router(rewards))
@@ -350,16 +350,16 @@ def _protect(
     install_middleware(
         service,
         MiddlewareOptions(
-            ring,
-            open_paths,
-            settings.max_body_bytes,
-            observer.record_request,
-            tuple(prefix for one in parts for prefix in one.unpacks),
-            own_hosts,
-            environments,
-            settings.request_seconds,
-            _find_proxy(settings.sign_in),
-            tracer,
+            keys=ring,
+            open_paths=open_paths,
+            max_body_bytes=settings.max_body_bytes,
+            observe=observer.record_request,
+            inflating=tuple(prefix for one in parts for prefix in one.unpacks),
+            hosts=own_hosts,
+            environments=environments,
+            request_seconds=settings.request_seconds,
+            proxy=_find_proxy(settings.sign_in),
+            tracer=tracer,
         ),
     )
     # Added after the others, so before them: they see paths and ports already rewritten.
