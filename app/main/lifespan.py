@@ -162,7 +162,7 @@ class ServiceLifespan:
 
     async def _reduce(self) -> None:
         chosen = self.settings.retention.keep
-        schedule = ReduceSchedule(keep=chosen, older_than_seconds=chosen.after_hours * 3600)
+        schedule = ReduceSchedule(keep=chosen.level, older_than_seconds=chosen.after_hours * 3600)
         await Pruner(self.store.retention).reduce_by_schedule(schedule)
 
     async def _share_metrics(self) -> None:

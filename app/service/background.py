@@ -17,7 +17,7 @@ from datetime import timedelta
 from typing import Final, TypeVar
 
 from app.domain.errors import GatewayError
-from app.domain.keeping import KeepRule
+from app.domain.keeping import KeepLevel, list_dropped
 from app.domain.retention import Pruned, PrunePlan, PruneRule, Reduced, ReducePlan, ReduceRule, RunPattern
 from app.domain.runs import Purpose
 from app.domain.values import utc_now
@@ -107,7 +107,7 @@ class PruneSchedule:
 
 @dataclass(frozen=True)
 class ReduceSchedule:
-    keep: KeepRule
+    keep: KeepLevel
     older_than_seconds: float
 
 
@@ -169,7 +169,7 @@ class Pruner:
 
     async def reduce_if_due(self, schedule: ReduceSchedule, holder: str) -> Reduced | None:
         """As `prune_if_due`. None also where neither the schedule nor a run says that anything goes."""
-        if not schedule.keep.reducible and not await self._store.has_keep_rules():
+        if not list_dropped(schedule.keep) and not await self._store.has_keep_rules():
             return None
         return await _work_in_turn(
             self._store, _REDUCING, holder, lambda: self._reduce_by_rule(schedule), every_seconds=_REDUCE_EVERY_SECONDS

@@ -26,6 +26,7 @@ from pydantic_settings import (
 from pydantic_settings import SettingsError as UnreadableSource
 
 from app.domain.errors import UserError
+from app.domain.keeping import KEPT_PARTS, read_former_rule
 from app.domain.tasks import DatasetSources
 from app.domain.values import Described, Name, suggest
 from app.settings.sections import CompatSettings as CompatSettings
@@ -118,6 +119,8 @@ def unknown_variables(settings: type[BaseModel], keys: Collection[str | None]) -
 
 # What was a setting once. A start with one warns and goes on, since nothing depends on it any more.
 
+_FORMER_RULE: Final = "a rule by parts counts as the level that keeps more; set `retention.keep.level`"
+
 WITHDRAWN: Final[Mapping[str, str]] = {
     "judge_cache_entries": "`judge_cache_days` says how long judges' answers are kept",
     "judges.*.breaker_seconds": "a judge that failed is asked again after half a minute",
@@ -132,6 +135,12 @@ WITHDRAWN: Final[Mapping[str, str]] = {
     "parts.late_seconds": "missing samples may come for two minutes after a group was judged",
     "parts.retry_seconds": "a sample may be sent again for ten minutes",
     "retention.every_hours": "one of the replicas looks each day",
+    "retention.keep.text": _FORMER_RULE,
+    "retention.keep.thought": _FORMER_RULE,
+    "retention.keep.tokens": _FORMER_RULE,
+    "retention.keep.logprobs": _FORMER_RULE,
+    "retention.keep.judge_prompts": _FORMER_RULE,
+    "retention.keep.share": _FORMER_RULE,
     "retention.keep.every_hours": "one of the replicas looks each hour",
     "sign_in.per_key": "20 browsers are signed in with one key at most",
 }
@@ -154,6 +163,15 @@ def _leave_out(given: dict[str, Any], key: Sequence[str]) -> dict[str, Any]:
     if rest:
         return given | {first: _leave_out(given[first], rest)}
     return {name: value for name, value in given.items() if name != first}
+
+
+def _choose_level(given: object) -> object:
+    """`retention.keep.level` of a former rule, which had a word for each part."""
+    retention = given.get("retention") if isinstance(given, dict) else None
+    keep = retention.get("keep") if isinstance(retention, dict) else None
+    if not isinstance(given, dict) or not isinstance(keep, dict) or not keep.keys() & {*KEPT_PARTS}:
+        return given
+    return given | {"retention": {**(retention or {}), "keep": {"level": read_former_rule(keep)} | keep}}
 
 
 def _list_withdrawn_variables() -> dict[str, str]:
@@ -265,6 +283,7 @@ class Settings(Described, BaseSettings):
     @classmethod
     def _leave_out_withdrawn(cls, given: Any, build: ModelWrapValidatorHandler[Self]) -> Self:
         said = [f"{name}: {WITHDRAWN[key]}" for name, key in _list_withdrawn_variables().items() if name in os.environ]
+        given = _choose_level(given)
         for pattern, instead in WITHDRAWN.items():
             for key in list(_find_withdrawn(given, pattern.split("."))):
                 said.append(f"{find_where_set(key)}: {instead}")

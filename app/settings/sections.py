@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, IPvAnyNetwork, Json
 
 from app.domain.access import Scopes
 from app.domain.judging import Mode
-from app.domain.keeping import KeepRule
+from app.domain.keeping import KeepLevel
 from app.domain.parts import PartRules
 from app.domain.retention import RunPattern
 from app.domain.runs import Purpose, ScoringOptions
@@ -182,9 +182,10 @@ class HealthSettings(Frozen):
     """The variable that holds the secret by which the body is signed, in the header `X-Atropos-Signature-256`."""
 
 
-class KeepSettings(KeepRule):
-    """As KeepRule, and when. Runs may say something else."""
-
+class KeepSettings(Frozen):
+    level: KeepLevel = "all"
+    """`all` of them, or scores and `texts` only: digests stand in the place of token ids, log-probabilities, and what
+    judges were asked and answered word for word. Runs may say something else."""
     after_hours: Annotated[float, Field(ge=0, le=24 * 365)] = 24.0
     """Scored training groups are whole for so long. Give exports, labels and whoever looks at groups time."""
 
@@ -201,8 +202,7 @@ class RetentionSettings(Frozen):
     play_days: Positive = 30.0
     """What people said to characters, and the replies, are removed after so many days."""
     keep: KeepSettings = KeepSettings()
-    """What stays of scored training groups after a time, each part `full` (all of it), `sample` (in a share of the
-    groups) or `digest` (a digest and a size alone). Runs may choose for themselves (`PUT /runs/{run}`). See
+    """What stays of scored training groups after a time. Runs may choose for themselves (`PUT /runs/{run}`). See
     `docs/retention.md`."""
 
 

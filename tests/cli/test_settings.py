@@ -144,6 +144,24 @@ def test_what_was_a_setting_once_is_said_and_hinders_nothing(tmp_path: Path, mon
     assert said[0] == (where[0], WITHDRAWN["judge_cache_entries"])
 
 
+@pytest.mark.parametrize(
+    ("keep", "level", "said"),
+    [
+        ("{tokens: digest, logprobs: digest, judge_prompts: digest, after_hours: 3}", "texts", 3),
+        ("{tokens: digest, logprobs: digest, after_hours: 3}", "all", 2),
+        ("{level: texts, after_hours: 3}", "texts", 0),
+    ],
+)
+def test_a_rule_of_what_is_kept_by_parts_is_the_level_that_keeps_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keep: str, level: str, said: int
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "gateway.yaml").write_text(f"retention: {{older_than_days: 9, keep: {keep}}}\n", encoding="utf-8")
+    read = read_settings()
+    kept = read.retention
+    assert (kept.keep.level, kept.keep.after_hours, kept.older_than_days, len(read.withdrawn)) == (level, 3, 9, said)
+
+
 def test_check_tells_wrong_settings_from_what_is_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     file = tmp_path / "gateway.yaml"
