@@ -165,8 +165,8 @@ def create_app(
     )
     observer.watch("group_oldest_seconds", lambda: gateway.group_scoring.longest_seconds)
     observer.watch("programs_isolated", lambda: gateway.catalogue.isolation_reading)
-    examples = Examples()
-    served = ServedCharacters(gateway, settings, partial(examples.prepare_one, gateway, NpcArena.name))
+    examples = Examples(gateway.catalogue, gateway.dispatcher, gateway.task_cache)
+    served = ServedCharacters(gateway.catalogue, gateway.views, settings, partial(examples.prepare_one, NpcArena.name))
     tracer = build_tracer(settings, VERSION)
     kernel = Kernel(
         settings=settings,
@@ -191,7 +191,11 @@ def create_app(
         redoc_url=None,
         lifespan=ServiceLifespan(
             settings=settings,
-            gateway=gateway,
+            catalogue=gateway.catalogue,
+            panels=gateway.panels,
+            assembler=gateway.assembler,
+            group_scoring=gateway.group_scoring,
+            rescorer=gateway.rescorer,
             store=store,
             parts=parts,
             list_texts=served.list_texts,
@@ -219,11 +223,19 @@ def create_app(
         _add_routes(service, router)
     _add_routes(service, create_key_router(admin))
     _add_routes(service, create_quota_router(gateway.quotas))
-    exposition, judged_offline = observer.render_exposition, list_judged_offline(gateway)
-    _add_routes(service, create_health_router(gateway, VERSION, utc_now, exposition, judged_offline))
+    exposition, judged_offline = observer.render_exposition, list_judged_offline(gateway.catalogue, gateway.panels)
+    health_router = create_health_router(
+        catalogue=gateway.catalogue,
+        health=gateway.health,
+        version=VERSION,
+        clock=utc_now,
+        exposition=exposition,
+        offline_judge=judged_offline,
+    )
+    _add_routes(service, health_router)
     install_docs(service)
     _protect(service, settings, ring, observer, tuple(gateway.catalogue.classes), tracer, parts)
-    examples.install(service, gateway)
+    examples.install(service)
     install_routing(service.router, gateway.bounds.require_group)  # last, so that no route is replaced afterwards
     return service
 
@@ -307,15 +319,35 @@ def _add_trainer_routes(
         bounds=gateway.bounds,
         unscored_reward=settings.compat.unscored_reward,
         masks_groups=settings.compat.unscored == "neutral_group",
-        list_criteria=partial(list_criteria, gateway),
+        list_criteria=partial(list_criteria, gateway.runs, gateway.catalogue, gateway.panels),
         unscored=observer.record_unscored_answer,
     )
     _add_routes(service, create_openrlhf_router(rewards))
     _add_routes(service, create_slime_router(rewards))
     rollouts = KeptSessions(store.episodes, gateway.stepper, gateway.task_cache)
     _add_routes(service, NemoGymServer(rewards, rollouts).router)
-    _add_routes(service, OrsServer(gateway, rollouts, rewards).router)
-    playing = SessionContext(gateway, TaskAssigner(gateway), observer.record_unscored_answer)
+    ors = OrsServer(
+        catalogue=gateway.catalogue,
+        dispatcher=gateway.dispatcher,
+        task_cache=gateway.task_cache,
+        scoring=gateway.scoring,
+        sessions=rollouts,
+        reward_service=rewards,
+    )
+    _add_routes(service, ors.router)
+    assigner = TaskAssigner(
+        catalogue=gateway.catalogue,
+        dispatcher=gateway.dispatcher,
+        task_cache=gateway.task_cache,
+        checks=gateway.bounds,
+    )
+    playing = SessionContext(
+        catalogue=gateway.catalogue,
+        stepper=gateway.stepper,
+        samples=gateway.samples,
+        assigner=assigner,
+        unscored=observer.record_unscored_answer,
+    )
     talks = SessionServer(playing, settings.compat.openenv_sessions, settings.compat.openenv_idle_seconds)
     observer.watch("openenv_sessions", lambda: talks.open)
     _add_routes(service, create_openenv_router(talks, describe_environment))
@@ -323,16 +355,36 @@ def _add_trainer_routes(
 
 def _add_environment_routes(service: FastAPI, gateway: Gateway) -> None:
     for environment in gateway.catalogue.classes.values():
-        _add_routes(service, create_environment_router(environment, gateway))
-        _add_routes(service, create_preview_router(environment, gateway))
-    _add_routes(service, create_catalogue_router(gateway, not_for_training={OFFLINE}))
+        router = create_environment_router(
+            environment,
+            dispatcher=gateway.dispatcher,
+            stepper=gateway.stepper,
+            scoring=gateway.scoring,
+            checks=gateway.bounds,
+        )
+        _add_routes(service, router)
+        _add_routes(service, create_preview_router(environment, gateway.previews, gateway.quotas))
+    catalogue_router = create_catalogue_router(
+        catalogue=gateway.catalogue,
+        panels=gateway.panels,
+        list_judge_versions=gateway.list_judge_versions,
+        not_for_training={OFFLINE},
+    )
+    _add_routes(service, catalogue_router)
 
 
 def _add_record_routes(service: FastAPI, gateway: Gateway) -> None:
-    _add_routes(service, create_mixture_router(gateway))
-    _add_routes(service, create_records_router(gateway))
-    _add_routes(service, create_rescoring_router(gateway))
-    _add_routes(service, create_runs_router(gateway))
+    _add_routes(service, create_mixture_router(gateway.dispatcher, gateway.scoring, gateway.bounds))
+    records_router = create_records_router(
+        catalogue=gateway.catalogue,
+        views=gateway.views,
+        task_cache=gateway.task_cache,
+        scoring=gateway.scoring,
+        checks=gateway.bounds,
+    )
+    _add_routes(service, records_router)
+    _add_routes(service, create_rescoring_router(gateway.rescorer, gateway.quotas))
+    _add_routes(service, create_runs_router(gateway.runs, gateway.views))
 
 
 def _protect(

@@ -51,7 +51,7 @@ from app.ports.judges import JudgeCache, ReadingPace
 from app.ports.retrieval import NoRetriever, Retriever
 from app.ports.tracing import Tracer
 from app.rag.remote import RemoteRetriever, RemoteRetrieverConfig
-from app.service.gateway import Gateway
+from app.service.catalogue import Catalogue
 from app.settings import (
     PREFIX,
     EnvironmentSettings,
@@ -62,6 +62,7 @@ from app.settings import (
     find_where_set,
 )
 from app.store.database import parse_url
+from app.store.views import GroupViews
 from app.toolkit.templates import find_packaged_folder
 
 # Discovery: what lies in a folder or behind an entry point, by name.
@@ -441,7 +442,8 @@ class ServedCharacters:
     feature says afterwards, by `replace_texts` and `replace_reload`, which texts those are and how they are read again.
     """
 
-    gateway: Gateway
+    catalogue: Catalogue
+    views: GroupViews
     settings: Settings
     refresh_examples: Callable[[], Awaitable[None]]
     """To be awaited after other characters are served."""
@@ -468,13 +470,13 @@ class ServedCharacters:
     async def reload(self) -> None:
         """Reads edited sheets again. InvalidRequest when they cannot be used; the former ones then stay in use."""
         if self._reload is None:
-            await asyncio.to_thread(self.gateway.catalogue.reopen, NpcArena.name)
+            await asyncio.to_thread(self.catalogue.reopen, NpcArena.name)
             await self.refresh_examples()
         else:
             await self._reload()
 
     def build_pages(self, parts: ViewerParts) -> CharacterPages:
-        return CharacterPages(NpcArena.name, self.list_sheets, self.list_scenes, self.check, self.gateway.views, parts)
+        return CharacterPages(NpcArena.name, self.list_sheets, self.list_scenes, self.check, self.views, parts)
 
     def list_cards(self) -> tuple[CharacterCard, ...]:
         return build_character_cards(self.list_sheets())
@@ -546,7 +548,7 @@ class ServedCharacters:
         return findings
 
     def _find_arena(self) -> NpcArena | None:
-        catalogue = self.gateway.catalogue
+        catalogue = self.catalogue
         if catalogue.explain_unavailability(NpcArena.name) is not None:
             return None
         arena = catalogue.get_environment_or_current(NpcArena.name).environment

@@ -22,14 +22,16 @@ from app.http.web.api_keys import CallerBounds, needs
 from app.http.web.openapi import document_problems
 from app.http.web.routes import ApiRoute
 from app.service.access import require_named
-from app.service.gateway import Gateway
+from app.service.catalogue import Catalogue
+from app.service.runs import RunRegistry
 
 NEWEST_GROUP: Final = "Newest-Group"
 """The header that says up to which group an export goes, for a summary of the same groups."""
 
 
 def create_export_router(
-    gateway: Gateway,
+    catalogue: Catalogue,
+    runs: RunRegistry,
     exports: ExportStore,
     read_labels: Callable[[ExportRequest], LabelRows],
     *,
@@ -86,10 +88,10 @@ def create_export_router(
 
     async def _require_known_names(wanted: ExportRequest) -> None:
         """NotFound for an environment or a run that is not there: an empty file would hide a mistyped name."""
-        if wanted.env is not None and wanted.env not in gateway.catalogue.classes:
-            near = suggest(wanted.env, gateway.catalogue.classes)
+        if wanted.env is not None and wanted.env not in catalogue.classes:
+            near = suggest(wanted.env, catalogue.classes)
             raise NotFound(f"there is no environment {wanted.env!r}{near}; GET /envs lists them", field="query.env")
         if wanted.run is not None:
-            await gateway.runs.require(wanted.run, field="query.run")
+            await runs.require(wanted.run, field="query.run")
 
     return router

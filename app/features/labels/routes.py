@@ -34,9 +34,10 @@ from app.features.labels.service import LabelService
 from app.http.web.api_keys import CallerBounds, needs
 from app.http.web.openapi import document_problems
 from app.http.web.routes import ApiRoute, JsonRoute
+from app.ports.judges import Panels
 from app.service.access import require_named
-from app.service.gateway import Gateway
 from app.service.requests import GroupId
+from app.service.runs import RunRegistry
 
 _RolloutPath = Annotated[str, Path(pattern=r"^group_[0-9a-f]{32}-[0-9]{1,4}$")]
 _ONE, _TWO = (f"group_{'0' * 31}1-{place}" for place in (0, 1))
@@ -171,7 +172,7 @@ def create_import_router(labelling: LabelService) -> APIRouter:
     return router
 
 
-def create_agreement_router(gateway: Gateway, labelling: LabelService) -> APIRouter:
+def create_agreement_router(panels: Panels, runs: RunRegistry, labelling: LabelService) -> APIRouter:
     router = APIRouter(tags=["labels"], route_class=ApiRoute)
 
     @router.get(
@@ -187,12 +188,10 @@ def create_agreement_router(gateway: Gateway, labelling: LabelService) -> APIRou
         run: Annotated[Name | None, Query(description="Only groups of this run.")] = None,
     ) -> JudgeAgreement:
         require_named(bounds, run, env)
-        if judge not in gateway.panels.judges:
-            raise NotFound(
-                f"there is no judge {judge!r}{suggest(judge, gateway.panels.judges)}; GET /judges lists them"
-            )
+        if judge not in panels.judges:
+            raise NotFound(f"there is no judge {judge!r}{suggest(judge, panels.judges)}; GET /judges lists them")
         if run is not None:
-            await gateway.runs.require(run, field="query.run")
+            await runs.require(run, field="query.run")
         evidence = await labelling.collect_evidence(judge, env, run)
         return await asyncio.to_thread(_build_agreement, judge, env, run, evidence)
 

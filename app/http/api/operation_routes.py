@@ -17,8 +17,9 @@ from app.http.web.openapi import document_problems
 from app.http.web.routes import JsonRoute, LazyRoute
 from app.ports.environment import Clock, Environment
 from app.service.access import GraceSeconds, KeyAdmin, NewSecret, QuotaService
-from app.service.gateway import Gateway
-from app.service.retrieval import PreviewOptions, PreviewResult
+from app.service.catalogue import Catalogue
+from app.service.retrieval import PreviewOptions, PreviewResult, PreviewService
+from app.store.migration import HealthCheck
 
 _KEY_EXAMPLES = {"trainer": Example(summary="A trainer", value={"name": "ada", "scopes": ["read", "train"]})}
 _ROTATION_EXAMPLES = {"hour": Example(summary="Both work for an hour", value={"grace_seconds": 3600})}
@@ -121,7 +122,13 @@ _Exposition = Callable[[], tuple[bytes, str]]
 
 
 def create_health_router(
-    gateway: Gateway, version: str, clock: Clock, exposition: _Exposition, offline_judge: tuple[str, ...]
+    *,
+    catalogue: Catalogue,
+    health: HealthCheck,
+    version: str,
+    clock: Clock,
+    exposition: _Exposition,
+    offline_judge: tuple[str, ...],
 ) -> APIRouter:
     """`offline_judge`: the environments that the offline judge scores by default."""
     router = APIRouter(tags=["health"], route_class=LazyRoute)
@@ -138,9 +145,9 @@ def create_health_router(
     )
     @open_to_all
     async def readyz() -> ServiceReadiness:
-        if not gateway.catalogue.ready:
+        if not catalogue.ready:
             raise StillStarting("the environments' data is still loading")
-        await gateway.health.check()
+        await health.check()
         return ServiceReadiness(status="ok", version=version, time=clock(), offline_judge=offline_judge)
 
     @router.get("/metrics", summary="Metrics for Prometheus", response_class=Response, responses=document_problems(401))
@@ -155,7 +162,7 @@ def create_health_router(
 # Previews of drafts: nothing is stored.
 
 
-def create_preview_router(environment: type[Environment], gateway: Gateway) -> APIRouter:
+def create_preview_router(environment: type[Environment], previews: PreviewService, quotas: QuotaService) -> APIRouter:
     """`POST /envs/{name}/try`, for environments with drafts."""
     name = environment.name
     router = APIRouter(prefix=f"/envs/{name}", tags=[name], route_class=JsonRoute)
@@ -164,8 +171,8 @@ def create_preview_router(environment: type[Environment], gateway: Gateway) -> A
 
     @needs("author", "closed")
     async def try_out(request: PreviewOptions) -> PreviewResult:
-        await gateway.quotas.require_judging()
-        return await gateway.previews.preview(name, _read_draft(request), request)
+        await quotas.require_judging()
+        return await previews.preview(name, _read_draft(request), request)
 
     try_out.__annotations__["request"] = _build_preview_model(environment, environment.Draft)
     router.add_api_route(

@@ -57,9 +57,11 @@ from app.http.compat.one_sample import (
 from app.http.web.api_keys import declare_access, get_bounds
 from app.http.web.routes import JsonRoute
 from app.service.access import check_hand_out
-from app.service.gateway import Gateway
+from app.service.catalogue import Catalogue
+from app.service.handout import Dispatcher
 from app.service.requests import GroupProblem, GroupToScore, NextBatch, ScoreRequest
-from app.service.scoring import SampleReply
+from app.service.scoring import SampleReply, ScoringService
+from app.service.task_cache import TaskCache
 
 # What is sent to clients.
 
@@ -378,8 +380,8 @@ def write_result(result: Frozen) -> list[bytes]:
 
 
 class _OrsEpisodes:
-    def __init__(self, gateway: Gateway, sessions: KeptSessions, reward_service: RewardService) -> None:
-        self._gateway = gateway
+    def __init__(self, scoring: ScoringService, sessions: KeptSessions, reward_service: RewardService) -> None:
+        self._scoring = scoring
         self._sessions = sessions
         self._reward_service = reward_service
 
@@ -444,7 +446,7 @@ class _OrsEpisodes:
             purpose="eval" if record.key.split == "test" else "train",
             wait_seconds=min(options.wait_seconds, 600.0),
         )
-        (scored,) = (await self._gateway.scoring.score(to_score, env)).groups
+        (scored,) = (await self._scoring.score(to_score, env)).groups
         if isinstance(scored, GroupProblem):
             raise InvalidRequest(scored.detail, field=scored.field)
         return _StreamResult(
@@ -530,12 +532,22 @@ class _OrsRoute(JsonRoute):
 class OrsServer:
     """The routes of all environments. Each is a server of its own; its name may stand before a path once more."""
 
-    def __init__(self, gateway: Gateway, sessions: KeptSessions, reward_service: RewardService) -> None:
-        self._gateway = gateway
+    def __init__(
+        self,
+        *,
+        catalogue: Catalogue,
+        dispatcher: Dispatcher,
+        task_cache: TaskCache,
+        scoring: ScoringService,
+        sessions: KeptSessions,
+        reward_service: RewardService,
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._task_cache = task_cache
         self._sessions = sessions
         self._reward_service = reward_service
-        self._episodes = _OrsEpisodes(gateway, sessions, reward_service)
-        self._lister = TaskLister(gateway.catalogue)
+        self._episodes = _OrsEpisodes(scoring, sessions, reward_service)
+        self._lister = TaskLister(catalogue)
         self.router = APIRouter(
             prefix=f"{PREFIX}/{{env}}",
             tags=["ors"],
@@ -619,7 +631,7 @@ class OrsServer:
         task, params, bounds = asked.find_task(), options.read_params(), await get_bounds(request)
         check_hand_out(bounds, env, options.run, params)
         look_up = NextBatch(batch_size=1, run=options.run, split=task.split, params=params, cursor=task.index)
-        batch = await self._gateway.dispatcher.next_batch(env, look_up)
+        batch = await self._dispatcher.next_batch(env, look_up)
         if not batch.tasks:
             raise InvalidRequest("the split has no such task", field="index")
         await self._sessions.begin(_name_session(session), batch.tasks[0].task_id)
@@ -675,7 +687,7 @@ class OrsServer:
         bounds.require_run(options.run)
         task_id = (await self._sessions.find(_name_session(session))).task_id
         await self._reward_service.bounds.require_tasks(bounds, [task_id], "X-Session-ID")
-        record = (await self._gateway.task_cache.get([task_id])).get(task_id)
+        record = (await self._task_cache.get([task_id])).get(task_id)
         if record is None or record.key.environment != env:
             raise NotFound(f"there is no such session of {env}", field="X-Session-ID")
         return record

@@ -152,9 +152,9 @@ class _PlainHttpRoutes:
         self.router = APIRouter(prefix=prefix, route_class=JsonRoute, include_in_schema=False)
         self._prefix = prefix
         self._context = context
-        self._catalogue = context.gateway.catalogue
+        self._catalogue = context.catalogue
         self._describe = describe
-        self._lister = TaskLister(context.gateway.catalogue)
+        self._lister = TaskLister(context.catalogue)
         for add in (self._add_facts, self._add_episodes, self._add_listing, self._add_tasks):
             add(self.router)
         self.router.add_api_route(_DOCUMENT, self._serve_openapi)
@@ -358,7 +358,7 @@ class SessionServer:
             await self._admit(socket, str(socket.path_params["env"]))
 
     async def _admit(self, socket: WebSocket, environment: str) -> None:
-        environments = self.context.gateway.catalogue.classes
+        environments = self.context.catalogue.classes
         if environment not in environments:
             message = f"there is no environment {make_printable(environment)!r}{suggest(environment, environments)}"
             await _send_text(socket, build_error_frame("FACTORY_ERROR", message))
