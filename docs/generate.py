@@ -21,7 +21,7 @@ from docs.parts.metrics import metrics_table
 from docs.parts.offline_judge import offline_figures
 from docs.parts.reasoning_gym import package_families
 from docs.parts.schema import schema_tables
-from docs.parts.settings import settings_example, settings_table
+from docs.parts.settings import settings_example, settings_table, withdrawn_table
 from docs.parts.sheets import characters, sheet_fields
 from docs.parts.text_to_sql import sql_questions, sql_tricks
 from docs.parts.tool_calls import call_formats, tricks, value_rules
@@ -31,6 +31,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PARTS: Mapping[str, Callable[[], str]] = {
     "settings": settings_table,
     "settings-example": settings_example,
+    "settings-withdrawn": withdrawn_table,
     "environments-overview": overview,
     "environments-short": short_list,
     "environments": gallery,

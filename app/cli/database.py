@@ -192,9 +192,9 @@ def prune(
     keep: Annotated[
         str,
         typer.Option(
-            metavar="tokens=digest,logprobs=digest",
-            help="Reduce groups in place of removing them: each part `full`, `sample` or `digest`, `share=0.05` for "
-            "samples. Parts: text, thought, tokens, logprobs, judge_prompts.",
+            metavar="texts",
+            help="Reduce groups in place of removing them: `texts` keeps scores and texts only. Digests stand in the "
+            "place of token ids, log-probabilities, and what judges were asked and answered.",
         ),
     ] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
@@ -207,12 +207,16 @@ def prune(
     ended, idempotency keys and cached judgements of that age go as well. A service may go on meanwhile. An interrupted
     command loses nothing: call it again.
 
-    With `--keep` groups stay, and some of their parts are replaced by digests. What a run says of itself goes first."""
+    With `--keep texts` groups stay, without token ids, log-probabilities and judges' prompts. What a run says of itself
+    goes first."""
     with stop_on_errors():
         if keep:
             if to_size or purpose:
                 raise UserError("--keep goes with --older-than and --run alone: training groups are reduced")
-            reducing = _build_reduce_rule(keep, older_than, run)
+            if keep != "texts":
+                raise UserError("--keep must be texts: scores and texts stay, and digests of the rest")
+            before = utc_now() - (parse_age(older_than) if older_than else timedelta())
+            reducing = ReduceRule.model_validate({"before": before, "keep": keep, "runs": run or ()})
             asyncio.run(_reduce(read_settings(), reducing, ask=not yes, dry_run=dry_run))
             return
         if not (older_than or to_size or run):
@@ -226,13 +230,6 @@ def prune(
             }
         )
         asyncio.run(_prune(read_settings(), rule, ask=not yes, dry_run=dry_run))
-
-
-def _build_reduce_rule(keep: str, older_than: str, runs: list[str] | None) -> ReduceRule:
-    pairs = [one.partition("=") for one in keep.split(",")]
-    chosen = {name.strip(): value.strip() for name, _, value in pairs}
-    before = utc_now() - (parse_age(older_than) if older_than else timedelta())
-    return ReduceRule.model_validate({"before": before, "keep": chosen, "runs": runs or ()})
 
 
 def parse_age(text: str) -> timedelta:

@@ -76,6 +76,8 @@ def serve(
     settings = settings.model_copy(update={name: value for name, value in options.items() if value is not None})
     sockets = _open_sockets(settings)
     configure_logging(settings.log_level, settings.log_format, name_process=settings.processes > 1)
+    for said in settings.withdrawn:
+        log.warning("a setting does nothing any more: %s", said)
     gc.disable()  # until everything is loaded: it takes a fifth of the start, and what is loaded stays
     try:
         say_store(settings)
@@ -393,6 +395,8 @@ def check(as_json: AsJson = False) -> None:
         require_known_names(checked, discover_environments())
     except UserError as error:
         _stop_with_mistakes(str(error), as_json=as_json)
+    for said in checked.withdrawn:
+        typer.echo(f"a setting does nothing any more: {said}", err=True)
     tried = [_try_database(checked), *_try_environments(checked), *asyncio.run(_try_judges(checked))]
     if as_json:
         typer.echo(json.dumps({"settings": [], "tried": [one.model_dump() for one in tried]}, indent=2))

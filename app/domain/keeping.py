@@ -1,75 +1,42 @@
-"""Reduction: what stays of a scored group, part by part, and the digest that stands in the place of the rest.
+"""Reduction: what stays of a scored group, and the digests that stand in the place of the rest.
 
-A `KeepRule` of a run or of the operator says what stays. Statistics, rewards and the recognition of repeats work as
-before on reduced groups, by sizes and digests; what needs the texts refuses them.
+A run or the operator says what stays. Statistics, rewards and the recognition of repeats work as before on reduced
+groups, by sizes and digests. Texts were parts that could go once: what needs them refuses groups that lack them.
 """
 
 import hashlib
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from operator import not_
-from typing import Annotated, Final, Literal, Self, get_args
+from typing import Annotated, Final, Literal, get_args
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from app.domain.tasks import Completion, Message
-from app.domain.values import Frozen, Unit, canonical_json, is_absent
+from app.domain.values import Frozen, canonical_json, is_absent
 
 KeptPart = Literal["text", "thought", "tokens", "logprobs", "judge_prompts"]
 KEPT_PARTS: Final[tuple[KeptPart, ...]] = get_args(KeptPart)
 
-Keeping = Literal["full", "sample", "digest"]
-"""`full` keeps a part, `digest` keeps a digest and a size in its place, `sample` keeps it in a share of the groups."""
+KeepLevel = Literal["all", "texts"]
+"""What stays of scored groups once they are reduced: `all` of it, or scores and `texts` only. What completions said
+stays either way, so that a group can always be re-scored, labelled and exported."""
 
-_LEVELS: Final[Mapping[Keeping, int]] = {"digest": 0, "sample": 1, "full": 2}
-_HANGS_ON: Final[Mapping[KeptPart, KeptPart]] = {"thought": "text", "logprobs": "tokens"}
-
-
-class KeepRule(Frozen):
-    """What stays of scored groups once they are reduced."""
-
-    text: Keeping = "full"
-    """What the model said. Without it a group can no longer be re-scored, labelled or exported."""
-    thought: Keeping = "full"
-    """`reasoning_content` of messages. It is kept no longer than the text."""
-    tokens: Keeping = "full"
-    """`token_ids`."""
-    logprobs: Keeping = "full"
-    """They are kept no longer than the tokens."""
-    judge_prompts: Keeping = "full"
-    """What judges were asked, and their answers as they gave them. Verdicts stay."""
-    share: Unit = 0.05
-    """The share of the groups in which `sample` keeps a part. It is drawn by the group's id: all parts, replicas and
-    repeats draw the same groups."""
-
-    @model_validator(mode="after")
-    def _require_order(self) -> Self:
-        for part, other in _HANGS_ON.items():
-            mine, theirs = self.get(part), self.get(other)
-            if _LEVELS[mine] > _LEVELS[theirs]:
-                raise ValueError(f"{part} cannot be {mine!r} where {other} is {theirs!r}: it hangs on it, so set both")
-        return self
-
-    def get(self, part: KeptPart) -> Keeping:
-        kept: Keeping = getattr(self, part)
-        return kept
-
-    @property
-    def reducible(self) -> frozenset[KeptPart]:
-        """The parts that do not stay in every group."""
-        return frozenset(part for part in KEPT_PARTS if self.get(part) != "full")
-
-    def choose_parts(self, group_id: str) -> frozenset[KeptPart]:
-        """The parts that do not stay in this group."""
-        if is_sampled(group_id, self.share):
-            return frozenset(part for part in KEPT_PARTS if self.get(part) == "digest")
-        return self.reducible
+_DROPPED: Final[Mapping[KeepLevel, frozenset[KeptPart]]] = {
+    "all": frozenset(),
+    "texts": frozenset(("tokens", "logprobs", "judge_prompts")),
+}
 
 
-def is_sampled(group_id: str, share: float) -> bool:
-    """Whether a group is one of those in which `sample` keeps a part."""
-    draw = hashlib.sha256(f"keep {group_id}".encode("utf-8", "surrogatepass")).digest()[:8]
-    return int.from_bytes(draw, "big") < share * 2**64
+def list_dropped(level: KeepLevel) -> frozenset[KeptPart]:
+    """The parts in whose place digests stand."""
+    return _DROPPED[level]
+
+
+def read_former_rule(rule: Mapping[str, object]) -> KeepLevel:
+    """There were rules with a word for each part: `full`, `sample` or `digest`. One of them counts as the level that
+    keeps more: a part of which it kept anything goes on being kept."""
+    return "texts" if all(rule.get(part) == "digest" for part in _DROPPED["texts"]) else "all"
 
 
 class PartDigest(Frozen):
@@ -123,44 +90,17 @@ def _digest_numbers(numbers: Sequence[float]) -> PartDigest:
     return PartDigest(sha256=digest, count=len(numbers))
 
 
-def _digest_messages(messages: Sequence[Message]) -> PartDigest:
-    text = canonical_json([message.model_dump(mode="json", exclude={"reasoning_content"}) for message in messages])
-    written = count_written_characters(messages)
-    return PartDigest(sha256=hashlib.sha256(text.encode()).hexdigest(), characters=written, count=len(messages))
-
-
-def _digest_thoughts(thoughts: Sequence[str]) -> PartDigest:
-    digest = hashlib.sha256(canonical_json(list(thoughts)).encode()).hexdigest()
-    return PartDigest(sha256=digest, characters=sum(map(len, thoughts)), count=len(thoughts))
-
-
 def count_written_characters(messages: Sequence[Message]) -> int:
     """Characters of the messages that the model wrote."""
     return sum(len(message.content or "") for message in messages if message.role == "assistant")
-
-
-def _describe_missing_text(digest: PartDigest) -> str:
-    """Stands where a text is expected, for readers that know nothing of reduced groups."""
-    return f"[this text is not kept: {digest.characters} characters, sha256 {digest.sha256}]"
 
 
 def reduce_completion(
     completion: Completion, parts: frozenset[KeptPart], before: ReducedCompletion | None, by: ReducedBy, at: datetime
 ) -> tuple[Completion, ReducedCompletion | None]:
     """The completion without these parts, and the digests of all parts that it is without; None for a whole one."""
-    # Before anything goes, since a repeat must be recognised afterwards.
-    identity = before.identity if before is not None and before.identity else completion.identity_digest
     digests: dict[KeptPart, PartDigest] = {}
-    messages = completion.messages or ()
-    thoughts = [one.reasoning_content for one in messages if one.reasoning_content is not None]
     changes: dict[str, object] = {}
-    if "thought" in parts and thoughts:
-        digests["thought"] = _digest_thoughts(thoughts)
-        changes["messages"] = tuple(one.model_copy(update={"reasoning_content": None}) for one in messages)
-    if "text" in parts and (before is None or before.text is None):
-        text = _digest_messages(messages) if completion.text is None else digest_text(completion.text)
-        digests["text"] = text
-        changes |= {"messages": None, "text": _describe_missing_text(text)}
     if "logprobs" in parts and completion.logprobs is not None:
         digests["logprobs"] = _digest_numbers(completion.logprobs)
         changes["logprobs"] = None
@@ -169,7 +109,6 @@ def reduce_completion(
         changes["token_ids"] = None
     if not digests:
         return completion, before
-    changed = {"thought", "text"} & digests.keys()
     earlier = {} if before is None else dict(before)
-    marks = {"identity": identity if changed or earlier.get("identity") else "", "by": by, "at": at}
-    return completion.model_copy(update=changes), ReducedCompletion.model_validate(earlier | digests | marks)
+    reduced = ReducedCompletion.model_validate(earlier | digests | {"by": by, "at": at})
+    return completion.model_copy(update=changes), reduced

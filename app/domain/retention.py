@@ -9,7 +9,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from app.domain.keeping import KeepRule, KeptPart
+from app.domain.keeping import KeepLevel, KeptPart
 from app.domain.runs import Purpose
 from app.domain.values import Frozen
 
@@ -104,7 +104,7 @@ class ReduceRule(Frozen):
 
     before: datetime
     """Only what was stored earlier."""
-    keep: KeepRule = KeepRule()
+    keep: KeepLevel = "all"
     runs: tuple[RunPattern, ...] = ()
 
 
@@ -112,10 +112,10 @@ class ReducePlan(Frozen):
     """What reducing by the rule would do. `last` is the newest group's place in the store."""
 
     rule: ReduceRule
-    of_runs: dict[str, KeepRule] = {}
+    of_runs: dict[str, KeepLevel] = {}
     """The choices of runs that have one."""
     reducible: tuple[GroupsOfRun, ...] = ()
-    """With the bytes that they would lose. A few of them are drawn to be kept whole, where a part says `sample`."""
+    """With the bytes that they would lose."""
     parts: dict[KeptPart, int] = {}
     """The same bytes by part."""
     kept: tuple[KeptGroups, ...] = ()
@@ -129,14 +129,13 @@ class ReducePlan(Frozen):
     def bytes(self) -> int:
         return sum(each.bytes for each in self.reducible)
 
-    def find_rule(self, run: str | None) -> KeepRule:
+    def find_level(self, run: str | None) -> KeepLevel:
         return self.rule.keep if run is None else self.of_runs.get(run, self.rule.keep)
 
 
 class Reduced(Frozen):
-    """What has been reduced. `seen` counts groups that were drawn to be kept whole, too."""
+    """What has been reduced."""
 
-    seen: int = 0
     groups: int = 0
     rollouts: int = 0
     prompts: int = 0

@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, Field, JsonValue
 from app.domain.budgets import BudgetUsd
 from app.domain.errors import InvalidRequest, UserError
 from app.domain.judging import Mode, OwnRubric, Rubric
-from app.domain.keeping import KeepRule
+from app.domain.keeping import KeepLevel
 from app.domain.values import FiniteNumber, Frozen, Name, Split, Unit, WholeNumber
 
 TrendName = Literal[
@@ -153,7 +153,7 @@ class RunChange(Frozen):
     lag_policy: LagPolicy = "flag"
     health: HealthOptions = HealthOptions()
     min_agreement: MinAgreement | None = None
-    keep: KeepRule | None = None
+    keep: KeepLevel | None = None
 
     def apply_to(self, run: "Run") -> "Run":
         """InvalidRequest for a policy about stale groups where none can be stale."""
@@ -181,8 +181,9 @@ class Run(Frozen):
     would become stale. It may change at any time."""
     min_agreement: MinAgreement | None = None
     """How far its judges must agree with people: the lower bound of the pair accuracy. It may change at any time."""
-    keep: KeepRule | None = None
-    """What stays of its scored groups; null for what the settings say. It may change at any time."""
+    keep: KeepLevel | None = None
+    """What stays of its scored groups: `all`, or scores and `texts` only; null for what the settings say. It may change
+    at any time."""
     pins: tuple[Pin, ...] = ()
     health: HealthOptions = HealthOptions()
     """How its health is followed. It may change at any time and affects no reward."""

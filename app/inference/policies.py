@@ -44,6 +44,9 @@ from app.ports.play import ChatBody, Chunk, PolicyServer, ReplyStream
 # A policy that people talk to.
 
 _LONGEST_WORDS: Final = 300
+_MOST_REPLIES: Final = 64
+"""At once; who comes then waits here. Servers queue by themselves: this keeps people who talk from filling one that
+also serves a training."""
 _END_SECONDS: Final = 0.2
 """For the rest of a stream behind its last event."""
 _TOKEN_LIMITS: Final = ("max_tokens", "max_completion_tokens")
@@ -63,7 +66,7 @@ class ChatPolicyServer(PolicyServer):
         deadline_seconds: float,
         extra_body: Mapping[str, JsonValue],
         continue_body: Mapping[str, JsonValue],
-        max_concurrency: int,
+        max_concurrency: int = _MOST_REPLIES,
     ) -> None:
         self._name = name
         self._model = model

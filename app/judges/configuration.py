@@ -91,7 +91,8 @@ class ChatJudgeConfig:
     deadline_seconds: float = 60.0
     """For one judgement of a group, including retries, pauses and the corrective retry, without time in the queue."""
     queue_seconds: float = 600.0
-    """Longest wait for the limits below."""
+    """Longest wait for the limits below. A burst of groups must neither fail nor wait for ever, and `judging_seconds`
+    bounds all readings of a group: no judge needs another wait."""
     max_output_tokens: int = 4096
     token_parameter: TokenParameter | None = "max_tokens"  # noqa: S105
     """None sends no bound."""
@@ -112,6 +113,7 @@ class ChatJudgeConfig:
     budget: BudgetConfig = NO_BUDGET
     breaker_failures: int = 5
     breaker_seconds: float = 30.0
+    """Then one call finds out whether the judge is back: one in half a minute costs neither side anything."""
 
     @cached_property
     def endpoint(self) -> Endpoint:

@@ -53,7 +53,7 @@ from app.http.viewer.run_pages import RunPages, create_run_pages_router
 from app.http.web.api_keys import ALWAYS_OPEN, KeyRing, ProxySignIn
 from app.http.web.middleware import LOOPBACK_HOSTS, MiddlewareOptions, PathRewriting, install_middleware, is_loopback
 from app.http.web.openapi import install_docs
-from app.http.web.routes import guard_routes, index_direct_routes
+from app.http.web.routes import install_routing
 from app.judges.offline import NAME as OFFLINE
 from app.judges.panel import collect_reports
 from app.main.components import (
@@ -81,7 +81,6 @@ from app.service.access import KeyAdmin
 from app.service.gateway import Gateway, list_criteria, list_environments, list_judge_models, list_judges
 from app.service.retrieval import RetrievalPolicy
 from app.settings import Settings, SignInSettings
-from app.store.judge_cache import CacheRetention
 from app.telemetry.metrics import PrometheusObserver
 from app.toolkit.templates import find_packaged_folder
 
@@ -132,7 +131,7 @@ def create_app(
         find_packaged_folder("migrations"),
         clock=clock,
         committed=observer.record_commit,
-        judgements=CacheRetention(days=settings.judge_cache_days, entries=settings.judge_cache_entries),
+        judgement_days=settings.judge_cache_days,
         prepare=settings.database_prepared_statements,
     )
     observer.watch("db_write_queue", lambda: store.depth)
@@ -152,22 +151,22 @@ def create_app(
     retrievers = {name: partial(build, store) for one in features for name, build in one.retrievers.items()}
     retriever = retriever or build_retriever(settings, retrievers)
     gateway = build_gateway(
-        classes,
-        store,
-        panels,
-        workers,
-        retriever,
-        observer,
-        clock or utc_now,
-        RetrievalPolicy(settings.rag.on_failure, settings.rag.deadline_seconds),
-        jails,
-        settings.parts.rules,
-        list_named_environments(settings),
+        classes=classes,
+        store=store,
+        panels=panels,
+        workers=workers,
+        retriever=retriever,
+        observer=observer,
+        clock=clock or utc_now,
+        policy=RetrievalPolicy(settings.rag.on_failure, settings.rag.deadline_seconds),
+        programs=jails,
+        rules=settings.parts.rules,
+        named=list_named_environments(settings),
     )
     observer.watch("group_oldest_seconds", lambda: gateway.group_scoring.longest_seconds)
     observer.watch("programs_isolated", lambda: gateway.catalogue.isolation_reading)
-    examples = Examples()
-    served = ServedCharacters(gateway, settings, partial(examples.prepare_one, gateway, NpcArena.name))
+    examples = Examples(gateway.catalogue, gateway.dispatcher, gateway.task_cache)
+    served = ServedCharacters(gateway.catalogue, gateway.views, settings, partial(examples.prepare_one, NpcArena.name))
     tracer = build_tracer(settings, VERSION)
     kernel = Kernel(
         settings=settings,
@@ -191,17 +190,21 @@ def create_app(
         docs_url=None,
         redoc_url=None,
         lifespan=ServiceLifespan(
-            settings,
-            gateway,
-            store,
-            parts,
-            served.list_texts,
-            workers,
-            jails,
-            retriever,
-            examples,
-            observer.refresh,
-            tracer,
+            settings=settings,
+            catalogue=gateway.catalogue,
+            panels=gateway.panels,
+            assembler=gateway.assembler,
+            group_scoring=gateway.group_scoring,
+            rescorer=gateway.rescorer,
+            store=store,
+            parts=parts,
+            list_texts=served.list_texts,
+            workers=workers,
+            programs=jails,
+            retriever=retriever,
+            examples=examples,
+            refresh_metrics=observer.refresh,
+            tracer=tracer,
         ).run,
         # FastAPI's own spans and metrics tell whole URLs, with what stands in queries.
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
@@ -211,8 +214,7 @@ def create_app(
     _add_trainer_routes(service, settings, gateway, observer, store)
     ring = create_key_ring(settings, store, announce)
     admin = KeyAdmin(store.keys, changed=ring.expire)
-    bounds = settings.sign_in
-    sign_in = partial(create_sign_in_router, ring, admin, hours=bounds.hours, most=bounds.per_key)
+    sign_in = partial(create_sign_in_router, ring, admin, hours=settings.sign_in.hours)
     _add_routes(service, _create_viewer(gateway, served, features, parts, sign_in, clock or utc_now, free_bytes))
     _add_environment_routes(service, gateway)
     _add_routes(service, create_characters_router(served.list_cards, served.reload))
@@ -221,13 +223,20 @@ def create_app(
         _add_routes(service, router)
     _add_routes(service, create_key_router(admin))
     _add_routes(service, create_quota_router(gateway.quotas))
-    exposition, judged_offline = observer.render_exposition, list_judged_offline(gateway)
-    _add_routes(service, create_health_router(gateway, VERSION, utc_now, exposition, judged_offline))
+    exposition, judged_offline = observer.render_exposition, list_judged_offline(gateway.catalogue, gateway.panels)
+    health_router = create_health_router(
+        catalogue=gateway.catalogue,
+        health=gateway.health,
+        version=VERSION,
+        clock=utc_now,
+        exposition=exposition,
+        offline_judge=judged_offline,
+    )
+    _add_routes(service, health_router)
     install_docs(service)
     _protect(service, settings, ring, observer, tuple(gateway.catalogue.classes), tracer, parts)
-    examples.install(service, gateway)
-    guard_routes(service.router.routes, gateway.bounds.require_group)  # last, so that no route is replaced afterwards
-    index_direct_routes(service.router)
+    examples.install(service)
+    install_routing(service.router, gateway.bounds.require_group)  # last, so that no route is replaced afterwards
     return service
 
 
@@ -304,21 +313,41 @@ def _add_trainer_routes(
     service: FastAPI, settings: Settings, gateway: Gateway, observer: PrometheusObserver, store: Store
 ) -> None:
     rewards = RewardService(
-        gateway.samples,
-        gateway.catalogue,
-        gateway.stepper,
-        gateway.bounds,
-        settings.compat.unscored_reward,
-        settings.compat.unscored == "neutral_group",
-        partial(list_criteria, gateway),
-        observer.record_unscored_answer,
+        parts=gateway.samples,
+        catalogue=gateway.catalogue,
+        stepper=gateway.stepper,
+        bounds=gateway.bounds,
+        unscored_reward=settings.compat.unscored_reward,
+        masks_groups=settings.compat.unscored == "neutral_group",
+        list_criteria=partial(list_criteria, gateway.runs, gateway.catalogue, gateway.panels),
+        unscored=observer.record_unscored_answer,
     )
     _add_routes(service, create_openrlhf_router(rewards))
     _add_routes(service, create_slime_router(rewards))
     rollouts = KeptSessions(store.episodes, gateway.stepper, gateway.task_cache)
     _add_routes(service, NemoGymServer(rewards, rollouts).router)
-    _add_routes(service, OrsServer(gateway, rollouts, rewards).router)
-    playing = SessionContext(gateway, TaskAssigner(gateway), observer.record_unscored_answer)
+    ors = OrsServer(
+        catalogue=gateway.catalogue,
+        dispatcher=gateway.dispatcher,
+        task_cache=gateway.task_cache,
+        scoring=gateway.scoring,
+        sessions=rollouts,
+        reward_service=rewards,
+    )
+    _add_routes(service, ors.router)
+    assigner = TaskAssigner(
+        catalogue=gateway.catalogue,
+        dispatcher=gateway.dispatcher,
+        task_cache=gateway.task_cache,
+        checks=gateway.bounds,
+    )
+    playing = SessionContext(
+        catalogue=gateway.catalogue,
+        stepper=gateway.stepper,
+        samples=gateway.samples,
+        assigner=assigner,
+        unscored=observer.record_unscored_answer,
+    )
     talks = SessionServer(playing, settings.compat.openenv_sessions, settings.compat.openenv_idle_seconds)
     observer.watch("openenv_sessions", lambda: talks.open)
     _add_routes(service, create_openenv_router(talks, describe_environment))
@@ -326,16 +355,36 @@ def _add_trainer_routes(
 
 def _add_environment_routes(service: FastAPI, gateway: Gateway) -> None:
     for environment in gateway.catalogue.classes.values():
-        _add_routes(service, create_environment_router(environment, gateway))
-        _add_routes(service, create_preview_router(environment, gateway))
-    _add_routes(service, create_catalogue_router(gateway, not_for_training={OFFLINE}))
+        router = create_environment_router(
+            environment,
+            dispatcher=gateway.dispatcher,
+            stepper=gateway.stepper,
+            scoring=gateway.scoring,
+            checks=gateway.bounds,
+        )
+        _add_routes(service, router)
+        _add_routes(service, create_preview_router(environment, gateway.previews, gateway.quotas))
+    catalogue_router = create_catalogue_router(
+        catalogue=gateway.catalogue,
+        panels=gateway.panels,
+        list_judge_versions=gateway.list_judge_versions,
+        not_for_training={OFFLINE},
+    )
+    _add_routes(service, catalogue_router)
 
 
 def _add_record_routes(service: FastAPI, gateway: Gateway) -> None:
-    _add_routes(service, create_mixture_router(gateway))
-    _add_routes(service, create_records_router(gateway))
-    _add_routes(service, create_rescoring_router(gateway))
-    _add_routes(service, create_runs_router(gateway))
+    _add_routes(service, create_mixture_router(gateway.dispatcher, gateway.scoring, gateway.bounds))
+    records_router = create_records_router(
+        catalogue=gateway.catalogue,
+        views=gateway.views,
+        task_cache=gateway.task_cache,
+        scoring=gateway.scoring,
+        checks=gateway.bounds,
+    )
+    _add_routes(service, records_router)
+    _add_routes(service, create_rescoring_router(gateway.rescorer, gateway.quotas))
+    _add_routes(service, create_runs_router(gateway.runs, gateway.views))
 
 
 def _protect(
@@ -353,16 +402,16 @@ def _protect(
     install_middleware(
         service,
         MiddlewareOptions(
-            ring,
-            open_paths,
-            settings.max_body_bytes,
-            observer.record_request,
-            tuple(prefix for one in parts for prefix in one.unpacks),
-            own_hosts,
-            environments,
-            settings.request_seconds,
-            _find_proxy(settings.sign_in),
-            tracer,
+            keys=ring,
+            open_paths=open_paths,
+            max_body_bytes=settings.max_body_bytes,
+            observe=observer.record_request,
+            inflating=tuple(prefix for one in parts for prefix in one.unpacks),
+            hosts=own_hosts,
+            environments=environments,
+            request_seconds=settings.request_seconds,
+            proxy=_find_proxy(settings.sign_in),
+            tracer=tracer,
         ),
     )
     # Added after the others, so before them: they see paths and ports already rewritten.

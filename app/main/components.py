@@ -50,8 +50,8 @@ from app.ports.environment import Environment
 from app.ports.judges import JudgeCache, ReadingPace
 from app.ports.retrieval import NoRetriever, Retriever
 from app.ports.tracing import Tracer
-from app.rag.remote import AnswerBounds, RemoteRetriever, RemoteRetrieverConfig
-from app.service.gateway import Gateway
+from app.rag.remote import RemoteRetriever, RemoteRetrieverConfig
+from app.service.catalogue import Catalogue
 from app.settings import (
     PREFIX,
     EnvironmentSettings,
@@ -62,6 +62,7 @@ from app.settings import (
     find_where_set,
 )
 from app.store.database import parse_url
+from app.store.views import GroupViews
 from app.toolkit.templates import find_packaged_folder
 
 # Discovery: what lies in a folder or behind an entry point, by name.
@@ -213,7 +214,6 @@ def build_judge_config(settings: Settings, name: str, judge: JudgeSettings) -> C
         extra_headers=judge.extra_headers,
         api_version=judge.api_version,
         deadline_seconds=judge.deadline_seconds,
-        queue_seconds=judge.queue_seconds,
         temperature=judge.temperature,
         seed=judge.seed,
         extra_body=judge.extra_body,
@@ -228,7 +228,6 @@ def build_judge_config(settings: Settings, name: str, judge: JudgeSettings) -> C
         tokens_per_minute=judge.tokens_per_minute,
         budget=BudgetConfig(judge.budget_usd, judge.budget_usd_per_day, judge.budget_tokens),
         breaker_failures=judge.breaker_failures,
-        breaker_seconds=judge.breaker_seconds,
     )
 
 
@@ -302,12 +301,8 @@ def _build_remote_config(settings: Settings) -> RemoteRetrieverConfig:
         url=remote.url,
         api_key=key,
         deadline_seconds=settings.rag.deadline_seconds,
-        retries=remote.retries,
-        max_bytes=remote.max_bytes,
-        bounds=AnswerBounds(remote.max_passages, remote.max_characters),
         allow_hosts=remote.allow_hosts,
         allow_private=remote.allow_private,
-        max_concurrency=remote.max_concurrency,
     )
 
 
@@ -447,7 +442,8 @@ class ServedCharacters:
     feature says afterwards, by `replace_texts` and `replace_reload`, which texts those are and how they are read again.
     """
 
-    gateway: Gateway
+    catalogue: Catalogue
+    views: GroupViews
     settings: Settings
     refresh_examples: Callable[[], Awaitable[None]]
     """To be awaited after other characters are served."""
@@ -474,13 +470,13 @@ class ServedCharacters:
     async def reload(self) -> None:
         """Reads edited sheets again. InvalidRequest when they cannot be used; the former ones then stay in use."""
         if self._reload is None:
-            await asyncio.to_thread(self.gateway.catalogue.reopen, NpcArena.name)
+            await asyncio.to_thread(self.catalogue.reopen, NpcArena.name)
             await self.refresh_examples()
         else:
             await self._reload()
 
     def build_pages(self, parts: ViewerParts) -> CharacterPages:
-        return CharacterPages(NpcArena.name, self.list_sheets, self.list_scenes, self.check, self.gateway.views, parts)
+        return CharacterPages(NpcArena.name, self.list_sheets, self.list_scenes, self.check, self.views, parts)
 
     def list_cards(self) -> tuple[CharacterCard, ...]:
         return build_character_cards(self.list_sheets())
@@ -552,7 +548,7 @@ class ServedCharacters:
         return findings
 
     def _find_arena(self) -> NpcArena | None:
-        catalogue = self.gateway.catalogue
+        catalogue = self.catalogue
         if catalogue.explain_unavailability(NpcArena.name) is not None:
             return None
         arena = catalogue.get_environment_or_current(NpcArena.name).environment

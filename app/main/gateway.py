@@ -26,6 +26,7 @@ from app.service.task_order import DifficultyEstimator
 
 
 def build_gateway(
+    *,
     classes: Mapping[str, type[Environment]],
     store: Store,
     panels: Panels,

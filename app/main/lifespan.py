@@ -19,13 +19,18 @@ from app.http.api.environment_routes import Examples
 from app.judges.offline import NAME as OFFLINE
 from app.main.store import Store
 from app.ports.environment import ManagedResource
+from app.ports.judges import Panels
 from app.ports.retrieval import Retriever
 from app.ports.tracing import Tracer
 from app.sandbox.isolation import probe_isolation
 from app.sandbox.programs import JailedPrograms
 from app.sandbox.workers import ProcessWorkers
 from app.service.background import Pruner, PruneSchedule, ReduceSchedule, TextIndexer, clear_pieces_for_ever, repeat
-from app.service.gateway import Gateway, list_judges
+from app.service.catalogue import Catalogue
+from app.service.gateway import list_judges
+from app.service.pending_groups import GroupAssembler
+from app.service.rescoring import Rescorer
+from app.service.scoring import GroupScoring
 from app.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -44,16 +49,20 @@ _METRICS_SECONDS = 5.0
 """How old the state of another process may be in what `/metrics` shows."""
 
 
-def list_judged_offline(gateway: Gateway) -> tuple[str, ...]:
+def list_judged_offline(catalogue: Catalogue, panels: Panels) -> tuple[str, ...]:
     """The environments that the offline judge scores by default."""
-    entries = list_judges(gateway.catalogue, gateway.panels)
+    entries = list_judges(catalogue, panels)
     return tuple(name for entry in entries if entry.name == OFFLINE for name in entry.environments)
 
 
 @dataclass(frozen=True)
 class ServiceLifespan:
     settings: Settings
-    gateway: Gateway
+    catalogue: Catalogue
+    panels: Panels
+    assembler: GroupAssembler
+    group_scoring: GroupScoring
+    rescorer: Rescorer
     store: Store
     parts: Sequence[FeatureParts]
     list_texts: Callable[[], Mapping[str, str]]
@@ -67,12 +76,12 @@ class ServiceLifespan:
 
     @contextlib.asynccontextmanager
     async def run(self, _: FastAPI) -> AsyncIterator[None]:
-        judges = self.gateway.panels.judges.values()
+        judges = self.panels.judges.values()
         added = (one for part in self.parts for one in part.held)
         held = [one for one in (*judges, self.retriever, *added) if isinstance(one, ManagedResource)]
         await asyncio.gather(*(one.open() for one in held))
-        await self.gateway.assembler.open()
-        if judged_offline := list_judged_offline(self.gateway):
+        await self.assembler.open()
+        if judged_offline := list_judged_offline(self.catalogue, self.panels):
             log.warning(
                 "the offline judge, which has no model and is not for training, scores %s; configure a judge under "
                 "`judges` and name it in `environments.<name>.judges`",
@@ -85,12 +94,12 @@ class ServiceLifespan:
         opening.cancel()
         await asyncio.gather(opening, return_exceptions=True)
         # From here on the order counts: groups in hand still need judges, workers and the store.
-        await self.gateway.assembler.close()
-        await self.gateway.assembler.hand_over(await self.gateway.group_scoring.close())
+        await self.assembler.close()
+        await self.assembler.hand_over(await self.group_scoring.close())
         for part in self.parts:
             if part.close is not None:
                 await part.close()
-        await self.gateway.rescorer.close()
+        await self.rescorer.close()
         await self.workers.close()
         await self.programs.close()
         await asyncio.gather(*(one.close() for one in held))
@@ -102,14 +111,14 @@ class ServiceLifespan:
         """No connection comes to this process meanwhile: the others, of which one may be ready, take them all."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_HELD_BACK_SECONDS):
-                while not self.gateway.catalogue.ready:  # noqa: ASYNC110  # a plain flag, for some tenths of a second
+                while not self.catalogue.ready:  # noqa: ASYNC110  # a plain flag, for some tenths of a second
                     await asyncio.sleep(_READY_POLL_SECONDS)
 
     async def _open_gateway(self) -> None:
         """Reads the data, each configured data set by itself, so that a slow one holds up no other environment. Then
         takes up what a restart interrupted. Groups that come in pieces, pruning and what features do for ever run
         beside that: what was interrupted may take long, and replicas may always have more of it."""
-        catalogue, chosen = self.gateway.catalogue, self.settings.datasets
+        catalogue, chosen = self.catalogue, self.settings.datasets
         folders = {"character_sheets": self.settings.character_sheets}
         written = {"character_sheets": self.list_texts}
         datasets = ConfiguredDatasets(chosen, folders=folders, written=written, hub_cache=self.settings.cache_dir)
@@ -124,7 +133,7 @@ class ServiceLifespan:
             await asyncio.wait({trying}, timeout=_ISOLATION_SECONDS)
             await asyncio.wait({configured}, timeout=self.settings.ready_after_data)
             catalogue.ready = True
-            lasting = self.gateway.assembler.run(), repeat(self._count_groups, _COUNT_SECONDS, _UNCOUNTED)
+            lasting = self.assembler.run(), repeat(self._count_groups, _COUNT_SECONDS, _UNCOUNTED)
             pruning = self._prune(), self._reduce(), clear_pieces_for_ever(self.store.parts)
             added = [run() for part in self.parts for run in part.lasting]
             indexing = TextIndexer(self.store.texts, self.store.retention).run()
@@ -137,7 +146,7 @@ class ServiceLifespan:
     async def _take_up(self, *needed: Awaitable[object]) -> None:
         """What was interrupted is not given up because nobody knows yet whether it may be run, or from which data."""
         outcomes = await asyncio.gather(*needed, return_exceptions=True)
-        resumed = self.gateway.group_scoring.resume(), self.examples.prepare(self.gateway)
+        resumed = self.group_scoring.resume(), self.examples.prepare()
         for outcome in (*outcomes, *await asyncio.gather(*resumed, return_exceptions=True)):
             if isinstance(outcome, Exception):
                 log.error("start-up work failed", exc_info=outcome)
@@ -155,7 +164,6 @@ class ServiceLifespan:
         if chosen.older_than_days is not None:
             schedule = PruneSchedule(
                 older_than_seconds=chosen.older_than_days * 86_400,
-                every_seconds=chosen.every_hours * 3600,
                 runs=chosen.runs,
                 purposes=chosen.purposes,
             )
@@ -163,9 +171,7 @@ class ServiceLifespan:
 
     async def _reduce(self) -> None:
         chosen = self.settings.retention.keep
-        schedule = ReduceSchedule(
-            keep=chosen, older_than_seconds=chosen.after_hours * 3600, every_seconds=chosen.every_hours * 3600
-        )
+        schedule = ReduceSchedule(keep=chosen.level, older_than_seconds=chosen.after_hours * 3600)
         await Pruner(self.store.retention).reduce_by_schedule(schedule)
 
     async def _share_metrics(self) -> None:
@@ -179,7 +185,7 @@ class ServiceLifespan:
 
     async def _try_isolation(self) -> None:
         """Where an environment runs programs: whether they can be kept apart here, found out while data is read."""
-        catalogue = self.gateway.catalogue
+        catalogue = self.catalogue
         if any(environment.runs_programs for environment in catalogue.classes.values()):
             isolation = await probe_isolation(self.programs)
             catalogue.set_isolation(isolation, weak_will_do=self.settings.programs.allow_weak_isolation)

@@ -15,7 +15,7 @@ from app.store.api_keys import KeyStore
 from app.store.budgets import QuotaStore
 from app.store.database import PREPARATIONS, Database
 from app.store.groups import GroupStore, ScoringStore
-from app.store.judge_cache import KEEP_ALL, CacheRetention, SqlJudgeCache, SqlReferenceStore
+from app.store.judge_cache import SqlJudgeCache, SqlReferenceStore
 from app.store.migration import HealthCheck, migrate
 from app.store.pending_groups import PendingGroupStore
 from app.store.retention import RetentionStore
@@ -35,10 +35,10 @@ import_modules("store")
 class Store:
     """All storage ports of the kernel on one database, and the parts of features."""
 
-    def __init__(self, database: Database, judgements: CacheRetention) -> None:
+    def __init__(self, database: Database, judgement_days: float | None) -> None:
         self._database = database
         self._parts: dict[Callable[[Database], Any], Any] = {}
-        self.judge_cache = SqlJudgeCache(database, judgements)
+        self.judge_cache = SqlJudgeCache(database, judgement_days)
         self.references: ReferenceStore = SqlReferenceStore(database)
         self.tasks = TaskStore(database)
         self.sheets = SheetStore(database)
@@ -72,7 +72,7 @@ class Store:
         clock: Clock | None = None,
         committed: Callable[[float], None] | None = None,
         readers: int = 4,
-        judgements: CacheRetention = KEEP_ALL,
+        judgement_days: float | None = None,
         prepare: bool = True,
     ) -> Self:
         """Migrates and opens the database. Blocking. `committed` is called with the seconds of every commit, from a
@@ -84,7 +84,7 @@ class Store:
         )
         for prepare_part in PREPARATIONS:
             prepare_part(database)
-        return cls(database, judgements)
+        return cls(database, judgement_days)
 
     @property
     def depth(self) -> int:

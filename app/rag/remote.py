@@ -12,7 +12,7 @@ import random
 import socket
 import unicodedata
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Annotated, Any, Final, Literal, NoReturn, Protocol
@@ -162,12 +162,13 @@ class RetrieverRefusal(Frozen):
     error: str
 
 
-@dataclass(frozen=True)
-class AnswerBounds:
-    """Limits of one answer: number of passages, and characters of each. They also apply to withheld items."""
-
-    passages: int = 64
-    characters: int = 8000
+# A retriever is a stranger: these bound what it can make this service read, keep and put before a model. They are far
+# above what a prompt has room for, so that a retriever which meets them has something wrong.
+MOST_BYTES: Final = 1024 * 1024
+MOST_PASSAGES: Final = 64
+"""Of an answer, and of what it withholds."""
+MOST_CHARACTERS: Final = 8000
+"""Of a passage."""
 
 
 def encode_query(query: ContextQuery) -> bytes:
@@ -177,14 +178,14 @@ def encode_query(query: ContextQuery) -> bytes:
     return json.dumps(asked, allow_nan=False).encode()
 
 
-def parse_answer(body: bytes, bounds: AnswerBounds) -> Context:
+def parse_answer(body: bytes) -> Context:
     """RetrieverFailed, with a message that quotes nothing of the body."""
     try:
         answer = RetrieverAnswer.model_validate_json(body)
     except ValidationError as error:
         raise RetrieverFailed(f"the retriever's answer violates the contract: {_describe_error(error)}") from None
-    _require_bounds("passages", [passage.text for passage in answer.passages], bounds)
-    _require_bounds("withheld", [one.text or "" for one in answer.withheld], bounds)
+    _require_bounds("passages", [passage.text for passage in answer.passages])
+    _require_bounds("withheld", [one.text or "" for one in answer.withheld])
     _require_unique_ids([*(passage.id for passage in answer.passages), *(one.id for one in answer.withheld)])
     return answer.context
 
@@ -209,12 +210,12 @@ def _describe_error(error: ValidationError) -> str:
     return f"{path or 'it'}: {wrong}"
 
 
-def _require_bounds(name: str, texts: Sequence[str], bounds: AnswerBounds) -> None:
-    if len(texts) > bounds.passages:
-        raise RetrieverFailed(f"the retriever's answer is too large: more than {bounds.passages} {name}")
+def _require_bounds(name: str, texts: Sequence[str]) -> None:
+    if len(texts) > MOST_PASSAGES:
+        raise RetrieverFailed(f"the retriever's answer is too large: more than {MOST_PASSAGES} {name}")
     for index, text in enumerate(texts):
-        if len(text) > bounds.characters:
-            long = f"{name}[{index}].text has more than {bounds.characters} characters"
+        if len(text) > MOST_CHARACTERS:
+            long = f"{name}[{index}].text has more than {MOST_CHARACTERS} characters"
             raise RetrieverFailed(f"the retriever's answer is too large: {long}")
 
 
@@ -225,6 +226,10 @@ def _require_unique_ids(ids: Sequence[str]) -> None:
 
 # The retriever.
 
+_RETRIES: Final = 2
+"""After a connection that broke, 429 or 5xx. The deadline ends them sooner; more would only be load."""
+_MOST_CONNECTIONS: Final = 64
+"""At once. A query that has to wait for one has so much less time."""
 _PAUSE_SECONDS: Final = 0.1
 """Pause before the first retry; doubled for each further one."""
 
@@ -237,12 +242,8 @@ class RemoteRetrieverConfig:
     url: str
     api_key: SecretStr | None = None
     deadline_seconds: float = 2.0
-    retries: int = 2
-    max_bytes: int = 1024 * 1024
-    bounds: AnswerBounds = field(default_factory=AnswerBounds)
     allow_hosts: tuple[str, ...] = ()
     allow_private: bool = False
-    max_concurrency: int = 64
 
 
 class _RetryableFailure(Exception):
@@ -270,7 +271,7 @@ class RemoteRetriever:
 
         resolver: Any = CheckedResolver(self._resolver(), allow_private=self._config.allow_private)
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=self._config.max_concurrency, resolver=resolver),
+            connector=aiohttp.TCPConnector(limit=_MOST_CONNECTIONS, resolver=resolver),
             timeout=aiohttp.ClientTimeout(total=None),
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
@@ -293,7 +294,7 @@ class RemoteRetriever:
                 # jitter, so that many clients of a busy server do not retry at once
                 pause = max(failure.after, _PAUSE_SECONDS * 2**attempt * random.uniform(0.5, 1))  # noqa: S311
                 attempt += 1
-                if attempt > self._config.retries or loop.time() + pause >= ends:
+                if attempt > _RETRIES or loop.time() + pause >= ends:
                     raise RetrieverFailed(str(failure)) from None
             await asyncio.sleep(pause)
 
@@ -316,18 +317,18 @@ class RemoteRetriever:
             raise _translate_error(error) from None
         except Exception as error:  # whatever the server sends, the caller gets RetrieverFailed
             raise RetrieverFailed(f"the request to the retriever failed: {type(error).__name__}") from None
-        return parse_answer(received, self._config.bounds)
+        return parse_answer(received)
 
     async def _read_body(self, response: Any) -> bytes:
         if response.headers.get("content-encoding", "identity").strip().lower() != "identity":
             raise RetrieverFailed("the retriever's answer is compressed although only identity was accepted")
         parts: list[bytes] = []
-        left = self._config.max_bytes
+        left = MOST_BYTES
         async for part in response.content.iter_any():
             left -= len(part)
             if left < 0:
                 response.close()
-                raise RetrieverFailed(f"the retriever's answer is too large: more than {self._config.max_bytes} bytes")
+                raise RetrieverFailed(f"the retriever's answer is too large: more than {MOST_BYTES} bytes")
             parts.append(part)
         return b"".join(parts)
 

@@ -17,7 +17,7 @@ from datetime import timedelta
 from typing import Final, TypeVar
 
 from app.domain.errors import GatewayError
-from app.domain.keeping import KeepRule
+from app.domain.keeping import KeepLevel, list_dropped
 from app.domain.retention import Pruned, PrunePlan, PruneRule, Reduced, ReducePlan, ReduceRule, RunPattern
 from app.domain.runs import Purpose
 from app.domain.values import utc_now
@@ -86,6 +86,10 @@ _MIN_PAUSE_SECONDS: Final = 0.02
 
 _LOOK_SECONDS: Final = 300.0
 """How often a replica asks whether it is its turn."""
+_PRUNE_EVERY_SECONDS: Final = 86_400.0
+"""Ages are told in days. A look that finds nothing costs next to nothing, and a late one keeps a day more."""
+_REDUCE_EVERY_SECONDS: Final = 3600.0
+"""Ages are told in hours."""
 _PRUNING: Final = "prune"
 _REDUCING: Final = "reduce"
 
@@ -97,16 +101,14 @@ ReduceReport = Callable[[Reduced], None]
 @dataclass(frozen=True)
 class PruneSchedule:
     older_than_seconds: float
-    every_seconds: float
     runs: tuple[RunPattern, ...] = ()
     purposes: tuple[Purpose, ...] = ("train",)
 
 
 @dataclass(frozen=True)
 class ReduceSchedule:
-    keep: KeepRule
+    keep: KeepLevel
     older_than_seconds: float
-    every_seconds: float
 
 
 class Pruner:
@@ -152,29 +154,25 @@ class Pruner:
     async def prune_by_schedule(self, schedule: PruneSchedule) -> None:
         """Prunes for ever, by one replica at a time."""
         holder = secrets.token_hex(8)
-        pause = min(_LOOK_SECONDS, schedule.every_seconds)
-        await repeat(lambda: self.prune_if_due(schedule, holder), pause, "old groups could not be removed")
+        await repeat(lambda: self.prune_if_due(schedule, holder), _LOOK_SECONDS, "old groups could not be removed")
 
     async def reduce_by_schedule(self, schedule: ReduceSchedule) -> None:
         """Reduces for ever, by one replica at a time. Runs may say at any time what they keep."""
         holder = secrets.token_hex(8)
-        pause = min(_LOOK_SECONDS, schedule.every_seconds)
-        await repeat(lambda: self.reduce_if_due(schedule, holder), pause, "old groups could not be reduced")
+        await repeat(lambda: self.reduce_if_due(schedule, holder), _LOOK_SECONDS, "old groups could not be reduced")
 
     async def prune_if_due(self, schedule: PruneSchedule, holder: str) -> Pruned | None:
         """None when it is not time, or another replica has the turn."""
-        every = schedule.every_seconds
         return await _work_in_turn(
-            self._store, _PRUNING, holder, lambda: self._prune_by_rule(schedule), every_seconds=every
+            self._store, _PRUNING, holder, lambda: self._prune_by_rule(schedule), every_seconds=_PRUNE_EVERY_SECONDS
         )
 
     async def reduce_if_due(self, schedule: ReduceSchedule, holder: str) -> Reduced | None:
         """As `prune_if_due`. None also where neither the schedule nor a run says that anything goes."""
-        if not schedule.keep.reducible and not await self._store.has_keep_rules():
+        if not list_dropped(schedule.keep) and not await self._store.has_keep_rules():
             return None
-        every = schedule.every_seconds
         return await _work_in_turn(
-            self._store, _REDUCING, holder, lambda: self._reduce_by_rule(schedule), every_seconds=every
+            self._store, _REDUCING, holder, lambda: self._reduce_by_rule(schedule), every_seconds=_REDUCE_EVERY_SECONDS
         )
 
     async def _prune_by_rule(self, schedule: PruneSchedule) -> Pruned:

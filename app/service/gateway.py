@@ -1,4 +1,4 @@
-"""All services and views that the APIs use, in one object."""
+"""The services as they are put together, and what is told of them: judges, environments, and what needs attention."""
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -27,6 +27,9 @@ from app.toolkit.texts import format_bytes
 
 @dataclass(frozen=True)
 class Gateway:
+    """For who puts the service together, and for features when they are built. Routes and pages get the services that
+    they use, by name."""
+
     catalogue: Catalogue
     dispatcher: Dispatcher
     stepper: EpisodeStepper
@@ -92,11 +95,13 @@ def list_judge_models(panels: Panels) -> dict[str, str]:
     return {name: judge.model for name, judge in panels.judges.items()}
 
 
-async def list_criteria(gateway: Gateway, environment: str, run: str | None) -> tuple[str, ...]:
+async def list_criteria(
+    runs: RunRegistry, catalogue: Catalogue, panels: Panels, environment: str, run: str | None
+) -> tuple[str, ...]:
     """The names of the criteria that every task of the environment has in this run, without those that a caller may
     add."""
-    options = await gateway.runs.find_options(run)
-    rubric = find_rubric(gateway.panels, gateway.catalogue.classes[environment], options)
+    options = await runs.find_options(run)
+    rubric = find_rubric(panels, catalogue.classes[environment], options)
     return () if rubric is None else tuple(criterion.name for criterion in rubric.criteria)
 
 

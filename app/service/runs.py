@@ -15,7 +15,7 @@ from app.domain.budgets import BudgetUsd, RunCost, build_run_cost
 from app.domain.errors import Conflict, InvalidRequest, NotFound, RunHeld, ScoringFailed, StoreUnavailable
 from app.domain.groups import RunActivity
 from app.domain.judging import Case, Judgement, Spending
-from app.domain.keeping import KeepRule
+from app.domain.keeping import KeepLevel
 from app.domain.runs import (
     Alarm,
     HealthOptions,
@@ -272,9 +272,10 @@ class RunSettings(Frozen):
     """How far the run's judges must agree with people: the lower bound of the interval of their pair accuracy, from
     .5. A judge that is known to agree less raises an alarm in the run's report, and a strict run hands out no tasks
     (409). It may change at any time; left out, it stays as it is, and null removes it."""
-    keep: KeepRule | None = None
-    """What stays of the run's scored groups after a time, part by part, in place of what the settings say. It may
-    change at any time; left out, it stays as it is, and null removes it. What is gone does not come back."""
+    keep: KeepLevel | None = None
+    """What stays of the run's scored groups after a time, in place of what the settings say: `all`, or scores and
+    `texts` only. It may change at any time; left out, it stays as it is, and null removes it. What is gone does not
+    come back."""
 
 
 class RunReport(Frozen):

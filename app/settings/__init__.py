@@ -2,12 +2,20 @@
 
 import os
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Final, Literal, Self, get_args
+from typing import Annotated, Any, Final, Literal, Self, get_args
 
 import yaml
-from pydantic import BaseModel, Field, SecretStr, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    Field,
+    ModelWrapValidatorHandler,
+    PrivateAttr,
+    SecretStr,
+    ValidationError,
+    model_validator,
+)
 from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,
@@ -18,6 +26,7 @@ from pydantic_settings import (
 from pydantic_settings import SettingsError as UnreadableSource
 
 from app.domain.errors import UserError
+from app.domain.keeping import KEPT_PARTS, read_former_rule
 from app.domain.tasks import DatasetSources
 from app.domain.values import Described, Name, suggest
 from app.settings.sections import CompatSettings as CompatSettings
@@ -108,6 +117,68 @@ def unknown_variables(settings: type[BaseModel], keys: Collection[str | None]) -
     ]
 
 
+# What was a setting once. A start with one warns and goes on, since nothing depends on it any more.
+
+_FORMER_RULE: Final = "a rule by parts counts as the level that keeps more; set `retention.keep.level`"
+
+WITHDRAWN: Final[Mapping[str, str]] = {
+    "judge_cache_entries": "`judge_cache_days` says how long judges' answers are kept",
+    "judges.*.breaker_seconds": "a judge that failed is asked again after half a minute",
+    "judges.*.queue_seconds": "a reading waits ten minutes for limits of its judge; `judging_seconds` bounds a group",
+    "policies.*.max_concurrency": "64 replies are made at once, and servers queue by themselves",
+    "rag.remote.max_bytes": "an answer has 1 MiB at most; let the retriever send fewer passages",
+    "rag.remote.max_characters": "a passage has 8000 characters at most; let the retriever cut it",
+    "rag.remote.max_concurrency": "64 connections are open at once; `rag.deadline_seconds` bounds the wait for one",
+    "rag.remote.max_passages": "an answer has 64 passages at most; let the retriever send the best",
+    "rag.remote.retries": "a query is sent twice more, as far as `rag.deadline_seconds` allows",
+    "health.webhook_seconds": "an attempt may take 10 seconds, and is made again for hours",
+    "parts.late_seconds": "missing samples may come for two minutes after a group was judged",
+    "parts.retry_seconds": "a sample may be sent again for ten minutes",
+    "retention.every_hours": "one of the replicas looks each day",
+    "retention.keep.text": _FORMER_RULE,
+    "retention.keep.thought": _FORMER_RULE,
+    "retention.keep.tokens": _FORMER_RULE,
+    "retention.keep.logprobs": _FORMER_RULE,
+    "retention.keep.judge_prompts": _FORMER_RULE,
+    "retention.keep.share": _FORMER_RULE,
+    "retention.keep.every_hours": "one of the replicas looks each hour",
+    "sign_in.per_key": "20 browsers are signed in with one key at most",
+}
+"""By key, in which `*` is any name: what holds in its place."""
+
+
+def _find_withdrawn(given: object, path: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    if not isinstance(given, dict) or not path:
+        return
+    for name in list(given) if path[0] == "*" else [path[0]] if path[0] in given else []:
+        if len(path) == 1:
+            yield (name,)
+        else:
+            yield from ((name, *rest) for rest in _find_withdrawn(given[name], path[1:]))
+
+
+def _leave_out(given: dict[str, Any], key: Sequence[str]) -> dict[str, Any]:
+    """A copy, since sources keep what they gave."""
+    first, *rest = key
+    if rest:
+        return given | {first: _leave_out(given[first], rest)}
+    return {name: value for name, value in given.items() if name != first}
+
+
+def _choose_level(given: object) -> object:
+    """`retention.keep.level` of a former rule, which had a word for each part."""
+    retention = given.get("retention") if isinstance(given, dict) else None
+    keep = retention.get("keep") if isinstance(retention, dict) else None
+    if not isinstance(given, dict) or not isinstance(keep, dict) or not keep.keys() & {*KEPT_PARTS}:
+        return given
+    return given | {"retention": {**(retention or {}), "keep": {"level": read_former_rule(keep)} | keep}}
+
+
+def _list_withdrawn_variables() -> dict[str, str]:
+    """Of settings that stood by themselves, which no source reads any more; their keys."""
+    return {PREFIX + key.upper(): key for key in WITHDRAWN if "." not in key}
+
+
 MOST_PROCESSES = 64
 
 
@@ -180,8 +251,6 @@ class Settings(Described, BaseSettings):
     waiting for limits together. What is not there by then is `unscored: judge_failed`."""
     judge_cache_days: Positive | None = None
     """A judge's answer that is older is asked for again; kept for ever by default."""
-    judge_cache_entries: Annotated[int, Field(ge=1)] | None = None
-    """About as many answers are kept, the newest; all by default."""
     atropos_port: Annotated[int, Field(ge=1, le=65535)] | None = None
     """A second port, with Atropos' API at its root, for clients whose address is a host and a port."""
     atropos_run: Name = "default"
@@ -207,6 +276,27 @@ class Settings(Described, BaseSettings):
     """How people sign in with a browser."""
     compat: CompatSettings = CompatSettings()
     """Doors for other trainers."""
+
+    _withdrawn: tuple[str, ...] = PrivateAttr(())
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _leave_out_withdrawn(cls, given: Any, build: ModelWrapValidatorHandler[Self]) -> Self:
+        said = [f"{name}: {WITHDRAWN[key]}" for name, key in _list_withdrawn_variables().items() if name in os.environ]
+        given = _choose_level(given)
+        for pattern, instead in WITHDRAWN.items():
+            for key in list(_find_withdrawn(given, pattern.split("."))):
+                said.append(f"{find_where_set(key)}: {instead}")
+                given = _leave_out(given, key)
+        settings = build(given)
+        settings._withdrawn = tuple(dict.fromkeys(said))
+        return settings
+
+    @property
+    def withdrawn(self) -> tuple[str, ...]:
+        """A sentence for each setting that was given and does nothing any more: where it stands, and what holds
+        instead."""
+        return self._withdrawn
 
     @model_validator(mode="after")
     def _check_ports(self) -> Self:
@@ -266,6 +356,7 @@ def read_settings() -> Settings:
     keys = {server.api_key_env for server in servers} | {
         settings.rag.remote.api_key_env,
         settings.health.webhook_secret_env,
+        *_list_withdrawn_variables(),
     }
     unknown = unknown_variables(Settings, keys)
     if unknown:

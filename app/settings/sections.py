@@ -10,8 +10,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, IPvAnyNetwork, Json
 
 from app.domain.access import Scopes
 from app.domain.judging import Mode
-from app.domain.keeping import KeepRule
-from app.domain.parts import PartRules, RetryWindows
+from app.domain.keeping import KeepLevel
+from app.domain.parts import PartRules
 from app.domain.retention import RunPattern
 from app.domain.runs import Purpose, ScoringOptions
 from app.domain.values import Frozen, Name, Unit
@@ -80,8 +80,6 @@ class PolicySettings(ServerSettings):
     continue_body: dict[str, JsonValue] = {"add_generation_prompt": False, "continue_final_message": True}
     """Further fields of requests that continue a reply, whose beginning stands last: as vLLM and SGLang take them. `{}`
     for a server that refuses them."""
-    max_concurrency: Annotated[int, Field(ge=1, le=10_000)] = 64
-    """Replies at once; who comes then waits."""
 
 
 def _read_digits(value: object) -> object:
@@ -141,21 +139,11 @@ class RemoteSettings(Frozen):
     """Where queries are posted, `http://` or `https://`; a remote retriever needs one. Redirects are not followed."""
     api_key_env: str | None = None
     """The variable that holds the key, sent as a Bearer token; none for servers that need no key."""
-    retries: Annotated[int, Field(ge=0, le=10)] = 2
-    """Further attempts after a connection that broke, 429 or 5xx, as far as `rag.deadline_seconds` allows."""
-    max_bytes: Annotated[int, Field(ge=1024, le=64 * 1024 * 1024)] = 1024 * 1024
-    """A larger answer is not read to its end and counts as a failure."""
-    max_passages: Annotated[int, Field(ge=1, le=1000)] = 64
-    """More passages in an answer count as a failure, and so does more that is withheld."""
-    max_characters: Annotated[int, Field(ge=1, le=100_000)] = 8000
-    """A passage with more characters counts as a failure."""
     allow_hosts: tuple[str, ...] = ()
     """Hosts that `url` may name, for those who set the two in different places; any when empty."""
     allow_private: bool = False
     """Let a name stand for addresses of this machine or its network. An address that `url` itself spells out needs no
     leave, nor does `localhost`."""
-    max_concurrency: Annotated[int, Field(ge=1, le=1000)] = 64
-    """Connections at once; a query that has to wait for one has so much less time."""
 
 
 class RagSettings(Frozen):
@@ -192,17 +180,14 @@ class HealthSettings(Frozen):
     is sent again for hours; scoring never waits for it."""
     webhook_secret_env: str | None = None
     """The variable that holds the secret by which the body is signed, in the header `X-Atropos-Signature-256`."""
-    webhook_seconds: Annotated[float, Field(gt=0, le=60)] = 10.0
-    """Seconds that one attempt may take."""
 
 
-class KeepSettings(KeepRule):
-    """As KeepRule, and when. Runs may say something else."""
-
+class KeepSettings(Frozen):
+    level: KeepLevel = "all"
+    """`all` of them, or scores and `texts` only: digests stand in the place of token ids, log-probabilities, and what
+    judges were asked and answered word for word. Runs may say something else."""
     after_hours: Annotated[float, Field(ge=0, le=24 * 365)] = 24.0
     """Scored training groups are whole for so long. Give exports, labels and whoever looks at groups time."""
-    every_hours: Annotated[float, Field(gt=0, le=24 * 90)] = 1.0
-    """How often one of the replicas looks for older ones."""
 
 
 class RetentionSettings(Frozen):
@@ -210,8 +195,6 @@ class RetentionSettings(Frozen):
     """Groups that are older are removed, with their rollouts and judgements, and so are leases that ended, idempotency
     keys and cached judgements of that age. Statistics and tasks stay. None: nothing is ever removed. See
     `docs/retention.md`."""
-    every_hours: Annotated[float, Field(gt=0, le=24 * 90)] = 24.0
-    """How often one of the replicas looks for them."""
     runs: tuple[RunPattern, ...] = ()
     """Only groups of these runs, or of all that begin `so*`; all by default."""
     purposes: Annotated[tuple[Purpose, ...], Field(min_length=1)] = ("train",)
@@ -219,17 +202,13 @@ class RetentionSettings(Frozen):
     play_days: Positive = 30.0
     """What people said to characters, and the replies, are removed after so many days."""
     keep: KeepSettings = KeepSettings()
-    """What stays of scored training groups after a time, each part `full` (all of it), `sample` (in a share of the
-    groups) or `digest` (a digest and a size alone). Runs may choose for themselves (`PUT /runs/{run}`). See
+    """What stays of scored training groups after a time. Runs may choose for themselves (`PUT /runs/{run}`). See
     `docs/retention.md`."""
 
 
 class SignInSettings(Frozen):
     hours: Annotated[float, Field(gt=0, le=24 * 90)] = 12.0
     """For so long a browser stays signed in with a key."""
-    per_key: Annotated[int, Field(ge=1, le=10_000)] = 20
-    """Browsers that are signed in with one key at most; a further one is refused until another signs out or its time is
-    over."""
     proxy_header: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9-]{0,99}$")] | None = None
     """The header in which a proxy in front names the person that it signed in, such as `X-Forwarded-User`. The proxy
     must remove it from what clients send. None: nobody is signed in by a header."""
@@ -303,16 +282,10 @@ class OrsPort(NemoGymPort):
 class PartSettings(Frozen):
     deadline_seconds: Annotated[float, Field(gt=0, le=86_400)] = 60.0
     """A group that comes in pieces is judged so long after its first piece, whatever has come by then."""
-    late_seconds: Annotated[float, Field(ge=0, le=86_400)] = 120.0
-    """For trainers that send one sample at a time. If a group was judged without some samples, those that come within
-    this time count as the missing ones. Later ones begin another group."""
-    retry_seconds: Annotated[float, Field(ge=0, le=86_400)] = 600.0
-    """For the same trainers. If the sender of a sample has left without its answer, an equal sample within this time
-    counts as the same one, sent again."""
 
     @property
     def rules(self) -> PartRules:
-        return PartRules(self.deadline_seconds, RetryWindows(late=self.late_seconds, retry=self.retry_seconds))
+        return PartRules(self.deadline_seconds)
 
 
 # Judges.
@@ -361,8 +334,6 @@ class JudgeSettings(ServerSettings):
     deadline_seconds: Annotated[float, Field(gt=0, le=3600)] = 60.0
     """For one reading of a group, every retry included; waiting for the limits below does not count. A group may need
     several readings, one after the other: `judging_seconds` bounds them together."""
-    queue_seconds: Annotated[float, Field(gt=0, le=86_400)] = 600.0
-    """The longest that a reading waits for those limits before it fails."""
     temperature: Annotated[Annotated[float, Field(ge=0, le=2)] | None, BeforeValidator(_read_null)] = 0.0
     """0 for verdicts that repeat as far as the server allows; null sends none."""
     seed: int | None = None
@@ -408,9 +379,8 @@ class JudgeSettings(ServerSettings):
     budget_tokens: Annotated[int, Field(ge=0)] | None = None
     """Tokens of prompts and answers for as long as the database lives."""
     breaker_failures: Annotated[int, Field(ge=1)] = 5
-    """After as many failures in a row over more than 5 seconds the judge is left alone for a while."""
-    breaker_seconds: Positive = 30.0
-    """For so long; then one call finds out whether it is back."""
+    """After as many failures in a row over more than 5 seconds the judge is left alone for half a minute. Then one call
+    finds out whether it is back."""
     fallback: Name | None = None
     """The judge that is asked when this one refuses, or gives no answer that can be used; by its name."""
     allow_self_judge: bool = False

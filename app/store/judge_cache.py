@@ -46,17 +46,6 @@ _MOST_VERSIONS_REMEMBERED: Final = 10_000
 
 
 @dataclass(frozen=True)
-class CacheRetention:
-    """Retention of cached judgements: maximum age, and approximate maximum number; None means unlimited."""
-
-    days: float | None = None
-    entries: int | None = None
-
-
-KEEP_ALL: Final = CacheRetention()
-
-
-@dataclass(frozen=True)
 class _Put:
     judgement: Judgement
     hold: str
@@ -65,9 +54,10 @@ class _Put:
 
 
 class SqlJudgeCache(StorePart, JudgeCache):
-    def __init__(self, database: Database, keeping: CacheRetention) -> None:
+    def __init__(self, database: Database, days: float | None) -> None:
+        """`days`: the greatest age of judgements; None keeps them for ever."""
         super().__init__(database)
-        self._keeping = keeping
+        self._days = days
         self._lookups = BatchedCalls(self._load_all, patience=_LONGEST_PAUSE)
         self._puts = defaultdict[str, BatchedCalls[_Put, BudgetState]](lambda: BatchedCalls(self._put_all))
         """By judge."""
@@ -124,8 +114,8 @@ class SqlJudgeCache(StorePart, JudgeCache):
             _insert_judgements(connection, self.database, puts, stamp)
             for made in new.values():
                 _record_judge_version(connection, self.database, made, stamp)
-            if sweep:
-                _delete_expired(connection, self._compute_oldest_kept(), self._keeping.entries)
+            if sweep and (oldest := self._compute_oldest_kept()) is not None:
+                connection.execute(delete(judge_cache).where(judge_cache.c.created_at < oldest))
             spent, holds = [put.judgement for put in puts], [put.hold for put in puts if put.hold]
             return budgets.record_spending(connection, judge, spent, holds, self.database.read_lease_clock(connection))
 
@@ -135,11 +125,7 @@ class SqlJudgeCache(StorePart, JudgeCache):
         return [state] * len(puts)
 
     def _compute_oldest_kept(self) -> int | None:
-        return (
-            None
-            if self._keeping.days is None
-            else self.database.read_clock() - int(self._keeping.days * MICROSECONDS_PER_DAY)
-        )
+        return None if self._days is None else self.database.read_clock() - int(self._days * MICROSECONDS_PER_DAY)
 
 
 def _build_order_key(judge: str) -> str:
@@ -182,15 +168,6 @@ def _insert_judgements(connection: Connection, database: Database, puts: Sequenc
         for made in usable
     ]
     insert_new_rows(connection, judge_cache, rows)
-
-
-def _delete_expired(connection: Connection, oldest: int | None, entries: int | None) -> None:
-    if oldest is not None:
-        connection.execute(delete(judge_cache).where(judge_cache.c.created_at < oldest))
-    if entries is not None:
-        made = judge_cache.c.created_at
-        last = select(made).order_by(made.desc()).offset(entries - 1).limit(1).scalar_subquery()
-        connection.execute(delete(judge_cache).where(made < last))
 
 
 # Versions of judges: what their servers said answered.

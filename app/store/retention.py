@@ -2,7 +2,8 @@
 
 Pruning removes a group with all that hangs on it. What it added to the statistics is sealed first, so that counting all
 groups again does not lose it, and its id stays, so that whoever asks for it is told and it is never scored again.
-Reduction puts digests in the place of a group's parts (texts, thoughts, tokens, judges' prompts) and keeps its scores.
+Reduction puts digests in the place of a group's token ids, log-probabilities and judges' prompts, and keeps its scores
+and texts, so that the index of texts has nothing to do with it.
 
 Both begin with a plan: which groups, and about what that frees. Then each batch is prepared by a reader, since that
 takes long, and written in one short transaction, since a write holds up all others. A group that was scored further,
@@ -38,12 +39,13 @@ from sqlalchemy import (
 from app.domain.judging import Judgement
 from app.domain.keeping import (
     KEPT_PARTS,
-    KeepRule,
+    KeepLevel,
     KeptPart,
     ReducedBy,
     ReducedCompletion,
     ReducedReading,
     digest_text,
+    list_dropped,
     reduce_completion,
 )
 from app.domain.retention import (
@@ -63,8 +65,9 @@ from app.domain.tasks import Completion
 from app.domain.values import canonical_json
 from app.store.database import Database, StorePart, reads, writes
 from app.store.group_rows import build_mask, list_parts
-from app.store.group_texts import Words, complete_words, find_indexed, forget_words, load_indexed_words, remove_words
+from app.store.group_texts import Words, complete_words, find_indexed, load_indexed_words, remove_words
 from app.store.rollups import Addend, build_addend, load_labels, load_readable_groups, load_readings, lock_sealed, seal
+from app.store.runs import decode_level
 from app.store.statements import (
     MICROSECONDS_PER_SECOND,
     StoredText,
@@ -176,7 +179,7 @@ class RetentionStore(StorePart):
     @reads
     def has_keep_rules(self, connection: Connection) -> bool:
         """Whether a run says what stays of its groups."""
-        return bool(_load_keep_rules(connection))
+        return bool(_load_levels(connection))
 
     @reads
     def plan_reduction(self, connection: Connection, rule: ReduceRule) -> ReducePlan:
@@ -385,28 +388,28 @@ def _delete_unused_prompts(connection: Connection, digests: Collection[str]) -> 
 # Reduction, the plan: which groups can lose parts, and what that would free.
 
 
-def _load_keep_rules(connection: Connection) -> dict[str, KeepRule]:
+def _load_levels(connection: Connection) -> dict[str, KeepLevel]:
     """By run, of those that have one."""
     rules = select(runs.c.name, runs.c.keep).where(runs.c.keep.is_not(None)).order_by(runs.c.name)
-    return {name: decode(KeepRule, body) for name, body in connection.execute(rules)}
+    return {name: decode_level(body) for name, body in connection.execute(rules)}
 
 
 def _build_reduction_reason() -> ColumnElement[str | None]:
     return case((groups.c.outcome == "unscored", "unscored"), else_=_build_reason(("train",)))
 
 
-def _choose_reducible(rule: ReduceRule, of_runs: Mapping[str, KeepRule]) -> list[ColumnElement[bool]]:
-    """Those that have parts which do not stay in every group."""
-    general: ColumnElement[int] = literal(build_mask(rule.keep.reducible))
-    own = [(groups.c.run == name, literal(build_mask(keep.reducible))) for name, keep in of_runs.items()]
+def _choose_reducible(rule: ReduceRule, of_runs: Mapping[str, KeepLevel]) -> list[ColumnElement[bool]]:
+    """Those that have parts which do not stay."""
+    general: ColumnElement[int] = literal(build_mask(list_dropped(rule.keep)))
+    own = [(groups.c.run == name, literal(build_mask(list_dropped(keep)))) for name, keep in of_runs.items()]
     reducible = case(*own, else_=general) if own else general
     return [*_choose_groups(rule), func.coalesce(groups.c.reduced, 0).bitwise_and(reducible) != reducible]
 
 
 def plan_reduction(connection: Connection, rule: ReduceRule) -> ReducePlan:
-    of_runs = _load_keep_rules(connection)
+    of_runs = _load_levels(connection)
     plan = ReducePlan(rule=rule, of_runs=of_runs)
-    if not rule.keep.reducible and not any(keep.reducible for keep in of_runs.values()):
+    if not any(list_dropped(level) for level in (rule.keep, *of_runs.values())):
         return plan
     chosen = _choose_reducible(rule, of_runs)
     reason = _build_reduction_reason().label("reason")
@@ -425,16 +428,15 @@ def plan_reduction(connection: Connection, rule: ReduceRule) -> ReducePlan:
             staying[because] += count
             continue
         own = _GroupKind(*names)
-        going = _find_going(connection, own, plan.find_rule(own.run), may_be, (count, size, newest))
-        if not going.groups:
-            continue
-        last = max(last, going.newest)
-        sums = {part: round(going.groups * mean) for part, mean in _estimate_freed(connection, going.drawn).items()}
+        last = max(last, newest)
+        drawn = _draw_groups(connection, own, *may_be)
+        going = list_dropped(plan.find_level(own.run)) - list_parts(own.reduced)
+        sums = {part: round(count * mean) for part, mean in _estimate_freed(connection, drawn, going).items()}
         parts.update(sums)
         reducible.append(
             GroupsOfRun.model_validate(
                 {"run": own.run, "environment": own.environment, "purpose": own.purpose, "bytes": sum(sums.values())}
-                | {"groups": going.groups, "rollouts": going.rollouts}
+                | {"groups": count, "rollouts": size}
             )
         )
     return plan.model_copy(
@@ -447,63 +449,28 @@ def plan_reduction(connection: Connection, rule: ReduceRule) -> ReducePlan:
     )
 
 
-@dataclass(frozen=True)
-class _GoingGroups:
-    """The groups of a kind that lose parts. `drawn` are some of them, with the parts."""
-
-    groups: int
-    rollouts: int
-    newest: int
-    drawn: Mapping[int, frozenset[KeptPart]]
-
-
-def _find_going(
-    connection: Connection,
-    kind: _GroupKind,
-    keep: KeepRule,
-    where: Sequence[ColumnElement[bool]],
-    counted: tuple[int, int, int],
-) -> _GoingGroups:
-    """Where a part is kept in a sample, each group has to be looked at: the database cannot draw it."""
-    missing = list_parts(kind.reduced)
-    read = select(groups.c.sequence, groups.c.size, groups.c.group_id).order_by(groups.c.sequence)
-    if keep.reducible == frozenset(part for part in KEPT_PARTS if keep.get(part) == "digest"):
-        drawn = connection.execute(read.where(groups.c.sequence.in_(_draw_groups(connection, kind, *where)))).all()
-        return _GoingGroups(*counted, {one.sequence: keep.reducible - missing for one in drawn})
-    going: list[tuple[int, int, frozenset[KeptPart]]] = []
-    for sequence, size, group_id in connection.execute(read.where(*_match_kind(kind), *where)):
-        if parts := keep.choose_parts(group_id) - missing:
-            going.append((sequence, size, parts))
-    ends = (*going[: _SAMPLES // 2], *going[-_SAMPLES // 2 :])
-    return _GoingGroups(
-        groups=len(going),
-        rollouts=sum(size for _, size, _ in going),
-        newest=going[-1][0] if going else 0,
-        drawn={sequence: parts for sequence, _, parts in ends},
-    )
-
-
 _PROMPT: Final = (prompts.c.body, prompts.c.packed.label("packed_body"))
 
 
-def _estimate_freed(connection: Connection, drawn: Mapping[int, frozenset[KeptPart]]) -> dict[KeptPart, float]:
+def _estimate_freed(
+    connection: Connection, drawn: Collection[int], going: frozenset[KeptPart]
+) -> dict[KeptPart, float]:
     """The mean of some groups, by part. A prompt that others share counts for each."""
     sums: Counter[KeptPart] = Counter()
-    completions = select(rollouts.c.group_sequence, rollouts.c.completion, rollouts.c.packed)
-    for sequence, body, packed in connection.execute(completions.where(rollouts.c.group_sequence.in_(drawn))):
+    completions = select(rollouts.c.completion, rollouts.c.packed)
+    for body, packed in connection.execute(completions.where(rollouts.c.group_sequence.in_(drawn))):
         completion = unpack_completion(body, packed)
         sizes = _measure_parts(completion) if packed is None else _measure_packed_parts(completion)
-        sums.update({part: size for part, size in sizes.items() if part in drawn[sequence]})
+        sums.update({part: size for part, size in sizes.items() if part in going})
     prompted = (
-        select(judgements.c.group_sequence, judgements.c.answer, judgements.c.packed, *_PROMPT)
+        select(judgements.c.answer, judgements.c.packed, *_PROMPT)
         .join_from(judgements, prompts, judgements.c.prompt_digest == prompts.c.digest, isouter=True)
         .where(judgements.c.group_sequence.in_(drawn))
     )
-    for sequence, answer, packed, prompt, packed_prompt in connection.execute(prompted):
-        if "judge_prompts" in drawn[sequence]:
-            raw = pack_text(encode_json(decode(Judgement, unpack_text(answer, packed)).raw))
-            size = measure_stored(StoredText(prompt or "", packed_prompt)) + measure_stored(raw)
-            sums["judge_prompts"] += max(0, size - _DIGEST_BYTES)
+    for answer, packed, prompt, packed_prompt in connection.execute(prompted) if "judge_prompts" in going else ():
+        raw = pack_text(encode_json(decode(Judgement, unpack_text(answer, packed)).raw))
+        size = measure_stored(StoredText(prompt or "", packed_prompt)) + measure_stored(raw)
+        sums["judge_prompts"] += max(0, size - _DIGEST_BYTES)
     return {part: sums[part] / len(drawn) for part in sums}
 
 
@@ -512,14 +479,7 @@ _DIGEST_BYTES: Final = 110
 
 
 def _measure_parts(completion: Completion) -> dict[KeptPart, int]:
-    messages = completion.messages or ()
-    thoughts = "".join(one.reasoning_content or "" for one in messages)
-    text = completion.text
-    if text is None:
-        text = canonical_json([one.model_dump(mode="json", exclude={"reasoning_content"}) for one in messages])
     sizes: dict[KeptPart, int] = {
-        "text": len(text.encode("utf-8", "replace")),
-        "thought": len(thoughts.encode("utf-8", "replace")),
         "tokens": len(canonical_json(list(completion.token_ids or ()))),
         "logprobs": len(canonical_json(list(completion.logprobs or ()))),
     }
@@ -528,22 +488,11 @@ def _measure_parts(completion: Completion) -> dict[KeptPart, int]:
 
 def _measure_packed_parts(completion: Completion) -> dict[KeptPart, int]:
     """Each packed alone, which is about what it takes among the others."""
-    thoughts = [one.reasoning_content or "" for one in completion.messages or ()]
-    bare = Completion(text="")
-    stages: dict[KeptPart, dict[str, object]] = {
-        "text": {"text": completion.text, "messages": completion.messages},
-        "tokens": {"token_ids": completion.token_ids},
-        "logprobs": {"token_ids": completion.token_ids, "logprobs": completion.logprobs},
-    }
-    sizes = {part: measure_stored(pack_completion(bare.model_copy(update=kept))) for part, kept in stages.items()}
-    thought = measure_stored(pack_text(encode_json("".join(thoughts)))) if any(thoughts) else 0
-    parts: dict[KeptPart, int] = {
-        "text": sizes["text"] - thought,
-        "thought": thought,
-        "tokens": sizes["tokens"],
-        "logprobs": sizes["logprobs"] - sizes["tokens"],
-    }
-    return {part: max(0, size - _DIGEST_BYTES) for part, size in parts.items()}
+    bare = Completion(text="", token_ids=completion.token_ids)
+    ids = measure_stored(pack_completion(bare))
+    both = measure_stored(pack_completion(bare.model_copy(update={"logprobs": completion.logprobs})))
+    sizes: dict[KeptPart, int] = {"tokens": ids, "logprobs": both - ids}
+    return {part: max(0, size - _DIGEST_BYTES) for part, size in sizes.items()}
 
 
 # Reduction, a batch: digests take the place of parts.
@@ -580,10 +529,7 @@ class _PreparedReduction:
 
     plan: ReducePlan
     after: int | None
-    seen: int
     groups: tuple[_PreparedGroup, ...]
-    words: Words
-    """That the index of texts has of them."""
 
 
 def prepare_reduction(
@@ -591,7 +537,7 @@ def prepare_reduction(
 ) -> _PreparedReduction:
     """Reads alone, since all that takes long is done here. A group that cannot be read is left as it is."""
     chosen = (
-        select(groups.c.sequence, groups.c.group_id, groups.c.run, groups.c.reduced)
+        select(groups.c.sequence, groups.c.run, groups.c.reduced)
         .where(*_choose_reducible(plan.rule, plan.of_runs), _build_reduction_reason().is_(None))
         .where(groups.c.sequence > after, groups.c.sequence <= plan.last)
         .order_by(groups.c.sequence)
@@ -600,22 +546,19 @@ def prepare_reduction(
     rows = connection.execute(chosen).all()
     missing: dict[int, frozenset[KeptPart]] = {}
     own: set[int] = set()
-    for sequence, group_id, run, reduced in rows:
-        if parts := plan.find_rule(run).choose_parts(group_id) - list_parts(reduced):
-            missing[sequence] = parts
+    for sequence, run, reduced in rows:
+        missing[sequence] = list_dropped(plan.find_level(run)) - list_parts(reduced)
         if run in plan.of_runs:
             own.add(sequence)
     states = load_states(connection, list(missing))
     prepared = []
-    for sequence, parts in missing.items():
+    for sequence, going in missing.items():
         by: ReducedBy = "run" if sequence in own else "operator"
         try:
-            prepared.append(_prepare_group(connection, sequence, parts, states[sequence], by, at))
+            prepared.append(_prepare_group(connection, sequence, going, states[sequence], by, at))
         except ValueError:
             continue
-    words = load_indexed_words(connection, [one.sequence for one in prepared])
-    after_this = rows[-1].sequence if len(rows) == limit else None
-    return _PreparedReduction(plan, after_this, len(rows), tuple(prepared), words)
+    return _PreparedReduction(plan, rows[-1].sequence if len(rows) == limit else None, tuple(prepared))
 
 
 def _prepare_group(
@@ -680,7 +623,7 @@ def reduce_batch(connection: Connection, batch: _PreparedReduction) -> Reduced:
     """Call in one transaction. What may no longer be reduced stays as it is, and so does what has changed."""
     prepared = {one.sequence: one for one in batch.groups}
     if not prepared:
-        return Reduced(seen=batch.seen)
+        return Reduced()
     held = (
         select(groups.c.sequence)
         .where(groups.c.sequence.in_(prepared))
@@ -691,9 +634,7 @@ def reduce_batch(connection: Connection, batch: _PreparedReduction) -> Reduced:
     may_be = _choose_reducible(batch.plan.rule, batch.plan.of_runs)
     free = select(groups.c.sequence).where(groups.c.sequence.in_(locked), *may_be, _build_reduction_reason().is_(None))
     states = load_states(connection, connection.execute(free).scalars().all())
-    indexed = find_indexed(connection, states)
     going = [prepared[sequence] for sequence in sorted(states) if states[sequence] == prepared[sequence].state]
-    forget_words(connection, complete_words(connection, batch.words, indexed & {one.sequence for one in going}))
     _write_rollouts(connection, going)
     _write_readings(connection, going)
     by_mask: defaultdict[int, list[int]] = defaultdict(list)
@@ -703,7 +644,6 @@ def reduce_batch(connection: Connection, batch: _PreparedReduction) -> Reduced:
         added = func.coalesce(groups.c.reduced, 0).bitwise_or(mask)
         connection.execute(update(groups).where(groups.c.sequence.in_(sequences)).values(reduced=added))
     return Reduced(
-        seen=batch.seen,
         groups=len(going),
         rollouts=sum(len(one.rollouts) for one in going),
         prompts=_delete_unused_prompts(connection, sorted({digest for one in going for digest in one.prompts})),

@@ -6,7 +6,7 @@ such as a budget, can be changed at any time and hold from the next write on.
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from pydantic import BaseModel
 from sqlalchemy import Connection, RowMapping, Select, func, literal_column, select, update
@@ -14,14 +14,14 @@ from sqlalchemy import Connection, RowMapping, Select, func, literal_column, sel
 from app.domain.budgets import BudgetAnswer, RunLedger
 from app.domain.errors import NotFound
 from app.domain.groups import NO_PASS_RATES, RunActivity
-from app.domain.keeping import KeepRule
+from app.domain.keeping import KeepLevel, read_former_rule
 from app.domain.rollups import PASS_RATE_BINS, RollupFilter
 from app.domain.runs import HealthOptions, Hold, Pin, Run, RunChange, ScoringOptions
 from app.domain.values import canonical_json
 from app.store.budgets import load_ledger, reserve_cost, settle_hold
 from app.store.database import Database, StorePart, reads, writes
 from app.store.rollups import load_rollups
-from app.store.statements import decode, decode_json, encode, from_micros, is_storable, to_micros
+from app.store.statements import decode, decode_json, encode, encode_json, from_micros, is_storable, to_micros
 from app.store.tables import leases, pins, runs, streams
 
 _NO_ACTIVITY = {"handed_out": 0, "outstanding": 0, "groups": 0, "scored": 0, "unscored": 0}
@@ -50,7 +50,7 @@ class RunStore(StorePart):
             "health": None if run.health == HealthOptions() else encode(run.health),
             "held": None,
             "min_agreement": run.min_agreement,
-            "keep": None if run.keep is None else encode(run.keep),
+            "keep": None if run.keep is None else encode_json(run.keep),
             "created_at": to_micros(run.created_at),
         }
         added = connection.execute(self.database.insert_new(runs).returning(runs.c.name), row).first()
@@ -172,7 +172,7 @@ def _load_runs(connection: Connection, names: Sequence[str]) -> dict[str, Run]:
             max_lag=row["max_lag"],
             lag_policy=row["lag_policy"],
             min_agreement=row["min_agreement"],
-            keep=None if row["keep"] is None else decode(KeepRule, row["keep"]),
+            keep=None if row["keep"] is None else decode_level(row["keep"]),
             pins=tuple(pinned[row["name"]]),
             health=HealthOptions() if row["health"] is None else decode(HealthOptions, row["health"]),
             held=None if row["held"] is None else decode(Hold, row["held"]),
@@ -200,3 +200,9 @@ def _build_activity_queries(name: str, now: int) -> tuple[Select[Any], ...]:
         .group_by(leases.c.environment)
     )
     return handed_out, held
+
+
+def decode_level(text: str) -> KeepLevel:
+    """Of the column `keep`, in which runs of before have a rule by parts."""
+    kept = decode_json(text)
+    return read_former_rule(kept) if isinstance(kept, dict) else cast(KeepLevel, kept)

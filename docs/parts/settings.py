@@ -8,7 +8,7 @@ import yaml
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from app.settings import DEFAULT_FILE, PREFIX, Settings
+from app.settings import DEFAULT_FILE, PREFIX, WITHDRAWN, Settings
 from docs.markdown import code, fenced, table
 from docs.parts.schemas import Fields
 
@@ -117,6 +117,11 @@ def settings_table() -> str:
     file = ("", code(PREFIX + "SETTINGS"), "path", code(DEFAULT_FILE), "The YAML file; the default one may be absent.")
     rows = [setting.row for setting in settings() if setting.section is None]
     return table(("in the file", "variable", "type", "default", "meaning"), [file, *rows])
+
+
+def withdrawn_table() -> str:
+    rows = [(code(key.replace("*", NAME)), f"{instead[0].upper()}{instead[1:]}.") for key, instead in WITHDRAWN.items()]
+    return table(("in the file", "instead"), rows)
 
 
 def settings_example() -> str:

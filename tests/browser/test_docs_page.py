@@ -8,9 +8,9 @@ from pydantic import Field
 from app.domain.access import compute_key_digest
 from app.domain.values import FiniteNumber, Frozen
 from app.http.web.api_keys import KeyRing
-from app.http.web.bodies import JsonRoute
 from app.http.web.middleware import MiddlewareOptions, install_middleware
 from app.http.web.openapi import document_problems, install_docs
+from app.http.web.routes import JsonRoute
 from tests.support.chromium import served, strangers, violations, watched
 
 pytestmark = pytest.mark.browser

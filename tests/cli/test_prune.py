@@ -8,11 +8,21 @@ from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
+from sqlalchemy import select
 
+from app.domain.groups import Group
 from app.main.application import create_app
 from app.settings import Settings
+from app.store.database import open_writer
+from app.store.tables import groups
 from tests.support.commands import Ended, ended
 from tests.support.store_cases import START, group, opened, record
+
+
+def give_tokens(group: Group) -> Group:
+    said = [one.completion.model_copy(update={"token_ids": (1, 2, 3)}) for one in group.rollouts]
+    members = [one.model_copy(update={"completion": each}) for one, each in zip(group.rollouts, said, strict=True)]
+    return group.model_copy(update={"rollouts": tuple(members)})
 
 
 @pytest.fixture
@@ -23,7 +33,7 @@ def url(tmp_path: Path, migrated_file: Path, monkeypatch: pytest.MonkeyPatch) ->
     url = f"sqlite:///{path}"
     items = [group(f"g{n}", run=("one", "two", "twig")[n % 3]) for n in range(30)]
     items.append(group("eval", purpose="eval"))
-    old = [one.group.model_copy(update={"created_at": START - timedelta(days=900)}) for one in items]
+    old = [give_tokens(one.group).model_copy(update={"created_at": START - timedelta(days=900)}) for one in items]
 
     async def fill() -> None:
         async with opened(url) as store:
@@ -73,16 +83,15 @@ def test_what_was_said_goes_and_nothing_else(url: str) -> None:
 
 
 def read_reduced(url: str) -> list[str]:
-    async def read() -> list[str]:
-        async with opened(url) as store:
-            found = await store.groups.find([*(f"g{n}" for n in range(30)), "eval"])
-            return sorted(name for name, group in found.items() if group.lacks_text)
-
-    return asyncio.run(read())
+    engine = open_writer(url)
+    with engine.connect() as connection:
+        found = connection.execute(select(groups.c.group_id).where(groups.c.reduced.is_not(None))).scalars().all()
+    engine.dispose()
+    return sorted(found)
 
 
 def test_parts_are_replaced_by_digests_after_a_dry_run_said_which(url: str) -> None:
-    asked = ("prune", "--keep", "text=digest,thought=digest", "--older-than", "2h", "--run", "tw*")
+    asked = ("prune", "--keep", "texts", "--older-than", "2h", "--run", "tw*")
     dry, none = ended(*asked, "--dry-run"), read_reduced(url)
     done, again = ended(*asked, "--yes"), ended(*asked, "--yes")
     assert (list_lines(dry), none, list_lines(done)[-1], list_lines(again), len(read_reduced(url))) == (
@@ -105,9 +114,9 @@ def test_it_asks_and_takes_no_for_an_answer(url: str) -> None:
         ((), "say what may go: --older-than 30d, --run NAME or --to-size 50GB"),
         (("--older-than", "soon"), "--older-than must be a number with h, d or w, such as 30d: 'soon'"),
         (("--to-size", "-1"), "--to-size must be a number of bytes, KB, MB, GB or TB, such as 50GB: '-1'"),
-        (("--keep", "tokens=digest"), "keep: Value error, logprobs cannot be 'full' where tokens is 'digest'"),
+        (("--keep", "tokens=digest"), "--keep must be texts: scores and texts stay, and digests of the rest"),
         (
-            ("--keep", "text=digest,thought=digest", "--purpose", "eval"),
+            ("--keep", "texts", "--purpose", "eval"),
             "--keep goes with --older-than and --run alone",
         ),
         (("--run", "one", "--purpose", "fun"), "purposes.0: Input should be 'train' or 'eval'"),
@@ -128,7 +137,7 @@ def test_a_service_removes_what_is_old_where_that_is_set(url: str) -> None:
 
 
 def test_a_service_reduces_what_is_old_where_that_is_set(url: str) -> None:
-    keep = {"text": "digest", "thought": "digest", "after_hours": 2}
+    keep = {"level": "texts", "after_hours": 2}
     settings = Settings.model_validate({"database_url": url, "retention": {"keep": keep}})
     with TestClient(create_app(settings, environments={}), base_url="http://127.0.0.1"):
         until = time.monotonic() + 20

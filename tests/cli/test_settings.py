@@ -13,7 +13,7 @@ from app.envs.npc_arena.environment import NpcArena
 from app.envs.reasoning_gym import environment
 from app.main.components import require_known_names
 from app.ports.environment import Environment
-from app.settings import SettingsError, read_settings
+from app.settings import WITHDRAWN, SettingsError, read_settings
 
 KNOWN: dict[str, type[Environment]] = {"gsm8k": Gsm8k, "npc_arena": NpcArena}
 
@@ -128,6 +128,38 @@ def test_a_key_that_a_judge_names_may_have_a_name_like_a_setting(
     (tmp_path / "gateway.yaml").write_text(JUDGE + "    api_key_env: ATROPOS_ENVS_STERN_KEY\n", encoding="utf-8")
     monkeypatch.setenv("ATROPOS_ENVS_STERN_KEY", "sk-1")
     assert read_settings().judges["stern"].api_key_env == "ATROPOS_ENVS_STERN_KEY"
+
+
+def test_what_was_a_setting_once_is_said_and_hinders_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = JUDGE + "    queue_seconds: 5\nretention: {older_than_days: 9, every_hours: x}\njudge_cache_entries: 7\n"
+    (tmp_path / "gateway.yaml").write_text(text, encoding="utf-8")
+    for name in ("JUDGES__STERN__BREAKER_SECONDS", "JUDGE_CACHE_ENTRIES", "PARTS__LATE_SECONDS"):
+        monkeypatch.setenv(f"ATROPOS_ENVS_{name}", "9")
+    read = read_settings()
+    said = [one.partition(": ")[0::2] for one in read.withdrawn]
+    where = [*map("ATROPOS_ENVS_{}".format, ("JUDGE_CACHE_ENTRIES", "JUDGES__STERN__BREAKER_SECONDS"))]
+    where += ["gateway.yaml, line 5", "ATROPOS_ENVS_PARTS__LATE_SECONDS", "gateway.yaml, line 6"]
+    assert (read.judges["stern"].model, read.retention.older_than_days, [place for place, _ in said]) == ("m", 9, where)
+    assert said[0] == (where[0], WITHDRAWN["judge_cache_entries"])
+
+
+@pytest.mark.parametrize(
+    ("keep", "level", "said"),
+    [
+        ("{tokens: digest, logprobs: digest, judge_prompts: digest, after_hours: 3}", "texts", 3),
+        ("{tokens: digest, logprobs: digest, after_hours: 3}", "all", 2),
+        ("{level: texts, after_hours: 3}", "texts", 0),
+    ],
+)
+def test_a_rule_of_what_is_kept_by_parts_is_the_level_that_keeps_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keep: str, level: str, said: int
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "gateway.yaml").write_text(f"retention: {{older_than_days: 9, keep: {keep}}}\n", encoding="utf-8")
+    read = read_settings()
+    kept = read.retention
+    assert (kept.keep.level, kept.keep.after_hours, kept.older_than_days, len(read.withdrawn)) == (level, 3, 9, said)
 
 
 def test_check_tells_wrong_settings_from_what_is_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,7 @@ from app.http.compat.openenv.sessions import Reset
 from app.http.web.problems import CODES
 from app.judges.gold_cases import MUTATIONS
 from app.main.components import build_panels
-from app.rag.remote import AnswerBounds, RetrieverAnswer, parse_answer
+from app.rag.remote import RetrieverAnswer, parse_answer
 from app.settings import PREFIX, read_settings
 from app.toolkit.tool_calls.calls import MOST_DIGITS
 from tests.architecture.test_house import ROOT
@@ -227,7 +227,7 @@ def test_the_contract_of_retrievers_is_the_one_shown() -> None:
     page = read("retrieval")
     asked, answered = map(json.loads, list_blocks(page, "json")[:2])
     query = ContextQuery.model_validate(asked["query"])
-    context = parse_answer(json.dumps(answered).encode(), AnswerBounds())
+    context = parse_answer(json.dumps(answered).encode())
     tables = [re.findall(r"^\| `(\w+)` \|", table.split("\n\n")[0], re.MULTILINE) for table in page.split("| says |\n")]
     assert query.model_fields_set == {*tables[1]} == {*ContextQuery.model_fields}
     assert {*answered} == {*tables[2]} == {*RetrieverAnswer.model_fields}

@@ -11,7 +11,15 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from app.domain.errors import RetrieverFailed
 from app.domain.tasks import Context, ContextQuery, Passage, Withheld
 from app.main.components import build_retriever
-from app.rag.remote import AnswerBounds, CheckedResolver, encode_query, is_public, is_unknown_world, parse_answer
+from app.rag.remote import (
+    MOST_CHARACTERS,
+    MOST_PASSAGES,
+    CheckedResolver,
+    encode_query,
+    is_public,
+    is_unknown_world,
+    parse_answer,
+)
 from app.settings import RagSettings, Settings
 
 PASSAGE = {"id": "p", "text": "It rained."}
@@ -31,7 +39,7 @@ def test_a_whole_answer_is_a_context() -> None:
         "as_of": "1312-04-03T09:00:00Z",
     }
     nine = datetime(1312, 4, 3, 9, tzinfo=UTC)
-    assert parse_answer(json.dumps(body).encode(), AnswerBounds()) == Context(
+    assert parse_answer(json.dumps(body).encode()) == Context(
         passages=(
             Passage(id="p", text="It rained.", source="s", time=nine, kind="lore"),
             Passage(id="q", text="It rained.", source="remote"),
@@ -43,7 +51,7 @@ def test_a_whole_answer_is_a_context() -> None:
 
 @pytest.mark.parametrize("text", ["two\nlines\tand\r\na tab", "👩‍👩‍👧 ‏שלום", "x" * 8000])
 def test_texts_of_all_kinds_are_passages(text: str) -> None:
-    assert parse_answer(answering(text=text), AnswerBounds()).passages == (Passage(id="p", text=text, source="remote"),)
+    assert parse_answer(answering(text=text)).passages == (Passage(id="p", text=text, source="remote"),)
 
 
 TWISTED = "the retriever's answer violates the contract: "
@@ -86,7 +94,7 @@ WRONG = {
 @pytest.mark.parametrize("body", WRONG)
 def test_what_is_wrong_is_said_without_a_word_of_the_answer(body: bytes) -> None:
     with pytest.raises(RetrieverFailed) as refused:
-        parse_answer(body, AnswerBounds())
+        parse_answer(body)
     assert refused.value.detail == TWISTED + WRONG[body]
 
 
@@ -96,18 +104,18 @@ def test_what_is_wrong_is_said_without_a_word_of_the_answer(body: bytes) -> None
         ({"passages": [PASSAGE, PASSAGE]}, TWISTED + "two items have the same id"),
         ({"passages": [PASSAGE], "withheld": [{"id": "p", "reason": "r"}]}, TWISTED + "two items have the same id"),
         (
-            {"passages": [{"id": str(one), "text": "x"} for one in range(3)]},
-            "the retriever's answer is too large: more than 2 passages",
+            {"passages": [{"id": str(one), "text": "x"} for one in range(MOST_PASSAGES + 1)]},
+            "the retriever's answer is too large: more than 64 passages",
         ),
         (
-            {"passages": [], "withheld": [{"id": "w", "reason": "r", "text": "x" * 11}]},
-            "the retriever's answer is too large: withheld[0].text has more than 10 characters",
+            {"passages": [], "withheld": [{"id": "w", "reason": "r", "text": "x" * (MOST_CHARACTERS + 1)}]},
+            "the retriever's answer is too large: withheld[0].text has more than 8000 characters",
         ),
     ],
 )
 def test_answers_have_bounds_and_differing_ids(body: object, words: str) -> None:
     with pytest.raises(RetrieverFailed) as refused:
-        parse_answer(json.dumps(body).encode(), AnswerBounds(2, 10))
+        parse_answer(json.dumps(body).encode())
     assert refused.value.detail == words
 
 

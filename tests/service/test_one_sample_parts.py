@@ -99,7 +99,13 @@ async def training(url: str, world: World) -> AsyncIterator[Trainer]:
     parts = CountedParts(store.parts)
     store.parts = cast("PendingGroupStore", parts)
     gateway = build_gateway(
-        environments(world), store, panels(world.judge), NoWorkers(), world, NullObserver(), world.now
+        classes=environments(world),
+        store=store,
+        panels=panels(world.judge),
+        workers=NoWorkers(),
+        retriever=world,
+        observer=NullObserver(),
+        clock=world.now,
     )
     gateway.catalogue.open(ConfiguredDatasets({}))
     gathering = gateway.assembler

@@ -100,7 +100,13 @@ async def office(sqlite_url: str) -> AsyncIterator[Office]:
     groups = FaultyGroups(store.groups)
     store.groups, store.runs = cast("GroupStore", groups), cast("RunStore", FaultyRuns(store.runs))
     gateway = build_gateway(
-        environments(world), store, panels(world.judge), NoWorkers(), world, NullObserver(), world.now
+        classes=environments(world),
+        store=store,
+        panels=panels(world.judge),
+        workers=NoWorkers(),
+        retriever=world,
+        observer=NullObserver(),
+        clock=world.now,
     )
     gateway.catalogue.open(ConfiguredDatasets({}))
     (task,) = (await gateway.dispatcher.next_batch("slow", NextBatch(batch_size=1))).tasks

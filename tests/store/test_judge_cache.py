@@ -12,7 +12,6 @@ from app.domain.scores import ReferenceKind, References
 from app.main.store import Store
 from app.ports.judges import CachedJudgement
 from app.store.group_rows import GroupToStore
-from app.store.judge_cache import CacheRetention
 from tests.support.databases import MIGRATIONS
 from tests.support.store_cases import MovableClock, group, opened, record, using
 
@@ -186,16 +185,16 @@ async def test_replicas_that_ask_at_once_never_hold_more_than_there_is(store: St
     assert (admitted.count("now"), state) == (16, BudgetState(open=Amount(48, 6.0)))
 
 
-async def test_only_what_is_young_enough_and_the_newest_are_kept(store_url: str, clock: MovableClock) -> None:
-    store = Store.open(store_url, MIGRATIONS, clock=clock, judgements=CacheRetention(days=1.0, entries=50))
+async def test_only_what_is_young_enough_is_kept(store_url: str, clock: MovableClock) -> None:
+    store = Store.open(store_url, MIGRATIONS, clock=clock, judgement_days=1.0)
     for number in range(200):
         clock.forward(1)
         await store.judge_cache.put(USABLE.model_copy(update={"reading": f"r{number}"}))
-    kept = [await store.judge_cache.get(f"r{number}") is not None for number in (149, 150, 199)]
+    kept = [await store.judge_cache.get(f"r{number}") is not None for number in (0, 199)]
     clock.forward(86_400)
     kept += [await store.judge_cache.get(f"r{number}") is not None for number in (198, 199)]
     await store.close()
-    assert kept == [False, True, True, False, True]
+    assert kept == [True, True, False, True]
 
 
 async def test_references_of_a_scene_are_those_that_were_stored_first(store: Store) -> None:

@@ -6,14 +6,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 import pytest
-from sqlalchemy import insert
+from pydantic import JsonValue
+from sqlalchemy import insert, update
 
 from app.domain.errors import InvalidRequest
 from app.domain.groups import Group, GroupDetail
-from app.domain.keeping import KeepRule, PartDigest, ReducedCompletion, ReducedReading, digest_text, is_sampled
+from app.domain.keeping import KeepLevel, PartDigest, ReducedCompletion, ReducedReading, digest_text
 from app.domain.labels import LabelLease, QueueDraw
 from app.domain.making import GroupMaking
 from app.domain.parts import Arrival, RetryWindows
@@ -30,14 +31,14 @@ from app.service.background import Pruner, ReduceSchedule
 from app.store.copy import measure_database
 from app.store.database import open_writer
 from app.store.group_rows import GroupToStore
-from app.store.statements import to_micros
+from app.store.statements import encode_json, to_micros
+from app.store.tables import runs
 from tests.store.test_retention import asked, rebuild, scoring
 from tests.support.databases import MIGRATIONS
-from tests.support.store_cases import START, MovableClock, group, opened, record, using
+from tests.support.former_reductions import drop_texts
+from tests.support.store_cases import START, MovableClock, group, opened, record
 
 LATER = START + timedelta(days=1)
-DIGESTS = KeepRule(text="digest", thought="digest", tokens="digest", logprobs="digest", judge_prompts="digest")
-TOKENS = KeepRule(tokens="digest", logprobs="digest")
 SERIES: tuple[Series, ...] = ("run", "step", "label", "judge", "bucket")
 MAKING = GroupMaking(relative_weight=0.5, criteria={"wit": 1.0}, shares=(), candidates=())
 
@@ -69,7 +70,7 @@ async def fill(store: Store, items: Sequence[GroupToStore]) -> list[Group]:
     return await store.groups.add(items)
 
 
-async def reduce(store: Store, keep: KeepRule = DIGESTS, **given: Any) -> Reduced:
+async def reduce(store: Store, keep: KeepLevel = "texts", **given: Any) -> Reduced:
     pruner = Pruner(store.retention, pauses=0.0)
     rule = ReduceRule(before=given.pop("before", LATER), keep=keep, **given)
     return await pruner.reduce(await pruner.plan_reduction(rule), lambda _: None)
@@ -101,35 +102,17 @@ async def test_a_reduced_group_has_digests_in_place_of_its_parts_and_is_otherwis
     before = await read(store, 1)
     done, again = await reduce(store), await reduce(store)
     after = await read(store, 1)
-    first, second = (one.completion for one in before.group.rollouts)
     mark: dict[str, Any] = {"by": "operator", "at": START}
-    content = [{"content": "Red 2.", "role": "assistant"}]
-    texts = (
-        PartDigest(sha256=sha("Blue, number 1."), characters=15),
-        PartDigest(sha256=sha(canonical_json(content)), characters=6, count=1),
-    )
-    thought = PartDigest(sha256=sha('["I think of 2."]'), characters=13, count=1)
     expected = tuple(
         whole.model_copy(
             update={
-                "completion": Completion(
-                    text=f"[this text is not kept: {text.characters} characters, sha256 {text.sha256}]",
-                    finish_reason=completion.finish_reason,
-                    extra=completion.extra,
-                ),
+                "completion": whole.completion.model_copy(update={"token_ids": None, "logprobs": None}),
                 "reduced": ReducedCompletion(
-                    text=text,
-                    thought=about,
-                    tokens=numbers(completion.token_ids),
-                    logprobs=numbers(completion.logprobs),
-                    identity=completion.identity_digest,
-                    **mark,
+                    tokens=numbers(whole.completion.token_ids), logprobs=numbers(whole.completion.logprobs), **mark
                 ),
             }
         )
-        for whole, completion, text, about in zip(
-            before.group.rollouts, (first, second), texts, (None, thought), strict=True
-        )
+        for whole in before.group.rollouts
     )
     readings = tuple(
         one.model_copy(
@@ -148,27 +131,25 @@ async def test_a_reduced_group_has_digests_in_place_of_its_parts_and_is_otherwis
     )
     assert (after, done.model_copy(update={"bytes": 0}), done.bytes > 0, again) == (
         whole,
-        Reduced(seen=1, groups=1, rollouts=2, prompts=2),
+        Reduced(groups=1, rollouts=2, prompts=2),
         True,
         Reduced(),
     )
 
 
-def test_parts_go_one_after_the_other_and_the_first_digests_stay(store_url: str) -> None:
-    async def scenario(store: Store, rules: Sequence[KeepRule]) -> list[Any]:
-        await fill(store, [stored(1)])
-        for rule in rules:
-            await reduce(store, rule)
-        return [one.model_dump() for one in (await read(store, 1)).group.rollouts]
-
-    steps = [TOKENS, KeepRule(thought="digest"), KeepRule(judge_prompts="digest"), DIGESTS]
-    seen = using(store_url, lambda store: scenario(store, steps), MovableClock())
-    first, second = seen
-    assert [(one["reduced"]["identity"], sorted(one["reduced"]), one["completion"]["token_ids"]) for one in seen] == [
-        (said(1).identity_digest, sorted(first["reduced"]), None),
-        (said(2).identity_digest, sorted({*first["reduced"], "thought"}), None),
+async def test_what_lacked_its_text_before_keeps_the_digests_of_it(
+    store: Store, clock: MovableClock, store_url: str
+) -> None:
+    await fill(store, [stored(1)])
+    dropped = drop_texts(store_url)
+    await reduce(store)
+    seen = [one.model_dump() for one in (await read(store, 1)).group.rollouts]
+    whole = {"at", "by", "identity", "logprobs", "text", "tokens"}
+    assert [(one["reduced"]["identity"], {*one["reduced"]}, one["completion"]["token_ids"]) for one in seen] == [
+        (said(1).identity_digest, whole, None),
+        (said(2).identity_digest, whole | {"thought"}, None),
     ]
-    assert second["reduced"]["thought"]["characters"] == 13
+    assert (dropped, seen[1]["reduced"]["thought"]["characters"]) == (1, 13)
 
 
 async def test_statistics_and_answers_to_repeats_are_as_before(store: Store, clock: MovableClock) -> None:
@@ -193,8 +174,11 @@ async def test_statistics_and_answers_to_repeats_are_as_before(store: Store, clo
     assert others == [first, first]
 
 
-async def test_a_piece_that_is_sent_again_is_known_by_its_digest(store: Store, clock: MovableClock) -> None:
+async def test_a_piece_that_is_sent_again_is_known_by_its_digest(
+    store: Store, clock: MovableClock, store_url: str
+) -> None:
     await fill(store, [stored(1)])
+    drop_texts(store_url)
     await reduce(store)
     group_id = f"group_{1:032x}"
     empty = stored(1).group.model_copy(update={"rollouts": ()})
@@ -206,27 +190,13 @@ async def test_a_piece_that_is_sent_again_is_known_by_its_digest(store: Store, c
 
 
 @pytest.mark.dialects
-async def test_replicas_keep_the_same_groups_whole(store: Store, clock: MovableClock, store_url: str) -> None:
-    keep = KeepRule(tokens="sample", logprobs="digest", share=0.3)
-    items = [stored(n) for n in range(60)]
-    await fill(store, items)
+async def test_two_replicas_reduce_each_group_once(store: Store, clock: MovableClock, store_url: str) -> None:
+    await fill(store, [stored(n) for n in range(60)])
     async with opened(store_url, MovableClock()) as other:
-        done = await asyncio.gather(reduce(store, keep), reduce(other, keep))
-    ids = [item.group.group_id for item in items]
-    found = await store.groups.find(ids)
-    whole = [name for name in ids if found[name].rollouts[0].completion.token_ids is not None]
-    plan = await store.retention.plan_reduction(ReduceRule(before=LATER, keep=keep))
-    bare = [(one.reduced is None, one.completion.logprobs is None) for one in found[ids[0]].rollouts]
-    done, left = (done[0], done[1]), plan.groups
-    drawn = [name for name in (f"group_{n:032x}" for n in range(60)) if is_sampled(name, 0.3)]
+        done = await asyncio.gather(reduce(store), reduce(other))
+    plan = await store.retention.plan_reduction(ReduceRule(before=LATER, keep="texts"))
     counts = (sum(one.groups for one in done), sum(one.rollouts for one in done))
-    assert (whole, bare, counts, left, len(drawn) in range(10, 27)) == (
-        drawn,
-        [(False, True), (False, True)],
-        (60, 120),
-        0,
-        True,
-    )
+    assert (counts, plan.groups) == ((60, 120), 0)
 
 
 async def test_what_somebody_waits_for_or_reads_again_stays_whole(
@@ -246,7 +216,7 @@ async def test_what_somebody_waits_for_or_reads_again_stays_whole(
         connection.execute(insert(label_leases), leased | held)
         connection.execute(insert(run_anchors), {"run": "run", "group_sequence": 3, "created_at": 0})
     engine.dispose()
-    plan = await store.retention.plan_reduction(ReduceRule(before=LATER, keep=DIGESTS))
+    plan = await store.retention.plan_reduction(ReduceRule(before=LATER, keep="texts"))
     await reduce(store)
     found = await store.groups.find(ids)
     assert (plan.kept, [n for n, name in enumerate(ids) if found[name].rollouts[0].reduced is not None]) == (
@@ -255,7 +225,9 @@ async def test_what_somebody_waits_for_or_reads_again_stays_whole(
     )
 
 
-async def test_what_has_no_text_is_not_given_to_people_or_judges(store: Store, clock: MovableClock) -> None:
+async def test_what_has_no_text_is_not_given_to_people_or_judges(
+    store: Store, clock: MovableClock, store_url: str
+) -> None:
     async def look(store: Store) -> tuple[int, int, bool]:
         queue = store.part(LabelQueue)
         drawn = [await draw(("gsm8k",), None, "ann") for draw in (queue.draw_uniform, queue.draw_doubtful)]
@@ -268,11 +240,11 @@ async def test_what_has_no_text_is_not_given_to_people_or_judges(store: Store, c
 
     await store.runs.create(Run(name="run", seed=1, created_at=START))
     await fill(store, [stored(n) for n in range(4)])
-    await reduce(store, TOKENS)
+    await reduce(store)
     whole = await store.part(LabelQueue).draw_uniform(("gsm8k",), None, "ann")
     assert whole is not None
     shadowed = await store.part(RunHealthStore).find_shadow_group("run")
-    await reduce(store)
+    drop_texts(store_url)
     lease = LabelLease(
         lease_id="item",
         labeller="ann",
@@ -293,28 +265,28 @@ async def test_what_has_no_text_is_not_given_to_people_or_judges(store: Store, c
 
 async def test_the_choice_of_a_run_goes_before_the_rule(store: Store, clock: MovableClock) -> None:
     items = [stored(0, run="run"), stored(1, run="spare"), stored(2, run="whole"), stored(3, run=None)]
-    runs = {"run": None, "spare": DIGESTS, "whole": KeepRule()}
-    odd, even = ("text", "tokens", "logprobs"), ("tokens", "logprobs")
+    levels: dict[str, KeepLevel | None] = {"run": None, "spare": "texts", "whole": "all"}
+    parts = ("tokens", "logprobs")
     asked = [await store.retention.has_keep_rules()]
-    for name, keep in runs.items():
+    for name, keep in levels.items():
         await store.runs.create(Run(name=name, seed=1, keep=keep, created_at=START))
     asked.append(await store.retention.has_keep_rules())
     await fill(store, items)
-    await reduce(store, TOKENS)
+    await reduce(store)
     found = await store.groups.find([item.group.group_id for item in items])
     marks = [found[item.group.group_id].rollouts[0].reduced for item in items]
     assert (asked, [None if one is None else (one.by, one.missing) for one in marks]) == (
         [False, True],
-        [("operator", even), ("run", odd), None, ("operator", even)],
+        [("operator", parts), ("run", parts), None, ("operator", parts)],
     )
 
 
 async def test_a_later_scoring_brings_prompts_that_go_in_their_turn(store: Store, clock: MovableClock) -> None:
     await fill(store, [stored(1)])
-    await reduce(store, KeepRule(judge_prompts="digest"))
+    await reduce(store)
     await store.scorings.put(scoring(f"group_{1:032x}").model_copy(update={"scores": (Score.exact(True),) * 2}))
     seen = [[one.prompt for one in (await read(store, 1)).scorings[0].judgements]]
-    await reduce(store, KeepRule(judge_prompts="digest"))
+    await reduce(store)
     seen.append([one.prompt for one in (await read(store, 1)).scorings[0].judgements])
     assert seen == [["again"], [""]]
 
@@ -326,8 +298,8 @@ async def test_sizes_are_those_of_what_is_left(store: Store, clock: MovableClock
 
     await fill(store, [stored(n) for n in range(60)])
     before = measure()
-    plan = await store.retention.plan_reduction(ReduceRule(before=LATER, keep=TOKENS))
-    await reduce(store, TOKENS)
+    plan = await store.retention.plan_reduction(ReduceRule(before=LATER, keep="texts"))
+    await reduce(store)
     after = measure()
     assert (0 < after < before, plan.bytes == pytest.approx(before - after, rel=0.5)) == (True, True)
 
@@ -335,18 +307,37 @@ async def test_sizes_are_those_of_what_is_left(store: Store, clock: MovableClock
 async def test_a_schedule_does_nothing_where_nobody_says_that_anything_goes(store: Store, clock: MovableClock) -> None:
     await fill(store, [stored(1, run="spare")])
     pruner = Pruner(store.retention, pauses=0.0, clock=clock)
-    schedule = ReduceSchedule(keep=KeepRule(), older_than_seconds=60.0, every_seconds=3600.0)
+    schedule = ReduceSchedule(keep="all", older_than_seconds=60.0)
     done = [await pruner.reduce_if_due(schedule, "one")]
-    await store.runs.create(Run(name="spare", seed=1, keep=DIGESTS, created_at=START))
+    await store.runs.create(Run(name="spare", seed=1, keep="texts", created_at=START))
     clock.forward(3601)
     done += [await pruner.reduce_if_due(schedule, "one"), await pruner.reduce_if_due(schedule, "two")]
     assert [None if one is None else one.groups for one in done] == [None, 1, None]
 
 
+_MOST = {"tokens": "digest", "logprobs": "digest", "judge_prompts": "digest"}
+
+
 @pytest.mark.parametrize(
-    ("given", "part"),
-    [({"text": "digest"}, "thought"), ({"tokens": "sample"}, "logprobs"), ({"tokens": "digest"}, "logprobs")],
+    ("rule", "level"),
+    [
+        ({}, "all"),
+        (_MOST, "texts"),
+        (_MOST | {"text": "digest", "thought": "digest", "share": 0.2}, "texts"),
+        (_MOST | {"judge_prompts": "sample"}, "all"),
+        ({"tokens": "digest", "logprobs": "digest"}, "all"),
+        ({"text": "digest", "thought": "digest"}, "all"),
+    ],
 )
-def test_nothing_outlives_what_it_hangs_on(given: dict[str, str], part: str) -> None:
-    with pytest.raises(ValueError, match=f"{part} cannot be 'full'"):
-        KeepRule.model_validate(given)
+async def test_a_rule_of_before_is_the_level_that_keeps_more(
+    store: Store, clock: MovableClock, store_url: str, rule: dict[str, object], level: KeepLevel
+) -> None:
+    await store.runs.create(Run(name="run", seed=1, keep="texts", created_at=START))
+    engine = open_writer(store_url)
+    with engine.begin() as connection:
+        connection.execute(update(runs).values(keep=encode_json(cast(JsonValue, rule))))
+    engine.dispose()
+    await fill(store, [stored(1)])
+    plan = await store.retention.plan_reduction(ReduceRule(before=LATER))
+    run = await store.runs.get("run")
+    assert (run is not None and run.keep, plan.of_runs, plan.groups) == (level, {"run": level}, int(level == "texts"))

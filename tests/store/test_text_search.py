@@ -8,7 +8,6 @@ import pytest
 from sqlalchemy import text
 
 from app.domain.groups import GroupFilter, parse_text_query
-from app.domain.keeping import KeepRule
 from app.domain.retention import PruneRule, ReduceRule
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Message
@@ -143,19 +142,16 @@ async def test_what_is_scored_later_pruned_or_reduced_is_searched_as_it_is_then(
     await index(store)
     seen.append(await look())
     pruner = Pruner(store.retention, pauses=0)
-    rule = ReduceRule(before=LATE, keep=KeepRule(text="digest", thought="digest"), runs=("keeps",))
-    await pruner.reduce(await pruner.plan_reduction(rule), lambda _: None)
-    seen.append(await look())
-    await index(store)
-    seen.append(await look())
+    rule = ReduceRule(before=LATE, keep="texts", runs=("keeps",))
+    done = await pruner.reduce(await pruner.plan_reduction(rule), lambda _: None)
+    seen.append((done.groups, await look()))
     await pruner.prune(await pruner.plan(PruneRule(before=LATE)), lambda _: None)
     seen.append((await look(), await store.texts.is_behind()))
     assert seen == [
         [["late", "old"], [], ["late"], ["late", "old"]],
         [["old"], [], [], ["old"]],
         [["late", "old"], ["late"], [], ["late", "old"]],
-        [["old"], [], [], ["old"]],
-        [["late", "old"], ["late"], [], ["old"]],
+        (1, [["late", "old"], ["late"], [], ["late", "old"]]),
         ([[], [], [], []], False),
     ]
 

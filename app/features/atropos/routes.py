@@ -47,6 +47,7 @@ from app.features.atropos.wire import (
     read_groups,
 )
 from app.http.compat.one_sample import Delivery
+from app.http.web.api_keys import declare_access
 from app.http.web.openapi import document_problems
 
 PREFIX = "/compat/atropos"
@@ -99,6 +100,7 @@ def create_atropos_router(atropos_queue: AtroposQueue, max_body_bytes: int) -> A
         _add_environment_routes(router, prefix, atropos_queue)
         _add_status_routes(router, prefix, atropos_queue)
         _add_explanation_route(router, prefix, atropos_queue)
+    declare_access(router.routes, "train", "run")
     return router
 
 
@@ -276,7 +278,7 @@ async def _receive_body(receive: Receive) -> bytes | None:
 
 def create_post_routes(atropos_queue: AtroposQueue, limit: int) -> list[Route]:
     """Must be registered before other routes. `limit` applies to decompressed bodies."""
-    return [
+    routes = [
         Route(
             path, _GroupPostEndpoint(path, atropos_queue, read, reply, limit), methods=["POST"], include_in_schema=False
         )
@@ -286,3 +288,5 @@ def create_post_routes(atropos_queue: AtroposQueue, limit: int) -> list[Route]:
             (f"{prefix}/scored_data_list", read_groups, lambda count: ReceivedList(groups_processed=count)),
         )
     ]
+    declare_access(routes, "train", "run")
+    return routes

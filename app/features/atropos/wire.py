@@ -38,8 +38,9 @@ from starlette.datastructures import Headers
 
 from app.domain.values import FiniteJson
 from app.features.atropos.model import BatchPart, PackedGroup
-from app.http.web.bodies import MANY_ERRORS_BYTES, JsonRequest, LazyRoute, stop_at_first_error
+from app.http.web.bodies import MANY_ERRORS_BYTES, JsonRequest, stop_at_first_error
 from app.http.web.problems import RefusedBody
+from app.http.web.routes import LazyRoute
 
 _Message = dict[str, FiniteJson]
 _Rows = list[list[float]]

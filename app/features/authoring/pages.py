@@ -27,8 +27,8 @@ from app.http.viewer.text_editor import (
     compare_lines,
     read_form,
 )
-from app.http.web.api_keys import CallerName
-from app.http.web.bodies import LazyRoute
+from app.http.web.api_keys import CallerName, declare_access
+from app.http.web.routes import LazyRoute
 from app.toolkit.texts import SHOWN_AT_ALL
 
 _NAME: Final = TypeAdapter[str](Name)
@@ -96,6 +96,7 @@ def create_author_pages_router(pages: AuthorPages, renderer: Renderer) -> APIRou
 
     for suffix in _SUFFIXES:
         _add_editor(router, pages, renderer, suffix)
+    declare_access(router.routes, "author", "closed")
     return router
 
 

@@ -27,10 +27,10 @@ from app.features.authoring.service import (
     check_draft,
     name_file,
 )
-from app.http.web.api_keys import CallerName
-from app.http.web.bodies import JsonRoute
+from app.http.web.api_keys import CallerName, declare_access
 from app.http.web.openapi import document_problems
 from app.http.web.problems import MAX_ERRORS, FieldProblem, RefusedBody
+from app.http.web.routes import JsonRoute
 
 _CharacterName = Annotated[Name, Path(description="The character's id.", examples=["hob_tarrant"])]
 _RevisionNumber = Annotated[int, Path(ge=1, le=2**31, description="The revision's number.", examples=[1])]
@@ -89,6 +89,7 @@ def create_author_router(authoring: AuthoringService, build_prompt: BuildPrompt)
     _add_import_route(router)
     _add_text_routes(router, authoring, build_prompt, "", "the sheet")
     _add_text_routes(router, authoring, build_prompt, "/scenes", "the character's own scenes")
+    declare_access(router.routes, "author", "closed")
     return router
 
 

@@ -22,7 +22,11 @@ def build_exports(kernel: Kernel) -> FeatureParts:
 
     pages = ExportPages(exports, gateway.views, read_labels, kernel.not_for_training)
     return FeatureParts(
-        routers=[create_export_router(gateway, exports, read_labels, not_for_training=kernel.not_for_training)],
+        routers=[
+            create_export_router(
+                gateway.catalogue, gateway.runs, exports, read_labels, not_for_training=kernel.not_for_training
+            )
+        ],
         pages=[partial(create_export_page_router, pages)],
         viewer=ViewerParts(link_groups=[PageLink("Export", "/view/export")]),
     )

@@ -14,7 +14,7 @@ from app.features.exports.model import LEFT_OUT_MEANINGS, ExportFormat, ExportRe
 from app.features.exports.service import ExportPreview, LabelRows, preview_export, preview_labels
 from app.features.exports.store import ExportStore
 from app.http.viewer.rendering import FilterQuery, FilterRoute, Renderer, Word, build_filter, build_link, list_unread
-from app.http.web.api_keys import CallerBounds
+from app.http.web.api_keys import CallerBounds, needs
 from app.http.web.problems import describe_faults
 from app.service.access import require_named
 from app.store.views import GroupViews
@@ -64,6 +64,7 @@ def create_export_page_router(pages: ExportPages, renderer: Renderer) -> APIRout
     router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse, route_class=FilterRoute)
 
     @router.get("/view/export")
+    @needs("read", "handler")
     async def export(
         request: Request,
         bounds: CallerBounds,

@@ -18,18 +18,20 @@ from app.features.exports.service import (
     summarise_labels,
 )
 from app.features.exports.store import ExportStore
-from app.http.web.api_keys import CallerBounds
-from app.http.web.bodies import ApiRoute
+from app.http.web.api_keys import CallerBounds, needs
 from app.http.web.openapi import document_problems
+from app.http.web.routes import ApiRoute
 from app.service.access import require_named
-from app.service.gateway import Gateway
+from app.service.catalogue import Catalogue
+from app.service.runs import RunRegistry
 
 NEWEST_GROUP: Final = "Newest-Group"
 """The header that says up to which group an export goes, for a summary of the same groups."""
 
 
 def create_export_router(
-    gateway: Gateway,
+    catalogue: Catalogue,
+    runs: RunRegistry,
     exports: ExportStore,
     read_labels: Callable[[ExportRequest], LabelRows],
     *,
@@ -48,6 +50,7 @@ def create_export_router(
         response_class=StreamingResponse,
         responses={200: files, **document_problems(401, 404, 422, 503)},
     )
+    @needs("read", "handler")
     async def export(wanted: Annotated[ExportRequest, Query()], bounds: CallerBounds) -> StreamingResponse:
         require_named(bounds, wanted.run, wanted.env)
         await _require_known_names(wanted)
@@ -73,6 +76,7 @@ def create_export_router(
         summary="How many rows an export holds, and how many completions it leaves out and why",
         responses=document_problems(401, 404, 422, 503),
     )
+    @needs("read", "handler")
     async def summarise(wanted: Annotated[ExportSummaryRequest, Query()], bounds: CallerBounds) -> ExportSummary:
         require_named(bounds, wanted.run, wanted.env)
         await _require_known_names(wanted)
@@ -84,10 +88,10 @@ def create_export_router(
 
     async def _require_known_names(wanted: ExportRequest) -> None:
         """NotFound for an environment or a run that is not there: an empty file would hide a mistyped name."""
-        if wanted.env is not None and wanted.env not in gateway.catalogue.classes:
-            near = suggest(wanted.env, gateway.catalogue.classes)
+        if wanted.env is not None and wanted.env not in catalogue.classes:
+            near = suggest(wanted.env, catalogue.classes)
             raise NotFound(f"there is no environment {wanted.env!r}{near}; GET /envs lists them", field="query.env")
         if wanted.run is not None:
-            await gateway.runs.require(wanted.run, field="query.run")
+            await runs.require(wanted.run, field="query.run")
 
     return router

@@ -71,7 +71,7 @@ def build_alarm_sink(settings: Settings) -> AlarmSink | None:
     secret = None if health.webhook_secret_env is None else settings.read_secret(health.webhook_secret_env)
     if health.webhook_secret_env is not None and secret is None:
         raise UserError(f"health.webhook_secret_env names {health.webhook_secret_env}, which is not set")
-    return AlarmWebhook(health.webhook, secret, health.webhook_seconds)
+    return AlarmWebhook(health.webhook, secret)
 
 
 FEATURE: Final = Feature(name="health", build=build_health, templates=Path(__file__).with_name("templates"))

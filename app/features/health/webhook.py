@@ -24,6 +24,7 @@ class AlarmWebhook:
     url: str
     secret: SecretStr | None = None
     timeout_seconds: float = 10.0
+    """Of one attempt. What is not taken is sent again for hours, so that no receiver needs longer."""
 
     async def send(self, run: str, alarm: Alarm) -> bool:
         body = _build_notice(run, alarm)

@@ -32,7 +32,7 @@ def build_labels(kernel: Kernel) -> FeatureParts:
     return FeatureParts(
         routers=[
             create_label_router(labelling),
-            create_agreement_router(gateway, labelling),
+            create_agreement_router(gateway.panels, gateway.runs, labelling),
             create_import_router(labelling),
         ],
         pages=[partial(create_label_page_router, LabelPages(labelling, gateway.bounds, roster, kernel.clock))],

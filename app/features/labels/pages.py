@@ -40,9 +40,9 @@ from app.http.viewer.rendering import (
     read_fields,
     redirect,
 )
-from app.http.web.api_keys import CallerBounds, find_caller
-from app.http.web.bodies import LazyRoute
+from app.http.web.api_keys import CallerBounds, find_caller, needs
 from app.http.web.problems import describe_faults
+from app.http.web.routes import LazyRoute
 from app.ports.environment import Clock
 from app.service.access import BoundsCheck
 from app.service.gateway import JudgeEntry
@@ -274,6 +274,7 @@ def create_label_page_router(pages: LabelPages, renderer: Renderer) -> APIRouter
     shown = _LabelRendering(pages, renderer)
 
     @router.get("/view/label")
+    @needs("label", "handler")
     async def begin(
         request: Request,
         bounds: CallerBounds,
@@ -291,6 +292,7 @@ def create_label_page_router(pages: LabelPages, renderer: Renderer) -> APIRouter
         return await shown.render_group(request, bounds, form, chosen)
 
     @router.post("/view/label")
+    @needs("label", "handler")
     async def label(request: Request, bounds: CallerBounds) -> Response:
         form = LabelForm.from_fields(await read_fields(request, _MAX_FORM))
         try:

@@ -31,12 +31,13 @@ from app.features.labels.model import (
     WithdrawnLabel,
 )
 from app.features.labels.service import LabelService
-from app.http.web.api_keys import CallerBounds
-from app.http.web.bodies import ApiRoute, JsonRoute
+from app.http.web.api_keys import CallerBounds, needs
 from app.http.web.openapi import document_problems
+from app.http.web.routes import ApiRoute, JsonRoute
+from app.ports.judges import Panels
 from app.service.access import require_named
-from app.service.gateway import Gateway
 from app.service.requests import GroupId
+from app.service.runs import RunRegistry
 
 _RolloutPath = Annotated[str, Path(pattern=r"^group_[0-9a-f]{32}-[0-9]{1,4}$")]
 _ONE, _TWO = (f"group_{'0' * 31}1-{place}" for place in (0, 1))
@@ -90,6 +91,7 @@ def create_label_router(labelling: LabelService) -> APIRouter:
     refusals = document_problems(400, 401, 404, 408, 409, 410, 413, 415, 422, 503)
 
     @router.post("/labels/next", summary="The next group to label, without its scores", responses=refusals)
+    @needs("label", "handler")
     async def next_item(
         request: Annotated[ItemRequest, Body(openapi_examples=_ITEM_EXAMPLES)], bounds: CallerBounds
     ) -> NextItem:
@@ -98,6 +100,7 @@ def create_label_router(labelling: LabelService) -> APIRouter:
         return await labelling.next_item(request)
 
     @router.post("/labels/skip", summary="Give an item back; others may get it", responses=refusals)
+    @needs("label", "handler")
     async def skip(
         request: Annotated[SkipRequest, Body(openapi_examples=_SKIP_EXAMPLES)], bounds: CallerBounds
     ) -> NextItem:
@@ -105,6 +108,7 @@ def create_label_router(labelling: LabelService) -> APIRouter:
         return await labelling.skip(request)
 
     @router.delete("/labels/{label_id}", summary="Take one's own label back", responses=refusals)
+    @needs("label", "handler")
     async def withdraw(
         label_id: Annotated[str, Path(max_length=64)],
         labeller: Annotated[LabellerName, Query()],
@@ -117,12 +121,14 @@ def create_label_router(labelling: LabelService) -> APIRouter:
     @router.post(
         "/groups/{group_id}/labels", summary="Label a group: an order or a pair, levels, defects", responses=refusals
     )
+    @needs("label", "group")
     async def label_group(
         group_id: GroupId, request: Annotated[GroupLabelRequest, Body(openapi_examples=_GROUP_EXAMPLES)]
     ) -> LabelReceipt:
         return await labelling.label_group(group_id, request)
 
     @router.post("/rollouts/{rollout_id}/labels", summary="Label one reply: levels, a defect", responses=refusals)
+    @needs("label", "rollout")
     async def label_reply(
         rollout_id: _RolloutPath, request: Annotated[ReplyLabelRequest, Body(openapi_examples=_REPLY_EXAMPLES)]
     ) -> LabelReceipt:
@@ -157,6 +163,7 @@ def create_import_router(labelling: LabelService) -> APIRouter:
         summary="Store choices that people made elsewhere",
         responses=document_problems(400, 401, 408, 413, 415, 422, 503),
     )
+    @needs("author", "closed")
     async def import_choices(
         request: Annotated[ImportRequest, Body(openapi_examples=_IMPORT_EXAMPLES)],
     ) -> ImportReceipt:
@@ -165,7 +172,7 @@ def create_import_router(labelling: LabelService) -> APIRouter:
     return router
 
 
-def create_agreement_router(gateway: Gateway, labelling: LabelService) -> APIRouter:
+def create_agreement_router(panels: Panels, runs: RunRegistry, labelling: LabelService) -> APIRouter:
     router = APIRouter(tags=["labels"], route_class=ApiRoute)
 
     @router.get(
@@ -173,6 +180,7 @@ def create_agreement_router(gateway: Gateway, labelling: LabelService) -> APIRou
         summary="How far a judge agrees with people",
         responses=document_problems(401, 404, 422, 503),
     )
+    @needs("read", "handler")
     async def agreement(
         judge: Annotated[str, Path(max_length=100, examples=["critic"])],
         bounds: CallerBounds,
@@ -180,12 +188,10 @@ def create_agreement_router(gateway: Gateway, labelling: LabelService) -> APIRou
         run: Annotated[Name | None, Query(description="Only groups of this run.")] = None,
     ) -> JudgeAgreement:
         require_named(bounds, run, env)
-        if judge not in gateway.panels.judges:
-            raise NotFound(
-                f"there is no judge {judge!r}{suggest(judge, gateway.panels.judges)}; GET /judges lists them"
-            )
+        if judge not in panels.judges:
+            raise NotFound(f"there is no judge {judge!r}{suggest(judge, panels.judges)}; GET /judges lists them")
         if run is not None:
-            await gateway.runs.require(run, field="query.run")
+            await runs.require(run, field="query.run")
         evidence = await labelling.collect_evidence(judge, env, run)
         return await asyncio.to_thread(_build_agreement, judge, env, run, evidence)
 

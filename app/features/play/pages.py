@@ -21,8 +21,8 @@ from app.features.play.service import PlayCaller, PlayFields, PlayService, PlayT
 from app.features.worlds.service import ConversationTurn, Moment, WorldService, list_worlds_within
 from app.http.viewer.group_pages import MessageLine, RetrievedView, build_lines, build_retrieved
 from app.http.viewer.rendering import FormFields, Renderer, pick_field, read_fields, redirect, wants_json
-from app.http.web.api_keys import CallerBounds, find_caller
-from app.http.web.bodies import LazyRoute
+from app.http.web.api_keys import CallerBounds, find_caller, needs
+from app.http.web.routes import LazyRoute
 from app.toolkit.texts import SHOWN_AT_ALL, Excerpt, cut_excerpt, escape_invisible
 
 # What was sent.
@@ -216,6 +216,7 @@ class _TalkActions:
     pages: TalkPages
     renderer: Renderer
 
+    @needs("play", "handler")
     async def begin(
         self,
         request: Request,
@@ -339,10 +340,12 @@ def create_talk_router(pages: TalkPages, renderer: Renderer) -> APIRouter:
     router.add_api_route("", actions.begin, methods=["GET"])
 
     @router.post("/{act}")
+    @needs("play", "handler")
     async def play(request: Request, bounds: CallerBounds, act: str) -> Response:
         return await _find_act(players, act)(request, bounds)
 
     @router.post("/author/{act}")
+    @needs("author", "closed")
     async def write(request: Request, bounds: CallerBounds, act: str) -> Response:
         return await _find_act(authors, act)(request, bounds)
 

@@ -61,8 +61,8 @@ from app.http.viewer.text_editor import (
     compare_lines,
     read_form,
 )
-from app.http.web.api_keys import CallerBounds, CallerName
-from app.http.web.bodies import LazyRoute
+from app.http.web.api_keys import CallerBounds, CallerName, needs
+from app.http.web.routes import LazyRoute
 from app.toolkit.texts import (
     SHOWN_AT_ALL,
     Excerpt,
@@ -347,6 +347,7 @@ def create_world_pages_router(pages: WorldPages, renderer: Renderer) -> APIRoute
         return renderer.render_missing(request, "world", world, "/view/worlds", "Show every world.", near)
 
     @router.get("")
+    @needs("read", "handler")
     async def worlds(request: Request, bounds: CallerBounds, after: _Short = "") -> Response:
         page = await list_worlds_within(world_service, bounds, _PAGE_SIZE, _parse_name(after))
         following = page[-1].name if len(page) == _PAGE_SIZE else None
@@ -354,6 +355,7 @@ def create_world_pages_router(pages: WorldPages, renderer: Renderer) -> APIRoute
         return renderer.render(request, "worlds.html", shown, {"worlds": page, "next_after": following})
 
     @router.get("/{world}")
+    @needs("read", "world")
     async def one(request: Request, world: str, bounds: CallerBounds, before: _Short = "") -> Response:
         stored = await _find_world(world_service, world)
         if stored is None:
@@ -375,6 +377,7 @@ def create_world_pages_router(pages: WorldPages, renderer: Renderer) -> APIRoute
         return renderer.render(request, "world.html", shown, data)
 
     @router.get("/{world}/why")
+    @needs("read", "world")
     async def why(
         request: Request,
         world: str,
@@ -641,6 +644,7 @@ def create_world_author_router(world_service: WorldService, renderer: Renderer) 
     kinds = (EventTexts(world_service), BookTexts(world_service))
 
     @router.get("/{world}/write")
+    @needs("author", "world")
     async def begin(request: Request, world: str, event: _Short = "", lorebook: _Short = "") -> Response:
         name = _parse_text_name(_NAME, world)
         if name is None:
@@ -665,6 +669,7 @@ def _add_editor(router: APIRouter, renderer: Renderer, texts: _WorldTexts) -> No
     path = f"/{{world}}/{texts.folder}/{{name}}/edit"
 
     @router.get(path)
+    @needs("author", "world")
     async def edit(
         request: Request, world: str, name: str, line: _Short = "", saved: bool = False, revision: Number = None
     ) -> Response:
@@ -681,6 +686,7 @@ def _add_editor(router: APIRouter, renderer: Renderer, texts: _WorldTexts) -> No
         return renderer.render(request, "text_editor.html", {"editor": editor}, editor.data)
 
     @router.post(path)
+    @needs("author", "world")
     async def write(request: Request, world: str, name: str, author: CallerName) -> Response:
         if _parse_text_name(_NAME, world) is None or _parse_text_name(texts.name, name) is None:
             return renderer.render_missing(request, texts.kind, name, "/view/worlds", "Show every world.")

@@ -40,9 +40,9 @@ from app.features.worlds.service import (
     list_worlds_within,
     parse_cursor,
 )
-from app.http.web.api_keys import CallerBounds, CallerName
-from app.http.web.bodies import JsonRoute
+from app.http.web.api_keys import CallerBounds, CallerName, needs
 from app.http.web.openapi import document_problems
+from app.http.web.routes import JsonRoute
 
 # Lorebooks.
 
@@ -116,10 +116,12 @@ def _create_lorebooks_router(world_service: WorldService) -> APIRouter:
     looks = document_problems(401, 404, 422, 503)
 
     @router.get("", summary="A world's lorebooks", responses=looks)
+    @needs("read", "world")
     async def lorebooks(world: _WorldName) -> LorebookList:
         return LorebookList(lorebooks=await world_service.list_lorebooks(world))
 
     @router.get("/{book}", summary="One lorebook", responses=looks)
+    @needs("read", "world")
     async def lorebook(world: _WorldName, book: _BookName) -> Lorebook:
         books = await world_service.list_lorebooks(world)
         if book not in books:
@@ -127,6 +129,7 @@ def _create_lorebooks_router(world_service: WorldService) -> APIRouter:
         return books[book]
 
     @router.put("/{book}", summary="Store a lorebook, replacing an earlier one", responses=refusals)
+    @needs("author", "world")
     async def put(
         world: _WorldName,
         book: _BookName,
@@ -138,17 +141,20 @@ def _create_lorebooks_router(world_service: WorldService) -> APIRouter:
         return StoredLorebook(name=book, entries=len(read.entries), read_as=report)
 
     @router.delete("/{book}", summary="Remove a lorebook", responses=document_problems(401, 404, 409, 422, 503))
+    @needs("author", "world")
     async def remove(world: _WorldName, book: _BookName, author: CallerName) -> RemovedLorebook:
         await world_service.remove_lorebook(world, book, author)
         return RemovedLorebook(removed=book)
 
     @router.get("/{book}/revisions", summary="Who wrote the revisions of a lorebook, and when", responses=looks)
+    @needs("author", "world")
     async def revisions(
         world: _WorldName, book: _BookName, limit: _RevisionLimit = 50, before: _RevisionBefore = None
     ) -> WritingPage:
         return _build_writing_page(await world_service.list_lorebook_revisions(world, book, limit, before), limit)
 
     @router.get("/{book}/revisions/{revision}", summary="One revision of a lorebook", responses=looks)
+    @needs("author", "world")
     async def revision(world: _WorldName, book: _BookName, revision: _RevisionNumber) -> WrittenLorebook:
         return await world_service.get_lorebook_revision(world, book, revision)
 
@@ -298,6 +304,7 @@ def _create_world_router(world_service: WorldService) -> APIRouter:
     looks = document_problems(401, 404, 422, 503)
 
     @router.get("", summary="Every world that is not closed, by name", responses=document_problems(401, 422, 503))
+    @needs("read", "handler")
     async def worlds(
         bounds: CallerBounds, after: Name | None = None, limit: _Limit = 100, closed: _ListClosed = False
     ) -> WorldPage:
@@ -305,12 +312,14 @@ def _create_world_router(world_service: WorldService) -> APIRouter:
         return WorldPage(worlds=tuple(page), next_after=page[-1].name if len(page) == limit else None)
 
     @router.get("/{world}", summary="One world", responses=looks)
+    @needs("read", "world")
     async def one_world(world: _WorldName) -> World:
         return await world_service.get_world(world)
 
     @router.put(
         "/{world}", summary="Branch off another world at a moment, as when a saved game is loaded", responses=refusals
     )
+    @needs("play", "world")
     async def branch(
         world: _BranchName,
         branching: Annotated[BranchRequest, Body(openapi_examples=_BRANCH_EXAMPLES)],
@@ -324,6 +333,7 @@ def _create_world_router(world_service: WorldService) -> APIRouter:
         summary="Close a world for good: it takes nothing more, and prompts cannot use it; what was judged stays",
         responses=looks,
     )
+    @needs("play", "world")
     async def close(world: _WorldName) -> World:
         return await world_service.close(world)
 
@@ -332,6 +342,7 @@ def _create_world_router(world_service: WorldService) -> APIRouter:
         summary="Build the prompt of a moment in a game, as in training; nothing is stored",
         responses=refusals,
     )
+    @needs("play", "world")
     async def context(
         world: _WorldName, moment: Annotated[Moment, Body(openapi_examples=_MOMENT_EXAMPLES)]
     ) -> GameContext:
@@ -346,6 +357,7 @@ def _create_events_router(world_service: WorldService) -> APIRouter:
     looks = document_problems(401, 404, 409, 422, 503)
 
     @router.post("", summary="Add events", responses=refusals)
+    @needs("play", "world")
     async def tell(
         world: _WorldName, told: Annotated[EventsToAdd, Body(openapi_examples=_EVENT_EXAMPLES)], author: CallerName
     ) -> EventsAdded:
@@ -356,6 +368,7 @@ def _create_events_router(world_service: WorldService) -> APIRouter:
         summary="The newest events; or with `q` or `character`, what is retrieved and why",
         responses=looks,
     )
+    @needs("read", "world")
     async def events(world: _WorldName, looking: Annotated[EventsQuery, Query()]) -> EventPage | RetrievalExplanation:
         if looking.q is None and looking.character is None:
             return await _list_events(world_service, world, looking)
@@ -371,6 +384,7 @@ def _create_events_router(world_service: WorldService) -> APIRouter:
         summary="Correct an event, or tell a withdrawn one again; what was judged keeps the former one",
         responses=refusals,
     )
+    @needs("play", "world")
     async def correct(
         world: _WorldName,
         event: _EventName,
@@ -382,6 +396,7 @@ def _create_events_router(world_service: WorldService) -> APIRouter:
         )
 
     @router.delete("/{event}", summary="Withdraw an event, as if it never happened", responses=looks)
+    @needs("play", "world")
     async def withdraw(world: _WorldName, event: _EventName, author: CallerName) -> WithdrawnEvent:
         await world_service.withdraw(world, event, author)
         return WithdrawnEvent(withdrawn=event)
@@ -394,12 +409,14 @@ def _add_revision_routes(router: APIRouter, world_service: WorldService) -> None
     looks = document_problems(401, 404, 422, 503)
 
     @router.get("/{event}/revisions", summary="Who wrote the revisions of an event, and when", responses=looks)
+    @needs("author", "world")
     async def revisions(
         world: _WorldName, event: _EventName, limit: _RevisionLimit = 50, before: _RevisionBefore = None
     ) -> WritingPage:
         return _build_writing_page(await world_service.list_event_revisions(world, event, limit, before), limit)
 
     @router.get("/{event}/revisions/{revision}", summary="One revision of an event", responses=looks)
+    @needs("author", "world")
     async def revision(world: _WorldName, event: _EventName, revision: _RevisionNumber) -> WrittenEvent:
         return await world_service.get_event_revision(world, event, revision)
 

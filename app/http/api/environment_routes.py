@@ -34,19 +34,20 @@ from app.http.api.models import (
     ReloadedCharacters,
     SplitInfo,
 )
-from app.http.web.api_keys import CallerBounds, find_caller
-from app.http.web.bodies import ApiRoute, JsonRoute
+from app.http.web.api_keys import CallerBounds, find_caller, needs
 from app.http.web.openapi import document_problems
-from app.http.web.routes import DirectRoute
+from app.http.web.routes import ApiRoute, DirectRoute, JsonRoute
 from app.ports.environment import Environment
-from app.ports.judges import ReportingJudge
+from app.ports.judges import Panels, ReportingJudge
 from app.ports.tracing import note_work
-from app.service.access import check_hand_out, scope_idempotency
+from app.service.access import BoundsCheck, check_hand_out, scope_idempotency
 from app.service.catalogue import Catalogue
-from app.service.gateway import Gateway
+from app.service.handout import Dispatcher
 from app.service.judging import find_rubric
 from app.service.requests import BatchOptions, NextBatch, ScoreRequest, ScoreResponse, StepRequest, TaskBatch
-from app.service.task_cache import DealtBatch
+from app.service.retrieval import EpisodeStepper
+from app.service.scoring import ScoringService
+from app.service.task_cache import DealtBatch, TaskCache
 from app.store.groups import IdempotencyKey
 
 IdempotencyHeader = Annotated[
@@ -77,30 +78,41 @@ class BatchQuery(BaseModel):
     wait_seconds: Annotated[float, Field(ge=0, le=600, allow_inf_nan=False)] = 10.0
 
 
-def create_environment_router(environment: type[Environment], gateway: Gateway) -> APIRouter:
+def create_environment_router(
+    environment: type[Environment],
+    *,
+    dispatcher: Dispatcher,
+    stepper: EpisodeStepper,
+    scoring: ScoringService,
+    checks: BoundsCheck,
+) -> APIRouter:
     """`POST` and `GET /envs/{name}/next-batch`, `POST …/step` for multi-turn environments, `POST …/score`."""
     name = environment.name
     router = APIRouter(prefix=f"/envs/{name}", tags=[name], route_class=JsonRoute)
     request_type = _build_request_model(name, environment.Params)
 
+    @needs("train", "handler")
     async def next_batch(request: BatchOptions, client: Request) -> Response:
         return await hand_out(_to_next_batch(request), client)
 
+    @needs("train", "handler")
     async def next_batch_by_query(query: Annotated[BatchQuery, Query()], client: Request) -> Response:
         return await hand_out(_parse_query(query), client)
 
     async def hand_out(request: NextBatch, client: Request) -> Response:
         note_work(name, request.run)
         check_hand_out(find_bounds(find_caller(client.scope)), name, request.run, request.params)
-        return build_batch_response(await gateway.dispatcher.deal_batch(name, request, client.is_disconnected))
+        return build_batch_response(await dispatcher.deal_batch(name, request, client.is_disconnected))
 
+    @needs("train", "handler")
     async def step(request: StepRequest, bounds: CallerBounds) -> Turn:
         note_work(name)
-        await gateway.bounds.require_tasks(bounds, [request.task_id], "task_id")
-        return await gateway.stepper.step(name, request)
+        await checks.require_tasks(bounds, [request.task_id], "task_id")
+        return await stepper.step(name, request)
 
+    @needs("train", "handler")
     async def score(request: ScoreRequest, client: Request, key: IdempotencyHeader = None) -> Response:
-        return await score_in_bounds(gateway, request, name, client, key)
+        return await score_in_bounds(scoring, checks, request, name, client, key)
 
     next_batch.__annotations__["request"] = request_type
     refusals = document_problems(400, 401, 404, 408, 409, 413, 415, 422, 429, 503)
@@ -123,12 +135,17 @@ def build_batch_response(batch: DealtBatch) -> Response:
 
 
 async def score_in_bounds(
-    gateway: Gateway, request: ScoreRequest, environment: str | None, client: Request, key: str | None
+    scoring: ScoringService,
+    checks: BoundsCheck,
+    request: ScoreRequest,
+    environment: str | None,
+    client: Request,
+    key: str | None,
 ) -> Response:
     caller = find_caller(client.scope)
-    await gateway.bounds.check_score(find_bounds(caller), request)
+    await checks.check_score(find_bounds(caller), request)
     repeat = scope_idempotency(caller, await _build_idempotency_key(key, request))
-    scored = await gateway.scoring.score(request, environment, repeat)
+    scored = await scoring.score(request, environment, repeat)
     return Response(scored.to_json(), media_type="application/json")
 
 
@@ -180,45 +197,56 @@ def _parse_query(query: BatchQuery) -> NextBatch:
 SPLITS: tuple[Split, ...] = ("train", "test")
 
 
-def create_catalogue_router(gateway: Gateway, *, not_for_training: Collection[str] = ()) -> APIRouter:
+def create_catalogue_router(
+    *,
+    catalogue: Catalogue,
+    panels: Panels,
+    list_judge_versions: Callable[[Sequence[str]], Awaitable[list[JudgeVersion]]],
+    not_for_training: Collection[str],
+) -> APIRouter:
     """`not_for_training` names judges that are only for trying the system."""
     router = APIRouter(tags=["catalogue"], route_class=ApiRoute)
 
     @router.get("/envs", summary="Every environment", responses=document_problems(401))
+    @needs("read", "shared")
     async def environments() -> EnvironmentList:
         return EnvironmentList(
             environments=tuple(
-                _build_environment_info(gateway, name, not_for_training) for name in gateway.catalogue.classes
+                _build_environment_info(catalogue, panels, name, not_for_training) for name in catalogue.classes
             )
         )
 
     @router.get("/envs/{env}", summary="One environment", responses=document_problems(401, 404, 422))
+    @needs("read", "shared")
     async def environment(env: str) -> EnvironmentInfo:
-        gateway.catalogue.require_known(env)
-        return _build_environment_info(gateway, env, not_for_training)
+        catalogue.require_known(env)
+        return _build_environment_info(catalogue, panels, env, not_for_training)
 
     @router.get("/judges", summary="Every judge", responses=document_problems(401, 503))
+    @needs("read", "handler")
     async def judge_list(bounds: CallerBounds) -> JudgeList:
-        versions = await gateway.list_judge_versions(tuple(gateway.panels.judges))
-        listed = _list_judges(gateway, not_for_training, versions)
+        versions = await list_judge_versions(tuple(panels.judges))
+        listed = _list_judges(catalogue, panels, not_for_training, versions)
         return JudgeList(judges=listed if bounds.is_open else tuple(map(_leave_out_spending, listed)))
 
     return router
 
 
-def _build_environment_info(gateway: Gateway, name: str, not_for_training: Collection[str]) -> EnvironmentInfo:
-    environment = gateway.catalogue.classes[name]
-    reason = gateway.catalogue.explain_unavailability(name)
-    judged = None if environment.rubric is None else gateway.panels.resolve_options(name, ScoringOptions())
-    rubric = find_rubric(gateway.panels, environment, ScoringOptions())
+def _build_environment_info(
+    catalogue: Catalogue, panels: Panels, name: str, not_for_training: Collection[str]
+) -> EnvironmentInfo:
+    environment = catalogue.classes[name]
+    reason = catalogue.explain_unavailability(name)
+    judged = None if environment.rubric is None else panels.resolve_options(name, ScoringOptions())
+    rubric = find_rubric(panels, environment, ScoringOptions())
     return EnvironmentInfo(
         name=name,
         version=environment.version,
         description=describe_environment(environment),
         available=reason is None,
         reason=reason,
-        origin=None if reason is not None else gateway.catalogue.get_environment_or_current(name).environment.origin,
-        splits=() if reason is not None else _list_splits(gateway.catalogue, name),
+        origin=None if reason is not None else catalogue.get_environment_or_current(name).environment.origin,
+        splits=() if reason is not None else _list_splits(catalogue, name),
         multi_turn=environment.multi_turn,
         label=environment.stats_label,
         criteria=tuple(
@@ -233,7 +261,7 @@ def _build_environment_info(gateway: Gateway, name: str, not_for_training: Colle
         readings=None if judged is None else judged.readings,
         relative_weight=None if judged is None else judged.relative_weight,
         offline_judge=judged is not None and any(judge in not_for_training for judge in judged.judges),
-        isolation=_build_isolation_info(gateway.catalogue, environment),
+        isolation=_build_isolation_info(catalogue, environment),
         params_schema=environment.Params.model_json_schema(),
     )
 
@@ -250,10 +278,10 @@ def _list_splits(catalogue: Catalogue, name: str) -> tuple[SplitInfo, ...]:
 
 
 def _list_judges(
-    gateway: Gateway, not_for_training: Collection[str], versions: Sequence[JudgeVersion]
+    catalogue: Catalogue, panels: Panels, not_for_training: Collection[str], versions: Sequence[JudgeVersion]
 ) -> tuple[JudgeInfo, ...]:
-    judged = [name for name, kind in gateway.catalogue.classes.items() if kind.rubric is not None]
-    serving = {name: gateway.panels.build_panel(name, ScoringOptions()).judges for name in judged}
+    judged = [name for name, kind in catalogue.classes.items() if kind.rubric is not None]
+    serving = {name: panels.build_panel(name, ScoringOptions()).judges for name in judged}
     return tuple(
         JudgeInfo(
             name=name,
@@ -263,7 +291,7 @@ def _list_judges(
             report=judge.report() if isinstance(judge, ReportingJudge) else None,
             versions=tuple(version for version in versions if version.judge == name),
         )
-        for name, judge in gateway.panels.judges.items()
+        for name, judge in panels.judges.items()
     )
 
 
@@ -294,18 +322,21 @@ class Examples:
     """Example bodies by path. They name a real task of each environment, so they need its data to be loaded. Where the
     first task is costly, it is made when the document is first asked for."""
 
-    def __init__(self) -> None:
+    def __init__(self, catalogue: Catalogue, dispatcher: Dispatcher, task_cache: TaskCache) -> None:
+        self._catalogue = catalogue
+        self._dispatcher = dispatcher
+        self._task_cache = task_cache
         self._bodies: dict[str, JsonValue] = {}
         self._members: dict[str, JsonValue] = {}
         self._completing = asyncio.Lock()
 
-    async def prepare(self, gateway: Gateway) -> None:
+    async def prepare(self) -> None:
         """Anew for every environment that serves, but for those of a costly first task."""
-        for name, environment in gateway.catalogue.classes.items():
+        for name, environment in self._catalogue.classes.items():
             if not environment.costly_first_task:
-                await self.prepare_one(gateway, name)
+                await self.prepare_one(name)
 
-    def install(self, app: FastAPI, gateway: Gateway) -> None:
+    def install(self, app: FastAPI) -> None:
         original: Callable[[], _Document] = app.openapi
 
         def add_examples() -> _Document:
@@ -314,8 +345,9 @@ class Examples:
                 _set_example(document, path, body)
             return document
 
+        @needs("read", "shared")
         async def serve_document(request: Request) -> Response:
-            await self._complete(gateway)
+            await self._complete()
             reply: Response = await shown.endpoint(request)
             return reply
 
@@ -329,41 +361,40 @@ class Examples:
         ]
         app.router.routes[index] = Route(shown.path, serve_document, include_in_schema=False)
 
-    async def _complete(self, gateway: Gateway) -> None:
+    async def _complete(self) -> None:
         """With the examples of a costly first task that are missing. The document is shown without one that cannot be
         made."""
         async with self._completing:
-            for name, environment in gateway.catalogue.classes.items():
+            for name, environment in self._catalogue.classes.items():
                 if environment.costly_first_task and name not in self._members:
                     try:
-                        await self.prepare_one(gateway, name)
+                        await self.prepare_one(name)
                     except Exception:
                         log.exception("the example of %s could not be made", name)
 
-    async def prepare_one(self, gateway: Gateway, name: str) -> None:
+    async def prepare_one(self, name: str) -> None:
         """Anew for one environment, if it serves."""
-        if gateway.catalogue.explain_unavailability(name) is not None:
+        if self._catalogue.explain_unavailability(name) is not None:
             return
-        task_id, gold = await _fetch_first_task(gateway, name)
+        task_id, gold = await self._fetch_first_task(name)
         score = _build_score_body(task_id, gold)
-        self._bodies[f"/envs/{name}/next-batch"] = _build_batch_body(gateway.catalogue.classes[name])
+        self._bodies[f"/envs/{name}/next-batch"] = _build_batch_body(self._catalogue.classes[name])
         self._bodies[f"/envs/{name}/step"] = _build_step_body(task_id, gold)
         self._bodies[f"/envs/{name}/score"] = score
         self._bodies["/score"] = score
-        self._bodies |= _build_try_body(gateway.catalogue.classes[name])
+        self._bodies |= _build_try_body(self._catalogue.classes[name])
         self._members[name] = {"env": name, "weight": 1.0}
         mix = [self._members[one] for one in sorted(self._members)]
         self._bodies["/next-batch"] = {"batch_size": 4, "run": _RUN, "mix": mix}
 
-
-async def _fetch_first_task(gateway: Gateway, name: str) -> tuple[str, Completion]:
-    """The id of the first training task with its gold answer, or a friendly reply where there is none."""
-    batch = await gateway.dispatcher.next_batch(name, NextBatch(batch_size=1, cursor=0))
-    task_id = batch.tasks[0].task_id
-    record = (await gateway.task_cache.get([task_id]))[task_id]
-    hosted = gateway.catalogue.get_environment_or_current(name)
-    environment: Environment = hosted.environment
-    return task_id, environment.gold(gateway.task_cache.get_task(hosted, record)) or _GREETING
+    async def _fetch_first_task(self, name: str) -> tuple[str, Completion]:
+        """The id of the first training task with its gold answer, or a friendly reply where there is none."""
+        batch = await self._dispatcher.next_batch(name, NextBatch(batch_size=1, cursor=0))
+        task_id = batch.tasks[0].task_id
+        record = (await self._task_cache.get([task_id]))[task_id]
+        hosted = self._catalogue.get_environment_or_current(name)
+        environment: Environment = hosted.environment
+        return task_id, environment.gold(self._task_cache.get_task(hosted, record)) or _GREETING
 
 
 def _build_batch_body(environment: type[Environment]) -> JsonValue:
@@ -418,6 +449,7 @@ def create_characters_router(
     router = APIRouter(tags=["catalogue"], route_class=ApiRoute)
 
     @router.get("/characters", summary="Summaries of the character sheets", responses=document_problems(401))
+    @needs("read", "shared")
     async def character_list() -> CharacterList:
         return CharacterList(characters=characters())
 
@@ -426,6 +458,7 @@ def create_characters_router(
         summary="Reload the character sheets; tasks that were handed out keep their sheets",
         responses=document_problems(401, 404, 422, 503),
     )
+    @needs("author", "closed")
     async def reload_characters() -> ReloadedCharacters:
         before = characters()
         await reload()

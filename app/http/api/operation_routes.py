@@ -12,13 +12,14 @@ from app.domain.budgets import KeyQuotas, KeyUsage, QuotaUse
 from app.domain.errors import StillStarting
 from app.domain.values import Frozen, Name
 from app.http.api.models import ServiceHealth, ServiceReadiness
-from app.http.web.api_keys import find_caller
-from app.http.web.bodies import JsonRoute, LazyRoute
+from app.http.web.api_keys import declare_access, find_caller, needs, open_to_all
 from app.http.web.openapi import document_problems
+from app.http.web.routes import JsonRoute, LazyRoute
 from app.ports.environment import Clock, Environment
 from app.service.access import GraceSeconds, KeyAdmin, NewSecret, QuotaService
-from app.service.gateway import Gateway
-from app.service.retrieval import PreviewOptions, PreviewResult
+from app.service.catalogue import Catalogue
+from app.service.retrieval import PreviewOptions, PreviewResult, PreviewService
+from app.store.migration import HealthCheck
 
 _KEY_EXAMPLES = {"trainer": Example(summary="A trainer", value={"name": "ada", "scopes": ["read", "train"]})}
 _ROTATION_EXAMPLES = {"hour": Example(summary="Both work for an hour", value={"grace_seconds": 3600})}
@@ -56,6 +57,7 @@ def create_quota_router(service: QuotaService) -> APIRouter:
     router = APIRouter(tags=["admin"], route_class=JsonRoute)
 
     @router.get("/quotas", summary="What this key has used of its quotas", responses=document_problems(401, 403, 503))
+    @needs("train", "shared")
     async def quotas(request: Request) -> QuotaReport:
         caller = find_caller(request.scope) or Caller("", frozenset())
         usage = await service.load_usage(caller)
@@ -104,6 +106,7 @@ def create_key_router(admin: KeyAdmin) -> APIRouter:
         following = page[-1][0] if len(page) == limit else None
         return AdminActionPage(actions=tuple(action for _, action in page), next_before=following)
 
+    declare_access(router.routes, "admin", "closed")
     return router
 
 
@@ -119,12 +122,19 @@ _Exposition = Callable[[], tuple[bytes, str]]
 
 
 def create_health_router(
-    gateway: Gateway, version: str, clock: Clock, exposition: _Exposition, offline_judge: tuple[str, ...]
+    *,
+    catalogue: Catalogue,
+    health: HealthCheck,
+    version: str,
+    clock: Clock,
+    exposition: _Exposition,
+    offline_judge: tuple[str, ...],
 ) -> APIRouter:
     """`offline_judge`: the environments that the offline judge scores by default."""
     router = APIRouter(tags=["health"], route_class=LazyRoute)
 
     @router.get("/livez", summary="Liveness: the process responds")
+    @open_to_all
     async def livez() -> ServiceHealth:
         return ServiceHealth(status="ok", version=version, time=clock())
 
@@ -133,13 +143,15 @@ def create_health_router(
         summary="Readiness: the store accepts writes and the environments are loaded",
         responses=document_problems(503),
     )
+    @open_to_all
     async def readyz() -> ServiceReadiness:
-        if not gateway.catalogue.ready:
+        if not catalogue.ready:
             raise StillStarting("the environments' data is still loading")
-        await gateway.health.check()
+        await health.check()
         return ServiceReadiness(status="ok", version=version, time=clock(), offline_judge=offline_judge)
 
     @router.get("/metrics", summary="Metrics for Prometheus", response_class=Response, responses=document_problems(401))
+    @needs("metrics", "closed")
     async def metrics() -> Response:
         body, content_type = exposition()
         return Response(body, media_type=content_type)
@@ -150,16 +162,17 @@ def create_health_router(
 # Previews of drafts: nothing is stored.
 
 
-def create_preview_router(environment: type[Environment], gateway: Gateway) -> APIRouter:
+def create_preview_router(environment: type[Environment], previews: PreviewService, quotas: QuotaService) -> APIRouter:
     """`POST /envs/{name}/try`, for environments with drafts."""
     name = environment.name
     router = APIRouter(prefix=f"/envs/{name}", tags=[name], route_class=JsonRoute)
     if environment.Draft is None:
         return router
 
+    @needs("author", "closed")
     async def try_out(request: PreviewOptions) -> PreviewResult:
-        await gateway.quotas.require_judging()
-        return await gateway.previews.preview(name, _read_draft(request), request)
+        await quotas.require_judging()
+        return await previews.preview(name, _read_draft(request), request)
 
     try_out.__annotations__["request"] = _build_preview_model(environment, environment.Draft)
     router.add_api_route(

@@ -15,16 +15,19 @@ from app.domain.scores import Outcome, Reason
 from app.domain.values import Name
 from app.http.api.environment_routes import IdempotencyHeader, build_batch_response, score_in_bounds
 from app.http.api.models import GroupPage, GroupReplies, GroupView, RunPage, StatisticsView, TaskView
-from app.http.web.api_keys import CallerBounds
-from app.http.web.bodies import ApiRoute, JsonRoute
+from app.http.web.api_keys import CallerBounds, needs
 from app.http.web.openapi import document_problems
+from app.http.web.routes import ApiRoute, JsonRoute
 from app.ports.tracing import note_work
-from app.service.access import check_mixture, list_within
-from app.service.gateway import Gateway
+from app.service.access import BoundsCheck, QuotaService, check_mixture, list_within
+from app.service.catalogue import Catalogue
+from app.service.handout import Dispatcher
 from app.service.requests import GroupId, NextMixedBatch, ScoreRequest, ScoreResponse, TaskBatch, TaskId
-from app.service.rescoring import RescoreEstimate, RescoreReply, RescoreRequest
-from app.service.runs import RunReport, RunSettings
-from app.service.scoring import build_reply
+from app.service.rescoring import RescoreEstimate, Rescorer, RescoreReply, RescoreRequest
+from app.service.runs import RunRegistry, RunReport, RunSettings
+from app.service.scoring import ScoringService, build_reply
+from app.service.task_cache import TaskCache
+from app.store.views import GroupViews
 
 # The query of `GET /groups`.
 
@@ -82,7 +85,7 @@ class GroupQuery:
 RunName = Annotated[Name, Path(description="The run's name.", examples=["my-run"])]
 
 
-def create_mixture_router(gateway: Gateway) -> APIRouter:
+def create_mixture_router(dispatcher: Dispatcher, scoring: ScoringService, checks: BoundsCheck) -> APIRouter:
     """next-batch and score over several environments at once."""
     router = APIRouter(tags=["mixtures"], route_class=JsonRoute)
     refusals = document_problems(400, 401, 404, 408, 409, 413, 415, 422, 429, 503)
@@ -90,31 +93,42 @@ def create_mixture_router(gateway: Gateway) -> APIRouter:
     @router.post(
         "/next-batch", response_model=TaskBatch, summary="Hand out tasks of a seeded mixture", responses=refusals
     )
+    @needs("train", "handler")
     async def next_mixed_batch(request: NextMixedBatch, client: Request, bounds: CallerBounds) -> Response:
         note_work(run=request.run)
         check_mixture(bounds, request)
-        return build_batch_response(await gateway.dispatcher.deal_mixed_batch(request, client.is_disconnected))
+        return build_batch_response(await dispatcher.deal_mixed_batch(request, client.is_disconnected))
 
     @router.post("/score", response_model=ScoreResponse, summary="Score groups of any environments", responses=refusals)
+    @needs("train", "handler")
     async def score(request: ScoreRequest, client: Request, key: IdempotencyHeader = None) -> Response:
-        return await score_in_bounds(gateway, request, None, client, key)
+        return await score_in_bounds(scoring, checks, request, None, client, key)
 
     return router
 
 
-def create_records_router(gateway: Gateway) -> APIRouter:
+def create_records_router(
+    *,
+    catalogue: Catalogue,
+    views: GroupViews,
+    task_cache: TaskCache,
+    scoring: ScoringService,
+    checks: BoundsCheck,
+) -> APIRouter:
     router = APIRouter(tags=["records"], route_class=ApiRoute)
     refusals = document_problems(401, 404, 422, 503)
 
     @router.get("/tasks/{task_id}", summary="One task, as it was handed out", responses=refusals)
+    @needs("read", "handler")
     async def task(task_id: TaskId, bounds: CallerBounds) -> TaskView:
-        await gateway.bounds.require_tasks(bounds, [task_id])
-        record = (await gateway.task_cache.get([task_id])).get(task_id)
+        await checks.require_tasks(bounds, [task_id])
+        record = (await task_cache.get([task_id])).get(task_id)
         if record is None:
             raise NotFound(f"there is no task {task_id}")
         return TaskView.from_record(record)
 
     @router.get("/groups", summary="Groups that a filter finds, or groups by id once scored", responses=refusals)
+    @needs("read", "handler")
     async def groups(
         bounds: CallerBounds,
         id: Annotated[tuple[GroupId, ...], Query(max_length=256)] = (),  # noqa: A002  # the wire's word
@@ -122,8 +136,8 @@ def create_records_router(gateway: Gateway) -> APIRouter:
         query: Annotated[GroupQuery, Depends(GroupQuery)] = GroupQuery(),  # it never changes
     ) -> GroupPage | GroupReplies:
         if id:
-            return await _collect_groups(gateway, id, wait, bounds)
-        page = await gateway.views.find_groups(query.build_filter(bounds))
+            return await _collect_groups(scoring, checks, id, wait, bounds)
+        page = await views.find_groups(query.build_filter(bounds))
         return GroupPage(
             groups=page.groups,
             next_before=page.next_before,
@@ -137,13 +151,15 @@ def create_records_router(gateway: Gateway) -> APIRouter:
         summary="One group with its task and judgements",
         responses=document_problems(401, 404, 410, 422, 503),
     )
+    @needs("read", "group")
     async def group(group_id: GroupId) -> GroupView:
-        detail = await gateway.views.get_group(group_id) or await _find_open_group(gateway, group_id)
+        detail = await views.get_group(group_id) or await _find_open_group(scoring, task_cache, group_id)
         if detail is None:
             raise NotFound(f"there is no group {group_id}")
         return GroupView.from_detail(detail)
 
     @router.get("/stats", summary="Rewards by environment, run and policy step", responses=refusals)
+    @needs("read", "handler")
     async def statistics(
         bounds: CallerBounds,
         env: Annotated[str | None, Query(max_length=100)] = None,
@@ -158,10 +174,10 @@ def create_records_router(gateway: Gateway) -> APIRouter:
             Name | None, Query(description="Only groups that this judge scored. Not with another `by` than `judge`.")
         ] = None,
     ) -> StatisticsView:
-        labelled = _find_labelled(gateway, by, judge)
+        labelled = _find_labelled(catalogue, by, judge)
         breakdown = _choose_breakdown(by, judge, bool(labelled))
-        uncounted = await gateway.views.count_uncounted()
-        rows = await gateway.views.get_statistics(env, run, by=breakdown, judge=judge)
+        uncounted = await views.count_uncounted()
+        rows = await views.get_statistics(env, run, by=breakdown, judge=judge)
         shown = tuple(
             row
             for row in rows
@@ -172,34 +188,37 @@ def create_records_router(gateway: Gateway) -> APIRouter:
     return router
 
 
-def create_runs_router(gateway: Gateway) -> APIRouter:
+def create_runs_router(registry: RunRegistry, views: GroupViews) -> APIRouter:
     router = APIRouter(prefix="/runs", tags=["runs"], route_class=JsonRoute)
     refusals = document_problems(400, 401, 404, 408, 409, 413, 415, 422, 503)
 
     @router.put("/{run}", summary="Set a run's seed and options before its first use", responses=refusals)
+    @needs("train", "run")
     async def put_run(run: RunName, settings: RunSettings) -> Run:
-        return await gateway.runs.put(run, settings)
+        return await registry.put(run, settings)
 
     @router.get("", summary="Every run, by name", responses=document_problems(401, 422, 503))
+    @needs("read", "handler")
     async def runs(bounds: CallerBounds, after: Name | None = None, limit: _Limit = 100) -> RunPage:
-        page = await list_within(gateway.runs.list_runs, _name_run, bounds.allows_run, limit, after)
+        page = await list_within(registry.list_runs, _name_run, bounds.allows_run, limit, after)
         return RunPage(runs=tuple(page), next_after=page[-1].name if len(page) == limit else None)
 
     @router.get("/{run}", summary="One run: pinned options and activity", responses=refusals)
+    @needs("read", "run")
     async def one_run(run: RunName) -> RunReport:
-        uncounted = await gateway.views.count_uncounted()  # before the counts, which so have at least what it says
-        report = await gateway.runs.get_report(run)
-        alarms = await gateway.runs.list_open_alarms(run)
+        uncounted = await views.count_uncounted()  # before the counts, which so have at least what it says
+        report = await registry.get_report(run)
+        alarms = await registry.list_open_alarms(run)
         return report.model_copy(update={"alarms": alarms, "uncounted": uncounted})
 
     return router
 
 
-def _find_labelled(gateway: Gateway, by: str | None, judge: str | None) -> set[str]:
+def _find_labelled(catalogue: Catalogue, by: str | None, judge: str | None) -> set[str]:
     """The environments whose tasks are labelled by this key; none for `judge`, `dataset` and no key."""
     if by in {None, "judge"}:
         return set()
-    labelled = {name for name, kind in gateway.catalogue.classes.items() if kind.stats_label == by}
+    labelled = {name for name, kind in catalogue.classes.items() if kind.stats_label == by}
     if not labelled and by != "dataset":
         raise InvalidRequest("no environment has statistics by this key", field="query.by")
     if judge is not None:
@@ -219,16 +238,18 @@ def _name_run(run: Run) -> str:
     return run.name
 
 
-async def _find_open_group(gateway: Gateway, group_id: str) -> GroupDetail | None:
+async def _find_open_group(scoring: ScoringService, task_cache: TaskCache, group_id: str) -> GroupDetail | None:
     """A group that still waits for pieces, with those that have come."""
-    group = (await gateway.scoring.collect([group_id], 0.0)).get(group_id)
-    record = None if group is None else (await gateway.task_cache.get([group.task_id])).get(group.task_id)
+    group = (await scoring.collect([group_id], 0.0)).get(group_id)
+    record = None if group is None else (await task_cache.get([group.task_id])).get(group.task_id)
     return None if group is None or record is None else GroupDetail(group=group, task=record, judgements=())
 
 
-async def _collect_groups(gateway: Gateway, ids: tuple[str, ...], wait: float, bounds: KeyBounds) -> GroupReplies:
-    foreign = await gateway.bounds.find_foreign(bounds, ids)
-    collected = {} if foreign else await gateway.scoring.collect(ids, wait)
+async def _collect_groups(
+    scoring: ScoringService, checks: BoundsCheck, ids: tuple[str, ...], wait: float, bounds: KeyBounds
+) -> GroupReplies:
+    foreign = await checks.find_foreign(bounds, ids)
+    collected = {} if foreign else await scoring.collect(ids, wait)
     groups = {name: group for name, group in collected.items() if bounds.allows_group(group.run, group.environment)}
     missing = sorted(foreign) or [identity for identity in ids if identity not in groups]
     if missing:
@@ -246,27 +267,29 @@ _EXAMPLES = {
 }
 
 
-def create_rescoring_router(gateway: Gateway) -> APIRouter:
+def create_rescoring_router(rescorer: Rescorer, quotas: QuotaService) -> APIRouter:
     router = APIRouter(tags=["records"], route_class=JsonRoute)
     refusals = document_problems(400, 401, 404, 408, 410, 413, 415, 422, 429, 503)
 
     @router.post(
         "/groups/{group_id}/rescore", summary="Rescore a group; the original scores are kept", responses=refusals
     )
+    @needs("train", "group")
     async def rescore(
         group_id: GroupId, request: Annotated[RescoreRequest, Body(openapi_examples=_EXAMPLES)]
     ) -> RescoreReply:
-        await gateway.quotas.require_judging()
-        return await gateway.rescorer.rescore(group_id, request)
+        await quotas.require_judging()
+        return await rescorer.rescore(group_id, request)
 
     @router.post(
         "/groups/{group_id}/rescore/estimate",
         summary="What rescoring a group would cost at most; nothing is asked",
         responses=refusals,
     )
+    @needs("train", "group")
     async def estimate(
         group_id: GroupId, request: Annotated[RescoreRequest, Body(openapi_examples=_EXAMPLES)]
     ) -> RescoreEstimate:
-        return await gateway.rescorer.estimate(group_id, request)
+        return await rescorer.estimate(group_id, request)
 
     return router

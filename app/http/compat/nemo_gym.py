@@ -43,7 +43,7 @@ from app.http.compat.one_sample import (
     list_flags,
     name_criterion,
 )
-from app.http.web.api_keys import CallerBounds, get_bounds
+from app.http.web.api_keys import CallerBounds, declare_access, get_bounds
 from app.service.pending_groups import SampleToScore
 from app.service.requests import TaskId
 
@@ -498,6 +498,7 @@ class NemoGymServer:
         self._add("POST", "/reset", self.reset, "Begin an episode of NeMo Gym's gymnasium_agent")
         self._add("POST", "/step", self.step, "Play a turn of NeMo Gym's gymnasium_agent")
         self._add("POST", "/{tool}", self.call_tool, "Carry out a call of NeMo Gym's agents")
+        declare_access(self.router.routes, "train", "handler")
 
     def _add(self, method: str, path: str, answer: Callable[..., Any], summary: str) -> None:
         self.router.add_api_route(path, answer, methods=[method], summary=summary, responses=document_refusals())

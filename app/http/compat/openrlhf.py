@@ -26,6 +26,7 @@ from app.http.compat.one_sample import (
     name_criterion,
     read_label,
 )
+from app.http.web.api_keys import needs
 from app.service.pending_groups import SampleToScore
 
 
@@ -102,6 +103,7 @@ def create_openrlhf_router(reward_service: RewardService) -> APIRouter:
     """`POST /compat/openrlhf/{env}` and `POST /compat/openrlhf/{env}/get_reward`, the path of OpenRLHF's own server."""
     router = APIRouter(prefix="/compat/openrlhf", tags=["openrlhf"], route_class=RefusingRoute)
 
+    @needs("train", "handler")
     async def get_reward(
         env: str, request: Request, queries: Queries, options: Annotated[OpenRlhfOptions, Query()]
     ) -> Response:

@@ -52,11 +52,14 @@ from app.http.compat.one_sample import (
     SampleOptions,
     list_flags,
 )
-from app.http.web.api_keys import get_bounds
-from app.http.web.bodies import JsonRoute
+from app.http.web.api_keys import declare_access, get_bounds
+from app.http.web.routes import JsonRoute
 from app.service.access import check_hand_out
-from app.service.gateway import Gateway
+from app.service.catalogue import Catalogue
+from app.service.handout import Dispatcher
 from app.service.requests import GroupProblem, GroupReply, GroupToScore, NextBatch, ScoreRequest
+from app.service.scoring import ScoringService
+from app.service.task_cache import TaskCache
 
 # What is sent to clients.
 
@@ -375,8 +378,8 @@ def write_result(result: Frozen) -> list[bytes]:
 
 
 class _OrsEpisodes:
-    def __init__(self, gateway: Gateway, sessions: KeptSessions, reward_service: RewardService) -> None:
-        self._gateway = gateway
+    def __init__(self, scoring: ScoringService, sessions: KeptSessions, reward_service: RewardService) -> None:
+        self._scoring = scoring
         self._sessions = sessions
         self._reward_service = reward_service
 
@@ -441,7 +444,7 @@ class _OrsEpisodes:
             purpose="eval" if record.key.split == "test" else "train",
             wait_seconds=min(options.wait_seconds, 600.0),
         )
-        (scored,) = (await self._gateway.scoring.score(to_score, env)).groups
+        (scored,) = (await self._scoring.score(to_score, env)).groups
         if isinstance(scored, GroupProblem):
             raise InvalidRequest(scored.detail, field=scored.field)
         return _StreamResult(
@@ -527,12 +530,22 @@ class _OrsRoute(JsonRoute):
 class OrsServer:
     """The routes of all environments. Each is a server of its own; its name may stand before a path once more."""
 
-    def __init__(self, gateway: Gateway, sessions: KeptSessions, reward_service: RewardService) -> None:
-        self._gateway = gateway
+    def __init__(
+        self,
+        *,
+        catalogue: Catalogue,
+        dispatcher: Dispatcher,
+        task_cache: TaskCache,
+        scoring: ScoringService,
+        sessions: KeptSessions,
+        reward_service: RewardService,
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._task_cache = task_cache
         self._sessions = sessions
         self._reward_service = reward_service
-        self._episodes = _OrsEpisodes(gateway, sessions, reward_service)
-        self._lister = TaskLister(gateway.catalogue)
+        self._episodes = _OrsEpisodes(scoring, sessions, reward_service)
+        self._lister = TaskLister(catalogue)
         self.router = APIRouter(
             prefix=f"{PREFIX}/{{env}}",
             tags=["ors"],
@@ -560,6 +573,7 @@ class OrsServer:
         named("GET", "/messages", self.show_conversation, "The prompt of a session of ORS, by messages")
         named("POST", "/call", self.call, "Call a tool of ORS")
         named("POST", "/score_group", self.score_group, "Scores of a group of ORS")
+        declare_access(self.router.routes, "train", "handler")
 
     def _add(self, method: str, path: str, answer: Callable[..., Any], summary: str) -> None:
         self.router.add_api_route(path, answer, methods=[method], summary=summary)
@@ -615,7 +629,7 @@ class OrsServer:
         task, params, bounds = asked.find_task(), options.read_params(), await get_bounds(request)
         check_hand_out(bounds, env, options.run, params)
         look_up = NextBatch(batch_size=1, run=options.run, split=task.split, params=params, cursor=task.index)
-        batch = await self._gateway.dispatcher.next_batch(env, look_up)
+        batch = await self._dispatcher.next_batch(env, look_up)
         if not batch.tasks:
             raise InvalidRequest("the split has no such task", field="index")
         await self._sessions.begin(_name_session(session), batch.tasks[0].task_id)
@@ -671,7 +685,7 @@ class OrsServer:
         bounds.require_run(options.run)
         task_id = (await self._sessions.find(_name_session(session))).task_id
         await self._reward_service.bounds.require_tasks(bounds, [task_id], "X-Session-ID")
-        record = (await self._gateway.task_cache.get([task_id])).get(task_id)
+        record = (await self._task_cache.get([task_id])).get(task_id)
         if record is None or record.key.environment != env:
             raise NotFound(f"there is no such session of {env}", field="X-Session-ID")
         return record

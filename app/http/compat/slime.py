@@ -26,6 +26,7 @@ from app.http.compat.one_sample import (
     list_flags,
     read_label,
 )
+from app.http.web.api_keys import needs
 
 
 class SlimeOptions(RewardOptions):
@@ -105,6 +106,7 @@ def create_slime_router(reward_service: RewardService) -> APIRouter:
         response_class=Response,
         responses={200: {"model": FiniteNumber | ExplainedReward}, **document_refusals()},
     )
+    @needs("train", "handler")
     async def reward(
         env: str, request: Request, sample: SlimeSample, options: Annotated[SlimeOptions, Query()]
     ) -> Response:

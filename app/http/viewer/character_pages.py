@@ -21,7 +21,7 @@ from app.domain.values import suggest
 from app.http.viewer.group_pages import CompletionCard, build_cards
 from app.http.viewer.rendering import FilterRoute, Renderer, ViewerParts, Word
 from app.http.viewer.run_pages import ChartView, MeasuredCurves, SeriesSource, draw, load_rollups, measure_curves
-from app.http.web.api_keys import CallerBounds
+from app.http.web.api_keys import CallerBounds, needs
 from app.store.views import GroupViews
 from app.toolkit.charts import TONES
 from app.toolkit.texts import Excerpt, cut_excerpt
@@ -108,6 +108,7 @@ def create_character_pages_router(pages: CharacterPages, renderer: Renderer) -> 
     )
 
     @router.get("")
+    @needs("read", "handler")
     async def characters(request: Request) -> Response:
         sheets, findings = pages.list_sheets(), await _check(pages)
         rows = [_build_row(pages, card, findings) for card in build_character_cards(sheets)]
@@ -116,6 +117,7 @@ def create_character_pages_router(pages: CharacterPages, renderer: Renderer) -> 
         )
 
     @router.get("/{character}")
+    @needs("read", "handler")
     async def one(request: Request, character: str, bounds: CallerBounds, run: Word = "") -> Response:
         sheets = {sheet.id: sheet for sheet in pages.list_sheets()}
         sheet = sheets.get(character)

@@ -41,7 +41,7 @@ from app.http.viewer.rendering import (
     compare_words,
 )
 from app.http.viewer.run_pages import MOST_CHOICES, RunPages, list_run_names, parse_run_name
-from app.http.web.api_keys import CallerBounds
+from app.http.web.api_keys import CallerBounds, needs
 from app.service.access import allows_task
 from app.store.views import GroupOutline, GroupViews
 from app.toolkit.charts import Scale, build_difference_histogram, fit_around_zero
@@ -453,6 +453,7 @@ def create_compare_router(pages: RunPages, renderer: Renderer) -> APIRouter:
     router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse, route_class=FilterRoute)
 
     @router.get(_PATH)
+    @needs("read", "handler")
     async def compare(
         request: Request,
         bounds: CallerBounds,

@@ -21,8 +21,8 @@ from app.domain.scores import Criterion, Score
 from app.domain.tasks import Completion, Context, Message, ToolCall, ToolSpec
 from app.http.viewer.arithmetic import RewardSum, WinnerContrast, build_sums, contrast_best, gather_equal
 from app.http.viewer.rendering import FilterQuery, Renderer, ViewerParts, WordDiff, build_filter, compare_words
-from app.http.web.api_keys import CallerBounds
-from app.http.web.bodies import LazyRoute
+from app.http.web.api_keys import CallerBounds, needs
+from app.http.web.routes import LazyRoute
 from app.judges.explanation import GroupExplanation, explain_group
 from app.service.requests import GroupId
 from app.store.views import GroupViews
@@ -78,6 +78,7 @@ def create_group_page_router(
     router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse, route_class=LazyRoute)
 
     @router.get("/view/groups/{group_id}")
+    @needs("read", "group")
     async def group(
         request: Request,
         group_id: str,

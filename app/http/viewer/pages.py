@@ -41,8 +41,8 @@ from app.http.viewer.rendering import (
     read_fields,
 )
 from app.http.viewer.run_pages import RunPages, RunRow, list_run_names, load_row
-from app.http.web.api_keys import COOKIE, CallerBounds, KeyRing
-from app.http.web.bodies import LazyRoute
+from app.http.web.api_keys import COOKIE, CallerBounds, KeyRing, needs, open_to_all
+from app.http.web.routes import LazyRoute
 from app.service.access import KeyAdmin
 from app.service.gateway import EnvironmentEntry, JudgeEntry, ServiceState, ServiceWarning, list_warnings, show_judges
 from app.store.views import GroupViews
@@ -79,6 +79,7 @@ def _create_home_router(pages: HomePages, renderer: Renderer, names: Sequence[st
     router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse, route_class=LazyRoute)
 
     @router.get("/")
+    @needs("read", "handler")
     async def home(request: Request, bounds: CallerBounds) -> Response:
         if request.query_params.keys() - {"format"}:  # the list of groups was here, with its filters
             return RedirectResponse(add_root(request, f"/view/groups?{request.url.query}"))
@@ -144,18 +145,21 @@ async def _warn_of_service(
 # Signing in: people give their key once for a browser.
 
 _MAX_FORM: Final = 10_000
+MOST_BROWSERS: Final = 20
+"""Signed in with one key. People have a few each, and a key that was passed around is no longer a person's."""
 _Next = Annotated[str, Query(max_length=4_000)]
 
 
-def create_sign_in_router(ring: KeyRing, admin: KeyAdmin, renderer: Renderer, hours: float, most: int) -> APIRouter:
-    """`most`: browsers that may be signed in with one key."""
+def create_sign_in_router(ring: KeyRing, admin: KeyAdmin, renderer: Renderer, hours: float) -> APIRouter:
     router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse, route_class=LazyRoute)
 
     @router.get("/sign-in")
+    @open_to_all
     async def ask_for_key(request: Request, next: _Next = "/") -> Response:  # noqa: A002  # the wire's word
         return renderer.render_page(request, "sign_in.html", {"next": choose_page(next), "problem": ""})
 
     @router.post("/sign-in")
+    @open_to_all
     async def sign_in(request: Request) -> Response:
         form = await read_fields(request, _MAX_FORM)
         secret, target = pick_field(form, "key").strip(), choose_page(pick_field(form, "next"))
@@ -164,7 +168,7 @@ def create_sign_in_router(ring: KeyRing, admin: KeyAdmin, renderer: Renderer, ho
             shown = {"next": target, "problem": "This is no key of this service, or it is valid no more."}
             return renderer.render_page(request, "sign_in.html", shown, 403)
         try:
-            value = await admin.begin_sign_in(secret, hours, most)
+            value = await admin.begin_sign_in(secret, hours, MOST_BROWSERS)
         except Conflict as error:
             shown = {"next": target, "problem": f"{error.detail}. Sign out in one of them first."}
             return renderer.render_page(request, "sign_in.html", shown, error.status)
@@ -181,6 +185,7 @@ def create_sign_in_router(ring: KeyRing, admin: KeyAdmin, renderer: Renderer, ho
         return response
 
     @router.post("/sign-out")
+    @open_to_all
     async def sign_out(request: Request) -> Response:
         value = request.cookies.get(COOKIE)
         if value is not None:
@@ -211,6 +216,7 @@ def _create_finding_router(
     router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse, route_class=FilterRoute)
 
     @router.get("/view/groups")
+    @needs("read", "handler")
     async def find(
         request: Request,
         bounds: CallerBounds,
@@ -274,6 +280,7 @@ def create_viewer_router(
         router.routes.extend(create_section(renderer).routes)
 
     @router.get("/view/stats")
+    @needs("read", "handler")
     async def statistics(
         request: Request, bounds: CallerBounds, environment: Word = "", run: Word = "", by: Word = ""
     ) -> Response:
@@ -288,6 +295,7 @@ def create_viewer_router(
         return renderer.render(request, "statistics.html", shown | more, {"rows": allowed, **more})
 
     @router.get("/view/judges")
+    @needs("read", "handler")
     async def judge_list(request: Request, bounds: CallerBounds) -> Response:
         listed = show_judges(judges(), bounds)
         shown = {"judges": listed, "offline": OFFLINE_JUDGE}

@@ -29,8 +29,8 @@ from app.domain.errors import InvalidRequest, NotFound, TooLarge
 from app.domain.groups import Group, GroupFilter, parse_text_query
 from app.domain.runs import Purpose
 from app.domain.scores import Outcome, Reason
-from app.http.web.api_keys import COOKIE, find_caller
-from app.http.web.bodies import LazyRoute
+from app.http.web.api_keys import COOKIE, find_caller, needs
+from app.http.web.routes import LazyRoute
 from app.toolkit.charts import CHART_STYLE, open_page_templates
 from app.toolkit.texts import (
     PALETTE,
@@ -221,6 +221,7 @@ def load_assets(folder: Path) -> _Assets:
     router = APIRouter(include_in_schema=False)
 
     @router.get("/view/assets/{version}/{name}")
+    @needs("read", "shared")
     async def asset(version: str, name: str) -> Response:
         """Whatever version is asked for: a page may be another replica's, or one that knows no version."""
         if name not in files:

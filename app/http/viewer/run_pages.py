@@ -25,7 +25,7 @@ from app.domain.rollups import MeasureMap, Rollup, RollupFilter, RollupKey, Seri
 from app.domain.runs import Run, RunProgress, tell_progress
 from app.domain.values import Z_95, Frozen, Name, Proportion, utc_now
 from app.http.viewer.rendering import FilterRoute, Renderer, RunMark, ViewerParts, Word, clean_word, pick_choice
-from app.http.web.api_keys import CallerBounds
+from app.http.web.api_keys import CallerBounds, needs
 from app.ports.environment import Clock
 from app.service.access import list_within
 from app.service.runs import RunRegistry, RunReport
@@ -97,6 +97,7 @@ def create_run_pages_router(pages: RunPages, renderer: Renderer) -> APIRouter:
     )
 
     @router.get("")
+    @needs("read", "handler")
     async def runs(request: Request, bounds: CallerBounds, after: Word = "") -> Response:
         listed = pages.runs.list_runs
         page = await list_within(listed, _name_run, bounds.allows_run, _PAGE_SIZE, parse_run_name(after))
@@ -106,6 +107,7 @@ def create_run_pages_router(pages: RunPages, renderer: Renderer) -> APIRouter:
         return renderer.render(request, "runs.html", {"rows": rows, "after": after, "next": following}, data)
 
     @router.get("/{run}")
+    @needs("read", "run")
     async def one_run(
         request: Request,
         run: str,

@@ -4,6 +4,10 @@ The keys are read from the store again when they are older than a second, once f
 seconds of age a request goes on with those that were read before, so that the store is no part of a request's time;
 after that it waits. While the store is away, keys hold for half a minute as they were last read; after that nobody is
 let in.
+
+And what they may reach: every route says where it is declared which scope a key needs, and where the bounds of a key
+are checked, by `@needs` of its endpoint, or by `declare_access` of a router in which nothing differs. A route of which
+nothing is said stops the start of the service, so that none is open because somebody forgot it.
 """
 
 import asyncio
@@ -11,24 +15,25 @@ import base64
 import binascii
 import logging
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from contextvars import Context
 from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network, ip_address
 from time import monotonic
-from typing import Annotated, Final
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar, get_args
 from urllib.parse import quote
 
 from fastapi import Depends
 from starlette.datastructures import Headers
 from starlette.requests import HTTPConnection
 from starlette.responses import RedirectResponse
+from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from structlog.contextvars import bound_contextvars
 
 from app.domain.access import AccessScope, Caller, KeyBounds, SignIn, compute_key_digest, find_bounds, work_for
-from app.domain.errors import GatewayError, StoreUnavailable
+from app.domain.errors import Forbidden, GatewayError, RequestRefused, StoreUnavailable
 from app.domain.values import utc_now
 from app.http.web.problems import build_problem_response
 from app.store.api_keys import KeyStore, KnownKeys
@@ -313,3 +318,157 @@ async def _refuse(scope: Scope, send: Send, receive: Receive, status: int, detai
     for challenge in _CHALLENGES if status == 401 else ():
         response.headers.append("WWW-Authenticate", challenge)
     await response(scope, receive, send)
+
+
+# What they may reach. Names that a caller gives are answered 403 with the bound, whether they exist or not; ids of
+# others are 404, as if they were not there.
+
+BoundKind = Literal["shared", "handler", "run", "group", "rollout", "world", "closed"]
+"""Where the bounds of a key are checked. `shared`: nowhere, since everybody gets the same. `handler`: by the route.
+`closed`: bound keys are refused. Others: the part of the path that is named so must be within the bounds."""
+
+
+class RouteAccess(NamedTuple):
+    scope: AccessScope | None
+    """None: everybody may come, with a key or without."""
+    bound: BoundKind
+
+
+EndpointT = TypeVar("EndpointT", bound=Callable[..., Any])
+
+_ACCESS: Final = "route_access"
+"""What endpoints, and routes that have none of their own, keep it under."""
+
+
+def needs(scope: AccessScope, bound: BoundKind) -> Callable[[EndpointT], EndpointT]:
+    """Says of an endpoint what a key needs to reach it."""
+
+    def declare(endpoint: EndpointT) -> EndpointT:
+        return _declare(endpoint, RouteAccess(scope, bound))
+
+    return declare
+
+
+def open_to_all(endpoint: EndpointT) -> EndpointT:
+    """Says of an endpoint that everybody may come, with a key or without."""
+    return _declare(endpoint, RouteAccess(None, "shared"))
+
+
+def _declare(endpoint: EndpointT, access: RouteAccess) -> EndpointT:
+    setattr(endpoint, _ACCESS, access)
+    return endpoint
+
+
+def declare_access(routes: Iterable[BaseRoute], scope: AccessScope, bound: BoundKind) -> None:
+    """Says it of all these routes, but for those whose endpoint says something itself."""
+    for route in routes:
+        vars(route)[_ACCESS] = RouteAccess(scope, bound)
+
+
+def find_access(route: BaseRoute) -> RouteAccess:
+    """LookupError for a route of which nothing is said, or something that would check nothing."""
+    access = _find_declared(route)
+    where = f"{' '.join(list_methods(route))} {vars(route).get('path', '')}"
+    if access is None:
+        raise LookupError(f"no scope is set for {where}: say with @needs what a key needs to reach it")
+    if access.bound not in get_args(BoundKind):
+        raise LookupError(f"{access.bound} is no place where bounds are checked: {where}")
+    return access
+
+
+def _find_declared(route: BaseRoute) -> RouteAccess | None:
+    kept = vars(route)  # the attributes that are there: asking for others builds a route that puts that off
+    declared: RouteAccess | None = getattr(kept.get("endpoint"), _ACCESS, None) or kept.get(_ACCESS)
+    return declared
+
+
+def list_methods(route: BaseRoute) -> list[str]:
+    """Web sockets and mounted files count as GET; HEAD is guarded as GET."""
+    return sorted((vars(route).get("methods") or {"GET"}) - {"HEAD"})
+
+
+def describe_scopes(routes: Iterable[BaseRoute]) -> dict[tuple[str, str], str]:
+    """By path and method, in small letters, of the documentation."""
+    shown = [(route, _find_declared(route)) for route in routes if vars(route).get("include_in_schema")]
+    return {
+        (vars(route)["path_format"], method.lower()): f"A key needs the scope `{access.scope}`."
+        for route, access in shown
+        if access is not None and access.scope is not None
+        for method in list_methods(route)
+    }
+
+
+RequireGroup = Callable[[KeyBounds, str], Awaitable[None]]
+_Handle = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+_NO_ADMIN: Final = (
+    "Without a key nobody is an admin here, though all else is open: whoever made keys now would have them for ever. "
+    "Make the first one with `atropos-envs keys create`."
+)
+_OWN_ROUTES: Final = re.compile(r"^/envs/(?P<name>[^/{]+)/")
+"""Each environment has routes of its own."""
+_DEFAULT_QUEUE: Final = "default"
+"""Of an Atropos path that names none."""
+
+
+@dataclass(frozen=True)
+class RouteGate:
+    """What a caller of a route needs. `require_group` raises NotFound for a group of others."""
+
+    needed: AccessScope
+    bound: BoundKind
+    path: str
+    methods: frozenset[str]
+    require_group: RequireGroup
+
+    async def handle(self, handle: _Handle, scope: Scope, receive: Receive, send: Send) -> None:
+        """Checks the caller's scope and bounds before anything else."""
+        method = str(scope.get("method", "GET"))
+        try:
+            if ("GET" if method == "HEAD" else method) in self.methods:
+                await self._check(find_caller(scope), scope.get("path_params", {}))
+        except RequestRefused as refused:
+            if scope["type"] == "websocket":
+                # A close frame has room for 123 bytes of reason.
+                await send({"type": "websocket.close", "code": 1008, "reason": refused.detail[:120]})
+            else:
+                await build_problem_response(scope, refused.status, refused.detail)(scope, receive, send)
+            return
+        await handle(scope, receive, send)
+
+    async def _check(self, caller: Caller | None, values: Mapping[str, str]) -> None:
+        """Forbidden; NotFound for what is of others."""
+        if caller is None:
+            if self.needed == "admin":
+                raise Forbidden(_NO_ADMIN)
+            return
+        if not caller.has(self.needed):
+            raise Forbidden(f"The key {caller.name!r} lacks the scope `{self.needed}`, which this needs.")
+        if not caller.bounds.is_open:
+            await self._check_bounds(caller, values)
+
+    async def _check_bounds(self, caller: Caller, values: Mapping[str, str]) -> None:
+        bounds = caller.bounds
+        if self.bound == "closed":
+            raise Forbidden(f"The key {caller.name!r} is bound to parts of the service, and this is of all of it.")
+        # The environment is in the template of its own routes, and a parameter in those of trainers.
+        own = _OWN_ROUTES.match(self.path)
+        environment = own["name"] if own is not None else values.get("env") if self.bound != "shared" else None
+        if environment is not None:
+            bounds.require_environment(environment)
+        if self.bound == "run":
+            bounds.require_run(values.get("run", _DEFAULT_QUEUE))
+        elif self.bound == "world":
+            bounds.require_world(values["world"])
+        elif self.bound in {"group", "rollout"}:
+            # A rollout's id is its group's, a hyphen and its number.
+            group_id = values.get("group_id") or values.get("rollout_id", "").rpartition("-")[0]
+            await self.require_group(bounds, group_id)
+
+
+def build_gate(route: BaseRoute, require_group: RequireGroup) -> RouteGate | None:
+    """None for a route that is open to all. LookupError for one of which nothing is said."""
+    scope, bound = find_access(route)
+    if scope is None:
+        return None
+    return RouteGate(scope, bound, str(vars(route)["path"]), frozenset(list_methods(route)), require_group)

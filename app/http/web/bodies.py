@@ -4,30 +4,24 @@ A call into a parser written in C holds the interpreter until it returns, so a b
 other request. A large body is therefore first searched, in windows, for how many values it holds and for numbers that
 may overflow. Then the quickest parser reads it, and the route's model validates it. Only what that refuses is read
 again, by a slow parser that lets other threads run and says what is wrong.
-
-Below are the classes of routes that do this: each is built when it is first needed, and refuses unknown parameters.
 """
 
 import asyncio
 import json
 import math
 import re
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Iterator
 from functools import cached_property
 from itertools import islice
 from json.decoder import JSONArray, JSONObject  # type: ignore[attr-defined]
 from json.scanner import py_make_scanner  # type: ignore[attr-defined]
-from typing import Any, Final, cast, get_args, get_type_hints
+from typing import Any, Final, cast
 
-from fastapi import Request, Response
-from fastapi.dependencies.models import Dependant
-from fastapi.exceptions import RequestValidationError
-from fastapi.routing import APIRoute
+from fastapi import Request
 from pydantic import BaseModel, JsonValue, ValidationError
 from pydantic_core import SchemaValidator, from_json
-from starlette.routing import compile_path, get_name
 
-from app.domain.values import is_encodable, suggest
+from app.domain.values import is_encodable
 from app.http.web.problems import (
     MAX_ERRORS,
     FieldProblem,
@@ -293,99 +287,3 @@ def stop_at_first_error(schema: Any) -> Any:
     copied = {key: stop_at_first_error(part) for key, part in schema.items()}
     kind = copied.get("type")  # among the fields of a model it may be a field
     return copied | {"fail_fast": True} if isinstance(kind, str) and kind in _SEQUENCES else copied
-
-
-# Classes of routes.
-
-
-class LazyRoute(APIRoute):
-    """FastAPI reads the signature of each route and builds validators for it, a millisecond each, which was most of the
-    time of a start. Here the path and the methods are known at once; the rest is built before the first request, or
-    when the document is written."""
-
-    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
-        self.path, self.endpoint = path, endpoint
-        self.name = options.get("name") or get_name(endpoint)
-        self.methods = {method.upper() for method in options.get("methods") or ("GET",)}
-        self.path_regex, self.path_format, self.param_convertors = compile_path(path)
-        self._options: dict[str, Any] | None = options
-
-    def build(self) -> None:
-        """Does what other routes do when they are made. The second time it does nothing."""
-        options, self._options = self._options, None
-        if options is not None:
-            answers = (more.get("model") for more in (options.get("responses") or {}).values())
-            _complete_models((*get_type_hints(self.endpoint).values(), options.get("response_model"), *answers))
-            super().__init__(self.path, self.endpoint, **options)
-
-    def __getattr__(self, name: str) -> Any:
-        """Only what is not there yet is looked up here."""
-        if self.__dict__.get("_options") is None:
-            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}", name=name, obj=self)
-        self.build()
-        return getattr(self, name)
-
-
-def _complete_models(kinds: Iterable[Any]) -> None:
-    """Of models that put off their validators FastAPI's fields would put off theirs, and warn of their aliases then."""
-    for kind in kinds:
-        if isinstance(kind, type) and issubclass(kind, BaseModel):
-            kind.model_config["defer_build"] = False
-            kind.model_rebuild()
-        _complete_models(get_args(kind))
-
-
-class ApiRoute(LazyRoute):
-    """Route class of every API router: refuses query parameters that the route does not know."""
-
-    def get_route_handler(self) -> Callable[[Request], Coroutine[None, None, Response]]:
-        handle = super().get_route_handler()
-        parameters = frozenset(_list_query_parameters(self.dependant))
-
-        async def refuse_unknown_parameters(request: Request) -> Response:
-            unknown = [name for name in request.query_params if name not in parameters]
-            if unknown:
-                raise RequestValidationError(
-                    [
-                        {
-                            "type": "extra_forbidden",
-                            "loc": ("query", name),
-                            "msg": f"there is no such parameter{suggest(name, parameters)}",
-                        }
-                        for name in unknown[:MAX_ERRORS]
-                    ]
-                )
-            return await handle(request)
-
-        return refuse_unknown_parameters
-
-
-def _list_query_parameters(dependant: Dependant) -> Iterator[str]:
-    for field in dependant.query_params:
-        annotation = field.field_info.annotation
-        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-            yield from (one.alias or name for name, one in annotation.model_fields.items())
-        else:
-            yield field.alias
-    for one in dependant.dependencies:
-        yield from _list_query_parameters(one)
-
-
-class JsonRoute(ApiRoute):
-    """Route class for every router that accepts JSON: `APIRouter(route_class=JsonRoute)`."""
-
-    def get_route_handler(self) -> Callable[[Request], Coroutine[None, None, Response]]:
-        handle = super().get_route_handler()
-        reader = self.create_reader()
-
-        async def read_strictly(request: Request) -> Response:
-            strict = JsonRequest(request.scope, request.receive)
-            strict.reader = reader
-            return await handle(strict)
-
-        return read_strictly
-
-    def create_reader(self) -> BodyReader | None:
-        """None for routes without a body, or with one that is no model."""
-        model = None if self.body_field is None else self.body_field.field_info.annotation
-        return BodyReader(model) if isinstance(model, type) and issubclass(model, BaseModel) else None

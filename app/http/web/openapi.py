@@ -1,6 +1,6 @@
 """The OpenAPI document with problems, keys and scopes, and the page that shows it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from fastapi import FastAPI
@@ -9,8 +9,8 @@ from pydantic import JsonValue
 from pydantic.json_schema import models_json_schema
 from starlette.staticfiles import StaticFiles
 
+from app.http.web.api_keys import declare_access, describe_scopes, needs
 from app.http.web.problems import MEDIA_TYPE, Problem, find_phrase
-from app.http.web.routes import describe_scope
 
 Document = dict[str, JsonValue]
 
@@ -61,14 +61,16 @@ def install_openapi(app: FastAPI, *, keys_needed: bool, open_paths: frozenset[st
         is_complete = app.openapi_schema is not None
         document = original()
         if not is_complete:
-            _complete_document(document, keys_needed, open_paths)
+            _complete_document(document, describe_scopes(app.routes), keys_needed, open_paths)
         return document
 
     # The documented way to extend the document is to replace this method.
     app.openapi = complete_once  # type: ignore[method-assign]
 
 
-def _complete_document(document: Document, keys_needed: bool, open_paths: frozenset[str]) -> None:
+def _complete_document(
+    document: Document, scopes: Mapping[tuple[str, str], str], keys_needed: bool, open_paths: frozenset[str]
+) -> None:
     paths = document["paths"]
     assert isinstance(paths, dict)  # noqa: S101 - FastAPI builds it
     document["paths"] = dict(sorted(paths.items(), key=lambda item: item[0].startswith(_SHOWN_LAST)))
@@ -78,18 +80,18 @@ def _complete_document(document: Document, keys_needed: bool, open_paths: frozen
     schemas = components.setdefault("schemas", {})
     assert isinstance(schemas, dict)  # noqa: S101 - FastAPI builds it
     schemas.update(definitions["$defs"])
-    _describe_scopes(document)
+    _describe_scopes(document, scopes)
     if keys_needed:
         components["securitySchemes"] = _SECURITY_SCHEMES
         document["security"] = [{"bearer": []}, {"basic": []}]
         _exempt_open_paths(document, open_paths)
 
 
-def _describe_scopes(document: Document) -> None:
+def _describe_scopes(document: Document, scopes: Mapping[tuple[str, str], str]) -> None:
     paths = document.get("paths")
     for path, operations in paths.items() if isinstance(paths, dict) else ():
         for method, operation in operations.items() if isinstance(operations, dict) else ():
-            if isinstance(operation, dict) and (needed := describe_scope(method, path)):
+            if isinstance(operation, dict) and (needed := scopes.get((path, method))):
                 operation["description"] = f"{operation.get('description', '')}\n\n{needed}".strip()
 
 
@@ -114,15 +116,19 @@ def install_docs(app: FastAPI) -> None:
     app.add_api_route("/docs/start.js", _serve_start_script, include_in_schema=False, response_class=FileResponse)
     app.add_api_route("/favicon.svg", _serve_favicon, include_in_schema=False, response_class=FileResponse)
     app.mount("/docs/assets", StaticFiles(packages=[("fastapi_offline", "static")]), name="docs-assets")
+    declare_access(app.router.routes[-1:], "read", "shared")
 
 
+@needs("read", "shared")
 async def _serve_docs() -> HTMLResponse:
     return HTMLResponse(_PAGE)
 
 
+@needs("read", "shared")
 async def _serve_start_script() -> FileResponse:
     return FileResponse(_STATIC / "docs.js", media_type="text/javascript")
 
 
+@needs("read", "shared")
 async def _serve_favicon() -> FileResponse:
     return FileResponse(_STATIC / "favicon.svg", media_type="image/svg+xml")

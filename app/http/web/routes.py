@@ -1,320 +1,134 @@
-"""Routes: who may reach which, and a quick way to those that trainers call all the time.
+"""Our kinds of routes, and all that this service changes inside of FastAPI and Starlette.
 
-Every route has one row in one table: the scope that a key needs, and where the bounds of a key are checked. A route
-that has no row stops the start of the service, so that none is open because somebody forgot it.
+Routes are built when they are first needed, read bodies strictly and refuse unknown parameters. Direct routes, which
+trainers call all the time, are found without a search, and answered without what FastAPI does for others. A single
+group is scored in less time than FastAPI needs to find its route, to solve dependencies that it has not, and to answer
+through two stacks of contexts. Whatever is unusual about a request goes the usual way.
 
-Direct routes are found without a search, and answered without what FastAPI does for others. A single group is scored in
-less time than FastAPI needs to find its route, to solve dependencies that it has not, and to answer through two stacks
-of contexts. Whatever is unusual about a request goes the usual way.
+None of this is documented by FastAPI, so that another version may break it without a word: `TESTED_VERSIONS` says with
+which it was tried, and `tests/http/web/test_routes.py` that it answers there as FastAPI alone does. Everything else
+uses what is documented: a route's class, its `get_route_handler`, and `FastAPI.openapi`.
 """
 
-import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from types import MappingProxyType
-from typing import Any, Final, Literal, NamedTuple, cast, get_args, get_origin
+from typing import Any, Final, get_args, get_origin, get_type_hints
 from urllib.parse import parse_qs
 
+from fastapi import Request
 from fastapi.dependencies.models import Dependant
-from fastapi.routing import APIRouter
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute, APIRouter
 from pydantic import BaseModel, ValidationError
 from starlette._utils import get_route_path
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
-from starlette.routing import BaseRoute
+from starlette.routing import BaseRoute, compile_path, get_name
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.domain.access import AccessScope, Caller, KeyBounds
-from app.domain.errors import Forbidden, RequestRefused
-from app.http.web.api_keys import find_caller
-from app.http.web.bodies import BodyReader, JsonRequest, JsonRoute
-from app.http.web.problems import build_problem_response
+from app.domain.values import suggest
+from app.http.web.api_keys import RequireGroup, build_gate
+from app.http.web.bodies import BodyReader, JsonRequest
+from app.http.web.problems import MAX_ERRORS
 
-# Who may reach which route.
-#
-# Names that a caller gives are answered 403 with the bound, whether they exist or not; ids of others are 404, as if
-# they were not there.
+TESTED_VERSIONS: Final[Mapping[str, str]] = {"fastapi": "0.165.0", "starlette": "1.10.0"}
 
-BoundKind = Literal["shared", "handler", "run", "group", "rollout", "world", "closed"]
-"""Where the bounds of a key are checked. `shared`: nowhere, since everybody gets the same. `handler`: by the route.
-`closed`: bound keys are refused. Others: the part of the path that is named so must be within the bounds."""
+# Routes that are built late, and read strictly.
 
 
-class RouteAccess(NamedTuple):
-    scope: AccessScope
-    bound: BoundKind
+class LazyRoute(APIRoute):
+    """FastAPI reads the signature of each route and builds validators for it, a millisecond each, which was most of the
+    time of a start. Here the path and the methods are known at once; the rest is built before the first request, or
+    when the document is written."""
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
+        self.path, self.endpoint = path, endpoint
+        self.name = options.get("name") or get_name(endpoint)
+        self.methods = {method.upper() for method in options.get("methods") or ("GET",)}
+        self.path_regex, self.path_format, self.param_convertors = compile_path(path)
+        self._options: dict[str, Any] | None = options
+
+    def build(self) -> None:
+        """Does what other routes do when they are made. The second time it does nothing."""
+        options, self._options = self._options, None
+        if options is not None:
+            answers = (more.get("model") for more in (options.get("responses") or {}).values())
+            _complete_models((*get_type_hints(self.endpoint).values(), options.get("response_model"), *answers))
+            super().__init__(self.path, self.endpoint, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        """Only what is not there yet is looked up here."""
+        if self.__dict__.get("_options") is None:
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}", name=name, obj=self)
+        self.build()
+        return getattr(self, name)
 
 
-_ROUTES: Final[Mapping[AccessScope, str]] = {
-    "read": """
-        GET /                                            handler
-        GET /characters                                  shared
-        GET /docs                                        shared
-        GET /docs/assets                                 shared
-        GET /docs/start.js                               shared
-        GET /envs                                        shared
-        GET /envs/*                                      shared
-        GET /export                                      handler
-        GET /export/summary                              handler
-        GET /favicon.svg                                 shared
-        GET /groups                                      handler
-        GET /groups/*                                    group
-        GET /judges                                      handler
-        GET /judges/*/agreement                          handler
-        GET /openapi.json                                shared
-        GET /runs                                        handler
-        GET /runs/*                                      run
-        GET /runs/*/health                               run
-        GET /stats                                       handler
-        GET /tasks/*                                     handler
-        GET /view/assets/*/*                             shared
-        GET /view/atropos                                handler
-        GET /view/characters                             handler
-        GET /view/characters/*                           handler
-        GET /view/compare                                handler
-        GET /view/export                                 handler
-        GET /view/groups                                 handler
-        GET /view/groups/*                               group
-        GET /view/judges                                 handler
-        GET /view/runs                                   handler
-        GET /view/runs/*                                 run
-        GET /view/stats                                  handler
-        GET /view/worlds                                 handler
-        GET /view/worlds/*                               world
-        GET /view/worlds/*/why                           world
-        GET /worlds                                      handler
-        GET /worlds/*                                    world
-        GET /worlds/*/events                             world
-        GET /worlds/*/lorebooks                          world
-        GET /worlds/*/lorebooks/*                        world
-    """,
-    "train": """
-        GET,POST /envs/*/next-batch                      handler
-        GET /quotas                                      shared
-        POST /envs/*/score                               handler
-        POST /envs/*/step                                handler
-        POST /groups/*/rescore                           group
-        POST /groups/*/rescore/estimate                  group
-        POST /next-batch                                 handler
-        POST /score                                      handler
-        PUT /runs/*                                      run
-        POST /runs/*/release                             run
-    """,
-    "label": """
-        DELETE /labels/*                                 handler
-        GET /view/label                                  handler
-        POST /groups/*/labels                            group
-        POST /labels/next                                handler
-        POST /labels/skip                                handler
-        POST /rollouts/*/labels                          rollout
-        POST /view/label                                 handler
-    """,
-    "play": """
-        DELETE /play/v1/turns                            handler
-        DELETE /play/v1/turns/*                          handler
-        GET /play/v1/models                              handler
-        GET /play/v1/turns/*                             handler
-        GET /view/talk                                   handler
-        POST /play/v1/chat/completions                   handler
-        POST /play/v1/turns/*/better                     handler
-        POST /view/talk/*                                handler
-        DELETE,PUT /worlds/*                             world
-        DELETE,PUT /worlds/*/events/*                    world
-        POST /worlds/*/context                           world
-        POST /worlds/*/events                            world
-    """,
-    "author": """
-        DELETE,PUT /characters/*                         closed
-        DELETE,PUT /characters/*/scenes                  closed
-        DELETE,PUT /worlds/*/lorebooks/*                 world
-        GET /characters/*/revisions                      closed
-        GET /characters/*/revisions/*                    closed
-        GET /characters/*/scenes/revisions               closed
-        GET /characters/*/scenes/revisions/*             closed
-        GET /characters/*/scenes/text                    closed
-        GET /characters/*/text                           closed
-        GET /view/author                                 closed
-        GET /view/worlds/*/write                         world
-        GET /worlds/*/events/*/revisions                 world
-        GET /worlds/*/events/*/revisions/*               world
-        GET /worlds/*/lorebooks/*/revisions              world
-        GET /worlds/*/lorebooks/*/revisions/*            world
-        GET,POST /characters/archive                     closed
-        GET,POST /view/characters/*/edit                 closed
-        GET,POST /view/characters/*/scenes/edit          closed
-        GET,POST /view/worlds/*/events/*/edit            world
-        GET,POST /view/worlds/*/lorebooks/*/edit         world
-        POST /characters/*/check                         closed
-        POST /characters/*/scenes/check                  closed
-        POST /characters/import                          closed
-        POST /play/v1/turns/*/judge                      closed
-        POST /play/v1/turns/*/keep                       closed
-        POST /view/talk/author/*                         closed
-        POST /characters/reload                          closed
-        POST /envs/*/try                                 closed
-        POST /labels/import                              closed
-    """,
-    "metrics": """
-        GET /metrics                                     closed
-    """,
-    "admin": """
-        GET /admin/audit                                 closed
-        GET,POST /admin/keys                             closed
-        POST /admin/keys/*/revoke                        closed
-        POST /admin/keys/*/rotate                        closed
-        PUT /admin/keys/*/quotas                         closed
-    """,
-}
+def _complete_models(kinds: Iterable[Any]) -> None:
+    """Of models that put off their validators FastAPI's fields would put off theirs, and warn of their aliases then."""
+    for kind in kinds:
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            kind.model_config["defer_build"] = False
+            kind.model_rebuild()
+        _complete_models(get_args(kind))
 
 
-def _read_table() -> dict[str, RouteAccess]:
-    """A row such as `GET,PUT /runs/*  run` is of two routes."""
-    table: dict[str, RouteAccess] = {}
-    for scope, lines in _ROUTES.items():
-        for line in lines.strip().splitlines():
-            methods, path, bound = line.split()
-            if bound not in get_args(BoundKind):  # a misspelt one would check nothing
-                raise LookupError(f"{bound} is no place where bounds are checked: {line.strip()}")
-            access = RouteAccess(scope, cast(BoundKind, bound))
-            table |= {f"{method} {path}": access for method in methods.split(",")}
-    return table
+class ApiRoute(LazyRoute):
+    """Route class of every API router: refuses query parameters that the route does not know."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[None, None, Response]]:
+        handle = super().get_route_handler()
+        parameters = frozenset(_list_query_parameters(self.dependant))
+
+        async def refuse_unknown_parameters(request: Request) -> Response:
+            unknown = [name for name in request.query_params if name not in parameters]
+            if unknown:
+                raise RequestValidationError(
+                    [
+                        {
+                            "type": "extra_forbidden",
+                            "loc": ("query", name),
+                            "msg": f"there is no such parameter{suggest(name, parameters)}",
+                        }
+                        for name in unknown[:MAX_ERRORS]
+                    ]
+                )
+            return await handle(request)
+
+        return refuse_unknown_parameters
 
 
-ROUTE_ACCESS: Final[Mapping[str, RouteAccess]] = MappingProxyType(_read_table())
-"""By method and path, whose parameters and environments are `*`."""
-
-OPEN: Final = frozenset({"GET /livez", "GET /readyz", "GET /sign-in", "POST /sign-in", "POST /sign-out"})
-"""Routes for everybody, with a key or without."""
-
-_TRAINERS: Final = "/compat/"
-"""Below it everything is for trainers' own clients."""
-_ATROPOS: Final = "/compat/atropos"
-_DEFAULT_QUEUE: Final = "default"
-"""Of an Atropos path that names none."""
-
-_RequireGroup = Callable[[KeyBounds, str], Awaitable[None]]
-_Handle = Callable[[Scope, Receive, Send], Awaitable[None]]
-
-_NO_ADMIN: Final = (
-    "Without a key nobody is an admin here, though all else is open: whoever made keys now would have them for ever. "
-    "Make the first one with `atropos-envs keys create`."
-)
-_PARAMETER: Final = re.compile(r"\{[^}]*\}")
-_ENVIRONMENT: Final = re.compile(r"^/envs/[^/]+(?=/|$)")
-_OWN_ROUTES: Final = re.compile(r"^/envs/(?P<name>[^/{]+)/")
-"""Each environment has routes of its own."""
-
-
-def find_scope(method: str, path: str) -> AccessScope | None:
-    """Of a route by its template; None for one that is open. LookupError for one without a row."""
-    if path.startswith(_TRAINERS):
-        return "train"
-    row = _name_row(method, path)
-    if row in OPEN:
-        return None
-    if row not in ROUTE_ACCESS:
-        raise LookupError(f"no scope is set for {method} {path}: add it to app/http/web/routes.py")
-    return ROUTE_ACCESS[row].scope
-
-
-def find_bound_kind(method: str, path: str) -> BoundKind | None:
-    """None for a route that is closed to bound keys."""
-    if path.startswith(_TRAINERS):
-        return "run" if path.startswith(_ATROPOS) else "handler"
-    access = ROUTE_ACCESS.get(_name_row(method, path))
-    return None if access is None or access.bound == "closed" else access.bound
-
-
-def _name_row(method: str, path: str) -> str:
-    return f"{method} {_ENVIRONMENT.sub('/envs/*', _PARAMETER.sub('*', path))}"
-
-
-def describe_scope(method: str, path: str) -> str:
-    """For the documentation of a route; empty for one that is open or unknown."""
-    try:
-        scope = find_scope(method.upper(), path)
-    except LookupError:
-        return ""
-    return "" if scope is None else f"A key needs the scope `{scope}`."
-
-
-def list_methods(route: BaseRoute) -> list[str]:
-    """Web sockets and mounted files count as GET; HEAD is guarded as GET."""
-    return sorted((getattr(route, "methods", None) or {"GET"}) - {"HEAD"})
-
-
-def guard_routes(routes: Iterable[BaseRoute], require_group: _RequireGroup) -> None:
-    """Each route checks the caller's scope and bounds before anything else. `require_group` raises NotFound for a group
-    of others. LookupError."""
-    for route in routes:
-        path = str(getattr(route, "path", ""))
-        gates = {
-            method: _RouteGate(scope, path, find_bound_kind(method, path), require_group)
-            for method in list_methods(route)
-            if (scope := find_scope(method, path)) is not None
-        }
-        if gates:
-            # The routes are of several classes, of other packages too: what they share is this method.
-            route.handle = partial(_handle_behind, gates, route.handle)  # type: ignore[method-assign]
-
-
-@dataclass(frozen=True)
-class _RouteGate:
-    """What a caller of one method of a route needs."""
-
-    needed: AccessScope
-    path: str
-    kind: BoundKind | None
-    require_group: _RequireGroup
-
-    async def check(self, caller: Caller | None, values: Mapping[str, str]) -> None:
-        """Forbidden; NotFound for what is of others."""
-        if caller is None:
-            if self.needed == "admin":
-                raise Forbidden(_NO_ADMIN)
-            return
-        if not caller.has(self.needed):
-            raise Forbidden(f"The key {caller.name!r} lacks the scope `{self.needed}`, which this needs.")
-        if not caller.bounds.is_open:
-            await self._check_bounds(caller, values)
-
-    async def _check_bounds(self, caller: Caller, values: Mapping[str, str]) -> None:
-        bounds = caller.bounds
-        if self.kind is None:
-            raise Forbidden(f"The key {caller.name!r} is bound to parts of the service, and this is of all of it.")
-        # The environment is in the template of its own routes, and a parameter in those of trainers.
-        own = _OWN_ROUTES.match(self.path)
-        environment = own["name"] if own is not None else values.get("env") if self.kind != "shared" else None
-        if environment is not None:
-            bounds.require_environment(environment)
-        if self.kind == "run":
-            bounds.require_run(values.get("run", _DEFAULT_QUEUE))
-        elif self.kind == "world":
-            bounds.require_world(values["world"])
-        elif self.kind in {"group", "rollout"}:
-            # A rollout's id is its group's, a hyphen and its number.
-            group_id = values.get("group_id") or values.get("rollout_id", "").rpartition("-")[0]
-            await self.require_group(bounds, group_id)
-
-
-async def _handle_behind(
-    gates: Mapping[str, _RouteGate], handle: _Handle, scope: Scope, receive: Receive, send: Send
-) -> None:
-    method = str(scope.get("method", "GET"))
-    gate = gates.get("GET" if method == "HEAD" else method)
-    try:
-        if gate is not None:
-            await gate.check(find_caller(scope), scope.get("path_params", {}))
-    except RequestRefused as refused:
-        if scope["type"] == "websocket":
-            # A close frame has room for 123 bytes of reason.
-            await send({"type": "websocket.close", "code": 1008, "reason": refused.detail[:120]})
+def _list_query_parameters(dependant: Dependant) -> Iterator[str]:
+    for field in dependant.query_params:
+        annotation = field.field_info.annotation
+        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+            yield from (one.alias or name for name, one in annotation.model_fields.items())
         else:
-            await build_problem_response(scope, refused.status, refused.detail)(scope, receive, send)
-        return
-    await handle(scope, receive, send)
+            yield field.alias
+    for one in dependant.dependencies:
+        yield from _list_query_parameters(one)
+
+
+class JsonRoute(ApiRoute):
+    """Route class for every router that accepts JSON: `APIRouter(route_class=JsonRoute)`."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[None, None, Response]]:
+        handle = super().get_route_handler()
+        reader = self.create_reader()
+
+        async def read_strictly(request: Request) -> Response:
+            strict = JsonRequest(request.scope, request.receive)
+            strict.reader = reader
+            return await handle(strict)
+
+        return read_strictly
+
+    def create_reader(self) -> BodyReader | None:
+        """None for routes without a body, or with one that is no model."""
+        model = None if self.body_field is None else self.body_field.field_info.annotation
+        return BodyReader(model) if isinstance(model, type) and issubclass(model, BaseModel) else None
 
 
 # The quick way to direct routes.
@@ -488,6 +302,13 @@ class _RouteIndex:
         return None, {}
 
 
-def index_direct_routes(router: APIRouter) -> None:
-    """Call it once all routes are there, and guarded: the index holds what it finds then."""
+def install_routing(router: APIRouter, require_group: RequireGroup) -> None:
+    """Guards every route, and indexes the direct ones. Call it once all routes are there: none may be replaced
+    afterwards. `require_group` raises NotFound for a group of others. LookupError for a route of which nothing says who
+    may reach it."""
+    for route in router.routes:
+        gate = build_gate(route, require_group)
+        if gate is not None:
+            # The routes are of several classes, of other packages too: what they share is this method.
+            route.handle = partial(gate.handle, route.handle)  # type: ignore[method-assign]
     router.middleware_stack = _RouteIndex(router.routes, router.middleware_stack)

@@ -88,7 +88,15 @@ async def bench(sqlite_url: str) -> AsyncIterator[Bench]:
     judge = ChangingJudge("strict", "one")
     judges = {"strict": judge, "other": ChangingJudge("other", "two"), "twin": ChangingJudge("twin", "one")}
     panels = ConfiguredPanels(judges, {}, fallback=("strict",))
-    gateway = build_gateway(environments(world), store, panels, NoWorkers(), world, NullObserver(), world.now)
+    gateway = build_gateway(
+        classes=environments(world),
+        store=store,
+        panels=panels,
+        workers=NoWorkers(),
+        retriever=world,
+        observer=NullObserver(),
+        clock=world.now,
+    )
     health = store.part(RunHealthStore)
     reader = HealthReader(
         health,

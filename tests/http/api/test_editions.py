@@ -18,7 +18,6 @@ from app.http.api.environment_routes import Examples
 from app.judges.offline import OfflineJudge
 from app.judges.panel import ConfiguredPanels
 from app.main import application
-from app.service.gateway import Gateway
 from app.settings import Settings
 from app.toolkit.templates import find_packaged_folder
 
@@ -89,8 +88,8 @@ async def place(folder: Path) -> AsyncIterator[Place]:
     class NotedExamples(Examples):
         """They are the last that a start stores anything for."""
 
-        async def prepare(self, gateway: Gateway) -> None:
-            await super().prepare(gateway)
+        async def prepare(self) -> None:
+            await super().prepare()
             stored.set()
 
     with pytest.MonkeyPatch.context() as patch:

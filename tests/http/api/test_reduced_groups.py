@@ -12,19 +12,18 @@ import pytest
 from pydantic import JsonValue
 from sqlalchemy import delete
 
-from app.domain.keeping import KeepRule
+from app.domain.keeping import KeepLevel
 from app.domain.retention import PruneRule, ReduceRule
 from app.service.background import Pruner
 from app.service.requests import TaskBatch
 from app.store.database import open_writer
 from app.store.tables import part_members, parts
+from tests.support.former_reductions import drop_texts
 from tests.support.playground import World, gateway
 from tests.support.store_cases import opened
 
 AFTER = datetime(2040, 1, 1, tzinfo=UTC)  # of all that the gateway's clock says
 TOKENS: dict[str, JsonValue] = {"token_ids": [1, 2, 3], "logprobs": [-0.5, -0.25, 0.0]}
-WITHOUT_TEXT = KeepRule(text="digest", thought="digest")
-WITHOUT_TOKENS = KeepRule(tokens="digest", logprobs="digest")
 SHAPES = ("rollouts", "sft", "dpo", "kto")
 
 
@@ -37,7 +36,7 @@ def forget_pieces(database: Path) -> None:
     engine.dispose()
 
 
-async def reduce(database: Path, keep: KeepRule = WITHOUT_TEXT) -> int:
+async def reduce(database: Path, keep: KeepLevel = "texts") -> int:
     async with opened(f"sqlite:///{database}") as store:
         pruner = Pruner(store.retention, pauses=0.0)
         plan = await pruner.plan_reduction(ReduceRule(before=AFTER, keep=keep))
@@ -71,7 +70,7 @@ def test_a_repeat_gets_its_scores_and_what_needs_the_text_is_refused(database: P
             first = await score(client, sent)
             there = f"/groups/{first['group_id']}"
             rescored = (await client.post(f"{there}/rescore", json={})).json()["scoring"]
-            reduced, scorings = await reduce(database), Counter(world.scorings)
+            dropped, scorings = drop_texts(f"sqlite:///{database}"), Counter(world.scorings)
             same = [await score(client, sent) == first, world.scorings == scorings]
             known = (await client.post(f"{there}/rescore", json={})).json()["scoring"]
             asked = [
@@ -84,7 +83,7 @@ def test_a_repeat_gets_its_scores_and_what_needs_the_text_is_refused(database: P
             ]
             refused = [(one.status_code, one.json()["code"]) for one in asked]
             exported = [await export(client, shape) for shape in SHAPES]
-            return [reduced, *same, known["scores"] == rescored["scores"]], [*refused], [*exported]
+            return [dropped, *same, known["scores"] == rescored["scores"]], [*refused], [*exported]
 
     assert asyncio.run(scenario()) == (
         [1, True, True, True],
@@ -96,16 +95,15 @@ def test_a_repeat_gets_its_scores_and_what_needs_the_text_is_refused(database: P
 def test_readers_see_digests_in_place_of_parts(database: Path) -> None:
     async def scenario() -> tuple[dict[str, Any], list[bool], list[Any]]:
         async with gateway(World(), database) as client:
-            keep = {"tokens": "digest", "logprobs": "digest"}
-            put = (await client.put("/runs/a", json={"keep": keep})).json()["keep"]
+            put = (await client.put("/runs/a", json={"keep": "texts"})).json()["keep"]
             sent = await take(client)
             group_id = (await score(client, sent))["group_id"]
-            await reduce(database, KeepRule())  # the run's own choice is enough
+            await reduce(database, "all")  # the run's own choice is enough
             seen = (await client.get(f"/groups/{group_id}")).json()["group"]["rollouts"][0]
             page = (await client.get(f"/view/groups/{group_id}", headers={"Accept": "text/html"})).text
             rows, _ = await export(client, "rollouts")
             shown = ["tokens: the run keeps a digest alone since" in page, "3 numbers, sha256 a615eeaee21de517" in page]
-            return seen, shown, [put["tokens"], rows[0]["not_kept"], rows[0]["token_ids"], len(rows)]
+            return seen, shown, [put, rows[0]["not_kept"], rows[0]["token_ids"], len(rows)]
 
     seen, shown, rest = asyncio.run(scenario())
     mark = seen["reduced"]
@@ -118,7 +116,7 @@ def test_readers_see_digests_in_place_of_parts(database: Path) -> None:
         },
         "0.9",
         [True, True],
-        ["digest", ["tokens", "logprobs"], [], 2],
+        ["texts", ["tokens", "logprobs"], [], 2],
     )
 
 
@@ -130,7 +128,7 @@ def test_a_piece_of_a_reduced_group_gets_its_scores_again(database: Path) -> Non
             part = await take(client) | {"part": {"key": "k", "index": 0, "size": 2}}
             first = await score(client, part)
             forget_pieces(database)
-            reduced, scorings = await reduce(database), Counter(world.scorings)
+            reduced, scorings = drop_texts(f"sqlite:///{database}"), Counter(world.scorings)
             again = await score(client, part)
             return [reduced, again["rewards"] == first["rewards"], world.scorings == scorings]
 
@@ -139,12 +137,12 @@ def test_a_piece_of_a_reduced_group_gets_its_scores_again(database: Path) -> Non
 
 def test_a_choice_that_cannot_be_is_refused(database: Path) -> None:
     async def scenario() -> list[tuple[int, str]]:
-        wrong: list[JsonValue] = [{"tokens": "digest"}, {"text": "none"}, {"all": "digest"}, {"share": 2}]
+        wrong: list[JsonValue] = ["none", {"tokens": "digest", "logprobs": "digest"}, True]
         async with gateway(World(), database) as client:
             replies = [await client.put("/runs/a", json={"keep": keep}) for keep in wrong]
             return [(one.status_code, one.json()["errors"][0]["field"][:9]) for one in replies]
 
-    assert asyncio.run(scenario()) == [(422, "body.keep")] * 4
+    assert asyncio.run(scenario()) == [(422, "body.keep")] * 3
 
 
 async def prune(database: Path) -> int:

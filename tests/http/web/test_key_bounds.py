@@ -13,7 +13,7 @@ from app.domain.access import KeyBounds
 from app.envs.gsm8k.environment import Gsm8k
 from app.envs.mastermind.environment import Mastermind
 from app.envs.npc_arena.environment import NpcArena
-from app.http.web.routes import OPEN, find_bound_kind, list_methods
+from app.http.web.api_keys import BoundKind, find_access, list_methods
 from app.main.application import create_app
 from app.settings import PolicySettings, Settings
 from tests.support.atropos import ENVIRONMENT, TRAINER, group
@@ -154,17 +154,16 @@ def people(app: Any) -> tuple[Person, Person]:
     return ada, bob
 
 
-def list_places(app: Any) -> list[tuple[str, str]]:
-    """Method and template of every route that needs a key."""
+def list_places(app: Any) -> list[tuple[str, str, BoundKind]]:
+    """Method and template of every route that needs a key, and where bounds are checked."""
     routes = [
         route for route in app.router.routes if type(route).__name__ not in {"WebSocketRoute", "APIWebSocketRoute"}
     ]
     return [
-        (method, path)
+        (method, route.path, find_access(route).bound)
         for route in routes
         for method in list_methods(route)
-        for path in [route.path]
-        if f"{method} {path}" not in OPEN and method != "OPTIONS"
+        if find_access(route).scope is not None and method != "OPTIONS"
     ]
 
 
@@ -219,9 +218,9 @@ def test_what_one_stored_the_other_neither_reads_nor_changes_on_any_route(
     ada, bob = people
     before = read_all_of(ada)
     opened = []
-    for method, template in list_places(app):
+    for method, template, bound in list_places(app):
         answer = ask_as(bob, ada, method, template)
-        shared = find_bound_kind(method, template) == "shared" or (method, template) in SAME_FOR_ALL
+        shared = bound == "shared" or (method, template) in SAME_FOR_ALL
         if WORD in answer.text or not (shared or answer.status_code in {403, 404} or is_empty(bob, answer, template)):
             opened.append((method, template, answer.status_code, answer.text[:300]))
     assert (opened, read_all_of(ada)) == ([], before)
@@ -262,8 +261,8 @@ def test_each_of_these_requests_is_answered_to_whom_it_belongs(app: Any, people:
     places = sorted(list_places(app), key=lambda one: (one[0] == "DELETE", "reset" in one[1], "disconnect" in one[1]))
     closed = [
         (method, template, answer.status_code, answer.text[:300])
-        for method, template in places
-        if find_bound_kind(method, template) is not None and not names_no_queue(template)
+        for method, template, bound in places
+        if bound != "closed" and not names_no_queue(template)
         for answer in [ask_as(ada, ada, method, template)]
         if answer.status_code == 403
     ]

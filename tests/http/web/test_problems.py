@@ -23,10 +23,10 @@ from app.domain.errors import (
 )
 from app.domain.values import FiniteJson, FiniteNumber, Frozen, WholeNumber
 from app.http.web.api_keys import KeyRing
-from app.http.web.bodies import JsonRoute
 from app.http.web.middleware import MiddlewareOptions, install_middleware
 from app.http.web.openapi import document_problems
 from app.http.web.problems import Problem
+from app.http.web.routes import JsonRoute
 from tests.support.tiers import examples
 
 MAX_BYTES = 200_000

@@ -1,5 +1,6 @@
 """Routes of our own kinds answer and are documented as FastAPI's own, whatever is wrong with a request."""
 
+from importlib.metadata import version
 from typing import Annotated
 
 import pytest
@@ -8,12 +9,12 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel, Field
 from starlette.testclient import TestClient
 
+from app.domain.access import KeyBounds
 from app.domain.errors import Conflict
 from app.domain.values import FiniteNumber, Frozen
-from app.http.web.api_keys import KeyRing
-from app.http.web.bodies import JsonRoute, LazyRoute
+from app.http.web.api_keys import KeyRing, declare_access
 from app.http.web.middleware import MiddlewareOptions, install_middleware
-from app.http.web.routes import DirectRoute, index_direct_routes
+from app.http.web.routes import TESTED_VERSIONS, DirectRoute, JsonRoute, LazyRoute, install_routing
 
 JSON = {"Content-Type": "application/json"}
 GOOD = b'{"names": ["ann"], "weight": 1.5}'
@@ -29,6 +30,10 @@ class Receipt(Frozen):
     number: Annotated[float, Field(alias="weight")]
 
 
+async def allow_group(bounds: KeyBounds, group_id: str) -> None:
+    pass
+
+
 def create_service(kind: type[JsonRoute]) -> TestClient:
     router = APIRouter(prefix="/parcels", route_class=kind)
     key = Header(alias="Idempotency-Key", min_length=2)
@@ -42,8 +47,14 @@ def create_service(kind: type[JsonRoute]) -> TestClient:
     service = FastAPI(docs_url=None, redoc_url=None)
     service.router.routes.extend(router.routes)
     install_middleware(service, MiddlewareOptions(KeyRing((), anonymous=True)))
-    index_direct_routes(service.router)
+    declare_access(service.router.routes, "read", "shared")
+    install_routing(service.router, allow_group)
     return TestClient(service, raise_server_exceptions=False)
+
+
+def test_all_of_this_was_tried_with_the_versions_that_are_installed() -> None:
+    """Look at what changed in them where it says otherwise, and at whether what is here still gains something."""
+    assert {name: version(name) for name in TESTED_VERSIONS} == TESTED_VERSIONS
 
 
 DIRECT, USUAL = create_service(DirectRoute), create_service(JsonRoute)

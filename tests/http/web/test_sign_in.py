@@ -8,7 +8,7 @@ from starlette.testclient import TestClient
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.cli.serve import keep_peers
-from app.http.viewer.pages import choose_page
+from app.http.viewer.pages import MOST_BROWSERS, choose_page
 from app.http.web.api_keys import COOKIE
 from app.main.application import create_app
 from app.settings import Settings, SignInSettings
@@ -76,7 +76,7 @@ def test_a_wrong_key_signs_nobody_in(app: ASGIApp) -> None:
 
 def test_a_key_that_is_open_in_as_many_browsers_as_it_may_be_opens_no_more(app: ASGIApp) -> None:
     secret = make_key(app, "shared")
-    first, *_ = (signed_in(app, secret) for _ in range(SignInSettings().per_key))
+    first, *_ = (signed_in(app, secret) for _ in range(MOST_BROWSERS))
     answer = browser(app).post("/sign-in", data={"key": secret}, headers=OWN_PAGE)
     first.post("/sign-out", headers=OWN_PAGE)
     signed_in(app, secret)

@@ -59,9 +59,9 @@ from app.http.compat.openenv.sessions import (
     read_reset,
     write_tool_listing,
 )
-from app.http.web.api_keys import find_caller
-from app.http.web.bodies import JsonRoute, LazyRoute
+from app.http.web.api_keys import declare_access, find_caller
 from app.http.web.problems import MAX_DETAIL, make_printable
+from app.http.web.routes import JsonRoute, LazyRoute
 from app.ports.environment import Environment
 
 # MCP.
@@ -152,9 +152,9 @@ class _PlainHttpRoutes:
         self.router = APIRouter(prefix=prefix, route_class=JsonRoute, include_in_schema=False)
         self._prefix = prefix
         self._context = context
-        self._catalogue = context.gateway.catalogue
+        self._catalogue = context.catalogue
         self._describe = describe
-        self._lister = TaskLister(context.gateway.catalogue)
+        self._lister = TaskLister(context.catalogue)
         for add in (self._add_facts, self._add_episodes, self._add_listing, self._add_tasks):
             add(self.router)
         self.router.add_api_route(_DOCUMENT, self._serve_openapi)
@@ -358,7 +358,7 @@ class SessionServer:
             await self._admit(socket, str(socket.path_params["env"]))
 
     async def _admit(self, socket: WebSocket, environment: str) -> None:
-        environments = self.context.gateway.catalogue.classes
+        environments = self.context.catalogue.classes
         if environment not in environments:
             message = f"there is no environment {make_printable(environment)!r}{suggest(environment, environments)}"
             await _send_text(socket, build_error_frame("FACTORY_ERROR", message))
@@ -509,4 +509,5 @@ def create_openenv_router(sessions: SessionServer, describe: Callable[[type[Envi
     router = APIRouter()
     router.add_api_websocket_route(f"{_PREFIX}/ws", sessions.serve_socket)
     router.routes.extend(plain.router.routes)
+    declare_access(router.routes, "train", "handler")
     return router

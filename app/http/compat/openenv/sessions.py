@@ -27,9 +27,10 @@ from app.domain.tasks import Completion, Message, ToolCall, ToolSpec, is_truncat
 from app.domain.values import FiniteJson, FiniteNumber, Frozen, Name, Split, Unit, WholeNumber, canonical_json
 from app.http.compat.one_sample import MAX_GROUP
 from app.http.web.problems import format_field_path
-from app.service.access import check_hand_out
-from app.service.gateway import Gateway
-from app.service.pending_groups import SampleToScore
+from app.service.access import BoundsCheck, check_hand_out
+from app.service.catalogue import Catalogue
+from app.service.handout import Dispatcher
+from app.service.pending_groups import SampleService, SampleToScore
 from app.service.requests import (
     Cursor,
     GroupReply,
@@ -40,6 +41,8 @@ from app.service.requests import (
     TaskId,
     TaskSelection,
 )
+from app.service.retrieval import EpisodeStepper
+from app.service.task_cache import TaskCache
 
 # What is sent: frames of the web socket, JSON objects with a `type`, one answer to each.
 
@@ -320,8 +323,13 @@ class _SharedTask:
 class TaskAssigner:
     """One per process. It remembers the next cursor of resets without a run, and the tasks of groups."""
 
-    def __init__(self, gateway: Gateway) -> None:
-        self._gateway = gateway
+    def __init__(
+        self, *, catalogue: Catalogue, dispatcher: Dispatcher, task_cache: TaskCache, checks: BoundsCheck
+    ) -> None:
+        self._catalogue = catalogue
+        self._dispatcher = dispatcher
+        self._task_cache = task_cache
+        self._checks = checks
         self._walks: Counter[tuple[str, str]] = Counter()
         self._shared: OrderedDict[tuple[str, str], _SharedTask] = OrderedDict()
 
@@ -331,7 +339,7 @@ class TaskAssigner:
         bounds = find_bounds(caller)
         if reset.task_id is not None:
             bounds.require_run(reset.run)
-            await self._gateway.bounds.require_tasks(bounds, [reset.task_id], "task_id")
+            await self._checks.require_tasks(bounds, [reset.task_id], "task_id")
             return await self._load_task(environment, reset.task_id)
         check_hand_out(bounds, environment, reset.run, reset.params)
         if reset.index is not None or reset.seed is not None or not reset.siblings.key:
@@ -339,7 +347,7 @@ class TaskAssigner:
         return await self._assign_group_task(environment, reset)
 
     async def _load_task(self, environment: str, task_id: str) -> HandedOutTask:
-        record = (await self._gateway.task_cache.get([task_id])).get(task_id)
+        record = (await self._task_cache.get([task_id])).get(task_id)
         if record is None or record.key.environment != environment:
             raise NotFound(f"{task_id} was never handed out by {environment}", field="task_id")
         return _build_handed_out(record)
@@ -362,7 +370,7 @@ class TaskAssigner:
         return await asyncio.shield(shared.dealing)
 
     async def _request_task(self, environment: str, reset: Reset) -> HandedOutTask:
-        batch = await self._gateway.dispatcher.next_batch(
+        batch = await self._dispatcher.next_batch(
             environment,
             NextBatch(
                 batch_size=1,
@@ -400,7 +408,7 @@ class TaskAssigner:
         """Seeds beyond the end of a split wrap around."""
         if reset.split == "train":
             return position % _CURSOR_RANGE
-        hosted = self._gateway.catalogue.get_environment_or_current(environment)
+        hosted = self._catalogue.get_environment_or_current(environment)
         return position % (hosted.environment.size(reset.split, hosted.validate_params(reset.params)) or _CURSOR_RANGE)
 
 
@@ -556,7 +564,9 @@ class NotScored(FrameRefused):
 class SessionContext:
     """What all sessions share."""
 
-    gateway: Gateway
+    catalogue: Catalogue
+    stepper: EpisodeStepper
+    samples: SampleService
     assigner: TaskAssigner
     unscored: _ObserveUnscored
 
@@ -659,7 +669,7 @@ class OpenEnvSession:
             return episode.advance(action.message, done=True)
         messages = (*episode.messages, action.message)
         request = StepRequest(task_id=episode.task.task_id, messages=messages)
-        turn = await self._context.gateway.stepper.step(self._environment, request)
+        turn = await self._context.stepper.step(self._environment, request)
         return episode.advance(action.message, *turn.messages, done=turn.done)
 
     @asynccontextmanager
@@ -676,7 +686,7 @@ class OpenEnvSession:
             policy=reset.policy,
             purpose=reset.purpose,
         )
-        held = self._context.gateway.samples.score_sample(
+        held = self._context.samples.score_sample(
             sample, gather_seconds=min(reset.gather_seconds, reset.wait_seconds), wait_seconds=reset.wait_seconds
         )
         async with held as reply:
