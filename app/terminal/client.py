@@ -46,6 +46,7 @@ from app.service.rescoring import RescoreEstimate, RescoreReply, RescoreRequest
 from app.service.runs import RunReport, RunSettings
 from app.settings import read_settings
 from app.terminal.consoles import describe_error, stop
+from app.toolkit.texts import escape_invisible
 
 _PageT = TypeVar("_PageT", bound=Frozen)
 
@@ -269,6 +270,10 @@ class Retrier:
             self.waiting[who] = why
         else:
             self.waiting.pop(who, None)
+
+    def list_waits(self) -> list[str]:
+        """What is waited for now, in words."""
+        return [f"waiting for {who}: {escape_invisible(why[:100])}" for who, why in self.waiting.items()]
 
     async def retry_until_answered(self, who: str, ask: Callable[[], Awaitable[T]]) -> T:
         """Retries after every Unavailable, with exponential backoff. Raises the last one after `ends_after` seconds."""

@@ -3,18 +3,29 @@
 Results go to stdout: a table on a terminal, plain lines in a pipe, or JSON. Everything for people goes to stderr.
 """
 
+import asyncio
 import contextlib
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Final, NoReturn, Protocol
 
 import typer
 from pydantic import BaseModel, JsonValue, ValidationError
 from rich.console import Console, RenderableType
 from rich.markup import escape
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 
 from app.domain.errors import GatewayError, UserError
@@ -85,6 +96,84 @@ def format_bracketed(estimate: Estimated, missing: str) -> str:
     """Such as `0.812 [0.70, 0.89]`; the figure alone where it has no interval."""
     interval = "" if estimate.low is None or estimate.high is None else f" [{estimate.low:.2f}, {estimate.high:.2f}]"
     return format_figure(estimate.value, missing=missing) + interval
+
+
+# Progress: a bar on a terminal, otherwise a line from time to time, since a log keeps every line.
+
+_REFRESH_SECONDS: Final = 0.25
+_LINE_SECONDS: Final = 30.0
+
+
+@dataclass(frozen=True)
+class Standing:
+    done: int
+    words: Sequence[str]
+    """What else there is to say."""
+
+
+class ProgressDisplay(Protocol):
+    def show(self, standing: Standing) -> None: ...
+
+    def say(self, words: str) -> None:
+        """A line for people, beside the progress."""
+
+
+@contextlib.asynccontextmanager
+async def show_progress(
+    console: Console, name: str, unit: str, total: int | None, tell: Callable[[], Standing]
+) -> AsyncIterator[ProgressDisplay]:
+    """Until the end of the block. `unit`: what is counted, in the plural."""
+    with _open_display(console, name, unit, total) as display:
+
+        async def follow() -> None:
+            while True:
+                display.show(tell())
+                await asyncio.sleep(_REFRESH_SECONDS)
+
+        following = asyncio.create_task(follow())
+        try:
+            yield display
+        finally:
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
+            display.show(tell())
+
+
+@contextlib.contextmanager
+def _open_display(console: Console, name: str, unit: str, total: int | None) -> Iterator[ProgressDisplay]:
+    if not console.is_terminal:
+        yield _ProgressLines(console, unit if total is None else f"of {total} {unit}")
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, TimeRemainingColumn(), TextColumn("{task.fields[words]}"), console=console) as progress:
+        yield _ProgressBar(progress, progress.add_task(escape(name), total=total, words=""))
+
+
+@dataclass(frozen=True)
+class _ProgressBar:
+    progress: Progress
+    bar: TaskID
+
+    def show(self, standing: Standing) -> None:
+        self.progress.update(self.bar, completed=standing.done, words=escape(", ".join(standing.words)))
+
+    def say(self, words: str) -> None:
+        self.progress.console.print(words, highlight=False, markup=False)
+
+
+@dataclass
+class _ProgressLines:
+    console: Console
+    counted: str
+    next_at: float = field(default_factory=lambda: time.monotonic() + _LINE_SECONDS)
+
+    def show(self, standing: Standing) -> None:
+        if time.monotonic() >= self.next_at:
+            self.next_at = time.monotonic() + _LINE_SECONDS
+            self.say(", ".join([f"{standing.done} {self.counted}", *standing.words]))
+
+    def say(self, words: str) -> None:
+        self.console.print(words, highlight=False, markup=False, soft_wrap=True)
 
 
 def print_json(result: BaseModel) -> None:

@@ -16,8 +16,9 @@ from typing import Final
 
 from rich.console import Console
 
+from app.cli.campaigns import Campaign, CampaignOutcome, conclude, find_finish_time, resume, sum_judgement_usd
 from app.cli.evaluate.attempts import (
-    PLAN,
+    REPORT,
     AttemptAnswered,
     AttemptFailed,
     AttemptNotes,
@@ -33,18 +34,12 @@ from app.cli.evaluate.attempts import (
     build_evaluation_setup,
     ensure_run,
     fetch_tasks,
-    find_finish_time,
-    follow_progress,
     load_ledger,
-    read_plan,
+    open_plan_file,
     require_same_tasks,
-    show_progress,
-    sum_judgement_usd,
     write_evaluation,
-    write_plan,
 )
 from app.cli.policies import (
-    GATEWAY,
     Endpoints,
     PolicyPrices,
     RolloutPlayer,
@@ -56,7 +51,7 @@ from app.cli.policies import (
     probe_server,
     require_model,
 )
-from app.domain.errors import GatewayError, InvalidRequest, UserError
+from app.domain.errors import InvalidRequest, UserError
 from app.domain.judging import Mode
 from app.domain.runs import Run
 from app.domain.tasks import Completion, Message
@@ -69,13 +64,10 @@ from app.inference.wire import Usage
 from app.judges.aggregation import list_pairings
 from app.judges.modes import count_parts, count_readings
 from app.ports.judges import DEFAULT_PACE
-from app.service.requests import GroupReply, HandedOutTask
-from app.terminal.client import AnsweredTask, GatewayClient, Retrier, describe_url, stop_on_signals
-from app.terminal.consoles import GoOn
-from app.terminal.files import hold_file, require_same_options
+from app.service.requests import HandedOutTask
+from app.terminal.client import AnsweredTask, GatewayClient, Retrier, describe_url
+from app.terminal.consoles import GoOn, Standing, show_progress
 
-_MOST_SENDS: Final = 3
-"""Times that an unscored group is sent."""
 _MOST_IN_A_ROW: Final = 32
 """Consecutive tasks without a reward after which the evaluation is aborted."""
 
@@ -118,61 +110,39 @@ class _EvaluationWork:
     """Whether the policy server accepts seeds."""
     judges_cost: bool
     """Whether judging costs are fetched after scoring."""
-    retry_seconds: float = 1.0
     tokens: _TokenRecorder = _TokenRecorder()
 
 
+@dataclass(frozen=True)
 class _EvaluationRunner:
-    def __init__(
-        self,
-        work: _EvaluationWork,
-        gateway: GatewayClient,
-        server: InferenceServer,
-        ledger: EvaluationLedger,
-        patience: Retrier,
-        tally: EvaluationTally,
-    ) -> None:
-        self._work = work
-        self._plan = ledger.plan
-        self._options = ledger.plan.options
-        self._gateway = gateway
-        self._server = server
-        self._ledger = ledger
-        self._patience = patience
-        self._tally = tally
-        self._indexes = iter(ledger.list_open())
-        self._line = asyncio.Semaphore(work.concurrency)
-        self._stopped = False
-        self._in_a_row = 0
-        self.in_hand = 0
-
-    def stop(self) -> None:
-        """Starts no more tasks, and ends when the running ones are finished."""
-        self._stopped = True
+    work: _EvaluationWork
+    campaign: Campaign
+    server: InferenceServer
+    ledger: EvaluationLedger
+    tally: EvaluationTally
+    line: asyncio.Semaphore
+    """Of attempts."""
 
     async def run(self) -> None:
         """Returns when there is nothing left to do. RequestRefused when no task can be evaluated, Unavailable when the
         gateway stays unreachable."""
         # Twice as many tasks as fill the policy server: while one half is scored, the other half samples.
-        hands = 2 * -(-self._work.concurrency // self._options.samples)
-        await gather_or_cancel([self._run_worker() for _ in range(hands)])
+        hands = 2 * -(-self.work.concurrency // self._plan.options.samples)
+        await self.campaign.work_through(self.ledger.list_open(), self._evaluate_task, hands)
 
-    async def _run_worker(self) -> None:
-        for index in self._indexes:
-            if self._stopped:
-                return
-            self.in_hand += 1
-            await self._evaluate_task(index)
-            self.in_hand -= 1
+    @property
+    def _plan(self) -> EvaluationPlan:
+        return self.ledger.plan
 
     async def _evaluate_task(self, index: int) -> None:
-        item, task = self._ledger.items[index], self._work.tasks[index]
-        missing = [sample for sample in range(self._options.samples) if sample not in item.answered]
+        item, task = self.ledger.items[index], self.work.tasks[index]
+        missing = [sample for sample in range(self._plan.options.samples) if sample not in item.answered]
         await gather_or_cancel([self._make_attempt(task, item, sample) for sample in missing])
         for generation, sample in item.list_unscored().items():
             await self._score(task, item, generation, sample)
-        self._tally.add_item(item)
-        self._require_rewards(item)
+        self.tally.add_item(item)
+        rewarded = any(item.find_reward(sample) is not None for sample in range(self._plan.options.samples))
+        self.campaign.note_result(None if rewarded else _explain_missing_reward(item))
 
     async def _make_attempt(self, task: HandedOutTask, item: TaskProgress, sample: int) -> None:
         usage, took, counted = Usage(), 0.0, True
@@ -180,17 +150,17 @@ class _EvaluationRunner:
         def note(more: Usage, seconds: float) -> None:
             nonlocal usage, took, counted
             usage, took, counted = usage + more, took + seconds, counted and more.prompt_tokens > 0
-            self._tally.add_usage(more)
+            self.tally.add_usage(more)
 
         def choose_seed(turn: int) -> int | None:
-            return derive_seed(self._options.seed, item.index, sample, turn) if self._work.seeded else None
+            return derive_seed(self._plan.options.seed, item.index, sample, turn) if self.work.seeded else None
 
-        player = RolloutPlayer(self._server, self._gateway, self._patience, note)
+        player = RolloutPlayer(self.server, self.campaign.gateway, self.campaign.patience, note)
         try:
             # Sent before another begins: a kill loses no more attempts than are asked for at once.
-            async with self._line:
+            async with self.line:
                 episode = await player.play_episode(task, choose_seed)
-                completion = await self._work.tokens.record(task, item.index, sample, episode)
+                completion = await self.work.tokens.record(task, item.index, sample, episode)
                 notes = AttemptNotes(
                     turns=len(episode.said),
                     input_tokens=usage.prompt_tokens if counted else None,
@@ -205,7 +175,7 @@ class _EvaluationRunner:
     async def _send(self, task: HandedOutTask, item: TaskProgress, sample: int) -> None:
         """The run holds the attempt when this returns."""
         generation = item.generation
-        reply = await self._request_scores(task, item, sample, generation)
+        reply = await self.campaign.send(self._name(task, item, sample, generation), wait_seconds=0.0)
         item.generations[sample] = generation
         if reply.group_id != self._plan.compute_group_id(task.task_id, generation):  # it came after a day
             await self._take_group(item, reply.group_id, generation)
@@ -213,12 +183,7 @@ class _EvaluationRunner:
     async def _score(self, task: HandedOutTask, item: TaskProgress, generation: int, sample: int) -> None:
         """Has the group of this attempt scored, a few times where it is unscored. It waits for no more attempts."""
         try:
-            for attempt in range(_MOST_SENDS):
-                if attempt:
-                    await asyncio.sleep(self._work.retry_seconds * 2**attempt)
-                reply = await self._request_scores(task, item, sample, generation, closes=True)
-                if reply.outcome == "scored":
-                    break
+            reply = await self.campaign.score(self._name(task, item, sample, generation, closes=True))
         except TaskSkipped as left_out:
             item.failed.update(
                 (one, _explain_failure(left_out)) for one in item.generations if item.generations[one] == generation
@@ -226,38 +191,16 @@ class _EvaluationRunner:
             return
         await self._take_group(item, reply.group_id, generation)
 
-    async def _request_scores(
+    def _name(
         self, task: HandedOutTask, item: TaskProgress, sample: int, generation: int, *, closes: bool = False
-    ) -> GroupReply:
-        """The scores are waited for where the group is closed."""
+    ) -> AnsweredTask:
         part = self._plan.name_piece(sample, generation, closes=closes)
-        sent = AnsweredTask(task.task_id, None, [item.answered[sample].completion], part)
-        policy = self._plan.policy.model_dump(mode="json")
-        wait = None if closes else 0.0
-        try:
-            replies = await self._patience.retry_until_answered(
-                GATEWAY, lambda: self._gateway.score([sent], self._options.run, policy, "eval", wait)
-            )
-        except InvalidRequest as error:
-            raise TaskSkipped("gateway_refused", error.detail) from error
-        if not isinstance(replies[0], GroupReply):
-            raise TaskSkipped(replies[0].code, replies[0].detail)
-        return replies[0]
+        return AnsweredTask(task.task_id, None, [item.answered[sample].completion], part)
 
     async def _take_group(self, item: TaskProgress, group_id: str, generation: int) -> None:
-        view = await self._patience.retry_until_answered(GATEWAY, lambda: self._gateway.fetch_group(group_id))
-        cost = sum_judgement_usd(view.judgements) if self._work.judges_cost else None
+        view = await self.campaign.fetch_group(group_id)
+        cost = sum_judgement_usd(view.judgements) if self.work.judges_cost else None
         item.take_group(view.group, generation, cost)
-
-    def _require_rewards(self, item: TaskProgress) -> None:
-        if any(item.find_reward(sample) is not None for sample in range(self._options.samples)):
-            self._in_a_row = 0
-            return
-        self._in_a_row += 1
-        if self._in_a_row >= _MOST_IN_A_ROW:
-            raise InvalidRequest(
-                f"{_MOST_IN_A_ROW} tasks in a row got no score; last reason: {_explain_missing_reward(item)}"
-            )
 
 
 def _explain_missing_reward(item: TaskProgress) -> str:
@@ -444,13 +387,6 @@ def _format_duration(seconds: float) -> str:
 
 
 @dataclass(frozen=True)
-class EvaluationOutcome:
-    report: EvaluationReport | None
-    """None after a dry run."""
-    stopped: bool = False
-
-
-@dataclass(frozen=True)
 class TokenOptions:
     """What is done with the token ids that the policy server tells."""
 
@@ -477,7 +413,9 @@ class EvaluationSession:
     go_on: GoOn
     tokens: TokenOptions = TokenOptions()
 
-    async def run(self) -> EvaluationOutcome:
+    async def run(self) -> CampaignOutcome[EvaluationReport]:
+        file = open_plan_file(self.ends.out)
+        before = file.read()
         async with self.ends.open_clients(self.concurrency) as (gateway, policy):
             server = InferenceServer(policy, self.spec.model, self.spec.sampling)
             context = await self._inspect_gateway(gateway, server, await ensure_run(gateway, self.spec))
@@ -485,11 +423,30 @@ class EvaluationSession:
             options = self.spec.build_options(context.environment, len(context.tasks))
             task_ids = tuple(task.task_id for task in context.tasks)
             plan = EvaluationPlan(options=options, task_ids=task_ids, began_at=datetime.now(UTC))
-            with hold_file(self.ends.out / PLAN):
-                ledger = await self._resume(gateway, plan, context)
-                return await self._evaluate(ledger, context, gateway, server)
+            campaign = self._begin(gateway, plan)
+            costs = bool(_estimate_judging(context.environment, context.judges, ()))
+            with file.hold():
+                ledger = await resume(
+                    file.path,
+                    before,
+                    plan,
+                    lambda one: load_ledger(campaign, one, self.concurrency, judges_cost=costs),
+                )
+                require_same_tasks(ledger.plan.task_ids, context.tasks, str(self.ends.out))
+                return await self._evaluate(campaign, ledger, context, server)
 
-    async def dry_run(self) -> EvaluationOutcome:
+    def _begin(self, gateway: GatewayClient, plan: EvaluationPlan) -> Campaign:
+        return Campaign(
+            gateway=gateway,
+            patience=Retrier(ends_after=self.patience_seconds),
+            run=self.spec.run,
+            unit="tasks",
+            most_in_a_row=_MOST_IN_A_ROW,
+            comes_to_nothing="got no score",
+            policy=plan.policy.model_dump(mode="json"),
+        )
+
+    async def dry_run(self) -> CampaignOutcome[EvaluationReport]:
         """Starts no run and writes nothing."""
         async with self.ends.open_clients(self.concurrency) as (gateway, policy):
             server = InferenceServer(policy, self.spec.model, self.spec.sampling)
@@ -497,50 +454,28 @@ class EvaluationSession:
             self._print_estimate(
                 context, self._estimate_remaining([TaskProgress(place) for place in range(len(context.tasks))], context)
             )
-        return EvaluationOutcome(None)
-
-    async def _resume(
-        self, gateway: GatewayClient, plan: EvaluationPlan, context: EvaluationContext
-    ) -> EvaluationLedger:
-        """What the run holds of this plan. UserError or InvalidRequest where the folder has results of another one."""
-        costs = bool(_estimate_judging(context.environment, context.judges, ()))
-        before = read_plan(self.ends.out)
-        if before is None or before.digest == plan.digest:
-            return await load_ledger(gateway, before or plan, self.concurrency, judges_cost=costs)
-        if (await load_ledger(gateway, before, self.concurrency, judges_cost=False)).holds_results:
-            require_same_options(self.ends.out / PLAN, before.options, plan.options)
-            require_same_tasks(before.task_ids, context.tasks, str(self.ends.out))
-        return await load_ledger(gateway, plan, self.concurrency, judges_cost=costs)
+        return CampaignOutcome(None)
 
     async def _evaluate(
-        self,
-        ledger: EvaluationLedger,
-        context: EvaluationContext,
-        gateway: GatewayClient,
-        server: InferenceServer,
-    ) -> EvaluationOutcome:
-        finished = True
-        if ledger.list_open():
-            estimate = self._estimate_remaining(ledger.items, context)
-            self._print_estimate(context, estimate)
-            if not self.go_on(estimate.known_usd):
-                return EvaluationOutcome(None, stopped=True)
-            write_plan(self.ends.out, ledger.plan)
-            work = _EvaluationWork(
-                tasks=context.tasks,
-                concurrency=self.concurrency,
-                seeded=await self._accepts_seeds(server),
-                judges_cost=bool(estimate.judging),
-                tokens=self._build_recorder(),
-            )
-            try:
-                finished = await self._run_with_progress(work, ledger, gateway, server)
-                for line in [] if work.tokens.tally is None else work.tokens.tally.lines:
-                    self.console.print(line, highlight=False, markup=False, soft_wrap=True)
-            except GatewayError:  # what was scored until then has its report
-                self._write_report(ledger, context)
-                raise
-        return EvaluationOutcome(self._write_report(ledger, context), stopped=not finished)
+        self, campaign: Campaign, ledger: EvaluationLedger, context: EvaluationContext, server: InferenceServer
+    ) -> CampaignOutcome[EvaluationReport]:
+        if not ledger.list_open():
+            return CampaignOutcome(self._write_report(ledger, context))
+        estimate = self._estimate_remaining(ledger.items, context)
+        self._print_estimate(context, estimate)
+        if not self.go_on(estimate.known_usd):
+            return CampaignOutcome(None, stopped=True)
+        open_plan_file(self.ends.out).write(ledger.plan)
+        work = _EvaluationWork(
+            tasks=context.tasks,
+            concurrency=self.concurrency,
+            seeded=await self._accepts_seeds(server),
+            judges_cost=bool(estimate.judging),
+            tokens=self._build_recorder(),
+        )
+        return await conclude(
+            self._run_with_progress(work, campaign, ledger, server), lambda: self._write_report(ledger, context)
+        )
 
     async def _inspect_gateway(
         self, gateway: GatewayClient, server: InferenceServer, run: Run | None
@@ -616,43 +551,24 @@ class EvaluationSession:
         return True
 
     async def _run_with_progress(
-        self, work: _EvaluationWork, ledger: EvaluationLedger, gateway: GatewayClient, server: InferenceServer
+        self, work: _EvaluationWork, campaign: Campaign, ledger: EvaluationLedger, server: InferenceServer
     ) -> bool:
-        """Returns whether the evaluation was completed."""
-        spec, patience = self.spec, Retrier(ends_after=self.patience_seconds)
-        tally = EvaluationTally(len(work.tasks), spec.samples, self.threshold, self.prices, ledger.usage)
+        """Whether the evaluation was completed."""
+        tally = EvaluationTally(len(work.tasks), self.spec.samples, self.threshold, self.prices, ledger.usage)
         owed = set(ledger.list_open())
         for index in range(len(work.tasks)):
             if index not in owed:
                 tally.add_item(ledger.items[index])
-        evaluating = _EvaluationRunner(work, gateway, server, ledger, patience, tally)
-        with show_progress(self.console, spec.environment, tally) as bar:
-            doing = asyncio.create_task(evaluating.run())
-            stopped = False
+        runner = _EvaluationRunner(work, campaign, server, ledger, tally, asyncio.Semaphore(work.concurrency))
 
-            def stop() -> None:
-                nonlocal stopped
-                if stopped:  # the second Ctrl-C
-                    doing.cancel()
-                    return
-                stopped = True
-                evaluating.stop()
-                bar.say(
-                    f"finishing {evaluating.in_hand} running tasks; press Ctrl-C again to leave them for the next start"
-                )
+        def tell() -> Standing:
+            return Standing(tally.done, [*tally.list_words(), *campaign.patience.list_waits()])
 
-            follow = asyncio.create_task(follow_progress(bar, tally, patience))
-            try:
-                with stop_on_signals(stop):
-                    await doing
-            except asyncio.CancelledError:
-                if not stopped:
-                    raise
-            finally:
-                follow.cancel()
-                await follow
-                bar.show(tally, patience)
-        return not stopped
+        async with show_progress(self.console, self.spec.environment, "tasks", len(work.tasks), tell) as display:
+            completed = await campaign.follow(runner.run(), display)
+        for line in [] if work.tokens.tally is None else work.tokens.tally.lines:
+            self.console.print(line, highlight=False, markup=False, soft_wrap=True)
+        return completed
 
     def _write_report(self, ledger: EvaluationLedger, context: EvaluationContext) -> EvaluationReport:
         attempts = build_attempts(ledger, context.tasks, context.environment.label)
@@ -663,7 +579,7 @@ class EvaluationSession:
             ),
             attempts=attempts,
             judging_usd=ledger.judging_usd,
-            finished_at=find_finish_time(self.ends.out) if whole else None,
+            finished_at=find_finish_time(self.ends.out / f"{REPORT}.json") if whole else None,
         )
         report = build_report(evaluation)
         write_evaluation(self.ends.out, evaluation, report)

@@ -195,14 +195,13 @@ class ProcessMeter:
     def mean(self) -> float | None:
         return self.reward_sum / self.rewards if self.rewards else None
 
-    @property
-    def words(self) -> str:
+    def list_words(self) -> list[str]:
         minutes = max(time.monotonic() - self.began, 1e-9) / 60
         mean, cost = self.mean, self.prices.compute_cost(self.usage)
         parts = [] if mean is None else [f"mean reward {mean:.3f}"]
         parts += [f"{self.groups / minutes:.0f} groups/min"]
         parts += [f"{self.usage.prompt_tokens:,} + {self.usage.completion_tokens:,} tokens"]
-        return ", ".join([*parts, *([] if cost is None else [f"{cost:.4f} USD"])])
+        return [*parts, *([] if cost is None else [f"{cost:.4f} USD"])]
 
 
 # The ledger: the state of every task that was taken, folded from journal events.
