@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 import typer
-from pydantic import AwareDatetime, JsonValue, ValidationError
+from pydantic import AwareDatetime, JsonValue, TypeAdapter, ValidationError
 
 from app.cli.policies import GATEWAY, TaskSkipped, gather_or_cancel
 from app.domain.errors import GatewayError, InvalidRequest, UserError
 from app.domain.judging import Judgement
 from app.domain.runs import Purpose
-from app.domain.values import Frozen
+from app.domain.values import Frozen, Name
 from app.evaluation.comparison import Document, render_html
 from app.http.api.models import GroupPage, GroupView
 from app.service.requests import GroupReply
@@ -30,6 +30,16 @@ from app.terminal.consoles import ProgressDisplay, tell_report
 from app.terminal.files import hold_file, require_same_options, write_file
 
 ItemT = TypeVar("ItemT")
+
+_NAME: Final = TypeAdapter(Name)
+
+
+def check_run_name(name: str, option: str = "--run") -> str:
+    try:
+        return _NAME.validate_python(name)
+    except ValidationError as error:
+        raise UserError(f"{option}: use at most 64 lower-case letters, digits, - and _") from error
+
 
 # The plan, and what the run holds of it.
 

@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from app.cli.campaigns import tell_outcome, write_document
+from app.cli.campaigns import check_run_name, tell_outcome, write_document
 from app.cli.evaluate.attempts import COMPARISON, REPORT, EvaluationSpec, read_evaluation
 from app.cli.evaluate.session import EvaluationSession, TokenOptions
 from app.cli.policies import (
@@ -41,7 +41,6 @@ from app.cli.policies import (
     TopP,
     require_tokenizer,
 )
-from app.cli.process.plan import check_run_name
 from app.domain.values import Split
 from app.evaluation.comparison import Comparison, Difference, compare_evaluations
 from app.evaluation.report import EvaluationReport, MeanEstimate

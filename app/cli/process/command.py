@@ -7,6 +7,7 @@ from typing import Annotated
 import httpx
 import typer
 
+from app.cli.campaigns import check_run_name
 from app.cli.policies import (
     CONNECTIONS,
     SAMPLING,
@@ -28,7 +29,8 @@ from app.cli.policies import (
     TopP,
     require_tokenizer,
 )
-from app.cli.process.plan import ProcessPlan, ProcessSetup, To, check_run_name, open_process_journal, parse_mix
+from app.cli.process.journal import open_journal
+from app.cli.process.plan import ProcessPlan, ProcessSetup, To, parse_mix
 from app.cli.process.session import ProcessSession, TrainerEndpoints
 from app.domain.values import Split
 from app.inference.policies import SamplingParameters
@@ -154,7 +156,7 @@ def process(
             weight=weight,
             console=errors,
         )
-        with open_process_journal(output.with_name(f"{output.name}.journal"), setup) as journal:
+        with open_journal(output.with_name(f"{output.name}.journal"), setup) as journal:
             ended = asyncio.run(session.run(journal))
     if not ended:
         stop_to_resume()

@@ -32,21 +32,18 @@ from app.cli.policies import (
     probe_server,
 )
 from app.cli.process.atropos import TRAINER, AtroposApi, AtroposOutput, SampledCompletion, build_group_line
-from app.cli.process.plan import (
+from app.cli.process.journal import (
     WRITTEN,
     AtroposRegistered,
-    GroupOutput,
     GroupSampled,
     Journal,
     ProcessLedger,
-    ProcessMeter,
-    ProcessPlan,
     TaskInHand,
     TaskSettled,
     TasksTaken,
     assign_keys,
-    open_jsonl_output,
 )
+from app.cli.process.plan import GroupOutput, ProcessMeter, ProcessPlan, open_jsonl_output
 from app.domain.errors import InvalidRequest, Unavailable, UserError
 from app.inference.connection import Connection
 from app.inference.policies import ChatEpisode, InferenceServer, SamplingParameters, build_sequence, build_turns

@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from app.cli.campaigns import CampaignOutcome, tell_outcome
+from app.cli.campaigns import CampaignOutcome, check_run_name, tell_outcome
 from app.cli.policies import (
     CONNECTIONS,
     COST_AND_CHECKS,
@@ -21,7 +21,6 @@ from app.cli.policies import (
     GatewayKey,
     GatewayUrl,
 )
-from app.cli.process.plan import check_run_name
 from app.cli.tournament.contestants import TournamentOptions
 from app.cli.tournament.session import REPORT, TournamentSession
 from app.domain.errors import UserError
