@@ -8,7 +8,6 @@ readings disagree. `bench` replays replies that people have labelled as groups o
 import asyncio
 import contextlib
 import math
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Final, get_args
@@ -16,7 +15,6 @@ from typing import Annotated, Final, get_args
 import typer
 from pydantic import ValidationError
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from app.datasets.configured_datasets import ConfiguredDatasets, read_table
@@ -46,7 +44,16 @@ from app.service.judging import JudgedCompletions, score_completions
 from app.settings import Settings, read_settings
 from app.store.database import describe
 from app.terminal.completion import complete_judge
-from app.terminal.consoles import AsJson, errors, format_bracketed, output_console, print_json, stop_on_errors
+from app.terminal.consoles import (
+    AsJson,
+    errors,
+    format_bracketed,
+    output_console,
+    print_json,
+    require_consent,
+    show_bars,
+    stop_on_errors,
+)
 from app.toolkit.templates import find_packaged_folder
 from app.toolkit.texts import escape_invisible
 
@@ -409,11 +416,9 @@ async def _announce_cost(
                 f"{groups * cost.input_tokens[0]:,.0f} prompt tokens or more, {price}",
                 highlight=False,
             )
-    if yes or (total == 0 and not (_is_reward_model(judge, settings) and find_prices(judge, settings).are_known)):
-        return
-    if not sys.stdin.isatty():
-        raise UserError("this judge costs money: confirm with --yes")
-    typer.confirm("Continue? Judgements of an earlier bench cost nothing again.", abort=True, err=True)
+    unknown = _is_reward_model(judge, settings) and find_prices(judge, settings).are_known
+    question = "Continue? Judgements of an earlier bench cost nothing again."
+    require_consent(None if unknown else total, yes=yes, question=question)
 
 
 def _defer(situation: _LabelledSituation, judge: str, mode: Mode) -> JudgeGroup:
@@ -423,10 +428,9 @@ def _defer(situation: _LabelledSituation, judge: str, mode: Mode) -> JudgeGroup:
 async def _measure_mode(
     situations: Sequence[_LabelledSituation], panels: Panels, judge: str, mode: Mode, seed: int
 ) -> BenchFigures:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=errors) as progress:
-        bar = progress.add_task(f"{judge}, {mode}", total=len(situations))
-        judged = await judge_situations(situations, panels, judge, mode, lambda: progress.advance(bar))
+    with show_bars() as bars:
+        bar = bars.add(f"{judge}, {mode}", len(situations))
+        judged = await judge_situations(situations, panels, judge, mode, bar.advance)
     return build_figures(situations, judged, mode, seed)
 
 

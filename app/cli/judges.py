@@ -7,7 +7,6 @@ measures a judge by people's labels instead."""
 
 import asyncio
 import random
-import sys
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -15,7 +14,6 @@ from typing import Annotated, Final
 
 import typer
 from pydantic import TypeAdapter
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from app.characters.casting import Cast
@@ -53,7 +51,17 @@ from app.main.components import build_panels, discover
 from app.ports.judges import Judge, RepeatingJudge, ReportingJudge
 from app.settings import Settings, read_settings
 from app.terminal.completion import complete_judge
-from app.terminal.consoles import AsJson, errors, format_figure, format_interval, output_console, stop, stop_on_errors
+from app.terminal.consoles import (
+    AsJson,
+    errors,
+    format_figure,
+    format_interval,
+    output_console,
+    require_consent,
+    show_bars,
+    stop,
+    stop_on_errors,
+)
 from app.toolkit.templates import find_packaged_folder
 
 judges = typer.Typer(help="List judges and measure their quality.", no_args_is_help=True)
@@ -128,8 +136,8 @@ def check(
         stop(f"--votes {votes}: judge {name!r} has temperature 0, so all its votes would be the same answer")
     chosen = _find_rubric(panels, rubric)
     questions = build_short_questions(seed, chosen) if short else build_packaged_questions(sheets, votes, seed, chosen)
-    _print_estimate(name, questions, settings)
-    _confirm_cost_if_priced(name, settings, yes)
+    with stop_on_errors():
+        require_consent(_tell_cost(name, questions, settings), yes=yes)
     evidence = _run_check(name, settings, questions)
     checked = build_report(name, panels.judges[name].model, evidence, short=short)
     if json_file is not None:
@@ -149,11 +157,9 @@ def _run_check(name: str, settings: Settings, questions: CheckQuestions) -> Chec
 
 
 async def _measure_judge(name: str, settings: Settings, questions: CheckQuestions) -> CheckEvidence:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     async with open_judge_panels(settings) as panels:
-        with Progress(*columns, console=errors) as progress:
-            bar = progress.add_task(name, total=questions.count)
-            evidence = await measure_judge(panels.judges[name], questions, lambda: progress.advance(bar))
+        with show_bars() as bars:
+            evidence = await measure_judge(panels.judges[name], questions, bars.add(name, questions.count).advance)
         _print_server_traits(panels.judges[name])
         return evidence
 
@@ -169,7 +175,9 @@ def _print_server_traits(judge: Judge) -> None:
         errors.print(f"{judge.name}: the server ignores {parameter}", markup=False)
 
 
-def _print_estimate(name: str, questions: CheckQuestions, settings: Settings) -> None:
+def _tell_cost(name: str, questions: CheckQuestions, settings: Settings) -> float:
+    """US dollars; 0 where they are not known."""
+    cost = 0.0
     if name == OFFLINE:
         words = f"{questions.count} questions, no calls: the offline judge has no model"
     else:
@@ -185,6 +193,7 @@ def _print_estimate(name: str, questions: CheckQuestions, settings: Settings) ->
             + "; more if answers need corrections or retries"
         )
     errors.print(words, highlight=False, markup=False)
+    return cost if find_prices(name, settings).are_known else 0.0
 
 
 def _list_texts(request: JudgeRequest, *, rewards: bool) -> list[str]:
@@ -194,14 +203,6 @@ def _list_texts(request: JudgeRequest, *, rewards: bool) -> list[str]:
         return [prompt.system, prompt.user]
     before = "".join(message.content or "" for message in request.conversation)
     return [before + candidate.text for candidate in request.candidates]
-
-
-def _confirm_cost_if_priced(name: str, settings: Settings, yes: bool) -> None:
-    if yes or not find_prices(name, settings).are_known or find_prices(name, settings).compute_cost(10**6, 10**6) == 0:
-        return
-    if not sys.stdin.isatty():
-        stop("this judge costs money: confirm with --yes")
-    typer.confirm("Continue?", abort=True, err=True)
 
 
 def _find_rubric(panels: ConfiguredPanels, file: Path | None) -> Rubric | None:

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar
 
-import httpx
 import typer
 from pydantic import SecretStr
 
@@ -31,7 +30,7 @@ from app.inference.policies import (
 from app.inference.tokens import CheckedTurn, LocalTokenizer, check_turn
 from app.inference.wire import EXTENSIONS, ChatCompletion, Extension, SampledMessage, Usage
 from app.service.requests import HandedOutTask
-from app.terminal.client import GatewayClient, Retrier
+from app.terminal.client import GatewayClient, Retrier, open_gateway
 
 CONNECTIONS: Final = "Connections"
 TASKS: Final = "Tasks"
@@ -105,7 +104,7 @@ GATEWAY_SECONDS: Final = 600.0
 @dataclass(frozen=True)
 class Endpoints:
     gateway: str
-    gateway_headers: dict[str, str]
+    gateway_key: str
     policy: str
     policy_key: SecretStr | None
     out: Path
@@ -113,14 +112,11 @@ class Endpoints:
 
     @asynccontextmanager
     async def open_clients(self, at_once: int) -> AsyncIterator[tuple[GatewayClient, Connection]]:
-        limits = httpx.Limits(max_connections=None, max_keepalive_connections=at_once)
         async with (
-            httpx.AsyncClient(
-                base_url=self.gateway, headers=self.gateway_headers, timeout=GATEWAY_SECONDS, limits=limits
-            ) as gateway,
+            open_gateway(self.gateway, self.gateway_key, GATEWAY_SECONDS, at_once=at_once) as gateway,
             open_policy_connection(self.policy, self.policy_key) as policy,
         ):
-            yield GatewayClient(gateway), policy
+            yield gateway, policy
 
 
 # Prices.

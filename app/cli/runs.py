@@ -40,9 +40,9 @@ from app.terminal.client import (
     GatewayClient,
     Url,
     ask_gateway,
-    build_gateway_headers,
     describe_url,
     find_gateway_url,
+    open_gateway,
 )
 from app.terminal.completion import RunArgument, complete_environment, complete_judge, complete_run
 from app.terminal.consoles import (
@@ -412,8 +412,7 @@ def set_run(
 
 async def _set_run(url: str, api_key: str, name: str, changes: Mapping[str, object]) -> Run:
     """What is fixed is sent as it is, since a PUT names all of it."""
-    async with httpx.AsyncClient(base_url=url, headers=build_gateway_headers(api_key)) as client:
-        gateway = GatewayClient(client)
+    async with open_gateway(url, api_key) as gateway:
         stored = await gateway.fetch_run(name)
         fixed = {} if stored is None else stored.model_dump(include={"seed", "strict", "options"}, exclude_unset=True)
         return await gateway.put_run(name, RunSettings.model_validate({**fixed, **changes}))

@@ -9,7 +9,7 @@ import contextlib
 import random
 import signal
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Final, TypeVar
 
@@ -310,23 +310,34 @@ def stop_on_signals(stop: Callable[[], None]) -> Iterator[None]:
                 loop.remove_signal_handler(number)
 
 
-# One question to a running gateway.
+# A running gateway, and one question to it.
 
 ResultT = TypeVar("ResultT")
 
 Url = Annotated[str, typer.Option(help="Gateway URL.", show_default="from settings")]
 ApiKey = Annotated[str, typer.Option(envvar="ATROPOS_ENVS_API_KEY", help="Gateway API key.")]
-SECONDS = 60.0
+SECONDS: Final = 60.0
 """Timeout of a question."""
+_KEPT_CONNECTIONS: Final = 20
+
+
+@contextlib.asynccontextmanager
+async def open_gateway(
+    url: str, api_key: str, seconds: float = SECONDS, *, at_once: int = _KEPT_CONNECTIONS
+) -> AsyncIterator[GatewayClient]:
+    """Without a URL the gateway that these settings serve here. `seconds`: how long a reply may take."""
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=at_once)
+    headers, base = build_gateway_headers(api_key), url or find_gateway_url()
+    async with httpx.AsyncClient(base_url=base, headers=headers, timeout=seconds, limits=limits) as client:
+        yield GatewayClient(client)
 
 
 def ask_gateway(url: str, api_key: str, question: Callable[[GatewayClient], Awaitable[ResultT]]) -> ResultT:
     """The answer of the gateway; without one the command ends and says why."""
 
     async def ask() -> ResultT:
-        headers = build_gateway_headers(api_key)
-        async with httpx.AsyncClient(base_url=url or find_gateway_url(), headers=headers, timeout=SECONDS) as client:
-            return await question(GatewayClient(client))
+        async with open_gateway(url, api_key) as gateway:
+            return await question(gateway)
 
     try:
         return asyncio.run(ask())

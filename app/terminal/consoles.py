@@ -98,7 +98,44 @@ def format_bracketed(estimate: Estimated, missing: str) -> str:
     return format_figure(estimate.value, missing=missing) + interval
 
 
-# Progress: a bar on a terminal, otherwise a line from time to time, since a log keeps every line.
+# Progress.
+
+
+@dataclass(frozen=True)
+class Bar:
+    _progress: Progress
+    _task: TaskID
+
+    def show(self, done: float, words: str = "", *, name: str | None = None) -> None:
+        """`words`: what else there is to say. `name`: another one from now on."""
+        self._progress.update(self._task, completed=done, words=escape(words), description=name and escape(name))
+
+    def advance(self, count: float = 1, words: str = "", *, name: str | None = None) -> None:
+        self._progress.update(self._task, advance=count, words=escape(words), description=name and escape(name))
+
+    def say(self, words: str) -> None:
+        """A line for people, beside the progress."""
+        self._progress.console.print(words, highlight=False, markup=False)
+
+
+@dataclass(frozen=True)
+class Bars:
+    _progress: Progress
+
+    def add(self, name: str, total: float | None) -> Bar:
+        return Bar(self._progress, self._progress.add_task(escape(name), total=total, words=""))
+
+
+@contextlib.contextmanager
+def show_bars(console: Console = errors, *, transient: bool = False, quiet: bool = False) -> Iterator[Bars]:
+    """Until the end of the block; `transient`: nothing of them stays."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    more = (TimeRemainingColumn(), TextColumn("{task.fields[words]}"))
+    with Progress(*columns, *more, console=console, transient=transient, disable=quiet) as progress:
+        yield Bars(progress)
+
+
+# Progress of what takes long: a bar on a terminal, otherwise a line from time to time, since a log keeps every line.
 
 _REFRESH_SECONDS: Final = 0.25
 _LINE_SECONDS: Final = 30.0
@@ -112,7 +149,7 @@ class Standing:
 
 
 class ProgressDisplay(Protocol):
-    def show(self, standing: Standing) -> None: ...
+    def show(self, done: float, words: str) -> None: ...
 
     def say(self, words: str) -> None:
         """A line for people, beside the progress."""
@@ -125,9 +162,13 @@ async def show_progress(
     """Until the end of the block. `unit`: what is counted, in the plural."""
     with _open_display(console, name, unit, total) as display:
 
+        def show() -> None:
+            standing = tell()
+            display.show(standing.done, ", ".join(standing.words))
+
         async def follow() -> None:
             while True:
-                display.show(tell())
+                show()
                 await asyncio.sleep(_REFRESH_SECONDS)
 
         following = asyncio.create_task(follow())
@@ -136,7 +177,7 @@ async def show_progress(
         finally:
             following.cancel()
             await asyncio.gather(following, return_exceptions=True)
-            display.show(tell())
+            show()
 
 
 @contextlib.contextmanager
@@ -144,21 +185,8 @@ def _open_display(console: Console, name: str, unit: str, total: int | None) -> 
     if not console.is_terminal:
         yield _ProgressLines(console, unit if total is None else f"of {total} {unit}")
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, TimeRemainingColumn(), TextColumn("{task.fields[words]}"), console=console) as progress:
-        yield _ProgressBar(progress, progress.add_task(escape(name), total=total, words=""))
-
-
-@dataclass(frozen=True)
-class _ProgressBar:
-    progress: Progress
-    bar: TaskID
-
-    def show(self, standing: Standing) -> None:
-        self.progress.update(self.bar, completed=standing.done, words=escape(", ".join(standing.words)))
-
-    def say(self, words: str) -> None:
-        self.progress.console.print(words, highlight=False, markup=False)
+    with show_bars(console) as bars:
+        yield bars.add(name, total)
 
 
 @dataclass
@@ -167,10 +195,10 @@ class _ProgressLines:
     counted: str
     next_at: float = field(default_factory=lambda: time.monotonic() + _LINE_SECONDS)
 
-    def show(self, standing: Standing) -> None:
+    def show(self, done: float, words: str) -> None:
         if time.monotonic() >= self.next_at:
             self.next_at = time.monotonic() + _LINE_SECONDS
-            self.say(", ".join([f"{standing.done} {self.counted}", *standing.words]))
+            self.say(f"{done} {self.counted}, {words}")
 
     def say(self, words: str) -> None:
         self.console.print(words, highlight=False, markup=False, soft_wrap=True)
@@ -202,16 +230,27 @@ def stop_to_resume(more: str = "") -> NoReturn:
     raise typer.Exit(STOPPED)
 
 
-def confirm_cost(usd: float | None, *, yes: bool = False) -> bool:
-    """Asks for confirmation unless it costs nothing, so also where the price is not known (None). Without a terminal
-    that is declined."""
+def require_consent(usd: float | None, *, yes: bool, question: str = "Continue?") -> None:
+    """Asks for confirmation unless it costs nothing, so also where the price is not known (None). Abort for a no;
+    UserError where there is nobody to ask."""
     if yes or usd == 0:
-        return True
-    if errors.is_terminal and typer.get_text_stream("stdin").isatty():
-        return typer.confirm("Continue?", default=True, err=True)
-    told = "the price is not known" if usd is None else "this costs money"
-    errors.print(f"{told} and there is no terminal to confirm: use --yes", style="red", highlight=False)
-    return False
+        return
+    if not (errors.is_terminal and typer.get_text_stream("stdin").isatty()):
+        told = "the price is not known" if usd is None else "this costs money"
+        raise UserError(f"{told} and there is no terminal to confirm: use --yes")
+    typer.confirm(question, default=True, abort=True, err=True)
+
+
+def confirm_cost(usd: float | None, *, yes: bool = False) -> bool:
+    """Whether somebody goes on."""
+    try:
+        require_consent(usd, yes=yes)
+    except UserError as error:
+        errors.print(str(error), style="red", highlight=False)
+        return False
+    except typer.Abort:
+        return False
+    return True
 
 
 @contextlib.contextmanager

@@ -46,7 +46,7 @@ from app.evaluation.comparison import Comparison, Difference, compare_evaluation
 from app.evaluation.report import EvaluationReport, MeanEstimate
 from app.inference.policies import SamplingParameters
 from app.inference.tokens import LocalTokenizer
-from app.terminal.client import build_gateway_headers, find_gateway_url, read_policy_key
+from app.terminal.client import find_gateway_url, read_policy_key
 from app.terminal.completion import complete_environment, complete_run
 from app.terminal.consoles import (
     confirm_cost,
@@ -159,7 +159,7 @@ def evaluate(
             ),
             ends=Endpoints(
                 gateway=url,
-                gateway_headers=build_gateway_headers(api_key),
+                gateway_key=api_key,
                 policy=policy,
                 policy_key=read_policy_key(api_key_env),
                 out=folder,

@@ -35,7 +35,7 @@ from app.cli.process.session import ProcessSession, TrainerEndpoints
 from app.domain.values import Split
 from app.inference.policies import SamplingParameters
 from app.inference.tokens import LocalTokenizer
-from app.terminal.client import build_gateway_headers, find_gateway_url, read_policy_key
+from app.terminal.client import find_gateway_url, read_policy_key
 from app.terminal.completion import complete_environment, complete_run
 from app.terminal.consoles import errors, stop_on_errors, stop_to_resume
 
@@ -140,7 +140,7 @@ def process(
             ),
             ends=TrainerEndpoints(
                 gateway=url,
-                gateway_headers=build_gateway_headers(api_key),
+                gateway_key=api_key,
                 policy=policy,
                 policy_key=read_policy_key(api_key_env),
                 atropos=atropos or f"{url.rstrip('/')}/compat/atropos",

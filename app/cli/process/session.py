@@ -50,7 +50,7 @@ from app.inference.policies import ChatEpisode, InferenceServer, SamplingParamet
 from app.inference.tokens import CheckedTurn, LocalTokenizer, TokenCheckTally
 from app.inference.wire import SampledMessage
 from app.service.requests import GroupReply, HandedOutTask
-from app.terminal.client import AnsweredTask, GatewayClient, Retrier
+from app.terminal.client import AnsweredTask, GatewayClient, Retrier, build_gateway_headers
 from app.terminal.consoles import Standing, show_progress
 
 # Sampling of groups.
@@ -467,7 +467,7 @@ class ProcessSession:
             return
         # The gateway's key goes to the gateway alone.
         own = self.ends.atropos.startswith(self.ends.gateway.rstrip("/") + "/")
-        headers = self.ends.gateway_headers if own else {}
+        headers = build_gateway_headers(self.ends.gateway_key) if own else {}
         async with httpx.AsyncClient(base_url=self.ends.atropos, headers=headers, timeout=60.0) as client:
             yield await self._connect_trainer(AtroposApi(client), journal, patience)
 

@@ -25,7 +25,7 @@ from app.cli.tournament.contestants import TournamentOptions
 from app.cli.tournament.session import REPORT, TournamentSession
 from app.domain.errors import UserError
 from app.evaluation.duels import PairRow, StandingRow, TournamentReport
-from app.terminal.client import GatewayClient, build_gateway_headers, find_gateway_url
+from app.terminal.client import find_gateway_url, open_gateway
 from app.terminal.completion import complete_environment, complete_judge, complete_run
 from app.terminal.consoles import (
     confirm_cost,
@@ -120,9 +120,7 @@ def tournament(
 async def _hold(
     session: TournamentSession, url: str, api_key: str, *, dry_run: bool
 ) -> CampaignOutcome[TournamentReport]:
-    headers = build_gateway_headers(api_key)
-    async with httpx.AsyncClient(base_url=url, headers=headers, timeout=GATEWAY_SECONDS) as client:
-        gateway = GatewayClient(client)
+    async with open_gateway(url, api_key, GATEWAY_SECONDS) as gateway:
         return await (session.dry_run(gateway) if dry_run else session.hold(gateway))
 
 
