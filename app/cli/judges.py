@@ -18,13 +18,13 @@ from rich.table import Table
 
 from app.characters.casting import Cast
 from app.characters.loading import read_scenes, read_sheets
-from app.cli.judge_bench import ANSWER_TOKENS, BYTES_PER_TOKEN, bench, find_prices, open_judge_panels
+from app.cli.costs import estimate_questions
+from app.cli.judge_bench import bench, open_judge_panels
 from app.domain.errors import UserError
-from app.domain.judging import JudgeRequest, Rubric
+from app.domain.judging import Rubric
 from app.domain.runs import ScoringOptions
 from app.domain.values import Frozen, Split, suggest
 from app.envs.npc_arena.environment import NpcArena, NpcArenaParams
-from app.judges.configuration import estimate_tokens
 from app.judges.gold_cases import (
     MUTATIONS,
     CheckEvidence,
@@ -46,7 +46,7 @@ from app.judges.meta_evaluation import (
 )
 from app.judges.offline import NAME as OFFLINE
 from app.judges.panel import ConfiguredPanels
-from app.judges.prompts import build_prompt, load_rubric
+from app.judges.prompts import load_rubric
 from app.main.components import build_panels, discover
 from app.ports.judges import Judge, RepeatingJudge, ReportingJudge
 from app.settings import Settings, read_settings
@@ -177,32 +177,12 @@ def _print_server_traits(judge: Judge) -> None:
 
 def _tell_cost(name: str, questions: CheckQuestions, settings: Settings) -> float:
     """US dollars; 0 where they are not known."""
-    cost = 0.0
     if name == OFFLINE:
-        words = f"{questions.count} questions, no calls: the offline judge has no model"
-    else:
-        rewards = settings.judges[name].kind == "reward_model"
-        texts = [text for request in questions.iterate_requests() for text in _list_texts(request, rewards=rewards)]
-        tokens = estimate_tokens(texts, bytes_per_token=BYTES_PER_TOKEN)
-        answers = 0 if rewards else questions.count * 2 * ANSWER_TOKENS
-        calls = len(texts) if rewards else questions.count
-        cost = find_prices(name, settings).compute_cost(tokens, answers)
-        words = (
-            f"{calls} calls to {name}, about {tokens:,} prompt tokens and {answers:,} completion tokens"
-            + (f", about {cost:.2f} US dollars" if find_prices(name, settings).are_known else ", price unknown")
-            + "; more if answers need corrections or retries"
-        )
-    errors.print(words, highlight=False, markup=False)
-    return cost if find_prices(name, settings).are_known else 0.0
-
-
-def _list_texts(request: JudgeRequest, *, rewards: bool) -> list[str]:
-    """What a judge reads. A reward model reads the conversation once for each reply."""
-    if not rewards:
-        prompt = build_prompt(request)
-        return [prompt.system, prompt.user]
-    before = "".join(message.content or "" for message in request.conversation)
-    return [before + candidate.text for candidate in request.candidates]
+        errors.print(f"{questions.count} questions, no calls: the offline judge has no model", highlight=False)
+        return 0.0
+    cost = estimate_questions(name, list(questions.iterate_requests()), settings)
+    errors.print(f"{cost.describe()}; retries come on top", highlight=False, markup=False)
+    return cost.most_usd or 0.0
 
 
 def _find_rubric(panels: ConfiguredPanels, file: Path | None) -> Rubric | None:

@@ -14,11 +14,12 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
+from app.cli.costs import estimate_rescoring
 from app.cli.policies import gather_or_cancel
 from app.domain.errors import GatewayError, UserError
 from app.domain.groups import GroupSummary
 from app.domain.judging import Mode
-from app.domain.values import FiniteNumber, Frozen, take_evenly
+from app.domain.values import FiniteNumber, Frozen
 from app.evaluation.comparison import FlipFigures, FlipReport, RescoredGroup, report_flips
 from app.judges.prompts import load_rubric
 from app.service.rescoring import RescoreReply, RescoreRequest
@@ -194,25 +195,21 @@ async def rescore_groups(gateway: GatewayClient, spec: RescoreSpec, tally: Resco
 
 async def _announce_cost(gateway: GatewayClient, groups: Sequence[GroupSummary], spec: RescoreSpec) -> None:
     """Says what the scorings that are not there yet will take at most, and asks where that is money."""
-    some = [
-        await _new_retrier().retry_until_answered(
-            one.group_id, partial(gateway.estimate_rescore, one.group_id, spec.request)
-        )
-        for one in take_evenly(groups, _GROUPS_ESTIMATED)
-    ]
-    if not some:
+    ids = [one.group_id for one in groups]
+    some = await estimate_rescoring(gateway, _new_retrier(), ids, spec.request, _GROUPS_ESTIMATED)
+    if not some.groups:
+        if some.refused is not None:
+            raise some.refused
         return
-    scale, missing = len(groups) / len(some), sum(not one.stored for one in some)
-    basis = "" if len(some) == len(groups) else f", by an estimate from {len(some)} of them"
-    prices = [one.cost_usd for one in some if one.cost_usd is not None]
-    usd = scale * sum(prices) if len(prices) == len(some) else None
+    scale = len(groups) / some.groups
+    cost = some.cost.scale(scale)
+    basis = "" if some.groups == len(groups) else f", by an estimate from {some.groups} of them"
     errors.print(
-        f"{len(groups):,} groups, of which {scale * missing:,.0f} are not scored so yet{basis}: at most "
-        f"{scale * sum(one.calls for one in some):,.0f} calls, {scale * sum(one.input_tokens for one in some):,.0f} "
-        f"prompt tokens, {'an unknown price' if usd is None else f'{usd:,.2f} US dollars'}; retries come on top",
+        f"{len(groups):,} groups, of which {scale * some.missing:,.0f} are not scored so yet{basis}: "
+        f"{cost.describe(at_most=True)}; retries come on top",
         highlight=False,
     )
-    require_consent(usd or 0.0, yes=spec.yes)
+    require_consent(cost.most_usd or 0.0, yes=spec.yes)
 
 
 async def _iter_groups(gateway: GatewayClient, spec: RescoreSpec) -> AsyncIterator[GroupSummary]:

@@ -330,9 +330,10 @@ class EvaluationContext:
     """When the run started, which fixes retrieved contexts and characters; None for a dry run."""
 
 
-async def ensure_run(gateway: GatewayClient, spec: EvaluationSpec) -> Run:
-    """Gets or creates the run, whose seed fixes the order of tasks."""
-    return await gateway.fetch_run(spec.run) or await gateway.put_run(spec.run, RunSettings(seed=spec.seed))
+async def ensure_run(gateway: GatewayClient, spec: EvaluationSpec) -> tuple[Run, bool]:
+    """Gets or creates the run, whose seed fixes the order of tasks. Whether it was there before."""
+    before = await gateway.fetch_run(spec.run)
+    return before or await gateway.put_run(spec.run, RunSettings(seed=spec.seed)), before is not None
 
 
 async def fetch_tasks(

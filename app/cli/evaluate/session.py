@@ -6,7 +6,6 @@ asked for a few times, then left for the next start: nothing is guessed for it. 
 the evaluation, since something is then wrong with all of them."""
 
 import asyncio
-import json
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +16,13 @@ from typing import Final
 from rich.console import Console
 
 from app.cli.campaigns import Campaign, CampaignOutcome, conclude, find_finish_time, resume, sum_judgement_usd
+from app.cli.costs import (
+    CostEstimate,
+    describe_estimate,
+    estimate_evaluation_judging,
+    estimate_prompt_tokens,
+    estimate_sampling,
+)
 from app.cli.evaluate.attempts import (
     REPORT,
     AttemptAnswered,
@@ -52,18 +58,12 @@ from app.cli.policies import (
     require_model,
 )
 from app.domain.errors import InvalidRequest, UserError
-from app.domain.judging import Mode
 from app.domain.runs import Run
 from app.domain.tasks import Completion, Message
-from app.domain.values import estimate_tokens
 from app.evaluation.report import Evaluation, EvaluationReport, build_report
-from app.http.api.models import EnvironmentInfo, JudgeInfo
 from app.inference.policies import ChatEpisode, InferenceServer, build_turns
 from app.inference.tokens import LocalTokenizer, TokenCheckTally
 from app.inference.wire import Usage
-from app.judges.aggregation import list_pairings
-from app.judges.modes import count_parts, count_readings
-from app.ports.judges import DEFAULT_PACE
 from app.service.requests import HandedOutTask
 from app.terminal.client import AnsweredTask, GatewayClient, Retrier, describe_url
 from app.terminal.consoles import GoOn, Standing, show_progress
@@ -219,173 +219,6 @@ def derive_seed(seed: int, index: int, sample: int, turn: int) -> int:
     return random.Random(f"{seed}:{index}:{sample}:{turn}").getrandbits(31)  # noqa: S311  # repeatable, not secret
 
 
-# The estimate of cost and time.
-
-_MEASURED: Final = 200
-"""Prompts that are counted, evenly spaced; the total is extrapolated from them."""
-_TOKENS_PER_SECOND: Final = 50.0
-"""Assumed tokens per second of one request; 20 to 200 are common."""
-
-_CountTokens = Callable[[HandedOutTask], int]
-"""Counts the tokens of a task's prompt."""
-
-
-@dataclass(frozen=True)
-class JudgingEstimate:
-    """Calls and cost of one judge for all groups."""
-
-    name: str
-    least: int
-    most: int
-    """Readings if all answers differ and none is gated; each may need one corrective retry."""
-    usd_each: float | None
-    """Average cost per reading so far; None without readings or prices."""
-
-    @property
-    def usd(self) -> float | None:
-        return None if self.usd_each is None else self.most * self.usd_each
-
-
-@dataclass(frozen=True)
-class CostEstimate:
-    tasks: int
-    attempts: int
-    calls: int
-    """Maximum policy requests: episodes may end early."""
-    usage: Usage
-    """Maximum tokens, without observations between turns."""
-    usd: float | None
-    counted: str
-    """How prompt tokens were counted."""
-    judging: tuple[JudgingEstimate, ...]
-    seconds: float
-    """Maximum, at SPEED and without judging time."""
-
-    @property
-    def known_usd(self) -> float:
-        return (self.usd or 0.0) + sum(judging.usd or 0.0 for judging in self.judging)
-
-
-def estimate_prompt_tokens(task: HandedOutTask) -> int:
-    """Estimate without a tokenizer: about four characters per token, plus a few tokens per message."""
-    spoken = sum(estimate_tokens(message.content or "") + 4 for message in task.messages)
-    return spoken + sum(estimate_tokens(json.dumps(tool.model_dump(mode="json"))) for tool in task.tools)
-
-
-def estimate_cost(
-    owed: Sequence[tuple[HandedOutTask, int]],
-    max_tokens: int,
-    concurrency: int,
-    prices: PolicyPrices,
-    judging: Sequence[JudgingEstimate],
-    count: _CountTokens = estimate_prompt_tokens,
-    counted: str = "at about four characters per token",
-) -> CostEstimate:
-    """`owed`: tasks with the number of attempts still to make."""
-    spaced = owed[:: max(1, -(-len(owed) // _MEASURED))]
-    measured = [_estimate_usage(count(task), task.max_turns, attempts, max_tokens) for task, attempts in spaced]
-    whole = len(owed) / max(1, len(spaced))
-    calls = sum(task.max_turns * attempts for task, attempts in owed)
-    attempts = sum(attempts for _, attempts in owed)
-    usage = Usage(
-        prompt_tokens=round(whole * sum(one.prompt_tokens for one in measured)),
-        completion_tokens=max_tokens * calls,
-    )
-    return CostEstimate(
-        tasks=len(owed),
-        attempts=attempts,
-        calls=calls,
-        usage=usage,
-        usd=prices.compute_cost(usage),
-        counted=counted if len(spaced) == len(owed) else f"{counted}, on {len(spaced)} of the tasks",
-        judging=tuple(judging),
-        seconds=calls * max_tokens / _TOKENS_PER_SECOND / max(1, min(concurrency, attempts)),
-    )
-
-
-def _estimate_usage(prompt: int, turns: int, attempts: int, max_tokens: int) -> Usage:
-    """Every turn's prompt includes the conversation so far."""
-    each = turns * prompt + max_tokens * turns * (turns - 1) // 2
-    return Usage(prompt_tokens=attempts * each, completion_tokens=attempts * turns * max_tokens)
-
-
-def _estimate_judging(
-    environment: EnvironmentInfo, judges: Sequence[JudgeInfo], sizes: Sequence[int]
-) -> tuple[JudgingEstimate, ...]:
-    """Judging of groups of these sizes, by judge; empty where no model judges."""
-    if environment.mode is None:
-        return ()
-    count = len(environment.judges)
-    readings = [estimate_readings(environment.mode, size, environment.votes or 1, count) for size in sizes]
-    least, most = sum(low for low, _ in readings), sum(high for _, high in readings)
-    asked = [judge for judge in judges if judge.name in environment.judges and judge.report is not None]
-    return tuple(JudgingEstimate(judge.name, least, most, _average_reading_usd(judge)) for judge in asked)
-
-
-def _average_reading_usd(judge: JudgeInfo) -> float | None:
-    """None without readings or prices."""
-    spent = None if judge.report is None else judge.report.spent
-    return None if spent is None or not spent.readings or not spent.cost_usd else spent.cost_usd / spent.readings
-
-
-def estimate_readings(mode: Mode, size: int, votes: int, judges: int) -> tuple[int, int]:
-    """Minimum and maximum readings of a group of `size` distinct answers by one of `judges`."""
-    if size <= 1:
-        alone = size * (votes if mode == "pointwise" else 1)
-        return alone, alone
-    if mode == "pointwise":
-        return size * votes, size * votes
-    if mode == "pairwise":
-        pairs = 2 * votes * len(list_pairings(size))
-        return pairs, pairs
-    largest = DEFAULT_PACE.largest_group
-    chunks = 1 if size <= largest else len(list_pairings(count_parts(size, largest)))
-    # Readings of a panel are dealt out among its judges.
-    least, most = count_readings(max(1, judges))
-    return chunks * (least // max(1, judges)), chunks * -(-most // max(1, judges))
-
-
-def describe_estimate(estimate: CostEstimate) -> list[str]:
-    """The estimate as text lines."""
-    turns = "" if estimate.calls == estimate.attempts else f", at most {estimate.calls:,} requests over all turns"
-    usage = estimate.usage
-    return [
-        f"{_format_count(estimate.tasks, 'task')}, {_format_count(estimate.attempts, 'answer')}{turns}",
-        f"at most {usage.prompt_tokens:,} prompt tokens ({estimate.counted}) "
-        f"and {usage.completion_tokens:,} completion tokens",
-        "policy cost: "
-        + ("unknown without prices" if estimate.usd is None else f"at most {_format_usd(estimate.usd)}"),
-        *map(_describe_judging, estimate.judging),
-        f"at most about {_format_duration(estimate.seconds)}, "
-        f"at {_TOKENS_PER_SECOND:.0f} tokens per second and request",
-    ]
-
-
-def _describe_judging(judging: JudgingEstimate) -> str:
-    readings = f"{judging.least:,}" if judging.least == judging.most else f"{judging.least:,} to {judging.most:,}"
-    cost = (
-        "unknown cost"
-        if judging.usd is None
-        else f"at most about {_format_usd(judging.usd)}, based on its average cost so far"
-    )
-    return f"judge {judging.name}: {readings} readings, {cost}"
-
-
-def _format_count(number: int, of: str) -> str:
-    return f"{number:,} {of}" if number == 1 else f"{number:,} {of}s"
-
-
-def _format_usd(amount: float) -> str:
-    return f"{amount:.2f} USD" if amount >= 0.1 or amount == 0 else f"{amount:.4f} USD"
-
-
-def _format_duration(seconds: float) -> str:
-    minutes, hours = seconds / 60, seconds / 3600
-    if hours >= 1:
-        return f"{hours:.1f} hours"
-    return f"{minutes:.0f} minutes" if minutes >= 1 else f"{seconds:.0f} seconds"
-
-
 @dataclass(frozen=True)
 class TokenOptions:
     """What is done with the token ids that the policy server tells."""
@@ -418,20 +251,22 @@ class EvaluationSession:
         before = file.read()
         async with self.ends.open_clients(self.concurrency) as (gateway, policy):
             server = InferenceServer(policy, self.spec.model, self.spec.sampling)
-            context = await self._inspect_gateway(gateway, server, await ensure_run(gateway, self.spec))
+            run, is_known = await ensure_run(gateway, self.spec)
+            context = await self._inspect_gateway(gateway, server, run)
             server = await self._request_tokens(server)
             options = self.spec.build_options(context.environment, len(context.tasks))
             task_ids = tuple(task.task_id for task in context.tasks)
             plan = EvaluationPlan(options=options, task_ids=task_ids, began_at=datetime.now(UTC))
             campaign = self._begin(gateway, plan)
-            costs = bool(_estimate_judging(context.environment, context.judges, ()))
+            costs = bool(estimate_evaluation_judging(context.environment, context.judges, ()))
+
+            async def load(one: EvaluationPlan) -> EvaluationLedger:
+                if not is_known:  # it holds nothing
+                    return EvaluationLedger.begin(one)
+                return await load_ledger(campaign, one, self.concurrency, judges_cost=costs)
+
             with file.hold():
-                ledger = await resume(
-                    file.path,
-                    before,
-                    plan,
-                    lambda one: load_ledger(campaign, one, self.concurrency, judges_cost=costs),
-                )
+                ledger = await resume(file.path, before, plan, load)
                 require_same_tasks(ledger.plan.task_ids, context.tasks, str(self.ends.out))
                 return await self._evaluate(campaign, ledger, context, server)
 
@@ -502,11 +337,13 @@ class EvaluationSession:
         self, context: EvaluationContext, owed: Sequence[tuple[HandedOutTask, int]], groups: Sequence[int]
     ) -> CostEstimate:
         tokenizer, limit = self.tokenizer, self.spec.sampling.limit
-        judging = _estimate_judging(context.environment, context.judges, groups)
+        judging = estimate_evaluation_judging(context.environment, context.judges, groups)
         if tokenizer is None:
-            return estimate_cost(owed, limit, self.concurrency, self.prices, judging)
+            return estimate_sampling(owed, limit, self.concurrency, self.prices, judging)
         counted = "by the tokenizer"
-        return estimate_cost(owed, limit, self.concurrency, self.prices, judging, _build_counter(tokenizer), counted)
+        return estimate_sampling(
+            owed, limit, self.concurrency, self.prices, judging, _build_counter(tokenizer), counted
+        )
 
     def _print_estimate(self, context: EvaluationContext, estimate: CostEstimate) -> None:
         spec = self.spec

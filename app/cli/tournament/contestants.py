@@ -15,6 +15,7 @@ from typing import Final
 
 from pydantic import AwareDatetime
 
+from app.cli.costs import JudgingCost, estimate_rescoring
 from app.cli.evaluate.attempts import REPORT, read_evaluation
 from app.cli.runs import RunSelector
 from app.domain.errors import InvalidRequest, NotFound
@@ -22,8 +23,8 @@ from app.domain.judging import OwnRubric
 from app.domain.values import Frozen, digest, is_same_model, suggest, take_evenly
 from app.evaluation.duels import Contestant, Duel
 from app.http.api.models import JudgeInfo
-from app.service.rescoring import RescoreEstimate, RescoreRequest
-from app.terminal.client import GatewayClient
+from app.service.rescoring import RescoreRequest
+from app.terminal.client import GatewayClient, Retrier
 
 # The plan, and what its run holds of it.
 
@@ -295,41 +296,18 @@ _ORDERS: Final = 2
 """Times that the judge reads a pair: judges prefer a position, so each reply is shown first once."""
 
 
-@dataclass(frozen=True)
-class TournamentCost:
-    """Of the duels without an outcome, by some of them. Corrections and retries come on top."""
-
-    duels: int
-    calls: int
-    input_tokens: int | None
-    usd: float | None
-    """None where it is not known."""
-
-    def describe(self) -> str:
-        tokens = "" if self.input_tokens is None else f", about {self.input_tokens:,} prompt tokens"
-        price = "an unknown price" if self.usd is None else f"about {self.usd:,.2f} US dollars"
-        return f"{self.duels:,} duels, {self.calls:,} calls of the judge{tokens}, {price}; retries come on top"
-
-
-async def estimate_duels(gateway: GatewayClient, duels: Sequence[PlannedDuel], judge: JudgeInfo) -> TournamentCost:
+async def estimate_duels(
+    gateway: GatewayClient, patience: Retrier, duels: Sequence[PlannedDuel], judge: JudgeInfo
+) -> JudgingCost:
     """By what it would take this judge to read some of the stored groups in pairs."""
+    calls = _ORDERS * len(duels)
+    unknown = JudgingCost(judge="", calls=(calls, calls), input_tokens=None, output_tokens=(0, 0), usd=None)
     if not judge.for_training:
-        return TournamentCost(len(duels), _ORDERS * len(duels), None, 0.0)
-    sampled = {duel.replies[0].group_id for duel in take_evenly(duels, _ESTIMATED)}
+        return unknown.model_copy(update={"usd": (0.0, 0.0)})
+    ids = sorted({duel.replies[0].group_id for duel in take_evenly(duels, _ESTIMATED)})
     asked = RescoreRequest(judges=(judge.name,), mode="pairwise", votes=1)
-    some: list[RescoreEstimate] = []
-    for group_id in sorted(sampled):
-        try:
-            some.append(await gateway.estimate_rescore(group_id, asked))
-        except (NotFound, InvalidRequest):  # it is gone, or its text is not kept: others say enough
-            continue
-    sampled_calls, calls = sum(one.calls for one in some), _ORDERS * len(duels)
-    if not sampled_calls:
-        return TournamentCost(len(duels), calls, None, None)
-    prices = [one.cost_usd for one in some]
-    usd = None if None in prices else sum(price for price in prices if price is not None) / sampled_calls * calls
-    tokens = round(sum(one.input_tokens for one in some) / sampled_calls * calls)
-    return TournamentCost(len(duels), calls, tokens, usd)
+    some = (await estimate_rescoring(gateway, patience, ids, asked, _ESTIMATED)).cost
+    return some.scale(calls / some.calls[0]) if some.calls[0] else unknown
 
 
 def describe_spending(duels: Collection[Duel]) -> str:

@@ -23,11 +23,11 @@ from app.cli.campaigns import (
     sum_judgement_usd,
     write_document,
 )
+from app.cli.costs import JudgingCost
 from app.cli.policies import TaskSkipped
 from app.cli.tournament.contestants import (
     PlannedDuel,
     StoredReply,
-    TournamentCost,
     TournamentLedger,
     TournamentOptions,
     TournamentPlan,
@@ -234,7 +234,8 @@ class TournamentSession:
 
     async def dry_run(self, gateway: GatewayClient) -> CampaignOutcome[TournamentReport]:
         """Begins no run and writes nothing."""
-        await self._tell_cost(gateway, await self._prepare(self._begin(gateway)))
+        campaign = self._begin(gateway)
+        await self._tell_cost(campaign, await self._prepare(campaign))
         return CampaignOutcome(None)
 
     async def hold(self, gateway: GatewayClient) -> CampaignOutcome[TournamentReport]:
@@ -243,8 +244,8 @@ class TournamentSession:
         start = await self._prepare(campaign)
         plan, is_open = start.ledger.plan, bool(start.ledger.list_open())
         if is_open:
-            cost = await self._tell_cost(gateway, start)
-            if not self.go_on(cost.usd):
+            cost = await self._tell_cost(campaign, start)
+            if not self.go_on(cost.most_usd):
                 return CampaignOutcome(None, stopped=True)
             await gateway.put_run(self.options.run, RunSettings(seed=0, options=start.options))
         with self._file.hold():
@@ -272,11 +273,11 @@ class TournamentSession:
         await _DuelRunner(campaign, ledger, self.concurrency).recall()
         return ledger
 
-    async def _tell_cost(self, gateway: GatewayClient, start: _TournamentStart) -> TournamentCost:
-        ledger = start.ledger
-        cost = await estimate_duels(gateway, [ledger.plan.duels[place] for place in ledger.list_open()], start.judge)
+    async def _tell_cost(self, campaign: Campaign, start: _TournamentStart) -> JudgingCost:
+        duels = [start.ledger.plan.duels[place] for place in start.ledger.list_open()]
+        cost = await estimate_duels(campaign.gateway, campaign.patience, duels, start.judge)
         self._say(start.tell_notice())
-        self._say(cost.describe())
+        self._say(f"{len(duels):,} duels, {cost.describe()}; retries come on top")
         return cost
 
     async def _prepare(self, campaign: Campaign) -> _TournamentStart:

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from app.cli.evaluate.session import (
+from app.cli.costs import (
     CostEstimate,
-    JudgingEstimate,
-    estimate_cost,
+    JudgingCost,
     estimate_prompt_tokens,
     estimate_readings,
+    estimate_sampling,
 )
 from app.cli.policies import PolicyPrices
 from app.domain.judging import Mode
@@ -34,9 +34,9 @@ def task(number: int = 0, text: str = "x" * 40, turns: int = 1, tools: tuple[Too
 def of(
     owed: Sequence[tuple[HandedOutTask, int]],
     prices: PolicyPrices | None = None,
-    judging: Sequence[JudgingEstimate] = (),
+    judging: Sequence[JudgingCost] = (),
 ) -> CostEstimate:
-    return estimate_cost(owed, 100, 4, prices or PolicyPrices(), judging)
+    return estimate_sampling(owed, 100, 4, prices or PolicyPrices(), judging)
 
 
 def test_each_attempt_pays_for_its_prompt() -> None:
