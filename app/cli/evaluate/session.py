@@ -50,9 +50,9 @@ from app.cli.policies import (
     PolicyPrices,
     RolloutPlayer,
     TaskSkipped,
+    TokenCheck,
     add_token_ids,
     build_exchanges,
-    check_episode,
     gather_or_cancel,
     probe_server,
     require_model,
@@ -62,7 +62,7 @@ from app.domain.runs import Run
 from app.domain.tasks import Completion, Message
 from app.evaluation.report import Evaluation, EvaluationReport, build_report
 from app.inference.policies import ChatEpisode, InferenceServer, build_turns
-from app.inference.tokens import LocalTokenizer, TokenCheckTally
+from app.inference.tokens import LocalTokenizer
 from app.inference.wire import Usage
 from app.service.requests import HandedOutTask
 from app.terminal.client import AnsweredTask, GatewayClient, Retrier, describe_url
@@ -82,15 +82,12 @@ class _TokenRecorder:
     """The folder that keeps them."""
     stores: bool = False
     """Whether the gateway gets those of single messages."""
-    tokenizer: LocalTokenizer | None = None
-    tally: TokenCheckTally | None = None
-    """Counts where tokenising the text again gives other ids; needs `tokenizer`."""
+    check: TokenCheck | None = None
 
     async def record(self, task: HandedOutTask, index: int, sample: int, episode: ChatEpisode) -> Completion:
         """The completion to be scored. TaskSkipped when ids are to be kept and the server told none."""
-        if self.tally is not None and self.tokenizer is not None:
-            for turn in await asyncio.to_thread(check_episode, task, episode, self.tokenizer):
-                self.tally.add_turn(task.task_id, turn)
+        if self.check is not None:
+            await self.check.add_episodes(task, [episode])
         if self.out is not None:
             if not all(message.has_tokens for message in episode.said):
                 raise TaskSkipped("no_tokens", "the policy's server returned no token ids")
@@ -371,8 +368,7 @@ class EvaluationSession:
         return _TokenRecorder(
             out=self.ends.out if self.tokens.keeps else None,
             stores=self.tokens.stores,
-            tokenizer=self.tokenizer,
-            tally=TokenCheckTally() if self.tokens.checks else None,
+            check=TokenCheck.begin(self.tokenizer, checks=self.tokens.checks),
         )
 
     async def _accepts_seeds(self, server: InferenceServer) -> bool:
@@ -403,7 +399,7 @@ class EvaluationSession:
 
         async with show_progress(self.console, self.spec.environment, "tasks", len(work.tasks), tell) as display:
             completed = await campaign.follow(runner.run(), display)
-        for line in [] if work.tokens.tally is None else work.tokens.tally.lines:
+        for line in [] if work.tokens.check is None else work.tokens.check.tally.lines:
             self.console.print(line, highlight=False, markup=False, soft_wrap=True)
         return completed
 

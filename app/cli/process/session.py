@@ -25,9 +25,9 @@ from app.cli.policies import (
     PolicyPrices,
     RolloutPlayer,
     TaskSkipped,
+    TokenCheck,
     add_token_ids,
     build_exchanges,
-    check_episode,
     gather_or_cancel,
     probe_server,
 )
@@ -47,7 +47,7 @@ from app.cli.process.plan import GroupOutput, ProcessMeter, ProcessPlan, open_js
 from app.domain.errors import InvalidRequest, Unavailable, UserError
 from app.inference.connection import Connection
 from app.inference.policies import ChatEpisode, InferenceServer, SamplingParameters, build_sequence, build_turns
-from app.inference.tokens import CheckedTurn, LocalTokenizer, TokenCheckTally
+from app.inference.tokens import LocalTokenizer
 from app.inference.wire import SampledMessage
 from app.service.requests import GroupReply, HandedOutTask
 from app.terminal.client import AnsweredTask, GatewayClient, Retrier, build_gateway_headers
@@ -87,8 +87,7 @@ class _Sampler:
     """False where texts alone will do: a file."""
     stores_tokens: bool = False
     """Whether the gateway gets the ids of single messages too."""
-    check: TokenCheckTally | None = None
-    """Counts where tokenising the text again gives other ids; needs `tokenizer`."""
+    check: TokenCheck | None = None
     joins: _JoinTally = field(default_factory=_JoinTally)
 
     async def sample(self, task: HandedOutTask) -> tuple[SampledCompletion, ...]:
@@ -104,14 +103,8 @@ class _Sampler:
             raise TaskSkipped("no_tokens", str(error)) from error
         self.joins.add_samples(samples)
         if self.check is not None:
-            for turn in await asyncio.to_thread(lambda: self._check_turns(task, episodes)):
-                self.check.add_turn(task.task_id, turn)
+            await self.check.add_episodes(task, episodes)
         return samples
-
-    def _check_turns(self, task: HandedOutTask, episodes: Sequence[ChatEpisode]) -> list[CheckedTurn | None]:
-        if self.tokenizer is None:
-            return []
-        return [turn for episode in episodes for turn in check_episode(task, episode, self.tokenizer)]
 
     def _build_sample(self, task: HandedOutTask, episode: ChatEpisode) -> SampledCompletion:
         if not self.needs_tokens and self.tokenizer is None and not all(message.has_tokens for message in episode.said):
@@ -390,7 +383,7 @@ class ProcessSession:
                 self.plan.setup.group_size,
                 self._needs_tokens,
                 self.stores_tokens,
-                TokenCheckTally() if self.checks_tokens else None,
+                TokenCheck.begin(self.tokenizer, checks=self.checks_tokens),
             )
             async with self._open_output(journal, campaign.patience, server) as output:
                 processing = _ProcessRunner(self.plan, campaign, sampler, output, journal, meter)
@@ -399,7 +392,7 @@ class ProcessSession:
                 finally:
                     self.console.print(", ".join(meter.list_words()), highlight=False)
                     self.console.print(_build_summary(journal.ledger))
-                    notices = [*([] if sampler.check is None else sampler.check.lines), sampler.joins.words]
+                    notices = [*([] if sampler.check is None else sampler.check.tally.lines), sampler.joins.words]
                     for line in filter(None, notices):
                         self.console.print(line, highlight=False, markup=False, soft_wrap=True)
                     if processing.last_left_out:
