@@ -10,7 +10,6 @@ from datetime import timedelta
 from typing import Annotated, Final
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 import app.main.store  # noqa: F401  # with the tables of features, and what they rebuild after a copy
@@ -23,13 +22,11 @@ from app.settings import Settings, read_settings
 from app.store.copy import DatabaseSize, copy_store, count_rows, measure_database
 from app.store.statements import to_micros
 from app.terminal.completion import complete_run
-from app.terminal.consoles import AsJson, describe_error, errors, output_console, print_json, stop, stop_on_errors
+from app.terminal.consoles import AsJson, describe_error, output_console, print_json, show_bars, stop, stop_on_errors
 from app.toolkit.templates import find_packaged_folder
 from app.toolkit.texts import format_bytes, format_time
 
 db = typer.Typer(help="Look after the database of the store.", no_args_is_help=True)
-
-_COLUMNS: Final = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
 
 
 @db.callback()
@@ -117,11 +114,11 @@ async def _rebuild(settings: Settings, resume: bool) -> int:
     counted = 0
     async with open_configured_store(settings) as opened:
         total = await (opened.views.count_uncounted() if resume else opened.statistics.forget_all())
-        with Progress(*_COLUMNS, console=errors) as progress:
-            bar = progress.add_task("groups", total=total)
+        with show_bars() as bars:
+            bar = bars.add("groups", total)
             while some := await opened.statistics.count_groups(_COUNTED_AT_ONCE):
                 counted += some
-                progress.advance(bar, some)
+                bar.advance(some)
     return counted
 
 
@@ -160,13 +157,9 @@ def copy(
 def _copy(source: str, target: str) -> dict[str, int]:
     migrations = find_packaged_folder("migrations")
     counts = count_rows(source, migrations)
-    with Progress(*_COLUMNS, console=errors) as progress:
-        bar = progress.add_task("rows", total=2 * sum(counts.values()))
-
-        def advance(table: str, rows: int) -> None:
-            progress.update(bar, advance=rows, description=table)
-
-        return copy_store(source, target, migrations, advance)
+    with show_bars() as bars:
+        bar = bars.add("rows", 2 * sum(counts.values()))
+        return copy_store(source, target, migrations, lambda table, rows: bar.advance(rows, name=table))
 
 
 # `prune`.
@@ -286,9 +279,9 @@ async def _reduce(settings: Settings, rule: ReduceRule, *, ask: bool, dry_run: b
             return
         if ask and not await asyncio.to_thread(typer.confirm, "Replace these parts by digests for good?", err=True):
             raise typer.Exit(1)
-        with Progress(*_COLUMNS, console=errors) as progress:
-            bar = progress.add_task("groups", total=plan.groups)
-            done = await pruner.reduce(plan, lambda batch: progress.advance(bar, batch.groups))
+        with show_bars() as bars:
+            bar = bars.add("groups", plan.groups)
+            done = await pruner.reduce(plan, lambda batch: bar.advance(batch.groups))
     typer.echo(_describe_reduced(done))
 
 
@@ -308,9 +301,9 @@ def _describe_reduced(done: Reduced) -> str:
 
 
 async def _prune_with_progress(pruner: Pruner, plan: PrunePlan) -> Pruned:
-    with Progress(*_COLUMNS, console=errors) as progress:
-        bar = progress.add_task("groups", total=plan.groups)
-        return await pruner.prune(plan, lambda pruned: progress.advance(bar, pruned.groups))
+    with show_bars() as bars:
+        bar = bars.add("groups", plan.groups)
+        return await pruner.prune(plan, lambda pruned: bar.advance(pruned.groups))
 
 
 def _describe(done: Pruned) -> str:

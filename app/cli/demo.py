@@ -12,11 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import httpx
 import typer
 import yaml
 from pydantic import JsonValue, TypeAdapter
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from app.datasets.configured_datasets import ConfiguredDatasets
@@ -28,9 +26,9 @@ from app.main.features import import_modules
 from app.service.catalogue import Catalogue
 from app.service.requests import GroupReply, HandedOutTask
 from app.settings import read_settings
-from app.terminal.client import AnsweredTask, ApiKey, GatewayClient, Url, build_gateway_headers, find_gateway_url
+from app.terminal.client import AnsweredTask, ApiKey, GatewayClient, Url, find_gateway_url, open_gateway
 from app.terminal.completion import complete_run
-from app.terminal.consoles import AsJson, DemoPart, errors, format_figure, output_console, print_json, stop_on_errors
+from app.terminal.consoles import AsJson, DemoPart, format_figure, output_console, print_json, show_bars, stop_on_errors
 
 
 @dataclass(frozen=True)
@@ -63,9 +61,8 @@ def demo(
 
     Loads the sample world, and runs a scripted policy that improves with each step in every environment."""
     url = url or find_gateway_url()
-    headers = build_gateway_headers(api_key)
     with stop_on_errors(1):
-        parts, means = asyncio.run(_run_demo(url, headers, _DemoPlan(steps, batch_size, group_size, run, seed)))
+        parts, means = asyncio.run(_run_demo(url, api_key, _DemoPlan(steps, batch_size, group_size, run, seed)))
     if as_json:
         added = {name: value for part in parts for name, value in part.data.items()}
         print_json(DemoResults(**added, mean_rewards=means))
@@ -77,24 +74,22 @@ _MeanRewards = dict[str, tuple[float | None, ...]]
 """By environment and step; None where nothing was scored."""
 
 
-async def _run_demo(url: str, headers: dict[str, str], plan: _DemoPlan) -> tuple[list[DemoPart], _MeanRewards]:
+async def _run_demo(url: str, api_key: str, plan: _DemoPlan) -> tuple[list[DemoPart], _MeanRewards]:
     solver = await asyncio.to_thread(_open_solver)
-    async with httpx.AsyncClient(base_url=url, headers=headers, timeout=120) as client:
-        gateway = GatewayClient(client)
+    async with open_gateway(url, api_key, 120) as gateway:
         listed = await gateway.list_environments()
         served = [environment.name for environment in listed.environments if environment.available]
         adding = (getattr(module, "add_to_demo", None) for module in import_modules("commands"))
         parts: list[DemoPart] = [await add(gateway) for add in adding if add is not None]
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         means: _MeanRewards = {}
-        with Progress(*columns, TextColumn("{task.fields[reward]}"), console=errors) as progress:
+        with show_bars() as bars:
             for name in served:
-                bar = progress.add_task(name, total=plan.steps, reward="")
+                bar = bars.add(name, plan.steps)
                 means[name] = ()
                 for step in range(plan.steps):
                     replies = await _run_step(gateway, solver, plan, name, step)
                     means[name] += (_compute_mean(replies),)
-                    progress.update(bar, advance=1, reward=f"mean reward {format_figure(means[name][-1])}")
+                    bar.advance(words=f"mean reward {format_figure(means[name][-1])}")
     return parts, means
 
 

@@ -1,52 +1,56 @@
-"""Judges for commands that run without a service; what judging costs; and `atropos-envs judges bench`.
+"""Judges for commands that run without a service, and `atropos-envs judges bench`.
 
 Such commands have the configured store: their calls count against the same budgets as those of the service, and every
-judgement is stored as it arrives. A cost is estimated by the readings of the real panels, with scripted judges that
-answer at once: once they agree in every reading and once they contradict each other, since panels read again where
-readings disagree. `bench` replays replies that people have labelled as groups of a run are judged, gates included."""
+judgement is stored as it arrives. `bench` replays replies that people have labelled as groups of a run are judged,
+gates included."""
 
 import asyncio
 import contextlib
 import math
-import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Final, get_args
 
 import typer
 from pydantic import ValidationError
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from app.cli.costs import JudgeGroup, estimate_judging_cost, find_prices, is_reward_model
 from app.datasets.configured_datasets import ConfiguredDatasets, read_table
 from app.domain.errors import GatewayError, InvalidRequest, UserError
-from app.domain.judging import JudgeRequest, Mode, PanelResult
+from app.domain.judging import Mode, PanelResult
 from app.domain.runs import ScoringOptions
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Task
-from app.domain.values import FiniteNumber, Frozen, digest_of_text, suggest, take_evenly
+from app.domain.values import FiniteNumber, Frozen, suggest, take_evenly
 from app.evaluation.agreement import (
     AgreementFigure,
     JudgedLabels,
     measure_label_agreement,
 )
 from app.evaluation.labelled_groups import LabelledData, LabelledGroup, RowForm, parse_labelled_rows
-from app.judges.chat_judge import Script, ScriptedJudge, WriteOnlyMemory, score_by_position
-from app.judges.configuration import TokenPrices, estimate_tokens
-from app.judges.offline import NAME as OFFLINE
+from app.judges.chat_judge import WriteOnlyMemory
 from app.judges.panel import ConfiguredPanels
-from app.judges.prompts import build_prompt
 from app.main.components import build_panels, discover
 from app.main.store import Store
 from app.ports.environment import Environment, ManagedResource, NoPrograms, NoWorkers
-from app.ports.judges import Judge, Panels
+from app.ports.judges import Panels
 from app.service.catalogue import Catalogue
 from app.service.judging import score_completions
 from app.settings import Settings, read_settings
 from app.store.database import describe
 from app.terminal.completion import complete_judge
-from app.terminal.consoles import AsJson, errors, format_bracketed, output_console, print_json, stop_on_errors
+from app.terminal.consoles import (
+    AsJson,
+    errors,
+    format_bracketed,
+    output_console,
+    print_json,
+    require_consent,
+    show_bars,
+    stop_on_errors,
+)
 from app.toolkit.templates import find_packaged_folder
 from app.toolkit.texts import escape_invisible
 
@@ -90,112 +94,6 @@ async def open_judge_panels(settings: Settings, *, reuse: bool = False) -> Async
             yield panels
         finally:
             await asyncio.gather(*(judge.close() for judge in judges))
-
-
-# The cost of judging.
-
-ANSWER_TOKENS: Final = 65
-"""Completion tokens for each reply that a judge reads: an eighth of the medians in `docs/judge_reference.md`, *What a
-reading takes*."""
-BYTES_PER_TOKEN: Final = 4
-
-JudgeGroup = Callable[[Panels], Awaitable[object]]
-"""Has one group judged by these panels."""
-
-
-class JudgingCost(Frozen):
-    """One judge's share of a group, on average. `least`: where its readings agree; `most`: where they contradict each
-    other. Corrections, retries and answers from the cache are not included."""
-
-    judge: str
-    calls: tuple[FiniteNumber, FiniteNumber]
-    input_tokens: tuple[FiniteNumber, FiniteNumber]
-    output_tokens: tuple[FiniteNumber, FiniteNumber]
-    usd: tuple[FiniteNumber, FiniteNumber] | None
-    """Null without prices."""
-
-
-@dataclass(frozen=True)
-class _Volume:
-    calls: float
-    input_tokens: float
-    output_tokens: float
-
-
-async def estimate_judging_cost(
-    judges: Sequence[str], groups: Sequence[JudgeGroup], settings: Settings, reply_tokens: float | None = None
-) -> tuple[JudgingCost, ...]:
-    """Per judge, from the prompts that it would get, with replies of so many tokens where that is said. The offline
-    judge costs nothing and is left out. UserError for a reward model, which gets no prompts."""
-    for name in judges:
-        if _is_reward_model(name, settings):
-            raise UserError(f"judge {name!r} is a reward model: it reads each reply once, and is not estimated")
-    defaults = {name: environment.options for name, environment in settings.environments.items()}
-    priced = [name for name in judges if name != OFFLINE]
-    least = await _measure_volumes(priced, groups, defaults, _prefer_by_digest, reply_tokens)
-    most = await _measure_volumes(priced, groups, defaults, score_by_position, reply_tokens)
-    return tuple(_build_cost(name, least[name], most[name], find_prices(name, settings)) for name in priced)
-
-
-def count_text_tokens(texts: Iterable[str]) -> float:
-    """As prompts are counted, without what a message takes."""
-    return sum(len(text.encode("utf-8", "replace")) for text in texts) / BYTES_PER_TOKEN
-
-
-def _is_reward_model(judge: str, settings: Settings) -> bool:
-    return judge in settings.judges and settings.judges[judge].kind == "reward_model"
-
-
-def find_prices(judge: str, settings: Settings) -> TokenPrices:
-    config = settings.judges.get(judge)
-    if config is None:
-        return TokenPrices()
-    return TokenPrices(
-        config.input_price_per_million, config.output_price_per_million, config.cached_input_price_per_million
-    )
-
-
-async def _measure_volumes(
-    names: Sequence[str],
-    groups: Sequence[JudgeGroup],
-    defaults: Mapping[str, ScoringOptions],
-    script: Script,
-    reply_tokens: float | None,
-) -> dict[str, _Volume]:
-    judges = {name: ScriptedJudge(script, name) for name in names}
-    # Panels refuse defaults that name judges which they do not have.
-    served = {name: options for name, options in defaults.items() if set(options.judges) <= {*judges, OFFLINE}}
-    panels = ConfiguredPanels(dict[str, Judge](judges), served)
-    await asyncio.gather(*(judge_group(panels) for judge_group in groups))
-    return {name: _measure_volume(judge.requests, len(groups), reply_tokens) for name, judge in judges.items()}
-
-
-def _measure_volume(requests: Sequence[JudgeRequest], groups: int, reply_tokens: float | None) -> _Volume:
-    prompts = [build_prompt(request) for request in requests]
-    read = [candidate.own or candidate.text for request in requests for candidate in request.candidates]
-    replies = len(read)
-    tokens: float = sum(
-        estimate_tokens((prompt.system, prompt.user), bytes_per_token=BYTES_PER_TOKEN) for prompt in prompts
-    )
-    if reply_tokens is not None:
-        tokens += replies * reply_tokens - count_text_tokens(read)
-    return _Volume(len(requests) / groups, tokens / groups, replies * ANSWER_TOKENS / groups)
-
-
-def _build_cost(name: str, least: _Volume, most: _Volume, prices: TokenPrices) -> JudgingCost:
-    usd = [prices.compute_cost(round(one.input_tokens), round(one.output_tokens)) for one in (least, most)]
-    return JudgingCost(
-        judge=name,
-        calls=(least.calls, most.calls),
-        input_tokens=(least.input_tokens, most.input_tokens),
-        output_tokens=(least.output_tokens, most.output_tokens),
-        usd=(usd[0], usd[1]) if prices.are_known else None,
-    )
-
-
-def _prefer_by_digest(request: JudgeRequest, number: int) -> dict[str, float]:
-    """The same order of the same texts however they are presented."""
-    return {one.id: int(digest_of_text(one.text)[:8], 16) / 16**8 for one in request.candidates}
 
 
 # `judges bench`.
@@ -395,25 +293,18 @@ async def _announce_cost(
 ) -> None:
     """Says what the bench will cost, and asks when the judge has a price. What is in the cache costs nothing."""
     total = 0.0
-    if _is_reward_model(judge, settings):
+    if is_reward_model(judge, settings):
         errors.print(f"{judge} is a reward model: it reads each reply once; its cost is not estimated")
         modes = ()
     for mode in modes:
         some = take_evenly(situations, _GROUPS_ESTIMATED)
         for cost in await estimate_judging_cost([judge], [_defer(one, judge, mode) for one in some], settings):
-            groups = len(situations)
-            total += 0.0 if cost.usd is None else groups * cost.usd[1]
-            price = "price unknown" if cost.usd is None else f"at most about {groups * cost.usd[1]:.2f} US dollars"
-            errors.print(
-                f"{mode}: {groups * cost.calls[0]:,.0f} to {groups * cost.calls[1]:,.0f} calls, about "
-                f"{groups * cost.input_tokens[0]:,.0f} prompt tokens or more, {price}",
-                highlight=False,
-            )
-    if yes or (total == 0 and not (_is_reward_model(judge, settings) and find_prices(judge, settings).are_known)):
-        return
-    if not sys.stdin.isatty():
-        raise UserError("this judge costs money: confirm with --yes")
-    typer.confirm("Continue? Judgements of an earlier bench cost nothing again.", abort=True, err=True)
+            whole = cost.scale(len(situations))
+            total += whole.most_usd or 0.0
+            errors.print(f"{mode}: {whole.describe()}; retries come on top", highlight=False)
+    unknown = is_reward_model(judge, settings) and find_prices(judge, settings).are_known
+    question = "Continue? Judgements of an earlier bench cost nothing again."
+    require_consent(None if unknown else total, yes=yes, question=question)
 
 
 def _defer(situation: _LabelledSituation, judge: str, mode: Mode) -> JudgeGroup:
@@ -423,10 +314,9 @@ def _defer(situation: _LabelledSituation, judge: str, mode: Mode) -> JudgeGroup:
 async def _measure_mode(
     situations: Sequence[_LabelledSituation], panels: Panels, judge: str, mode: Mode, seed: int
 ) -> BenchFigures:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=errors) as progress:
-        bar = progress.add_task(f"{judge}, {mode}", total=len(situations))
-        judged = await judge_situations(situations, panels, judge, mode, lambda: progress.advance(bar))
+    with show_bars() as bars:
+        bar = bars.add(f"{judge}, {mode}", len(situations))
+        judged = await judge_situations(situations, panels, judge, mode, bar.advance)
     return build_figures(situations, judged, mode, seed)
 
 

@@ -7,7 +7,6 @@ measures a judge by people's labels instead."""
 
 import asyncio
 import random
-import sys
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -15,18 +14,17 @@ from typing import Annotated, Final
 
 import typer
 from pydantic import TypeAdapter
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from app.characters.casting import Cast
 from app.characters.loading import read_scenes, read_sheets
-from app.cli.judge_bench import ANSWER_TOKENS, BYTES_PER_TOKEN, bench, find_prices, open_judge_panels
+from app.cli.costs import estimate_questions
+from app.cli.judge_bench import bench, open_judge_panels
 from app.domain.errors import UserError
-from app.domain.judging import JudgeRequest, Rubric
+from app.domain.judging import Rubric
 from app.domain.runs import ScoringOptions
 from app.domain.values import Frozen, Split, suggest
 from app.envs.npc_arena.environment import NpcArena, NpcArenaParams
-from app.judges.configuration import estimate_tokens
 from app.judges.gold_cases import (
     MUTATIONS,
     CheckEvidence,
@@ -48,12 +46,22 @@ from app.judges.meta_evaluation import (
 )
 from app.judges.offline import NAME as OFFLINE
 from app.judges.panel import ConfiguredPanels
-from app.judges.prompts import build_prompt, load_rubric
+from app.judges.prompts import load_rubric
 from app.main.components import build_panels, discover
 from app.ports.judges import Judge, RepeatingJudge, ReportingJudge
 from app.settings import Settings, read_settings
 from app.terminal.completion import complete_judge
-from app.terminal.consoles import AsJson, errors, format_figure, format_interval, output_console, stop, stop_on_errors
+from app.terminal.consoles import (
+    AsJson,
+    errors,
+    format_figure,
+    format_interval,
+    output_console,
+    require_consent,
+    show_bars,
+    stop,
+    stop_on_errors,
+)
 from app.toolkit.templates import find_packaged_folder
 
 judges = typer.Typer(help="List judges and measure their quality.", no_args_is_help=True)
@@ -128,8 +136,8 @@ def check(
         stop(f"--votes {votes}: judge {name!r} has temperature 0, so all its votes would be the same answer")
     chosen = _find_rubric(panels, rubric)
     questions = build_short_questions(seed, chosen) if short else build_packaged_questions(sheets, votes, seed, chosen)
-    _print_estimate(name, questions, settings)
-    _confirm_cost_if_priced(name, settings, yes)
+    with stop_on_errors():
+        require_consent(_tell_cost(name, questions, settings), yes=yes)
     evidence = _run_check(name, settings, questions)
     checked = build_report(name, panels.judges[name].model, evidence, short=short)
     if json_file is not None:
@@ -149,11 +157,9 @@ def _run_check(name: str, settings: Settings, questions: CheckQuestions) -> Chec
 
 
 async def _measure_judge(name: str, settings: Settings, questions: CheckQuestions) -> CheckEvidence:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     async with open_judge_panels(settings) as panels:
-        with Progress(*columns, console=errors) as progress:
-            bar = progress.add_task(name, total=questions.count)
-            evidence = await measure_judge(panels.judges[name], questions, lambda: progress.advance(bar))
+        with show_bars() as bars:
+            evidence = await measure_judge(panels.judges[name], questions, bars.add(name, questions.count).advance)
         _print_server_traits(panels.judges[name])
         return evidence
 
@@ -169,39 +175,14 @@ def _print_server_traits(judge: Judge) -> None:
         errors.print(f"{judge.name}: the server ignores {parameter}", markup=False)
 
 
-def _print_estimate(name: str, questions: CheckQuestions, settings: Settings) -> None:
+def _tell_cost(name: str, questions: CheckQuestions, settings: Settings) -> float:
+    """US dollars; 0 where they are not known."""
     if name == OFFLINE:
-        words = f"{questions.count} questions, no calls: the offline judge has no model"
-    else:
-        rewards = settings.judges[name].kind == "reward_model"
-        texts = [text for request in questions.iterate_requests() for text in _list_texts(request, rewards=rewards)]
-        tokens = estimate_tokens(texts, bytes_per_token=BYTES_PER_TOKEN)
-        answers = 0 if rewards else questions.count * 2 * ANSWER_TOKENS
-        calls = len(texts) if rewards else questions.count
-        cost = find_prices(name, settings).compute_cost(tokens, answers)
-        words = (
-            f"{calls} calls to {name}, about {tokens:,} prompt tokens and {answers:,} completion tokens"
-            + (f", about {cost:.2f} US dollars" if find_prices(name, settings).are_known else ", price unknown")
-            + "; more if answers need corrections or retries"
-        )
-    errors.print(words, highlight=False, markup=False)
-
-
-def _list_texts(request: JudgeRequest, *, rewards: bool) -> list[str]:
-    """What a judge reads. A reward model reads the conversation once for each reply."""
-    if not rewards:
-        prompt = build_prompt(request)
-        return [prompt.system, prompt.user]
-    before = "".join(message.content or "" for message in request.conversation)
-    return [before + candidate.text for candidate in request.candidates]
-
-
-def _confirm_cost_if_priced(name: str, settings: Settings, yes: bool) -> None:
-    if yes or not find_prices(name, settings).are_known or find_prices(name, settings).compute_cost(10**6, 10**6) == 0:
-        return
-    if not sys.stdin.isatty():
-        stop("this judge costs money: confirm with --yes")
-    typer.confirm("Continue?", abort=True, err=True)
+        errors.print(f"{questions.count} questions, no calls: the offline judge has no model", highlight=False)
+        return 0.0
+    cost = estimate_questions(name, list(questions.iterate_requests()), settings)
+    errors.print(f"{cost.describe()}; retries come on top", highlight=False, markup=False)
+    return cost.most_usd or 0.0
 
 
 def _find_rubric(panels: ConfiguredPanels, file: Path | None) -> Rubric | None:

@@ -7,13 +7,12 @@ them, else the tokenizer's; log probabilities only ever go with the server's own
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar
 
-import httpx
 import typer
 from pydantic import SecretStr
 
@@ -28,10 +27,10 @@ from app.inference.policies import (
     open_policy_connection,
     play_episode,
 )
-from app.inference.tokens import CheckedTurn, LocalTokenizer, check_turn
+from app.inference.tokens import CheckedTurn, LocalTokenizer, TokenCheckTally, check_turn
 from app.inference.wire import EXTENSIONS, ChatCompletion, Extension, SampledMessage, Usage
 from app.service.requests import HandedOutTask
-from app.terminal.client import GatewayClient, Retrier
+from app.terminal.client import GatewayClient, Retrier, open_gateway
 
 CONNECTIONS: Final = "Connections"
 TASKS: Final = "Tasks"
@@ -105,7 +104,7 @@ GATEWAY_SECONDS: Final = 600.0
 @dataclass(frozen=True)
 class Endpoints:
     gateway: str
-    gateway_headers: dict[str, str]
+    gateway_key: str
     policy: str
     policy_key: SecretStr | None
     out: Path
@@ -113,14 +112,11 @@ class Endpoints:
 
     @asynccontextmanager
     async def open_clients(self, at_once: int) -> AsyncIterator[tuple[GatewayClient, Connection]]:
-        limits = httpx.Limits(max_connections=None, max_keepalive_connections=at_once)
         async with (
-            httpx.AsyncClient(
-                base_url=self.gateway, headers=self.gateway_headers, timeout=GATEWAY_SECONDS, limits=limits
-            ) as gateway,
+            open_gateway(self.gateway, self.gateway_key, GATEWAY_SECONDS, at_once=at_once) as gateway,
             open_policy_connection(self.policy, self.policy_key) as policy,
         ):
-            yield GatewayClient(gateway), policy
+            yield gateway, policy
 
 
 # Prices.
@@ -278,12 +274,25 @@ def _build_exchange(
     return Exchange(prompt or (), ids or (), message.logprobs, from_server=message.has_tokens)
 
 
-def check_episode(task: HandedOutTask, episode: ChatEpisode, tokenizer: LocalTokenizer) -> list[CheckedTurn | None]:
-    """None for a turn whose ids the server did not tell."""
-    return [
-        check_turn(tokenizer, (*task.messages, *episode.messages[:index]), task.tools, message)
-        for message, index in zip(episode.said, episode.places, strict=True)
-    ]
+@dataclass(frozen=True)
+class TokenCheck:
+    """Counts where tokenising the text again gives other ids than the server told."""
+
+    tokenizer: LocalTokenizer
+    tally: TokenCheckTally = field(default_factory=TokenCheckTally)
+
+    @classmethod
+    def begin(cls, tokenizer: LocalTokenizer | None, *, checks: bool) -> "TokenCheck | None":
+        return cls(tokenizer) if checks and tokenizer is not None else None
+
+    async def add_episodes(self, task: HandedOutTask, episodes: Sequence[ChatEpisode]) -> None:
+        for turn in await asyncio.to_thread(lambda: list(self._check_turns(task, episodes))):
+            self.tally.add_turn(task.task_id, turn)
+
+    def _check_turns(self, task: HandedOutTask, episodes: Sequence[ChatEpisode]) -> Iterator[CheckedTurn | None]:
+        for episode in episodes:
+            for message, index in zip(episode.said, episode.places, strict=True):
+                yield check_turn(self.tokenizer, (*task.messages, *episode.messages[:index]), task.tools, message)
 
 
 def add_token_ids(episode: ChatEpisode) -> Completion:

@@ -4,27 +4,26 @@ The gateway does the work and stores each scoring; this command asks for one gro
 compares. A group that has this scoring already is answered from the store, so that a second start costs nothing."""
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-import httpx
 import typer
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from app.domain.errors import GatewayError, InvalidRequest
+from app.cli.costs import estimate_rescoring
+from app.cli.policies import gather_or_cancel
+from app.domain.errors import GatewayError, UserError
 from app.domain.groups import GroupSummary
 from app.domain.judging import Mode
-from app.domain.values import FiniteNumber, Frozen, take_evenly
+from app.domain.values import FiniteNumber, Frozen
 from app.evaluation.comparison import FlipFigures, FlipReport, RescoredGroup, report_flips
 from app.judges.prompts import load_rubric
 from app.service.rescoring import RescoreReply, RescoreRequest
-from app.terminal.client import ApiKey, GatewayClient, Retrier, Url, build_gateway_headers, find_gateway_url
+from app.terminal.client import ApiKey, GatewayClient, Retrier, Url, find_gateway_url, open_gateway
 from app.terminal.completion import complete_environment, complete_judge, complete_run
 from app.terminal.consoles import (
     RESUME,
@@ -36,6 +35,8 @@ from app.terminal.consoles import (
     format_figure,
     output_console,
     print_json,
+    require_consent,
+    show_bars,
     stop,
     stop_on_errors,
 )
@@ -138,15 +139,16 @@ def rescore(
             }
         )
     url = url or find_gateway_url()
-    headers = build_gateway_headers(api_key)
     tally = RescoreTally()
     failure, code = "", 0
     try:
-        asyncio.run(_rescore_all(url, headers, RescoreSpec(env, run, limit, concurrency, request, yes), tally))
+        asyncio.run(_rescore_all(url, api_key, RescoreSpec(env, run, limit, concurrency, request, yes), tally))
     except KeyboardInterrupt:
         failure, code = f"stopped; {RESUME}", STOPPED
     except GatewayError as error:
         failure, code = describe_error(error) + (f"; {RESUME}" if tally.groups else ""), 1
+    except UserError as error:
+        failure, code = str(error), 1
     _print_results(tally, as_json=as_json)
     if failure:
         stop(failure, code)
@@ -170,59 +172,44 @@ def _print_results(tally: RescoreTally, *, as_json: bool) -> None:
     print_summary(summary)
 
 
-async def _rescore_all(url: str, headers: dict[str, str], spec: RescoreSpec, tally: RescoreTally) -> None:
-    async with httpx.AsyncClient(base_url=url, headers=headers, timeout=_WAIT_SECONDS + 60) as client:
-        await rescore_groups(GatewayClient(client), spec, tally)
+async def _rescore_all(url: str, api_key: str, spec: RescoreSpec, tally: RescoreTally) -> None:
+    async with open_gateway(url, api_key, _WAIT_SECONDS + 60) as gateway:
+        await rescore_groups(gateway, spec, tally)
 
 
 async def rescore_groups(gateway: GatewayClient, spec: RescoreSpec, tally: RescoreTally) -> None:
     """Adds each result to `tally` as it comes."""
     groups = [group async for group in _iter_groups(gateway, spec)]
     await _announce_cost(gateway, groups, spec)
-    columns = (TextColumn("rescoring"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, TextColumn("{task.fields[cost]}"), console=errors) as progress:
-        bar = progress.add_task("", total=len(groups), cost="")
-        waiting = iter(groups)
+    waiting = iter(groups)
+    with show_bars() as bars:
+        bar = bars.add("rescoring", len(groups))
 
         async def work() -> None:
             for group in waiting:
                 tally.add(group, await _rescore_group(gateway, group.group_id, spec.request))
-                progress.update(bar, advance=1, cost=f"{tally.calls} calls, ${tally.cost_usd:.4f}")
+                bar.advance(words=f"{tally.calls} calls, ${tally.cost_usd:.4f}")
 
-        workers = [asyncio.ensure_future(work()) for _ in range(spec.concurrency)]
-        try:
-            await asyncio.gather(*workers)
-        finally:
-            for worker in workers:
-                worker.cancel()
-            await asyncio.gather(*workers, return_exceptions=True)
+        await gather_or_cancel([work() for _ in range(spec.concurrency)])
 
 
 async def _announce_cost(gateway: GatewayClient, groups: Sequence[GroupSummary], spec: RescoreSpec) -> None:
     """Says what the scorings that are not there yet will take at most, and asks where that is money."""
-    some = [
-        await _new_retrier().retry_until_answered(
-            one.group_id, partial(gateway.estimate_rescore, one.group_id, spec.request)
-        )
-        for one in take_evenly(groups, _GROUPS_ESTIMATED)
-    ]
-    if not some:
+    ids = [one.group_id for one in groups]
+    some = await estimate_rescoring(gateway, _new_retrier(), ids, spec.request, _GROUPS_ESTIMATED)
+    if not some.groups:
+        if some.refused is not None:
+            raise some.refused
         return
-    scale, missing = len(groups) / len(some), sum(not one.stored for one in some)
-    basis = "" if len(some) == len(groups) else f", by an estimate from {len(some)} of them"
-    prices = [one.cost_usd for one in some if one.cost_usd is not None]
-    usd = scale * sum(prices) if len(prices) == len(some) else None
+    scale = len(groups) / some.groups
+    cost = some.cost.scale(scale)
+    basis = "" if some.groups == len(groups) else f", by an estimate from {some.groups} of them"
     errors.print(
-        f"{len(groups):,} groups, of which {scale * missing:,.0f} are not scored so yet{basis}: at most "
-        f"{scale * sum(one.calls for one in some):,.0f} calls, {scale * sum(one.input_tokens for one in some):,.0f} "
-        f"prompt tokens, {'an unknown price' if usd is None else f'{usd:,.2f} US dollars'}; retries come on top",
+        f"{len(groups):,} groups, of which {scale * some.missing:,.0f} are not scored so yet{basis}: "
+        f"{cost.describe(at_most=True)}; retries come on top",
         highlight=False,
     )
-    if spec.yes or not usd:
-        return
-    if not sys.stdin.isatty():
-        raise InvalidRequest("this costs money and there is no terminal to confirm: use --yes")
-    typer.confirm("Continue?", abort=True, err=True)
+    require_consent(cost.most_usd or 0.0, yes=spec.yes)
 
 
 async def _iter_groups(gateway: GatewayClient, spec: RescoreSpec) -> AsyncIterator[GroupSummary]:

@@ -6,7 +6,7 @@ once, and counts the prompts that they would have sent with replies as long as s
 
 import asyncio
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Final
@@ -16,8 +16,16 @@ import typer
 from pydantic import JsonValue, TypeAdapter, ValidationError
 from rich.table import Table
 
+from app.cli.costs import (
+    JudgeGroup,
+    JudgingCost,
+    add_up_costs,
+    count_text_tokens,
+    estimate_judging_cost,
+    format_range,
+    format_usd,
+)
 from app.cli.envs.check import find_environment
-from app.cli.judge_bench import JudgeGroup, JudgingCost, count_text_tokens, estimate_judging_cost
 from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.errors import UserError
 from app.domain.groups import Rollout
@@ -40,9 +48,9 @@ from app.terminal.client import (
     GatewayClient,
     Url,
     ask_gateway,
-    build_gateway_headers,
     describe_url,
     find_gateway_url,
+    open_gateway,
 )
 from app.terminal.completion import RunArgument, complete_environment, complete_judge, complete_run
 from app.terminal.consoles import (
@@ -412,8 +420,7 @@ def set_run(
 
 async def _set_run(url: str, api_key: str, name: str, changes: Mapping[str, object]) -> Run:
     """What is fixed is sent as it is, since a PUT names all of it."""
-    async with httpx.AsyncClient(base_url=url, headers=build_gateway_headers(api_key)) as client:
-        gateway = GatewayClient(client)
+    async with open_gateway(url, api_key) as gateway:
         stored = await gateway.fetch_run(name)
         fixed = {} if stored is None else stored.model_dump(include={"seed", "strict", "options"}, exclude_unset=True)
         return await gateway.put_run(name, RunSettings.model_validate({**fixed, **changes}))
@@ -455,7 +462,7 @@ async def _estimate_run(
     tasks = _list_tasks(environment, params)
     sampled = [_prepare_group(environment, task, chosen, size, number) for number, task in enumerate(tasks)]
     costs = await estimate_judging_cost(panel.judges, sampled, settings, reply_tokens)
-    paid = [cost.usd for cost in costs if cost.usd is not None]
+    whole = add_up_costs(costs).scale(groups)
     return RunEstimate(
         environment=environment.name,
         options=chosen,
@@ -463,15 +470,11 @@ async def _estimate_run(
         group_size=size,
         reply_tokens=reply_tokens,
         judges=costs,
-        calls=_add_up([cost.calls for cost in costs], groups),
-        input_tokens=_add_up([cost.input_tokens for cost in costs], groups),
-        output_tokens=_add_up([cost.output_tokens for cost in costs], groups),
-        usd=_add_up(paid, groups) if len(paid) == len(costs) else None,
+        calls=whole.calls,
+        input_tokens=whole.input_tokens or (0.0, 0.0),
+        output_tokens=whole.output_tokens,
+        usd=whole.usd,
     )
-
-
-def _add_up(ranges: Sequence[tuple[float, float]], groups: int) -> tuple[float, float]:
-    return groups * sum(least for least, _ in ranges), groups * sum(most for _, most in ranges)
 
 
 def _open_environment(env: str, settings: Settings) -> Environment:
@@ -536,16 +539,16 @@ def _print_estimate(estimated: RunEstimate) -> None:
     for cost in estimated.judges:
         table.add_row(
             cost.judge,
-            _format_range(cost.calls, 1),
-            _format_range(cost.input_tokens),
-            _format_range(cost.output_tokens),
-            "no price" if cost.usd is None else _format_range((1000 * cost.usd[0], 1000 * cost.usd[1]), 2),
+            format_range(cost.calls, 1),
+            format_range(cost.input_tokens or (0.0, 0.0)),
+            format_range(cost.output_tokens),
+            "no price" if cost.usd is None else format_range((1000 * cost.usd[0], 1000 * cost.usd[1]), 2),
         )
     console.print(table)
-    total = "unknown without prices" if estimated.usd is None else f"{_format_range(estimated.usd, 2)} US dollars"
+    total = "unknown without prices" if estimated.usd is None else format_usd(*estimated.usd)
     console.print(
-        f"in all {_format_range(estimated.calls)} calls, {_format_range(estimated.input_tokens)} tokens in, "
-        f"{_format_range(estimated.output_tokens)} out: {total}",
+        f"in all {format_range(estimated.calls)} calls, {format_range(estimated.input_tokens)} tokens in, "
+        f"{format_range(estimated.output_tokens)} out: {total}",
         highlight=False,
     )
     console.print(
@@ -553,11 +556,6 @@ def _print_estimate(estimated: RunEstimate) -> None:
         "retries come on top; what a provider's cache saves comes off.",
         highlight=False,
     )
-
-
-def _format_range(ends: tuple[float, float], digits: int = 0) -> str:
-    low, high = (f"{end:,.{digits}f}" for end in ends)
-    return low if low == high else f"{low} to {high}"
 
 
 # `groups`.

@@ -21,13 +21,15 @@ from app.characters.loading import SCENES, parse_model, read_scenes, read_sheet,
 from app.characters.lorebooks import mentions, normalise_spelling, split_spoken_words
 from app.characters.scenes import Scene, SceneKind, SceneSet
 from app.characters.schema import CharacterSheet
+from app.cli.policies import PolicyPrices
 from app.domain.errors import InvalidRequest, UserError
 from app.domain.tasks import Message
 from app.domain.values import Frozen, Name, digest, estimate_tokens
 from app.envs.npc_arena.environment import PACKAGED_SCENES
 from app.inference.policies import ChatPolicy, SamplingParameters
+from app.inference.wire import Usage
 from app.settings import read_settings
-from app.terminal.consoles import errors, output_console, stop_on_errors
+from app.terminal.consoles import errors, output_console, require_consent, stop_on_errors
 from app.toolkit.answers import strip_thinking
 from app.toolkit.templates import Template
 from app.toolkit.texts import escape_invisible
@@ -125,9 +127,8 @@ def _propose(
         language=sheet.voice.language,
         kinds=", ".join(get_args(SceneKind)),
     )
-    _say_cost(estimate_tokens(prompt), drafter.sampling.max_tokens, prices)
-    if not yes and not (sys.stdin.isatty() and typer.confirm("Ask the model?", default=True, err=True)):
-        raise UserError("nothing was asked: confirm on a terminal, or with --yes")
+    usd = _tell_cost(estimate_tokens(prompt), drafter.sampling.max_tokens, prices)
+    require_consent(usd, yes=yes, question="Ask the model?")
     reply = asyncio.run(drafter.complete([Message(role="user", content=prompt)]))
     made, left_out = _choose_proposals(reply, sheet, (*served, *drafted), count)
     if made:
@@ -139,15 +140,12 @@ def _propose(
         raise InvalidRequest("the model proposed no scene that could be used")
 
 
-def _say_cost(prompt: int, completion: int, prices: tuple[float | None, float | None]) -> None:
-    input_price, output_price = prices
-    cost = (
-        ""
-        if input_price is None or output_price is None
-        else f", at most {(prompt * input_price + completion * output_price) / 1e6:.4f} USD"
-    )
+def _tell_cost(prompt: int, completion: int, prices: tuple[float | None, float | None]) -> float | None:
+    usd = PolicyPrices(*prices).compute_cost(Usage(prompt_tokens=prompt, completion_tokens=completion))
+    cost = "" if usd is None else f", at most {usd:.4f} USD"
     words = f"one request: about {prompt} prompt tokens, at most {completion} completion tokens{cost}"
     errors.print(words, soft_wrap=True, highlight=False)
+    return usd
 
 
 def _choose_proposals(

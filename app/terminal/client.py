@@ -9,7 +9,7 @@ import contextlib
 import random
 import signal
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Final, TypeVar
 
@@ -46,6 +46,7 @@ from app.service.rescoring import RescoreEstimate, RescoreReply, RescoreRequest
 from app.service.runs import RunReport, RunSettings
 from app.settings import read_settings
 from app.terminal.consoles import describe_error, stop
+from app.toolkit.texts import escape_invisible
 
 _PageT = TypeVar("_PageT", bound=Frozen)
 
@@ -270,6 +271,10 @@ class Retrier:
         else:
             self.waiting.pop(who, None)
 
+    def list_waits(self) -> list[str]:
+        """What is waited for now, in words."""
+        return [f"waiting for {who}: {escape_invisible(why[:100])}" for who, why in self.waiting.items()]
+
     async def retry_until_answered(self, who: str, ask: Callable[[], Awaitable[T]]) -> T:
         """Retries after every Unavailable, with exponential backoff. Raises the last one after `ends_after` seconds."""
         seconds, began = _FIRST_SECONDS, time.monotonic()
@@ -305,23 +310,34 @@ def stop_on_signals(stop: Callable[[], None]) -> Iterator[None]:
                 loop.remove_signal_handler(number)
 
 
-# One question to a running gateway.
+# A running gateway, and one question to it.
 
 ResultT = TypeVar("ResultT")
 
 Url = Annotated[str, typer.Option(help="Gateway URL.", show_default="from settings")]
 ApiKey = Annotated[str, typer.Option(envvar="ATROPOS_ENVS_API_KEY", help="Gateway API key.")]
-SECONDS = 60.0
+SECONDS: Final = 60.0
 """Timeout of a question."""
+_KEPT_CONNECTIONS: Final = 20
+
+
+@contextlib.asynccontextmanager
+async def open_gateway(
+    url: str, api_key: str, seconds: float = SECONDS, *, at_once: int = _KEPT_CONNECTIONS
+) -> AsyncIterator[GatewayClient]:
+    """Without a URL the gateway that these settings serve here. `seconds`: how long a reply may take."""
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=at_once)
+    headers, base = build_gateway_headers(api_key), url or find_gateway_url()
+    async with httpx.AsyncClient(base_url=base, headers=headers, timeout=seconds, limits=limits) as client:
+        yield GatewayClient(client)
 
 
 def ask_gateway(url: str, api_key: str, question: Callable[[GatewayClient], Awaitable[ResultT]]) -> ResultT:
     """The answer of the gateway; without one the command ends and says why."""
 
     async def ask() -> ResultT:
-        headers = build_gateway_headers(api_key)
-        async with httpx.AsyncClient(base_url=url or find_gateway_url(), headers=headers, timeout=SECONDS) as client:
-            return await question(GatewayClient(client))
+        async with open_gateway(url, api_key) as gateway:
+            return await question(gateway)
 
     try:
         return asyncio.run(ask())

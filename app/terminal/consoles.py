@@ -3,18 +3,29 @@
 Results go to stdout: a table on a terminal, plain lines in a pipe, or JSON. Everything for people goes to stderr.
 """
 
+import asyncio
 import contextlib
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Final, NoReturn, Protocol
 
 import typer
 from pydantic import BaseModel, JsonValue, ValidationError
 from rich.console import Console, RenderableType
 from rich.markup import escape
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 
 from app.domain.errors import GatewayError, UserError
@@ -87,6 +98,112 @@ def format_bracketed(estimate: Estimated, missing: str) -> str:
     return format_figure(estimate.value, missing=missing) + interval
 
 
+# Progress.
+
+
+@dataclass(frozen=True)
+class Bar:
+    _progress: Progress
+    _task: TaskID
+
+    def show(self, done: float, words: str = "", *, name: str | None = None) -> None:
+        """`words`: what else there is to say. `name`: another one from now on."""
+        self._progress.update(self._task, completed=done, words=escape(words), description=name and escape(name))
+
+    def advance(self, count: float = 1, words: str = "", *, name: str | None = None) -> None:
+        self._progress.update(self._task, advance=count, words=escape(words), description=name and escape(name))
+
+    def say(self, words: str) -> None:
+        """A line for people, beside the progress."""
+        self._progress.console.print(words, highlight=False, markup=False)
+
+
+@dataclass(frozen=True)
+class Bars:
+    _progress: Progress
+
+    def add(self, name: str, total: float | None) -> Bar:
+        return Bar(self._progress, self._progress.add_task(escape(name), total=total, words=""))
+
+
+@contextlib.contextmanager
+def show_bars(console: Console = errors, *, transient: bool = False, quiet: bool = False) -> Iterator[Bars]:
+    """Until the end of the block; `transient`: nothing of them stays."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    more = (TimeRemainingColumn(), TextColumn("{task.fields[words]}"))
+    with Progress(*columns, *more, console=console, transient=transient, disable=quiet) as progress:
+        yield Bars(progress)
+
+
+# Progress of what takes long: a bar on a terminal, otherwise a line from time to time, since a log keeps every line.
+
+_REFRESH_SECONDS: Final = 0.25
+_LINE_SECONDS: Final = 30.0
+
+
+@dataclass(frozen=True)
+class Standing:
+    done: int
+    words: Sequence[str]
+    """What else there is to say."""
+
+
+class ProgressDisplay(Protocol):
+    def show(self, done: float, words: str) -> None: ...
+
+    def say(self, words: str) -> None:
+        """A line for people, beside the progress."""
+
+
+@contextlib.asynccontextmanager
+async def show_progress(
+    console: Console, name: str, unit: str, total: int | None, tell: Callable[[], Standing]
+) -> AsyncIterator[ProgressDisplay]:
+    """Until the end of the block. `unit`: what is counted, in the plural."""
+    with _open_display(console, name, unit, total) as display:
+
+        def show() -> None:
+            standing = tell()
+            display.show(standing.done, ", ".join(standing.words))
+
+        async def follow() -> None:
+            while True:
+                show()
+                await asyncio.sleep(_REFRESH_SECONDS)
+
+        following = asyncio.create_task(follow())
+        try:
+            yield display
+        finally:
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
+            show()
+
+
+@contextlib.contextmanager
+def _open_display(console: Console, name: str, unit: str, total: int | None) -> Iterator[ProgressDisplay]:
+    if not console.is_terminal:
+        yield _ProgressLines(console, unit if total is None else f"of {total} {unit}")
+        return
+    with show_bars(console) as bars:
+        yield bars.add(name, total)
+
+
+@dataclass
+class _ProgressLines:
+    console: Console
+    counted: str
+    next_at: float = field(default_factory=lambda: time.monotonic() + _LINE_SECONDS)
+
+    def show(self, done: float, words: str) -> None:
+        if time.monotonic() >= self.next_at:
+            self.next_at = time.monotonic() + _LINE_SECONDS
+            self.say(f"{done} {self.counted}, {words}")
+
+    def say(self, words: str) -> None:
+        self.console.print(words, highlight=False, markup=False, soft_wrap=True)
+
+
 def print_json(result: BaseModel) -> None:
     typer.echo(result.model_dump_json(indent=2))
 
@@ -113,16 +230,27 @@ def stop_to_resume(more: str = "") -> NoReturn:
     raise typer.Exit(STOPPED)
 
 
-def confirm_cost(usd: float | None, *, yes: bool = False) -> bool:
-    """Asks for confirmation unless it costs nothing, so also where the price is not known (None). Without a terminal
-    that is declined."""
+def require_consent(usd: float | None, *, yes: bool, question: str = "Continue?") -> None:
+    """Asks for confirmation unless it costs nothing, so also where the price is not known (None). Abort for a no;
+    UserError where there is nobody to ask."""
     if yes or usd == 0:
-        return True
-    if errors.is_terminal and typer.get_text_stream("stdin").isatty():
-        return typer.confirm("Continue?", default=True, err=True)
-    told = "the price is not known" if usd is None else "this costs money"
-    errors.print(f"{told} and there is no terminal to confirm: use --yes", style="red", highlight=False)
-    return False
+        return
+    if not (errors.is_terminal and typer.get_text_stream("stdin").isatty()):
+        told = "the price is not known" if usd is None else "this costs money"
+        raise UserError(f"{told} and there is no terminal to confirm: use --yes")
+    typer.confirm(question, default=True, abort=True, err=True)
+
+
+def confirm_cost(usd: float | None, *, yes: bool = False) -> bool:
+    """Whether somebody goes on."""
+    try:
+        require_consent(usd, yes=yes)
+    except UserError as error:
+        errors.print(str(error), style="red", highlight=False)
+        return False
+    except typer.Abort:
+        return False
+    return True
 
 
 @contextlib.contextmanager

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 
 from app.cli.main import cli
 from app.cli.rescore import RescoreSpec, RescoreSummary, RescoreTally, print_summary, rescore_groups
-from app.domain.errors import InvalidRequest
+from app.domain.errors import UserError
 from app.domain.judging import Judgement, JudgeRequest
 from app.evaluation.comparison import RescoredGroup, report_flips
 from app.judges.chat_judge import ScriptedJudge
@@ -87,7 +87,7 @@ def test_a_judge_of_known_difference_makes_the_figures_computed_by_hand(tmp_path
             await store_groups(client)
             first, second = RescoreTally(), RescoreTally()
             asked = GatewayClient(client)
-            with pytest.raises(InvalidRequest, match="--yes"):
+            with pytest.raises(UserError, match="--yes"):
                 await rescore_groups(asked, spec(yes=False), first)
             before = len(other.requests)
             await rescore_groups(asked, spec(yes=True), first)

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from app.cli.main import cli
 from app.cli.tournament.command import build_tournament_summary
-from app.cli.tournament.contestants import TournamentJournalSetup, describe_spending, load_entrants
+from app.cli.tournament.contestants import TournamentOptions, describe_spending, load_entrants
 from app.cli.tournament.session import TournamentSession
 from app.domain.errors import InvalidRequest
 from app.domain.judging import JudgeRequest
@@ -65,7 +65,7 @@ async def answer(
 
 def session(out: Path, contestants: Sequence[str], judge: str = "stranger", *, same: bool = False) -> TournamentSession:
     return TournamentSession(
-        setup=TournamentJournalSetup(
+        options=TournamentOptions(
             contestants=tuple(contestants), judge=judge, environment=None, tasks=100, seed=0, run=f"tournament-{judge}"
         ),
         out=out,
@@ -172,11 +172,42 @@ def test_what_a_failing_judge_left_is_judged_by_the_next_start(tmp_path: Path, m
         assert second is not None
         assert [(row.reason, row.duels) for row in first.undecided] == [("judge_failed", 3)]
         assert ((first.decided, first.same), (second.decided, second.undecided)) == ((1, 1), (4, ()))
-        other = replace(held, setup=held.setup.model_copy(update={"seed": 1}))
+        other = replace(held, options=held.options.model_copy(update={"seed": 1}))
         with pytest.raises(ValueError, match="seed was 0"):
             await other.hold(GatewayClient(client))
 
     play(tmp_path, migrated_file, scene)
+
+
+def test_a_run_is_gone_on_with_from_any_folder_and_what_is_stored_later_changes_no_plan(
+    tmp_path: Path, migrated_file: Path
+) -> None:
+    async def scene(client: httpx.AsyncClient, judges: Judges) -> None:
+        await answer(client, "a", 1, PLAIN)
+        await answer(client, "b", 1, GOOD)
+        client_of, out = GatewayClient(client), tmp_path / "out"
+        first = (await session(out, ["a", "b"]).hold(client_of)).report
+        asked = len(judges.stranger.requests)
+        other = (await session(tmp_path / "other", ["a", "b"]).hold(client_of)).report
+        assert first is not None
+        assert other is not None
+        assert (len(judges.stranger.requests), other.duels) == (asked, first.duels)
+        for step in range(2, 8):
+            await answer(client, "a", step, BAD)
+        assert (await session(out, ["a", "b"]).hold(client_of)).report == first
+        fresh = (await session(tmp_path / "fresh", ["a", "b"]).hold(client_of)).report
+        assert fresh is not None
+        assert fresh.duels != first.duels
+
+    play(tmp_path, migrated_file, scene)
+
+
+def test_a_folder_of_an_earlier_version_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "tournament.journal").touch()
+    given = ["tournament", "a", "b", "--judge", "j", "--url", "http://127.0.0.1:9", "--out", str(tmp_path)]
+    ran = CliRunner().invoke(cli, given, env={"COLUMNS": "500"})
+    words = f"{tmp_path} holds a tournament that an earlier version began with a journal: use another --out"
+    assert (ran.exit_code, ran.output.strip()) == (2, words)
 
 
 def test_what_cannot_be_played_is_refused(tmp_path: Path, migrated_file: Path) -> None:

@@ -11,11 +11,12 @@ from pathlib import Path
 import httpx
 from typer.testing import CliRunner
 
-from app.cli.evaluate.attempts import load_ledger, read_plan
+from app.cli.campaigns import Campaign
+from app.cli.evaluate.attempts import load_ledger, open_plan_file
 from app.cli.main import cli
 from app.domain.values import digest
 from app.evaluation.report import Attempt, EvaluationReport
-from app.terminal.client import GatewayClient
+from app.terminal.client import GatewayClient, Retrier
 from tests.support.chat_server import Received, Reply
 from tests.support.policy_server import MODEL, Speech, script
 
@@ -108,11 +109,14 @@ def seeds_of(received: list[Received]) -> Counter[int]:
 
 def answered_in(url: str, out: Path) -> set[tuple[int, int]]:
     """Places and samples of the attempts that the gateway holds."""
-    plan = read_plan(out)
+    plan = open_plan_file(out).read()
 
     async def ask() -> set[tuple[int, int]]:
+        if plan is None:
+            return set()
         async with httpx.AsyncClient(base_url=url) as client:
-            ledger = None if plan is None else await load_ledger(GatewayClient(client), plan, 8, judges_cost=False)
-        return {(item.index, sample) for item in ([] if ledger is None else ledger.items) for sample in item.answered}
+            campaign = Campaign(GatewayClient(client), Retrier(), plan.options.run, "tasks", 1, "")
+            ledger = await load_ledger(campaign, plan, 8, judges_cost=False)
+        return {(item.index, sample) for item in ledger.items for sample in item.answered}
 
     return asyncio.run(ask())

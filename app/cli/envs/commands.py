@@ -16,7 +16,6 @@ from typing import Annotated, Final, Literal
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -30,7 +29,7 @@ from app.ports.environment import Datasets, Environment
 from app.service.catalogue import Catalogue
 from app.settings import Settings, read_settings
 from app.terminal.completion import complete_environment
-from app.terminal.consoles import AsJson, errors, format_figure, output_console, stop, stop_on_errors
+from app.terminal.consoles import AsJson, format_figure, output_console, show_bars, stop, stop_on_errors
 from app.toolkit.conformance.attempts import ALL_TASKS
 from app.toolkit.conformance.checks import CHECKS, Check
 from app.toolkit.conformance.subject import (
@@ -124,22 +123,20 @@ def new(
 
 
 def _run_checks(what: FoundEnvironment, settings: Settings, depth: CheckDepth, *, quiet: bool) -> ConformanceReport:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    scored = TextColumn("{task.fields[scored]:,} scored")
-    with Progress(*columns, scored, console=errors, transient=True, disable=quiet) as progress:
-        bar = progress.add_task(what.kind.name, total=len(CHECKS), scored=0)
+    with show_bars(transient=True, quiet=quiet) as bars:
+        bar = bars.add(what.kind.name, len(CHECKS))
         done = -1
         count = 0
 
         def note_check(one: Check) -> None:
             nonlocal done
             done += 1
-            progress.update(bar, description=one.asks, completed=done)
+            bar.show(done, f"{count:,} scored", name=one.asks)
 
         def note_score() -> None:
             nonlocal count
             count += 1
-            progress.update(bar, scored=count)
+            bar.show(max(0, done), f"{count:,} scored")
 
         async def fetch_digests() -> dict[Split, str]:
             other = (await compute_digests_in_subprocess([what.where], settings.datasets))[what.where]

@@ -6,44 +6,36 @@ Under another plan (policy, sampling, tasks) the names are others, and nothing i
 alone, so that a start with other options, and changed data, are noticed. The report is built from what the run holds,
 also for an evaluation that was stopped."""
 
-import asyncio
 import json
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Final, Protocol, Self
+from typing import Final, Self
 
 from pydantic import AwareDatetime, JsonValue, ValidationError
-from rich.console import Console
-from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from app.cli.policies import PolicyPrices, gather_or_cancel
+from app.cli.campaigns import Campaign, PlanFile, sum_judgement_usd, write_document
+from app.cli.policies import PolicyPrices
 from app.domain.errors import InvalidRequest, UserError
 from app.domain.groups import Group
-from app.domain.judging import Judgement
 from app.domain.parts import GroupPart
 from app.domain.runs import Policy, Run
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Message
 from app.domain.values import FiniteNumber, Frozen, Split, digest
-from app.evaluation.comparison import Document, render_html
 from app.evaluation.report import Attempt, Evaluation, EvaluationReport, EvaluationSetup, SamplingSettings
 from app.http.api.models import EnvironmentInfo, JudgeInfo
 from app.inference.policies import SamplingParameters, TurnTokens
 from app.inference.wire import Usage
 from app.service.requests import HandedOutTask, compute_part_group_id
 from app.service.runs import RunSettings
-from app.terminal.client import GatewayClient, Retrier
+from app.terminal.client import GatewayClient
 from app.terminal.files import write_file
-from app.toolkit.texts import escape_invisible
 
-PLAN: Final = "evaluation.plan.json"
-_OLD_JOURNAL: Final = "evaluation.journal"
+_PLAN: Final = "evaluation.plan.json"
 _ATTEMPTS: Final = "attempts.jsonl"
 _TOKENS: Final = "tokens.jsonl"
 REPORT: Final = "report"
@@ -77,13 +69,6 @@ def write_evaluation(out: Path, evaluation: Evaluation, report: EvaluationReport
     write_document(out / f"{REPORT}.html", out / f"{REPORT}.json", report)
 
 
-def write_document(html: Path | None, json: Path | None, document: Document) -> None:
-    if json is not None:
-        write_file(json, (document.model_dump_json(indent=1), "\n"))
-    if html is not None:
-        write_file(html, (render_html(document),))
-
-
 def read_evaluation(path: Path) -> Evaluation:
     """Reads the folder, or the folder of a file. UserError when it holds no evaluation."""
     folder = path.parent if path.is_file() else path
@@ -99,15 +84,6 @@ def read_evaluation(path: Path) -> Evaluation:
     return Evaluation(
         setup=report.setup, attempts=attempts, judging_usd=report.cost.judging_usd, finished_at=report.finished_at
     )
-
-
-def find_finish_time(out: Path) -> datetime:
-    """When the evaluation was first complete; a later start with nothing to do keeps this time."""
-    try:
-        earlier = EvaluationReport.model_validate_json((out / f"{REPORT}.json").read_bytes()).finished_at
-    except (FileNotFoundError, ValidationError):
-        earlier = None
-    return earlier or datetime.now(UTC)
 
 
 # The plan.
@@ -157,20 +133,8 @@ class EvaluationPlan(Frozen):
         return compute_part_group_id(task_id, self.options.run, self.policy, "eval", key)
 
 
-def read_plan(out: Path) -> EvaluationPlan | None:
-    """None for a new folder. UserError for one of an earlier version, which kept a journal."""
-    if (out / _OLD_JOURNAL).exists():
-        raise UserError(f"{out} holds an evaluation that an earlier version began with a journal: use another --out")
-    try:
-        return EvaluationPlan.model_validate_json((out / PLAN).read_bytes())
-    except FileNotFoundError:
-        return None
-    except ValidationError as error:
-        raise UserError(f"{out / PLAN}: not a plan of `evaluate`") from error
-
-
-def write_plan(out: Path, plan: EvaluationPlan) -> None:
-    write_file(out / PLAN, (plan.model_dump_json(indent=1), "\n"))
+def open_plan_file(out: Path) -> PlanFile[EvaluationPlan]:
+    return PlanFile(out / _PLAN, EvaluationPlan)
 
 
 # What the run holds.
@@ -299,17 +263,13 @@ class EvaluationLedger:
         return sum(costs) if costs else None
 
 
-async def load_ledger(
-    gateway: GatewayClient, plan: EvaluationPlan, at_once: int, *, judges_cost: bool
-) -> EvaluationLedger:
+async def load_ledger(campaign: Campaign, plan: EvaluationPlan, at_once: int, *, judges_cost: bool) -> EvaluationLedger:
     """What the plan's run holds of it. `judges_cost`: whether what judging took is of interest."""
-    ledger, line = EvaluationLedger.begin(plan), asyncio.Semaphore(at_once)
+    ledger = EvaluationLedger.begin(plan)
 
     async def load(item: TaskProgress) -> None:
         while len(item.answered) < plan.options.samples:
-            group_id = plan.compute_group_id(plan.task_ids[item.index], item.generation)
-            async with line:
-                view = await gateway.find_group(group_id)
+            view = await campaign.find_group(plan.compute_group_id(plan.task_ids[item.index], item.generation))
             if view is None:
                 return
             item.take_group(view.group, item.generation, sum_judgement_usd(view.judgements) if judges_cost else None)
@@ -317,16 +277,8 @@ async def load_ledger(
                 return  # it takes further attempts
             item.generation += 1
 
-    await gather_or_cancel([load(item) for item in ledger.items])
+    await campaign.work_through(ledger.items, load, at_once)
     return ledger
-
-
-def sum_judgement_usd(judgements: Sequence[Judgement]) -> float | None:
-    """Cost of these judgements; None where a judge that was called has no price."""
-    paid = [one for one in judgements if one.calls and not one.cached]
-    if any(one.cost_usd is None for one in paid):
-        return None
-    return sum((one.cost_usd or 0.0) + one.unanswered_usd for one in paid)
 
 
 # What is to be evaluated, and the tasks that the gateway has for it.
@@ -378,9 +330,10 @@ class EvaluationContext:
     """When the run started, which fixes retrieved contexts and characters; None for a dry run."""
 
 
-async def ensure_run(gateway: GatewayClient, spec: EvaluationSpec) -> Run:
-    """Gets or creates the run, whose seed fixes the order of tasks."""
-    return await gateway.fetch_run(spec.run) or await gateway.put_run(spec.run, RunSettings(seed=spec.seed))
+async def ensure_run(gateway: GatewayClient, spec: EvaluationSpec) -> tuple[Run, bool]:
+    """Gets or creates the run, whose seed fixes the order of tasks. Whether it was there before."""
+    before = await gateway.fetch_run(spec.run)
+    return before or await gateway.put_run(spec.run, RunSettings(seed=spec.seed)), before is not None
 
 
 async def fetch_tasks(
@@ -428,10 +381,7 @@ def require_same_tasks(before: Sequence[str], now: Sequence[HandedOutTask], out:
         )
 
 
-# Progress: a bar on a terminal, otherwise a line from time to time, since a log keeps every line.
-
-_REFRESH_SECONDS: Final = 0.25
-_LINE_SECONDS: Final = 30.0
+# Progress.
 
 
 @dataclass
@@ -468,70 +418,14 @@ class EvaluationTally:
             self.measured += 1
             self.mean_sum += sum(rewards) / len(rewards)
 
-    @property
-    def words(self) -> str:
+    def list_words(self) -> list[str]:
         parts = (
             [f"mean {self.mean_sum / self.measured:.3f}, passed {self.passed / self.scored:.1%}"] if self.scored else []
         )
         parts += [f"{self.unscored} unscored"] if self.unscored else []
         parts += [f"{self.new_tokens / max(time.monotonic() - self.began, 1e-9):.0f} tokens/s"]
         cost = self.prices.compute_cost(self.usage)
-        return ", ".join([*parts, *([] if cost is None else [f"{cost:.4f} USD"])])
-
-
-class ProgressDisplay(Protocol):
-    def show(self, tally: EvaluationTally, patience: Retrier) -> None: ...
-
-    def say(self, words: str) -> None: ...
-
-
-@contextmanager
-def show_progress(console: Console, name: str, tally: EvaluationTally) -> Iterator[ProgressDisplay]:
-    if not console.is_terminal:
-        yield _ProgressLines(console)
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, TimeRemainingColumn(), TextColumn("{task.fields[words]}"), console=console) as progress:
-        yield _ProgressBar(progress, escape(name), tally)
-
-
-async def follow_progress(shown: ProgressDisplay, tally: EvaluationTally, patience: Retrier) -> None:
-    """Runs until it is cancelled."""
-    with suppress(asyncio.CancelledError):
-        while True:
-            shown.show(tally, patience)
-            await asyncio.sleep(_REFRESH_SECONDS)
-
-
-class _ProgressBar:
-    def __init__(self, progress: Progress, name: str, tally: EvaluationTally) -> None:
-        self._progress = progress
-        self._bar = progress.add_task(name, total=tally.tasks, completed=tally.done, words="")
-
-    def show(self, tally: EvaluationTally, patience: Retrier) -> None:
-        words = escape(", ".join([tally.words, *_describe_waiting(patience)]))
-        self._progress.update(self._bar, completed=tally.done, words=words)
-
-    def say(self, words: str) -> None:
-        self._progress.console.print(words, highlight=False, markup=False)
-
-
-@dataclass
-class _ProgressLines:
-    console: Console
-    next_at: float = field(default_factory=lambda: time.monotonic() + _LINE_SECONDS)
-
-    def show(self, tally: EvaluationTally, patience: Retrier) -> None:
-        if time.monotonic() >= self.next_at:
-            self.next_at = time.monotonic() + _LINE_SECONDS
-            self.say(", ".join([f"{tally.done} of {tally.tasks} tasks", tally.words, *_describe_waiting(patience)]))
-
-    def say(self, words: str) -> None:
-        self.console.print(words, highlight=False, markup=False, soft_wrap=True)
-
-
-def _describe_waiting(patience: Retrier) -> list[str]:
-    return [f"waiting for {who}: {escape_invisible(why[:100])}" for who, why in patience.waiting.items()]
+        return [*parts, *([] if cost is None else [f"{cost:.4f} USD"])]
 
 
 # The attempts of a report, and what the report says of how it was made.

@@ -13,8 +13,9 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from app.cli.evaluate.attempts import COMPARISON, REPORT, EvaluationSpec, read_evaluation, write_document
-from app.cli.evaluate.session import EvaluationOutcome, EvaluationSession, TokenOptions
+from app.cli.campaigns import check_run_name, tell_outcome, write_document
+from app.cli.evaluate.attempts import COMPARISON, REPORT, EvaluationSpec, read_evaluation
+from app.cli.evaluate.session import EvaluationSession, TokenOptions
 from app.cli.policies import (
     CONNECTIONS,
     COST_AND_CHECKS,
@@ -40,13 +41,12 @@ from app.cli.policies import (
     TopP,
     require_tokenizer,
 )
-from app.cli.process.plan import check_run_name
 from app.domain.values import Split
 from app.evaluation.comparison import Comparison, Difference, compare_evaluations
 from app.evaluation.report import EvaluationReport, MeanEstimate
 from app.inference.policies import SamplingParameters
 from app.inference.tokens import LocalTokenizer
-from app.terminal.client import build_gateway_headers, find_gateway_url, read_policy_key
+from app.terminal.client import find_gateway_url, read_policy_key
 from app.terminal.completion import complete_environment, complete_run
 from app.terminal.consoles import (
     confirm_cost,
@@ -57,7 +57,6 @@ from app.terminal.consoles import (
     parse_object,
     parse_params,
     stop_on_errors,
-    tell_report,
 )
 from app.toolkit.texts import escape_invisible, format_p_value
 
@@ -160,7 +159,7 @@ def evaluate(
             ),
             ends=Endpoints(
                 gateway=url,
-                gateway_headers=build_gateway_headers(api_key),
+                gateway_key=api_key,
                 policy=policy,
                 policy_key=read_policy_key(api_key_env),
                 out=folder,
@@ -182,7 +181,8 @@ def evaluate(
                 document = compare_evaluations(before, read_evaluation(folder))
                 write_document(folder / f"{COMPARISON}.html", folder / f"{COMPARISON}.json", document)
                 _console.print(_build_comparison_summary(document))
-    _report_outcome(outcome, folder, fail_under)
+    if tell_outcome(outcome, folder / f"{REPORT}.html"):
+        _require_mean(outcome.report, fail_under)
 
 
 def compare(
@@ -198,13 +198,8 @@ def compare(
     _console.print(_build_comparison_summary(document))
 
 
-def _report_outcome(outcome: EvaluationOutcome, folder: Path, fail_under: float | None) -> None:
-    if outcome.report is None:
-        if outcome.stopped:
-            raise typer.Exit(2)
-        return
-    tell_report(folder / f"{REPORT}.html", stopped=outcome.stopped)
-    mean = outcome.report.mean.value
+def _require_mean(report: EvaluationReport | None, fail_under: float | None) -> None:
+    mean = None if report is None else report.mean.value
     if fail_under is not None and (mean is None or mean < fail_under):
         reached = "no mean reward" if mean is None else f"mean reward {mean:.3f}"
         errors.print(f"{reached}, --fail-under is {fail_under}", style="red", highlight=False)

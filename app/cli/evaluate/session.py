@@ -6,7 +6,6 @@ asked for a few times, then left for the next start: nothing is guessed for it. 
 the evaluation, since something is then wrong with all of them."""
 
 import asyncio
-import json
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -16,8 +15,16 @@ from typing import Final
 
 from rich.console import Console
 
+from app.cli.campaigns import Campaign, CampaignOutcome, conclude, find_finish_time, resume, sum_judgement_usd
+from app.cli.costs import (
+    CostEstimate,
+    describe_estimate,
+    estimate_evaluation_judging,
+    estimate_prompt_tokens,
+    estimate_sampling,
+)
 from app.cli.evaluate.attempts import (
-    PLAN,
+    REPORT,
     AttemptAnswered,
     AttemptFailed,
     AttemptNotes,
@@ -33,49 +40,34 @@ from app.cli.evaluate.attempts import (
     build_evaluation_setup,
     ensure_run,
     fetch_tasks,
-    find_finish_time,
-    follow_progress,
     load_ledger,
-    read_plan,
+    open_plan_file,
     require_same_tasks,
-    show_progress,
-    sum_judgement_usd,
     write_evaluation,
-    write_plan,
 )
 from app.cli.policies import (
-    GATEWAY,
     Endpoints,
     PolicyPrices,
     RolloutPlayer,
     TaskSkipped,
+    TokenCheck,
     add_token_ids,
     build_exchanges,
-    check_episode,
     gather_or_cancel,
     probe_server,
     require_model,
 )
-from app.domain.errors import GatewayError, InvalidRequest, UserError
-from app.domain.judging import Mode
+from app.domain.errors import InvalidRequest, UserError
 from app.domain.runs import Run
 from app.domain.tasks import Completion, Message
-from app.domain.values import estimate_tokens
 from app.evaluation.report import Evaluation, EvaluationReport, build_report
-from app.http.api.models import EnvironmentInfo, JudgeInfo
 from app.inference.policies import ChatEpisode, InferenceServer, build_turns
-from app.inference.tokens import LocalTokenizer, TokenCheckTally
+from app.inference.tokens import LocalTokenizer
 from app.inference.wire import Usage
-from app.judges.aggregation import list_pairings
-from app.judges.modes import count_parts, count_readings
-from app.ports.judges import DEFAULT_PACE
-from app.service.requests import GroupReply, HandedOutTask
-from app.terminal.client import AnsweredTask, GatewayClient, Retrier, describe_url, stop_on_signals
-from app.terminal.consoles import GoOn
-from app.terminal.files import hold_file, require_same_options
+from app.service.requests import HandedOutTask
+from app.terminal.client import AnsweredTask, GatewayClient, Retrier, describe_url
+from app.terminal.consoles import GoOn, Standing, show_progress
 
-_MOST_SENDS: Final = 3
-"""Times that an unscored group is sent."""
 _MOST_IN_A_ROW: Final = 32
 """Consecutive tasks without a reward after which the evaluation is aborted."""
 
@@ -90,15 +82,12 @@ class _TokenRecorder:
     """The folder that keeps them."""
     stores: bool = False
     """Whether the gateway gets those of single messages."""
-    tokenizer: LocalTokenizer | None = None
-    tally: TokenCheckTally | None = None
-    """Counts where tokenising the text again gives other ids; needs `tokenizer`."""
+    check: TokenCheck | None = None
 
     async def record(self, task: HandedOutTask, index: int, sample: int, episode: ChatEpisode) -> Completion:
         """The completion to be scored. TaskSkipped when ids are to be kept and the server told none."""
-        if self.tally is not None and self.tokenizer is not None:
-            for turn in await asyncio.to_thread(check_episode, task, episode, self.tokenizer):
-                self.tally.add_turn(task.task_id, turn)
+        if self.check is not None:
+            await self.check.add_episodes(task, [episode])
         if self.out is not None:
             if not all(message.has_tokens for message in episode.said):
                 raise TaskSkipped("no_tokens", "the policy's server returned no token ids")
@@ -118,61 +107,39 @@ class _EvaluationWork:
     """Whether the policy server accepts seeds."""
     judges_cost: bool
     """Whether judging costs are fetched after scoring."""
-    retry_seconds: float = 1.0
     tokens: _TokenRecorder = _TokenRecorder()
 
 
+@dataclass(frozen=True)
 class _EvaluationRunner:
-    def __init__(
-        self,
-        work: _EvaluationWork,
-        gateway: GatewayClient,
-        server: InferenceServer,
-        ledger: EvaluationLedger,
-        patience: Retrier,
-        tally: EvaluationTally,
-    ) -> None:
-        self._work = work
-        self._plan = ledger.plan
-        self._options = ledger.plan.options
-        self._gateway = gateway
-        self._server = server
-        self._ledger = ledger
-        self._patience = patience
-        self._tally = tally
-        self._indexes = iter(ledger.list_open())
-        self._line = asyncio.Semaphore(work.concurrency)
-        self._stopped = False
-        self._in_a_row = 0
-        self.in_hand = 0
-
-    def stop(self) -> None:
-        """Starts no more tasks, and ends when the running ones are finished."""
-        self._stopped = True
+    work: _EvaluationWork
+    campaign: Campaign
+    server: InferenceServer
+    ledger: EvaluationLedger
+    tally: EvaluationTally
+    line: asyncio.Semaphore
+    """Of attempts."""
 
     async def run(self) -> None:
         """Returns when there is nothing left to do. RequestRefused when no task can be evaluated, Unavailable when the
         gateway stays unreachable."""
         # Twice as many tasks as fill the policy server: while one half is scored, the other half samples.
-        hands = 2 * -(-self._work.concurrency // self._options.samples)
-        await gather_or_cancel([self._run_worker() for _ in range(hands)])
+        hands = 2 * -(-self.work.concurrency // self._plan.options.samples)
+        await self.campaign.work_through(self.ledger.list_open(), self._evaluate_task, hands)
 
-    async def _run_worker(self) -> None:
-        for index in self._indexes:
-            if self._stopped:
-                return
-            self.in_hand += 1
-            await self._evaluate_task(index)
-            self.in_hand -= 1
+    @property
+    def _plan(self) -> EvaluationPlan:
+        return self.ledger.plan
 
     async def _evaluate_task(self, index: int) -> None:
-        item, task = self._ledger.items[index], self._work.tasks[index]
-        missing = [sample for sample in range(self._options.samples) if sample not in item.answered]
+        item, task = self.ledger.items[index], self.work.tasks[index]
+        missing = [sample for sample in range(self._plan.options.samples) if sample not in item.answered]
         await gather_or_cancel([self._make_attempt(task, item, sample) for sample in missing])
         for generation, sample in item.list_unscored().items():
             await self._score(task, item, generation, sample)
-        self._tally.add_item(item)
-        self._require_rewards(item)
+        self.tally.add_item(item)
+        rewarded = any(item.find_reward(sample) is not None for sample in range(self._plan.options.samples))
+        self.campaign.note_result(None if rewarded else _explain_missing_reward(item))
 
     async def _make_attempt(self, task: HandedOutTask, item: TaskProgress, sample: int) -> None:
         usage, took, counted = Usage(), 0.0, True
@@ -180,17 +147,17 @@ class _EvaluationRunner:
         def note(more: Usage, seconds: float) -> None:
             nonlocal usage, took, counted
             usage, took, counted = usage + more, took + seconds, counted and more.prompt_tokens > 0
-            self._tally.add_usage(more)
+            self.tally.add_usage(more)
 
         def choose_seed(turn: int) -> int | None:
-            return derive_seed(self._options.seed, item.index, sample, turn) if self._work.seeded else None
+            return derive_seed(self._plan.options.seed, item.index, sample, turn) if self.work.seeded else None
 
-        player = RolloutPlayer(self._server, self._gateway, self._patience, note)
+        player = RolloutPlayer(self.server, self.campaign.gateway, self.campaign.patience, note)
         try:
             # Sent before another begins: a kill loses no more attempts than are asked for at once.
-            async with self._line:
+            async with self.line:
                 episode = await player.play_episode(task, choose_seed)
-                completion = await self._work.tokens.record(task, item.index, sample, episode)
+                completion = await self.work.tokens.record(task, item.index, sample, episode)
                 notes = AttemptNotes(
                     turns=len(episode.said),
                     input_tokens=usage.prompt_tokens if counted else None,
@@ -205,7 +172,7 @@ class _EvaluationRunner:
     async def _send(self, task: HandedOutTask, item: TaskProgress, sample: int) -> None:
         """The run holds the attempt when this returns."""
         generation = item.generation
-        reply = await self._request_scores(task, item, sample, generation)
+        reply = await self.campaign.send(self._name(task, item, sample, generation), wait_seconds=0.0)
         item.generations[sample] = generation
         if reply.group_id != self._plan.compute_group_id(task.task_id, generation):  # it came after a day
             await self._take_group(item, reply.group_id, generation)
@@ -213,12 +180,7 @@ class _EvaluationRunner:
     async def _score(self, task: HandedOutTask, item: TaskProgress, generation: int, sample: int) -> None:
         """Has the group of this attempt scored, a few times where it is unscored. It waits for no more attempts."""
         try:
-            for attempt in range(_MOST_SENDS):
-                if attempt:
-                    await asyncio.sleep(self._work.retry_seconds * 2**attempt)
-                reply = await self._request_scores(task, item, sample, generation, closes=True)
-                if reply.outcome == "scored":
-                    break
+            reply = await self.campaign.score(self._name(task, item, sample, generation, closes=True))
         except TaskSkipped as left_out:
             item.failed.update(
                 (one, _explain_failure(left_out)) for one in item.generations if item.generations[one] == generation
@@ -226,38 +188,16 @@ class _EvaluationRunner:
             return
         await self._take_group(item, reply.group_id, generation)
 
-    async def _request_scores(
+    def _name(
         self, task: HandedOutTask, item: TaskProgress, sample: int, generation: int, *, closes: bool = False
-    ) -> GroupReply:
-        """The scores are waited for where the group is closed."""
+    ) -> AnsweredTask:
         part = self._plan.name_piece(sample, generation, closes=closes)
-        sent = AnsweredTask(task.task_id, None, [item.answered[sample].completion], part)
-        policy = self._plan.policy.model_dump(mode="json")
-        wait = None if closes else 0.0
-        try:
-            replies = await self._patience.retry_until_answered(
-                GATEWAY, lambda: self._gateway.score([sent], self._options.run, policy, "eval", wait)
-            )
-        except InvalidRequest as error:
-            raise TaskSkipped("gateway_refused", error.detail) from error
-        if not isinstance(replies[0], GroupReply):
-            raise TaskSkipped(replies[0].code, replies[0].detail)
-        return replies[0]
+        return AnsweredTask(task.task_id, None, [item.answered[sample].completion], part)
 
     async def _take_group(self, item: TaskProgress, group_id: str, generation: int) -> None:
-        view = await self._patience.retry_until_answered(GATEWAY, lambda: self._gateway.fetch_group(group_id))
-        cost = sum_judgement_usd(view.judgements) if self._work.judges_cost else None
+        view = await self.campaign.fetch_group(group_id)
+        cost = sum_judgement_usd(view.judgements) if self.work.judges_cost else None
         item.take_group(view.group, generation, cost)
-
-    def _require_rewards(self, item: TaskProgress) -> None:
-        if any(item.find_reward(sample) is not None for sample in range(self._options.samples)):
-            self._in_a_row = 0
-            return
-        self._in_a_row += 1
-        if self._in_a_row >= _MOST_IN_A_ROW:
-            raise InvalidRequest(
-                f"{_MOST_IN_A_ROW} tasks in a row got no score; last reason: {_explain_missing_reward(item)}"
-            )
 
 
 def _explain_missing_reward(item: TaskProgress) -> str:
@@ -274,180 +214,6 @@ def _explain_failure(left_out: TaskSkipped) -> AttemptFailed:
 def derive_seed(seed: int, index: int, sample: int, turn: int) -> int:
     """Seed of one answer, the same in every start. 31 bits, since some servers accept no more."""
     return random.Random(f"{seed}:{index}:{sample}:{turn}").getrandbits(31)  # noqa: S311  # repeatable, not secret
-
-
-# The estimate of cost and time.
-
-_MEASURED: Final = 200
-"""Prompts that are counted, evenly spaced; the total is extrapolated from them."""
-_TOKENS_PER_SECOND: Final = 50.0
-"""Assumed tokens per second of one request; 20 to 200 are common."""
-
-_CountTokens = Callable[[HandedOutTask], int]
-"""Counts the tokens of a task's prompt."""
-
-
-@dataclass(frozen=True)
-class JudgingEstimate:
-    """Calls and cost of one judge for all groups."""
-
-    name: str
-    least: int
-    most: int
-    """Readings if all answers differ and none is gated; each may need one corrective retry."""
-    usd_each: float | None
-    """Average cost per reading so far; None without readings or prices."""
-
-    @property
-    def usd(self) -> float | None:
-        return None if self.usd_each is None else self.most * self.usd_each
-
-
-@dataclass(frozen=True)
-class CostEstimate:
-    tasks: int
-    attempts: int
-    calls: int
-    """Maximum policy requests: episodes may end early."""
-    usage: Usage
-    """Maximum tokens, without observations between turns."""
-    usd: float | None
-    counted: str
-    """How prompt tokens were counted."""
-    judging: tuple[JudgingEstimate, ...]
-    seconds: float
-    """Maximum, at SPEED and without judging time."""
-
-    @property
-    def known_usd(self) -> float:
-        return (self.usd or 0.0) + sum(judging.usd or 0.0 for judging in self.judging)
-
-
-def estimate_prompt_tokens(task: HandedOutTask) -> int:
-    """Estimate without a tokenizer: about four characters per token, plus a few tokens per message."""
-    spoken = sum(estimate_tokens(message.content or "") + 4 for message in task.messages)
-    return spoken + sum(estimate_tokens(json.dumps(tool.model_dump(mode="json"))) for tool in task.tools)
-
-
-def estimate_cost(
-    owed: Sequence[tuple[HandedOutTask, int]],
-    max_tokens: int,
-    concurrency: int,
-    prices: PolicyPrices,
-    judging: Sequence[JudgingEstimate],
-    count: _CountTokens = estimate_prompt_tokens,
-    counted: str = "at about four characters per token",
-) -> CostEstimate:
-    """`owed`: tasks with the number of attempts still to make."""
-    spaced = owed[:: max(1, -(-len(owed) // _MEASURED))]
-    measured = [_estimate_usage(count(task), task.max_turns, attempts, max_tokens) for task, attempts in spaced]
-    whole = len(owed) / max(1, len(spaced))
-    calls = sum(task.max_turns * attempts for task, attempts in owed)
-    attempts = sum(attempts for _, attempts in owed)
-    usage = Usage(
-        prompt_tokens=round(whole * sum(one.prompt_tokens for one in measured)),
-        completion_tokens=max_tokens * calls,
-    )
-    return CostEstimate(
-        tasks=len(owed),
-        attempts=attempts,
-        calls=calls,
-        usage=usage,
-        usd=prices.compute_cost(usage),
-        counted=counted if len(spaced) == len(owed) else f"{counted}, on {len(spaced)} of the tasks",
-        judging=tuple(judging),
-        seconds=calls * max_tokens / _TOKENS_PER_SECOND / max(1, min(concurrency, attempts)),
-    )
-
-
-def _estimate_usage(prompt: int, turns: int, attempts: int, max_tokens: int) -> Usage:
-    """Every turn's prompt includes the conversation so far."""
-    each = turns * prompt + max_tokens * turns * (turns - 1) // 2
-    return Usage(prompt_tokens=attempts * each, completion_tokens=attempts * turns * max_tokens)
-
-
-def _estimate_judging(
-    environment: EnvironmentInfo, judges: Sequence[JudgeInfo], sizes: Sequence[int]
-) -> tuple[JudgingEstimate, ...]:
-    """Judging of groups of these sizes, by judge; empty where no model judges."""
-    if environment.mode is None:
-        return ()
-    count = len(environment.judges)
-    readings = [estimate_readings(environment.mode, size, environment.votes or 1, count) for size in sizes]
-    least, most = sum(low for low, _ in readings), sum(high for _, high in readings)
-    asked = [judge for judge in judges if judge.name in environment.judges and judge.report is not None]
-    return tuple(JudgingEstimate(judge.name, least, most, _average_reading_usd(judge)) for judge in asked)
-
-
-def _average_reading_usd(judge: JudgeInfo) -> float | None:
-    """None without readings or prices."""
-    spent = None if judge.report is None else judge.report.spent
-    return None if spent is None or not spent.readings or not spent.cost_usd else spent.cost_usd / spent.readings
-
-
-def estimate_readings(mode: Mode, size: int, votes: int, judges: int) -> tuple[int, int]:
-    """Minimum and maximum readings of a group of `size` distinct answers by one of `judges`."""
-    if size <= 1:
-        alone = size * (votes if mode == "pointwise" else 1)
-        return alone, alone
-    if mode == "pointwise":
-        return size * votes, size * votes
-    if mode == "pairwise":
-        pairs = 2 * votes * len(list_pairings(size))
-        return pairs, pairs
-    largest = DEFAULT_PACE.largest_group
-    chunks = 1 if size <= largest else len(list_pairings(count_parts(size, largest)))
-    # Readings of a panel are dealt out among its judges.
-    least, most = count_readings(max(1, judges))
-    return chunks * (least // max(1, judges)), chunks * -(-most // max(1, judges))
-
-
-def describe_estimate(estimate: CostEstimate) -> list[str]:
-    """The estimate as text lines."""
-    turns = "" if estimate.calls == estimate.attempts else f", at most {estimate.calls:,} requests over all turns"
-    usage = estimate.usage
-    return [
-        f"{_format_count(estimate.tasks, 'task')}, {_format_count(estimate.attempts, 'answer')}{turns}",
-        f"at most {usage.prompt_tokens:,} prompt tokens ({estimate.counted}) "
-        f"and {usage.completion_tokens:,} completion tokens",
-        "policy cost: "
-        + ("unknown without prices" if estimate.usd is None else f"at most {_format_usd(estimate.usd)}"),
-        *map(_describe_judging, estimate.judging),
-        f"at most about {_format_duration(estimate.seconds)}, "
-        f"at {_TOKENS_PER_SECOND:.0f} tokens per second and request",
-    ]
-
-
-def _describe_judging(judging: JudgingEstimate) -> str:
-    readings = f"{judging.least:,}" if judging.least == judging.most else f"{judging.least:,} to {judging.most:,}"
-    cost = (
-        "unknown cost"
-        if judging.usd is None
-        else f"at most about {_format_usd(judging.usd)}, based on its average cost so far"
-    )
-    return f"judge {judging.name}: {readings} readings, {cost}"
-
-
-def _format_count(number: int, of: str) -> str:
-    return f"{number:,} {of}" if number == 1 else f"{number:,} {of}s"
-
-
-def _format_usd(amount: float) -> str:
-    return f"{amount:.2f} USD" if amount >= 0.1 or amount == 0 else f"{amount:.4f} USD"
-
-
-def _format_duration(seconds: float) -> str:
-    minutes, hours = seconds / 60, seconds / 3600
-    if hours >= 1:
-        return f"{hours:.1f} hours"
-    return f"{minutes:.0f} minutes" if minutes >= 1 else f"{seconds:.0f} seconds"
-
-
-@dataclass(frozen=True)
-class EvaluationOutcome:
-    report: EvaluationReport | None
-    """None after a dry run."""
-    stopped: bool = False
 
 
 @dataclass(frozen=True)
@@ -477,19 +243,42 @@ class EvaluationSession:
     go_on: GoOn
     tokens: TokenOptions = TokenOptions()
 
-    async def run(self) -> EvaluationOutcome:
+    async def run(self) -> CampaignOutcome[EvaluationReport]:
+        file = open_plan_file(self.ends.out)
+        before = file.read()
         async with self.ends.open_clients(self.concurrency) as (gateway, policy):
             server = InferenceServer(policy, self.spec.model, self.spec.sampling)
-            context = await self._inspect_gateway(gateway, server, await ensure_run(gateway, self.spec))
+            run, is_known = await ensure_run(gateway, self.spec)
+            context = await self._inspect_gateway(gateway, server, run)
             server = await self._request_tokens(server)
             options = self.spec.build_options(context.environment, len(context.tasks))
             task_ids = tuple(task.task_id for task in context.tasks)
             plan = EvaluationPlan(options=options, task_ids=task_ids, began_at=datetime.now(UTC))
-            with hold_file(self.ends.out / PLAN):
-                ledger = await self._resume(gateway, plan, context)
-                return await self._evaluate(ledger, context, gateway, server)
+            campaign = self._begin(gateway, plan)
+            costs = bool(estimate_evaluation_judging(context.environment, context.judges, ()))
 
-    async def dry_run(self) -> EvaluationOutcome:
+            async def load(one: EvaluationPlan) -> EvaluationLedger:
+                if not is_known:  # it holds nothing
+                    return EvaluationLedger.begin(one)
+                return await load_ledger(campaign, one, self.concurrency, judges_cost=costs)
+
+            with file.hold():
+                ledger = await resume(file.path, before, plan, load)
+                require_same_tasks(ledger.plan.task_ids, context.tasks, str(self.ends.out))
+                return await self._evaluate(campaign, ledger, context, server)
+
+    def _begin(self, gateway: GatewayClient, plan: EvaluationPlan) -> Campaign:
+        return Campaign(
+            gateway=gateway,
+            patience=Retrier(ends_after=self.patience_seconds),
+            run=self.spec.run,
+            unit="tasks",
+            most_in_a_row=_MOST_IN_A_ROW,
+            comes_to_nothing="got no score",
+            policy=plan.policy.model_dump(mode="json"),
+        )
+
+    async def dry_run(self) -> CampaignOutcome[EvaluationReport]:
         """Starts no run and writes nothing."""
         async with self.ends.open_clients(self.concurrency) as (gateway, policy):
             server = InferenceServer(policy, self.spec.model, self.spec.sampling)
@@ -497,50 +286,28 @@ class EvaluationSession:
             self._print_estimate(
                 context, self._estimate_remaining([TaskProgress(place) for place in range(len(context.tasks))], context)
             )
-        return EvaluationOutcome(None)
-
-    async def _resume(
-        self, gateway: GatewayClient, plan: EvaluationPlan, context: EvaluationContext
-    ) -> EvaluationLedger:
-        """What the run holds of this plan. UserError or InvalidRequest where the folder has results of another one."""
-        costs = bool(_estimate_judging(context.environment, context.judges, ()))
-        before = read_plan(self.ends.out)
-        if before is None or before.digest == plan.digest:
-            return await load_ledger(gateway, before or plan, self.concurrency, judges_cost=costs)
-        if (await load_ledger(gateway, before, self.concurrency, judges_cost=False)).holds_results:
-            require_same_options(self.ends.out / PLAN, before.options, plan.options)
-            require_same_tasks(before.task_ids, context.tasks, str(self.ends.out))
-        return await load_ledger(gateway, plan, self.concurrency, judges_cost=costs)
+        return CampaignOutcome(None)
 
     async def _evaluate(
-        self,
-        ledger: EvaluationLedger,
-        context: EvaluationContext,
-        gateway: GatewayClient,
-        server: InferenceServer,
-    ) -> EvaluationOutcome:
-        finished = True
-        if ledger.list_open():
-            estimate = self._estimate_remaining(ledger.items, context)
-            self._print_estimate(context, estimate)
-            if not self.go_on(estimate.known_usd):
-                return EvaluationOutcome(None, stopped=True)
-            write_plan(self.ends.out, ledger.plan)
-            work = _EvaluationWork(
-                tasks=context.tasks,
-                concurrency=self.concurrency,
-                seeded=await self._accepts_seeds(server),
-                judges_cost=bool(estimate.judging),
-                tokens=self._build_recorder(),
-            )
-            try:
-                finished = await self._run_with_progress(work, ledger, gateway, server)
-                for line in [] if work.tokens.tally is None else work.tokens.tally.lines:
-                    self.console.print(line, highlight=False, markup=False, soft_wrap=True)
-            except GatewayError:  # what was scored until then has its report
-                self._write_report(ledger, context)
-                raise
-        return EvaluationOutcome(self._write_report(ledger, context), stopped=not finished)
+        self, campaign: Campaign, ledger: EvaluationLedger, context: EvaluationContext, server: InferenceServer
+    ) -> CampaignOutcome[EvaluationReport]:
+        if not ledger.list_open():
+            return CampaignOutcome(self._write_report(ledger, context))
+        estimate = self._estimate_remaining(ledger.items, context)
+        self._print_estimate(context, estimate)
+        if not self.go_on(estimate.known_usd):
+            return CampaignOutcome(None, stopped=True)
+        open_plan_file(self.ends.out).write(ledger.plan)
+        work = _EvaluationWork(
+            tasks=context.tasks,
+            concurrency=self.concurrency,
+            seeded=await self._accepts_seeds(server),
+            judges_cost=bool(estimate.judging),
+            tokens=self._build_recorder(),
+        )
+        return await conclude(
+            self._run_with_progress(work, campaign, ledger, server), lambda: self._write_report(ledger, context)
+        )
 
     async def _inspect_gateway(
         self, gateway: GatewayClient, server: InferenceServer, run: Run | None
@@ -567,11 +334,13 @@ class EvaluationSession:
         self, context: EvaluationContext, owed: Sequence[tuple[HandedOutTask, int]], groups: Sequence[int]
     ) -> CostEstimate:
         tokenizer, limit = self.tokenizer, self.spec.sampling.limit
-        judging = _estimate_judging(context.environment, context.judges, groups)
+        judging = estimate_evaluation_judging(context.environment, context.judges, groups)
         if tokenizer is None:
-            return estimate_cost(owed, limit, self.concurrency, self.prices, judging)
+            return estimate_sampling(owed, limit, self.concurrency, self.prices, judging)
         counted = "by the tokenizer"
-        return estimate_cost(owed, limit, self.concurrency, self.prices, judging, _build_counter(tokenizer), counted)
+        return estimate_sampling(
+            owed, limit, self.concurrency, self.prices, judging, _build_counter(tokenizer), counted
+        )
 
     def _print_estimate(self, context: EvaluationContext, estimate: CostEstimate) -> None:
         spec = self.spec
@@ -599,8 +368,7 @@ class EvaluationSession:
         return _TokenRecorder(
             out=self.ends.out if self.tokens.keeps else None,
             stores=self.tokens.stores,
-            tokenizer=self.tokenizer,
-            tally=TokenCheckTally() if self.tokens.checks else None,
+            check=TokenCheck.begin(self.tokenizer, checks=self.tokens.checks),
         )
 
     async def _accepts_seeds(self, server: InferenceServer) -> bool:
@@ -616,43 +384,24 @@ class EvaluationSession:
         return True
 
     async def _run_with_progress(
-        self, work: _EvaluationWork, ledger: EvaluationLedger, gateway: GatewayClient, server: InferenceServer
+        self, work: _EvaluationWork, campaign: Campaign, ledger: EvaluationLedger, server: InferenceServer
     ) -> bool:
-        """Returns whether the evaluation was completed."""
-        spec, patience = self.spec, Retrier(ends_after=self.patience_seconds)
-        tally = EvaluationTally(len(work.tasks), spec.samples, self.threshold, self.prices, ledger.usage)
+        """Whether the evaluation was completed."""
+        tally = EvaluationTally(len(work.tasks), self.spec.samples, self.threshold, self.prices, ledger.usage)
         owed = set(ledger.list_open())
         for index in range(len(work.tasks)):
             if index not in owed:
                 tally.add_item(ledger.items[index])
-        evaluating = _EvaluationRunner(work, gateway, server, ledger, patience, tally)
-        with show_progress(self.console, spec.environment, tally) as bar:
-            doing = asyncio.create_task(evaluating.run())
-            stopped = False
+        runner = _EvaluationRunner(work, campaign, server, ledger, tally, asyncio.Semaphore(work.concurrency))
 
-            def stop() -> None:
-                nonlocal stopped
-                if stopped:  # the second Ctrl-C
-                    doing.cancel()
-                    return
-                stopped = True
-                evaluating.stop()
-                bar.say(
-                    f"finishing {evaluating.in_hand} running tasks; press Ctrl-C again to leave them for the next start"
-                )
+        def tell() -> Standing:
+            return Standing(tally.done, [*tally.list_words(), *campaign.patience.list_waits()])
 
-            follow = asyncio.create_task(follow_progress(bar, tally, patience))
-            try:
-                with stop_on_signals(stop):
-                    await doing
-            except asyncio.CancelledError:
-                if not stopped:
-                    raise
-            finally:
-                follow.cancel()
-                await follow
-                bar.show(tally, patience)
-        return not stopped
+        async with show_progress(self.console, self.spec.environment, "tasks", len(work.tasks), tell) as display:
+            completed = await campaign.follow(runner.run(), display)
+        for line in [] if work.tokens.check is None else work.tokens.check.tally.lines:
+            self.console.print(line, highlight=False, markup=False, soft_wrap=True)
+        return completed
 
     def _write_report(self, ledger: EvaluationLedger, context: EvaluationContext) -> EvaluationReport:
         attempts = build_attempts(ledger, context.tasks, context.environment.label)
@@ -663,7 +412,7 @@ class EvaluationSession:
             ),
             attempts=attempts,
             judging_usd=ledger.judging_usd,
-            finished_at=find_finish_time(self.ends.out) if whole else None,
+            finished_at=find_finish_time(self.ends.out / f"{REPORT}.json") if whole else None,
         )
         report = build_report(evaluation)
         write_evaluation(self.ends.out, evaluation, report)

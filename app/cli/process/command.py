@@ -7,6 +7,7 @@ from typing import Annotated
 import httpx
 import typer
 
+from app.cli.campaigns import check_run_name
 from app.cli.policies import (
     CONNECTIONS,
     SAMPLING,
@@ -28,12 +29,13 @@ from app.cli.policies import (
     TopP,
     require_tokenizer,
 )
-from app.cli.process.plan import ProcessPlan, ProcessSetup, To, check_run_name, open_process_journal, parse_mix
+from app.cli.process.journal import open_journal
+from app.cli.process.plan import ProcessPlan, ProcessSetup, To, parse_mix
 from app.cli.process.session import ProcessSession, TrainerEndpoints
 from app.domain.values import Split
 from app.inference.policies import SamplingParameters
 from app.inference.tokens import LocalTokenizer
-from app.terminal.client import build_gateway_headers, find_gateway_url, read_policy_key
+from app.terminal.client import find_gateway_url, read_policy_key
 from app.terminal.completion import complete_environment, complete_run
 from app.terminal.consoles import errors, stop_on_errors, stop_to_resume
 
@@ -138,7 +140,7 @@ def process(
             ),
             ends=TrainerEndpoints(
                 gateway=url,
-                gateway_headers=build_gateway_headers(api_key),
+                gateway_key=api_key,
                 policy=policy,
                 policy_key=read_policy_key(api_key_env),
                 atropos=atropos or f"{url.rstrip('/')}/compat/atropos",
@@ -154,7 +156,7 @@ def process(
             weight=weight,
             console=errors,
         )
-        with open_process_journal(output.with_name(f"{output.name}.journal"), setup) as journal:
+        with open_journal(output.with_name(f"{output.name}.journal"), setup) as journal:
             ended = asyncio.run(session.run(journal))
     if not ended:
         stop_to_resume()

@@ -8,52 +8,50 @@ those in hand are finished; after a second Ctrl-C they stay in the journal for t
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import httpx
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from app.cli.campaigns import Campaign
 from app.cli.policies import (
     GATEWAY,
     Endpoints,
     PolicyPrices,
     RolloutPlayer,
     TaskSkipped,
+    TokenCheck,
     add_token_ids,
     build_exchanges,
-    check_episode,
     gather_or_cancel,
     probe_server,
 )
 from app.cli.process.atropos import TRAINER, AtroposApi, AtroposOutput, SampledCompletion, build_group_line
-from app.cli.process.plan import (
+from app.cli.process.journal import (
     WRITTEN,
     AtroposRegistered,
-    GroupOutput,
     GroupSampled,
     Journal,
     ProcessLedger,
-    ProcessMeter,
-    ProcessPlan,
     TaskInHand,
     TaskSettled,
     TasksTaken,
     assign_keys,
-    open_jsonl_output,
 )
+from app.cli.process.plan import GroupOutput, ProcessMeter, ProcessPlan, open_jsonl_output
 from app.domain.errors import InvalidRequest, Unavailable, UserError
 from app.inference.connection import Connection
 from app.inference.policies import ChatEpisode, InferenceServer, SamplingParameters, build_sequence, build_turns
-from app.inference.tokens import CheckedTurn, LocalTokenizer, TokenCheckTally
+from app.inference.tokens import LocalTokenizer
 from app.inference.wire import SampledMessage
 from app.service.requests import GroupReply, HandedOutTask
-from app.terminal.client import AnsweredTask, GatewayClient, Retrier, stop_on_signals
+from app.terminal.client import AnsweredTask, GatewayClient, Retrier, build_gateway_headers
+from app.terminal.consoles import Standing, show_progress
 
 # Sampling of groups.
 
@@ -89,8 +87,7 @@ class _Sampler:
     """False where texts alone will do: a file."""
     stores_tokens: bool = False
     """Whether the gateway gets the ids of single messages too."""
-    check: TokenCheckTally | None = None
-    """Counts where tokenising the text again gives other ids; needs `tokenizer`."""
+    check: TokenCheck | None = None
     joins: _JoinTally = field(default_factory=_JoinTally)
 
     async def sample(self, task: HandedOutTask) -> tuple[SampledCompletion, ...]:
@@ -106,14 +103,8 @@ class _Sampler:
             raise TaskSkipped("no_tokens", str(error)) from error
         self.joins.add_samples(samples)
         if self.check is not None:
-            for turn in await asyncio.to_thread(lambda: self._check_turns(task, episodes)):
-                self.check.add_turn(task.task_id, turn)
+            await self.check.add_episodes(task, episodes)
         return samples
-
-    def _check_turns(self, task: HandedOutTask, episodes: Sequence[ChatEpisode]) -> list[CheckedTurn | None]:
-        if self.tokenizer is None:
-            return []
-        return [turn for episode in episodes for turn in check_episode(task, episode, self.tokenizer)]
 
     def _build_sample(self, task: HandedOutTask, episode: ChatEpisode) -> SampledCompletion:
         if not self.needs_tokens and self.tokenizer is None and not all(message.has_tokens for message in episode.said):
@@ -134,8 +125,6 @@ _LEASES: Final = "leases to expire"
 """What the progress bar says is waited for."""
 _GRACE_SECONDS: Final = 5.0
 """How long a request for tasks may go on after a stop."""
-_MOST_SENDS: Final = 3
-"""Times that an unscored group is sent."""
 _MOST_IN_A_ROW: Final = 32
 """Consecutive groups left out after which the command is aborted."""
 
@@ -144,31 +133,25 @@ class _ProcessRunner:
     def __init__(
         self,
         plan: ProcessPlan,
-        gateway: GatewayClient,
+        campaign: Campaign,
         sampler: _Sampler,
         output: GroupOutput,
         journal: Journal,
-        patience: Retrier,
         meter: ProcessMeter,
-        retry_seconds: float = 1.0,
     ) -> None:
         self._plan = plan
-        self._gateway = gateway
+        self._campaign = campaign
         self._sampler = sampler
         self._output = output
         self._journal = journal
-        self._patience = patience
         self._meter = meter
-        self._retry_seconds = retry_seconds
         self._ready: deque[TaskInHand] = deque()
         self._running: dict[asyncio.Task[None], TaskInHand] = {}
         self._parked: dict[str, TaskInHand] = {}
         """By key: scored too late, so their tasks will be leased again."""
-        self._stop = asyncio.Event()
         self._exhausted = False
         self._next_look = 0.0
         self._last_fresh = time.monotonic()
-        self._in_a_row = 0
         self.last_left_out = ""
 
     @property
@@ -179,10 +162,6 @@ class _ProcessRunner:
     def limit_reached(self) -> bool:
         limit = self._plan.limit
         return limit is not None and self._journal.ledger.written_count >= limit
-
-    def stop(self) -> None:
-        """Takes no more tasks, and ends when the running ones are finished."""
-        self._stop.set()
 
     async def run(self) -> None:
         """Returns when there is nothing left to do. RequestRefused when no task can be processed."""
@@ -215,7 +194,7 @@ class _ProcessRunner:
 
     def _count_room(self) -> int:
         """Number of tasks that may be taken now."""
-        if self._stop.is_set() or self._exhausted:
+        if self._campaign.stop.is_set() or self._exhausted:
             return 0
         room = min(self._plan.batch_size, self._plan.hands - self.in_hand)
         if self._plan.limit is not None:
@@ -231,7 +210,7 @@ class _ProcessRunner:
         )
 
     async def _run_unless_stopped(self, work: Coroutine[Any, Any, bool], grace: float) -> bool:
-        doing, stop = asyncio.create_task(work), asyncio.create_task(self._stop.wait())
+        doing, stop = asyncio.create_task(work), asyncio.create_task(self._campaign.stop.wait())
         try:
             await asyncio.wait({doing, stop}, return_when=asyncio.FIRST_COMPLETED)
             if not doing.done() and grace:
@@ -250,7 +229,9 @@ class _ProcessRunner:
         if not room:
             return False
         ask = self._plan.build_request(room, cursor)
-        batch = await self._patience.retry_until_answered(GATEWAY, lambda: self._gateway.fetch_next_batch(ask))
+        batch = await self._campaign.patience.retry_until_answered(
+            GATEWAY, lambda: self._campaign.gateway.fetch_next_batch(ask)
+        )
         taken = assign_keys(self._journal.ledger, batch.tasks, cursor)
         in_hand = set(self._journal.ledger.open)
         if taken or cursor is not None:
@@ -264,7 +245,7 @@ class _ProcessRunner:
             self._last_fresh = time.monotonic()
         else:
             self._next_look = time.monotonic() + LOOK_SECONDS
-        self._patience.note_waiting(
+        self._campaign.patience.note_waiting(
             _LEASES, "held by others, or for refused tasks", waits=not has_work and not self.in_hand
         )
         return has_work
@@ -278,7 +259,7 @@ class _ProcessRunner:
     def _is_finished(self) -> bool:
         if self._ready:
             return False
-        if self._stop.is_set() or self._exhausted or self.limit_reached:
+        if self._campaign.stop.is_set() or self._exhausted or self.limit_reached:
             return True
         # Refused tasks are handed out again and again: after a whole lease without another there is no other.
         waited = time.monotonic() - self._last_fresh
@@ -320,7 +301,7 @@ class _ProcessRunner:
             return
         await self._journal.add(TaskSettled(key=item.key, outcome=WRITTEN))
         self._meter.add_group(rewards)
-        self._in_a_row = 0
+        self._campaign.note_result(None)
 
     async def _score_in_time(self, item: TaskInHand, samples: Sequence[SampledCompletion]) -> GroupReply | None:
         """None when the lease had expired: the task is handed out again, so this group would be its second one."""
@@ -339,75 +320,22 @@ class _ProcessRunner:
         return samples
 
     async def _score_samples(self, item: TaskInHand, samples: Sequence[SampledCompletion]) -> GroupReply:
-        """Scores with all rewards. Retries unscored groups a few times, then raises TaskSkipped."""
+        """Scores with all rewards. TaskSkipped where some cannot be had."""
         group = AnsweredTask(item.task.task_id, item.task.lease_id, [sample.completion for sample in samples])
-        reply = await self._request_scores(group)
-        for attempt in range(1, _MOST_SENDS):
-            if None not in reply.rewards:
-                break
-            await asyncio.sleep(self._retry_seconds * 2**attempt)
-            reply = await self._request_scores(group)
+        reply = await self._campaign.score(group)
         if None in reply.rewards:
             reasons = sorted({score.reason for score in reply.scores if score.reason is not None})
             raise TaskSkipped(f"unscored ({', '.join(reasons)})", f"{reply.group_id} lacks rewards", answered=True)
         return reply
 
-    async def _request_scores(self, group: AnsweredTask) -> GroupReply:
-        try:
-            replies = await self._patience.retry_until_answered(
-                GATEWAY, lambda: self._gateway.score([group], self._plan.setup.run, self._plan.policy)
-            )
-        except InvalidRequest as error:
-            raise TaskSkipped("gateway_refused", error.detail) from error
-        if not isinstance(replies[0], GroupReply):
-            raise TaskSkipped(replies[0].code, replies[0].detail)
-        return replies[0]
-
     async def _settle_left_out(self, item: TaskInHand, left_out: TaskSkipped) -> None:
         never_again = not left_out.answered
         await self._journal.add(TaskSettled(key=item.key, outcome=left_out.reason, never_again=never_again))
         self.last_left_out = f"{left_out.reason}: {left_out.detail}"
-        self._in_a_row += 1
-        if self._in_a_row >= _MOST_IN_A_ROW:
-            raise InvalidRequest(f"{_MOST_IN_A_ROW} groups in a row were left out; last reason: {self.last_left_out}")
+        self._campaign.note_result(self.last_left_out)
 
 
-# Progress and summary.
-
-_REFRESH_SECONDS = 0.25
-
-
-@contextmanager
-def _show_progress(console: Console, limit: int | None, *, run: str) -> Iterator["_ProcessDisplay"]:
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, TimeElapsedColumn(), TextColumn("{task.fields[words]}"), console=console) as progress:
-        yield _ProcessDisplay(progress, progress.add_task(escape(run), total=limit, words=""))
-
-
-class _ProcessDisplay:
-    def __init__(self, progress: Progress, bar: TaskID) -> None:
-        self._progress = progress
-        self._bar = bar
-
-    async def follow(
-        self, processing: _ProcessRunner, ledger: ProcessLedger, meter: ProcessMeter, patience: Retrier
-    ) -> None:
-        """Runs until it is cancelled."""
-        with suppress(asyncio.CancelledError):
-            while True:
-                self._show(processing, ledger, meter, patience)
-                await asyncio.sleep(_REFRESH_SECONDS)
-        self._show(processing, ledger, meter, patience)
-
-    def say(self, words: str) -> None:
-        self._progress.console.print(words, highlight=False, markup=False)
-
-    def _show(self, processing: _ProcessRunner, ledger: ProcessLedger, meter: ProcessMeter, patience: Retrier) -> None:
-        parts = [meter.words, f"{processing.in_hand} running"]
-        left_out = sum(ledger.left_out.values())
-        parts += [f"{left_out} left out"] if left_out else []
-        parts += [f"waiting for {who}: {why[:100]}" for who, why in patience.waiting.items()]
-        self._progress.update(self._bar, completed=ledger.written_count, words=escape(", ".join(parts)))
+# The summary.
 
 
 def _build_summary(ledger: ProcessLedger) -> Table:
@@ -443,33 +371,58 @@ class ProcessSession:
 
     async def run(self, journal: Journal) -> bool:
         """Returns whether it was completed; False when it was stopped."""
-        patience, meter = Retrier(), ProcessMeter(self.prices)
+        meter = ProcessMeter(self.prices)
         async with self.ends.open_clients(self.concurrency) as (gateway, policy):
+            campaign = self._begin(gateway)
             await self._require_environments(gateway)
             server = await self._prepare_server(policy)
-            player = RolloutPlayer(server, gateway, patience, meter.add_usage)
+            player = RolloutPlayer(server, gateway, campaign.patience, meter.add_usage)
             sampler = _Sampler(
                 player,
                 self.tokenizer,
                 self.plan.setup.group_size,
                 self._needs_tokens,
                 self.stores_tokens,
-                TokenCheckTally() if self.checks_tokens else None,
+                TokenCheck.begin(self.tokenizer, checks=self.checks_tokens),
             )
-            async with self._open_output(journal, patience, server) as output:
-                processing = _ProcessRunner(self.plan, gateway, sampler, output, journal, patience, meter)
+            async with self._open_output(journal, campaign.patience, server) as output:
+                processing = _ProcessRunner(self.plan, campaign, sampler, output, journal, meter)
                 try:
-                    return await self._run_with_progress(processing, journal, meter, patience)
+                    return await self._run_with_progress(processing, campaign, journal.ledger, meter)
                 finally:
-                    self.console.print(meter.words, highlight=False)
+                    self.console.print(", ".join(meter.list_words()), highlight=False)
                     self.console.print(_build_summary(journal.ledger))
-                    notices = [*([] if sampler.check is None else sampler.check.lines), sampler.joins.words]
+                    notices = [*([] if sampler.check is None else sampler.check.tally.lines), sampler.joins.words]
                     for line in filter(None, notices):
                         self.console.print(line, highlight=False, markup=False, soft_wrap=True)
                     if processing.last_left_out:
                         self.console.print(
                             f"last group left out: {processing.last_left_out}", highlight=False, markup=False
                         )
+
+    def _begin(self, gateway: GatewayClient) -> Campaign:
+        return Campaign(
+            gateway=gateway,
+            patience=Retrier(),
+            run=self.plan.setup.run,
+            unit="groups",
+            most_in_a_row=_MOST_IN_A_ROW,
+            comes_to_nothing="were left out",
+            policy=self.plan.policy,
+            purpose="train",
+        )
+
+    async def _run_with_progress(
+        self, processing: _ProcessRunner, campaign: Campaign, ledger: ProcessLedger, meter: ProcessMeter
+    ) -> bool:
+        def tell() -> Standing:
+            left_out = sum(ledger.left_out.values())
+            words = [*meter.list_words(), f"{processing.in_hand} running"]
+            words += [f"{left_out} left out"] if left_out else []
+            return Standing(ledger.written_count, [*words, *campaign.patience.list_waits()])
+
+        async with show_progress(self.console, self.plan.setup.run, "groups", self.plan.limit, tell) as display:
+            return await campaign.follow(processing.run(), display, lambda: processing.in_hand)
 
     async def _require_environments(self, gateway: GatewayClient) -> None:
         """Checks the environments before any tokens are spent."""
@@ -507,7 +460,7 @@ class ProcessSession:
             return
         # The gateway's key goes to the gateway alone.
         own = self.ends.atropos.startswith(self.ends.gateway.rstrip("/") + "/")
-        headers = self.ends.gateway_headers if own else {}
+        headers = build_gateway_headers(self.ends.gateway_key) if own else {}
         async with httpx.AsyncClient(base_url=self.ends.atropos, headers=headers, timeout=60.0) as client:
             yield await self._connect_trainer(AtroposApi(client), journal, patience)
 
@@ -532,33 +485,3 @@ class ProcessSession:
         )
         await journal.add(AtroposRegistered(env_id=env_id))
         return env_id
-
-    async def _run_with_progress(
-        self, processing: _ProcessRunner, journal: Journal, meter: ProcessMeter, patience: Retrier
-    ) -> bool:
-        with _show_progress(self.console, self.plan.limit, run=self.plan.setup.run) as bar:
-            work = asyncio.create_task(processing.run())
-            stopped = False
-
-            def stop() -> None:
-                nonlocal stopped
-                if stopped:
-                    work.cancel()
-                    return
-                stopped = True
-                processing.stop()
-                bar.say(
-                    f"finishing {processing.in_hand} running tasks; press Ctrl-C again to leave them for the next start"
-                )
-
-            follow = asyncio.create_task(bar.follow(processing, journal.ledger, meter, patience))
-            try:
-                with stop_on_signals(stop):
-                    await work
-            except asyncio.CancelledError:
-                if not stopped:
-                    raise
-            finally:
-                follow.cancel()
-                await follow
-            return not stopped

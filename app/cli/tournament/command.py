@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from app.cli.campaigns import CampaignOutcome, check_run_name, tell_outcome
 from app.cli.policies import (
     CONNECTIONS,
     COST_AND_CHECKS,
@@ -20,12 +21,11 @@ from app.cli.policies import (
     GatewayKey,
     GatewayUrl,
 )
-from app.cli.process.plan import check_run_name
-from app.cli.tournament.contestants import TournamentJournalSetup
-from app.cli.tournament.session import REPORT, TournamentOutcome, TournamentSession
+from app.cli.tournament.contestants import TournamentOptions
+from app.cli.tournament.session import REPORT, TournamentSession
 from app.domain.errors import UserError
 from app.evaluation.duels import PairRow, StandingRow, TournamentReport
-from app.terminal.client import GatewayClient, build_gateway_headers, find_gateway_url
+from app.terminal.client import find_gateway_url, open_gateway
 from app.terminal.completion import complete_environment, complete_judge, complete_run
 from app.terminal.consoles import (
     confirm_cost,
@@ -34,7 +34,6 @@ from app.terminal.consoles import (
     format_interval,
     output_console,
     stop_on_errors,
-    tell_report,
 )
 from app.toolkit.texts import escape_invisible
 
@@ -96,7 +95,7 @@ def tournament(
             raise UserError("a tournament needs two contestants or more")
         folder = out or Path("tournaments") / _name_folder(judge, contestants)
         session = TournamentSession(
-            setup=TournamentJournalSetup(
+            options=TournamentOptions(
                 contestants=tuple(contestants),
                 judge=judge,
                 environment=env,
@@ -115,22 +114,14 @@ def tournament(
         outcome = asyncio.run(_hold(session, url, api_key, dry_run=dry_run))
         if outcome.report is not None:
             output_console().print(build_tournament_summary(outcome.report))
-    _report_outcome(outcome, folder)
+    tell_outcome(outcome, folder / f"{REPORT}.html")
 
 
-async def _hold(session: TournamentSession, url: str, api_key: str, *, dry_run: bool) -> TournamentOutcome:
-    headers = build_gateway_headers(api_key)
-    async with httpx.AsyncClient(base_url=url, headers=headers, timeout=GATEWAY_SECONDS) as client:
-        gateway = GatewayClient(client)
+async def _hold(
+    session: TournamentSession, url: str, api_key: str, *, dry_run: bool
+) -> CampaignOutcome[TournamentReport]:
+    async with open_gateway(url, api_key, GATEWAY_SECONDS) as gateway:
         return await (session.dry_run(gateway) if dry_run else session.hold(gateway))
-
-
-def _report_outcome(outcome: TournamentOutcome, folder: Path) -> None:
-    if outcome.report is None:
-        if outcome.stopped:
-            raise typer.Exit(2)
-        return
-    tell_report(folder / f"{REPORT}.html", stopped=outcome.stopped)
 
 
 def _name_folder(judge: str, contestants: list[str]) -> str:

@@ -1,31 +1,32 @@
-"""A tournament as data: its journal, who takes part, who meets whom, what that costs, and which judge may read it.
+"""A tournament as data: its plan, who takes part, who meets whom, what that costs, and which judge may read it.
 
 A contestant is the folder of an evaluation, or a run or some of its steps, with the replies that the gateway stored for
-it. The plan of duels is drawn from the seed and journalled before the first duel: what is stored later changes nothing
-of it. The judge should be a stranger: a judge that scored or wrote the replies would only find again what the models
+it. The plan of duels is drawn from the seed and written before the first duel: what is stored later changes nothing of
+it. The judge should be a stranger: a judge that scored or wrote the replies would only find again what the models
 had learnt from it."""
 
 import hashlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import combinations
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Final
 
-from pydantic import AwareDatetime, Field, TypeAdapter
+from pydantic import AwareDatetime
 
+from app.cli.costs import JudgingCost, estimate_rescoring
 from app.cli.evaluate.attempts import REPORT, read_evaluation
 from app.cli.runs import RunSelector
 from app.domain.errors import InvalidRequest, NotFound
 from app.domain.judging import OwnRubric
-from app.domain.values import Frozen, is_same_model, suggest, take_evenly
+from app.domain.values import Frozen, digest, is_same_model, suggest, take_evenly
 from app.evaluation.duels import Contestant, Duel
 from app.http.api.models import JudgeInfo
-from app.service.rescoring import RescoreEstimate, RescoreRequest
-from app.terminal.client import GatewayClient
+from app.service.rescoring import RescoreRequest
+from app.terminal.client import GatewayClient, Retrier
 
-# The journal and its ledger.
+# The plan, and what its run holds of it.
 
 
 class StoredReply(Frozen):
@@ -50,7 +51,7 @@ class PlannedDuel(Frozen):
         return Duel.model_validate({**planned, "groups": [reply.group_id for reply in self.replies], **outcome})
 
 
-class TournamentJournalSetup(Frozen):
+class TournamentOptions(Frozen):
     """Options that must stay the same when a tournament is resumed under one --out."""
 
     contestants: tuple[str, ...]
@@ -61,71 +62,36 @@ class TournamentJournalSetup(Frozen):
     run: str
 
 
-class TournamentBegan(Frozen):
-    kind: Literal["began"] = "began"
-    setup: TournamentJournalSetup
-    at: AwareDatetime
-
-
-class DuelsPlanned(Frozen):
+class TournamentPlan(Frozen):
     """Who meets whom, with which replies: what is stored later changes nothing of it."""
 
-    kind: Literal["planned"] = "planned"
+    options: TournamentOptions
     contestants: tuple[Contestant, ...]
     duels: tuple[PlannedDuel, ...]
+    began_at: AwareDatetime
 
-
-class DuelJudged(Frozen):
-    """The outcome of the duel at this place of the plan, or why there is none."""
-
-    kind: Literal["judged"] = "judged"
-    place: int
-    duel: Duel
-
-
-TournamentEvent = TournamentBegan | DuelsPlanned | DuelJudged
-TOURNAMENT_EVENT: Final[TypeAdapter[TournamentEvent]] = TypeAdapter(
-    Annotated[TournamentEvent, Field(discriminator="kind")]
-)
+    @property
+    def digest(self) -> str:
+        return digest(self.model_dump(mode="json", exclude={"began_at"}))
 
 
 @dataclass
 class TournamentLedger:
-    setup: TournamentJournalSetup | None = None
-    began_at: datetime | None = None
-    plan: DuelsPlanned | None = None
+    plan: TournamentPlan
     judged: dict[int, Duel] = field(default_factory=dict)
     """By place in the plan."""
 
     @property
     def holds_results(self) -> bool:
-        return bool(self.judged)
-
-    def apply(self, happened: TournamentEvent) -> None:
-        match happened:
-            case TournamentBegan(setup=setup, at=at):
-                self.setup, self.began_at = setup, at
-            case DuelsPlanned():
-                self.plan = happened
-            case DuelJudged(place=place, duel=duel):
-                self.judged[place] = duel
+        return any(duel.group_id is not None for duel in self.judged.values())
 
     def list_open(self) -> list[int]:
         """Places of duels without an outcome, those included that had none before."""
-        planned = 0 if self.plan is None else len(self.plan.duels)
-        return [place for place in range(planned) if place not in self.judged or not self.judged[place].readings]
+        places = range(len(self.plan.duels))
+        return [place for place in places if place not in self.judged or not self.judged[place].readings]
 
     def list_duels(self) -> list[Duel]:
-        planned = () if self.plan is None else self.plan.duels
-        return [self.judged.get(place) or one.build_duel() for place, one in enumerate(planned)]
-
-    def iter_compacted(self) -> Iterator[TournamentEvent]:
-        if self.setup is not None and self.began_at is not None:
-            yield TournamentBegan(setup=self.setup, at=self.began_at)
-        if self.plan is not None:
-            yield self.plan
-        for place, duel in self.judged.items():
-            yield DuelJudged(place=place, duel=duel)
+        return [self.judged.get(place) or one.build_duel() for place, one in enumerate(self.plan.duels)]
 
 
 # Contestants with stored replies, and their duels.
@@ -274,7 +240,7 @@ async def find_shared_rubric(gateway: GatewayClient, entrants: Sequence[Entrant]
     return rubrics[0]
 
 
-def plan_duels(entrants: Sequence[Entrant], tasks: int, seed: int) -> DuelsPlanned:
+def plan_duels(entrants: Sequence[Entrant], options: TournamentOptions) -> TournamentPlan:
     """Everybody meets everybody on each task of both, with one reply each, drawn by the seed. Of more tasks than wanted
     those that most share come first. InvalidRequest without a shared task."""
     shared = {
@@ -285,7 +251,8 @@ def plan_duels(entrants: Sequence[Entrant], tasks: int, seed: int) -> DuelsPlann
     if not playable:
         names = ", ".join(entrant.contestant.name for entrant in entrants)
         raise InvalidRequest(f"{names} have no task in common: evaluate them on one split first")
-    chosen = sorted(playable, key=lambda task: (-len(shared[task]), _draw(seed, task)))[:tasks]
+    seed = options.seed
+    chosen = sorted(playable, key=lambda task: (-len(shared[task]), _draw(seed, task)))[: options.tasks]
     duels = []
     for task in chosen:
         drawn = {place: _draw_reply(entrants[place], task, seed) for place in shared[task]}
@@ -301,7 +268,12 @@ def plan_duels(entrants: Sequence[Entrant], tasks: int, seed: int) -> DuelsPlann
             )
             for one, other in combinations(shared[task], 2)
         ]
-    return DuelsPlanned(contestants=tuple(entrant.contestant for entrant in entrants), duels=tuple(duels))
+    return TournamentPlan(
+        options=options,
+        contestants=tuple(entrant.contestant for entrant in entrants),
+        duels=tuple(duels),
+        began_at=datetime.now(UTC),
+    )
 
 
 def _draw_reply(entrant: Entrant, task: str, seed: int) -> StoredReply:
@@ -324,41 +296,18 @@ _ORDERS: Final = 2
 """Times that the judge reads a pair: judges prefer a position, so each reply is shown first once."""
 
 
-@dataclass(frozen=True)
-class TournamentCost:
-    """Of the duels without an outcome, by some of them. Corrections and retries come on top."""
-
-    duels: int
-    calls: int
-    input_tokens: int | None
-    usd: float | None
-    """None where it is not known."""
-
-    def describe(self) -> str:
-        tokens = "" if self.input_tokens is None else f", about {self.input_tokens:,} prompt tokens"
-        price = "an unknown price" if self.usd is None else f"about {self.usd:,.2f} US dollars"
-        return f"{self.duels:,} duels, {self.calls:,} calls of the judge{tokens}, {price}; retries come on top"
-
-
-async def estimate_duels(gateway: GatewayClient, duels: Sequence[PlannedDuel], judge: JudgeInfo) -> TournamentCost:
+async def estimate_duels(
+    gateway: GatewayClient, patience: Retrier, duels: Sequence[PlannedDuel], judge: JudgeInfo
+) -> JudgingCost:
     """By what it would take this judge to read some of the stored groups in pairs."""
+    calls = _ORDERS * len(duels)
+    unknown = JudgingCost(judge="", calls=(calls, calls), input_tokens=None, output_tokens=(0, 0), usd=None)
     if not judge.for_training:
-        return TournamentCost(len(duels), _ORDERS * len(duels), None, 0.0)
-    sampled = {duel.replies[0].group_id for duel in take_evenly(duels, _ESTIMATED)}
+        return unknown.model_copy(update={"usd": (0.0, 0.0)})
+    ids = sorted({duel.replies[0].group_id for duel in take_evenly(duels, _ESTIMATED)})
     asked = RescoreRequest(judges=(judge.name,), mode="pairwise", votes=1)
-    some: list[RescoreEstimate] = []
-    for group_id in sorted(sampled):
-        try:
-            some.append(await gateway.estimate_rescore(group_id, asked))
-        except (NotFound, InvalidRequest):  # it is gone, or its text is not kept: others say enough
-            continue
-    sampled_calls, calls = sum(one.calls for one in some), _ORDERS * len(duels)
-    if not sampled_calls:
-        return TournamentCost(len(duels), calls, None, None)
-    prices = [one.cost_usd for one in some]
-    usd = None if None in prices else sum(price for price in prices if price is not None) / sampled_calls * calls
-    tokens = round(sum(one.input_tokens for one in some) / sampled_calls * calls)
-    return TournamentCost(len(duels), calls, tokens, usd)
+    some = (await estimate_rescoring(gateway, patience, ids, asked, _ESTIMATED)).cost
+    return some.scale(calls / some.calls[0]) if some.calls[0] else unknown
 
 
 def describe_spending(duels: Collection[Duel]) -> str:

@@ -16,7 +16,7 @@ from app.characters.loading import SCENES, list_yaml_files, read_text
 from app.domain.errors import Conflict
 from app.domain.values import Frozen
 from app.features.authoring.routes import SavedTexts
-from app.terminal.client import GatewayClient, Url, build_gateway_headers, find_gateway_url
+from app.terminal.client import GatewayClient, Url, open_gateway
 from app.terminal.consoles import AsJson, output_console, print_json, stop_on_errors
 
 
@@ -41,7 +41,7 @@ def pull(
 ) -> None:
     """Write the sheets, scenes and lorebooks that a gateway serves to a folder."""
     with stop_on_errors(1):
-        content = asyncio.run(_download(url or find_gateway_url(), build_gateway_headers(api_key)))
+        content = asyncio.run(_download(url, api_key))
         pulled = save_folder(folder, content, force=force)
     if as_json:
         print_json(pulled)
@@ -62,9 +62,7 @@ def push(
     Lorebooks and worlds stay; `worlds load` tells worlds."""
     with stop_on_errors(1):
         content = pack_folder(folder)
-        saved = asyncio.run(
-            _upload(url or find_gateway_url(), build_gateway_headers(api_key), content, note, force=force)
-        )
+        saved = asyncio.run(_upload(url, api_key, content, note, force=force))
         _note_numbers(folder, {one.file: one.revision for one in saved.saved if one.revision})
     if as_json:
         print_json(saved)
@@ -78,14 +76,14 @@ def push(
     console.print(f"{new} of {len(saved.saved)} files are new and in force", highlight=False)
 
 
-async def _download(url: str, headers: Mapping[str, str]) -> bytes:
-    async with httpx.AsyncClient(base_url=url, headers=headers, timeout=120) as client:
-        return await _fetch_characters(GatewayClient(client))
+async def _download(url: str, api_key: str) -> bytes:
+    async with open_gateway(url, api_key, 120) as gateway:
+        return await _fetch_characters(gateway)
 
 
-async def _upload(url: str, headers: Mapping[str, str], content: bytes, note: str, *, force: bool) -> SavedTexts:
-    async with httpx.AsyncClient(base_url=url, headers=headers, timeout=120) as client:
-        return await _store_characters(GatewayClient(client), content, note, force=force)
+async def _upload(url: str, api_key: str, content: bytes, note: str, *, force: bool) -> SavedTexts:
+    async with open_gateway(url, api_key, 120) as gateway:
+        return await _store_characters(gateway, content, note, force=force)
 
 
 def save_folder(folder: Path, content: bytes, *, force: bool) -> PulledFolder:

@@ -13,9 +13,7 @@ import httpx
 import typer
 from pydantic import JsonValue, ValidationError
 from rich.progress import (
-    BarColumn,
     DownloadColumn,
-    MofNCompleteColumn,
     Progress,
     TextColumn,
     TimeElapsedColumn,
@@ -37,9 +35,18 @@ from app.features.exports.model import (
 from app.features.exports.routes import NEWEST_GROUP
 from app.features.exports.rows import JSON_LINES_ONLY, PROMPT_ROW_TYPES, PromptRow, Trainer, build_prompt_row
 from app.features.exports.service import RowEncoder, build_encoder
-from app.terminal.client import GatewayClient, build_gateway_headers, describe_refusal, find_gateway_url
+from app.terminal.client import GatewayClient, build_gateway_headers, describe_refusal, find_gateway_url, open_gateway
 from app.terminal.completion import complete_environment, complete_judge, complete_run
-from app.terminal.consoles import AsJson, describe_error, errors, parse_params, print_json, stop, stop_on_errors
+from app.terminal.consoles import (
+    AsJson,
+    describe_error,
+    errors,
+    parse_params,
+    print_json,
+    show_bars,
+    stop,
+    stop_on_errors,
+)
 
 # `atropos-envs export`.
 
@@ -271,19 +278,16 @@ async def _write_rows(
     part: Path, encoder: RowEncoder, url: str, api_key: str, wanted: Sequence[_PromptExportSpec]
 ) -> int:
     """Returns the number of rows."""
-    headers = build_gateway_headers(api_key)
-    columns = (TextColumn("tasks"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     written = 0
-    async with httpx.AsyncClient(base_url=url, headers=headers, timeout=120) as client:
-        gateway = GatewayClient(client)
+    async with open_gateway(url, api_key, 120) as gateway:
         counts = [await _count_rows(gateway, each) for each in wanted]
-        with part.open("wb") as file, Progress(*columns, console=errors, transient=True) as progress:
-            bar = progress.add_task("", total=sum(counts))
+        with part.open("wb") as file, show_bars(transient=True) as bars:
+            bar = bars.add("tasks", sum(counts))
             for each, count in zip(wanted, counts, strict=True):
                 async for rows in _fetch_rows(gateway, each, count):
                     file.write(encoder.encode_rows(rows))
                     written += len(rows)
-                    progress.update(bar, completed=written)
+                    bar.show(written)
             file.write(encoder.finish())
     return written
 

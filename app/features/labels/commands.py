@@ -20,7 +20,7 @@ from app.evaluation.agreement import FEWEST_GROUPS, AgreementFigure, AgreementSl
 from app.evaluation.labelled_groups import ChoiceFile, read_choices
 from app.features.labels.model import ImportReceipt
 from app.features.labels.routes import JudgeAgreement
-from app.terminal.client import GatewayClient, build_gateway_headers, find_gateway_url
+from app.terminal.client import GatewayClient, find_gateway_url, open_gateway
 from app.terminal.completion import complete_environment, complete_judge, complete_run
 from app.terminal.consoles import AsJson, describe_error, errors, format_bracketed, output_console, print_json, stop
 from app.toolkit.texts import escape_invisible
@@ -112,9 +112,9 @@ def _read_file(path: Path) -> _ReadFile:
 
 async def _send(url: str, api_key: str, labeller: str, choices: Sequence[ImportedLabel]) -> tuple[int, int]:
     added = known = 0
-    async with httpx.AsyncClient(base_url=url, headers=build_gateway_headers(api_key), timeout=120) as client:
+    async with open_gateway(url, api_key, 120) as gateway:
         for batch in cut_batches(choices):
-            receipt = await _import_choices(GatewayClient(client), labeller, batch)
+            receipt = await _import_choices(gateway, labeller, batch)
             added, known = added + receipt.added, known + receipt.known
     return added, known
 
@@ -179,9 +179,8 @@ def agreement(
 
 
 async def _fetch(url: str, api_key: str, judge: str, env: str | None, run: str | None) -> JudgeAgreement:
-    headers = build_gateway_headers(api_key)
-    async with httpx.AsyncClient(base_url=url, headers=headers, timeout=httpx.Timeout(30, read=600)) as client:
-        return await _fetch_agreement(GatewayClient(client), judge, env, run)
+    async with open_gateway(url, api_key, 600) as gateway:
+        return await _fetch_agreement(gateway, judge, env, run)
 
 
 def print_agreement(found: JudgeAgreement) -> None:

@@ -10,7 +10,6 @@ from typing import Annotated, Final
 import httpx
 import typer
 from pydantic import JsonValue
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Column, Table
 from rich.text import Text
 
@@ -20,8 +19,8 @@ from app.domain.errors import GatewayError, NotFound
 from app.domain.values import Frozen
 from app.domain.worlds import Event, EventsAdded, Lorebook, RetrievalExplanation
 from app.envs.npc_arena.environment import PACKAGED_WORLDS
-from app.terminal.client import ApiKey, GatewayClient, Url, build_gateway_headers, find_gateway_url
-from app.terminal.consoles import AsJson, DemoPart, errors, output_console, print_json, stop, stop_on_errors
+from app.terminal.client import ApiKey, GatewayClient, Url, find_gateway_url, open_gateway
+from app.terminal.consoles import AsJson, Bar, DemoPart, output_console, print_json, show_bars, stop, stop_on_errors
 
 worlds = typer.Typer(help="Load worlds into a running gateway.", no_args_is_help=True)
 
@@ -88,9 +87,8 @@ def _list_worlds(folder: Path) -> Sequence[Path]:
 
 def _load_and_report(found: Sequence[WorldFile], url: str, api_key: str, *, as_json: bool) -> None:
     url = url or find_gateway_url()
-    headers = build_gateway_headers(api_key)
     with stop_on_errors(1):
-        loaded = [one for world in found for one in asyncio.run(_load_at(world, url, headers))]
+        loaded = [one for world in found for one in asyncio.run(_load_at(world, url, api_key))]
     if as_json:
         print_json(LoadedWorlds(worlds=tuple(loaded)))
         return
@@ -99,19 +97,17 @@ def _load_and_report(found: Sequence[WorldFile], url: str, api_key: str, *, as_j
     console.print(f"Open {url}/view/worlds", highlight=False)
 
 
-async def _load_at(world: WorldFile, url: str, headers: Mapping[str, str]) -> list[LoadedWorld]:
-    async with httpx.AsyncClient(base_url=url, headers=headers, timeout=120) as client:
-        return await load_world(GatewayClient(client), world)
+async def _load_at(world: WorldFile, url: str, api_key: str) -> list[LoadedWorld]:
+    async with open_gateway(url, api_key, 120) as gateway:
+        return await load_world(gateway, world)
 
 
 async def load_world(gateway: GatewayClient, world: WorldFile) -> list[LoadedWorld]:
     """Loads the world and its branches in the order of the file. Raises on refusal; events accepted before that stay
     stored, and are recognised when the file is loaded again."""
     total = len(world.events) + sum(len(branch.events) for branch in world.branches)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=errors, transient=True) as progress:
-        bar = progress.add_task("events", total=total)
-        telling = _EventSender(gateway, progress, bar)
+    with show_bars(transient=True) as bars:
+        telling = _EventSender(gateway, bars.add("events", total))
         loaded = [await telling.send_world(world.world, None, world.events, world.withdrawn, world.lorebooks)]
         for branch in world.branches:
             await _branch_world(gateway, branch.world, world.world, branch.at)
@@ -124,8 +120,7 @@ async def load_world(gateway: GatewayClient, world: WorldFile) -> list[LoadedWor
 @dataclass(frozen=True)
 class _EventSender:
     gateway: GatewayClient
-    progress: Progress
-    bar: TaskID
+    bar: Bar
 
     async def send_world(
         self,
@@ -140,7 +135,7 @@ class _EventSender:
             some = events[start : start + EVENTS_A_REQUEST]
             answer = await _tell_events(self.gateway, world, some)
             new, known = new + answer.new, known + answer.known
-            self.progress.update(self.bar, advance=len(some))
+            self.bar.advance(len(some))
         for event in withdrawn:
             await _withdraw_event(self.gateway, world, event)
         for name, book in lorebooks.items():

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from app.cli.campaigns import sum_judgement_usd
 from app.cli.evaluate.attempts import (
     AttemptAnswered,
     AttemptFailed,
@@ -14,7 +15,6 @@ from app.cli.evaluate.attempts import (
     EvaluationOptions,
     EvaluationPlan,
     build_attempts,
-    sum_judgement_usd,
 )
 from app.domain.groups import Group, Rollout
 from app.domain.judging import Judgement, combine_outcomes

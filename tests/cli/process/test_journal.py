@@ -10,20 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.cli.process.atropos import SampledCompletion
-from app.cli.process.plan import (
+from app.cli.process.journal import (
     PROCESS_EVENT,
     AtroposRegistered,
     GroupSampled,
     ProcessBegan,
     ProcessEvent,
     ProcessLedger,
-    ProcessSetup,
     TakenTask,
     TaskSettled,
     TasksTaken,
     assign_keys,
-    open_process_journal,
+    open_journal,
 )
+from app.cli.process.plan import ProcessSetup
 from app.domain.tasks import Completion
 from app.inference.policies import TokenSequence
 from app.service.requests import HandedOutTask, MixMember
@@ -91,7 +91,7 @@ def write(path: Path, happened: Sequence[ProcessEvent], shorten_after: int = 1 <
             await journal.add(one)
         return journal.ledger
 
-    with open_process_journal(path, SETUP, shorten_after) as journal:
+    with open_journal(path, SETUP, shorten_after) as journal:
         return asyncio.run(add())
 
 
@@ -123,7 +123,7 @@ def test_it_is_shortened_while_it_is_written(tmp_path: Path) -> None:
 
 def test_only_one_process_is_at_work_on_it(tmp_path: Path) -> None:
     path = tmp_path / "out.journal"
-    with open_process_journal(path, SETUP), pytest.raises(ValueError, match="in use by another process"):
+    with open_journal(path, SETUP), pytest.raises(ValueError, match="in use by another process"):
         write(path, [])
 
 
@@ -131,7 +131,7 @@ def test_a_start_that_came_to_nothing_binds_no_other(tmp_path: Path) -> None:
     path = tmp_path / "out.journal"
     write(path, [])
     other = SETUP.model_copy(update={"model": "large"})
-    with open_process_journal(path, other) as journal:
+    with open_journal(path, other) as journal:
         setup = journal.ledger.setup
     assert setup == other
 
@@ -140,7 +140,7 @@ def test_another_setup_is_refused_by_name(tmp_path: Path) -> None:
     path = tmp_path / "out.journal"
     write(path, [taken("1")])
     other = SETUP.model_copy(update={"model": "large", "group_size": 4})
-    with pytest.raises(ValueError, match=r"\(model was small, group_size was 2\)"), open_process_journal(path, other):
+    with pytest.raises(ValueError, match=r"\(model was small, group_size was 2\)"), open_journal(path, other):
         pass
 
 

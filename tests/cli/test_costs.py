@@ -1,15 +1,16 @@
-"""What an evaluation is said to take, counted by hand."""
+"""What commands say that they will take, counted by hand."""
 
 from collections.abc import Sequence
 
 import pytest
 
-from app.cli.evaluate.session import (
+from app.cli.costs import (
     CostEstimate,
-    JudgingEstimate,
-    estimate_cost,
+    JudgingCost,
+    add_up_costs,
     estimate_prompt_tokens,
     estimate_readings,
+    estimate_sampling,
 )
 from app.cli.policies import PolicyPrices
 from app.domain.judging import Mode
@@ -34,9 +35,9 @@ def task(number: int = 0, text: str = "x" * 40, turns: int = 1, tools: tuple[Too
 def of(
     owed: Sequence[tuple[HandedOutTask, int]],
     prices: PolicyPrices | None = None,
-    judging: Sequence[JudgingEstimate] = (),
+    judging: Sequence[JudgingCost] = (),
 ) -> CostEstimate:
-    return estimate_cost(owed, 100, 4, prices or PolicyPrices(), judging)
+    return estimate_sampling(owed, 100, 4, prices or PolicyPrices(), judging)
 
 
 def test_each_attempt_pays_for_its_prompt() -> None:
@@ -84,3 +85,31 @@ READINGS: dict[tuple[Mode, int, int, int], tuple[int, int]] = {
 @pytest.mark.parametrize("asked", READINGS)
 def test_readings_of_a_group(asked: tuple[Mode, int, int, int]) -> None:
     assert estimate_readings(*asked) == READINGS[asked]
+
+
+STERN = JudgingCost(
+    judge="stern", calls=(2, 4), input_tokens=(1_000, 2_000), output_tokens=(65, 130), usd=(0.002, 0.004)
+)
+FREE = JudgingCost(judge="free", calls=(1, 1), input_tokens=(500, 500), output_tokens=(65, 65), usd=None)
+KNOWN = JudgingCost(judge="", calls=(600, 600), input_tokens=None, output_tokens=(0, 0), usd=(2.714, 2.714))
+
+
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        (
+            STERN.scale(10).describe(),
+            "20 to 40 calls to stern, about 10,000 to 20,000 prompt tokens and 650 to 1,300 completion tokens, about "
+            "0.0200 to 0.0400 US dollars",
+        ),
+        (FREE.describe(), "1 calls to free, about 500 prompt tokens and 65 completion tokens, an unknown price"),
+        (KNOWN.describe(at_most=True), "at most 600 calls, 2.71 US dollars"),
+    ],
+)
+def test_a_cost_in_words(told: str, words: str) -> None:
+    assert told == words
+
+
+def test_costs_of_judges_add_up_and_one_without_a_price_leaves_it_unknown() -> None:
+    both = JudgingCost(judge="", calls=(3, 5), input_tokens=(1_500, 2_500), output_tokens=(130, 195), usd=None)
+    assert (add_up_costs([STERN, FREE]), add_up_costs([STERN, STERN]).usd) == (both, (0.004, 0.008))
