@@ -9,6 +9,7 @@ from typing import Final
 
 from sqlalchemy import Connection, RowMapping, select
 
+from app.domain.access import KeyBounds
 from app.domain.groups import (
     CriterionMean,
     FoundGroups,
@@ -34,7 +35,7 @@ from app.store.database import StorePart, reads
 from app.store.group_rows import CALIBRATED_FIELDS, decode_flags, decode_score, load_groups, parse_policy
 from app.store.groups import load_scorings, require_unpruned
 from app.store.rollups import count_uncounted, load_rollups
-from app.store.search import find_rows, load_rows
+from app.store.search import load_rows, search_groups
 from app.store.statements import (
     decode,
     decode_json,
@@ -74,7 +75,7 @@ class GroupViews(StorePart):
     def find_groups(self, connection: Connection, where: GroupFilter) -> FoundGroups:
         """Newest first, unless another order is asked for. Where a filter has no index, at most a number of the newest
         groups are looked at."""
-        page = find_rows(connection, where)
+        page = search_groups(connection, where).build_page()
         return FoundGroups(
             groups=tuple(_summarise(connection, page.rows)),
             next_before=page.next_before,
@@ -86,7 +87,7 @@ class GroupViews(StorePart):
     @reads
     def find_outlines(self, connection: Connection, where: GroupFilter) -> FoundOutlines:
         """What `find_groups` finds."""
-        page = find_rows(connection, where, _OUTLINE)
+        page = search_groups(connection, where, _OUTLINE).build_page()
         outlines = (
             GroupOutline(row["sequence"], row["task_id"], row["scored"], from_micros(row["created_at"]))
             for row in page.rows
@@ -148,11 +149,12 @@ class GroupViews(StorePart):
         *,
         by: StatisticsBreakdown | None = None,
         judge: str | None = None,
+        bounds: KeyBounds = KeyBounds(),  # noqa: B008  # frozen
     ) -> list[StatisticsRow]:
         """Statistics of training rollouts; `eval` is left out. `by` also breaks them down and leaves out groups without
         a label or judge. `judge` asks for groups that this judge scored, without `by` or with `by="judge"`."""
         series: Series = "step" if by is None and judge is None else by or "judge"
-        where = RollupFilter(series, environment, run, label=judge)
+        where = RollupFilter(series, environment, run, label=judge).within(bounds)
         return [_build_statistics_row(rollup) for rollup in await self.list_rollups(where)]
 
     @reads
