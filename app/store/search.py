@@ -51,7 +51,7 @@ class Reach:
     """How far one search goes."""
 
     groups: int
-    """That it looks at along a stretch."""
+    """That it looks at along a stretch; of a walk, sequences that it may pass."""
     seconds: float
     """After which it looks at no more: groups on the disk take twenty times as long as those in memory."""
     most_at_once: int
@@ -60,13 +60,13 @@ class Reach:
     """In its first piece, and at least."""
     candidates: int = 2_000
     """That it takes from another index, such as that of texts."""
-    misses_none: bool = False
-    """Otherwise groups are left out that came hours after others of their time, and of a reason those that are pending
-    still."""
+    is_walk: bool = False
+    """Whether all groups are wanted. Pages leave out those that came hours after others of their time, and of a reason
+    those that are pending still."""
 
 
 PAGES: Final = Reach(groups=2_000, seconds=0.1, most_at_once=250)
-WALKS: Final = Reach(groups=20_000, seconds=0.5, most_at_once=5_000, misses_none=True)
+WALKS: Final = replace(PAGES, groups=20_000, is_walk=True)
 
 
 @dataclass(frozen=True)
@@ -202,7 +202,7 @@ def _hide(column: ColumnElement[Any]) -> ColumnElement[Any]:
 def _open_stretch(connection: Connection, where: GroupFilter, reach: Reach) -> _Stretch:
     """Of the narrowest index for what is named. Of outcomes, what is pending or unscored has one, and of purposes
     evaluations: of others there are too many for an index."""
-    is_lost = where.reason is not None and not reach.misses_none
+    is_lost = where.reason is not None and not reach.is_walk
     outcome = "unscored" if is_lost and where.outcome is None else where.outcome
     outcome = outcome if outcome in {"pending", "unscored"} else None
     purpose = "eval" if where.purpose == "eval" else None
@@ -233,7 +233,7 @@ def _open_stretch(connection: Connection, where: GroupFilter, reach: Reach) -> _
         where.before,
         postgres=connection.dialect.name == "postgresql",
     )
-    return stretch if reach.misses_none else _bound_times(connection, where, stretch)
+    return stretch if reach.is_walk else _bound_times(connection, where, stretch)
 
 
 _SKEW: Final = 3_600 * 10**6
@@ -357,11 +357,13 @@ def _find_by_tags(search: "GroupSearch") -> "GroupSearch | None":
 
 def _look_along(search: "GroupSearch") -> "GroupSearch | None":
     where = search.where
-    if search.reach.misses_none and where.label is not None and where.scene is None and where.environment is None:
-        # Among whose groups a walk comes to those of the label sooner.
+    if not search.reach.is_walk:
+        return search.look_along()
+    if where.label is not None and where.scene is None and where.environment is None:
+        # Among whose groups one comes to those of the label sooner.
         environment = _find_only_environment(search.connection, where.label)
         search = replace(search, where=where.model_copy(update={"environment": environment}))
-    return search.look_along()
+    return search.walk_along()
 
 
 def _find_only_environment(connection: Connection, label: str) -> str | None:
@@ -459,6 +461,21 @@ class GroupSearch:
                 return self
             piece_size = self._choose_next(self.looked_at, taken)
             stretch = stretch.narrow(after=self.edge) if self.is_rising else stretch.narrow(before=self.edge)
+
+    def walk_along(self) -> "GroupSearch":
+        """To as many matches as are wanted. The others are not counted, so that they need not be read. Purposes and
+        outcomes are in the row of the group, and most groups have the usual ones; where something else is compared, a
+        search ends after some sequences: a rare one would keep a reader for as long as a walk along all groups
+        takes."""
+        where, (after, before) = self.where, self.stretch.bounds
+        others = where.model_copy(update={"purpose": None, "outcome": None})
+        is_costly = next(_build_narrowings(others), None) is not None
+        end = min(before, after + self.reach.groups + 1) if is_costly else before
+        ahead = (*self.stretch.narrow(before=end).match(), *self.narrowings)
+        oldest = select(groups.c.sequence).where(*ahead).order_by(*self.order).limit(where.limit)
+        matches = [*self.connection.execute(oldest).scalars()]
+        edge = matches[-1] if len(matches) == where.limit else None if end == before else end - 1
+        return replace(self, matches=matches, edge=edge)
 
     def look_at(
         self, sequences: Sequence[int], conditions: Sequence[ColumnElement[bool]], edge: int | None
