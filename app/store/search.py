@@ -69,17 +69,6 @@ PAGES: Final = Reach(groups=2_000, seconds=0.1, most_at_once=250)
 WALKS: Final = replace(PAGES, groups=20_000, is_walk=True)
 
 
-@dataclass(frozen=True)
-class _FoundRows:
-    """As `FoundGroups`, with rows of the table."""
-
-    rows: Sequence[RowMapping]
-    next_before: int | None
-    looked_at: int
-    matched: int
-    not_indexed: int | None
-
-
 def search_groups(
     connection: Connection, where: GroupFilter, columns: _Columns = _ALL_COLUMNS, reach: Reach | None = None
 ) -> "GroupSearch":
@@ -426,7 +415,7 @@ class GroupSearch:
     edge: int | None = None
     """The last group that was looked at; None where all there are were."""
     matches: list[int] = field(default_factory=list)
-    """Sequences, at least as many as the limit where more are left."""
+    """Sequences, which may be more than the page holds."""
     rows: Sequence[RowMapping] | None = None
     """Of the matches, where they were read with them."""
     not_indexed: int | None = None
@@ -544,12 +533,15 @@ class GroupSearch:
         in_time = int(looked_at * (self.reach.seconds - taken) / max(taken, 1e-6))
         return max(self.reach.at_once, min(self.reach.most_at_once, in_time))
 
-    def build_page(self) -> _FoundRows:
+    def load_page(self) -> Sequence[RowMapping]:
         shown = self.matches[: self.where.limit]
-        is_cut = len(self.matches) > self.where.limit
-        rows = load_rows(self.connection, shown, self.columns) if self.rows is None else self.rows
-        following = shown[-1] if is_cut else self.edge
-        return _FoundRows(rows, following, self.looked_at, len(self.matches), self.not_indexed)
+        return load_rows(self.connection, shown, self.columns) if self.rows is None else self.rows
+
+    @property
+    def next_before(self) -> int | None:
+        """Where the next page goes on."""
+        limit = self.where.limit
+        return self.matches[limit - 1] if len(self.matches) > limit else self.edge
 
 
 # What is asked of groups that no index tells.

@@ -75,24 +75,24 @@ class GroupViews(StorePart):
     def find_groups(self, connection: Connection, where: GroupFilter) -> FoundGroups:
         """Newest first, unless another order is asked for. Where a filter has no index, at most a number of the newest
         groups are looked at."""
-        page = search_groups(connection, where).build_page()
+        found = search_groups(connection, where)
         return FoundGroups(
-            groups=tuple(_summarise(connection, page.rows)),
-            next_before=page.next_before,
-            looked_at=page.looked_at,
-            matched=page.matched,
-            not_indexed=page.not_indexed,
+            groups=tuple(_summarise(connection, found.load_page())),
+            next_before=found.next_before,
+            looked_at=found.looked_at,
+            matched=len(found.matches),
+            not_indexed=found.not_indexed,
         )
 
     @reads
     def find_outlines(self, connection: Connection, where: GroupFilter) -> FoundOutlines:
         """What `find_groups` finds."""
-        page = search_groups(connection, where, _OUTLINE).build_page()
+        found = search_groups(connection, where, _OUTLINE)
         outlines = (
             GroupOutline(row["sequence"], row["task_id"], row["scored"], from_micros(row["created_at"]))
-            for row in page.rows
+            for row in found.load_page()
         )
-        return FoundOutlines(tuple(outlines), page.next_before, page.looked_at)
+        return FoundOutlines(tuple(outlines), found.next_before, found.looked_at)
 
     @reads
     def load_summaries(self, connection: Connection, sequences: Sequence[int]) -> list[GroupSummary]:
