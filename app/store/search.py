@@ -373,14 +373,14 @@ class Way:
 
 
 WAYS: Final = (
-    Way("nothing", "a name holds what the store cannot hold, so that no group has it", _find_nothing),
-    Way("words", "words are asked for, and the index of texts has them", _find_by_words),
-    Way("tasks", "tasks are named, each with few groups", _find_of_tasks),
-    Way("runs", "a key sees few runs, and the newest groups of each are read", _find_in_runs),
-    Way("stretch", "an index tells all that is asked, to the end of the page", _list_stretch),
-    Way("rare", "the label or scene has few tasks and groups", _find_of_rare_tasks),
-    Way("tags", "the index of texts has the flag or model, and lacks few groups", _find_by_tags),
-    Way("looks", "no index tells the rest, which is compared group by group", _look_along),
+    Way("nothing", "A name holds what the store cannot hold, so that no group has it.", _find_nothing),
+    Way("words", "Words are asked for: the index of texts has them.", _find_by_words),
+    Way("tasks", "Tasks are named: each has few groups.", _find_of_tasks),
+    Way("runs", "A key sees a few runs: the newest groups of each are read.", _find_in_runs),
+    Way("stretch", "An index tells all that is asked: no more than the page is read.", _list_stretch),
+    Way("rare", "The label or scene has few tasks and groups: these are read.", _find_of_rare_tasks),
+    Way("tags", "The index of texts has the flag or model, and lacks few groups: these are looked at.", _find_by_tags),
+    Way("looks", "No index tells the rest: groups of the narrowest one are looked at.", _look_along),
 )
 """Of which the first that applies is taken."""
 
