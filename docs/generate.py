@@ -21,6 +21,7 @@ from docs.parts.metrics import metrics_table
 from docs.parts.offline_judge import offline_figures
 from docs.parts.reasoning_gym import package_families
 from docs.parts.schema import schema_tables
+from docs.parts.searches import search_ways
 from docs.parts.settings import settings_example, settings_table, withdrawn_table
 from docs.parts.sheets import characters, sheet_fields
 from docs.parts.text_to_sql import sql_questions, sql_tricks
@@ -49,6 +50,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "export-request": export_request,
     "export-columns": export_columns,
     "metrics": metrics_table,
+    "search-ways": search_ways,
     "characters": characters,
     "sheet-fields": sheet_fields,
     "offline-judge": offline_figures,

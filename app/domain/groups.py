@@ -9,10 +9,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from itertools import islice
 from operator import not_
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, Self
 
-from pydantic import Field
+from pydantic import AwareDatetime, ConfigDict, Field
 
+from app.domain.access import KeyBounds
 from app.domain.judging import Judgement, Mode, RubricLabel, combine_outcomes
 from app.domain.keeping import ReducedCompletion
 from app.domain.making import GroupMaking
@@ -256,41 +257,67 @@ class GroupSummary(Frozen):
     created_at: datetime
 
 
-class GroupFilter(Frozen):
-    """Which groups a listing includes. Every field narrows it; `before` and `after` are a `sequence`, and `after` turns
-    the listing round: oldest first. `environments` and `runs` are names, or what names begin with and `*`; empty for
-    all."""
+_Step = Annotated[int | None, Field(ge=-(2**53), le=2**53)]
+_Number = Annotated[float | None, Field(allow_inf_nan=False)]
 
-    environment: str | None = None
-    run: str | None = None
+
+class GroupCriteria(Frozen):
+    """Which stored groups are meant, by the names that lists, exports and pages share. Every field narrows them."""
+
+    # As query parameters they have no schema of the class, so that the docstrings are read here.
+    model_config = ConfigDict(use_attribute_docstrings=True, validate_by_name=True, validate_by_alias=True)
+
+    environment: Annotated[str | None, Field(max_length=100, alias="env")] = None
+    """Only groups of this environment."""
+    run: Annotated[str | None, Field(max_length=100)] = None
+    """Only groups of this run."""
+    label: Annotated[str | None, Field(max_length=200)] = None
+    """Only tasks with this label: in NPC Arena a character's id."""
+    scene: Annotated[str | None, Field(max_length=100)] = None
+    """Only tasks of this scene, by its id."""
+    since: AwareDatetime | None = None
+    """Groups scored at this time or later. Include the time zone, such as 2026-01-31T18:00:00Z; in a URL write a plus
+    sign as %2B."""
+    until: AwareDatetime | None = None
+    """Groups scored before this time."""
+    purpose: Purpose | None = None
+    """Only training groups, or only evaluation groups."""
+    task_id: Annotated[str | None, Field(max_length=100)] = None
+    """Only groups of this task."""
+    outcome: Outcome | None = None
+    """Only groups that are scored, pending or unscored."""
+    reason: Reason | None = None
+    """Only groups with a completion that has no score for this reason."""
+    model: Annotated[str | None, Field(max_length=200)] = None
+    """Only groups of this policy model."""
+    flag: Annotated[str | None, Field(max_length=200)] = None
+    """Only groups with this flag, on the group or on a completion."""
+    min_step: _Step = None
+    """Only groups of this policy step or later."""
+    max_step: _Step = None
+    """Only groups of this policy step or earlier."""
+    min_mean: _Number = None
+    """Only groups whose mean reward is at least this."""
+    max_mean: _Number = None
+    """Only groups whose mean reward is at most this."""
+    min_std: _Number = None
+    """Only groups whose rewards have at least this standard deviation."""
+    max_std: _Number = None
+    """Only groups whose rewards have at most this standard deviation."""
+
+
+class GroupFilter(GroupCriteria):
+    """What the store looks for, and which page of it: `before` and `after` are a `sequence`, and `after` turns the
+    order round: oldest first. `environments` and `runs` are names, or what names begin with and `*`; empty for all."""
+
+    model_config = ConfigDict(loc_by_alias=False)
+
     environments: tuple[str, ...] = ()
     runs: tuple[str, ...] = ()
-    outcome: Outcome | None = None
-    purpose: Purpose | None = None
-    task_id: str | None = None
     task_ids: tuple[str, ...] = ()
     """Empty for all. A few hundred at most."""
-    label: str | None = None
-    """The label of the task, such as the character."""
-    scene: str | None = None
-    """The scene of the task, by its id."""
-    model: str | None = None
-    """The policy's."""
     judge: str | None = None
     """One that read the group for its own scores."""
-    flag: str | None = None
-    """Of the group, or of one of its completions."""
-    reason: Reason | None = None
-    """Why one of its completions has no score."""
-    min_step: int | None = None
-    max_step: int | None = None
-    min_mean: float | None = None
-    max_mean: float | None = None
-    min_std: float | None = None
-    max_std: float | None = None
-    since: datetime | None = None
-    until: datetime | None = None
-    """Earlier than this."""
     text: TextQuery | None = None
     """Of its prompt, its completions or their rationales."""
     before: int | None = None
@@ -298,6 +325,10 @@ class GroupFilter(Frozen):
     counts: bool = True
     """Whether more is looked for than the page holds, so that `matched` tells how many there are."""
     limit: int = 50
+
+    def within(self, bounds: KeyBounds) -> Self:
+        """Of what a key may see."""
+        return self.model_copy(update={"environments": bounds.environments, "runs": bounds.runs})
 
 
 class FoundGroups(Frozen):

@@ -18,8 +18,9 @@ from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, Self
 
+from app.domain.access import KeyBounds
 from app.domain.groups import Group, Rollout
 from app.domain.judging import Judgement, summarise_scores
 from app.domain.keeping import count_written_characters
@@ -155,8 +156,8 @@ class RollupKey(NamedTuple):
 
 @dataclass(frozen=True)
 class RollupFilter:
-    """Which rollups of a series are read. Every field narrows it; `label` is the name of a judge or data set
-    in their series."""
+    """Which rollups of a series are read. Every field narrows it, by the names of `GroupFilter`; `label` is the name of
+    a judge or data set in their series."""
 
     series: Series
     environment: str | None = None
@@ -164,6 +165,12 @@ class RollupFilter:
     purpose: Purpose | None = "train"
     label: str | None = None
     first_bucket: int | None = None
+    environments: tuple[str, ...] = ()
+    runs: tuple[str, ...] = ()
+
+    def within(self, bounds: KeyBounds) -> Self:
+        """Of what a key may see."""
+        return replace(self, environments=bounds.environments, runs=bounds.runs)
 
 
 @dataclass(frozen=True)

@@ -249,14 +249,9 @@ _HEAD: Final = tuple(column for column in groups.c if column is not groups.c.mak
 _BESIDE: Final = tuple(rollouts.c[name] for name in CALIBRATED_FIELDS)
 
 
-def load_groups(
-    connection: Connection,
-    statement_filter: ColumnElement[bool],
-    limit: int | None = None,
-    order: Sequence[ColumnElement[Any]] = (groups.c.sequence,),
-) -> list[Group]:
+def load_groups(connection: Connection, statement_filter: ColumnElement[bool], limit: int | None = None) -> list[Group]:
     """Groups with their rollouts, oldest first."""
-    statement = select(*_HEAD).where(statement_filter).order_by(*order).limit(limit)
+    statement = select(*_HEAD).where(statement_filter).order_by(groups.c.sequence).limit(limit)
     heads = connection.execute(statement).mappings().all()
     by_group: defaultdict[int, list[Rollout]] = defaultdict(list)
     if heads:

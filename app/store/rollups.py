@@ -54,7 +54,7 @@ from app.domain.rollups import (
 from app.domain.values import canonical_json
 from app.store.database import StorePart, writes
 from app.store.group_rows import load_groups
-from app.store.statements import PreparedStatement, Row, decode_json, encode_json, is_among, upsert_rows
+from app.store.statements import PreparedStatement, Row, decode_json, encode_json, is_among, match_names, upsert_rows
 from app.store.tables import groups, judgements, rollups, sealed_rollups, sealed_task_rollups, task_rollups, tasks
 
 log = logging.getLogger(__name__)
@@ -91,6 +91,9 @@ def load_rollups(connection: Connection, where: RollupFilter) -> list[Rollup]:
             conditions.append(rollups.c[name] == value)
     if where.label is not None:
         conditions.append(rollups.c.label == encode_json(where.label))
+    for column, patterns in ((rollups.c.environment, where.environments), (rollups.c.run, where.runs)):
+        if patterns:
+            conditions.append(match_names(column, patterns))
     if where.first_bucket is not None:
         conditions.append(rollups.c.bucket >= where.first_bucket)
     matches = [_parse_rollup(row) for row in connection.execute(select(rollups).where(*conditions)).mappings()]

@@ -9,6 +9,7 @@ from typing import Final
 
 from sqlalchemy import Connection, RowMapping, select
 
+from app.domain.access import KeyBounds
 from app.domain.groups import (
     CriterionMean,
     FoundGroups,
@@ -34,7 +35,7 @@ from app.store.database import StorePart, reads
 from app.store.group_rows import CALIBRATED_FIELDS, decode_flags, decode_score, load_groups, parse_policy
 from app.store.groups import load_scorings, require_unpruned
 from app.store.rollups import count_uncounted, load_rollups
-from app.store.search import find_rows, load_rows
+from app.store.search import load_rows, search_groups
 from app.store.statements import (
     decode,
     decode_json,
@@ -74,24 +75,24 @@ class GroupViews(StorePart):
     def find_groups(self, connection: Connection, where: GroupFilter) -> FoundGroups:
         """Newest first, unless another order is asked for. Where a filter has no index, at most a number of the newest
         groups are looked at."""
-        page = find_rows(connection, where)
+        found = search_groups(connection, where)
         return FoundGroups(
-            groups=tuple(_summarise(connection, page.rows)),
-            next_before=page.next_before,
-            looked_at=page.looked_at,
-            matched=page.matched,
-            not_indexed=page.not_indexed,
+            groups=tuple(_summarise(connection, found.load_page())),
+            next_before=found.next_before,
+            looked_at=found.looked_at,
+            matched=len(found.matches),
+            not_indexed=found.not_indexed,
         )
 
     @reads
     def find_outlines(self, connection: Connection, where: GroupFilter) -> FoundOutlines:
         """What `find_groups` finds."""
-        page = find_rows(connection, where, _OUTLINE)
+        found = search_groups(connection, where, _OUTLINE)
         outlines = (
             GroupOutline(row["sequence"], row["task_id"], row["scored"], from_micros(row["created_at"]))
-            for row in page.rows
+            for row in found.load_page()
         )
-        return FoundOutlines(tuple(outlines), page.next_before, page.looked_at)
+        return FoundOutlines(tuple(outlines), found.next_before, found.looked_at)
 
     @reads
     def load_summaries(self, connection: Connection, sequences: Sequence[int]) -> list[GroupSummary]:
@@ -148,11 +149,12 @@ class GroupViews(StorePart):
         *,
         by: StatisticsBreakdown | None = None,
         judge: str | None = None,
+        bounds: KeyBounds = KeyBounds(),  # noqa: B008  # frozen
     ) -> list[StatisticsRow]:
         """Statistics of training rollouts; `eval` is left out. `by` also breaks them down and leaves out groups without
         a label or judge. `judge` asks for groups that this judge scored, without `by` or with `by="judge"`."""
         series: Series = "step" if by is None and judge is None else by or "judge"
-        where = RollupFilter(series, environment, run, label=judge)
+        where = RollupFilter(series, environment, run, label=judge).within(bounds)
         return [_build_statistics_row(rollup) for rollup in await self.list_rollups(where)]
 
     @reads

@@ -27,7 +27,7 @@ def export_request() -> str:
     fields = Fields(ExportRequest)
     rows = [
         (code(name), fields.type_in_words(name), fields.default(name), fields.meaning(name))
-        for name in ExportRequest.model_fields
+        for name in (field.alias or name for name, field in ExportRequest.model_fields.items())
     ]
     return table(("name", "type", "default", "meaning"), rows)
 

@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as some
 from sqlalchemy import Table, select, update
 
-from app.domain.groups import GroupDetail
+from app.domain.groups import GroupDetail, GroupFilter
 from app.domain.judging import Judgement, Verdict
 from app.domain.tasks import Completion, Message
-from app.features.exports.model import ExportFilter
 from app.features.exports.store import ExportStore
 from app.main.store import Store
 from app.store.database import open_writer
@@ -134,7 +133,8 @@ async def read(store: Store) -> tuple[GroupDetail, object]:
     found = await store.views.get_group("group")
     assert found is not None
     last = await store.part(ExportStore).get_newest_group_sequence()
-    (exported,) = await store.part(ExportStore).read_page(ExportFilter(), 0, last, 10)
+    pages = [page async for page in store.part(ExportStore).read_pages(GroupFilter(), 0, last, 10)]
+    ((exported,),) = pages
     return found, exported.group
 
 

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from contextlib import aclosing
 from datetime import timedelta
 from typing import Any
 
@@ -16,7 +17,6 @@ from app.domain.rollups import RollupFilter, RollupKey
 from app.domain.scores import Score
 from app.domain.tasks import Context
 from app.domain.values import digest
-from app.features.exports.model import ExportFilter
 from app.features.exports.store import ExportStore
 from app.features.labels.store import LabelQueue
 from app.main.store import Store
@@ -36,7 +36,7 @@ GROUPS = 4000
 
 LISTED = {"pk_tasks", "pk_rollouts"}
 LOADED = {"uq_groups_group_id", "pk_rollouts"}
-EXPORTED = {"uq_groups_group_id", "pk_rollouts", "pk_tasks", "pk_prompts"}
+EXPORTED = {"pk_groups", "pk_rollouts", "pk_tasks", "pk_prompts"}
 PRUNED = {
     *("pk_groups", "ix_labels_group", "ix_label_leases_group", "pk_run_anchors", "pk_parts"),
     *("pk_rollouts", "pk_scores", "pk_tasks", "pk_prompts", "pk_rescores", "ix_scorings_group_sequence"),
@@ -148,8 +148,10 @@ async def ask_all(store: Store, url: str) -> tuple[dict[str, list[Statement]], d
     def find(**where: object) -> Awaitable[object]:
         return store.views.find_groups(GroupFilter.model_validate(where))
 
-    def export(last: int = GROUPS, **where: object) -> Awaitable[object]:
-        return store.part(ExportStore).read_page(ExportFilter.model_validate(where), 0, last, 5)
+    async def export(last: int = GROUPS, **where: object) -> object:
+        wanted = GroupFilter.model_validate({"purpose": "train", **where})
+        async with aclosing(store.part(ExportStore).read_pages(wanted, 0, last, 5)) as pages:
+            return await anext(pages)
 
     tasks, views, queue = store.tasks, store.views, store.part(LabelQueue)
     here = {"run": "r1", "environment": "e1"}
@@ -196,9 +198,9 @@ async def ask_all(store: Store, url: str) -> tuple[dict[str, list[Statement]], d
         "export of run and environment": (export(run="r1", env="e1"), {"ix_groups_run_environment", *EXPORTED}),
         "export of unscored of run": (export(outcome="unscored", run="r2"), {"ix_groups_open_run", *EXPORTED}),
         "export of evaluations of run": (export(purpose="eval", run="r0"), {"ix_groups_eval_run", *EXPORTED}),
-        "export of a label": (export(label="rare"), {"ix_tasks_label", "ix_groups_task", "pk_groups", *EXPORTED}),
-        "export of a scene": (export(scene="ford"), {"ix_tasks_scene", "ix_groups_task", "pk_groups", *EXPORTED}),
-        "export of late groups": (export(2 * GROUPS, since=LATE), {"ix_groups_created_at", "pk_groups", *EXPORTED}),
+        "export of a label": (export(label="rare"), {"ix_tasks_label", "ix_groups_task", *EXPORTED}),
+        "export of a scene": (export(scene="ford"), {"ix_tasks_scene", "ix_groups_task", *EXPORTED}),
+        "export of late groups": (export(2 * GROUPS, since=LATE), {"ix_groups_created_at", *EXPORTED}),
         "find": (store.groups.find(["g1", "g2"]), LOADED),
         "unfinished": (store.groups.list_unfinished(5), {"ix_groups_open", "pk_rollouts"}),
         "tasks": (tasks.get(["task_1", "task_2"]), {"pk_tasks", "pk_prompts"}),

@@ -6,7 +6,6 @@ from pydantic import JsonValue
 from app.domain.groups import GroupFilter, TaskPrompt, TaskRecord
 from app.domain.runs import Policy, Purpose
 from app.domain.scores import Criterion, Score
-from app.features.exports.model import ExportFilter
 from app.features.exports.store import ExportStore
 from app.main.store import Store
 from app.store import search
@@ -64,7 +63,11 @@ async def test_groups_are_found_and_exported_by_their_scene(
     wanted = ({"scene": EVIL}, {"scene": "ford", "run": "a", "label": "hob"}, {"scene": "ford", "min_step": 1})
     await fill(store)
     found = [(await store.views.find_groups(GroupFilter.model_validate(one))).groups for one in wanted]
-    exported = [await store.part(ExportStore).read_page(ExportFilter.model_validate(one), 0, 99, 9) for one in wanted]
+    trained = [GroupFilter.model_validate({**one, "purpose": "train"}) for one in wanted]
+    exported = [
+        [kept async for page in store.part(ExportStore).read_pages(where, 0, 99, 9) for kept in page]
+        for where in trained
+    ]
     assert [[one.group_id for one in some] for some in found] + [
         [one.group.group_id for one in some] for some in exported
     ] == [

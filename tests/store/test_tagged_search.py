@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -88,7 +89,7 @@ async def find_all(store: Store, where: Mapping[str, object], rising: bool, limi
 async def test_what_is_found_does_not_depend_on_how_far_the_index_is(
     store: Store, monkeypatch: pytest.MonkeyPatch, looked_at: int
 ) -> None:
-    monkeypatch.setattr(search, "LOOKED_AT", looked_at)
+    monkeypatch.setattr(search, "PAGES", replace(search.PAGES, groups=looked_at, candidates=looked_at))
     monkeypatch.setattr(text_index, "SPAN", 8)
 
     async def check(store: Store) -> list[tuple[bool, Mapping[str, object], list[str]]]:

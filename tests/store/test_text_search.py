@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -210,7 +211,7 @@ async def test_an_index_of_another_form_is_made_anew(store: Store, monkeypatch: 
 async def test_a_search_goes_on_where_it_ended(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("SPAN", 2), ("AT_ONCE", 2)):
         monkeypatch.setattr(text_index, name, value)
-    monkeypatch.setattr(group_search, "LOOKED_AT", 3)
+    monkeypatch.setattr(group_search, "PAGES", replace(group_search.PAGES, candidates=3))
 
     async def page(store: Store, before: int | None) -> tuple[list[str], int | None, int, int]:
         found = await store.views.find_groups(

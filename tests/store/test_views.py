@@ -1,5 +1,6 @@
 """What pages and dashboards read."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -173,7 +174,7 @@ async def test_groups_are_found_by_what_has_no_index(store: Store) -> None:
 
 
 async def test_a_search_ends_and_says_where_to_go_on(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search, "LOOKED_AT", 3)
+    monkeypatch.setattr(search, "PAGES", replace(search.PAGES, groups=3))
     monkeypatch.setattr(search, "FEW_TASKS", 0)
     await fill_for_finding(store)
     pages, before, begun = [], None, True

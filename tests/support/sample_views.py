@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from fastapi import FastAPI
 from pydantic import JsonValue
 
+from app.domain.access import KeyBounds
 from app.domain.groups import (
     CriterionMean,
     FoundGroups,
@@ -457,7 +458,13 @@ class MemoryViews(GroupViews):
         return self.uncounted
 
     async def get_statistics(
-        self, environment: Word, run: Word, *, by: StatisticsBreakdown | None = None, judge: Word = None
+        self,
+        environment: Word,
+        run: Word,
+        *,
+        by: StatisticsBreakdown | None = None,
+        judge: Word = None,
+        bounds: KeyBounds = KeyBounds(),  # noqa: B008  # frozen
     ) -> list[StatisticsRow]:
         counts = {"groups": 1200, "low_signal": 300, "scored": 9300, "unscored": 3, "pending": 0}
         means = {"mean_reward": 0.53, "mean_absolute": 0.57}

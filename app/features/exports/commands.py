@@ -55,6 +55,7 @@ _READ_SECONDS = 120.0
 _SUMMARY_SECONDS = 600.0
 """The summary reads the whole export again."""
 _HINTS: Mapping[LeftOut, str] = {"offline_judge": " (--offline-judge includes them)"}
+_EXPORT_PARAMETERS: Final = {field.alias or name for name, field in ExportRequest.model_fields.items()}
 _FORMATS = ["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%S%z"]
 """Accepted formats of times."""
 
@@ -113,7 +114,7 @@ def export(
     """Export stored rollouts as training data.
 
     The file appears only when it is complete."""
-    options = {name: value for name, value in locals().items() if name in ExportRequest.model_fields}
+    options = {name: value for name, value in locals().items() if name in _EXPORT_PARAMETERS}
     with stop_on_errors(1):
         wanted = ExportRequest.model_validate(
             {**options, "format": _infer_format(file), **_assume_utc(since=since, until=until)}
@@ -155,7 +156,7 @@ def _fetch_summary(url: str, api_key: str, wanted: ExportRequest, newest: str) -
     """Of the same groups as the file, though others may have been stored meanwhile."""
     reply = httpx.get(
         f"{url}/export/summary",
-        params=wanted.model_dump(mode="json", exclude_defaults=True) | {"newest_group": newest},
+        params=wanted.write_query() | {"newest_group": newest},
         headers=build_gateway_headers(api_key),
         timeout=httpx.Timeout(30, read=_SUMMARY_SECONDS),
     )
@@ -170,7 +171,7 @@ def _assume_utc(**moments: datetime | None) -> dict[str, datetime]:
 
 def _download(url: str, api_key: str, wanted: ExportRequest, part: Path) -> tuple[int, str]:
     """The size, and up to which group the file goes."""
-    query = wanted.model_dump(mode="json", exclude_defaults=True)
+    query = wanted.write_query()
     headers = build_gateway_headers(api_key)
     columns = (TextColumn(wanted.shape), DownloadColumn(), TransferSpeedColumn(), TimeElapsedColumn())
     timeout = httpx.Timeout(30, read=_READ_SECONDS)

@@ -3,15 +3,16 @@
 from collections.abc import Mapping
 from typing import Annotated, Final, Literal, Self
 
-from pydantic import AwareDatetime, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from app.domain.groups import (
     Group,
+    GroupCriteria,
+    GroupFilter,
     StoredReading,
     TaskRecord,
 )
 from app.domain.runs import Purpose
-from app.domain.scores import Outcome, Reason
 from app.domain.values import Frozen, Unit
 
 ExportShape = Literal["rollouts", "sft", "dpo", "kto", "judgements", "labels"]
@@ -20,57 +21,12 @@ ExportShape = Literal["rollouts", "sft", "dpo", "kto", "judgements", "labels"]
 ExportFormat = Literal["jsonl", "parquet"]
 
 
-_FiniteQuery = Annotated[float, Field(allow_inf_nan=False)]
-
-
-class ExportFilter(Frozen):
-    """Which stored groups are exported. Every field narrows the selection."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)  # as query parameters they have no schema of the class
-
-    env: Annotated[str | None, Field(max_length=100)] = None
-    """Only groups of this environment."""
-    run: Annotated[str | None, Field(max_length=100)] = None
-    """Only groups of this run."""
-    label: Annotated[str | None, Field(max_length=200)] = None
-    """Only tasks with this label: in NPC Arena a character's id."""
-    scene: Annotated[str | None, Field(max_length=100)] = None
-    """Only tasks of this scene, by its id."""
-    since: AwareDatetime | None = None
-    """Groups scored at this time or later. Include the time zone, such as 2026-01-31T18:00:00Z; in a URL write a plus
-    sign as %2B."""
-    until: AwareDatetime | None = None
-    """Groups scored before this time."""
-    purpose: Purpose = "train"
-    """`eval` exports evaluation groups instead of training groups."""
-    task_id: Annotated[str | None, Field(max_length=100)] = None
-    """Only groups of this task."""
-    outcome: Outcome | None = None
-    """Only groups that are scored, pending or unscored."""
-    reason: Reason | None = None
-    """Only groups with a completion that has no score for this reason."""
-    model: Annotated[str | None, Field(max_length=200)] = None
-    """Only groups of this policy model."""
-    flag: Annotated[str | None, Field(max_length=200)] = None
-    """Only groups with this flag, on the group or on a completion."""
-    min_step: Annotated[int | None, Field(ge=-(2**53), le=2**53)] = None
-    """Only groups of this policy step or later."""
-    max_step: Annotated[int | None, Field(ge=-(2**53), le=2**53)] = None
-    """Only groups of this policy step or earlier."""
-    min_mean: _FiniteQuery | None = None
-    """Only groups whose mean reward is at least this."""
-    max_mean: _FiniteQuery | None = None
-    """Only groups whose mean reward is at most this."""
-    min_std: _FiniteQuery | None = None
-    """Only groups whose rewards have at least this standard deviation."""
-    max_std: _FiniteQuery | None = None
-    """Only groups whose rewards have at most this standard deviation."""
-
-
-class ExportRequest(ExportFilter):
+class ExportRequest(GroupCriteria):
     """In the fields below, `value` is gate x `absolute`, which is comparable across groups. Unscored rollouts have no
     value; only the shape `rollouts` includes them, with nulls."""
 
+    purpose: Purpose = "train"
+    """`eval` exports evaluation groups instead of training groups."""
     shape: ExportShape = "rollouts"
     """`rollouts`: all rollouts. `sft`: good completions. `dpo`: pairs of a better and a worse completion of one group.
     `kto`: completions labelled desirable or undesirable. `judgements`: what judges were asked and answered, one row
@@ -92,6 +48,15 @@ class ExportRequest(ExportFilter):
     """`dpo`: minimum reward difference within a pair."""
     pairs: Annotated[int, Field(ge=1, le=1024)] = 1
     """`dpo`: at most this many pairs per group, largest difference first."""
+
+    @property
+    def where(self) -> GroupFilter:
+        """The groups that it is made of. `judge` is no part of them: it chooses completions."""
+        return GroupFilter(**{name: getattr(self, name) for name in GroupCriteria.model_fields})
+
+    def write_query(self) -> dict[str, str | int | float | bool | None]:
+        """The parameters of `GET /export` that differ from their defaults."""
+        return self.model_dump(mode="json", by_alias=True, exclude_defaults=True)
 
     @model_validator(mode="after")
     def _require_time_order(self) -> Self:

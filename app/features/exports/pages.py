@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import HTMLResponse
 from pydantic import JsonValue, ValidationError
 
-from app.domain.groups import FoundGroups, GroupFilter
+from app.domain.groups import FoundGroups, GroupCriteria, GroupFilter
 from app.features.exports.model import LEFT_OUT_MEANINGS, ExportFormat, ExportRequest, ExportShape
 from app.features.exports.service import ExportPreview, LabelRows, preview_export, preview_labels
 from app.features.exports.store import ExportStore
@@ -26,10 +26,7 @@ _PREVIEWED_LABELS: Final = 500
 _VISIBLE_CHARACTERS: Final = 700
 _SHAPES: Final[tuple[ExportShape, ...]] = get_args(ExportShape)
 _FORMATS: Final[tuple[ExportFormat, ...]] = get_args(ExportFormat)
-_SAME: Final = (
-    *("run", "label", "scene", "since", "until", "purpose", "task_id", "outcome", "reason", "model", "flag", "judge"),
-    *("min_step", "max_step", "min_mean", "max_mean", "min_std", "max_std"),
-)
+_SHARED: Final = {*GroupCriteria.model_fields, "judge"}
 """What filters and exports name alike."""
 
 
@@ -76,7 +73,7 @@ def create_export_page_router(pages: ExportPages, renderer: Renderer) -> APIRout
         sent, problem = _build_request(where, options)
         wanted = sent or ExportRequest()  # what the form shows
         found, preview = (None, None) if sent is None else await _preview(pages, where, sent)
-        asked = wanted.model_dump(mode="json", exclude_defaults=True)
+        asked = wanted.write_query()
         data = {"request": sent, "problem": problem, "found": found, "preview": preview}
         shown = {
             "wanted": wanted,
@@ -99,8 +96,7 @@ def create_export_page_router(pages: ExportPages, renderer: Renderer) -> APIRout
 def _build_request(where: GroupFilter, options: _ExportWords) -> tuple[ExportRequest | None, str]:
     """The export of the filter, and what is wrong with the options, which then do not count. None where the filter
     itself is wrong: without it everything would be exported."""
-    filtered = {"env": where.environment} | {name: getattr(where, name) for name in _SAME}
-    narrowed = {name: value for name, value in filtered.items() if value is not None}
+    narrowed = where.model_dump(include=_SHARED, exclude_none=True)
     chosen = {name: word.strip() for name, word in asdict(options).items() if word.strip()}
     if "file" in chosen:
         chosen["format"] = chosen.pop("file")

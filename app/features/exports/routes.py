@@ -52,11 +52,11 @@ def create_export_router(
     )
     @needs("read", "handler")
     async def export(wanted: Annotated[ExportRequest, Query()], bounds: CallerBounds) -> StreamingResponse:
-        require_named(bounds, wanted.run, wanted.env)
+        require_named(bounds, wanted.run, wanted.environment)
         await _require_known_names(wanted)
         # before the response starts, so that an unavailable store is a 503
         last = await exports.get_newest_group_sequence()
-        name = "-".join(["atropos", wanted.env or "all", wanted.shape])
+        name = "-".join(["atropos", wanted.environment or "all", wanted.shape])
         pieces = (
             stream_labels(read_labels(wanted), wanted.format)
             if wanted.shape == "labels"
@@ -78,7 +78,7 @@ def create_export_router(
     )
     @needs("read", "handler")
     async def summarise(wanted: Annotated[ExportSummaryRequest, Query()], bounds: CallerBounds) -> ExportSummary:
-        require_named(bounds, wanted.run, wanted.env)
+        require_named(bounds, wanted.run, wanted.environment)
         await _require_known_names(wanted)
         if wanted.shape == "labels":
             return await summarise_labels(read_labels(wanted))
@@ -88,9 +88,10 @@ def create_export_router(
 
     async def _require_known_names(wanted: ExportRequest) -> None:
         """NotFound for an environment or a run that is not there: an empty file would hide a mistyped name."""
-        if wanted.env is not None and wanted.env not in catalogue.classes:
-            near = suggest(wanted.env, catalogue.classes)
-            raise NotFound(f"there is no environment {wanted.env!r}{near}; GET /envs lists them", field="query.env")
+        name, known = wanted.environment, catalogue.classes
+        if name is not None and name not in known:
+            near = suggest(name, known)
+            raise NotFound(f"there is no environment {name!r}{near}; GET /envs lists them", field="query.env")
         if wanted.run is not None:
             await runs.require(wanted.run, field="query.run")
 

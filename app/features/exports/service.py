@@ -97,12 +97,11 @@ async def summarise_export(
     return ExportSummary(rows=rows, left_out=dict(sorted((+choice.left_out).items())))
 
 
-async def _read_pages(
+def _read_pages(
     exports: ExportStore, request: ExportRequest, after: int, last: int
 ) -> AsyncIterator[Sequence[StoredGroup]]:
-    while page := await exports.read_page(request, after, last, _PAGE_SIZE):
-        after = page[-1].sequence
-        yield page
+    with_readings = request.shape == "judgements"
+    return exports.read_pages(request.where, after, last, _PAGE_SIZE, with_readings=with_readings)
 
 
 def _build_row_filter(request: ExportRequest, not_for_training: Collection[str]) -> "_RowFilter | _ReadingFilter":
@@ -481,8 +480,8 @@ class LabelRows:
         self.left_out: Counter[LeftOut] = Counter()
 
     async def read_pages(self) -> AsyncIterator[list[LabelRow]]:
-        after = 0
-        while page := await self._labels.list_labels(self._request.env, self._request.run, after, _LABELS_A_PAGE):
+        after, request = 0, self._request
+        while page := await self._labels.list_labels(request.environment, request.run, after, _LABELS_A_PAGE):
             after = page[-1][0]
             made = [label for _, label in page if self._is_in_time(label)]
             stored = await self._load_groups([label.group_id for label in made if label.group_id is not None])

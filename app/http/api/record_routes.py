@@ -1,17 +1,15 @@
 """Routes for stored tasks, groups, runs and statistics, for rescoring, and for mixtures of environments."""
 
-from dataclasses import dataclass, fields
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Depends, Path, Query, Request, Response
+from fastapi import APIRouter, Body, Path, Query, Request, Response
 from fastapi.openapi.models import Example
-from pydantic import AfterValidator, AwareDatetime
+from pydantic import AfterValidator, Field
 
 from app.domain.access import KeyBounds
 from app.domain.errors import InvalidRequest, NotFound
-from app.domain.groups import GroupDetail, GroupFilter, StatisticsBreakdown, parse_text_query
-from app.domain.runs import Purpose, Run
-from app.domain.scores import Outcome, Reason
+from app.domain.groups import GroupCriteria, GroupDetail, GroupFilter, StatisticsBreakdown, parse_text_query
+from app.domain.runs import Run
 from app.domain.values import Name
 from app.http.api.environment_routes import IdempotencyHeader, build_batch_response, score_in_bounds
 from app.http.api.models import GroupPage, GroupReplies, GroupView, RunPage, StatisticsView, TaskView
@@ -32,8 +30,6 @@ from app.store.views import GroupViews
 # The query of `GET /groups`.
 
 _Limit = Annotated[int, Query(ge=1, le=500)]
-_Step = Annotated[int | None, Query(ge=-(2**53), le=2**53)]
-_Number = Annotated[float | None, Query(allow_inf_nan=False)]
 
 
 def _require_words(text: str | None) -> str | None:
@@ -42,42 +38,27 @@ def _require_words(text: str | None) -> str | None:
     return text
 
 
-@dataclass(frozen=True)
-class GroupQuery:
-    """Every field narrows what is found."""
+class GroupQuery(GroupCriteria):
+    """Of `GET /groups`. Every field narrows what is found, but for `id`, which asks for these alone."""
 
-    env: Annotated[str | None, Query(max_length=100)] = None
-    run: Annotated[str | None, Query(max_length=100)] = None
-    outcome: Outcome | None = None
-    purpose: Purpose | None = None
+    id: Annotated[tuple[GroupId, ...], Field(max_length=256)] = ()
+    wait: Annotated[float, Field(ge=0, le=600, allow_inf_nan=False)] = 0.0
+    """Seconds, with `id`."""
+
     task_id: TaskId | None = None
-    label: Annotated[str | None, Query(max_length=200, description="The task's label, such as the character.")] = None
-    scene: Annotated[str | None, Query(max_length=100, description="The task's scene, by its id.")] = None
-    model: Annotated[str | None, Query(max_length=200, description="The policy's model.")] = None
-    judge: Annotated[Name | None, Query(description="A judge that read the group for its own scores.")] = None
-    flag: Annotated[str | None, Query(max_length=200, description="Of the group or of a completion.")] = None
-    reason: Annotated[Reason | None, Query(description="Why a completion has no score.")] = None
-    min_step: _Step = None
-    max_step: _Step = None
-    min_mean: _Number = None
-    max_mean: _Number = None
-    min_std: _Number = None
-    max_std: _Number = None
-    since: AwareDatetime | None = None
-    until: Annotated[AwareDatetime | None, Query(description="Earlier than this.")] = None
-    text: Annotated[
-        str | None,
-        AfterValidator(_require_words),
-        Query(max_length=200, description='Words of prompts, completions or rationales; "phrases" in quotes.'),
-    ] = None
-    before: Annotated[int | None, Query(ge=0, lt=2**63)] = None
-    limit: _Limit = 50
+    """Only groups of this task."""
+    judge: Name | None = None
+    """Only groups that this judge read for their own scores."""
+    text: Annotated[str | None, Field(max_length=200), AfterValidator(_require_words)] = None
+    """Words of prompts, completions or rationales; "phrases" in quotes."""
+    before: Annotated[int | None, Field(ge=0, lt=2**63)] = None
+    """Only older groups than this place: `next_before` of the page before."""
+    limit: Annotated[int, Field(ge=1, le=500)] = 50
 
-    def build_filter(self, bounds: KeyBounds) -> GroupFilter:
-        same = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in {"env", "text"}}
-        scope = {"environment": self.env, "environments": bounds.environments, "runs": bounds.runs}
-        text = None if self.text is None else parse_text_query(self.text)
-        return GroupFilter.model_validate({**same, **scope, "text": text})
+    @property
+    def where(self) -> GroupFilter:
+        shared = self.model_dump(exclude={"id", "wait", "text"})
+        return GroupFilter(**shared, text=None if self.text is None else parse_text_query(self.text))
 
 
 # Mixtures, records and runs.
@@ -129,15 +110,10 @@ def create_records_router(
 
     @router.get("/groups", summary="Groups that a filter finds, or groups by id once scored", responses=refusals)
     @needs("read", "handler")
-    async def groups(
-        bounds: CallerBounds,
-        id: Annotated[tuple[GroupId, ...], Query(max_length=256)] = (),  # noqa: A002  # the wire's word
-        wait: Annotated[float, Query(ge=0, le=600, allow_inf_nan=False, description="Seconds, with `id`.")] = 0.0,
-        query: Annotated[GroupQuery, Depends(GroupQuery)] = GroupQuery(),  # it never changes
-    ) -> GroupPage | GroupReplies:
-        if id:
-            return await _collect_groups(scoring, checks, id, wait, bounds)
-        page = await views.find_groups(query.build_filter(bounds))
+    async def groups(query: Annotated[GroupQuery, Query()], bounds: CallerBounds) -> GroupPage | GroupReplies:
+        if query.id:
+            return await _collect_groups(scoring, checks, query.id, query.wait, bounds)
+        page = await views.find_groups(query.where.within(bounds))
         return GroupPage(
             groups=page.groups,
             next_before=page.next_before,
@@ -177,12 +153,8 @@ def create_records_router(
         labelled = _find_labelled(catalogue, by, judge)
         breakdown = _choose_breakdown(by, judge, bool(labelled))
         uncounted = await views.count_uncounted()
-        rows = await views.get_statistics(env, run, by=breakdown, judge=judge)
-        shown = tuple(
-            row
-            for row in rows
-            if (not labelled or row.environment in labelled) and bounds.allows_group(row.run, row.environment)
-        )
+        rows = await views.get_statistics(env, run, by=breakdown, judge=judge, bounds=bounds)
+        shown = tuple(row for row in rows if not labelled or row.environment in labelled)
         return StatisticsView(rows=shown, uncounted=uncounted)
 
     return router

@@ -20,7 +20,7 @@ from app.domain.rollups import Rollup, RollupFilter, add_up_rollups
 from app.domain.values import suggest
 from app.http.viewer.group_pages import CompletionCard, build_cards
 from app.http.viewer.rendering import FilterRoute, Renderer, ViewerParts, Word
-from app.http.viewer.run_pages import ChartView, MeasuredCurves, SeriesSource, draw, load_rollups, measure_curves
+from app.http.viewer.run_pages import ChartView, MeasuredCurves, SeriesSource, draw, measure_curves
 from app.http.web.api_keys import CallerBounds, needs
 from app.store.views import GroupViews
 from app.toolkit.charts import TONES
@@ -127,7 +127,7 @@ def create_character_pages_router(pages: CharacterPages, renderer: Renderer) -> 
                 request, "character", character, "/view/characters", "Show every character.", near
             )
         where = RollupFilter("label", pages.environment, run.strip() or None, label=sheet.id)
-        rollups = await load_rollups(pages.views, where, bounds)
+        rollups = await pages.views.list_rollups(where.within(bounds))
         findings = [one for one in await _check(pages) if _name_sheet(one) == sheet.id]
         scenes, curves = pages.list_scenes(sheet.id), _build_curves(rollups)
         replies = await _find_replies(pages, sheet.id, run.strip() or None, bounds)
@@ -245,16 +245,8 @@ def _build_curves(rollups: Sequence[Rollup]) -> CharacterCurves:
 
 async def _find_replies(pages: CharacterPages, character: str, run: str | None, bounds: KeyBounds) -> CharacterReplies:
     """The best and the worst of the newest groups that have scores."""
-    where = GroupFilter(
-        environment=pages.environment,
-        run=run,
-        environments=bounds.environments,
-        runs=bounds.runs,
-        label=character,
-        outcome="scored",
-        limit=_NEWEST,
-    )
-    groups = (await pages.views.find_groups(where)).groups
+    scored = GroupFilter(environment=pages.environment, run=run, label=character, outcome="scored", limit=_NEWEST)
+    groups = (await pages.views.find_groups(scored.within(bounds))).groups
     replies = [(reward, group) for group in groups for reward in set(group.rewards) if reward is not None]
     ordered = sorted(replies, key=lambda reply: (reply[0], reply[1].sequence))
     # Of few replies the better half is best: none stands in both lists.

@@ -430,12 +430,8 @@ class CompareQuestion:
 
     @property
     def where(self) -> GroupFilter:
-        return GroupFilter(
-            environment=clean_word(self.words.environment),
-            label=clean_word(self.words.label),
-            environments=self.bounds.environments,
-            runs=self.bounds.runs,
-        )
+        where = GroupFilter(environment=clean_word(self.words.environment), label=clean_word(self.words.label))
+        return where.within(self.bounds)
 
 
 class ComparePage(Frozen):

@@ -83,7 +83,7 @@ def _create_home_router(pages: HomePages, renderer: Renderer, names: Sequence[st
     async def home(request: Request, bounds: CallerBounds) -> Response:
         if request.query_params.keys() - {"format"}:  # the list of groups was here, with its filters
             return RedirectResponse(add_root(request, f"/view/groups?{request.url.query}"))
-        within = GroupFilter(environments=bounds.environments, runs=bounds.runs, limit=_NEWEST)
+        within = GroupFilter(limit=_NEWEST).within(bounds)
         newest = (await pages.views.find_groups(within)).groups
         rows = await _load_runs(pages.runs, newest, bounds)
         environments = [one for one in pages.environments() if bounds.allows_environment(one.name)]
@@ -286,13 +286,12 @@ def create_viewer_router(
     ) -> Response:
         where = build_filter(FilterWords(environment, run), None, bounds)
         breakdown = pick_choice(_BREAKDOWNS, by)
-        rows = await views.get_statistics(where.environment, where.run, by=breakdown)
-        allowed = [row for row in rows if bounds.allows_group(row.run, row.environment)]
-        shown = {"rows": allowed, "where": where, "environments": environments, "by": breakdown}
+        rows = await views.get_statistics(where.environment, where.run, by=breakdown, bounds=bounds)
+        shown = {"rows": rows, "where": where, "environments": environments, "by": breakdown}
         priced = where.run if where.run and bounds.allows_run(where.run) else None
         cost = await find_cost(priced) if find_cost is not None and priced is not None else None
         more = {"cost": cost, "uncounted": await views.count_uncounted()}
-        return renderer.render(request, "statistics.html", shown | more, {"rows": allowed, **more})
+        return renderer.render(request, "statistics.html", shown | more, {"rows": rows, **more})
 
     @router.get("/view/judges")
     @needs("read", "handler")

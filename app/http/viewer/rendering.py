@@ -7,12 +7,12 @@ and nobody reads on the page is `as_sent`. Every page has a twin at the same add
 
 import hashlib
 import json
-import math
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 from difflib import SequenceMatcher
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Final, Literal, TypeVar, get_args
 from urllib.parse import parse_qs, urlencode
@@ -20,6 +20,7 @@ from urllib.parse import parse_qs, urlencode
 from fastapi import APIRouter, Depends, Query, Request, Response
 from jinja2 import Template
 from markupsafe import escape
+from pydantic import ValidationError
 from pydantic_core import to_jsonable_python
 from starlette.responses import HTMLResponse, RedirectResponse
 from starlette.types import Receive, Scope, Send
@@ -244,7 +245,6 @@ _PAGE_SIZE: Final = 50
 OUTCOMES: Final[tuple[Outcome, ...]] = get_args(Outcome)
 PURPOSES: Final[tuple[Purpose, ...]] = get_args(Purpose)
 REASONS: Final[tuple[Reason, ...]] = get_args(Reason)
-_LARGEST: Final = 2**53
 
 _WordT = TypeVar("_WordT", bound=str)
 Word = Annotated[str, Query(max_length=100)]
@@ -288,32 +288,13 @@ FilterQuery = Annotated[FilterWords, Depends(FilterWords)]
 def build_filter(words: FilterWords, before: int | None, bounds: KeyBounds) -> GroupFilter:
     """The filter of a form. Empty fields, unknown words and what is no number or date filter nothing: `list_unread`
     names them."""
-    return GroupFilter(
-        environment=clean_word(words.environment),
-        run=clean_word(words.run),
-        environments=bounds.environments,
-        runs=bounds.runs,
-        outcome=pick_choice(OUTCOMES, words.outcome),
-        purpose=pick_choice(PURPOSES, words.purpose),
-        reason=pick_choice(REASONS, words.reason),
-        task_id=clean_word(words.task_id),
-        label=clean_word(words.label),
-        scene=clean_word(words.scene),
-        text=parse_text_query(words.text),
-        model=clean_word(words.model),
-        judge=clean_word(words.judge),
-        flag=clean_word(words.flag),
-        min_step=_parse_step(words.min_step),
-        max_step=_parse_step(words.max_step),
-        min_mean=_parse_number(words.min_mean),
-        max_mean=_parse_number(words.max_mean),
-        min_std=_parse_number(words.min_std),
-        max_std=_parse_number(words.max_std),
-        since=_parse_time(words.since),
-        until=_parse_time(words.until, to_end=True),
-        before=before,
-        limit=_PAGE_SIZE,
-    )
+    read = {name: _READERS.get(name, clean_word)(word) for name, word in words.list_given().items()}
+    try:
+        where = GroupFilter.model_validate(read)
+    except ValidationError as error:
+        unread = {one["loc"][0] for one in error.errors(include_url=False, include_context=False)}
+        where = GroupFilter.model_validate({name: value for name, value in read.items() if name not in unread})
+    return where.within(bounds).model_copy(update={"before": before, "limit": _PAGE_SIZE})
 
 
 def list_unread(words: FilterWords, where: GroupFilter) -> list[str]:
@@ -324,22 +305,6 @@ def list_unread(words: FilterWords, where: GroupFilter) -> list[str]:
 def pick_choice(choices: tuple[_WordT, ...], word: str) -> _WordT | None:
     """None for a word that is none of them."""
     return next((choice for choice in choices if choice == word), None)
-
-
-def _parse_step(word: str) -> int | None:
-    try:
-        step = int(word)
-    except ValueError:
-        return None
-    return step if abs(step) < _LARGEST else None
-
-
-def _parse_number(word: str) -> float | None:
-    try:
-        number = float(word)
-    except ValueError:
-        return None
-    return number if math.isfinite(number) else None
 
 
 def _parse_time(word: str, *, to_end: bool = False) -> datetime | None:
@@ -357,6 +322,14 @@ def _parse_time(word: str, *, to_end: bool = False) -> datetime | None:
 def clean_word(word: str) -> str | None:
     """Strips a filter word and replaces NUL, which PostgreSQL refuses in queries."""
     return word.strip().replace("\x00", "\N{REPLACEMENT CHARACTER}") or None
+
+
+_READERS: Final[Mapping[str, Callable[[str], object]]] = {
+    "text": parse_text_query,
+    "since": _parse_time,
+    "until": partial(_parse_time, to_end=True),
+}
+"""Of the words that are not read as an address of the API has them."""
 
 
 def _build_query(words: FilterWords, **more: object) -> str:

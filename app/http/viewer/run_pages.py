@@ -196,7 +196,7 @@ async def load_row(pages: RunPages, name: str, bounds: KeyBounds) -> RunRow | No
 
 
 async def _load_progress(pages: RunPages, report: RunReport, bounds: KeyBounds) -> RunProgress:
-    where = GroupFilter(run=report.run.name, environments=bounds.environments, limit=_ARRIVALS)
+    where = GroupFilter(run=report.run.name, limit=_ARRIVALS).within(bounds)
     arrivals: list[datetime] = [group.created_at for group in (await pages.views.find_outlines(where)).outlines]
     outstanding = sum(each.outstanding for each in report.activity)
     return tell_progress(arrivals, outstanding, pages.runs.find_hold(report.run), pages.clock())
@@ -204,7 +204,7 @@ async def _load_progress(pages: RunPages, report: RunReport, bounds: KeyBounds) 
 
 async def _load_totals(pages: RunPages, run: str, bounds: KeyBounds) -> tuple[RunTotals, ...]:
     """Of all environments together, then of each."""
-    rollups = await load_rollups(pages.views, RollupFilter("run", run=run), bounds)
+    rollups = await pages.views.list_rollups(RollupFilter("run", run=run).within(bounds))
     each = [_build_totals(rollup.key.environment, rollup) for rollup in rollups]
     first = RunTotals("", 0, 0, 0, None, None, None, None, None)
     return (_build_totals("", add_up_rollups(rollups)) if rollups else first, *each)
@@ -477,15 +477,9 @@ def read_choice(others: tuple[str, ...], environment: str, by: str, chart: str) 
     return CurveChoice(others, clean_word(environment), pick_choice(_BREAKDOWNS, by), chart)
 
 
-async def load_rollups(views: GroupViews, where: RollupFilter, bounds: KeyBounds) -> list[Rollup]:
-    """Of what the caller may see."""
-    rollups = await views.list_rollups(where)
-    return [rollup for rollup in rollups if bounds.allows_group(rollup.key.run, rollup.key.environment)]
-
-
 async def _load_series(views: GroupViews, run: str, choice: CurveChoice, bounds: KeyBounds) -> LoadedSeries:
     series = RollupFilter(_SERIES[choice.by], choice.environment, run)
-    return LoadedSeries(run, await load_rollups(views, series, bounds))
+    return LoadedSeries(run, await views.list_rollups(series.within(bounds)))
 
 
 def _split_series(loaded: LoadedSeries, choice: CurveChoice) -> list[SeriesSource]:
@@ -597,7 +591,7 @@ async def _build_curves(
     # There is a colour for so many; those with the most groups get one, in the order of their names.
     largest = sorted(sources, key=_count_groups, reverse=True)[:TONES]
     sources_shown = [source for source in sources if source in largest]
-    own = await load_rollups(pages.views, RollupFilter("step", run=run.name), bounds)
+    own = await pages.views.list_rollups(RollupFilter("step", run=run.name).within(bounds))
     curves = list(measure_curves(sources_shown))
     placed = _place_marks([rule for rule, _ in curves], marks, _count_up_groups(own))
     curves = [each for each in curves if each[0].name == choice.chart] or curves

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from io import BytesIO
 
 import pyarrow as pa
@@ -10,7 +10,7 @@ import pytest
 from pyarrow import parquet
 from pydantic import JsonValue, ValidationError
 
-from app.domain.groups import Group, Rollout, TaskPrompt, TaskRecord
+from app.domain.groups import Group, GroupFilter, Rollout, TaskPrompt, TaskRecord
 from app.domain.runs import Policy
 from app.domain.scores import Criterion, Score
 from app.domain.tasks import (
@@ -24,7 +24,7 @@ from app.domain.tasks import (
     ToolSpec,
     Withheld,
 )
-from app.features.exports.model import ExportFilter, ExportRequest, StoredGroup
+from app.features.exports.model import ExportRequest, StoredGroup
 from app.features.exports.service import stream_export, summarise_export
 from app.features.exports.store import ExportStore
 from tests.support.store_cases import START
@@ -95,8 +95,12 @@ class Kept(ExportStore):
     def __init__(self, groups: Sequence[StoredGroup]) -> None:
         self._groups = groups
 
-    async def read_page(self, where: ExportFilter, after: int, last: int, limit: int) -> list[StoredGroup]:
-        return [one for one in self._groups if after < one.sequence <= last][:limit]
+    async def read_pages(
+        self, where: GroupFilter, after: int, last: int, size: int, *, with_readings: bool = False
+    ) -> AsyncGenerator[list[StoredGroup], None]:
+        kept = [one for one in self._groups if after < one.sequence <= last]
+        for start in range(0, len(kept), size):
+            yield kept[start : start + size]
 
 
 def file(groups: Sequence[StoredGroup], **wanted: object) -> bytes:

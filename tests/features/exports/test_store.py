@@ -5,12 +5,13 @@ from datetime import timedelta
 
 import pytest
 
+from app.domain.groups import GroupFilter
 from app.domain.runs import Policy
 from app.domain.scores import Score
-from app.features.exports import store as export_store
-from app.features.exports.model import ExportFilter, StoredGroup
+from app.features.exports.model import ExportRequest, StoredGroup
 from app.features.exports.store import ExportStore
 from app.main.store import Store
+from app.store import search
 from app.store.group_rows import GroupToStore
 from tests.support.store_cases import START, group, record, using
 
@@ -57,7 +58,9 @@ OF_THE_LISTING: list[tuple[dict[str, object], str]] = [
 def test_every_field_narrows_it_and_so_do_the_filters_of_the_listing(store_url: str) -> None:
     async def scenario(store: Store) -> list[tuple[dict[str, object], str]]:
         async def find(asked: list[tuple[dict[str, object], str]]) -> list[tuple[dict[str, object], str]]:
-            return [(where, " ".join(await ids(store, ExportFilter.model_validate(where)))) for where, _ in asked]
+            return [
+                (where, " ".join(await ids(store, ExportRequest.model_validate(where).where))) for where, _ in asked
+            ]
 
         await stored(store)
         found = await find(PLAIN)
@@ -75,23 +78,18 @@ async def stored(store: Store) -> None:
     await store.groups.add([group("other", run="other"), later(group("later")), group("npc", environment="npc_arena")])
 
 
-async def ids(store: Store, where: ExportFilter) -> list[str]:
+async def ids(store: Store, where: GroupFilter) -> list[str]:
     exports = store.part(ExportStore)
-    last, after = await exports.get_newest_group_sequence(), 0
-    found: list[str] = []
-    while page := await exports.read_page(where, after, last, 100):
-        found += [one.group.group_id for one in page]
-        after = page[-1].sequence
-    return found
+    last = await exports.get_newest_group_sequence()
+    return [one.group.group_id async for page in exports.read_pages(where, 0, last, 100) for one in page]
 
 
 @pytest.fixture(params=["few groups", "many groups"])
 def _as_among(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Groups are looked for as in a small store, and as in one where all that is here would be many."""
     if request.param == "many groups":
-        for name in ("NEAR", "FEW_TASKS", "FEW_GROUPS"):
-            monkeypatch.setattr(export_store, name, 0)
-        monkeypatch.setattr(export_store, "AT_ONCE", 1)
+        monkeypatch.setattr(search, "FEW_TASKS", 0)
+        monkeypatch.setattr(search, "WALKS", replace(search.WALKS, groups=1, at_once=1, candidates=1))
 
 
 async def test_pages_end_where_they_were_told_to(store: Store) -> None:
@@ -100,15 +98,13 @@ async def test_pages_end_where_they_were_told_to(store: Store) -> None:
     await stored(store)
     last = await exports.get_newest_group_sequence()
     await store.groups.add([group("meanwhile")])
-    pages, after = [], empty
-    while page := await exports.read_page(ExportFilter(), after, last, 2):
-        pages.append([one.group.group_id for one in page])
-        after = page[-1].sequence
+    where = ExportRequest().where
+    pages = [[one.group.group_id for one in page] async for page in exports.read_pages(where, empty, last, 2)]
     assert pages == [["plain", "labelled"], ["other", "later"], ["npc"]]
 
 
 async def test_a_group_comes_whole_with_its_task(store: Store) -> None:
     await store.tasks.put([record(0)])
     (kept,) = await store.groups.add([group()])
-    found, kept = (await store.part(ExportStore).read_page(ExportFilter(), 0, 1, 1), kept)
-    assert found == [StoredGroup(sequence=1, group=kept, task=record(0))]
+    found = [page async for page in store.part(ExportStore).read_pages(GroupFilter(), 0, 1, 1)]
+    assert found == [[StoredGroup(sequence=1, group=kept, task=record(0))]]
