@@ -388,9 +388,9 @@ def describe_estimate(estimate: CostEstimate) -> list[str]:
 
 def _describe_judging(judging: JudgingCost) -> str:
     if judging.most_usd is None:
-        return f"judge {judging.judge}: {format_range(judging.calls)} calls, an unknown price"
+        return f"judge {judging.judge}: {format_range(judging.calls)} readings, an unknown price"
     price = f"at most about {format_usd(judging.most_usd)}, based on its average cost so far"
-    return f"judge {judging.judge}: {format_range(judging.calls)} calls, {price}"
+    return f"judge {judging.judge}: {format_range(judging.calls)} readings, {price}"
 
 
 def _format_count(number: int, of: str) -> str:
