@@ -72,13 +72,17 @@ WALKS: Final = replace(PAGES, groups=20_000, is_walk=True)
 def search_groups(
     connection: Connection, where: GroupFilter, columns: _Columns = _ALL_COLUMNS, reach: Reach | None = None
 ) -> "GroupSearch":
+    read_in_order(connection)
+    search = GroupSearch(connection, where, columns, reach or PAGES)
+    found, way = next((found, way) for way in WAYS if (found := way.find(search)) is not None)
+    return replace(found, way=way)
+
+
+def read_in_order(connection: Connection) -> None:
     """For the rest of the transaction, PostgreSQL reads indexes in their order: it sorts what it takes for few groups,
     but it does not know of a run that has just begun."""
     if connection.dialect.name == "postgresql":
         connection.exec_driver_sql("SELECT set_config('enable_bitmapscan', 'off', true)")
-    search = GroupSearch(connection, where, columns, reach or PAGES)
-    found, way = next((found, way) for way in WAYS if (found := way.find(search)) is not None)
-    return replace(found, way=way)
 
 
 _FIRST_STEP: Final = 64

@@ -8,7 +8,7 @@ from app.domain.groups import GroupFilter
 from app.features.exports.model import StoredGroup
 from app.store.database import StorePart, reads
 from app.store.group_rows import load_groups
-from app.store.search import walk_groups
+from app.store.search import read_in_order, walk_groups
 from app.store.tables import groups
 from app.store.tasks import load_tasks
 from app.store.views import load_readings
@@ -34,8 +34,11 @@ class ExportStore(StorePart):
 
     @reads
     def _load_page(self, connection: Connection, sequences: Sequence[int], with_readings: bool) -> list[StoredGroup]:
+        read_in_order(connection)
         page = load_groups(connection, groups.c.sequence.in_(sequences))
-        kept = select(groups.c.sequence).where(groups.c.sequence.in_(sequences)).order_by(groups.c.sequence)
+        if len(page) < len(sequences):  # some were pruned meanwhile
+            kept = select(groups.c.sequence).where(groups.c.sequence.in_(sequences)).order_by(groups.c.sequence)
+            sequences = connection.execute(kept).scalars().all()
         records = load_tasks(connection, [group.task_id for group in page])
         readings = load_readings(connection, [group.group_id for group in page]) if with_readings else {}
         return [
@@ -45,5 +48,5 @@ class ExportStore(StorePart):
                 task=records[group.task_id],
                 readings=tuple(readings.get(group.group_id, ())),
             )
-            for sequence, group in zip(connection.execute(kept).scalars(), page, strict=True)
+            for sequence, group in zip(sequences, page, strict=True)
         ]
