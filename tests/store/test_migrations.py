@@ -167,7 +167,16 @@ LIFTED = {
     2: (r'"caf\u00e9 \"x\""', r'"a\u0000b"', None, None, r'["late","\ud800"]'),
     3: ('"tiny"', None, r'"caf\u00e9"', 7, "[]"),
 }
+REVISIONS_OF_BEFORE = (
+    "DROP TABLE earlier_texts",
+    "ALTER TABLE events ADD COLUMN revision INTEGER DEFAULT 1 NOT NULL",
+    "ALTER TABLE lorebooks ADD COLUMN revision INTEGER DEFAULT 1 NOT NULL",
+    "CREATE TABLE world_revisions (world BIGINT, kind VARCHAR, name VARCHAR, revision INTEGER, body TEXT, "
+    "author VARCHAR, written_at BIGINT, withdrawn_by VARCHAR, withdrawn_at BIGINT)",
+)
+"""What differed in schema 0040."""
 TABLES_OF_BEFORE = (
+    *REVISIONS_OF_BEFORE,
     "CREATE TABLE scores (group_sequence BIGINT, position INTEGER, ordinal INTEGER, name VARCHAR)",
     "CREATE TABLE event_postings (key BIGINT, time BIGINT, sequence BIGINT)",
 )
@@ -204,7 +213,7 @@ def make_store_of_before(url: str) -> Rows:
 def test_a_store_of_the_schema_before_is_lifted(empty_url: str) -> None:
     rows = make_store_of_before(empty_url)
     migrate(empty_url, MIGRATIONS)
-    changed: Rows = {name: {} for name in ("groups", "parts", "schema_support")}
+    changed: Rows = {name: {} for name in ("groups", "parts", "schema_support", "earlier_texts")}
     assert fill(empty_url) | changed == rows | changed
     with connected(empty_url) as connection:
         context = MigrationContext.configure(connection, opts={"compare_server_default": True})
@@ -218,6 +227,53 @@ def test_a_store_of_the_schema_before_is_lifted(empty_url: str) -> None:
     expected = [(model, step, *rest[:-1]) for (model, *rest), step in zip(LIFTED.values(), steps, strict=True)]
     assert differences == []
     assert (dict(zip(LIFTED, map(tuple, of_groups), strict=True)), list(map(tuple, of_parts))) == (LIFTED, expected)
+
+
+KEPT = (
+    (1, "event", "rope", 1, "frayed", "game", 10, None, None),
+    (1, "event", "rope", 2, "broke", "ada", 20, None, None),
+    (1, "event", "gone", 1, "a toll", None, None, "eve", 25),
+    (1, "event", "back", 1, "a flood", "game", 11, "eve", 26),
+    (1, "lorebook", "rope", 1, "{}", "bob", 12, "", 27),
+    (2, "event", "rope", 2, "broke", "ada", 20, "dan", 40),
+)
+IN_FORCE = (
+    ("rope", 3, 0, "held", "eve", 30),
+    ("gone", 1, 1, "a toll", None, None),
+    ("back", 2, 0, "a flood", "bob", 28),
+    ("calm", 1, 0, "no wind", "game", 5),
+)
+EARLIER = [
+    (1, "event", "back", "a flood", "game", 11, "eve", 26),
+    (1, "event", "gone", "a toll", None, None, "eve", 25),
+    (1, "event", "rope", "frayed", "game", 10, "ada", 20),
+    (1, "event", "rope", "broke", "ada", 20, "eve", 30),
+    (1, "lorebook", "rope", "{}", "bob", 12, "", 27),
+    (2, "event", "rope", "broke", "ada", 20, "dan", 40),
+]
+
+
+@pytest.mark.dialects
+def test_revisions_of_worlds_become_earlier_texts(empty_url: str) -> None:
+    migrate(empty_url, MIGRATIONS)
+    with connected(empty_url) as connection:
+        for step in REVISIONS_OF_BEFORE:
+            connection.execute(text(step))
+        connection.execute(text("UPDATE alembic_version SET version_num = '0039'"))
+        present = MetaData()
+        present.reflect(connection, only=["events", "world_revisions"])
+        columns = ("event_id", "revision", "withdrawn", "body", "author", "written_at")
+        for number, row in enumerate(IN_FORCE):
+            more = {"sequence": number, "world": 1, "time": number}
+            connection.execute(insert(present.tables["events"]), dict(zip(columns, row, strict=True)) | more)
+        for kept in KEPT:
+            connection.execute(insert(present.tables["world_revisions"]).values(kept))
+    migrate(empty_url, MIGRATIONS)
+    with connected(empty_url) as connection:
+        read = "SELECT world, kind, name, body, author, written_at, replaced_by, replaced_at FROM earlier_texts"
+        found = connection.execute(text(f"{read} ORDER BY number")).all()
+        context = MigrationContext.configure(connection, opts={"compare_server_default": True})
+        assert (list(map(tuple, found)), compare_metadata(context, metadata)) == (EARLIER, [])
 
 
 def test_an_older_store_is_refused_with_the_way(empty_url: str) -> None:
@@ -346,7 +402,7 @@ def test_a_service_starts_on_a_newer_schema_that_only_expanded(empty_url: str, t
     rows = fill(empty_url)
     require_servable(empty_url, MIGRATIONS)
     migrate(empty_url, MIGRATIONS)
-    assert (tables, unchanged, fill(empty_url), rows["schema_support"]) == ([set()], True, rows, {"oldest": "0039"})
+    assert (tables, unchanged, fill(empty_url), rows["schema_support"]) == ([set()], True, rows, {"oldest": "0041"})
 
 
 def test_a_folder_that_cannot_be_made_is_unavailable(tmp_path: Path) -> None:

@@ -137,10 +137,10 @@ _ROUTES: Final[Mapping[AccessScope, str]] = {
         GET /characters/*/text                           closed
         GET /view/author                                 closed
         GET /view/worlds/*/write                         world
-        GET /worlds/*/events/*/revisions                 world
-        GET /worlds/*/events/*/revisions/*               world
-        GET /worlds/*/lorebooks/*/revisions              world
-        GET /worlds/*/lorebooks/*/revisions/*            world
+        GET /worlds/*/events/*/earlier                   world
+        GET /worlds/*/events/*/earlier/*                 world
+        GET /worlds/*/lorebooks/*/earlier                world
+        GET /worlds/*/lorebooks/*/earlier/*              world
         GET,POST /characters/archive                     closed
         GET,POST /view/characters/*/edit                 closed
         GET,POST /view/characters/*/scenes/edit          closed
@@ -152,6 +152,8 @@ _ROUTES: Final[Mapping[AccessScope, str]] = {
         POST /play/v1/turns/*/judge                      closed
         POST /play/v1/turns/*/keep                       closed
         POST /view/talk/author/*                         closed
+        POST /worlds/*/events/*/earlier/*/restore        world
+        POST /worlds/*/lorebooks/*/earlier/*/restore     world
         POST /characters/reload                          closed
         POST /envs/*/try                                 closed
         POST /labels/import                              closed
