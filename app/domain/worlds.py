@@ -152,6 +152,7 @@ class EarlierText(Frozen):
     than such notes."""
 
     number: int
+    """From 1 for each event or lorebook."""
     author: str | None
     """The name of the key; empty where no key was needed."""
     written_at: datetime | None

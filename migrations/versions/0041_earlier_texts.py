@@ -18,9 +18,10 @@ IS_EXPANSION = False
 _BY_CODE_POINT: Final = sa.String().with_variant(sa.String(collation="C"), "postgresql")
 
 _LIFT: Final = """
-INSERT INTO earlier_texts (world, kind, name, body, author, written_at, replaced_by, replaced_at)
-SELECT world, kind, name, body, author, written_at,
-    CASE WHEN withdrawn_at IS NULL THEN next_author ELSE withdrawn_by END, coalesce(withdrawn_at, next_at)
+INSERT INTO earlier_texts (world, kind, name, number, body, author, written_at, replaced_by, replaced_at)
+SELECT world, kind, name, row_number() OVER (PARTITION BY world, kind, name ORDER BY revision), body, author,
+    written_at, CASE WHEN withdrawn_at IS NULL THEN next_author ELSE withdrawn_by END,
+    coalesce(withdrawn_at, next_at)
 FROM (
     SELECT texts.*, lead(author) OVER following AS next_author, lead(written_at) OVER following AS next_at
     FROM (
@@ -36,26 +37,23 @@ FROM (
     WINDOW following AS (PARTITION BY world, kind, name ORDER BY revision)
 ) AS followed
 WHERE earlier = 1
-ORDER BY world, kind, name, revision
 """
 
 
 def upgrade() -> None:
     op.create_table(
         "earlier_texts",
-        sa.Column("number", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), primary_key=True, autoincrement=True),
-        sa.Column("world", sa.BigInteger(), nullable=False),
+        sa.Column("world", sa.BigInteger(), nullable=False, autoincrement=False),
         sa.Column("kind", sa.String(), nullable=False),
         sa.Column("name", _BY_CODE_POINT, nullable=False),
+        sa.Column("number", sa.Integer(), nullable=False, autoincrement=False),
         sa.Column("body", sa.Text(), nullable=False),
         sa.Column("author", sa.String(), nullable=True),
         sa.Column("written_at", sa.BigInteger(), nullable=True),
         sa.Column("replaced_by", sa.String(), nullable=True),
         sa.Column("replaced_at", sa.BigInteger(), nullable=True),
-        sa.PrimaryKeyConstraint("number", name="pk_earlier_texts"),
-        sqlite_autoincrement=True,
+        sa.PrimaryKeyConstraint("world", "kind", "name", "number", name="pk_earlier_texts"),
     )
-    op.create_index("ix_earlier_texts_document", "earlier_texts", ["world", "kind", "name", "number"])
     op.execute(_LIFT)
     op.drop_table("world_revisions")
     op.drop_column("events", "revision")

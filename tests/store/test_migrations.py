@@ -244,12 +244,12 @@ IN_FORCE = (
     ("calm", 1, 0, "no wind", "game", 5),
 )
 EARLIER = [
-    (1, "event", "back", "a flood", "game", 11, "eve", 26),
-    (1, "event", "gone", "a toll", None, None, "eve", 25),
-    (1, "event", "rope", "frayed", "game", 10, "ada", 20),
-    (1, "event", "rope", "broke", "ada", 20, "eve", 30),
-    (1, "lorebook", "rope", "{}", "bob", 12, "", 27),
-    (2, "event", "rope", "broke", "ada", 20, "dan", 40),
+    (1, "event", "back", 1, "a flood", "game", 11, "eve", 26),
+    (1, "event", "gone", 1, "a toll", None, None, "eve", 25),
+    (1, "event", "rope", 1, "frayed", "game", 10, "ada", 20),
+    (1, "event", "rope", 2, "broke", "ada", 20, "eve", 30),
+    (1, "lorebook", "rope", 1, "{}", "bob", 12, "", 27),
+    (2, "event", "rope", 1, "broke", "ada", 20, "dan", 40),
 ]
 
 
@@ -270,8 +270,8 @@ def test_revisions_of_worlds_become_earlier_texts(empty_url: str) -> None:
             connection.execute(insert(present.tables["world_revisions"]).values(kept))
     migrate(empty_url, MIGRATIONS)
     with connected(empty_url) as connection:
-        read = "SELECT world, kind, name, body, author, written_at, replaced_by, replaced_at FROM earlier_texts"
-        found = connection.execute(text(f"{read} ORDER BY number")).all()
+        read = "SELECT world, kind, name, number, body, author, written_at, replaced_by, replaced_at FROM earlier_texts"
+        found = connection.execute(text(f"{read} ORDER BY world, kind, name, number")).all()
         context = MigrationContext.configure(connection, opts={"compare_server_default": True})
         assert (list(map(tuple, found)), compare_metadata(context, metadata)) == (EARLIER, [])
 

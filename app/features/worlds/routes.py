@@ -6,7 +6,7 @@ A lorebook may be one of ours or of another tool. Which one it is, its keys say:
 import asyncio
 import re
 from collections.abc import Mapping
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Body, Path, Query
 from fastapi.exceptions import RequestValidationError
@@ -379,8 +379,7 @@ async def _list_events(world_service: WorldService, world: str, looking: EventsQ
 
 # Earlier texts of events and lorebooks.
 
-_DocumentName = Annotated[EventId, Path(description="The event's id, or the lorebook's name.", examples=["rope"])]
-_TextNumber = Annotated[int, Path(ge=1, le=2**62, description="The earlier text's number.", examples=[1])]
+_TextNumber = Annotated[int, Path(ge=1, le=2**31, description="The earlier text's number.", examples=[1])]
 
 
 class EarlierTextPage(Frozen):
@@ -399,20 +398,25 @@ def _create_earlier_router(world_service: WorldService, folder: str, kind: Docum
     path = f"/worlds/{{world}}/{folder}/{{name}}/earlier"
     router = APIRouter(prefix=path, tags=["worlds"], route_class=JsonRoute)
     looks = document_problems(401, 404, 422, 503)
-    of_what = "an event" if kind == "event" else "a lorebook"
+    of_event = kind == "event"
+    of_what = "an event" if of_event else "a lorebook"
+    called: Any = Path(
+        description="The event's id." if of_event else "The lorebook's name.",
+        examples=["rope" if of_event else "coast"],
+    )
 
     @router.get("", summary=f"Earlier texts of {of_what}: who wrote and who replaced them, and when", responses=looks)
     async def earlier(
         world: _WorldName,
-        name: _DocumentName,
+        name: EventId = called,
         limit: Annotated[int, Query(ge=1, le=200)] = 50,
-        before: Annotated[int | None, Query(ge=1, le=2**62)] = None,
+        before: Annotated[int | None, Query(ge=1, le=2**31)] = None,
     ) -> EarlierTextPage:
         page = await world_service.list_earlier(world, kind, name, limit, before)
         return EarlierTextPage(texts=tuple(page), next_before=page[-1].number if len(page) == limit else None)
 
     @router.get("/{number}", summary=f"One earlier text of {of_what}", responses=looks)
-    async def earlier_text(world: _WorldName, name: _DocumentName, number: _TextNumber) -> WrittenText:
+    async def earlier_text(world: _WorldName, number: _TextNumber, name: EventId = called) -> WrittenText:
         return await world_service.get_earlier(world, kind, name, number)
 
     @router.post(
@@ -420,7 +424,9 @@ def _create_earlier_router(world_service: WorldService, folder: str, kind: Docum
         summary=f"Put an earlier text of {of_what} in force again",
         responses=document_problems(401, 404, 409, 422, 503),
     )
-    async def restore(world: _WorldName, name: _DocumentName, number: _TextNumber, author: CallerName) -> RestoredText:
+    async def restore(
+        world: _WorldName, number: _TextNumber, author: CallerName, name: EventId = called
+    ) -> RestoredText:
         await world_service.restore(world, kind, name, number, author)
         return RestoredText(restored=name)
 

@@ -29,6 +29,7 @@ from sqlalchemy import (
     Text,
     bindparam,
     delete,
+    func,
     insert,
     literal_column,
     select,
@@ -157,17 +158,14 @@ class LorebookTable(TableRecord, table=True):
 
 class EarlierTextTable(TableRecord, table=True):
     """What events and lorebooks said before they were changed or deleted. What is in force stands in their own tables.
-    `author` and `written_at` are null where the text is older than such notes."""
+    `number` counts from 1 for each of them. `author` and `written_at` are null where the text is older than these
+    notes."""
 
     __tablename__ = "earlier_texts"
-    __table_args__ = (
-        Index("ix_earlier_texts_document", "world", "kind", "name", "number"),
-        {"sqlite_autoincrement": True},
-    )
-    number: int = Field(sa_column=build_sequence_column("number"))
-    world: int = Field(sa_type=BigInteger)
-    kind: str
-    name: str = Field(sa_column=_build_ordered_column("name"))
+    world: int = Field(primary_key=True, sa_type=BigInteger, sa_column_kwargs={"autoincrement": False})
+    kind: str = Field(primary_key=True)
+    name: str = Field(sa_column=_build_ordered_column("name", primary_key=True))
+    number: int = Field(primary_key=True, sa_column_kwargs={"autoincrement": False})
     body: str = Field(sa_type=Text)
     author: str | None = None
     written_at: int | None = Field(default=None, sa_type=BigInteger)
@@ -218,20 +216,21 @@ def keep_text(
     connection: Connection, database: Database, document: Document, former: WrittenBody, replaced_by: str
 ) -> None:
     """Keeps what a text said that is about to be changed or deleted."""
-    row = {"world": document.world, "kind": document.kind, "name": document.name}
+    last = connection.execute(select(func.max(earlier_texts.c.number)).where(*document.here)).scalar() or 0
+    row = {"world": document.world, "kind": document.kind, "name": document.name, "number": last + 1}
     of_text = {"body": former.body, "author": former.author, "written_at": former.at}
     replaced = {"replaced_by": replaced_by, "replaced_at": database.read_clock()}
     connection.execute(insert(earlier_texts).values({**row, **of_text, **replaced}))
-    numbers = select(earlier_texts.c.number).where(*document.here).order_by(earlier_texts.c.number.desc())
-    too_old = numbers.offset(KEPT_TEXTS).limit(1).scalar_subquery()
-    connection.execute(delete(earlier_texts).where(*document.here, earlier_texts.c.number <= too_old))
+    if last >= KEPT_TEXTS:
+        oldest = earlier_texts.c.number <= last + 1 - KEPT_TEXTS
+        connection.execute(delete(earlier_texts).where(*document.here, oldest))
 
 
 def copy_newest_text(connection: Connection, document: Document, to: Collection[int]) -> None:
     """For those branches that keep none."""
     columns = earlier_texts.c
     newest = select(earlier_texts).where(*document.here).order_by(columns.number.desc()).limit(1)
-    row = {name: value for name, value in connection.execute(newest).mappings().one().items() if name != "number"}
+    row = {**connection.execute(newest).mappings().one(), "number": 1}
     have = select(columns.world).where(columns.kind == document.kind, columns.name == document.name)
     having = set(connection.execute(have.where(columns.world.in_(to))).scalars())
     insert_rows(connection, earlier_texts, [{**row, "world": one} for one in to if one not in having])

@@ -121,7 +121,7 @@ async def test_earlier_texts_of_a_world_are_listed_and_restored(here: Place) -> 
     ]
     restored = [
         (await here.client.post(f"{path}/restore")).json()
-        for path in (f"{events}/owl/earlier/1", f"{books}/coast/earlier/3", f"{events}/owl/earlier/3")
+        for path in (f"{events}/owl/earlier/1", f"{books}/coast/earlier/1", f"{events}/owl/earlier/9")
     ]
     now = [(await here.client.get(path)).json() for path in (events, f"{books}/coast")]
     newest, first = page["history"]

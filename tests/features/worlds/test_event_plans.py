@@ -26,7 +26,7 @@ SEGMENTS = {"ix_event_segments_world", "pk_event_segments", "pk_event_segment_pa
 
 STANDING = {*WORLDS, "ix_events_standing", *WITHDRAWALS, "uq_events_world_event_id"}
 WRITTEN = {*WORLDS, "uq_events_world_event_id", "pk_events", *SEGMENTS}
-EARLIER = "ix_earlier_texts_document"
+EARLIER = "pk_earlier_texts"
 FOUND = {*WRITTEN, "pk_event_successions", *WITHDRAWALS}
 
 EXPECTED: Mapping[str, set[str]] = {
