@@ -34,7 +34,6 @@ from sqlalchemy import (
     exists,
     func,
     insert,
-    literal,
     literal_column,
     or_,
     select,
@@ -65,6 +64,7 @@ from app.domain.groups import Group
 from app.domain.judge_limits import LimitsExchange, LimitsGrant, SharedLimits, exchange_limits
 from app.domain.judging import Judgement, Spending
 from app.domain.values import digest
+from app.store.claims import lock_names
 from app.store.database import Database, StorePart, reads, writes
 from app.store.leases import IS_LIVE
 from app.store.statements import (
@@ -144,24 +144,13 @@ def _build_upsert(table: Table, key: tuple[str, ...], postgres: bool, *, adding:
     return written
 
 
-_JUDGE_LOCK_KEY: Final = 7_305_811_962_047
-_RUN_LOCK_KEY: Final = 7_305_811_962_048
-_QUOTA_LOCK_KEY: Final = 7_305_811_962_049
-"""Arbitrary constants: the first of the numbers that PostgreSQL's advisory locks on budgets and quotas have."""
-
-
-def _lock(connection: Connection, first_number: int, name: str) -> None:
-    if connection.dialect.name == "postgresql":  # SQLite has one writer at a time as it is
-        connection.execute(select(func.pg_advisory_xact_lock(literal(first_number) + func.hashtext(name))))
-
-
 # Budgets of judges: what each has spent, by day, and what its open calls may still cost.
 
 _SPENDING_FIELDS: Final = tuple(Spending.model_fields)
 
 
 def reserve_budget(connection: Connection, hold: Reservation, budget: BudgetConfig, stamp: int) -> Admission:
-    _lock(connection, _JUDGE_LOCK_KEY, hold.judge)
+    lock_names(connection, [f"budget of judge {hold.judge}"])
     admission = load_budget_state(connection, hold.judge, stamp, without=hold.id).admit(hold, budget)
     # A call that waits keeps only what it has used: two that each kept an open call would wait for each other.
     reserved = hold if admission.admits == "now" else hold.without_call
@@ -281,7 +270,7 @@ def reserve_cost(
     seconds: float,
 ) -> BudgetAnswer:
     """Reserves what the group is expected to cost, if the run's budget allows."""
-    _lock(connection, _RUN_LOCK_KEY, run)
+    lock_names(connection, [f"budget of run {run}"])
     budget = connection.execute(select(runs.c.budget_usd).where(runs.c.name == run)).scalar()
     if budget is None:
         return "now"
@@ -462,7 +451,7 @@ class QuotaStore(StorePart):
     def reserve(self, connection: Connection, asked: HandOut) -> HandOutGrant:
         """Counts the request where requests are limited. If all quotas allow it, reserves what the batch may take and
         admits its run for a day."""
-        _lock(connection, _QUOTA_LOCK_KEY, asked.key)
+        lock_names(connection, [f"quota of key {asked.key}"])
         usage, now = _load_usage(connection, self.database, asked.key)
         expected = {
             part.environment: _expect(connection, asked.run, part.environment, part.bound) for part in asked.parts
@@ -501,7 +490,7 @@ class QuotaStore(StorePart):
     def admit_runs(self, connection: Connection, key: str, quotas: KeyQuotas, runs: Collection[str]) -> QuotaUse | None:
         """Counts a request for scores where requests are limited, and admits the runs until the day ends; or the quota
         that does not allow one that was not admitted before."""
-        _lock(connection, _QUOTA_LOCK_KEY, key)
+        lock_names(connection, [f"quota of key {key}"])
         usage, now = _load_usage(connection, self.database, key)
         mine = key_admissions.c.key == key, key_admissions.c.run.in_(runs), key_admissions.c.until > now
         admitted = set(connection.execute(select(key_admissions.c.run).where(*mine)).scalars())

@@ -12,7 +12,6 @@ flagged `late`. Whoever closed a group scores it and renews a claim on it; when 
 takes the group over. The entry here stays for a while, so that repeats still find their group.
 """
 
-import hashlib
 import secrets
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,14 +19,11 @@ from functools import cache
 from typing import Any, Final
 
 from sqlalchemy import (
-    ARRAY,
-    BigInteger,
     ColumnElement,
     Connection,
     RowMapping,
     and_,
     bindparam,
-    cast,
     delete,
     func,
     literal_column,
@@ -52,6 +48,7 @@ from app.domain.parts import (
 )
 from app.domain.tasks import Completion
 from app.domain.values import digest
+from app.store.claims import lock_names
 from app.store.database import Database, StorePart, reads, writes
 from app.store.group_rows import (
     EncodedTexts,
@@ -105,7 +102,7 @@ class PendingGroupStore(StorePart):
     ) -> GroupSlot | Mismatch:
         """Adds completions that name their places. The first ones open the group for `seconds`, and with `closes` these
         are its last. New ones that arrive after it was closed get a group of their own, flagged `late`."""
-        _lock_scopes(connection, self.database, [pending.scope])
+        _lock_scopes(connection, [pending.scope])
         now = self.database.read_lease_clock(connection)
         row = _find_or_open(connection, pending, group_id, now, seconds)
         places = tuple(member.place for member in members)
@@ -237,13 +234,9 @@ def _build_order_key(pending: PendingGroup) -> str:
     return f"parts {pending.scope}"
 
 
-def _lock_scopes(connection: Connection, database: Database, scopes: Iterable[str]) -> None:
+def _lock_scopes(connection: Connection, scopes: Iterable[str]) -> None:
     """Serialises writes of each scope, also before there is a row to lock."""
-    if database.postgres:  # SQLite has one writer at a time as it is
-        digests = [hashlib.sha256(f"parts {scope}".encode()).digest()[:8] for scope in scopes]
-        # Sorted: replicas that lock several take them in one order, and so never wait for each other.
-        keys = sorted(int.from_bytes(one, "big", signed=True) for one in digests)
-        connection.execute(select(func.pg_advisory_xact_lock(func.unnest(cast(keys, ARRAY(BigInteger))))))
+    lock_names(connection, (f"parts {scope}" for scope in scopes))
 
 
 def _find_or_open(connection: Connection, pending: PendingGroup, group_id: str, now: int, seconds: float) -> _PartRow:
@@ -471,7 +464,7 @@ def _assign_slots(connection: Connection, database: Database, items: Sequence[_S
     """A slot for each, as if they had come one after the other. What they concern is read once, followed in memory, and
     written at the end."""
     scopes = sorted({one.pending.scope for one in items})
-    _lock_scopes(connection, database, scopes)
+    _lock_scopes(connection, scopes)
     now = database.read_lease_clock(connection)
     newest = _load_newest_groups(connection, scopes)
     assignments = _Assignments(now, newest, _load_earlier_members(connection, database, items, now), {})

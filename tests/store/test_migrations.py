@@ -167,7 +167,16 @@ LIFTED = {
     2: (r'"caf\u00e9 \"x\""', r'"a\u0000b"', None, None, r'["late","\ud800"]'),
     3: ('"tiny"', None, r'"caf\u00e9"', 7, "[]"),
 }
+CLAIMS_OF_BEFORE = (
+    "DROP TABLE claims",
+    "CREATE TABLE job_turns (job VARCHAR, holder VARCHAR, held_until BIGINT, ended_at BIGINT)",
+    "ALTER TABLE run_health ADD COLUMN claim VARCHAR DEFAULT '' NOT NULL",
+    "ALTER TABLE run_health ADD COLUMN claimed_until BIGINT DEFAULT 0 NOT NULL",
+    "ALTER TABLE label_leases ADD COLUMN expires_at BIGINT DEFAULT 0 NOT NULL",
+)
+"""What differed in schema 0043."""
 REVISIONS_OF_BEFORE = (
+    *CLAIMS_OF_BEFORE,
     "DROP TABLE earlier_texts",
     "ALTER TABLE events ADD COLUMN revision INTEGER DEFAULT 1 NOT NULL",
     "ALTER TABLE lorebooks ADD COLUMN revision INTEGER DEFAULT 1 NOT NULL",
@@ -213,7 +222,7 @@ def make_store_of_before(url: str) -> Rows:
 def test_a_store_of_the_schema_before_is_lifted(empty_url: str) -> None:
     rows = make_store_of_before(empty_url)
     migrate(empty_url, MIGRATIONS)
-    changed: Rows = {name: {} for name in ("groups", "parts", "schema_support", "earlier_texts")}
+    changed: Rows = {name: {} for name in ("groups", "parts", "schema_support", "earlier_texts", "claims")}
     assert fill(empty_url) | changed == rows | changed
     with connected(empty_url) as connection:
         context = MigrationContext.configure(connection, opts={"compare_server_default": True})
@@ -274,6 +283,46 @@ def test_revisions_of_worlds_become_earlier_texts(empty_url: str) -> None:
         found = connection.execute(text(f"{read} ORDER BY world, kind, name, number")).all()
         context = MigrationContext.configure(connection, opts={"compare_server_default": True})
         assert (list(map(tuple, found)), compare_metadata(context, metadata)) == (EARLIER, [])
+
+
+LEASED = (
+    ("dead", "g", False, "expired", 9),
+    ("mine", "g", False, "live", 70),
+    ("hers", "g", True, "live", 80),
+    ("done", "h", False, "done", 90),
+)
+CLAIMED = [
+    ("job", "prune", "one", 50, 40),
+    ("label", "g", "mine", 70, 0),
+    ("run_health", "r", "two", 60, 0),
+    ("second_label", "g", "hers", 80, 0),
+]
+
+
+@pytest.mark.dialects
+def test_turns_and_leases_of_items_become_claims(empty_url: str) -> None:
+    migrate(empty_url, MIGRATIONS)
+    with connected(empty_url) as connection:
+        for step in CLAIMS_OF_BEFORE:
+            connection.execute(text(step))
+        connection.execute(text("UPDATE alembic_version SET version_num = '0041'"))
+        connection.execute(text("INSERT INTO job_turns VALUES ('prune', 'one', 50, 40)"))
+        present = MetaData()
+        present.reflect(connection, only=["run_health", "label_leases"])
+        looked = {"state": "", "checked_sequence": 0, "checked_at": 0}
+        for run, claim, until in (("r", "two", 60), ("s", "over", 0)):
+            row = looked | {"run": run, "claim": claim, "claimed_until": until}
+            connection.execute(insert(present.tables["run_health"]), row)
+        leased = {"labeller": "ann", "environment": "e", "arm": "uniform", "wanted": 1, "draw": "{}", "created_at": 0}
+        columns = ("lease_id", "group_id", "second", "state", "expires_at")
+        for lease in LEASED:
+            connection.execute(insert(present.tables["label_leases"]), leased | dict(zip(columns, lease, strict=True)))
+    migrate(empty_url, MIGRATIONS)
+    with connected(empty_url) as connection:
+        read = "SELECT kind, name, holder, until, released_at FROM claims ORDER BY kind, name"
+        found = [tuple(row) for row in connection.execute(text(read))]
+        context = MigrationContext.configure(connection, opts={"compare_server_default": True})
+        assert (found, compare_metadata(context, metadata)) == (CLAIMED, [])
 
 
 def test_an_older_store_is_refused_with_the_way(empty_url: str) -> None:
@@ -402,7 +451,7 @@ def test_a_service_starts_on_a_newer_schema_that_only_expanded(empty_url: str, t
     rows = fill(empty_url)
     require_servable(empty_url, MIGRATIONS)
     migrate(empty_url, MIGRATIONS)
-    assert (tables, unchanged, fill(empty_url), rows["schema_support"]) == ([set()], True, rows, {"oldest": "0041"})
+    assert (tables, unchanged, fill(empty_url), rows["schema_support"]) == ([set()], True, rows, {"oldest": "0044"})
 
 
 def test_a_folder_that_cannot_be_made_is_unavailable(tmp_path: Path) -> None:
