@@ -64,7 +64,6 @@ from app.domain.groups import Group
 from app.domain.judge_limits import LimitsExchange, LimitsGrant, SharedLimits, exchange_limits
 from app.domain.judging import Judgement, Spending
 from app.domain.values import digest
-from app.store.claims import lock_names
 from app.store.database import Database, StorePart, reads, writes
 from app.store.leases import IS_LIVE
 from app.store.statements import (
@@ -77,6 +76,7 @@ from app.store.statements import (
     encode,
     from_micros,
     is_among,
+    lock_names,
 )
 from app.store.tables import (
     groups,

@@ -1,20 +1,18 @@
-"""Who has what: claims of work, each for a time, and locks on names, each until a transaction ends.
+"""Claims of work: who has it, and until when.
 
 A claim has one holder, who renews it while the work goes on. What a dead holder had is free when its time is over.
 `release_claim` says whether it was the holder's until then: what is stored in the same transaction on that condition
 cannot come from a holder that was slow, after somebody else has taken over.
 """
 
-import hashlib
 import secrets
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import ColumnElement, Connection, or_, text, update
+from sqlalchemy import ColumnElement, Connection, or_, update
 
 from app.store.database import Database, StorePart, writes
-from app.store.statements import MICROSECONDS_PER_SECOND, PreparedStatement, format_integers
+from app.store.statements import MICROSECONDS_PER_SECOND
 from app.store.tables import claims
 
 _ORDER: Final = "claims"
@@ -85,20 +83,3 @@ class ClaimStore(StorePart):
     @writes(_ORDER)
     def release(self, connection: Connection, claim: Claim) -> bool:
         return release_claim(connection, self.database, claim)
-
-
-# Locks on names.
-
-_LOCK: Final = PreparedStatement(
-    lambda _: text("SELECT pg_advisory_xact_lock(one) FROM unnest(CAST(:numbers AS bigint[])) AS one")
-)
-
-
-def lock_names(connection: Connection, names: Iterable[str]) -> None:
-    """Whoever locks one of these names waits until the transaction ends. There may be no row yet to lock. A name begins
-    with the word for what it is of."""
-    if connection.dialect.name != "postgresql":  # SQLite has one writer at a time as it is
-        return
-    numbers = {int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big", signed=True) for name in names}
-    # Sorted: transactions that lock several take them in one order, and so never wait for each other.
-    _LOCK.run(connection, numbers=format_integers(sorted(numbers), postgres=True))

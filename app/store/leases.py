@@ -35,7 +35,6 @@ from sqlalchemy import (
 from app.domain.runs import HeldLease, Lease, Slot, Stream
 from app.domain.tasks import TaskKey
 from app.domain.values import Split, canonical_json, digest
-from app.store.claims import lock_names
 from app.store.database import Database
 from app.store.statements import (
     MICROSECONDS_PER_SECOND,
@@ -48,6 +47,7 @@ from app.store.statements import (
     insert_rows,
     is_among,
     is_outside,
+    lock_names,
 )
 from app.store.tables import leases, runs, streams
 

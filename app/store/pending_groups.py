@@ -48,7 +48,6 @@ from app.domain.parts import (
 )
 from app.domain.tasks import Completion
 from app.domain.values import digest
-from app.store.claims import lock_names
 from app.store.database import Database, StorePart, reads, writes
 from app.store.group_rows import (
     EncodedTexts,
@@ -70,6 +69,7 @@ from app.store.statements import (
     from_micros,
     insert_rows,
     is_among,
+    lock_names,
 )
 from app.store.tables import groups, part_members, parts
 

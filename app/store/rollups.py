@@ -51,10 +51,9 @@ from app.domain.rollups import (
     negate,
 )
 from app.domain.values import canonical_json
-from app.store.claims import lock_names
 from app.store.database import StorePart, writes
 from app.store.group_rows import load_groups
-from app.store.statements import PreparedStatement, Row, decode_json, encode_json, is_among, upsert_rows
+from app.store.statements import PreparedStatement, Row, decode_json, encode_json, is_among, lock_names, upsert_rows
 from app.store.tables import groups, judgements, rollups, sealed_rollups, sealed_task_rollups, task_rollups, tasks
 
 log = logging.getLogger(__name__)
