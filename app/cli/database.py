@@ -240,7 +240,7 @@ def parse_bytes(text: str) -> int:
 
 async def _prune(settings: Settings, rule: PruneRule, *, ask: bool, dry_run: bool) -> None:
     async with open_configured_store(settings) as store:
-        pruner = Pruner(store.retention)
+        pruner = Pruner(store.retention, store.claims)
         plan = await pruner.plan(rule)
         _print_plan(plan)
         if dry_run:
@@ -272,7 +272,7 @@ def _print_kept(kept: Sequence[KeptGroups]) -> None:
 
 async def _reduce(settings: Settings, rule: ReduceRule, *, ask: bool, dry_run: bool) -> None:
     async with open_configured_store(settings) as store:
-        pruner = Pruner(store.retention)
+        pruner = Pruner(store.retention, store.claims)
         plan = await pruner.plan_reduction(rule)
         _print_reduction(plan)
         if dry_run or not plan.groups:

@@ -136,33 +136,33 @@ class Event(Frozen):
         return "\n".join((self.text, self.kind or "", self.location or "", *self.actors, *self.tags))
 
 
-class EventRevision(Frozen):
-    """An event as it is in force. A withdrawn one never happened, until it is corrected."""
+class KnownEvent(Frozen):
+    """An event as a world has or last had it. A withdrawn one never happened, until it is corrected."""
 
     event: Event
-    revision: int
     is_withdrawn: bool
 
 
-class ListedWriting(Frozen):
-    """Who wrote a revision of an event or a lorebook, and when. Null: it is older than such notes."""
+DocumentKind = Literal["event", "lorebook"]
+"""What has earlier texts."""
 
-    revision: int
-    """From 1."""
+
+class EarlierText(Frozen):
+    """Who wrote what an event or a lorebook said before it was changed or deleted, and when. Null: the text is older
+    than such notes."""
+
+    number: int
+    """From 1 for each event or lorebook."""
     author: str | None
     """The name of the key; empty where no key was needed."""
-    at: datetime | None
-    withdrawn_by: str | None = None
-    withdrawn_at: datetime | None = None
-    """When this revision was withdrawn or removed; a later one brought it back."""
+    written_at: datetime | None
+    replaced_by: str | None
+    """Who changed or deleted it."""
+    replaced_at: datetime | None
 
 
-class WrittenEvent(ListedWriting):
-    event: Event
-
-
-class WrittenLorebook(ListedWriting):
-    lorebook: Lorebook
+class WrittenText(EarlierText):
+    content: Event | Lorebook
 
 
 class World(Frozen):
@@ -172,7 +172,7 @@ class World(Frozen):
     parent: Name | None = None
     branched_at: GameTime | None = None
     events: int = 0
-    """Number of events of this world itself, including withdrawn ones. A branch that keeps an earlier revision of its
+    """Number of events of this world itself, including withdrawn ones. A branch that keeps an earlier text of its
     parent's event, or corrects it, has it as an event of its own."""
     newest: GameTime | None = None
     """Time of the newest event, including its parent's past; null without events."""

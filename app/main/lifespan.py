@@ -136,7 +136,7 @@ class ServiceLifespan:
             lasting = self.assembler.run(), repeat(self._count_groups, _COUNT_SECONDS, _UNCOUNTED)
             pruning = self._prune(), self._reduce(), clear_pieces_for_ever(self.store.parts)
             added = [run() for part in self.parts for run in part.lasting]
-            indexing = TextIndexer(self.store.texts, self.store.retention).run()
+            indexing = TextIndexer(self.store.texts, self.store.claims).run()
             background = *lasting, *pruning, *added, indexing, self._share_metrics()
             await asyncio.gather(self._take_up(trying, configured), *background)
         finally:
@@ -167,12 +167,12 @@ class ServiceLifespan:
                 runs=chosen.runs,
                 purposes=chosen.purposes,
             )
-            await Pruner(self.store.retention).prune_by_schedule(schedule)
+            await Pruner(self.store.retention, self.store.claims).prune_by_schedule(schedule)
 
     async def _reduce(self) -> None:
         chosen = self.settings.retention.keep
         schedule = ReduceSchedule(keep=chosen.level, older_than_seconds=chosen.after_hours * 3600)
-        await Pruner(self.store.retention).reduce_by_schedule(schedule)
+        await Pruner(self.store.retention, self.store.claims).reduce_by_schedule(schedule)
 
     async def _share_metrics(self) -> None:
         """Where several processes serve, any may be asked for the metrics of all, also of one that has ended."""

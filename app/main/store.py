@@ -13,6 +13,7 @@ from app.ports.environment import Clock
 from app.ports.judges import ReferenceStore
 from app.store.api_keys import KeyStore
 from app.store.budgets import QuotaStore
+from app.store.claims import ClaimStore
 from app.store.database import PREPARATIONS, Database
 from app.store.groups import GroupStore, ScoringStore
 from app.store.judge_cache import SqlJudgeCache, SqlReferenceStore
@@ -53,6 +54,7 @@ class Store:
         self.keys = KeyStore(database)
         self.quotas = QuotaStore(database)
         self.retention = RetentionStore(database)
+        self.claims = self.part(ClaimStore)
         self.texts = TextIndexStore(database)
         self.health = HealthCheck(database)
 

@@ -2,14 +2,14 @@
 clearing of pieces, and the index of texts.
 
 All of it goes in small batches, with pauses in proportion to the batch before, so that whoever scores meanwhile waits
-for none of them long. Where replicas share a store one of them has the turn; the turn of one that has died becomes
+for none of them long. Where replicas share a store one of them claims the work; what one that has died had becomes
 free after a time. Everything may be cancelled between batches: what is done stays done.
 """
 
 import asyncio
+import contextlib
 import logging
 import math
-import secrets
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -22,6 +22,7 @@ from app.domain.retention import Pruned, PrunePlan, PruneRule, Reduced, ReducePl
 from app.domain.runs import Purpose
 from app.domain.values import utc_now
 from app.ports.environment import Clock
+from app.store.claims import Claim, ClaimStore, build_claim
 from app.store.pending_groups import PendingGroupStore
 from app.store.retention import RetentionStore
 from app.store.text_index import GroupSnapshot, TextIndexStore
@@ -47,33 +48,44 @@ async def repeat(
         await asyncio.sleep(pause)
 
 
-# Turns: what one replica does at a time.
+# Claimed work: what one replica does at a time.
 
-_TURN_SECONDS: Final = 120.0
-"""The turn of a replica that has died is free after so long."""
+_CLAIM_SECONDS: Final = 120.0
+"""What a replica that has died had is free after so long."""
 
 WorkT = TypeVar("WorkT")
 
 
-async def _work_in_turn(
-    store: RetentionStore, job: str, holder: str, work: Callable[[], Awaitable[WorkT]], *, every_seconds: float
+async def work_with_claim(
+    claims: ClaimStore, claim: Claim, seconds: float, work: Callable[[], Awaitable[WorkT]]
 ) -> WorkT | None:
-    """None when it is not time, or another replica has the turn."""
-
-    async def take_turn() -> bool:
-        return await store.take_turn(job, holder, every_seconds=every_seconds, seconds=_TURN_SECONDS)
-
-    if not await take_turn():
-        return None
+    """Does the work, and meanwhile renews the claim, which was taken for so long. Where somebody else has it since, the
+    work is stopped, and None returned."""
     working = asyncio.ensure_future(work())
     try:
-        while not (await asyncio.wait({working}, timeout=_TURN_SECONDS / 3))[0]:
-            await take_turn()  # renewed long before others may take it
+        while not (await asyncio.wait({working}, timeout=seconds / 3))[0]:
+            with contextlib.suppress(GatewayError):  # there is time for another try
+                if not await claims.renew(claim, seconds):
+                    return None
     finally:
         working.cancel()
         await asyncio.gather(working, return_exceptions=True)
-    await store.end_turn(job, holder)
     return working.result()
+
+
+async def _work_if_due(
+    claims: ClaimStore, claim: Claim, work: Callable[[], Awaitable[WorkT]], *, every_seconds: float = 0.0
+) -> WorkT | None:
+    """None when it is not time, or another replica has the claim. What fails is due when it is time again."""
+    if not await claims.take(claim, _CLAIM_SECONDS, rest_seconds=every_seconds):
+        return None
+    try:
+        done = await work_with_claim(claims, claim, _CLAIM_SECONDS, work)
+    except Exception:
+        await claims.release(claim)
+        raise
+    await claims.release(claim)
+    return done
 
 
 # Pruning and reducing
@@ -90,8 +102,7 @@ _PRUNE_EVERY_SECONDS: Final = 86_400.0
 """Ages are told in days. A look that finds nothing costs next to nothing, and a late one keeps a day more."""
 _REDUCE_EVERY_SECONDS: Final = 3600.0
 """Ages are told in hours."""
-_PRUNING: Final = "prune"
-_REDUCING: Final = "reduce"
+_JOB: Final = "job"
 
 Report = Callable[[Pruned], None]
 """Called with what each batch has removed."""
@@ -114,8 +125,11 @@ class ReduceSchedule:
 class Pruner:
     """Removes old groups, or parts of them, by a plan or by a schedule."""
 
-    def __init__(self, store: RetentionStore, *, pauses: float = _PAUSES, clock: Clock = utc_now) -> None:
+    def __init__(
+        self, store: RetentionStore, claims: ClaimStore, *, pauses: float = _PAUSES, clock: Clock = utc_now
+    ) -> None:
         self._store = store
+        self._claims = claims
         self._clock = clock
         self._pauses = pauses
 
@@ -153,27 +167,25 @@ class Pruner:
 
     async def prune_by_schedule(self, schedule: PruneSchedule) -> None:
         """Prunes for ever, by one replica at a time."""
-        holder = secrets.token_hex(8)
-        await repeat(lambda: self.prune_if_due(schedule, holder), _LOOK_SECONDS, "old groups could not be removed")
+        claim = build_claim(_JOB, "prune")
+        await repeat(lambda: self._prune_if_due(schedule, claim), _LOOK_SECONDS, "old groups could not be removed")
 
     async def reduce_by_schedule(self, schedule: ReduceSchedule) -> None:
         """Reduces for ever, by one replica at a time. Runs may say at any time what they keep."""
-        holder = secrets.token_hex(8)
-        await repeat(lambda: self.reduce_if_due(schedule, holder), _LOOK_SECONDS, "old groups could not be reduced")
+        claim = build_claim(_JOB, "reduce")
+        await repeat(lambda: self.reduce_if_due(schedule, claim), _LOOK_SECONDS, "old groups could not be reduced")
 
-    async def prune_if_due(self, schedule: PruneSchedule, holder: str) -> Pruned | None:
-        """None when it is not time, or another replica has the turn."""
-        return await _work_in_turn(
-            self._store, _PRUNING, holder, lambda: self._prune_by_rule(schedule), every_seconds=_PRUNE_EVERY_SECONDS
-        )
+    async def _prune_if_due(self, schedule: PruneSchedule, claim: Claim) -> None:
+        every = _PRUNE_EVERY_SECONDS
+        await _work_if_due(self._claims, claim, lambda: self._prune_by_rule(schedule), every_seconds=every)
 
-    async def reduce_if_due(self, schedule: ReduceSchedule, holder: str) -> Reduced | None:
-        """As `prune_if_due`. None also where neither the schedule nor a run says that anything goes."""
+    async def reduce_if_due(self, schedule: ReduceSchedule, claim: Claim) -> Reduced | None:
+        """None when it is not time, another replica has the claim, or neither the schedule nor a run says that anything
+        goes."""
         if not list_dropped(schedule.keep) and not await self._store.has_keep_rules():
             return None
-        return await _work_in_turn(
-            self._store, _REDUCING, holder, lambda: self._reduce_by_rule(schedule), every_seconds=_REDUCE_EVERY_SECONDS
-        )
+        every = _REDUCE_EVERY_SECONDS
+        return await _work_if_due(self._claims, claim, lambda: self._reduce_by_rule(schedule), every_seconds=every)
 
     async def _prune_by_rule(self, schedule: PruneSchedule) -> Pruned:
         before = self._clock() - timedelta(seconds=schedule.older_than_seconds)
@@ -248,26 +260,23 @@ _SETTLING_SECONDS: Final = 1.0
 """How often a replica looks whether what others were storing is there."""
 _PATIENCE_SECONDS: Final = 60.0
 """How long others may be storing groups before a warning says which transactions are still open."""
-_INDEXING: Final = "index_texts"
 
 
 class TextIndexer:
     """Keeps the index of texts some seconds behind what is stored (docs/decisions/0040)."""
 
-    def __init__(
-        self, texts: TextIndexStore, turns: RetentionStore, patience_seconds: float = _PATIENCE_SECONDS
-    ) -> None:
+    def __init__(self, texts: TextIndexStore, claims: ClaimStore, patience_seconds: float = _PATIENCE_SECONDS) -> None:
         self._texts = texts
-        self._turns = turns
+        self._claims = claims
         self._patience = patience_seconds
 
     async def run(self) -> None:
         """Indexes for ever, by one replica at a time."""
-        holder = secrets.token_hex(8)
+        claim = build_claim(_JOB, "index_texts")
 
         async def index() -> None:
             if await self._texts.is_behind():
-                await _work_in_turn(self._turns, _INDEXING, holder, self.catch_up, every_seconds=0)
+                await _work_if_due(self._claims, claim, self.catch_up)
 
         await repeat(index, _INDEXER_LOOK_SECONDS, "texts could not be indexed", failed_seconds=_FAILED_SECONDS)
 

@@ -33,7 +33,6 @@ from sqlalchemy import (
     delete,
     exists,
     func,
-    literal,
     literal_column,
     or_,
     select,
@@ -76,6 +75,7 @@ from app.store.statements import (
     encode,
     from_micros,
     is_among,
+    lock_names,
 )
 from app.store.tables import groups, holds, judge_limits, judgements, leases, runs, spending
 
@@ -149,17 +149,13 @@ _HOURS_PER_DAY: Final = 24
 _PART: Final = secrets.randbelow(256)
 """Of an account's spending, this process's rows: two processes that add to one row would wait for each other's commit,
 with other locks in hand."""
-_LOCK_KEY: Final = 7_305_811_962_047
-"""Arbitrary: the first of the numbers that PostgreSQL's advisory locks on accounts have."""
 _SPENT: Final = tuple(Spending.model_fields)
 _COUNTED: Final = tuple(RunSpending.model_fields)
 
 
 def _lock(connection: Connection, account: Account) -> None:
     """Until the transaction ends. No transaction locks two accounts, so none waits for one that waits for it."""
-    if connection.dialect.name == "postgresql":  # SQLite has one writer at a time as it is
-        number = literal(_LOCK_KEY) + func.hashtext(" ".join(account))
-        connection.execute(select(func.pg_advisory_xact_lock(number)))
+    lock_names(connection, [f"{account.kind} {account.name}"])
 
 
 def _load_state(

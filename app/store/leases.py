@@ -13,7 +13,6 @@ A lease governs hand-out alone. Who answers after its end is scored, only flagge
 database's clock on PostgreSQL, so that replicas agree on what has expired.
 """
 
-import hashlib
 import secrets
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -48,6 +47,7 @@ from app.store.statements import (
     insert_rows,
     is_among,
     is_outside,
+    lock_names,
 )
 from app.store.tables import leases, runs, streams
 
@@ -107,8 +107,7 @@ def lease_slots(
     step: int | None,
 ) -> LeaseResult:
     """Implements the port's `lease` within the transaction of `connection`."""
-    if database.postgres:  # SQLite has one writer at a time as it is
-        _lock_run(connection, stream)
+    _lock_run(connection, stream)
     now = database.read_lease_clock(connection)
     opened = _open_stream(connection, database, stream, now)
     expires_at = now + round(seconds * MICROSECONDS_PER_SECOND)
@@ -130,20 +129,15 @@ def reserve_positions(connection: Connection, database: Database, stream: Stream
 
 def expire_leases(connection: Connection, database: Database, stream: Stream, lease_ids: Sequence[str]) -> None:
     """Expires leases at once and no longer counts them as handed out."""
-    if database.postgres:
-        _lock_run(connection, stream)
+    _lock_run(connection, stream)
     mine = leases.c.run == stream.run, leases.c.stream == stream.digest, leases.c.lease_id.in_(lease_ids), IS_LIVE
     expired = connection.execute(update(leases).where(*mine).values(expires_at=database.read_lease_clock(connection)))
     _UNCOUNT_LEASES.run(connection, run=stream.run, stream=stream.digest, returned=expired.rowcount)
 
 
-_LOCK_RUN: Final = PreparedStatement(lambda _: select(func.pg_advisory_xact_lock(bindparam("lock"))))
-
-
 def _lock_run(connection: Connection, stream: Stream) -> None:
     """Serialises leasing per run and environment, since two streams of a run may contain the same task."""
-    key = hashlib.sha256(f"{stream.run}/{stream.environment}".encode()).digest()[:8]
-    _LOCK_RUN.run(connection, lock=int.from_bytes(key, "big", signed=True))
+    lock_names(connection, [f"leases {stream.run}/{stream.environment}"])
 
 
 _MOVE_STREAM: Final = PreparedStatement(

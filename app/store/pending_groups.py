@@ -12,24 +12,19 @@ flagged `late`. Whoever closed a group scores it and renews a claim on it; when 
 takes the group over. The entry here stays for a while, so that repeats still find their group.
 """
 
-import hashlib
 import secrets
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import (
-    ARRAY,
-    BigInteger,
     ColumnElement,
     Connection,
     RowMapping,
     and_,
     bindparam,
-    cast,
     delete,
-    func,
     literal_column,
     or_,
     select,
@@ -61,6 +56,7 @@ from app.store.statements import (
     from_micros,
     insert_rows,
     is_among,
+    lock_names,
 )
 from app.store.tables import groups, part_members, parts
 
@@ -422,7 +418,8 @@ def _assign_slots(
     """A slot for each. What they concern is read once, followed in memory, and written at the end."""
     arrivals = [arrival for arrival, _ in items]
     scopes = sorted({one.scope for one in arrivals})
-    _lock_scopes(connection, database, scopes)
+    # Also before there is a row to lock.
+    lock_names(connection, [f"parts {scope}" for scope in scopes])
     now = database.read_lease_clock(connection)
     newest = _load_newest_groups(connection, scopes)
     if unknown := {one.scope: one for one in arrivals if one.names_group and one.scope not in newest}:
@@ -435,15 +432,6 @@ def _assign_slots(
         slot if isinstance(slot, InvalidRequest) else replace(slot, begun=tuple(begun.get(number, ())))
         for number, slot in enumerate(slots)
     ]
-
-
-def _lock_scopes(connection: Connection, database: Database, scopes: Iterable[str]) -> None:
-    """Serialises writes of each scope, also before there is a row to lock."""
-    if database.postgres:  # SQLite has one writer at a time as it is
-        digests = [hashlib.sha256(f"parts {scope}".encode()).digest()[:8] for scope in scopes]
-        # Sorted: replicas that lock several take them in one order, and so never wait for each other.
-        keys = sorted(int.from_bytes(one, "big", signed=True) for one in digests)
-        connection.execute(select(func.pg_advisory_xact_lock(func.unnest(cast(keys, ARRAY(BigInteger))))))
 
 
 def _create_group_id() -> str:

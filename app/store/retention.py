@@ -63,13 +63,12 @@ from app.domain.rollups import CountedGroup
 from app.domain.runs import Purpose
 from app.domain.tasks import Completion
 from app.domain.values import canonical_json
-from app.store.database import Database, StorePart, reads, writes
+from app.store.database import Database, StorePart, reads
 from app.store.group_rows import build_mask, list_parts
 from app.store.group_texts import Words, complete_words, find_indexed, load_indexed_words, remove_words
 from app.store.rollups import Addend, build_addend, load_labels, load_readable_groups, load_readings, lock_sealed, seal
 from app.store.runs import decode_level
 from app.store.statements import (
-    MICROSECONDS_PER_SECOND,
     StoredText,
     decode,
     decode_json,
@@ -89,7 +88,6 @@ from app.store.tables import (
     group_texts,
     groups,
     idempotency_keys,
-    job_turns,
     judge_cache,
     judgements,
     leases,
@@ -192,28 +190,6 @@ class RetentionStore(StorePart):
         batch = await self.database.read(lambda connection: prepare_reduction(connection, plan, after, limit, at))
         reduced = await self.database.write(lambda connection: reduce_batch(connection, batch), "groups")
         return ReducedBatch(reduced, batch.after)
-
-    @writes("job_turns")
-    def take_turn(self, connection: Connection, job: str, holder: str, *, every_seconds: float, seconds: float) -> bool:
-        """Whether it is time for the job, and nobody else has it. The holder has it for `seconds`; asking again
-        prolongs that."""
-        blank = {"job": job, "holder": "", "held_until": 0, "ended_at": 0}
-        connection.execute(self.database.insert_new(job_turns), blank)
-        now = self.database.read_lease_clock(connection)
-        is_free = (job_turns.c.held_until < now) & (
-            job_turns.c.ended_at <= now - int(every_seconds * MICROSECONDS_PER_SECOND)
-        )
-        is_mine = (job_turns.c.holder == holder) & (job_turns.c.held_until > 0)
-        values = {"holder": holder, "held_until": now + int(seconds * MICROSECONDS_PER_SECOND)}
-        mine = update(job_turns).where(job_turns.c.job == job, or_(is_free, is_mine)).values(values)
-        return connection.execute(mine).rowcount == 1
-
-    @writes("job_turns")
-    def end_turn(self, connection: Connection, job: str, holder: str) -> None:
-        """The job is done until it is time again."""
-        mine = (job_turns.c.job == job, job_turns.c.holder == holder)
-        now = self.database.read_lease_clock(connection)
-        connection.execute(update(job_turns).where(*mine).values(ended_at=now, held_until=0))
 
 
 @dataclass(frozen=True)

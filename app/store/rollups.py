@@ -6,7 +6,6 @@ transaction are collected and written once, right before it commits, so that man
 the row of a group says whether rollups include it, so that all of them can be built anew.
 """
 
-import hashlib
 import json
 import logging
 from collections import Counter, defaultdict
@@ -54,7 +53,16 @@ from app.domain.rollups import (
 from app.domain.values import canonical_json
 from app.store.database import StorePart, writes
 from app.store.group_rows import load_groups
-from app.store.statements import PreparedStatement, Row, decode_json, encode_json, is_among, match_names, upsert_rows
+from app.store.statements import (
+    PreparedStatement,
+    Row,
+    decode_json,
+    encode_json,
+    is_among,
+    lock_names,
+    match_names,
+    upsert_rows,
+)
 from app.store.tables import groups, judgements, rollups, sealed_rollups, sealed_task_rollups, task_rollups, tasks
 
 log = logging.getLogger(__name__)
@@ -129,22 +137,12 @@ def write_rollups(connection: Connection) -> None:
     addends = [build_addend(after, labels) for _, after in changes]
     addends += [_take_away(build_addend(before, labels)) for before, _ in changes if before is not None]
     changes.clear()
-    _lock_runs(connection, {addend.group.run or "" for addend in addends})
+    # Replicas that count groups of one run take turns: they read, add and write.
+    lock_names(connection, {f"rollups {addend.group.run or ''}" for addend in addends})
     deltas = _merge_by_key(addends)
     for key, bins in _write_task_sums(connection, IN_STATISTICS, addends).items():
         deltas[key] = merge_measures((deltas[key], bins))
     _write_sums(connection, IN_STATISTICS, deltas)
-
-
-def _lock_runs(connection: Connection, runs: Collection[str]) -> None:
-    """Replicas that count groups of one run take turns: they read, add and write."""
-    if connection.dialect.name != "postgresql":  # SQLite has one writer at a time as it is
-        return
-    hashes = {
-        int.from_bytes(hashlib.sha256(f"rollups {run}".encode()).digest()[:8], "big", signed=True) for run in runs
-    }
-    for key in sorted(hashes):  # in one order, or two replicas with the same runs would wait for each other
-        connection.execute(select(func.pg_advisory_xact_lock(key)))
 
 
 # Sums over groups, and how they are added to the rows of rollups.
@@ -303,14 +301,10 @@ def _build_key_columns(key: RollupKey) -> dict[str, Any]:
 
 # What pruned groups had added, sealed so that counting all groups again does not lose it.
 
-_ADVISORY_LOCK_KEY = 7_305_811_962_049
-"""An arbitrary constant: PostgreSQL's advisory lock on the sealed sums."""
-
 
 def lock_sealed(connection: Connection) -> None:
     """Call before the groups are locked: processes that prune take turns."""
-    if connection.dialect.name == "postgresql":  # SQLite has one writer at a time as it is
-        connection.execute(select(func.pg_advisory_xact_lock(_ADVISORY_LOCK_KEY)))
+    lock_names(connection, ["sealed sums"])
 
 
 def seal(connection: Connection, addends: Sequence[Addend]) -> None:

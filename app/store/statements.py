@@ -1,9 +1,10 @@
-"""Statements and rows: prepared statements, inserts of many rows, values as JSON, and long values packed.
+"""Statements and rows: prepared statements, locks on names, inserts of many rows, values as JSON, long values packed.
 
 A statement that runs for each request is compiled once per dialect, and rows are inserted many at a time in the way
 that takes each database least: SQLAlchemy's own ways take longer than the database does.
 """
 
+import hashlib
 import json
 import sqlite3
 import struct
@@ -136,6 +137,23 @@ def format_integers(values: Iterable[int], *, postgres: bool) -> str:
     """A list of integers as one text, in the database's syntax."""
     written = ",".join(map(str, values))
     return f"{{{written}}}" if postgres else f"[{written}]"
+
+
+# Locks on names.
+
+_LOCK_NUMBERS: Final = PreparedStatement(
+    lambda _: text("SELECT pg_advisory_xact_lock(one) FROM unnest(CAST(:numbers AS bigint[])) AS one")
+)
+
+
+def lock_names(connection: Connection, names: Iterable[str]) -> None:
+    """Whoever locks one of these names waits until the transaction ends. There may be no row yet to lock. A name begins
+    with the word for what it is of."""
+    if connection.dialect.name != "postgresql":  # SQLite has one writer at a time as it is
+        return
+    numbers = {int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big", signed=True) for name in names}
+    # Sorted: transactions that lock several take them in one order, and so never wait for each other.
+    _LOCK_NUMBERS.run(connection, numbers=format_integers(sorted(numbers), postgres=True))
 
 
 # Values of rows: models as JSON, times as microseconds.

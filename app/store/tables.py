@@ -620,21 +620,22 @@ class SealedTaskRollupTable(TableRecord, table=True):
     sums: str = Field(sa_type=Text)
 
 
-class JobTurnTable(TableRecord, table=True):
-    """Work that one replica does at a time, every so often. `holder` has it until `held_until`."""
+class ClaimTable(TableRecord, table=True):
+    """Work that one holder does at a time: `holder` has it until `until`, which is 0 once it is released."""
 
-    __tablename__ = "job_turns"
-    job: str = Field(primary_key=True)
+    __tablename__ = "claims"
+    kind: str = Field(primary_key=True)
+    name: str = Field(primary_key=True)
     holder: str
-    held_until: int = Field(sa_type=BigInteger)
-    ended_at: int = Field(sa_type=BigInteger)
-    """When it was last done to its end."""
+    until: int = Field(sa_type=BigInteger)
+    released_at: int = Field(sa_type=BigInteger)
+    """When a holder last ended it."""
 
 
 pruned_groups = get_table(PrunedGroupTable)
 sealed_rollups = get_table(SealedRollupTable)
 sealed_task_rollups = get_table(SealedTaskRollupTable)
-job_turns = get_table(JobTurnTable)
+claims = get_table(ClaimTable)
 
 
 # Progress of the index of texts.

@@ -174,7 +174,8 @@ TABLES_OF_BEFORE = (
 )
 
 
-LEDGERS_OF_BEFORE = {
+GONE = {
+    *("job_turns", "world_revisions"),
     *("judge_spending", "run_costs", "key_usage"),
     *("judge_holds", "run_holds", "key_holds", "key_admissions"),
 }
@@ -191,10 +192,15 @@ HOLDS = {
 }
 
 
+def migrate_without(left_out: str, url: str, folder: Path) -> None:
+    """By those of our migrations whose names are not like `left_out`."""
+    shutil.copytree(MIGRATIONS, folder, ignore=shutil.ignore_patterns(left_out, "__pycache__"))
+    migrate(url, folder)
+
+
 def make_store_of_before(url: str, folder: Path) -> Rows:
     """What differed in schema 0036, with groups and pending groups that have heads. A row of each table."""
-    shutil.copytree(MIGRATIONS, folder, ignore=shutil.ignore_patterns("00[4-9]*"))
-    migrate(url, folder)
+    migrate_without("004*", url, folder)
     rows = fill(url)
     with connected(url) as connection:
         present = MetaData()
@@ -223,9 +229,16 @@ def make_store_of_before(url: str, folder: Path) -> Rows:
 def test_a_store_of_the_schema_before_is_lifted(empty_url: str, tmp_path: Path) -> None:
     rows = make_store_of_before(empty_url, tmp_path / "migrations")
     migrate(empty_url, MIGRATIONS)
-    changed: Rows = {name: {} for name in ("groups", "parts", "schema_support", "spending", "holds")}
-    kept: Rows = {name: row for name, row in rows.items() if name not in LEDGERS_OF_BEFORE}
-    assert fill(empty_url) | changed == kept | changed
+    lifted = fill(empty_url)
+    changed: Rows = dict.fromkeys(
+        ("groups", "parts", "schema_support", "spending", "holds", "earlier_texts", "claims"), {}
+    )
+    kept: Rows = {
+        name: {column: value for column, value in row.items() if column in lifted[name]}
+        for name, row in rows.items()
+        if name not in GONE
+    }
+    assert (lifted | changed, rows.keys() - lifted.keys()) == (kept | changed, GONE)
     with connected(empty_url) as connection:
         context = MigrationContext.configure(connection, opts={"compare_server_default": True})
         differences = compare_metadata(context, metadata)
@@ -240,6 +253,87 @@ def test_a_store_of_the_schema_before_is_lifted(empty_url: str, tmp_path: Path) 
     assert differences == []
     assert ({row[:-1] for row in spent}, held) == (SPENDING, HOLDS)  # the last column is as the one before it
     assert (dict(zip(LIFTED, map(tuple, of_groups), strict=True)), list(map(tuple, of_parts))) == (LIFTED, expected)
+
+
+KEPT = (
+    (1, "event", "rope", 1, "frayed", "game", 10, None, None),
+    (1, "event", "rope", 2, "broke", "ada", 20, None, None),
+    (1, "event", "gone", 1, "a toll", None, None, "eve", 25),
+    (1, "event", "back", 1, "a flood", "game", 11, "eve", 26),
+    (1, "lorebook", "rope", 1, "{}", "bob", 12, "", 27),
+    (2, "event", "rope", 2, "broke", "ada", 20, "dan", 40),
+)
+IN_FORCE = (
+    ("rope", 3, 0, "held", "eve", 30),
+    ("gone", 1, 1, "a toll", None, None),
+    ("back", 2, 0, "a flood", "bob", 28),
+    ("calm", 1, 0, "no wind", "game", 5),
+)
+EARLIER = [
+    (1, "event", "back", 1, "a flood", "game", 11, "eve", 26),
+    (1, "event", "gone", 1, "a toll", None, None, "eve", 25),
+    (1, "event", "rope", 1, "frayed", "game", 10, "ada", 20),
+    (1, "event", "rope", 2, "broke", "ada", 20, "eve", 30),
+    (1, "lorebook", "rope", 1, "{}", "bob", 12, "", 27),
+    (2, "event", "rope", 1, "broke", "ada", 20, "dan", 40),
+]
+
+
+@pytest.mark.dialects
+def test_revisions_of_worlds_become_earlier_texts(empty_url: str, tmp_path: Path) -> None:
+    migrate_without("004[1-9]*", empty_url, tmp_path / "migrations")
+    with connected(empty_url) as connection:
+        present = MetaData()
+        present.reflect(connection, only=["events", "world_revisions"])
+        columns = ("event_id", "revision", "withdrawn", "body", "author", "written_at")
+        for number, row in enumerate(IN_FORCE):
+            more = {"sequence": number, "world": 1, "time": number}
+            connection.execute(insert(present.tables["events"]), dict(zip(columns, row, strict=True)) | more)
+        for kept in KEPT:
+            connection.execute(insert(present.tables["world_revisions"]).values(kept))
+    migrate(empty_url, MIGRATIONS)
+    with connected(empty_url) as connection:
+        read = "SELECT world, kind, name, number, body, author, written_at, replaced_by, replaced_at FROM earlier_texts"
+        found = connection.execute(text(f"{read} ORDER BY world, kind, name, number")).all()
+        context = MigrationContext.configure(connection, opts={"compare_server_default": True})
+        assert (list(map(tuple, found)), compare_metadata(context, metadata)) == (EARLIER, [])
+
+
+LEASED = (
+    ("dead", "g", False, "expired", 9),
+    ("mine", "g", False, "live", 70),
+    ("hers", "g", True, "live", 80),
+    ("done", "h", False, "done", 90),
+)
+CLAIMED = [
+    ("job", "prune", "one", 50, 40),
+    ("label", "g", "mine", 70, 0),
+    ("run_health", "r", "two", 60, 0),
+    ("second_label", "g", "hers", 80, 0),
+]
+
+
+@pytest.mark.dialects
+def test_turns_and_leases_of_items_become_claims(empty_url: str, tmp_path: Path) -> None:
+    migrate_without("004[2-9]*", empty_url, tmp_path / "migrations")
+    with connected(empty_url) as connection:
+        connection.execute(text("INSERT INTO job_turns VALUES ('prune', 'one', 50, 40)"))
+        present = MetaData()
+        present.reflect(connection, only=["run_health", "label_leases"])
+        looked = {"state": "", "checked_sequence": 0, "checked_at": 0}
+        for run, claim, until in (("r", "two", 60), ("s", "over", 0)):
+            row = looked | {"run": run, "claim": claim, "claimed_until": until}
+            connection.execute(insert(present.tables["run_health"]), row)
+        leased = {"labeller": "ann", "environment": "e", "arm": "uniform", "wanted": 1, "draw": "{}", "created_at": 0}
+        columns = ("lease_id", "group_id", "second", "state", "expires_at")
+        for lease in LEASED:
+            connection.execute(insert(present.tables["label_leases"]), leased | dict(zip(columns, lease, strict=True)))
+    migrate(empty_url, MIGRATIONS)
+    with connected(empty_url) as connection:
+        read = "SELECT kind, name, holder, until, released_at FROM claims ORDER BY kind, name"
+        found = [tuple(row) for row in connection.execute(text(read))]
+        context = MigrationContext.configure(connection, opts={"compare_server_default": True})
+        assert (found, compare_metadata(context, metadata)) == (CLAIMED, [])
 
 
 def test_an_older_store_is_refused_with_the_way(empty_url: str) -> None:
@@ -368,7 +462,7 @@ def test_a_service_starts_on_a_newer_schema_that_only_expanded(empty_url: str, t
     rows = fill(empty_url)
     require_servable(empty_url, MIGRATIONS)
     migrate(empty_url, MIGRATIONS)
-    assert (tables, unchanged, fill(empty_url), rows["schema_support"]) == ([set()], True, rows, {"oldest": "0040"})
+    assert (tables, unchanged, fill(empty_url), rows["schema_support"]) == ([set()], True, rows, {"oldest": "0042"})
 
 
 def test_a_folder_that_cannot_be_made_is_unavailable(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from app.features.health.store import RunHealthStore, run_anchors
 from app.features.labels.store import LabelQueue, label_leases, labels
 from app.main.store import Store
 from app.service.background import Pruner, ReduceSchedule
+from app.store.claims import build_claim
 from app.store.copy import measure_database
 from app.store.database import open_writer
 from app.store.group_rows import GroupToStore
@@ -71,7 +72,7 @@ async def fill(store: Store, items: Sequence[GroupToStore]) -> list[Group]:
 
 
 async def reduce(store: Store, keep: KeepLevel = "texts", **given: Any) -> Reduced:
-    pruner = Pruner(store.retention, pauses=0.0)
+    pruner = Pruner(store.retention, store.claims, pauses=0.0)
     rule = ReduceRule(before=given.pop("before", LATER), keep=keep, **given)
     return await pruner.reduce(await pruner.plan_reduction(rule), lambda _: None)
 
@@ -209,7 +210,7 @@ async def test_what_somebody_waits_for_or_reads_again_stays_whole(
     ids = [item.group.group_id for item in items]
     label: dict[str, object] = {"kind": "queue", "state": "live", "labeller": "ann", "environment": "gsm8k"}
     leased = {"labeller": "bea", "environment": "gsm8k", "arm": "uniform", "second": False, "wanted": 1}
-    held = {"state": "live", "expires_at": 0, "created_at": 0, "draw": "{}", "lease_id": "x", "group_id": ids[1]}
+    held = {"state": "live", "created_at": 0, "draw": "{}", "lease_id": "x", "group_id": ids[1]}
     engine = open_writer(store_url)
     with engine.begin() as connection:
         connection.execute(insert(labels), label | {"label_id": "l", "group_id": ids[0], "body": "", "created_at": 0})
@@ -306,12 +307,13 @@ async def test_sizes_are_those_of_what_is_left(store: Store, clock: MovableClock
 
 async def test_a_schedule_does_nothing_where_nobody_says_that_anything_goes(store: Store, clock: MovableClock) -> None:
     await fill(store, [stored(1, run="spare")])
-    pruner = Pruner(store.retention, pauses=0.0, clock=clock)
+    pruner = Pruner(store.retention, store.claims, pauses=0.0, clock=clock)
     schedule = ReduceSchedule(keep="all", older_than_seconds=60.0)
-    done = [await pruner.reduce_if_due(schedule, "one")]
+    one, two = (build_claim("job", "reduce") for _ in range(2))
+    done = [await pruner.reduce_if_due(schedule, one)]
     await store.runs.create(Run(name="spare", seed=1, keep="texts", created_at=START))
     clock.forward(3601)
-    done += [await pruner.reduce_if_due(schedule, "one"), await pruner.reduce_if_due(schedule, "two")]
+    done += [await pruner.reduce_if_due(schedule, one), await pruner.reduce_if_due(schedule, two)]
     assert [None if one is None else one.groups for one in done] == [None, 1, None]
 
 

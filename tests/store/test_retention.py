@@ -81,7 +81,7 @@ async def read_statistics(store: Store) -> list[object]:
 
 
 async def prune(store: Store, rule: PruneRule = ALL) -> Pruned:
-    pruner = Pruner(store.retention, pauses=0.0)
+    pruner = Pruner(store.retention, store.claims, pauses=0.0)
     return await pruner.prune(await pruner.plan(rule), lambda _: None)
 
 
@@ -153,7 +153,7 @@ async def test_what_people_and_health_need_is_kept(store: Store, clock: MovableC
     ids = [item.group.group_id for item in items]
     label: dict[str, object] = {"kind": "queue", "state": "live", "labeller": "ann", "environment": "gsm8k"}
     leased = {"labeller": "bea", "environment": "gsm8k", "arm": "uniform", "second": False, "wanted": 1, "draw": "{}"}
-    held = {"state": "live", "expires_at": 0, "created_at": 0}
+    held = {"state": "live", "created_at": 0}
     engine = open_writer(store_url)
     with engine.begin() as connection:
         connection.execute(insert(labels), label | {"label_id": "l", "group_id": ids[0], "body": "", "created_at": 0})
@@ -218,26 +218,6 @@ async def test_leftovers_go_by_age_and_the_leases_of_stored_groups_stay(
     left = await store.tasks.get_leases([lease.lease_id for lease in given])
     counts = (pruned.groups, pruned.leases, pruned.idempotency_keys, pruned.judge_cache)
     assert (counts, len(left)) == ((1, 1, 1, 1), 2)
-
-
-async def test_one_replica_at_a_time_prunes_and_not_too_often(store: Store, clock: MovableClock) -> None:
-    taken: list[bool] = []
-
-    async def ask(holder: str) -> None:
-        taken.append(await store.retention.take_turn("prune", holder, every_seconds=3600, seconds=60))
-
-    await ask("one")
-    await ask("two")
-    await ask("one")  # prolongs
-    clock.forward(61)
-    await ask("two")  # one has died
-    await store.retention.end_turn("prune", "one")  # and cannot end the other's turn
-    await ask("two")
-    await store.retention.end_turn("prune", "two")
-    await ask("one")
-    clock.forward(3601)
-    await ask("one")
-    assert taken == [True, False, True, True, True, False, True]
 
 
 @pytest.mark.dialects

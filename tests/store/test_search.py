@@ -67,7 +67,7 @@ async def test_a_walk_comes_to_every_group_once(
         ]
     )
     if indexed:
-        await TextIndexer(store.texts, store.retention).catch_up()
+        await TextIndexer(store.texts, store.claims).catch_up()
 
     async def walk(**where: object) -> list[int]:
         """The numbers of the groups, which are sequences from 1."""

@@ -105,7 +105,7 @@ async def test_what_is_found_does_not_depend_on_how_far_the_index_is(
                     differing.append((rising, where, found))
         return differing
 
-    indexer = TextIndexer(store.texts, store.retention)
+    indexer = TextIndexer(store.texts, store.claims)
     await store.tasks.put([record(0), record(1)])
     made = [*make_groups(7)]
     await store.groups.add(made[:25])
@@ -127,7 +127,7 @@ async def test_a_group_that_is_masked_is_found_by_that_flag(store: Store) -> Non
         found = await store.views.find_groups(GroupFilter.model_validate(where))
         return [one.group_id for one in found.groups]
 
-    indexer = TextIndexer(store.texts, store.retention)
+    indexer = TextIndexer(store.texts, store.claims)
     await store.tasks.put([record(0)])
     await store.groups.add([group("failed", [Score.unscored("budget")]), group("other")])
     await indexer.catch_up()

@@ -39,7 +39,7 @@ def saying(group_id: str, completions: Sequence[Completion | str], **given: obje
 
 
 async def index(store: Store) -> int:
-    indexer = TextIndexer(store.texts, store.retention)
+    indexer = TextIndexer(store.texts, store.claims)
     return await indexer.catch_up()
 
 
@@ -142,7 +142,7 @@ async def test_what_is_scored_later_pruned_or_reduced_is_searched_as_it_is_then(
     seen.append(await look())
     await index(store)
     seen.append(await look())
-    pruner = Pruner(store.retention, pauses=0)
+    pruner = Pruner(store.retention, store.claims, pauses=0)
     rule = ReduceRule(before=LATE, keep="texts", runs=("keeps",))
     done = await pruner.reduce(await pruner.plan_reduction(rule), lambda _: None)
     seen.append((done.groups, await look()))
@@ -175,7 +175,7 @@ def count_words(url: str) -> int:
 async def test_nothing_of_what_is_pruned_stays_in_the_index(store: Store, clock: MovableClock, store_url: str) -> None:
     await fill(store)
     await index(store)
-    pruner = Pruner(store.retention, pauses=0)
+    pruner = Pruner(store.retention, store.claims, pauses=0)
     await pruner.prune(await pruner.plan(PruneRule(before=LATE)), lambda _: None)
     assert count_words(store_url) == 0
 
@@ -242,7 +242,7 @@ def test_a_group_that_is_seen_after_one_of_a_higher_sequence_is_indexed_too(
         with engine.connect() as slow:
             slow.execute(text(copied))
             await store.groups.add([saying("last", ["c", "d"])])
-            indexing = asyncio.create_task(TextIndexer(store.texts, store.retention, patience_seconds=0).catch_up())
+            indexing = asyncio.create_task(TextIndexer(store.texts, store.claims, patience_seconds=0).catch_up())
             async with asyncio.timeout(60):
                 while "has been open for over 0 s" not in caplog.text:  # noqa: ASYNC110  # a log tells nobody
                     await asyncio.sleep(0.01)

@@ -198,7 +198,7 @@ def test_a_world_is_told_played_branched_and_closed(tmp_path: Path) -> None:
     (active,) = RetrievalExplanation.model_validate_json("{" + lore).lore
     assert [json.loads(one) for one in (new, corrected, withdrawn)] == [
         {"new": 4, "known": 0},
-        {"corrected": "tax", "revision": 2},
+        {"corrected": "tax"},
         {"withdrawn": "tax"},
     ]
     assert [one.event.id for one in explanation.events if one.told] == ["rope", "tax"]

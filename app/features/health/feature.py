@@ -17,6 +17,7 @@ from app.features.health.webhook import AlarmWebhook
 from app.http.viewer.rendering import ViewerParts
 from app.ports.judges import Panels
 from app.settings import Settings
+from app.store.claims import ClaimStore
 
 
 def build_health(kernel: Kernel) -> FeatureParts:
@@ -33,6 +34,7 @@ def build_health(kernel: Kernel) -> FeatureParts:
     )
     watch = RunHealthService(
         health=health,
+        claims=kernel.storage.part(ClaimStore),
         runs=gateway.runs,
         panels=gateway.panels,
         reader=reader,

@@ -170,14 +170,6 @@ class RunHealth(Frozen):
     cannot_see: Annotated[tuple[str, ...], Field(description="What this audit cannot see.")]
 
 
-@dataclass(frozen=True)
-class HealthClaim:
-    """One process looks after a run at a time. `token` tells its claim from later ones."""
-
-    run: str
-    token: str
-
-
 class AlarmSink(Protocol):
     """Somebody outside who is told of alarms."""
 

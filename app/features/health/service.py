@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 import math
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 from uuid import uuid4
@@ -25,7 +25,6 @@ from app.domain.values import digest, find_same_model
 from app.features.health.model import (
     AlarmSink,
     AnchorReading,
-    HealthClaim,
     HealthReading,
     HealthSpending,
     HealthState,
@@ -48,11 +47,12 @@ from app.features.health.series import (
 from app.features.health.store import RunHealthStore
 from app.ports.environment import Clock, Observer, Programs, Workers
 from app.ports.judges import Panels
-from app.service.background import repeat
+from app.service.background import repeat, work_with_claim
 from app.service.catalogue import EnvironmentVersions
 from app.service.judging import repeat_score, score_completions, select_options
 from app.service.runs import RunRegistry
 from app.service.task_cache import TaskCache
+from app.store.claims import Claim, ClaimStore
 
 log = logging.getLogger(__name__)
 
@@ -207,7 +207,6 @@ IDLE_SECONDS: Final = 60.0
 """A run with fewer new groups than a bucket is looked at so often."""
 CLAIM_SECONDS: Final = 90.0
 """After so long without a sign of life another replica takes over the run."""
-_RENEW_SECONDS: Final = 30.0
 _READINGS_PER_LOOK: Final = 3
 """Anchors at most that are read in one look."""
 _GROUPS_AFTER_FAILURE: Final = 20
@@ -225,6 +224,7 @@ class RunHealthService:
         self,
         *,
         health: RunHealthStore,
+        claims: ClaimStore,
         runs: RunRegistry,
         panels: Panels,
         reader: HealthReader,
@@ -235,6 +235,7 @@ class RunHealthService:
     ) -> None:
         """`shadow_judges` are those of environments, for runs that name none."""
         self._health = health
+        self._claims = claims
         self._runs = runs
         self._panels = panels
         self._reader = reader
@@ -260,11 +261,13 @@ class RunHealthService:
         claim = await self._health.claim(CLAIM_SECONDS, IDLE_SECONDS)
         if claim is None:
             return False
-        with _report_failure(f"look after run {claim.run}"):
-            run = await self._runs.require(claim.run)
-            async with self._keep(claim):
-                await self._health.finish(claim, await self._follow_run(run, await self._health.advance(claim)))
+        with _report_failure(f"look after run {claim.name}"):
+            await work_with_claim(self._claims, claim, CLAIM_SECONDS, lambda: self._look_after(claim))
         return True
+
+    async def _look_after(self, claim: Claim) -> None:
+        run = await self._runs.require(claim.name)
+        await self._health.finish(claim, await self._follow_run(run, await self._health.advance(claim)))
 
     async def _follow_run(self, run: Run, state: HealthState) -> HealthState:
         """A step that fails leaves the state as it was, and the others go on."""
@@ -272,21 +275,6 @@ class RunHealthService:
             with _report_failure(f"follow the health of run {run.name}"):
                 state = await step(run, state)
         return state
-
-    @contextlib.asynccontextmanager
-    async def _keep(self, claim: HealthClaim) -> AsyncIterator[None]:
-        async def renew() -> None:
-            while True:
-                await asyncio.sleep(_RENEW_SECONDS)
-                with contextlib.suppress(GatewayError):
-                    await self._health.renew(claim, CLAIM_SECONDS)
-
-        renewing = asyncio.create_task(renew())
-        try:
-            yield
-        finally:
-            renewing.cancel()
-            await asyncio.gather(renewing, return_exceptions=True)
 
     async def _follow_judges(self, run: Run, state: HealthState) -> HealthState:
         """A model or fingerprint that a judge's server names for the first time is another judge."""

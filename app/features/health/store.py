@@ -1,11 +1,10 @@
 """The store of run health: claims of runs, frozen anchors, readings, and alarms.
 
-A claim is a token with a time: whoever holds it looks after the run, and what it finishes after losing it has no
-effect. Series are read from the rollups that statistics keep anyway, so a look at a run does not read its groups.
+Whoever has the claim of a run looks after it, and what it finishes after losing it has no effect. Series are read from
+the rollups that statistics keep anyway, so a look at a run does not read its groups.
 """
 
 import math
-import secrets
 from collections import Counter, defaultdict
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
@@ -37,7 +36,6 @@ from app.domain.judging import Judgement, JudgeVersion
 from app.domain.rollups import GROUPS_PER_BUCKET, Rollup, RollupKey
 from app.domain.runs import Alarm, Hold, Run, TrendName
 from app.features.health.model import (
-    HealthClaim,
     HealthReading,
     HealthState,
     HealthTokens,
@@ -45,6 +43,7 @@ from app.features.health.model import (
 )
 from app.features.health.series import LOGARITHMIC, Cell, SeriesCells
 from app.store.budgets import record_health_costs
+from app.store.claims import Claim, build_claim, release_claim, take_claim
 from app.store.database import StorePart, reads, writes
 from app.store.group_rows import has_text, load_groups
 from app.store.judge_cache import load_versions
@@ -52,11 +51,11 @@ from app.store.retention import keep_groups
 from app.store.runs import change_run
 from app.store.statements import decode, decode_json, encode, encode_json, from_micros, to_micros
 from app.store.table_records import TableRecord, build_partial_index, build_sequence_column, get_table
-from app.store.tables import groups, judgements, pins, rollups, runs, spending, tasks
+from app.store.tables import claims, groups, judgements, pins, rollups, runs, spending, tasks
 
 
 class RunHealthTable(TableRecord, table=True):
-    """`state` is what a look leaves for the next one. `claim` names who looks until `claimed_until`."""
+    """`state` is what a look leaves for the next one."""
 
     __tablename__ = "run_health"
     run: str = Field(primary_key=True)
@@ -64,8 +63,6 @@ class RunHealthTable(TableRecord, table=True):
     checked_sequence: int = Field(sa_type=BigInteger)
     """The run's newest group at the last look."""
     checked_at: int = Field(sa_type=BigInteger)
-    claim: str
-    claimed_until: int = Field(sa_type=BigInteger)
 
 
 class RunAnchorTable(TableRecord, table=True):
@@ -137,6 +134,8 @@ READINGS_KEPT: Final = 400
 """Newest anchor readings that a look compares with the first of each anchor."""
 _MICROSECONDS: Final = 1_000_000
 _ORDER: Final = "run_health"
+_CLAIMED: Final = "run_health"
+"""The kind of claim of who looks after a run."""
 
 
 @dataclass(frozen=True)
@@ -149,7 +148,7 @@ class _DueRun:
 
 
 class RunHealthStore(StorePart):
-    async def claim(self, seconds: float, idle_seconds: float) -> HealthClaim | None:
+    async def claim(self, seconds: float, idle_seconds: float) -> Claim | None:
         """A run with new groups that nobody looks after, for so long. Fewer than a bucket of new groups wait for
         `idle_seconds`."""
         due = await self._find_due_run(idle_seconds)
@@ -160,49 +159,49 @@ class RunHealthStore(StorePart):
         """The one that was not looked at for the longest."""
         now = self.database.read_lease_clock(connection)
         newest = select(func.max(groups.c.sequence)).where(groups.c.run == runs.c.name).scalar_subquery()
-        joined, health = runs.outerjoin(run_health, run_health.c.run == runs.c.name), run_health.c
+        of_run = and_(claims.c.kind == _CLAIMED, claims.c.name == runs.c.name)
+        joined = runs.outerjoin(run_health, run_health.c.run == runs.c.name).outerjoin(claims, of_run)
+        health, until = run_health.c, func.coalesce(claims.c.until, 0)
         idle = and_(newest > health.checked_sequence, health.checked_at < now - int(idle_seconds * _MICROSECONDS))
-        died = health.claimed_until > 0  # a look that ends sets it to 0
+        died = until > 0  # a look that ends releases its claim
         due = or_(health.run.is_(None), newest >= health.checked_sequence + GROUPS_PER_BUCKET, idle, died)
-        free = or_(health.run.is_(None), health.claimed_until < now)
         chosen = select(runs.c.name, newest.label("newest"), func.coalesce(health.checked_sequence, 0).label("checked"))
-        longest = chosen.select_from(joined).where(newest.is_not(None), due, free).order_by(health.checked_at).limit(1)
+        longest = (
+            chosen.select_from(joined)
+            .where(newest.is_not(None), due, until <= now)
+            .order_by(health.checked_at)
+            .limit(1)
+        )
         row = connection.execute(longest).first()
         return None if row is None else _DueRun(row.name, int(row.newest), int(row.checked))
 
     @writes(_ORDER)
-    def _claim_run(self, connection: Connection, due: _DueRun, seconds: float) -> HealthClaim | None:
+    def _claim_run(self, connection: Connection, due: _DueRun, seconds: float) -> Claim | None:
         """None when another replica has been quicker."""
-        now = self.database.read_lease_clock(connection)
+        claim = build_claim(_CLAIMED, due.run)
+        if not take_claim(connection, self.database, claim, seconds):
+            return None
         blank = {"run": due.run, "state": encode(HealthState()), "checked_sequence": 0, "checked_at": 0}
-        connection.execute(self.database.insert_new(run_health), blank | {"claim": "", "claimed_until": 0})
-        token = secrets.token_hex(8)
-        values = {"claim": token, "claimed_until": now + int(seconds * _MICROSECONDS)}
-        values |= {"checked_sequence": due.newest, "checked_at": now}
-        table = run_health.c
-        free = and_(table.run == due.run, table.claimed_until < now, table.checked_sequence == due.checked)
-        taken = connection.execute(update(run_health).where(free).values(values)).rowcount
-        return HealthClaim(due.run, token) if taken else None
-
-    @writes(_ORDER)
-    def renew(self, connection: Connection, claim: HealthClaim, seconds: float) -> bool:
-        """False when somebody else has claimed the run since."""
-        until = self.database.read_lease_clock(connection) + int(seconds * _MICROSECONDS)
-        mine = and_(run_health.c.run == claim.run, run_health.c.claim == claim.token)
-        return bool(connection.execute(update(run_health).where(mine).values(claimed_until=until)).rowcount)
+        connection.execute(self.database.insert_new(run_health), blank)
+        values = {"checked_sequence": due.newest, "checked_at": self.database.read_lease_clock(connection)}
+        as_found = and_(run_health.c.run == due.run, run_health.c.checked_sequence == due.checked)
+        if connection.execute(update(run_health).where(as_found).values(values)).rowcount:
+            return claim
+        release_claim(connection, self.database, claim)
+        return None
 
     @reads
-    def advance(self, connection: Connection, claim: HealthClaim) -> HealthState:
+    def advance(self, connection: Connection, claim: Claim) -> HealthState:
         """Counts the run's groups that came since."""
-        state = _load_state(connection, claim.run)
-        return advance_state(state, _load_bucket_totals(connection, claim.run, state.marks[-1].first))
+        state = _load_state(connection, claim.name)
+        return advance_state(state, _load_bucket_totals(connection, claim.name, state.marks[-1].first))
 
     @writes(_ORDER)
-    def finish(self, connection: Connection, claim: HealthClaim, state: HealthState) -> None:
+    def finish(self, connection: Connection, claim: Claim, state: HealthState) -> None:
         """Stores the state and gives up the claim. Without effect when somebody else has it."""
-        values = {"state": encode(state), "claimed_until": 0}
-        mine = and_(run_health.c.run == claim.run, run_health.c.claim == claim.token)
-        connection.execute(update(run_health).where(mine).values(values))
+        if release_claim(connection, self.database, claim):
+            mine = run_health.c.run == claim.name
+            connection.execute(update(run_health).where(mine).values(state=encode(state)))
 
     @reads
     def get_state(self, connection: Connection, run: str) -> HealthState:

@@ -1,8 +1,8 @@
 """People's labels, and the queue that asks people for them.
 
-An item of the queue is a group. A lease says who holds it until when, and stays as the record of how it was drawn once
-it is done or skipped. One item is never held by two people at once, except by a second one who is meant to label it
-too: who claims, renews or labels an item locks its group first.
+An item of the queue is a group. A lease says who holds it, by a claim until when, and stays as the record of how it was
+drawn once it is done or skipped. One item is never held by two people at once, except by a second one who is meant to
+label it too: who claims, renews or labels an item locks its group first.
 
 A label never changes. What a labeller says later of the same group replaces it, and what was replaced or withdrawn
 stays. Groups with labels, or with an item that somebody holds, are kept from pruning.
@@ -14,13 +14,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from random import SystemRandom
-from typing import Any, Final, cast
+from typing import Any, Final, Literal, cast
 
 from pydantic import JsonValue
 from sqlalchemy import (
     BigInteger,
     ColumnElement,
     Connection,
+    FromClause,
     Index,
     RowMapping,
     Select,
@@ -50,13 +51,14 @@ from app.domain.labels import (
 )
 from app.domain.scores import Score
 from app.domain.values import digest
+from app.store.claims import Claim, release_claim, renew_claim, take_claim
 from app.store.database import Database, StorePart, reads, writes
 from app.store.group_rows import has_text, load_groups
 from app.store.groups import load_scorings
 from app.store.retention import keep_groups
 from app.store.statements import decode, encode, filter_storable, from_micros, insert_rows, is_storable, to_micros
 from app.store.table_records import TableRecord, build_sequence_column, get_table
-from app.store.tables import groups, rollouts, rollups
+from app.store.tables import claims, groups, rollouts, rollups
 
 
 class LabelTable(TableRecord, table=True):
@@ -84,7 +86,8 @@ class LabelTable(TableRecord, table=True):
 
 
 class LabelLeaseTable(TableRecord, table=True):
-    """An item of the queue that somebody holds, has labelled or has skipped. `draw` is JSON, and stays; `arm` becomes
+    """An item of the queue that somebody holds, has labelled or has skipped. While it is `live`, its claim says until
+    when. `draw` is JSON, and stays; `arm` becomes
     `uniform` where a uniform draw finds a group that was labelled as doubtful."""
 
     __tablename__ = "label_leases"
@@ -105,7 +108,6 @@ class LabelLeaseTable(TableRecord, table=True):
     wanted: int
     draw: str = Field(sa_type=Text)
     state: str
-    expires_at: int = Field(sa_type=BigInteger)
     created_at: int = Field(sa_type=BigInteger)
 
 
@@ -211,7 +213,7 @@ class LabelQueue(StorePart):
         """The oldest item that the labeller holds."""
         now = self.database.read_lease_clock(connection)
         held = (label_leases.c.labeller == labeller, _is_live(now), *_match_leases(environments, run))
-        return _load_lease(connection, select(label_leases).where(*held))
+        return _load_lease(connection, _SELECT_LEASES.where(*held))
 
     @reads
     def find_awaiting_second(
@@ -228,14 +230,16 @@ class LabelQueue(StorePart):
         now = self.database.read_lease_clock(connection)
         if _is_taken(connection, lease, now) or _is_reduced(connection, lease.group_id):
             return None
+        if not take_claim(connection, self.database, _build_claim(lease.group_id, lease.draw), seconds):
+            return None
         # A lease that ran out stays live until somebody else claims its item, so a late label still counts until then.
-        stale = and_(label_leases.c.group_id == lease.group_id, label_leases.c.state == "live")
-        connection.execute(update(label_leases).where(stale, label_leases.c.expires_at <= now).values(state="expired"))
+        stale = and_(label_leases.c.group_id == lease.group_id, label_leases.c.state == "live", ~_is_held(now))
+        connection.execute(update(label_leases).where(stale).values(state="expired"))
         row = {
             name: getattr(lease, name) for name in ("lease_id", "labeller", "group_id", "environment", "run", "wanted")
         }
         row |= {"arm": lease.draw.arm, "second": lease.draw.second, "draw": encode(lease.draw), "state": "live"}
-        row |= {"expires_at": now + round(seconds * 1e6), "created_at": now}
+        row |= {"created_at": now}
         insert_rows(connection, label_leases, [row])
         return _require_lease(connection, lease.lease_id)
 
@@ -243,17 +247,18 @@ class LabelQueue(StorePart):
     def renew(self, connection: Connection, lease: LabelLease, seconds: float) -> LabelLease | None:
         """None when its time is over: somebody else may have taken the item."""
         _lock_group(connection, lease.group_id)
-        now = self.database.read_lease_clock(connection)
         here = label_leases.c.lease_id == lease.lease_id
-        renewed = update(label_leases).where(here, _is_live(now)).values(expires_at=now + round(seconds * 1e6))
-        held = connection.execute(renewed).rowcount > 0
-        return _require_lease(connection, lease.lease_id) if held else None
+        live = select(label_leases.c.lease_id).where(here, _is_live(self.database.read_lease_clock(connection)))
+        if connection.execute(live).first() is None:
+            return None
+        renew_claim(connection, self.database, _build_claim(lease.group_id, lease.draw), seconds)
+        return _require_lease(connection, lease.lease_id)
 
     @reads
     def find_lease(self, connection: Connection, lease_id: str) -> LabelLease | None:
         if not is_storable(lease_id):
             return None
-        return _load_lease(connection, select(label_leases).where(label_leases.c.lease_id == lease_id))
+        return _load_lease(connection, _SELECT_LEASES.where(label_leases.c.lease_id == lease_id))
 
     @writes(_ORDER)
     def skip(self, connection: Connection, lease_id: str, labeller: str) -> LabelLease:
@@ -261,7 +266,7 @@ class LabelQueue(StorePart):
         lease = _require_lease(connection, lease_id, labeller)
         if lease.state not in {"live", "skipped"}:
             raise Conflict(f"the item is {lease.state} and cannot be skipped", field="lease_id")
-        _set_lease_state(connection, lease_id, "skipped")
+        _end_lease(connection, self.database, lease.group_id, lease.draw, "skipped")
         return lease.model_copy(update={"state": "skipped"})
 
     @reads
@@ -287,8 +292,32 @@ _COUNTS: Final = and_(label_leases.c.state == "done", label_leases.c.arm.in_(_UN
 """Of a lease: the labels of its group are in figures."""
 
 
+_FIRST, _SECOND = "label", "second_label"
+"""Kinds of claims of groups: of those whose label is the first of its group, and of those who give it a second one."""
+
+
+def _build_claim(group_id: str, draw: QueueDraw) -> Claim:
+    """A lease holds its group."""
+    return Claim(_SECOND if draw.second else _FIRST, group_id, draw.lease_id)
+
+
+def _match_claim(leases: FromClause = label_leases) -> tuple[ColumnElement[bool], ...]:
+    group = (claims.c.kind.in_((_FIRST, _SECOND)), claims.c.name == leases.c.group_id)
+    return *group, claims.c.holder == leases.c.lease_id
+
+
+def _is_held(now: int, leases: FromClause = label_leases) -> ColumnElement[bool]:
+    return exists().where(*_match_claim(leases), claims.c.until > now)
+
+
 def _is_live(now: int) -> ColumnElement[bool]:
-    return and_(label_leases.c.state == "live", label_leases.c.expires_at > now)
+    return and_(label_leases.c.state == "live", _is_held(now))
+
+
+_SELECT_LEASES: Final = select(
+    *label_leases.c,
+    func.coalesce(select(claims.c.until).where(*_match_claim()).scalar_subquery(), 0).label("expires_at"),
+)
 
 
 def _match_leases(environments: Sequence[str], run: str | None) -> list[ColumnElement[bool]]:
@@ -336,12 +365,12 @@ def _select_awaiting(labeller: str, now: int, environments: Sequence[str], run: 
     other = label_leases.alias()
     busy = or_(
         other.c.state == "done",
-        and_(other.c.state == "live", other.c.expires_at > now),
+        and_(other.c.state == "live", _is_held(now, other)),
         and_(other.c.state == "skipped", other.c.labeller == labeller),
     )
     seconds = select(other.c.group_id).where(other.c.second.is_(True), busy)
     mine = select(labels.c.group_id).where(labels.c.labeller == labeller, labels.c.group_id.is_not(None))
-    return select(label_leases).where(
+    return _SELECT_LEASES.where(
         label_leases.c.wanted > 1,
         label_leases.c.second.is_(False),
         label_leases.c.state == "done",
@@ -366,7 +395,7 @@ def _parse_lease(row: RowMapping) -> LabelLease:
 def _require_lease(connection: Connection, lease_id: str, labeller: str | None = None) -> LabelLease:
     lease = None
     if filter_storable([lease_id]):
-        statement = select(label_leases).where(label_leases.c.lease_id == lease_id).with_for_update()
+        statement = _SELECT_LEASES.where(label_leases.c.lease_id == lease_id).with_for_update()
         row = connection.execute(statement).mappings().first()
         lease = None if row is None else _parse_lease(row)
     if lease is None:
@@ -376,8 +405,12 @@ def _require_lease(connection: Connection, lease_id: str, labeller: str | None =
     return lease
 
 
-def _set_lease_state(connection: Connection, lease_id: str, state: str) -> None:
-    connection.execute(update(label_leases).where(label_leases.c.lease_id == lease_id).values(state=state))
+def _end_lease(
+    connection: Connection, database: Database, group_id: str, draw: QueueDraw, state: Literal["done", "skipped"]
+) -> None:
+    here = label_leases.c.lease_id == draw.lease_id
+    connection.execute(update(label_leases).where(here).values(state=state))
+    release_claim(connection, database, _build_claim(group_id, draw))
 
 
 def _lock_group(connection: Connection, group_id: str) -> None:
@@ -497,12 +530,11 @@ class LabelStore(StorePart):
             made = made.model_copy(update={"seconds": former.seconds})
         elif former is not None and former.saw_judge:
             raise Conflict("you have seen the judge's scores of this item, so its label stays as it is")
-        return _replace_label(connection, former, made.model_copy(update={"saw_judge": shown}))
+        return _replace_label(connection, self.database, former, made.model_copy(update={"saw_judge": shown}))
 
     @writes(_ORDER)
     def withdraw(self, connection: Connection, label_id: str, labeller: str, seconds: float) -> Label:
         """The labeller holds the item again for so many seconds."""
-        expiry = self.database.read_lease_clock(connection) + round(seconds * 1e6)
         label = _load_live(connection, label_id)
         if label is not None and label.group_id is not None:
             _lock_group(connection, label.group_id)  # before anything else, as where a label is stored
@@ -512,9 +544,10 @@ class LabelStore(StorePart):
         if label.saw_judge:
             raise Conflict("you have seen the judge's scores of this item, so its label stays as it is")
         connection.execute(update(labels).where(labels.c.label_id == label_id).values(state="withdrawn"))
-        if label.draw is not None:
+        if label.draw is not None and label.group_id is not None:
             lease = label_leases.c.lease_id == label.draw.lease_id
-            connection.execute(update(label_leases).where(lease).values(state="live", expires_at=expiry))
+            connection.execute(update(label_leases).where(lease).values(state="live"))
+            take_claim(connection, self.database, _build_claim(label.group_id, label.draw), seconds)
         return label.model_copy(update={"state": "withdrawn"})
 
     @reads
@@ -613,13 +646,13 @@ class LabelStore(StorePart):
         return sorted(records, key=lambda one: positions[one.labels[0].group_id or ""])
 
 
-def _replace_label(connection: Connection, former: Label | None, label: Label) -> Label:
+def _replace_label(connection: Connection, database: Database, former: Label | None, label: Label) -> Label:
     if former is not None:
         here = labels.c.label_id == former.label_id
         connection.execute(update(labels).where(here).values(state="replaced"))
     insert_rows(connection, labels, [_build_label_row(label)])
-    if label.draw is not None:
-        _set_lease_state(connection, label.draw.lease_id, "done")
+    if label.draw is not None and label.group_id is not None:
+        _end_lease(connection, database, label.group_id, label.draw, "done")
     return label
 
 
@@ -686,7 +719,7 @@ def _merge_labels(former: Label, label: Label) -> Label:
 def _waits_for_others(connection: Connection, database: Database, label: Label) -> bool:
     """Whether somebody else holds the item or is still to label it."""
     now = database.read_lease_clock(connection)
-    here = select(label_leases).where(label_leases.c.group_id == label.group_id)
+    here = _SELECT_LEASES.where(label_leases.c.group_id == label.group_id)
     leases = [_parse_lease(row) for row in connection.execute(here).mappings()]
     held = any(
         one.labeller != label.labeller and one.state == "live" and to_micros(one.expires_at) > now for one in leases

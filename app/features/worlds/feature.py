@@ -10,7 +10,7 @@ from app.features.worlds.pages import WorldPages, create_world_author_router, cr
 from app.features.worlds.routes import create_worlds_router
 from app.features.worlds.service import WorldService
 from app.features.worlds.store import EventStore
-from app.features.worlds.store_worlds import LorebookStore
+from app.features.worlds.store_worlds import EarlierTextStore, LorebookStore
 from app.http.viewer.rendering import MenuEntry
 from app.rag.world_retriever import WorldRetriever
 
@@ -26,6 +26,7 @@ def build_worlds(kernel: Kernel) -> FeatureParts:
         drafting=kernel.gateway.drafting,
         events=kernel.storage.part(EventStore),
         lorebooks=kernel.storage.part(LorebookStore),
+        texts=kernel.storage.part(EarlierTextStore),
         retrieval=kernel.gateway.retrieval,
     )
     kernel.offer(worlds)

@@ -1,7 +1,7 @@
 """Pages of worlds: their events and branches, what is retrieved for a character and why, and editors of their texts.
 
 All text is untrusted: games wrote it. An event and a lorebook are edited as one YAML text each. The form carries a
-stamp of the revision that was read, so that nobody overwrites what somebody else has saved since.
+stamp of the text that was read, so that nobody overwrites what somebody else has saved since.
 """
 
 import asyncio
@@ -9,9 +9,10 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import Annotated, Final, Literal, Protocol
+from typing import Annotated, Final, Protocol
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import HTMLResponse
@@ -25,11 +26,12 @@ from app.domain.access import KeyBounds
 from app.domain.errors import GatewayError, InvalidRequest, NotFound, RequestRefused
 from app.domain.values import Name, digest_of_model, estimate_tokens, suggest
 from app.domain.worlds import (
+    DocumentKind,
+    EarlierText,
     Event,
     EventId,
     GameTime,
     HiddenEvent,
-    ListedWriting,
     Lorebook,
     LoreEntry,
     RankedEvent,
@@ -54,10 +56,8 @@ from app.http.viewer.text_editor import (
     HISTORY,
     Number,
     RecalledLine,
-    RevisionDifference,
     TextEditor,
     TextForm,
-    build_difference,
     compare_lines,
     read_form,
 )
@@ -499,7 +499,7 @@ _EVENT: Final = TypeAdapter[str](EventId)
 
 @dataclass(frozen=True)
 class _WrittenPart:
-    """An event or a lorebook of a world as it is in force. `stamp` says which revision of it this is."""
+    """An event or a lorebook of a world as it is in force. `stamp` says which text of it this is."""
 
     text: str
     stamp: str
@@ -509,7 +509,7 @@ class _WrittenPart:
 class _WorldTexts(Protocol):
     """What of a world is written as one text."""
 
-    kind: Literal["event", "lorebook"]
+    kind: DocumentKind
     folder: str
     name: TypeAdapter[str]
 
@@ -519,12 +519,6 @@ class _WorldTexts(Protocol):
 
     async def save(self, world: str, name: str, form: TextForm, author: str) -> None:
         """RequestRefused. The text has no errors."""
-
-    async def list_written(self, world: str, name: str, limit: int, before: int | None = None) -> list[ListedWriting]:
-        """Newest first, those before the revision `before`. NotFound for what was never there."""
-
-    async def read_written(self, world: str, name: str, revision: int) -> str:
-        """The text of a revision. NotFound."""
 
     def recall(self, name: str, form: TextForm) -> tuple[RecalledLine, ...] | None:
         """What comes up for the form's line."""
@@ -539,12 +533,11 @@ class EventTexts(_WorldTexts):
         self._world_service = world_service
 
     async def read(self, world: str, name: str) -> _WrittenPart:
-        revision = await self._world_service.find_event(world, name)
-        if revision is None:
+        known = await self._world_service.find_event(world, name)
+        if known is None:
             return _WrittenPart(_STARTER_EVENT.replace("{id}", name), _NEW, "Nothing yet")
-        text = _dump(revision.event)
-        state = "withdrawn; saving brings the event back, and nothing" if revision.is_withdrawn else ""
-        return _WrittenPart(text, str(revision.revision), state.capitalize() or f"Revision {revision.revision}")
+        state = "Withdrawn; saving brings the event back, and nothing" if known.is_withdrawn else "The stored event"
+        return _WrittenPart(_dump(known.event), digest_of_model(known.event), state)
 
     def check(self, name: str, text: str) -> list[SheetFinding]:
         parsed = parse_findable(Path(f"{name}.yaml"), text, Event)
@@ -563,13 +556,7 @@ class EventTexts(_WorldTexts):
         if form.stamp == _NEW:
             await self._world_service.add_events(world, EventsToAdd(events=(parsed[1],)), author)
         else:
-            await self._world_service.correct(world, name, parsed[1], _read_number(form.stamp), author)
-
-    async def list_written(self, world: str, name: str, limit: int, before: int | None = None) -> list[ListedWriting]:
-        return await self._world_service.list_event_revisions(world, name, limit, before)
-
-    async def read_written(self, world: str, name: str, revision: int) -> str:
-        return _dump((await self._world_service.get_event_revision(world, name, revision)).event)
+            await self._world_service.correct(world, name, parsed[1], form.stamp, author)
 
     def recall(self, name: str, form: TextForm) -> tuple[RecalledLine, ...] | None:
         return None
@@ -609,13 +596,6 @@ class BookTexts(_WorldTexts):
         if book is None:
             raise InvalidRequest("the text is no lorebook")
         await self._world_service.put_lorebook(world, name, book, "" if form.stamp == _NEW else form.stamp, author)
-
-    async def list_written(self, world: str, name: str, limit: int, before: int | None = None) -> list[ListedWriting]:
-        return await self._world_service.list_lorebook_revisions(world, name, limit, before)
-
-    async def read_written(self, world: str, name: str, revision: int) -> str:
-        written = await self._world_service.get_lorebook_revision(world, name, revision)
-        return await asyncio.to_thread(_dump, written.lorebook)
 
     def recall(self, name: str, form: TextForm) -> tuple[RecalledLine, ...] | None:
         book = self._parse(name, form.text)
@@ -661,28 +641,29 @@ def create_world_author_router(world_service: WorldService, renderer: Renderer) 
         return renderer.render(request, "world_write.html", shown, shown, 422 if problem else 200)
 
     for texts in kinds:
-        _add_editor(router, renderer, texts)
+        _add_editor(router, renderer, world_service, texts)
     return router
 
 
-def _add_editor(router: APIRouter, renderer: Renderer, texts: _WorldTexts) -> None:
+def _add_editor(router: APIRouter, renderer: Renderer, world_service: WorldService, texts: _WorldTexts) -> None:
     path = f"/{{world}}/{texts.folder}/{{name}}/edit"
+    build_editor = partial(_build_editor, world_service, texts)
 
     @router.get(path)
     @needs("author", "world")
     async def edit(
-        request: Request, world: str, name: str, line: _Short = "", saved: bool = False, revision: Number = None
+        request: Request, world: str, name: str, line: _Short = "", saved: bool = False, earlier: Number = None
     ) -> Response:
         if _parse_text_name(_NAME, world) is None or _parse_text_name(texts.name, name) is None:
             return renderer.render_missing(request, texts.kind, name, "/view/worlds", "Show every world.")
         now = await texts.read(world, name)
         text, notice = now.text, "It is saved." if saved else ""
-        if revision is not None:
-            text = await texts.read_written(world, name, revision)
-            notice = f"This is the text of revision {revision}. Save it to go back to it."
-        editor = await _build_editor(texts, world, name, TextForm(text, now.stamp, line=line), now)
-        difference = await _compare(texts, world, name, revision)
-        editor = replace(editor, saved=notice, difference=difference)
+        if earlier is not None:
+            content = (await world_service.get_earlier(world, texts.kind, name, earlier)).content
+            text = await asyncio.to_thread(_dump, content)
+            notice = "This is an earlier text. Save it to go back to it."
+        editor = await build_editor(world, name, TextForm(text, now.stamp, line=line), now)
+        editor = replace(editor, saved=notice)
         return renderer.render(request, "text_editor.html", {"editor": editor}, editor.data)
 
     @router.post(path)
@@ -700,27 +681,14 @@ def _add_editor(router: APIRouter, renderer: Renderer, texts: _WorldTexts) -> No
                 return redirect(request, f"/view/worlds/{world}/{texts.folder}/{name}/edit", saved="true")
         except RequestRefused as error:
             problem, status = f"Nothing is stored. {error.detail}", error.status
-        editor = await _build_editor(texts, world, name, form, await texts.read(world, name))
+        editor = await build_editor(world, name, form, await texts.read(world, name))
         editor = replace(editor, problem=problem)
         return renderer.render(request, "text_editor.html", {"editor": editor}, editor.data, status)
 
 
-async def _list_written(texts: _WorldTexts, world: str, name: str, before: int | None = None) -> list[ListedWriting]:
-    with contextlib.suppress(NotFound):
-        return await texts.list_written(world, name, HISTORY, before)
-    return []
-
-
-async def _compare(texts: _WorldTexts, world: str, name: str, revision: int | None) -> RevisionDifference | None:
-    """Of this revision, or the newest one, with the one before it. None for the first."""
-    listed = await _list_written(texts, world, name, None if revision is None else revision + 1)
-    if len(listed) < 2:
-        return None
-    now, before = [(one.revision, await texts.read_written(world, name, one.revision)) for one in listed[:2]]
-    return await build_difference(now, before)
-
-
-async def _build_editor(texts: _WorldTexts, world: str, name: str, form: TextForm, now: _WrittenPart) -> TextEditor:
+async def _build_editor(
+    world_service: WorldService, texts: _WorldTexts, world: str, name: str, form: TextForm, now: _WrittenPart
+) -> TextEditor:
     return TextEditor(
         kind=texts.kind,
         title=f"{name} in {world}",
@@ -731,9 +699,17 @@ async def _build_editor(texts: _WorldTexts, world: str, name: str, form: TextFor
         findings=await asyncio.to_thread(texts.check, name, form.text),
         changed=await asyncio.to_thread(compare_lines, now.text, form.text),
         recalled=await asyncio.to_thread(texts.recall, name, form),
-        written=await _list_written(texts, world, name),
+        earlier=await _list_earlier(world_service, world, texts.kind, name),
         links=(("Why a character knows", f"/view/worlds/{world}/why"),),
     )
+
+
+async def _list_earlier(
+    world_service: WorldService, world: str, kind: DocumentKind, name: str
+) -> Sequence[EarlierText]:
+    with contextlib.suppress(NotFound):  # the first event or lorebook makes the world
+        return await world_service.list_earlier(world, kind, name, HISTORY)
+    return ()
 
 
 def _parse_text_name(adapter: TypeAdapter[str], text: str) -> str | None:
@@ -745,9 +721,3 @@ def _parse_text_name(adapter: TypeAdapter[str], text: str) -> str | None:
 
 def _dump(written: Event | Lorebook) -> str:
     return dump_yaml(written.model_dump(mode="json", exclude_defaults=True))
-
-
-def _read_number(stamp: str) -> int:
-    if not stamp.isdecimal():
-        raise InvalidRequest("the form does not say which revision was read")
-    return int(stamp)

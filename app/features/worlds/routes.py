@@ -5,8 +5,8 @@ A lorebook may be one of ours or of another tool. Which one it is, its keys say:
 
 import asyncio
 import re
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Final
+from collections.abc import Mapping
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Body, Path, Query
 from fastapi.exceptions import RequestValidationError
@@ -18,16 +18,16 @@ from app.characters.cards.lorebooks import read_lorebook, require_few_entries
 from app.domain.errors import InvalidRequest, NotFound
 from app.domain.values import FiniteJson, Frozen, Name
 from app.domain.worlds import (
+    DocumentKind,
+    EarlierText,
     Event,
     EventId,
     EventsAdded,
     GameTime,
-    ListedWriting,
     Lorebook,
     RetrievalExplanation,
     World,
-    WrittenEvent,
-    WrittenLorebook,
+    WrittenText,
 )
 from app.features.worlds.service import (
     BranchRequest,
@@ -48,9 +48,6 @@ from app.http.web.routes import JsonRoute
 
 _WorldName = Annotated[Name, Path(description="The world's name.", examples=["drowned_coast"])]
 _BookName = Annotated[Name, Path(description="The lorebook's name.", examples=["coast"])]
-_RevisionNumber = Annotated[int, Path(ge=1, le=2**31, description="The revision's number.", examples=[1])]
-_RevisionLimit = Annotated[int, Query(ge=1, le=200)]
-_RevisionBefore = Annotated[int | None, Query(ge=1, le=2**31)]
 _LOREBOOK_EXAMPLES: Final = {
     "coast": Example(
         summary="What people of a coast know when it comes up",
@@ -98,18 +95,6 @@ class RemovedLorebook(Frozen):
     """The lorebook's name."""
 
 
-class WritingPage(Frozen):
-    """Newest first; the first one of all is in force unless it is withdrawn. Pass `next_before` as `before`."""
-
-    revisions: tuple[ListedWriting, ...]
-    next_before: int | None
-
-
-def _build_writing_page(listed: Sequence[ListedWriting], limit: int) -> WritingPage:
-    following = listed[-1].revision if len(listed) == limit and listed[-1].revision > 1 else None
-    return WritingPage(revisions=tuple(listed), next_before=following)
-
-
 def _create_lorebooks_router(world_service: WorldService) -> APIRouter:
     router = APIRouter(prefix="/worlds/{world}/lorebooks", tags=["worlds"], route_class=JsonRoute)
     refusals = document_problems(400, 401, 404, 408, 409, 413, 415, 422, 503)
@@ -145,18 +130,6 @@ def _create_lorebooks_router(world_service: WorldService) -> APIRouter:
     async def remove(world: _WorldName, book: _BookName, author: CallerName) -> RemovedLorebook:
         await world_service.remove_lorebook(world, book, author)
         return RemovedLorebook(removed=book)
-
-    @router.get("/{book}/revisions", summary="Who wrote the revisions of a lorebook, and when", responses=looks)
-    @needs("author", "world")
-    async def revisions(
-        world: _WorldName, book: _BookName, limit: _RevisionLimit = 50, before: _RevisionBefore = None
-    ) -> WritingPage:
-        return _build_writing_page(await world_service.list_lorebook_revisions(world, book, limit, before), limit)
-
-    @router.get("/{book}/revisions/{revision}", summary="One revision of a lorebook", responses=looks)
-    @needs("author", "world")
-    async def revision(world: _WorldName, book: _BookName, revision: _RevisionNumber) -> WrittenLorebook:
-        return await world_service.get_lorebook_revision(world, book, revision)
 
     return router
 
@@ -262,8 +235,6 @@ class WorldPage(Frozen):
 class CorrectedEvent(Frozen):
     corrected: str
     """The event's id."""
-    revision: int
-    """Number of the revision in force. An event is told as revision 1; the same content again is no new revision."""
 
 
 class WithdrawnEvent(Frozen):
@@ -293,6 +264,8 @@ def create_worlds_router(world_service: WorldService) -> APIRouter:
         _create_world_router(world_service),
         _create_events_router(world_service),
         _create_lorebooks_router(world_service),
+        _create_earlier_router(world_service, "events", "event"),
+        _create_earlier_router(world_service, "lorebooks", "lorebook"),
     ):
         router.routes.extend(part.routes)
     return router
@@ -391,9 +364,8 @@ def _create_events_router(world_service: WorldService) -> APIRouter:
         corrected: Annotated[Event, Body(openapi_examples=_CORRECTION_EXAMPLES)],
         author: CallerName,
     ) -> CorrectedEvent:
-        return CorrectedEvent(
-            corrected=event, revision=await world_service.correct(world, event, corrected, author=author)
-        )
+        await world_service.correct(world, event, corrected, author=author)
+        return CorrectedEvent(corrected=event)
 
     @router.delete("/{event}", summary="Withdraw an event, as if it never happened", responses=looks)
     @needs("play", "world")
@@ -401,24 +373,7 @@ def _create_events_router(world_service: WorldService) -> APIRouter:
         await world_service.withdraw(world, event, author)
         return WithdrawnEvent(withdrawn=event)
 
-    _add_revision_routes(router, world_service)
     return router
-
-
-def _add_revision_routes(router: APIRouter, world_service: WorldService) -> None:
-    looks = document_problems(401, 404, 422, 503)
-
-    @router.get("/{event}/revisions", summary="Who wrote the revisions of an event, and when", responses=looks)
-    @needs("author", "world")
-    async def revisions(
-        world: _WorldName, event: _EventName, limit: _RevisionLimit = 50, before: _RevisionBefore = None
-    ) -> WritingPage:
-        return _build_writing_page(await world_service.list_event_revisions(world, event, limit, before), limit)
-
-    @router.get("/{event}/revisions/{revision}", summary="One revision of an event", responses=looks)
-    @needs("author", "world")
-    async def revision(world: _WorldName, event: _EventName, revision: _RevisionNumber) -> WrittenEvent:
-        return await world_service.get_event_revision(world, event, revision)
 
 
 def _build_question(looking: EventsQuery) -> RetrievalQuestion:
@@ -433,3 +388,62 @@ async def _list_events(world_service: WorldService, world: str, looking: EventsQ
         raise InvalidRequest("must be `next_before` of the previous page", field="query.before")
     page = await world_service.list_events(world, looking.limit, before)
     return EventPage(events=tuple(page), next_before=build_cursor(page, looking.limit))
+
+
+# Earlier texts of events and lorebooks.
+
+_TextNumber = Annotated[int, Path(ge=1, le=2**31, description="The earlier text's number.", examples=[1])]
+
+
+class EarlierTextPage(Frozen):
+    """The latest replaced first. Pass `next_before` as `before` for the next page; null on the last page."""
+
+    texts: tuple[EarlierText, ...]
+    next_before: int | None
+
+
+class RestoredText(Frozen):
+    restored: str
+    """The event's id, or the lorebook's name."""
+
+
+def _create_earlier_router(world_service: WorldService, folder: str, kind: DocumentKind) -> APIRouter:
+    path = f"/worlds/{{world}}/{folder}/{{name}}/earlier"
+    router = APIRouter(prefix=path, tags=["worlds"], route_class=JsonRoute)
+    looks = document_problems(401, 404, 422, 503)
+    of_event = kind == "event"
+    of_what = "an event" if of_event else "a lorebook"
+    called: Any = Path(
+        description="The event's id." if of_event else "The lorebook's name.",
+        examples=["rope" if of_event else "coast"],
+    )
+
+    @router.get("", summary=f"Earlier texts of {of_what}: who wrote and who replaced them, and when", responses=looks)
+    @needs("author", "world")
+    async def earlier(
+        world: _WorldName,
+        name: EventId = called,
+        limit: Annotated[int, Query(ge=1, le=200)] = 50,
+        before: Annotated[int | None, Query(ge=1, le=2**31)] = None,
+    ) -> EarlierTextPage:
+        page = await world_service.list_earlier(world, kind, name, limit, before)
+        return EarlierTextPage(texts=tuple(page), next_before=page[-1].number if len(page) == limit else None)
+
+    @router.get("/{number}", summary=f"One earlier text of {of_what}", responses=looks)
+    @needs("author", "world")
+    async def earlier_text(world: _WorldName, number: _TextNumber, name: EventId = called) -> WrittenText:
+        return await world_service.get_earlier(world, kind, name, number)
+
+    @router.post(
+        "/{number}/restore",
+        summary=f"Put an earlier text of {of_what} in force again",
+        responses=document_problems(401, 404, 409, 422, 503),
+    )
+    @needs("author", "world")
+    async def restore(
+        world: _WorldName, number: _TextNumber, author: CallerName, name: EventId = called
+    ) -> RestoredText:
+        await world_service.restore(world, kind, name, number, author)
+        return RestoredText(restored=name)
+
+    return router

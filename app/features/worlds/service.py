@@ -21,20 +21,20 @@ from app.domain.errors import Conflict, InvalidRequest, NotFound, RequestRefused
 from app.domain.tasks import ContextQuery, Message, Passage
 from app.domain.values import Frozen, Name
 from app.domain.worlds import (
+    DocumentKind,
+    EarlierText,
     Event,
     EventId,
-    EventRevision,
     EventsAdded,
     GameTime,
-    ListedWriting,
+    KnownEvent,
     Lorebook,
     RetrievalExplanation,
     World,
-    WrittenEvent,
-    WrittenLorebook,
+    WrittenText,
 )
 from app.features.worlds.store import EventStore
-from app.features.worlds.store_worlds import LorebookStore
+from app.features.worlds.store_worlds import EarlierTextStore, LorebookStore
 from app.ports.environment import Drafted
 from app.ports.retrieval import suggest_world
 from app.service.access import list_within
@@ -128,6 +128,7 @@ class WorldService:
         drafting: DraftBuilder,
         events: EventStore,
         lorebooks: LorebookStore,
+        texts: EarlierTextStore,
         retrieval: RetrievalService,
     ) -> None:
         self._environment = environment
@@ -135,6 +136,7 @@ class WorldService:
         self._drafting = drafting
         self._events = events
         self._lorebooks = lorebooks
+        self._texts = texts
         self._retrieval = retrieval
 
     async def add_events(self, world: str, told: EventsToAdd, author: str = "") -> EventsAdded:
@@ -142,24 +144,22 @@ class WorldService:
         Conflict naming `events[i].id` for an id that exists with different content."""
         return await self._events.add_events(world, told.events, author)
 
-    async def find_event(self, world: str, event_id: EventId) -> EventRevision | None:
+    async def find_event(self, world: str, event_id: EventId) -> KnownEvent | None:
         return await self._events.find_event(world, event_id)
 
     async def correct(
-        self, world: str, event_id: EventId, event: Event, based_on: int | None = None, author: str = ""
-    ) -> int:
-        """Replaces an event, also a withdrawn one, by a new revision, and returns the revision's number. What was made
-        from the former one, and branches that were made before, keep that. InvalidRequest naming `body.id` for another
-        id; NotFound for an unknown world or event; Conflict when another revision than `based_on` is in force."""
+        self, world: str, event_id: EventId, event: Event, based_on: str | None = None, author: str = ""
+    ) -> None:
+        """Replaces an event, also a withdrawn one. What was made from the former one, and branches that were made
+        before, keep that. InvalidRequest naming `body.id` for another id; NotFound for an unknown world or event;
+        Conflict where the event has another digest than `based_on`."""
         if event.id != event_id:
             raise InvalidRequest(f"must be the id of the path, {event_id!r}", field="body.id")
         await self.get_world(world)
-        revision = await self._events.correct(world, event, based_on, author)
-        if revision is None:
+        if not await self._events.correct(world, event, based_on, author):
             raise NotFound(
                 f"there is no event {event_id!r} in world {world!r}: new events are posted to /worlds/{world}/events"
             )
-        return revision
 
     async def withdraw(self, world: str, event_id: EventId, author: str = "") -> None:
         """Removes the event from this world and its branches. Withdrawing it twice is not an error. NotFound for an
@@ -167,24 +167,6 @@ class WorldService:
         await self.get_world(world)
         if not await self._events.withdraw(world, event_id, author):
             raise NotFound(f"there is no event {event_id!r} in world {world!r}")
-
-    async def list_event_revisions(
-        self, world: str, event_id: EventId, limit: int, before: int | None = None
-    ) -> list[ListedWriting]:
-        """Newest first, those before the revision `before`. NotFound without the world or the event."""
-        await self.get_world(world)
-        listed = await self._events.list_revisions(world, event_id, limit, before)
-        if not listed and before is None:
-            raise NotFound(f"there is no event {event_id!r} in world {world!r}")
-        return listed
-
-    async def get_event_revision(self, world: str, event_id: EventId, revision: int) -> WrittenEvent:
-        """NotFound."""
-        await self.get_world(world)
-        written = await self._events.get_revision(world, event_id, revision)
-        if written is None:
-            raise NotFound(f"event {event_id!r} of world {world!r} has no revision {revision}")
-        return written
 
     async def branch(self, world: str, branching: BranchRequest) -> World:
         """Creates a branch; repeats return the same world. NotFound without the parent; InvalidRequest naming `at` when
@@ -243,24 +225,30 @@ class WorldService:
         if not await self._lorebooks.remove(world, name, author):
             raise NotFound(f"world {world!r} has no lorebook {name!r} of its own")
 
-    async def list_lorebook_revisions(
-        self, world: str, name: str, limit: int, before: int | None = None
-    ) -> list[ListedWriting]:
-        """Newest first, those before the revision `before`. NotFound without the world, or where no lorebook had this
-        name."""
+    async def list_earlier(
+        self, world: str, kind: DocumentKind, name: str, limit: int, before: int | None = None
+    ) -> list[EarlierText]:
+        """What an event or lorebook of this world itself said before: the latest replaced first, those with numbers
+        before `before`. NotFound without the world."""
         await self.get_world(world)
-        listed = await self._lorebooks.list_revisions(world, name, limit, before)
-        if not listed and before is None:
-            raise NotFound(f"{world!r} has no lorebook {name!r}")
-        return listed
+        return await self._texts.list_earlier(world, kind, name, limit, before)
 
-    async def get_lorebook_revision(self, world: str, name: str, revision: int) -> WrittenLorebook:
+    async def get_earlier(self, world: str, kind: DocumentKind, name: str, number: int) -> WrittenText:
         """NotFound."""
         await self.get_world(world)
-        written = await self._lorebooks.get_revision(world, name, revision)
-        if written is None:
-            raise NotFound(f"lorebook {name!r} of world {world!r} has no revision {revision}")
-        return written
+        text = await self._texts.get_earlier(world, kind, name, number)
+        if text is None:
+            raise NotFound(f"{kind} {name!r} of world {world!r} has no earlier text {number}")
+        return text
+
+    async def restore(self, world: str, kind: DocumentKind, name: str, number: int, author: str = "") -> None:
+        """Puts an earlier text in force again, also of what was deleted. What is in force becomes an earlier text."""
+        content = (await self.get_earlier(world, kind, name, number)).content
+        if isinstance(content, Lorebook):
+            await self.put_lorebook(world, name, content, author=author)
+        elif not await self._events.correct(world, content, author=author):
+            # The parent has moved the event to a time that this branch does not reach.
+            await self._events.add_events(world, [content], author)
 
     async def explain(self, world: str, question: RetrievalQuestion) -> RetrievalExplanation:
         """What would be retrieved, best first, and what is withheld. A custom retriever without explanations gives only

@@ -3,27 +3,26 @@
 An event is told once, in one world, and branches see it where they stand: a branch has its parent's events up to the
 time of the branch. So a write to a world says what its branches keep. A correction replaces a world's own event in its
 place, and an inherited one by an event of the world's own; branches made before keep a copy of the former one.
-A withdrawal marks a world's own event in its row, and an inherited one in `event_withdrawals`. Former revisions stay.
+A withdrawal marks a world's own event in its row, and an inherited one in `event_withdrawals`. Earlier texts are kept.
 
 Each write locks the world and its past, and changes the index in the same transaction: what was answered is found.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from sqlalchemy import Connection, delete, exists, select, update
 
 from app.domain.errors import Conflict, NotFound
+from app.domain.values import digest_of_model
 from app.domain.worlds import (
     Event,
-    EventRevision,
     EventsAdded,
     EventSearch,
-    ListedWriting,
+    KnownEvent,
     SearchFindings,
     World,
-    WrittenEvent,
 )
 from app.features.worlds.store_search import (
     EventIndexes,
@@ -36,26 +35,22 @@ from app.features.worlds.store_search import (
 from app.features.worlds.store_worlds import (
     Document,
     LineageLevel,
-    Writing,
+    WrittenBody,
     add_to_event_count,
     branch_world,
     build_order_key,
     close_world,
     compute_sequence,
-    copy_to_branches,
+    copy_newest_text,
     decode_event,
     events,
-    find_body,
-    find_newest_kept,
-    keep_revision,
-    keep_withdrawn,
-    list_kept,
+    find_text_before,
+    keep_text,
     load_newest_events,
     load_valid_events,
     load_world_lineage,
     load_worlds,
     lock_lineage,
-    merge_listed,
     successions,
     withdrawals,
     worlds,
@@ -79,10 +74,10 @@ class EventStore(StorePart):
         levels = lock_lineage(connection, self.database, world)
         mine = levels[0]
         known = {
-            event_id: decode_event(one.body)
+            event_id: decode_event(one.written.body)
             for event_id, one in _find_lineage_events(connection, levels, [event.id for event in events]).items()
         }
-        new, written = _EventRows(), Writing(1, author, self.database.read_clock())
+        new, now = _EventRows(), self.database.read_clock()
         for index, event in enumerate(events):
             if event.id in known:
                 if known[event.id] != event:
@@ -93,49 +88,46 @@ class EventStore(StorePart):
                     )
                 continue
             known[event.id] = event  # the same id may stand in this batch twice
-            new.add(mine.number, compute_sequence(mine.number, mine.events + len(new.events)), event, written)
+            new.add(mine.number, compute_sequence(mine.number, mine.events + len(new.events)), event, author, now)
         new.insert(connection)
         if new.events:
             add_to_event_count(connection, mine.number, len(new.events))
         return EventsAdded(new=len(new.events), known=len(events) - len(new.events))
 
     @reads
-    def find_event(self, connection: Connection, world: str, event_id: str) -> EventRevision | None:
+    def find_event(self, connection: Connection, world: str, event_id: str) -> KnownEvent | None:
         """The event of this id in the world or its past; None without the world or the event."""
         if not is_storable(world, event_id):
             return None
         seen = _find_seen_event(connection, load_world_lineage(connection, world), event_id)
-        if seen is None:
-            return None
-        event, revision = decode_event(seen.event.body), seen.event.written.revision
-        return EventRevision(event=event, revision=revision, is_withdrawn=not seen.standing)
+        return None if seen is None else KnownEvent(event=seen.decoded, is_withdrawn=not seen.standing)
 
     @writes(build_order_key)
     def correct(
-        self, connection: Connection, world: str, event: Event, based_on: int | None = None, author: str = ""
-    ) -> int | None:
+        self, connection: Connection, world: str, event: Event, based_on: str | None = None, author: str = ""
+    ) -> bool:
         """Replaces the event of this id, also a withdrawn one, in this world and in branches that are made later. A
-        parent and earlier branches keep what they have. Returns the revision in force, which stays the same for the
-        same content; None without such an event. NotFound without the world; Conflict when another revision than
-        `based_on` is in force."""
+        parent and earlier branches keep what they have. The same content again changes nothing. Returns whether there
+        was such an event. NotFound without the world; Conflict where the event has another digest than `based_on`."""
         levels = _lock_existing(connection, self.database, world)
         mine = levels[0]
         seen = _find_seen_event(connection, levels, event.id)
         if seen is None:
-            return None
-        former, revision = seen.event, seen.event.written.revision
-        if based_on not in (None, revision):
-            raise Conflict(f"revision {revision} of {event.id!r} is in force, and this is based on {based_on}")
-        if seen.standing and decode_event(former.body) == event:
-            return revision
+            return False
+        former = seen.event
+        if based_on not in (None, digest_of_model(seen.decoded)):
+            raise Conflict(f"event {event.id!r} was changed by somebody else: read it again, then repeat the change")
+        if seen.standing and seen.decoded == event:
+            return True
         inherited = former.world != mine.number
         sequence = compute_sequence(mine.number, mine.events) if inherited else former.sequence
         correction = _Correction(mine.number, sequence, event, author, former, seen.standing)
-        keep_revision(connection, self.database, _identify_event(mine.number, event.id), former.body, former.written)
+        if not seen.kept:
+            keep_text(connection, self.database, _identify_event(mine.number, event.id), former.written, author)
         # Before the former event is gone: branches get copies of it.
         _keep_in_branches(connection, self.database, correction)
         _replace_event(connection, self.database, correction)
-        return revision + 1
+        return True
 
     @writes(build_order_key)
     def withdraw(self, connection: Connection, world: str, event_id: str, author: str = "") -> bool:
@@ -148,7 +140,7 @@ class EventStore(StorePart):
         known = seen.event
         if seen.standing:
             document = _identify_event(levels[0].number, event_id)
-            keep_withdrawn(connection, self.database, document, known.body, known.written, author)
+            keep_text(connection, self.database, document, known.written, author)
         if known.world == levels[0].number:
             here = events.c.sequence == known.sequence
             connection.execute(update(events).where(here).values(withdrawn=1))
@@ -156,29 +148,6 @@ class EventStore(StorePart):
         else:
             _insert_withdrawals(connection, self.database, [{"world": levels[0].number, "sequence": known.sequence}])
         return True
-
-    @reads
-    def list_revisions(
-        self, connection: Connection, world: str, event_id: str, limit: int, before: int | None = None
-    ) -> list[ListedWriting]:
-        """Newest first, those before the revision `before`; the first one of all is in force. Empty without the event.
-        A branch lists those of its own, and those of the world that it has the event from until it corrects it."""
-        if not is_storable(world, event_id):
-            return []
-        seen = _find_seen_event(connection, load_world_lineage(connection, world), event_id)
-        return [] if seen is None else _list_revisions(connection, seen, event_id, limit, before)
-
-    @reads
-    def get_revision(self, connection: Connection, world: str, event_id: str, revision: int) -> WrittenEvent | None:
-        """One of the listed ones."""
-        if not is_storable(world, event_id):
-            return None
-        seen = _find_seen_event(connection, load_world_lineage(connection, world), event_id)
-        listed = [] if seen is None else _list_revisions(connection, seen, event_id, 1, revision + 1)
-        if seen is None or not listed or listed[0].revision != revision:
-            return None
-        body = next(filter(None, _find_bodies(connection, seen, event_id, revision)))
-        return WrittenEvent(event=decode_event(body), **dict(listed[0]))
 
     @writes(build_order_key)
     def branch(self, connection: Connection, world: str, parent: str, at: datetime) -> World:
@@ -238,7 +207,7 @@ def _add_newest_time(connection: Connection, world: World) -> World:
     return world.model_copy(update={"newest": latest[0].event.time}) if latest else world
 
 
-# An event as a world has it, and its revisions.
+# An event as a world has it.
 
 
 @dataclass(frozen=True)
@@ -248,8 +217,7 @@ class _LineageEvent:
     sequence: int
     world: int
     time: int
-    body: str
-    written: Writing
+    written: WrittenBody
     withdrawn: bool
     """From its own world. The index has no postings of it then."""
 
@@ -257,13 +225,16 @@ class _LineageEvent:
 @dataclass(frozen=True)
 class _SeenEvent:
     """An event as a world has or last had it: one that was withdrawn here stays what it was, whatever the parent makes
-    of it later. `levels`: the part of the lineage that its revisions are of."""
+    of it later."""
 
     event: _LineageEvent
     standing: bool
-    levels: Sequence[LineageLevel]
-    by_world: Mapping[int, _LineageEvent]
-    """The event of this id by world, where the lineage reaches it."""
+    kept: bool = False
+    """Whether the world keeps it among its own earlier texts."""
+
+    @property
+    def decoded(self) -> Event:
+        return decode_event(self.event.written.body)
 
 
 def _find_lineage_events(
@@ -280,60 +251,33 @@ def _find_lineage_events(
 def _load_lineage_events(
     connection: Connection, levels: Sequence[LineageLevel], event_ids: Sequence[str]
 ) -> list[tuple[str, _LineageEvent]]:
-    of_event = (events.c.sequence, events.c.world, events.c.time, events.c.body, events.c.withdrawn)
-    columns = (*of_event, events.c.revision, events.c.author, events.c.written_at)
+    of_event = (events.c.sequence, events.c.world, events.c.time, events.c.withdrawn)
+    columns = (*of_event, events.c.body, events.c.author, events.c.written_at)
     numbers = [level.number for level in levels]
     statement = select(events.c.event_id, *columns).where(events.c.world.in_(numbers), events.c.event_id.in_(event_ids))
     return [
-        (event_id, _LineageEvent(sequence, number, time, body, Writing(*written), bool(withdrawn)))
-        for event_id, sequence, number, time, body, withdrawn, *written in connection.execute(statement)
+        (event_id, _LineageEvent(sequence, number, time, WrittenBody(*written), bool(withdrawn)))
+        for event_id, sequence, number, time, withdrawn, *written in connection.execute(statement)
     ]
 
 
 def _find_seen_event(connection: Connection, levels: Sequence[LineageLevel], event_id: str) -> _SeenEvent | None:
     """None without an event of this id."""
     known = {one.world: one for _, one in _load_lineage_events(connection, levels, [event_id])}
-    by_world = {one.number: known[one.number] for one in levels if _reaches(one, known)}
-    first = next((depth for depth, level in enumerate(levels) if level.number in by_world), len(levels))
-    nearest = by_world[levels[first].number] if by_world else None
+    holders = [depth for depth, level in enumerate(levels) if level.number in known]
+    reached = [depth for depth in holders if known[levels[depth].number].time <= levels[depth].until]
+    nearest = known[levels[reached[0]].number] if reached else None
     if nearest is not None and nearest.sequence in load_valid_events(connection, levels, [nearest.sequence]):
-        return _SeenEvent(nearest, True, levels[first:], by_world)
-    # Withdrawn here: what this world last had is among its kept revisions, whatever the parent has made of it since.
-    for depth, level in enumerate(levels[:first]):
-        above = next((known[one.number] for one in levels[depth + 1 :] if one.number in known), None)
-        kept = above and find_newest_kept(connection, _identify_event(level.number, event_id))
-        if above and kept:
-            withdrawn = replace(above, body=kept.body, written=kept.written)
-            return _SeenEvent(withdrawn, False, levels[depth:], by_world)
-    return None if nearest is None else _SeenEvent(nearest, False, levels[first:], by_world)
-
-
-def _reaches(level: LineageLevel, known: Mapping[int, _LineageEvent]) -> bool:
-    return level.number in known and known[level.number].time <= level.until
-
-
-def _list_revisions(
-    connection: Connection, seen: _SeenEvent, event_id: str, limit: int, before: int | None
-) -> list[ListedWriting]:
-    """A parent's revisions from the lowest of its branch on are what it made of the event since."""
-    listed: list[ListedWriting] = []
-    for level in seen.levels:
-        former = list_kept(connection, _identify_event(level.number, event_id), limit, before)
-        in_force = [seen.by_world[level.number].written.build_listed()] if level.number in seen.by_world else []
-        listed += merge_listed([former, in_force], limit, before)
-        before = listed[-1].revision if listed else before
-        if len(listed) >= limit or before == 1:
-            break
-    return listed[:limit]
-
-
-def _find_bodies(connection: Connection, seen: _SeenEvent, event_id: str, revision: int) -> Iterator[str | None]:
-    for level in seen.levels:
-        own = seen.by_world.get(level.number)
-        in_force = own is not None and own.written.revision == revision
-        yield (
-            own.body if own and in_force else find_body(connection, _identify_event(level.number, event_id), revision)
-        )
+        return _SeenEvent(nearest, standing=True)
+    # Withdrawn here: what this world last had is among its earlier texts, whatever the parent has made of it since.
+    first = reached[0] if reached else holders[-1] if holders else 0
+    found = find_text_before(connection, [level.number for level in levels[:first]], event_id)
+    if found is not None:
+        above = known[max(number for number in known if number < found[0])]
+        return _SeenEvent(replace(above, written=found[1]), standing=False, kept=found[0] == levels[0].number)
+    if nearest is None:
+        return None
+    return _SeenEvent(nearest, standing=False, kept=nearest.world == levels[0].number)
 
 
 def _identify_event(world: int, event_id: str) -> Document:
@@ -351,7 +295,7 @@ class _EventRows:
     postings: list[PostedEvent] = field(default_factory=list)
     successions: list[Row] = field(default_factory=list)
 
-    def add(self, world: int, sequence: int, event: Event, written: Writing) -> None:
+    def add(self, world: int, sequence: int, event: Event, author: str | None, at: int | None) -> None:
         time = to_micros(event.time)
         self.events.append(
             {
@@ -361,9 +305,8 @@ class _EventRows:
                 "time": time,
                 "withdrawn": 0,
                 "body": encode(event),
-                "revision": written.revision,
-                "author": written.author,
-                "written_at": written.at,
+                "author": author,
+                "written_at": at,
             }
         )
         self.postings.append(index_event(sequence, time, world, event))
@@ -381,7 +324,7 @@ class _EventRows:
 
 @dataclass(frozen=True)
 class _Correction:
-    """A new revision of `former` in a world. `standing`: whether the world had the former one until now."""
+    """What takes the place of `former` in a world. `standing`: whether the world had the former one until now."""
 
     world: int
     sequence: int
@@ -404,14 +347,13 @@ def _replace_event(connection: Connection, database: Database, correction: _Corr
         _insert_withdrawals(connection, database, [{"world": correction.world, "sequence": former.sequence}])
         add_to_event_count(connection, correction.world, 1)
     new = _EventRows()
-    written = Writing(former.written.revision + 1, correction.author, database.read_clock())
-    new.add(correction.world, correction.sequence, correction.event, written)
+    new.add(correction.world, correction.sequence, correction.event, correction.author, database.read_clock())
     new.insert(connection)
 
 
 def _delete_event(connection: Connection, former: _LineageEvent) -> None:
     _remove_postings(connection, former)
-    if superseded := decode_event(former.body).supersedes:
+    if superseded := decode_event(former.written.body).supersedes:
         of_event = (successions.c.time == former.time, successions.c.sequence == former.sequence)
         of_world = (successions.c.world == former.world, successions.c.superseded.in_(superseded))
         connection.execute(delete(successions).where(*of_world, *of_event))
@@ -419,8 +361,8 @@ def _delete_event(connection: Connection, former: _LineageEvent) -> None:
 
 
 def _keep_in_branches(connection: Connection, database: Database, correction: _Correction) -> None:
-    """Branches keep what they branched from: the former revision, as an event of their own, or no such event. Of one
-    that they lost with their parent they keep what it was."""
+    """Branches keep what they branched from: the former event, as an event of their own, or no such event. Of one that
+    they lost with their parent they keep what it was."""
     former, document = correction.former, _identify_event(correction.world, correction.event.id)
     own = exists().where(events.c.world == worlds.c.number, events.c.event_id == correction.event.id)
     gone = exists().where(withdrawals.c.world == worlds.c.number, withdrawals.c.sequence == former.sequence)
@@ -434,13 +376,14 @@ def _keep_in_branches(connection: Connection, database: Database, correction: _C
             continue
         if correction.standing:
             copies[number] = compute_sequence(number, added)
-            new.add(number, copies[number], decode_event(former.body), former.written)
+            written = former.written
+            new.add(number, copies[number], decode_event(written.body), written.author, written.at)
             add_to_event_count(connection, number, 1)
         else:
             lost.append(number)
     new.insert(connection)
     if lost:
-        copy_to_branches(connection, document, former.written.revision, lost)
+        copy_newest_text(connection, document, lost)
     withdrawn = _find_withdrawals_of_copies(connection, former.sequence, copies)
     # The correction may have moved the event to a time that earlier branches reach.
     time = to_micros(correction.event.time)
@@ -479,5 +422,5 @@ def _remove_postings(connection: Connection, known: _LineageEvent) -> None:
     if known.withdrawn:
         return
     # The index has no list of an event's postings: they are computed again from what was told.
-    event = decode_event(known.body)
+    event = decode_event(known.written.body)
     remove_postings(connection, index_event(known.sequence, known.time, known.world, event))

@@ -1,20 +1,20 @@
-"""Worlds: their tables, their branches and the past that they share, lorebooks, and former revisions.
+"""Worlds: their tables, their branches and the past that they share, lorebooks, and earlier texts.
 
 A branch has no copy of its past. Its lineage is the world itself, then its parent, and so on, each with the time up to
 which its events are inherited. Reading events finds rows of all worlds of the lineage and drops those that a later
 world has withdrawn or replaced. A write locks its own world for itself and the past for reading, so that nobody
 corrects an event above while a branch relies on it.
 
-An event's sequence is its world's number and its place there, so a sequence alone tells the world. Former and withdrawn
-revisions of events and lorebooks lie in one table; those in force stand in their own.
+An event's sequence is its world's number and its place there, so a sequence alone tells the world. What events and
+lorebooks said before they were changed or deleted lies in one table; what is in force stands in their own.
 """
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
-from typing import Final, Literal
+from typing import Any, Final
 
 from sqlalchemy import (
     BigInteger,
@@ -33,7 +33,6 @@ from sqlalchemy import (
     insert,
     literal_column,
     select,
-    text,
     tuple_,
     update,
 )
@@ -41,7 +40,7 @@ from sqlmodel import Field
 
 from app.domain.errors import Conflict, InvalidRequest, NotFound
 from app.domain.values import digest_of_model
-from app.domain.worlds import Event, ListedWriting, Lorebook, World, WrittenLorebook
+from app.domain.worlds import DocumentKind, EarlierText, Event, Lorebook, World, WrittenText
 from app.store.database import Database, StorePart, reads, writes
 from app.store.statements import (
     PreparedStatement,
@@ -61,10 +60,6 @@ def _build_ordered_column(name: str, *, primary_key: bool = False) -> "Column[st
     """A text column ordered by code points, independent of the database's locale."""
     ordered = String().with_variant(String(collation="C"), "postgresql")
     return Column(name, ordered, primary_key=primary_key, nullable=False)
-
-
-def _build_revision_column() -> "Column[int]":
-    return Column("revision", Integer(), nullable=False, server_default=text("1"))
 
 
 class WorldTable(TableRecord, table=True):
@@ -87,8 +82,8 @@ class WorldTable(TableRecord, table=True):
 
 
 class EventTable(TableRecord, table=True):
-    """`sequence` is the world's number and the event's place in it. `body` is a JSON text. `revision` counts from 1;
-    `author` and `written_at` are of this revision, null where it is older than these columns."""
+    """`sequence` is the world's number and the event's place in it. `body` is a JSON text. `author` and `written_at`
+    are of this text, null where it is older than these columns."""
 
     __tablename__ = "events"
     __table_args__ = (
@@ -101,14 +96,13 @@ class EventTable(TableRecord, table=True):
     time: int = Field(sa_type=BigInteger)
     withdrawn: int
     body: str = Field(sa_type=Text)
-    revision: int = Field(sa_column=_build_revision_column())
     author: str | None = None
     written_at: int | None = Field(default=None, sa_type=BigInteger)
 
 
 class WithdrawalTable(TableRecord, table=True):
     """Inherited events that a world and its branches do not have: withdrawn ones, and corrected ones of which they keep
-    an earlier revision or none. A world's own events are marked in their rows."""
+    an earlier text or none. A world's own events are marked in their rows."""
 
     __tablename__ = "event_withdrawals"
     __table_args__ = (Index("ix_event_withdrawals_sequence", "sequence"),)
@@ -160,22 +154,23 @@ class LorebookTable(TableRecord, table=True):
     body: str = Field(sa_type=Text)
     updated_at: int = Field(sa_type=BigInteger)
     author: str | None = None
-    revision: int = Field(sa_column=_build_revision_column())
 
 
-class WorldRevisionTable(TableRecord, table=True):
-    """Former revisions of events and lorebooks, and withdrawn ones. Those in force stand in their own tables."""
+class EarlierTextTable(TableRecord, table=True):
+    """What events and lorebooks said before they were changed or deleted. What is in force stands in their own tables.
+    `number` counts from 1 for each of them. `author` and `written_at` are null where the text is older than these
+    notes."""
 
-    __tablename__ = "world_revisions"
+    __tablename__ = "earlier_texts"
     world: int = Field(primary_key=True, sa_type=BigInteger, sa_column_kwargs={"autoincrement": False})
     kind: str = Field(primary_key=True)
     name: str = Field(sa_column=_build_ordered_column("name", primary_key=True))
-    revision: int = Field(primary_key=True, sa_column_kwargs={"autoincrement": False})
+    number: int = Field(primary_key=True, sa_column_kwargs={"autoincrement": False})
     body: str = Field(sa_type=Text)
     author: str | None = None
     written_at: int | None = Field(default=None, sa_type=BigInteger)
-    withdrawn_by: str | None = None
-    withdrawn_at: int | None = Field(default=None, sa_type=BigInteger)
+    replaced_by: str | None = None
+    replaced_at: int | None = Field(default=None, sa_type=BigInteger)
 
 
 worlds = get_table(WorldTable)
@@ -185,132 +180,123 @@ successions = get_table(SuccessionTable)
 segments = get_table(SegmentTable)
 segment_pages = get_table(SegmentPageTable)
 lorebooks = get_table(LorebookTable)
-world_revisions = get_table(WorldRevisionTable)
+earlier_texts = get_table(EarlierTextTable)
 
 
-# Former and withdrawn revisions, and who wrote them.
+# Earlier texts, and who wrote them.
 
-KEPT_REVISIONS: Final = 200
+KEPT_TEXTS: Final = 200
 """Of one event or lorebook: a game may correct the same event for years."""
 
-_WrittenKind = Literal["event", "lorebook"]
-
 
 @dataclass(frozen=True)
-class Writing:
-    """A revision, who wrote it, and when in microseconds since 1970. None where it is older than such notes."""
+class WrittenBody:
+    """A stored text, who wrote it, and when in microseconds since 1970. None where it is older than such notes."""
 
-    revision: int
+    body: str
     author: str | None
     at: int | None
-
-    def build_listed(self) -> ListedWriting:
-        return ListedWriting(revision=self.revision, author=self.author, at=_convert_time(self.at))
-
-
-@dataclass(frozen=True)
-class _KeptRevision:
-    body: str
-    written: Writing
 
 
 @dataclass(frozen=True)
 class Document:
-    """What has revisions: an event or a lorebook of a world."""
+    """What is changed and deleted: an event or a lorebook of a world."""
 
     world: int
-    kind: _WrittenKind
+    kind: DocumentKind
     name: str
 
     @property
     def here(self) -> tuple[ColumnElement[bool], ...]:
-        columns = world_revisions.c
+        columns = earlier_texts.c
         return columns.world == self.world, columns.kind == self.kind, columns.name == self.name
 
 
-def keep_revision(connection: Connection, database: Database, document: Document, body: str, written: Writing) -> None:
-    """Keeps a revision that another one is about to replace. One that was withdrawn is there already."""
-    _insert(connection, database, document, {"body": body, **_build_columns(written)})
-
-
-def keep_withdrawn(
-    connection: Connection, database: Database, document: Document, body: str, written: Writing, author: str
+def keep_text(
+    connection: Connection, database: Database, document: Document, former: WrittenBody, replaced_by: str
 ) -> None:
-    """The first withdrawal of a revision counts."""
-    by: dict[str, str | int | None] = {"withdrawn_by": author, "withdrawn_at": database.read_clock()}
-    _insert(connection, database, document, {"body": body, **_build_columns(written), **by})
+    """Keeps what a text said that is about to be changed or deleted."""
+    last = connection.execute(select(func.max(earlier_texts.c.number)).where(*document.here)).scalar() or 0
+    row = {"world": document.world, "kind": document.kind, "name": document.name, "number": last + 1}
+    of_text = {"body": former.body, "author": former.author, "written_at": former.at}
+    replaced = {"replaced_by": replaced_by, "replaced_at": database.read_clock()}
+    connection.execute(insert(earlier_texts).values({**row, **of_text, **replaced}))
+    if last >= KEPT_TEXTS:
+        oldest = earlier_texts.c.number <= last + 1 - KEPT_TEXTS
+        connection.execute(delete(earlier_texts).where(*document.here, oldest))
 
 
-def copy_to_branches(connection: Connection, document: Document, revision: int, to: Collection[int]) -> None:
-    """A kept revision, as one of those branches that keep none."""
-    columns = world_revisions.c
-    row = connection.execute(select(world_revisions).where(*document.here, columns.revision == revision)).one()
-    branches = select(worlds.c.number).where(worlds.c.parent == document.world)
+def copy_newest_text(connection: Connection, document: Document, to: Collection[int]) -> None:
+    """For those branches that keep none."""
+    columns = earlier_texts.c
+    newest = select(earlier_texts).where(*document.here).order_by(columns.number.desc()).limit(1)
+    row = {**connection.execute(newest).mappings().one(), "number": 1}
     have = select(columns.world).where(columns.kind == document.kind, columns.name == document.name)
-    having = set(connection.execute(have.where(columns.world.in_(branches))).scalars())
-    insert_rows(connection, world_revisions, [{**row._mapping, "world": one} for one in to if one not in having])
+    having = set(connection.execute(have.where(columns.world.in_(to))).scalars())
+    insert_rows(connection, earlier_texts, [{**row, "world": one} for one in to if one not in having])
 
 
-def _build_columns(written: Writing) -> dict[str, str | int | None]:
-    return {"revision": written.revision, "author": written.author, "written_at": written.at}
+def find_text_before(connection: Connection, worlds: Collection[int], event_id: str) -> tuple[int, WrittenBody] | None:
+    """What an event said last in the nearest of these worlds of one lineage, and that world. A branch has a higher
+    number than its parent."""
+    columns = earlier_texts.c
+    here = (columns.world.in_(worlds), columns.kind == "event", columns.name == event_id)
+    statement = select(columns.world, columns.body, columns.author, columns.written_at).where(*here)
+    nearest = statement.order_by(columns.world.desc(), columns.number.desc()).limit(1)
+    row = connection.execute(nearest).one_or_none() if worlds else None
+    return None if row is None else (row[0], WrittenBody(*row[1:]))
 
 
-def _insert(connection: Connection, database: Database, document: Document, row: dict[str, str | int | None]) -> None:
-    key = {"world": document.world, "kind": document.kind, "name": document.name}
-    connection.execute(database.insert_new(world_revisions), {**key, **row})
-    oldest = int(row["revision"] or 0) - KEPT_REVISIONS
-    if oldest > 0:
-        connection.execute(delete(world_revisions).where(*document.here, world_revisions.c.revision <= oldest))
+class EarlierTextStore(StorePart):
+    """What events and lorebooks of a world itself said before. Another world's are listed there."""
+
+    @reads
+    def list_earlier(
+        self,
+        connection: Connection,
+        world: str,
+        kind: DocumentKind,
+        name: str,
+        limit: int,
+        before: int | None = None,
+    ) -> list[EarlierText]:
+        """The latest replaced first, those with numbers before `before`."""
+        document = _find_document(connection, world, kind, name)
+        if document is None:
+            return []
+        here = document.here if before is None else (*document.here, earlier_texts.c.number < before)
+        newest = select(*_LISTED).where(*here).order_by(earlier_texts.c.number.desc()).limit(limit)
+        return [EarlierText(**_build_listed(row)) for row in connection.execute(newest).mappings()]
+
+    @reads
+    def get_earlier(
+        self, connection: Connection, world: str, kind: DocumentKind, name: str, number: int
+    ) -> WrittenText | None:
+        """One of the listed ones."""
+        document = _find_document(connection, world, kind, name)
+        if document is None:
+            return None
+        here = select(*_LISTED, earlier_texts.c.body).where(*document.here, earlier_texts.c.number == number)
+        row = connection.execute(here).mappings().one_or_none()
+        if row is None:
+            return None
+        content = decode(Event if kind == "event" else Lorebook, row["body"])
+        return WrittenText(content=content, **_build_listed(row))
 
 
-def _find_last_number(connection: Connection, document: Document) -> int:
-    """0 without any."""
-    last = select(func.max(world_revisions.c.revision)).where(*document.here)
-    return connection.execute(last).scalar() or 0
+_LISTED: Final = tuple(
+    earlier_texts.c[name] for name in ("number", "author", "written_at", "replaced_by", "replaced_at")
+)
 
 
-def find_newest_kept(connection: Connection, document: Document) -> _KeptRevision | None:
-    columns = world_revisions.c
-    selected = (columns.body, columns.revision, columns.author, columns.written_at)
-    newest = select(*selected).where(*document.here).order_by(columns.revision.desc()).limit(1)
-    row = connection.execute(newest).one_or_none()
-    return None if row is None else _KeptRevision(row[0], Writing(*row[1:]))
+def _find_document(connection: Connection, world: str, kind: DocumentKind, name: str) -> Document | None:
+    levels = load_world_lineage(connection, world) if is_storable(world, name) else []
+    return Document(levels[0].number, kind, name) if levels else None
 
 
-def list_kept(connection: Connection, document: Document, limit: int, before: int | None) -> list[ListedWriting]:
-    """Newest first, without their bodies."""
-    columns = world_revisions.c
-    listed = (columns.revision, columns.author, columns.written_at, columns.withdrawn_by, columns.withdrawn_at)
-    statement = select(*listed).where(*document.here).order_by(columns.revision.desc()).limit(limit)
-    if before is not None:
-        statement = statement.where(columns.revision < before)
-    return [
-        ListedWriting(
-            revision=revision,
-            author=author,
-            at=_convert_time(at),
-            withdrawn_by=withdrawn_by,
-            withdrawn_at=_convert_time(withdrawn_at),
-        )
-        for revision, author, at, withdrawn_by, withdrawn_at in connection.execute(statement)
-    ]
-
-
-def find_body(connection: Connection, document: Document, revision: int) -> str | None:
-    statement = select(world_revisions.c.body).where(*document.here, world_revisions.c.revision == revision)
-    return connection.execute(statement).scalar()
-
-
-def merge_listed(
-    lists: Iterable[Collection[ListedWriting]], limit: int, before: int | None = None
-) -> list[ListedWriting]:
-    """One of each revision, newest first. What stands in an earlier list counts."""
-    merged: dict[int, ListedWriting] = {}
-    for listed in lists:
-        for one in listed:
-            if before is None or one.revision < before:
-                merged.setdefault(one.revision, one)
-    return [merged[number] for number in sorted(merged, reverse=True)][:limit]
+def _build_listed(row: RowMapping) -> dict[str, Any]:
+    times = {name: _convert_time(row[name]) for name in ("written_at", "replaced_at")}
+    return {"number": row["number"], "author": row["author"], "replaced_by": row["replaced_by"], **times}
 
 
 def _convert_time(micros: int | None) -> datetime | None:
@@ -468,7 +454,7 @@ class LorebookStore(StorePart):
         based_on: str | None = None,
         author: str = "",
     ) -> None:
-        """Stores or replaces a lorebook; the same content again is no new revision. Creates the world if it does not
+        """Stores or replaces a lorebook; the same content again changes nothing. Creates the world if it does not
         exist. Conflict where the world has another lorebook of that name than `based_on`, its digest, or one although
         that is empty."""
         document = Document(lock_lineage(connection, self.database, world)[0].number, "lorebook", name)
@@ -477,14 +463,10 @@ class LorebookStore(StorePart):
         content = {"body": encode(book), "author": author, "updated_at": self.database.read_clock()}
         former = _find_own(connection, document)
         if former is None:
-            revision = _find_last_number(connection, document) + 1
-            connection.execute(
-                insert(lorebooks).values(world=document.world, name=document.name, revision=revision, **content)
-            )
+            connection.execute(insert(lorebooks).values(world=document.world, name=document.name, **content))
         elif former.body != content["body"]:
-            keep_revision(connection, self.database, document, former.body, former.written)
-            new = {"revision": former.written.revision + 1, **content}
-            connection.execute(update(lorebooks).where(*_match_document(document)).values(new))
+            keep_text(connection, self.database, document, former, author)
+            connection.execute(update(lorebooks).where(*_match_document(document)).values(content))
 
     @writes(build_order_key)
     def remove(self, connection: Connection, world: str, name: str, author: str = "") -> bool:
@@ -494,33 +476,9 @@ class LorebookStore(StorePart):
         former = _find_own(connection, document)
         if former is None:
             return False
-        keep_withdrawn(connection, self.database, document, former.body, former.written, author)
+        keep_text(connection, self.database, document, former, author)
         connection.execute(delete(lorebooks).where(*_match_document(document)))
         return True
-
-    @reads
-    def list_revisions(
-        self, connection: Connection, world: str, name: str, limit: int, before: int | None = None
-    ) -> list[ListedWriting]:
-        """Newest first, those before the revision `before`: of the world itself, or else of the next parent that has
-        some."""
-        return _list_revisions(connection, world, name, limit, before) if is_storable(world, name) else []
-
-    @reads
-    def get_revision(self, connection: Connection, world: str, name: str, revision: int) -> WrittenLorebook | None:
-        """One of the listed ones."""
-        if not is_storable(world, name):
-            return None
-        document = _find_document(connection, world, name)
-        if document is None:
-            return None
-        own = _find_own(connection, document)
-        in_force = own is not None and own.written.revision == revision
-        body = own.body if own is not None and in_force else find_body(connection, document, revision)
-        if body is None:
-            return None
-        listed = _list_revisions(connection, world, name, 1, revision + 1)
-        return WrittenLorebook(lorebook=decode(Lorebook, body), **dict(listed[0]))
 
     @reads
     def list_lorebooks(self, connection: Connection, world: str) -> dict[str, Lorebook]:
@@ -528,10 +486,10 @@ class LorebookStore(StorePart):
         return _load_lorebooks(connection, world) if is_storable(world) else {}
 
 
-def _find_own(connection: Connection, document: Document) -> _KeptRevision | None:
-    columns = (lorebooks.c.body, lorebooks.c.revision, lorebooks.c.author, lorebooks.c.updated_at)
+def _find_own(connection: Connection, document: Document) -> WrittenBody | None:
+    columns = (lorebooks.c.body, lorebooks.c.author, lorebooks.c.updated_at)
     row = connection.execute(select(*columns).where(*_match_document(document))).one_or_none()
-    return None if row is None else _KeptRevision(row[0], Writing(*row[1:]))
+    return None if row is None else WrittenBody(*row)
 
 
 def _match_document(document: Document) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
@@ -542,23 +500,6 @@ def _require_based(connection: Connection, world: str, name: str, based_on: str)
     book = _load_lorebooks(connection, world).get(name)
     if based_on != ("" if book is None else digest_of_model(book)):
         raise Conflict(f"the lorebook {name!r} was changed by somebody else: read it again, then repeat the change")
-
-
-def _find_document(connection: Connection, world: str, name: str) -> Document | None:
-    """The world itself, or else the next parent that has or had a lorebook of this name."""
-    places = (Document(level.number, "lorebook", name) for level in load_world_lineage(connection, world))
-    return next((one for one in places if _find_own(connection, one) or _find_last_number(connection, one)), None)
-
-
-def _list_revisions(
-    connection: Connection, world: str, name: str, limit: int, before: int | None
-) -> list[ListedWriting]:
-    document = _find_document(connection, world, name)
-    if document is None:
-        return []
-    own = _find_own(connection, document)
-    in_force = [] if own is None else [own.written.build_listed()]
-    return merge_listed([in_force, list_kept(connection, document, limit, before)], limit, before)
 
 
 def _load_lorebooks(connection: Connection, world: str) -> dict[str, Lorebook]:

@@ -11,7 +11,7 @@ from fastapi import Query, Request
 from app.characters.sheet_checks import SheetFinding
 from app.domain.authored_files import MAX_AUTHORED, MAX_NOTE, ListedRevision
 from app.domain.errors import TooLarge
-from app.domain.worlds import ListedWriting
+from app.domain.worlds import EarlierText
 from app.http.viewer.group_pages import MessageLine
 from app.http.viewer.rendering import MOST_LINES, WordDiff, compare_revisions, pick_field, read_fields
 from app.toolkit.texts import Excerpt
@@ -22,10 +22,10 @@ _MAX_CHANGED: Final = 400
 """Lines of a comparison that are shown."""
 
 HISTORY: Final = 50
-"""Revisions that are listed."""
+"""Revisions or earlier texts that are listed."""
 
 Number = Annotated[int | None, Query(ge=1, le=2**31)]
-"""Of a revision, in an address."""
+"""Of a revision or an earlier text, in an address."""
 Doing = Literal["check", "save", "withdraw"]
 
 _LISTED: Final = ("revision", "author", "at", "note", "is_withdrawal")
@@ -34,7 +34,7 @@ _LISTED: Final = ("revision", "author", "at", "note", "is_withdrawal")
 
 @dataclass(frozen=True)
 class TextForm:
-    """`stamp` says which revision the author has read."""
+    """`stamp` says which text the author has read."""
 
     text: str
     stamp: str
@@ -72,7 +72,7 @@ class RevisionDifference:
 @dataclass(frozen=True)
 class TextEditor:
     """`path` is where the form is sent. `recalled` is None for what is no lorebook. `history` is that of files,
-    `written` that of events and lorebooks."""
+    `earlier` that of events and lorebooks."""
 
     kind: Literal["sheet", "scenes", "event", "lorebook"]
     title: str
@@ -89,7 +89,7 @@ class TextEditor:
     scenes: Sequence[str] = ()
     changed: tuple[ChangedLine, ...] = ()
     history: Sequence[ListedRevision] = ()
-    written: Sequence[ListedWriting] = ()
+    earlier: Sequence[EarlierText] = ()
     difference: RevisionDifference | None = None
     recalled: tuple[RecalledLine, ...] | None = None
     links: tuple[tuple[str, str], ...] = ()
@@ -107,7 +107,7 @@ class TextEditor:
             "revision": self.form.stamp,
             "findings": self.findings,
             "prompt": self.prompt,
-            "history": self.written or [{name: getattr(one, name) for name in _LISTED} for one in self.history],
+            "history": self.earlier or [{name: getattr(one, name) for name in _LISTED} for one in self.history],
             "difference": self.difference,
             "recalled": self.recalled,
         }

@@ -14,11 +14,6 @@ EVIL = "</textarea></title><script>alert(1)</script>"
 HOB = "/view/characters/hob_tarrant/edit"
 BOOK = "/view/worlds/quay/lorebooks/coast/edit"
 EVENT = "/view/worlds/quay/events/owl/edit"
-REVISIONS = (
-    *("events/owl/revisions?limit=1", "events/owl/revisions?before=2", "events/owl/revisions/1"),
-    *("lorebooks/coast/revisions", "lorebooks/salt/revisions", "lorebooks/coast/revisions/3"),
-    *("events/hen/revisions", "events/owl/revisions/3"),
-)
 
 
 async def send(there: Place, path: str, doing: str, text: str, stamp: object, **more: str) -> httpx.Response:
@@ -30,6 +25,10 @@ def is_harmless(reply: httpx.Response) -> bool:
     outline = Outline(reply.text)
     inline = [one for one in outline.attributes if one[1] == "style" or one[1].startswith("on")]
     return (outline.open, outline.elements.count("script"), inline) == ([], 2, [])
+
+
+def read_stamp(reply: httpx.Response) -> str:
+    return read_inputs(reply, "stamp")["stamp"]
 
 
 def read_inputs(reply: httpx.Response, *names: str) -> dict[str, str]:
@@ -70,8 +69,8 @@ async def test_events_and_lorebooks_are_written_by_forms(here: Place) -> None:
     replies = [
         await send(here, EVENT, "save", event.replace("owl\n", "hen\n"), "new"),
         await send(here, EVENT, "save", event, "new"),
-        await send(here, EVENT, "save", event.replace("An owl", "A hen"), 1),
-        await send(here, EVENT, "save", event, 1),
+        await send(here, EVENT, "save", event.replace("An owl", "A hen"), read_stamp(await here.client.get(EVENT))),
+        await send(here, EVENT, "save", event, "what nobody read"),
         await here.client.get(EVENT),
         await send(here, BOOK, "check", book, "new", line="What of the salt?"),
         await send(here, BOOK, "save", "entries: 1", "new"),
@@ -80,25 +79,28 @@ async def test_events_and_lorebooks_are_written_by_forms(here: Place) -> None:
         await here.client.get("/view/worlds/quay/write?event=owl"),
         await here.client.get("/view/worlds/quay/write?lorebook=No+name"),
         await here.client.get("/view/worlds/quay"),
-        await here.client.get(f"{EVENT}?revision=1"),
-        await here.client.get(f"{EVENT}?revision=3"),
-        await here.client.get(f"{BOOK}?revision=1"),
+        await here.client.get(f"{EVENT}?earlier=1"),
+        await here.client.get(f"{EVENT}?earlier=3"),
+        await here.client.get(f"{BOOK}?line=salt"),
     ]
     found = [one.status_code for one in replies]
     assert found == [*(422, 303, 303, 409, 200, 200, 422, 303, 409, 303, 422, 200), *(200, 404, 200)]
     harmless = (replies[0], replies[3], replies[4], replies[5], replies[12], replies[14])
     assert [is_harmless(one) for one in harmless] == [True] * 6
-    assert "A hen." in replies[4].text
-    assert "<del>An</del><ins>A</ins> <del>owl</del><ins>hen</ins>" in replies[4].text
+    assert ("A hen." in replies[4].text, "An owl." in replies[4].text, "An owl." in replies[12].text) == (
+        True,
+        False,
+        True,
+    )
     assert f"Dear. {EVIL}" in Outline(replies[5].text).words()
     with contextlib.closing(sqlite3.connect(here.database)) as connection, connection:
         connection.execute("UPDATE events SET author = ?", [EVIL])
-        connection.execute("UPDATE world_revisions SET author = ?, withdrawn_by = ?, withdrawn_at = 1", [EVIL, EVIL])
+        connection.execute("UPDATE earlier_texts SET author = ?, replaced_by = ?", [EVIL, EVIL])
     hostile = await here.client.get(EVENT)
-    assert (is_harmless(hostile), hostile.text.count(html.escape(EVIL)) >= 3) == (True, True)
+    assert (is_harmless(hostile), hostile.text.count(html.escape(EVIL)) >= 2) == (True, True)
 
 
-async def test_revisions_of_a_world_say_when_they_were_written_and_what_they_changed(here: Place) -> None:
+async def test_earlier_texts_of_a_world_are_listed_and_restored(here: Place) -> None:
     owl: dict[str, JsonValue] = {"id": "owl", "time": "1312-04-03T09:15:00Z", "text": f"An owl. {EVIL}"}
     await here.post("/worlds/quay/events", {"events": [owl]})
     await here.client.put("/worlds/quay/events/owl", json={**owl, "text": f"A hen. {EVIL}"})
@@ -107,25 +109,33 @@ async def test_revisions_of_a_world_say_when_they_were_written_and_what_they_cha
         await here.client.put("/worlds/quay/lorebooks/coast", json={"description": said})
     page, opened, book = [
         (await here.client.get(f"{path}?format=json{more}")).json()
-        for path, more in ((EVENT, ""), (EVENT, "&revision=1"), (BOOK, ""))
+        for path, more in ((EVENT, ""), (EVENT, "&earlier=1"), (BOOK, ""))
     ]
-    listed = [(await here.client.get(f"/worlds/quay/{path}")).json() for path in REVISIONS]
+    events, books = "/worlds/quay/events", "/worlds/quay/lorebooks"
+    listed = [
+        (await here.client.get(path)).json()
+        for path in (
+            *(f"{events}/owl/earlier?limit=1", f"{events}/owl/earlier?before=2", f"{events}/owl/earlier/1"),
+            *(f"{events}/hen/earlier", f"{events}/owl/earlier/3", f"{books}/owl/earlier/1"),
+        )
+    ]
+    restored = [
+        (await here.client.post(f"{path}/restore")).json()
+        for path in (f"{events}/owl/earlier/1", f"{books}/coast/earlier/1", f"{events}/owl/earlier/9")
+    ]
+    now = [(await here.client.get(path)).json() for path in (events, f"{books}/coast")]
     newest, first = page["history"]
-    assert (newest["revision"], first["revision"], newest["withdrawn_by"]) == (2, 1, "")
-    assert first["at"] <= newest["at"] <= newest["withdrawn_at"]
-    assert [one["text"] for one in page["difference"]["words"]["pieces"] if one["kind"] != "both"] == [
-        *("An", "A", "owl", "hen")
+    assert (newest["replaced_by"], newest["written_at"] <= newest["replaced_at"]) == ("", True)
+    assert ("An owl" in opened["text"], opened["revision"] == page["revision"], len(book["history"])) == (True, True, 1)
+    assert listed[:4] == [
+        {"texts": [newest], "next_before": 2},
+        {"texts": [first], "next_before": None},
+        {**first, "content": {**listed[2]["content"], **owl}},
+        {"texts": [], "next_before": None},
     ]
-    assert (page["difference"]["before"], "An owl" in page["difference"]["text_before"]) == (1, True)
-    assert ("An owl" in opened["text"], opened["revision"], opened["difference"]) == (True, "2", None)
-    assert (book["difference"]["revision"], EVIL in book["difference"]["text_before"]) == (2, True)
-    assert listed[:3] == [
-        {"revisions": [newest], "next_before": 2},
-        {"revisions": [first], "next_before": None},
-        {**first, "event": {**listed[2]["event"], **owl}},
-    ]
-    assert [one["revision"] for one in listed[3]["revisions"]] == [2, 1]
-    assert [one["status"] for one in listed[4:]] == [404, 404, 404, 404]
+    assert [one["status"] for one in (*listed[4:], restored[2])] == [404, 404, 404]
+    assert restored[:2] == [{"restored": "owl"}, {"restored": "coast"}]
+    assert (now[0]["events"][0]["text"], now[1]["description"]) == (owl["text"], EVIL)
 
 
 async def test_a_character_is_begun_and_its_scenes_are_tried(here: Place) -> None:

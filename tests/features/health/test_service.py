@@ -23,6 +23,7 @@ from app.ports.environment import NoPrograms, NoWorkers
 from app.service.gateway import Gateway
 from app.service.requests import GroupToScore, NextBatch, ScoreRequest
 from app.service.runs import RunSettings
+from app.store.tables import claims
 from app.telemetry.metrics import NullObserver
 from tests.support.databases import MIGRATIONS
 from tests.support.playground import WAIT, World, environments
@@ -110,6 +111,7 @@ async def bench(sqlite_url: str) -> AsyncIterator[Bench]:
     )
     watch = RunHealthService(
         health=health,
+        claims=store.claims,
         runs=gateway.runs,
         panels=panels,
         reader=reader,
@@ -205,16 +207,14 @@ async def test_a_shadow_judge_of_the_model_that_the_environment_trains_with_read
 async def test_a_run_that_cannot_be_looked_after_stops_no_other(bench: Bench) -> None:
     for run in ("a", "b"):
         await train(bench, 20, run, look=False)
-    broken = update(run_health).where(run_health.c.run == "a").values(state="no state", claimed_until=0)
+    broken = update(run_health).where(run_health.c.run == "a").values(state="no state")
     assert await bench.watch.look_once()
     await bench.store._database.write(lambda c: c.execute(broken).rowcount)
     bench.world.moment += timedelta(seconds=CLAIM_SECONDS + IDLE_SECONDS)
     for run in ("a", "b"):
         await train(bench, 20, run, look=False)
     looks = [await bench.watch.look_once() for _ in range(3)]
-    states = await bench.store._database.read(
-        lambda c: {*c.execute(select(run_health.c.run, run_health.c.claimed_until > 0))}
-    )
+    states = await bench.store._database.read(lambda c: {*c.execute(select(claims.c.name, claims.c.until > 0))})
     assert (looks, states) == ([True, True, False], {("a", True), ("b", False)})
     assert (await bench.store.part(RunHealthStore).get_state("b")).groups > 20
 

@@ -52,7 +52,7 @@ def test_of_two_replicas_one_looks_after_a_run(store_url: str) -> None:
         claims = [*await asyncio.gather(*(health.claim(60, 60) for _ in range(6) for health in (one, other)))]
         claims += [await other.claim(60, 60) for _ in range(3)]
         left = [await health.claim(60, 60) for health in (one, other)]
-        return sorted(claim.run for claim in claims if claim is not None), left
+        return sorted(claim.name for claim in claims if claim is not None), left
 
     assert on_replicas(store_url, race) == (["a", "b", "c"], [None, None])
 
@@ -68,11 +68,11 @@ def test_a_look_whose_process_died_is_made_again_and_cannot_end_late(store_url: 
         taken = await other.claim(60, 600)
         assert dead is not None
         assert taken is not None
-        renewed = [await one.renew(dead, 60), await other.renew(taken, 60)]
+        renewed = [await store.claims.renew(claim, 60) for claim in (dead, taken)]
         await one.finish(dead, HealthState(groups=99))
         await other.finish(taken, HealthState(groups=2))
         clock.forward(61)
-        return meanwhile, taken.run, renewed, await one.claim(60, 600), await one.get_state("run")
+        return meanwhile, taken.name, renewed, await one.claim(60, 600), await one.get_state("run")
 
     found = on_replicas(store_url, scenario, clock)
     assert found == (None, "run", [False, True], None, HealthState(groups=2))

@@ -160,7 +160,7 @@ def test_each_group_of_the_filter_is_drawn_as_often(
         await store.tasks.put([record(0)])
         stored = [group(f"g{n}", run=("a", "b", None)[n % 3]) for n in range(36)]
         await store.groups.add([*stored, group("unscored", [Score.unscored("budget")], run="a"), group("g36", run="a")])
-        await queue.claim(lease("l", "bob", "g3").model_copy(update={"run": "a"}), 60)
+        await queue.claim(lease("l", "bob", "g3").model_copy(update={"run": "a"}), 3600)
         told: list[object] = []
         for run in ("a", None):
             drawn = [await queue.draw_uniform(ENVIRONMENTS, run, "ada") for _ in range(600)]

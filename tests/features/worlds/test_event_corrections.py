@@ -1,4 +1,4 @@
-"""Corrections of told events in the store: which worlds have which revision."""
+"""Corrections of told events in the store: which worlds have which text."""
 
 import asyncio
 from collections.abc import Sequence
@@ -6,8 +6,10 @@ from collections.abc import Sequence
 import pytest
 
 from app.domain.errors import Conflict, NotFound
+from app.domain.values import digest_of_model
 from app.domain.worlds import Event
 from app.features.worlds.store import EventStore
+from app.features.worlds.store_worlds import EarlierTextStore
 from app.main.store import Store
 from tests.features.worlds.test_store import about, event, ids, refusal, searched
 from tests.support.store_cases import using
@@ -29,18 +31,18 @@ async def texts(store: Store, *worlds: str) -> dict[str, list[str]]:
 OLD, NEW = "The bridge fell.", "The bridge held."
 
 
-async def test_a_correction_replaces_what_is_found_and_counts_revisions(store: Store) -> None:
+async def test_a_correction_replaces_what_is_found_and_takes_its_place(store: Store) -> None:
     await store.part(EventStore).add_events("town", [event("a"), event("b", 1, "The mill burned.", supersedes="a")])
     hidden = ids(await searched(store, about("town")))
-    revisions = [await store.part(EventStore).correct("town", event("b", 2, "The mill stands.")) for _ in range(2)]
+    known = [await store.part(EventStore).correct("town", event("b", 2, "The mill stands.")) for _ in range(2)]
     back = await store.part(EventStore).correct("town", event("b", 1, "The mill burned.", importance=9))
     world = await store.part(EventStore).get_world("town")
     before, at = [ids(await searched(store, about("town", "mill", hour=hour))) for hour in (0.5, 1)]
     again = await refusal(store.part(EventStore).add_events("town", [event("b", 2, "The mill stands.")]))
-    assert (hidden, revisions, back, world and world.events, before, at, again, await texts(store, "town")) == (
+    assert (hidden, known, back, world and world.events, before, at, again, await texts(store, "town")) == (
         ["b"],
-        [2, 2],
-        3,
+        [True, True],
+        True,
         2,
         ["a"],
         ["b", "a"],
@@ -54,11 +56,11 @@ async def test_a_withdrawn_event_comes_back_by_a_correction(store: Store) -> Non
     await events.add_events("town", [event("a")])
     await events.branch("save", "town", event("a").time)
     await events.withdraw("town", "a")
-    revision = await events.correct("town", event("a"))
+    known = await events.correct("town", event("a"))
     await events.branch("later", "town", event("a").time)
     of_branch = await events.correct("save", event("a", text=NEW))
-    found = revision, of_branch, await texts(store, "town", "save", "later")
-    assert found == (2, 2, {"town": [OLD], "save": [NEW], "later": [OLD]})
+    found = known, of_branch, await texts(store, "town", "save", "later")
+    assert found == (True, True, {"town": [OLD], "save": [NEW], "later": [OLD]})
 
 
 @pytest.mark.parametrize("hour", [-1, 0, 3])
@@ -93,10 +95,11 @@ async def test_a_branch_corrects_what_it_inherited_and_the_parent_keeps_its_own(
     await events.branch("inner", "save", event("a", 5).time)
     await events.branch("bare", "save", event("a", 5).time)
     await events.withdraw("bare", "a")
-    revisions = [await events.correct("save", event("a", 4, text)) for text in (NEW, "The bridge leans.")]
+    for text in (NEW, "The bridge leans."):
+        await events.correct("save", event("a", 4, text))
     await events.branch("noon", "save", event("a", 1).time)
-    found = revisions, await texts(store, "town", "save", "inner", "bare", "noon")
-    assert found == ([2, 3], {"town": [OLD], "save": ["The bridge leans."], "inner": [OLD], "bare": [], "noon": []})
+    found = await texts(store, "town", "save", "inner", "bare", "noon")
+    assert found == {"town": [OLD], "save": ["The bridge leans."], "inner": [OLD], "bare": [], "noon": []}
 
 
 async def test_only_what_was_told_is_corrected(store: Store) -> None:
@@ -106,10 +109,19 @@ async def test_only_what_was_told_is_corrected(store: Store) -> None:
         await events.correct("town", event("b")),
         await refusal(events.correct("nowhere", event("a"))),
         await events.get_world("nowhere"),
-    ) == (None, (NotFound, None), None)
+    ) == (False, (NotFound, None), None)
 
 
-async def test_corrections_at_the_same_time_are_counted_one_by_one(store: Store) -> None:
+async def test_nobody_corrects_what_somebody_else_has_changed(store: Store) -> None:
+    events = store.part(EventStore)
+    await events.add_events("town", [event("a")])
+    read = digest_of_model(event("a"))
+    known = await events.correct("town", event("a", text=NEW), read)
+    refused = await refusal(events.correct("town", event("a", text="The bridge leans."), read))
+    assert (known, refused, await texts(store, "town")) == (True, (Conflict, None), {"town": [NEW]})
+
+
+async def test_corrections_at_the_same_time_are_all_kept(store: Store) -> None:
     events = store.part(EventStore)
     await events.add_events("town", [event("a")])
     for number in range(4):
@@ -117,6 +129,7 @@ async def test_corrections_at_the_same_time_are_counted_one_by_one(store: Store)
     corrections: Sequence[Event] = [event("a", text=f"The bridge bears {number} carts.") for number in range(10)]
     calls = [events.correct("town", one) for one in corrections]
     told = [events.add_events(f"save{number}", [event(f"own{number}", 1)]) for number in range(4)]
-    revisions, _ = await asyncio.gather(asyncio.gather(*calls), asyncio.gather(*told))
-    found = sorted(one or 0 for one in revisions), await texts(store, *(f"save{n}" for n in range(4)))
-    assert found == (list(range(2, 12)), {f"save{n}": [OLD, OLD] for n in range(4)})
+    await asyncio.gather(*calls, *told)
+    earlier = await store.part(EarlierTextStore).list_earlier("town", "event", "a", 20)
+    found = len(earlier), await texts(store, *(f"save{n}" for n in range(4)))
+    assert found == (10, {f"save{n}": [OLD, OLD] for n in range(4)})

@@ -8,7 +8,7 @@ from sqlalchemy import insert, text
 
 from app.domain.worlds import EventSearch, Lorebook, extract_terms
 from app.features.worlds.store import EventStore
-from app.features.worlds.store_worlds import LorebookStore, worlds
+from app.features.worlds.store_worlds import EarlierTextStore, LorebookStore, worlds
 from app.main.store import Store
 from app.store.database import is_postgres, open_writer
 from tests.features.worlds.test_store import NOON
@@ -26,6 +26,7 @@ SEGMENTS = {"ix_event_segments_world", "pk_event_segments", "pk_event_segment_pa
 
 STANDING = {*WORLDS, "ix_events_standing", *WITHDRAWALS, "uq_events_world_event_id"}
 WRITTEN = {*WORLDS, "uq_events_world_event_id", "pk_events", *SEGMENTS}
+EARLIER = "pk_earlier_texts"
 FOUND = {*WRITTEN, "pk_event_successions", *WITHDRAWALS}
 
 EXPECTED: Mapping[str, set[str]] = {
@@ -34,9 +35,10 @@ EXPECTED: Mapping[str, set[str]] = {
     "search, newest moment": {*FOUND, "ix_events_standing"},
     "newest": STANDING,
     "worlds": {*STANDING, "SCAN uq_worlds_name"},
-    "withdraw": WRITTEN,
+    "withdraw": {*WRITTEN, EARLIER},
     "close": STANDING,
-    "correct": {*FOUND, "ix_worlds_parent"},
+    "correct": {*FOUND, "ix_worlds_parent", EARLIER},
+    "earlier": {*WORLDS, EARLIER},
     "lorebooks": {*WORLDS, "pk_lorebooks"},
 }
 
@@ -77,6 +79,7 @@ async def statements_of(store: Store, url: str) -> dict[str, list[Statement]]:
         "withdraw": store.part(EventStore).withdraw("v3", "own1"),
         "correct": store.part(EventStore).correct("w3", told("news", 4, supersedes="e1")),
         "close": store.part(EventStore).close("v7"),
+        "earlier": store.part(EarlierTextStore).list_earlier("w3", "event", "e2", 10, 900),
         "lorebooks": books.list_lorebooks("v3"),
     }
     return await statements_made(calls)

@@ -38,7 +38,7 @@ def forget_pieces(database: Path) -> None:
 
 async def reduce(database: Path, keep: KeepLevel = "texts") -> int:
     async with opened(f"sqlite:///{database}") as store:
-        pruner = Pruner(store.retention, pauses=0.0)
+        pruner = Pruner(store.retention, store.claims, pauses=0.0)
         plan = await pruner.plan_reduction(ReduceRule(before=AFTER, keep=keep))
         return (await pruner.reduce(plan, lambda _: None)).groups
 
@@ -147,7 +147,7 @@ def test_a_choice_that_cannot_be_is_refused(database: Path) -> None:
 
 async def prune(database: Path) -> int:
     async with opened(f"sqlite:///{database}") as store:
-        pruner = Pruner(store.retention, pauses=0.0)
+        pruner = Pruner(store.retention, store.claims, pauses=0.0)
         plan = await pruner.plan(PruneRule(before=AFTER))
         return (await pruner.prune(plan, lambda _: None)).groups
 

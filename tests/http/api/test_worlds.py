@@ -285,8 +285,10 @@ def test_every_example_of_the_document_works(url: str) -> None:
     shown = [(method.upper(), path) for path in paths if path.startswith("/worlds") for method in paths[path]]
     methods = ("POST", "PUT", "GET", "DELETE")
     shown.sort(key=lambda one: (methods.index(one[0]), one[1].endswith("/context"), -len(one[1])))
+    # What was deleted has earlier texts. A world that is closed takes nothing more.
+    shown.sort(key=lambda one: ("earlier" in one[1]) + 2 * (one == ("DELETE", "/worlds/{world}")))
     statuses = {one: show(url, *one, paths[one[1]][one[0].lower()]) for one in shown}
-    assert (len(shown), {one: status for one, status in statuses.items() if status != 200}) == (17, {})
+    assert (len(shown), {one: status for one, status in statuses.items() if status != 200}) == (19, {})
 
 
 def show(url: str, method: str, path: str, operation: dict[str, Any]) -> int:

@@ -51,7 +51,7 @@ def store_everything(person: Person) -> None:
         **{"run": run, "character": "hob_tarrant"},
         "world": world,
         "event": "rope",
-        **{"book": "lore", "name": "lore", "revision": "1", "act": "better", "turn_id": turn},
+        **{"book": "lore", "name": "lore", "revision": "1", "number": "1", "act": "better", "turn_id": turn},
         "group_id": judged["group_id"],
         "rollout_id": rollouts[0],
         "task_id": arena["task_id"],
