@@ -23,19 +23,21 @@ from app.toolkit.answers import find_boxes, parse_number
 from app.toolkit.math_answers.expressions import (
     MOST_BOXED_CHARACTERS,
     WHY,
-    AnswerParts,
     ExpressionNode,
-    Shape,
     compact_latex,
-    detect_shape,
     extract_committed_box,
     may_be_equal,
     parse_expression,
+    tidy_latex,
+)
+from app.toolkit.math_answers.parts import (
+    AnswerParts,
+    Shape,
+    detect_shape,
     split_at,
     split_into_parts,
     split_unit,
     strip_lead,
-    tidy_latex,
 )
 from app.toolkit.texts import run_in_turn
 

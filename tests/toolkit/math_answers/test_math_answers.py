@@ -12,8 +12,9 @@ from pydantic import JsonValue, TypeAdapter
 
 from app.domain.values import Frozen
 from app.sandbox.workers import InProcessWorkers
-from app.toolkit.math_answers.expressions import MOST_CHARACTERS, Shape, extract_committed_box, parse_expression
+from app.toolkit.math_answers.expressions import MOST_CHARACTERS, extract_committed_box, parse_expression
 from app.toolkit.math_answers.grading import ALL_EQUAL, Form, GoldAnswer, MathRow, check_answer
+from app.toolkit.math_answers.parts import Shape
 from app.toolkit.templates import read_packaged_data
 from tests.support.event_loop import finish
 
