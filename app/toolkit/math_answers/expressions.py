@@ -481,8 +481,43 @@ def compact_latex(text: str) -> str:
     return _SPACE.sub("", _APART.sub("~", _normalise_latex(text)))
 
 
+DOTS: Final = "\\ldots"
+EMPTY_SET: Final = "\\emptyset"
+_SPELLINGS: Final = (
+    (re.compile(r"\\(?:dots[bcimo]?|cdots|ldots)(?![A-Za-z])|…|\.{3}"), r"\\ldots "),
+    (re.compile(r"\\(?:varnothing|emptyset)(?![A-Za-z])|∅|\\\{\s{0,8}\\\}"), r"\\emptyset "),
+    (re.compile(r"\\([dtc]?frac)\s?([0-9])\s?(?=\{)"), r"\\\1{\2}"),
+    (re.compile(r"(\\[dtc]?frac\s?\{[^{}]{1,60}\})\s?([0-9])"), r"\1{\2}"),
+    (re.compile(r"\{(\\[,;:! ])\}"), r"\1"),
+)
+"""What has several spellings that mean the same."""
+_REPEATING = re.compile(
+    r"(?<![0-9.,])([0-9]{1,15})?\.([0-9]{0,15})\\(?:overline|bar|dot)(?![A-Za-z])\s?(?:\{\s?([0-9]{1,15})\s?\}|([0-9]))"
+)
+_BASE = re.compile(r"_\s?\{?\s?\(?\s?\\(?:text|mathrm|textrm)\s?\{\s?([a-z]{3,9})\s?\}\s?\)?\s?\}?")
+_BASES: Final = {
+    **{"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10},
+    **{"eleven": 11, "twelve": 12, "sixteen": 16},
+}
+
+
+def _write_repeating(match: re.Match[str]) -> str:
+    """`0.1\\overline{6}` as a fraction: all digits, less those that do not repeat, over nines and noughts."""
+    whole, once, again = match[1] or "", match[2], match[3] or match[4]
+    above = int(f"{whole}{once}{again}") - int(f"{whole}{once}" or "0")
+    value = Fraction(above, (10 ** len(again) - 1) * 10 ** len(once))
+    return f"\\frac{{{value.numerator}}}{{{value.denominator}}}" if value.denominator > 1 else str(value.numerator)
+
+
+def _write_base(match: re.Match[str]) -> str:
+    return f"_{{{_BASES[match[1]]}}}" if match[1] in _BASES else match[0]
+
+
 def tidy_latex(text: str) -> str:
     """Without dollar signs around it, a full stop behind it, and what only changes how it looks."""
+    for pattern, spelling in _SPELLINGS:
+        text = pattern.sub(spelling, text)
+    text = _BASE.sub(_write_base, _REPEATING.sub(_write_repeating, text))
     text = _TIMES.sub(r"\\\1 ", _POWER.sub(_write_power, text)).replace(",\\!", "{,}").replace("\\!", "")
     bare = _AT_THE_END.sub("", _LOOK.sub("", text).replace("\\lbrace", "\\{").replace("\\rbrace", "\\}")).strip()
     for opening, closing in (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]")):

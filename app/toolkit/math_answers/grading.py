@@ -21,6 +21,8 @@ from app.domain.values import Frozen
 from app.ports.environment import Workers
 from app.toolkit.answers import find_boxes, parse_number
 from app.toolkit.math_answers.expressions import (
+    DOTS,
+    EMPTY_SET,
     MOST_BOXED_CHARACTERS,
     WHY,
     ExpressionNode,
@@ -34,6 +36,7 @@ from app.toolkit.math_answers.parts import (
     AnswerParts,
     Shape,
     detect_shape,
+    is_point,
     split_at,
     split_into_parts,
     split_unit,
@@ -319,6 +322,8 @@ _UNREAD = AnswerCheck("it is not of a form that can be read")
 _TOO_LARGE = AnswerCheck("it is too large to check")
 _SHAPES: Final[dict[Shape, str]] = {
     "set": "it has not as many parts as the answer needs",
+    "list": "it has not as many parts as the answer needs",
+    "named": "it has not as many parts as the answer needs",
     "tuple": "it has not as many parts as the answer needs",
     "intervals": "it is no such union of intervals",
     "matrix": "it is no matrix of the right size",
@@ -334,6 +339,10 @@ _CHOICE = re.compile(r"(?:[Oo]ption|[Cc]hoice|[Aa]nswer)?[(\[]?([A-Z])[)\].]{0,2
 _INFINITY = re.compile(r"\(*(?:\+|positive|plus)?(?:(-)|(negative|minus))?\(*(?:\\infty|∞|[Ii]nfinity)\)*")
 _OPERATOR = re.compile(r"[-+*/^\\]")
 _IN_WORDS = re.compile(r"\\(?:text|mathrm|textbf|textrm|mbox)\s?\{[^{}]*\}|[A-Za-z]{3}[A-Za-z ]*")
+_LETTERS_ALONE = re.compile(r"[A-Za-z]{2,30}")
+_NAMES_OF_SIGNS: Final = frozenset({"pi", "alpha", "beta", "gamma", "delta", "theta", "lambda", "mu", "phi", "omega"})
+_ROMAN: Final = frozenset("ivxlcdm")
+_SMALL_WORDS: Final = frozenset({"no", "up", "am", "pm", "ne", "nw", "se", "sw"})
 _HEAVY = re.compile(
     r"[0-9]{12}|\)\s*\^\s*\{?\s*[0-9]{2}|\^\s*\{?\s*[-+(]*[0-9]{3}|\^[^ ]{0,12}\^|[0-9)}]\s*!"
     r"|\\(?:int|sum|prod|lim|binom)(?![A-Za-z])|(?:\{[^{}]{0,40}){8}"
@@ -364,13 +373,47 @@ def check_answer(answer: str, gold: GoldAnswer) -> AnswerCheck:
         return _UNREAD
     if gold.shape == "single" and len(split_at(submitted.texts[0], "=")) > 1:
         return _check_equation(bare, gold)
+    return _check_parts(expected, submitted, gold)
+
+
+def _check_parts(expected: AnswerParts, submitted: AnswerParts, gold: GoldAnswer) -> AnswerCheck:
+    if gold.shape == "named":
+        return _check_named(expected, submitted, gold)
+    if gold.shape == "intervals" and expected.names and submitted.names not in ((), expected.names):
+        return AnswerCheck("it has other variables than the answer needs")
     if len(expected.texts) != len(submitted.texts) or expected.signs.split() != submitted.signs.split():
         return AnswerCheck(_SHAPES[gold.shape])
     return _match_parts(expected, submitted, gold)
 
 
+def _check_named(expected: AnswerParts, submitted: AnswerParts, gold: GoldAnswer) -> AnswerCheck:
+    """Every value by its name. One without a name counts as the one whose place it has."""
+    if len(expected.texts) != len(submitted.texts):
+        return AnswerCheck(_SHAPES["named"])
+    if submitted.signs and not expected.signs:
+        return AnswerCheck("it says that one of them is so, not all")
+    values = submitted.texts
+    if all(submitted.names):
+        if set(submitted.names) != set(expected.names):
+            return AnswerCheck("it names other values than the answer needs")
+        values = tuple(values[submitted.names.index(name)] for name in expected.names)
+    elif any(said not in ("", name) for said, name in zip(submitted.names, expected.names, strict=True)):
+        return AnswerCheck("its values are not in the order of their names")
+    pairs = zip(expected.texts, values, strict=True)
+    return _join_checks([_check_value(one, other, gold) for one, other in pairs])
+
+
+def _check_value(expected: str, submitted: str, gold: GoldAnswer) -> AnswerCheck:
+    """Of one name: of any shape."""
+    return check_answer(submitted, gold.model_copy(update={"latex": expected, "shape": detect_shape(expected)}))
+
+
 def _check_known_kinds(answer: str, expected: str, gold: GoldAnswer) -> AnswerCheck | None:
     """Right answers that only data sets have: the letter of a choice, words, infinity, a number with a unit."""
+    if gold.shape == "intervals":
+        return None
+    if expected == EMPTY_SET or DOTS in expected:
+        return None if gold.shape == "list" else OTHER
     choice = _read_choice(expected)
     if choice:
         return RIGHT if _read_choice(strip_lead(answer)) == choice else OTHER
@@ -378,6 +421,8 @@ def _check_known_kinds(answer: str, expected: str, gold: GoldAnswer) -> AnswerCh
         return RIGHT if _read_infinity(strip_lead(answer)) == _read_infinity(expected) else OTHER
     if _IN_WORDS.fullmatch(expected):
         return _check_raw(answer, gold.latex)
+    if gold.shape == "single" and _is_word(_MARKUP.sub("", expected), gold.problem):
+        return _check_part(expected, answer, gold)
     value, unit = split_unit(expected)
     if not unit:
         return None
@@ -452,6 +497,15 @@ def _join_checks(parts: Sequence[AnswerCheck]) -> AnswerCheck:
 def _check_part(expected: str, submitted: str, gold: GoldAnswer) -> AnswerCheck:
     if compact_latex(expected) == compact_latex(submitted):
         return RIGHT
+    if DOTS in expected or DOTS in submitted:
+        return OTHER
+    if is_point(expected):
+        return _check_point(expected, submitted, gold)
+    word, said = _MARKUP.sub("", expected), _MARKUP.sub("", strip_lead(submitted))
+    if gold.problem and _is_word(word, gold.problem):
+        return RIGHT if _is_same_word(said, word) else OTHER
+    if gold.problem and said == word and word.isalpha():
+        return RIGHT
     if "infinity" in expected or "infinity" in submitted:
         return OTHER
     if _read_infinity(expected) or _read_infinity(submitted):
@@ -463,6 +517,28 @@ def _check_part(expected: str, submitted: str, gold: GoldAnswer) -> AnswerCheck:
     if node is None:
         return _check_raw(submitted, expected)
     return _check_expression(submitted, node, gold.form)
+
+
+def _check_point(expected: str, submitted: str, gold: GoldAnswer) -> AnswerCheck:
+    one, other = split_into_parts(expected, "tuple"), split_into_parts(submitted, "tuple")
+    if one is None or other is None or not is_point(submitted) or len(one.texts) != len(other.texts):
+        return OTHER
+    return _match_parts(one, other, gold.model_copy(update={"shape": "tuple"}))
+
+
+def _is_word(text: str, problem: str) -> bool:
+    """Whether letters alone are a word or a name, not a product: `IV`, `NE`, `no`. A product has small letters, each of
+    which stands alone somewhere in the problem."""
+    if not _LETTERS_ALONE.fullmatch(text) or text in _NAMES_OF_SIGNS:
+        return False
+    product = text.islower() and not set(text) <= _ROMAN
+    return not (product and all(re.search(rf"(?<![A-Za-z\\]){letter}(?![A-Za-z])", problem) for letter in text))
+
+
+def _is_same_word(said: str, meant: str) -> bool:
+    """Case counts for two capitals, which may be a line and a product."""
+    folds = len(meant) > 2 or meant.casefold() in _SMALL_WORDS
+    return said == meant or (folds and said.casefold() == meant.casefold())
 
 
 def _parse_value(text: str, node: ExpressionNode | None) -> Fraction | None:
@@ -573,7 +649,8 @@ class MathRow(BaseModel):
 
     @property
     def gold(self) -> GoldAnswer:
-        return GoldAnswer(latex=self.right, shape=detect_shape(self.right), problem=self.task_text)
+        shape = detect_shape(tidy_latex(self.right), self.task_text)
+        return GoldAnswer(latex=self.right, shape=shape, problem=self.task_text)
 
     @property
     def labels(self) -> dict[str, JsonValue]:

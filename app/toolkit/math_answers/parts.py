@@ -11,13 +11,15 @@ from app.toolkit.math_answers.expressions import compact_latex, estimate_value, 
 # Compound answers and their parts. What an answer is taken for is decided by what a right one is, never by its own
 # look: `1,234` is a number where a number is asked for, and two of them where a set is.
 #
-#   set        order does not count, repeats are wrong: `\{2, 3\}`, `x = 2 \text{ or } x = 3`, `\pm\sqrt2`
+#   set        order does not count, repeats are wrong: `\{2, 3\}`, `x = 2 \text{ or } x = 3`, `(1, 2), (3, 4)`
+#   list       order counts, since the problem asks for one, or dots stand for what is between: `1, 2, \ldots, n`
 #   tuple      order counts, named parts are put in it: `(1, 2)`, `1, 2`, `x = 1, y = 2`
-#   intervals  brackets count: `(-\infty, 3]`, `[0, 1) \cup (2, 5)`, `x \le 3`, `-1 < x < 3`
+#   named      every value by its name, or all of them bare, in the order of the names: `a = 3, b = 5`
+#   intervals  brackets count: `(-\infty, 3]`, `[0, 1) \cup (2, 5)`, `x \le 3`, `\{x \mid x > 5\}`, `\mathbb{R}`
 #   matrix     `\begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}`, square brackets alike
 #   single     anything else; `x = 3` is 3, and a chain of equations is nothing
 
-Shape = Literal["single", "set", "tuple", "intervals", "matrix"]
+Shape = Literal["single", "set", "list", "tuple", "named", "intervals", "matrix"]
 _MOST_PARTS: Final = 40
 """The parts of a set are compared with each other, so the work grows with their square."""
 
@@ -27,8 +29,28 @@ _LEAD = re.compile(
     r"\s*(?:=|\\in(?![A-Za-z])|:|∈)(?!=)"
 )
 """A name before an equals sign, of at most forty parts, so that a long text is not tried at every length."""
-_OR = re.compile(r"\\text\s?\{\s*(?:or|and)\s*\}|(?<![A-Za-z\\])(?:or|and)(?![A-Za-z])|\\(?:lor|vee)(?![A-Za-z])")
+_IN_TEXT = r"\\(?:text|textrm|mathrm|mbox)\s?\{\s*"
+_OR = re.compile(rf"{_IN_TEXT}or\s*\}}|(?<![A-Za-z\\])or(?![A-Za-z])|\\(?:lor|vee)(?![A-Za-z])")
+_AND = re.compile(rf"{_IN_TEXT}and\s*\}}|(?<![A-Za-z\\])and(?![A-Za-z])|\\(?:land|wedge)(?![A-Za-z])")
 _UNION = re.compile(r"\\(?:big)?cup(?![A-Za-z])|∪|" + _OR.pattern)
+_SEPARATOR = re.compile(rf"[,;，；、]?\s{{0,8}}(?:{_OR.pattern}|{_AND.pattern})|[;，；、]")
+"""What stands between the parts of a list, but for a comma alone."""
+_REALS = re.compile(
+    r"(?:[A-Za-z]\s?(?:\\in|∈)\s?)?(?:\\mathbb\s?\{?\s?R\s?\}?|\\R|ℝ|"
+    r"(?:x\s?is\s?)?(?:the\s?set\s?of\s?)?(?:all|any|every)?\s?real(?:s|\s?numbers?|\s?values?)?(?:\s?x)?)\s?",
+    re.IGNORECASE,
+)
+_LEFT_OUT = re.compile(
+    r"(?P<reals>.{1,60}?)\s?(?:\\setminus|\\backslash|-|,?\s?except(?:\s?for)?)\s?(?:\\\{(?P<set>[^{}\\]{1,200}(?:\\[a-z]{1,9}(?![a-z])[^\\]{0,60})*)\\\}|(?P<one>[-+0-9./]{1,40}))"
+)
+"""The real numbers without some of them."""
+_BUILDER = re.compile(
+    r"\\\{\s{0,8}(?P<name>[A-Za-z]|\\[a-z]{2,7})\s{0,8}(?:(?:\\in(?![A-Za-z])|∈)\s{0,8}(?:\\mathbb\s?\{?\s?R\s?\}?|\\R|ℝ)\s{0,8})?"
+    r"(?:\\mid(?![A-Za-z])|\\vert(?![A-Za-z])|\||:|\\colon(?![A-Za-z]))(?P<says>.*)\\\}",
+    re.DOTALL,
+)
+"""`\\{x \\mid x > 5\\}`; of whole numbers, say, it is no interval."""
+_NOT_EQUAL = re.compile(r"\\neq?(?![A-Za-z])|≠")
 _MATRIX = re.compile(
     r"\s*(?:\\left)?\s*[(\[]?\s*\\begin\{(?:[pb]|small)?(?:matrix|array)\}(?:\{[clr| ]{1,12}\})?"
     r"(.*?)\\end\{(?:[pb]|small)?(?:matrix|array)\}\s*(?:\\right)?\s*[)\]]?\s*",
@@ -39,6 +61,11 @@ _SIZED = re.compile(r"\\(?:left|right|big|Big|bigl|bigr|Bigl|Bigr)(?![A-Za-z])\s
 _SPACED = re.compile(_SIZED.pattern + r"|(?<!\\)\\[,;:! ]|\\q?quad(?![A-Za-z])|~")
 _SIZES_AND_SPACES: Final = (_SPACED, _SIZED)
 """Spaces with commas in them; in a single number they may stand between thousands."""
+_FOR_ALL = re.compile(
+    r"\s?,?\s?(?:\\text\s?\{\s?for (?:all|every|any)(?: real)?\s?\}|\\forall|for (?:all|every|any)(?: real)?)\s?[a-z]"
+    r"(?:\s?\\in\s?\\mathbb\s?\{?R\}?)?\s?\Z"
+)
+"""What an answer in a variable says anyway, as in `f(x) = x, \\forall x`."""
 _CONDITION = re.compile(
     r"\s*,?\s*(?:\\text\s?\{\s*(?:for|where|if|with)?\s*\})?\s*[a-z]\s*(?:\\neq?(?![A-Za-z])|≠)[^=<>,]{1,40}\Z"
 )
@@ -50,37 +77,86 @@ _RELATIONS: Final = (
     (re.compile(r"\\gt(?![A-Za-z])"), ">"),
 )
 _RELATION = re.compile(r"([<>≤≥])")
-_VARIABLE = re.compile(r"\s*[a-z]\s*")
+_VARIABLE = re.compile(r"\s*((?![ei]\s*$)[A-Za-z]|\\(?!infty|pi)[a-z]{2,7})\s*")
+_MEMBER = re.compile(rf"{_VARIABLE.pattern}(?:\\in(?![A-Za-z])|∈)")
 _OPEN, _CLOSE = "([{", ")]}"
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerParts:
-    """`signs` is what surrounds them: the brackets of every interval, or rows and columns."""
+    """`signs` is what surrounds them: the brackets of every interval, rows and columns, or `or` between names. `names`
+    are those of all parts, empty where one has none; of intervals, that of their variable."""
 
     texts: tuple[str, ...]
     signs: str = ""
+    names: tuple[str, ...] = ()
 
 
-def detect_shape(gold: str) -> Shape:
-    """What a right answer of a data set is, by its look."""
+_ASKS_FOR_ORDER = re.compile(
+    r"\b(?:from|order\w*|sort\w*|arrange\w*|rank\w*|list\w*)\b[^.?!]{0,80}?\b(?:\w{2,20}est|least|most|first|low|high)\b[^.?!]{0,20}"
+    r"\bto\b[^.?!]{0,20}\b(?:\w{2,20}est|least|most|last|low|high)\b"
+    r"|\b(?:ascending|descending|increasing|decreasing|alphabetical|chronological|numerical) order\b"
+    r"|\b(?:the same|this|that|given|reverse) order\b"
+    r"|\bin (?:the )?order(?! (?:to|that|for)\b)|\brespectively\b",
+    re.IGNORECASE,
+)
+
+
+def detect_shape(gold: str, problem: str = "") -> Shape:
+    """What a right answer of a data set is, by its look, and by what the problem says of its order."""
     bare = _SIZED.sub("", gold).replace("\\!", "").strip()
     if "\\begin{" in bare:
         return "matrix"
+    if _is_named(bare):
+        return "named"
     if "\\cup" in bare or ("\\infty" in bare and bare[:1] in ("(", "[")) or _is_half_open(bare):
         return "intervals"
     if _is_solved_inequality(bare):
         return "intervals"
     if bare.count("\\pm") + bare.count("±") == 1 and "=" not in bare:
         return "set"
-    several = len(split_at(bare)) > 1 or len(split_at(bare[1:-1])) > 1
     if bare.startswith("\\{") and bare.endswith("\\}"):
         return "set"
-    if bare.startswith("(") and bare.endswith(")") and several:
+    shape = _detect_list(bare)
+    ordered = not _OR.search(bare) and (_ASKS_FOR_ORDER.search(problem) or "\\ldots" in bare)
+    return "list" if shape == "set" and ordered else shape
+
+
+def _detect_list(bare: str) -> Shape:
+    items = [item.strip() for item in split_items(bare)]
+    if len(items) > 1 and all(map(is_point, items)):
+        return "set"
+    if bare.startswith("(") and bare.endswith(")") and (len(items) > 1 or len(split_at(bare[1:-1])) > 1):
         return "tuple"
-    return (
-        "set" if len(split_at(bare)) > 1 and "{,}" not in bare and not re.search(r"\d,\d{3}(?!\d)", bare) else "single"
-    )
+    if len(split_at(bare)) > 1:
+        return "single" if "{,}" in bare or re.search(r"\d,\d{3}(?!\d)", bare) else "set"
+    return "set" if len(items) > 1 and all(map(_is_without_words, items)) else "single"
+
+
+def _is_without_words(item: str) -> bool:
+    """Whether it is an expression, or an equation of one, not `3 hours` or `red`."""
+    return parse_expression(strip_lead(item)) is not None and not re.search(r"(?<![\\A-Za-z])[A-Za-z]{2}", item)
+
+
+def is_point(text: str) -> bool:
+    """`(1, 2)`: a pair, or more, in one pair of round brackets."""
+    bare = text.strip()
+    return bare[:1] == "(" and bare[-1:] == ")" and len(split_at(bare[1:-1])) > 1 and _is_one_bracket(bare)
+
+
+def _is_one_bracket(text: str) -> bool:
+    """Whether the first bracket is closed by the last character and no earlier one."""
+    depth = 0
+    for position, character in enumerate(text):
+        depth += (character in _OPEN) - (character in _CLOSE)
+        if depth == 0:
+            return position == len(text) - 1
+    return False
+
+
+def _is_named(bare: str) -> bool:
+    named = _read_named(bare)
+    return named is not None and len(named.texts) > 1 and all(named.names)
 
 
 def _is_half_open(bare: str) -> bool:
@@ -88,14 +164,18 @@ def _is_half_open(bare: str) -> bool:
 
 
 def _is_solved_inequality(bare: str) -> bool:
-    """`x \\ge -2`, `-1 < x \\le 3`: a variable between numbers."""
-    interval = _read_inequality(bare) if _has_relation(bare) else None
-    ends = [] if interval is None else [parse_expression(text) for text in interval.texts if "infinity" not in text]
-    return bool(ends) and all(end is not None and not end.symbols for end in ends)
+    """`x \\ge -2`, `-1 < x \\le 3`, `x \\in [2, 3]`, `\\mathbb{R}`: a variable between numbers."""
+    says_so = _has_relation(bare) or _has_reals(bare) or _MEMBER.match(bare) or _NOT_EQUAL.search(bare)
+    read = _read_intervals(bare) if says_so else None
+    if read is None:
+        return False
+    ends = [parse_expression(text) for text in read.texts if "infinity" not in text]
+    return all(end is not None and not end.symbols for end in ends)
 
 
 def split_into_parts(text: str, shape: Shape) -> AnswerParts | None:
     """None for what is not of that shape, or has more than 40 parts."""
+    text = _FOR_ALL.sub("", text)
     parts = _READERS[shape](_SIZES_AND_SPACES[shape == "single"].sub(" ", text).strip())
     return parts if parts is not None and 0 < len(parts.texts) <= _MOST_PARTS else None
 
@@ -118,6 +198,11 @@ def split_at(text: str, sign: str = ",") -> list[str]:
     return [*pieces, text[start:]]
 
 
+def split_items(text: str) -> list[str]:
+    """At every comma, semicolon, "and" and "or" that is in no brackets."""
+    return split_at(_SEPARATOR.sub(",", text))
+
+
 def _split_name(text: str) -> tuple[str, str]:
     """The name before an equals sign, if any, and what follows it."""
     lead = _LEAD.match(text)
@@ -133,9 +218,49 @@ def _read_set(text: str) -> AnswerParts | None:
     bare = strip_lead(text)
     if bare.startswith("\\{") and bare.endswith("\\}"):
         bare = bare[2:-2]
-    items = [strip_lead(item) for item in split_at(_OR.sub(",", bare).replace(";", ","))]
+    items = [strip_lead(item) for item in split_items(bare)]
     both = [one for item in items for one in _split_plus_minus(item)]
     return AnswerParts(tuple(both)) if all(both) else None
+
+
+def _read_list(text: str) -> AnswerParts | None:
+    bare = strip_lead(text)
+    if _is_one_bracket(bare) and bare[:1] == "(":
+        bare = bare[1:-1]
+    return _read_set(bare)
+
+
+_MARKED_NAME = re.compile(r"\\(?:text|mathrm|textrm|mathit|mbox|operatorname|mathbf|textbf)(?![A-Za-z])|[{}~]")
+_OUTSIDE_OF_NAMES = frozenset('+-*/^<>≤≥≠&%$!.?"')
+
+
+def _read_named(text: str) -> AnswerParts | None:
+    """Values with their names, where they have some; `(x, y) = (1, 2)` is two of them."""
+    sides = split_at(text, "=")
+    if len(sides) == 2 and is_point(sides[0]) and is_point(sides[1]):
+        names, values = ([*split_at(side.strip()[1:-1])] for side in sides)
+        return _name_parts(list(zip(names, values, strict=True)), "") if len(names) == len(values) else None
+    bare = text.strip()
+    if is_point(bare):
+        bare = bare[1:-1]
+    pieces = [split_at(item, "=") for item in split_items(bare)]
+    if any(len(piece) > 2 for piece in pieces):
+        return None
+    return _name_parts([("" if len(piece) == 1 else piece[0], piece[-1]) for piece in pieces], _OR.search(text))
+
+
+def _name_parts(pairs: list[tuple[str, str]], either: object) -> AnswerParts | None:
+    names = [compact_latex(_MARKED_NAME.sub("", name)) for name, _ in pairs]
+    given = [name for name in names if name]
+    if len(set(given)) < len(given) or not all(map(_is_name, given)) or not all(value.strip() for _, value in pairs):
+        return None
+    return AnswerParts(tuple(value.strip() for _, value in pairs), "or" if either else "", tuple(names))
+
+
+def _is_name(text: str) -> bool:
+    """`x`, `a_1`, `f(2)`, `\\theta`, `mean`, and no expression such as `2x` or `a+b`."""
+    outside = "".join(re.split(r"\([^()]{0,60}\)", text))
+    return text[:1] not in "0123456789" and any(map(str.isalpha, text)) and _OUTSIDE_OF_NAMES.isdisjoint(outside)
 
 
 def _split_plus_minus(item: str) -> tuple[str, ...]:
@@ -151,7 +276,7 @@ def _read_tuple(text: str) -> AnswerParts | None:
     bare = rest if not name or rest.startswith("(") else text
     if bare.startswith("(") and bare.endswith(")") and len(split_at(bare)) == 1:
         bare = bare[1:-1]
-    items = [_split_name(item) for item in split_at(_OR.sub(",", bare).replace(";", ","))]
+    items = [_split_name(item) for item in split_items(bare)]
     names = {name for name, _ in items}
     if len(names) == len(items) and "" not in names:
         items.sort()
@@ -159,17 +284,84 @@ def _read_tuple(text: str) -> AnswerParts | None:
 
 
 def _read_intervals(text: str) -> AnswerParts | None:
-    intervals = list[AnswerParts]()
-    for part in _UNION.split(strip_lead(text)):
-        interval = _read_inequality(part) if _has_relation(part) else _read_interval(strip_lead(part))
-        if interval is None:
-            return None
-        intervals.append(interval)
-    intervals.sort(key=lambda interval: estimate_value(interval.texts[0]))
+    """In order. `x < 1 \\text{ and } x > 2` is no union."""
+    built = _BUILDER.fullmatch(text.strip())
+    name = "" if built is None else built["name"]
+    rest = strip_lead(text) if built is None else built["says"]
+    member = _MEMBER.match(text)
+    name = name if member is None else member[1]
+    found = [_read_real_numbers(rest)] if _has_reals(rest) else [_read_piece(part) for part in _UNION.split(rest)]
+    pieces = [piece for piece in found if piece is not None]
+    if len(pieces) < len(found):
+        return None
+    bounds = [
+        (piece.texts[at], piece.texts[at + 1], piece.signs[at : at + 2])
+        for piece in pieces
+        for at in range(0, len(piece.texts), 2)
+    ]
+    bounds.sort(key=lambda bound: estimate_value(bound[0]))
+    names = {one for piece in pieces for one in piece.names} | ({name} if name else set())
+    if len(names) > 1:
+        return None
     return AnswerParts(
-        tuple(text for interval in intervals for text in interval.texts),
-        "".join(interval.signs for interval in intervals),
+        tuple(end for bound in bounds for end in bound[:2]), "".join(bound[2] for bound in bounds), tuple(names)
     )
+
+
+def _read_piece(text: str) -> AnswerParts | None:
+    """What stands between the signs of a union."""
+    if not _has_relation(text):
+        sides = _NOT_EQUAL.split(text)
+        if len(sides) == 2 and _VARIABLE.fullmatch(sides[0]):
+            return _leave_out_points([sides[1]], (sides[0].strip(),))
+        return _read_interval(strip_lead(text))
+    pieces = [_read_inequality(part) for part in _AND.split(text)]
+    if len(pieces) == 1:
+        return pieces[0]
+    return _intersect(pieces[0], pieces[1]) if len(pieces) == 2 else None
+
+
+def _intersect(one: AnswerParts | None, other: AnswerParts | None) -> AnswerParts | None:
+    """Of a lower and an upper bound on the same variable: `x > 1 \\text{ and } x < 2`."""
+    if one is None or other is None or one.names != other.names:
+        return None
+    lower, upper = (one, other) if one.texts[1] == "infinity" else (other, one)
+    bounded = "infinity" not in lower.texts[0] and "infinity" not in upper.texts[1]
+    if lower.texts[1] != "infinity" or upper.texts[0] != "-infinity" or not bounded:
+        return None
+    if not estimate_value(lower.texts[0]) < estimate_value(upper.texts[1]):
+        return None
+    return AnswerParts((lower.texts[0], upper.texts[1]), lower.signs[0] + upper.signs[1], one.names)
+
+
+_LINE: Final = AnswerParts(("-infinity", "infinity"), "()")
+
+
+def _strip_words(text: str) -> str:
+    return " ".join(_MARKED_NAME.sub(" ", text).split())
+
+
+def _has_reals(text: str) -> bool:
+    return "\\mathbb" in text or "\\R" in text or "ℝ" in text or "real" in text.casefold()
+
+
+def _read_real_numbers(text: str) -> AnswerParts | None:
+    """All real numbers, or all but some."""
+    if _REALS.fullmatch(text.strip()) or _REALS.fullmatch(_strip_words(text)):
+        return _LINE
+    match = _LEFT_OUT.fullmatch(text.strip()) or _LEFT_OUT.fullmatch(_strip_words(text))
+    if match is None or not (_REALS.fullmatch(match["reals"]) or _REALS.fullmatch(_strip_words(match["reals"]))):
+        return None
+    return _leave_out_points(split_at(match["one"] or match["set"]), ())
+
+
+def _leave_out_points(points: list[str], names: tuple[str, ...]) -> AnswerParts | None:
+    nodes = [parse_expression(point) for point in points]
+    if len(points) > _MOST_PARTS or any(node is None or node.symbols for node in nodes):
+        return None
+    ordered = sorted((_normalise_end(point) for point in points), key=estimate_value)
+    ends = ["-infinity", *(end for point in ordered for end in (point, point)), "infinity"]
+    return AnswerParts(tuple(ends), "()" * (len(ordered) + 1), names)
 
 
 def _read_interval(text: str) -> AnswerParts | None:
@@ -197,20 +389,21 @@ def _has_relation(text: str) -> bool:
 
 def _read_inequality(text: str) -> AnswerParts | None:
     pieces = _RELATION.split(_normalise_relations(text))
-    if len(pieces) == 3 and _VARIABLE.fullmatch(pieces[2]):
+    if len(pieces) == 3 and not _VARIABLE.fullmatch(pieces[0]):
         pieces = [pieces[2], pieces[1].translate(str.maketrans("<>≤≥", "><≥≤")), pieces[0]]
     if len(pieces) == 3 and _VARIABLE.fullmatch(pieces[0]):
+        end, names = _normalise_end(pieces[2]), (pieces[0].strip(),)
         if pieces[1] in "<≤":
-            return AnswerParts(("-infinity", _normalise_end(pieces[2])), "(" + ("]" if pieces[1] == "≤" else ")"))
-        return AnswerParts((_normalise_end(pieces[2]), "infinity"), ("[" if pieces[1] == "≥" else "(") + ")")
+            return AnswerParts(("-infinity", end), "(" + ("]" if pieces[1] == "≤" else ")"), names)
+        return AnswerParts((end, "infinity"), ("[" if pieces[1] == "≥" else "(") + ")", names)
     if len(pieces) == 5 and _VARIABLE.fullmatch(pieces[2]):
-        lower, first, _, second, upper = pieces
+        lower, first, variable, second, upper = pieces
         if first in ">≥" and second in ">≥":
             lower, upper, first, second = upper, lower, second, first
         elif first in ">≥" or second in ">≥":
             return None
         brackets = ("[" if first in "≤≥" else "(") + ("]" if second in "≤≥" else ")")
-        return AnswerParts((_normalise_end(lower), _normalise_end(upper)), brackets)
+        return AnswerParts((_normalise_end(lower), _normalise_end(upper)), brackets, (variable.strip(),))
     return None
 
 
@@ -226,7 +419,9 @@ def _read_matrix(text: str) -> AnswerParts | None:
 _READERS: Final = {
     "single": _read_single,
     "set": _read_set,
+    "list": _read_list,
     "tuple": _read_tuple,
+    "named": _read_named,
     "intervals": _read_intervals,
     "matrix": _read_matrix,
 }
