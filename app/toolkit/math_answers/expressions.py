@@ -15,6 +15,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import Final, Literal
 
 from app.toolkit.answers import MOST_TRIED, Committed, find_boxes, parse_number, strip_thinking
@@ -26,7 +27,7 @@ _MOST_DEPTH: Final = 20
 _MOST_DIGITS: Final = 40
 _MOST_EXPONENT: Final = 100
 
-Kind = Literal["number", "symbol", "sum", "product", "quotient", "power", "root", "call"]
+Kind = Literal["number", "symbol", "sum", "product", "quotient", "power", "root", "call", "factorial"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ _INVERSE = {"sin": "arcsin", "cos": "arccos", "tan": "arctan"}
 _NAMES = "|".join(sorted({*FUNCTIONS, *_GREEK, "sqrt", "pi", "frac"}, key=len, reverse=True))
 _TOKEN = re.compile(
     rf"\s*(?:(?P<number>[0-9]+(?:\.[0-9]+)?|\.[0-9]+)|\\(?P<command>[A-Za-z]+)|(?P<name>{_NAMES}|[A-Za-z])"
-    r"|(?P<mark>[-+*/^_(){}\[\]|]))"
+    r"|(?P<mark>[-+*/^_(){}\[\]|!]))"
 )
 _REWRITTEN: Final = tuple(
     (re.compile(pattern), replacement)
@@ -85,12 +86,13 @@ _MULTIPLIED = re.compile(r"\*\*")
 """Python's power."""
 
 
-def parse_expression(text: str) -> ExpressionNode | None:
-    """None for an invalid or too large expression."""
+def parse_expression(text: str, *, large: bool = False) -> ExpressionNode | None:
+    """None for an invalid or too large expression. `large`: also with factorials, and powers and numbers of any size,
+    whose values must not be worked out."""
     if len(text) > MOST_CHARACTERS:
         return None
     try:
-        return _ExpressionReader(_tokenise(text)).read_whole()
+        return _ExpressionReader(_tokenise(text, large=large), large=large).read_whole()
     except ValueError:
         return None
 
@@ -106,6 +108,8 @@ def _multiply(parts: tuple[ExpressionNode, ...]) -> ExpressionNode:
     flat = [inner for part in parts for inner in (part.parts if part.kind == "product" else (part,))]
     signs = [part for part in flat if part.kind == "number" and part.value == -1]
     rest = [part for part in flat if part not in signs]
+    if any(part.kind == "symbol" for part in rest):
+        rest = [part for part in rest if part.kind != "number" or part.value != 1]
     if len(signs) % 2:
         rest = [_negate(rest[0]), *rest[1:]] if rest and rest[0].kind == "number" else [signs[0], *rest]
     return rest[0] if len(rest) == 1 else ExpressionNode("product", tuple(rest or signs[:1]))
@@ -119,25 +123,35 @@ def _normalise_latex(text: str) -> str:
     return text
 
 
-def _tokenise(text: str) -> list[str]:
+def _tokenise(text: str, *, large: bool) -> list[str]:
     """Numbers, names, marks; a name that was written as a command is the same as one that was not."""
     written, position, tokens = _normalise_latex(text).strip(), 0, list[str]()
     while position < len(written):
         match = _TOKEN.match(written, position)
         if match is None or len(tokens) == _MOST_TOKENS:
             raise ValueError("it is no expression")
+        if match["mark"] == "!" and not large:
+            raise ValueError("a factorial")
         token = match["number"] or match["command"] or match["name"] or match["mark"]
-        if match["number"] and len(token) > _MOST_DIGITS + 1:
+        if match["number"] and len(token) > _MOST_DIGITS + 1 and not large:
             raise ValueError("too many digits")
         tokens.append(token)
         position = match.end()
     return tokens
 
 
+_OF_ANGLES: Final = frozenset({"sin", "cos", "tan", "cot", "sec", "csc"})
+_DEGREE: Final = ExpressionNode(
+    "quotient", (ExpressionNode("symbol", name="pi"), ExpressionNode("number", value=Fraction(180)))
+)
+
+
 class _ExpressionReader:
     """Recursive descent parser. ValueError for invalid expressions."""
 
-    def __init__(self, tokens: list[str]) -> None:
+    def __init__(self, tokens: list[str], *, large: bool) -> None:
+        self._large = large
+        self._in_angle = 0
         self._tokens = [*tokens, ""]
         self._position = 0
         self._depth = 0
@@ -190,15 +204,28 @@ class _ExpressionReader:
         return self._read_power(self._read_atom())
 
     def _read_power(self, base: ExpressionNode) -> ExpressionNode:
+        if self._peek() == "!":
+            self._take()
+            base = ExpressionNode("factorial", (base,))
         if self._peek() != "^":
             return base
         self._take()
+        if self._in_angle and self._take_degrees():
+            return _multiply((base, _DEGREE))
         exponent = self._read_argument(signed=True)
         if self._peek() == "^":
             raise ValueError("a tower of powers")
-        if exponent.kind == "number" and abs(exponent.value) > _MOST_EXPONENT:
+        if exponent.kind == "number" and abs(exponent.value) > _MOST_EXPONENT and not self._large:
             raise ValueError("too large a power")
         return ExpressionNode("power", (base, exponent))
+
+    def _take_degrees(self) -> bool:
+        """`\\circ` behind a power's sign; read within the argument of a function only."""
+        for mark in (["circ"], ["{", "circ", "}"]):
+            if self._tokens[self._position : self._position + len(mark)] == mark:
+                self._position += len(mark)
+                return True
+        return False
 
     def _read_argument(self, *, signed: bool = False) -> ExpressionNode:
         """In braces, or a single number, symbol or bracket."""
@@ -261,7 +288,9 @@ class _ExpressionReader:
             exponent = self._read_argument(signed=True)
             if exponent.kind == "number" and exponent.value == -1 and name in _INVERSE:
                 name, exponent = _INVERSE[name], None
+        self._in_angle += name in _OF_ANGLES
         argument = self._read_call_argument()
+        self._in_angle -= name in _OF_ANGLES
         natural = name == "log" and (not base or base[0].name == "e")
         node = ExpressionNode("call", (argument,) if natural else (argument, *base), "ln" if natural else name)
         if name == "exp":
@@ -333,6 +362,7 @@ _LATEX: Final[Mapping[Kind, Callable[[ExpressionNode], str]]] = {
     "sum": lambda node: " + ".join(_format_inside(part) for part in node.parts),
     "product": lambda node: " \\cdot ".join(_format_inside(part) for part in node.parts),
     "quotient": lambda node: f"\\frac{{{node.parts[0].latex}}}{{{node.parts[1].latex}}}",
+    "factorial": lambda node: f"\\left({node.parts[0].latex}\\right)!",
     "power": lambda node: f"{_format_inside(node.parts[0])}^{{{node.parts[1].latex}}}",
 }
 
@@ -343,6 +373,9 @@ _LATEX: Final[Mapping[Kind, Callable[[ExpressionNode], str]]] = {
 _POINTS: Final = 3
 _NEAR: Final = 1e-9
 """Relative. Closer ones may be the same and are looked at exactly; others are not."""
+
+_LEAST: Final = 1e-4
+"""What is smaller counts as that large, where terms may cancel."""
 
 _CONSTANTS: Final = {"e": complex(cmath.e), "i": 1j, "pi": complex(cmath.pi)}
 _FUNCTIONS: Final[dict[str, Callable[[complex], complex]]] = {
@@ -360,9 +393,15 @@ def may_be_equal(one: ExpressionNode, other: ExpressionNode) -> bool:
     """False where they differ at a point at which both have a value, or have none together."""
     pairs = [(_evaluate_at(one, point), _evaluate_at(other, point)) for point in range(_POINTS)]
     valued = [(first, second) for first, second in pairs if first is not None and second is not None]
+    least = _LEAST if _may_cancel(one) or _may_cancel(other) else 0.0
     return bool(valued) and all(
-        abs(first - second) <= _NEAR * max(1.0, abs(first), abs(second)) for first, second in valued
+        abs(first - second) <= _NEAR * max(least, abs(first), abs(second)) for first, second in valued
     )
+
+
+def _may_cancel(node: ExpressionNode) -> bool:
+    """Whether rounding may leave much of a value that is nearly nothing: of a product it does not."""
+    return node.kind in ("sum", "call") or any(map(_may_cancel, node.parts))
 
 
 def estimate_value(text: str) -> float:
@@ -417,6 +456,55 @@ def _choose_point(name: str, point: int) -> complex:
     """Of a variable: between a half and three, nowhere special, and different for each."""
     spread = sum(ord(character) * (31 * at + 17) for at, character in enumerate(name)) % 997
     return complex(0.5 + ((spread * 0.618033988 + point * 0.7548776662) % 1.0) * 2.2 + 0.013 * point)
+
+
+# Remainders of numbers that are too large to be worked out. Two numbers with the same remainders by all of these primes
+# are equal, but for texts made by one who knows the right answer already.
+
+_PRIMES: Final = (2**61 - 1, 2**89 - 1, 2**107 - 1)
+_MOST_FACTORIAL: Final = 2_000
+
+
+def find_remainders(text: str) -> tuple[int, ...] | None:
+    """Of a number made of numerals, arithmetic, whole powers and factorials; None for anything else."""
+    node = parse_expression(text, large=True)
+    try:
+        return None if node is None else tuple(_find_remainder(node, prime) for prime in _PRIMES)
+    except (ValueError, ZeroDivisionError):
+        return None
+
+
+def _find_remainder(node: ExpressionNode, prime: int) -> int:
+    if node.kind == "number":
+        return node.value.numerator * pow(node.value.denominator, -1, prime) % prime
+    if node.kind == "factorial":
+        return _find_factorial(_require_whole(node.parts[0]), prime)
+    if node.kind == "power":
+        return pow(_find_remainder(node.parts[0], prime), _require_whole(node.parts[1]), prime)
+    inner = [_find_remainder(part, prime) for part in node.parts]
+    if node.kind == "quotient":
+        return inner[0] * pow(inner[1], -1, prime) % prime
+    if node.kind == "sum":
+        return sum(inner) % prime
+    if node.kind == "product":
+        return math.prod(inner) % prime
+    raise ValueError("it is no number")
+
+
+def _require_whole(node: ExpressionNode) -> int:
+    if node.kind != "number" or node.value.denominator != 1 or abs(node.value) > 10**9:
+        raise ValueError("it is no whole number, or too large a one")
+    return int(node.value)
+
+
+@lru_cache(maxsize=256)
+def _find_factorial(whole: int, prime: int) -> int:
+    if not 0 <= whole <= _MOST_FACTORIAL:
+        raise ValueError("it is too large")
+    value = 1
+    for factor in range(2, whole + 1):
+        value = value * factor % prime
+    return value
 
 
 # The answer that a reply commits to in `\boxed{…}`, outside its thinking. Boxes that say the same, or hold equal

@@ -19,7 +19,7 @@ from app.domain.scores import Score
 from app.domain.tasks import LARGE_TEXT, Limits, leave_out
 from app.domain.values import Frozen
 from app.ports.environment import Workers
-from app.toolkit.answers import find_boxes, parse_number
+from app.toolkit.answers import find_boxes, parse_number, read_json_cell
 from app.toolkit.math_answers.expressions import (
     DOTS,
     EMPTY_SET,
@@ -28,6 +28,7 @@ from app.toolkit.math_answers.expressions import (
     ExpressionNode,
     compact_latex,
     extract_committed_box,
+    find_remainders,
     may_be_equal,
     parse_expression,
     tidy_latex,
@@ -334,11 +335,15 @@ _UNIT = re.compile(
     r"\s*(?:\^\s?\{?[23]\}?)?\s*"
 )
 _WORD = re.compile(r"\\(?:text|mathrm|textbf|mathbf|textrm)(?![A-Za-z])|[{}().,\s]")
+_WORD_BETWEEN = re.compile(r"(?<=[\s\d])[A-Za-z]{2,}(?=[\s\d])|\\(?:text|mathrm|textbf|textrm|mbox)\s?\{\s?[A-Za-z]{2}")
+"""As in `3 to 4` and `2 \\text{ by } 3`."""
 _MARKUP = re.compile(r"\\(?:text|mathrm|textbf|mathbf|textrm|mbox|left|right|q?quad)(?![A-Za-z])|\\[,;:! ]|[{}~\s]")
 _CHOICE = re.compile(r"(?:[Oo]ption|[Cc]hoice|[Aa]nswer)?[(\[]?([A-Z])[)\].]{0,2}")
 _INFINITY = re.compile(r"\(*(?:\+|positive|plus)?(?:(-)|(negative|minus))?\(*(?:\\infty|∞|[Ii]nfinity)\)*")
 _OPERATOR = re.compile(r"[-+*/^\\]")
 _IN_WORDS = re.compile(r"\\(?:text|mathrm|textbf|textrm|mbox)\s?\{[^{}]*\}|[A-Za-z]{3}[A-Za-z ]*")
+_IN_BASE = re.compile(r"[0-9A-Fa-f]{1,40}_\{?1[1-6]\}?")
+"""A numeral whose digits may be letters."""
 _LETTERS_ALONE = re.compile(r"[A-Za-z]{2,30}")
 _NAMES_OF_SIGNS: Final = frozenset({"pi", "alpha", "beta", "gamma", "delta", "theta", "lambda", "mu", "phi", "omega"})
 _ROMAN: Final = frozenset("ivxlcdm")
@@ -423,10 +428,10 @@ def _check_known_kinds(answer: str, expected: str, gold: GoldAnswer) -> AnswerCh
         return _check_raw(answer, gold.latex)
     if gold.shape == "single" and _is_word(_MARKUP.sub("", expected), gold.problem):
         return _check_part(expected, answer, gold)
-    value, unit = split_unit(expected)
+    value, unit = split_unit(expected, plain=True)
     if not unit:
         return None
-    submitted, other = split_unit(strip_lead(answer))
+    submitted, other = split_unit(strip_lead(answer), plain=True)
     if other not in ("", unit):
         return AnswerCheck("it is in another unit")
     return check_answer(submitted, gold.model_copy(update={"latex": value, "shape": detect_shape(value)}))
@@ -501,22 +506,51 @@ def _check_part(expected: str, submitted: str, gold: GoldAnswer) -> AnswerCheck:
         return OTHER
     if is_point(expected):
         return _check_point(expected, submitted, gold)
-    word, said = _MARKUP.sub("", expected), _MARKUP.sub("", strip_lead(submitted))
-    if gold.problem and _is_word(word, gold.problem):
-        return RIGHT if _is_same_word(said, word) else OTHER
-    if gold.problem and said == word and word.isalpha():
-        return RIGHT
     if "infinity" in expected or "infinity" in submitted:
         return OTHER
     if _read_infinity(expected) or _read_infinity(submitted):
         return RIGHT if _read_infinity(expected) == _read_infinity(submitted) else OTHER
+    check = _check_part_of_row(expected, submitted, gold) if gold.problem else None
+    return _check_value_of_part(expected, submitted, gold) if check is None else check
+
+
+def _check_value_of_part(expected: str, submitted: str, gold: GoldAnswer) -> AnswerCheck:
     node = parse_expression(expected)
     value = _parse_value(expected, node)
     if value is not None:
         return _check_number(submitted, value, gold)
+    check = _check_large_number(submitted, expected) if gold.problem else None
+    if check is not None:
+        return check
     if node is None:
         return _check_raw(submitted, expected)
     return _check_expression(submitted, node, gold.form)
+
+
+def _check_part_of_row(expected: str, submitted: str, gold: GoldAnswer) -> AnswerCheck | None:
+    """What only data sets have: words, numerals of other bases, units of parts."""
+    if _IN_BASE.fullmatch(compact_latex(expected)):
+        return RIGHT if compact_latex(submitted).casefold() == compact_latex(expected).casefold() else OTHER
+    word, said = _MARKUP.sub("", expected), _MARKUP.sub("", strip_lead(submitted))
+    if _is_word(word, gold.problem):
+        return RIGHT if _is_same_word(said, word) else OTHER
+    if said == word and word.isalpha():
+        return RIGHT
+    value, unit = split_unit(expected, plain=True)
+    if not unit or gold.shape in ("single", "intervals", "matrix"):
+        return None
+    bare, other = split_unit(submitted, plain=True)
+    return _check_value_of_part(value, bare, gold) if other in ("", unit) else AnswerCheck("it is in another unit")
+
+
+def _check_large_number(submitted: str, expected: str) -> AnswerCheck | None:
+    """Where the right answer is a number that is not worked out, as `\\frac{1}{3^{88}}` and `99!`: any equal one. It
+    may have millions of digits, so remainders by large primes are compared; None where it is something else."""
+    right = find_remainders(expected)
+    if right is None:
+        return None
+    said = find_remainders(submitted)
+    return _UNREAD if said is None else RIGHT if said == right else OTHER
 
 
 def _check_point(expected: str, submitted: str, gold: GoldAnswer) -> AnswerCheck:
@@ -554,12 +588,30 @@ def _parse_value(text: str, node: ExpressionNode | None) -> Fraction | None:
 def _check_number(submitted: str, value: Fraction, gold: GoldAnswer) -> AnswerCheck:
     number = _parse_value(submitted, _parse_without_unit(submitted))
     if number is None:
+        number = _read_scientific(submitted, gold.problem)
+    if number is None:
         return AnswerCheck("it is no single number that is worked out")
     if "%" in submitted and not gold.problem:
         number /= 100
     if number != value:
         return AnswerCheck("it is another number")
     return _check_lowest_terms(submitted, value) if gold.form == "lowest" else RIGHT
+
+
+_SCIENTIFIC = re.compile(r"([-+]?(?:[0-9]{1,20}\.?[0-9]{0,20}|\.[0-9]{1,20}))[eE]([-+]?[0-9]{1,2})")
+_POWER_OF_TEN = re.compile(r"10\^\{?-([0-9]{1,2})\}?")
+
+
+def _read_scientific(text: str, problem: str) -> Fraction | None:
+    """`9.85e-3`, and in a data set `10^{-3}`, unless it is what the problem asks to work out."""
+    compact = compact_latex(text)
+    match = _SCIENTIFIC.fullmatch(compact)
+    if match is not None:
+        return Fraction(match[1]) * Fraction(10) ** int(match[2])
+    power = _POWER_OF_TEN.fullmatch(compact)
+    if power is None or not problem or compact in compact_latex(problem):
+        return None
+    return Fraction(1, 10 ** int(power[1]))
 
 
 def _parse_without_unit(text: str) -> ExpressionNode | None:
@@ -588,6 +640,8 @@ def _check_expression(submitted: str, expected: ExpressionNode, form: Form) -> A
     if _is_heavy(node, expected):
         return _TOO_LARGE
     fault = describe_undone(node, expected, form)
+    if fault == _UNFINISHED and describe_undone(expected, expected, form) == _UNFINISHED:
+        fault = ""
     return AnswerCheck(fault) if fault else AnswerCheck("", ((expected.latex, node.latex),))
 
 
@@ -597,6 +651,8 @@ def _check_raw(submitted: str, expected: str) -> AnswerCheck:
     if said == meant:
         return RIGHT
     if meant.isalpha() or said.isalpha() or "_" in expected:  # math-verify leaves out the base of a number
+        return OTHER
+    if _WORD_BETWEEN.search(expected) or _WORD_BETWEEN.search(submitted):  # it would multiply the letters
         return OTHER
     if len(submitted) > _MOST_RAW or _HEAVY.search(submitted):
         return _TOO_LARGE
@@ -611,6 +667,18 @@ _UNBRACED_BOX = re.compile(r"\\boxed\s+([^\s{}$\\]{1,50}?)(?=[.,;]?(?:[\s$]|$))"
 
 def _as_text(value: object) -> object:
     return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+_LIST_OF_ONE = re.compile(r"\[\s{0,8}'([^']{1,1000})'\s{0,8}\]")
+
+
+def _unwrap_list(text: str) -> str:
+    """Of a list of one text, as JSON or as Python writes it, that text."""
+    parsed = read_json_cell(text)
+    if isinstance(parsed, list) and len(parsed) == 1 and isinstance(parsed[0], str):
+        return parsed[0]
+    match = _LIST_OF_ONE.fullmatch(text)
+    return text if match is None else match[1].replace("\\\\", "\\")
 
 
 Text = Annotated[str, BeforeValidator(_as_text)]
@@ -643,7 +711,8 @@ class MathRow(BaseModel):
     @property
     def right(self) -> str:
         if self.answer.strip():
-            return (find_boxes(self.answer, MOST_BOXED_CHARACTERS) or [self.answer])[-1].rpartition("####")[2].strip()
+            answer = _unwrap_list(self.answer.strip())
+            return (find_boxes(answer, MOST_BOXED_CHARACTERS) or [answer])[-1].rpartition("####")[2].strip()
         boxes = find_boxes(self.solution, MOST_BOXED_CHARACTERS) or _UNBRACED_BOX.findall(self.solution)
         return (boxes or [""])[-1].strip()
 

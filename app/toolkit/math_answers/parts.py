@@ -485,8 +485,24 @@ _NO_UNIT: Final = frozenset(
 """Words behind a number that are no unit: they make it another number, or none."""
 
 
-def split_unit(text: str) -> tuple[str, str]:
-    """The value and the name of its unit; the text itself and nothing where it is no number with a unit."""
+_PLAIN_UNIT: Final = re.compile(
+    r"(?<=[0-9}\])])\s{1,8}(?P<unit>[A-Za-z]{1,20}(?:\s[A-Za-z]{1,20}){0,3}(?:\s?\^\s?\{?[23]\}?)?)\Z"
+)
+
+
+def split_unit(text: str, *, plain: bool = False) -> tuple[str, str]:
+    """The value and the name of its unit; the text itself and nothing where it is no number with a unit. `plain`: any
+    words behind a blank are one, as in `133 apples`."""
+    bare = text.strip().removesuffix(".")
+    match = _PLAIN_UNIT.search(bare, max(0, len(bare) - 100)) if plain else None
+    if match is not None and (len(match["unit"]) > 2 or match["unit"].casefold() in _UNIT_NAMES):
+        named, value = _name_unit(match["unit"]), bare[: match.start()]
+        if named and _is_value(value):
+            return value, named
+    return _split_written_unit(text)
+
+
+def _split_written_unit(text: str) -> tuple[str, str]:
     money = _MONEY.match(text)
     if money is not None:
         value, unit = money["sign"] + text[money.end() :], _name_unit(money["unit"].replace("text", ""))
@@ -501,10 +517,14 @@ def _split_behind(text: str) -> tuple[str, str]:
     match = _UNIT.search(bare, max(0, len(bare) - 160))
     while match is not None:
         value, unit = _SPACES_BEHIND.sub("", bare[: match.start()]), _name_unit(match[0])
-        if unit and _is_known(match[0], unit) and _is_value(value):
+        of_angle = unit == "degree" and _TRIGONOMETRIC.search(value)
+        if unit and _is_known(match[0], unit) and _is_value(value) and not of_angle:
             return value, unit
         match = _UNIT.search(bare, match.start() + 1)
     return text, ""
+
+
+_TRIGONOMETRIC: Final = re.compile(r"(?:sin|cos|tan|cot|sec|csc)(?![A-Za-z])")
 
 
 def _is_known(written: str, unit: str) -> bool:

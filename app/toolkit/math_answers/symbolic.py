@@ -47,7 +47,7 @@ def _are_far_apart(one: object, other: object) -> bool:
     """Whether both are numbers, and different ones."""
     if not isinstance(one, Expr) or not isinstance(other, Expr) or one.free_symbols or other.free_symbols:
         return False
-    difference = N(one - other, _DIGITS)
+    difference, size = N(one - other, _DIGITS), N(abs(one) + abs(other), _DIGITS)
     if difference.is_finite is not True:
         return True
-    return bool(abs(difference) > _CLOSE)
+    return bool(abs(difference) > _CLOSE * size)
