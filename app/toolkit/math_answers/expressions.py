@@ -16,9 +16,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
+from itertools import product
 from typing import Final, Literal
 
-from app.toolkit.answers import MOST_TRIED, Committed, find_boxes, parse_number, strip_thinking
+from app.toolkit.answers import MOST_TRIED, find_boxes, parse_number, strip_thinking
 
 MOST_CHARACTERS: Final = 600
 _MOST_TOKENS: Final = 300
@@ -377,6 +378,7 @@ _NEAR: Final = 1e-9
 _LEAST: Final = 1e-4
 """What is smaller counts as that large, where terms may cancel."""
 
+_REAL_CONSTANTS: Final = {"e": math.e, "pi": math.pi, "i": math.nan}
 _CONSTANTS: Final = {"e": complex(cmath.e), "i": 1j, "pi": complex(cmath.pi)}
 _FUNCTIONS: Final[dict[str, Callable[[complex], complex]]] = {
     **{name: getattr(cmath, name) for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh")},
@@ -402,6 +404,82 @@ def may_be_equal(one: ExpressionNode, other: ExpressionNode) -> bool:
 def _may_cancel(node: ExpressionNode) -> bool:
     """Whether rounding may leave much of a value that is nearly nothing: of a product it does not."""
     return node.kind in ("sum", "call") or any(map(_may_cancel, node.parts))
+
+
+_MOST_LETTERS: Final = 6
+
+
+def agree_where_real(one: ExpressionNode, other: ExpressionNode) -> bool:
+    """Whether two expressions with letters under roots are the same wherever both are real numbers, as far as a few
+    points show, among them positive ones. So they may be compared as if all letters were positive: `\\sqrt{1/m}` is
+    `1/\\sqrt{m}`, but `\\sqrt{x^2}` is not `x`."""
+    letters = sorted(one.symbols | other.symbols)
+    if len(letters) > _MOST_LETTERS or not (_has_rooted_letter(one) or _has_rooted_letter(other)):
+        return False
+    for signs in product((1, -1), repeat=len(letters)):
+        for point in range(2):
+            at = {name: sign * _choose_point(name, point).real for name, sign in zip(letters, signs, strict=True)}
+            first, second = _evaluate_real(one, at), _evaluate_real(other, at)
+            if first is None or second is None:
+                if min(signs, default=1) > 0:
+                    return False
+            elif abs(first - second) > _NEAR * max(_LEAST, abs(first), abs(second)):
+                return False
+    return True
+
+
+def _has_rooted_letter(node: ExpressionNode) -> bool:
+    power = node.kind == "power" and (_read_exponent(node.parts[1]) or Fraction(1)).denominator > 1
+    return ((power or node.kind == "root") and bool(node.symbols)) or any(map(_has_rooted_letter, node.parts))
+
+
+def _read_exponent(node: ExpressionNode) -> Fraction | None:
+    if node.kind == "number":
+        return node.value
+    inner = [_read_exponent(part) for part in node.parts]
+    if node.kind == "quotient" and inner[0] is not None and inner[1]:
+        return inner[0] / inner[1]
+    if node.kind == "product" and len(inner) == 2 and inner[0] == -1 and inner[1] is not None:
+        return -inner[1]
+    return None
+
+
+def _evaluate_real(node: ExpressionNode, at: Mapping[str, float]) -> float | None:
+    """None where it is no real number."""
+    try:
+        value = _compute_real(node, at)
+    except (ArithmeticError, ValueError):
+        return None
+    return value if math.isfinite(value) else None
+
+
+def _compute_real(node: ExpressionNode, at: Mapping[str, float]) -> float:
+    if node.kind == "number":
+        return float(node.value)
+    if node.kind == "symbol":
+        return at[node.name] if node.name in at else _REAL_CONSTANTS[node.name]
+    if node.kind == "power":
+        exponent = _read_exponent(node.parts[1])
+        if exponent is None:
+            raise ValueError("a power of what")
+        return _raise_real(_compute_real(node.parts[0], at), exponent)
+    inner = [_compute_real(part, at) for part in node.parts]
+    if node.kind == "root":
+        return _raise_real(inner[1], Fraction(1, round(inner[0])))
+    if node.kind == "sum":
+        return sum(inner)
+    if node.kind == "product":
+        return math.prod(inner)
+    if node.kind == "quotient":
+        return inner[0] / inner[1]
+    raise ValueError("not of those")
+
+
+def _raise_real(base: float, exponent: Fraction) -> float:
+    if base < 0 and exponent.denominator % 2 == 0:
+        raise ValueError("no real number")
+    size: float = abs(base) ** float(exponent)
+    return -size if base < 0 and exponent.numerator % 2 else size
 
 
 def estimate_value(text: str) -> float:
@@ -507,9 +585,8 @@ def _find_factorial(whole: int, prime: int) -> int:
     return value
 
 
-# The answer that a reply commits to in `\boxed{…}`, outside its thinking. Boxes that say the same, or hold equal
-# numbers, agree; two that differ are none, whichever is right. One that is empty, or only says where the answer goes,
-# is ignored.
+# What a reply commits to in `\boxed{…}`, outside its thinking. Boxes that look the same, or hold equal numbers, are
+# one. One that is empty, or only says where the answer goes, is ignored.
 
 MOST_BOXED_CHARACTERS: Final = 1_000
 
@@ -536,26 +613,39 @@ WHY = {
 """By the last flag."""
 
 
-def extract_committed_box(reply: str) -> Committed:
-    """Never raises; linear in the length of `reply`. Flags are the keys of `WHY`."""
+_MOST_DIFFERENT: Final = 5
+"""Boxes that do not look the same, of one reply; each is graded."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedBoxes:
+    """`texts` are what boxes hold that do not look the same: one for most replies. Flags are the keys of `WHY`;
+    `conflicting_boxes` without texts where there are too many."""
+
+    texts: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
+
+
+def extract_boxes(reply: str) -> CommittedBoxes:
+    """Never raises; linear in the length of `reply`."""
     spoken = strip_thinking(reply)
     if spoken.unfinished:
-        return Committed(None, ("no_answer", "unfinished_thinking"))
+        return CommittedBoxes(flags=("no_answer", "unfinished_thinking"))
     different: dict[str, None] = {}
-    last = ""
     for content in find_boxes(spoken.text, MOST_BOXED_CHARACTERS):
         if not _BLANK.fullmatch(content):
-            last = content.strip()
-            different[last] = None
+            different.pop(content.strip(), None)
+            different[content.strip()] = None
             if len(different) > MOST_TRIED:
-                return Committed(None, ("conflicting_boxes",))
+                return CommittedBoxes(flags=("conflicting_boxes",))
     if not different:
-        return Committed(None, ("no_answer",))
-    if len({_normalise_content(content) for content in different}) > 1:
-        return Committed(None, ("conflicting_boxes",))
-    if len(last) > MOST_BOXED_CHARACTERS:
-        return Committed(None, ("unreadable_answer",))
-    return Committed(last)
+        return CommittedBoxes(flags=("no_answer",))
+    texts = tuple({_normalise_content(content): content for content in different}.values())
+    if len(texts) > _MOST_DIFFERENT:
+        return CommittedBoxes(flags=("conflicting_boxes",))
+    if any(len(text) > MOST_BOXED_CHARACTERS for text in texts):
+        return CommittedBoxes(flags=("unreadable_answer" if len(texts) == 1 else "conflicting_boxes",))
+    return CommittedBoxes(texts, ("conflicting_boxes",) if len(texts) > 1 else ())
 
 
 def _normalise_content(content: str) -> object:
@@ -569,6 +659,8 @@ def compact_latex(text: str) -> str:
     return _SPACE.sub("", _APART.sub("~", _normalise_latex(text)))
 
 
+POSITIVE: Final = "positive"
+"""Said beside two expressions that may be compared as if all their letters were positive numbers."""
 DOTS: Final = "\\ldots"
 EMPTY_SET: Final = "\\emptyset"
 _SPELLINGS: Final = (

@@ -24,10 +24,12 @@ from app.toolkit.math_answers.expressions import (
     DOTS,
     EMPTY_SET,
     MOST_BOXED_CHARACTERS,
+    POSITIVE,
     WHY,
     ExpressionNode,
+    agree_where_real,
     compact_latex,
-    extract_committed_box,
+    extract_boxes,
     find_remainders,
     may_be_equal,
     parse_expression,
@@ -40,6 +42,7 @@ from app.toolkit.math_answers.parts import (
     is_point,
     split_at,
     split_into_parts,
+    split_items,
     split_unit,
     strip_lead,
 )
@@ -298,8 +301,8 @@ _FORMS: Final[Mapping[str, Callable[[ExpressionNode, ExpressionNode], str]]] = {
 
 # Checks without algebra
 
-_Pair = tuple[str, str]
-"""Of LaTeX: of the right answer, and of the one that was submitted."""
+_Pair = tuple[str, ...]
+"""Of LaTeX: of the right answer, and of the one that was submitted; then POSITIVE, where letters may count as that."""
 
 
 class GoldAnswer(Frozen):
@@ -642,7 +645,8 @@ def _check_expression(submitted: str, expected: ExpressionNode, form: Form) -> A
     fault = describe_undone(node, expected, form)
     if fault == _UNFINISHED and describe_undone(expected, expected, form) == _UNFINISHED:
         fault = ""
-    return AnswerCheck(fault) if fault else AnswerCheck("", ((expected.latex, node.latex),))
+    assumed = (POSITIVE,) if agree_where_real(node, expected) else ()
+    return AnswerCheck(fault) if fault else AnswerCheck("", ((expected.latex, node.latex, *assumed),))
 
 
 def _check_raw(submitted: str, expected: str) -> AnswerCheck:
@@ -752,14 +756,25 @@ _LIMITS = Limits(seconds=10, cpu_seconds=3, memory_mb=512)
 """Limits for one answer. Comparing an answer usually takes a tenth of a second of processor time."""
 
 
+def check_boxes(texts: Sequence[str], gold: GoldAnswer) -> AnswerCheck:
+    """All must be right, so that several gain nothing; each value of a named one may have a box of its own."""
+    if len(texts) == 1:
+        return check_answer(texts[0], gold)
+    if gold.shape == "named" and all(len(split_at(text, "=")) == 2 and len(split_items(text)) == 1 for text in texts):
+        check = check_answer(", ".join(map(tidy_latex, texts)), gold)
+        if not check.fault:
+            return check
+    return _join_checks([check_answer(text, gold) for text in texts])
+
+
 async def grade_boxed(reply: str, gold: GoldAnswer, workers: Workers) -> Score:
-    """1 when the box that the reply commits to holds `gold`. Unscored where algebra could not be done."""
+    """1 when all boxes of the reply hold `gold`. Unscored where algebra could not be done."""
     large = len(reply) > LARGE_TEXT
-    committed = await run_in_turn("answers", extract_committed_box, reply) if large else extract_committed_box(reply)
-    if committed.text is None:
-        score = Score.exact(False, rationale=WHY[committed.flags[-1]])
-        return score.model_copy(update={"flags": committed.flags})
-    checked = check_answer(committed.text, gold)
+    boxes = await run_in_turn("answers", extract_boxes, reply) if large else extract_boxes(reply)
+    if not boxes.texts:
+        score = Score.exact(False, rationale=WHY[boxes.flags[-1]])
+        return score.model_copy(update={"flags": boxes.flags})
+    checked = check_boxes(boxes.texts, gold)
     fault = checked.fault
     if checked.pairs:
         pairs: list[JsonValue] = [list(pair) for pair in checked.pairs]
@@ -768,4 +783,6 @@ async def grade_boxed(reply: str, gold: GoldAnswer, workers: Workers) -> Score:
         except ScoringFailed as error:
             return Score.from_error(error)
         fault = "" if equal is True else "it is another answer"
+    if fault and boxes.flags:
+        return Score.exact(False, rationale=WHY[boxes.flags[-1]]).model_copy(update={"flags": boxes.flags})
     return Score.exact(not fault, rationale=fault or "correct")
