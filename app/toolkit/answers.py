@@ -257,7 +257,8 @@ def _is_python(info: str) -> bool:
 # One short phrase as one exact number, or as none. Read as 72: `72`, `$72.00`, `72 clips`, `72%`, `**72**`, `144/2`,
 # `\frac{144}{2}`, `x = 72`, `7.2e1`, full-width digits. Read as 1200: `1,200`, `1{,}200`, `1'200`, `1.2 thousand`. Read
 # as 5/2: `2 1/2`, `2½`. No number: lists, ranges, inequalities, approximations, expressions (`70 + 2`, `72x`), times,
-# number words, digits of other scripts, ordinary spaces as separators (`1 200`), a decimal comma (`72,0`), over 40 digits.
+# number words, digits of other scripts, ordinary spaces as separators (`1 200`), a decimal comma (`72,0`), more than 40
+# digits.
 
 _MAX_PHRASE: Final = 200
 """Characters; nothing longer is a committed number."""

@@ -6,8 +6,8 @@
 
 Also paid: `\\boxed{\\sqrt{3} \\cdot 2}`, `\\boxed{x = 2\\sqrt3}`. Not paid: the problem itself in the
 box (`\\boxed{\\frac{6}{\\sqrt{3}}}`), `\\boxed{2 \\cdot 3}` for 6, decimals that are only near, boxes of which one is
-wrong, an answer outside a box. `app.toolkit.math_answers` has the whole rule; what its parser cannot decide is decided by
-math-verify, in a worker that can be killed.
+wrong, an answer outside a box. `app.toolkit.math_answers` has the whole rule; what its parser cannot decide is decided
+by math-verify, in a worker that can be killed.
 
 With data sets configured (MATH, DeepScaleR, AIME and the like), their rows are the tasks. `level` and `topic` then
 have no effect.
