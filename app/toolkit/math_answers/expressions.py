@@ -599,7 +599,7 @@ _SPACE = re.compile(r"\s+")
 _APART = re.compile(r"(?<=[0-9])\s+(?=[0-9])")
 """White space between digits keeps two numbers apart: `1 2` is not 12."""
 _LOOK = re.compile(r"\\(?:boldsymbol|mathbf|bm|underline|boxed|fbox|displaystyle)(?![A-Za-z])\s?")
-_AT_THE_END = re.compile(r"(?:\\[\s,;:!]|[\s.~]|\\)+\Z")
+_AT_THE_END = re.compile(r"(?<![\s.~\\])(?:\\[\s,;:!]|[\s.~]|\\)++\Z")
 _TIMES = re.compile(r"\\(times|cdot)(?=\d)")
 _POWER = re.compile(r"(?<=10)[⁻]?[⁰¹²³⁴⁵⁶⁷⁸⁹]+")
 _SUPERSCRIPTS = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
@@ -695,6 +695,7 @@ def _write_base(match: re.Match[str]) -> str:
 
 def tidy_latex(text: str) -> str:
     """Without dollar signs around it, a full stop behind it, and what only changes how it looks."""
+    text = _SPACE.sub(" ", text)  # patterns would try every share of a long run of blanks
     for pattern, spelling in _SPELLINGS:
         text = pattern.sub(spelling, text)
     text = _BASE.sub(_write_base, _REPEATING.sub(_write_repeating, text))

@@ -61,6 +61,7 @@ _SIZED = re.compile(r"\\(?:left|right|big|Big|bigl|bigr|Bigl|Bigr)(?![A-Za-z])\s
 _SPACED = re.compile(_SIZED.pattern + r"|(?<!\\)\\[,;:! ]|\\q?quad(?![A-Za-z])|~")
 _SIZES_AND_SPACES: Final = (_SPACED, _SIZED)
 """Spaces with commas in them; in a single number they may stand between thousands."""
+_BLANKS = re.compile(r"\s{2,}")
 _FOR_ALL = re.compile(
     r"\s?,?\s?(?:\\text\s?\{\s?for (?:all|every|any)(?: real)?\s?\}|\\forall|for (?:all|every|any)(?: real)?)\s?[a-z]"
     r"(?:\s?\\in\s?\\mathbb\s?\{?R\}?)?\s?\Z"
@@ -175,8 +176,8 @@ def _is_solved_inequality(bare: str) -> bool:
 
 def split_into_parts(text: str, shape: Shape) -> AnswerParts | None:
     """None for what is not of that shape, or has more than 40 parts."""
-    text = _FOR_ALL.sub("", text)
-    parts = _READERS[shape](_SIZES_AND_SPACES[shape == "single"].sub(" ", text).strip())
+    text = _FOR_ALL.sub("", _BLANKS.sub(" ", text))
+    parts = _READERS[shape](_BLANKS.sub(" ", _SIZES_AND_SPACES[shape == "single"].sub(" ", text)).strip())
     return parts if parts is not None and 0 < len(parts.texts) <= _MOST_PARTS else None
 
 
@@ -475,7 +476,7 @@ _MONEY: Final = re.compile(
     r"\s*(?P<sign>-?)\s*(?P<unit>\\text\s?\{\s*\\?\$\s*\}|\\?\$|\\(?:text)?dollar|€|£)(?:\s|\\[!,;: ])*(?=[-\d.\\])"
 )
 _COMMANDS: Final = re.compile(r"\\(?:text|mathrm|textrm|mbox|operatorname|rm|[dt]?frac)(?![A-Za-z])|[{}\\^.,~]")
-_SPACES_BEHIND: Final = re.compile(r"(?:\\[\s,;:!]|[\s~])+\Z")
+_SPACES_BEHIND: Final = re.compile(r"(?:\\[\s,;:!]|[\s~])++\Z")
 _NO_UNIT: Final = frozenset(
     (
         *("or", "and", "not", "if", "is", "are", "about", "approximately", "nearly", "least", "most", "am", "pm"),
