@@ -256,8 +256,9 @@ def _is_python(info: str) -> bool:
 
 # One short phrase as one exact number, or as none. Read as 72: `72`, `$72.00`, `72 clips`, `72%`, `**72**`, `144/2`,
 # `\frac{144}{2}`, `x = 72`, `7.2e1`, full-width digits. Read as 1200: `1,200`, `1{,}200`, `1'200`, `1.2 thousand`. Read
-# as 5/2: `2 1/2`. No number: lists, ranges, inequalities, approximations, expressions (`70 + 2`, `72x`), times, number
-# words, digits of other scripts, ordinary spaces as separators (`1 200`), a decimal comma (`72,0`), over 40 digits.
+# as 5/2: `2 1/2`, `2½`. No number: lists, ranges, inequalities, approximations, expressions (`70 + 2`, `72x`), times,
+# number words, digits of other scripts, ordinary spaces as separators (`1 200`), a decimal comma (`72,0`), more than 40
+# digits.
 
 _MAX_PHRASE: Final = 200
 """Characters; nothing longer is a committed number."""
@@ -267,11 +268,19 @@ _MAX_DIGITS: Final = 40
 # Most answers: read without the cost of the patterns below.
 _PLAIN = re.compile(r"\s*(-?[0-9]{1,15})(?:\.([0-9]{0,15}))?\s*")
 
+_FRACTIONS: Final = dict(
+    zip(
+        "½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞",
+        "1/2 1/3 2/3 1/4 3/4 1/5 2/5 3/5 4/5 1/6 5/6 1/8 3/8 5/8 7/8".split(" "),  # noqa: SIM905
+        strict=True,
+    )
+)
 _CHARACTERS = str.maketrans(
     {chr(0xFF10 + digit): str(digit) for digit in range(10)}
     | dict.fromkeys("\u2212\ufe63\uff0d", "-")
     | dict.fromkeys("\u00a0\u2007\u202f", "\u2009")
     | dict.fromkeys("\u200b\u200c\u200d\u200e\u200f\u2060\ufeff\u00ad", "")
+    | {sign: f" {fraction}" for sign, fraction in _FRACTIONS.items()}
     | {"，": ",", "．": ".", "％": "%", "＄": "$", "＋": "+", "／": "/", "：": ":", "＝": "=", "’": "'", "\u2044": "/"}
 )
 _LATEX: tuple[tuple[re.Pattern[str], str], ...] = tuple(
@@ -432,10 +441,11 @@ _LONGEST_BRACE = 20
 """Characters of the longest match of the pattern above."""
 _BLANK_NUMBER = re.compile(r"(?:[\s.…?_~$-]|\\(?:text|mathrm|l?dots|quad|square)\b|\\[,;:! ]|[{}])*")
 """What stands in a box that a prompt or a model left to be filled."""
-_DIGIT = re.compile(r"[0-9０-９]")
+_DIGITS_AND_FRACTIONS = f"0-9０-９{''.join(_FRACTIONS)}"
+_DIGIT = re.compile(f"[{_DIGITS_AND_FRACTIONS}]")
 
 _HEADING = re.compile(
-    r"[\s*_]*(?:[^0-9０-９\n]*(?:\n|$)|\(?(?:[1-9]|1[0-2])[.)]\s{1,4}[*_]{0,3}[A-Za-z]"
+    rf"[\s*_]*(?:[^{_DIGITS_AND_FRACTIONS}\n]*(?:\n|$)|\(?(?:[1-9]|1[0-2])[.)]\s{{1,4}}[*_]{{0,3}}[A-Za-z]"
     r"|(?:step|part|section|method|case|phase|question|problem|solution|option|approach|scenario)\s[*_]{0,3}[0-9])",
     re.IGNORECASE,
 )
@@ -591,6 +601,18 @@ def _take_clause(text: str) -> str:
 
 LETTERS: Final = ascii_uppercase
 _LETTER: Final = re.compile(r"\(?([A-Za-z])[).:]?")
+_LETTER_BEFORE_TEXT: Final = re.compile(
+    r"[*_`]{0,3}\(?([A-Za-z])\s{0,4}[).:,–-]{1,2}[*_`]{0,3}\s{1,4}(\S.*)", re.DOTALL
+)
+_OPTION_WORD: Final = re.compile(r"(?:option|choice|answer)\s{0,4}:?\s{1,4}(?=\W{0,4}[A-Za-z]\b)", re.IGNORECASE)
+_AROUND_LETTERS: Final = (
+    *(("**", "**"), ("*", "*"), ("__", "__"), ("_", "_"), ("`", "`"), ('"', '"'), ("'", "'"), ("“", "”"), ("$", "$")),
+    *(("[", "]"), ("(", ")"), ("{", "}"), ("\\(", "\\)"), ("\\[", "\\]")),
+)
+_AROUND_IN_LATEX: Final = re.compile(
+    r"\\(?:boxed|fbox|text|textbf|textit|mathrm|mathbf|mathit|mbox)\s{0,4}\{(.*)\}", re.DOTALL
+)
+_MOST_LAYERS: Final = 6
 _NO_ANSWER: Final = "there is no answer"
 
 
@@ -697,9 +719,56 @@ def read_json_cell(value: object) -> object:
     return value
 
 
-def find_choice_fault(answer: str, right: str) -> str:
-    """What is wrong with a committed answer, where the letter `right` is right; empty for a right one."""
-    letter = _LETTER.fullmatch(answer)
-    if letter is None:
+def strip_letter_markup(text: str) -> str:
+    """Without quotes, brackets, markup and the word "Option" around it: `**B**`, `$B$`, `\\boxed{B}`, `[B]`."""
+    for _ in range(_MOST_LAYERS):
+        text = text.strip()
+        lead = _OPTION_WORD.match(text)
+        latex = _AROUND_IN_LATEX.fullmatch(text)
+        around = next((pair for pair in _AROUND_LETTERS if _stands_around(pair, text)), None)
+        if lead is not None:
+            text = text[lead.end() :]
+        elif latex is not None and _has_its_own_braces(latex[1]):
+            text = latex[1]
+        elif around is not None:
+            text = text[len(around[0]) : -len(around[1])]
+        else:
+            break
+    return text
+
+
+def _stands_around(pair: tuple[str, str], text: str) -> bool:
+    opening, closing = pair
+    inside = text[len(opening) : -len(closing)]
+    around = len(text) > len(opening) + len(closing) and text.startswith(opening) and text.endswith(closing)
+    return around and opening not in inside and closing not in inside
+
+
+def _has_its_own_braces(text: str) -> bool:
+    """Whether none in it closes one before it: `A} or \\boxed{B` does."""
+    depth = 0
+    for character in text:
+        depth += (character == "{") - (character == "}")
+        if depth < 0:
+            return False
+    return depth == 0
+
+
+def find_choice_fault(answer: str, options: ChoiceOptions) -> str:
+    """What is wrong with a committed answer; empty for the letter of the right option, with markup around it or with
+    the text of that option, and no other word, behind it."""
+    bare = strip_letter_markup(answer)
+    letter = _LETTER.fullmatch(bare)
+    if letter is not None:
+        return "" if letter[1].upper() == options.letter else "it is another option"
+    both = _LETTER_BEFORE_TEXT.fullmatch(bare)
+    position = LETTERS.find(both[1].upper()) if both is not None else -1
+    if both is None or not 0 <= position < len(options.texts):
         return "it is not one letter"
-    return "" if letter[1].upper() == right else "it is another option"
+    if _fold_option(both[2]) != _fold_option(options.texts[position]):
+        return "it is not one letter"
+    return "" if position == options.right else "it is another option"
+
+
+def _fold_option(text: str) -> str:
+    return " ".join(strip_letter_markup(text).casefold().split()).rstrip(".")

@@ -342,7 +342,7 @@ class Gsm8kRow(BaseModel):
 
 class Gsm8k(DatasetEnvironment[Gsm8kRow]):
     name: ClassVar[str] = "gsm8k"
-    version: ClassVar[str] = "2"
+    version: ClassVar[str] = "3"
     scores_at_once: ClassVar[bool] = True
     chance: ClassVar[float] = 0.01
     row_forms: ClassVar[tuple[type[BaseModel], ...]] = (Gsm8kRow,)

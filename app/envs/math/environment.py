@@ -5,9 +5,9 @@
     reward   1.0   the last box outside the thinking holds an answer that is equal, exact and worked out
 
 Also paid: `\\boxed{\\sqrt{3} \\cdot 2}`, `\\boxed{x = 2\\sqrt3}`. Not paid: the problem itself in the
-box (`\\boxed{\\frac{6}{\\sqrt{3}}}`), `\\boxed{2 \\cdot 3}` for 6, decimals that are only near, boxes that differ, an
-answer outside a box. `app.toolkit.math_answers` has the whole rule; what its parser cannot decide is decided by
-math-verify, in a worker that can be killed.
+box (`\\boxed{\\frac{6}{\\sqrt{3}}}`), `\\boxed{2 \\cdot 3}` for 6, decimals that are only near, boxes of which one is
+wrong, an answer outside a box. `app.toolkit.math_answers` has the whole rule; what its parser cannot decide is decided
+by math-verify, in a worker that can be killed.
 
 With data sets configured (MATH, DeepScaleR, AIME and the like), their rows are the tasks. `level` and `topic` then
 have no effect.
@@ -49,7 +49,7 @@ class MathExercise(Frozen):
 
 class Math(DatasetEnvironment[MathRow], ProceduralEnvironment[MathExercise, MathParams]):
     name: ClassVar[str] = "math"
-    version: ClassVar[str] = "2"
+    version: ClassVar[str] = "3"
     scores_at_once: ClassVar[bool] = False
     phrasings: ClassVar[Phrasings] = Phrasings.read(_FOLDER / "prompts.yaml")
     data: ClassVar[Mapping[str, str]] = {"questions": digest({name: list(texts) for name, texts in _QUESTIONS.items()})}

@@ -10,8 +10,8 @@ from fractions import Fraction
 from math import comb, factorial, gcd, isqrt, lcm, perm
 from typing import Final, Literal, NamedTuple
 
-from app.toolkit.math_answers.expressions import Shape
 from app.toolkit.math_answers.grading import Form, GoldAnswer
+from app.toolkit.math_answers.parts import Shape
 from app.toolkit.procedural import Level
 from app.toolkit.seeded import SeededRandom
 

@@ -7,8 +7,9 @@
 Questions are generated: units, dates, sets, orders and tables. The right option has any position with equal chance. The
 answer is drawn first, evenly among the options, and the question is built around it: the kind of question, the lengths
 of its lists, the rank of an option among the others and how often it is mentioned say nothing about which one is right.
-So whatever does not work the question out is right in one of n tasks with n options. Only a single letter counts, not a
-word that begins with it, two letters, or the text of the option.
+So whatever does not work the question out is right in one of n tasks with n options. Only a single letter counts, with
+markup around it or its own option's text behind it (`**B**`, `B. argon`), not a word that begins with it, two letters,
+or the text of the option alone.
 
 With data sets configured (MMLU, MMLU-Pro, ARC, GPQA and their like; `app.envs.mcqa.environment`), their rows are the
 tasks, with up to 26 options. There the place of the right option may be uneven, as the data set has it: a policy that
@@ -150,7 +151,7 @@ class ChoiceQuestion(Frozen):
 
 class Mcqa(DatasetEnvironment[ChoiceRow | UnorderedChoiceRow], ProceduralEnvironment[ChoiceQuestion, McqaParams]):
     name: ClassVar[str] = "mcqa"
-    version: ClassVar[str] = "3"
+    version: ClassVar[str] = "4"
     phrasings: ClassVar[Phrasings] = Phrasings.read(_FOLDER / "prompts.yaml")
     data: ClassVar[Mapping[str, str]] = {"material": digest_of_model(_MATERIAL)}
     stats_label: ClassVar[str | None] = "topic"
@@ -204,7 +205,7 @@ class Mcqa(DatasetEnvironment[ChoiceRow | UnorderedChoiceRow], ProceduralEnviron
         return {"topic": made.topic}
 
     def fault(self, answer: str, made: ChoiceQuestion) -> str:
-        return find_choice_fault(answer, self.solution(made))
+        return find_choice_fault(answer, ChoiceOptions(texts=made.options, right=made.right))
 
     def solution(self, made: ChoiceQuestion) -> str:
         return LETTERS[made.right]

@@ -39,7 +39,13 @@ from app.toolkit.procedural import DatasetEnvironment, DatasetParams, Level, Lev
 from app.toolkit.seeded import SeededRandom, is_held_out
 from app.toolkit.templates import Phrasings
 
-_VERDICTS = re.compile(r"[AB](?:[,;\s]{1,9}[AB])*")
+_VERDICTS = re.compile(r"[AB](?:[,;\s]{1,30}[AB])*")
+_MARKUP = re.compile(
+    r"\\(?:boxed|fbox|text|textbf|textit|mathrm|mathbf|mathit|mbox)(?![A-Za-z])|[*_`$\"'“”\[\](){}]"
+    r"|\b(?:option|answer)(?=\s{1,9}\W{0,9}[AB]\b)",
+    re.IGNORECASE,
+)
+"""What may stand around a letter."""
 
 
 class PairwiseJudgementParams(LevelParams, DatasetParams):
@@ -56,7 +62,7 @@ class PairSet(Frozen):
 
 class PairwiseJudgement(DatasetEnvironment[PairRow], ProceduralEnvironment[PairSet, PairwiseJudgementParams]):
     name: ClassVar[str] = "pairwise_judgement"
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
     chance: ClassVar[float] = 0.1
     phrasings: ClassVar[Phrasings] = Phrasings.read(Path(__file__).with_name("prompts.yaml"))
     data: ClassVar[Mapping[str, str]] = DIGESTS
@@ -115,7 +121,7 @@ class PairwiseJudgement(DatasetEnvironment[PairRow], ProceduralEnvironment[PairS
 
     def fault(self, answer: str, made: PairSet) -> str:
         """Does not reveal which verdicts are wrong, or how many."""
-        letters = answer.strip().upper()
+        letters = _MARKUP.sub(" ", answer).strip().upper()
         if not _VERDICTS.fullmatch(letters):
             return "it is no list of the letters A and B"
         verdicts = re.findall("[AB]", letters)

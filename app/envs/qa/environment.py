@@ -45,7 +45,7 @@ class QaParams(LevelParams, DatasetParams):
 
 class Qa(DatasetEnvironment[QaRow], ProceduralEnvironment[QaExercise, QaParams]):
     name: ClassVar[str] = "qa"
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
     scores_at_once: ClassVar[bool] = False
     phrasings: ClassVar[Phrasings] = Phrasings(("{question}\n\n{commitment}",))
     data: ClassVar[Mapping[str, str]] = {

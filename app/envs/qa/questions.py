@@ -132,7 +132,7 @@ class ChoiceAnswerKey(AnswerKey):
         return _tag(self.options.letter)
 
     def find_fault(self, answer: str) -> str:
-        return find_choice_fault(answer, self.options.letter)
+        return find_choice_fault(answer, self.options)
 
 
 class SetAnswerKey(AnswerKey):
@@ -323,7 +323,7 @@ def _can_be_said(key: AnyAnswerKey) -> bool:
     if key.gold is None:
         return True
     if isinstance(key, MathAnswerKey):
-        return expressions.extract_committed_box(key.gold).text is not None
+        return len(expressions.extract_boxes(key.gold).texts) == 1
     return key.grade(key.gold).reward == 1.0
 
 

@@ -1,4 +1,4 @@
-r"""Answers in LaTeX or plain text, read without algebra: expressions, lists of them, units and boxes.
+r"""Answers in LaTeX or plain text, read without algebra: expressions, their values, and boxes.
 
 The parser is our own, since answers are untrusted: sympy's would work them out and may never be done. It
 works nothing out, in linear time, and reads `2\sqrt{3}`, `\frac{3 + \sqrt5}{2}`, `3x^2 - 2x + 1`, `e^{2x}\cos x`,
@@ -15,9 +15,11 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
+from itertools import product
 from typing import Final, Literal
 
-from app.toolkit.answers import MOST_TRIED, Committed, find_boxes, parse_number, strip_thinking
+from app.toolkit.answers import MOST_TRIED, find_boxes, parse_number, strip_thinking
 
 MOST_CHARACTERS: Final = 600
 _MOST_TOKENS: Final = 300
@@ -26,7 +28,7 @@ _MOST_DEPTH: Final = 20
 _MOST_DIGITS: Final = 40
 _MOST_EXPONENT: Final = 100
 
-Kind = Literal["number", "symbol", "sum", "product", "quotient", "power", "root", "call"]
+Kind = Literal["number", "symbol", "sum", "product", "quotient", "power", "root", "call", "factorial"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,7 @@ _INVERSE = {"sin": "arcsin", "cos": "arccos", "tan": "arctan"}
 _NAMES = "|".join(sorted({*FUNCTIONS, *_GREEK, "sqrt", "pi", "frac"}, key=len, reverse=True))
 _TOKEN = re.compile(
     rf"\s*(?:(?P<number>[0-9]+(?:\.[0-9]+)?|\.[0-9]+)|\\(?P<command>[A-Za-z]+)|(?P<name>{_NAMES}|[A-Za-z])"
-    r"|(?P<mark>[-+*/^_(){}\[\]|]))"
+    r"|(?P<mark>[-+*/^_(){}\[\]|!]))"
 )
 _REWRITTEN: Final = tuple(
     (re.compile(pattern), replacement)
@@ -85,12 +87,13 @@ _MULTIPLIED = re.compile(r"\*\*")
 """Python's power."""
 
 
-def parse_expression(text: str) -> ExpressionNode | None:
-    """None for an invalid or too large expression."""
+def parse_expression(text: str, *, large: bool = False) -> ExpressionNode | None:
+    """None for an invalid or too large expression. `large`: also with factorials, and powers and numbers of any size,
+    whose values must not be worked out."""
     if len(text) > MOST_CHARACTERS:
         return None
     try:
-        return _ExpressionReader(_tokenise(text)).read_whole()
+        return _ExpressionReader(_tokenise(text, large=large), large=large).read_whole()
     except ValueError:
         return None
 
@@ -106,6 +109,8 @@ def _multiply(parts: tuple[ExpressionNode, ...]) -> ExpressionNode:
     flat = [inner for part in parts for inner in (part.parts if part.kind == "product" else (part,))]
     signs = [part for part in flat if part.kind == "number" and part.value == -1]
     rest = [part for part in flat if part not in signs]
+    if any(part.kind == "symbol" for part in rest):
+        rest = [part for part in rest if part.kind != "number" or part.value != 1]
     if len(signs) % 2:
         rest = [_negate(rest[0]), *rest[1:]] if rest and rest[0].kind == "number" else [signs[0], *rest]
     return rest[0] if len(rest) == 1 else ExpressionNode("product", tuple(rest or signs[:1]))
@@ -119,25 +124,35 @@ def _normalise_latex(text: str) -> str:
     return text
 
 
-def _tokenise(text: str) -> list[str]:
+def _tokenise(text: str, *, large: bool) -> list[str]:
     """Numbers, names, marks; a name that was written as a command is the same as one that was not."""
     written, position, tokens = _normalise_latex(text).strip(), 0, list[str]()
     while position < len(written):
         match = _TOKEN.match(written, position)
         if match is None or len(tokens) == _MOST_TOKENS:
             raise ValueError("it is no expression")
+        if match["mark"] == "!" and not large:
+            raise ValueError("a factorial")
         token = match["number"] or match["command"] or match["name"] or match["mark"]
-        if match["number"] and len(token) > _MOST_DIGITS + 1:
+        if match["number"] and len(token) > _MOST_DIGITS + 1 and not large:
             raise ValueError("too many digits")
         tokens.append(token)
         position = match.end()
     return tokens
 
 
+_OF_ANGLES: Final = frozenset({"sin", "cos", "tan", "cot", "sec", "csc"})
+_DEGREE: Final = ExpressionNode(
+    "quotient", (ExpressionNode("symbol", name="pi"), ExpressionNode("number", value=Fraction(180)))
+)
+
+
 class _ExpressionReader:
     """Recursive descent parser. ValueError for invalid expressions."""
 
-    def __init__(self, tokens: list[str]) -> None:
+    def __init__(self, tokens: list[str], *, large: bool) -> None:
+        self._large = large
+        self._in_angle = 0
         self._tokens = [*tokens, ""]
         self._position = 0
         self._depth = 0
@@ -190,15 +205,28 @@ class _ExpressionReader:
         return self._read_power(self._read_atom())
 
     def _read_power(self, base: ExpressionNode) -> ExpressionNode:
+        if self._peek() == "!":
+            self._take()
+            base = ExpressionNode("factorial", (base,))
         if self._peek() != "^":
             return base
         self._take()
+        if self._in_angle and self._take_degrees():
+            return _multiply((base, _DEGREE))
         exponent = self._read_argument(signed=True)
         if self._peek() == "^":
             raise ValueError("a tower of powers")
-        if exponent.kind == "number" and abs(exponent.value) > _MOST_EXPONENT:
+        if exponent.kind == "number" and abs(exponent.value) > _MOST_EXPONENT and not self._large:
             raise ValueError("too large a power")
         return ExpressionNode("power", (base, exponent))
+
+    def _take_degrees(self) -> bool:
+        """`\\circ` behind a power's sign; read within the argument of a function only."""
+        for mark in (["circ"], ["{", "circ", "}"]):
+            if self._tokens[self._position : self._position + len(mark)] == mark:
+                self._position += len(mark)
+                return True
+        return False
 
     def _read_argument(self, *, signed: bool = False) -> ExpressionNode:
         """In braces, or a single number, symbol or bracket."""
@@ -261,7 +289,9 @@ class _ExpressionReader:
             exponent = self._read_argument(signed=True)
             if exponent.kind == "number" and exponent.value == -1 and name in _INVERSE:
                 name, exponent = _INVERSE[name], None
+        self._in_angle += name in _OF_ANGLES
         argument = self._read_call_argument()
+        self._in_angle -= name in _OF_ANGLES
         natural = name == "log" and (not base or base[0].name == "e")
         node = ExpressionNode("call", (argument,) if natural else (argument, *base), "ln" if natural else name)
         if name == "exp":
@@ -333,6 +363,7 @@ _LATEX: Final[Mapping[Kind, Callable[[ExpressionNode], str]]] = {
     "sum": lambda node: " + ".join(_format_inside(part) for part in node.parts),
     "product": lambda node: " \\cdot ".join(_format_inside(part) for part in node.parts),
     "quotient": lambda node: f"\\frac{{{node.parts[0].latex}}}{{{node.parts[1].latex}}}",
+    "factorial": lambda node: f"\\left({node.parts[0].latex}\\right)!",
     "power": lambda node: f"{_format_inside(node.parts[0])}^{{{node.parts[1].latex}}}",
 }
 
@@ -344,6 +375,10 @@ _POINTS: Final = 3
 _NEAR: Final = 1e-9
 """Relative. Closer ones may be the same and are looked at exactly; others are not."""
 
+_LEAST: Final = 1e-4
+"""What is smaller counts as that large, where terms may cancel."""
+
+_REAL_CONSTANTS: Final = {"e": math.e, "pi": math.pi, "i": math.nan}
 _CONSTANTS: Final = {"e": complex(cmath.e), "i": 1j, "pi": complex(cmath.pi)}
 _FUNCTIONS: Final[dict[str, Callable[[complex], complex]]] = {
     **{name: getattr(cmath, name) for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh")},
@@ -360,12 +395,94 @@ def may_be_equal(one: ExpressionNode, other: ExpressionNode) -> bool:
     """False where they differ at a point at which both have a value, or have none together."""
     pairs = [(_evaluate_at(one, point), _evaluate_at(other, point)) for point in range(_POINTS)]
     valued = [(first, second) for first, second in pairs if first is not None and second is not None]
+    least = _LEAST if _may_cancel(one) or _may_cancel(other) else 0.0
     return bool(valued) and all(
-        abs(first - second) <= _NEAR * max(1.0, abs(first), abs(second)) for first, second in valued
+        abs(first - second) <= _NEAR * max(least, abs(first), abs(second)) for first, second in valued
     )
 
 
-def _estimate_value(text: str) -> float:
+def _may_cancel(node: ExpressionNode) -> bool:
+    """Whether rounding may leave much of a value that is nearly nothing: of a product it does not."""
+    return node.kind in ("sum", "call") or any(map(_may_cancel, node.parts))
+
+
+_MOST_LETTERS: Final = 6
+
+
+def agree_where_real(one: ExpressionNode, other: ExpressionNode) -> bool:
+    """Whether two expressions with letters under roots are the same wherever both are real numbers, as far as a few
+    points show, among them positive ones. So they may be compared as if all letters were positive: `\\sqrt{1/m}` is
+    `1/\\sqrt{m}`, but `\\sqrt{x^2}` is not `x`."""
+    letters = sorted(one.symbols | other.symbols)
+    if len(letters) > _MOST_LETTERS or not (_has_rooted_letter(one) or _has_rooted_letter(other)):
+        return False
+    for signs in product((1, -1), repeat=len(letters)):
+        for point in range(2):
+            at = {name: sign * _choose_point(name, point).real for name, sign in zip(letters, signs, strict=True)}
+            first, second = _evaluate_real(one, at), _evaluate_real(other, at)
+            if first is None or second is None:
+                if min(signs, default=1) > 0:
+                    return False
+            elif abs(first - second) > _NEAR * max(_LEAST, abs(first), abs(second)):
+                return False
+    return True
+
+
+def _has_rooted_letter(node: ExpressionNode) -> bool:
+    power = node.kind == "power" and (_read_exponent(node.parts[1]) or Fraction(1)).denominator > 1
+    return ((power or node.kind == "root") and bool(node.symbols)) or any(map(_has_rooted_letter, node.parts))
+
+
+def _read_exponent(node: ExpressionNode) -> Fraction | None:
+    if node.kind == "number":
+        return node.value
+    inner = [_read_exponent(part) for part in node.parts]
+    if node.kind == "quotient" and inner[0] is not None and inner[1]:
+        return inner[0] / inner[1]
+    if node.kind == "product" and len(inner) == 2 and inner[0] == -1 and inner[1] is not None:
+        return -inner[1]
+    return None
+
+
+def _evaluate_real(node: ExpressionNode, at: Mapping[str, float]) -> float | None:
+    """None where it is no real number."""
+    try:
+        value = _compute_real(node, at)
+    except (ArithmeticError, ValueError):
+        return None
+    return value if math.isfinite(value) else None
+
+
+def _compute_real(node: ExpressionNode, at: Mapping[str, float]) -> float:
+    if node.kind == "number":
+        return float(node.value)
+    if node.kind == "symbol":
+        return at[node.name] if node.name in at else _REAL_CONSTANTS[node.name]
+    if node.kind == "power":
+        exponent = _read_exponent(node.parts[1])
+        if exponent is None:
+            raise ValueError("a power of what")
+        return _raise_real(_compute_real(node.parts[0], at), exponent)
+    inner = [_compute_real(part, at) for part in node.parts]
+    if node.kind == "root":
+        return _raise_real(inner[1], Fraction(1, round(inner[0])))
+    if node.kind == "sum":
+        return sum(inner)
+    if node.kind == "product":
+        return math.prod(inner)
+    if node.kind == "quotient":
+        return inner[0] / inner[1]
+    raise ValueError("not of those")
+
+
+def _raise_real(base: float, exponent: Fraction) -> float:
+    if base < 0 and exponent.denominator % 2 == 0:
+        raise ValueError("no real number")
+    size: float = abs(base) ** float(exponent)
+    return -size if base < 0 and exponent.numerator % 2 else size
+
+
+def estimate_value(text: str) -> float:
     """Of a real number, to put several in order; minus infinity where it is none."""
     node = parse_expression(text)
     value = None if node is None else _evaluate_at(node, 0)
@@ -419,9 +536,57 @@ def _choose_point(name: str, point: int) -> complex:
     return complex(0.5 + ((spread * 0.618033988 + point * 0.7548776662) % 1.0) * 2.2 + 0.013 * point)
 
 
-# The answer that a reply commits to in `\boxed{…}`, outside its thinking. Boxes that say the same, or hold equal
-# numbers, agree; two that differ are none, whichever is right. One that is empty, or only says where the answer goes,
-# is ignored.
+# Remainders of numbers that are too large to be worked out. Two numbers with the same remainders by all of these primes
+# are equal, but for texts made by one who knows the right answer already.
+
+_PRIMES: Final = (2**61 - 1, 2**89 - 1, 2**107 - 1)
+_MOST_FACTORIAL: Final = 2_000
+
+
+def find_remainders(text: str) -> tuple[int, ...] | None:
+    """Of a number made of numerals, arithmetic, whole powers and factorials; None for anything else."""
+    node = parse_expression(text, large=True)
+    try:
+        return None if node is None else tuple(_find_remainder(node, prime) for prime in _PRIMES)
+    except (ValueError, ZeroDivisionError):
+        return None
+
+
+def _find_remainder(node: ExpressionNode, prime: int) -> int:
+    if node.kind == "number":
+        return node.value.numerator * pow(node.value.denominator, -1, prime) % prime
+    if node.kind == "factorial":
+        return _find_factorial(_require_whole(node.parts[0]), prime)
+    if node.kind == "power":
+        return pow(_find_remainder(node.parts[0], prime), _require_whole(node.parts[1]), prime)
+    inner = [_find_remainder(part, prime) for part in node.parts]
+    if node.kind == "quotient":
+        return inner[0] * pow(inner[1], -1, prime) % prime
+    if node.kind == "sum":
+        return sum(inner) % prime
+    if node.kind == "product":
+        return math.prod(inner) % prime
+    raise ValueError("it is no number")
+
+
+def _require_whole(node: ExpressionNode) -> int:
+    if node.kind != "number" or node.value.denominator != 1 or abs(node.value) > 10**9:
+        raise ValueError("it is no whole number, or too large a one")
+    return int(node.value)
+
+
+@lru_cache(maxsize=256)
+def _find_factorial(whole: int, prime: int) -> int:
+    if not 0 <= whole <= _MOST_FACTORIAL:
+        raise ValueError("it is too large")
+    value = 1
+    for factor in range(2, whole + 1):
+        value = value * factor % prime
+    return value
+
+
+# What a reply commits to in `\boxed{…}`, outside its thinking. Boxes that look the same, or hold equal numbers, are
+# one. One that is empty, or only says where the answer goes, is ignored.
 
 MOST_BOXED_CHARACTERS: Final = 1_000
 
@@ -434,7 +599,7 @@ _SPACE = re.compile(r"\s+")
 _APART = re.compile(r"(?<=[0-9])\s+(?=[0-9])")
 """White space between digits keeps two numbers apart: `1 2` is not 12."""
 _LOOK = re.compile(r"\\(?:boldsymbol|mathbf|bm|underline|boxed|fbox|displaystyle)(?![A-Za-z])\s?")
-_AT_THE_END = re.compile(r"(?:\\[\s,;:!]|[\s.~]|\\)+\Z")
+_AT_THE_END = re.compile(r"(?<![\s.~\\])(?:\\[\s,;:!]|[\s.~]|\\)++\Z")
 _TIMES = re.compile(r"\\(times|cdot)(?=\d)")
 _POWER = re.compile(r"(?<=10)[⁻]?[⁰¹²³⁴⁵⁶⁷⁸⁹]+")
 _SUPERSCRIPTS = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
@@ -448,26 +613,39 @@ WHY = {
 """By the last flag."""
 
 
-def extract_committed_box(reply: str) -> Committed:
-    """Never raises; linear in the length of `reply`. Flags are the keys of `WHY`."""
+_MOST_DIFFERENT: Final = 5
+"""Boxes that do not look the same, of one reply; each is graded."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedBoxes:
+    """`texts` are what boxes hold that do not look the same: one for most replies. Flags are the keys of `WHY`;
+    `conflicting_boxes` without texts where there are too many."""
+
+    texts: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
+
+
+def extract_boxes(reply: str) -> CommittedBoxes:
+    """Never raises; linear in the length of `reply`."""
     spoken = strip_thinking(reply)
     if spoken.unfinished:
-        return Committed(None, ("no_answer", "unfinished_thinking"))
+        return CommittedBoxes(flags=("no_answer", "unfinished_thinking"))
     different: dict[str, None] = {}
-    last = ""
     for content in find_boxes(spoken.text, MOST_BOXED_CHARACTERS):
         if not _BLANK.fullmatch(content):
-            last = content.strip()
-            different[last] = None
+            different.pop(content.strip(), None)
+            different[content.strip()] = None
             if len(different) > MOST_TRIED:
-                return Committed(None, ("conflicting_boxes",))
+                return CommittedBoxes(flags=("conflicting_boxes",))
     if not different:
-        return Committed(None, ("no_answer",))
-    if len({_normalise_content(content) for content in different}) > 1:
-        return Committed(None, ("conflicting_boxes",))
-    if len(last) > MOST_BOXED_CHARACTERS:
-        return Committed(None, ("unreadable_answer",))
-    return Committed(last)
+        return CommittedBoxes(flags=("no_answer",))
+    texts = tuple({_normalise_content(content): content for content in different}.values())
+    if len(texts) > _MOST_DIFFERENT:
+        return CommittedBoxes(flags=("conflicting_boxes",))
+    if any(len(text) > MOST_BOXED_CHARACTERS for text in texts):
+        return CommittedBoxes(flags=("unreadable_answer" if len(texts) == 1 else "conflicting_boxes",))
+    return CommittedBoxes(texts, ("conflicting_boxes",) if len(texts) > 1 else ())
 
 
 def _normalise_content(content: str) -> object:
@@ -481,8 +659,46 @@ def compact_latex(text: str) -> str:
     return _SPACE.sub("", _APART.sub("~", _normalise_latex(text)))
 
 
+POSITIVE: Final = "positive"
+"""Said beside two expressions that may be compared as if all their letters were positive numbers."""
+DOTS: Final = "\\ldots"
+EMPTY_SET: Final = "\\emptyset"
+_SPELLINGS: Final = (
+    (re.compile(r"\\(?:dots[bcimo]?|cdots|ldots)(?![A-Za-z])|…|\.{3}"), r"\\ldots "),
+    (re.compile(r"\\(?:varnothing|emptyset)(?![A-Za-z])|∅|\\\{\s{0,8}\\\}"), r"\\emptyset "),
+    (re.compile(r"\\([dtc]?frac)\s?([0-9])\s?(?=\{)"), r"\\\1{\2}"),
+    (re.compile(r"(\\[dtc]?frac\s?\{[^{}]{1,60}\})\s?([0-9])"), r"\1{\2}"),
+    (re.compile(r"\{(\\[,;:! ])\}"), r"\1"),
+)
+"""What has several spellings that mean the same."""
+_REPEATING = re.compile(
+    r"(?<![0-9.,])([0-9]{1,15})?\.([0-9]{0,15})\\(?:overline|bar|dot)(?![A-Za-z])\s?(?:\{\s?([0-9]{1,15})\s?\}|([0-9]))"
+)
+_BASE = re.compile(r"_\s?\{?\s?\(?\s?\\(?:text|mathrm|textrm)\s?\{\s?([a-z]{3,9})\s?\}\s?\)?\s?\}?")
+_BASES: Final = {
+    **{"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10},
+    **{"eleven": 11, "twelve": 12, "sixteen": 16},
+}
+
+
+def _write_repeating(match: re.Match[str]) -> str:
+    """`0.1\\overline{6}` as a fraction: all digits, less those that do not repeat, over nines and noughts."""
+    whole, once, again = match[1] or "", match[2], match[3] or match[4]
+    above = int(f"{whole}{once}{again}") - int(f"{whole}{once}" or "0")
+    value = Fraction(above, (10 ** len(again) - 1) * 10 ** len(once))
+    return f"\\frac{{{value.numerator}}}{{{value.denominator}}}" if value.denominator > 1 else str(value.numerator)
+
+
+def _write_base(match: re.Match[str]) -> str:
+    return f"_{{{_BASES[match[1]]}}}" if match[1] in _BASES else match[0]
+
+
 def tidy_latex(text: str) -> str:
     """Without dollar signs around it, a full stop behind it, and what only changes how it looks."""
+    text = _SPACE.sub(" ", text)  # patterns would try every share of a long run of blanks
+    for pattern, spelling in _SPELLINGS:
+        text = pattern.sub(spelling, text)
+    text = _BASE.sub(_write_base, _REPEATING.sub(_write_repeating, text))
     text = _TIMES.sub(r"\\\1 ", _POWER.sub(_write_power, text)).replace(",\\!", "{,}").replace("\\!", "")
     bare = _AT_THE_END.sub("", _LOOK.sub("", text).replace("\\lbrace", "\\{").replace("\\rbrace", "\\}")).strip()
     for opening, closing in (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]")):
@@ -493,342 +709,3 @@ def tidy_latex(text: str) -> str:
 
 def _write_power(match: re.Match[str]) -> str:
     return f"^{{{match[0].translate(_SUPERSCRIPTS)}}}"
-
-
-# Compound answers and their parts. What an answer is taken for is decided by what a right one is, never by its own
-# look: `1,234` is a number where a number is asked for, and two of them where a set is.
-#
-#   set        order does not count, repeats are wrong: `\{2, 3\}`, `x = 2 \text{ or } x = 3`, `\pm\sqrt2`
-#   tuple      order counts, named parts are put in it: `(1, 2)`, `1, 2`, `x = 1, y = 2`
-#   intervals  brackets count: `(-\infty, 3]`, `[0, 1) \cup (2, 5)`, `x \le 3`, `-1 < x < 3`
-#   matrix     `\begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}`, square brackets alike
-#   single     anything else; `x = 3` is 3, and a chain of equations is nothing
-
-Shape = Literal["single", "set", "tuple", "intervals", "matrix"]
-_MOST_PARTS: Final = 40
-"""The parts of a set are compared with each other, so the work grows with their square."""
-
-_LEAD = re.compile(
-    r"\s*((?:\\(?:text|mathrm|mathbf)\s?\{[A-Za-z ]{1,40}\}|\\(?:cap|cup|setminus|theta|alpha|lambda|angle|triangle)\b"
-    r"|\\[dt]?frac\s?\{d[A-Za-z]{0,2}\}\s?\{d[a-z]\}|_\s?\{?[A-Za-z0-9,]{1,3}\}?|[A-Za-z(),'|\s]){1,40}?)"
-    r"\s*(?:=|\\in(?![A-Za-z])|:|∈)(?!=)"
-)
-"""A name before an equals sign, of at most forty parts, so that a long text is not tried at every length."""
-_OR = re.compile(r"\\text\s?\{\s*(?:or|and)\s*\}|(?<![A-Za-z\\])(?:or|and)(?![A-Za-z])|\\(?:lor|vee)(?![A-Za-z])")
-_UNION = re.compile(r"\\(?:big)?cup(?![A-Za-z])|∪|" + _OR.pattern)
-_MATRIX = re.compile(
-    r"\s*(?:\\left)?\s*[(\[]?\s*\\begin\{(?:[pb]|small)?(?:matrix|array)\}(?:\{[clr| ]{1,12}\})?"
-    r"(.*?)\\end\{(?:[pb]|small)?(?:matrix|array)\}\s*(?:\\right)?\s*[)\]]?\s*",
-    re.DOTALL,
-)
-_ROW = re.compile(r"\\\\(?:\[[^\]]{0,8}\])?")
-_SIZED = re.compile(r"\\(?:left|right|big|Big|bigl|bigr|Bigl|Bigr)(?![A-Za-z])\s?\.?")
-_SPACED = re.compile(_SIZED.pattern + r"|(?<!\\)\\[,;:! ]|\\q?quad(?![A-Za-z])|~")
-_SIZES_AND_SPACES: Final = (_SPACED, _SIZED)
-"""Spaces with commas in them; in a single number they may stand between thousands."""
-_CONDITION = re.compile(
-    r"\s*,?\s*(?:\\text\s?\{\s*(?:for|where|if|with)?\s*\})?\s*[a-z]\s*(?:\\neq?(?![A-Za-z])|≠)[^=<>,]{1,40}\Z"
-)
-"""A value that the variable must not have, as in `x + 1, x \\neq 0`."""
-_RELATIONS: Final = (
-    (re.compile(r"\\(?:leqslant|leq|le)(?![A-Za-z])|<=|⩽"), "≤"),
-    (re.compile(r"\\(?:geqslant|geq|ge)(?![A-Za-z])|>=|⩾"), "≥"),
-    (re.compile(r"\\lt(?![A-Za-z])"), "<"),
-    (re.compile(r"\\gt(?![A-Za-z])"), ">"),
-)
-_RELATION = re.compile(r"([<>≤≥])")
-_VARIABLE = re.compile(r"\s*[a-z]\s*")
-_OPEN, _CLOSE = "([{", ")]}"
-
-
-@dataclass(frozen=True, slots=True)
-class AnswerParts:
-    """`signs` is what surrounds them: the brackets of every interval, or rows and columns."""
-
-    texts: tuple[str, ...]
-    signs: str = ""
-
-
-def detect_shape(gold: str) -> Shape:
-    """What a right answer of a data set is, by its look."""
-    bare = _SIZED.sub("", gold).replace("\\!", "").strip()
-    if "\\begin{" in bare:
-        return "matrix"
-    if "\\cup" in bare or ("\\infty" in bare and bare[:1] in ("(", "[")) or _is_half_open(bare):
-        return "intervals"
-    if _is_solved_inequality(bare):
-        return "intervals"
-    if bare.count("\\pm") + bare.count("±") == 1 and "=" not in bare:
-        return "set"
-    several = len(split_at(bare)) > 1 or len(split_at(bare[1:-1])) > 1
-    if bare.startswith("\\{") and bare.endswith("\\}"):
-        return "set"
-    if bare.startswith("(") and bare.endswith(")") and several:
-        return "tuple"
-    return (
-        "set" if len(split_at(bare)) > 1 and "{,}" not in bare and not re.search(r"\d,\d{3}(?!\d)", bare) else "single"
-    )
-
-
-def _is_half_open(bare: str) -> bool:
-    return (bare[:1] == "[") != (bare[-1:] == "]") or (bare[:1] == "[" and len(split_at(bare[1:-1])) == 2)
-
-
-def _is_solved_inequality(bare: str) -> bool:
-    """`x \\ge -2`, `-1 < x \\le 3`: a variable between numbers."""
-    interval = _read_inequality(bare) if _has_relation(bare) else None
-    ends = [] if interval is None else [parse_expression(text) for text in interval.texts if "infinity" not in text]
-    return bool(ends) and all(end is not None and not end.symbols for end in ends)
-
-
-def split_into_parts(text: str, shape: Shape) -> AnswerParts | None:
-    """None for what is not of that shape, or has more than 40 parts."""
-    parts = _READERS[shape](_SIZES_AND_SPACES[shape == "single"].sub(" ", text).strip())
-    return parts if parts is not None and 0 < len(parts.texts) <= _MOST_PARTS else None
-
-
-def strip_lead(text: str) -> str:
-    return _split_name(text)[1]
-
-
-def split_at(text: str, sign: str = ",") -> list[str]:
-    """At every `sign` that is in no brackets."""
-    pieces, start, depth = list[str](), 0, 0
-    for position, character in enumerate(text):
-        if character in _OPEN:
-            depth += 1
-        elif character in _CLOSE:
-            depth -= 1
-        elif character == sign and depth == 0:
-            pieces.append(text[start:position])
-            start = position + 1
-    return [*pieces, text[start:]]
-
-
-def _split_name(text: str) -> tuple[str, str]:
-    """The name before an equals sign, if any, and what follows it."""
-    lead = _LEAD.match(text)
-    return ("", text.strip()) if lead is None else (compact_latex(lead[1]), text[lead.end() :].strip())
-
-
-def _read_single(text: str) -> AnswerParts:
-    """What is left out of a variable's values may be said behind it."""
-    return AnswerParts((strip_lead(_CONDITION.sub("", text)),))
-
-
-def _read_set(text: str) -> AnswerParts | None:
-    bare = strip_lead(text)
-    if bare.startswith("\\{") and bare.endswith("\\}"):
-        bare = bare[2:-2]
-    items = [strip_lead(item) for item in split_at(_OR.sub(",", bare).replace(";", ","))]
-    both = [one for item in items for one in _split_plus_minus(item)]
-    return AnswerParts(tuple(both)) if all(both) else None
-
-
-def _split_plus_minus(item: str) -> tuple[str, ...]:
-    signs = item.count("\\pm") + item.count("±")
-    if signs != 1:
-        return (item,)
-    above = item.replace("±", "\\pm ")
-    return above.replace("\\pm", "+"), above.replace("\\pm", "-")
-
-
-def _read_tuple(text: str) -> AnswerParts | None:
-    name, rest = _split_name(text)
-    bare = rest if not name or rest.startswith("(") else text
-    if bare.startswith("(") and bare.endswith(")") and len(split_at(bare)) == 1:
-        bare = bare[1:-1]
-    items = [_split_name(item) for item in split_at(_OR.sub(",", bare).replace(";", ","))]
-    names = {name for name, _ in items}
-    if len(names) == len(items) and "" not in names:
-        items.sort()
-    return AnswerParts(tuple(item for _, item in items)) if all(item for _, item in items) else None
-
-
-def _read_intervals(text: str) -> AnswerParts | None:
-    intervals = list[AnswerParts]()
-    for part in _UNION.split(strip_lead(text)):
-        interval = _read_inequality(part) if _has_relation(part) else _read_interval(strip_lead(part))
-        if interval is None:
-            return None
-        intervals.append(interval)
-    intervals.sort(key=lambda interval: _estimate_value(interval.texts[0]))
-    return AnswerParts(
-        tuple(text for interval in intervals for text in interval.texts),
-        "".join(interval.signs for interval in intervals),
-    )
-
-
-def _read_interval(text: str) -> AnswerParts | None:
-    ends = split_at(text[1:-1])
-    if text[:1] not in ("(", "[") or text[-1:] not in (")", "]") or len(ends) != 2:
-        return None
-    return AnswerParts((_normalise_end(ends[0]), _normalise_end(ends[1])), text[0] + text[-1])
-
-
-def _normalise_end(text: str) -> str:
-    """Infinity has one name, whatever its sign is written with."""
-    bare = compact_latex(text)
-    return {"\\infty": "infinity", "+\\infty": "infinity", "-\\infty": "-infinity", "infty": "infinity"}.get(bare, bare)
-
-
-def _normalise_relations(text: str) -> str:
-    for pattern, sign in _RELATIONS:
-        text = pattern.sub(sign, text)
-    return text
-
-
-def _has_relation(text: str) -> bool:
-    return _RELATION.search(_normalise_relations(text)) is not None
-
-
-def _read_inequality(text: str) -> AnswerParts | None:
-    pieces = _RELATION.split(_normalise_relations(text))
-    if len(pieces) == 3 and _VARIABLE.fullmatch(pieces[2]):
-        pieces = [pieces[2], pieces[1].translate(str.maketrans("<>≤≥", "><≥≤")), pieces[0]]
-    if len(pieces) == 3 and _VARIABLE.fullmatch(pieces[0]):
-        if pieces[1] in "<≤":
-            return AnswerParts(("-infinity", _normalise_end(pieces[2])), "(" + ("]" if pieces[1] == "≤" else ")"))
-        return AnswerParts((_normalise_end(pieces[2]), "infinity"), ("[" if pieces[1] == "≥" else "(") + ")")
-    if len(pieces) == 5 and _VARIABLE.fullmatch(pieces[2]):
-        lower, first, _, second, upper = pieces
-        if first in ">≥" and second in ">≥":
-            lower, upper, first, second = upper, lower, second, first
-        elif first in ">≥" or second in ">≥":
-            return None
-        brackets = ("[" if first in "≤≥" else "(") + ("]" if second in "≤≥" else ")")
-        return AnswerParts((_normalise_end(lower), _normalise_end(upper)), brackets)
-    return None
-
-
-def _read_matrix(text: str) -> AnswerParts | None:
-    match = _MATRIX.fullmatch(strip_lead(text))
-    if match is None:
-        return None
-    rows = [row.split("&") for row in _ROW.split(match[1]) if row.strip()]
-    entries = [entry.strip() for row in rows for entry in row]
-    return AnswerParts(tuple(entries), " ".join(str(len(row)) for row in rows)) if all(entries) else None
-
-
-_READERS: Final = {
-    "single": _read_single,
-    "set": _read_set,
-    "tuple": _read_tuple,
-    "intervals": _read_intervals,
-    "matrix": _read_matrix,
-}
-
-
-# Units of answers: `5\text{ cm}`, `12\,\mathrm{m^2}`, `\$3.50`, `40\%`, `90^\circ`, `30\text{ miles per hour}`. A unit
-# has one name, however it is written; a word that is no known unit is its own (`apples`). Nothing is converted.
-
-_WRITTEN: Final[Mapping[str, str]] = {
-    "mm": "millimeter millimetre",
-    "cm": "centimeter centimetre",
-    "m": "meter metre",
-    "km": "kilometer kilometre",
-    "in": "inch inches",
-    "ft": "foot feet",
-    "yd": "yard",
-    "mi": "mile",
-    "s": "sec second",
-    "min": "minute",
-    "h": "hr hour",
-    "d": "day",
-    "mg": "milligram",
-    "g": "gram gm",
-    "kg": "kilogram",
-    "lb": "pound",
-    "oz": "ounce",
-    "ml": "milliliter millilitre",
-    "l": "liter litre",
-    "mi/h": "mph",
-    "km/h": "kph kmh",
-    "degree": "deg °",
-    "rad": "radian",
-    "%": "percent",
-    "$": "dollar usd",
-    "cent": "¢",
-    "€": "euro eur",
-    "£": "gbp",
-}
-_UNIT_NAMES: Final = {
-    form: name for name, forms in _WRITTEN.items() for word in (name, *forms.split()) for form in (word, f"{word}s")
-}
-_ALONE: Final = frozenset(_UNIT_NAMES) - {"d", "ds", "ins", "h", "hs", "s", "ss", "l", "ls"}
-"""What is a unit also when it is written as plain text behind a number."""
-_TEXT = r"\\(?:text|mathrm|textrm|mbox|operatorname|rm)\s?\{((?:[^{}]|\{[^{}]{0,9}\}){0,60})\}"
-_UNIT_POWER = r"(?:\s?\^\s?\{?\s?[23]\s?\}?|[²³])?"
-_UNIT: Final = re.compile(
-    rf"(?:{_TEXT}{_UNIT_POWER}(?:\s?/\s?{_TEXT}{_UNIT_POWER})?|\\[dt]?frac\s?\{{\s?{_TEXT}\s?\}}\s?\{{\s?{_TEXT}\s?\}}"
-    rf"|\\?%|\^?\s?\{{?\s?\\circ\s?\}}?|\\degree|°|(?<=[\s\d}}])[A-Za-z]{{1,12}}(?:(?:\sper\s|/)[A-Za-z]{{1,12}})?{_UNIT_POWER})\Z"
-)
-_MONEY: Final = re.compile(
-    r"\s*(?P<sign>-?)\s*(?P<unit>\\text\s?\{\s*\\?\$\s*\}|\\?\$|\\(?:text)?dollar|€|£)(?:\s|\\[!,;: ])*(?=[-\d.\\])"
-)
-_COMMANDS: Final = re.compile(r"\\(?:text|mathrm|textrm|mbox|operatorname|rm|[dt]?frac)(?![A-Za-z])|[{}\\^.,~]")
-_SPACES_BEHIND: Final = re.compile(r"(?:\\[\s,;:!]|[\s~])+\Z")
-_NO_UNIT: Final = frozenset(
-    (
-        *("or", "and", "not", "if", "is", "are", "about", "approximately", "nearly", "least", "most", "am", "pm"),
-        *("million", "billion", "thousand", "hundred", "half", "dozen", "squared", "cubed", "base", "unit"),
-    )
-)
-"""Words behind a number that are no unit: they make it another number, or none."""
-
-
-def split_unit(text: str) -> tuple[str, str]:
-    """The value and the name of its unit; the text itself and nothing where it is no number with a unit."""
-    money = _MONEY.match(text)
-    if money is not None:
-        value, unit = money["sign"] + text[money.end() :], _name_unit(money["unit"].replace("text", ""))
-        bare, other = _split_behind(value)
-        return (bare, unit) if not other or other == unit else (text, "")
-    return _split_behind(text)
-
-
-def _split_behind(text: str) -> tuple[str, str]:
-    bare = text.strip().removesuffix(".")
-    # Only the end can be a unit: a search from the start of a long answer would take quadratic time.
-    match = _UNIT.search(bare, max(0, len(bare) - 160))
-    while match is not None:
-        value, unit = _SPACES_BEHIND.sub("", bare[: match.start()]), _name_unit(match[0])
-        if unit and _is_known(match[0], unit) and _is_value(value):
-            return value, unit
-        match = _UNIT.search(bare, match.start() + 1)
-    return text, ""
-
-
-def _is_known(written: str, unit: str) -> bool:
-    """Plain letters are a unit only if they are a known one; in an expression they are variables."""
-    return not written[0].isalpha() or all(part.rstrip("23") in _ALONE for part in unit.split("/"))
-
-
-def _is_value(text: str) -> bool:
-    if not any(map(str.isdecimal, text)):
-        return False
-    node = parse_expression(text)
-    return (node is not None and not node.symbols) or parse_number(text) is not None
-
-
-def _name_unit(written: str) -> str:
-    """Empty for words that are no unit."""
-    if "circ" in written or "°" in written or written == "\\degree":
-        return "degree"
-    if "$" in written or "dollar" in written:
-        return "$"
-    fraction = re.sub(r"\}\s?\{", "}/{", written) if "frac" in written else written
-    plain = fraction.translate({ord("²"): "2", ord("³"): "3"}).casefold().replace("per cent", "percent")
-    words = _COMMANDS.sub(" ", plain).replace("%", " percent ").replace("/", " per ").split()
-    if not words or _NO_UNIT.intersection(words) or not all(re.fullmatch(r"[a-z€£¢$]+|[23]", word) for word in words):
-        return ""
-    return "/".join(_name_power(part.split()) for part in " ".join(words).split(" per "))
-
-
-def _name_power(words: list[str]) -> str:
-    power = "2" if {"square", "sq"}.intersection(words) else "3" if "cubic" in words else ""
-    rest = [word for word in words if word not in ("square", "sq", "cubic")]
-    if rest and rest[-1] in ("2", "3"):
-        power = rest.pop()
-    named = [_UNIT_NAMES.get(word, word.removesuffix("s") if len(word) > 3 else word) for word in rest]
-    return " ".join(named) + power

@@ -19,23 +19,32 @@ from app.domain.scores import Score
 from app.domain.tasks import LARGE_TEXT, Limits, leave_out
 from app.domain.values import Frozen
 from app.ports.environment import Workers
-from app.toolkit.answers import find_boxes, parse_number
+from app.toolkit.answers import find_boxes, parse_number, read_json_cell
 from app.toolkit.math_answers.expressions import (
+    DOTS,
+    EMPTY_SET,
     MOST_BOXED_CHARACTERS,
+    POSITIVE,
     WHY,
-    AnswerParts,
     ExpressionNode,
-    Shape,
+    agree_where_real,
     compact_latex,
-    detect_shape,
-    extract_committed_box,
+    extract_boxes,
+    find_remainders,
     may_be_equal,
     parse_expression,
+    tidy_latex,
+)
+from app.toolkit.math_answers.parts import (
+    AnswerParts,
+    Shape,
+    detect_shape,
+    is_point,
     split_at,
     split_into_parts,
+    split_items,
     split_unit,
     strip_lead,
-    tidy_latex,
 )
 from app.toolkit.texts import run_in_turn
 
@@ -292,8 +301,8 @@ _FORMS: Final[Mapping[str, Callable[[ExpressionNode, ExpressionNode], str]]] = {
 
 # Checks without algebra
 
-_Pair = tuple[str, str]
-"""Of LaTeX: of the right answer, and of the one that was submitted."""
+_Pair = tuple[str, ...]
+"""Of LaTeX: of the right answer, and of the one that was submitted; then POSITIVE, where letters may count as that."""
 
 
 class GoldAnswer(Frozen):
@@ -317,6 +326,8 @@ _UNREAD = AnswerCheck("it is not of a form that can be read")
 _TOO_LARGE = AnswerCheck("it is too large to check")
 _SHAPES: Final[dict[Shape, str]] = {
     "set": "it has not as many parts as the answer needs",
+    "list": "it has not as many parts as the answer needs",
+    "named": "it has not as many parts as the answer needs",
     "tuple": "it has not as many parts as the answer needs",
     "intervals": "it is no such union of intervals",
     "matrix": "it is no matrix of the right size",
@@ -327,11 +338,19 @@ _UNIT = re.compile(
     r"\s*(?:\^\s?\{?[23]\}?)?\s*"
 )
 _WORD = re.compile(r"\\(?:text|mathrm|textbf|mathbf|textrm)(?![A-Za-z])|[{}().,\s]")
+_WORD_BETWEEN = re.compile(r"(?<=[\s\d])[A-Za-z]{2,}(?=[\s\d])|\\(?:text|mathrm|textbf|textrm|mbox)\s?\{\s?[A-Za-z]{2}")
+"""As in `3 to 4` and `2 \\text{ by } 3`."""
 _MARKUP = re.compile(r"\\(?:text|mathrm|textbf|mathbf|textrm|mbox|left|right|q?quad)(?![A-Za-z])|\\[,;:! ]|[{}~\s]")
 _CHOICE = re.compile(r"(?:[Oo]ption|[Cc]hoice|[Aa]nswer)?[(\[]?([A-Z])[)\].]{0,2}")
 _INFINITY = re.compile(r"\(*(?:\+|positive|plus)?(?:(-)|(negative|minus))?\(*(?:\\infty|∞|[Ii]nfinity)\)*")
 _OPERATOR = re.compile(r"[-+*/^\\]")
 _IN_WORDS = re.compile(r"\\(?:text|mathrm|textbf|textrm|mbox)\s?\{[^{}]*\}|[A-Za-z]{3}[A-Za-z ]*")
+_IN_BASE = re.compile(r"[0-9A-Fa-f]{1,40}_\{?1[1-6]\}?")
+"""A numeral whose digits may be letters."""
+_LETTERS_ALONE = re.compile(r"[A-Za-z]{2,30}")
+_NAMES_OF_SIGNS: Final = frozenset({"pi", "alpha", "beta", "gamma", "delta", "theta", "lambda", "mu", "phi", "omega"})
+_ROMAN: Final = frozenset("ivxlcdm")
+_SMALL_WORDS: Final = frozenset({"no", "up", "am", "pm", "ne", "nw", "se", "sw"})
 _HEAVY = re.compile(
     r"[0-9]{12}|\)\s*\^\s*\{?\s*[0-9]{2}|\^\s*\{?\s*[-+(]*[0-9]{3}|\^[^ ]{0,12}\^|[0-9)}]\s*!"
     r"|\\(?:int|sum|prod|lim|binom)(?![A-Za-z])|(?:\{[^{}]{0,40}){8}"
@@ -362,13 +381,47 @@ def check_answer(answer: str, gold: GoldAnswer) -> AnswerCheck:
         return _UNREAD
     if gold.shape == "single" and len(split_at(submitted.texts[0], "=")) > 1:
         return _check_equation(bare, gold)
+    return _check_parts(expected, submitted, gold)
+
+
+def _check_parts(expected: AnswerParts, submitted: AnswerParts, gold: GoldAnswer) -> AnswerCheck:
+    if gold.shape == "named":
+        return _check_named(expected, submitted, gold)
+    if gold.shape == "intervals" and expected.names and submitted.names not in ((), expected.names):
+        return AnswerCheck("it has other variables than the answer needs")
     if len(expected.texts) != len(submitted.texts) or expected.signs.split() != submitted.signs.split():
         return AnswerCheck(_SHAPES[gold.shape])
     return _match_parts(expected, submitted, gold)
 
 
+def _check_named(expected: AnswerParts, submitted: AnswerParts, gold: GoldAnswer) -> AnswerCheck:
+    """Every value by its name. One without a name counts as the one whose place it has."""
+    if len(expected.texts) != len(submitted.texts):
+        return AnswerCheck(_SHAPES["named"])
+    if submitted.signs and not expected.signs:
+        return AnswerCheck("it says that one of them is so, not all")
+    values = submitted.texts
+    if all(submitted.names):
+        if set(submitted.names) != set(expected.names):
+            return AnswerCheck("it names other values than the answer needs")
+        values = tuple(values[submitted.names.index(name)] for name in expected.names)
+    elif any(said not in ("", name) for said, name in zip(submitted.names, expected.names, strict=True)):
+        return AnswerCheck("its values are not in the order of their names")
+    pairs = zip(expected.texts, values, strict=True)
+    return _join_checks([_check_value(one, other, gold) for one, other in pairs])
+
+
+def _check_value(expected: str, submitted: str, gold: GoldAnswer) -> AnswerCheck:
+    """Of one name: of any shape."""
+    return check_answer(submitted, gold.model_copy(update={"latex": expected, "shape": detect_shape(expected)}))
+
+
 def _check_known_kinds(answer: str, expected: str, gold: GoldAnswer) -> AnswerCheck | None:
     """Right answers that only data sets have: the letter of a choice, words, infinity, a number with a unit."""
+    if gold.shape == "intervals":
+        return None
+    if expected == EMPTY_SET or DOTS in expected:
+        return None if gold.shape == "list" else OTHER
     choice = _read_choice(expected)
     if choice:
         return RIGHT if _read_choice(strip_lead(answer)) == choice else OTHER
@@ -376,10 +429,12 @@ def _check_known_kinds(answer: str, expected: str, gold: GoldAnswer) -> AnswerCh
         return RIGHT if _read_infinity(strip_lead(answer)) == _read_infinity(expected) else OTHER
     if _IN_WORDS.fullmatch(expected):
         return _check_raw(answer, gold.latex)
-    value, unit = split_unit(expected)
+    if gold.shape == "single" and _is_word(_MARKUP.sub("", expected), gold.problem):
+        return _check_part(expected, answer, gold)
+    value, unit = split_unit(expected, plain=True)
     if not unit:
         return None
-    submitted, other = split_unit(strip_lead(answer))
+    submitted, other = split_unit(strip_lead(answer), plain=True)
     if other not in ("", unit):
         return AnswerCheck("it is in another unit")
     return check_answer(submitted, gold.model_copy(update={"latex": value, "shape": detect_shape(value)}))
@@ -450,17 +505,77 @@ def _join_checks(parts: Sequence[AnswerCheck]) -> AnswerCheck:
 def _check_part(expected: str, submitted: str, gold: GoldAnswer) -> AnswerCheck:
     if compact_latex(expected) == compact_latex(submitted):
         return RIGHT
+    if DOTS in expected or DOTS in submitted:
+        return OTHER
+    if is_point(expected):
+        return _check_point(expected, submitted, gold)
     if "infinity" in expected or "infinity" in submitted:
         return OTHER
     if _read_infinity(expected) or _read_infinity(submitted):
         return RIGHT if _read_infinity(expected) == _read_infinity(submitted) else OTHER
+    check = _check_part_of_row(expected, submitted, gold) if gold.problem else None
+    return _check_value_of_part(expected, submitted, gold) if check is None else check
+
+
+def _check_value_of_part(expected: str, submitted: str, gold: GoldAnswer) -> AnswerCheck:
     node = parse_expression(expected)
     value = _parse_value(expected, node)
     if value is not None:
         return _check_number(submitted, value, gold)
+    check = _check_large_number(submitted, expected) if gold.problem else None
+    if check is not None:
+        return check
     if node is None:
         return _check_raw(submitted, expected)
     return _check_expression(submitted, node, gold.form)
+
+
+def _check_part_of_row(expected: str, submitted: str, gold: GoldAnswer) -> AnswerCheck | None:
+    """What only data sets have: words, numerals of other bases, units of parts."""
+    if _IN_BASE.fullmatch(compact_latex(expected)):
+        return RIGHT if compact_latex(submitted).casefold() == compact_latex(expected).casefold() else OTHER
+    word, said = _MARKUP.sub("", expected), _MARKUP.sub("", strip_lead(submitted))
+    if _is_word(word, gold.problem):
+        return RIGHT if _is_same_word(said, word) else OTHER
+    if said == word and word.isalpha():
+        return RIGHT
+    value, unit = split_unit(expected, plain=True)
+    if not unit or gold.shape in ("single", "intervals", "matrix"):
+        return None
+    bare, other = split_unit(submitted, plain=True)
+    return _check_value_of_part(value, bare, gold) if other in ("", unit) else AnswerCheck("it is in another unit")
+
+
+def _check_large_number(submitted: str, expected: str) -> AnswerCheck | None:
+    """Where the right answer is a number that is not worked out, as `\\frac{1}{3^{88}}` and `99!`: any equal one. It
+    may have millions of digits, so remainders by large primes are compared; None where it is something else."""
+    right = find_remainders(expected)
+    if right is None:
+        return None
+    said = find_remainders(submitted)
+    return _UNREAD if said is None else RIGHT if said == right else OTHER
+
+
+def _check_point(expected: str, submitted: str, gold: GoldAnswer) -> AnswerCheck:
+    one, other = split_into_parts(expected, "tuple"), split_into_parts(submitted, "tuple")
+    if one is None or other is None or not is_point(submitted) or len(one.texts) != len(other.texts):
+        return OTHER
+    return _match_parts(one, other, gold.model_copy(update={"shape": "tuple"}))
+
+
+def _is_word(text: str, problem: str) -> bool:
+    """Whether letters alone are a word or a name, not a product: `IV`, `NE`, `no`. A product has small letters, each of
+    which stands alone somewhere in the problem."""
+    if not _LETTERS_ALONE.fullmatch(text) or text in _NAMES_OF_SIGNS:
+        return False
+    product = text.islower() and not set(text) <= _ROMAN
+    return not (product and all(re.search(rf"(?<![A-Za-z\\]){letter}(?![A-Za-z])", problem) for letter in text))
+
+
+def _is_same_word(said: str, meant: str) -> bool:
+    """Case counts for two capitals, which may be a line and a product."""
+    folds = len(meant) > 2 or meant.casefold() in _SMALL_WORDS
+    return said == meant or (folds and said.casefold() == meant.casefold())
 
 
 def _parse_value(text: str, node: ExpressionNode | None) -> Fraction | None:
@@ -476,12 +591,30 @@ def _parse_value(text: str, node: ExpressionNode | None) -> Fraction | None:
 def _check_number(submitted: str, value: Fraction, gold: GoldAnswer) -> AnswerCheck:
     number = _parse_value(submitted, _parse_without_unit(submitted))
     if number is None:
+        number = _read_scientific(submitted, gold.problem)
+    if number is None:
         return AnswerCheck("it is no single number that is worked out")
     if "%" in submitted and not gold.problem:
         number /= 100
     if number != value:
         return AnswerCheck("it is another number")
     return _check_lowest_terms(submitted, value) if gold.form == "lowest" else RIGHT
+
+
+_SCIENTIFIC = re.compile(r"([-+]?(?:[0-9]{1,20}\.?[0-9]{0,20}|\.[0-9]{1,20}))[eE]([-+]?[0-9]{1,2})")
+_POWER_OF_TEN = re.compile(r"10\^\{?-([0-9]{1,2})\}?")
+
+
+def _read_scientific(text: str, problem: str) -> Fraction | None:
+    """`9.85e-3`, and in a data set `10^{-3}`, unless it is what the problem asks to work out."""
+    compact = compact_latex(text)
+    match = _SCIENTIFIC.fullmatch(compact)
+    if match is not None:
+        return Fraction(match[1]) * Fraction(10) ** int(match[2])
+    power = _POWER_OF_TEN.fullmatch(compact)
+    if power is None or not problem or compact in compact_latex(problem):
+        return None
+    return Fraction(1, 10 ** int(power[1]))
 
 
 def _parse_without_unit(text: str) -> ExpressionNode | None:
@@ -510,7 +643,10 @@ def _check_expression(submitted: str, expected: ExpressionNode, form: Form) -> A
     if _is_heavy(node, expected):
         return _TOO_LARGE
     fault = describe_undone(node, expected, form)
-    return AnswerCheck(fault) if fault else AnswerCheck("", ((expected.latex, node.latex),))
+    if fault == _UNFINISHED and describe_undone(expected, expected, form) == _UNFINISHED:
+        fault = ""
+    assumed = (POSITIVE,) if agree_where_real(node, expected) else ()
+    return AnswerCheck(fault) if fault else AnswerCheck("", ((expected.latex, node.latex, *assumed),))
 
 
 def _check_raw(submitted: str, expected: str) -> AnswerCheck:
@@ -519,6 +655,8 @@ def _check_raw(submitted: str, expected: str) -> AnswerCheck:
     if said == meant:
         return RIGHT
     if meant.isalpha() or said.isalpha() or "_" in expected:  # math-verify leaves out the base of a number
+        return OTHER
+    if _WORD_BETWEEN.search(expected) or _WORD_BETWEEN.search(submitted):  # it would multiply the letters
         return OTHER
     if len(submitted) > _MOST_RAW or _HEAVY.search(submitted):
         return _TOO_LARGE
@@ -533,6 +671,18 @@ _UNBRACED_BOX = re.compile(r"\\boxed\s+([^\s{}$\\]{1,50}?)(?=[.,;]?(?:[\s$]|$))"
 
 def _as_text(value: object) -> object:
     return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+_LIST_OF_ONE = re.compile(r"\[\s{0,8}'([^']{1,1000})'\s{0,8}\]")
+
+
+def _unwrap_list(text: str) -> str:
+    """Of a list of one text, as JSON or as Python writes it, that text."""
+    parsed = read_json_cell(text)
+    if isinstance(parsed, list) and len(parsed) == 1 and isinstance(parsed[0], str):
+        return parsed[0]
+    match = _LIST_OF_ONE.fullmatch(text)
+    return text if match is None else match[1].replace("\\\\", "\\")
 
 
 Text = Annotated[str, BeforeValidator(_as_text)]
@@ -565,13 +715,15 @@ class MathRow(BaseModel):
     @property
     def right(self) -> str:
         if self.answer.strip():
-            return (find_boxes(self.answer, MOST_BOXED_CHARACTERS) or [self.answer])[-1].rpartition("####")[2].strip()
+            answer = _unwrap_list(self.answer.strip())
+            return (find_boxes(answer, MOST_BOXED_CHARACTERS) or [answer])[-1].rpartition("####")[2].strip()
         boxes = find_boxes(self.solution, MOST_BOXED_CHARACTERS) or _UNBRACED_BOX.findall(self.solution)
         return (boxes or [""])[-1].strip()
 
     @property
     def gold(self) -> GoldAnswer:
-        return GoldAnswer(latex=self.right, shape=detect_shape(self.right), problem=self.task_text)
+        shape = detect_shape(tidy_latex(self.right), self.task_text)
+        return GoldAnswer(latex=self.right, shape=shape, problem=self.task_text)
 
     @property
     def labels(self) -> dict[str, JsonValue]:
@@ -604,14 +756,25 @@ _LIMITS = Limits(seconds=10, cpu_seconds=3, memory_mb=512)
 """Limits for one answer. Comparing an answer usually takes a tenth of a second of processor time."""
 
 
+def check_boxes(texts: Sequence[str], gold: GoldAnswer) -> AnswerCheck:
+    """All must be right, so that several gain nothing; each value of a named one may have a box of its own."""
+    if len(texts) == 1:
+        return check_answer(texts[0], gold)
+    if gold.shape == "named" and all(len(split_at(text, "=")) == 2 and len(split_items(text)) == 1 for text in texts):
+        check = check_answer(", ".join(map(tidy_latex, texts)), gold)
+        if not check.fault:
+            return check
+    return _join_checks([check_answer(text, gold) for text in texts])
+
+
 async def grade_boxed(reply: str, gold: GoldAnswer, workers: Workers) -> Score:
-    """1 when the box that the reply commits to holds `gold`. Unscored where algebra could not be done."""
+    """1 when all boxes of the reply hold `gold`. Unscored where algebra could not be done."""
     large = len(reply) > LARGE_TEXT
-    committed = await run_in_turn("answers", extract_committed_box, reply) if large else extract_committed_box(reply)
-    if committed.text is None:
-        score = Score.exact(False, rationale=WHY[committed.flags[-1]])
-        return score.model_copy(update={"flags": committed.flags})
-    checked = check_answer(committed.text, gold)
+    boxes = await run_in_turn("answers", extract_boxes, reply) if large else extract_boxes(reply)
+    if not boxes.texts:
+        score = Score.exact(False, rationale=WHY[boxes.flags[-1]])
+        return score.model_copy(update={"flags": boxes.flags})
+    checked = check_boxes(boxes.texts, gold)
     fault = checked.fault
     if checked.pairs:
         pairs: list[JsonValue] = [list(pair) for pair in checked.pairs]
@@ -620,4 +783,6 @@ async def grade_boxed(reply: str, gold: GoldAnswer, workers: Workers) -> Score:
         except ScoringFailed as error:
             return Score.from_error(error)
         fault = "" if equal is True else "it is another answer"
+    if fault and boxes.flags:
+        return Score.exact(False, rationale=WHY[boxes.flags[-1]]).model_copy(update={"flags": boxes.flags})
     return Score.exact(not fault, rationale=fault or "correct")

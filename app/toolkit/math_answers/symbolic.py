@@ -11,7 +11,7 @@ from typing import Final
 
 from latex2sympy2_extended import NormalizationConfig
 from math_verify import LatexExtractionConfig, parse, verify
-from sympy import Expr, N
+from sympy import Expr, N, Symbol, simplify
 
 _DIGITS: Final = 30
 _CLOSE: Final = 10.0**-25
@@ -25,17 +25,28 @@ _LATEX = (LatexExtractionConfig(boxed_match_priority=-1, normalization_config=_A
 
 
 def all_equal(pairs: list[list[str]]) -> bool:
-    """Of LaTeX expressions, without dollar signs: whether the two of every pair are equal."""
-    return all(_are_equal(gold, answer) for gold, answer in pairs)
+    """Of LaTeX expressions, without dollar signs: whether the two of every pair are equal. A third text in a pair says
+    that letters may count as positive numbers."""
+    return all(_are_equal(pair[0], pair[1], positive=len(pair) > 2) for pair in pairs)
 
 
-def _are_equal(gold: str, answer: str) -> bool:
+def _are_equal(gold: str, answer: str, *, positive: bool) -> bool:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         parsed = [_parse_latex(gold), _parse_latex(answer)]
         if not all(parsed):
             return False
-        return bool(verify(*parsed, timeout_seconds=None)) and not _are_far_apart(parsed[0][0], parsed[1][0])
+        if bool(verify(*parsed, timeout_seconds=None)):
+            return not _are_far_apart(parsed[0][0], parsed[1][0])
+        return positive and _are_equal_if_positive(parsed[0][0], parsed[1][0])
+
+
+def _are_equal_if_positive(one: object, other: object) -> bool:
+    if not isinstance(one, Expr) or not isinstance(other, Expr):
+        return False
+    difference = one - other
+    letters = {letter: Symbol(letter.name, positive=True) for letter in difference.free_symbols}
+    return bool(simplify(difference.xreplace(letters)) == 0)
 
 
 def _parse_latex(text: str) -> Sequence[object]:
@@ -47,7 +58,7 @@ def _are_far_apart(one: object, other: object) -> bool:
     """Whether both are numbers, and different ones."""
     if not isinstance(one, Expr) or not isinstance(other, Expr) or one.free_symbols or other.free_symbols:
         return False
-    difference = N(one - other, _DIGITS)
+    difference, size = N(one - other, _DIGITS), N(abs(one) + abs(other), _DIGITS)
     if difference.is_finite is not True:
         return True
-    return bool(abs(difference) > _CLOSE)
+    return bool(abs(difference) > _CLOSE * size)

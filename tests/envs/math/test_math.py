@@ -20,8 +20,9 @@ from app.envs.math.problems import FAMILIES, write_fraction
 from app.ports.environment import NoWorkers, Tools, Workers
 from app.sandbox.workers import InProcessWorkers, ProcessWorkers
 from app.service.judging import NoPanel
-from app.toolkit.math_answers.expressions import parse_expression, split_into_parts
+from app.toolkit.math_answers.expressions import parse_expression
 from app.toolkit.math_answers.grading import ALL_EQUAL, GoldAnswer, MathRow, describe_undone
+from app.toolkit.math_answers.parts import split_into_parts
 from app.toolkit.procedural import LEVELS, Level
 from app.toolkit.seeded import SeededRandom
 from tests.envs.replies import FailingWorkers, pose, score_texts

@@ -143,7 +143,9 @@ def _build_own(opened: Mcqa, params: McqaParams) -> BaseModel:
         ("<answer>C</answer>", 1.0),
         ("<think>A or C</think> <answer>(c)</answer>", 1.0),
         ("<answer>A</answer>", 0.0),
-        ("<answer>C. tibia</answer>", 0.0),
+        ("<answer>C. tibia</answer>", 1.0),
+        ("<answer>C. ulna</answer>", 0.0),
+        ("<answer>tibia</answer>", 0.0),
         ("The upper jaw is called\nA. maxilla\nB. ulna\nC. tibia\nD. femur", 0.0),
     ],
 )

@@ -31,6 +31,22 @@ def asked(verdicts: str) -> PairSet:
         ("A, B, A", "ABA", "correct"),
         ("a b a", "ABA", "correct"),
         ("A,B;\nA", "ABA", "correct"),
+        *(
+            ("**A**, **B**, **A**", "ABA", "correct"),
+            ("[A, B, A]", "ABA", "correct"),
+            ("$A$, $B$, $A$", "ABA", "correct"),
+        ),
+        *(
+            ("\\boxed{A, B, A}", "ABA", "correct"),
+            ('"A", "B", "A"', "ABA", "correct"),
+            ("`A`; `B`; `A`", "ABA", "correct"),
+        ),
+        *(("Option A, Answer B, A", "ABA", "correct"), ("\\boxed{\\text{A}}, (B), [A]", "ABA", "correct")),
+        *(
+            ("**A**, **A**, **A**", "ABA", WRONG),
+            ("A, not B, A", "ABA", NOT_LETTERS),
+            ("**A/B**, B, A", "ABA", NOT_LETTERS),
+        ),
         *(("B", "B", "correct"), ("A, B, B", "ABA", WRONG), ("A, A, A", "ABA", WRONG)),
         ("A, B", "ABA", ANOTHER_NUMBER),
         ("A, B, A, A", "ABA", ANOTHER_NUMBER),

@@ -46,7 +46,11 @@ def _pay(row: dict[str, Any], replies: list[str], folder: Path) -> list[float | 
         ),
         ({"kind": "exact", "answer": 7}, ["7"], ["7.0", "seven", "6 7"]),
         ({"kind": "exact", "answer": "x²"}, ["X²"], ["x2"]),
-        ({"kind": "choice", "options": ["1", "5", "9"], "answer": 1}, ["B", "(b)"], ["5", "A", "A, B, C", "B. 5"]),
+        (
+            {"kind": "choice", "options": ["1", "5", "9"], "answer": 1},
+            ["B", "(b)", "**B**", "B. 5"],
+            ["5", "A", "A, B, C", "B. 1"],
+        ),
         (
             {"kind": "set", "answer": ["Oslo", "Bergen"]},
             ["bergen, OSLO", "Oslo ,Bergen"],
