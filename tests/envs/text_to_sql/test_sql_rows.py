@@ -182,11 +182,11 @@ def library(tmp_path: Path) -> Path:
             CREATE TABLE loan (book_id INTEGER REFERENCES book, day TEXT, FOREIGN KEY (book_id) REFERENCES book (id));
         """)
         for place, name in enumerate(WRITERS, 1):
-            row = (place, name, f"{place * 7_003:06d}", place // 2 or None)
-            database.execute("INSERT INTO author VALUES (?, ?, ?, ?)", row)
+            author = (place, name, f"{place * 7_003:06d}", place // 2 or None)
+            database.execute("INSERT INTO author VALUES (?, ?, ?, ?)", author)
         for place in range(1, 61):
-            row = (place, 1 + place * 5 % 12, 1990 + place % 4, place / 4)
-            database.execute("INSERT INTO book VALUES (?, ?, ?, ?)", row)
+            book = (place, 1 + place * 5 % 12, 1990 + place % 4, place / 4)
+            database.execute("INSERT INTO book VALUES (?, ?, ?, ?)", book)
         for place in range(1, 121):
             database.execute("INSERT INTO loan VALUES (?, ?)", (1 + place * 7 % 60, f"2024-0{1 + place % 9}-11"))
         database.execute("INSERT INTO loan VALUES (999, '2024-01-01')")  # of no book, as real data have some
