@@ -111,10 +111,12 @@ def build_call(name: object, arguments: object) -> ParsedCall:
 
 
 def parse_call_object(value: JsonValue) -> ParsedCall:
-    """A call as an object of `name` and `arguments`, which some models and templates name `parameters`."""
+    """A call as an object of `name` and `arguments`, which some models and templates name `parameters`, and some write
+    as JSON within a text."""
     key = "parameters" if isinstance(value, dict) and "arguments" not in value else "arguments"
     members = require_members(value, required=("name", key), allowed=("id", "type"))
-    return build_call(members["name"], members[key])
+    arguments = members[key]
+    return build_call(members["name"], read_json(arguments) if isinstance(arguments, str) else arguments)
 
 
 def require_members(value: JsonValue, *, required: Sequence[str], allowed: Sequence[str] = ()) -> dict[str, JsonValue]:
