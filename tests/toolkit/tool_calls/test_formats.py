@@ -509,6 +509,14 @@ def test_no_end_of_short_calls_is_read() -> None:
     assert faults == [f"there are more than {MOST_CALLS} calls"] * len(short)
 
 
+@every_format
+@pytest.mark.parametrize("text", ["mkdir -p some/{one,two", "a}}, {", "f(x)[0]) ]", "'\"`\\", "<a b='c'>", "${x}; y|z"])
+def test_an_argument_may_be_unbalanced(name: ToolFormat, text: str) -> None:
+    calls = (ParsedCall(name="book_table", arguments={"restaurant": text, "guests": 2}),)
+    written = FORMATS[name].write(calls)
+    assert [read_text_calls(written, TOOLS, form).calls for form in (None, name)] == [calls, calls]
+
+
 MARKS = (
     *("</tool_call>", "<tool_call>", "<function=book_table>", "</function>", "[TOOL_CALLS]", "<|python_tag|>"),
     *("</invoke>", '<invoke name="x">', "<function_calls>", "[book_table(guests=1)]"),
