@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from string import ascii_uppercase
-from typing import Annotated, Final, Literal, TypeVar
+from typing import Annotated, Final, Literal, NamedTuple, TypeVar
 
 from pydantic import BeforeValidator, ConfigDict, Field, JsonValue, model_validator
 
@@ -200,14 +200,20 @@ def _find_tagged(text: str) -> list[str]:
     return answers
 
 
-# The program that a reply commits to: a fenced block of Python. Of several blocks it is the one that defines the name,
-# since the others show how it is used; two programs that differ and both define it are none. A longer fence may hold
-# shorter ones, and a block that never ends is none.
+# The program that a reply commits to: a fenced block of Python. Of several blocks it is the one that holds code, or of
+# those the one that defines the name, since the others show how it is used; two programs that differ and both define it
+# are none. A longer fence may hold shorter ones, and a block that never ends is none.
 
 _FENCE = re.compile(r"( {0,3})(`{3,}|~{3,})([^\n]*)")
 """As in CommonMark: up to three spaces, then three marks or more."""
 _LANGUAGE = re.compile(r"[\s{.]*([^\s{},]*)")
 _PYTHON = frozenset({"", "python", "python3", "py", "py3", "python-3"})
+_CODE = re.compile(
+    r"^\s*+(?:import|from|def|class|for|while|if|with|try|return|print|assert|lambda|pass|raise|async|@)\b"
+    r"|\w\(|\w\s?[-+*/%]?=(?!=)",
+    re.ASCII,
+)
+"""What a line of a program has and one of plain input or output seldom."""
 
 
 def extract_committed_code(reply: str, name: str) -> Committed:
@@ -215,7 +221,11 @@ def extract_committed_code(reply: str, name: str) -> Committed:
     spoken = strip_thinking(reply)
     if spoken.unfinished:
         return Committed(None, ("no_answer", "unfinished_thinking"))
-    blocks = list(dict.fromkeys(block for block in _iter_blocks(spoken.text) if block.strip()))
+    found = dict.fromkeys(block for block in _iter_blocks(spoken.text) if block.text.strip())
+    blocks = list(dict.fromkeys(block.text for block in found))
+    if len(blocks) > 1:
+        # What holds no code is an example of input or output, or a remark.
+        blocks = list(dict.fromkeys(block.text for block in found if block.holds_code)) or blocks
     if len(blocks) > 1:
         defines = re.compile(rf"^(?:(?:async )?def|class) {name}\b|^{name} *[:=]", re.MULTILINE)
         defining = [block for block in blocks if defines.search(block)]
@@ -229,8 +239,20 @@ def extract_committed_code(reply: str, name: str) -> Committed:
     return Committed(blocks[0])
 
 
-def _iter_blocks(text: str) -> Iterator[str]:
-    """Contents of closed Python blocks."""
+class _Block(NamedTuple):
+    """`is_named`: it says that it is Python."""
+
+    text: str
+    is_named: bool
+
+    @property
+    def holds_code(self) -> bool:
+        lines = [line for line in self.text.split("\n") if line.strip() and not line.lstrip().startswith("#")]
+        return bool(lines) and (self.is_named or any(_CODE.search(line) is not None for line in lines))
+
+
+def _iter_blocks(text: str) -> Iterator[_Block]:
+    """Closed blocks of Python, or of no language."""
     opened: tuple[int, str, str] | None = None
     lines: list[str] = []
     for line in iterate_lines(text):
@@ -242,16 +264,17 @@ def _iter_blocks(text: str) -> Iterator[str]:
             continue
         indent, marks, info = opened
         if fence and fence[2].startswith(marks) and not fence[3].strip():
-            if _is_python(info):
-                yield "\n".join(lines) + "\n"
+            language = _read_language(info)
+            if language in _PYTHON:
+                yield _Block("\n".join(lines) + "\n", is_named=language != "")
             opened = None
         else:
             lines.append(line[min(indent, len(line) - len(line.lstrip(" "))) :])
 
 
-def _is_python(info: str) -> bool:
+def _read_language(info: str) -> str:
     language = _LANGUAGE.match(info)
-    return language is not None and language[1].lower() in _PYTHON
+    return language[1].lower() if language is not None else ""
 
 
 # One short phrase as one exact number, or as none. Read as 72: `72`, `$72.00`, `72 clips`, `72%`, `**72**`, `144/2`,

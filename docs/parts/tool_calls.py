@@ -29,13 +29,13 @@ TEXT: dict[str, JsonValue] = {"type": "string"}
 LIST: dict[str, JsonValue] = {"type": "array", "items": TEXT}
 
 VALUES: tuple[tuple[JsonValue, JsonValue, dict[str, JsonValue], str], ...] = (
-    ("new york", "New-York", TEXT, "case, blanks and ``,./\\-_*^`` do not count"),
-    ("it's", "it’s", TEXT, "neither does the kind of quotation mark"),
-    ("1.5 km", "15 km", TEXT, "the numbers in a text do, in their order"),
-    ("-5", "5", TEXT, "with their signs"),
-    ("2024/1/11", "2024-11-1", TEXT, ""),
-    ("$1,000", "$1000", TEXT, "thousands may be separated"),
-    ("./-", "", TEXT, "a text that folds to nothing is only itself"),
+    (" new york", "New York", TEXT, "the case of words does not count, nor white space around them"),
+    ("new-york", "New York", TEXT, "every other character does"),
+    ("x*2", "x^2", TEXT, "whatever is not made of words alone is exact"),
+    ("report-final.txt", "report_final.txt", TEXT, ""),
+    ("J.Doe@example.org", "jdoe@example.org", TEXT, ""),
+    ("2134", "02134", TEXT, ""),
+    ("it's", "it’s", TEXT, "quotation marks may be straight or curved"),
     ("Roma", "Rome", TEXT, "other words are other words, unless both are accepted"),
     ("Celsius", "celsius", {"enum": ["celsius"]}, "choices are exact"),
     (5, 5, INTEGER, ""),

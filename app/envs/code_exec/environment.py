@@ -5,7 +5,7 @@
              def keep_every(items: list[int]) -> list[int]:
                  return items[1::3]
              ```
-    reward   1.0   every hidden test gives exactly what the reference gives
+    reward   1.0   every example and every hidden test gives exactly what the reference gives
 
 The program runs in an isolated process, which gets only the arguments. The results are compared outside it, strictly:
 `True` and `1.0` are not 1. Not paid: passing only most of the tests, a program with the examples written into it, code
@@ -97,7 +97,7 @@ class CodeTests:
 
 class CodeExec(DatasetEnvironment[CodeRow], ProceduralEnvironment[CodeExercise, CodeExecParams]):
     name: ClassVar[str] = "code_exec"
-    version: ClassVar[str] = "2"
+    version: ClassVar[str] = "3"
     scores_at_once: ClassVar[bool] = False
     runs_programs: ClassVar[bool] = True
     chance: ClassVar[float] = 0.005
@@ -199,7 +199,8 @@ class CodeExec(DatasetEnvironment[CodeRow], ProceduralEnvironment[CodeExercise, 
 
     def _read_tests(self, task: Task) -> CodeTests:
         made = self.parse_reference(task)
-        cases = choose_hidden_tests(made)
+        # what the prompt shows is run, too: an edge case may stand there alone
+        cases = [*choose_examples(made), *choose_hidden_tests(made)]
         calls = tuple(tuple(case.arguments) for case in cases)
 
         def write(source: str) -> list[tuple[Program, Sequence[Test]]]:
@@ -309,12 +310,12 @@ def _explain_score(ending: Ending, right: Sequence[bool], raised: int, tests: Co
     if all(right):
         return "correct"
     without = f"; in {raised} of them it raises an exception" if raised else ""
-    return f"{right.count(False)} of {len(right)} hidden tests fail{without}"
+    return f"{right.count(False)} of {len(right)} tests fail{without}"
 
 
 def _build_criteria(correct: float, share: float) -> tuple[Criterion, ...]:
     """The same for every completion, as trainers want them."""
     return (
         Criterion(name="correct", value=correct, weight=1.0),
-        Criterion(name="share", value=share, weight=0.0, note="of the hidden tests that pass"),
+        Criterion(name="share", value=share, weight=0.0, note="of the tests that pass"),
     )

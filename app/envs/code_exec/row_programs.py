@@ -29,9 +29,12 @@ from app.envs.code_exec.call_harness import harness_mark
 from app.toolkit.seeded import SeededRandom
 
 _Rule = Literal["equal", "json", "close", "true", "false", "output"]
-"""`equal`: by Python's equality. `json`: the same, where tuples count as lists and keys as texts. `close`: numbers
-within a tolerance. `true`, `false`: what Python takes it for. `output`: line by line, numbers by their value."""
+"""`equal`: by Python's equality, fractions but for their last digits. `json`: the same, where tuples count as lists and
+keys as texts. `close`: numbers within a tolerance. `true`, `false`: what Python takes it for. `output`: line by line,
+numbers by their value, fractions within `relative`."""
 
+FRACTION_TOLERANCE: Final = 1e-9
+"""Relative; where what is expected is a fraction."""
 _NUMBER: Final = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,4})?", re.ASCII)
 # Questions that accept several answers: their tests hold one of them, and would call the others wrong.
 SEVERAL_ANSWERS: Final = re.compile(
@@ -59,12 +62,13 @@ class RowCase:
         """Never raises, whatever a program gave."""
         try:
             if self.rule == "output":
-                return _is_same_output(str(value), str(self.expected))
+                return _is_same_output(str(value), str(self.expected), self.relative)
             if self.rule in ("true", "false"):
                 return _is_true(value) == (self.rule == "true")
-            if _is_equal(value, self.expected, as_json=self.rule == "json"):
+            as_json = self.rule == "json"
+            if _is_equal(value, self.expected, as_json=as_json) or _is_near(value, self.expected, as_json=as_json):
                 return True
-            if self.also is not None and _is_equal(value, self.also, as_json=True):
+            if self.also is not None and _is_near(value, self.also, as_json=True):
                 return True
             return self.rule == "close" and self._is_close(value, self.expected)
         except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
@@ -103,6 +107,29 @@ def _is_equal(one: JsonValue, other: JsonValue, *, as_json: bool) -> bool:
     return canonical_json(_normalize(one, as_json)) == canonical_json(_normalize(other, as_json))
 
 
+def _is_near(one: Any, other: Any, *, as_json: bool) -> bool:
+    """As `_is_equal`, but that fractions may differ in their last digits, as those of another order of additions do."""
+    if isinstance(other, float) and isinstance(one, int | float) and not isinstance(one, bool):
+        return math.isclose(one, other, rel_tol=FRACTION_TOLERANCE)
+    first, second = _get_items(one), _get_items(other)
+    if first is not None and second is not None and (as_json or type(one) is type(other)):
+        return len(first) == len(second) and all(
+            _is_near(*pair, as_json=as_json) for pair in zip(first, second, strict=True)
+        )
+    if isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys() == {"dict"}:
+        pairs, others = (
+            {
+                _name_key(name) if as_json else canonical_json(_normalize(name, as_json)): item
+                for name, item in each["dict"]
+            }
+            for each in (one, other)
+        )
+        return pairs.keys() == others.keys() and all(
+            _is_near(pairs[name], others[name], as_json=as_json) for name in others
+        )
+    return _is_equal(one, other, as_json=as_json)
+
+
 def _normalize(value: Any, as_json: bool) -> Any:
     """The same for values that are equal in Python. ValueError or TypeError for what the harness never writes."""
     if isinstance(value, bool):
@@ -122,6 +149,8 @@ def _normalize_marked(kind: str, content: Any, as_json: bool) -> Any:
         if content not in ("inf", "-inf"):
             raise ValueError("equal to nothing")  # as NaN is in Python
         return {kind: content}
+    if kind == "int":
+        return {kind: str(content)}
     items = [_normalize(one, as_json) for one in content]
     if kind == "tuple":
         return items if as_json else {kind: items}
@@ -151,23 +180,32 @@ def _get_items(value: object) -> list[Any] | None:
     return value if isinstance(value, list) else None
 
 
-def _is_same_output(one: str, other: str) -> bool:
+def _is_same_output(one: str, other: str, relative: float) -> bool:
     """As many lines, each the same or with words that are the same numbers."""
     first, second = one.strip().split("\n"), other.strip().split("\n")
-    return len(first) == len(second) and all(map(_is_same_line, first, second))
+    return len(first) == len(second) and all(
+        _is_same_line(said, right, relative) for said, right in zip(first, second, strict=True)
+    )
 
 
-def _is_same_line(one: str, other: str) -> bool:
+def _is_same_line(one: str, other: str, relative: float) -> bool:
     if one.strip() == other.strip():
         return True
     first, second = one.split(), other.split()
-    return len(first) == len(second) and all(map(_is_same_word, first, second))
+    return len(first) == len(second) and all(
+        _is_same_word(said, right, relative) for said, right in zip(first, second, strict=True)
+    )
 
 
-def _is_same_word(one: str, other: str) -> bool:
+def _is_same_word(one: str, other: str, relative: float) -> bool:
     if one == other:
         return True
-    return bool(_NUMBER.fullmatch(one) and _NUMBER.fullmatch(other)) and Decimal(one) == Decimal(other)
+    if not _NUMBER.fullmatch(one) or not _NUMBER.fullmatch(other):
+        return False
+    said, right = Decimal(one), Decimal(other)
+    if said == right:
+        return True
+    return "." in other and abs(said - right) <= Decimal(relative) * abs(right)
 
 
 def require_task(cases: Sequence[RowCase]) -> None:

@@ -5,6 +5,7 @@ columns, each under one of its names. Rows are a pure function of a seed, so a d
 not stored. Some cells take a value that the query compares with, so that its conditions are met, or just missed.
 """
 
+import re
 import sqlite3
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
@@ -540,6 +541,50 @@ def _call_date_function(name: str, *arguments: _Argument) -> _Argument:
 
 DATE_FUNCTIONS: Final[Mapping[str, Callable[..., _Argument]]] = {
     name: partial(_call_date_function, name) for name in _MOMENT_PLACES
+}
+
+
+# Functions of texts: those that older versions of SQLite lack, and those that could make a text of any length.
+
+_WIDE: Final = re.compile(r"\*|[0-9]{4}")
+"""In a format: a width from an argument, or of thousands of characters."""
+
+
+def _format_text(name: str, *arguments: _Argument) -> _Argument:
+    """ValueError for widths that take long."""
+    if not arguments or len(arguments) > _MOST_FORMATTED or _WIDE.search(str(arguments[0])) is not None:
+        raise ValueError("the format asks for too much")
+    marks = ", ".join("?" * len(arguments))
+    row: tuple[_Argument] = _plain.execute(f"SELECT {name}({marks})", arguments).fetchone()
+    return row[0]
+
+
+def _concatenate(*arguments: _Argument) -> str:
+    """As `concat` of SQLite 3.44: NULL is the empty text."""
+    return "".join(map(_cast_to_text, arguments))
+
+
+def _concatenate_with(separator: _Argument, *arguments: _Argument) -> str | None:
+    """As `concat_ws` of SQLite 3.44: NULL is left out."""
+    if separator is None:
+        return None
+    return _cast_to_text(separator).join(_cast_to_text(one) for one in arguments if one is not None)
+
+
+def _cast_to_text(cell: _Argument) -> str:
+    if isinstance(cell, str) or cell is None:
+        return cell or ""
+    row: tuple[str] = _plain.execute("SELECT CAST(? AS TEXT)", (cell,)).fetchone()
+    return row[0]
+
+
+_MOST_FORMATTED = 20
+
+TEXT_FUNCTIONS: Final[Mapping[str, Callable[..., _Argument]]] = {
+    "concat": _concatenate,
+    "concat_ws": _concatenate_with,
+    "format": partial(_format_text, "printf"),
+    "printf": partial(_format_text, "printf"),
 }
 
 

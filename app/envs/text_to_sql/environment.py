@@ -11,7 +11,8 @@ SQLite in a worker and can only read these tables. Not paid: the wrong order whe
 duplicate rows.
 
 With data sets configured (Spider, BIRD), their questions are the tasks, about the SQLite files beside them. The second
-database is then a copy of the first without a quarter of its rows, where it is small enough. `level` has no effect.
+database is then a copy of the first without a quarter of its rows and without what refers to them, where it is small
+enough. `level` has no effect.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -58,7 +59,7 @@ class SqlTaskSpec(Frozen):
 
 class TextToSql(DatasetEnvironment[SqlRow], ProceduralEnvironment[SqlTaskSpec, SqlParams]):
     name: ClassVar[str] = "text_to_sql"
-    version: ClassVar[str] = "2"
+    version: ClassVar[str] = "3"
     scores_at_once: ClassVar[bool] = False
     phrasings: ClassVar[Phrasings] = Phrasings.read(Path(__file__).with_name("prompts.yaml"))
     data: ClassVar[Mapping[str, str]] = {"domains": database_domains.DIGEST, "questions": questions.DIGEST}

@@ -5,8 +5,9 @@ may only read their tables and call allowed functions: no other statement, file,
 limited in steps of SQLite's virtual machine, so the limit is the same on every machine.
 
 Results are compared by the position of columns, not by their names; rows in order if one was asked for, otherwise as a
-multiset. Numbers are equal by value: 2 and 2.0, floats within a tolerance, and numbers written as text, which is how
-SQLite returns years.
+multiset; rows that the asked order does not tell apart may come in any order. Numbers are equal by value: 2 and 2.0,
+floats within a tolerance. A number written as text, which is how SQLite returns years, is that number only where the
+right result has a number: a zip code is a text, and its zeros count.
 
 An exercise is sound if its answer is certain and no plausible wrong query has the right results on both databases.
 """
@@ -21,13 +22,14 @@ from functools import cached_property, lru_cache
 from itertools import pairwise
 from math import isclose
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple, Self
 
 from app.envs.text_to_sql import join_questions, questions
 from app.envs.text_to_sql.databases import (
     DATE_FUNCTIONS,
     HIDDEN,
     SHOWN,
+    TEXT_FUNCTIONS,
     Cell,
     ComparedValues,
     DatabaseSchema,
@@ -170,13 +172,56 @@ _TOLERANCE = 1e-9
 
 
 def is_same_result(right: ResultRows, result: ResultRows, in_order: bool) -> bool:
-    if len(right) != len(result):
+    return is_same_in_groups([[row] for row in right] if in_order else [right], result)
+
+
+def is_same_in_groups(right: Sequence[ResultRows], result: ResultRows, spare: int = 0) -> bool:
+    """Whether the result has these groups one after the other, each in any order. `spare`: so many rows of the last
+    group are too many, since a limit cuts it where nothing tells its rows apart."""
+    rows = [row for group in right for row in group]
+    if len(rows) - spare != len(result) or any(len(row) != len(rows[0]) for row in result):
         return False
-    one, other = ([tuple(map(_parse_number, row)) for row in rows] for rows in (right, result))
-    if not in_order:
-        one.sort(key=_make_sort_key)
-        other.sort(key=_make_sort_key)
-    return all(map(_is_same_row, one, other))
+    texts = [_TextColumn.read(column) for column in zip(*rows, strict=True)]
+    left = [tuple(column.read_cell(cell) for column, cell in zip(texts, row, strict=True)) for row in result]
+    for number, group in enumerate(right):
+        count = len(group) - (spare if number == len(right) - 1 else 0)
+        some, left = left[:count], left[count:]
+        if not _is_same_multiset(group, some, len(group) - count):
+            return False
+    return True
+
+
+def _is_same_multiset(right: ResultRows, result: ResultRows, spare: int) -> bool:
+    expected, found = sorted(right, key=_make_sort_key), sorted(result, key=_make_sort_key)
+    if not spare:
+        return all(map(_is_same_row, expected, found))
+    place = 0
+    for row in found:
+        while place < len(expected) and not _is_same_row(expected[place], row):
+            place += 1
+        if place == len(expected):
+            return False
+        place += 1
+    return True
+
+
+class _TextColumn(NamedTuple):
+    """What the right result says of a column: whether it has numbers, and which texts."""
+
+    has_numbers: bool
+    texts: frozenset[str]
+
+    @classmethod
+    def read(cls, cells: Sequence[Cell]) -> Self:
+        return cls(
+            any(isinstance(cell, int | float) for cell in cells),
+            frozenset(cell for cell in cells if isinstance(cell, str)),
+        )
+
+    def read_cell(self, cell: Cell) -> Cell:
+        if self.has_numbers and isinstance(cell, str) and cell not in self.texts and _NUMBER.fullmatch(cell):
+            return float(cell)
+        return cell
 
 
 def _is_same_row(one: Sequence[Cell], other: Sequence[Cell]) -> bool:
@@ -187,10 +232,6 @@ def _is_same_cell(one: Cell, other: Cell) -> bool:
     if isinstance(one, int | float) and isinstance(other, int | float):
         return isclose(one, other, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE)
     return type(one) is type(other) and one == other
-
-
-def _parse_number(cell: Cell) -> Cell:
-    return float(cell) if isinstance(cell, str) and _NUMBER.fullmatch(cell) else cell
 
 
 def _make_sort_key(row: Sequence[Cell]) -> list[tuple[int, float, str]]:
@@ -231,50 +272,100 @@ _LIMITS: Final = {
     sqlite3.SQLITE_LIMIT_TRIGGER_DEPTH: 1,
     sqlite3.SQLITE_LIMIT_WORKER_THREADS: 0,
 }
-# What a question may need: nothing random, no files, no settings.
+# What a question may need: nothing random, no files, no settings, no current time.
 _FUNCTIONS: Final = {
     *DATE_FUNCTIONS,
+    *TEXT_FUNCTIONS,
+    "->",
+    "->>",
     "abs",
+    "acos",
+    "acosh",
+    "asin",
+    "asinh",
+    "atan",
+    "atan2",
+    "atanh",
     "avg",
+    "ceil",
+    "ceiling",
+    "char",
     "coalesce",
+    "cos",
+    "cosh",
     "count",
     "cume_dist",
+    "degrees",
     "dense_rank",
+    "exp",
     "first_value",
+    "floor",
     "glob",
     "group_concat",
+    "hex",
     "ifnull",
     "iif",
     "instr",
+    "json",
+    "json_array",
+    "json_array_length",
+    "json_extract",
+    "json_group_array",
+    "json_group_object",
+    "json_object",
+    "json_quote",
+    "json_type",
+    "json_valid",
     "lag",
     "last_value",
     "lead",
     "length",
     "like",
+    "likely",
+    "ln",
+    "log",
+    "log10",
+    "log2",
     "lower",
     "ltrim",
     "max",
     "min",
+    "mod",
     "nth_value",
     "ntile",
     "nullif",
     "percent_rank",
+    "pi",
+    "pow",
+    "power",
+    "quote",
+    "radians",
     "rank",
     "replace",
     "round",
     "row_number",
     "rtrim",
     "sign",
+    "sin",
+    "sinh",
+    "sqrt",
+    "string_agg",
     "substr",
     "substring",
     "sum",
+    "tan",
+    "tanh",
     "total",
     "trim",
+    "trunc",
     "typeof",
+    "unicode",
+    "unlikely",
     "upper",
 }
 
 _FENCED = re.compile(r"```(?:sql|sqlite)?[ \t]*\n(.*?)\n?[ \t]*```", re.DOTALL | re.IGNORECASE)
+_LANGUAGE_LINE = re.compile(r"\A\s*(?:sql|sqlite)[ \t]*:?[ \t]*\r?\n", re.IGNORECASE)
 
 
 class QueryRefused(Exception):
@@ -313,9 +404,9 @@ def find_query_fault(seed: str, level: Level, answer: str) -> str:
 
 
 def strip_fence(answer: str) -> str:
-    """The query without a code fence."""
+    """The query without a code fence, or what is left of one: the name of the language on a line of its own."""
     fenced = _FENCED.fullmatch(answer.strip())
-    return fenced[1] if fenced else answer
+    return fenced[1] if fenced else _LANGUAGE_LINE.sub("", answer)
 
 
 def open_database(schema: DatabaseSchema, rows: Rows) -> sqlite3.Connection:
@@ -331,7 +422,7 @@ def restrict_database(
     """From here on only these tables can be read, and nothing else can be done. `larger`: other limits."""
     database.execute("PRAGMA query_only = ON")
     database.text_factory = _decode_text  # bytes that are no UTF-8 would raise where the result is read
-    for name, function in DATE_FUNCTIONS.items():
+    for name, function in (*DATE_FUNCTIONS.items(), *TEXT_FUNCTIONS.items()):
         database.create_function(name, -1, function, deterministic=True)
     for limit, value in {**_LIMITS, **larger}.items():
         database.setlimit(limit, value)

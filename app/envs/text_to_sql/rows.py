@@ -1,7 +1,8 @@
 """Rows of Spider and BIRD: a question, its right query, and the SQLite file beside them that the question is about.
 
 Files are only ever read. An answer is right if its result is that of the right query, on the database and on a second
-state of it: a copy in memory without a quarter of its rows, on which a query with literal values in it fails.
+state of it: a copy in memory without a quarter of its rows, on which a query with literal values in it fails. Rows that
+the right query's order does not tell apart may come in any order.
 A large database has no second state. Rows whose query cannot be run, or gives nothing, are left out with a warning.
 """
 
@@ -26,7 +27,7 @@ from app.envs.text_to_sql.exercises import (
     QueryStopped,
     ResultRows,
     choose_mismatch_message,
-    is_same_result,
+    is_same_in_groups,
     restrict_database,
     run_query,
     strip_fence,
@@ -46,38 +47,87 @@ _LARGER: Final = {sqlite3.SQLITE_LIMIT_LENGTH: 10_000_000, sqlite3.SQLITE_LIMIT_
 def find_row_fault(path: str, query: str, in_order: bool, answer: str) -> str:
     """What is wrong with the answer; empty if its result is that of the right query, on the database and on a second
     state of it. Runs in a worker: `answer` is untrusted. ValueError when the right query itself fails."""
-    right = _compute_right_results(path, Path(path).stat().st_mtime_ns, query)
+    right = _compute_right_results(path, Path(path).stat().st_mtime_ns, query, in_order)
     text = strip_fence(answer)
-    for number, rows in enumerate(right):
+    for number, expected in enumerate(right):
         with closing(_open_state(path, second=number == 1)) as database:
             try:
-                result = run_query(database, text, len(rows) + 1, ROW_STEPS, _ROW_SECONDS)
+                result = run_query(database, text, len(expected.rows) + 1, ROW_STEPS, _ROW_SECONDS)
             except QueryRefused as refused:
                 return str(refused)
-        if not is_same_result(rows, result, in_order):
-            return choose_mismatch_message(rows, result)
+        if not is_same_in_groups(expected.groups, result, expected.spare):
+            return choose_mismatch_message(expected.rows, result)
     return ""
 
 
+@dataclass(frozen=True)
+class _RightResult:
+    """`groups` are the rows in their order, those together that the order does not tell apart; `spare` says how many of
+    the last group are beyond the limit."""
+
+    rows: ResultRows
+    groups: Sequence[ResultRows]
+    spare: int = 0
+
+
 @lru_cache(maxsize=16)
-def _compute_right_results(path: str, changed_at: int, query: str) -> tuple[ResultRows, ...]:
+def _compute_right_results(path: str, changed_at: int, query: str, in_order: bool) -> tuple[_RightResult, ...]:
     """On the database, and on its second state where there is one and the query gives something on it. `changed_at` is
     there to forget the results of a file that was replaced."""
     with closing(_open_state(path, second=False)) as database:
         try:
-            right = run_query(database, query, _MOST_RESULT_ROWS + 1, ROW_STEPS, _ROW_SECONDS)
+            right = _compute_right_result(database, query, in_order)
         except QueryRefused as refused:
             raise ValueError(f"the right query cannot be run: {refused}") from refused
-    if not right or len(right) > _MOST_RESULT_ROWS:
-        raise ValueError(f"the right query gives {'no' if not right else 'too many'} rows")
+    if not right.rows or len(right.rows) > _MOST_RESULT_ROWS:
+        raise ValueError(f"the right query gives {'no' if not right.rows else 'too many'} rows")
     if Path(path).stat().st_size > _MOST_COPIED:
         return (right,)
     with closing(_open_state(path, second=True)) as database:
         try:
-            changed = run_query(database, query, _MOST_RESULT_ROWS + 1, ROW_STEPS, _ROW_SECONDS)
+            changed = _compute_right_result(database, query, in_order)
         except QueryRefused:  # fewer rows may break a query, such as one that divides by a count
             return (right,)
-    return (right, changed) if changed else (right,)
+    return (right, changed) if changed.rows else (right,)
+
+
+def _compute_right_result(database: sqlite3.Connection, query: str, in_order: bool) -> _RightResult:
+    rows = run_query(database, query, _MOST_RESULT_ROWS + 1, ROW_STEPS, _ROW_SECONDS)
+    if not in_order or len(rows) > _MOST_RESULT_ROWS:
+        return _RightResult(rows, [rows])
+    return _group_ties(database, query, rows) or _RightResult(rows, [[row] for row in rows])
+
+
+def _group_ties(database: sqlite3.Connection, query: str, rows: ResultRows) -> _RightResult | None:
+    """The rows by what they are ordered by. None where the query does not show it."""
+    keyed = add_sort_keys(query)
+    if keyed is None:
+        return None
+    try:
+        found = run_query(database, keyed.query, _MOST_RESULT_ROWS + 1, ROW_STEPS, _ROW_SECONDS)
+    except QueryRefused:
+        return None
+    width = len(rows[0]) if rows else 0
+    if len(found) > _MOST_RESULT_ROWS or any(keyed.count and len(row) != width + keyed.count for row in found):
+        return None
+    groups: list[ResultRows] = []
+    taken = 0
+    keys: list[tuple[object, ...]] = []
+    for row in found:
+        key = (*(row[place] for place in keyed.places if place < width), *row[width:])
+        if not keys or key != keys[-1]:
+            if taken >= len(rows):
+                break
+            keys.append(key)
+            groups.append([])
+        groups[-1].append(row[:width])
+        taken += 1
+    if len(groups) != len(set(keys)):  # it is ordered by something else
+        return None
+    spare = taken - len(rows)
+    if spare and spare > len(groups[-1]) - spare:  # so few of so many: a query for other rows could hit them
+        return None
+    return _RightResult(rows, groups, spare) if is_same_in_groups(groups, rows, spare) else None
 
 
 def _open_state(path: str, *, second: bool) -> sqlite3.Connection:
@@ -85,20 +135,91 @@ def _open_state(path: str, *, second: bool) -> sqlite3.Connection:
 
 
 def _copy_with_fewer_rows(path: str) -> sqlite3.Connection:
-    """In memory, without a quarter of the rows of each table, always the same ones."""
+    """In memory, without a quarter of the rows of each table, always the same ones, and without the rows that refer to
+    one of these: what joins along a key must give the same as without the join, as it does in the database."""
     copy = sqlite3.connect(":memory:", isolation_level=None, cached_statements=0)
     with closing(_connect(Path(path))) as file:
         file.backup(copy)
+    copy.execute("PRAGMA temp_store = MEMORY")
     copy.execute("PRAGMA foreign_keys = OFF")  # neither these nor triggers may remove or keep other rows
     for (trigger,) in copy.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
         copy.execute(f"DROP TRIGGER {_quote(trigger)}")
-    for table in _list_tables(copy):
+    tables = _list_tables(copy)
+    orphans = [_Orphans(number, *key) for number, key in enumerate(_list_foreign_keys(copy, tables))]
+    kept = [one for one in orphans if one.remember(copy)]
+    for table in tables:
         # Multiplied by Knuth's constant, so that the missing rows follow no pattern of the row numbers.
         try:
             copy.execute(f"DELETE FROM {_quote(table)} WHERE (rowid * 2654435761) % 7919 % 4 = 1")  # noqa: S608  # quoted
         except sqlite3.Error:  # a view, or a table without row numbers, stays as it is
             continue
+    while any([one.delete(copy) for one in kept]):  # each may leave others without what they refer to
+        pass
+    for one in kept:
+        copy.execute(f"DROP TABLE temp.{one.name}")
     return copy
+
+
+@dataclass(frozen=True)
+class _Orphans:
+    """Rows of `table` that refer by `columns` to rows of `parent` that are not there."""
+
+    number: int
+    table: str
+    columns: tuple[str, ...]
+    parent: str
+    referred: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return f"atropos_orphans_{self.number}"
+
+    @property
+    def _condition(self) -> str:
+        ours, theirs = (", ".join(map(_quote, names)) for names in (self.columns, self.referred))
+        known = " AND ".join(f"{_quote(name)} IS NOT NULL" for name in self.columns)
+        there = " AND ".join(f"{_quote(name)} IS NOT NULL" for name in self.referred)
+        parent = f"SELECT {theirs} FROM main.{_quote(self.parent)} WHERE {there}"  # noqa: S608  # quoted
+        return f"{known} AND ({ours}) NOT IN ({parent})"
+
+    def remember(self, copy: sqlite3.Connection) -> bool:
+        """Real databases have some from the beginning; those stay. False where the key cannot be followed."""
+        try:
+            copy.execute(
+                f"CREATE TEMP TABLE {self.name} AS SELECT rowid AS place FROM main.{_quote(self.table)}"  # noqa: S608
+                f" WHERE {self._condition}"
+            )
+        except sqlite3.Error:
+            return False
+        return True
+
+    def delete(self, copy: sqlite3.Connection) -> bool:
+        """Whether there were any new ones."""
+        deleted = copy.execute(
+            f"DELETE FROM main.{_quote(self.table)} WHERE {self._condition}"  # noqa: S608  # quoted
+            f" AND rowid NOT IN (SELECT place FROM temp.{self.name})"
+        )
+        return deleted.rowcount > 0
+
+
+def _list_foreign_keys(
+    database: sqlite3.Connection, tables: Sequence[str]
+) -> list[tuple[str, tuple[str, ...], str, tuple[str, ...]]]:
+    """Of each: the table, its columns, the table that they refer to, and the columns there."""
+    found: list[tuple[str, tuple[str, ...], str, tuple[str, ...]]] = []
+    for table in tables:
+        keys: dict[int, list[tuple[str, str, str | None]]] = {}
+        for number, _, parent, ours, theirs, *_ in database.execute(f"PRAGMA foreign_key_list({_quote(table)})"):
+            keys.setdefault(number, []).append((parent, ours, theirs))
+        for pairs in keys.values():
+            parent = pairs[0][0]
+            referred = tuple(theirs for _, _, theirs in pairs if theirs is not None)
+            if not referred:  # the primary key, where none is named
+                columns = database.execute(f"PRAGMA table_info({_quote(parent)})").fetchall()
+                referred = tuple(str(one[1]) for one in sorted(columns, key=lambda one: int(one[5])) if one[5])
+            if len(referred) == len(pairs):
+                found.append((table, tuple(ours for _, ours, _ in pairs), parent, referred))
+    return found
 
 
 def _open_row_database(file: Path) -> sqlite3.Connection:
@@ -284,13 +405,108 @@ def _cut(text: str) -> str:
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}\n… (cut off)"
 
 
+# What a query is ordered by.
+
 _QUOTED: Final = re.compile(r"'(?:[^']|'')*'|\"[^\"]*\"|`[^`]*`|\[[^\]]*\]|--[^\n]*|/\*.*?\*/", re.DOTALL)
 _INNERMOST: Final = re.compile(r"\([^()]*\)")
+_ORDER_BY: Final = re.compile(r"\border\s+by\b", re.IGNORECASE)
+_LIMIT: Final = re.compile(r"\blimit\b", re.IGNORECASE)
+_OFFSET: Final = re.compile(r"\boffset\b|,", re.IGNORECASE)
+_COMPOUND: Final = re.compile(r"\b(?:union|intersect|except|values)\b", re.IGNORECASE)
+_SELECT: Final = re.compile(r"\bselect\b(\s+distinct\b)?", re.IGNORECASE)
+_FROM: Final = re.compile(r"\bfrom\b", re.IGNORECASE)
+_DIRECTION: Final = re.compile(r"\s+(?:asc|desc)\s*\Z", re.IGNORECASE)
+_UNUSUAL: Final = re.compile(r"\bcollate\b|\bnulls\b", re.IGNORECASE)
+_ALIAS: Final = re.compile(
+    r"(?:\bas\s+|\)\s*|\A(?!(?:not|distinct)\b)[\w.]+\s+)([\"`\[]?)(\w+)[\"`\]]?\s*\Z", re.IGNORECASE
+)
+"""Without `AS` only behind a bracket or a column: the `b` of `a + b` is none."""
 
 
 def asks_for_order(query: str) -> bool:
     """Whether the whole query is ordered, not a part in brackets."""
-    text = _QUOTED.sub(" ", query)
-    while (shorter := _INNERMOST.sub(" ", text)) != text:
+    return _ORDER_BY.search(_hide_parts(query)) is not None
+
+
+def _hide_parts(query: str) -> str:
+    """The query with blanks in place of texts, comments and what is in brackets: each sign stays in its place."""
+    text = _QUOTED.sub(lambda part: "\x00" * len(part[0]) if part[0][0] not in "-/" else " " * len(part[0]), query)
+    while (shorter := _INNERMOST.sub(lambda part: "\x00" * len(part[0]), text)) != text:
         text = shorter
-    return re.search(r"\border\s+by\b", text, re.IGNORECASE) is not None
+    return text
+
+
+@dataclass(frozen=True)
+class KeyedQuery:
+    """A query without its limit, whose last `count` columns are what it is ordered by; so are those at `places`."""
+
+    query: str
+    places: tuple[int, ...]
+    count: int
+
+
+def add_sort_keys(query: str) -> KeyedQuery | None:
+    """None for a query of another form than `SELECT … ORDER BY … [LIMIT n]`."""
+    text = query.rstrip().rstrip(";")
+    plain = _hide_parts(text)
+    order, select = _ORDER_BY.search(plain), _SELECT.search(plain)
+    source = _FROM.search(plain, select.end()) if select is not None else None
+    if order is None or select is None or source is None or order.start() < source.start() or _COMPOUND.search(plain):
+        return None
+    limit = _LIMIT.search(plain, order.end())
+    end = limit.start() if limit is not None else len(text)
+    if _UNUSUAL.search(plain, order.end(), end) or (limit is not None and _OFFSET.search(plain, limit.end())):
+        return None
+    outputs = _split_list(text, plain, select.end(), source.start())
+    if any(one == "*" or one.endswith(".*") for one in outputs):
+        return None if select[1] else _add_keys(text, plain, order, source, end, outputs=[])
+    return _add_keys(text, plain, order, source, end, outputs, distinct=bool(select[1]))
+
+
+def _add_keys(
+    text: str,
+    plain: str,
+    order: re.Match[str],
+    source: re.Match[str],
+    end: int,
+    outputs: Sequence[str],
+    *,
+    distinct: bool = False,
+) -> KeyedQuery | None:
+    places: list[int] = []
+    added: list[str] = []
+    for term in _split_list(text, plain, order.end(), end):
+        place = _find_output(_DIRECTION.sub("", term), outputs)
+        if place is not None:
+            places.append(place)
+        elif term[:1].isdigit() or distinct:  # more columns would be other rows
+            return None
+        else:
+            added.append(f"({_DIRECTION.sub('', term)})")
+    keys = "".join(f", {one}" for one in added)
+    keyed = f"{text[: source.start()].rstrip()}{keys} {text[source.start() : end].rstrip()}"
+    return KeyedQuery(keyed, tuple(places), len(added))
+
+
+def _find_output(term: str, outputs: Sequence[str]) -> int | None:
+    """The column of the result that a term of the order names: by its number, its name or its text."""
+    if term.isdigit():
+        return int(term) - 1 if 0 < int(term) <= len(outputs) else None
+    for place, output in enumerate(outputs):
+        alias = _ALIAS.search(output)
+        if _fold_blanks(output) == _fold_blanks(term) or (alias and alias[2].lower() == term.strip('"`[]').lower()):
+            return place
+    return None
+
+
+def _fold_blanks(text: str) -> str:
+    return "".join(text.split()).lower() if "'" not in text else text
+
+
+def _split_list(text: str, plain: str, start: int, end: int) -> list[str]:
+    """The parts between commas that are in no brackets."""
+    parts: list[str] = []
+    while (comma := plain.find(",", start, end)) >= 0:
+        parts.append(text[start:comma].strip())
+        start = comma + 1
+    return [*parts, text[start:end].strip()]

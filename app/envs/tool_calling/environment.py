@@ -40,7 +40,7 @@ from app.ports import Datasets, Tools
 from app.ports.environment import FreeReward
 from app.toolkit.answers import map_completions
 from app.toolkit.procedural import DatasetEnvironment, DatasetParams
-from app.toolkit.tool_calls.calls import CallMatch, CallReading, ParsedCall, match_calls
+from app.toolkit.tool_calls.calls import CallMatch, CallReading, ParsedCall, Strictness, match_calls
 from app.toolkit.tool_calls.formats import FORMATS, ToolFormat, find_declared_format, read_calls, render_tools
 
 APIS = Path(__file__).with_name("apis")
@@ -48,7 +48,9 @@ APIS = Path(__file__).with_name("apis")
 
 class ToolCallingParams(DatasetParams):
     """`tool_format`: `native` passes the tools to the model's chat template and reads any supported format; any other
-    format writes tools and instructions into the prompt and reads only this format."""
+    format writes tools and instructions into the prompt and reads only this format. `strictness` says when two texts
+    are the same: `ours` folds the case of plain words alone; `published` folds marks and case as BFCL does, for
+    figures beside those of others."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"tool_format": "native", "categories": ["choice", "several"]}]}
@@ -57,11 +59,12 @@ class ToolCallingParams(DatasetParams):
     tool_format: Literal["native"] | ToolFormat = "native"
     categories: Annotated[tuple[Category, ...], Field(max_length=5)] = ()
     """Categories of tasks; empty means all."""
+    strictness: Strictness = "ours"
 
 
 class ToolCalling(DatasetEnvironment[ToolRow]):
     name: ClassVar[str] = "tool_calling"
-    version: ClassVar[str] = "2"
+    version: ClassVar[str] = "3"
     scores_at_once: ClassVar[bool] = True
     chance: ClassVar[float] = 0.002
     Params: ClassVar[type[BaseModel]] = ToolCallingParams
@@ -70,7 +73,7 @@ class ToolCalling(DatasetEnvironment[ToolRow]):
         FreeReward(
             strategy="near_miss_case",
             share=None,
-            because="The case of a text does not matter unless the schema lists its values.",
+            because="The case of plain words does not matter unless the schema lists its values.",
         ),
     )
 
@@ -95,12 +98,12 @@ class ToolCalling(DatasetEnvironment[ToolRow]):
     def build_own_task(self, split: Split, index: int, params: BaseModel) -> Task:
         asked = _parse_params(params)
         request = self._generated.get_request(split, index, asked.categories)
-        task = _build_task(request, asked.tool_format)
+        task = _build_task(request, asked)
         origin: dict[str, JsonValue] = {"source": self.own_origin, "split": split, "index": index}
         return task.model_copy(update={"metadata": {**origin, **task.metadata}})
 
     def build_row_task(self, row: ToolRow, dataset: Dataset[ToolRow], params: BaseModel) -> Task:
-        return _build_task(row.request, _parse_params(params).tool_format)
+        return _build_task(row.request, _parse_params(params))
 
     def size(self, split: Split, params: BaseModel) -> int | None:
         dataset = self.find_dataset(params)
@@ -148,7 +151,7 @@ def _merge_system_messages(system: str, messages: tuple[Message, ...]) -> tuple[
 
 
 def _grade_reply(request: ToolRequest, reading: CallReading) -> Score:
-    matched = match_calls(reading.calls, request.expected, request.tools)
+    matched = match_calls(reading.calls, request.expected, request.tools, request.strictness)
     refused = is_right_refusal(reading.said, request)
     correct = not reading.fault and matched.correct and (refused or bool(request.expected))
     return Score(
@@ -176,13 +179,19 @@ def _explain_score(request: ToolRequest, reading: CallReading, matched: CallMatc
     return "no tool fits, and the reply says so" if refused else "the reply does not say what is missing"
 
 
-def _build_task(request: ToolRequest, form: Literal["native"] | ToolFormat) -> Task:
+def _build_task(request: ToolRequest, asked: ToolCallingParams) -> Task:
+    form = asked.tool_format
     system = INSTRUCTION if form == "native" else f"{INSTRUCTION}\n\n{render_tools(request.tools, form)}"
     return Task(
         messages=_merge_system_messages(system, request.messages),
         tools=request.tools if form == "native" else (),
-        metadata={"category": request.category, "domain": request.domain, "tool_format": form},
-        reference=request.model_dump(mode="json"),
+        metadata={
+            "category": request.category,
+            "domain": request.domain,
+            "tool_format": form,
+            "strictness": asked.strictness,
+        },
+        reference=request.model_copy(update={"strictness": asked.strictness}).model_dump(mode="json"),
     )
 
 

@@ -18,7 +18,7 @@ from app.domain.tasks import FunctionSpec, Message, ToolSpec
 from app.domain.values import FiniteJson, Frozen, Split
 from app.toolkit.seeded import SeededRandom, is_held_out
 from app.toolkit.templates import read_yaml
-from app.toolkit.tool_calls.calls import ExpectedCall, ParsedCall, match_calls
+from app.toolkit.tool_calls.calls import ExpectedCall, ParsedCall, Strictness, match_calls
 
 # The built-in APIs.
 
@@ -191,6 +191,8 @@ class ToolRequest(Frozen):
     """Words for what the missing thing is needed for, of which a refusal has one too; empty if none is asked for."""
     excluded: tuple[str, ...] = ()
     """Words for things that are not missing: a reply may contain only few of them."""
+    strictness: Strictness = "ours"
+    """By which rule texts are compared."""
 
 
 # Sentences that ask for a call, with drawn values.
@@ -282,6 +284,26 @@ _OPENING: Final = re.compile(r"[\s*_#>`\"'“‘]*no\s+tool\s+fits[*_`\"'”’]
 _WORD: Final = re.compile(r"\w+")
 
 
+_SENTENCE_END: Final = re.compile(r"[.!?…。]['\"”’)*_`]{0,4}\s|[\r\n;]")
+"""Where a second sentence may begin, which takes back what the first one says."""
+_SHORT: Final = re.compile(r"\b(?:e\.g|i\.e|etc|vs|approx|no|nr|st|mr|mrs|ms|dr|[a-z])\.$", re.IGNORECASE)
+"""Abbreviations, whose full stop ends nothing."""
+_TAKEN_BACK: Final = re.compile(
+    r"\b(?:any ?way|nevertheless|nonetheless|regardless|all the same"
+    r"|(?:all|everything|it) (?:is|are) (?:here|there|given|known|available|present)"
+    r"|(?:is|are|was)(?: not|n['’]t) (?:missing|needed|necessary|lacking)"
+    r"|nothing (?:is|was)? ?(?:missing|lacking)"
+    r"|(?:that|this|which) is (?:wrong|false|untrue|not (?:true|so|right))"
+    r"|(?:i|we)(?: have|['’]ve| had| just| already| did| then){0,2} "
+    r"(?:booked|called|sent|ordered|made|did|done|used|set|paid|bought|scheduled|added|created|guessed|assumed|chose"
+    r"|chosen|took|taken|picked|went))\b",
+    re.IGNORECASE,
+)
+"""What no refusal says: that a call was made, or that nothing is missing."""
+_LEAST_QUOTED: Final = 4
+"""Words in a row that a refusal and the request share, from which on they are a quotation."""
+
+
 def write_refusal(request: ToolRequest) -> str:
     """A right refusal for a request that expects no call."""
     purpose = f", for {request.subject[0]}" if request.subject else ""
@@ -289,18 +311,51 @@ def write_refusal(request: ToolRequest) -> str:
 
 
 def is_right_refusal(reply: str, request: ToolRequest) -> bool:
-    """Whether a reply begins as asked, is short, contains one of the request's words (any word if it has none), one for
-    its subject if it has any, and few words that name something else."""
+    """Whether a reply begins as asked, is one short sentence that takes nothing back, contains one of the request's
+    words (any word if it has none), one for its subject if it has any, and few words that name something else. What it
+    quotes from the request counts for nothing: the request names much that it does not lack."""
     opening = _OPENING.match(reply)
     if opening is None or len(reply) > MOST_CHARACTERS:
         return False
-    words = _pad_words(reply[opening.end() :])
+    said = reply[opening.end() :]
+    if not _is_one_sentence(said) or _TAKEN_BACK.search(said) is not None:
+        return False
+    words = _drop_quotations(said, request)
     if not request.missing:
         return words != "  "
     if not _has_any_name(words, request.missing) or (request.subject and not _has_any_name(words, request.subject)):
         return False
     beside = [name for name in map(_normalise_name, request.excluded) if name in words]
     return sum(not any(name != other and name in other for other in beside) for name in beside) <= _MOST_BESIDE
+
+
+def _is_one_sentence(said: str) -> bool:
+    text = said.strip()
+    return not any(
+        text[end.end() :].strip() and not _SHORT.search(text[: end.start() + 1]) for end in _SENTENCE_END.finditer(text)
+    )
+
+
+def _drop_quotations(said: str, request: ToolRequest) -> str:
+    """The padded words of a refusal without those that stand so in the request."""
+    asked = [_pad_words(message.content or "") for message in request.messages if message.role == "user"]
+    words = _WORD.findall(said.casefold())
+    kept: list[str] = []
+    place = 0
+    while place < len(words):
+        length = max((_count_quoted(words[place:], text) for text in asked), default=0)
+        quoted = length >= _LEAST_QUOTED or 0 < length == len(words)
+        kept += [] if quoted else [words[place]]
+        place += length if quoted else 1
+    return f" {' '.join(kept)} "
+
+
+def _count_quoted(words: Sequence[str], text: str) -> int:
+    """How many of the first words stand in this order in a padded text."""
+    count = 0
+    while count < len(words) and f" {' '.join(words[: count + 1])} " in text:
+        count += 1
+    return count
 
 
 def _list_absent_names(names: Sequence[str], texts: Sequence[str]) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Annotated, Any, Final, NoReturn
+from typing import Annotated, Any, Final, Literal, NoReturn
 
 import jsonschema_rs
 from pydantic import Field, JsonValue, ValidationError
@@ -111,10 +111,12 @@ def build_call(name: object, arguments: object) -> ParsedCall:
 
 
 def parse_call_object(value: JsonValue) -> ParsedCall:
-    """A call as an object of `name` and `arguments`, which some models and templates name `parameters`."""
+    """A call as an object of `name` and `arguments`, which some models and templates name `parameters`, and some write
+    as JSON within a text."""
     key = "parameters" if isinstance(value, dict) and "arguments" not in value else "arguments"
     members = require_members(value, required=("name", key), allowed=("id", "type"))
-    return build_call(members["name"], members[key])
+    arguments = members[key]
+    return build_call(members["name"], read_json(arguments) if isinstance(arguments, str) else arguments)
 
 
 def require_members(value: JsonValue, *, required: Sequence[str], allowed: Sequence[str] = ()) -> dict[str, JsonValue]:
@@ -258,17 +260,22 @@ def _has_float_for_integer(value: JsonValue, schema: Schema) -> bool:
     return False
 
 
-# When two values of an argument are the same. Texts are folded as by the Berkeley Function-Calling Leaderboard, and
-# then the numbers in them must agree as well, sign and decimal point included: there "1.5" is taken for "15". A text
-# that folds to nothing is only itself; one from a list of choices or with a format of its own is exact. Lists are the
-# same in the same order, but for those whose items are unique by their schema: those are sets.
+# When two values of an argument are the same. Of texts that are nothing but words the case does not count, nor white
+# space around them; any other text is exact: `x^2` is not `x*2`, `a_b.txt` not `a-b.txt`, one zip code not another.
+# `published` compares texts as the Berkeley Function-Calling Leaderboard does, for figures beside those of others.
+# Lists are the same in the same order, but for those whose items are unique by their schema: those are sets.
 
-_IGNORED: Final = re.compile(r"[\s,./\\_*^\-\u2010-\u2015\u2212]+")
-_QUOTES: Final = str.maketrans(dict.fromkeys("'‘’“”„`´«»", '"'))
-_NUMBER: Final = re.compile(r"(?:(?<![\w.)\-])[-\u2212])?(?:\d+(?:,\d{3}(?!\d))*(?:\.\d+)?|(?<![\w.])\.\d+)")
-"""A hyphen is a minus sign only where it joins nothing: `3-4` are 3 and 4."""
-_RAISED: Final = {ord(digit): f"^{value}" for value, digit in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")}
-"""Powers would become digits of the number before them."""
+Strictness = Literal["ours", "published"]
+
+_WORDS: Final = re.compile(
+    r"(?:[\"'(]?+(?:[^\W\d_]++(?:['-][^\W\d_]++)*+|[0-9]++(?:[.,:/-][0-9]++)*+(?:st|nd|rd|th|am|pm|%)?+)"
+    r"[\"')]?+[,.;:!?]?+(?:\s++|\Z))++",
+    re.IGNORECASE,
+)
+"""Words and numbers, with the marks of prose where prose has them: no path, address, expression or name of a file.
+Nothing is tried twice, so it takes linear time."""
+_CURVED: Final = str.maketrans("‘’“”", "''\"\"")
+_PUBLISHED_IGNORED: Final = re.compile(r"[ ,./\-_*^]")
 
 _EXACT: Final = {"enum", "const", "format", "pattern"}
 """Keywords of schemas whose texts are compared as they are."""
@@ -278,27 +285,35 @@ MOST_MORE: Final = 200
 """How much longer a text may be for its blanks and marks: so many times, and so many characters. Folding takes time."""
 
 
-def is_same_value(said: JsonValue, accepted: JsonValue, schema: Schema) -> bool:
+def is_same_value(said: JsonValue, accepted: JsonValue, schema: Schema, strictness: Strictness = "ours") -> bool:
     if isinstance(said, bool) or isinstance(accepted, bool):
         return said is accepted
     if isinstance(accepted, int | float):
         return isinstance(said, int | float) and said == accepted and _is_whole_enough(said, accepted, schema)
     if isinstance(accepted, str):
-        return isinstance(said, str) and is_same_text(said, accepted, exact=not _EXACT.isdisjoint(schema))
+        return isinstance(said, str) and is_same_text(
+            said, accepted, exact=not _EXACT.isdisjoint(schema), strictness=strictness
+        )
     if isinstance(accepted, list):
-        return isinstance(said, list) and len(said) == len(accepted) and _are_same_items(said, accepted, schema)
+        return (
+            isinstance(said, list)
+            and len(said) == len(accepted)
+            and _are_same_items(said, accepted, schema, strictness)
+        )
     if isinstance(accepted, dict):
-        return isinstance(said, dict) and _are_same_members(said, accepted, get_members(schema))
+        return isinstance(said, dict) and _are_same_members(said, accepted, get_members(schema), strictness)
     return said is None
 
 
-def is_same_text(said: str, accepted: str, *, exact: bool = False) -> bool:
+def is_same_text(said: str, accepted: str, *, exact: bool = False, strictness: Strictness = "ours") -> bool:
     if said == accepted or exact:
         return said == accepted
     if len(said) > MOST_TIMES * len(accepted) + MOST_MORE:
         return False
-    folded = _fold_text_once(accepted)
-    return folded != ("", ()) and _fold_text(said) == folded
+    if strictness == "published":
+        folded = _fold_as_published_once(accepted)
+        return folded != "" and _fold_as_published(said) == folded
+    return _fold_text(said) == _fold_text_once(accepted)
 
 
 def _is_whole_enough(said: float, accepted: float, schema: Schema) -> bool:
@@ -306,13 +321,17 @@ def _is_whole_enough(said: float, accepted: float, schema: Schema) -> bool:
     return isinstance(said, int) or isinstance(accepted, float) or _allows_type(schema, "number")
 
 
-def _are_same_items(said: Sequence[JsonValue], accepted: Sequence[JsonValue], schema: Schema) -> bool:
+def _are_same_items(
+    said: Sequence[JsonValue], accepted: Sequence[JsonValue], schema: Schema, strictness: Strictness
+) -> bool:
     within = get_item_schema(schema)
     if schema.get("uniqueItems") is not True:
-        return all(is_same_value(one, other, within) for one, other in zip(said, accepted, strict=True))
+        return all(is_same_value(one, other, within, strictness) for one, other in zip(said, accepted, strict=True))
     left = [*accepted]
     for one in said:
-        position = next((position for position, other in enumerate(left) if is_same_value(one, other, within)), None)
+        position = next(
+            (place for place, other in enumerate(left) if is_same_value(one, other, within, strictness)), None
+        )
         if position is None:
             return False
         del left[position]
@@ -320,20 +339,31 @@ def _are_same_items(said: Sequence[JsonValue], accepted: Sequence[JsonValue], sc
 
 
 def _are_same_members(
-    said: Mapping[str, JsonValue], accepted: Mapping[str, JsonValue], schemas: Mapping[str, Schema]
+    said: Mapping[str, JsonValue],
+    accepted: Mapping[str, JsonValue],
+    schemas: Mapping[str, Schema],
+    strictness: Strictness,
 ) -> bool:
     return said.keys() == accepted.keys() and all(
-        is_same_value(said[name], accepted[name], schemas.get(name, {})) for name in accepted
+        is_same_value(said[name], accepted[name], schemas.get(name, {}), strictness) for name in accepted
     )
 
 
-def _fold_text(text: str) -> tuple[str, tuple[str, ...]]:
-    plain = unicodedata.normalize("NFKC", text.translate(_RAISED)).casefold().translate(_QUOTES)
-    numbers = tuple(_NUMBER.findall(plain))
-    return _IGNORED.sub("", plain), tuple(number.replace(",", "").replace("\u2212", "-") for number in numbers)
+def _fold_text(text: str) -> str:
+    """A single letter may be the name of a variable, which has a case."""
+    plain = unicodedata.normalize("NFC", text)
+    words = plain.strip().translate(_CURVED)
+    if _WORDS.fullmatch(words) is None:
+        return plain
+    return words.casefold() if len(words) > 1 else words
+
+
+def _fold_as_published(text: str) -> str:
+    return _PUBLISHED_IGNORED.sub("", text).lower().replace("'", '"')
 
 
 _fold_text_once = lru_cache(maxsize=4096)(_fold_text)
+_fold_as_published_once = lru_cache(maxsize=4096)(_fold_as_published)
 """For right answers only: what models write may be long."""
 
 
@@ -355,11 +385,16 @@ class CallMatch:
     """The first thing that is wrong, in words that do not tell the right answer; empty when nothing is."""
 
 
-def match_calls(calls: Sequence[ParsedCall], expected: Sequence[ExpectedCall], tools: Sequence[ToolSpec]) -> CallMatch:
+def match_calls(
+    calls: Sequence[ParsedCall],
+    expected: Sequence[ExpectedCall],
+    tools: Sequence[ToolSpec],
+    strictness: Strictness = "ours",
+) -> CallMatch:
     compared = calls[:MOST_COMPARED]
     faults = [describe_schema_fault(call, tools) for call in compared]
     fits = [
-        [not fault and _is_expected(call, one, tools) for one in expected]
+        [not fault and _is_expected(call, one, tools, strictness) for one in expected]
         for call, fault in zip(compared, faults, strict=True)
     ]
     partners = _pair_calls(fits, len(expected))
@@ -373,7 +408,7 @@ def match_calls(calls: Sequence[ParsedCall], expected: Sequence[ExpectedCall], t
     )
 
 
-def _is_expected(call: ParsedCall, expected: ExpectedCall, tools: Sequence[ToolSpec]) -> bool:
+def _is_expected(call: ParsedCall, expected: ExpectedCall, tools: Sequence[ToolSpec], strictness: Strictness) -> bool:
     """Whether a schema-valid call is this one. An omitted argument equals its default value."""
     if call.name != expected.name:
         return False
@@ -384,14 +419,14 @@ def _is_expected(call: ParsedCall, expected: ExpectedCall, tools: Sequence[ToolS
         may_be_left_out = name not in expected.needed and (
             name not in expected.arguments
             or name in expected.optional
-            or any(_is_accepted(value, accepted, schema) for value in _list_defaults(schema))
+            or any(_is_accepted(value, accepted, schema, strictness) for value in _list_defaults(schema))
         )
         if may_be_left_out:
             accepted = (*accepted, *_list_defaults(schema))
         if name not in call.arguments:
             if not may_be_left_out:
                 return False
-        elif not _is_accepted(call.arguments[name], accepted, schema):
+        elif not _is_accepted(call.arguments[name], accepted, schema, strictness):
             return False
     return True
 
@@ -400,8 +435,8 @@ def _list_defaults(schema: Schema) -> tuple[JsonValue, ...]:
     return (schema["default"],) if "default" in schema else ()
 
 
-def _is_accepted(said: JsonValue, accepted: Sequence[JsonValue], schema: Schema) -> bool:
-    return any(is_same_value(said, value, schema) for value in accepted)
+def _is_accepted(said: JsonValue, accepted: Sequence[JsonValue], schema: Schema, strictness: Strictness) -> bool:
+    return any(is_same_value(said, value, schema, strictness) for value in accepted)
 
 
 def _pair_calls(fits: Sequence[Sequence[bool]], width: int) -> dict[int, int]:

@@ -1,8 +1,8 @@
 """Formats of tool calls: how models write them in text, and the calls of a reply.
 
-The calls of a reply are the message's own `tool_calls`, or stand in its text in a declared or detected format. Thinking
-counts for nothing. One malformed call spoils the reply, and so do calls in two ways at once: whoever writes one right
-call beside garbage has not called a tool.
+The calls of a reply are the message's own `tool_calls`, or stand in its text in a declared or detected format. Words
+may stand before and behind them. Thinking counts for nothing. One malformed call spoils the reply, and so do calls in
+two ways at once: whoever writes one right call beside garbage has not called a tool.
 
 A format says whether a text attempts its calls (`marks`), reads them and writes them, all in linear time. So no pattern
 has a repetition without a bound that could be tried at every position.
@@ -11,14 +11,16 @@ has a repetition without a bound that could be tried at every position.
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Final, Literal, TypeVar
 
 from pydantic import JsonValue
 
 from app.domain.tasks import Completion, Message, ToolCall, ToolSpec
 from app.domain.values import MAX_JSON_DEPTH
-from app.toolkit.answers import strip_thinking
+from app.toolkit.answers import THINKING_TAGS, strip_thinking
 from app.toolkit.tool_calls.calls import (
     BLANK,
     MOST_CALLS,
@@ -34,7 +36,19 @@ from app.toolkit.tool_calls.calls import (
     require_members,
 )
 
-ToolFormat = Literal["hermes", "llama_json", "pythonic", "mistral", "qwen_coder", "anthropic", "mcp"]
+ToolFormat = Literal[
+    "hermes",
+    "llama_json",
+    "pythonic",
+    "mistral",
+    "qwen_coder",
+    "anthropic",
+    "mcp",
+    "harmony",
+    "glm",
+    "kimi",
+    "deepseek",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +73,28 @@ class _CallFormat:
     write: Callable[[Sequence[ParsedCall]], str]
 
 
+_NO_PROSE = re.compile(r"[\[\]{}<>|]|\w\(")
+"""What words behind a call do not hold: it could be more of a call, or what is left of one."""
+
+
+def _read_words_behind(text: str) -> str:
+    """Words behind the calls. Malformed for what may be no words."""
+    if _NO_PROSE.search(text) is not None:
+        raise MalformedCall("behind the calls there is something else than words")
+    return text
+
+
 # Hermes, Qwen2.5 and Qwen3: `<tool_call>{"name": …, "arguments": {…}}</tool_call>`, a pair of tags per call.
 
 OPENS, _CLOSES_HERMES = "<tool_call>", "</tool_call>"
-_OBJECT = re.compile(rf"{OPENS}\s{{0,100}}\{{")
+_OBJECT = re.compile(rf"{OPENS}\s{{0,100}}\[?\s{{0,100}}\{{")
 
 
 def _attempts_hermes(text: str) -> bool:
     """An argument may hold the tags of another format; a call begins with a brace."""
-    return _OBJECT.search(text) is not None or ((OPENS in text or _CLOSES_HERMES in text) and "<function=" not in text)
+    return _OBJECT.search(text) is not None or (
+        (OPENS in text or _CLOSES_HERMES in text) and "<function=" not in text and not _attempts_glm(text)
+    )
 
 
 def _read_hermes(text: str, tools: Sequence[ToolSpec]) -> _FormatResult:
@@ -76,10 +103,14 @@ def _read_hermes(text: str, tools: Sequence[ToolSpec]) -> _FormatResult:
     position = 0
     while (start := text.find(OPENS, position)) >= 0:
         said.append(text[position:start])
-        value, end = read_json_at(text, start + len(OPENS))
-        calls.append(parse_call_object(value))
-        while end < len(text) and text[end] in BLANK:
-            end += 1
+        end = start + len(OPENS)
+        while len(calls) <= MOST_CALLS:  # models put several into one pair of tags, as a list or one after the other
+            value, end = read_json_at(text, end)
+            calls += map(parse_call_object, value if isinstance(value, list) and value else [value])
+            while end < len(text) and text[end] in BLANK:
+                end += 1
+            if not text.startswith("{", end):
+                break
         if not text.startswith(_CLOSES_HERMES, end):
             raise MalformedCall(f"a call does not end in {_CLOSES_HERMES}")
         position = end + len(_CLOSES_HERMES)
@@ -123,9 +154,7 @@ def _attempts_llama(text: str) -> bool:
 
 
 def _read_llama(text: str, tools: Sequence[ToolSpec]) -> _FormatResult:
-    said, tag, written = text.partition(_LLAMA_TAG)
-    if not tag:
-        said, written = "", text
+    said, _, written = ("", "", text) if _BARE.match(text) else text.partition(_LLAMA_TAG)
     calls: list[ParsedCall] = []
     position = 0
     while True:
@@ -133,8 +162,8 @@ def _read_llama(text: str, tools: Sequence[ToolSpec]) -> _FormatResult:
         calls.append(parse_call_object(value))
         while position < len(written) and written[position] in BLANK + ";":
             position += 1
-        if position == len(written):
-            return _FormatResult(tuple(calls), said)
+        if not written.startswith("{", position):
+            return _FormatResult(tuple(calls), said + _read_words_behind(written[position:]))
 
 
 def _write_llama(calls: Sequence[ParsedCall]) -> str:
@@ -231,20 +260,20 @@ def _is_bare(text: str) -> bool:
 
 
 def _read_mistral(text: str, tools: Sequence[ToolSpec]) -> _FormatResult:
-    said, tag, written = text.partition(_MISTRAL_TAG)
-    if not tag:
-        if not _is_bare(text):
-            raise MalformedCall(f"{_ARGUMENTS_TAG} without {_MISTRAL_TAG}")
-        said, written = "", text
+    said, tag, written = ("", "", text) if _is_bare(text) else text.partition(_MISTRAL_TAG)
+    if not tag and not _is_bare(text):
+        raise MalformedCall(f"{_ARGUMENTS_TAG} without {_MISTRAL_TAG}")
     if not written.lstrip(BLANK).startswith(("[", "{")):
-        return _FormatResult(_read_named(written), said)
-    listed = read_json(written)
+        calls, behind = _read_named(written)
+        return _FormatResult(calls, said + behind)
+    listed, end = read_json_at(written, 0)
     if not isinstance(listed, list) or not listed:
         raise MalformedCall(f"after {_MISTRAL_TAG} there is no list of calls")
-    return _FormatResult(tuple(map(parse_call_object, listed)), said)
+    return _FormatResult(tuple(map(parse_call_object, listed)), said + _read_words_behind(written[end:]))
 
 
-def _read_named(written: str) -> tuple[ParsedCall, ...]:
+def _read_named(written: str) -> tuple[tuple[ParsedCall, ...], str]:
+    """The calls, and the words behind them."""
     calls: list[ParsedCall] = []
     position = 0
     while len(calls) < MOST_CALLS:
@@ -255,9 +284,10 @@ def _read_named(written: str) -> tuple[ParsedCall, ...]:
         calls.append(build_call(head[1], arguments))
         while position < len(written) and written[position] in BLANK:
             position += 1
-        if position == len(written):
-            return tuple(calls)
-        position += len(_MISTRAL_TAG) if written.startswith(_MISTRAL_TAG, position) else 0
+        if written.startswith(_MISTRAL_TAG, position):
+            position += len(_MISTRAL_TAG)
+        elif _NAMED.match(written, position) is None:
+            return tuple(calls), _read_words_behind(written[position:])
     raise MalformedCall(f"there are more than {MOST_CALLS} calls")
 
 
@@ -287,14 +317,17 @@ _MOST_ITEMS: Final = 5_000
 """Calls, arguments and values of one reply together: each is read in Python."""
 
 _STARTS, _ENDS = "<|python_start|>", "<|python_end|>"
-_CALLS = re.compile(r"\s{0,100}\[\s{0,100}[A-Za-z_][\w.]{0,200}\(")
+_CALLS = re.compile(r"\s{0,100}\[\s{0,100}\w[\w.-]{0,200}\(", re.ASCII)
+_CALL_NAME = re.compile(r"\s*(\w[\w.-]*)", re.ASCII)
+"""Of a tool or an argument: those that servers allow, which may hold hyphens and begin with a digit."""
 _TOKEN = re.compile(
     r"\s*(?:(?P<name>[A-Za-z_][\w.-]*)"
     r"|(?P<number>[+-]?(?:[0-9][0-9_]*(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)"
     r"|(?P<text>\"(?:[^\"\\\n]|\\.)*\"|'(?:[^'\\\n]|\\.)*')"
-    r"|(?P<mark>[\[\](){},:=]))"
+    r"|(?P<mark>\*\*|[\[\](){},:=]))"
 )
 """Texts end at a line break, so an open quotation mark costs one line."""
+_UNPACKED = re.compile(r"\s*\*\*(?=\s*\{)")
 _ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U00(?:0[0-9a-fA-F]|10)[0-9a-fA-F]{4}|[\s\S])")
 """Escapes of Python's texts, up to the last code point of Unicode."""
 _PLAIN: Final = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\", "'": "'", '"': '"', "\n": ""}
@@ -313,15 +346,13 @@ def _attempts_pythonic(text: str) -> bool:
 
 
 def _read_pythonic(text: str, tools: Sequence[ToolSpec]) -> _FormatResult:
-    said, tag, written = text.partition(_STARTS)
-    if tag:
-        written = written.rstrip().removesuffix(_ENDS)
-    reader = _CallListReader(written if tag else text)
+    said, _, written = ("", "", text) if _CALLS.match(text) else text.partition(_STARTS)
+    reader = _CallListReader(written)
     calls = tuple(reader.read_items("[", "]", reader.read_call))
     if not calls:
         raise MalformedCall("the list of calls is empty")
-    reader.require_end()
-    return _FormatResult(calls, said if tag else "")
+    behind = written[reader.position :].lstrip().removeprefix(_ENDS)
+    return _FormatResult(calls, said + _read_words_behind(behind))
 
 
 @dataclass
@@ -335,9 +366,9 @@ class _CallListReader:
     ahead: re.Match[str] | None = None
 
     def read_call(self) -> ParsedCall:
-        name = self._take("name")
+        name = self._take_name()
         arguments: dict[str, JsonValue] = {}
-        for argument, value in self.read_items("(", ")", self._read_argument):
+        for argument, value in chain.from_iterable(self.read_items("(", ")", self._read_argument)):
             if argument in arguments:
                 raise MalformedCall("an argument is given twice")
             arguments[argument] = value
@@ -357,14 +388,18 @@ class _CallListReader:
         self._take_mark(closes)
         return items
 
-    def require_end(self) -> None:
-        if self.text[self.position :].strip():
-            raise MalformedCall("there is text after the list of calls")
-
-    def _read_argument(self) -> tuple[str, JsonValue]:
-        name = self._take("name")
+    def _read_argument(self) -> list[tuple[str, JsonValue]]:
+        """One, or those of `**{"any name": value}`."""
+        unpacked = _UNPACKED.match(self.text, self.position)
+        if unpacked is not None:
+            self.position = unpacked.end()
+            members = self._read_value()
+            if not isinstance(members, dict):
+                raise MalformedCall("behind `**` there is no object")
+            return [*members.items()]
+        name = self._take_name()
         self._take_mark("=")
-        return name, self._read_value()
+        return [(name, self._read_value())]
 
     def _read_value(self) -> JsonValue:
         token = self._peek()
@@ -414,12 +449,12 @@ class _CallListReader:
             raise MalformedCall("the list of calls ends early or holds what is no literal")
         return self.ahead
 
-    def _take(self, kind: str) -> str:
-        token = self._peek()
-        if token[kind] is None:
+    def _take_name(self) -> str:
+        name = _CALL_NAME.match(self.text, self.position)
+        if name is None:
             raise MalformedCall("a name is missing")
-        self.position = token.end()
-        return token[kind]
+        self.position = name.end()
+        return name[1]
 
     def _is_at(self, mark: str) -> bool:
         return self._peek()["mark"] == mark
@@ -456,7 +491,11 @@ def _write_pythonic(calls: Sequence[ParsedCall]) -> str:
 
 
 def _format_arguments(call: ParsedCall) -> str:
-    return ", ".join(f"{name}={value!r}" for name, value in call.arguments.items())
+    plain = {
+        name: value for name, value in call.arguments.items() if _CALL_NAME.fullmatch(name) and name == name.strip()
+    }
+    others = {name: value for name, value in call.arguments.items() if name not in plain}
+    return ", ".join([*(f"{name}={value!r}" for name, value in plain.items()), *([f"**{others!r}"] if others else [])])
 
 
 _PYTHONIC = _CallFormat(
@@ -488,21 +527,76 @@ _TYPES: dict[type, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class _ArgumentTags:
-    """`begins` has the argument's name as its one group; `ends` ends a value; `closes` ends the call."""
+    """`begins` has the argument's name as its one group; `ends` ends a value, and `follows` is what may come then;
+    `closes` ends the call."""
 
     begins: re.Pattern[str]
     ends: re.Pattern[str]
+    follows: re.Pattern[str]
     closes: re.Pattern[str]
 
 
+_MOST_READINGS: Final = 24
+_LINE_END = re.compile(r"[ \t]{0,20}(?:[\r\n]|\Z)")
+_LONG: Final = 50_000
+"""Characters of a text that is read one way only."""
+
+
+@dataclass
+class _ValueEnds:
+    """At which of its possible ends each value ends: at the first behind which the call goes on, and if the text cannot
+    be read so at a later one, for a value may hold the tags of its own format. But a tag at the end of a line ends the
+    value, unless another one comes next: an argument whose head is broken is no part of the one before."""
+
+    skipped: dict[int, int] = field(default_factory=dict)
+    seen: list[int] = field(default_factory=list)
+
+    def find(self, tags: _ArgumentTags, text: str, start: int) -> re.Match[str] | None:
+        left, position = self.skipped.get(start, 0), start
+        while (end := tags.ends.search(text, position)) is not None:
+            position = end.end()
+            goes_on = tags.follows.match(text, position) is not None
+            if goes_on and not left:
+                self.seen.append(start)
+                return end
+            if _LINE_END.match(text, position) and tags.ends.match(text, _skip_blank(text, position)) is None:
+                return None
+            left -= goes_on
+        return None
+
+    def advance(self) -> bool:
+        """False where there is nothing left to try."""
+        if not self.seen:
+            return False
+        last = self.seen[-1]
+        self.skipped = {start: count for start, count in self.skipped.items() if start <= last}
+        self.skipped[last] = self.skipped.get(last, 0) + 1
+        self.seen.clear()
+        return True
+
+
+def _read_first_reading(text: str, read: Callable[[_ValueEnds], _FormatResult]) -> _FormatResult:
+    """The first way to read it; Malformed with the fault of the plainest where there is none."""
+    ends = _ValueEnds()
+    try:
+        return read(ends)
+    except MalformedCall as fault:
+        for _ in range(_MOST_READINGS if len(text) <= _LONG else 0):
+            if not ends.advance():
+                break
+            with suppress(MalformedCall):
+                return read(ends)
+        raise fault
+
+
 def _read_arguments(
-    text: str, start: int, tool: str, tools: Sequence[ToolSpec], tags: _ArgumentTags
+    text: str, start: int, tool: str, tools: Sequence[ToolSpec], tags: _ArgumentTags, value_ends: _ValueEnds
 ) -> tuple[dict[str, JsonValue], int]:
-    """The arguments from `start` on, and where the call is closed. A value ends at the first tag that could end it."""
+    """The arguments from `start` on, and where the call is closed."""
     arguments: dict[str, JsonValue] = {}
     position = _skip_blank(text, start)
     while (begins := tags.begins.match(text, position)) is not None:
-        ends = tags.ends.search(text, begins.end())
+        ends = value_ends.find(tags, text, begins.end())
         if ends is None:
             raise MalformedCall("a value does not end")
         if begins[1] in arguments:
@@ -568,6 +662,7 @@ _INVOKE = re.compile(rf'<(?:antml:)?invoke\sname="([^"<>]{{1,{MOST_NAME}}})"\s{{
 _ANTHROPIC_TAGS = _ArgumentTags(
     begins=re.compile(rf'<(?:antml:)?parameter\sname="([^"<>]{{1,{MOST_NAME}}})"\s{{0,10}}>'),
     ends=re.compile("</(?:antml:)?parameter>"),
+    follows=re.compile(r"\s{0,100}(?:<(?:antml:)?parameter\s|</(?:antml:)?invoke>)"),
     closes=re.compile("</(?:antml:)?invoke>"),
 )
 _ANTHROPIC_WORDS = ("function_calls", "invoke", "parameter")
@@ -588,7 +683,9 @@ def _is_blocks(text: str) -> bool:
 
 
 def _read_anthropic(text: str, tools: Sequence[ToolSpec]) -> _FormatResult:
-    return _read_blocks(text) if _is_blocks(text) else _read_tags(text, tools)
+    if _is_blocks(text):
+        return _read_blocks(text)
+    return _read_first_reading(text, lambda ends: _read_tags(text, tools, ends))
 
 
 def _read_blocks(text: str) -> _FormatResult:
@@ -610,7 +707,7 @@ def _read_blocks(text: str) -> _FormatResult:
     return _FormatResult(tuple(calls), "\n".join(said))
 
 
-def _read_tags(text: str, tools: Sequence[ToolSpec]) -> _FormatResult:
+def _read_tags(text: str, tools: Sequence[ToolSpec], ends: _ValueEnds) -> _FormatResult:
     calls: list[ParsedCall] = []
     said: list[str] = []
     position = 0
@@ -618,7 +715,7 @@ def _read_tags(text: str, tools: Sequence[ToolSpec]) -> _FormatResult:
         if len(calls) == MOST_CALLS:
             raise MalformedCall(f"there are more than {MOST_CALLS} calls")
         said.append(text[position : invoke.start()])
-        arguments, position = _read_arguments(text, invoke.end(), invoke[1], tools, _ANTHROPIC_TAGS)
+        arguments, position = _read_arguments(text, invoke.end(), invoke[1], tools, _ANTHROPIC_TAGS, ends)
         calls.append(build_call(invoke[1], arguments))
     said.append(text[position:])
     words = _AROUND.sub("", "".join(said))
@@ -655,6 +752,7 @@ _FUNCTION = re.compile(rf"(<tool_call>\s*)?<function=([^<>=\s]{{1,{MOST_NAME}}})
 _QWEN_TAGS = _ArgumentTags(
     begins=re.compile(rf"<parameter=([^<>=\s]{{1,{MOST_NAME}}})>"),
     ends=re.compile("</parameter>"),
+    follows=re.compile(r"\s{0,100}(?:<parameter=|</function>)"),
     closes=re.compile("</function>"),
 )
 _CLOSES = re.compile(r"\s*</tool_call>")
@@ -666,6 +764,10 @@ def _attempts_qwen(text: str) -> bool:
 
 
 def _read_qwen(text: str, tools: Sequence[ToolSpec]) -> _FormatResult:
+    return _read_first_reading(text, lambda ends: _read_functions(text, tools, ends))
+
+
+def _read_functions(text: str, tools: Sequence[ToolSpec], ends: _ValueEnds) -> _FormatResult:
     calls: list[ParsedCall] = []
     said: list[str] = []
     position = 0
@@ -673,7 +775,7 @@ def _read_qwen(text: str, tools: Sequence[ToolSpec]) -> _FormatResult:
         if len(calls) == MOST_CALLS:
             raise MalformedCall(f"there are more than {MOST_CALLS} calls")
         said.append(text[position : function.start()])
-        arguments, position = _read_arguments(text, function.end(), function[2], tools, _QWEN_TAGS)
+        arguments, position = _read_arguments(text, function.end(), function[2], tools, _QWEN_TAGS, ends)
         calls.append(build_call(function[2], arguments))
         closes = _CLOSES.match(text, position)
         if closes is not None:
@@ -714,10 +816,242 @@ _QWEN_CODER = _CallFormat(
 )
 
 
+# GLM: `<tool_call>name<arg_key>key</arg_key><arg_value>value</arg_value></tool_call>`. Values have no types.
+
+_GLM_HEAD = re.compile(rf"{OPENS}\s{{0,100}}(\w[\w.-]{{0,{MOST_NAME}}})\s{{0,100}}(?=<arg_key>|{_CLOSES_HERMES})")
+_GLM_TAGS = _ArgumentTags(
+    begins=re.compile(rf"<arg_key>([^<>]{{1,{MOST_NAME}}})</arg_key>\s{{0,100}}<arg_value>"),
+    ends=re.compile("</arg_value>"),
+    follows=re.compile(rf"\s{{0,100}}(?:<arg_key>|{_CLOSES_HERMES})"),
+    closes=re.compile(_CLOSES_HERMES),
+)
+_GLM_LEFT_OVER = re.compile("</?tool_call>|</?arg_(?:key|value)>")
+
+
+def _attempts_glm(text: str) -> bool:
+    """By the first call: an argument may hold the tags of another format."""
+    return OPENS in text and _GLM_HEAD.match(text, text.index(OPENS)) is not None
+
+
+def _read_glm(text: str, tools: Sequence[ToolSpec]) -> _FormatResult:
+    return _read_first_reading(text, lambda ends: _read_keyed(text, tools, ends))
+
+
+def _read_keyed(text: str, tools: Sequence[ToolSpec], ends: _ValueEnds) -> _FormatResult:
+    calls: list[ParsedCall] = []
+    said: list[str] = []
+    position = 0
+    while (head := _GLM_HEAD.search(text, position)) is not None:
+        if len(calls) == MOST_CALLS:
+            raise MalformedCall(f"there are more than {MOST_CALLS} calls")
+        said.append(text[position : head.start()])
+        arguments, position = _read_arguments(text, head.end(), head[1], tools, _GLM_TAGS, ends)
+        calls.append(build_call(head[1], arguments))
+    said.append(text[position:])
+    words = "".join(said)
+    if not calls or _GLM_LEFT_OVER.search(words) is not None:
+        raise MalformedCall("there are tags of a call that are no call")
+    return _FormatResult(tuple(calls), words)
+
+
+def _write_glm(calls: Sequence[ParsedCall]) -> str:
+    return "\n".join(
+        f"{OPENS}{call.name}\n"
+        + "".join(
+            f"<arg_key>{name}</arg_key>\n<arg_value>{_keep_line_breaks(_write_value(value))}</arg_value>\n"
+            for name, value in call.arguments.items()
+        )
+        + _CLOSES_HERMES
+        for call in calls
+    )
+
+
+def _keep_line_breaks(value: str) -> str:
+    """One at either end is taken for typography."""
+    return f"\n{value}\n" if value.startswith("\n") or value.endswith("\n") else value
+
+
+_GLM = _CallFormat(
+    name="glm",
+    instruction=(
+        "Write each call like this, with the bare value of each argument:\n"
+        "<tool_call><name>\n<arg_key><argument></arg_key>\n<arg_value><value></arg_value>\n</tool_call>"
+    ),
+    marks=_attempts_glm,
+    read=_read_glm,
+    write=_write_glm,
+)
+
+
+# Kimi and DeepSeek: special tokens around a name and a JSON object.
+
+
+@dataclass(frozen=True, slots=True)
+class _CallTokens:
+    """`head` begins a call and has its name as its one group; `around` stands before and behind all calls."""
+
+    mark: str
+    head: re.Pattern[str]
+    end: str
+    around: re.Pattern[str]
+
+
+_KIMI_TOKENS = _CallTokens(
+    mark="<|tool_call",
+    head=re.compile(
+        rf"<\|tool_call_begin\|>\s{{0,100}}(?:functions\.)?(\w[\w.-]{{0,{MOST_NAME}}})(?::\d{{1,9}})?\s{{0,100}}"
+        r"<\|tool_call_argument_begin\|>"
+    ),
+    end="<|tool_call_end|>",
+    around=re.compile(r"<\|tool_calls_section_(?:begin|end)\|>"),
+)
+_DEEPSEEK_TOKENS = _CallTokens(
+    mark="<｜tool▁call",
+    head=re.compile(
+        rf"<｜tool▁call▁begin｜>\s{{0,100}}(?:function\s{{0,100}}<｜tool▁sep｜>)?(\w[\w.-]{{0,{MOST_NAME}}})\s{{0,100}}"
+        r"(?:<｜tool▁sep｜>|(?=```))\s{0,100}(?:```(?:json)?\s{0,100}(?=\{))?"
+    ),
+    end="<｜tool▁call▁end｜>",
+    around=re.compile("<｜tool▁calls▁(?:begin|end)｜>"),
+)
+
+
+def _read_tokens(text: str, tokens: _CallTokens) -> _FormatResult:
+    calls: list[ParsedCall] = []
+    said: list[str] = []
+    position = 0
+    while (head := tokens.head.search(text, position)) is not None:
+        if len(calls) == MOST_CALLS:
+            raise MalformedCall(f"there are more than {MOST_CALLS} calls")
+        said.append(text[position : head.start()])
+        arguments, position = read_json_at(text, head.end())
+        calls.append(build_call(head[1], arguments))
+        position = _skip_blank(text, position)
+        if "```" in head[0] and text.startswith("```", position):
+            position = _skip_blank(text, position + 3)
+        if not text.startswith(tokens.end, position):
+            raise MalformedCall(f"a call does not end in {tokens.end}")
+        position += len(tokens.end)
+    said.append(text[position:])
+    words = tokens.around.sub("", "".join(said))
+    if not calls or tokens.mark in words:
+        raise MalformedCall("there are tokens of a call that are no call")
+    return _FormatResult(tuple(calls), words)
+
+
+def _write_kimi(calls: Sequence[ParsedCall]) -> str:
+    written = (
+        f"<|tool_call_begin|>functions.{call.name}:{number}<|tool_call_argument_begin|>{_write_value(call.arguments)}"
+        "<|tool_call_end|>"
+        for number, call in enumerate(calls)
+    )
+    return f"<|tool_calls_section_begin|>{''.join(written)}<|tool_calls_section_end|>"
+
+
+def _write_deepseek(calls: Sequence[ParsedCall]) -> str:
+    written = (
+        f"<｜tool▁call▁begin｜>{call.name}<｜tool▁sep｜>{_write_value(call.arguments)}<｜tool▁call▁end｜>"
+        for call in calls
+    )
+    return f"<｜tool▁calls▁begin｜>{''.join(written)}<｜tool▁calls▁end｜>"
+
+
+_KIMI = _CallFormat(
+    name="kimi",
+    instruction=(
+        "End your reply with all calls, each with a JSON object of its arguments:\n"
+        "<|tool_calls_section_begin|><|tool_call_begin|>functions.<name>:<number><|tool_call_argument_begin|>"
+        '{"<argument>": <value>}<|tool_call_end|><|tool_calls_section_end|>'
+    ),
+    marks=lambda text: _KIMI_TOKENS.mark in text,
+    read=lambda text, tools: _read_tokens(text, _KIMI_TOKENS),
+    write=_write_kimi,
+)
+_DEEPSEEK = _CallFormat(
+    name="deepseek",
+    instruction=(
+        "End your reply with all calls, each with a JSON object of its arguments:\n"
+        "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜><name><｜tool▁sep｜>"
+        '{"<argument>": <value>}<｜tool▁call▁end｜><｜tool▁calls▁end｜>'
+    ),
+    marks=lambda text: _DEEPSEEK_TOKENS.mark in text,
+    read=lambda text, tools: _read_tokens(text, _DEEPSEEK_TOKENS),
+    write=_write_deepseek,
+)
+
+
+# Harmony, of gpt-oss: a message a call, in the channel for commentary and with the tool as its recipient.
+
+_HARMONY_MESSAGE = "<|message|>"
+_HARMONY_RECIPIENT = re.compile(rf"\bto=(?:functions\.)?(\w[\w.-]{{0,{MOST_NAME}}})")
+_HARMONY_END = re.compile(r"<\|(?:end|call|return)\|>")
+_HARMONY_HEAD = re.compile(
+    r"<\|(?:start|channel)\|>[^<>\n]{0,300}(?:<\|(?:channel|constrain)\|>[^<>\n]{0,300}){0,2}<\|message\|>"
+)
+_HARMONY_CALL = re.compile(r"<\|(?:start|channel)\|>[^<>\n]{0,300}(?:<\|channel\|>[^<>\n]{0,300})?\bto=functions\.")
+
+
+def _attempts_harmony(text: str) -> bool:
+    return "<|channel|>" in text and _HARMONY_CALL.search(text) is not None
+
+
+def _read_harmony(text: str, tools: Sequence[ToolSpec]) -> _FormatResult:
+    """Of a whole reply: its thinking is a message in a channel of its own."""
+    calls: list[ParsedCall] = []
+    said: list[str] = []
+    position = 0
+    while (head := _HARMONY_HEAD.search(text, position)) is not None:
+        said.append(text[position : head.start()])
+        recipient = _HARMONY_RECIPIENT.search(head[0])
+        if recipient is not None:
+            if len(calls) == MOST_CALLS or "analysis" in head[0]:
+                raise MalformedCall("there are too many calls, or a call stands in the channel for thinking")
+            arguments, position = read_json_at(text, head.end())
+            calls.append(build_call(recipient[1], arguments))
+            position = _skip_blank(text, position)
+            end = _HARMONY_END.match(text, position)
+            if end is None and position < len(text):
+                raise MalformedCall("a call does not end in <|call|>")
+            position = len(text) if end is None else end.end()
+            continue
+        end = _HARMONY_END.search(text, head.end())
+        if "analysis" not in head[0]:
+            said.append(text[head.end() : end.start() if end else len(text)])
+        position = end.end() if end else len(text)
+    said.append(text[position:])
+    words = "\n".join(part.strip() for part in said if part.strip())
+    if not calls or "<|" in words:
+        raise MalformedCall("there are tokens of a call that are no call")
+    return _FormatResult(tuple(calls), words)
+
+
+def _write_harmony(calls: Sequence[ParsedCall]) -> str:
+    return "<|start|>assistant".join(
+        f"<|channel|>commentary to=functions.{call.name} <|constrain|>json<|message|>"
+        f"{_write_value(call.arguments)}<|call|>"
+        for call in calls
+    )
+
+
+_HARMONY = _CallFormat(
+    name="harmony",
+    instruction=(
+        "Write each call as a message in the commentary channel, with a JSON object of its arguments:\n"
+        '<|channel|>commentary to=functions.<name> <|constrain|>json<|message|>{"<argument>": <value>}<|call|>'
+    ),
+    marks=_attempts_harmony,
+    read=_read_harmony,
+    write=_write_harmony,
+)
+
+
 # All formats, in the order of the documentation
 
 FORMATS: Final[Mapping[ToolFormat, _CallFormat]] = {
-    form.name: form for form in (_HERMES, _LLAMA_JSON, _PYTHONIC, _MISTRAL, _QWEN_CODER, _ANTHROPIC, _MCP)
+    form.name: form
+    for form in (
+        *(_HERMES, _LLAMA_JSON, _PYTHONIC, _MISTRAL, _QWEN_CODER, _ANTHROPIC, _MCP, _HARMONY, _GLM, _KIMI, _DEEPSEEK),
+    )
 }
 
 
@@ -728,6 +1062,7 @@ def find_declared_format(name: object) -> ToolFormat | None:
 
 # The calls of a reply
 
+_OTHER_THINKING = re.compile("|".join(re.escape(tag) for tag in THINKING_TAGS if "channel" not in tag), re.IGNORECASE)
 _OPENAI = "openai"
 """What a reading calls a message's own `tool_calls`."""
 
@@ -758,12 +1093,15 @@ def read_message_calls(message: Message, tools: Sequence[ToolSpec], form: ToolFo
 
 
 def read_text_calls(reply: str, tools: Sequence[ToolSpec], form: ToolFormat | None = None) -> CallReading:
-    said = strip_thinking(reply).text
+    # In Harmony thinking ends where a message does, so its reader takes the reply as it is; but a call within other
+    # thinking is none.
+    is_harmony = form in (None, "harmony") and _attempts_harmony(reply) and _OTHER_THINKING.search(reply) is None
+    said = reply if is_harmony else strip_thinking(reply).text
     text = _strip_fence(said)
     attempted = [FORMATS[form]] if form is not None else list(FORMATS.values())
     attempted = [one for one in attempted if one.marks(text)]
     if not attempted:
-        return CallReading(said=said.strip())
+        return _read_bare_call(text, tools, said) if form == "hermes" else CallReading(said=said.strip())
     if len(attempted) == 1:
         return _read_format(attempted[0], text, tools)
     readings = [(one, _read_format(one, text, tools)) for one in attempted]
@@ -772,6 +1110,14 @@ def read_text_calls(reply: str, tools: Sequence[ToolSpec], form: ToolFormat | No
         return whole[0]
     names = " and ".join(one.name for one in attempted)
     return CallReading(format=attempted[0].name, fault=f"there are calls in two formats: {names}")
+
+
+def _read_bare_call(text: str, tools: Sequence[ToolSpec], said: str) -> CallReading:
+    """Some models leave out the tags where a reply is nothing but JSON."""
+    if _BARE.match(text) is None or not _attempts_llama(text):
+        return CallReading(said=said.strip())
+    reading = _read_format(_LLAMA_JSON, text, tools)
+    return replace(reading, format="hermes") if reading.format else reading
 
 
 def _is_marked(said: str, forms: Sequence[_CallFormat]) -> bool:

@@ -27,7 +27,8 @@ from app.toolkit.seeded import is_held_out
 ENV = CodeExec()
 MADE = CodeExercise(family="keep_every", chosen={"step": 4, "first": 2, "order": "kept"}, seed=7)
 TASK = Task(messages=(), reference=MADE.model_dump(mode="json"))
-RIGHT = [test.expected for test in choose_hidden_tests(MADE)]
+ASKED = (*choose_examples(MADE), *choose_hidden_tests(MADE))
+RIGHT = [test.expected for test in ASKED]
 COUNT = len(RIGHT)
 
 
@@ -65,7 +66,7 @@ def score(reward: float, share: float, rationale: str) -> Score:
         absolute=reward,
         criteria=(
             Criterion(name="correct", value=reward, weight=1.0),
-            Criterion(name="share", value=share, weight=0.0, note="of the hidden tests that pass"),
+            Criterion(name="share", value=share, weight=0.0, note="of the tests that pass"),
         ),
         rationale=rationale,
     )
@@ -74,7 +75,7 @@ def score(reward: float, share: float, rationale: str) -> Score:
 def test_a_program_is_told_arguments_alone() -> None:
     programs = Scripted(returning(*RIGHT))
     assert scored(programs, reply()) == [score(1.0, 1.0, "correct")]
-    calls = tuple(tuple(test.arguments) for test in choose_hidden_tests(MADE))
+    calls = tuple(tuple(test.arguments) for test in ASKED)
     asked = Program(source="def keep_every(items): ...\n", function="keep_every", calls=calls, limits=LIMITS)
     assert programs.asked == [asked]
 
@@ -101,8 +102,14 @@ def tampered(change: Callable[[list[JsonValue]], JsonValue], times: int = 1) -> 
     ],
 )
 def test_one_wrong_result_is_enough(change: Callable[[list[JsonValue]], JsonValue]) -> None:
-    expected = score(0.0, (COUNT - 1) / COUNT, f"1 of {COUNT} hidden tests fail")
+    expected = score(0.0, (COUNT - 1) / COUNT, f"1 of {COUNT} tests fail")
     assert scored(Scripted(tampered(change)), reply()) == [expected]
+
+
+def test_what_the_prompt_shows_is_run_too() -> None:
+    shown = len(choose_examples(MADE))
+    (found,) = scored(Scripted(returning(*[None] * shown, *RIGHT[shown:])), reply())
+    assert found == score(0.0, (COUNT - shown) / COUNT, f"{shown} of {COUNT} tests fail")
 
 
 @pytest.mark.parametrize(
@@ -124,7 +131,7 @@ def test_what_raises_and_what_is_no_json_is_wrong() -> None:
         CallResult(fault="no_json"),
     ]
     found = scored(Scripted(Execution(ending="finished", returned=tuple(values))), reply())
-    said = f"3 of {COUNT} hidden tests fail; in 1 of them it raises an exception"
+    said = f"3 of {COUNT} tests fail; in 1 of them it raises an exception"
     assert found == [score(0.0, (COUNT - 3) / COUNT, said)]
 
 

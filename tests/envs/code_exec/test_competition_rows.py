@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from app.domain.tasks import Completion
 from app.envs.code_exec.environment import CodeRow
-from app.envs.code_exec.row_programs import choose_cases, write_programs
+from app.envs.code_exec.row_programs import RowCase, choose_cases, mark, write_programs
 from app.envs.code_exec.rows import CompetitionRow, MbppRow
 from app.ports.environment import Tools
 from app.service.judging import NoPanel
@@ -64,6 +64,72 @@ def test_output_is_compared_by_lines_and_numbers() -> None:
 def test_functions_and_methods_are_called() -> None:
     rewards = asyncio.run(score_programs(_read(PICKS, starter_code=STARTER), [one for one, _ in CALLS.values()]))
     assert dict(zip(CALLS, rewards, strict=True)) == {name: paid for name, (_, paid) in CALLS.items()}
+
+
+NEAR: list[tuple[Any, Any, bool]] = [
+    (0.1 + 0.2, 0.3, True),
+    (9.261000000000001, 9.261, True),
+    (2, 2.0, True),
+    *((0.3 + 1e-7, 0.3, False), ("0.3", 0.3, False), (None, 0.3, False), (True, 0.5, False), (0.0, 1e-12, False)),
+    *((10**15 + 1, 10**15, False), (10**15 + 0.5, 10**15, False)),  # what is asked for is a whole number
+    *(([1, 0.1 + 0.2], [1, 0.3], True), ([[0.1 + 0.2], ["a"]], [[0.3], ["a"]], True), ([0.3], [0.3, 0.3], False)),
+    ([0.3, 0.1 + 0.2], [0.3, 0.4], False),
+    *(({"a": 0.1 + 0.2}, {"a": 0.3}, True), ({"a": 0.1 + 0.2, "b": 1}, {"a": 0.3}, False)),
+    *(({1: 0.1 + 0.2}, {"1": 0.3}, True), ((0.1 + 0.2, 1), [0.3, 1], True)),
+    (float("inf"), 0.3, False),
+]
+
+
+@pytest.mark.parametrize(("said", "right", "paid"), NEAR)
+def test_fractions_of_functions_differ_in_their_last_digits(said: Any, right: Any, paid: bool) -> None:
+    assert RowCase((), mark(right), rule="json").is_right(mark(said)) is paid
+
+
+PRINTED = [
+    ("0.333333333", "0.3333333333333333", True),
+    ("x 1.41421356237 2\n3", "x 1.4142135623730951 2\n3.0", True),
+    *(("0.33333", "0.3333333333", False), ("1000000001", "1000000000", False), ("1000000000.5", "1000000000", False)),
+    *(("1e-17", "0.0", False), ("nan", "0.5", False), ("v0.50000000001", "v0.5", False), ("0.5 1", "0.5", False)),
+]
+
+
+@pytest.mark.parametrize(("said", "right", "paid"), PRINTED)
+def test_printed_fractions_differ_in_their_last_digits(said: str, right: str, paid: bool) -> None:
+    (case, *_) = _read({"inputs": ["1", "2"], "outputs": [right, "other"]}).build_tests().cases
+    assert case.is_right(said) is paid
+
+
+LONG = {"inputs": ["6000\n", "5\n"], "outputs": ["7" + "0" * 5998 + "3", "70003"]}
+
+
+def test_long_whole_numbers_are_told_apart() -> None:
+    case = RowCase((), mark([10**5000]), rule="json")
+    assert [case.is_right(mark([10**5000 + added])) for added in (0, 1)] == [True, False]
+
+
+def test_whole_numbers_have_any_number_of_digits() -> None:
+    """Programs read and write them, and functions give them."""
+    printed = "n = int(input())\nnumber = 7 * 10 ** (n - 1) + 3\nassert int(str(number)) == number\nprint(number)"
+    digits = {"fn_name": "f", "inputs": [[5000], [3]], "outputs": [5001, 4]}
+    counted = "def f(n): return len(str(10 ** n))"
+    assert asyncio.run(score_programs(_read(LONG), [printed, printed.replace("+ 3", "+ 4")])) == [1.0, 0.0]
+    given = asyncio.run(score_programs(_read(digits), [counted, "def f(n): return 10 ** 5000"]))
+    assert given == [1.0, 0.0]
+
+
+EXITS = (
+    *("import sys\nsys.exit(0)", "def f(one) return one", "import os\nos._exit(0)", "raise SystemExit"),
+    "class Any:\n    def __eq__(self, other): return True\n    __hash__ = None\ndef f(one): return Any()",
+    "class Any(float):\n    def __eq__(self, other): return True\n    __hash__ = None\ndef f(one): return Any(9)",
+    "class Any(list):\n    def __eq__(self, other): return True\ndef f(one): return Any()",
+    "def f(one):\n    import sys\n    sys.exit(0)",
+)
+
+
+def test_programs_that_end_or_are_equal_to_everything_earn_nothing() -> None:
+    row = _read({"fn_name": "f", "inputs": [[1], [2], [3]], "outputs": [0.5, 1.5, 2.5]})
+    rewards = asyncio.run(score_programs(row, [*EXITS, "def f(one): return one - 0.5"]))
+    assert rewards == [*[0.0] * len(EXITS), 1.0]
 
 
 def test_two_programs_are_no_answer() -> None:

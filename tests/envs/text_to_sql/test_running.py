@@ -5,6 +5,7 @@ import sqlite3
 
 import pytest
 
+from app.envs.text_to_sql.databases import Cell
 from app.envs.text_to_sql.exercises import QueryRefused, ResultRows, is_same_result, run_query, strip_fence
 from tests.support.sql_questions import library
 
@@ -57,8 +58,13 @@ def test_a_query_may_read(query: str, expected: ResultRows) -> None:
         "SELECT * FROM pragma_table_info('books')",
         *("SELECT * FROM pragma_database_list", "SELECT * FROM json_each('[1]')", "SELECT load_extension('x')"),
         *("SELECT readfile('x')", "SELECT random()", "SELECT randomblob(1000000000)"),
-        *("SELECT zeroblob(1000000000)", "SELECT printf('%999999999d', 1)", "SELECT format('%999999999d', 1)"),
-        *("SELECT hex('a')", "SELECT char(65)", "SELECT last_insert_rowid(), changes()", "SELECT sqlite_version()"),
+        *("SELECT zeroblob(1000000000)", "SELECT total_changes()", "SELECT sqlite_source_id()"),
+        *(
+            "SELECT sqlite_compileoption_get(1)",
+            "SELECT fts5('a')",
+            "SELECT last_insert_rowid(), changes()",
+            "SELECT sqlite_version()",
+        ),
         *("SELECT CURRENT_TIMESTAMP", "SELECT CURRENT_DATE", "SELECT title FROM nothing"),
         *("SELECT author FROM books", "SELECT 1; SELECT 2", "SELECT 1; DROP TABLE books", "EXPLAIN SELECT 1"),
         *("SELECT ?", "SELECT :name", "SELEC title FROM books", "-- nothing", "", "\x00", "SELECT '\x00'"),
@@ -130,10 +136,40 @@ def test_nothing_can_be_written_even_without_the_authorizer() -> None:
         ("```SQLite  \n SELECT '`' \n  ```", " SELECT '`' "),
         ("Here it is: ```sql\nSELECT 1\n```", "Here it is: ```sql\nSELECT 1\n```"),
         ("```", "```"),
+        ("sql\nSELECT 1", "SELECT 1"),
+        (" SQLite: \r\n SELECT 1", " SELECT 1"),
+        ("sql SELECT 1", "sql SELECT 1"),
     ],
 )
 def test_a_fence_is_taken_off(answer: str, expected: str) -> None:
     assert strip_fence(answer) == expected
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        *("SELECT printf('%999999999d', 1)", "SELECT format('%999999999d', 1)", "SELECT printf('%*d', 9999, 1)"),
+        *("SELECT printf('%.*f', 9999, 0.5)", "SELECT printf()", "SELECT format('%1000s', 'a')"),
+    ],
+)
+def test_formats_that_would_make_long_texts_fail(query: str) -> None:
+    with library() as database, pytest.raises(QueryRefused, match=f"^{FAILS}"):
+        run_query(database, query, 10)
+
+
+@pytest.mark.parametrize(
+    ("expression", "value"),
+    [
+        *(("mod(7, 3)", 1.0), ("ceil(1.2)", 2.0), ("floor(-1.2)", -2.0), ("trunc(1.9)", 1.0), ("power(2, 5)", 32.0)),
+        *(("printf('%05.2f|%s', 1.5, NULL)", "01.50|"), ("format('%,d', 1234567)", "1,234,567")),
+        *(("concat(1, NULL, 2.5, 'x')", "12.5x"), ("concat_ws('; ', 'a', NULL, 3)", "a; 3")),
+        *(("concat_ws(NULL, 'a')", None), ("char(72, 105)", "Hi"), ("hex('a')", "61"), ("unicode('A')", 65)),
+        *(("json_extract('{\"a\": 4}', '$.a')", 4), ("round(sqrt(2), 3)", 1.414), ("sign(-3)", -1)),
+    ],
+)
+def test_functions_of_values_alone_may_be_used(expression: str, value: Cell) -> None:
+    with library() as database:
+        assert run_query(database, f"SELECT {expression}", 10) == [(value,)]
 
 
 @pytest.mark.parametrize(
@@ -147,7 +183,14 @@ def test_a_fence_is_taken_off(answer: str, expected: str) -> None:
         ([(1,)], [(1, 1)], False, False),
         ([(1,)], [(1.0,)], False, True),
         ([(2023, 4)], [("2023", 4)], False, True),
-        ([("007",)], [("7",)], False, True),
+        ([("2023", 4)], [(2023, 4)], False, False),
+        ([("007",)], [("7",)], False, False),
+        ([("007",)], [(7,)], False, False),
+        ([("1.50",)], [(1.5,)], False, False),
+        ([(7,)], [("007",)], False, True),
+        ([(None,), (7,)], [("7",), (None,)], False, True),
+        ([("7",), (8,)], [("8",), ("7",)], False, True),
+        ([("7",), (8,)], [(8,), (7,)], False, False),
         ([(0.1 + 0.2,), (0.3,)], [(0.3,), (0.3,)], False, True),
         ([(0.1 + 0.2, "b"), (0.3, "a")], [(0.3, "b"), (0.1 + 0.2, "a")], False, True),
         ([(12.35,)], [(12.347826,)], False, False),

@@ -165,3 +165,100 @@ def test_a_reply_that_takes_too_long_is_wrong_unless_the_right_query_does_too(fo
 )
 def test_only_the_order_of_the_whole_counts(query: str, ordered: bool) -> None:
     assert asks_for_order(query) is ordered
+
+
+# Rules for what is right, on a library whose books refer to their authors.
+
+WRITERS = ("Ann", "Bea", "Cid", "Dan", "Eve", "Fay", "Gus", "Hal", "Ivo", "Jan", "Kim", "Lea")
+
+
+@pytest.fixture
+def library(tmp_path: Path) -> Path:
+    (tmp_path / "library").mkdir()
+    with closing(sqlite3.connect(tmp_path / "library" / "library.sqlite")) as database:
+        database.executescript("""
+            CREATE TABLE author (id INTEGER PRIMARY KEY, name TEXT, phone TEXT, mentor INTEGER REFERENCES author);
+            CREATE TABLE book (id INTEGER PRIMARY KEY, author_id INT REFERENCES author (id), year INT, price REAL);
+            CREATE TABLE loan (book_id INTEGER REFERENCES book, day TEXT, FOREIGN KEY (book_id) REFERENCES book (id));
+        """)
+        for place, name in enumerate(WRITERS, 1):
+            author = (place, name, f"{place * 7_003:06d}", place // 2 or None)
+            database.execute("INSERT INTO author VALUES (?, ?, ?, ?)", author)
+        for place in range(1, 61):
+            book = (place, 1 + place * 5 % 12, 1990 + place % 4, place / 4)
+            database.execute("INSERT INTO book VALUES (?, ?, ?, ?)", book)
+        for place in range(1, 121):
+            database.execute("INSERT INTO loan VALUES (?, ?)", (1 + place * 7 % 60, f"2024-0{1 + place % 9}-11"))
+        database.execute("INSERT INTO loan VALUES (999, '2024-01-01')")  # of no book, as real data have some
+        database.commit()
+    return tmp_path
+
+
+BOOKS_OF_AUTHORS = "SELECT count(*) FROM book JOIN author ON book.author_id = author.id"
+BY_YEAR = "SELECT id, year FROM book ORDER BY year"
+PER_YEAR = "SELECT author_id, count(*) FROM book GROUP BY author_id ORDER BY count(*) DESC"
+PHONE = "SELECT name, phone FROM author"
+DEAREST_TWO = "SELECT id FROM book ORDER BY price DESC LIMIT 2"
+FIRST_OF_MANY = "SELECT id FROM book ORDER BY year LIMIT 2"
+
+RULES = [
+    # what joins along a key gives as much without the join, on both states
+    (BOOKS_OF_AUTHORS, "SELECT count(*) FROM book", 1.0),
+    (BOOKS_OF_AUTHORS, "SELECT count(author_id) FROM book", 1.0),
+    (BOOKS_OF_AUTHORS, "SELECT count(*) FROM book LEFT JOIN author ON author.id = book.author_id", 1.0),
+    (BOOKS_OF_AUTHORS, "SELECT count(DISTINCT author_id) FROM book", 0.0),
+    (BOOKS_OF_AUTHORS, "SELECT 60", 0.0),
+    (
+        "SELECT count(*) FROM author WHERE mentor IS NOT NULL",
+        "SELECT count(*) FROM author a JOIN author b ON a.mentor = b.id",
+        1.0,
+    ),
+    (
+        "SELECT count(*) FROM loan JOIN book ON book_id = book.id",
+        "SELECT count(*) FROM loan",
+        0.0,
+    ),  # there is an orphan
+    # rows that the order does not tell apart
+    (BY_YEAR, "SELECT id, year FROM book ORDER BY year, id DESC", 1.0),
+    (BY_YEAR, "SELECT id, year FROM book ORDER BY 2, price DESC", 1.0),
+    (BY_YEAR, "SELECT id, year FROM book ORDER BY year DESC", 0.0),
+    (BY_YEAR, "SELECT id, year FROM book", 0.0),
+    (PER_YEAR, "SELECT author_id, count(*) AS n FROM book GROUP BY 1 ORDER BY n DESC, author_id DESC", 1.0),
+    (PER_YEAR, "SELECT author_id, count(*) AS n FROM book GROUP BY 1 ORDER BY n", 0.0),
+    ("SELECT name AS n FROM author ORDER BY n", "SELECT name FROM author ORDER BY name", 1.0),
+    ("SELECT name AS n FROM author ORDER BY n", "SELECT name FROM author ORDER BY id DESC", 0.0),
+    ("SELECT DISTINCT year FROM book ORDER BY year", "SELECT year FROM book GROUP BY year ORDER BY year", 1.0),
+    ("SELECT id, year + price FROM book ORDER BY price", "SELECT id, year + price FROM book ORDER BY price", 1.0),
+    ("SELECT id, year + price FROM book ORDER BY price", "SELECT id, year + price FROM book ORDER BY year", 0.0),
+    (DEAREST_TWO, "SELECT id FROM book ORDER BY price DESC, id LIMIT 2", 1.0),
+    (DEAREST_TWO, "SELECT id FROM book ORDER BY price LIMIT 2", 0.0),
+    (FIRST_OF_MANY, "SELECT id FROM book WHERE year = 1990 AND id > 30 LIMIT 2", 0.0),  # two of fifteen could be any
+    # a text of digits is no number
+    (PHONE, "SELECT name, phone FROM author ORDER BY 1", 1.0),
+    (PHONE, "SELECT name, CAST(phone AS INTEGER) FROM author", 0.0),
+    (PHONE, "SELECT name, phone + 0.0 FROM author", 0.0),
+    (PHONE, "SELECT name, ltrim(phone, '0') FROM author", 0.0),
+    ("SELECT CAST(strftime('%Y', day) AS INTEGER) FROM loan", "SELECT strftime('%Y', day) FROM loan", 1.0),
+    # functions that read nothing else
+    ("SELECT count(*) FROM book WHERE id % 3 = 0", "SELECT count(*) FROM book WHERE mod(id, 3) = 0", 1.0),
+    ("SELECT name || '-' || id FROM author", "SELECT concat(name, '-', id) FROM author", 1.0),
+    ("SELECT name || '-' || id FROM author", "SELECT concat_ws('-', name, NULL, id) FROM author", 1.0),
+    ("SELECT name || '-' || id FROM author", "SELECT format('%s-%d', name, id) FROM author", 1.0),
+    ("SELECT id FROM book WHERE price > 14", "SELECT id FROM book WHERE floor(price) >= 14 AND price > 14", 1.0),
+    ("SELECT id FROM book WHERE id * id > 3000", "SELECT id FROM book WHERE power(id, 2) > 3000 OR sqrt(id) > 99", 1.0),
+    ("SELECT name FROM author", "SELECT name FROM author WHERE random() IS NOT NULL", 0.0),
+    ("SELECT name FROM author", "SELECT name FROM author WHERE printf('%9999d', 1) IS NOT NULL", 0.0),
+    ("SELECT name FROM author", "SELECT name FROM author WHERE printf('%*d', 9, 1) IS NOT NULL", 0.0),
+    # the name of the language is no part of a query
+    ("SELECT name FROM author", "sql\nSELECT name FROM author", 1.0),
+    ("SELECT name FROM author", "SQLite:\n\nSELECT name FROM author", 1.0),
+]
+
+
+def test_rules_of_what_is_right(library: Path) -> None:
+    paid = []
+    for query, answer, _ in RULES:
+        row = SqlRow(db_id="library", question="?", query=query)
+        (score,) = _score(_open(library, row), answer)
+        paid.append((query, answer, score.reward))
+    assert paid == RULES

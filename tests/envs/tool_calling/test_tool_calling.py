@@ -11,13 +11,13 @@ from pydantic import JsonValue
 
 from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.scores import Criterion, Score
-from app.domain.tasks import Completion, FunctionCall, Message, Task, ToolCall
+from app.domain.tasks import Completion, FunctionCall, FunctionSpec, Message, Task, ToolCall, ToolSpec
 from app.domain.values import Split
 from app.envs.tool_calling.environment import ToolCalling, ToolCallingParams
 from app.envs.tool_calling.requests import MOST_CHARACTERS, OPENS, TEST_SIZE, Category, ToolRequest, is_right_refusal
 from app.ports.environment import Tools
 from app.service.judging import NoPanel
-from app.toolkit.tool_calls.calls import ParsedCall, match_calls
+from app.toolkit.tool_calls.calls import ExpectedCall, ParsedCall, match_calls
 from app.toolkit.tool_calls.formats import FORMATS, ToolFormat
 from tests.support.event_loop import finish
 from tests.support.tiers import examples
@@ -293,6 +293,81 @@ def test_a_refusal_may_open_in_another_case_markup_or_sign(opening: str) -> None
     )
     said = ("the city for the forecast is missing.", "the city is missing.", "the weather.", "")
     assert [is_right_refusal(f"{opening}{words}", asked) for words in said] == [True, False, False, False]
+
+
+TAKEN_BACK = (
+    *(" But all is here: I have booked it.", " That is wrong.", " So I called it anyway.", "\nDone.", "; I booked it."),
+    *(", but I have called the first one", " although nothing is missing", ", which is not true", " and it is given"),
+)
+
+
+def test_a_refusal_that_takes_itself_back_earns_nothing() -> None:
+    """Also where what takes it back stands in the same sentence."""
+    paid = [
+        (task.metadata["index"], added)
+        for task in tasks("irrelevance", "train", 60)
+        for added in TAKEN_BACK
+        for gold in [environment().gold(task).text or ""]
+        if is_right_refusal(gold.removesuffix(".") + added, request(task))
+        or is_right_refusal(gold + added, request(task))
+    ]
+    assert paid == []
+
+
+def _list_quotations(text: str) -> list[str]:
+    words = text.split()
+    return [
+        *(text, f"{text} {text}", text.lower(), f"I cannot do this: {text}", " ".join(words[len(words) // 3 :])),
+        *(" ".join(words[:-3]), text.rstrip("?.!"), "\u201c" + text.replace(".", " and ") + "\u201d"),
+    ]
+
+
+def test_a_quotation_of_the_request_is_no_refusal_of_it() -> None:
+    sent = [
+        (task, quoted)
+        for task in tasks("irrelevance", "train", 150)
+        for quoted in _list_quotations(request(task).messages[-1].content or "")
+    ]
+    paid = sum(is_right_refusal(f"{OPENS} {quoted}"[:MOST_CHARACTERS], request(task)) for task, quoted in sent)
+    assert paid <= len(sent) // 200
+
+
+@pytest.mark.parametrize(
+    ("said", "right"),
+    [
+        ("Book me a table", False),
+        ("sorry: Book me a table at Roma, please", True),  # says that of its own, and any words do here
+        ("Book me a table at Roma, please.", False),
+        ("there is no tool that books tables at restaurants.", True),
+        ("I have no tool for tables at approx. 8 p.m. in the U.S. or elsewhere.", True),
+        ("a tool that books is missing. Shall I call another one?", False),
+        ("a tool that books is missing (I have booked it by hand)", False),
+    ],
+)
+def test_a_refusal_of_a_row_has_words_of_its_own_and_one_sentence(said: str, right: bool) -> None:
+    asked = ToolRequest(
+        category="irrelevance",
+        domain="dataset",
+        messages=(Message(role="user", content="Book me a table at Roma, please."),),
+        tools=(),
+    )
+    assert is_right_refusal(f"{OPENS} {said}", asked) is right
+
+
+def test_the_published_rule_folds_marks_where_ours_does_not() -> None:
+    text: dict[str, JsonValue] = {"type": "object", "properties": {"of": {"type": "string"}}, "required": ["of"]}
+    asked = ToolRequest(
+        category="simple",
+        domain="dataset",
+        messages=(Message(role="user", content="Differentiate x^2."),),
+        tools=(ToolSpec(function=FunctionSpec(name="derive", parameters=text)),),
+        expected=(ExpectedCall(name="derive", arguments={"of": ("x^2",)}),),
+    )
+    task = Task(messages=asked.messages, metadata={"tool_format": "native"}, reference=asked.model_dump(mode="json"))
+    said = native([ParsedCall(name="derive", arguments={"of": "x*2"})])
+    published = asked.model_copy(update={"strictness": "published"}).model_dump(mode="json")
+    rules = (task, task.model_copy(update={"reference": published}))
+    assert [rewards(one, said) for one in rules] == [[0.0], [1.0]]
 
 
 @pytest.mark.parametrize("category", ["simple", "choice"])

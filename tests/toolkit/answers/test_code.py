@@ -76,6 +76,26 @@ def test_what_stands_between_fences_is_the_program(reply: str, program: str) -> 
     assert extract_committed_code(reply, "f").text == program
 
 
+SCRIPT = "total = 0\nfor line in open(0):\n    total += int(line)\nprint(total)\n"
+
+
+@pytest.mark.parametrize(
+    ("reply", "program"),
+    [
+        (fenced(SCRIPT) + "For\n\n" + fenced("4 5\n1\n", "") + "it writes\n\n" + fenced("10\n", ""), SCRIPT),
+        (fenced("7 8\n", "") + fenced(SCRIPT), SCRIPT),
+        (fenced(SCRIPT, "") + fenced("YES\nNO\n", ""), SCRIPT),
+        (fenced(SCRIPT) + fenced("# 4 5 gives 9\n\n# and 1 gives 1\n"), SCRIPT),
+        (fenced(SCRIPT) + fenced("3 -> 4\n...\n", ""), SCRIPT),
+        (fenced(SCRIPT) + fenced("print(4)\n", ""), None),  # two programs
+        (fenced(SCRIPT) + fenced("n = 4\nprint(n)\n"), None),
+        (fenced("4 5\n", "") + fenced("9\n", ""), None),
+    ],
+)
+def test_input_and_output_beside_a_script_are_no_second_program(reply: str, program: str | None) -> None:
+    assert extract_committed_code(reply, "main").text == program
+
+
 @pytest.mark.parametrize(
     "piece",
     [

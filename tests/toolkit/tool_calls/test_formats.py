@@ -3,6 +3,8 @@
 import re
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from app.domain.tasks import Completion, FunctionCall, FunctionSpec, Message, ToolCall, ToolSpec
@@ -46,6 +48,7 @@ CALLS = (
 )
 
 HERMES_ONE = '<tool_call>{"name": "book_table", "arguments": {"restaurant": "Roma", "guests": 2}}</tool_call>'
+HERMES_JSON = HERMES_ONE.removeprefix("<tool_call>").removesuffix("</tool_call>")
 QWEN_ONE = (
     "<tool_call>\n<function=book_table>\n<parameter=restaurant>\nRoma\n</parameter>\n"
     "<parameter=guests>\n2\n</parameter>\n</function>\n</tool_call>"
@@ -53,6 +56,22 @@ QWEN_ONE = (
 INVOKE_ONE = (
     '<function_calls>\n<invoke name="book_table">\n<parameter name="restaurant">Roma</parameter>\n'
     '<parameter name="guests">2</parameter>\n</invoke>\n</function_calls>'
+)
+GLM_ONE = (
+    "<tool_call>book_table\n<arg_key>restaurant</arg_key>\n<arg_value>Roma</arg_value>\n"
+    "<arg_key>guests</arg_key>\n<arg_value>2</arg_value>\n</tool_call>"
+)
+HARMONY_ONE = (
+    "<|channel|>commentary to=functions.book_table <|constrain|>json<|message|>"
+    '{"restaurant": "Roma", "guests": 2}<|call|>'
+)
+KIMI_ONE = (
+    "<|tool_calls_section_begin|><|tool_call_begin|>functions.book_table:0<|tool_call_argument_begin|>"
+    '{"restaurant": "Roma", "guests": 2}<|tool_call_end|><|tool_calls_section_end|>'
+)
+DEEPSEEK_ONE = (
+    "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>book_table<｜tool▁sep｜>"
+    '{"restaurant": "Roma", "guests": 2}<｜tool▁call▁end｜><｜tool▁calls▁end｜>'
 )
 ONE = ParsedCall(name="book_table", arguments={"restaurant": "Roma", "guests": 2})
 
@@ -74,6 +93,8 @@ VARIANTS: dict[ToolFormat, list[str]] = {
         HERMES_ONE.replace('{"name"', '{"type": "function", "name"'),
         HERMES_ONE.replace('"arguments"', '"parameters"'),
         f"<think>{HERMES_ONE}</think>{HERMES_ONE}",
+        f"<tool_call>[{HERMES_JSON}]</tool_call>",
+        '<tool_call>{"name": "book_table", "arguments": "{\\"restaurant\\": \\"Roma\\", \\"guests\\": 2}"}</tool_call>',
     ],
     "llama_json": [
         '{"name": "book_table", "parameters": {"restaurant": "Roma", "guests": 2}}',
@@ -110,6 +131,28 @@ VARIANTS: dict[ToolFormat, list[str]] = {
         '{"type": "text", "text": null}, '
         '{"type": "tool_use", "id": "t1", "name": "book_table", "input": {"restaurant": "Roma", "guests": 2}}]',
     ],
+    "harmony": [
+        HARMONY_ONE,
+        HARMONY_ONE.removesuffix("<|call|>"),
+        HARMONY_ONE.replace("<|constrain|>", ""),
+        f"<|channel|>analysis<|message|>Roma, or {HERMES_ONE}<|end|><|start|>assistant{HARMONY_ONE}",
+        HARMONY_ONE.replace(" to=functions.book_table", "").replace(
+            "<|ch", "<|start|>assistant to=functions.book_table<|ch"
+        ),
+    ],
+    "glm": [GLM_ONE, GLM_ONE.replace("\n", ""), f"<think>{GLM_ONE}</think>\n{GLM_ONE}<|end|>"],
+    "kimi": [
+        KIMI_ONE,
+        KIMI_ONE.replace("functions.", "").replace(":0", ""),
+        re.sub("<[^<>]*section[^<>]*>", "", KIMI_ONE),
+    ],
+    "deepseek": [
+        DEEPSEEK_ONE,
+        DEEPSEEK_ONE + "<｜end▁of▁sentence｜>",
+        DEEPSEEK_ONE.replace("book_table<｜tool▁sep｜>", "function<｜tool▁sep｜>book_table\n```json\n").replace(
+            "}<", "}\n```<"
+        ),
+    ],
     "mcp": [
         '{"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": '
         '{"name": "book_table", "arguments": {"restaurant": "Roma", "guests": 2}, "_meta": {"progressToken": 1}}}'
@@ -133,6 +176,15 @@ def test_what_models_really_write(name: ToolFormat, text: str) -> None:
             "Booking.",
         ),
         ('Booking. [TOOL_CALLS]book_table[ARGS]{"restaurant": "Roma", "guests": 2}', "Booking."),
+        ("[book_table(restaurant='Roma', guests=2)]\n\nIt's booked: wait.", "It's booked: wait."),
+        ("<|python_start|>[book_table(restaurant='Roma', guests=2)]<|python_end|> Booked.", "Booked."),
+        ('{"name": "book_table", "parameters": {"restaurant": "Roma", "guests": 2}}\nBooked.', "Booked."),
+        ('[TOOL_CALLS]book_table[ARGS]{"restaurant": "Roma", "guests": 2}\nBooked.', "Booked."),
+        ('[{"name": "book_table", "arguments": {"restaurant": "Roma", "guests": 2}}] Booked.', "Booked."),
+        (f"Booking. {GLM_ONE} Done.", "Booking.  Done."),
+        (f"Booking. {KIMI_ONE} Done.", "Booking.  Done."),
+        (f"Booking. {DEEPSEEK_ONE} Done.", "Booking.  Done."),
+        (f"<|channel|>commentary<|message|>Booking.<|end|><|start|>assistant{HARMONY_ONE}", "Booking."),
         (
             '[{"type": "text", "text": "Booking."}, {"type": "tool_use", "id": "t", "name": "book_table", '
             '"input": {"restaurant": "Roma", "guests": 2}}]',
@@ -166,18 +218,24 @@ MALFORMED: dict[ToolFormat, list[str]] = {
         HERMES_ONE + "<tool_call></tool_call>",
         HERMES_ONE + "\n<tool_call>\nbook_table\n</tool_call>",
         HERMES_ONE + "</tool_call>",
-        "<tool_call>[" + HERMES_ONE.removeprefix("<tool_call>").removesuffix("</tool_call>") + "]</tool_call>",
+        *("<tool_call>[]</tool_call>", "<tool_call>[7]</tool_call>", f"<tool_call>[{HERMES_JSON}</tool_call>"),
+        f"<tool_call>{HERMES_JSON}, {HERMES_JSON}</tool_call>",
+        HERMES_ONE.replace('{"restaurant": "Roma", "guests": 2}', '"[1]"'),
     ],
     "llama_json": [
         '{"name": "book_table", "parameters": {"restaurant": "Roma"}',
-        '{"name": "book_table", "parameters": {"restaurant": "Roma"}} and so on',
+        '{"name": "book_table", "parameters": {"restaurant": "Roma"}} {"name"',
+        '{"name": "book_table", "parameters": {"restaurant": "Roma"}}} and so on',
         '{"name": "book_table", "parameters": ["Roma"]}',
         '<|python_tag|>book_table.call(query="Roma")',
         "<|python_tag|>",
     ],
     "pythonic": [
         "[book_table(restaurant='Roma', guests=2)",
-        "[book_table(restaurant='Roma', guests=2)] and more",
+        "[book_table(restaurant='Roma', guests=2)] [book_table(restaurant='Roma'",
+        "[book_table(restaurant='Roma', guests=2)] book_table(restaurant='Lyon')",
+        "[book_table(**{'guests': 2}, guests=2)]",
+        *("[book_table(**[1])]", "[book_table(**guests)]", "[book_table(guests=2)]]"),
         "[book_table('Roma', 2)]",
         "[book_table(restaurant='Roma', guests=\u0662)]",
         "[book_table(restaurant='Roma', guests=\uff12)]",
@@ -197,10 +255,11 @@ MALFORMED: dict[ToolFormat, list[str]] = {
         '[TOOL_CALLS]{"name": "book_table", "arguments": {}}',
         "[TOOL_CALLS][]",
         '[TOOL_CALLS][{"name": "book_table"}]',
-        '[TOOL_CALLS]book_table[ARGS]{"guests": 2} thanks',
+        '[TOOL_CALLS]book_table[ARGS]{"guests": 2} [ARGS]',
+        '[TOOL_CALLS]book_table[ARGS]{"guests": 2}[TOOL_CALLS] thanks',
         "[TOOL_CALLS]book_table[ARGS]guests",
-        'book_table{"guests": 2} and more',
-        '[{"name": "book_table", "arguments": {"guests": 2}}] and more',
+        'book_table{"guests": 2} and {"more": 1}',
+        '[{"name": "book_table", "arguments": {"guests": 2}}] and [more]',
         'book_table[ARGS]{"guests": 2}',
     ],
     "qwen_coder": [
@@ -229,6 +288,30 @@ MALFORMED: dict[ToolFormat, list[str]] = {
         '{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "book_table", "arguments": [1]}}',
         '[{"jsonrpc": "2.0"}]',
         '{"jsonrpc": "2.0", "method": "tools/call", "params": {"name": "book_table"}}\n{"jsonrpc": "2.0"',
+    ],
+    "harmony": [
+        HARMONY_ONE.replace('{"restaurant"', '"restaurant"'),
+        HARMONY_ONE.replace("<|call|>", " and more"),
+        HARMONY_ONE.replace("commentary", "analysis"),
+        f"{HARMONY_ONE}<|channel|>commentary to=functions.book_table",
+    ],
+    "glm": [
+        GLM_ONE.removesuffix("</tool_call>"),
+        GLM_ONE.replace("</arg_value>", ""),
+        GLM_ONE.replace("<arg_key>guests", "<arg_key>restaurant"),
+        f"{GLM_ONE}<arg_key>guests</arg_key>",
+    ],
+    "kimi": [
+        KIMI_ONE.replace("<|tool_call_end|>", ""),
+        KIMI_ONE.replace('{"restaurant"', '["restaurant"'),
+        KIMI_ONE.replace("<|tool_call_argument_begin|>", ""),
+        f"{KIMI_ONE}<|tool_call_begin|>",
+    ],
+    "deepseek": [
+        DEEPSEEK_ONE.replace("<｜tool▁call▁end｜>", ""),
+        DEEPSEEK_ONE.replace('{"restaurant"', '"restaurant"'),
+        DEEPSEEK_ONE.replace("<｜tool▁sep｜>", ""),
+        f"{DEEPSEEK_ONE}<｜tool▁call▁begin｜>",
     ],
 }
 
@@ -261,6 +344,94 @@ def test_no_calls_are_no_fault() -> None:
 )
 def test_calls_inside_thinking_do_not_count(text: str) -> None:
     assert (read_text_calls(text, TOOLS).calls, read_text_calls(text, TOOLS, "hermes").calls) == ((), ())
+
+
+def test_a_harmony_call_in_thinking_of_another_kind_does_not_count() -> None:
+    texts = [f"<think>{HARMONY_ONE}</think>Booked.", f"{HARMONY_ONE}</think>Booked.", f"<think>{HARMONY_ONE}"]
+    assert [read_text_calls(text, TOOLS, form).calls for text in texts for form in (None, "harmony")] == [()] * 6
+
+
+def test_several_calls_stand_in_one_pair_of_tags() -> None:
+    texts = [
+        f"<tool_call>[{HERMES_JSON}, {HERMES_JSON}]</tool_call>",
+        f"<tool_call>{HERMES_JSON}\n{HERMES_JSON}</tool_call>",
+    ]
+    assert [read_text_calls(text, TOOLS) for text in texts] == [CallReading((ONE, ONE), "", "hermes")] * 2
+
+
+def test_where_hermes_is_declared_the_tags_may_be_missing() -> None:
+    """The tool's name may not, nor may two objects be one call."""
+    texts = [
+        HERMES_JSON,
+        f"{HERMES_JSON}\nDone.",
+        f'{HERMES_JSON[:-1]}, "x": 1}}',
+        '{"restaurant": "Roma"} {"guests": 2}',
+    ]
+    readings = [read_text_calls(text, TOOLS, "hermes") for text in texts]
+    assert [(read.calls, read.format, bool(read.fault)) for read in readings] == [
+        *(((ONE,), "hermes", False), ((ONE,), "hermes", False), ((), "hermes", True), ((), "", False)),
+    ]
+
+
+def test_a_head_that_is_broken_costs_the_whole_call() -> None:
+    """It would lose the argument, and a call without it may be right by accident."""
+    broken = [QWEN_ONE.replace("<parameter=guests>", head) for head in ("<parameter guests>", "<parameter:guests>", "")]
+    assert [(read.calls, bool(read.fault)) for read in (read_text_calls(text, TOOLS) for text in broken)] == [
+        ((), True)
+    ] * 3
+
+
+# The right calls can be said in every format, whatever their names and values hold.
+
+NAMES = st.from_regex(r"[A-Za-z_0-9][A-Za-z0-9_.-]{0,12}", fullmatch=True)
+OWN_MARKS = {
+    "hermes": ("<tool_call>", "</tool_call>", "}}", '{"name"'),
+    "llama_json": ("<|python_tag|>", "; ", "}}", '"parameters"'),
+    "pythonic": ("[", "]", ")", "=", ", ", "'", '"', "<|python_start|>", "<|python_end|>", "f(a=1)", "**{"),
+    "mistral": ("[TOOL_CALLS]", "[ARGS]", "[CALL_ID]", "[{", "}]"),
+    "qwen_coder": ("</parameter>", "</function>", "</tool_call>", "<tool_call>", "<parameter=a>", "<function=f>"),
+    "anthropic": ("</invoke>", '<invoke name="f">', "</parameter>", '"tool_use"', "<function_calls>"),
+    "mcp": ('"jsonrpc"', "tools/call", "[{", "}]"),
+    "harmony": ("<|channel|>", "<|message|>", "<|call|>", "to=functions.f", "commentary"),
+    "glm": ("<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>", "</tool_call>", "<tool_call>"),
+    "kimi": ("<|tool_call_begin|>", "<|tool_call_end|>", "<|tool_call_argument_begin|>", "<|tool_calls_section_end|>"),
+    "deepseek": ("<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>", "```", "<｜tool▁calls▁end｜>"),
+}
+
+
+@st.composite
+def draw_calls(draw: st.DrawFn, marks: tuple[str, ...]) -> tuple[tuple[ParsedCall, ...], tuple[ToolSpec, ...]]:
+    """Each text holds a mark or several, within words of one line."""
+    pieces = st.lists(st.one_of(st.sampled_from(marks), st.sampled_from(("a", "Ä ", "it's ", "\\n ", "7"))), max_size=4)
+    texts = pieces.map(lambda some: "x" + "".join(some) + "y")
+    values = st.one_of(texts, st.integers(-9, 9), st.booleans(), st.lists(texts, max_size=2))
+    calls, tools = list[ParsedCall](), list[ToolSpec]()
+    for name in draw(st.lists(NAMES, min_size=1, max_size=3, unique=True)):
+        arguments = draw(st.dictionaries(NAMES, values, max_size=3))
+        types: dict[str, JsonValue] = {one: {"type": TYPES[type(value)]} for one, value in arguments.items()}
+        parameters: dict[str, JsonValue] = {"type": "object", "properties": types}
+        tools.append(ToolSpec(function=FunctionSpec(name=name, parameters=parameters)))
+        calls.append(ParsedCall(name=name, arguments=arguments))
+    return tuple(calls), tuple(tools)
+
+
+TYPES: dict[type, str] = {str: "string", int: "integer", bool: "boolean", list: "array"}
+
+
+@every_format
+@given(st.data())
+def test_every_gold_is_right_in_every_format(name: ToolFormat, data: st.DataObject) -> None:
+    calls, tools = data.draw(draw_calls(OWN_MARKS[name]))
+    assert read_text_calls(FORMATS[name].write(calls), tools, name) == CallReading(calls, "", name)
+
+
+def test_arguments_of_any_name_are_written_in_python() -> None:
+    calls = (ParsedCall(name="open-hours.get", arguments={"from": 1, "a b": [True], "it's": None, "": "x"}),)
+    text = FORMATS["pythonic"].write(calls)
+    assert (text, read_text_calls(text, TOOLS).calls) == (
+        "[open-hours.get(from=1, **{'a b': [True], \"it's\": None, '': 'x'})]",
+        calls,
+    )
 
 
 def test_two_formats_in_one_reply_are_a_fault() -> None:
@@ -336,6 +507,14 @@ def test_no_end_of_short_calls_is_read() -> None:
     short = "f{}", "<function=f></function>", '<invoke name="f"></invoke>'
     faults = [read_text_calls(one * (MOST_CALLS + 1), TOOLS).fault for one in short]
     assert faults == [f"there are more than {MOST_CALLS} calls"] * len(short)
+
+
+@every_format
+@pytest.mark.parametrize("text", ["mkdir -p some/{one,two", "a}}, {", "f(x)[0]) ]", "'\"`\\", "<a b='c'>", "${x}; y|z"])
+def test_an_argument_may_be_unbalanced(name: ToolFormat, text: str) -> None:
+    calls = (ParsedCall(name="book_table", arguments={"restaurant": text, "guests": 2}),)
+    written = FORMATS[name].write(calls)
+    assert [read_text_calls(written, TOOLS, form).calls for form in (None, name)] == [calls, calls]
 
 
 MARKS = (
