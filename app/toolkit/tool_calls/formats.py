@@ -10,7 +10,7 @@ has a repetition without a bound that could be tried at every position.
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -546,16 +546,21 @@ _LONG: Final = 50_000
 class _ValueEnds:
     """At which of its possible ends each value ends: at the first behind which the call goes on, and if the text cannot
     be read so at a later one, for a value may hold the tags of its own format. But a tag at the end of a line ends the
-    value, unless another one comes next: an argument whose head is broken is no part of the one before."""
+    value, unless another one comes next: an argument whose head is broken is no part of the one before.
+    `by_names`: a call goes on only with an argument that its tool has."""
 
+    by_names: bool
     skipped: dict[int, int] = field(default_factory=dict)
     seen: list[int] = field(default_factory=list)
 
-    def find(self, tags: _ArgumentTags, text: str, start: int) -> re.Match[str] | None:
+    def find(self, tags: _ArgumentTags, text: str, start: int, names: Collection[str] | None) -> re.Match[str] | None:
         left, position = self.skipped.get(start, 0), start
         while (end := tags.ends.search(text, position)) is not None:
             position = end.end()
             goes_on = tags.follows.match(text, position) is not None
+            if goes_on and self.by_names and names is not None:
+                following = tags.begins.match(text, _skip_blank(text, position))
+                goes_on = following is None or following[1] in names
             if goes_on and not left:
                 self.seen.append(start)
                 return end
@@ -577,16 +582,19 @@ class _ValueEnds:
 
 def _read_first_reading(text: str, read: Callable[[_ValueEnds], _FormatResult]) -> _FormatResult:
     """The first way to read it; Malformed with the fault of the plainest where there is none."""
-    ends = _ValueEnds()
-    try:
-        return read(ends)
-    except MalformedCall as fault:
+    fault = MalformedCall("there is no call")
+    for by_names in (True, False):
+        ends = _ValueEnds(by_names)
+        try:
+            return read(ends)
+        except MalformedCall as error:
+            fault = error
         for _ in range(_MOST_READINGS if len(text) <= _LONG else 0):
             if not ends.advance():
                 break
             with suppress(MalformedCall):
                 return read(ends)
-        raise fault
+    raise fault
 
 
 def _read_arguments(
@@ -594,9 +602,10 @@ def _read_arguments(
 ) -> tuple[dict[str, JsonValue], int]:
     """The arguments from `start` on, and where the call is closed."""
     arguments: dict[str, JsonValue] = {}
+    properties = _find_properties(tool, tools)
     position = _skip_blank(text, start)
     while (begins := tags.begins.match(text, position)) is not None:
-        ends = value_ends.find(tags, text, begins.end())
+        ends = value_ends.find(tags, text, begins.end(), properties)
         if ends is None:
             raise MalformedCall("a value does not end")
         if begins[1] in arguments:
@@ -629,13 +638,18 @@ def _skip_blank(text: str, position: int) -> int:
     return position if blank is None else blank.end()
 
 
-def _find_schema(tool: str, argument: str, tools: Sequence[ToolSpec]) -> Mapping[str, JsonValue]:
+def _find_properties(tool: str, tools: Sequence[ToolSpec]) -> Mapping[str, JsonValue] | None:
+    """None for a tool that is not there, or does not say."""
     for spec in tools:
         properties = spec.function.parameters.get("properties")
         if spec.function.name == tool and isinstance(properties, dict):
-            schema = properties.get(argument)
-            return schema if isinstance(schema, dict) else {}
-    return {}
+            return properties
+    return None
+
+
+def _find_schema(tool: str, argument: str, tools: Sequence[ToolSpec]) -> Mapping[str, JsonValue]:
+    schema = (_find_properties(tool, tools) or {}).get(argument)
+    return schema if isinstance(schema, dict) else {}
 
 
 def _list_types(schema: Mapping[str, JsonValue]) -> set[str]:

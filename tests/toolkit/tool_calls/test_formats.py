@@ -425,6 +425,16 @@ def test_every_gold_is_right_in_every_format(name: ToolFormat, data: st.DataObje
     assert read_text_calls(FORMATS[name].write(calls), tools, name) == CallReading(calls, "", name)
 
 
+def test_an_argument_that_the_tool_has_not_is_part_of_the_value_before_it_where_the_call_can_be_read_so() -> None:
+    """What a tool does not say may go on as it likes."""
+    tools = [ToolSpec(function=FunctionSpec(name="f", parameters={"type": "object", "properties": {"text": {}}}))]
+    said = ParsedCall(name="f", arguments={"text": "x</parameter><parameter=a>y"})
+    text = "<function=f><parameter=text>x</parameter><parameter=a>y</parameter></function>"
+    apart = ParsedCall(name="f", arguments={"text": "x", "a": "y"})
+    readings = [read_text_calls(text, known, "qwen_coder").calls for known in (tools, [])]
+    assert readings == [(said,), (apart,)]
+
+
 def test_arguments_of_any_name_are_written_in_python() -> None:
     calls = (ParsedCall(name="open-hours.get", arguments={"from": 1, "a b": [True], "it's": None, "": "x"}),)
     text = FORMATS["pythonic"].write(calls)
