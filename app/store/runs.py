@@ -107,6 +107,8 @@ class RunStore(StorePart):
             change.apply_to(stored)  # as it is now: somebody else may have changed it
         given = {field: getattr(change, field) for field in change.model_fields_set}
         values = {field: encode(one) if isinstance(one, BaseModel) else one for field, one in given.items()}
+        if change.keep is not None:
+            values["keep"] = encode_json(change.keep)
         return change_run(connection, name, values)
 
     @reads

@@ -6,7 +6,7 @@ import pytest
 
 from app.domain.errors import InvalidRequest, NotFound
 from app.domain.groups import RunActivity
-from app.domain.runs import Pin, Run, RunChange, ScoringOptions
+from app.domain.runs import HealthOptions, Pin, Run, RunChange, ScoringOptions
 from app.domain.scores import Score
 from app.main.store import Store
 from tests.store.test_groups import refused
@@ -58,6 +58,14 @@ async def test_two_changes_of_the_lag_limit_at_once_both_stay(store: Store, stor
         "drop",
         (None, "flag"),
     ]
+
+
+async def test_what_a_run_keeps_and_its_health_can_be_changed_and_taken_back(store: Store) -> None:
+    await store.runs.create(run("a"))
+    health = HealthOptions(on_alarm="hold")
+    changed = await store.runs.change("a", RunChange(keep="texts", health=health))
+    back = await store.runs.change("a", RunChange(keep=None))
+    assert (changed.keep, changed.health, back.keep, back.health) == ("texts", health, None, health)
 
 
 async def test_runs_are_listed_in_pages(store: Store) -> None:

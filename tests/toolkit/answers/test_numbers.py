@@ -209,9 +209,12 @@ def test_no_reply_raises(tokens: list[str]) -> None:
     assert (reading.value is None) == bool(reading.flags)
 
 
+SIGNS = "½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞"
+
+
 @given(st.text(max_size=300))
 def test_no_text_raises(text: str) -> None:
-    assert parse_number(text) is None or any(character.isdecimal() for character in text)
+    assert parse_number(text) is None or any(character.isdecimal() or character in SIGNS for character in text)
 
 
 @pytest.mark.parametrize("lead", ["#### ", "####\n", "#### **", "The answer is ", "The answer is:\n", "\\boxed{"])
