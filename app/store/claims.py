@@ -26,15 +26,6 @@ class Claim:
     name: str
     holder: str
 
-    @property
-    def here(self) -> tuple[ColumnElement[bool], ...]:
-        return claims.c.kind == self.kind, claims.c.name == self.name
-
-    @property
-    def held(self) -> tuple[ColumnElement[bool], ...]:
-        """It may be over, but nobody else has taken it."""
-        return *self.here, claims.c.holder == self.holder, claims.c.until > 0
-
 
 def build_claim(kind: str, name: str) -> Claim:
     return Claim(kind, name, secrets.token_hex(8))
@@ -50,19 +41,28 @@ def take_claim(
     is_free = (claims.c.until <= now) & (claims.c.released_at <= now - _to_micros(rest_seconds))
     is_held = (claims.c.holder == claim.holder) & (claims.c.until > 0)
     taken = {"holder": claim.holder, "until": now + _to_micros(seconds)}
-    return connection.execute(update(claims).where(*claim.here, or_(is_free, is_held)).values(taken)).rowcount == 1
+    return connection.execute(update(claims).where(*_match(claim), or_(is_free, is_held)).values(taken)).rowcount == 1
 
 
 def renew_claim(connection: Connection, database: Database, claim: Claim, seconds: float) -> bool:
     """False where somebody else has taken it since."""
     until = database.read_lease_clock(connection) + _to_micros(seconds)
-    return connection.execute(update(claims).where(*claim.held).values(until=until)).rowcount == 1
+    return connection.execute(update(claims).where(*_match_held(claim)).values(until=until)).rowcount == 1
 
 
 def release_claim(connection: Connection, database: Database, claim: Claim) -> bool:
     """Whether it was the holder's until now."""
     released = {"until": 0, "released_at": database.read_lease_clock(connection)}
-    return connection.execute(update(claims).where(*claim.held).values(released)).rowcount == 1
+    return connection.execute(update(claims).where(*_match_held(claim)).values(released)).rowcount == 1
+
+
+def _match(claim: Claim) -> tuple[ColumnElement[bool], ...]:
+    return claims.c.kind == claim.kind, claims.c.name == claim.name
+
+
+def _match_held(claim: Claim) -> tuple[ColumnElement[bool], ...]:
+    """Its time may be over, but nobody else has taken it."""
+    return *_match(claim), claims.c.holder == claim.holder, claims.c.until > 0
 
 
 def _to_micros(seconds: float) -> int:
