@@ -175,6 +175,9 @@ def test_what_a_failing_judge_left_is_judged_by_the_next_start(tmp_path: Path, m
         other = replace(held, options=held.options.model_copy(update={"seed": 1}))
         with pytest.raises(ValueError, match="seed was 0"):
             await other.hold(GatewayClient(client))
+        moved = replace(held, options=held.options.model_copy(update={"run": "new"}))
+        with pytest.raises(ValueError, match="run was tournament-stranger"):
+            await moved.hold(GatewayClient(client))
 
     play(tmp_path, migrated_file, scene)
 

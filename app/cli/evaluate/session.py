@@ -258,7 +258,7 @@ class EvaluationSession:
             costs = bool(estimate_evaluation_judging(context.environment, context.judges, ()))
 
             async def load(one: EvaluationPlan) -> EvaluationLedger:
-                if not is_known:  # it holds nothing
+                if one.options.run == self.spec.run and not is_known:  # it holds nothing
                     return EvaluationLedger.begin(one)
                 return await load_ledger(campaign, one, self.concurrency, judges_cost=costs)
 

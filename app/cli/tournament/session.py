@@ -101,9 +101,14 @@ class _DuelRunner:
     ledger: TournamentLedger
     concurrency: int
 
+    @property
+    def _run(self) -> str:
+        """Of the plan: one that lies in the folder may have another than this start was given."""
+        return self.ledger.plan.options.run
+
     async def recall(self) -> None:
         """What the run holds. Nothing is sent."""
-        if await self.campaign.gateway.fetch_run(self.campaign.run) is None:
+        if await self.campaign.gateway.fetch_run(self._run) is None:
             return
         held = {group_id async for group_id in self._list_held()}
         await self._settle_all(range(len(self.ledger.plan.duels)), held)
@@ -138,7 +143,7 @@ class _DuelRunner:
         if completions[0].identity_digest == completions[1].identity_digest:
             return planned.build_duel(decided_by="same", readings=_mirror("tie"))
         if held is not None:
-            group_id = compute_group_id(planned.task_id, self.campaign.run, None, "eval", completions)
+            group_id = compute_group_id(planned.task_id, self._run, None, "eval", completions)
             return await self._read(planned, group_id) if group_id in held else None
         try:
             reply = await self.campaign.score(AnsweredTask(planned.task_id, None, completions))
@@ -154,7 +159,7 @@ class _DuelRunner:
 
     async def _list_held(self) -> AsyncIterator[str]:
         """The groups of the run."""
-        query, before = {"run": self.campaign.run, "purpose": "eval", "limit": str(_PAGE)}, None
+        query, before = {"run": self._run, "purpose": "eval", "limit": str(_PAGE)}, None
         while True:
             page = await self.campaign.list_groups(query if before is None else {**query, "before": str(before)})
             for group in page.groups:

@@ -137,6 +137,15 @@ def test_another_setup_in_the_same_folder_is_refused_by_name(gateway: Served, tm
     assert (other.exit_code, words in other.told) == (2, True), other.told
 
 
+def test_another_run_in_the_same_folder_is_refused(gateway: Served, tmp_path: Path) -> None:
+    """Also one that is not there yet: what the first run holds is in the folder's report."""
+    with serving_policy(Policy()) as policy:
+        first = evaluate(gateway.url, policy.url, tmp_path / "out", "--tasks", "2", "--run", "stays")
+        other = evaluate(gateway.url, policy.url, tmp_path / "out", "--tasks", "2", "--run", "differs")
+    words = "was started with other options (run was stays)"
+    assert (other.exit_code, words in other.told, other.attempts) == (2, True, first.attempts), other.told
+
+
 def test_a_dry_run_says_what_it_would_take_and_leaves_nothing(gateway: Served, tmp_path: Path) -> None:
     prices = ("--input-price", "1000", "--output-price", "1000", "--max-tokens", "100")
     with serving_policy(Policy(), models=[MODEL]) as policy:
