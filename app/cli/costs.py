@@ -14,7 +14,7 @@ from functools import partial
 from typing import Final
 
 from app.cli.policies import GATEWAY, PolicyPrices
-from app.domain.errors import InvalidRequest, NotFound, RequestRefused, UserError
+from app.domain.errors import Gone, InvalidRequest, NotFound, RequestRefused, UserError
 from app.domain.judging import JudgeRequest, Mode
 from app.domain.runs import ScoringOptions
 from app.domain.values import FiniteNumber, Frozen, digest_of_text, take_evenly
@@ -239,7 +239,7 @@ async def estimate_rescoring(
         try:
             ask = partial(gateway.estimate_rescore, group_id, request)
             some.append(await patience.retry_until_answered(GATEWAY, ask))
-        except (NotFound, InvalidRequest) as error:  # it is gone, or its text is not kept: others say enough
+        except (NotFound, Gone, InvalidRequest) as error:  # it is gone, or its text is not kept: others say enough
             refused = refused or error
     calls, tokens = (float(sum(getattr(one, name) for one in some)) for name in ("calls", "input_tokens"))
     prices = [one.cost_usd for one in some if one.cost_usd is not None]
