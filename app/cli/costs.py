@@ -274,7 +274,7 @@ class CostEstimate:
     """How prompt tokens were counted."""
     judging: tuple[JudgingCost, ...]
     seconds: float
-    """Maximum, at SPEED and without judging time."""
+    """Maximum, at `_TOKENS_PER_SECOND` and without judging time."""
 
     @property
     def known_usd(self) -> float:
