@@ -277,8 +277,11 @@ class CostEstimate:
     """Maximum, at `_TOKENS_PER_SECOND` and without judging time."""
 
     @property
-    def known_usd(self) -> float:
-        return (self.usd or 0.0) + sum(judging.most_usd or 0.0 for judging in self.judging)
+    def most_usd(self) -> float | None:
+        """None where a price is not known."""
+        parts = [self.usd if self.calls else 0.0, *(judging.most_usd for judging in self.judging)]
+        known = [part for part in parts if part is not None]
+        return sum(known) if len(known) == len(parts) else None
 
 
 def estimate_prompt_tokens(task: HandedOutTask) -> int:

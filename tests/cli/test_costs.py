@@ -48,6 +48,19 @@ def test_each_attempt_pays_for_its_prompt() -> None:
     assert (counts, estimate.usage, estimate.usd, estimate.seconds) == ((2, 6, 6), usage, 0.01284, 3.0)
 
 
+def test_a_price_that_is_not_known_leaves_the_whole_unknown() -> None:
+    """Nothing is asked of a policy whose attempts only need scoring."""
+    owed, priced = [(task(), 2)], PolicyPrices(10.0, 0.0)
+    most = [
+        of(owed, priced, [STERN, STERN]).most_usd,
+        of(owed, priced).most_usd,
+        of([], None, [STERN]).most_usd,
+        of(owed, None, [STERN]).most_usd,
+        of(owed, priced, [STERN, FREE]).most_usd,
+    ]
+    assert most == [pytest.approx(0.00828), 0.00028, 0.004, None, None]
+
+
 def test_every_turn_of_an_episode_pays_for_what_was_said_before() -> None:
     """Prompts of three turns: 14, 14 + 100, 14 + 200."""
     estimate = of([(task(turns=3), 2)])

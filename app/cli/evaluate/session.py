@@ -295,7 +295,7 @@ class EvaluationSession:
             return CampaignOutcome(self._write_report(ledger, context))
         estimate = self._estimate_remaining(ledger.items, context)
         self._print_estimate(context, estimate)
-        if not self.go_on(estimate.known_usd):
+        if not self.go_on(estimate.most_usd):
             return CampaignOutcome(None, stopped=True)
         open_plan_file(self.ends.out).write(ledger.plan)
         work = _EvaluationWork(
