@@ -407,25 +407,38 @@ def _may_cancel(node: ExpressionNode) -> bool:
 
 
 _MOST_LETTERS: Final = 6
+_STEPS: Final = (*range(24), 40, 90, 200, 450, 1_000)
+"""Between any two whole numbers near nought, and far from it: `\\sqrt{(x + 20)^2}` is `x + 20` down to -20. A prime
+number of them, so that each letter takes its own way through all of them."""
 
 
 def agree_where_real(one: ExpressionNode, other: ExpressionNode) -> bool:
-    """Whether two expressions with letters under roots are the same wherever both are real numbers, as far as a few
-    points show, among them positive ones. So they may be compared as if all letters were positive: `\\sqrt{1/m}` is
-    `1/\\sqrt{m}`, but `\\sqrt{x^2}` is not `x`."""
+    """Whether two expressions with letters under roots are the same wherever both are real numbers, as far as points
+    near and far show, among them positive ones. So they may be compared as if all letters were positive: `\\sqrt{1/m}`
+    is `1/\\sqrt{m}`, but `\\sqrt{x^2}` is not `x`. With one negative letter at most they must also be real at the same
+    points, so `(x^2)^{1/4}` is not `\\sqrt{x}`; with more `\\sqrt{L/g}` is real and `\\sqrt{L}/\\sqrt{g}` is not."""
     letters = sorted(one.symbols | other.symbols)
     if len(letters) > _MOST_LETTERS or not (_has_rooted_letter(one) or _has_rooted_letter(other)):
         return False
+    found = False
     for signs in product((1, -1), repeat=len(letters)):
-        for point in range(2):
-            at = {name: sign * _choose_point(name, point).real for name, sign in zip(letters, signs, strict=True)}
+        for point in range(len(_STEPS)):
+            sizes = [_choose_size(name, place, point) for place, name in enumerate(letters)]
+            at = {name: sign * size for name, sign, size in zip(letters, signs, sizes, strict=True)}
             first, second = _evaluate_real(one, at), _evaluate_real(other, at)
             if first is None or second is None:
-                if min(signs, default=1) > 0:
+                if first is not second and signs.count(-1) < 2:
                     return False
             elif abs(first - second) > _NEAR * max(_LEAST, abs(first), abs(second)):
                 return False
-    return True
+            else:
+                found = found or min(signs) > 0
+    return found
+
+
+def _choose_size(name: str, place: int, point: int) -> float:
+    step = _STEPS[point * (place + 1) % len(_STEPS)]
+    return step + _choose_point(name, 0).real / 3
 
 
 def _has_rooted_letter(node: ExpressionNode) -> bool:
