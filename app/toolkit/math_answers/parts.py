@@ -30,9 +30,11 @@ _LEAD = re.compile(
 )
 """A name before an equals sign, of at most forty parts, so that a long text is not tried at every length."""
 _IN_TEXT = r"\\(?:text|textrm|mathrm|mbox)\s?\{\s*"
-_OR = re.compile(rf"{_IN_TEXT}or\s*\}}|(?<![A-Za-z\\])or(?![A-Za-z])|\\(?:lor|vee)(?![A-Za-z])")
-_AND = re.compile(rf"{_IN_TEXT}and\s*\}}|(?<![A-Za-z\\])and(?![A-Za-z])|\\(?:land|wedge)(?![A-Za-z])")
-_UNION = re.compile(r"\\(?:big)?cup(?![A-Za-z])|∪|" + _OR.pattern)
+_OR = re.compile(rf"{_IN_TEXT}or\s*\}}|(?<![A-Za-z\\])or(?![A-Za-z])")
+_AND = re.compile(rf"{_IN_TEXT}and\s*\}}|(?<![A-Za-z\\])and(?![A-Za-z])")
+_OR_SIGN = re.compile(r"\\(?:lor|vee)(?![A-Za-z])")
+_AND_SIGN = re.compile(r"\\(?:land|wedge)(?![A-Za-z])")
+_UNION = re.compile(rf"\\(?:big)?cup(?![A-Za-z])|∪|{_OR.pattern}|{_OR_SIGN.pattern}")
 _SEPARATOR = re.compile(rf"[,;，；、]?\s{{0,8}}(?:{_OR.pattern}|{_AND.pattern})|[;，；、]")
 """What stands between the parts of a list, but for a comma alone."""
 _REALS = re.compile(
@@ -105,7 +107,7 @@ _ASKS_FOR_ORDER = re.compile(
 
 def detect_shape(gold: str, problem: str = "") -> Shape:
     """What a right answer of a data set is, by its look, and by what the problem says of its order."""
-    bare = _SIZED.sub("", gold).replace("\\!", "").strip()
+    bare = _spell_connectives(_SIZED.sub("", gold)).replace("\\!", "").strip()
     if "\\begin{" in bare:
         return "matrix"
     if _is_named(bare):
@@ -176,9 +178,18 @@ def _is_solved_inequality(bare: str) -> bool:
 
 def split_into_parts(text: str, shape: Shape) -> AnswerParts | None:
     """None for what is not of that shape, or has more than 40 parts."""
-    text = _FOR_ALL.sub("", _BLANKS.sub(" ", text))
+    text = _spell_connectives(_FOR_ALL.sub("", _BLANKS.sub(" ", text)))
     parts = _READERS[shape](_BLANKS.sub(" ", _SIZES_AND_SPACES[shape == "single"].sub(" ", text)).strip())
     return parts if parts is not None and 0 < len(parts.texts) <= _MOST_PARTS else None
+
+
+def _spell_connectives(text: str) -> str:
+    """With words for the signs between equations and inequalities: `x < 1 \\lor x > 3`. Elsewhere they are operators of
+    their own, as in `p \\land q`."""
+    sides = _AND_SIGN.split(_OR_SIGN.sub(r"\\land ", text))
+    if len(sides) == 1 or not all("=" in side or _has_relation(side) for side in sides):
+        return text
+    return _AND_SIGN.sub(" and ", _OR_SIGN.sub(" or ", text))
 
 
 def strip_lead(text: str) -> str:
