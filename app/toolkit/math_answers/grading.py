@@ -385,6 +385,8 @@ def check_answer(answer: str, gold: GoldAnswer) -> AnswerCheck:
 
 
 def _check_parts(expected: AnswerParts, submitted: AnswerParts, gold: GoldAnswer) -> AnswerCheck:
+    if submitted.either and not expected.either:
+        return AnswerCheck("it says that one of them is so, not all")
     if gold.shape == "named":
         return _check_named(expected, submitted, gold)
     if gold.shape == "intervals" and expected.names and submitted.names not in ((), expected.names):
@@ -398,8 +400,6 @@ def _check_named(expected: AnswerParts, submitted: AnswerParts, gold: GoldAnswer
     """Every value by its name. One without a name counts as the one whose place it has."""
     if len(expected.texts) != len(submitted.texts):
         return AnswerCheck(_SHAPES["named"])
-    if submitted.signs and not expected.signs:
-        return AnswerCheck("it says that one of them is so, not all")
     values = submitted.texts
     if all(submitted.names):
         if set(submitted.names) != set(expected.names):

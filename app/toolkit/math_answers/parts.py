@@ -2,7 +2,7 @@ r"""Compound answers and their parts, and units: what stands around the expressi
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from app.toolkit.answers import parse_number
@@ -87,12 +87,14 @@ _OPEN, _CLOSE = "([{", ")]}"
 
 @dataclass(frozen=True, slots=True)
 class AnswerParts:
-    """`signs` is what surrounds them: the brackets of every interval, rows and columns, or `or` between names. `names`
-    are those of all parts, empty where one has none; of intervals, that of their variable."""
+    """`signs` is what surrounds them: the brackets of every interval, rows and columns. `names` are those of all parts,
+    empty where one has none; of intervals, that of their variable. `either`: "or" stands between parts with an order or
+    names."""
 
     texts: tuple[str, ...]
     signs: str = ""
     names: tuple[str, ...] = ()
+    either: bool = False
 
 
 _ASKS_FOR_ORDER = re.compile(
@@ -211,8 +213,15 @@ def split_at(text: str, sign: str = ",") -> list[str]:
 
 
 def split_items(text: str) -> list[str]:
-    """At every comma, semicolon, "and" and "or" that is in no brackets."""
-    return split_at(_SEPARATOR.sub(",", text))
+    """At every comma, semicolon, "and" and "or" that is in no brackets: `(2 or 5)` is no pair."""
+
+    def write_comma(found: re.Match[str]) -> str:
+        depth = sum(text.count(sign, 0, found.start()) for sign in "([") - sum(
+            text.count(sign, 0, found.start()) for sign in ")]"
+        )
+        return found[0] if depth > 0 and _OR.search(found[0]) else ","
+
+    return split_at(_SEPARATOR.sub(write_comma, text))
 
 
 def _split_name(text: str) -> tuple[str, str]:
@@ -239,7 +248,8 @@ def _read_list(text: str) -> AnswerParts | None:
     bare = strip_lead(text)
     if _is_one_bracket(bare) and bare[:1] == "(":
         bare = bare[1:-1]
-    return _read_set(bare)
+    read = _read_set(bare)
+    return None if read is None else replace(read, either=_OR.search(text) is not None)
 
 
 _MARKED_NAME = re.compile(r"\\(?:text|mathrm|textrm|mathit|mbox|operatorname|mathbf|textbf)(?![A-Za-z])|[{}~]")
@@ -251,22 +261,23 @@ def _read_named(text: str) -> AnswerParts | None:
     sides = split_at(text, "=")
     if len(sides) == 2 and is_point(sides[0]) and is_point(sides[1]):
         names, values = ([*split_at(side.strip()[1:-1])] for side in sides)
-        return _name_parts(list(zip(names, values, strict=True)), "") if len(names) == len(values) else None
+        return _name_parts(list(zip(names, values, strict=True)), either=False) if len(names) == len(values) else None
     bare = text.strip()
     if is_point(bare):
         bare = bare[1:-1]
     pieces = [split_at(item, "=") for item in split_items(bare)]
     if any(len(piece) > 2 for piece in pieces):
         return None
-    return _name_parts([("" if len(piece) == 1 else piece[0], piece[-1]) for piece in pieces], _OR.search(text))
+    named = [("" if len(piece) == 1 else piece[0], piece[-1]) for piece in pieces]
+    return _name_parts(named, either=_OR.search(text) is not None)
 
 
-def _name_parts(pairs: list[tuple[str, str]], either: object) -> AnswerParts | None:
+def _name_parts(pairs: list[tuple[str, str]], *, either: bool) -> AnswerParts | None:
     names = [compact_latex(_MARKED_NAME.sub("", name)) for name, _ in pairs]
     given = [name for name in names if name]
     if len(set(given)) < len(given) or not all(map(_is_name, given)) or not all(value.strip() for _, value in pairs):
         return None
-    return AnswerParts(tuple(value.strip() for _, value in pairs), "or" if either else "", tuple(names))
+    return AnswerParts(tuple(value.strip() for _, value in pairs), names=tuple(names), either=either)
 
 
 def _is_name(text: str) -> bool:
@@ -292,7 +303,8 @@ def _read_tuple(text: str) -> AnswerParts | None:
     names = {name for name, _ in items}
     if len(names) == len(items) and "" not in names:
         items.sort()
-    return AnswerParts(tuple(item for _, item in items)) if all(item for _, item in items) else None
+    either = _OR.search(text) is not None
+    return AnswerParts(tuple(item for _, item in items), either=either) if all(item for _, item in items) else None
 
 
 def _read_intervals(text: str) -> AnswerParts | None:
