@@ -19,7 +19,7 @@ from functools import lru_cache
 from itertools import product
 from typing import Final, Literal
 
-from app.toolkit.answers import MOST_TRIED, find_boxes, parse_number, strip_thinking
+from app.toolkit.answers import MOST_TRIED, find_boxes, strip_thinking
 
 MOST_CHARACTERS: Final = 600
 _MOST_TOKENS: Final = 300
@@ -598,8 +598,8 @@ def _find_factorial(whole: int, prime: int) -> int:
     return value
 
 
-# What a reply commits to in `\boxed{…}`, outside its thinking. Boxes that look the same, or hold equal numbers, are
-# one. One that is empty, or only says where the answer goes, is ignored.
+# What a reply commits to in `\boxed{…}`, outside its thinking. Boxes that look the same are one. One that is empty, or
+# only says where the answer goes, is ignored.
 
 MOST_BOXED_CHARACTERS: Final = 1_000
 
@@ -632,8 +632,8 @@ _MOST_DIFFERENT: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class CommittedBoxes:
-    """`texts` are what boxes hold that do not look the same: one for most replies. Flags are the keys of `WHY`;
-    `conflicting_boxes` without texts where there are too many."""
+    """`texts` are what boxes hold that do not look the same: one for most replies. They may still be equal, which the
+    grader knows. Flags are the keys of `WHY`, and come without texts: `conflicting_boxes` where there are too many."""
 
     texts: tuple[str, ...] = ()
     flags: tuple[str, ...] = ()
@@ -653,18 +653,12 @@ def extract_boxes(reply: str) -> CommittedBoxes:
                 return CommittedBoxes(flags=("conflicting_boxes",))
     if not different:
         return CommittedBoxes(flags=("no_answer",))
-    texts = tuple({_normalise_content(content): content for content in different}.values())
+    texts = tuple({compact_latex(content): content for content in different}.values())
     if len(texts) > _MOST_DIFFERENT:
         return CommittedBoxes(flags=("conflicting_boxes",))
     if any(len(text) > MOST_BOXED_CHARACTERS for text in texts):
         return CommittedBoxes(flags=("unreadable_answer" if len(texts) == 1 else "conflicting_boxes",))
-    return CommittedBoxes(texts, ("conflicting_boxes",) if len(texts) > 1 else ())
-
-
-def _normalise_content(content: str) -> object:
-    """Equal for what says the same."""
-    value = parse_number(content)
-    return value if value is not None else compact_latex(content)
+    return CommittedBoxes(texts)
 
 
 def compact_latex(text: str) -> str:

@@ -772,8 +772,7 @@ async def grade_boxed(reply: str, gold: GoldAnswer, workers: Workers) -> Score:
     large = len(reply) > LARGE_TEXT
     boxes = await run_in_turn("answers", extract_boxes, reply) if large else extract_boxes(reply)
     if not boxes.texts:
-        score = Score.exact(False, rationale=WHY[boxes.flags[-1]])
-        return score.model_copy(update={"flags": boxes.flags})
+        return _score_flagged(boxes.flags)
     checked = check_boxes(boxes.texts, gold)
     fault = checked.fault
     if checked.pairs:
@@ -783,6 +782,18 @@ async def grade_boxed(reply: str, gold: GoldAnswer, workers: Workers) -> Score:
         except ScoringFailed as error:
             return Score.from_error(error)
         fault = "" if equal is True else "it is another answer"
-    if fault and boxes.flags:
-        return Score.exact(False, rationale=WHY[boxes.flags[-1]]).model_copy(update={"flags": boxes.flags})
+    if fault and _do_differ(boxes.texts, gold):
+        return _score_flagged(("conflicting_boxes",))
     return Score.exact(not fault, rationale=fault or "correct")
+
+
+def _do_differ(texts: Sequence[str], gold: GoldAnswer) -> bool:
+    """Whether boxes do not say the same, as far as is seen without algebra."""
+    pairs = [pair for text in texts[1:] for pair in ((texts[0], text), (text, texts[0]))]
+    return any(
+        check_answer(one, gold.model_copy(update={"latex": other, "form": "value"})).fault for one, other in pairs
+    )
+
+
+def _score_flagged(flags: tuple[str, ...]) -> Score:
+    return Score.exact(False, rationale=WHY[flags[-1]]).model_copy(update={"flags": flags})
