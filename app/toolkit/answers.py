@@ -303,9 +303,11 @@ _CHARACTERS = str.maketrans(
     | dict.fromkeys("\u2212\ufe63\uff0d", "-")
     | dict.fromkeys("\u00a0\u2007\u202f", "\u2009")
     | dict.fromkeys("\u200b\u200c\u200d\u200e\u200f\u2060\ufeff\u00ad", "")
-    | {sign: f" {fraction}" for sign, fraction in _FRACTIONS.items()}
+    | {sign: f" {fraction}\u200b" for sign, fraction in _FRACTIONS.items()}
     | {"，": ",", "．": ".", "％": "%", "＄": "$", "＋": "+", "／": "/", "：": ":", "＝": "=", "’": "'", "\u2044": "/"}
 )
+_BEHIND_FRACTION = re.compile(r"\u200b(?![A-Za-z])")
+"""The end of `½`, but before a letter, which is a factor: what follows is no further digit of it."""
 _LATEX: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern), replacement)
     for pattern, replacement in (
@@ -396,7 +398,8 @@ def _strip_markup(phrase: str) -> str:
     """Without LaTeX and markup. Whatever is removed leaves a space, so digits never run together."""
     text = phrase
     if not text.isascii():
-        text = _LOOSE_DASH.sub(" ", _DASH_BEFORE_NUMBER.sub("-", text.translate(_CHARACTERS)))
+        text = _BEHIND_FRACTION.sub(" ", text.translate(_CHARACTERS)).replace("\u200b", "")
+        text = _LOOSE_DASH.sub(" ", _DASH_BEFORE_NUMBER.sub("-", text))
     if "\\" in text or "{" in text:
         for pattern, replacement in _LATEX:
             text = pattern.sub(replacement, text)
