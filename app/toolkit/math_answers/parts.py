@@ -82,6 +82,7 @@ _RELATIONS: Final = (
 _RELATION = re.compile(r"([<>≤≥])")
 _VARIABLE = re.compile(r"\s*((?![ei]\s*$)[A-Za-z]|\\(?!infty|pi)[a-z]{2,7})\s*")
 _MEMBER = re.compile(rf"{_VARIABLE.pattern}(?:\\in(?![A-Za-z])|∈)")
+_SHORT_NAME = re.compile(r"[A-Za-z](?:_\{?[0-9]{1,3}\}?)?|\\[a-z]{2,7}")
 _OPEN, _CLOSE = "([{", ")]}"
 
 
@@ -300,11 +301,25 @@ def _read_tuple(text: str) -> AnswerParts | None:
     if bare.startswith("(") and bare.endswith(")") and len(split_at(bare)) == 1:
         bare = bare[1:-1]
     items = [_split_name(item) for item in split_items(bare)]
-    names = {name for name, _ in items}
-    if len(names) == len(items) and "" not in names:
+    if is_point(name):
+        heads = split_at(name[1:-1])
+        if len(heads) != len(items):
+            return None
+        items = [(own or head, value) for head, (own, value) in zip(heads, items, strict=True)]
+    names = [name for name, _ in items]
+    if len(set(names)) == len(names) and set(names) <= {"x", "y", "z"}:
         items.sort()
+    elif not _stand_in_order(names):
+        return None
     either = _OR.search(text) is not None
     return AnswerParts(tuple(item for _, item in items), either=either) if all(item for _, item in items) else None
+
+
+def _stand_in_order(names: list[str]) -> bool:
+    """But for x, y and z nobody knows the order that was meant, so names stay as they are written. Letters against the
+    alphabet, or Latin ones behind Greek ones, are in another order."""
+    places = [(name[0] == "\\", name if name[0] != "\\" else "") for name in names if _SHORT_NAME.fullmatch(name)]
+    return len(places) < len(names) or places == sorted(places)
 
 
 def _read_intervals(text: str) -> AnswerParts | None:
