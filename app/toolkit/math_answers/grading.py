@@ -338,6 +338,12 @@ _UNIT = re.compile(
     r"\s*(?:\^\s?\{?[23]\}?)?\s*"
 )
 _WORD = re.compile(r"\\(?:text|mathrm|textbf|mathbf|textrm)(?![A-Za-z])|[{}().,\s]")
+_TEXT = re.compile(r"\\(?:text|mathrm|textbf|mathbf|textrm|mbox)\s?\{([^{}]*)\}")
+_BRACED_SIGN = re.compile(r"\{([0-9a-z]|\\[a-z]{1,20})\}")
+_NUMERAL = re.compile(r"[0-9]+(?:\.[0-9]+)?")
+_COMMAND = re.compile(r"\\[A-Za-z]+")
+_NAME = re.compile(r"[A-Z](?:\s{0,8}[A-Z])+")
+"""Of several points, as in `\\angle ABC`."""
 _WORD_BETWEEN = re.compile(r"(?<=[\s\d])[A-Za-z]{2,}(?=[\s\d])|\\(?:text|mathrm|textbf|textrm|mbox)\s?\{\s?[A-Za-z]{2}")
 """As in `3 to 4` and `2 \\text{ by } 3`."""
 _MARKUP = re.compile(r"\\(?:text|mathrm|textbf|mathbf|textrm|mbox|left|right|q?quad)(?![A-Za-z])|\\[,;:! ]|[{}~\s]")
@@ -652,15 +658,31 @@ def _check_expression(submitted: str, expected: ExpressionNode, form: Form) -> A
 def _check_raw(submitted: str, expected: str) -> AnswerCheck:
     """Where the right answer is more than our reader understands: words, or algebra on the text as it is."""
     said, meant = (_WORD.sub("", text).casefold() for text in (submitted, expected))
-    if said == meant:
+    if said == meant and _are_digits_in_place(submitted, expected):
         return RIGHT
     if meant.isalpha() or said.isalpha() or "_" in expected:  # math-verify leaves out the base of a number
+        return OTHER
+    if _list_names(expected) != _list_names(submitted):  # it would multiply the letters, in any order
         return OTHER
     if _WORD_BETWEEN.search(expected) or _WORD_BETWEEN.search(submitted):  # it would multiply the letters
         return OTHER
     if len(submitted) > _MOST_RAW or _HEAVY.search(submitted):
         return _TOO_LARGE
     return AnswerCheck("", ((expected, submitted),))
+
+
+def _list_names(text: str) -> list[str]:
+    return ["".join(name.split()) for name in _NAME.findall(_COMMAND.sub(",", text))]
+
+
+def _are_digits_in_place(submitted: str, expected: str) -> bool:
+    """Of two texts that are the same but for markup: `1:2.5` is not `1:25`. Between operators brackets count too."""
+    one, other = (
+        _BRACED_SIGN.sub(r"\1", compact_latex(_TEXT.sub(r" \1 ", tidy_latex(text)))).casefold()
+        for text in (submitted, expected)
+    )
+    numerals = _NUMERAL.findall(other)
+    return one == other or not numerals or (not _OPERATOR.search(other) and _NUMERAL.findall(one) == numerals)
 
 
 # Rows of mathematics data sets (MATH, MATH-500, DeepScaleR, AIME): a problem and its answer, or a solution with a box
