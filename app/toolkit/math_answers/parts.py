@@ -99,13 +99,19 @@ class AnswerParts:
 
 
 _ASKS_FOR_ORDER = re.compile(
-    r"\b(?:from|order\w*|sort\w*|arrange\w*|rank\w*|list\w*)\b[^.?!]{0,80}?\b(?:\w{2,20}est|least|most|first|low|high)\b[^.?!]{0,20}"
-    r"\bto\b[^.?!]{0,20}\b(?:\w{2,20}est|least|most|last|low|high)\b"
-    r"|\b(?:ascending|descending|increasing|decreasing|alphabetical|chronological|numerical) order\b"
-    r"|\b(?:the same|this|that|given|reverse) order\b"
-    r"|\bin (?:the )?order(?! (?:to|that|for)\b)|\brespectively\b",
+    r"\b(?:order|sort|rank|arrange)(?:e?d|s|ing)?\b|\barranging\b|\brespectively\b"
+    r"|\b(?:from|list\w*)\b[^.?!]{0,80}?\b(?:\w{2,20}est|least|most|first|low|high)\b[^.?!]{0,20}"
+    r"\bto\b[^.?!]{0,20}\b(?:\w{2,20}est|least|most|last|low|high)\b",
     re.IGNORECASE,
 )
+_ASKS_FOR_NONE = re.compile(
+    r"\bin order (?:to|that|for)\b|\b(?:any|no|particular|either|of|first|second|third|nth|\w{3,20}th)[- ]order\b"
+    r"|\border (?:of magnitude|do(?:es)? not|doesn't|is not|isn't|is irrelevant)\b|\b(?:sorts?|rank) of\b",
+    re.IGNORECASE,
+)
+"""The same words where they say nothing of how an answer is written: `in any order`, `a second-order equation`."""
+_ORDERED_POINT = re.compile(r"\bordered (?:pair|triple|triplet|quadruple|tuple|n-tuple|solution)s?\b", re.IGNORECASE)
+"""Says nothing of the order of several points."""
 
 
 def detect_shape(gold: str, problem: str = "") -> Shape:
@@ -124,8 +130,12 @@ def detect_shape(gold: str, problem: str = "") -> Shape:
     if bare.startswith("\\{") and bare.endswith("\\}"):
         return "set"
     shape = _detect_list(bare)
-    ordered = not _OR.search(bare) and (_ASKS_FOR_ORDER.search(problem) or "\\ldots" in bare)
-    return "list" if shape == "set" and ordered else shape
+    if shape != "set" or _OR.search(bare):
+        return shape
+    says = _ASKS_FOR_NONE.sub(" ", problem)
+    if all(is_point(item) for item in split_items(bare)):
+        says = _ORDERED_POINT.sub(" ", says)
+    return "list" if _ASKS_FOR_ORDER.search(says) or "\\ldots" in bare else "set"
 
 
 def _detect_list(bare: str) -> Shape:
