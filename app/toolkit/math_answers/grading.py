@@ -44,6 +44,7 @@ from app.toolkit.math_answers.parts import (
     split_into_parts,
     split_items,
     split_unit,
+    strip_answer_lead,
     strip_lead,
 )
 from app.toolkit.texts import run_in_turn
@@ -430,7 +431,7 @@ def _check_known_kinds(answer: str, expected: str, gold: GoldAnswer) -> AnswerCh
         return None if gold.shape == "list" else OTHER
     choice = _read_choice(expected)
     if choice:
-        return RIGHT if _read_choice(strip_lead(answer)) == choice else OTHER
+        return RIGHT if _read_choice(strip_answer_lead(answer)) == choice else OTHER
     if _read_infinity(expected):
         return RIGHT if _read_infinity(strip_lead(answer)) == _read_infinity(expected) else OTHER
     if _IN_WORDS.fullmatch(expected):
@@ -540,7 +541,7 @@ def _check_part_of_row(expected: str, submitted: str, gold: GoldAnswer) -> Answe
     """What only data sets have: words, numerals of other bases, units of parts."""
     if _IN_BASE.fullmatch(compact_latex(expected)):
         return RIGHT if compact_latex(submitted).casefold() == compact_latex(expected).casefold() else OTHER
-    word, said = _MARKUP.sub("", expected), _MARKUP.sub("", strip_lead(submitted))
+    word, said = _MARKUP.sub("", expected), _MARKUP.sub("", strip_answer_lead(submitted))
     if _is_word(word, gold.problem):
         return RIGHT if _is_same_word(said, word) else OTHER
     if said == word and word.isalpha():

@@ -209,6 +209,20 @@ def strip_lead(text: str) -> str:
     return _split_name(text)[1]
 
 
+_ANSWER_LEAD = re.compile(
+    r"\s*(?:the )?(?:(?:final|correct|right|best) )?(?:answer|option|choice)(?: is)?\s*(?:[:=]|:?\s?\}\s*[:=]?)\s*",
+    re.IGNORECASE,
+)
+
+
+def strip_answer_lead(text: str) -> str:
+    """Without `answer:` before a choice or a word. Any other lead may be an answer itself: `yes: no`."""
+    bare = text.strip()
+    command = re.match(r"\\(?:text|mathrm|mathbf|textbf|textrm)\s?\{", bare)
+    lead = _ANSWER_LEAD.match(bare, 0 if command is None else command.end())
+    return bare if lead is None else bare[lead.end() :]
+
+
 def split_at(text: str, sign: str = ",") -> list[str]:
     """At every `sign` that is in no brackets."""
     pieces, start, depth = list[str](), 0, 0
@@ -336,7 +350,9 @@ def _read_intervals(text: str) -> AnswerParts | None:
     """In order. `x < 1 \\text{ and } x > 2` is no union."""
     built = _BUILDER.fullmatch(text.strip())
     name = "" if built is None else built["name"]
-    rest = strip_lead(text) if built is None else built["says"]
+    lead, rest = _split_name(text) if built is None else ("", built["says"])
+    if "|" in lead:
+        return None
     member = _MEMBER.match(text)
     name = name if member is None else member[1]
     found = [_read_real_numbers(rest)] if _has_reals(rest) else [_read_piece(part) for part in _UNION.split(rest)]
@@ -363,7 +379,8 @@ def _read_piece(text: str) -> AnswerParts | None:
         sides = _NOT_EQUAL.split(text)
         if len(sides) == 2 and _VARIABLE.fullmatch(sides[0]):
             return _leave_out_points([sides[1]], (sides[0].strip(),))
-        return _read_interval(strip_lead(text))
+        lead, rest = _split_name(text)
+        return None if "|" in lead else _read_interval(rest)
     pieces = [_read_inequality(part) for part in _AND.split(text)]
     if len(pieces) == 1:
         return pieces[0]
