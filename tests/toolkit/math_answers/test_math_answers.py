@@ -206,6 +206,8 @@ MARKS = (
         "\\cup",
         "\\in",
         "\\text{or}",
+        " or ",
+        "\\lor ",
         " and ",
         "\\mid",
     ),
@@ -215,11 +217,15 @@ MARKS = (
 @pytest.mark.parametrize("gold", ["7", "a = 3, b = 5", "(1,2),(3,4)", "x \\ge 2", "\\sqrt{1/m}", "133 apples"])
 def test_no_run_of_marks_holds_the_check_up(gold: str) -> None:
     """As long as an answer may be. Five hundred escaped blanks took for ever once."""
-    right, began = MathRow(problem="Find $x$.", answer=gold).gold, time.process_time()
+    right = MathRow(problem="Find $x$.", answer=gold).gold
+    took: list[tuple[float, str, str]] = []
     for mark in MARKS:
         for lead in ("", "(", "\\{x \\mid ", "7 "):
+            began = time.process_time()
             check_answer(f"{lead}{mark * 1_000}"[:999] + "x", right)
-    assert time.process_time() - began < 0.02 * 4 * len(MARKS)
+            took.append((time.process_time() - began, lead, mark))
+    seconds, lead, mark = max(took)
+    assert seconds < 0.25, f"{mark!r} behind {lead!r}"
 
 
 def test_nothing_of_algebra_is_imported_by_the_service() -> None:
