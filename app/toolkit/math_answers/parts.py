@@ -333,17 +333,18 @@ def _read_tuple(text: str) -> AnswerParts | None:
     names = [name for name, _ in items]
     if len(set(names)) == len(names) and set(names) <= {"x", "y", "z"}:
         items.sort()
-    elif not _stand_in_order(names):
+    elif not _stand_in_order(names, as_asked=is_point(name)):
         return None
     either = _OR.search(text) is not None
     return AnswerParts(tuple(item for _, item in items), either=either) if all(item for _, item in items) else None
 
 
-def _stand_in_order(names: list[str]) -> bool:
-    """But for x, y and z nobody knows the order that was meant, so names stay as they are written. Letters against the
-    alphabet, or Latin ones behind Greek ones, are in another order."""
-    places = [(name[0] == "\\", name if name[0] != "\\" else "") for name in names if _SHORT_NAME.fullmatch(name)]
-    return len(places) < len(names) or places == sorted(places)
+def _stand_in_order(names: list[str], *, as_asked: bool) -> bool:
+    """But for x, y and z nobody knows the order that was meant, so names stay as they are written. Latin letters behind
+    Greek ones, or against the alphabet, are in another order; `as_asked`: such as `(m, b) = (3, 4)` may be meant so."""
+    short = [name for name in names if _SHORT_NAME.fullmatch(name)]
+    places = [(name[0] == "\\", "" if as_asked or name[0] == "\\" else name) for name in short]
+    return len(short) < len(names) or places == sorted(places)
 
 
 def _read_intervals(text: str) -> AnswerParts | None:
