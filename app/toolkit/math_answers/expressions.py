@@ -19,7 +19,7 @@ from functools import lru_cache
 from itertools import product
 from typing import Final, Literal
 
-from app.toolkit.answers import MOST_TRIED, find_boxes, strip_thinking
+from app.toolkit.answers import MOST_TRIED, TEXT_COMMANDS, find_boxes, strip_thinking
 
 MOST_CHARACTERS: Final = 600
 _MOST_TOKENS: Final = 300
@@ -407,7 +407,7 @@ def _may_cancel(node: ExpressionNode) -> bool:
 
 
 _MOST_LETTERS: Final = 6
-_STEPS: Final = (*range(24), 40, 90, 200, 450, 1_000)
+_STEPS: Final[tuple[int, ...]] = (*range(24), 40, 90, 200, 450, 1_000)
 """Between any two whole numbers near nought, and far from it: `\\sqrt{(x + 20)^2}` is `x + 20` down to -20. A prime
 number of them, so that each letter takes its own way through all of them."""
 
@@ -604,7 +604,7 @@ def _find_factorial(whole: int, prime: int) -> int:
 MOST_BOXED_CHARACTERS: Final = 1_000
 
 _BLANK = re.compile(
-    r"(?:[\s.…?_~$-]|\\(?:text|mathrm|textbf|l?dots|quad|square|ldots|cdots)\b|\\[,;:! ]|[{}]"
+    rf"(?:[\s.…?_~$-]|\\(?:{TEXT_COMMANDS}|l?dots|quad|square|ldots|cdots)\b|\\[,;:! ]|[{{}}]"
     r"|<?\b(?:your|the|final|exact|answer|here|result)\b>?)*",
     re.IGNORECASE,
 )
@@ -681,7 +681,7 @@ _SPELLINGS: Final = (
 _REPEATING = re.compile(
     r"(?<![0-9.,])([0-9]{1,15})?\.([0-9]{0,15})\\(?:overline|bar|dot)(?![A-Za-z])\s?(?:\{\s?([0-9]{1,15})\s?\}|([0-9]))"
 )
-_BASE = re.compile(r"_\s?\{?\s?\(?\s?\\(?:text|mathrm|textrm)\s?\{\s?([a-z]{3,9})\s?\}\s?\)?\s?\}?")
+_BASE = re.compile(rf"_\s?\{{?\s?\(?\s?\\(?:{TEXT_COMMANDS})\s?\{{\s?([a-z]{{3,9}})\s?\}}\s?\)?\s?\}}?")
 _BASES: Final = {
     **{"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10},
     **{"eleven": 11, "twelve": 12, "sixteen": 16},

@@ -19,7 +19,7 @@ from app.domain.scores import Score
 from app.domain.tasks import LARGE_TEXT, Limits, leave_out
 from app.domain.values import Frozen
 from app.ports.environment import Workers
-from app.toolkit.answers import find_boxes, parse_number, read_json_cell
+from app.toolkit.answers import TEXT_COMMANDS, find_boxes, parse_number, read_json_cell
 from app.toolkit.math_answers.expressions import (
     DOTS,
     EMPTY_SET,
@@ -338,20 +338,20 @@ _UNIT = re.compile(
     r"(?:[cmk]?m|in|ft|rad|units?|radians|inches|feet|meters|metres|centimeters|centimetres)\.?\s*\}"
     r"\s*(?:\^\s?\{?[23]\}?)?\s*"
 )
-_WORD = re.compile(r"\\(?:text|mathrm|textbf|mathbf|textrm)(?![A-Za-z])|[{}().,\s]")
-_TEXT = re.compile(r"\\(?:text|mathrm|textbf|mathbf|textrm|mbox)\s?\{([^{}]*)\}")
+_WORD = re.compile(rf"\\(?:{TEXT_COMMANDS})(?![A-Za-z])|[{{}}().,\s]")
+_TEXT = re.compile(rf"\\(?:{TEXT_COMMANDS})\s?\{{([^{{}}]*)\}}")
 _BRACED_SIGN = re.compile(r"\{([0-9a-z]|\\[a-z]{1,20})\}")
 _NUMERAL = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 _COMMAND = re.compile(r"\\[A-Za-z]+")
 _NAME = re.compile(r"[A-Z](?:\s{0,8}[A-Z])+")
 """Of several points, as in `\\angle ABC`."""
-_WORD_BETWEEN = re.compile(r"(?<=[\s\d])[A-Za-z]{2,}(?=[\s\d])|\\(?:text|mathrm|textbf|textrm|mbox)\s?\{\s?[A-Za-z]{2}")
+_WORD_BETWEEN = re.compile(rf"(?<=[\s\d])[A-Za-z]{{2,}}(?=[\s\d])|\\(?:{TEXT_COMMANDS})\s?\{{\s?[A-Za-z]{{2}}")
 """As in `3 to 4` and `2 \\text{ by } 3`."""
-_MARKUP = re.compile(r"\\(?:text|mathrm|textbf|mathbf|textrm|mbox|left|right|q?quad)(?![A-Za-z])|\\[,;:! ]|[{}~\s]")
+_MARKUP = re.compile(rf"\\(?:{TEXT_COMMANDS}|left|right|q?quad)(?![A-Za-z])|\\[,;:! ]|[{{}}~\s]")
 _CHOICE = re.compile(r"(?:[Oo]ption|[Cc]hoice|[Aa]nswer)?[(\[]?([A-Z])[)\].]{0,2}")
 _INFINITY = re.compile(r"\(*(?:\+|positive|plus)?(?:(-)|(negative|minus))?\(*(?:\\infty|∞|[Ii]nfinity)\)*")
 _OPERATOR = re.compile(r"[-+*/^\\]")
-_IN_WORDS = re.compile(r"\\(?:text|mathrm|textbf|textrm|mbox)\s?\{[^{}]*\}|[A-Za-z]{3}[A-Za-z ]*")
+_IN_WORDS = re.compile(rf"\\(?:{TEXT_COMMANDS})\s?\{{[^{{}}]*\}}|[A-Za-z]{{3}}[A-Za-z ]*")
 _IN_BASE = re.compile(r"[0-9A-Fa-f]{1,40}_\{?1[1-6]\}?")
 """A numeral whose digits may be letters."""
 _LETTERS_ALONE = re.compile(r"[A-Za-z]{2,30}")

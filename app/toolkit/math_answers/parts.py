@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from app.toolkit.answers import parse_number
+from app.toolkit.answers import TEXT_COMMANDS, parse_number
 from app.toolkit.math_answers.expressions import compact_latex, estimate_value, parse_expression
 
 # Compound answers and their parts. What an answer is taken for is decided by what a right one is, never by its own
@@ -24,12 +24,13 @@ _MOST_PARTS: Final = 40
 """The parts of a set are compared with each other, so the work grows with their square."""
 
 _LEAD = re.compile(
-    r"\s*((?:\\(?:text|mathrm|mathbf)\s?\{[A-Za-z ]{1,40}\}|\\(?:cap|cup|setminus|theta|alpha|lambda|angle|triangle)\b"
+    rf"\s*((?:\\(?:{TEXT_COMMANDS})\s?\{{[A-Za-z ]{{1,40}}\}}"
+    r"|\\(?:cap|cup|setminus|theta|alpha|lambda|angle|triangle)\b"
     r"|\\[dt]?frac\s?\{d[A-Za-z]{0,2}\}\s?\{d[a-z]\}|_\s?\{?[A-Za-z0-9,]{1,3}\}?|[A-Za-z(),'|\s]){1,40}?)"
     r"\s*(?:=|\\in(?![A-Za-z])|:|∈)(?!=)"
 )
 """A name before an equals sign, of at most forty parts, so that a long text is not tried at every length."""
-_IN_TEXT = r"\\(?:text|textrm|mathrm|mbox)\s?\{\s*"
+_IN_TEXT = rf"\\(?:{TEXT_COMMANDS})\s?\{{\s*"
 _OR = re.compile(rf"{_IN_TEXT}or\s*\}}|(?<![A-Za-z\\])or(?![A-Za-z])")
 _AND = re.compile(rf"{_IN_TEXT}and\s*\}}|(?<![A-Za-z\\])and(?![A-Za-z])")
 _OR_SIGN = re.compile(r"\\(?:lor|vee)(?![A-Za-z])")
@@ -218,7 +219,7 @@ _ANSWER_LEAD = re.compile(
 def strip_answer_lead(text: str) -> str:
     """Without `answer:` before a choice or a word. Any other lead may be an answer itself: `yes: no`."""
     bare = text.strip()
-    command = re.match(r"\\(?:text|mathrm|mathbf|textbf|textrm)\s?\{", bare)
+    command = re.match(rf"\\(?:{TEXT_COMMANDS})\s?\{{", bare)
     lead = _ANSWER_LEAD.match(bare, 0 if command is None else command.end())
     return bare if lead is None else bare[lead.end() :]
 
@@ -277,7 +278,7 @@ def _read_list(text: str) -> AnswerParts | None:
     return None if read is None else replace(read, either=_OR.search(text) is not None)
 
 
-_MARKED_NAME = re.compile(r"\\(?:text|mathrm|textrm|mathit|mbox|operatorname|mathbf|textbf)(?![A-Za-z])|[{}~]")
+_MARKED_NAME = re.compile(rf"\\(?:{TEXT_COMMANDS}|operatorname)(?![A-Za-z])|[{{}}~]")
 _OUTSIDE_OF_NAMES = frozenset('+-*/^<>≤≥≠&%$!.?"')
 
 
