@@ -417,10 +417,7 @@ def agree_where_real(one: ExpressionNode, other: ExpressionNode) -> bool:
     near and far show, among them positive ones. So they may be compared as if all letters were positive: `\\sqrt{1/m}`
     is `1/\\sqrt{m}`, but `\\sqrt{x^2}` is not `x`. With one negative letter at most they must also be real at the same
     points, so `(x^2)^{1/4}` is not `\\sqrt{x}`; with more `\\sqrt{L/g}` is real and `\\sqrt{L}/\\sqrt{g}` is not."""
-    letters = sorted(one.symbols | other.symbols)
-    if len(letters) > _MOST_LETTERS or not (_has_rooted_letter(one) or _has_rooted_letter(other)):
-        return False
-    found = False
+    letters, found = sorted(one.symbols | other.symbols), False
     for signs in product((1, -1), repeat=len(letters)):
         for point in range(len(_STEPS)):
             sizes = [_choose_size(name, place, point) for place, name in enumerate(letters)]
@@ -434,6 +431,11 @@ def agree_where_real(one: ExpressionNode, other: ExpressionNode) -> bool:
             else:
                 found = found or min(signs) > 0
     return found
+
+
+def may_need_positive_letters(one: ExpressionNode, other: ExpressionNode) -> bool:
+    """Whether `agree_where_real` may say so: it takes too long to be asked in the event loop."""
+    return len(one.symbols | other.symbols) <= _MOST_LETTERS and (_has_rooted_letter(one) or _has_rooted_letter(other))
 
 
 def _choose_size(name: str, place: int, point: int) -> float:
@@ -666,7 +668,7 @@ def compact_latex(text: str) -> str:
     return _SPACE.sub("", _APART.sub("~", _normalise_latex(text)))
 
 
-POSITIVE: Final = "positive"
+ROOTED: Final = "rooted"
 """Said beside two expressions that may be compared as if all their letters were positive numbers."""
 DOTS: Final = "\\ldots"
 EMPTY_SET: Final = "\\emptyset"

@@ -24,14 +24,14 @@ from app.toolkit.math_answers.expressions import (
     DOTS,
     EMPTY_SET,
     MOST_BOXED_CHARACTERS,
-    POSITIVE,
+    ROOTED,
     WHY,
     ExpressionNode,
-    agree_where_real,
     compact_latex,
     extract_boxes,
     find_remainders,
     may_be_equal,
+    may_need_positive_letters,
     parse_expression,
     tidy_latex,
 )
@@ -303,7 +303,7 @@ _FORMS: Final[Mapping[str, Callable[[ExpressionNode, ExpressionNode], str]]] = {
 # Checks without algebra
 
 _Pair = tuple[str, ...]
-"""Of LaTeX: of the right answer, and of the one that was submitted; then POSITIVE, where letters may count as that."""
+"""Of LaTeX: of the right answer, and of the submitted one; then ROOTED, where letters may have to be positive."""
 
 
 class GoldAnswer(Frozen):
@@ -652,8 +652,8 @@ def _check_expression(submitted: str, expected: ExpressionNode, form: Form) -> A
     fault = describe_undone(node, expected, form)
     if fault == _UNFINISHED and describe_undone(expected, expected, form) == _UNFINISHED:
         fault = ""
-    assumed = (POSITIVE,) if agree_where_real(node, expected) else ()
-    return AnswerCheck(fault) if fault else AnswerCheck("", ((expected.latex, node.latex, *assumed),))
+    rooted = (ROOTED,) if may_need_positive_letters(node, expected) else ()
+    return AnswerCheck(fault) if fault else AnswerCheck("", ((expected.latex, node.latex, *rooted),))
 
 
 def _check_raw(submitted: str, expected: str) -> AnswerCheck:
