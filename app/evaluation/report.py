@@ -103,6 +103,8 @@ class EvaluationSetup(Frozen):
     """Number of requested tasks."""
     samples: Annotated[Count, Field(ge=1)]
     """Attempts at each task."""
+    strictness: str = ""
+    """The rule that pays, where the environment has several, such as `ours` and `published`."""
     threshold: Unit = 1.0
     """The lowest reward that counts as passed."""
     seed: Count = 0
@@ -132,6 +134,11 @@ class EvaluationSetup(Frozen):
     def checkpoint(self) -> str:
         """The model with its step, if it has one."""
         return self.model if self.step is None else f"{self.model}, step {self.step}"
+
+    @property
+    def rule(self) -> str:
+        """Behind the name of a figure that depends on the rule."""
+        return f" ({self.strictness})" if self.strictness else ""
 
 
 class Evaluation(Frozen):

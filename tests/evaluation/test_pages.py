@@ -152,6 +152,16 @@ def test_calibrated_values_stand_beside_the_mean_reward_of_the_same_tasks() -> N
     assert [line.split()[3] for line in table.splitlines() if " calibrated " in line] == ["0.125"]
 
 
+def test_figures_name_the_rule_that_pays() -> None:
+    asked = rewarded({0: [0.5], 1: [1.0]})
+    report = build_report(asked.model_copy(update={"setup": asked.setup.model_copy(update={"strictness": "ours"})}))
+    console = Console(width=200, record=True, file=io.StringIO())
+    console.print(build_summary(report))
+    page, table = " ".join(Reader(render_html(report)).texts), console.export_text()
+    names = ("Mean reward (ours)", "pass@1 (ours)")
+    assert [(name in page, name.lower() in table) for name in names] == [(True, True)] * 2
+
+
 def test_the_interval_of_a_calibrated_value_above_1_holds_it() -> None:
     found = build_report(evaluation([scored(0, 0, 0.9, calibrated=1.3)])).calibrated
     assert (found.value, (found.low or 0.0) < 1.3 < (found.high or 0.0) <= HIGHEST) == (1.3, True)

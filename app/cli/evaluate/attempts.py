@@ -465,6 +465,7 @@ def build_evaluation_setup(
             "version": environment.version,
             "split": spec.split,
             "params": spec.params,
+            "strictness": _find_strictness(context.tasks),
             "tasks": len(context.tasks),
             "samples": spec.samples,
             "threshold": threshold,
@@ -486,6 +487,11 @@ def build_evaluation_setup(
             "started_at": ledger.plan.began_at,
         }
     )
+
+
+def _find_strictness(tasks: Sequence[HandedOutTask]) -> str:
+    said = {task.metadata.get("strictness") for task in tasks}
+    return ", ".join(sorted(one for one in said if isinstance(one, str)))
 
 
 def _iter_attempts(item: TaskProgress, task: HandedOutTask, label: str | None) -> Iterator[Attempt]:

@@ -219,12 +219,12 @@ def build_summary(report: EvaluationReport) -> RenderableType:
     table = Table(title=f"{escape(setup.environment)}, {setup.split}: {escape(setup.checkpoint)}")
     for column in ("", "value", "95 % interval", "tasks"):
         table.add_column(column, justify="left" if column in ("", "95 % interval") else "right")
-    table.add_row("mean reward", *_format_cells(report.mean))
+    table.add_row(f"mean reward{escape(escape_invisible(setup.rule))}", *_format_cells(report.mean))
     if report.calibrated.tasks:
         table.add_row("calibrated", *_format_cells(report.calibrated))
         table.add_row("mean reward of the same tasks", *_format_cells(report.calibrated_tasks))
     for at in report.passes:
-        table.add_row(f"pass@{at.k}", *_format_cells(at.rate))
+        table.add_row(f"pass@{at.k}{escape(escape_invisible(setup.rule))}", *_format_cells(at.rate))
     for rows in (report.criteria if len(report.criteria) > 1 else (), report.labels):
         table.add_section()
         for row in rows:
@@ -241,7 +241,8 @@ def _build_comparison_summary(comparison: Comparison) -> RenderableType:
     )
     for column in ("", "before", "after", "difference", "95 % interval", "p"):
         table.add_column(column, justify="left" if column in ("", "95 % interval") else "right")
-    table.add_row("mean reward", *_format_before_and_after(comparison.overall, comparison.overall.p))
+    rule = escape(escape_invisible(comparison.after.rule))
+    table.add_row(f"mean reward{rule}", *_format_before_and_after(comparison.overall, comparison.overall.p))
     for one in (*comparison.passes, *comparison.criteria, *comparison.labels):
         table.add_row(escape(escape_invisible(one.name)), *_format_before_and_after(one, one.adjusted_p))
     moved = f"{comparison.improved:,} better, {comparison.declined:,} worse"

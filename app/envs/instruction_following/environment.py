@@ -13,7 +13,7 @@ With data sets configured (IFEval and the like), their rows are the tasks: the s
 meaning that `strictness` chooses. `level` and `instructions` then have no effect.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final
 
@@ -40,6 +40,7 @@ from app.toolkit.procedural import DatasetEnvironment, DatasetParams, Level, Lev
 from app.toolkit.seeded import SeededRandom
 from app.toolkit.templates import Phrasings, read_packaged_data
 
+_RULES: Final[Mapping[Strictness, str]] = {"ours": "by our meaning", "published": "as IFEval's code checks"}
 _FORMS: Final = read_packaged_data(Path(__file__).with_name("prompts.yaml"), TypeAdapter(tuple[str, ...]))
 _NUMBERS: Final[Mapping[Level, tuple[tuple[int, int], ...]]] = {
     "easy": ((1, 0), (2, 0)),
@@ -162,10 +163,18 @@ def _is_of_row(task: Task) -> bool:
 def _score_row_reply(asked: IfevalTask, answer: str) -> Score:
     reply = strip_thinking(answer)
     if reply.unfinished:
-        return _score_unfinished()
-    lacks, broken = find_ifeval_faults(reply.text, asked)
+        return _add_verdicts(_score_unfinished(), frozenset())
+    found = {rule: find_ifeval_faults(reply.text, asked, rule) for rule in (*_RULES, asked.strictness)}
+    lacks, broken = found[asked.strictness]
     share = 0.0 if lacks else broken.count("") / len(broken)
-    return _build_score(share, [fault for fault in (lacks, *broken) if fault])
+    score = _build_score(share, [fault for fault in (lacks, *broken) if fault])
+    return _add_verdicts(score, {rule for rule, (missing, faults) in found.items() if not (missing or any(faults))})
+
+
+def _add_verdicts(score: Score, right: Collection[str]) -> Score:
+    """`right`: the rules that pay. Both verdicts are told, so that figures can be compared with those of others."""
+    verdicts = [Criterion(name=rule, value=float(rule in right), weight=0.0, note=_RULES[rule]) for rule in _RULES]
+    return score.model_copy(update={"criteria": (*score.criteria, *verdicts)})
 
 
 def _score_unfinished() -> Score:

@@ -163,17 +163,17 @@ class IfevalTask(Frozen):
     strictness: Strictness
 
 
-def find_ifeval_faults(reply: str, asked: IfevalTask) -> tuple[str, Sequence[str]]:
+def find_ifeval_faults(reply: str, asked: IfevalTask, strictness: Strictness) -> tuple[str, Sequence[str]]:
     """Why it counts as no reply at all, and one fault per instruction; empty where there is none."""
     if len(reply) > MOST_CHARACTERS:
         return f"it is longer than {MOST_CHARACTERS:,} characters", ()
     if not reply.strip():
         return "it is empty", ()
-    if asked.strictness == "ours":
+    if strictness == "ours":
         reading = parse_text(reply)
         lacks = find_emptiness(reading, asked.prompt, asked.instructions)
         return lacks, [find_own_fault(reading, instruction) for instruction in asked.instructions]
-    check = is_followed if asked.strictness == "published" else is_loosely_followed
+    check = is_followed if strictness == "published" else is_loosely_followed
     return "", ["" if check(reply, one) else f"{one.id} is not followed" for one in asked.instructions]
 
 
@@ -188,7 +188,7 @@ _CAPITALS: Final = tuple(
 def write_ifeval_gold(asked: IfevalTask) -> str | None:
     """A reply that follows everything, if one can be put together."""
     text = _compose_reply(asked.instructions)
-    lacks, broken = find_ifeval_faults(text, asked)
+    lacks, broken = find_ifeval_faults(text, asked, asked.strictness)
     return None if lacks or any(broken) or not broken else text
 
 

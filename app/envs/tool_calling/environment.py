@@ -17,7 +17,7 @@ built-in APIs; their metadata says so.
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
@@ -44,6 +44,7 @@ from app.toolkit.tool_calls.calls import CallMatch, CallReading, ParsedCall, Str
 from app.toolkit.tool_calls.formats import FORMATS, ToolFormat, find_declared_format, read_calls, render_tools
 
 APIS = Path(__file__).with_name("apis")
+_RULES: Final[Mapping[Strictness, str]] = {"ours": "by our rule of texts", "published": "by BFCL's rule of texts"}
 
 
 class ToolCallingParams(DatasetParams):
@@ -151,9 +152,11 @@ def _merge_system_messages(system: str, messages: tuple[Message, ...]) -> tuple[
 
 
 def _grade_reply(request: ToolRequest, reading: CallReading) -> Score:
-    matched = match_calls(reading.calls, request.expected, request.tools, request.strictness)
+    matches = {rule: match_calls(reading.calls, request.expected, request.tools, rule) for rule in _RULES}
+    matched = matches[request.strictness]
     refused = is_right_refusal(reading.said, request)
-    correct = not reading.fault and matched.correct and (refused or bool(request.expected))
+    is_read = not reading.fault and (refused or bool(request.expected))
+    correct = is_read and matched.correct
     return Score(
         outcome="scored",
         reward=float(correct),
@@ -163,6 +166,11 @@ def _grade_reply(request: ToolRequest, reading: CallReading) -> Score:
             Criterion(name="correct", value=float(correct), weight=1.0),
             Criterion(name="precision", value=matched.precision, weight=0.0, note="calls that were asked for"),
             Criterion(name="recall", value=matched.recall, weight=0.0, note="what was asked for and called"),
+            # Both verdicts, so that figures can be compared with those of others whichever rule pays.
+            *(
+                Criterion(name=rule, value=float(is_read and one.correct), weight=0.0, note=_RULES[rule])
+                for rule, one in matches.items()
+            ),
         ),
         flags=("malformed_call",) if reading.fault else (),
         rationale=_explain_score(request, reading, matched, refused),

@@ -62,6 +62,20 @@ def test_the_loose_meaning_takes_lines_away(tmp_path: Path, strictness: str | No
     assert [earned for earned, _ in reward(environment, task, f"Sure, here it is:\n{TRIP}")] == [paid]
 
 
+def test_both_verdicts_are_told_whichever_meaning_pays(tmp_path: Path) -> None:
+    environment = open_rows(tmp_path, LAKE)
+    task = environment.task("train", 0, environment.Params.model_validate({"strictness": "loose"}))
+    told = []
+    for text in (TRIP, "ok", f"<think>{TRIP}"):
+        (score,) = score_texts(environment, task, text)
+        told.append((score.reward, {one.name: one.value for one in score.criteria[2:]}))
+    assert told == [
+        (1.0, {"ours": 1.0, "published": 1.0}),
+        (1.0, {"ours": 0.0, "published": 1.0}),
+        (0.0, {"ours": 0.0, "published": 0.0}),
+    ]
+
+
 def test_what_says_nothing_or_everything_is_not_paid(tmp_path: Path) -> None:
     """Constants, the prompt, one word over and over, and a list of all answers."""
     environment = open_rows(tmp_path, LAKE, SALT)

@@ -213,6 +213,8 @@ def test_a_score_says_what_was_right_and_what_was_not() -> None:
             Criterion(name="correct", value=0.0, weight=1.0),
             Criterion(name="precision", value=1.0, weight=0.0, note="calls that were asked for"),
             Criterion(name="recall", value=1 / len(calls), weight=0.0, note="what was asked for and called"),
+            Criterion(name="ours", value=0.0, weight=0.0, note="by our rule of texts"),
+            Criterion(name="published", value=0.0, weight=0.0, note="by BFCL's rule of texts"),
         ),
         rationale="calls are missing",
     )
@@ -367,7 +369,10 @@ def test_the_published_rule_folds_marks_where_ours_does_not() -> None:
     said = native([ParsedCall(name="derive", arguments={"of": "x*2"})])
     published = asked.model_copy(update={"strictness": "published"}).model_dump(mode="json")
     rules = (task, task.model_copy(update={"reference": published}))
-    assert [rewards(one, said) for one in rules] == [[0.0], [1.0]]
+    scored = [finish(environment().score(one, [said], TOOLS))[0] for one in rules]
+    verdicts = [{one.name: one.value for one in score.criteria if one.note.startswith("by ")} for score in scored]
+    assert [score.reward for score in scored] == [0.0, 1.0]
+    assert verdicts == [{"ours": 0.0, "published": 1.0}] * 2  # whichever rule pays
 
 
 @pytest.mark.parametrize("category", ["simple", "choice"])
