@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.markup import escape
@@ -49,6 +49,9 @@ GIVE_UP_SECONDS = 10.0
 """How long a gateway that is unreachable or overloaded at the beginning is asked again."""
 _RESTART_SECONDS = 120.0
 """The same in the middle, where it may be starting again."""
+_MOST_CHANGES_SHOWN = 30
+_LONGEST_REASON = 200
+"""Characters of what a verifier says."""
 _GROUPS_ESTIMATED = 24
 """Groups that the estimate looks at, spread over all."""
 
@@ -63,11 +66,31 @@ class RescoreSpec:
     yes: bool
 
 
+Change = Literal["paid now", "no longer paid", "paid more", "paid less", "scored now", "no score now"]
+
+
+class RewardChange(Frozen):
+    """Completions that a dry run pays otherwise, for one reason."""
+
+    environment: str
+    change: Change
+    reason: str
+    """What the verifier says now."""
+    completions: int
+    groups: int
+    example: str
+    """One of the groups."""
+
+
 @dataclass
 class RescoreTally:
     """Results so far."""
 
     groups: list[RescoredGroup] = field(default_factory=list)
+    judged: int = 0
+    """Groups that a dry run leaves out, since judges score them."""
+    changed: dict[tuple[str, Change, str], list[str]] = field(default_factory=dict)
+    """The group of each completion that is paid otherwise, by environment, change and reason."""
     unscored: int = 0
     """Completions without a new reward."""
     calls: int = 0
@@ -79,6 +102,46 @@ class RescoreTally:
         self.unscored += sum(reward is None for reward in one.rewards)
         self.calls += one.calls
         self.cost_usd += one.cost_usd
+        for before, score in zip(one.original, one.scoring.scores, strict=True):
+            change = _name_change(before, score.reward)
+            if change is not None:
+                reason = score.rationale if score.reason is None else score.reason
+                self.changed.setdefault((group.environment, change, reason[:_LONGEST_REASON]), []).append(
+                    group.group_id
+                )
+
+    def list_changes(self) -> tuple[RewardChange, ...]:
+        """The commonest first."""
+        by_count = sorted(self.changed.items(), key=lambda item: (-len(item[1]), item[0]))
+        return tuple(
+            RewardChange(
+                environment=environment,
+                change=change,
+                reason=reason,
+                completions=len(groups),
+                groups=len(set(groups)),
+                example=min(groups),
+            )
+            for (environment, change, reason), groups in by_count
+        )
+
+
+def _name_change(before: float | None, now: float | None) -> Change | None:
+    if before == now:
+        return None
+    if before is None or now is None:
+        return "scored now" if before is None else "no score now"
+    if before == 0.0 or now == 0.0:
+        return "paid now" if before == 0.0 else "no longer paid"
+    return "paid more" if now > before else "paid less"
+
+
+class DryRun(Frozen):
+    judged: int
+    """Groups that judges score, which were left out."""
+    changed_groups: int
+    """Groups with a completion that is paid otherwise now."""
+    changes: tuple[RewardChange, ...]
 
 
 class RescoreSummary(Frozen):
@@ -92,6 +155,8 @@ class RescoreSummary(Frozen):
     """Calls of this command; those of an earlier one are in the scorings that it stored."""
     cost_usd: FiniteNumber
     report: FlipReport
+    dry_run: DryRun | None
+    """Null without `--dry-run`."""
 
 
 def rescore(
@@ -117,6 +182,9 @@ def rescore(
         Path | None, typer.Option(help="YAML file with a rubric.", show_default="the run's, else the configured one")
     ] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Maximum number of groups, newest first.")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Store nothing and ask no judge: say what verifiers pay otherwise now.")
+    ] = False,
     concurrency: Annotated[int, typer.Option(min=1, max=256, help="Groups to rescore concurrently.")] = 8,
     url: Url = "",
     api_key: ApiKey = "",
@@ -135,6 +203,7 @@ def rescore(
                 "readings": readings,
                 "relative_weight": relative_weight,
                 "rubric": None if rubric is None else load_rubric(rubric),
+                "dry_run": dry_run,
                 "wait_seconds": _WAIT_SECONDS,
             }
         )
@@ -149,23 +218,27 @@ def rescore(
         failure, code = describe_error(error) + (f"; {RESUME}" if tally.groups else ""), 1
     except UserError as error:
         failure, code = str(error), 1
-    _print_results(tally, as_json=as_json)
+    _print_results(tally, dry_run=dry_run, as_json=as_json)
     if failure:
         stop(failure, code)
 
 
-def _summarise(tally: RescoreTally) -> RescoreSummary:
+def _summarise(tally: RescoreTally, *, dry_run: bool) -> RescoreSummary:
+    changed = {group for groups in tally.changed.values() for group in groups}
     return RescoreSummary(
         groups=len(tally.groups),
         unscored=tally.unscored,
         calls=tally.calls,
         cost_usd=tally.cost_usd,
         report=report_flips(sorted(tally.groups, key=lambda group: group.group_id)),
+        dry_run=DryRun(judged=tally.judged, changed_groups=len(changed), changes=tally.list_changes())
+        if dry_run
+        else None,
     )
 
 
-def _print_results(tally: RescoreTally, *, as_json: bool) -> None:
-    summary = _summarise(tally)
+def _print_results(tally: RescoreTally, *, dry_run: bool, as_json: bool) -> None:
+    summary = _summarise(tally, dry_run=dry_run)
     if as_json:
         print_json(summary)
         return
@@ -180,21 +253,28 @@ async def _rescore_all(url: str, api_key: str, spec: RescoreSpec, tally: Rescore
 async def rescore_groups(gateway: GatewayClient, spec: RescoreSpec, tally: RescoreTally) -> None:
     """Adds each result to `tally` as it comes."""
     groups = [group async for group in _iter_groups(gateway, spec)]
-    await _announce_cost(gateway, groups, spec)
+    judged = set[str]()
+    if spec.request.dry_run:
+        judged = {one.name for one in (await gateway.list_environments()).environments if one.mode is not None}
+    else:
+        await _announce_cost(gateway, groups, spec)
     waiting = iter(groups)
     with show_bars() as bars:
         bar = bars.add("rescoring", len(groups))
 
         async def work() -> None:
             for group in waiting:
-                tally.add(group, await _rescore_group(gateway, group.group_id, spec.request))
+                if spec.request.dry_run and group.environment in judged:
+                    tally.judged += 1
+                else:
+                    tally.add(group, await _rescore_group(gateway, group.group_id, spec.request))
                 bar.advance(words=f"{tally.calls} calls, ${tally.cost_usd:.4f}")
 
         await gather_or_cancel([work() for _ in range(spec.concurrency)])
 
 
 async def _announce_cost(gateway: GatewayClient, groups: Sequence[GroupSummary], spec: RescoreSpec) -> None:
-    """Says what the scorings that are not there yet will take at most, and asks where that is money."""
+    """Says what the scorings that are not there yet will take at most, and asks unless it is nothing."""
     ids = [one.group_id for one in groups]
     some = await estimate_rescoring(gateway, _new_retrier(), ids, spec.request, _GROUPS_ESTIMATED)
     if not some.groups:
@@ -209,7 +289,7 @@ async def _announce_cost(gateway: GatewayClient, groups: Sequence[GroupSummary],
         f"{cost.describe(at_most=True)}; retries come on top",
         highlight=False,
     )
-    require_consent(cost.most_usd or 0.0, yes=spec.yes)
+    require_consent(cost.most_usd, yes=spec.yes)
 
 
 async def _iter_groups(gateway: GatewayClient, spec: RescoreSpec) -> AsyncIterator[GroupSummary]:
@@ -248,6 +328,9 @@ def _new_retrier() -> Retrier:
 
 def print_summary(summary: RescoreSummary) -> None:
     console = output_console()
+    if summary.dry_run is not None:
+        console.print(_build_changes(summary, summary.dry_run))
+        return
     console.print(_build_summary(summary))
     for title, rows in (("by label", summary.report.labels), ("by policy step", summary.report.steps)):
         if rows:
@@ -270,6 +353,26 @@ def _build_summary(summary: RescoreSummary) -> Table:
     table.add_row("completions compared", str(report.completions))
     table.add_row("completions without a new score", str(summary.unscored))
     table.add_row("judge calls, paid", f"{summary.calls}, ${summary.cost_usd:.4f}")
+    return table
+
+
+def _build_changes(summary: RescoreSummary, run: DryRun) -> Table:
+    table = Table(
+        title=f"{run.changed_groups:,} of {summary.groups:,} groups would be paid otherwise; nothing is stored"
+    )
+    for name in ("environment", "change", "why", "completions", "groups", "one of them"):
+        table.add_column(name)
+    for one in run.changes[:_MOST_CHANGES_SHOWN]:
+        words = (one.environment, one.change, one.reason)
+        table.add_row(
+            *(escape(escape_invisible(word)) for word in words), str(one.completions), str(one.groups), one.example
+        )
+    notes = []
+    if len(run.changes) > _MOST_CHANGES_SHOWN:
+        notes.append(f"{len(run.changes) - _MOST_CHANGES_SHOWN} rarer changes are in --json")
+    if run.judged:
+        notes.append(f"{run.judged:,} groups are left out, since judges score them")
+    table.caption = "; ".join(notes)
     return table
 
 

@@ -60,6 +60,8 @@ class RescoreRequest(Frozen):
     """Share of the groups that are read once more beside replies of known level."""
     rubric: OwnRubric | None = None
     """What judges score by this time."""
+    dry_run: bool = False
+    """Nothing is stored. Only for groups that a verifier scores: judges would cost money."""
     wait_seconds: Annotated[
         Annotated[FiniteNumber, Field(ge=0, le=600)] | None,
         Field(description="Reply after at most this time. If the scoring is still `pending`, ask again."),
@@ -144,12 +146,13 @@ class Rescorer:
 
     async def rescore(self, group_id: str, request: RescoreRequest) -> RescoreReply:
         """Scores a group once per resulting scoring digest; completions that stayed unscored are tried again. NotFound
-        for an unknown group, InvalidRequest naming `options.judges` for an unknown judge,
-        PartsGone where what there is to score is no longer stored."""
+        for an unknown group, InvalidRequest naming `options.judges` for an unknown judge, or `dry_run` where judges
+        would be asked, PartsGone where what there is to score is no longer stored."""
         group = await self._require_group(group_id)
         planned = await self._plan(group, request)
-        name = planned.blank.scoring_id
-        flight = self._flights.find([name]).get(name) or self._flights.start([name], self._run_plan(planned))
+        # Whoever wants a scoring stored does not wait for one that nobody stores.
+        name = f"{'dry ' * request.dry_run}{planned.blank.scoring_id}"
+        flight = self._flights.find([name]).get(name) or self._flights.start([name], self._run_plan(planned, request))
         # Waited for, not awaited: it goes on when this request has left.
         done, _ = await asyncio.wait({flight}, timeout=request.wait_seconds)
         return _build_reply(group, flight.result() if done else _RescoreResult(planned.blank))
@@ -196,6 +199,8 @@ class Rescorer:
 
     async def _plan(self, group: Group, request: RescoreRequest) -> _RescorePlan:
         hosted = self._environment_versions.get_current(group.environment)
+        if request.dry_run and hosted.environment.rubric is not None:
+            raise InvalidRequest(f"{hosted.name} is scored by judges, which a dry run does not ask", field="dry_run")
         if request.judges and hosted.environment.rubric is None:
             raise InvalidRequest(f"{hosted.name} is scored by a verifier and has no judges", field="judges")
         if request.rubric is not None:
@@ -222,7 +227,7 @@ class Rescorer:
         record = (await self._task_cache.get([group.task_id]))[group.task_id]
         return _RescorePlan(group, record, hosted, blank)
 
-    async def _run_plan(self, planned: _RescorePlan) -> _RescoreResult:
+    async def _run_plan(self, planned: _RescorePlan, request: RescoreRequest) -> _RescoreResult:
         stored = (await self._scorings.find([planned.blank.scoring_id])).get(planned.blank.scoring_id)
         if stored is not None and stored.outcome == "scored":
             return _RescoreResult(stored)
@@ -240,6 +245,8 @@ class Rescorer:
                 "flags": flags,
             }
         )
+        if request.dry_run:
+            return _RescoreResult(scoring)
         return _RescoreResult(await self._scorings.put(scoring), judged.judgements)
 
     async def _score_missing(self, planned: _RescorePlan, before: Scoring) -> tuple[tuple[str, ...], PanelResult]:

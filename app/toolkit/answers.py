@@ -303,9 +303,13 @@ _CHARACTERS = str.maketrans(
     | dict.fromkeys("\u2212\ufe63\uff0d", "-")
     | dict.fromkeys("\u00a0\u2007\u202f", "\u2009")
     | dict.fromkeys("\u200b\u200c\u200d\u200e\u200f\u2060\ufeff\u00ad", "")
-    | {sign: f" {fraction}" for sign, fraction in _FRACTIONS.items()}
+    | {sign: f" {fraction}\u200b" for sign, fraction in _FRACTIONS.items()}
     | {"，": ",", "．": ".", "％": "%", "＄": "$", "＋": "+", "／": "/", "：": ":", "＝": "=", "’": "'", "\u2044": "/"}
 )
+_BEHIND_FRACTION = re.compile(r"\u200b(?![A-Za-z])")
+"""The end of `½`, but before a letter, which is a factor: what follows is no further digit of it."""
+TEXT_COMMANDS: Final = "text|textbf|textit|textrm|mathrm|mathbf|mathit|mbox"
+"""Of LaTeX, without the backslash: they put words into a formula, or change how its letters look."""
 _LATEX: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern), replacement)
     for pattern, replacement in (
@@ -318,7 +322,7 @@ _LATEX: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"\\[,;: ]", "\u2009"),
         (r"\^\s?\{?\s?\\(?:circ|degree)\b\s?\}?|\\degree\b|\\(?:left|right|displaystyle|q?quad)\b|\\[()\[\]{}$]", " "),
         (
-            r"\\(?:text|textbf|textit|textrm|texttt|mathrm|mathbf|mathit|mathsf|mbox|boxed|fbox|bf|rm|emph|underline)\b\s?",
+            rf"\\(?:{TEXT_COMMANDS}|texttt|mathsf|boxed|fbox|bf|rm|emph|underline)\b\s?",
             " ",
         ),
         (r"\\%", "%"),
@@ -396,7 +400,8 @@ def _strip_markup(phrase: str) -> str:
     """Without LaTeX and markup. Whatever is removed leaves a space, so digits never run together."""
     text = phrase
     if not text.isascii():
-        text = _LOOSE_DASH.sub(" ", _DASH_BEFORE_NUMBER.sub("-", text.translate(_CHARACTERS)))
+        text = _BEHIND_FRACTION.sub(" ", text.translate(_CHARACTERS)).replace("\u200b", "")
+        text = _LOOSE_DASH.sub(" ", _DASH_BEFORE_NUMBER.sub("-", text))
     if "\\" in text or "{" in text:
         for pattern, replacement in _LATEX:
             text = pattern.sub(replacement, text)
@@ -462,7 +467,7 @@ MOST_TRIED: Final = 100
 _BRACE = re.compile(r"\\(?:boxed|fbox)\s{0,8}\{|\\[{}]|[{}]")
 _LONGEST_BRACE = 20
 """Characters of the longest match of the pattern above."""
-_BLANK_NUMBER = re.compile(r"(?:[\s.…?_~$-]|\\(?:text|mathrm|l?dots|quad|square)\b|\\[,;:! ]|[{}])*")
+_BLANK_NUMBER = re.compile(rf"(?:[\s.…?_~$-]|\\(?:{TEXT_COMMANDS}|l?dots|quad|square)\b|\\[,;:! ]|[{{}}])*")
 """What stands in a box that a prompt or a model left to be filled."""
 _DIGITS_AND_FRACTIONS = f"0-9０-９{''.join(_FRACTIONS)}"
 _DIGIT = re.compile(f"[{_DIGITS_AND_FRACTIONS}]")
@@ -632,9 +637,7 @@ _AROUND_LETTERS: Final = (
     *(("**", "**"), ("*", "*"), ("__", "__"), ("_", "_"), ("`", "`"), ('"', '"'), ("'", "'"), ("“", "”"), ("$", "$")),
     *(("[", "]"), ("(", ")"), ("{", "}"), ("\\(", "\\)"), ("\\[", "\\]")),
 )
-_AROUND_IN_LATEX: Final = re.compile(
-    r"\\(?:boxed|fbox|text|textbf|textit|mathrm|mathbf|mathit|mbox)\s{0,4}\{(.*)\}", re.DOTALL
-)
+_AROUND_IN_LATEX: Final = re.compile(rf"\\(?:boxed|fbox|{TEXT_COMMANDS})\s{{0,4}}\{{(.*)\}}", re.DOTALL)
 _MOST_LAYERS: Final = 6
 _NO_ANSWER: Final = "there is no answer"
 

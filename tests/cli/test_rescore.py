@@ -1,11 +1,18 @@
 """Scoring many groups anew from the command line, against a real gateway."""
 
+from datetime import UTC, datetime
+
 import httpx
 import pytest
 import respx
 from typer.testing import CliRunner
 
 from app.cli.main import cli
+from app.cli.rescore import RescoreTally
+from app.domain.groups import GroupSummary, Scoring
+from app.domain.runs import ScoringOptions
+from app.domain.scores import Score
+from app.service.rescoring import RescoreReply
 from tests.support.gateways import Gateways
 from tests.support.serving import Served
 
@@ -45,6 +52,68 @@ def test_groups_are_scored_anew_once(served: Served) -> None:
     for figure in ("Spearman of rewards", "best completion changed", "completions compared │ 9", "0, $0.0000"):
         assert figure in everything[1][1]
     assert "3 groups, of which 0 are not scored so yet: at most 0 calls" in everything[1][1]
+
+
+def test_a_dry_run_stores_nothing_and_leaves_judged_groups_out(served: Served) -> None:
+    run = "dry"
+    for name, text in (("countdown", "<answer>1</answer>"), ("npc_arena", "Well met.")):
+        task = httpx.get(f"{served.url}/envs/{name}/next-batch?batch_size=1&run={run}").json()["tasks"][0]
+        group = {"task_id": task["task_id"], "completions": [{"text": text}]}
+        httpx.post(f"{served.url}/score", json={"run": run, "groups": [group]}).raise_for_status()
+    code, output = rescore(served, "--run", run, "--dry-run")
+    listed = httpx.get(f"{served.url}/groups?run={run}").json()["groups"]
+    views = [httpx.get(f"{served.url}/groups/{group['group_id']}").json() for group in listed]
+    said = ("0 of 1 groups would be paid otherwise", "1 groups are left out")
+    assert (code, [words in output for words in said], [view["scorings"] for view in views]) == (
+        0,
+        [True] * 2,
+        [[], []],
+    )
+
+
+def test_what_is_paid_otherwise_is_told_by_kind() -> None:
+    tally, when = RescoreTally(), datetime(2026, 1, 1, tzinfo=UTC)
+    right, wrong = Score.exact(True, rationale="correct"), Score.exact(False, rationale="the answer is wrong")
+    lost = Score.unscored("version_changed", "it no longer asks this")
+    for number, (before, scores) in enumerate(
+        [((0.0, 1.0), (right, right)), ((0.0, 1.0), (right, wrong)), ((1.0, None), (lost, wrong))]
+    ):
+        group_id = f"group_{number}"
+        group = GroupSummary(
+            sequence=number,
+            group_id=group_id,
+            task_id="task",
+            environment="math",
+            run="r",
+            policy=None,
+            purpose="train",
+            outcome="scored",
+            flags=(),
+            size=2,
+            mean=None,
+            std=None,
+            title="",
+            created_at=when,
+        )
+        scoring = Scoring(
+            scoring_id="s",
+            group_id=group_id,
+            scoring_digest="d",
+            options=ScoringOptions(),
+            judges=(),
+            outcome="scored",
+            scores=scores,
+            created_at=when,
+        )
+        rewards = tuple(score.reward for score in scores)
+        tally.add(group, RescoreReply(scoring=scoring, rewards=rewards, original=before))
+    told = [(one.change, one.reason, one.completions, one.groups, one.example) for one in tally.list_changes()]
+    assert told == [
+        ("paid now", "correct", 2, 2, "group_0"),
+        ("no longer paid", "the answer is wrong", 1, 1, "group_1"),
+        ("no score now", "version_changed", 1, 1, "group_2"),
+        ("scored now", "the answer is wrong", 1, 1, "group_2"),
+    ]
 
 
 def test_a_run_that_does_not_exist_is_said_with_the_nearest_one(served: Served) -> None:

@@ -35,17 +35,13 @@ from app.envs.pairwise_judgement.pairs import (
     draw_question,
 )
 from app.ports.environment import FreeReward
+from app.toolkit.answers import strip_letter_markup
 from app.toolkit.procedural import DatasetEnvironment, DatasetParams, Level, LevelParams, ProceduralEnvironment
 from app.toolkit.seeded import SeededRandom, is_held_out
 from app.toolkit.templates import Phrasings
 
-_VERDICTS = re.compile(r"[AB](?:[,;\s]{1,30}[AB])*")
-_MARKUP = re.compile(
-    r"\\(?:boxed|fbox|text|textbf|textit|mathrm|mathbf|mathit|mbox)(?![A-Za-z])|[*_`$\"'“”\[\](){}]"
-    r"|\b(?:option|answer)(?=\s{1,9}\W{0,9}[AB]\b)",
-    re.IGNORECASE,
-)
-"""What may stand around a letter."""
+_BETWEEN_PARTS = re.compile(r"[,;\n][,;\s]{0,29}")
+_BETWEEN_LETTERS = re.compile(r"(?<!option)(?<!answer)(?<!choice)(?<!:)\s{1,30}", re.IGNORECASE)
 
 
 class PairwiseJudgementParams(LevelParams, DatasetParams):
@@ -121,10 +117,9 @@ class PairwiseJudgement(DatasetEnvironment[PairRow], ProceduralEnvironment[PairS
 
     def fault(self, answer: str, made: PairSet) -> str:
         """Does not reveal which verdicts are wrong, or how many."""
-        letters = _MARKUP.sub(" ", answer).strip().upper()
-        if not _VERDICTS.fullmatch(letters):
+        verdicts = _read_verdicts(answer)
+        if not {"A", "B"}.issuperset(verdicts):
             return "it is no list of the letters A and B"
-        verdicts = re.findall("[AB]", letters)
         if len(verdicts) != len(made.questions):
             return "it has another number of verdicts than there are pairs"
         right = all(verdict == asked.verdict for verdict, asked in zip(verdicts, made.questions, strict=True))
@@ -136,6 +131,13 @@ class PairwiseJudgement(DatasetEnvironment[PairRow], ProceduralEnvironment[PairS
 
 def _parse_params(params: BaseModel) -> PairwiseJudgementParams:
     return PairwiseJudgementParams.model_validate(params, from_attributes=True)
+
+
+def _read_verdicts(answer: str) -> list[str]:
+    """What stands between commas and lines, or else between blanks, without the markup around each and around all."""
+    parts = [strip_letter_markup(part) for part in _BETWEEN_PARTS.split(strip_letter_markup(answer))]
+    each = [one for part in parts for one in ([part] if len(part) < 2 else _BETWEEN_LETTERS.split(part))]
+    return [strip_letter_markup(one).upper() for one in each]
 
 
 def _write_question(number: int, asked: PairQuestion) -> str:

@@ -19,7 +19,7 @@ from functools import lru_cache
 from itertools import product
 from typing import Final, Literal
 
-from app.toolkit.answers import MOST_TRIED, find_boxes, parse_number, strip_thinking
+from app.toolkit.answers import MOST_TRIED, TEXT_COMMANDS, find_boxes, strip_thinking
 
 MOST_CHARACTERS: Final = 600
 _MOST_TOKENS: Final = 300
@@ -407,25 +407,40 @@ def _may_cancel(node: ExpressionNode) -> bool:
 
 
 _MOST_LETTERS: Final = 6
+_STEPS: Final[tuple[int, ...]] = (*range(24), 40, 90, 200, 450, 1_000)
+"""Between any two whole numbers near nought, and far from it: `\\sqrt{(x + 20)^2}` is `x + 20` down to -20. A prime
+number of them, so that each letter takes its own way through all of them."""
 
 
 def agree_where_real(one: ExpressionNode, other: ExpressionNode) -> bool:
-    """Whether two expressions with letters under roots are the same wherever both are real numbers, as far as a few
-    points show, among them positive ones. So they may be compared as if all letters were positive: `\\sqrt{1/m}` is
-    `1/\\sqrt{m}`, but `\\sqrt{x^2}` is not `x`."""
-    letters = sorted(one.symbols | other.symbols)
-    if len(letters) > _MOST_LETTERS or not (_has_rooted_letter(one) or _has_rooted_letter(other)):
-        return False
+    """Whether two expressions with letters under roots are the same wherever both are real numbers, as far as points
+    near and far show, among them positive ones. So they may be compared as if all letters were positive: `\\sqrt{1/m}`
+    is `1/\\sqrt{m}`, but `\\sqrt{x^2}` is not `x`. With one negative letter at most they must also be real at the same
+    points, so `(x^2)^{1/4}` is not `\\sqrt{x}`; with more `\\sqrt{L/g}` is real and `\\sqrt{L}/\\sqrt{g}` is not."""
+    letters, found = sorted(one.symbols | other.symbols), False
     for signs in product((1, -1), repeat=len(letters)):
-        for point in range(2):
-            at = {name: sign * _choose_point(name, point).real for name, sign in zip(letters, signs, strict=True)}
+        for point in range(len(_STEPS)):
+            sizes = [_choose_size(name, place, point) for place, name in enumerate(letters)]
+            at = {name: sign * size for name, sign, size in zip(letters, signs, sizes, strict=True)}
             first, second = _evaluate_real(one, at), _evaluate_real(other, at)
             if first is None or second is None:
-                if min(signs, default=1) > 0:
+                if first is not second and signs.count(-1) < 2:
                     return False
             elif abs(first - second) > _NEAR * max(_LEAST, abs(first), abs(second)):
                 return False
-    return True
+            else:
+                found = found or min(signs) > 0
+    return found
+
+
+def may_need_positive_letters(one: ExpressionNode, other: ExpressionNode) -> bool:
+    """Whether `agree_where_real` may say so: it takes too long to be asked in the event loop."""
+    return len(one.symbols | other.symbols) <= _MOST_LETTERS and (_has_rooted_letter(one) or _has_rooted_letter(other))
+
+
+def _choose_size(name: str, place: int, point: int) -> float:
+    step = _STEPS[point * (place + 1) % len(_STEPS)]
+    return step + _choose_point(name, 0).real / 3
 
 
 def _has_rooted_letter(node: ExpressionNode) -> bool:
@@ -585,13 +600,13 @@ def _find_factorial(whole: int, prime: int) -> int:
     return value
 
 
-# What a reply commits to in `\boxed{…}`, outside its thinking. Boxes that look the same, or hold equal numbers, are
-# one. One that is empty, or only says where the answer goes, is ignored.
+# What a reply commits to in `\boxed{…}`, outside its thinking. Boxes that look the same are one. One that is empty, or
+# only says where the answer goes, is ignored.
 
 MOST_BOXED_CHARACTERS: Final = 1_000
 
 _BLANK = re.compile(
-    r"(?:[\s.…?_~$-]|\\(?:text|mathrm|textbf|l?dots|quad|square|ldots|cdots)\b|\\[,;:! ]|[{}]"
+    rf"(?:[\s.…?_~$-]|\\(?:{TEXT_COMMANDS}|l?dots|quad|square|ldots|cdots)\b|\\[,;:! ]|[{{}}]"
     r"|<?\b(?:your|the|final|exact|answer|here|result)\b>?)*",
     re.IGNORECASE,
 )
@@ -619,8 +634,8 @@ _MOST_DIFFERENT: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class CommittedBoxes:
-    """`texts` are what boxes hold that do not look the same: one for most replies. Flags are the keys of `WHY`;
-    `conflicting_boxes` without texts where there are too many."""
+    """`texts` are what boxes hold that do not look the same: one for most replies. They may still be equal, which the
+    grader knows. Flags are the keys of `WHY`, and come without texts: `conflicting_boxes` where there are too many."""
 
     texts: tuple[str, ...] = ()
     flags: tuple[str, ...] = ()
@@ -640,18 +655,12 @@ def extract_boxes(reply: str) -> CommittedBoxes:
                 return CommittedBoxes(flags=("conflicting_boxes",))
     if not different:
         return CommittedBoxes(flags=("no_answer",))
-    texts = tuple({_normalise_content(content): content for content in different}.values())
+    texts = tuple({compact_latex(content): content for content in different}.values())
     if len(texts) > _MOST_DIFFERENT:
         return CommittedBoxes(flags=("conflicting_boxes",))
     if any(len(text) > MOST_BOXED_CHARACTERS for text in texts):
         return CommittedBoxes(flags=("unreadable_answer" if len(texts) == 1 else "conflicting_boxes",))
-    return CommittedBoxes(texts, ("conflicting_boxes",) if len(texts) > 1 else ())
-
-
-def _normalise_content(content: str) -> object:
-    """Equal for what says the same."""
-    value = parse_number(content)
-    return value if value is not None else compact_latex(content)
+    return CommittedBoxes(texts)
 
 
 def compact_latex(text: str) -> str:
@@ -659,7 +668,7 @@ def compact_latex(text: str) -> str:
     return _SPACE.sub("", _APART.sub("~", _normalise_latex(text)))
 
 
-POSITIVE: Final = "positive"
+ROOTED: Final = "rooted"
 """Said beside two expressions that may be compared as if all their letters were positive numbers."""
 DOTS: Final = "\\ldots"
 EMPTY_SET: Final = "\\emptyset"
@@ -674,7 +683,7 @@ _SPELLINGS: Final = (
 _REPEATING = re.compile(
     r"(?<![0-9.,])([0-9]{1,15})?\.([0-9]{0,15})\\(?:overline|bar|dot)(?![A-Za-z])\s?(?:\{\s?([0-9]{1,15})\s?\}|([0-9]))"
 )
-_BASE = re.compile(r"_\s?\{?\s?\(?\s?\\(?:text|mathrm|textrm)\s?\{\s?([a-z]{3,9})\s?\}\s?\)?\s?\}?")
+_BASE = re.compile(rf"_\s?\{{?\s?\(?\s?\\(?:{TEXT_COMMANDS})\s?\{{\s?([a-z]{{3,9}})\s?\}}\s?\)?\s?\}}?")
 _BASES: Final = {
     **{"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10},
     **{"eleven": 11, "twelve": 12, "sixteen": 16},

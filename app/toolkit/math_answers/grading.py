@@ -19,19 +19,19 @@ from app.domain.scores import Score
 from app.domain.tasks import LARGE_TEXT, Limits, leave_out
 from app.domain.values import Frozen
 from app.ports.environment import Workers
-from app.toolkit.answers import find_boxes, parse_number, read_json_cell
+from app.toolkit.answers import TEXT_COMMANDS, find_boxes, parse_number, read_json_cell
 from app.toolkit.math_answers.expressions import (
     DOTS,
     EMPTY_SET,
     MOST_BOXED_CHARACTERS,
-    POSITIVE,
+    ROOTED,
     WHY,
     ExpressionNode,
-    agree_where_real,
     compact_latex,
     extract_boxes,
     find_remainders,
     may_be_equal,
+    may_need_positive_letters,
     parse_expression,
     tidy_latex,
 )
@@ -44,6 +44,7 @@ from app.toolkit.math_answers.parts import (
     split_into_parts,
     split_items,
     split_unit,
+    strip_answer_lead,
     strip_lead,
 )
 from app.toolkit.texts import run_in_turn
@@ -302,7 +303,7 @@ _FORMS: Final[Mapping[str, Callable[[ExpressionNode, ExpressionNode], str]]] = {
 # Checks without algebra
 
 _Pair = tuple[str, ...]
-"""Of LaTeX: of the right answer, and of the one that was submitted; then POSITIVE, where letters may count as that."""
+"""Of LaTeX: of the right answer, and of the submitted one; then ROOTED, where letters may have to be positive."""
 
 
 class GoldAnswer(Frozen):
@@ -337,14 +338,20 @@ _UNIT = re.compile(
     r"(?:[cmk]?m|in|ft|rad|units?|radians|inches|feet|meters|metres|centimeters|centimetres)\.?\s*\}"
     r"\s*(?:\^\s?\{?[23]\}?)?\s*"
 )
-_WORD = re.compile(r"\\(?:text|mathrm|textbf|mathbf|textrm)(?![A-Za-z])|[{}().,\s]")
-_WORD_BETWEEN = re.compile(r"(?<=[\s\d])[A-Za-z]{2,}(?=[\s\d])|\\(?:text|mathrm|textbf|textrm|mbox)\s?\{\s?[A-Za-z]{2}")
+_WORD = re.compile(rf"\\(?:{TEXT_COMMANDS})(?![A-Za-z])|[{{}}().,\s]")
+_TEXT = re.compile(rf"\\(?:{TEXT_COMMANDS})\s?\{{([^{{}}]*)\}}")
+_BRACED_SIGN = re.compile(r"\{([0-9a-z]|\\[a-z]{1,20})\}")
+_NUMERAL = re.compile(r"[0-9]+(?:\.[0-9]+)?")
+_COMMAND = re.compile(r"\\[A-Za-z]+")
+_NAME = re.compile(r"[A-Z](?:\s{0,8}[A-Z])+")
+"""Of several points, as in `\\angle ABC`."""
+_WORD_BETWEEN = re.compile(rf"(?<=[\s\d])[A-Za-z]{{2,}}(?=[\s\d])|\\(?:{TEXT_COMMANDS})\s?\{{\s?[A-Za-z]{{2}}")
 """As in `3 to 4` and `2 \\text{ by } 3`."""
-_MARKUP = re.compile(r"\\(?:text|mathrm|textbf|mathbf|textrm|mbox|left|right|q?quad)(?![A-Za-z])|\\[,;:! ]|[{}~\s]")
+_MARKUP = re.compile(rf"\\(?:{TEXT_COMMANDS}|left|right|q?quad)(?![A-Za-z])|\\[,;:! ]|[{{}}~\s]")
 _CHOICE = re.compile(r"(?:[Oo]ption|[Cc]hoice|[Aa]nswer)?[(\[]?([A-Z])[)\].]{0,2}")
 _INFINITY = re.compile(r"\(*(?:\+|positive|plus)?(?:(-)|(negative|minus))?\(*(?:\\infty|∞|[Ii]nfinity)\)*")
 _OPERATOR = re.compile(r"[-+*/^\\]")
-_IN_WORDS = re.compile(r"\\(?:text|mathrm|textbf|textrm|mbox)\s?\{[^{}]*\}|[A-Za-z]{3}[A-Za-z ]*")
+_IN_WORDS = re.compile(rf"\\(?:{TEXT_COMMANDS})\s?\{{[^{{}}]*\}}|[A-Za-z]{{3}}[A-Za-z ]*")
 _IN_BASE = re.compile(r"[0-9A-Fa-f]{1,40}_\{?1[1-6]\}?")
 """A numeral whose digits may be letters."""
 _LETTERS_ALONE = re.compile(r"[A-Za-z]{2,30}")
@@ -385,6 +392,8 @@ def check_answer(answer: str, gold: GoldAnswer) -> AnswerCheck:
 
 
 def _check_parts(expected: AnswerParts, submitted: AnswerParts, gold: GoldAnswer) -> AnswerCheck:
+    if submitted.either and not expected.either:
+        return AnswerCheck("it says that one of them is so, not all")
     if gold.shape == "named":
         return _check_named(expected, submitted, gold)
     if gold.shape == "intervals" and expected.names and submitted.names not in ((), expected.names):
@@ -398,8 +407,6 @@ def _check_named(expected: AnswerParts, submitted: AnswerParts, gold: GoldAnswer
     """Every value by its name. One without a name counts as the one whose place it has."""
     if len(expected.texts) != len(submitted.texts):
         return AnswerCheck(_SHAPES["named"])
-    if submitted.signs and not expected.signs:
-        return AnswerCheck("it says that one of them is so, not all")
     values = submitted.texts
     if all(submitted.names):
         if set(submitted.names) != set(expected.names):
@@ -424,7 +431,7 @@ def _check_known_kinds(answer: str, expected: str, gold: GoldAnswer) -> AnswerCh
         return None if gold.shape == "list" else OTHER
     choice = _read_choice(expected)
     if choice:
-        return RIGHT if _read_choice(strip_lead(answer)) == choice else OTHER
+        return RIGHT if _read_choice(strip_answer_lead(answer)) == choice else OTHER
     if _read_infinity(expected):
         return RIGHT if _read_infinity(strip_lead(answer)) == _read_infinity(expected) else OTHER
     if _IN_WORDS.fullmatch(expected):
@@ -534,7 +541,7 @@ def _check_part_of_row(expected: str, submitted: str, gold: GoldAnswer) -> Answe
     """What only data sets have: words, numerals of other bases, units of parts."""
     if _IN_BASE.fullmatch(compact_latex(expected)):
         return RIGHT if compact_latex(submitted).casefold() == compact_latex(expected).casefold() else OTHER
-    word, said = _MARKUP.sub("", expected), _MARKUP.sub("", strip_lead(submitted))
+    word, said = _MARKUP.sub("", expected), _MARKUP.sub("", strip_answer_lead(submitted))
     if _is_word(word, gold.problem):
         return RIGHT if _is_same_word(said, word) else OTHER
     if said == word and word.isalpha():
@@ -645,22 +652,38 @@ def _check_expression(submitted: str, expected: ExpressionNode, form: Form) -> A
     fault = describe_undone(node, expected, form)
     if fault == _UNFINISHED and describe_undone(expected, expected, form) == _UNFINISHED:
         fault = ""
-    assumed = (POSITIVE,) if agree_where_real(node, expected) else ()
-    return AnswerCheck(fault) if fault else AnswerCheck("", ((expected.latex, node.latex, *assumed),))
+    rooted = (ROOTED,) if may_need_positive_letters(node, expected) else ()
+    return AnswerCheck(fault) if fault else AnswerCheck("", ((expected.latex, node.latex, *rooted),))
 
 
 def _check_raw(submitted: str, expected: str) -> AnswerCheck:
     """Where the right answer is more than our reader understands: words, or algebra on the text as it is."""
     said, meant = (_WORD.sub("", text).casefold() for text in (submitted, expected))
-    if said == meant:
+    if said == meant and _are_digits_in_place(submitted, expected):
         return RIGHT
     if meant.isalpha() or said.isalpha() or "_" in expected:  # math-verify leaves out the base of a number
+        return OTHER
+    if _list_names(expected) != _list_names(submitted):  # it would multiply the letters, in any order
         return OTHER
     if _WORD_BETWEEN.search(expected) or _WORD_BETWEEN.search(submitted):  # it would multiply the letters
         return OTHER
     if len(submitted) > _MOST_RAW or _HEAVY.search(submitted):
         return _TOO_LARGE
     return AnswerCheck("", ((expected, submitted),))
+
+
+def _list_names(text: str) -> list[str]:
+    return ["".join(name.split()) for name in _NAME.findall(_COMMAND.sub(",", text))]
+
+
+def _are_digits_in_place(submitted: str, expected: str) -> bool:
+    """Of two texts that are the same but for markup: `1:2.5` is not `1:25`. Between operators brackets count too."""
+    one, other = (
+        _BRACED_SIGN.sub(r"\1", compact_latex(_TEXT.sub(r" \1 ", tidy_latex(text)))).casefold()
+        for text in (submitted, expected)
+    )
+    numerals = _NUMERAL.findall(other)
+    return one == other or not numerals or (not _OPERATOR.search(other) and _NUMERAL.findall(one) == numerals)
 
 
 # Rows of mathematics data sets (MATH, MATH-500, DeepScaleR, AIME): a problem and its answer, or a solution with a box
@@ -772,8 +795,7 @@ async def grade_boxed(reply: str, gold: GoldAnswer, workers: Workers) -> Score:
     large = len(reply) > LARGE_TEXT
     boxes = await run_in_turn("answers", extract_boxes, reply) if large else extract_boxes(reply)
     if not boxes.texts:
-        score = Score.exact(False, rationale=WHY[boxes.flags[-1]])
-        return score.model_copy(update={"flags": boxes.flags})
+        return _score_flagged(boxes.flags)
     checked = check_boxes(boxes.texts, gold)
     fault = checked.fault
     if checked.pairs:
@@ -783,6 +805,18 @@ async def grade_boxed(reply: str, gold: GoldAnswer, workers: Workers) -> Score:
         except ScoringFailed as error:
             return Score.from_error(error)
         fault = "" if equal is True else "it is another answer"
-    if fault and boxes.flags:
-        return Score.exact(False, rationale=WHY[boxes.flags[-1]]).model_copy(update={"flags": boxes.flags})
+    if fault and _do_differ(boxes.texts, gold):
+        return _score_flagged(("conflicting_boxes",))
     return Score.exact(not fault, rationale=fault or "correct")
+
+
+def _do_differ(texts: Sequence[str], gold: GoldAnswer) -> bool:
+    """Whether boxes do not say the same, as far as is seen without algebra."""
+    pairs = [pair for text in texts[1:] for pair in ((texts[0], text), (text, texts[0]))]
+    return any(
+        check_answer(one, gold.model_copy(update={"latex": other, "form": "value"})).fault for one, other in pairs
+    )
+
+
+def _score_flagged(flags: tuple[str, ...]) -> Score:
+    return Score.exact(False, rationale=WHY[flags[-1]]).model_copy(update={"flags": flags})

@@ -2,10 +2,10 @@ r"""Compound answers and their parts, and units: what stands around the expressi
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from app.toolkit.answers import parse_number
+from app.toolkit.answers import TEXT_COMMANDS, parse_number
 from app.toolkit.math_answers.expressions import compact_latex, estimate_value, parse_expression
 
 # Compound answers and their parts. What an answer is taken for is decided by what a right one is, never by its own
@@ -24,15 +24,18 @@ _MOST_PARTS: Final = 40
 """The parts of a set are compared with each other, so the work grows with their square."""
 
 _LEAD = re.compile(
-    r"\s*((?:\\(?:text|mathrm|mathbf)\s?\{[A-Za-z ]{1,40}\}|\\(?:cap|cup|setminus|theta|alpha|lambda|angle|triangle)\b"
+    rf"\s*((?:\\(?:{TEXT_COMMANDS})\s?\{{[A-Za-z ]{{1,40}}\}}"
+    r"|\\(?:cap|cup|setminus|theta|alpha|lambda|angle|triangle)\b"
     r"|\\[dt]?frac\s?\{d[A-Za-z]{0,2}\}\s?\{d[a-z]\}|_\s?\{?[A-Za-z0-9,]{1,3}\}?|[A-Za-z(),'|\s]){1,40}?)"
     r"\s*(?:=|\\in(?![A-Za-z])|:|∈)(?!=)"
 )
 """A name before an equals sign, of at most forty parts, so that a long text is not tried at every length."""
-_IN_TEXT = r"\\(?:text|textrm|mathrm|mbox)\s?\{\s*"
-_OR = re.compile(rf"{_IN_TEXT}or\s*\}}|(?<![A-Za-z\\])or(?![A-Za-z])|\\(?:lor|vee)(?![A-Za-z])")
-_AND = re.compile(rf"{_IN_TEXT}and\s*\}}|(?<![A-Za-z\\])and(?![A-Za-z])|\\(?:land|wedge)(?![A-Za-z])")
-_UNION = re.compile(r"\\(?:big)?cup(?![A-Za-z])|∪|" + _OR.pattern)
+_IN_TEXT = rf"\\(?:{TEXT_COMMANDS})\s?\{{\s*"
+_OR = re.compile(rf"{_IN_TEXT}or\s*\}}|(?<![A-Za-z\\])or(?![A-Za-z])")
+_AND = re.compile(rf"{_IN_TEXT}and\s*\}}|(?<![A-Za-z\\])and(?![A-Za-z])")
+_OR_SIGN = re.compile(r"\\(?:lor|vee)(?![A-Za-z])")
+_AND_SIGN = re.compile(r"\\(?:land|wedge)(?![A-Za-z])")
+_UNION = re.compile(rf"\\(?:big)?cup(?![A-Za-z])|∪|{_OR.pattern}|{_OR_SIGN.pattern}")
 _SEPARATOR = re.compile(rf"[,;，；、]?\s{{0,8}}(?:{_OR.pattern}|{_AND.pattern})|[;，；、]")
 """What stands between the parts of a list, but for a comma alone."""
 _REALS = re.compile(
@@ -80,32 +83,41 @@ _RELATIONS: Final = (
 _RELATION = re.compile(r"([<>≤≥])")
 _VARIABLE = re.compile(r"\s*((?![ei]\s*$)[A-Za-z]|\\(?!infty|pi)[a-z]{2,7})\s*")
 _MEMBER = re.compile(rf"{_VARIABLE.pattern}(?:\\in(?![A-Za-z])|∈)")
+_SHORT_NAME = re.compile(r"[A-Za-z](?:_\{?[0-9]{1,3}\}?)?|\\[a-z]{2,7}")
 _OPEN, _CLOSE = "([{", ")]}"
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerParts:
-    """`signs` is what surrounds them: the brackets of every interval, rows and columns, or `or` between names. `names`
-    are those of all parts, empty where one has none; of intervals, that of their variable."""
+    """`signs` is what surrounds them: the brackets of every interval, rows and columns. `names` are those of all parts,
+    empty where one has none; of intervals, that of their variable. `either`: "or" stands between parts with an order or
+    names."""
 
     texts: tuple[str, ...]
     signs: str = ""
     names: tuple[str, ...] = ()
+    either: bool = False
 
 
 _ASKS_FOR_ORDER = re.compile(
-    r"\b(?:from|order\w*|sort\w*|arrange\w*|rank\w*|list\w*)\b[^.?!]{0,80}?\b(?:\w{2,20}est|least|most|first|low|high)\b[^.?!]{0,20}"
-    r"\bto\b[^.?!]{0,20}\b(?:\w{2,20}est|least|most|last|low|high)\b"
-    r"|\b(?:ascending|descending|increasing|decreasing|alphabetical|chronological|numerical) order\b"
-    r"|\b(?:the same|this|that|given|reverse) order\b"
-    r"|\bin (?:the )?order(?! (?:to|that|for)\b)|\brespectively\b",
+    r"\b(?:order|sort|rank|arrange)(?:e?d|s|ing)?\b|\barranging\b|\brespectively\b"
+    r"|\b(?:from|list\w*)\b[^.?!]{0,80}?\b(?:\w{2,20}est|least|most|first|low|high)\b[^.?!]{0,20}"
+    r"\bto\b[^.?!]{0,20}\b(?:\w{2,20}est|least|most|last|low|high)\b",
     re.IGNORECASE,
 )
+_ASKS_FOR_NONE = re.compile(
+    r"\bin order (?:to|that|for)\b|\b(?:any|no|particular|either|of|first|second|third|nth|\w{3,20}th)[- ]order\b"
+    r"|\border (?:of magnitude|do(?:es)? not|doesn't|is not|isn't|is irrelevant)\b|\b(?:sorts?|rank) of\b",
+    re.IGNORECASE,
+)
+"""The same words where they say nothing of how an answer is written: `in any order`, `a second-order equation`."""
+_ORDERED_POINT = re.compile(r"\bordered (?:pair|triple|triplet|quadruple|tuple|n-tuple|solution)s?\b", re.IGNORECASE)
+"""Says nothing of the order of several points."""
 
 
 def detect_shape(gold: str, problem: str = "") -> Shape:
     """What a right answer of a data set is, by its look, and by what the problem says of its order."""
-    bare = _SIZED.sub("", gold).replace("\\!", "").strip()
+    bare = _spell_connectives(_SIZED.sub("", gold)).replace("\\!", "").strip()
     if "\\begin{" in bare:
         return "matrix"
     if _is_named(bare):
@@ -119,8 +131,12 @@ def detect_shape(gold: str, problem: str = "") -> Shape:
     if bare.startswith("\\{") and bare.endswith("\\}"):
         return "set"
     shape = _detect_list(bare)
-    ordered = not _OR.search(bare) and (_ASKS_FOR_ORDER.search(problem) or "\\ldots" in bare)
-    return "list" if shape == "set" and ordered else shape
+    if shape != "set" or _OR.search(bare):
+        return shape
+    says = _ASKS_FOR_NONE.sub(" ", problem)
+    if all(is_point(item) for item in split_items(bare)):
+        says = _ORDERED_POINT.sub(" ", says)
+    return "list" if _ASKS_FOR_ORDER.search(says) or "\\ldots" in bare else "set"
 
 
 def _detect_list(bare: str) -> Shape:
@@ -176,13 +192,36 @@ def _is_solved_inequality(bare: str) -> bool:
 
 def split_into_parts(text: str, shape: Shape) -> AnswerParts | None:
     """None for what is not of that shape, or has more than 40 parts."""
-    text = _FOR_ALL.sub("", _BLANKS.sub(" ", text))
+    text = _spell_connectives(_FOR_ALL.sub("", _BLANKS.sub(" ", text)))
     parts = _READERS[shape](_BLANKS.sub(" ", _SIZES_AND_SPACES[shape == "single"].sub(" ", text)).strip())
     return parts if parts is not None and 0 < len(parts.texts) <= _MOST_PARTS else None
 
 
+def _spell_connectives(text: str) -> str:
+    """With words for the signs between equations and inequalities: `x < 1 \\lor x > 3`. Elsewhere they are operators of
+    their own, as in `p \\land q`."""
+    sides = _AND_SIGN.split(_OR_SIGN.sub(r"\\land ", text))
+    if len(sides) == 1 or not all("=" in side or _has_relation(side) for side in sides):
+        return text
+    return _AND_SIGN.sub(" and ", _OR_SIGN.sub(" or ", text))
+
+
 def strip_lead(text: str) -> str:
     return _split_name(text)[1]
+
+
+_ANSWER_LEAD = re.compile(
+    r"\s*(?:the )?(?:(?:final|correct|right|best) )?(?:answer|option|choice)(?: is)?\s*(?:[:=]|:?\s?\}\s*[:=]?)\s*",
+    re.IGNORECASE,
+)
+
+
+def strip_answer_lead(text: str) -> str:
+    """Without `answer:` before a choice or a word. Any other lead may be an answer itself: `yes: no`."""
+    bare = text.strip()
+    command = re.match(rf"\\(?:{TEXT_COMMANDS})\s?\{{", bare)
+    lead = _ANSWER_LEAD.match(bare, 0 if command is None else command.end())
+    return bare if lead is None else bare[lead.end() :]
 
 
 def split_at(text: str, sign: str = ",") -> list[str]:
@@ -200,8 +239,15 @@ def split_at(text: str, sign: str = ",") -> list[str]:
 
 
 def split_items(text: str) -> list[str]:
-    """At every comma, semicolon, "and" and "or" that is in no brackets."""
-    return split_at(_SEPARATOR.sub(",", text))
+    """At every comma, semicolon, "and" and "or" that is in no brackets: `(2 or 5)` is no pair."""
+
+    def write_comma(found: re.Match[str]) -> str:
+        depth = sum(text.count(sign, 0, found.start()) for sign in "([") - sum(
+            text.count(sign, 0, found.start()) for sign in ")]"
+        )
+        return found[0] if depth > 0 and _OR.search(found[0]) else ","
+
+    return split_at(_SEPARATOR.sub(write_comma, text))
 
 
 def _split_name(text: str) -> tuple[str, str]:
@@ -228,10 +274,11 @@ def _read_list(text: str) -> AnswerParts | None:
     bare = strip_lead(text)
     if _is_one_bracket(bare) and bare[:1] == "(":
         bare = bare[1:-1]
-    return _read_set(bare)
+    read = _read_set(bare)
+    return None if read is None else replace(read, either=_OR.search(text) is not None)
 
 
-_MARKED_NAME = re.compile(r"\\(?:text|mathrm|textrm|mathit|mbox|operatorname|mathbf|textbf)(?![A-Za-z])|[{}~]")
+_MARKED_NAME = re.compile(rf"\\(?:{TEXT_COMMANDS}|operatorname)(?![A-Za-z])|[{{}}~]")
 _OUTSIDE_OF_NAMES = frozenset('+-*/^<>≤≥≠&%$!.?"')
 
 
@@ -240,22 +287,23 @@ def _read_named(text: str) -> AnswerParts | None:
     sides = split_at(text, "=")
     if len(sides) == 2 and is_point(sides[0]) and is_point(sides[1]):
         names, values = ([*split_at(side.strip()[1:-1])] for side in sides)
-        return _name_parts(list(zip(names, values, strict=True)), "") if len(names) == len(values) else None
+        return _name_parts(list(zip(names, values, strict=True)), either=False) if len(names) == len(values) else None
     bare = text.strip()
     if is_point(bare):
         bare = bare[1:-1]
     pieces = [split_at(item, "=") for item in split_items(bare)]
     if any(len(piece) > 2 for piece in pieces):
         return None
-    return _name_parts([("" if len(piece) == 1 else piece[0], piece[-1]) for piece in pieces], _OR.search(text))
+    named = [("" if len(piece) == 1 else piece[0], piece[-1]) for piece in pieces]
+    return _name_parts(named, either=_OR.search(text) is not None)
 
 
-def _name_parts(pairs: list[tuple[str, str]], either: object) -> AnswerParts | None:
+def _name_parts(pairs: list[tuple[str, str]], *, either: bool) -> AnswerParts | None:
     names = [compact_latex(_MARKED_NAME.sub("", name)) for name, _ in pairs]
     given = [name for name in names if name]
     if len(set(given)) < len(given) or not all(map(_is_name, given)) or not all(value.strip() for _, value in pairs):
         return None
-    return AnswerParts(tuple(value.strip() for _, value in pairs), "or" if either else "", tuple(names))
+    return AnswerParts(tuple(value.strip() for _, value in pairs), names=tuple(names), either=either)
 
 
 def _is_name(text: str) -> bool:
@@ -278,17 +326,35 @@ def _read_tuple(text: str) -> AnswerParts | None:
     if bare.startswith("(") and bare.endswith(")") and len(split_at(bare)) == 1:
         bare = bare[1:-1]
     items = [_split_name(item) for item in split_items(bare)]
-    names = {name for name, _ in items}
-    if len(names) == len(items) and "" not in names:
+    if is_point(name):
+        heads = split_at(name[1:-1])
+        if len(heads) != len(items):
+            return None
+        items = [(own or head, value) for head, (own, value) in zip(heads, items, strict=True)]
+    names = [name for name, _ in items]
+    if len(set(names)) == len(names) and set(names) <= {"x", "y", "z"}:
         items.sort()
-    return AnswerParts(tuple(item for _, item in items)) if all(item for _, item in items) else None
+    elif not _stand_in_order(names, as_asked=is_point(name)):
+        return None
+    either = _OR.search(text) is not None
+    return AnswerParts(tuple(item for _, item in items), either=either) if all(item for _, item in items) else None
+
+
+def _stand_in_order(names: list[str], *, as_asked: bool) -> bool:
+    """But for x, y and z nobody knows the order that was meant, so names stay as they are written. Latin letters behind
+    Greek ones, or against the alphabet, are in another order; `as_asked`: such as `(m, b) = (3, 4)` may be meant so."""
+    short = [name for name in names if _SHORT_NAME.fullmatch(name)]
+    places = [(name[0] == "\\", "" if as_asked or name[0] == "\\" else name) for name in short]
+    return len(short) < len(names) or places == sorted(places)
 
 
 def _read_intervals(text: str) -> AnswerParts | None:
     """In order. `x < 1 \\text{ and } x > 2` is no union."""
     built = _BUILDER.fullmatch(text.strip())
     name = "" if built is None else built["name"]
-    rest = strip_lead(text) if built is None else built["says"]
+    lead, rest = _split_name(text) if built is None else ("", built["says"])
+    if "|" in lead:
+        return None
     member = _MEMBER.match(text)
     name = name if member is None else member[1]
     found = [_read_real_numbers(rest)] if _has_reals(rest) else [_read_piece(part) for part in _UNION.split(rest)]
@@ -315,7 +381,8 @@ def _read_piece(text: str) -> AnswerParts | None:
         sides = _NOT_EQUAL.split(text)
         if len(sides) == 2 and _VARIABLE.fullmatch(sides[0]):
             return _leave_out_points([sides[1]], (sides[0].strip(),))
-        return _read_interval(strip_lead(text))
+        lead, rest = _split_name(text)
+        return None if "|" in lead else _read_interval(rest)
     pieces = [_read_inequality(part) for part in _AND.split(text)]
     if len(pieces) == 1:
         return pieces[0]

@@ -13,6 +13,8 @@ from latex2sympy2_extended import NormalizationConfig
 from math_verify import LatexExtractionConfig, parse, verify
 from sympy import Expr, N, Symbol, simplify
 
+from app.toolkit.math_answers.expressions import agree_where_real, parse_expression
+
 _DIGITS: Final = 30
 _CLOSE: Final = 10.0**-25
 
@@ -26,11 +28,11 @@ _LATEX = (LatexExtractionConfig(boxed_match_priority=-1, normalization_config=_A
 
 def all_equal(pairs: list[list[str]]) -> bool:
     """Of LaTeX expressions, without dollar signs: whether the two of every pair are equal. A third text in a pair says
-    that letters may count as positive numbers."""
-    return all(_are_equal(pair[0], pair[1], positive=len(pair) > 2) for pair in pairs)
+    that there are letters under roots, which may count as positive numbers."""
+    return all(_are_equal(pair[0], pair[1], rooted=len(pair) > 2) for pair in pairs)
 
 
-def _are_equal(gold: str, answer: str, *, positive: bool) -> bool:
+def _are_equal(gold: str, answer: str, *, rooted: bool) -> bool:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         parsed = [_parse_latex(gold), _parse_latex(answer)]
@@ -38,7 +40,12 @@ def _are_equal(gold: str, answer: str, *, positive: bool) -> bool:
             return False
         if bool(verify(*parsed, timeout_seconds=None)):
             return not _are_far_apart(parsed[0][0], parsed[1][0])
-        return positive and _are_equal_if_positive(parsed[0][0], parsed[1][0])
+        return rooted and _agree_where_real(gold, answer) and _are_equal_if_positive(parsed[0][0], parsed[1][0])
+
+
+def _agree_where_real(gold: str, answer: str) -> bool:
+    one, other = parse_expression(gold), parse_expression(answer)
+    return one is not None and other is not None and agree_where_real(one, other)
 
 
 def _are_equal_if_positive(one: object, other: object) -> bool:

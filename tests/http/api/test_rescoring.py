@@ -128,7 +128,7 @@ def test_what_makes_no_sense_is_refused_by_name(database: Path) -> None:
 
 
 def test_every_option_of_a_run_can_be_otherwise() -> None:
-    assert RescoreRequest.model_fields.keys() == ScoringOptions.model_fields.keys() | {"wait_seconds"}
+    assert RescoreRequest.model_fields.keys() == ScoringOptions.model_fields.keys() | {"wait_seconds", "dry_run"}
 
 
 def test_an_environment_that_cannot_serve_is_503_and_leaves_no_scoring(database: Path) -> None:

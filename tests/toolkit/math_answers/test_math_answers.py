@@ -18,7 +18,15 @@ from app.toolkit.math_answers.expressions import (
     extract_boxes,
     parse_expression,
 )
-from app.toolkit.math_answers.grading import ALL_EQUAL, Form, GoldAnswer, MathRow, check_answer, check_boxes
+from app.toolkit.math_answers.grading import (
+    ALL_EQUAL,
+    Form,
+    GoldAnswer,
+    MathRow,
+    check_answer,
+    check_boxes,
+    grade_boxed,
+)
 from app.toolkit.math_answers.parts import Shape
 from app.toolkit.templates import read_packaged_data
 from tests.support.event_loop import finish
@@ -72,13 +80,13 @@ def test_of_awkward_answers_the_right_ones_are_paid(kind: Kind, which: Literal["
     [
         ("\\boxed{\\frac{1}{2}}", ("\\frac{1}{2}",), ()),
         ("\\boxed{x+1} … \\boxed{x + 1}", ("x + 1",), ()),
-        ("\\boxed{\\frac12} … \\boxed{0.5}", ("0.5",), ()),
+        ("\\boxed{\\frac12} … \\boxed{0.5}", ("\\frac12", "0.5"), ()),
         ("\\boxed{\\{1, 2\\}}", ("\\{1, 2\\}",), ()),
         ("\\boxed{} then \\boxed{your answer} and \\boxed{2}", ("2",), ()),
         ("\\fbox{2}", ("2",), ()),
         ("<think>\\boxed{3}</think> \\boxed{2}", ("2",), ()),
-        ("\\boxed{2} … \\boxed{3}", ("2", "3"), ("conflicting_boxes",)),
-        ("\\boxed{12} … \\boxed{1 2}", ("12", "1 2"), ("conflicting_boxes",)),
+        ("\\boxed{2} … \\boxed{3}", ("2", "3"), ()),
+        ("\\boxed{12} … \\boxed{1 2}", ("12", "1 2"), ()),
         ("".join(f"\\boxed{{{number}}}" for number in range(6)), (), ("conflicting_boxes",)),
         ("".join(f"\\boxed{{{number}}}" for number in range(200)), (), ("conflicting_boxes",)),
         ("<think>\\boxed{2}</think>", (), ("no_answer",)),
@@ -114,11 +122,30 @@ def test_the_boxes_that_count(reply: str, texts: tuple[str, ...], flags: tuple[s
         ("x = 1, y = 2", ["x = 2", "y = 1"], False),
         ("x = 1, y = 2", ["x = 1", "y = 2", "y = 3"], False),
         ("x = 1, y = 2", ["1", "2"], False),
+        ("5\\text{ cm}", ["5\\text{ m}", "5\\text{ cm}"], False),
+        ("5\\text{ cm}", ["5", "5\\text{ cm}"], True),
+        ("133 apples", ["133 pears", "133 apples"], False),
     ],
 )
 def test_several_boxes_are_paid_if_all_are_right(gold: str, boxes: list[str], right: bool) -> None:
     reply = " so ".join(f"$\\boxed{{{box}}}$" for box in boxes)
     assert paid_in(reply, MathRow(problem="Find it.", answer=gold).gold) == right
+
+
+@pytest.mark.parametrize(
+    ("boxes", "flags", "rationale"),
+    [
+        (["50", "50\\%"], ("conflicting_boxes",), "two boxes were filled that differ"),
+        (["\\frac12", "0.5", "50\\%"], (), "correct"),
+        (["\\frac13", "1/3", "x = \\frac{2}{6}"], (), "it is another number"),
+        (["\\frac{\\pi}{2}", "\\pi/2"], (), "it is no single number that is worked out"),
+        (["2", "3"], ("conflicting_boxes",), "two boxes were filled that differ"),
+    ],
+)
+def test_boxes_are_said_to_differ_only_if_they_do(boxes: list[str], flags: tuple[str, ...], rationale: str) -> None:
+    reply = " so ".join(f"$\\boxed{{{box}}}$" for box in boxes)
+    score = finish(grade_boxed(reply, GoldAnswer(latex="\\frac12"), InProcessWorkers()))
+    assert (score.flags, score.rationale) == (flags, rationale)
 
 
 @pytest.mark.parametrize(
@@ -179,6 +206,8 @@ MARKS = (
         "\\cup",
         "\\in",
         "\\text{or}",
+        " or ",
+        "\\lor ",
         " and ",
         "\\mid",
     ),
@@ -188,11 +217,15 @@ MARKS = (
 @pytest.mark.parametrize("gold", ["7", "a = 3, b = 5", "(1,2),(3,4)", "x \\ge 2", "\\sqrt{1/m}", "133 apples"])
 def test_no_run_of_marks_holds_the_check_up(gold: str) -> None:
     """As long as an answer may be. Five hundred escaped blanks took for ever once."""
-    right, began = MathRow(problem="Find $x$.", answer=gold).gold, time.process_time()
+    right = MathRow(problem="Find $x$.", answer=gold).gold
+    took: list[tuple[float, str, str]] = []
     for mark in MARKS:
         for lead in ("", "(", "\\{x \\mid ", "7 "):
+            began = time.process_time()
             check_answer(f"{lead}{mark * 1_000}"[:999] + "x", right)
-    assert time.process_time() - began < 0.02 * 4 * len(MARKS)
+            took.append((time.process_time() - began, lead, mark))
+    seconds, lead, mark = max(took)
+    assert seconds < 0.25, f"{mark!r} behind {lead!r}"
 
 
 def test_nothing_of_algebra_is_imported_by_the_service() -> None:
