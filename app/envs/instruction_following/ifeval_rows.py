@@ -27,7 +27,6 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 from app.domain.tasks import leave_out
 from app.domain.values import Frozen
 from app.envs.instruction_following.ifeval_checks import (
-    ARGUMENTS,
     RESPONSES,
     STARS,
     IfevalArguments,
@@ -35,6 +34,7 @@ from app.envs.instruction_following.ifeval_checks import (
     find_emptiness,
     find_own_fault,
     is_followed,
+    is_kind,
     is_loosely_followed,
     list_languages,
     list_words,
@@ -140,7 +140,7 @@ class IfevalTrainingRow(_InstructionRow):
         if not isinstance(only, Mapping) or not {"instruction_id", "kwargs"} <= set(only):
             raise ValueError("`ground_truth` is not a list with one object of instruction_id and kwargs")
         built = _build_instructions(only["instruction_id"], only["kwargs"])
-        if any(one["id"] not in ARGUMENTS for one in built):
+        if not all(is_kind(one["id"]) for one in built):
             raise leave_out("it has an instruction that is not one of IFEval's 25")
         return tuple(IfevalInstruction.model_validate(one) for one in built)
 

@@ -104,6 +104,10 @@ def test_strictness_changes_nothing_of_tasks_without_a_data_set() -> None:
             {"instruction_id_list": ["punctuation:no_coma", "startend:quotation"]},
             "unknown instruction 'punctuation:no_coma'",
         ),
+        (
+            {"instruction_id_list": ["punctuation:no_comma", ["startend:quotation"]]},
+            "unknown instruction ['startend:quo",
+        ),
         ({"kwargs": [{}]}, "2 instructions with arguments for 1"),
         ({"kwargs": [{}, {"num_words": 3}]}, "length_constraints:number_words lacks the argument relation"),
         ({"kwargs": [{}, {"num_words": 3, "relation": "at most"}]}, "Input should be 'at least' or 'less than'"),
