@@ -163,7 +163,9 @@ async def test_an_estimate_of_what_an_environment_does_not_say_is_of_an_unknown_
 
 def test_a_label_cannot_write_to_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     group = RescoredGroup("a", (0.1, 0.9), (0.9, 0.1), label="\x1b[2J[red]")
-    print_summary(RescoreSummary(groups=1, unscored=0, calls=0, cost_usd=0.0, report=report_flips([group])))
+    print_summary(
+        RescoreSummary(groups=1, unscored=0, calls=0, cost_usd=0.0, report=report_flips([group]), dry_run=None)
+    )
     shown = capsys.readouterr().out
     assert ("⟨U+001B⟩[2J[red]" in shown, "\x1b" in shown) == (True, False)
 
