@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from itertools import pairwise
 from math import isclose
 from types import MappingProxyType
@@ -422,9 +422,12 @@ def restrict_database(
     """From here on only these tables can be read, and nothing else can be done. `larger`: other limits."""
     database.execute("PRAGMA query_only = ON")
     database.text_factory = _decode_text  # bytes that are no UTF-8 would raise where the result is read
-    for name, function in (*DATE_FUNCTIONS.items(), *TEXT_FUNCTIONS.items()):
+    limits = {**_LIMITS, **larger}
+    most = limits[sqlite3.SQLITE_LIMIT_LENGTH]
+    texts = {name: partial(function, most) for name, function in TEXT_FUNCTIONS.items()}
+    for name, function in (*DATE_FUNCTIONS.items(), *texts.items()):
         database.create_function(name, -1, function, deterministic=True)
-    for limit, value in {**_LIMITS, **larger}.items():
+    for limit, value in limits.items():
         database.setlimit(limit, value)
     database.set_authorizer(_allow_reading(frozenset(tables)))  # last, since it forbids the statements above
 

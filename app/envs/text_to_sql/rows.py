@@ -22,6 +22,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 from app.domain.errors import EnvironmentUnavailable
 from app.domain.tasks import Dataset
 from app.domain.values import Split, digest
+from app.envs.text_to_sql.databases import LONGEST_TEXT
 from app.envs.text_to_sql.exercises import (
     QueryRefused,
     QueryStopped,
@@ -41,7 +42,7 @@ _MOST_RESULT_ROWS: Final = 20_000
 _MOST_COPIED: Final = 16 * 1024 * 1024
 """Bytes of a database of which a second state is made."""
 # Real databases have longer texts and wider tables than generated ones.
-_LARGER: Final = {sqlite3.SQLITE_LIMIT_LENGTH: 10_000_000, sqlite3.SQLITE_LIMIT_COLUMN: 2_000}
+_LARGER: Final = {sqlite3.SQLITE_LIMIT_LENGTH: LONGEST_TEXT, sqlite3.SQLITE_LIMIT_COLUMN: 2_000}
 
 
 def find_row_fault(path: str, query: str, in_order: bool, answer: str) -> str:

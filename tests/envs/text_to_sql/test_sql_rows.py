@@ -247,8 +247,8 @@ RULES = [
     ("SELECT id FROM book WHERE price > 14", "SELECT id FROM book WHERE floor(price) >= 14 AND price > 14", 1.0),
     ("SELECT id FROM book WHERE id * id > 3000", "SELECT id FROM book WHERE power(id, 2) > 3000 OR sqrt(id) > 99", 1.0),
     ("SELECT name FROM author", "SELECT name FROM author WHERE random() IS NOT NULL", 0.0),
-    ("SELECT name FROM author", "SELECT name FROM author WHERE printf('%9999d', 1) IS NOT NULL", 0.0),
-    ("SELECT name FROM author", "SELECT name FROM author WHERE printf('%*d', 9, 1) IS NOT NULL", 0.0),
+    ("SELECT name FROM author", "SELECT name FROM author WHERE printf('%9999999999d', 1) IS NULL", 0.0),
+    ("SELECT name FROM author", "SELECT name FROM author WHERE printf('2024-%02d', id) < '2025'", 1.0),
     # the name of the language is no part of a query
     ("SELECT name FROM author", "sql\nSELECT name FROM author", 1.0),
     ("SELECT name FROM author", "SQLite:\n\nSELECT name FROM author", 1.0),
