@@ -166,7 +166,8 @@ def draw_exercise(seed: str, level: Level) -> SqlExercise:
 
 ResultRows = list[tuple[Cell, ...]]
 
-_NUMBER = re.compile(r"-?[0-9]{1,15}(?:\.[0-9]{1,15})?")
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,14})(?:\.[0-9]{1,15})?")
+"""A text with zeros before its digits is a code, as a month or a zip, and no number."""
 _TOLERANCE = 1e-9
 """Sums of floats differ in their last digits with the order in which they are added up."""
 
