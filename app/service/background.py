@@ -76,14 +76,11 @@ async def work_with_claim(
 async def _work_if_due(
     claims: ClaimStore, claim: Claim, work: Callable[[], Awaitable[WorkT]], *, every_seconds: float = 0.0
 ) -> WorkT | None:
-    """None when it is not time, or another replica has the claim. What fails is due when it is time again."""
+    """None when it is not time, or another replica has the claim. What fails leaves its claim, which is over in
+    minutes: a claim that is released rests, and a store that was away for a moment would put the work off by a day."""
     if not await claims.take(claim, _CLAIM_SECONDS, rest_seconds=every_seconds):
         return None
-    try:
-        done = await work_with_claim(claims, claim, _CLAIM_SECONDS, work)
-    except Exception:
-        await claims.release(claim)
-        raise
+    done = await work_with_claim(claims, claim, _CLAIM_SECONDS, work)
     await claims.release(claim)
     return done
 
@@ -168,14 +165,14 @@ class Pruner:
     async def prune_by_schedule(self, schedule: PruneSchedule) -> None:
         """Prunes for ever, by one replica at a time."""
         claim = build_claim(_JOB, "prune")
-        await repeat(lambda: self._prune_if_due(schedule, claim), _LOOK_SECONDS, "old groups could not be removed")
+        await repeat(lambda: self.prune_if_due(schedule, claim), _LOOK_SECONDS, "old groups could not be removed")
 
     async def reduce_by_schedule(self, schedule: ReduceSchedule) -> None:
         """Reduces for ever, by one replica at a time. Runs may say at any time what they keep."""
         claim = build_claim(_JOB, "reduce")
         await repeat(lambda: self.reduce_if_due(schedule, claim), _LOOK_SECONDS, "old groups could not be reduced")
 
-    async def _prune_if_due(self, schedule: PruneSchedule, claim: Claim) -> None:
+    async def prune_if_due(self, schedule: PruneSchedule, claim: Claim) -> None:
         every = _PRUNE_EVERY_SECONDS
         await _work_if_due(self._claims, claim, lambda: self._prune_by_rule(schedule), every_seconds=every)
 

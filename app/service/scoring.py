@@ -658,7 +658,7 @@ class ScoringService:
             await self._runs.ensure(request.run)
         whole = [one for one in accepted if isinstance(one, AcceptedGroup) and one.part is None]
         pieces = [(one, one.part) for one in accepted if isinstance(one, AcceptedGroup) and one.part is not None]
-        of_pieces: list[GroupReply | InvalidRequest] = []
+        of_pieces: list[GroupReply | RequestRefused] = []
         if not pieces:
             stored = await self._scoring.score(whole, request.wait_seconds, key)
         else:
@@ -675,11 +675,12 @@ class ScoringService:
 
     async def _score_piece(
         self, piece: AcceptedGroup, part: GroupPart, wait_seconds: float | None
-    ) -> GroupReply | InvalidRequest:
+    ) -> GroupReply | RequestRefused:
+        """What is refused, as a piece of a pruned group is, keeps nothing from the other groups of the request."""
         try:
             return await self._pieces.score_piece(piece, part, wait_seconds)
-        except InvalidRequest as error:
-            return error
+        except RequestRefused as error:
+            return error.with_traceback(None)  # which would keep the request
 
     async def collect(self, identities: Sequence[str], wait_seconds: float) -> dict[str, Group]:
         """Groups by id as they are stored, after waiting for those that are still pending."""

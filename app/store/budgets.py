@@ -74,6 +74,7 @@ from app.store.statements import (
     decode,
     encode,
     from_micros,
+    insert_rows,
     is_among,
     lock_names,
 )
@@ -132,16 +133,6 @@ class _AccountState:
     """Microseconds since 1970."""
     requests: int
     """Of today."""
-    groups: int
-    """Of the environment that was asked for."""
-    of_groups: Amount
-    """What judging them took, unanswered calls at their maximum."""
-
-    def expect(self, bound: Amount) -> Amount:
-        """What the next group takes: the mean of those before, once there are some; the bound until then."""
-        if self.groups < GROUPS_FOR_MEAN:
-            return bound
-        return Amount(self.of_groups.tokens // self.groups, self.of_groups.usd / self.groups)
 
 
 _MICROSECONDS_PER_HOUR: Final = 3_600 * MICROSECONDS_PER_SECOND
@@ -154,13 +145,12 @@ _COUNTED: Final = tuple(RunSpending.model_fields)
 
 
 def _lock(connection: Connection, account: Account) -> None:
-    """Until the transaction ends. No transaction locks two accounts, so none waits for one that waits for it."""
+    """Until the transaction ends. A batch of writes may lock many accounts; its units are sorted by account, so that
+    replicas lock them in one order."""
     lock_names(connection, [f"{account.kind} {account.name}"])
 
 
-def _load_state(
-    connection: Connection, account: Account, now: int, *, without: str = "", environment: str = ""
-) -> _AccountState:
+def _load_state(connection: Connection, account: Account, now: int, *, without: str = "") -> _AccountState:
     """`without` is a hold that does not count."""
     (row,) = _SELECT_STATE[account.kind].fetch(
         connection,
@@ -169,11 +159,10 @@ def _load_state(
         midnight=_find_day(now) * _MICROSECONDS_PER_HOUR,
         today=_find_day(now),
         without=without,
-        environment=environment,
     )
     values = iter(row)
     total, today = (_take_sums(_SPENT, values) for _ in range(2))
-    requests, groups, group_tokens, group_usd = islice(values, 4)
+    requests = next(values)
     used, opened = (Amount(int(tokens), float(usd)) for tokens, usd in (islice(values, 2), islice(values, 2)))
     for sums in (total, today):
         lost = _take_sums(_LOST, values)
@@ -187,13 +176,17 @@ def _load_state(
         leases=int(leases_held),
         next_lease_end=next_end,
         requests=int(requests),
-        groups=int(groups),
-        of_groups=Amount(int(group_tokens), float(group_usd)),
     )
 
 
-def _put_hold(
-    connection: Connection,
+def _expect_cost(connection: Connection, run: str, environment: str, bound: Amount) -> Amount:
+    """What the next group of a run takes: the mean of those before, once there are some; the bound until then. Calls
+    without an answer count at their maximum."""
+    ((groups, tokens, usd),) = _SELECT_TAKEN.fetch(connection, account=run, environment=environment)
+    return bound if groups < GROUPS_FOR_MEAN else Amount(int(tokens) // int(groups), float(usd) / int(groups))
+
+
+def _build_hold(
     account: Account,
     name: str,
     *,
@@ -202,9 +195,9 @@ def _put_hold(
     opened: Amount = NO_AMOUNT,
     leases: int = 0,
     holder: str | None = None,
-) -> None:
-    """In place of what was reserved under this name. Without `until`, it lasts as the lease of this name does."""
-    row: dict[str, Value] = {
+) -> dict[str, Value]:
+    """Without `until`, it lasts as the lease of this name does."""
+    return {
         "hold": name,
         "kind": account.kind,
         "account": account.name,
@@ -216,7 +209,11 @@ def _put_hold(
         "until": until,
         "holder": holder,
     }
-    _PUT_HOLD.fetch(connection, **row)
+
+
+def _put_hold(connection: Connection, hold: Mapping[str, Value]) -> None:
+    """In place of what was reserved under its name."""
+    _PUT_HOLD.fetch(connection, **hold)
 
 
 def _drop_holds(connection: Connection, kind: AccountKind, names: Iterable[str]) -> None:
@@ -284,17 +281,14 @@ def _build_sum(value: ColumnElement[Any], where: ColumnElement[bool] | None = No
 def _build_state_query(kind: AccountKind) -> Select[Any]:
     """One statement for spending and reservations. Between two, a reservation could become spending and be missed."""
     now, midnight = bindparam("now", type_=BigInteger), bindparam("midnight", type_=BigInteger)
-    account, environment = bindparam("account", type_=String), bindparam("environment", type_=String)
+    account = bindparam("account", type_=String)
     is_today = spending.c.hour >= bindparam("today", type_=BigInteger)
-    is_of_environment = spending.c.environment == environment
-    tokens = spending.c.input_tokens + spending.c.output_tokens + spending.c.unanswered_tokens
+    nothing = [_ZERO] * len(_SPENT)
+    # Of runs nobody asks for today, and of keys for nothing else.
     spent = [
-        *(_build_sum(spending.c[name]) for name in _SPENT),
-        *(_build_sum(spending.c[name], is_today) for name in _SPENT),
+        *(nothing if kind == "key" else (_build_sum(spending.c[name]) for name in _SPENT)),
+        *(nothing if kind == "run" else (_build_sum(spending.c[name], is_today) for name in _SPENT)),
         _build_sum(spending.c.requests, is_today),
-        _build_sum(spending.c.groups, is_of_environment),
-        _build_sum(tokens, is_of_environment),
-        _build_sum(spending.c.cost_usd + spending.c.unanswered_usd, is_of_environment),
     ]
     is_current, is_overdue = holds.c.until > now, holds.c.until <= now
     is_leased = and_(IS_LIVE, leases.c.expires_at > now)
@@ -315,13 +309,21 @@ def _build_state_query(kind: AccountKind) -> Select[Any]:
     ]
     kept = holds.join(leases, leases.c.lease_id == holds.c.hold, isouter=True) if by_lease else holds
     is_kind: ColumnElement[str] = literal_column(f"'{kind}'")
-    # A key is judged by its day alone: its earlier ones would only be read with each request.
-    mine = [spending.c.kind == is_kind, spending.c.account == account, *([is_today] if by_lease else [])]
+    mine = [spending.c.kind == is_kind, spending.c.account == account]
+    if by_lease:  # the days before would only be read; the primary key tells the hour behind the environment
+        mine += [spending.c.environment == literal_column("''"), is_today]
     others = [holds.c.kind == is_kind, holds.c.account == account, holds.c.hold != bindparam("without", type_=String)]
     left = select(*(each.label(f"spent_{place}") for place, each in enumerate(spent))).where(*mine).subquery("spent")
     reserved = select(*(each.label(f"held_{place}") for place, each in enumerate(held))).select_from(kept)
     right = reserved.where(*others).subquery("held")
     return select(left, right).select_from(left.join(right, true()))
+
+
+def _build_lease_query() -> Select[Any]:
+    """The lease of a hold, if it is answered or may be: a late answer still ends it within a day."""
+    is_recent = leases.c.expires_at > bindparam("yesterday", type_=BigInteger)
+    of_hold = leases.c.lease_id == holds.c.hold
+    return select(leases.c.lease_id).where(of_hold, or_(leases.c.state == literal_column("'done'"), is_recent))
 
 
 def _build_spending_upsert(postgres: bool) -> Insert:
@@ -343,6 +345,17 @@ def _build_hold_upsert(postgres: bool) -> Insert:
 _SELECT_STATE: Final[Mapping[AccountKind, PreparedStatement]] = {
     kind: PreparedStatement(partial(lambda kind, _: _build_state_query(kind), kind)) for kind in get_args(AccountKind)
 }
+_SELECT_TAKEN: Final = PreparedStatement(
+    lambda _: select(
+        _build_sum(spending.c.groups),
+        _build_sum(spending.c.input_tokens + spending.c.output_tokens + spending.c.unanswered_tokens),
+        _build_sum(spending.c.cost_usd + spending.c.unanswered_usd),
+    ).where(
+        spending.c.kind == literal_column("'run'"),
+        spending.c.account == bindparam("account", type_=String),
+        spending.c.environment == bindparam("environment", type_=String),
+    )
+)
 _ADD_SPENDING: Final = PreparedStatement(_build_spending_upsert)
 _PUT_HOLD: Final = PreparedStatement(_build_hold_upsert)
 _DELETE_HOLDS: Final = PreparedStatement(
@@ -354,7 +367,10 @@ _FORGET_OVERDUE: Final = PreparedStatement(
     lambda _: delete(holds).where(
         holds.c.kind == bindparam("of", type_=String),
         holds.c.account == bindparam("account", type_=String),
-        holds.c.until <= bindparam("now", type_=BigInteger),
+        or_(
+            holds.c.until <= bindparam("now", type_=BigInteger),
+            and_(holds.c.until.is_(None), ~_build_lease_query().exists()),
+        ),
     )
 )
 """Not for judges, of which they count as spent."""
@@ -370,7 +386,7 @@ def reserve_budget(connection: Connection, hold: Reservation, budget: BudgetConf
     # A call that waits keeps only what it has used: two that each kept an open call would wait for each other.
     reserved = hold if admission.admits == "now" else hold.without_call
     until = now + int(hold.seconds * 1e6)
-    _put_hold(connection, account, hold.id, used=reserved.used, opened=reserved.open, until=until)
+    _put_hold(connection, _build_hold(account, hold.id, used=reserved.used, opened=reserved.open, until=until))
     return admission
 
 
@@ -413,16 +429,16 @@ def reserve_cost(
         return "now"
     now = database.read_lease_clock(connection)
     _forget_overdue(connection, account, now)
-    load = partial(_load_state, connection, account, now, without=group_id, environment=environment)
-    state = load()
-    expected = Amount(usd=state.expect(Amount(usd=estimate_usd)).usd)
-    answer = state.budget.admit_group(expected, budget)
+    load = partial(_load_state, connection, account, now, without=group_id)
+    expected = replace(_expect_cost(connection, run, environment, Amount(usd=estimate_usd)), tokens=0)
+    answer = load().budget.admit_group(expected, budget)
     if answer == "later" and _release_holds_of_the_dead(connection, run):
         answer = load().budget.admit_group(expected, budget)
     _drop_holds(connection, "run", [group_id])
     if answer == "now":
         until = now + int(seconds * 1e6)
-        _put_hold(connection, account, group_id, opened=expected, until=until, holder=_name_holder("run"))
+        hold = _build_hold(account, group_id, opened=expected, until=until, holder=_name_holder("run"))
+        _put_hold(connection, hold)
     return answer
 
 
@@ -521,7 +537,9 @@ def _load_spending(connection: Connection, account: Account) -> tuple[Environmen
 
 
 def _forget_overdue(connection: Connection, account: Account, now: int) -> None:
-    _FORGET_OVERDUE.fetch(connection, of=account.kind, account=account.name, now=now)
+    """What is reserved and nobody will ask for: its time is over, or its lease is long since."""
+    yesterday = now - MICROSECONDS_PER_DAY
+    _FORGET_OVERDUE.fetch(connection, of=account.kind, account=account.name, now=now, yesterday=yesterday)
 
 
 # Quotas of keys: what a key has used today, and what is reserved for tasks that it holds.
@@ -541,7 +559,12 @@ class QuotaStore(StorePart):
         _lock(connection, account)
         now = self.database.read_lease_clock(connection)
         usage = _load_usage(connection, account, now)
-        expected = {part.environment: _expect(connection, asked.run, part, now) for part in asked.parts}
+        expected = {
+            part.environment: _expect_cost(connection, asked.run, part.environment, part.bound)
+            if asked.run is not None and part.bound is not None
+            else part.bound or NO_AMOUNT
+            for part in asked.parts
+        }
         demand = Demand.combine(
             [
                 Demand(
@@ -562,15 +585,19 @@ class QuotaStore(StorePart):
             return HandOutGrant(None, uses)
         batch = f"batch_{secrets.token_hex(16)}"
         until = now + _BATCH_SECONDS * MICROSECONDS_PER_SECOND
-        _put_hold(connection, account, batch, leases=demand.leases, opened=demand.judging, until=until)
+        _put_hold(connection, _build_hold(account, batch, leases=demand.leases, opened=demand.judging, until=until))
         return HandOutGrant(None, uses, batch, expected)
 
     @writes(lambda key, *_: _build_order_key(key))
     def confirm(self, connection: Connection, key: str, hold: str, leases: Mapping[str, Amount]) -> None:
         """What was reserved for the batch is reserved for each of its leases instead."""
         _drop_holds(connection, "key", [hold])
-        for lease_id, amount in leases.items():
-            _put_hold(connection, Account("key", key), lease_id, leases=1, opened=amount, until=None)
+        account = Account("key", key)
+        made = [
+            _build_hold(account, lease_id, leases=1, opened=of_lease, until=None)
+            for lease_id, of_lease in leases.items()
+        ]
+        insert_rows(connection, holds, made)
 
     @writes(lambda key, *_: _build_order_key(key))
     def admit_runs(self, connection: Connection, key: str, quotas: KeyQuotas, runs: Collection[str]) -> QuotaUse | None:
@@ -587,6 +614,7 @@ class QuotaStore(StorePart):
         usage = _load_usage(connection, account, now)
         if new and (exceeded := usage.find_exceeded(quotas, Demand(is_judged=True))) is not None:
             return exceeded
+        _forget_overdue(connection, account, now)
         _count_request(connection, account, quotas, now)
         _admit(connection, account, sorted(names[name] for name in new), _compute_day_end(now))
         return None
@@ -609,18 +637,11 @@ def release_leases(connection: Connection, groups: Iterable[Group]) -> None:
     _drop_holds(connection, "key", answered)
 
 
-def _expect(connection: Connection, run: str | None, part: HandOutPart, now: int) -> Amount:
-    """What a group takes."""
-    if part.bound is None or run is None:
-        return part.bound or NO_AMOUNT
-    return _load_state(connection, Account("run", run), now, environment=part.environment).expect(part.bound)
-
-
 def _admit(connection: Connection, account: Account, runs: Iterable[str], until: int) -> None:
     """Until then groups of these runs that have no lease are scored for the key, whatever it uses: a hold that keeps
     nothing but the door. An empty run stands for none."""
     for run in runs:
-        _put_hold(connection, account, _name_admission(run), until=until)
+        _put_hold(connection, _build_hold(account, _name_admission(run), until=until))
 
 
 def _name_admission(run: str) -> str:

@@ -116,7 +116,8 @@ class RunStore(StorePart):
         """What judging the run has cost so far, and what is reserved."""
         return load_ledger(connection, self.database, name)
 
-    @writes("runs")
+    # An order for each run: those of a batch are sorted by it, so replicas lock runs in one order.
+    @writes(lambda name, *_: f"runs {name}")
     def reserve_cost(
         self, connection: Connection, name: str, environment: str, group_id: str, estimate_usd: float, seconds: float
     ) -> BudgetAnswer:

@@ -462,7 +462,7 @@ class GroupSearch:
         takes."""
         where, (after, before) = self.where, self.stretch.bounds
         others = where.model_copy(update={"purpose": None, "outcome": None})
-        is_costly = next(_build_narrowings(others), None) is not None
+        is_costly = bool(self.stretch.beside) or next(_build_narrowings(others), None) is not None
         end = min(before, after + self.reach.groups + 1) if is_costly else before
         ahead = (*self.stretch.narrow(before=end).match(), *self.narrowings)
         oldest = select(groups.c.sequence).where(*ahead).order_by(*self.order).limit(where.limit)

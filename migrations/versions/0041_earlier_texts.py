@@ -39,6 +39,17 @@ FROM (
 WHERE earlier = 1
 """
 
+# An event that was withdrawn before there were revisions has its text in its row alone, where a correction replaces it.
+_LIFT_WITHDRAWN: Final = """
+INSERT INTO earlier_texts (world, kind, name, number, body, author, written_at, replaced_by, replaced_at)
+SELECT world, 'event', event_id, 1, body, author, written_at, NULL, NULL
+FROM events
+WHERE withdrawn = 1 AND NOT EXISTS (
+    SELECT 1 FROM earlier_texts AS kept
+    WHERE kept.world = events.world AND kept.kind = 'event' AND kept.name = events.event_id
+)
+"""
+
 
 def upgrade() -> None:
     op.create_table(
@@ -55,6 +66,7 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("world", "kind", "name", "number", name="pk_earlier_texts"),
     )
     op.execute(_LIFT)
+    op.execute(_LIFT_WITHDRAWN)
     op.drop_table("world_revisions")
     op.drop_column("events", "revision")
     op.drop_column("lorebooks", "revision")

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from app.http.web.api_keys import find_access
 from app.main.application import create_app
 from app.settings import Settings
 from tests.record.rows import Blocks
@@ -24,7 +25,7 @@ async def _routes(folder: Path) -> list[Any]:
 
 
 def _told(routes: Sequence[Any], prefix: str = "") -> Iterator[str]:
-    """`<methods or kind> <path>`, and what is mounted or included below."""
+    """`<methods or kind> <path>`, the scope and bound that a key needs, and what is mounted or included below."""
     for route in routes:
         included = getattr(route, "original_router", None)
         if included is not None:
@@ -34,5 +35,6 @@ def _told(routes: Sequence[Any], prefix: str = "") -> Iterator[str]:
         methods = " ".join(sorted(getattr(route, "methods", None) or []))
         kind = methods or type(route).__name__
         schema = "" if getattr(route, "include_in_schema", False) else " (not in the document)"
-        yield f"{kind} {path}{schema}"
+        scope, bound = find_access(route)
+        yield f"{kind} {path} {scope or 'open'} {bound}{schema}"
         yield from _told(getattr(route, "routes", None) or [], path)

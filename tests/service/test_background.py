@@ -6,7 +6,11 @@ import logging
 import pytest
 
 from app.domain.errors import StoreUnavailable
-from app.service.background import repeat
+from app.domain.retention import Pruned, PrunePlan
+from app.main.store import Store
+from app.service.background import Pruner, PruneSchedule, Report, repeat
+from app.store.claims import build_claim
+from tests.support.store_cases import MovableClock
 
 
 async def test_work_goes_on_after_failures_whatever_it_returns(caplog: pytest.LogCaptureFixture) -> None:
@@ -53,3 +57,24 @@ async def test_what_work_returns_is_no_pause(monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(asyncio.CancelledError):
         await repeat(work, 5.0, "counting failed", failed_seconds=60.0)
     assert pauses == [5.0, 5.0, 60.0]
+
+
+async def test_pruning_that_failed_is_taken_up_when_its_claim_is_over(store: Store, clock: MovableClock) -> None:
+    """And what was done waits for its time."""
+    outcomes: list[Exception | None] = [StoreUnavailable("away"), None]
+    began: list[int] = []
+
+    class Faulty(Pruner):
+        async def prune(self, plan: PrunePlan, report: Report) -> Pruned:
+            began.append(len(began))
+            if (outcome := outcomes.pop(0)) is not None:
+                raise outcome
+            return Pruned()
+
+    pruner, schedule = Faulty(store.retention, store.claims), PruneSchedule(older_than_seconds=60.0)
+    with pytest.raises(StoreUnavailable):
+        await pruner.prune_if_due(schedule, build_claim("job", "prune"))
+    for seconds in (1, 120, 3600):
+        clock.forward(seconds)
+        await pruner.prune_if_due(schedule, build_claim("job", "prune"))
+    assert (began, outcomes) == ([0, 1], [])

@@ -267,10 +267,12 @@ IN_FORCE = (
     ("gone", 1, 1, "a toll", None, None),
     ("back", 2, 0, "a flood", "bob", 28),
     ("calm", 1, 0, "no wind", "game", 5),
+    ("past", 1, 1, "a war", "game", 4),
 )
 EARLIER = [
     (1, "event", "back", 1, "a flood", "game", 11, "eve", 26),
     (1, "event", "gone", 1, "a toll", None, None, "eve", 25),
+    (1, "event", "past", 1, "a war", "game", 4, None, None),
     (1, "event", "rope", 1, "frayed", "game", 10, "ada", 20),
     (1, "event", "rope", 2, "broke", "ada", 20, "eve", 30),
     (1, "lorebook", "rope", 1, "{}", "bob", 12, "", 27),

@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from sqlalchemy import func, select
 
 from app.domain.access import Caller, work_for
 from app.domain.budgets import Amount, KeyQuotas, KeyUsage
@@ -10,6 +11,7 @@ from app.domain.judging import Judgement
 from app.domain.scores import Score
 from app.main.store import Store
 from app.store.budgets import HandOut, HandOutPart
+from app.store.tables import holds
 from tests.support.store_cases import MovableClock, cycle, group, opened, record, stream
 
 BOUND = Amount(1000, 1.0)
@@ -47,6 +49,24 @@ async def test_what_is_put_aside_is_free_when_a_group_is_scored_and_when_its_lea
     clock.forward(61)
     seen.append(await store.quotas.load_usage("ada"))
     assert [show(one) for one in seen] == [(1, 3, 3.0, 0.0), (1, 2, 3.0, 0.0), (1, 1, 2.0, 0.0), (1, 0, 1.0, 0.0)]
+
+
+async def count_holds(store: Store) -> int:
+    counted = select(func.count()).select_from(holds)
+    return await store.views.database.read(lambda connection: connection.execute(counted).scalar_one())
+
+
+async def test_what_was_put_aside_for_leases_that_nobody_answered_is_forgotten(
+    store: Store, clock: MovableClock
+) -> None:
+    await store.tasks.put([record(index) for index in range(4)])
+    await hand_out(store, 3)
+    held = [await count_holds(store)]
+    for hours in (1, 24):
+        clock.forward(hours * 3600)
+        await store.quotas.admit_runs("ada", DAY, ["a"])
+        held.append(await count_holds(store))
+    assert held == [4, 5, 1]  # with the run's own admission
 
 
 async def test_a_batch_whose_process_died_is_free_after_a_minute(store: Store, clock: MovableClock) -> None:

@@ -256,13 +256,14 @@ class LabelQueue(StorePart):
 
     @reads
     def find_lease(self, connection: Connection, lease_id: str) -> LabelLease | None:
-        if not is_storable(lease_id):
-            return None
-        return _load_lease(connection, _SELECT_LEASES.where(label_leases.c.lease_id == lease_id))
+        return _find_lease(connection, lease_id)
 
     @writes(_ORDER)
     def skip(self, connection: Connection, lease_id: str, labeller: str) -> LabelLease:
         """Conflict when somebody else holds the item or it has its label."""
+        known = _find_lease(connection, lease_id)
+        if known is not None:  # the group first, as whoever claims it: else two could wait for each other
+            _lock_group(connection, known.group_id)
         lease = _require_lease(connection, lease_id, labeller)
         if lease.state not in {"live", "skipped"}:
             raise Conflict(f"the item is {lease.state} and cannot be skipped", field="lease_id")
@@ -390,6 +391,12 @@ def _parse_lease(row: RowMapping) -> LabelLease:
     plain = {name: row[name] for name in ("lease_id", "labeller", "group_id", "environment", "run", "wanted", "state")}
     moments = {"expires_at": from_micros(row["expires_at"])}
     return LabelLease.model_validate(plain | moments | {"draw": decode(QueueDraw, row["draw"])})
+
+
+def _find_lease(connection: Connection, lease_id: str) -> LabelLease | None:
+    if not is_storable(lease_id):
+        return None
+    return _load_lease(connection, _SELECT_LEASES.where(label_leases.c.lease_id == lease_id))
 
 
 def _require_lease(connection: Connection, lease_id: str, labeller: str | None = None) -> LabelLease:
@@ -546,8 +553,9 @@ class LabelStore(StorePart):
         connection.execute(update(labels).where(labels.c.label_id == label_id).values(state="withdrawn"))
         if label.draw is not None and label.group_id is not None:
             lease = label_leases.c.lease_id == label.draw.lease_id
-            connection.execute(update(label_leases).where(lease).values(state="live"))
-            take_claim(connection, self.database, _build_claim(label.group_id, label.draw), seconds)
+            is_held = take_claim(connection, self.database, _build_claim(label.group_id, label.draw), seconds)
+            state = "live" if is_held else "expired"
+            connection.execute(update(label_leases).where(lease).values(state=state))
         return label.model_copy(update={"state": "withdrawn"})
 
     @reads

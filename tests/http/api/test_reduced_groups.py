@@ -195,8 +195,7 @@ def test_a_pruned_group_says_so_and_its_task_still_scores(environment: str, data
     assert seen == [2, 410, "pruned", True, 410, *codes, 2, 1]
 
 
-def test_a_piece_of_a_pruned_group_is_refused(database: Path) -> None:
-
+def test_a_piece_of_a_pruned_group_is_refused_and_the_groups_beside_it_are_scored(database: Path) -> None:
     async def scenario() -> list[object]:
         async with gateway(World(), database) as client:
             _, plain, _ = await take_both_and_score(client)
@@ -205,7 +204,8 @@ def test_a_piece_of_a_pruned_group_is_refused(database: Path) -> None:
             pruned = [await prune(database)]
             forget_pieces(database)
             pruned.append(await prune(database))
-            again = await client.post("/score", json={"run": "a", "groups": [part]})
-            return [first.json()["groups"][0]["outcome"], pruned, again.status_code, again.json()["code"]]
+            new = plain | {"completions": [{"text": "8"}, {"text": "9"}]}
+            again = (await client.post("/score", json={"run": "a", "groups": [part, new]})).json()["groups"]
+            return [first.json()["groups"][0]["outcome"], pruned, again[0]["code"], again[1]["outcome"]]
 
-    assert asyncio.run(scenario()) == ["scored", [2, 1], 410, "pruned"]
+    assert asyncio.run(scenario()) == ["scored", [2, 1], "pruned", "scored"]
