@@ -183,12 +183,13 @@ def is_same_in_groups(right: Sequence[ResultRows], result: ResultRows, spare: in
     if len(rows) - spare != len(result) or any(len(row) != len(rows[0]) for row in result):
         return False
     texts = [_TextColumn.read(column) for column in zip(*rows, strict=True)]
-    left = [tuple(column.read_cell(cell) for column, cell in zip(texts, row, strict=True)) for row in result]
+    found = [tuple(column.read_cell(cell) for column, cell in zip(texts, row, strict=True)) for row in result]
+    place = 0
     for number, group in enumerate(right):
         count = len(group) - (spare if number == len(right) - 1 else 0)
-        some, left = left[:count], left[count:]
-        if not _is_same_multiset(group, some, len(group) - count):
+        if not _is_same_multiset(group, found[place : place + count], len(group) - count):
             return False
+        place += count
     return True
 
 

@@ -2,6 +2,7 @@
 # ruff: noqa: S608  # queries made of parts are what is tested
 
 import sqlite3
+import time
 
 import pytest
 
@@ -223,3 +224,13 @@ def test_functions_of_values_alone_may_be_used(expression: str, value: Cell) -> 
 )
 def test_results_are_the_same_by_value(right: ResultRows, result: ResultRows, in_order: bool, expected: bool) -> None:
     assert is_same_result(right, result, in_order) == expected
+
+
+def test_a_long_result_is_compared_in_linear_time() -> None:
+    took: list[float] = []
+    for count in (4_000, 64_000):
+        rows: ResultRows = [(number,) for number in range(count)]
+        start = time.process_time()
+        assert is_same_result(rows, rows, in_order=True)
+        took.append(time.process_time() - start)
+    assert took[1] < 16 * 4 * took[0]
