@@ -426,8 +426,9 @@ def restrict_database(
     database.text_factory = _decode_text  # bytes that are no UTF-8 would raise where the result is read
     limits = {**_LIMITS, **larger}
     most = limits[sqlite3.SQLITE_LIMIT_LENGTH]
-    texts = {name: partial(function, most) for name, function in TEXT_FUNCTIONS.items()}
-    for name, function in (*DATE_FUNCTIONS.items(), *texts.items()):
+    functions = dict(DATE_FUNCTIONS)
+    functions.update((name, partial(function, most)) for name, function in TEXT_FUNCTIONS.items())
+    for name, function in functions.items():
         database.create_function(name, -1, function, deterministic=True)
     for limit, value in limits.items():
         database.setlimit(limit, value)
