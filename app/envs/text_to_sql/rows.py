@@ -11,7 +11,7 @@ import re
 import sqlite3
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -41,6 +41,8 @@ _MOST_RESULT_ROWS: Final = 20_000
 """Most rows of a right result."""
 _MOST_COPIED: Final = 16 * 1024 * 1024
 """Bytes of a database of which a second state is made."""
+_LEFT: Final = 4
+"""One row in so many is kept of what refers to deleted rows; a table between two others keeps .75³ by itself."""
 # Real databases have longer texts and wider tables than generated ones.
 _LARGER: Final = {sqlite3.SQLITE_LIMIT_LENGTH: LONGEST_TEXT, sqlite3.SQLITE_LIMIT_COLUMN: 2_000}
 
@@ -137,7 +139,8 @@ def _open_state(path: str, *, second: bool) -> sqlite3.Connection:
 
 def _copy_with_fewer_rows(path: str) -> sqlite3.Connection:
     """In memory, without a quarter of the rows of each table, always the same ones, and without the rows that refer to
-    one of these: what joins along a key must give the same as without the join, as it does in the database."""
+    one of these: what joins along a key must give the same as without the join, as it does in the database. But they
+    stay where few rows would: a state in which most queries give nothing tells no answers apart."""
     copy = sqlite3.connect(":memory:", isolation_level=None, cached_statements=0)
     with closing(_connect(Path(path))) as file:
         file.backup(copy)
@@ -148,15 +151,21 @@ def _copy_with_fewer_rows(path: str) -> sqlite3.Connection:
     tables = _list_tables(copy)
     orphans = [_Orphans(number, *key) for number, key in enumerate(_list_foreign_keys(copy, tables))]
     kept = [one for one in orphans if one.remember(copy)]
+    followed: list[_Orphans] = []
+    for one in kept:
+        followed += [] if one.closes_circle(followed) else [one]
+    rows = {one.table: one.count(copy) for one in kept}
     for table in tables:
         # Multiplied by Knuth's constant, so that the missing rows follow no pattern of the row numbers.
         try:
             copy.execute(f"DELETE FROM {_quote(table)} WHERE (rowid * 2654435761) % 7919 % 4 = 1")  # noqa: S608  # quoted
         except sqlite3.Error:  # a view, or a table without row numbers, stays as it is
             continue
-    while any([one.delete(copy) for one in kept]):  # each may leave others without what they refer to
+    while any([one.delete(copy, rows[one.table]) for one in followed]):  # each may leave others without a parent
         pass
     for one in kept:
+        if one not in followed:
+            one.clear(copy)
         copy.execute(f"DROP TABLE temp.{one.name}")
     return copy
 
@@ -194,13 +203,38 @@ class _Orphans:
             return False
         return True
 
-    def delete(self, copy: sqlite3.Connection) -> bool:
-        """Whether there were any new ones."""
-        deleted = copy.execute(
-            f"DELETE FROM main.{_quote(self.table)} WHERE {self._condition}"  # noqa: S608  # quoted
-            f" AND rowid NOT IN (SELECT place FROM temp.{self.name})"
-        )
-        return deleted.rowcount > 0
+    def count(self, copy: sqlite3.Connection) -> int:
+        row: tuple[int] = copy.execute(f"SELECT count(*) FROM main.{_quote(self.table)}").fetchone()  # noqa: S608
+        return row[0]
+
+    def closes_circle(self, followed: Sequence["_Orphans"]) -> bool:
+        """Whether what it refers to refers to its table, itself or along these keys."""
+        reached, found = set[str](), {self.parent.lower()}
+        while found - reached:
+            reached |= found
+            found = {one.parent.lower() for one in followed if one.table.lower() in reached}
+        return self.table.lower() in reached
+
+    def delete(self, copy: sqlite3.Connection, rows: int) -> bool:
+        """Whether there were any new ones, in a table that had so many rows."""
+        copy.execute("SAVEPOINT deleted")
+        deleted = copy.execute(f"DELETE FROM main.{_quote(self.table)} WHERE {self._new}").rowcount > 0  # noqa: S608
+        if deleted and self.count(copy) * _LEFT < rows:
+            copy.execute("ROLLBACK TO deleted")
+            deleted = False
+        copy.execute("RELEASE deleted")
+        return deleted
+
+    def clear(self, copy: sqlite3.Connection) -> None:
+        """Rows that refer to each other in a circle hang on few, as employees do on managers: not they are deleted but
+        what they refer by, where it can be."""
+        column = _quote(self.columns[-1])
+        with suppress(sqlite3.Error):
+            copy.execute(f"UPDATE OR IGNORE main.{_quote(self.table)} SET {column} = NULL WHERE {self._new}")  # noqa: S608
+
+    @property
+    def _new(self) -> str:
+        return f"{self._condition} AND rowid NOT IN (SELECT place FROM temp.{self.name})"  # noqa: S608  # quoted
 
 
 def _list_foreign_keys(

@@ -262,3 +262,59 @@ def test_rules_of_what_is_right(library: Path) -> None:
         (score,) = _score(_open(library, row), answer)
         paid.append((query, answer, score.reward))
     assert paid == RULES
+
+
+# Tables that refer to themselves, to each other, or to few rows.
+
+CIRCLES = """
+    CREATE TABLE worker (id INTEGER PRIMARY KEY, manager INT REFERENCES WORKER (id), team INT REFERENCES team);
+    CREATE TABLE team (id INTEGER PRIMARY KEY, lead INTEGER NOT NULL REFERENCES worker (id));
+    CREATE TABLE category (id INTEGER PRIMARY KEY, over INTEGER NOT NULL REFERENCES category (id));
+    CREATE TABLE office (id INTEGER PRIMARY KEY);
+    CREATE TABLE visit (id INTEGER PRIMARY KEY, office INTEGER REFERENCES office (id));
+    INSERT INTO office VALUES (4), (10);  -- which the second state lacks
+    CREATE TABLE membership (worker_id INTEGER REFERENCES worker (id), category_id INTEGER REFERENCES category (id));
+"""
+
+
+@pytest.fixture
+def company(tmp_path: Path) -> Path:
+    (tmp_path / "company").mkdir()
+    with closing(sqlite3.connect(tmp_path / "company" / "company.sqlite")) as database:
+        database.executescript(CIRCLES)
+        for place in range(1, 41):
+            database.execute("INSERT INTO worker VALUES (?, ?, ?)", (place, 1 + place % 6, 1 + place % 9))
+            database.execute("INSERT INTO category VALUES (?, ?)", (place, 4))
+            database.execute("INSERT INTO visit VALUES (?, ?)", (place, 4 + place % 2 * 6))
+            database.execute("INSERT INTO membership VALUES (?, ?)", (place, 41 - place))
+        for place in range(1, 10):
+            database.execute("INSERT INTO team VALUES (?, ?)", (place, place * 4))
+        database.execute("PRAGMA journal_mode = WAL")
+        database.commit()
+    return tmp_path
+
+
+def test_what_refers_in_a_circle_or_to_few_rows_keeps_its_rows(company: Path) -> None:
+    """In the second state too: it would pay for a list of all that is there."""
+    listed = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {}) SELECT i FROM n"
+    rules = [
+        ("SELECT id FROM worker", listed.format(40), 0.0),
+        ("SELECT id FROM team", listed.format(9), 0.0),
+        ("SELECT id FROM category", listed.format(40), 0.0),
+        ("SELECT id FROM visit", listed.format(40), 0.0),
+        ("SELECT worker_id FROM membership", listed.format(40), 0.0),
+        ("SELECT id FROM worker WHERE manager IS NOT NULL", listed.format(40), 0.0),
+        (
+            "SELECT id FROM worker WHERE manager IS NOT NULL",
+            "SELECT a.id FROM worker a JOIN worker b ON a.manager = b.id",
+            1.0,
+        ),
+        ("SELECT id FROM worker", "SELECT worker.id FROM worker JOIN team ON team = team.id", 1.0),
+        ("SELECT worker_id FROM membership", "SELECT worker_id FROM membership JOIN worker ON worker_id = id", 1.0),
+        ("SELECT worker_id FROM membership", "SELECT worker_id FROM membership JOIN category ON category_id = id", 1.0),
+    ]
+    paid = []
+    for query, answer, _ in rules:
+        (score,) = _score(_open(company, SqlRow(db_id="company", question="?", query=query)), answer)
+        paid.append((query, answer, score.reward))
+    assert paid == rules
