@@ -50,10 +50,11 @@ _LARGER: Final = {sqlite3.SQLITE_LIMIT_LENGTH: LONGEST_TEXT, sqlite3.SQLITE_LIMI
 def find_row_fault(path: str, query: str, in_order: bool, answer: str) -> str:
     """What is wrong with the answer; empty if its result is that of the right query, on the database and on a second
     state of it. Runs in a worker: `answer` is untrusted. ValueError when the right query itself fails."""
-    right = _compute_right_results(path, Path(path).stat().st_mtime_ns, query, in_order)
+    changed_at = Path(path).stat().st_mtime_ns
+    right = _compute_right_results(path, changed_at, query, in_order)
     text = strip_fence(answer)
     for number, expected in enumerate(right):
-        with closing(_open_state(path, second=number == 1)) as database:
+        with closing(_open_state(path, changed_at, second=number == 1)) as database:
             try:
                 result = run_query(database, text, len(expected.rows) + 1, ROW_STEPS, _ROW_SECONDS)
             except QueryRefused as refused:
@@ -77,7 +78,7 @@ class _RightResult:
 def _compute_right_results(path: str, changed_at: int, query: str, in_order: bool) -> tuple[_RightResult, ...]:
     """On the database, and on its second state where there is one and the query gives something on it. `changed_at` is
     there to forget the results of a file that was replaced."""
-    with closing(_open_state(path, second=False)) as database:
+    with closing(_open_state(path, changed_at, second=False)) as database:
         try:
             right = _compute_right_result(database, query, in_order)
         except QueryRefused as refused:
@@ -86,7 +87,7 @@ def _compute_right_results(path: str, changed_at: int, query: str, in_order: boo
         raise ValueError(f"the right query gives {'no' if not right.rows else 'too many'} rows")
     if Path(path).stat().st_size > _MOST_COPIED:
         return (right,)
-    with closing(_open_state(path, second=True)) as database:
+    with closing(_open_state(path, changed_at, second=True)) as database:
         try:
             changed = _compute_right_result(database, query, in_order)
         except QueryRefused:  # fewer rows may break a query, such as one that divides by a count
@@ -133,8 +134,21 @@ def _group_ties(database: sqlite3.Connection, query: str, rows: ResultRows) -> _
     return _RightResult(rows, groups, spare) if is_same_in_groups(groups, rows, spare) else None
 
 
-def _open_state(path: str, *, second: bool) -> sqlite3.Connection:
-    return _restrict(_copy_with_fewer_rows(path)) if second else _open_row_database(Path(path))
+def _open_state(path: str, changed_at: int, *, second: bool) -> sqlite3.Connection:
+    if not second:
+        return _open_row_database(Path(path))
+    state = sqlite3.connect(":memory:", isolation_level=None, cached_statements=0)
+    state.deserialize(_make_second_state(path, changed_at))
+    return _restrict(state)
+
+
+@lru_cache(maxsize=4)
+def _make_second_state(path: str, changed_at: int) -> bytes:
+    """Answers of a group, and often those of the next one, are about the same file."""
+    with closing(_copy_with_fewer_rows(path)) as copy:
+        state = bytearray(copy.serialize())
+    state[18:20] = b"\1\1"  # of no file with a log of writes, which cannot be opened in memory
+    return bytes(state)
 
 
 def _copy_with_fewer_rows(path: str) -> sqlite3.Connection:

@@ -1,5 +1,6 @@
 """Questions of Spider and BIRD: what is paid, what is refused, and that databases are only read."""
 
+import os
 import sqlite3
 from collections.abc import Callable, Mapping
 from contextlib import closing
@@ -12,6 +13,7 @@ from app.domain.errors import EnvironmentUnavailable, WorkExceeded
 from app.domain.scores import Score
 from app.domain.tasks import DEFAULT_LIMITS, Dataset, Limits
 from app.domain.values import Split
+from app.envs.text_to_sql import rows
 from app.envs.text_to_sql.environment import SqlParams, TextToSql
 from app.envs.text_to_sql.rows import SqlRow, asks_for_order
 from app.sandbox.workers import InProcessWorkers
@@ -289,8 +291,8 @@ def company(tmp_path: Path) -> Path:
             database.execute("INSERT INTO membership VALUES (?, ?)", (place, 41 - place))
         for place in range(1, 10):
             database.execute("INSERT INTO team VALUES (?, ?)", (place, place * 4))
-        database.execute("PRAGMA journal_mode = WAL")
         database.commit()
+        database.execute("PRAGMA journal_mode = WAL")
     return tmp_path
 
 
@@ -318,3 +320,22 @@ def test_what_refers_in_a_circle_or_to_few_rows_keeps_its_rows(company: Path) ->
         (score,) = _score(_open(company, SqlRow(db_id="company", question="?", query=query)), answer)
         paid.append((query, answer, score.reward))
     assert paid == rules
+
+
+def test_the_second_state_is_made_once_for_each_state_of_the_file(
+    library: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+
+    def copy(path: str) -> sqlite3.Connection:
+        made.append(path)
+        return copy_with_fewer_rows(path)
+
+    copy_with_fewer_rows = rows._copy_with_fewer_rows
+    monkeypatch.setattr(rows, "_copy_with_fewer_rows", copy)
+    environment = _open(library, SqlRow(db_id="library", question="?", query="SELECT name FROM author"))
+    file = library / "library" / "library.sqlite"
+    for time in (1, 1, 2):
+        os.utime(file, (time, time))
+        _score(environment, "SELECT name FROM author", "SELECT phone FROM author", "SELECT name FROM author ORDER BY 1")
+    assert made == [str(file)] * 2
