@@ -1002,6 +1002,7 @@ _HARMONY_END = re.compile(r"<\|(?:end|call|return)\|>")
 _HARMONY_HEAD = re.compile(
     r"<\|(?:start|channel)\|>[^<>\n]{0,300}(?:<\|(?:channel|constrain)\|>[^<>\n]{0,300}){0,2}<\|message\|>"
 )
+_HARMONY_THINKING = re.compile(r"<\|channel\|>\s{0,10}analysis\b")
 _HARMONY_CALL = re.compile(r"<\|(?:start|channel)\|>[^<>\n]{0,300}(?:<\|channel\|>[^<>\n]{0,300})?\bto=functions\.")
 
 
@@ -1017,8 +1018,9 @@ def _read_harmony(text: str, tools: Sequence[ToolSpec]) -> _FormatResult:
     while (head := _HARMONY_HEAD.search(text, position)) is not None:
         said.append(text[position : head.start()])
         recipient = _HARMONY_RECIPIENT.search(head[0])
+        thinks = _HARMONY_THINKING.search(head[0]) is not None
         if recipient is not None:
-            if len(calls) == MOST_CALLS or "analysis" in head[0]:
+            if len(calls) == MOST_CALLS or thinks:
                 raise MalformedCall("there are too many calls, or a call stands in the channel for thinking")
             arguments, position = read_json_at(text, head.end())
             calls.append(build_call(recipient[1], arguments))
@@ -1029,7 +1031,7 @@ def _read_harmony(text: str, tools: Sequence[ToolSpec]) -> _FormatResult:
             position = len(text) if end is None else end.end()
             continue
         end = _HARMONY_END.search(text, head.end())
-        if "analysis" not in head[0]:
+        if not thinks:
             said.append(text[head.end() : end.start() if end else len(text)])
         position = end.end() if end else len(text)
     said.append(text[position:])

@@ -351,6 +351,19 @@ def test_a_harmony_call_in_thinking_of_another_kind_does_not_count() -> None:
     assert [read_text_calls(text, TOOLS, form).calls for text in texts for form in (None, "harmony")] == [()] * 6
 
 
+def test_a_harmony_tool_may_be_named_as_the_channel_for_thinking() -> None:
+    call = ParsedCall(name="sentiment_analysis", arguments={"analysis": "analysis"})
+    written = FORMATS["harmony"].write([call])
+    texts = [
+        written,
+        f"<|channel|>analysis<|message|>Roma<|end|><|start|>assistant{written}",
+        written.replace(" to=functions.sentiment_analysis", "").replace(
+            "<|ch", "<|start|>assistant to=functions.sentiment_analysis<|ch"
+        ),
+    ]
+    assert [read_text_calls(text, TOOLS) for text in texts] == [CallReading((call,), "", "harmony")] * 3
+
+
 def test_several_calls_stand_in_one_pair_of_tags() -> None:
     texts = [
         f"<tool_call>[{HERMES_JSON}, {HERMES_JSON}]</tool_call>",
