@@ -1003,7 +1003,7 @@ _HARMONY_HEAD = re.compile(
     r"<\|(?:start|channel)\|>[^<>\n]{0,300}(?:<\|(?:channel|constrain)\|>[^<>\n]{0,300}){0,2}<\|message\|>"
 )
 _HARMONY_THINKING = re.compile(r"<\|channel\|>\s{0,10}analysis\b")
-_HARMONY_CALL = re.compile(r"<\|(?:start|channel)\|>[^<>\n]{0,300}(?:<\|channel\|>[^<>\n]{0,300})?\bto=functions\.")
+_HARMONY_CALL = re.compile(r"<\|(?:start|channel)\|>[^<>\n]{0,300}(?:<\|channel\|>[^<>\n]{0,300})?\bto=\w")
 
 
 def _attempts_harmony(text: str) -> bool:

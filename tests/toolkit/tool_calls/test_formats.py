@@ -135,6 +135,8 @@ VARIANTS: dict[ToolFormat, list[str]] = {
         HARMONY_ONE,
         HARMONY_ONE.removesuffix("<|call|>"),
         HARMONY_ONE.replace("<|constrain|>", ""),
+        HARMONY_ONE.replace("functions.", ""),
+        HARMONY_ONE.replace(" to=functions.book_table", "").replace("<|ch", "<|start|>assistant to=book_table<|ch"),
         f"<|channel|>analysis<|message|>Roma, or {HERMES_ONE}<|end|><|start|>assistant{HARMONY_ONE}",
         HARMONY_ONE.replace(" to=functions.book_table", "").replace(
             "<|ch", "<|start|>assistant to=functions.book_table<|ch"
@@ -294,6 +296,7 @@ MALFORMED: dict[ToolFormat, list[str]] = {
         HARMONY_ONE.replace("<|call|>", " and more"),
         HARMONY_ONE.replace("commentary", "analysis"),
         f"{HARMONY_ONE}<|channel|>commentary to=functions.book_table",
+        HARMONY_ONE.replace("functions.", "").replace('{"restaurant"', '"restaurant"'),
     ],
     "glm": [
         GLM_ONE.removesuffix("</tool_call>"),
