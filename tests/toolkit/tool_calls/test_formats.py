@@ -397,6 +397,20 @@ def test_a_head_that_is_broken_costs_the_whole_call() -> None:
     ] * 3
 
 
+@pytest.mark.parametrize("text", [QWEN_ONE, INVOKE_ONE, GLM_ONE])
+@pytest.mark.parametrize("between", ["", "\n", " and then "])
+def test_a_broken_call_is_no_part_of_the_one_before_it(text: str, between: str) -> None:
+    """Where all stands in one line, no tag at the end of a line tells."""
+    one = text.replace("\n", "").replace("<parameter=guests>2</parameter>", "")
+    broken = [
+        *(one.replace(">book_table", ">book table"), one.replace("=book_table", "=book table")),
+        *(one.replace('"book_table"', "book_table"), one.replace("<parameter=restaurant>", "<parameter restaurant>")),
+        *(one.replace('name="restaurant"', "restaurant"), one.replace("<arg_key>restaurant", "<arg_key restaurant")),
+    ]
+    readings = [read_text_calls(f"{one}{between}{other}", TOOLS) for other in broken if other != one]
+    assert [(read.calls, bool(read.fault)) for read in readings] == [((), True)] * 2
+
+
 # The right calls can be said in every format, whatever their names and values hold.
 
 NAMES = st.from_regex(r"[A-Za-z_0-9][A-Za-z0-9_.-]{0,12}", fullmatch=True)
