@@ -313,7 +313,7 @@ def write_refusal(request: ToolRequest) -> str:
 def is_right_refusal(reply: str, request: ToolRequest) -> bool:
     """Whether a reply begins as asked, is one short sentence that takes nothing back, contains one of the request's
     words (any word if it has none), one for its subject if it has any, and few words that name something else. What it
-    quotes from the request counts for nothing: the request names much that it does not lack."""
+    quotes from the request names nothing that is missing: the request names much that it does not lack."""
     opening = _OPENING.match(reply)
     if opening is None or len(reply) > MOST_CHARACTERS:
         return False
@@ -323,7 +323,9 @@ def is_right_refusal(reply: str, request: ToolRequest) -> bool:
     words = _drop_quotations(said, request)
     if not request.missing:
         return words != "  "
-    if not _has_any_name(words, request.missing) or (request.subject and not _has_any_name(words, request.subject)):
+    if not _has_any_name(words, request.missing) or (
+        request.subject and not _has_any_name(_pad_words(said), request.subject)
+    ):
         return False
     beside = [name for name in map(_normalise_name, request.excluded) if name in words]
     return sum(not any(name != other and name in other for other in beside) for name in beside) <= _MOST_BESIDE

@@ -332,6 +332,19 @@ def test_a_quotation_of_the_request_is_no_refusal_of_it() -> None:
     assert paid <= len(sent) // 200
 
 
+def test_what_is_missing_may_be_said_of_a_part_of_the_request() -> None:
+    asked = ToolRequest(
+        category="irrelevance",
+        domain="calendar",
+        messages=(Message(role="user", content="Please book the meeting room R2.07 from 08:00 to 13:15."),),
+        tools=(),
+        missing=("date", "day"),
+        subject=("room", "meeting room"),
+    )
+    said = ("the date is missing to book the meeting room R2.07 from 08:00 to 13:15.", "book the meeting room R2.07.")
+    assert [is_right_refusal(f"{OPENS} {words}", asked) for words in said] == [True, False]
+
+
 @pytest.mark.parametrize(
     ("said", "right"),
     [
