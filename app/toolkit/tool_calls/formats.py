@@ -73,13 +73,13 @@ class _CallFormat:
     write: Callable[[Sequence[ParsedCall]], str]
 
 
-_NO_PROSE = re.compile(r"[\[\]{}<>|]|\w\(")
+NO_PROSE = re.compile(r"[\[\]{}<>|]|\w\(")
 """What words behind a call do not hold: it could be more of a call, or what is left of one."""
 
 
 def _read_words_behind(text: str) -> str:
     """Words behind the calls. Malformed for what may be no words."""
-    if _NO_PROSE.search(text) is not None:
+    if NO_PROSE.search(text) is not None:
         raise MalformedCall("behind the calls there is something else than words")
     return text
 
