@@ -18,7 +18,7 @@ import typer
 from pydantic import AwareDatetime, JsonValue, TypeAdapter, ValidationError
 
 from app.cli.policies import GATEWAY, TaskSkipped, gather_or_cancel
-from app.domain.errors import GatewayError, InvalidRequest, UserError
+from app.domain.errors import GatewayError, Gone, InvalidRequest, NotFound, UserError
 from app.domain.judging import Judgement
 from app.domain.runs import Purpose
 from app.domain.values import Frozen, Name
@@ -160,6 +160,8 @@ class Campaign:
                 GATEWAY,
                 lambda: self.gateway.score([sent], self.run, self.policy, self.purpose, wait_seconds),
             )
+        except (NotFound, Gone) as error:  # of this piece: others may go on
+            raise TaskSkipped(error.code, error.detail) from error
         except InvalidRequest as error:
             raise TaskSkipped("gateway_refused", error.detail) from error
         if not isinstance(replies[0], GroupReply):

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Final
 
 from app.cli.policies import GATEWAY, PolicyPrices
-from app.domain.errors import InvalidRequest, NotFound, RequestRefused, UserError
+from app.domain.errors import Gone, InvalidRequest, NotFound, RequestRefused, UserError
 from app.domain.judging import JudgeRequest, Mode
 from app.domain.runs import ScoringOptions
 from app.domain.values import FiniteNumber, Frozen, digest_of_text, take_evenly
@@ -44,8 +44,8 @@ class JudgingCost(Frozen):
     judge: str
     calls: Range
     input_tokens: Range | None
-    """Null where nobody has counted them."""
-    output_tokens: Range
+    """Null where nobody has counted them, as below."""
+    output_tokens: Range | None
     usd: Range | None
     """Null without prices."""
 
@@ -54,17 +54,11 @@ class JudgingCost(Frozen):
         return None if self.usd is None else self.usd[1]
 
     def scale(self, factor: float) -> "JudgingCost":
-        def scale(ends: Range) -> Range:
-            return factor * ends[0], factor * ends[1]
+        def scale(ends: Range | None) -> Range | None:
+            return None if ends is None else (factor * ends[0], factor * ends[1])
 
-        return self.model_copy(
-            update={
-                "calls": scale(self.calls),
-                "input_tokens": None if self.input_tokens is None else scale(self.input_tokens),
-                "output_tokens": scale(self.output_tokens),
-                "usd": None if self.usd is None else scale(self.usd),
-            }
-        )
+        names = ("calls", "input_tokens", "output_tokens", "usd")
+        return self.model_copy(update={name: scale(getattr(self, name)) for name in names})
 
     def describe(self, *, at_most: bool = False) -> str:
         """`at_most`: it is a bound."""
@@ -73,12 +67,14 @@ class JudgingCost(Frozen):
         words += f" to {self.judge}" if self.judge else ""
         if self.input_tokens is not None:
             words += f", {about}{format_range(self.input_tokens)} prompt tokens"
-        if self.output_tokens[1]:
+        if self.output_tokens is not None and self.output_tokens[1]:
             words += f" and {format_range(self.output_tokens)} completion tokens"
         return f"{words}, " + ("an unknown price" if self.usd is None else f"{about}{format_usd(*self.usd)}")
 
 
-def format_range(ends: Range, digits: int = 0) -> str:
+def format_range(ends: Range | None, digits: int = 0) -> str:
+    if ends is None:
+        return "not counted"
     low, high = (f"{end:,.{digits}f}" for end in ends)
     return low if low == high else f"{low} to {high}"
 
@@ -193,19 +189,19 @@ def estimate_questions(judge: str, requests: Sequence[JudgeRequest], settings: S
 
 
 def add_up_costs(costs: Sequence[JudgingCost]) -> JudgingCost:
-    """Of all judges."""
+    """Of all judges. What is not known of one is not known of all."""
 
-    def add(ranges: Iterable[Range]) -> Range:
-        pairs = list(ranges)
-        return sum(least for least, _ in pairs), sum(most for _, most in pairs)
+    def add(ranges: Sequence[Range | None]) -> Range | None:
+        pairs = [one for one in ranges if one is not None]
+        known = sum(least for least, _ in pairs), sum(most for _, most in pairs)
+        return known if len(pairs) == len(ranges) else None
 
-    usd = [cost.usd for cost in costs if cost.usd is not None]
     return JudgingCost(
         judge="",
-        calls=add(cost.calls for cost in costs),
-        input_tokens=add(cost.input_tokens for cost in costs if cost.input_tokens is not None),
-        output_tokens=add(cost.output_tokens for cost in costs),
-        usd=add(usd) if len(usd) == len(costs) else None,
+        calls=(sum(cost.calls[0] for cost in costs), sum(cost.calls[1] for cost in costs)),
+        input_tokens=add([cost.input_tokens for cost in costs]),
+        output_tokens=add([cost.output_tokens for cost in costs]),
+        usd=add([cost.usd for cost in costs]),
     )
 
 
@@ -239,7 +235,7 @@ async def estimate_rescoring(
         try:
             ask = partial(gateway.estimate_rescore, group_id, request)
             some.append(await patience.retry_until_answered(GATEWAY, ask))
-        except (NotFound, InvalidRequest) as error:  # it is gone, or its text is not kept: others say enough
+        except (NotFound, Gone, InvalidRequest) as error:  # it is gone, or its text is not kept: others say enough
             refused = refused or error
     calls, tokens = (float(sum(getattr(one, name) for one in some)) for name in ("calls", "input_tokens"))
     prices = [one.cost_usd for one in some if one.cost_usd is not None]
@@ -248,7 +244,7 @@ async def estimate_rescoring(
         judge="",
         calls=(calls, calls),
         input_tokens=(tokens, tokens),
-        output_tokens=(0, 0),
+        output_tokens=None,
         usd=None if usd is None else (usd, usd),
     )
     return RescoringSample(len(some), sum(not one.stored for one in some), cost, refused)
@@ -278,11 +274,14 @@ class CostEstimate:
     """How prompt tokens were counted."""
     judging: tuple[JudgingCost, ...]
     seconds: float
-    """Maximum, at SPEED and without judging time."""
+    """Maximum, at `_TOKENS_PER_SECOND` and without judging time."""
 
     @property
-    def known_usd(self) -> float:
-        return (self.usd or 0.0) + sum(judging.most_usd or 0.0 for judging in self.judging)
+    def most_usd(self) -> float | None:
+        """None where a price is not known."""
+        parts = [self.usd if self.calls else 0.0, *(judging.most_usd for judging in self.judging)]
+        known = [part for part in parts if part is not None]
+        return sum(known) if len(known) == len(parts) else None
 
 
 def estimate_prompt_tokens(task: HandedOutTask) -> int:
@@ -345,7 +344,7 @@ def _multiply_reading(judge: JudgeInfo, least: int, most: int) -> JudgingCost:
     """As if each reading took what one of this judge has taken on average."""
     each = _average_reading_usd(judge)
     usd = None if each is None else (most * each, most * each)
-    return JudgingCost(judge=judge.name, calls=(least, most), input_tokens=None, output_tokens=(0, 0), usd=usd)
+    return JudgingCost(judge=judge.name, calls=(least, most), input_tokens=None, output_tokens=None, usd=usd)
 
 
 def _average_reading_usd(judge: JudgeInfo) -> float | None:

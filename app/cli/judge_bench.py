@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from rich.markup import escape
 from rich.table import Table
 
-from app.cli.costs import JudgeGroup, estimate_judging_cost, find_prices, is_reward_model
+from app.cli.costs import JudgeGroup, estimate_judging_cost, is_reward_model
 from app.datasets.configured_datasets import ConfiguredDatasets, read_table
 from app.domain.errors import GatewayError, InvalidRequest, UserError
 from app.domain.judging import Mode, PanelResult
@@ -291,20 +291,19 @@ def _build_situations(groups: Sequence[LabelledGroup], settings: Settings) -> tu
 async def _announce_cost(
     judge: str, situations: Sequence[_LabelledSituation], modes: Sequence[Mode], settings: Settings, yes: bool
 ) -> None:
-    """Says what the bench will cost, and asks when the judge has a price. What is in the cache costs nothing."""
-    total = 0.0
+    """Says what the bench will cost, and asks unless it is nothing. What is in the cache costs nothing."""
+    total: float | None = 0.0
     if is_reward_model(judge, settings):
         errors.print(f"{judge} is a reward model: it reads each reply once; its cost is not estimated")
-        modes = ()
+        total, modes = None, ()
     for mode in modes:
         some = take_evenly(situations, _GROUPS_ESTIMATED)
         for cost in await estimate_judging_cost([judge], [_defer(one, judge, mode) for one in some], settings):
             whole = cost.scale(len(situations))
-            total += whole.most_usd or 0.0
+            total = None if total is None or whole.most_usd is None else total + whole.most_usd
             errors.print(f"{mode}: {whole.describe()}; retries come on top", highlight=False)
-    unknown = is_reward_model(judge, settings) and find_prices(judge, settings).are_known
     question = "Continue? Judgements of an earlier bench cost nothing again."
-    require_consent(None if unknown else total, yes=yes, question=question)
+    require_consent(total, yes=yes, question=question)
 
 
 def _defer(situation: _LabelledSituation, judge: str, mode: Mode) -> JudgeGroup:

@@ -175,14 +175,14 @@ def _print_server_traits(judge: Judge) -> None:
         errors.print(f"{judge.name}: the server ignores {parameter}", markup=False)
 
 
-def _tell_cost(name: str, questions: CheckQuestions, settings: Settings) -> float:
-    """US dollars; 0 where they are not known."""
+def _tell_cost(name: str, questions: CheckQuestions, settings: Settings) -> float | None:
+    """US dollars; None where they are not known."""
     if name == OFFLINE:
         errors.print(f"{questions.count} questions, no calls: the offline judge has no model", highlight=False)
         return 0.0
     cost = estimate_questions(name, list(questions.iterate_requests()), settings)
     errors.print(f"{cost.describe()}; retries come on top", highlight=False, markup=False)
-    return cost.most_usd or 0.0
+    return cost.most_usd
 
 
 def _find_rubric(panels: ConfiguredPanels, file: Path | None) -> Rubric | None:

@@ -194,7 +194,7 @@ async def rescore_groups(gateway: GatewayClient, spec: RescoreSpec, tally: Resco
 
 
 async def _announce_cost(gateway: GatewayClient, groups: Sequence[GroupSummary], spec: RescoreSpec) -> None:
-    """Says what the scorings that are not there yet will take at most, and asks where that is money."""
+    """Says what the scorings that are not there yet will take at most, and asks unless it is nothing."""
     ids = [one.group_id for one in groups]
     some = await estimate_rescoring(gateway, _new_retrier(), ids, spec.request, _GROUPS_ESTIMATED)
     if not some.groups:
@@ -209,7 +209,7 @@ async def _announce_cost(gateway: GatewayClient, groups: Sequence[GroupSummary],
         f"{cost.describe(at_most=True)}; retries come on top",
         highlight=False,
     )
-    require_consent(cost.most_usd or 0.0, yes=spec.yes)
+    require_consent(cost.most_usd, yes=spec.yes)
 
 
 async def _iter_groups(gateway: GatewayClient, spec: RescoreSpec) -> AsyncIterator[GroupSummary]:

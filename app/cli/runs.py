@@ -341,8 +341,8 @@ class RunEstimate(Frozen):
     """For one group."""
     calls: tuple[FiniteNumber, FiniteNumber]
     """For all groups and judges, as those below."""
-    input_tokens: tuple[FiniteNumber, FiniteNumber]
-    output_tokens: tuple[FiniteNumber, FiniteNumber]
+    input_tokens: tuple[FiniteNumber, FiniteNumber] | None
+    output_tokens: tuple[FiniteNumber, FiniteNumber] | None
     usd: tuple[FiniteNumber, FiniteNumber] | None
     """Null when a judge has no price."""
 
@@ -471,7 +471,7 @@ async def _estimate_run(
         reply_tokens=reply_tokens,
         judges=costs,
         calls=whole.calls,
-        input_tokens=whole.input_tokens or (0.0, 0.0),
+        input_tokens=whole.input_tokens,
         output_tokens=whole.output_tokens,
         usd=whole.usd,
     )
@@ -540,7 +540,7 @@ def _print_estimate(estimated: RunEstimate) -> None:
         table.add_row(
             cost.judge,
             format_range(cost.calls, 1),
-            format_range(cost.input_tokens or (0.0, 0.0)),
+            format_range(cost.input_tokens),
             format_range(cost.output_tokens),
             "no price" if cost.usd is None else format_range((1000 * cost.usd[0], 1000 * cost.usd[1]), 2),
         )

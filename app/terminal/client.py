@@ -20,6 +20,7 @@ from pydantic import JsonValue, SecretStr, ValidationError
 from app.domain.errors import (
     EnvironmentUnavailable,
     GatewayError,
+    Gone,
     InvalidRequest,
     NotFound,
     RequestRefused,
@@ -50,7 +51,7 @@ from app.toolkit.texts import escape_invisible
 
 _PageT = TypeVar("_PageT", bound=Frozen)
 
-_KINDS: Mapping[int, type[RequestRefused]] = {401: Unauthorized, 404: NotFound}
+_KINDS: Mapping[int, type[RequestRefused]] = {401: Unauthorized, 404: NotFound, 410: Gone}
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,7 @@ class GatewayClient:
         return GroupView.model_validate_json(await self.send_request("GET", f"/groups/{group_id}"))
 
     async def find_group(self, group_id: str) -> GroupView | None:
-        """None where there is no such group, or no longer."""
+        """None where there is no such group. Gone where there was one that is pruned."""
         try:
             return await self.fetch_group(group_id)
         except NotFound:

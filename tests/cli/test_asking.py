@@ -7,7 +7,7 @@ import httpx
 import pytest
 import respx
 
-from app.domain.errors import EnvironmentUnavailable, InvalidRequest, NotFound, Unauthorized, Unavailable
+from app.domain.errors import EnvironmentUnavailable, Gone, InvalidRequest, NotFound, Unauthorized, Unavailable
 from app.terminal.client import GatewayClient
 
 URL = "http://gateway.invalid:8000"
@@ -40,6 +40,7 @@ def asked(question: Callable[[GatewayClient], Awaitable[object]]) -> object:
         *((status, InvalidRequest) for status in (400, 422)),
         (401, Unauthorized),
         (404, NotFound),
+        (410, Gone),
         *((status, Unavailable) for status in (408, 429, 500, 503)),
     ],
 )

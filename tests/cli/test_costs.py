@@ -48,6 +48,19 @@ def test_each_attempt_pays_for_its_prompt() -> None:
     assert (counts, estimate.usage, estimate.usd, estimate.seconds) == ((2, 6, 6), usage, 0.01284, 3.0)
 
 
+def test_a_price_that_is_not_known_leaves_the_whole_unknown() -> None:
+    """Nothing is asked of a policy whose attempts only need scoring."""
+    owed, priced = [(task(), 2)], PolicyPrices(10.0, 0.0)
+    most = [
+        of(owed, priced, [STERN, STERN]).most_usd,
+        of(owed, priced).most_usd,
+        of([], None, [STERN]).most_usd,
+        of(owed, None, [STERN]).most_usd,
+        of(owed, priced, [STERN, FREE]).most_usd,
+    ]
+    assert most == [pytest.approx(0.00828), 0.00028, 0.004, None, None]
+
+
 def test_every_turn_of_an_episode_pays_for_what_was_said_before() -> None:
     """Prompts of three turns: 14, 14 + 100, 14 + 200."""
     estimate = of([(task(turns=3), 2)])
@@ -91,7 +104,7 @@ STERN = JudgingCost(
     judge="stern", calls=(2, 4), input_tokens=(1_000, 2_000), output_tokens=(65, 130), usd=(0.002, 0.004)
 )
 FREE = JudgingCost(judge="free", calls=(1, 1), input_tokens=(500, 500), output_tokens=(65, 65), usd=None)
-KNOWN = JudgingCost(judge="", calls=(600, 600), input_tokens=None, output_tokens=(0, 0), usd=(2.714, 2.714))
+KNOWN = JudgingCost(judge="", calls=(600, 600), input_tokens=None, output_tokens=None, usd=(2.714, 2.714))
 
 
 @pytest.mark.parametrize(
@@ -108,6 +121,12 @@ KNOWN = JudgingCost(judge="", calls=(600, 600), input_tokens=None, output_tokens
 )
 def test_a_cost_in_words(told: str, words: str) -> None:
     assert told == words
+
+
+def test_what_is_not_known_of_one_judge_is_not_known_of_all() -> None:
+    counted = KNOWN.model_copy(update={"input_tokens": (500, 500), "output_tokens": (65, 65)})
+    whole = JudgingCost(judge="", calls=(1200, 1200), input_tokens=None, output_tokens=None, usd=(5.428, 5.428))
+    assert [add_up_costs([KNOWN, counted]), KNOWN.scale(2)] == [whole, whole]
 
 
 def test_costs_of_judges_add_up_and_one_without_a_price_leaves_it_unknown() -> None:

@@ -73,13 +73,26 @@ def test_a_bench_that_was_stopped_goes_on_and_pays_for_nothing_twice(monkeypatch
     assert json.loads(again.stdout)["modes"] == report["modes"]
 
 
-def test_the_cost_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+REWARD_MODEL = {"kind": "reward_model", "route": "vllm_classify", "chat_template": "server"}
+
+
+@pytest.mark.parametrize(
+    ("judge", "words"),
+    [
+        (PRICES, ["listwise: 8 to 16 calls", "this costs money and there is no terminal"]),
+        ({}, ["listwise: 8 to 16 calls", "the price is not known and there is no terminal"]),
+        (REWARD_MODEL, ["its cost is not estimated", "the price is not known and there is no terminal"]),
+    ],
+    ids=["priced", "unpriced", "reward_model"],
+)
+def test_the_cost_comes_first(monkeypatch: pytest.MonkeyPatch, judge: dict[str, str], words: list[str]) -> None:
     labels = write_labels(4)
     with serving(prefer(lambda text: True)) as server:
-        configure(monkeypatch, server.url, **PRICES)
+        url = server.url.removesuffix("/v1") if judge == REWARD_MODEL else server.url
+        configure(monkeypatch, url, **judge)
         code, output = bench("--labels", labels)
         received = len(server.received)
-    assert (code, received, "listwise: 8 to 16 calls" in output, "--yes" in output) == (2, 0, True, True)
+    assert (code, received, [one for one in words if one not in output]) == (2, 0, []), output
 
 
 @pytest.mark.parametrize(

@@ -78,8 +78,9 @@ def configure(monkeypatch: pytest.MonkeyPatch, url: str, **more: str) -> None:
         monkeypatch.setenv(f"ATROPOS_ENVS_JUDGES__STERN__{name.upper()}", value)
 
 
-def check(*more: str) -> tuple[int, CheckReport | None, str]:
-    ran = RUN.invoke(cli, ["judges", "check", "stern", "--sheets", "4", "--json", "out.json", *more])
+def check(*more: str, yes: bool = True) -> tuple[int, CheckReport | None, str]:
+    agreed = ["--yes"] if yes else []
+    ran = RUN.invoke(cli, ["judges", "check", "stern", "--sheets", "4", "--json", "out.json", *agreed, *more])
     out = Path("out.json")
     found = CheckReport.model_validate_json(out.read_text(encoding="utf-8")) if out.exists() else None
     return ran.exit_code, found, ran.output
@@ -162,12 +163,20 @@ def test_a_reward_model_is_checked_like_any_judge(monkeypatch: pytest.MonkeyPatc
 PRICES = {"input_price_per_million": "2.5", "output_price_per_million": "10"}
 
 
+def test_what_has_no_known_price_is_asked_only_when_that_is_agreed_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(judging(good)) as server:
+        configure(monkeypatch, server.url)
+        code, found, output = check(yes=False)
+    words = "the price is not known and there is no terminal"
+    assert (code, found, len(server.received), words in output) == (2, None, 0, True), output
+
+
 def test_money_is_spent_only_when_that_is_agreed_to(monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(judging(good)) as server:
         configure(monkeypatch, server.url, **PRICES)
-        code, found, output = check()
+        code, found, output = check(yes=False)
         assert (code, found, len(server.received), "--yes" in output) == (2, None, 0, True)
-        code, found, output = check("--yes", "--sheets", "1")
+        code, found, output = check("--sheets", "1")
         assert found is not None
         spent = len(server.received) * (1000 * 2.5 + 100 * 10) / 1e6
     assert (code, "US dollars" in output) == (0, True)
@@ -185,7 +194,7 @@ def shown() -> dict[str, JsonValue]:
 def test_a_check_stops_before_a_budget_is_exceeded_and_shows_what_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(judging(good)) as server:
         configure(monkeypatch, server.url, **PRICES, budget_usd="0.2", max_concurrency="4")
-        code, found, output = check("--yes")
+        code, found, output = check()
         calls = len(server.received)
         report = shown()
     assert found is not None

@@ -130,6 +130,16 @@ def test_an_estimate_is_a_bound_and_asks_nobody(tmp_path: Path, migrated_file: P
     assert tally.cost_usd <= 4 * (bound.cost_usd or 0)
 
 
+async def test_a_price_that_is_not_known_is_asked_about(database: Path) -> None:
+    other = UnpricedScript(differing, "other")
+    judges = {"critic": ScriptedJudge(by_number, "critic"), "other": other}
+    async with gateway(World(), database, ConfiguredPanels(judges, {}, fallback=("critic",))) as client:
+        await store_groups(client)
+        with pytest.raises(UserError, match="the price is not known and there is no terminal"):
+            await rescore_groups(GatewayClient(client), spec(yes=False), RescoreTally())
+    assert other.requests == []
+
+
 async def test_an_estimate_of_what_an_environment_does_not_say_is_of_an_unknown_group(
     database: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

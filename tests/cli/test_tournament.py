@@ -175,6 +175,9 @@ def test_what_a_failing_judge_left_is_judged_by_the_next_start(tmp_path: Path, m
         other = replace(held, options=held.options.model_copy(update={"seed": 1}))
         with pytest.raises(ValueError, match="seed was 0"):
             await other.hold(GatewayClient(client))
+        moved = replace(held, options=held.options.model_copy(update={"run": "new"}))
+        with pytest.raises(ValueError, match="run was tournament-stranger"):
+            await moved.hold(GatewayClient(client))
 
     play(tmp_path, migrated_file, scene)
 
@@ -188,7 +191,8 @@ def test_a_run_is_gone_on_with_from_any_folder_and_what_is_stored_later_changes_
         client_of, out = GatewayClient(client), tmp_path / "out"
         first = (await session(out, ["a", "b"]).hold(client_of)).report
         asked = len(judges.stranger.requests)
-        other = (await session(tmp_path / "other", ["a", "b"]).hold(client_of)).report
+        unasked = replace(session(tmp_path / "other", ["a", "b"]), go_on=lambda usd: False)
+        other = (await unasked.hold(client_of)).report
         assert first is not None
         assert other is not None
         assert (len(judges.stranger.requests), other.duels) == (asked, first.duels)
@@ -198,6 +202,39 @@ def test_a_run_is_gone_on_with_from_any_folder_and_what_is_stored_later_changes_
         fresh = (await session(tmp_path / "fresh", ["a", "b"]).hold(client_of)).report
         assert fresh is not None
         assert fresh.duels != first.duels
+
+    play(tmp_path, migrated_file, scene)
+
+
+def test_replies_are_read_once_and_before_the_question_only_those_to_tasks_that_the_run_holds(
+    tmp_path: Path, migrated_file: Path
+) -> None:
+    """It holds one duel of one of four tasks."""
+
+    async def scene(client: httpx.AsyncClient, judges: Judges) -> None:
+        for run, said in (("a", BAD), ("b", GOOD), ("c", ("0.6", "0.6", "0.7", "0.7"))):
+            await answer(client, run, 1, said)
+        client_of, seen, asked_at = GatewayClient(client), list[str](), list[int]()
+        some = session(tmp_path / "some", ["a", "b"])
+        await replace(some, options=some.options.model_copy(update={"tasks": 1})).hold(client_of)
+
+        async def note(request: httpx.Request) -> None:
+            seen.append(str(request.url))
+
+        def go_on(usd: float | None) -> bool:
+            asked_at.append(len(seen))
+            return True
+
+        client.event_hooks = {"request": [note]}
+        report = (await replace(session(tmp_path / "all", ["a", "b", "c"]), go_on=go_on).hold(client_of)).report
+        assert report is not None
+        recalled = max(place for place, url in enumerate(seen) if "run=tournament-stranger" in url)
+        sources = {group_id for duel in report.duels for group_id in duel.groups}
+        before, after = (
+            [url.rpartition("/")[2] for url in part if url.rpartition("/")[2] in sources]
+            for part in (seen[recalled : asked_at[0]], seen[asked_at[0] :])
+        )
+        assert (len(before), len(after), {*before, *after}, len(sources)) == (3, 9, sources, 12)
 
     play(tmp_path, migrated_file, scene)
 

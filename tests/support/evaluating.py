@@ -40,16 +40,17 @@ class Evaluated:
         return self.written
 
 
-def arguments(url: str, policy: str, out: Path, *more: str) -> list[str]:
+def arguments(url: str, policy: str, out: Path, *more: str, yes: bool = True) -> list[str]:
     """Of numbered rows, under a run of this folder, unless `more` says otherwise."""
     run = () if "--run" in more else ("--run", f"run-{digest(str(out))[:16]}")
     ends = ("--url", url, "--policy", policy, "--model", MODEL, "--out", str(out))
-    return ["evaluate", *ends, "--env", "gsm8k", "--samples", str(SAMPLES), *run, *more]
+    agreed = ["--yes"] if yes else []
+    return ["evaluate", *ends, "--env", "gsm8k", "--samples", str(SAMPLES), *run, *agreed, *more]
 
 
-def evaluate(url: str, policy: str, out: Path, *more: str) -> Evaluated:
+def evaluate(url: str, policy: str, out: Path, *more: str, yes: bool = True) -> Evaluated:
     """In this process."""
-    return invoked(out, *arguments(url, policy, out, *more))
+    return invoked(out, *arguments(url, policy, out, *more, yes=yes))
 
 
 def invoked(out: Path, *given: str) -> Evaluated:

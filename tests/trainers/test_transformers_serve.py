@@ -67,7 +67,7 @@ def test_the_check_finds_out_what_it_prefers_and_ignores(
     monkeypatch.chdir(tmp_path)
     for name, value in settings.items():
         monkeypatch.setenv(name, value)
-    ran = CliRunner().invoke(cli, ["judges", "check", "served", "--sheets", "1", "--json", "out.json"])
+    ran = CliRunner().invoke(cli, ["judges", "check", "served", "--sheets", "1", "--json", "out.json", "--yes"])
     found = CheckReport.model_validate_json(Path("out.json").read_bytes())
     shares = {figure.name: figure.value for figure in found.figures}
     assert ran.exit_code == 1, ran.output

@@ -19,7 +19,7 @@ from pydantic import AwareDatetime, JsonValue, ValidationError
 
 from app.cli.campaigns import Campaign, PlanFile, sum_judgement_usd, write_document
 from app.cli.policies import PolicyPrices
-from app.domain.errors import InvalidRequest, UserError
+from app.domain.errors import Gone, InvalidRequest, UserError
 from app.domain.groups import Group
 from app.domain.parts import GroupPart
 from app.domain.runs import Policy, Run
@@ -264,7 +264,8 @@ class EvaluationLedger:
 
 
 async def load_ledger(campaign: Campaign, plan: EvaluationPlan, at_once: int, *, judges_cost: bool) -> EvaluationLedger:
-    """What the plan's run holds of it. `judges_cost`: whether what judging took is of interest."""
+    """What the plan's run holds of it. `judges_cost`: whether what judging took is of interest. UserError where groups
+    of it were pruned: their attempts can be neither read nor sent again."""
     ledger = EvaluationLedger.begin(plan)
 
     async def load(item: TaskProgress) -> None:
@@ -277,7 +278,12 @@ async def load_ledger(campaign: Campaign, plan: EvaluationPlan, at_once: int, *,
                 return  # it takes further attempts
             item.generation += 1
 
-    await campaign.work_through(ledger.items, load, at_once)
+    try:
+        await campaign.work_through(ledger.items, load, at_once)
+    except Gone as error:
+        raise UserError(
+            f"groups of this evaluation were pruned: use another --out, and another --run or --seed ({error.detail})"
+        ) from error
     return ledger
 
 

@@ -258,7 +258,7 @@ class EvaluationSession:
             costs = bool(estimate_evaluation_judging(context.environment, context.judges, ()))
 
             async def load(one: EvaluationPlan) -> EvaluationLedger:
-                if not is_known:  # it holds nothing
+                if one.options.run == self.spec.run and not is_known:  # it holds nothing
                     return EvaluationLedger.begin(one)
                 return await load_ledger(campaign, one, self.concurrency, judges_cost=costs)
 
@@ -295,7 +295,7 @@ class EvaluationSession:
             return CampaignOutcome(self._write_report(ledger, context))
         estimate = self._estimate_remaining(ledger.items, context)
         self._print_estimate(context, estimate)
-        if not self.go_on(estimate.known_usd):
+        if not self.go_on(estimate.most_usd):
             return CampaignOutcome(None, stopped=True)
         open_plan_file(self.ends.out).write(ledger.plan)
         work = _EvaluationWork(

@@ -301,7 +301,7 @@ async def estimate_duels(
 ) -> JudgingCost:
     """By what it would take this judge to read some of the stored groups in pairs."""
     calls = _ORDERS * len(duels)
-    unknown = JudgingCost(judge="", calls=(calls, calls), input_tokens=None, output_tokens=(0, 0), usd=None)
+    unknown = JudgingCost(judge="", calls=(calls, calls), input_tokens=None, output_tokens=None, usd=None)
     if not judge.for_training:
         return unknown.model_copy(update={"usd": (0.0, 0.0)})
     ids = sorted({duel.replies[0].group_id for duel in take_evenly(duels, _ESTIMATED)})

@@ -6,7 +6,8 @@ what its run holds of the plan. A gate decides before the judge does, equal repl
 says why; none is guessed. Nothing is asked of a judge before the cost was said and somebody has gone on."""
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -48,7 +49,7 @@ from app.domain.runs import ScoringOptions
 from app.domain.tasks import Completion
 from app.evaluation.duels import Duel, DuelReading, Side, TournamentReport, TournamentSetup
 from app.evaluation.tournament import build_tournament_report
-from app.http.api.models import GroupView, JudgeInfo
+from app.http.api.models import JudgeInfo
 from app.service.requests import compute_group_id
 from app.service.runs import RunSettings
 from app.terminal.client import AnsweredTask, GatewayClient, Retrier, describe_url
@@ -69,17 +70,20 @@ class _ReplyMissing(Exception):
 
 @dataclass
 class _ReplyCache:
-    """Reads stored groups, each once while duels of its task are judged."""
+    """Of one start: each stored reply is read once while a duel is open that needs it."""
 
     campaign: Campaign
-    _asked: dict[str, "asyncio.Task[GroupView]"] = field(default_factory=dict)
+    _asked: dict[StoredReply, "asyncio.Task[Completion]"] = field(default_factory=dict)
 
     async def load(self, reply: StoredReply) -> Completion:
         """Without token ids and what the trainer attached. ReplyMissing where the text is not kept."""
-        if reply.group_id not in self._asked:
-            self._asked[reply.group_id] = asyncio.ensure_future(self.campaign.fetch_group(reply.group_id))
+        if reply not in self._asked:
+            self._asked[reply] = asyncio.ensure_future(self._fetch(reply))
+        return await self._asked[reply]
+
+    async def _fetch(self, reply: StoredReply) -> Completion:
         try:
-            group = (await self._asked[reply.group_id]).group
+            group = (await self.campaign.fetch_group(reply.group_id)).group
         except RequestRefused as error:
             raise _ReplyMissing(error.detail) from error
         if reply.place >= len(group.rollouts):
@@ -89,57 +93,69 @@ class _ReplyCache:
             raise _ReplyMissing("what it said is not kept")
         return rollout.completion.model_copy(update={"token_ids": None, "logprobs": None, "extra": {}})
 
-    def forget(self, keep: Sequence[str]) -> None:
-        for group_id in self._asked.keys() - set(keep):
-            if self._asked[group_id].done():
-                del self._asked[group_id]
+    def forget(self, reply: StoredReply) -> None:
+        self._asked.pop(reply, None)
 
 
 @dataclass(frozen=True)
 class _DuelRunner:
     campaign: Campaign
+    replies: _ReplyCache
     ledger: TournamentLedger
     concurrency: int
 
+    @property
+    def _run(self) -> str:
+        """Of the plan: one that lies in the folder may have another than this start was given."""
+        return self.ledger.plan.options.run
+
     async def recall(self) -> None:
-        """What the run holds. Nothing is sent."""
-        if await self.campaign.gateway.fetch_run(self.campaign.run) is None:
+        """What the run holds. Nothing is sent, and first only replies to tasks that the run holds are read."""
+        if await self.campaign.gateway.fetch_run(self._run) is None:
             return
-        held = {group_id async for group_id in self._list_held()}
-        await self._settle_all(range(len(self.ledger.plan.duels)), held)
+        held = await self._list_held()
+        places = [place for place, planned in enumerate(self.ledger.plan.duels) if planned.task_id in held]
+        await self._settle_all(places, held)
+        left = self.ledger.list_open()
+        if places and not {*places} & {*left}:  # it may be done: equal replies were never sent
+            await self._settle_all(left, held)
 
     async def judge_all(self) -> None:
         """Returns when there is nothing left to do, or after a stop. InvalidRequest when no duel gets an outcome,
         Unavailable when the gateway stays unreachable."""
         await self._settle_all(self.ledger.list_open(), None)
 
-    async def _settle_all(self, places: Sequence[int], held: Collection[str] | None) -> None:
-        """`held`: the groups by which alone duels are settled; None where pairs are sent."""
-        duels, replies = self.ledger.plan.duels, _ReplyCache(self.campaign)
+    async def _settle_all(self, places: Sequence[int], held: Mapping[str, set[str]] | None) -> None:
+        """`held`: the groups by task by which alone duels are settled; None where pairs are sent."""
+        duels = self.ledger.plan.duels
+        needed = Counter(reply for place in self.ledger.list_open() for reply in duels[place].replies)
 
         async def settle(place: int) -> None:
-            duel = await self._settle(duels[place], replies, held)
-            if duel is not None:
-                self.ledger.judged[place] = duel
-            if duel is not None and held is None:
+            duel = await self._settle(duels[place], held)
+            if duel is None:
+                return
+            self.ledger.judged[place] = duel
+            if held is None:
                 self.campaign.note_result(None if duel.readings else duel.reason)
-            # Replies of a task are read by all its duels, which lie side by side in the plan.
-            near = duels[place : place + 4 * self.concurrency]
-            replies.forget([reply.group_id for planned in near for reply in planned.replies])
+            if held is None or duel.readings:  # this duel is not settled again
+                needed.subtract(duels[place].replies)
+                for reply in duels[place].replies:
+                    if not needed[reply]:
+                        self.replies.forget(reply)
 
         await self.campaign.work_through(places, settle, self.concurrency)
 
-    async def _settle(self, planned: PlannedDuel, replies: _ReplyCache, held: Collection[str] | None) -> Duel | None:
+    async def _settle(self, planned: PlannedDuel, held: Mapping[str, set[str]] | None) -> Duel | None:
         """None where the run does not hold it."""
         try:
-            completions = [await replies.load(reply) for reply in planned.replies]
+            completions = [await self.replies.load(reply) for reply in planned.replies]
         except _ReplyMissing as missing:
             return planned.build_duel(reason=f"not kept: {missing}"[:300])
         if completions[0].identity_digest == completions[1].identity_digest:
             return planned.build_duel(decided_by="same", readings=_mirror("tie"))
         if held is not None:
-            group_id = compute_group_id(planned.task_id, self.campaign.run, None, "eval", completions)
-            return await self._read(planned, group_id) if group_id in held else None
+            group_id = compute_group_id(planned.task_id, self._run, None, "eval", completions)
+            return await self._read(planned, group_id) if group_id in held.get(planned.task_id, ()) else None
         try:
             reply = await self.campaign.score(AnsweredTask(planned.task_id, None, completions))
         except TaskSkipped as refused:
@@ -152,16 +168,17 @@ class _DuelRunner:
             return None
         return planned.build_duel(group_id=group_id, **_read_outcome(view.group, view.judgements))
 
-    async def _list_held(self) -> AsyncIterator[str]:
-        """The groups of the run."""
-        query, before = {"run": self.campaign.run, "purpose": "eval", "limit": str(_PAGE)}, None
+    async def _list_held(self) -> dict[str, set[str]]:
+        """The groups of the run by task."""
+        query, before = {"run": self._run, "purpose": "eval", "limit": str(_PAGE)}, None
+        held: dict[str, set[str]] = {}
         while True:
             page = await self.campaign.list_groups(query if before is None else {**query, "before": str(before)})
             for group in page.groups:
-                yield group.group_id
+                held.setdefault(group.task_id, set()).add(group.group_id)
             before = page.next_before
             if before is None:
-                return
+                return held
 
 
 def _read_outcome(group: Group, judgements: Sequence[Judgement]) -> dict[str, object]:
@@ -214,6 +231,7 @@ class _TournamentStart:
     models: dict[str, str]
     """Of all judges, by name."""
     ledger: TournamentLedger
+    replies: _ReplyCache
     options: ScoringOptions
 
     def tell_notice(self) -> str:
@@ -251,7 +269,7 @@ class TournamentSession:
         with self._file.hold():
             self._file.write(plan)
             setup = await self._build_setup(gateway, start.judge, plan)
-            return await conclude(self._judge_duels(campaign, start.ledger), lambda: self._write_report(start, setup))
+            return await conclude(self._judge_duels(campaign, start), lambda: self._write_report(start, setup))
 
     def _begin(self, gateway: GatewayClient) -> Campaign:
         return Campaign(
@@ -268,9 +286,9 @@ class TournamentSession:
     def _file(self) -> PlanFile[TournamentPlan]:
         return PlanFile(self.out / f"{REPORT}.plan.json", TournamentPlan)
 
-    async def _load_ledger(self, campaign: Campaign, plan: TournamentPlan) -> TournamentLedger:
+    async def _load_ledger(self, campaign: Campaign, replies: _ReplyCache, plan: TournamentPlan) -> TournamentLedger:
         ledger = TournamentLedger(plan)
-        await _DuelRunner(campaign, ledger, self.concurrency).recall()
+        await _DuelRunner(campaign, replies, ledger, self.concurrency).recall()
         return ledger
 
     async def _tell_cost(self, campaign: Campaign, start: _TournamentStart) -> JudgingCost:
@@ -293,11 +311,13 @@ class TournamentSession:
             require_stranger(judge, plan.contestants, models)
         rubric = await find_shared_rubric(gateway, entrants)
         options = ScoringOptions(mode="pairwise", votes=1, judges=(judge.name,), calibration_share=0.0, rubric=rubric)
-        ledger = await resume(self._file.path, before, plan, lambda one: self._load_ledger(campaign, one))
-        return _TournamentStart(judge, models, ledger, options)
+        replies = _ReplyCache(campaign)
+        ledger = await resume(self._file.path, before, plan, lambda one: self._load_ledger(campaign, replies, one))
+        return _TournamentStart(judge, models, ledger, replies, options)
 
-    async def _judge_duels(self, campaign: Campaign, ledger: TournamentLedger) -> bool:
+    async def _judge_duels(self, campaign: Campaign, start: _TournamentStart) -> bool:
         """Whether all were judged."""
+        ledger = start.ledger
 
         def tell() -> Standing:
             done = len(ledger.plan.duels) - len(ledger.list_open())
@@ -305,8 +325,9 @@ class TournamentSession:
 
         if not ledger.list_open():
             return True
+        runner = _DuelRunner(campaign, start.replies, ledger, self.concurrency)
         async with show_progress(self.console, "duels", "duels", len(ledger.plan.duels), tell) as display:
-            return await campaign.follow(_DuelRunner(campaign, ledger, self.concurrency).judge_all(), display)
+            return await campaign.follow(runner.judge_all(), display)
 
     async def _build_setup(self, gateway: GatewayClient, judge: JudgeInfo, plan: TournamentPlan) -> TournamentSetup:
         return TournamentSetup(

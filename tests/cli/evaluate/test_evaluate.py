@@ -29,7 +29,7 @@ def gateway(gateways: Gateways) -> Served:
 def test_figures_are_those_of_the_policy(gateway: Served, tmp_path: Path) -> None:
     """pass@k = mean of 1 - C(4 - c, k) / C(4, k) over c = 0, 1, 2, 3, 4."""
     with serving_policy(Policy(), models=[MODEL]) as policy:
-        done = evaluate(gateway.url, policy.url, tmp_path / "out", "--input-price", "1", "--output-price", "2", "--yes")
+        done = evaluate(gateway.url, policy.url, tmp_path / "out", "--input-price", "1", "--output-price", "2")
     report = done.report
     passes = {at.k: round(at.rate.value or 0.0, 6) for at in report.passes}
     tokens = (report.cost.input_tokens or 0) * 1e-6 + (report.cost.output_tokens or 0) * 2e-6
@@ -137,6 +137,15 @@ def test_another_setup_in_the_same_folder_is_refused_by_name(gateway: Served, tm
     assert (other.exit_code, words in other.told) == (2, True), other.told
 
 
+def test_another_run_in_the_same_folder_is_refused(gateway: Served, tmp_path: Path) -> None:
+    """Also one that is not there yet: what the first run holds is in the folder's report."""
+    with serving_policy(Policy()) as policy:
+        first = evaluate(gateway.url, policy.url, tmp_path / "out", "--tasks", "2", "--run", "stays")
+        other = evaluate(gateway.url, policy.url, tmp_path / "out", "--tasks", "2", "--run", "differs")
+    words = "was started with other options (run was stays)"
+    assert (other.exit_code, words in other.told, other.attempts) == (2, True, first.attempts), other.told
+
+
 def test_a_dry_run_says_what_it_would_take_and_leaves_nothing(gateway: Served, tmp_path: Path) -> None:
     prices = ("--input-price", "1000", "--output-price", "1000", "--max-tokens", "100")
     with serving_policy(Policy(), models=[MODEL]) as policy:
@@ -149,12 +158,28 @@ def test_a_dry_run_says_what_it_would_take_and_leaves_nothing(gateway: Served, t
     assert (done.exit_code, told, asked, runs, (tmp_path / "out").exists()) == (0, [], 0, 404, False), done.told
 
 
-def test_what_costs_is_not_begun_where_nobody_can_be_asked(gateway: Served, tmp_path: Path) -> None:
-    prices = ("--input-price", "1", "--output-price", "1")
+@pytest.mark.parametrize(
+    ("prices", "words"),
+    [
+        (("--input-price", "1", "--output-price", "1"), "this costs money and there is no terminal"),
+        ((), "the price is not known and there is no terminal"),
+    ],
+    ids=["priced", "unpriced"],
+)
+def test_what_costs_is_not_begun_where_nobody_can_be_asked(
+    gateway: Served, tmp_path: Path, prices: tuple[str, ...], words: str
+) -> None:
     with serving_policy(Policy()) as policy:
-        done = evaluate(gateway.url, policy.url, tmp_path / "out", *prices)
+        done = evaluate(gateway.url, policy.url, tmp_path / "out", *prices, yes=False)
         asked = len(policy.received)
-    assert (done.exit_code, "use --yes" in done.told, asked, done.attempts) == (2, True, 0, []), done.told
+    assert (done.exit_code, words in done.told, asked, done.attempts) == (2, True, 0, []), done.told
+
+
+def test_what_costs_nothing_is_begun_without_a_question(gateway: Served, tmp_path: Path) -> None:
+    prices = ("--input-price", "0", "--output-price", "0")
+    with serving_policy(Policy()) as policy:
+        done = evaluate(gateway.url, policy.url, tmp_path / "out", *prices, yes=False)
+    assert (done.exit_code, len(done.attempts)) == (0, ROWS * SAMPLES), done.told
 
 
 @pytest.mark.parametrize(("least", "exit_code"), [("0.5", 0), ("0.51", 1)])

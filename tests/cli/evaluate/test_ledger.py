@@ -1,12 +1,15 @@
 """What a run holds of an evaluation: what is still owed, and what the report says of each attempt."""
 
+import asyncio
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+import httpx
 import pytest
+import respx
 
-from app.cli.campaigns import sum_judgement_usd
+from app.cli.campaigns import Campaign, sum_judgement_usd
 from app.cli.evaluate.attempts import (
     AttemptAnswered,
     AttemptFailed,
@@ -15,12 +18,15 @@ from app.cli.evaluate.attempts import (
     EvaluationOptions,
     EvaluationPlan,
     build_attempts,
+    load_ledger,
 )
+from app.domain.errors import UserError
 from app.domain.groups import Group, Rollout
 from app.domain.judging import Judgement, combine_outcomes
 from app.domain.scores import Score
 from app.domain.tasks import Completion, FunctionCall, Message, ToolCall
 from app.service.requests import HandedOutTask
+from app.terminal.client import GatewayClient, Retrier
 
 OPTIONS = EvaluationOptions(
     environment="e",
@@ -91,6 +97,19 @@ def test_another_plan_has_other_groups() -> None:
     plans = [EvaluationPlan.model_validate(PLAN.model_dump() | change) for change in changed]
     same = [one.compute_group_id("a", 0) == PLAN.compute_group_id("a", 0) for one in plans]
     assert same == [True, False, False, False, False]
+
+
+@respx.mock
+def test_what_was_pruned_needs_another_run() -> None:
+    respx.get(url__startswith="http://gateway.invalid/groups/").respond(410, text="it was pruned")
+
+    async def load() -> None:
+        async with httpx.AsyncClient(base_url="http://gateway.invalid") as client:
+            campaign = Campaign(GatewayClient(client), Retrier(), "r", "tasks", 1, "")
+            await load_ledger(campaign, PLAN, 2, judges_cost=False)
+
+    with pytest.raises(UserError, match=r"were pruned: use another --out, and another --run or --seed .*it was pruned"):
+        asyncio.run(load())
 
 
 def handed_out(place: int) -> HandedOutTask:
