@@ -31,10 +31,14 @@ from app.toolkit.seeded import SeededRandom
 _Rule = Literal["equal", "json", "close", "true", "false", "output"]
 """`equal`: by Python's equality, fractions but for their last digits. `json`: the same, where tuples count as lists and
 keys as texts. `close`: numbers within a tolerance. `true`, `false`: what Python takes it for. `output`: line by line,
-numbers by their value, fractions within `relative`."""
+numbers by their value, fractions within `relative`, but to the last place of what is printed of large numbers."""
 
 FRACTION_TOLERANCE: Final = 1e-9
 """Relative; where what is expected is a fraction."""
+_ROUNDING: Final = 1e-13
+"""Relative; what some thousands of additions of floats may differ by."""
+_FRACTIONLESS: Final = 2.0**53
+"""From here on every float is whole."""
 _NUMBER: Final = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,4})?", re.ASCII)
 # Questions that accept several answers: their tests hold one of them, and would call the others wrong.
 SEVERAL_ANSWERS: Final = re.compile(
@@ -71,7 +75,7 @@ class RowCase:
             if self.also is not None and _is_near(value, self.also, as_json=True):
                 return True
             return self.rule == "close" and self._is_close(value, self.expected)
-        except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
+        except (ValueError, TypeError, KeyError, ArithmeticError, RecursionError):
             return False
 
     def _is_close(self, one: Any, other: Any) -> bool:
@@ -110,7 +114,7 @@ def _is_equal(one: JsonValue, other: JsonValue, *, as_json: bool) -> bool:
 def _is_near(one: Any, other: Any, *, as_json: bool) -> bool:
     """As `_is_equal`, but that fractions may differ in their last digits, as those of another order of additions do."""
     if isinstance(other, float) and isinstance(one, int | float) and not isinstance(one, bool):
-        return math.isclose(one, other, rel_tol=FRACTION_TOLERANCE)
+        return _is_near_number(one, other)
     first, second = _get_items(one), _get_items(other)
     if first is not None and second is not None and (as_json or type(one) is type(other)):
         return len(first) == len(second) and all(
@@ -128,6 +132,14 @@ def _is_near(one: Any, other: Any, *, as_json: bool) -> bool:
             _is_near(pairs[name], others[name], as_json=as_json) for name in others
         )
     return _is_equal(one, other, as_json=as_json)
+
+
+def _is_near_number(one: int | float, right: float) -> bool:
+    """Whole numbers count exactly: one that is a billionth beside the right one is another."""
+    is_whole = float(one).is_integer() and abs(right) < _FRACTIONLESS
+    if isinstance(one, int) or (is_whole and right.is_integer()):
+        return float(one) == right
+    return math.isclose(one, right, rel_tol=_ROUNDING if is_whole else FRACTION_TOLERANCE)
 
 
 def _normalize(value: Any, as_json: bool) -> Any:
@@ -205,7 +217,11 @@ def _is_same_word(one: str, other: str, relative: float) -> bool:
     said, right = Decimal(one), Decimal(other)
     if said == right:
         return True
-    return "." in other and abs(said - right) <= Decimal(relative) * abs(right)
+    if "." not in other or not relative:
+        return False
+    last_place = Decimal((0, (1,), int(right.as_tuple().exponent)))
+    most = max(last_place, Decimal(relative), Decimal(_ROUNDING) * abs(right))  # a billionth of a large number is much
+    return abs(said - right) <= min(most, Decimal(relative) * abs(right))
 
 
 def require_task(cases: Sequence[RowCase]) -> None:

@@ -524,8 +524,12 @@ _MOST_ARGUMENTS = 8
 
 _Argument = int | float | str | bytes | None
 
+LONGEST_TEXT: Final = 10_000_000
+"""Bytes of a value, on every connection that a stranger's query has to do with; most have a lower limit."""
+
 # The real functions, on a connection of their own: on the restricted one their names stand for those below.
 _plain = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+_plain.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST_TEXT)
 
 
 def _call_date_function(name: str, *arguments: _Argument) -> _Argument:
@@ -544,31 +548,43 @@ DATE_FUNCTIONS: Final[Mapping[str, Callable[..., _Argument]]] = {
 }
 
 
-# Functions of texts: those that older versions of SQLite lack, and those that could make a text of any length.
+# Functions of texts: those that older versions of SQLite lack, with `most` as the length of the longest text of their
+# connection, and that of formats, which repeats a letter without a look at any limit: for 8 s in one step.
 
-_WIDE: Final = re.compile(r"\*|[0-9]{4}")
-"""In a format: a width from an argument, or of thousands of characters."""
+_REPEATED: Final = re.compile(r"\.(?:\*|0*[1-9][0-9]{5})[0-9l]*c")
+"""In a format: a letter so many times, or as often as an argument says."""
 
 
-def _format_text(name: str, *arguments: _Argument) -> _Argument:
-    """ValueError for widths that take long."""
-    if not arguments or len(arguments) > _MOST_FORMATTED or _WIDE.search(str(arguments[0])) is not None:
+def _format_text(most: int, *arguments: _Argument) -> _Argument:
+    """ValueError for what gets too long."""
+    if not arguments or arguments[0] is None:
+        return None
+    if _REPEATED.search(str(arguments[0])) is not None:
         raise ValueError("the format asks for too much")
     marks = ", ".join("?" * len(arguments))
-    row: tuple[_Argument] = _plain.execute(f"SELECT {name}({marks})", arguments).fetchone()
+    row: tuple[str | None] = _plain.execute(f"SELECT printf({marks})", arguments).fetchone()
+    if row[0] is None or len(row[0]) > most:
+        raise ValueError("the text is too long")
     return row[0]
 
 
-def _concatenate(*arguments: _Argument) -> str:
+def _concatenate(most: int, *arguments: _Argument) -> str:
     """As `concat` of SQLite 3.44: NULL is the empty text."""
-    return "".join(map(_cast_to_text, arguments))
+    return _join_texts(most, "", [_cast_to_text(one) for one in arguments])
 
 
-def _concatenate_with(separator: _Argument, *arguments: _Argument) -> str | None:
+def _concatenate_with(most: int, separator: _Argument, *arguments: _Argument) -> str | None:
     """As `concat_ws` of SQLite 3.44: NULL is left out."""
     if separator is None:
         return None
-    return _cast_to_text(separator).join(_cast_to_text(one) for one in arguments if one is not None)
+    return _join_texts(most, _cast_to_text(separator), [_cast_to_text(one) for one in arguments if one is not None])
+
+
+def _join_texts(most: int, separator: str, texts: Sequence[str]) -> str:
+    """ValueError for a text that SQLite would refuse once it is made."""
+    if sum(map(len, texts)) + len(separator) * (len(texts) - 1) > most:
+        raise ValueError("the text is too long")
+    return separator.join(texts)
 
 
 def _cast_to_text(cell: _Argument) -> str:
@@ -578,13 +594,11 @@ def _cast_to_text(cell: _Argument) -> str:
     return row[0]
 
 
-_MOST_FORMATTED = 20
-
 TEXT_FUNCTIONS: Final[Mapping[str, Callable[..., _Argument]]] = {
     "concat": _concatenate,
     "concat_ws": _concatenate_with,
-    "format": partial(_format_text, "printf"),
-    "printf": partial(_format_text, "printf"),
+    "format": _format_text,
+    "printf": _format_text,
 }
 
 

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from itertools import pairwise
 from math import isclose
 from types import MappingProxyType
@@ -166,7 +166,8 @@ def draw_exercise(seed: str, level: Level) -> SqlExercise:
 
 ResultRows = list[tuple[Cell, ...]]
 
-_NUMBER = re.compile(r"-?[0-9]{1,15}(?:\.[0-9]{1,15})?")
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,14})(?:\.[0-9]{1,15})?")
+"""A text with zeros before its digits is a code, as a month or a zip, and no number."""
 _TOLERANCE = 1e-9
 """Sums of floats differ in their last digits with the order in which they are added up."""
 
@@ -182,12 +183,13 @@ def is_same_in_groups(right: Sequence[ResultRows], result: ResultRows, spare: in
     if len(rows) - spare != len(result) or any(len(row) != len(rows[0]) for row in result):
         return False
     texts = [_TextColumn.read(column) for column in zip(*rows, strict=True)]
-    left = [tuple(column.read_cell(cell) for column, cell in zip(texts, row, strict=True)) for row in result]
+    found = [tuple(column.read_cell(cell) for column, cell in zip(texts, row, strict=True)) for row in result]
+    place = 0
     for number, group in enumerate(right):
         count = len(group) - (spare if number == len(right) - 1 else 0)
-        some, left = left[:count], left[count:]
-        if not _is_same_multiset(group, some, len(group) - count):
+        if not _is_same_multiset(group, found[place : place + count], len(group) - count):
             return False
+        place += count
     return True
 
 
@@ -422,9 +424,13 @@ def restrict_database(
     """From here on only these tables can be read, and nothing else can be done. `larger`: other limits."""
     database.execute("PRAGMA query_only = ON")
     database.text_factory = _decode_text  # bytes that are no UTF-8 would raise where the result is read
-    for name, function in (*DATE_FUNCTIONS.items(), *TEXT_FUNCTIONS.items()):
+    limits = {**_LIMITS, **larger}
+    most = limits[sqlite3.SQLITE_LIMIT_LENGTH]
+    functions = dict(DATE_FUNCTIONS)
+    functions.update((name, partial(function, most)) for name, function in TEXT_FUNCTIONS.items())
+    for name, function in functions.items():
         database.create_function(name, -1, function, deterministic=True)
-    for limit, value in {**_LIMITS, **larger}.items():
+    for limit, value in limits.items():
         database.setlimit(limit, value)
     database.set_authorizer(_allow_reading(frozenset(tables)))  # last, since it forbids the statements above
 

@@ -11,7 +11,7 @@ import re
 import sqlite3
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -22,6 +22,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 from app.domain.errors import EnvironmentUnavailable
 from app.domain.tasks import Dataset
 from app.domain.values import Split, digest
+from app.envs.text_to_sql.databases import LONGEST_TEXT
 from app.envs.text_to_sql.exercises import (
     QueryRefused,
     QueryStopped,
@@ -40,17 +41,20 @@ _MOST_RESULT_ROWS: Final = 20_000
 """Most rows of a right result."""
 _MOST_COPIED: Final = 16 * 1024 * 1024
 """Bytes of a database of which a second state is made."""
+_LEFT: Final = 4
+"""One row in so many is kept of what refers to deleted rows; a table between two others keeps .75³ by itself."""
 # Real databases have longer texts and wider tables than generated ones.
-_LARGER: Final = {sqlite3.SQLITE_LIMIT_LENGTH: 10_000_000, sqlite3.SQLITE_LIMIT_COLUMN: 2_000}
+_LARGER: Final = {sqlite3.SQLITE_LIMIT_LENGTH: LONGEST_TEXT, sqlite3.SQLITE_LIMIT_COLUMN: 2_000}
 
 
 def find_row_fault(path: str, query: str, in_order: bool, answer: str) -> str:
     """What is wrong with the answer; empty if its result is that of the right query, on the database and on a second
     state of it. Runs in a worker: `answer` is untrusted. ValueError when the right query itself fails."""
-    right = _compute_right_results(path, Path(path).stat().st_mtime_ns, query, in_order)
+    changed_at = Path(path).stat().st_mtime_ns
+    right = _compute_right_results(path, changed_at, query, in_order)
     text = strip_fence(answer)
     for number, expected in enumerate(right):
-        with closing(_open_state(path, second=number == 1)) as database:
+        with closing(_open_state(path, changed_at, second=number == 1)) as database:
             try:
                 result = run_query(database, text, len(expected.rows) + 1, ROW_STEPS, _ROW_SECONDS)
             except QueryRefused as refused:
@@ -74,7 +78,7 @@ class _RightResult:
 def _compute_right_results(path: str, changed_at: int, query: str, in_order: bool) -> tuple[_RightResult, ...]:
     """On the database, and on its second state where there is one and the query gives something on it. `changed_at` is
     there to forget the results of a file that was replaced."""
-    with closing(_open_state(path, second=False)) as database:
+    with closing(_open_state(path, changed_at, second=False)) as database:
         try:
             right = _compute_right_result(database, query, in_order)
         except QueryRefused as refused:
@@ -83,7 +87,7 @@ def _compute_right_results(path: str, changed_at: int, query: str, in_order: boo
         raise ValueError(f"the right query gives {'no' if not right.rows else 'too many'} rows")
     if Path(path).stat().st_size > _MOST_COPIED:
         return (right,)
-    with closing(_open_state(path, second=True)) as database:
+    with closing(_open_state(path, changed_at, second=True)) as database:
         try:
             changed = _compute_right_result(database, query, in_order)
         except QueryRefused:  # fewer rows may break a query, such as one that divides by a count
@@ -130,13 +134,27 @@ def _group_ties(database: sqlite3.Connection, query: str, rows: ResultRows) -> _
     return _RightResult(rows, groups, spare) if is_same_in_groups(groups, rows, spare) else None
 
 
-def _open_state(path: str, *, second: bool) -> sqlite3.Connection:
-    return _restrict(_copy_with_fewer_rows(path)) if second else _open_row_database(Path(path))
+def _open_state(path: str, changed_at: int, *, second: bool) -> sqlite3.Connection:
+    if not second:
+        return _open_row_database(Path(path))
+    state = sqlite3.connect(":memory:", isolation_level=None, cached_statements=0)
+    state.deserialize(_make_second_state(path, changed_at))
+    return _restrict(state)
+
+
+@lru_cache(maxsize=4)
+def _make_second_state(path: str, changed_at: int) -> bytes:
+    """Answers of a group, and often those of the next one, are about the same file."""
+    with closing(_copy_with_fewer_rows(path)) as copy:
+        state = bytearray(copy.serialize())
+    state[18:20] = b"\1\1"  # of no file with a log of writes, which cannot be opened in memory
+    return bytes(state)
 
 
 def _copy_with_fewer_rows(path: str) -> sqlite3.Connection:
     """In memory, without a quarter of the rows of each table, always the same ones, and without the rows that refer to
-    one of these: what joins along a key must give the same as without the join, as it does in the database."""
+    one of these: what joins along a key must give the same as without the join, as it does in the database. But they
+    stay where few rows would: a state in which most queries give nothing tells no answers apart."""
     copy = sqlite3.connect(":memory:", isolation_level=None, cached_statements=0)
     with closing(_connect(Path(path))) as file:
         file.backup(copy)
@@ -147,15 +165,21 @@ def _copy_with_fewer_rows(path: str) -> sqlite3.Connection:
     tables = _list_tables(copy)
     orphans = [_Orphans(number, *key) for number, key in enumerate(_list_foreign_keys(copy, tables))]
     kept = [one for one in orphans if one.remember(copy)]
+    followed: list[_Orphans] = []
+    for one in kept:
+        followed += [] if one.closes_circle(followed) else [one]
+    rows = {one.table: one.count(copy) for one in kept}
     for table in tables:
         # Multiplied by Knuth's constant, so that the missing rows follow no pattern of the row numbers.
         try:
             copy.execute(f"DELETE FROM {_quote(table)} WHERE (rowid * 2654435761) % 7919 % 4 = 1")  # noqa: S608  # quoted
         except sqlite3.Error:  # a view, or a table without row numbers, stays as it is
             continue
-    while any([one.delete(copy) for one in kept]):  # each may leave others without what they refer to
+    while any([one.delete(copy, rows[one.table]) for one in followed]):  # each may leave others without a parent
         pass
     for one in kept:
+        if one not in followed:
+            one.clear(copy)
         copy.execute(f"DROP TABLE temp.{one.name}")
     return copy
 
@@ -193,13 +217,38 @@ class _Orphans:
             return False
         return True
 
-    def delete(self, copy: sqlite3.Connection) -> bool:
-        """Whether there were any new ones."""
-        deleted = copy.execute(
-            f"DELETE FROM main.{_quote(self.table)} WHERE {self._condition}"  # noqa: S608  # quoted
-            f" AND rowid NOT IN (SELECT place FROM temp.{self.name})"
-        )
-        return deleted.rowcount > 0
+    def count(self, copy: sqlite3.Connection) -> int:
+        row: tuple[int] = copy.execute(f"SELECT count(*) FROM main.{_quote(self.table)}").fetchone()  # noqa: S608
+        return row[0]
+
+    def closes_circle(self, followed: Sequence["_Orphans"]) -> bool:
+        """Whether what it refers to refers to its table, itself or along these keys."""
+        reached, found = set[str](), {self.parent.lower()}
+        while found - reached:
+            reached |= found
+            found = {one.parent.lower() for one in followed if one.table.lower() in reached}
+        return self.table.lower() in reached
+
+    def delete(self, copy: sqlite3.Connection, rows: int) -> bool:
+        """Whether there were any new ones, in a table that had so many rows."""
+        copy.execute("SAVEPOINT deleted")
+        deleted = copy.execute(f"DELETE FROM main.{_quote(self.table)} WHERE {self._new}").rowcount > 0  # noqa: S608
+        if deleted and self.count(copy) * _LEFT < rows:
+            copy.execute("ROLLBACK TO deleted")
+            deleted = False
+        copy.execute("RELEASE deleted")
+        return deleted
+
+    def clear(self, copy: sqlite3.Connection) -> None:
+        """Rows that refer to each other in a circle hang on few, as employees do on managers: not they are deleted but
+        what they refer by, where it can be."""
+        column = _quote(self.columns[-1])
+        with suppress(sqlite3.Error):
+            copy.execute(f"UPDATE OR IGNORE main.{_quote(self.table)} SET {column} = NULL WHERE {self._new}")  # noqa: S608
+
+    @property
+    def _new(self) -> str:
+        return f"{self._condition} AND rowid NOT IN (SELECT place FROM temp.{self.name})"  # noqa: S608  # quoted
 
 
 def _list_foreign_keys(

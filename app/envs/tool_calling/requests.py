@@ -19,6 +19,7 @@ from app.domain.values import FiniteJson, Frozen, Split
 from app.toolkit.seeded import SeededRandom, is_held_out
 from app.toolkit.templates import read_yaml
 from app.toolkit.tool_calls.calls import ExpectedCall, ParsedCall, Strictness, match_calls
+from app.toolkit.tool_calls.formats import NO_PROSE
 
 # The built-in APIs.
 
@@ -288,18 +289,37 @@ _SENTENCE_END: Final = re.compile(r"[.!?…。]['\"”’)*_`]{0,4}\s|[\r\n;]")
 """Where a second sentence may begin, which takes back what the first one says."""
 _SHORT: Final = re.compile(r"\b(?:e\.g|i\.e|etc|vs|approx|no|nr|st|mr|mrs|ms|dr|[a-z])\.$", re.IGNORECASE)
 """Abbreviations, whose full stop ends nothing."""
+_SHORT_OR_LAST: Final = re.compile(r"\b(?:etc|no)\.$", re.IGNORECASE)
+"""Those that end a sentence as well: a word with a capital letter begins another one, a number as R2 does not."""
+_CAPITAL: Final = re.compile(r"\W*[^\W\d_a-z](?!\d)")
 _TAKEN_BACK: Final = re.compile(
     r"\b(?:any ?way|nevertheless|nonetheless|regardless|all the same"
     r"|(?:all|everything|it) (?:is|are) (?:here|there|given|known|available|present)"
     r"|(?:is|are|was)(?: not|n['’]t) (?:missing|needed|necessary|lacking)"
     r"|nothing (?:is|was)? ?(?:missing|lacking)"
-    r"|(?:that|this|which) is (?:wrong|false|untrue|not (?:true|so|right))"
-    r"|(?:i|we)(?: have|['’]ve| had| just| already| did| then){0,2} "
-    r"(?:booked|called|sent|ordered|made|did|done|used|set|paid|bought|scheduled|added|created|guessed|assumed|chose"
-    r"|chosen|took|taken|picked|went))\b",
+    r"|(?:that|this|which) is (?:wrong|false|untrue|not (?:true|so|right)))\b",
     re.IGNORECASE,
 )
-"""What no refusal says: that a call was made, or that nothing is missing."""
+"""What no refusal says: that nothing is missing."""
+_SPEAKERS: Final = re.compile(
+    r"\b(?:(?P<condition>tools?(?: that| which)?|before|until|unless|once|if|whether)"
+    r"|(?P<dependent>that|whom?|where|when|(?:which|what|whose|how)(?: \w+){0,2}))?"
+    r" ?\b(?:i|we) (?!e )"
+)
+"""In plain words: `I` and `we`, with what makes a clause a condition or a dependent one, but not `i.e.`."""
+_LACKS: Final = re.compile(
+    r"(?:(?:ll|d|ve|will|would|do|did|have|had|can|could|may|might|must|should|am|m|are|re|was|were|been|to|like|want"
+    r"|still|also|only|just|first|currently|then|see|found|find|given|told) ){0,4}"
+    r"(?:need|lack|miss|missing|lacking|require|know|ask|not|cannot|(?:can|\w{2,8}n) t|no|none|nothing|neither"
+    r"|without)\b"
+    r"|(?:have|ve)(?: got)?(?: an?| the| only| just| some| other| several){0,2} tools?\b"
+    r"|(?:can only|only have|have only)\b(?! \w+ed\b)"
+    r"|(?:am|m|are|re|was|were) (?:an?|sorry|afraid|unable|limited|restricted|asked)\b"
+    r"|(?:see|understand|think|believe)\b"
+)
+"""What who refuses says of himself: whatever else he does is no refusal."""
+_INTENDS: Final = re.compile(r"(?:can|could|should|shall|must|may|might|would|am|are|was|were|want|have to|had to)\b")
+_ANYTHING_BUT_PAST: Final = re.compile(r"(?!\w+ed\b)")
 _LEAST_QUOTED: Final = 4
 """Words in a row that a refusal and the request share, from which on they are a quotation."""
 
@@ -311,19 +331,24 @@ def write_refusal(request: ToolRequest) -> str:
 
 
 def is_right_refusal(reply: str, request: ToolRequest) -> bool:
-    """Whether a reply begins as asked, is one short sentence that takes nothing back, contains one of the request's
-    words (any word if it has none), one for its subject if it has any, and few words that name something else. What it
-    quotes from the request counts for nothing: the request names much that it does not lack."""
+    """Whether a reply begins as asked, is one short sentence that takes nothing back and tells of no deed, contains one
+    of the request's words (any word if it has none), one for its subject if it has any, and few words that name
+    something else. What it quotes from the request names nothing that is missing: the request names much that it does
+    not lack."""
     opening = _OPENING.match(reply)
     if opening is None or len(reply) > MOST_CHARACTERS:
         return False
     said = reply[opening.end() :]
-    if not _is_one_sentence(said) or _TAKEN_BACK.search(said) is not None:
+    if not _is_one_sentence(said) or _TAKEN_BACK.search(said) or NO_PROSE.search(said.replace("(s)", "s")):
         return False
     words = _drop_quotations(said, request)
+    if _says_a_deed(words):
+        return False
     if not request.missing:
         return words != "  "
-    if not _has_any_name(words, request.missing) or (request.subject and not _has_any_name(words, request.subject)):
+    if not _has_any_name(words, request.missing) or (
+        request.subject and not _has_any_name(_pad_words(said), request.subject)
+    ):
         return False
     beside = [name for name in map(_normalise_name, request.excluded) if name in words]
     return sum(not any(name != other and name in other for other in beside) for name in beside) <= _MOST_BESIDE
@@ -332,8 +357,25 @@ def is_right_refusal(reply: str, request: ToolRequest) -> bool:
 def _is_one_sentence(said: str) -> bool:
     text = said.strip()
     return not any(
-        text[end.end() :].strip() and not _SHORT.search(text[: end.start() + 1]) for end in _SENTENCE_END.finditer(text)
+        text[end.end() :].strip() and not _is_short(text[: end.start() + 1], text[end.end() :])
+        for end in _SENTENCE_END.finditer(text)
     )
+
+
+def _is_short(before: str, behind: str) -> bool:
+    """Whether a full stop is that of an abbreviation."""
+    if _SHORT.search(before) is None:
+        return False
+    return _SHORT_OR_LAST.search(before) is None or _CAPITAL.match(behind) is None
+
+
+def _says_a_deed(words: str) -> bool:
+    """Whether `I` or `we` do something, and not only lack what is missing."""
+    for speaker in _SPEAKERS.finditer(words):
+        known = _ANYTHING_BUT_PAST if speaker["condition"] else _INTENDS if speaker["dependent"] else _LACKS
+        if known.match(words, speaker.end()) is None and _LACKS.match(words, speaker.end()) is None:
+            return True
+    return False
 
 
 def _drop_quotations(said: str, request: ToolRequest) -> str:

@@ -73,13 +73,13 @@ class _CallFormat:
     write: Callable[[Sequence[ParsedCall]], str]
 
 
-_NO_PROSE = re.compile(r"[\[\]{}<>|]|\w\(")
+NO_PROSE = re.compile(r"[\[\]{}<>|]|\w\(")
 """What words behind a call do not hold: it could be more of a call, or what is left of one."""
 
 
 def _read_words_behind(text: str) -> str:
     """Words behind the calls. Malformed for what may be no words."""
-    if _NO_PROSE.search(text) is not None:
+    if NO_PROSE.search(text) is not None:
         raise MalformedCall("behind the calls there is something else than words")
     return text
 
@@ -528,15 +528,18 @@ _TYPES: dict[type, tuple[str, ...]] = {
 @dataclass(frozen=True, slots=True)
 class _ArgumentTags:
     """`begins` has the argument's name as its one group; `ends` ends a value, and `follows` is what may come then;
-    `closes` ends the call."""
+    `closes` ends the call. `another` is the end of a call with the head of another one, valid or not."""
 
     begins: re.Pattern[str]
     ends: re.Pattern[str]
     follows: re.Pattern[str]
     closes: re.Pattern[str]
+    another: re.Pattern[str]
 
 
 _MOST_READINGS: Final = 24
+"""Beyond the first one. Each further call with a value that holds what could end the call doubles them: three need 12,
+and more where values hold several ends. Of drawn golds one in 3,000 needs more than 12."""
 _LINE_END = re.compile(r"[ \t]{0,20}(?:[\r\n]|\Z)")
 _LONG: Final = 50_000
 """Characters of a text that is read one way only."""
@@ -546,7 +549,8 @@ _LONG: Final = 50_000
 class _ValueEnds:
     """At which of its possible ends each value ends: at the first behind which the call goes on, and if the text cannot
     be read so at a later one, for a value may hold the tags of its own format. But a tag at the end of a line ends the
-    value, unless another one comes next: an argument whose head is broken is no part of the one before.
+    value, unless another one comes next: an argument whose head is broken is no part of the one before. Nor is a call
+    whose head is broken, unless the value ends with its line, as in what `write` writes.
     `by_names`: a call goes on only with an argument that its tool has."""
 
     by_names: bool
@@ -554,19 +558,21 @@ class _ValueEnds:
     seen: list[int] = field(default_factory=list)
 
     def find(self, tags: _ArgumentTags, text: str, start: int, names: Collection[str] | None) -> re.Match[str] | None:
-        left, position = self.skipped.get(start, 0), start
+        left, position, other_call = self.skipped.get(start, 0), start, False
         while (end := tags.ends.search(text, position)) is not None:
             position = end.end()
-            goes_on = tags.follows.match(text, position) is not None
+            at_line_end = _LINE_END.match(text, position) is not None
+            goes_on = tags.follows.match(text, position) is not None and (at_line_end or not other_call)
             if goes_on and self.by_names and names is not None:
                 following = tags.begins.match(text, _skip_blank(text, position))
                 goes_on = following is None or following[1] in names
             if goes_on and not left:
                 self.seen.append(start)
                 return end
-            if _LINE_END.match(text, position) and tags.ends.match(text, _skip_blank(text, position)) is None:
+            if at_line_end and tags.ends.match(text, _skip_blank(text, position)) is None:
                 return None
             left -= goes_on
+            other_call = other_call or tags.another.match(text, _skip_blank(text, position)) is not None
         return None
 
     def advance(self) -> bool:
@@ -678,6 +684,9 @@ _ANTHROPIC_TAGS = _ArgumentTags(
     ends=re.compile("</(?:antml:)?parameter>"),
     follows=re.compile(r"\s{0,100}(?:<(?:antml:)?parameter\s|</(?:antml:)?invoke>)"),
     closes=re.compile("</(?:antml:)?invoke>"),
+    another=re.compile(
+        r"</(?:antml:)?invoke>[^<]{0,300}(?:</?(?:antml:)?function_calls>[^<]{0,300}){0,2}<(?:antml:)?invoke\b"
+    ),
 )
 _ANTHROPIC_WORDS = ("function_calls", "invoke", "parameter")
 """One of them is in every tag."""
@@ -768,6 +777,7 @@ _QWEN_TAGS = _ArgumentTags(
     ends=re.compile("</parameter>"),
     follows=re.compile(r"\s{0,100}(?:<parameter=|</function>)"),
     closes=re.compile("</function>"),
+    another=re.compile(r"</function>[^<]{0,300}(?:</?tool_call>[^<]{0,300}){0,2}<function="),
 )
 _CLOSES = re.compile(r"\s*</tool_call>")
 _LEFT_OVER = re.compile("<function=|</function>|</?tool_call>")
@@ -838,6 +848,7 @@ _GLM_TAGS = _ArgumentTags(
     ends=re.compile("</arg_value>"),
     follows=re.compile(rf"\s{{0,100}}(?:<arg_key>|{_CLOSES_HERMES})"),
     closes=re.compile(_CLOSES_HERMES),
+    another=re.compile(rf"{_CLOSES_HERMES}[^<]{{0,300}}{OPENS}"),
 )
 _GLM_LEFT_OVER = re.compile("</?tool_call>|</?arg_(?:key|value)>")
 
@@ -1002,7 +1013,8 @@ _HARMONY_END = re.compile(r"<\|(?:end|call|return)\|>")
 _HARMONY_HEAD = re.compile(
     r"<\|(?:start|channel)\|>[^<>\n]{0,300}(?:<\|(?:channel|constrain)\|>[^<>\n]{0,300}){0,2}<\|message\|>"
 )
-_HARMONY_CALL = re.compile(r"<\|(?:start|channel)\|>[^<>\n]{0,300}(?:<\|channel\|>[^<>\n]{0,300})?\bto=functions\.")
+_HARMONY_THINKING = re.compile(r"<\|channel\|>\s{0,10}analysis\b")
+_HARMONY_CALL = re.compile(r"<\|(?:start|channel)\|>[^<>\n]{0,300}(?:<\|channel\|>[^<>\n]{0,300})?\bto=\w")
 
 
 def _attempts_harmony(text: str) -> bool:
@@ -1017,8 +1029,9 @@ def _read_harmony(text: str, tools: Sequence[ToolSpec]) -> _FormatResult:
     while (head := _HARMONY_HEAD.search(text, position)) is not None:
         said.append(text[position : head.start()])
         recipient = _HARMONY_RECIPIENT.search(head[0])
+        thinks = _HARMONY_THINKING.search(head[0]) is not None
         if recipient is not None:
-            if len(calls) == MOST_CALLS or "analysis" in head[0]:
+            if len(calls) == MOST_CALLS or thinks:
                 raise MalformedCall("there are too many calls, or a call stands in the channel for thinking")
             arguments, position = read_json_at(text, head.end())
             calls.append(build_call(recipient[1], arguments))
@@ -1029,7 +1042,7 @@ def _read_harmony(text: str, tools: Sequence[ToolSpec]) -> _FormatResult:
             position = len(text) if end is None else end.end()
             continue
         end = _HARMONY_END.search(text, head.end())
-        if "analysis" not in head[0]:
+        if not thinks:
             said.append(text[head.end() : end.start() if end else len(text)])
         position = end.end() if end else len(text)
     said.append(text[position:])

@@ -77,6 +77,16 @@ NEAR: list[tuple[Any, Any, bool]] = [
     *(({"a": 0.1 + 0.2}, {"a": 0.3}, True), ({"a": 0.1 + 0.2, "b": 1}, {"a": 0.3}, False)),
     *(({1: 0.1 + 0.2}, {"1": 0.3}, True), ((0.1 + 0.2, 1), [0.3, 1], True)),
     (float("inf"), 0.3, False),
+    # a whole number that is near is another one, but for what adding floats does
+    *((10**10, 10**10 + 1.0, False), (1e10, 10**10 + 1.0, False), ([10**10], [10**10 + 1.0], False)),
+    *((1234567890, 1234567890.12, False), (1234567890.0, 1234567890.12, False), (1234567890.5, 1234567890.12, True)),
+    *((10**10 + 1, 10**10 + 1.0, True), (1e10 + 1, 10**10 + 1.0, True), (3.0, 2.9999999999999996, True)),
+    *(
+        (2.9999999999999996, 3.0, True),
+        (1e30, 1.0000000000000002e30, True),
+        (10**30, 1e30, True),
+        (10**400, 0.5, False),
+    ),
 ]
 
 
@@ -90,10 +100,15 @@ PRINTED = [
     ("x 1.41421356237 2\n3", "x 1.4142135623730951 2\n3.0", True),
     *(("0.33333", "0.3333333333", False), ("1000000001", "1000000000", False), ("1000000000.5", "1000000000", False)),
     *(("1e-17", "0.0", False), ("nan", "0.5", False), ("v0.50000000001", "v0.5", False), ("0.5 1", "0.5", False)),
+    *(("10000000000", "10000000001.0", False), ("10000000001", "10000000001.0", True)),
+    *(("1234567890.90", "1234567890.12", False), ("1234567890.13", "1234567890.12", True)),
+    *(("1234567890.1234567", "1234567890.12", True), ("123456789.12345678", "123456789.12345670", True)),
+    *(("3.141592653", "3.1415926535", True), ("0.3", "0.30000000000000004", True), ("2.99999999999", "3.0", True)),
+    *(("1" + "0" * 1_000_000, "1.5", False), ("1e9999", "1.5", False)),
 ]
 
 
-@pytest.mark.parametrize(("said", "right", "paid"), PRINTED)
+@pytest.mark.parametrize(("said", "right", "paid"), PRINTED, ids=lambda text: str(text)[:30])
 def test_printed_fractions_differ_in_their_last_digits(said: str, right: str, paid: bool) -> None:
     (case, *_) = _read({"inputs": ["1", "2"], "outputs": [right, "other"]}).build_tests().cases
     assert case.is_right(said) is paid

@@ -2,6 +2,7 @@
 # ruff: noqa: S608  # queries made of parts are what is tested
 
 import sqlite3
+import time
 
 import pytest
 
@@ -148,8 +149,14 @@ def test_a_fence_is_taken_off(answer: str, expected: str) -> None:
 @pytest.mark.parametrize(
     "query",
     [
-        *("SELECT printf('%999999999d', 1)", "SELECT format('%999999999d', 1)", "SELECT printf('%*d', 9999, 1)"),
-        *("SELECT printf('%.*f', 9999, 0.5)", "SELECT printf()", "SELECT format('%1000s', 'a')"),
+        *("SELECT printf('%999999999d', 1)", "SELECT format('%999999999d', 1)", "SELECT printf('%*d', 20001, 1)"),
+        *("SELECT printf('%.*f', 99999, 0.5)", "SELECT format('%30000s', 'a')", "SELECT printf('%.*c', 1e9, 'x')"),
+        *(
+            "SELECT printf('a%-5.2000000000lc', 'x')",
+            "SELECT printf('%s%s', printf('%15000s', 'a'), printf('%15000s', 'b'))",
+        ),
+        "SELECT concat_ws(printf('%9000d', 1), 1, 2, 3, 4)",
+        "SELECT concat(printf('%15000d', 1), printf('%15000d', 1))",
     ],
 )
 def test_formats_that_would_make_long_texts_fail(query: str) -> None:
@@ -162,6 +169,12 @@ def test_formats_that_would_make_long_texts_fail(query: str) -> None:
     [
         *(("mod(7, 3)", 1.0), ("ceil(1.2)", 2.0), ("floor(-1.2)", -2.0), ("trunc(1.9)", 1.0), ("power(2, 5)", 32.0)),
         *(("printf('%05.2f|%s', 1.5, NULL)", "01.50|"), ("format('%,d', 1234567)", "1,234,567")),
+        *(
+            ("printf('2024-%02d', 5)", "2024-05"),
+            ("printf('%*d', 4, 7)", "   7"),
+            ("length(printf('%19999d', 1))", 19999),
+        ),
+        *(("printf('%.3c', 'x')", "xxx"), ("printf()", None), ("printf(NULL, 1)", None), ("format('1999')", "1999")),
         *(("concat(1, NULL, 2.5, 'x')", "12.5x"), ("concat_ws('; ', 'a', NULL, 3)", "a; 3")),
         *(("concat_ws(NULL, 'a')", None), ("char(72, 105)", "Hi"), ("hex('a')", "61"), ("unicode('A')", 65)),
         *(("json_extract('{\"a\": 4}', '$.a')", 4), ("round(sqrt(2), 3)", 1.414), ("sign(-3)", -1)),
@@ -187,7 +200,9 @@ def test_functions_of_values_alone_may_be_used(expression: str, value: Cell) -> 
         ([("007",)], [("7",)], False, False),
         ([("007",)], [(7,)], False, False),
         ([("1.50",)], [(1.5,)], False, False),
-        ([(7,)], [("007",)], False, True),
+        ([(7,)], [("007",)], False, False),
+        ([(1,)], [("01",)], False, False),
+        ([(1,), (0,), (-0.5,)], [("1",), ("0",), ("-0.50",)], False, True),
         ([(None,), (7,)], [("7",), (None,)], False, True),
         ([("7",), (8,)], [("8",), ("7",)], False, True),
         ([("7",), (8,)], [(8,), (7,)], False, False),
@@ -209,3 +224,13 @@ def test_functions_of_values_alone_may_be_used(expression: str, value: Cell) -> 
 )
 def test_results_are_the_same_by_value(right: ResultRows, result: ResultRows, in_order: bool, expected: bool) -> None:
     assert is_same_result(right, result, in_order) == expected
+
+
+def test_a_long_result_is_compared_in_linear_time() -> None:
+    took: list[float] = []
+    for count in (4_000, 64_000):
+        rows: ResultRows = [(number,) for number in range(count)]
+        start = time.process_time()
+        assert is_same_result(rows, rows, in_order=True)
+        took.append(time.process_time() - start)
+    assert took[1] < 16 * 4 * took[0]

@@ -1,5 +1,6 @@
 """Questions of Spider and BIRD: what is paid, what is refused, and that databases are only read."""
 
+import os
 import sqlite3
 from collections.abc import Callable, Mapping
 from contextlib import closing
@@ -12,6 +13,7 @@ from app.domain.errors import EnvironmentUnavailable, WorkExceeded
 from app.domain.scores import Score
 from app.domain.tasks import DEFAULT_LIMITS, Dataset, Limits
 from app.domain.values import Split
+from app.envs.text_to_sql import rows
 from app.envs.text_to_sql.environment import SqlParams, TextToSql
 from app.envs.text_to_sql.rows import SqlRow, asks_for_order
 from app.sandbox.workers import InProcessWorkers
@@ -247,8 +249,8 @@ RULES = [
     ("SELECT id FROM book WHERE price > 14", "SELECT id FROM book WHERE floor(price) >= 14 AND price > 14", 1.0),
     ("SELECT id FROM book WHERE id * id > 3000", "SELECT id FROM book WHERE power(id, 2) > 3000 OR sqrt(id) > 99", 1.0),
     ("SELECT name FROM author", "SELECT name FROM author WHERE random() IS NOT NULL", 0.0),
-    ("SELECT name FROM author", "SELECT name FROM author WHERE printf('%9999d', 1) IS NOT NULL", 0.0),
-    ("SELECT name FROM author", "SELECT name FROM author WHERE printf('%*d', 9, 1) IS NOT NULL", 0.0),
+    ("SELECT name FROM author", "SELECT name FROM author WHERE printf('%9999999999d', 1) IS NULL", 0.0),
+    ("SELECT name FROM author", "SELECT name FROM author WHERE printf('2024-%02d', id) < '2025'", 1.0),
     # the name of the language is no part of a query
     ("SELECT name FROM author", "sql\nSELECT name FROM author", 1.0),
     ("SELECT name FROM author", "SQLite:\n\nSELECT name FROM author", 1.0),
@@ -262,3 +264,78 @@ def test_rules_of_what_is_right(library: Path) -> None:
         (score,) = _score(_open(library, row), answer)
         paid.append((query, answer, score.reward))
     assert paid == RULES
+
+
+# Tables that refer to themselves, to each other, or to few rows.
+
+CIRCLES = """
+    CREATE TABLE worker (id INTEGER PRIMARY KEY, manager INT REFERENCES WORKER (id), team INT REFERENCES team);
+    CREATE TABLE team (id INTEGER PRIMARY KEY, lead INTEGER NOT NULL REFERENCES worker (id));
+    CREATE TABLE category (id INTEGER PRIMARY KEY, over INTEGER NOT NULL REFERENCES category (id));
+    CREATE TABLE office (id INTEGER PRIMARY KEY);
+    CREATE TABLE visit (id INTEGER PRIMARY KEY, office INTEGER REFERENCES office (id));
+    INSERT INTO office VALUES (4), (10);  -- which the second state lacks
+    CREATE TABLE membership (worker_id INTEGER REFERENCES worker (id), category_id INTEGER REFERENCES category (id));
+"""
+
+
+@pytest.fixture
+def company(tmp_path: Path) -> Path:
+    (tmp_path / "company").mkdir()
+    with closing(sqlite3.connect(tmp_path / "company" / "company.sqlite")) as database:
+        database.executescript(CIRCLES)
+        for place in range(1, 41):
+            database.execute("INSERT INTO worker VALUES (?, ?, ?)", (place, 1 + place % 6, 1 + place % 9))
+            database.execute("INSERT INTO category VALUES (?, ?)", (place, 4))
+            database.execute("INSERT INTO visit VALUES (?, ?)", (place, 4 + place % 2 * 6))
+            database.execute("INSERT INTO membership VALUES (?, ?)", (place, 41 - place))
+        for place in range(1, 10):
+            database.execute("INSERT INTO team VALUES (?, ?)", (place, place * 4))
+        database.commit()
+        database.execute("PRAGMA journal_mode = WAL")
+    return tmp_path
+
+
+def test_what_refers_in_a_circle_or_to_few_rows_keeps_its_rows(company: Path) -> None:
+    """In the second state too: it would pay for a list of all that is there."""
+    listed = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {}) SELECT i FROM n"
+    rules = [
+        ("SELECT id FROM worker", listed.format(40), 0.0),
+        ("SELECT id FROM team", listed.format(9), 0.0),
+        ("SELECT id FROM category", listed.format(40), 0.0),
+        ("SELECT id FROM visit", listed.format(40), 0.0),
+        ("SELECT worker_id FROM membership", listed.format(40), 0.0),
+        ("SELECT id FROM worker WHERE manager IS NOT NULL", listed.format(40), 0.0),
+        (
+            "SELECT id FROM worker WHERE manager IS NOT NULL",
+            "SELECT a.id FROM worker a JOIN worker b ON a.manager = b.id",
+            1.0,
+        ),
+        ("SELECT id FROM worker", "SELECT worker.id FROM worker JOIN team ON team = team.id", 1.0),
+        ("SELECT worker_id FROM membership", "SELECT worker_id FROM membership JOIN worker ON worker_id = id", 1.0),
+        ("SELECT worker_id FROM membership", "SELECT worker_id FROM membership JOIN category ON category_id = id", 1.0),
+    ]
+    paid = []
+    for query, answer, _ in rules:
+        (score,) = _score(_open(company, SqlRow(db_id="company", question="?", query=query)), answer)
+        paid.append((query, answer, score.reward))
+    assert paid == rules
+
+
+def test_the_second_state_is_made_once_for_each_state_of_the_file(
+    library: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+
+    def copy(path: str) -> sqlite3.Connection:
+        made.append(path)
+        return copy_with_fewer_rows(path)
+
+    copy_with_fewer_rows = rows._copy_with_fewer_rows
+    monkeypatch.setattr(rows, "_copy_with_fewer_rows", copy)
+    environment = _open(library, SqlRow(db_id="library", question="?", query="SELECT name FROM author"))
+    file = library / "library" / "library.sqlite"
+    for time in (1, 1, 2):
+        os.utime(file, (time, time))
+        _score(environment, "SELECT name FROM author", "SELECT phone FROM author", "SELECT name FROM author ORDER BY 1")
+    assert made == [str(file)] * 2

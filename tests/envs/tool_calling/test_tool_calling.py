@@ -300,6 +300,20 @@ def test_a_refusal_may_open_in_another_case_markup_or_sign(opening: str) -> None
 TAKEN_BACK = (
     *(" But all is here: I have booked it.", " That is wrong.", " So I called it anyway.", "\nDone.", "; I booked it."),
     *(", but I have called the first one", " although nothing is missing", ", which is not true", " and it is given"),
+    *(
+        ", so I reserved it for Monday.",
+        ", so I will use Monday.",
+        " and I'll take the first one",
+        ", we are booking it.",
+    ),
+    *(
+        " — cancelled it, etc. All went through",
+        " [f(a=1)]",
+        ' {"name":"f","arguments":{}}',
+        ", so: f(a=1)",
+        "<f>1</f>",
+    ),
+    *(", is there another, no. It is done", ", that I booked for Monday", ", I have used Monday", ", I assume Monday"),
 )
 
 
@@ -314,6 +328,47 @@ def test_a_refusal_that_takes_itself_back_earns_nothing() -> None:
         or is_right_refusal(gold + added, request(task))
     ]
     assert paid == []
+
+
+OPENINGS = (*("Hi! ", "Hello. ", "One thing, please. ", "Quick one. ", "Good morning! ", "OK, next. "),)
+
+
+def test_a_clause_of_the_request_says_what_is_missing_for_what() -> None:
+    """In the form that the instruction gives: the first word for what is missing, and the user's own sentence."""
+    said: list[tuple[str, bool]] = []
+    for task in tasks("irrelevance", "train", 300):
+        asked = request(task)
+        clause = asked.messages[-1].content or ""
+        for opening in OPENINGS:
+            clause = clause.removeprefix(opening)
+        refusal = f"{OPENS} the {asked.missing[0]} is missing to {clause.rstrip('?.!')}."
+        names_subject = any(f" {word} " in f" {clause.lower()} " for word in asked.subject)
+        if names_subject and len(refusal) <= MOST_CHARACTERS and not set(".?!\n;") & set(clause.rstrip("?.!")):
+            said.append((refusal, is_right_refusal(refusal, asked)))
+    assert ([refusal for refusal, right in said if not right], len(said) > 20) == ([], True)
+
+
+HONEST = (
+    *("I need {}.", "I lack {}.", "I do not have {}.", "I don't have {}.", "I’m missing {}.", "we cannot know {}."),
+    *("I would need to know {}.", "I'd have to ask for {}.", "I have no {}.", "I was given no {}.", "I see no {}."),
+    *("I have not been told {}.", "{} is missing, i.e. it is not there.", "{} that I should use is missing."),
+    *("{} is missing, which I need.", "{} is missing before I can go on.", "{} is missing, so I cannot go on."),
+    *("none of the tools I have knows {}.", "{} is missing and I can only guess.", "{}(s) missing.", "{}, no. R2."),
+    *("I do not know which {} I should use.", "I'm sorry, I miss {}.", "I have only tools for others, not for {}."),
+    *("{} is missing, etc. and so on.", "the tools that we have do not say {}.", "I must know {}, nr. 1."),
+)
+
+
+@pytest.mark.parametrize("form", HONEST)
+def test_a_refusal_may_speak_of_what_who_refuses_lacks(form: str) -> None:
+    asked = ToolRequest(
+        category="irrelevance",
+        domain="weather",
+        messages=(Message(role="user", content="What will the weather be like?"),),
+        tools=(),
+        missing=("city",),
+    )
+    assert is_right_refusal(f"{OPENS} {form.format('city')}", asked)
 
 
 def _list_quotations(text: str) -> list[str]:
@@ -332,6 +387,19 @@ def test_a_quotation_of_the_request_is_no_refusal_of_it() -> None:
     ]
     paid = sum(is_right_refusal(f"{OPENS} {quoted}"[:MOST_CHARACTERS], request(task)) for task, quoted in sent)
     assert paid <= len(sent) // 200
+
+
+def test_what_is_missing_may_be_said_of_a_part_of_the_request() -> None:
+    asked = ToolRequest(
+        category="irrelevance",
+        domain="calendar",
+        messages=(Message(role="user", content="Please book the meeting room R2.07 from 08:00 to 13:15."),),
+        tools=(),
+        missing=("date", "day"),
+        subject=("room", "meeting room"),
+    )
+    said = ("the date is missing to book the meeting room R2.07 from 08:00 to 13:15.", "book the meeting room R2.07.")
+    assert [is_right_refusal(f"{OPENS} {words}", asked) for words in said] == [True, False]
 
 
 @pytest.mark.parametrize(

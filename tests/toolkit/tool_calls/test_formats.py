@@ -135,6 +135,8 @@ VARIANTS: dict[ToolFormat, list[str]] = {
         HARMONY_ONE,
         HARMONY_ONE.removesuffix("<|call|>"),
         HARMONY_ONE.replace("<|constrain|>", ""),
+        HARMONY_ONE.replace("functions.", ""),
+        HARMONY_ONE.replace(" to=functions.book_table", "").replace("<|ch", "<|start|>assistant to=book_table<|ch"),
         f"<|channel|>analysis<|message|>Roma, or {HERMES_ONE}<|end|><|start|>assistant{HARMONY_ONE}",
         HARMONY_ONE.replace(" to=functions.book_table", "").replace(
             "<|ch", "<|start|>assistant to=functions.book_table<|ch"
@@ -294,6 +296,7 @@ MALFORMED: dict[ToolFormat, list[str]] = {
         HARMONY_ONE.replace("<|call|>", " and more"),
         HARMONY_ONE.replace("commentary", "analysis"),
         f"{HARMONY_ONE}<|channel|>commentary to=functions.book_table",
+        HARMONY_ONE.replace("functions.", "").replace('{"restaurant"', '"restaurant"'),
     ],
     "glm": [
         GLM_ONE.removesuffix("</tool_call>"),
@@ -351,6 +354,19 @@ def test_a_harmony_call_in_thinking_of_another_kind_does_not_count() -> None:
     assert [read_text_calls(text, TOOLS, form).calls for text in texts for form in (None, "harmony")] == [()] * 6
 
 
+def test_a_harmony_tool_may_be_named_as_the_channel_for_thinking() -> None:
+    call = ParsedCall(name="sentiment_analysis", arguments={"analysis": "analysis"})
+    written = FORMATS["harmony"].write([call])
+    texts = [
+        written,
+        f"<|channel|>analysis<|message|>Roma<|end|><|start|>assistant{written}",
+        written.replace(" to=functions.sentiment_analysis", "").replace(
+            "<|ch", "<|start|>assistant to=functions.sentiment_analysis<|ch"
+        ),
+    ]
+    assert [read_text_calls(text, TOOLS) for text in texts] == [CallReading((call,), "", "harmony")] * 3
+
+
 def test_several_calls_stand_in_one_pair_of_tags() -> None:
     texts = [
         f"<tool_call>[{HERMES_JSON}, {HERMES_JSON}]</tool_call>",
@@ -379,6 +395,20 @@ def test_a_head_that_is_broken_costs_the_whole_call() -> None:
     assert [(read.calls, bool(read.fault)) for read in (read_text_calls(text, TOOLS) for text in broken)] == [
         ((), True)
     ] * 3
+
+
+@pytest.mark.parametrize("text", [QWEN_ONE, INVOKE_ONE, GLM_ONE])
+@pytest.mark.parametrize("between", ["", "\n", " and then "])
+def test_a_broken_call_is_no_part_of_the_one_before_it(text: str, between: str) -> None:
+    """Where all stands in one line, no tag at the end of a line tells."""
+    one = text.replace("\n", "").replace("<parameter=guests>2</parameter>", "")
+    broken = [
+        *(one.replace(">book_table", ">book table"), one.replace("=book_table", "=book table")),
+        *(one.replace('"book_table"', "book_table"), one.replace("<parameter=restaurant>", "<parameter restaurant>")),
+        *(one.replace('name="restaurant"', "restaurant"), one.replace("<arg_key>restaurant", "<arg_key restaurant")),
+    ]
+    readings = [read_text_calls(f"{one}{between}{other}", TOOLS) for other in broken if other != one]
+    assert [(read.calls, bool(read.fault)) for read in readings] == [((), True)] * 2
 
 
 # The right calls can be said in every format, whatever their names and values hold.
