@@ -32,7 +32,8 @@ from app.toolkit.replay import build_turn, replay_episode, replay_for_score
 from app.toolkit.seeded import SeededRandom, is_held_out
 from app.toolkit.templates import read_packaged_data
 from app.toolkit.tool_calls.calls import ParsedCall, describe_schema_fault
-from app.toolkit.tool_calls.formats import FORMATS, ToolFormat, read_message_calls
+from app.toolkit.tool_calls.formats import FORMATS, ToolFormat
+from app.toolkit.tool_calls.replies import read_message_calls
 
 StateT = TypeVar("StateT", bound=Frozen)
 

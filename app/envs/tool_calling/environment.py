@@ -41,7 +41,8 @@ from app.ports.environment import FreeReward
 from app.toolkit.answers import map_completions
 from app.toolkit.procedural import DatasetEnvironment, DatasetParams
 from app.toolkit.tool_calls.calls import CallMatch, CallReading, ParsedCall, Strictness, match_calls
-from app.toolkit.tool_calls.formats import FORMATS, ToolFormat, find_declared_format, read_calls, render_tools
+from app.toolkit.tool_calls.formats import FORMATS, ToolFormat, find_declared_format, render_tools
+from app.toolkit.tool_calls.replies import read_calls
 
 APIS = Path(__file__).with_name("apis")
 _RULES: Final[Mapping[Strictness, str]] = {"ours": "by our rule of texts", "published": "by BFCL's rule of texts"}

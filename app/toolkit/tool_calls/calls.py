@@ -69,6 +69,8 @@ MOST_CALLS: Final = 1_000
 """Maximum calls per reply in formats that are parsed in Python."""
 
 BLANK: Final = " \t\r\n"
+"""What JSON takes for blank."""
+_ANY_BLANK: Final = re.compile(r"\s*")
 
 
 class MalformedCall(ValueError):
@@ -81,6 +83,12 @@ def read_json(text: str) -> JsonValue:
     if text[end:].strip(BLANK):
         raise MalformedCall("there is more than one JSON value")
     return value
+
+
+def skip_blank(text: str, position: int) -> int:
+    """Where the white space from `position` on ends."""
+    blank = _ANY_BLANK.match(text, position)
+    return position if blank is None else blank.end()
 
 
 def read_json_at(text: str, start: int) -> tuple[JsonValue, int]:

@@ -1,32 +1,24 @@
-"""Formats of tool calls: how models write them in text, and the calls of a reply.
-
-The calls of a reply are the message's own `tool_calls`, or stand in its text in a declared or detected format. Words
-may stand before and behind them. Thinking counts for nothing. One malformed call spoils the reply, and so do calls in
-two ways at once: whoever writes one right call beside garbage has not called a tool.
+"""Formats of tool calls: how models write them in text.
 
 A format says whether a text attempts its calls (`marks`), reads them and writes them, all in linear time. So no pattern
-has a repetition without a bound that could be tried at every position.
+has a repetition without a bound that could be tried at every position. `replies` finds the format that a reply is in.
 """
 
 import json
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from itertools import chain
-from typing import Final, Literal, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
 
 from pydantic import JsonValue
 
-from app.domain.tasks import Completion, Message, ToolCall, ToolSpec
-from app.domain.values import MAX_JSON_DEPTH
-from app.toolkit.answers import THINKING_TAGS, strip_thinking
+from app.domain.tasks import ToolSpec
+from app.toolkit.tool_calls.bare_arguments import ArgumentTags, ValueEnds, read_arguments, read_first_reading
+from app.toolkit.tool_calls.call_lists import read_call_list, write_call_list
 from app.toolkit.tool_calls.calls import (
     BLANK,
     MOST_CALLS,
-    MOST_DIGITS,
     MOST_NAME,
-    CallReading,
     MalformedCall,
     ParsedCall,
     build_call,
@@ -34,6 +26,7 @@ from app.toolkit.tool_calls.calls import (
     read_json,
     read_json_at,
     require_members,
+    skip_blank,
 )
 
 ToolFormat = Literal[
@@ -60,7 +53,7 @@ class _FormatResult:
 
 
 @dataclass(frozen=True, slots=True)
-class _CallFormat:
+class CallFormat:
     """`read` parses a text without thinking for which `marks` is true; Malformed for an invalid call. It uses the tools
     in formats without value types. All functions take linear time."""
 
@@ -128,7 +121,7 @@ def _write_hermes(calls: Sequence[ParsedCall]) -> str:
     )
 
 
-_HERMES = _CallFormat(
+_HERMES = CallFormat(
     name="hermes",
     instruction=(
         "For each call write a JSON object with the tool's name and its arguments inside <tool_call> tags:\n"
@@ -150,7 +143,12 @@ _ARGUMENTS = re.compile('"(?:parameters|arguments)"')
 
 
 def _attempts_llama(text: str) -> bool:
-    return _LLAMA_TAG in text or (_BARE.match(text) is not None and _ARGUMENTS.search(text) is not None)
+    return _LLAMA_TAG in text or is_bare_call(text)
+
+
+def is_bare_call(text: str) -> bool:
+    """Some models leave out the tag, or the tags of Hermes, where a reply is nothing but JSON."""
+    return _BARE.match(text) is not None and _ARGUMENTS.search(text) is not None
 
 
 def _read_llama(text: str, tools: Sequence[ToolSpec]) -> _FormatResult:
@@ -171,7 +169,7 @@ def _write_llama(calls: Sequence[ParsedCall]) -> str:
     return _LLAMA_TAG + "; ".join(written)
 
 
-_LLAMA_JSON = _CallFormat(
+_LLAMA_JSON = CallFormat(
     name="llama_json",
     instruction=(
         "To call tools, end your reply with <|python_tag|> and one JSON object per call, with `; ` between them:\n"
@@ -226,7 +224,7 @@ def _write_mcp(calls: Sequence[ParsedCall]) -> str:
     return json.dumps(requests[0] if len(requests) == 1 else requests, ensure_ascii=False)
 
 
-_MCP = _CallFormat(
+_MCP = CallFormat(
     name="mcp",
     instruction=(
         "To call tools, reply with one JSON-RPC request per call, several in one JSON array, and nothing else:\n"
@@ -296,7 +294,7 @@ def _write_mistral(calls: Sequence[ParsedCall]) -> str:
     return _MISTRAL_TAG + json.dumps(listed, ensure_ascii=False)
 
 
-_MISTRAL = _CallFormat(
+_MISTRAL = CallFormat(
     name="mistral",
     instruction=(
         "To call tools, end your reply with [TOOL_CALLS] and one JSON array of all calls:\n"
@@ -308,37 +306,10 @@ _MISTRAL = _CallFormat(
 )
 
 
-# Llama 4, and the prompt mode of the Berkeley Function-Calling Leaderboard: `[f(a=1, b="x"), g()]`. A grammar
-# of our own: Python's parser takes time and memory of the writer's choosing, and nothing may be evaluated.
-
-_ItemT = TypeVar("_ItemT")
-
-_MOST_ITEMS: Final = 5_000
-"""Calls, arguments and values of one reply together: each is read in Python."""
+# Llama 4, and the prompt mode of the Berkeley Function-Calling Leaderboard: `[f(a=1, b="x"), g()]`.
 
 _STARTS, _ENDS = "<|python_start|>", "<|python_end|>"
 _CALLS = re.compile(r"\s{0,100}\[\s{0,100}\w[\w.-]{0,200}\(", re.ASCII)
-_CALL_NAME = re.compile(r"\s*(\w[\w.-]*)", re.ASCII)
-"""Of a tool or an argument: those that servers allow, which may hold hyphens and begin with a digit."""
-_TOKEN = re.compile(
-    r"\s*(?:(?P<name>[A-Za-z_][\w.-]*)"
-    r"|(?P<number>[+-]?(?:[0-9][0-9_]*(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)"
-    r"|(?P<text>\"(?:[^\"\\\n]|\\.)*\"|'(?:[^'\\\n]|\\.)*')"
-    r"|(?P<mark>\*\*|[\[\](){},:=]))"
-)
-"""Texts end at a line break, so an open quotation mark costs one line."""
-_UNPACKED = re.compile(r"\s*\*\*(?=\s*\{)")
-_ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U00(?:0[0-9a-fA-F]|10)[0-9a-fA-F]{4}|[\s\S])")
-"""Escapes of Python's texts, up to the last code point of Unicode."""
-_PLAIN: Final = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\", "'": "'", '"': '"', "\n": ""}
-_PYTHON_WORDS: Final[dict[str, JsonValue]] = {
-    "True": True,
-    "False": False,
-    "None": None,
-    "true": True,
-    "false": False,
-    "null": None,
-}
 
 
 def _attempts_pythonic(text: str) -> bool:
@@ -347,158 +318,12 @@ def _attempts_pythonic(text: str) -> bool:
 
 def _read_pythonic(text: str, tools: Sequence[ToolSpec]) -> _FormatResult:
     said, _, written = ("", "", text) if _CALLS.match(text) else text.partition(_STARTS)
-    reader = _CallListReader(written)
-    calls = tuple(reader.read_items("[", "]", reader.read_call))
-    if not calls:
-        raise MalformedCall("the list of calls is empty")
-    behind = written[reader.position :].lstrip().removeprefix(_ENDS)
+    calls, end = read_call_list(written)
+    behind = written[end:].lstrip().removeprefix(_ENDS)
     return _FormatResult(calls, said + _read_words_behind(behind))
 
 
-@dataclass
-class _CallListReader:
-    """One walk over the text, a token at a time."""
-
-    text: str
-    position: int = 0
-    depth: int = 0
-    items: int = 0
-    ahead: re.Match[str] | None = None
-
-    def read_call(self) -> ParsedCall:
-        name = self._take_name()
-        arguments: dict[str, JsonValue] = {}
-        for argument, value in chain.from_iterable(self.read_items("(", ")", self._read_argument)):
-            if argument in arguments:
-                raise MalformedCall("an argument is given twice")
-            arguments[argument] = value
-        return build_call(name, arguments)
-
-    def read_items(self, opens: str, closes: str, item: Callable[[], _ItemT]) -> list[_ItemT]:
-        """What stands between two marks, by commas; one may follow the last."""
-        self._take_mark(opens)
-        items: list[_ItemT] = []
-        while not self._is_at(closes):
-            self.items += 1
-            if self.items > _MOST_ITEMS:
-                raise MalformedCall(f"there are more than {_MOST_ITEMS} calls, arguments and values")
-            items.append(item())
-            if not self._is_at(closes):
-                self._take_mark(",")
-        self._take_mark(closes)
-        return items
-
-    def _read_argument(self) -> list[tuple[str, JsonValue]]:
-        """One, or those of `**{"any name": value}`."""
-        unpacked = _UNPACKED.match(self.text, self.position)
-        if unpacked is not None:
-            self.position = unpacked.end()
-            members = self._read_value()
-            if not isinstance(members, dict):
-                raise MalformedCall("behind `**` there is no object")
-            return [*members.items()]
-        name = self._take_name()
-        self._take_mark("=")
-        return [(name, self._read_value())]
-
-    def _read_value(self) -> JsonValue:
-        token = self._peek()
-        if token["text"] is not None:
-            self.position = token.end()
-            return _unescape(token["text"][1:-1])
-        if token["number"] is not None:
-            self.position = token.end()
-            return _parse_number(token["number"])
-        if token["name"] is not None:
-            self.position = token.end()
-            if token["name"] not in _PYTHON_WORDS:
-                raise MalformedCall("a value is neither a literal nor a list of them")
-            return _PYTHON_WORDS[token["name"]]
-        return self._read_collection(token["mark"])
-
-    def _read_collection(self, opens: str) -> JsonValue:
-        if self.depth >= MAX_JSON_DEPTH:
-            raise MalformedCall("values are nested too deep")
-        self.depth += 1
-        try:
-            if opens == "{":
-                pairs = self.read_items("{", "}", self._read_dict_entry)
-                members = dict(pairs)
-                if len(members) < len(pairs):
-                    raise MalformedCall("an object names a member twice")
-                return members
-            if opens == "[":
-                return self.read_items("[", "]", self._read_value)
-            if opens == "(":
-                return self.read_items("(", ")", self._read_value)
-        finally:
-            self.depth -= 1
-        raise MalformedCall("a value is missing")
-
-    def _read_dict_entry(self) -> tuple[str, JsonValue]:
-        key = self._read_value()
-        if not isinstance(key, str):
-            raise MalformedCall("a member's name is no text")
-        self._take_mark(":")
-        return key, self._read_value()
-
-    def _peek(self) -> re.Match[str]:
-        if self.ahead is None or self.ahead.pos != self.position:
-            self.ahead = _TOKEN.match(self.text, self.position)
-        if self.ahead is None:
-            raise MalformedCall("the list of calls ends early or holds what is no literal")
-        return self.ahead
-
-    def _take_name(self) -> str:
-        name = _CALL_NAME.match(self.text, self.position)
-        if name is None:
-            raise MalformedCall("a name is missing")
-        self.position = name.end()
-        return name[1]
-
-    def _is_at(self, mark: str) -> bool:
-        return self._peek()["mark"] == mark
-
-    def _take_mark(self, mark: str) -> None:
-        if not self._is_at(mark):
-            raise MalformedCall(f"`{mark}` is missing")
-        self.position = self._peek().end()
-
-
-def _parse_number(written: str) -> JsonValue:
-    digits = written.replace("_", "").removeprefix("+")
-    if len(digits) > MOST_DIGITS:
-        raise MalformedCall(f"a number has more than {MOST_DIGITS} digits")
-    if digits.lstrip("-").isdigit():
-        return int(digits)
-    number = float(digits)
-    return read_json(repr(number))
-
-
-def _unescape(written: str) -> str:
-    """As Python reads a literal, but that an escape it does not know stays as it is, as it always did."""
-    return _ESCAPE.sub(lambda escape: _decode_escape(escape[1], escape[0]), written) if "\\" in written else written
-
-
-def _decode_escape(code: str, written: str) -> str:
-    if code[0] in "xuU" and len(code) > 1:
-        return chr(int(code[1:], 16))
-    return _PLAIN.get(code, written)
-
-
-def _write_pythonic(calls: Sequence[ParsedCall]) -> str:
-    return "[" + ", ".join(f"{call.name}({_format_arguments(call)})" for call in calls) + "]"
-
-
-def _format_arguments(call: ParsedCall) -> str:
-    plain = {
-        name: value for name, value in call.arguments.items() if _CALL_NAME.fullmatch(name) and name == name.strip()
-    }
-    others = {name: value for name, value in call.arguments.items() if name not in plain}
-    return ", ".join([*(f"{name}={value!r}" for name, value in plain.items()), *([f"**{others!r}"] if others else [])])
-
-
-_PYTHONIC = _CallFormat(
+_PYTHONIC = CallFormat(
     name="pythonic",
     instruction=(
         "To call tools, reply with one list of calls with named arguments, as in Python, and nothing else:\n"
@@ -506,170 +331,8 @@ _PYTHONIC = _CallFormat(
     ),
     marks=_attempts_pythonic,
     read=_read_pythonic,
-    write=_write_pythonic,
+    write=write_call_list,
 )
-
-
-# Arguments that a format writes as bare text between tags, read by the type that the tool's schema gives them
-
-_BLANK = re.compile(r"\s*")
-_UNTYPED_WORDS: dict[str, JsonValue] = {"true": True, "false": False, "null": None, "none": None}
-_TYPES: dict[type, tuple[str, ...]] = {
-    bool: ("boolean",),
-    int: ("integer", "number"),
-    float: ("number",),
-    str: ("string",),
-    type(None): ("null",),
-    list: ("array",),
-    dict: ("object",),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class _ArgumentTags:
-    """`begins` has the argument's name as its one group; `ends` ends a value, and `follows` is what may come then;
-    `closes` ends the call. `another` is the end of a call with the head of another one, valid or not."""
-
-    begins: re.Pattern[str]
-    ends: re.Pattern[str]
-    follows: re.Pattern[str]
-    closes: re.Pattern[str]
-    another: re.Pattern[str]
-
-
-_MOST_READINGS: Final = 24
-"""Beyond the first one. Each further call with a value that holds what could end the call doubles them: three need 12,
-and more where values hold several ends. Of drawn golds one in 3,000 needs more than 12."""
-_LINE_END = re.compile(r"[ \t]{0,20}(?:[\r\n]|\Z)")
-_LONG: Final = 50_000
-"""Characters of a text that is read one way only."""
-
-
-@dataclass
-class _ValueEnds:
-    """At which of its possible ends each value ends: at the first behind which the call goes on, and if the text cannot
-    be read so at a later one, for a value may hold the tags of its own format. But a tag at the end of a line ends the
-    value, unless another one comes next: an argument whose head is broken is no part of the one before. Nor is a call
-    whose head is broken, unless the value ends with its line, as in what `write` writes.
-    `by_names`: a call goes on only with an argument that its tool has."""
-
-    by_names: bool
-    skipped: dict[int, int] = field(default_factory=dict)
-    seen: list[int] = field(default_factory=list)
-
-    def find(self, tags: _ArgumentTags, text: str, start: int, names: Collection[str] | None) -> re.Match[str] | None:
-        left, position, other_call = self.skipped.get(start, 0), start, False
-        while (end := tags.ends.search(text, position)) is not None:
-            position = end.end()
-            at_line_end = _LINE_END.match(text, position) is not None
-            goes_on = tags.follows.match(text, position) is not None and (at_line_end or not other_call)
-            if goes_on and self.by_names and names is not None:
-                following = tags.begins.match(text, _skip_blank(text, position))
-                goes_on = following is None or following[1] in names
-            if goes_on and not left:
-                self.seen.append(start)
-                return end
-            if at_line_end and tags.ends.match(text, _skip_blank(text, position)) is None:
-                return None
-            left -= goes_on
-            other_call = other_call or tags.another.match(text, _skip_blank(text, position)) is not None
-        return None
-
-    def advance(self) -> bool:
-        """False where there is nothing left to try."""
-        if not self.seen:
-            return False
-        last = self.seen[-1]
-        self.skipped = {start: count for start, count in self.skipped.items() if start <= last}
-        self.skipped[last] = self.skipped.get(last, 0) + 1
-        self.seen.clear()
-        return True
-
-
-def _read_first_reading(text: str, read: Callable[[_ValueEnds], _FormatResult]) -> _FormatResult:
-    """The first way to read it; Malformed with the fault of the plainest where there is none."""
-    fault = MalformedCall("there is no call")
-    for by_names in (True, False):
-        ends = _ValueEnds(by_names)
-        try:
-            return read(ends)
-        except MalformedCall as error:
-            fault = error
-        for _ in range(_MOST_READINGS if len(text) <= _LONG else 0):
-            if not ends.advance():
-                break
-            with suppress(MalformedCall):
-                return read(ends)
-    raise fault
-
-
-def _read_arguments(
-    text: str, start: int, tool: str, tools: Sequence[ToolSpec], tags: _ArgumentTags, value_ends: _ValueEnds
-) -> tuple[dict[str, JsonValue], int]:
-    """The arguments from `start` on, and where the call is closed."""
-    arguments: dict[str, JsonValue] = {}
-    properties = _find_properties(tool, tools)
-    position = _skip_blank(text, start)
-    while (begins := tags.begins.match(text, position)) is not None:
-        ends = value_ends.find(tags, text, begins.end(), properties)
-        if ends is None:
-            raise MalformedCall("a value does not end")
-        if begins[1] in arguments:
-            raise MalformedCall("an argument is given twice")
-        arguments[begins[1]] = _parse_typed_value(text[begins.end() : ends.start()], tool, begins[1], tools)
-        position = _skip_blank(text, ends.end())
-    closes = tags.closes.match(text, position)
-    if closes is None:
-        raise MalformedCall("a call does not end")
-    return arguments, closes.end()
-
-
-def _parse_typed_value(written: str, tool: str, argument: str, tools: Sequence[ToolSpec]) -> JsonValue:
-    """What `written` means as this argument: JSON where its schema asks for something else than text and it can be read
-    so, else the text itself, without one line break at either end."""
-    text = written.removeprefix("\n").removesuffix("\n")
-    types = _list_types(_find_schema(tool, argument, tools))
-    if not types or types == {"string"}:
-        return text
-    bare = text.strip()
-    try:
-        value = _UNTYPED_WORDS[bare.lower()] if bare.lower() in _UNTYPED_WORDS else read_json(bare)
-    except MalformedCall:
-        return text
-    return value if types & {*_TYPES[type(value)]} else text
-
-
-def _skip_blank(text: str, position: int) -> int:
-    blank = _BLANK.match(text, position)
-    return position if blank is None else blank.end()
-
-
-def _find_properties(tool: str, tools: Sequence[ToolSpec]) -> Mapping[str, JsonValue] | None:
-    """None for a tool that is not there, or does not say."""
-    for spec in tools:
-        properties = spec.function.parameters.get("properties")
-        if spec.function.name == tool and isinstance(properties, dict):
-            return properties
-    return None
-
-
-def _find_schema(tool: str, argument: str, tools: Sequence[ToolSpec]) -> Mapping[str, JsonValue]:
-    schema = (_find_properties(tool, tools) or {}).get(argument)
-    return schema if isinstance(schema, dict) else {}
-
-
-def _list_types(schema: Mapping[str, JsonValue]) -> set[str]:
-    """The types that a schema allows, as far as it names them or shows them by its values."""
-    named = schema.get("type")
-    found = {str(one) for one in (named if isinstance(named, list) else [named]) if one is not None}
-    for key in ("anyOf", "oneOf"):
-        options = schema.get(key)
-        for option in options if isinstance(options, list) else ():
-            found |= _list_types(option) if isinstance(option, dict) else set()
-    values = schema.get("enum")
-    if not found and isinstance(values, list):
-        found = {name for value in values for name in _TYPES[type(value)]}
-    return found
 
 
 # Anthropic: `tool_use` content blocks as JSON, or `<invoke name="…">` tags with values without types.
@@ -679,7 +342,7 @@ _BLOCKS = re.compile(r"\s*[\[{]")
 _BLOCK = re.compile(r'"type"\s{0,10}:\s{0,10}"tool_use"')
 _THINKING = ("thinking", "redacted_thinking")
 _INVOKE = re.compile(rf'<(?:antml:)?invoke\sname="([^"<>]{{1,{MOST_NAME}}})"\s{{0,10}}>')
-_ANTHROPIC_TAGS = _ArgumentTags(
+_ANTHROPIC_TAGS = ArgumentTags(
     begins=re.compile(rf'<(?:antml:)?parameter\sname="([^"<>]{{1,{MOST_NAME}}})"\s{{0,10}}>'),
     ends=re.compile("</(?:antml:)?parameter>"),
     follows=re.compile(r"\s{0,100}(?:<(?:antml:)?parameter\s|</(?:antml:)?invoke>)"),
@@ -708,7 +371,7 @@ def _is_blocks(text: str) -> bool:
 def _read_anthropic(text: str, tools: Sequence[ToolSpec]) -> _FormatResult:
     if _is_blocks(text):
         return _read_blocks(text)
-    return _read_first_reading(text, lambda ends: _read_tags(text, tools, ends))
+    return read_first_reading(text, lambda ends: _read_tags(text, tools, ends))
 
 
 def _read_blocks(text: str) -> _FormatResult:
@@ -730,7 +393,7 @@ def _read_blocks(text: str) -> _FormatResult:
     return _FormatResult(tuple(calls), "\n".join(said))
 
 
-def _read_tags(text: str, tools: Sequence[ToolSpec], ends: _ValueEnds) -> _FormatResult:
+def _read_tags(text: str, tools: Sequence[ToolSpec], ends: ValueEnds) -> _FormatResult:
     calls: list[ParsedCall] = []
     said: list[str] = []
     position = 0
@@ -738,7 +401,7 @@ def _read_tags(text: str, tools: Sequence[ToolSpec], ends: _ValueEnds) -> _Forma
         if len(calls) == MOST_CALLS:
             raise MalformedCall(f"there are more than {MOST_CALLS} calls")
         said.append(text[position : invoke.start()])
-        arguments, position = _read_arguments(text, invoke.end(), invoke[1], tools, _ANTHROPIC_TAGS, ends)
+        arguments, position = read_arguments(text, invoke.end(), invoke[1], tools, _ANTHROPIC_TAGS, ends)
         calls.append(build_call(invoke[1], arguments))
     said.append(text[position:])
     words = _AROUND.sub("", "".join(said))
@@ -755,7 +418,7 @@ def _write_anthropic(calls: Sequence[ParsedCall]) -> str:
     return json.dumps(blocks, ensure_ascii=False)
 
 
-_ANTHROPIC = _CallFormat(
+_ANTHROPIC = CallFormat(
     name="anthropic",
     instruction=(
         "To call tools, reply with one JSON array of content blocks and nothing else; words go into a text block:\n"
@@ -772,7 +435,7 @@ _ANTHROPIC = _CallFormat(
 # types. The model often forgets the first tag, and its own parser does without.
 
 _FUNCTION = re.compile(rf"(<tool_call>\s*)?<function=([^<>=\s]{{1,{MOST_NAME}}})>")
-_QWEN_TAGS = _ArgumentTags(
+_QWEN_TAGS = ArgumentTags(
     begins=re.compile(rf"<parameter=([^<>=\s]{{1,{MOST_NAME}}})>"),
     ends=re.compile("</parameter>"),
     follows=re.compile(r"\s{0,100}(?:<parameter=|</function>)"),
@@ -788,10 +451,10 @@ def _attempts_qwen(text: str) -> bool:
 
 
 def _read_qwen(text: str, tools: Sequence[ToolSpec]) -> _FormatResult:
-    return _read_first_reading(text, lambda ends: _read_functions(text, tools, ends))
+    return read_first_reading(text, lambda ends: _read_functions(text, tools, ends))
 
 
-def _read_functions(text: str, tools: Sequence[ToolSpec], ends: _ValueEnds) -> _FormatResult:
+def _read_functions(text: str, tools: Sequence[ToolSpec], ends: ValueEnds) -> _FormatResult:
     calls: list[ParsedCall] = []
     said: list[str] = []
     position = 0
@@ -799,7 +462,7 @@ def _read_functions(text: str, tools: Sequence[ToolSpec], ends: _ValueEnds) -> _
         if len(calls) == MOST_CALLS:
             raise MalformedCall(f"there are more than {MOST_CALLS} calls")
         said.append(text[position : function.start()])
-        arguments, position = _read_arguments(text, function.end(), function[2], tools, _QWEN_TAGS, ends)
+        arguments, position = read_arguments(text, function.end(), function[2], tools, _QWEN_TAGS, ends)
         calls.append(build_call(function[2], arguments))
         closes = _CLOSES.match(text, position)
         if closes is not None:
@@ -828,7 +491,7 @@ def _write_value(value: JsonValue) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-_QWEN_CODER = _CallFormat(
+_QWEN_CODER = CallFormat(
     name="qwen_coder",
     instruction=(
         "Write each call like this, with the bare value of each argument on lines of its own:\n"
@@ -843,7 +506,7 @@ _QWEN_CODER = _CallFormat(
 # GLM: `<tool_call>name<arg_key>key</arg_key><arg_value>value</arg_value></tool_call>`. Values have no types.
 
 _GLM_HEAD = re.compile(rf"{OPENS}\s{{0,100}}(\w[\w.-]{{0,{MOST_NAME}}})\s{{0,100}}(?=<arg_key>|{_CLOSES_HERMES})")
-_GLM_TAGS = _ArgumentTags(
+_GLM_TAGS = ArgumentTags(
     begins=re.compile(rf"<arg_key>([^<>]{{1,{MOST_NAME}}})</arg_key>\s{{0,100}}<arg_value>"),
     ends=re.compile("</arg_value>"),
     follows=re.compile(rf"\s{{0,100}}(?:<arg_key>|{_CLOSES_HERMES})"),
@@ -859,10 +522,10 @@ def _attempts_glm(text: str) -> bool:
 
 
 def _read_glm(text: str, tools: Sequence[ToolSpec]) -> _FormatResult:
-    return _read_first_reading(text, lambda ends: _read_keyed(text, tools, ends))
+    return read_first_reading(text, lambda ends: _read_keyed(text, tools, ends))
 
 
-def _read_keyed(text: str, tools: Sequence[ToolSpec], ends: _ValueEnds) -> _FormatResult:
+def _read_keyed(text: str, tools: Sequence[ToolSpec], ends: ValueEnds) -> _FormatResult:
     calls: list[ParsedCall] = []
     said: list[str] = []
     position = 0
@@ -870,7 +533,7 @@ def _read_keyed(text: str, tools: Sequence[ToolSpec], ends: _ValueEnds) -> _Form
         if len(calls) == MOST_CALLS:
             raise MalformedCall(f"there are more than {MOST_CALLS} calls")
         said.append(text[position : head.start()])
-        arguments, position = _read_arguments(text, head.end(), head[1], tools, _GLM_TAGS, ends)
+        arguments, position = read_arguments(text, head.end(), head[1], tools, _GLM_TAGS, ends)
         calls.append(build_call(head[1], arguments))
     said.append(text[position:])
     words = "".join(said)
@@ -896,7 +559,7 @@ def _keep_line_breaks(value: str) -> str:
     return f"\n{value}\n" if value.startswith("\n") or value.endswith("\n") else value
 
 
-_GLM = _CallFormat(
+_GLM = CallFormat(
     name="glm",
     instruction=(
         "Write each call like this, with the bare value of each argument:\n"
@@ -951,9 +614,9 @@ def _read_tokens(text: str, tokens: _CallTokens) -> _FormatResult:
         said.append(text[position : head.start()])
         arguments, position = read_json_at(text, head.end())
         calls.append(build_call(head[1], arguments))
-        position = _skip_blank(text, position)
+        position = skip_blank(text, position)
         if "```" in head[0] and text.startswith("```", position):
-            position = _skip_blank(text, position + 3)
+            position = skip_blank(text, position + 3)
         if not text.startswith(tokens.end, position):
             raise MalformedCall(f"a call does not end in {tokens.end}")
         position += len(tokens.end)
@@ -981,7 +644,7 @@ def _write_deepseek(calls: Sequence[ParsedCall]) -> str:
     return f"<｜tool▁calls▁begin｜>{''.join(written)}<｜tool▁calls▁end｜>"
 
 
-_KIMI = _CallFormat(
+_KIMI = CallFormat(
     name="kimi",
     instruction=(
         "End your reply with all calls, each with a JSON object of its arguments:\n"
@@ -992,7 +655,7 @@ _KIMI = _CallFormat(
     read=lambda text, tools: _read_tokens(text, _KIMI_TOKENS),
     write=_write_kimi,
 )
-_DEEPSEEK = _CallFormat(
+_DEEPSEEK = CallFormat(
     name="deepseek",
     instruction=(
         "End your reply with all calls, each with a JSON object of its arguments:\n"
@@ -1035,7 +698,7 @@ def _read_harmony(text: str, tools: Sequence[ToolSpec]) -> _FormatResult:
                 raise MalformedCall("there are too many calls, or a call stands in the channel for thinking")
             arguments, position = read_json_at(text, head.end())
             calls.append(build_call(recipient[1], arguments))
-            position = _skip_blank(text, position)
+            position = skip_blank(text, position)
             end = _HARMONY_END.match(text, position)
             if end is None and position < len(text):
                 raise MalformedCall("a call does not end in <|call|>")
@@ -1060,7 +723,7 @@ def _write_harmony(calls: Sequence[ParsedCall]) -> str:
     )
 
 
-_HARMONY = _CallFormat(
+_HARMONY = CallFormat(
     name="harmony",
     instruction=(
         "Write each call as a message in the commentary channel, with a JSON object of its arguments:\n"
@@ -1074,7 +737,7 @@ _HARMONY = _CallFormat(
 
 # All formats, in the order of the documentation
 
-FORMATS: Final[Mapping[ToolFormat, _CallFormat]] = {
+FORMATS: Final[Mapping[ToolFormat, CallFormat]] = {
     form.name: form
     for form in (
         *(_HERMES, _LLAMA_JSON, _PYTHONIC, _MISTRAL, _QWEN_CODER, _ANTHROPIC, _MCP, _HARMONY, _GLM, _KIMI, _DEEPSEEK),
@@ -1085,93 +748,6 @@ FORMATS: Final[Mapping[ToolFormat, _CallFormat]] = {
 def find_declared_format(name: object) -> ToolFormat | None:
     """The format with this name; None for other values, such as `native`."""
     return next((form for form in FORMATS if form == name), None)
-
-
-# The calls of a reply
-
-_OTHER_THINKING = re.compile("|".join(re.escape(tag) for tag in THINKING_TAGS if "channel" not in tag), re.IGNORECASE)
-_OPENAI = "openai"
-"""What a reading calls a message's own `tool_calls`."""
-
-_FENCE = re.compile(r"\s{0,100}```[A-Za-z_]{0,20}[ \t]{0,20}\n(?P<inside>[^`]*)```\s{0,100}\Z")
-
-
-def read_calls(completion: Completion, tools: Sequence[ToolSpec], form: ToolFormat | None = None) -> CallReading:
-    """Of a single-turn completion: its text, or its one message. `form` None takes the format that the text is in."""
-    if completion.messages is None:
-        return read_text_calls(completion.answer, tools, form)
-    if len(completion.messages) != 1 or completion.messages[0].role != "assistant":
-        return CallReading(fault="the completion is not one message of the assistant")
-    return read_message_calls(completion.messages[0], tools, form)
-
-
-def read_message_calls(message: Message, tools: Sequence[ToolSpec], form: ToolFormat | None = None) -> CallReading:
-    written = read_text_calls(message.content or "", tools, form)
-    if not message.tool_calls:
-        return written
-    if written.calls or written.fault:
-        return CallReading(
-            said=written.said, format=_OPENAI, fault="there are calls both in `tool_calls` and in the text"
-        )
-    try:
-        return CallReading(tuple(map(_convert_call, message.tool_calls)), written.said, _OPENAI)
-    except MalformedCall as fault:
-        return CallReading(said=written.said, format=_OPENAI, fault=str(fault))
-
-
-def read_text_calls(reply: str, tools: Sequence[ToolSpec], form: ToolFormat | None = None) -> CallReading:
-    # In Harmony thinking ends where a message does, so its reader takes the reply as it is; but a call within other
-    # thinking is none.
-    is_harmony = form in (None, "harmony") and _attempts_harmony(reply) and _OTHER_THINKING.search(reply) is None
-    said = reply if is_harmony else strip_thinking(reply).text
-    text = _strip_fence(said)
-    attempted = [FORMATS[form]] if form is not None else list(FORMATS.values())
-    attempted = [one for one in attempted if one.marks(text)]
-    if not attempted:
-        return _read_bare_call(text, tools, said) if form == "hermes" else CallReading(said=said.strip())
-    if len(attempted) == 1:
-        return _read_format(attempted[0], text, tools)
-    readings = [(one, _read_format(one, text, tools)) for one in attempted]
-    whole = [read for one, read in readings if read.calls and not _is_marked(read.said, attempted)]
-    if len(whole) == 1:
-        return whole[0]
-    names = " and ".join(one.name for one in attempted)
-    return CallReading(format=attempted[0].name, fault=f"there are calls in two formats: {names}")
-
-
-def _read_bare_call(text: str, tools: Sequence[ToolSpec], said: str) -> CallReading:
-    """Some models leave out the tags where a reply is nothing but JSON."""
-    if _BARE.match(text) is None or not _attempts_llama(text):
-        return CallReading(said=said.strip())
-    reading = _read_format(_LLAMA_JSON, text, tools)
-    return replace(reading, format="hermes") if reading.format else reading
-
-
-def _is_marked(said: str, forms: Sequence[_CallFormat]) -> bool:
-    """Whether there is more of a call than was read. The marks of another format may stand in an argument."""
-    return any(one.marks(said) for one in forms)
-
-
-def _read_format(form: _CallFormat, text: str, tools: Sequence[ToolSpec]) -> CallReading:
-    try:
-        result = form.read(text, tools)
-    except MalformedCall as fault:
-        return CallReading(format=form.name, fault=str(fault))
-    return CallReading(result.calls, result.said.strip(), form.name if result.calls else "")
-
-
-def _strip_fence(text: str) -> str:
-    """What a reply that is one fenced block holds: fences are typography."""
-    fence = _FENCE.match(text) if text.lstrip().startswith("```") else None
-    return text if fence is None else fence["inside"]
-
-
-def _convert_call(call: ToolCall) -> ParsedCall:
-    """Some servers send no text at all where a call has no arguments."""
-    arguments = call.function.arguments
-    if isinstance(arguments, str):
-        return build_call(call.function.name, read_json(arguments) if arguments.strip() else {})
-    return build_call(call.function.name, {} if arguments is None else arguments)
 
 
 # Tools as text, for models whose chat template does not support them

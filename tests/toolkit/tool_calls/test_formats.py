@@ -9,7 +9,8 @@ from pydantic import JsonValue
 
 from app.domain.tasks import Completion, FunctionCall, FunctionSpec, Message, ToolCall, ToolSpec
 from app.toolkit.tool_calls.calls import MOST_CALLS, CallReading, ParsedCall
-from app.toolkit.tool_calls.formats import FORMATS, ToolFormat, read_calls, read_message_calls, read_text_calls
+from app.toolkit.tool_calls.formats import FORMATS, ToolFormat
+from app.toolkit.tool_calls.replies import read_calls, read_message_calls, read_text_calls
 
 BOOK: dict[str, JsonValue] = {
     "type": "object",
