@@ -10,7 +10,13 @@ from tests.support.atropos import FIELDS, JSON, group
 
 ABSENT: JSON = dict.fromkeys(FIELDS) | {"inference_logprobs": []}
 NUMBER = b'{"tokens":[[1]],"masks":[[1]],"scores":[1]}'
-TOLD = group(1, messages=[[{"role": "user", "content": "Olá"}]] * 8)
+
+
+def told(content: str) -> JSON:
+    return group(1, messages=[[{"role": "user", "content": content}]] * 8)
+
+
+TOLD = told("Olá")
 
 
 @pytest.mark.parametrize(
@@ -22,6 +28,7 @@ TOLD = group(1, messages=[[{"role": "user", "content": "Olá"}]] * 8)
         (NUMBER.replace(b"[[1]]", b'[["1"]]', 1), {}),
         (NUMBER[:-1] + b',"images":1e999,"images":"a"}', {"images": "a"}),
         (json.dumps(TOLD).encode(), TOLD),
+        (json.dumps(TOLD).encode().replace(b"Ol\\u00e1", b"Ol\\ud83d"), told("Ol\ufffd")),
     ],
 )  # fmt: skip
 def test_a_group_is_kept_with_all_its_keys(text: bytes, says: JSON) -> None:
