@@ -175,13 +175,16 @@ def parse_json(body: bytes, model: type[BaseModel] | None = None) -> JsonValue:
     except UnicodeDecodeError as error:
         raise RefusedBody(400, f"The body is not UTF-8: byte {error.start}.") from None
     except RecursionError:
-        raise RefusedBody(400, "The body is nested too deeply.") from None
+        raise _refuse_depth() from None
     except ValueError:  # an integer of more digits than Python reads
         raise RefusedBody(400, _TOO_MANY_DIGITS) from None
     if len(body) < LARGE_BYTES and not may_hold_surrogates(body):
         return value
     if (faults := _collect_faults(value)) and model is not None:
-        value = _mend_words(value, (model,))
+        try:
+            value = _mend_words(value, (model,))
+        except RecursionError:
+            raise _refuse_depth() from None
         faults = _collect_faults(value)
     if faults:
         raise _build_refusal(faults)
@@ -233,6 +236,10 @@ def _load_strictly(text: str, decoder: json.JSONDecoder) -> JsonValue:
     except _NotFinite:
         raise _build_refusal(_collect_faults(_Interruptible().decode(text))) from None
     return value
+
+
+def _refuse_depth() -> RefusedBody:
+    return RefusedBody(400, "The body is nested too deeply.")
 
 
 def _build_refusal(faults: tuple[FieldProblem, ...]) -> RefusedBody:

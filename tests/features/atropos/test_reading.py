@@ -6,6 +6,7 @@ import zlib
 import pytest
 
 from app.features.atropos.wire import read_group, read_groups, unpack_group
+from app.http.web.problems import RefusedBody
 from tests.support.atropos import FIELDS, JSON, group
 
 ABSENT: JSON = dict.fromkeys(FIELDS) | {"inference_logprobs": []}
@@ -37,6 +38,14 @@ def test_a_group_is_kept_with_all_its_keys(text: bytes, says: JSON) -> None:
     found = json.loads(unpack_group(alone[0].body)), alone[0].size, alone[0].env_id
     assert found == (whole, len(whole["tokens"]), whole["env_id"])
     assert (listed, b"1e999" in unpack_group(alone[0].body)) == (alone, False)
+
+
+def test_half_a_character_outside_of_messages_is_refused_by_name() -> None:
+    with pytest.raises(RefusedBody) as refused:
+        read_group(NUMBER[:-1] + b',"group_overrides":{"a":"\\ud83d"}}')
+    assert [(fault.field, refused.value.status_code) for fault in refused.value.errors] == [
+        ("body.group_overrides.a", 422)
+    ]
 
 
 def test_lists_keep_their_order_and_may_be_empty() -> None:

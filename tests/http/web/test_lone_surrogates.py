@@ -102,6 +102,17 @@ def test_everything_else_is_refused_by_name(where: dict[str, JsonValue], field: 
     assert (refused.value.status_code, [one.field for one in refused.value.errors]) == (422, [field])
 
 
+@pytest.mark.parametrize("depth", [33, 600, 900, 100_000])
+@pytest.mark.parametrize("size", [0, LARGE_BYTES])
+def test_one_that_lies_deep_is_refused_and_breaks_nothing(depth: int, size: int) -> None:
+    call = f'{{"function": {{"name": "a", "arguments": {"[" * depth}"\\ud83d{"x" * size}"{"]" * depth}}}}}'
+    messages = f'[{{"role": "assistant", "tool_calls": [{call}]}}]'
+    body = f'{{"groups": [{{"task_id": "{TASK}", "completions": [{{"messages": {messages}}}]}}]}}'
+    with pytest.raises(RefusedBody) as refused:
+        BodyReader(ScoreRequest).read(body.encode())
+    assert refused.value.status_code == (422 if depth < 100 else 400)
+
+
 @pytest.mark.parametrize(
     ("completion", "malformed"),
     [
