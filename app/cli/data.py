@@ -1,12 +1,13 @@
 """`atropos-envs data`: what of a data set makes tasks, what is left out and why, and whether its golds are paid.
 
 The check reads the rows as the service does, and lets the environment score some golds: one that is not paid in full
-shows a wrong column, or an answer in another form. Judged environments are exempt."""
+shows a wrong column, or an answer in another form. Then it writes right answers otherwise and says which of them are
+ambiguous under the rules (`app.cli.turned_answers`). Judged environments are exempt."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Final, get_args
+from typing import Annotated, Any, Final, get_args
 
 import typer
 from pydantic import ValidationError
@@ -15,8 +16,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from app.cli.envs.check import find_environment, open_tools
+from app.cli.turned_answers import AnswerCheck, RowToTurn, check_answers
 from app.datasets.configured_datasets import ConfiguredDatasets
-from app.datasets.rows import RowReport
+from app.datasets.rows import CheckedRows, RowReport
 from app.domain.errors import GatewayError, UserError
 from app.domain.tasks import Completion, DatasetSource
 from app.domain.values import Frozen, Split, take_evenly
@@ -29,6 +31,7 @@ from app.terminal.consoles import (
     errors,
     output_console,
     print_json,
+    show_bars,
     stop,
 )
 from app.toolkit.procedural import DatasetEnvironment
@@ -83,6 +86,8 @@ class CheckedDataset(Frozen):
     digest: str
     splits: dict[Split, CheckedSplit]
     tasks: tuple[ShownTask, ...]
+    answers: AnswerCheck | None
+    """Null where answers are no values, or judges score them."""
 
 
 class DataReport(Frozen):
@@ -116,11 +121,18 @@ def check(
     hold_out: Annotated[float | None, typer.Option(help="Share of train that serves as test.")] = None,
     files: Annotated[Path | None, typer.Option(help="Folder of files that rows name, such as databases.")] = None,
     tasks: Annotated[int, typer.Option(min=1, max=1_000, help="Tasks to make and score of each data set.")] = 3,
+    answers: Annotated[
+        int, typer.Option(min=0, help="Right answers of each data set to turn round, spread evenly over its rows.")
+    ] = 200,
     as_json: AsJson = False,
 ) -> None:
     """Say what of a data set is used and what is left out and why, and score the golds of some tasks.
 
-    Exit code 1: a gold is not paid. Exit code 2: the data set cannot be read."""
+    Right answers are then turned round: a list reversed, a unit dropped, another spelling. The report says to how many
+    rows each turn applies and in how many it is paid. It names some rows that are ambiguous: the turned answer means
+    the same and is not paid, or means another thing and is paid.
+
+    Exit code 1: a gold that is shown is not paid. Exit code 2: the data set cannot be read."""
     try:
         settings = read_settings()
         kind = find_environment(env).kind
@@ -130,8 +142,7 @@ def check(
             options["splits"] = {ours: theirs.split(",") for ours, theirs in _parse_pairs("--split", splits)}
             options["columns"] = dict(_parse_pairs("--column", columns))
             sources = {_GIVEN_NAME: DatasetSource.model_validate({"source": path, **options})}
-        with errors.status("reading the rows"):
-            report = asyncio.run(_check(kind, sources, settings, tasks))
+        report = asyncio.run(_check(kind, sources, settings, tasks, answers))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         stop(f"{_OPTIONS.get(str(first['loc'][0]), 'PATH')}: {first['msg'].removeprefix('Value error, ')}")
@@ -155,7 +166,7 @@ def _parse_pairs(option: str, values: Sequence[str] | None) -> list[tuple[str, s
 
 
 async def _check(
-    kind: type[Environment], sources: Mapping[str, DatasetSource], settings: Settings, count: int
+    kind: type[Environment], sources: Mapping[str, DatasetSource], settings: Settings, count: int, answers: int
 ) -> DataReport:
     if not issubclass(kind, DatasetEnvironment):
         raise UserError(f"{kind.name} reads no data sets")
@@ -163,7 +174,9 @@ async def _check(
         raise UserError(f"the settings have no data set for {kind.name}: give a folder, a file or a hub id")
     folders = {"character_sheets": settings.character_sheets}
     configured = ConfiguredDatasets({kind.name: sources}, folders=folders, hub_cache=settings.cache_dir)
-    environment = await asyncio.to_thread(kind.open, configured)
+    with errors.status("reading the rows"):
+        environment = await asyncio.to_thread(kind.open, configured)
+    judged = kind.rubric is not None  # nobody pays a good reply in full
     checked = []
     for name, dataset in environment.datasets.items():
         reports = configured.reports[kind.name][name]
@@ -177,9 +190,11 @@ async def _check(
                 digest=dataset.digest,
                 splits=splits,
                 tasks=tuple(await _show_tasks(environment, name, count)),
+                answers=await _turn_answers(environment, name, answers)
+                if answers and kind.answers_are_values and not judged
+                else None,
             )
         )
-    judged = kind.rubric is not None  # nobody pays a good reply in full
     passed = judged or all(task.reward in (None, 1.0) for dataset in checked for task in dataset.tasks)
     return DataReport(environment=kind.name, datasets=tuple(checked), passed=passed)
 
@@ -217,6 +232,27 @@ async def _show_tasks(environment: Environment, dataset: str, count: int) -> lis
     ]
 
 
+async def _turn_answers(environment: DatasetEnvironment[Any], dataset: str, most: int) -> AnswerCheck:
+    """Spread over all splits."""
+    params = environment.Params.model_validate({"dataset": dataset})
+    splits = environment.datasets[dataset].splits
+    places = [(split, index) for split in _SPLITS for index in range(len(splits.get(split, ())))]
+    rows = [
+        RowToTurn(split, index, _describe_place(splits[split], index), environment.task(split, index, params))
+        for split, index in take_evenly(places, most)
+    ]
+    async with open_tools(type(environment)) as tools:
+        with show_bars(transient=True) as bars:
+            bar = bars.add(f"turning answers of {dataset} round", len(rows))
+            return await check_answers(
+                rows, environment.gold, lambda task, group: environment.score(task, group, tools), bar.advance
+            )
+
+
+def _describe_place(rows: Sequence[object], index: int) -> str:
+    return rows.describe_place(index) if isinstance(rows, CheckedRows) else f"row {index + 1}"
+
+
 def _write_gold(gold: Completion | None) -> str | None:
     if gold is None:
         return None
@@ -241,6 +277,23 @@ def _print_report(report: DataReport, console: Console) -> None:
             console.print(reasons)
         for task in dataset.tasks:
             _print_task(console, task)
+        if dataset.answers is not None:
+            _print_answers(console, dataset.answers)
+
+
+def _print_answers(console: Console, checked: AnswerCheck) -> None:
+    _print(console, f"\nright answers of {checked.rows} rows, turned round")
+    table = Table("turn", "means", "rows", "paid", "not paid")
+    for one in checked.turns:
+        table.add_row(one.turn, one.means, str(one.rows), str(one.paid), str(one.unpaid))
+    console.print(table)
+    for row in checked.unpaid:
+        _print(console, f"gold not paid: {row.split} {row.index} ({row.place}): {_cut(row.right)}")
+    for one in checked.turns:
+        verdict = "paid" if one.means == "another thing" else "not paid"
+        for row in one.ambiguous:
+            turned = f"{row.split} {row.index} ({row.place}): {row.right} as {row.turned}"
+            _print(console, f"ambiguous, {one.turn}, {verdict}: {turned}")
 
 
 def _print_task(console: Console, task: ShownTask) -> None:

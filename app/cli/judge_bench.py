@@ -244,7 +244,9 @@ def bench(
     Every judgement is stored when it arrives. A bench that was stopped goes on where it was: start it again."""
     with stop_on_errors():
         settings = read_settings()
-        data = _thin_out(parse_labelled_rows(read_table(labels, split, subset), rows), limit)
+        table = read_table(labels, split, subset)
+        places, found = [place for place, _ in table], [row for _, row in table]
+        data = _thin_out(parse_labelled_rows(found, rows, places), limit)
         report = asyncio.run(_run_bench(settings, judge, data, _parse_modes(modes), labels, seed, yes))
     if as_json:
         print_json(report)

@@ -187,9 +187,9 @@ def _is_hub_id(source: DatasetSource) -> bool:
 # One table.
 
 
-def read_table(location: str, split: str | None = None, subset: str | None = None) -> Sequence[Row]:
-    """Blocking. What is on disk comes before a hub id. Without `split` the only one is read. InvalidRequest says what
-    cannot be read."""
+def read_table(location: str, split: str | None = None, subset: str | None = None) -> Sequence[tuple[str, Row]]:
+    """Blocking. Each row after its place, a file and a line. What is on disk comes before a hub id. Without `split` the
+    only one is read. InvalidRequest says what cannot be read."""
     file = Path(location).expanduser()
     looks_like_a_path = file.suffix.lower() in SUFFIXES or location.startswith((".", "/", "~"))
     if looks_like_a_path and not file.exists():
@@ -200,18 +200,19 @@ def read_table(location: str, split: str | None = None, subset: str | None = Non
         raise InvalidRequest(error.detail) from error
 
 
-def _read_split(location: str, split: str | None, subset: str | None) -> Sequence[Row]:
+def _read_split(location: str, split: str | None, subset: str | None) -> Sequence[tuple[str, Row]]:
     splits, read_split = _list_splits(DatasetSource(source=location, subset=subset))
     if split is None and len(splits) > 1:
         raise InvalidRequest(f"{location}: choose one of its splits: {', '.join(splits)}", field="split")
     if split is not None and split not in splits:
         raise InvalidRequest(f"{location}: there is no split {split!r}; there are {', '.join(splits)}", field="split")
-    rows: list[Row] = []
+    rows: list[tuple[str, Row]] = []
     for table in read_split(split or splits[0]):
         for number, row in table.iterate_rows():
+            place = f"{table.name}, {table.unit} {number}"
             if isinstance(row, str):
-                raise InvalidRequest(f"{table.name}, {table.unit} {number}: {row}")
-            rows.append(row)
+                raise InvalidRequest(f"{place}: {row}")
+            rows.append((place, row))
     return rows
 
 

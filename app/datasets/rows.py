@@ -60,6 +60,11 @@ class RawRows:
         row: Row = self.table[index]
         return _parse_row(str(row["text"])) if self.as_text else row
 
+    def describe_place(self, index: int) -> str:
+        """File and line of a row."""
+        number = self.table[index]["place"] if self.as_text else index + 1
+        return f"{self.name}, {self.unit} {number}"
+
     def iterate_rows(self) -> Iterator[tuple[int, Row | str]]:
         """The number of each row in its file, from 1, and the row, or what is wrong with it."""
         for start in range(0, len(self), _AT_ONCE):
@@ -258,10 +263,19 @@ class CheckedRows(Sequence[RowT], Generic[RowT]):
             return tuple(self._read(place) for place in self._used[index])
         return self._read(self._used[index])
 
-    def _read_row(self, place: int) -> RowT:
+    def describe_place(self, index: int) -> str:
+        """File and line of a row."""
+        table, place = self._find_table(self._used[index])
+        return table.describe_place(place)
+
+    def _find_table(self, place: int) -> tuple[RawRows, int]:
         number = bisect_right(self._ends, place)
         start = self._ends[number - 1] if number else 0
-        row = self._tables[number].read_row(place - start)
+        return self._tables[number], place - start
+
+    def _read_row(self, place: int) -> RowT:
+        table, within = self._find_table(place)
+        row = table.read_row(within)
         return self._form.model_validate({**self._values, **_select_columns(row, self._columns)}, context=CHECKED)
 
 

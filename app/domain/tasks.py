@@ -17,6 +17,7 @@ from app.domain.values import (
     FiniteJson,
     FiniteNumber,
     Frozen,
+    ModelWords,
     Name,
     Split,
     WholeNumber,
@@ -29,8 +30,8 @@ Role = Literal["system", "user", "assistant", "tool"]
 
 
 class FunctionCall(Frozen):
-    name: str
-    arguments: FiniteJson
+    name: Annotated[str, ModelWords()]
+    arguments: Annotated[FiniteJson, ModelWords()]
     """A JSON string, as in OpenAI's API, or the object itself, as in chat templates. Anything else is a malformed
     call."""
 
@@ -52,11 +53,11 @@ class Message(Frozen):
     empty lists in a request count as omitted."""
 
     role: Role
-    content: str | None = None
+    content: Annotated[str | None, ModelWords()] = None
     name: Annotated[str | None, Field(exclude_if=is_absent)] = None
     tool_calls: Annotated[tuple[ToolCall, ...], Field(exclude_if=is_absent)] = ()
     tool_call_id: Annotated[str | None, Field(exclude_if=is_absent)] = None
-    reasoning_content: Annotated[str | None, Field(exclude_if=is_absent)] = None
+    reasoning_content: Annotated[str | None, ModelWords(also="reasoning"), Field(exclude_if=is_absent)] = None
     """The model's thinking, as separated by the server; also accepted as `reasoning`. Stored, never scored."""
 
     @model_validator(mode="before")
@@ -198,6 +199,19 @@ def is_truncated(finish_reason: str | None) -> bool:
     return (finish_reason or "").lower() in _TRUNCATED_REASONS
 
 
+_NO_TEXT: Final = "\ufffd"
+
+
+def _holds_no_text(value: JsonValue) -> bool:
+    if isinstance(value, str):
+        return _NO_TEXT in value
+    if isinstance(value, list):
+        return any(map(_holds_no_text, value))
+    return isinstance(value, dict) and (
+        any(_NO_TEXT in key for key in value) or any(map(_holds_no_text, value.values()))
+    )
+
+
 LARGE_TEXT: Final = 64 * 1024
 """Characters from which on a text is worked on in a thread."""
 
@@ -208,7 +222,7 @@ class Completion(Frozen):
 
     model_config = ConfigDict(json_schema_extra=_TEXT_OR_MESSAGES)
 
-    text: str | None = None
+    text: Annotated[str | None, ModelWords()] = None
     messages: tuple[Message, ...] | None = None
     finish_reason: str | None = None
     """As reported by the inference server; `length` and `max_tokens` mark a truncated completion."""
@@ -241,6 +255,22 @@ class Completion(Frozen):
     @property
     def truncated(self) -> bool:
         return self.finish_reason is not None and is_truncated(self.finish_reason)
+
+    @property
+    def is_malformed(self) -> bool:
+        """Whether the model's words hold U+FFFD, which stands for what was no text: a lone surrogate in a request, or
+        bytes that the trainer's tokenizer could not decode."""
+        if self.text is not None:
+            return _NO_TEXT in self.text
+        return any(
+            _NO_TEXT in (message.content or "")
+            or _NO_TEXT in (message.reasoning_content or "")
+            or any(
+                _NO_TEXT in call.function.name or _holds_no_text(call.function.arguments) for call in message.tool_calls
+            )
+            for message in self.messages or ()
+            if message.role == "assistant"
+        )
 
     @property
     def answer(self) -> str:

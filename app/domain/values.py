@@ -74,6 +74,32 @@ def is_encodable(text: str) -> bool:
     return True
 
 
+def replace_lone_surrogates(text: str) -> str:
+    """Replaces lone surrogates, which UTF-8 cannot encode, with the replacement character U+FFFD. Two of them that make
+    a pair become its character."""
+    return text if is_encodable(text) else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def replace_in_json(value: JsonValue) -> JsonValue:
+    """The same in all texts and keys of a value."""
+    if isinstance(value, str):
+        return replace_lone_surrogates(value)
+    if isinstance(value, list):
+        return [replace_in_json(item) for item in value]
+    if isinstance(value, dict):
+        return {replace_lone_surrogates(name): replace_in_json(item) for name, item in value.items()}
+    return value
+
+
+@dataclass(frozen=True)
+class ModelWords:
+    """Marks a field of what a model wrote: `Annotated[str, ModelWords()]`. In a request its lone surrogates are read as
+    U+FFFD. In every other field they are refused."""
+
+    also: str = ""
+    """Another name that requests may give the field."""
+
+
 def require_encodable(text: str) -> str:
     """`text` itself; ValueError for lone surrogates."""
     if not is_encodable(text):

@@ -5,8 +5,9 @@
     preferences     messages | prompt | draft, chosen, rejected                    one group a row; also RewardBench,
                     (text, list of texts, or a conversation that ends with it)     RewardBench 2 and UltraFeedback
     helpsteer2      prompt, response, helpfulness                                  one group a prompt
+    judgebench      question, response_A, response_B, label (A>B or B>A)           one group a row
     characterbench  character_name, character_profile, dialogue, response_messages one reply a row, compared with the
-                                                                                   others of its dimension
+                    (texts, or CharacterBench's own objects)                       others of its dimension
 
 `draft` is the body of a preview of the row's `environment` (`POST /envs/{env}/preview`), for characters of one's own.
 """
@@ -17,19 +18,22 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Final, Literal, TypeVar
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from app.domain.errors import InvalidRequest
 from app.domain.labels import ImportedChoice, ImportedLabel
 from app.domain.tasks import Message
 from app.domain.values import FiniteJson, FiniteNumber, Frozen, Name
 
-RowForm = Literal["groups", "preferences", "helpsteer2", "characterbench"]
+RowForm = Literal["groups", "preferences", "helpsteer2", "judgebench", "characterbench"]
 _Row = Mapping[str, object]
+_PlacedRow = tuple[str, _Row]
+"""A row after its place: a file and a line."""
 Draft = dict[str, FiniteJson]
 
 _CHAT: Final = "rlaif"
 _ROLE_PLAY: Final = "npc_arena"
+_SAME_TEXT: Final = "both sides are the same text"
 _TURN_MARKER: Final = "<extra_id_1>"
 """Separates the turns in prompts of HelpSteer2, whose exact form is not documented."""
 
@@ -117,30 +121,64 @@ class _RatedRow(_RowModel):
     helpfulness: FiniteNumber
 
 
+class _ComparedRow(_RowModel):
+    pair_id: str = ""
+    source: str = ""
+    question: str
+    response_A: str
+    response_B: str
+    label: Literal["A>B", "B>A"]
+
+
 class _DialogueLine(_RowModel):
     speaker: str
     utterance: str
 
 
+def _take_response(said: object) -> object:
+    """The text of what CharacterBench says with the model or the speaker that it came from."""
+    return said["response"] if isinstance(said, Mapping) and "response" in said else said
+
+
+def _write_profile(profile: object) -> object:
+    """Lines of a profile that is an object of facts."""
+    if not isinstance(profile, Mapping):
+        return profile
+    return "\n".join(f"{name}: {_write_fact(fact)}" for name, fact in profile.items())
+
+
+def _write_fact(fact: object) -> str:
+    if isinstance(fact, Mapping):
+        return "; ".join(f"{name}: {_write_fact(inner)}" for name, inner in fact.items())
+    return "; ".join(map(_write_fact, fact)) if isinstance(fact, list | tuple) else str(fact)
+
+
+_Response = Annotated[str, BeforeValidator(_take_response)]
+
+
 class _CharacterRow(_RowModel):
     id: str = ""
     character_name: str
-    character_profile: str
+    character_profile: Annotated[str, BeforeValidator(_write_profile)]
+    greeting: str = ""
     dialogue: tuple[_DialogueLine, ...] = ()
-    messages: str = ""
-    response_messages: str
+    messages: _Response = ""
+    response_messages: _Response
     gold: Annotated[FiniteNumber, Field(validation_alias=AliasChoices("gold", "annotation_score"))]
     subset: str = ""
 
 
-def parse_labelled_rows(rows: Sequence[_Row], form: RowForm | None = None) -> LabelledData:
-    """`form` None: told by the columns of the first row. InvalidRequest names row and column; rows that the data set's
-    own authors leave out are counted, not refused."""
+def parse_labelled_rows(
+    rows: Sequence[_Row], form: RowForm | None = None, places: Sequence[str] | None = None
+) -> LabelledData:
+    """`form` None: told by the columns of the first row. InvalidRequest names the row, by its place if that is known,
+    and the column; rows that the data set's own authors leave out are counted, not refused."""
     if not rows:
         raise InvalidRequest("there are no rows")
     chosen = form or _detect_form(rows[0])
     left_out: Counter[str] = Counter()
-    groups = tuple(_READERS[chosen](rows, left_out))
+    named = places or [f"row {number}" for number in range(1, len(rows) + 1)]
+    groups = tuple(_READERS[chosen](list(zip(named, rows, strict=True)), left_out))
     if not groups:
         raise InvalidRequest(f"no row can be used: {'; '.join(left_out) or 'there is nothing to compare'}")
     return LabelledData(chosen, groups, dict(left_out))
@@ -156,30 +194,45 @@ def _detect_form(row: _Row) -> RowForm:
     raise InvalidRequest(f"these columns are of no known form ({', '.join(sorted(columns))}); known forms: {forms}")
 
 
-def _read_groups(rows: Sequence[_Row], left_out: Counter[str]) -> Iterator[LabelledGroup]:
-    for number, row in enumerate(rows, start=1):
-        parsed = _parse_row(_GroupRow, row, number)
-        yield _build_group(parsed, number, parsed.replies)
+def _read_groups(rows: Sequence[_PlacedRow], left_out: Counter[str]) -> Iterator[LabelledGroup]:
+    for number, (place, row) in enumerate(rows, start=1):
+        parsed = _parse_row(_GroupRow, row, place)
+        yield _build_group(parsed, number, place, parsed.replies)
 
 
-def _read_preferences(rows: Sequence[_Row], left_out: Counter[str]) -> Iterator[LabelledGroup]:
-    for number, row in enumerate(rows, start=1):
-        parsed = _parse_row(_PreferenceRow, row, number)
+def _read_preferences(rows: Sequence[_PlacedRow], left_out: Counter[str]) -> Iterator[LabelledGroup]:
+    for number, (place, row) in enumerate(rows, start=1):
+        parsed = _parse_row(_PreferenceRow, row, place)
         better, worse = _list_texts(parsed.chosen), _list_texts(parsed.rejected)
         if parsed.score_chosen <= parsed.score_rejected:
             left_out["both sides have the same score"] += 1
         elif set(better) & set(worse):
-            left_out["both sides are the same text"] += 1
+            left_out[_SAME_TEXT] += 1
         else:
             replies = [LabelledReply(text=text, label=parsed.score_chosen) for text in better]
             replies += [LabelledReply(text=text, label=parsed.score_rejected) for text in worse]
-            yield _build_group(parsed, number, replies, _find_conversation(parsed.chosen))
+            yield _build_group(parsed, number, place, replies, _find_conversation(parsed.chosen))
 
 
-def _read_helpsteer(rows: Sequence[_Row], left_out: Counter[str]) -> Iterator[LabelledGroup]:
+def _read_comparisons(rows: Sequence[_PlacedRow], left_out: Counter[str]) -> Iterator[LabelledGroup]:
+    for number, (place, row) in enumerate(rows, start=1):
+        parsed = _parse_row(_ComparedRow, row, place)
+        if parsed.response_A == parsed.response_B:
+            left_out[_SAME_TEXT] += 1
+            continue
+        first, second = (1.0, 0.0) if parsed.label == "A>B" else (0.0, 1.0)
+        situation = _SituationRow(id=parsed.pair_id, subset=parsed.source, prompt=parsed.question)
+        replies = [
+            LabelledReply(text=parsed.response_A, label=first),
+            LabelledReply(text=parsed.response_B, label=second),
+        ]
+        yield situation.build_group(number, replies)
+
+
+def _read_helpsteer(rows: Sequence[_PlacedRow], left_out: Counter[str]) -> Iterator[LabelledGroup]:
     by_prompt: defaultdict[str, list[LabelledReply]] = defaultdict(list)
-    for number, row in enumerate(rows, start=1):
-        parsed = _parse_row(_RatedRow, row, number)
+    for place, row in rows:
+        parsed = _parse_row(_RatedRow, row, place)
         if _TURN_MARKER in parsed.prompt:
             left_out["a conversation of several turns"] += 1
         else:
@@ -188,13 +241,12 @@ def _read_helpsteer(rows: Sequence[_Row], left_out: Counter[str]) -> Iterator[La
         if len({reply.label for reply in replies}) < 2:
             left_out["no two replies of the prompt have different ratings"] += len(replies)
         else:
-            row_model = _SituationRow(prompt=prompt)
-            yield _build_group(row_model, position, replies)
+            yield _SituationRow(prompt=prompt).build_group(position, replies)
 
 
-def _read_characters(rows: Sequence[_Row], left_out: Counter[str]) -> Iterator[LabelledGroup]:
-    for number, row in enumerate(rows, start=1):
-        parsed = _parse_row(_CharacterRow, row, number)
+def _read_characters(rows: Sequence[_PlacedRow], left_out: Counter[str]) -> Iterator[LabelledGroup]:
+    for number, (place, row) in enumerate(rows, start=1):
+        parsed = _parse_row(_CharacterRow, row, place)
         reply = LabelledReply(text=parsed.response_messages, label=parsed.gold)
         yield LabelledGroup(
             id=parsed.id or str(number),
@@ -209,6 +261,8 @@ def _build_character_draft(row: _CharacterRow) -> Draft:
     """A sheet with the profile as its description, and a scene of the dialogue. What stands before the first line of
     the user is the greeting, told as the situation."""
     lines = [("npc" if _is_character(line, row) else "player", line.utterance) for line in row.dialogue]
+    if row.greeting and lines[:1] != [("npc", row.greeting)]:
+        lines.insert(0, ("npc", row.greeting))
     if row.messages and (not lines or lines[-1] != ("player", row.messages)):
         lines.append(("player", row.messages))
     merged: list[tuple[str, str]] = []
@@ -248,19 +302,23 @@ def _is_character(line: _DialogueLine, row: _CharacterRow) -> bool:
     return line.speaker in ("character", row.character_name)
 
 
-def _parse_row(model: type[_RowModelT], row: _Row, number: int) -> _RowModelT:
+def _parse_row(model: type[_RowModelT], row: _Row, place: str) -> _RowModelT:
     try:
         return model.model_validate({name: value for name, value in row.items() if value is not None})
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        raise InvalidRequest(f"row {number}: {first['msg']}", field=".".join(map(str, first["loc"]))) from None
+        raise InvalidRequest(f"{place}, {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
 
 
 def _build_group(
-    row: _SituationRow, number: int, replies: Sequence[LabelledReply], before: Sequence[_Turn] | None = None
+    row: _SituationRow,
+    number: int,
+    place: str,
+    replies: Sequence[LabelledReply],
+    before: Sequence[_Turn] | None = None,
 ) -> LabelledGroup:
     if row.draft is None and not (before or row.prompt or row.messages):
-        raise InvalidRequest(f"row {number}: give messages, prompt or draft", field="messages")
+        raise InvalidRequest(f"{place}: give messages, prompt or draft")
     return row.build_group(number, replies, before)
 
 
@@ -281,16 +339,18 @@ def _find_conversation(side: _Side) -> Sequence[_Turn]:
     return () if isinstance(side, str) else [each for each in side if isinstance(each, _Turn)][:-1]
 
 
-_READERS: Final[Mapping[RowForm, Callable[[Sequence[_Row], Counter[str]], Iterator[LabelledGroup]]]] = {
+_READERS: Final[Mapping[RowForm, Callable[[Sequence[_PlacedRow], Counter[str]], Iterator[LabelledGroup]]]] = {
     "groups": _read_groups,
     "preferences": _read_preferences,
     "helpsteer2": _read_helpsteer,
+    "judgebench": _read_comparisons,
     "characterbench": _read_characters,
 }
 _COLUMNS: Final[Mapping[RowForm, set[str]]] = {
     "groups": {"replies"},
     "preferences": {"chosen", "rejected"},
     "helpsteer2": {"prompt", "response", "helpfulness"},
+    "judgebench": {"question", "response_A", "response_B", "label"},
     "characterbench": {"character_name", "character_profile", "response_messages"},
 }
 

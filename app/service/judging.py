@@ -217,8 +217,17 @@ async def score_completions(
     if len(whole) < len(completions):
         remaining = iter(scores)
         scores = [_TRUNCATED_SCORE if completion.truncated else next(remaining) for completion in completions]
+    if any(completion.is_malformed for completion in completions):
+        scores = [
+            _flag_malformed(score) if completion.is_malformed else score
+            for completion, score in zip(completions, scores, strict=True)
+        ]
     made, making = ((), None) if recorded is None else (tuple(recorded.made), recorded.making)
     return PanelResult.build_trusted(scores=tuple(scores), judgements=made, making=making)
+
+
+def _flag_malformed(score: Score) -> Score:
+    return score.model_copy(update={"flags": (*score.flags, "malformed_text")})
 
 
 def repeat_score(score: Score, count: int) -> PanelResult:

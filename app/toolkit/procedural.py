@@ -165,6 +165,9 @@ class DatasetEnvironment(Environment, Generic[RowT]):
     """Models of a row. That of a data set is the first whose required columns it has."""
     hub_subset: ClassVar[str | None] = None
     """The hub's configuration where the operator gives none."""
+    answers_are_values: ClassVar[bool] = False
+    """Whether the answers of golds are values: numbers, terms, names, letters. `data check` writes them otherwise, and
+    says what of that is paid."""
 
     def __init__(self, datasets: Mapping[str, Dataset[RowT]] | None = None) -> None:
         self.datasets = datasets or {}

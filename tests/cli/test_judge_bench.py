@@ -102,11 +102,14 @@ def test_the_cost_comes_first(monkeypatch: pytest.MonkeyPatch, judge: dict[str, 
         (("--labels", "labels.jsonl", "--modes", "listwize"), "--modes: unknown 'listwize'; did you mean 'listwise'?"),
         (("--labels", "labels.jsonl", "--judge", "stren"), "unknown judge 'stren'; did you mean 'stern'?"),
         (("--labels", "other.csv"), "these columns are of no known form (answer, question)"),
+        (("--labels", "pairs.jsonl"), "pairs.jsonl, line 3, label: Input should be 'A>B' or 'B>A'"),
     ],
 )
 def test_mistakes_are_one_sentence(monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], words: str) -> None:
     configure(monkeypatch, "http://127.0.0.1:9/v1")
     write_labels(1)
     Path("other.csv").write_text("question,answer\na,b\n", encoding="utf-8")
+    pair = '{"question": "q", "response_A": "a", "response_B": "b", "label": "%s"}\n'
+    Path("pairs.jsonl").write_text(pair % "A>B" + "\n" + pair % "A", encoding="utf-8")
     code, output = bench(*arguments)
     assert (code, words in output) == (2, True), output

@@ -26,9 +26,12 @@ def write(folder: Path, kind: str) -> Path:
     return file
 
 
-@pytest.mark.parametrize("kind", ["jsonl", "json", "csv", "parquet"])
-def test_a_file_is_read(tmp_path: Path, kind: str) -> None:
-    assert list(read_table(str(write(tmp_path, kind)))) == ROWS
+@pytest.mark.parametrize(
+    ("kind", "first"), [("jsonl", "line 1"), ("json", "row 1"), ("csv", "line 2"), ("parquet", "row 1")]
+)
+def test_a_file_is_read_and_each_row_has_its_place(tmp_path: Path, kind: str, first: str) -> None:
+    read = read_table(str(write(tmp_path, kind)))
+    assert (read[0][0], [row for _, row in read]) == (f"rows.{kind}, {first}", ROWS)
 
 
 def test_a_split_in_the_librarys_form_is_chosen_by_name(tmp_path: Path) -> None:
@@ -36,7 +39,7 @@ def test_a_split_in_the_librarys_form_is_chosen_by_name(tmp_path: Path) -> None:
     for split in ("filtered", "raw"):
         (tmp_path / "bench" / "data").mkdir(parents=True, exist_ok=True)
         parquet.write_table(Table.from_pylist(ROWS), tmp_path / "bench" / "data" / f"{split}-00000-of-00001.parquet")
-    assert list(read_table(str(tmp_path / "bench"), "raw")) == ROWS
+    assert [row for _, row in read_table(str(tmp_path / "bench"), "raw")] == ROWS
 
 
 @pytest.mark.parametrize(

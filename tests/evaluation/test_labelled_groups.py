@@ -86,17 +86,55 @@ def test_a_graded_role_play_line_becomes_a_scene_with_its_dialogue() -> None:
     )
 
 
+def test_a_row_of_characterbenchs_own_files_is_read_with_its_objects() -> None:
+    row = {
+        "character_name": "Hob",
+        "character_profile": {"trade": "smith", "kin": {"wife": "Ann", "sons": ["Tom", "Wat"]}},
+        "greeting": "Mind the sparks!",
+        "dialogue": [{"turn": 1, "speaker": "user", "utterance": "Can you mend this?"}],
+        "messages": {"model": "m", "speaker": "user", "response": "Can you mend this?"},
+        "response_messages": {"model": "n", "response": "Aye, by noon."},
+        "annotation_score": 3,
+        "gold": 3,
+        "pred_en": 1.0,
+        "id": 325,
+        "translation_en": {"character_name": "Hob"},
+    }
+    group = parse_labelled_rows([row]).groups[0]
+    sheet = group.draft["sheet"]
+    assert isinstance(sheet, dict)
+    assert (group.id, group.replies, sheet["core"], group.draft["scene"]) == (
+        "325",
+        replies(("Aye, by noon.", 3)),
+        {"description": "trade: smith\nkin: wife: Ann; sons: Tom; Wat"},
+        {"player": "Can you mend this?", "history": [], "situation": "Hob: Mind the sparks!"},
+    )
+
+
+COMPARED = {"question": "q", "response_A": "a", "response_B": "b", "label": "A>B"}
+PLAYED = {"character_name": "Hob", "character_profile": "A smith.", "response_messages": "Aye.", "gold": 1}
+
+
 @pytest.mark.parametrize(
-    ("rows", "words", "field"),
+    ("rows", "words"),
     [
-        ([], "there are no rows", None),
-        ([{"question": "a"}], "these columns are of no known form (question)", None),
-        ([{"chosen": "a", "rejected": "b"}], "row 1: give messages, prompt or draft", "messages"),
-        ([{"prompt": "p", "replies": [{"text": "a"}]}], "row 1: Field required", "replies.0.label"),
-        ([{"prompt": "p", "chosen": "a", "rejected": "a"}], "no row can be used: both sides are the same text", None),
+        ([], "there are no rows"),
+        ([{"question": "a"}], "these columns are of no known form (question)"),
+        ([{"chosen": "a", "rejected": "b"}], "row 1: give messages, prompt or draft"),
+        ([{"prompt": "p", "replies": [{"text": "a"}]}], "row 1, replies.0.label: Field required"),
+        ([{"prompt": "p", "chosen": "a", "rejected": "a"}], "no row can be used: both sides are the same text"),
+        ([COMPARED, COMPARED | {"label": "A"}], "row 2, label: Input should be 'A>B' or 'B>A'"),
+        ([COMPARED | {"response_B": ["b"]}], "row 1, response_B: Input should be a valid string"),
+        ([COMPARED | {"response_B": "a"}], "no row can be used: both sides are the same text"),
+        (
+            [PLAYED | {"response_messages": {"text": "Aye."}}],
+            "row 1, response_messages: Input should be a valid string",
+        ),
+        ([PLAYED | {"character_profile": ["smith"]}], "row 1, character_profile: Input should be a valid string"),
+        ([PLAYED | {"dialogue": [{"speaker": "user"}]}], "row 1, dialogue.0.utterance: Field required"),
     ],
 )
-def test_rows_that_cannot_be_read_say_where(rows: list[dict[str, object]], words: str, field: str | None) -> None:
+def test_rows_that_cannot_be_read_say_where(rows: list[dict[str, object]], words: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         parse_labelled_rows(rows)
-    assert (caught.value.detail.startswith(words), caught.value.field) == (True, field), caught.value.detail
+    assert caught.value.detail.startswith(words), caught.value.detail

@@ -345,6 +345,7 @@ class Gsm8k(DatasetEnvironment[Gsm8kRow]):
     version: ClassVar[str] = "3"
     scores_at_once: ClassVar[bool] = True
     chance: ClassVar[float] = 0.01
+    answers_are_values: ClassVar[bool] = True
     row_forms: ClassVar[tuple[type[BaseModel], ...]] = (Gsm8kRow,)
     hub_subset: ClassVar[str | None] = "main"
 

@@ -55,6 +55,7 @@ class Math(DatasetEnvironment[MathRow], ProceduralEnvironment[MathExercise, Math
     data: ClassVar[Mapping[str, str]] = {"questions": digest({name: list(texts) for name, texts in _QUESTIONS.items()})}
     chance: ClassVar[float] = 0.01
 
+    answers_are_values: ClassVar[bool] = True
     row_forms: ClassVar[tuple[type[BaseModel], ...]] = (MathRow,)
 
     def build_row_task(self, row: MathRow, dataset: Dataset[MathRow], params: BaseModel) -> Task:

@@ -165,6 +165,7 @@ class Mcqa(DatasetEnvironment[ChoiceRow | UnorderedChoiceRow], ProceduralEnviron
         FreeReward(strategy="near_miss_case", share=None, because="A small letter names the same option."),
     )
 
+    answers_are_values: ClassVar[bool] = True
     row_forms: ClassVar[tuple[type[BaseModel], ...]] = (ChoiceRow, UnorderedChoiceRow)
 
     def build_own_task(self, split: Split, index: int, params: BaseModel) -> Task:

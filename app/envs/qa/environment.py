@@ -67,6 +67,7 @@ class Qa(DatasetEnvironment[QaRow], ProceduralEnvironment[QaExercise, QaParams])
             because="Case does not count in the answers of `exact` and `set`, nor in the letter of an option.",
         ),
     )
+    answers_are_values: ClassVar[bool] = True
     row_forms: ClassVar[tuple[type[BaseModel], ...]] = (QaRow,)
 
     def check_params(self, params: BaseModel) -> None:

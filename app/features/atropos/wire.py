@@ -36,9 +36,9 @@ from pydantic import (
 from pydantic_core import PydanticCustomError, SchemaValidator
 from starlette.datastructures import Headers
 
-from app.domain.values import FiniteJson
+from app.domain.values import FiniteJson, ModelWords
 from app.features.atropos.model import BatchPart, PackedGroup
-from app.http.web.bodies import MANY_ERRORS_BYTES, JsonRequest, stop_at_first_error
+from app.http.web.bodies import MANY_ERRORS_BYTES, JsonRequest, may_hold_surrogates, parse_json, stop_at_first_error
 from app.http.web.problems import RefusedBody
 from app.http.web.routes import LazyRoute
 
@@ -65,7 +65,9 @@ class ScoredData(BaseModel):
     scores: list[float]
     advantages: _Rows | None = None
     ref_logprobs: _Rows | None = None
-    messages: Annotated[list[list[_Message]], AfterValidator(_require_role_and_content)] | None = None
+    messages: Annotated[
+        Annotated[list[list[_Message]], AfterValidator(_require_role_and_content)] | None, ModelWords()
+    ] = None
     generation_params: _Message | None = None
     inference_logprobs: _Rows | None = None
     overrides: list[_Message] | None = None
@@ -276,16 +278,35 @@ def _pack_model(group: ScoredData) -> PackedGroup:
 
 
 def _validate_body(model: TypeAdapter[T], body: bytes) -> T:
-    """Of a list in a large body only the first wrong item is named."""
+    """Of a list in a large body only the first wrong item is named. Of what is no JSON for this parser, the slower one
+    mends lone surrogates in messages."""
     try:
-        if len(body) < MANY_ERRORS_BYTES:
-            return model.validate_json(body)
-        return cast(T, _STRICT[id(model)].validate_json(body))
+        return _parse_body(model, body)
     except ValidationError as error:
         faults = error.errors(include_url=False, include_input=False)
+    if faults[0]["type"] == "json_invalid" and may_hold_surrogates(body):
+        mended = _mend_messages(body)
+        if mended is not None and not may_hold_surrogates(mended):
+            return _validate_body(model, mended)
     raise RequestValidationError(
         [_build_fault(item["type"], item["loc"], item["msg"], item.get("ctx")) for item in faults]
     )
+
+
+def _mend_messages(body: bytes) -> bytes | None:
+    """None for what is no JSON. RefusedBody names the field of a lone surrogate elsewhere."""
+    try:
+        return json.dumps(parse_json(body, ScoredData), ensure_ascii=False).encode()
+    except RefusedBody as error:
+        if error.errors:
+            raise
+        return None
+
+
+def _parse_body(model: TypeAdapter[T], body: bytes) -> T:
+    if len(body) < MANY_ERRORS_BYTES:
+        return model.validate_json(body)
+    return cast(T, _STRICT[id(model)].validate_json(body))
 
 
 def _build_fault(kind: str, location: tuple[int | str, ...], message: str, context: dict[str, object] | None) -> object:

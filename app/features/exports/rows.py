@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field, JsonValue
 from app.domain.errors import InvalidRequest
 from app.domain.groups import Rollout
 from app.domain.tasks import Message, ToolSpec
-from app.domain.values import FiniteNumber, Frozen, Split, canonical_json, is_absent, is_encodable
+from app.domain.values import FiniteNumber, Frozen, Split, canonical_json, is_absent, replace_lone_surrogates
 from app.features.exports.model import StoredGroup
 from app.service.requests import HandedOutTask
 
@@ -73,11 +73,6 @@ def _export_message(message: Message) -> ExportedMessage:
 
 def _encode_arguments(arguments: JsonValue) -> str:
     return replace_lone_surrogates(arguments) if isinstance(arguments, str) else canonical_json(arguments)
-
-
-def replace_lone_surrogates(text: str) -> str:
-    """Replaces lone surrogates, which files cannot hold, with the replacement character."""
-    return text if is_encodable(text) else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 # Rows of completions. Prompts and completions are always lists of messages.

@@ -19,7 +19,7 @@ from pydantic import BaseModel, JsonValue
 from app.domain.groups import Rollout, StoredReading
 from app.domain.judging import Judgement
 from app.domain.labels import Label, ReplyLabel
-from app.domain.values import FiniteNumber, canonical_json, digest, digest_of_text
+from app.domain.values import FiniteNumber, canonical_json, digest, digest_of_text, replace_lone_surrogates
 from app.features.exports.model import (
     ExportFormat,
     ExportRequest,
@@ -45,7 +45,6 @@ from app.features.exports.rows import (
     export_messages,
     export_prompt,
     export_tools,
-    replace_lone_surrogates,
 )
 from app.features.exports.store import ExportStore
 from app.features.labels.store import LabelStore

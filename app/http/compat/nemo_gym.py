@@ -27,7 +27,7 @@ from app.domain.errors import InvalidRequest, NotFound
 from app.domain.runs import Purpose
 from app.domain.scores import Reason
 from app.domain.tasks import Completion, FunctionCall, Message, ToolCall
-from app.domain.values import FiniteNumber, Frozen, WholeNumber
+from app.domain.values import FiniteNumber, Frozen, ModelWords, WholeNumber
 from app.http.compat.kept_sessions import NOTED, OVER, KeptSessions
 from app.http.compat.one_sample import (
     GATHER_DESCRIPTION,
@@ -86,12 +86,12 @@ class OutputItem(BaseModel):
 
     type: JsonValue = "message"
     role: JsonValue = None
-    content: JsonValue = None
-    summary: JsonValue = None
-    name: JsonValue = None
-    arguments: JsonValue = None
+    content: Annotated[JsonValue, ModelWords()] = None
+    summary: Annotated[JsonValue, ModelWords()] = None
+    name: Annotated[JsonValue, ModelWords()] = None
+    arguments: Annotated[JsonValue, ModelWords()] = None
     call_id: JsonValue = None
-    output: JsonValue = None
+    output: Annotated[JsonValue, ModelWords()] = None
 
 
 class IncompleteDetails(BaseModel):
@@ -340,7 +340,8 @@ class VerifiedRow(BaseModel):
 class MetricsRequest(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
-    verify_responses: Annotated[tuple[VerifiedRow, ...], Field(max_length=1_000_000)]
+    verify_responses: Annotated[tuple[VerifiedRow, ...], ModelWords(), Field(max_length=1_000_000)]
+    """Rows as they were echoed, with all that the model wrote."""
 
 
 Metrics = dict[str, FiniteNumber | str | int | None]

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from app.domain.errors import InvalidRequest
-from app.domain.values import FiniteJson, FiniteNumber, Frozen
+from app.domain.values import FiniteJson, FiniteNumber, Frozen, ModelWords
 from app.http.compat.one_sample import (
     GATHER_DESCRIPTION,
     WAIT_DESCRIPTION,
@@ -47,7 +47,7 @@ class Queries(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
-    query: Texts | str
+    query: Annotated[Texts | str, ModelWords()]
     prompts: Texts | str
     labels: FiniteJson = Field(default="", examples=[["task_…"]])
     """For each sample the task's id, or an object with `task_id`, `group` and `size`, also as JSON text."""

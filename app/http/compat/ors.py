@@ -28,7 +28,7 @@ from app.domain.errors import Conflict, EnvironmentUnavailable, GatewayError, In
 from app.domain.groups import TaskRecord
 from app.domain.runs import Policy
 from app.domain.tasks import Completion, FunctionCall, Message, ToolCall, ToolSpec
-from app.domain.values import FiniteJson, FiniteNumber, Frozen, Split, WholeNumber
+from app.domain.values import FiniteJson, FiniteNumber, Frozen, ModelWords, Split, WholeNumber
 from app.http.compat.kept_sessions import (
     NOTED,
     SPLITS,
@@ -233,18 +233,18 @@ class CreateRequest(_Sent):
 
 
 class ToolCallRequest(_Sent):
-    name: Annotated[str, Field(max_length=200)]
-    input: dict[str, JsonValue] = {}
+    name: Annotated[str, ModelWords(), Field(max_length=200)]
+    input: Annotated[dict[str, JsonValue], ModelWords()] = {}
     task_id: Annotated[str, Field(min_length=1, max_length=200)] | None = None
     """Of a call whose stream was lost: it is answered as it was."""
 
 
 class Block(_Sent):
     type: Literal["text", "image", "reasoning", "tool_call", "tool_result"]
-    text: str = ""
+    text: Annotated[str, ModelWords()] = ""
     id: str | None = None
-    name: str = ""
-    input: JsonValue = None
+    name: Annotated[str, ModelWords()] = ""
+    input: Annotated[JsonValue, ModelWords()] = None
     tool_call_id: str | None = None
     blocks: tuple["Block", ...] = ()
 

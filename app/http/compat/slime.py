@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from app.domain.errors import InvalidRequest
 from app.domain.scores import Outcome, Reason
-from app.domain.values import FiniteJson, FiniteNumber, Frozen, Unit
+from app.domain.values import FiniteJson, FiniteNumber, Frozen, ModelWords, Unit
 from app.http.compat.one_sample import (
     GATHER_DESCRIPTION,
     WAIT_DESCRIPTION,
@@ -46,7 +46,7 @@ class SlimeSample(BaseModel):
 
     prompt: str | FiniteJson = ""
     """Text, or messages if the trainer applies no template."""
-    response: str
+    response: Annotated[str, ModelWords()]
     label: FiniteJson = Field(default=None, examples=[{"task_id": "task_…"}])
     """The task's id, or an object with `task_id`, `group` and `size`, also as JSON text."""
 

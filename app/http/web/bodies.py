@@ -10,18 +10,18 @@ import asyncio
 import json
 import math
 import re
-from collections.abc import Iterator
-from functools import cached_property
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache, cached_property
 from itertools import islice
 from json.decoder import JSONArray, JSONObject  # type: ignore[attr-defined]
 from json.scanner import py_make_scanner  # type: ignore[attr-defined]
-from typing import Any, Final, cast
+from typing import Any, Final, cast, get_args
 
 from fastapi import Request
 from pydantic import BaseModel, JsonValue, ValidationError
 from pydantic_core import SchemaValidator, from_json
 
-from app.domain.values import is_encodable
+from app.domain.values import ModelWords, is_encodable, replace_in_json
 from app.http.web.problems import (
     MAX_ERRORS,
     FieldProblem,
@@ -158,9 +158,14 @@ _INTERRUPTIBLE = _Interruptible(parse_float=_parse_finite, parse_constant=_refus
 _PIECEWISE = _Piecewise(parse_float=_parse_finite, parse_constant=_refuse_constant)
 
 
-def parse_json(body: bytes) -> JsonValue:
+def may_hold_surrogates(body: bytes) -> bool:
+    """Pairs count too, which are characters."""
+    return _SURROGATE.search(body) is not None
+
+
+def parse_json(body: bytes, model: type[BaseModel] | None = None) -> JsonValue:
     """Parses JSON in UTF-8. Raises RefusedBody: 400 when the body is not JSON; 422 with the fields when it holds NaN,
-    an infinity (`1e999` too) or a lone surrogate."""
+    an infinity (`1e999` too) or a lone surrogate outside of what `model` marks as `ModelWords`."""
     try:
         text = body.decode("utf-8")
         value = _load_strictly(text, _STRICT if len(body) < LARGE_BYTES else _INTERRUPTIBLE)
@@ -170,12 +175,59 @@ def parse_json(body: bytes) -> JsonValue:
     except UnicodeDecodeError as error:
         raise RefusedBody(400, f"The body is not UTF-8: byte {error.start}.") from None
     except RecursionError:
-        raise RefusedBody(400, "The body is nested too deeply.") from None
+        raise _refuse_depth() from None
     except ValueError:  # an integer of more digits than Python reads
         raise RefusedBody(400, _TOO_MANY_DIGITS) from None
-    if (len(body) >= LARGE_BYTES or _SURROGATE.search(body)) and (faults := _collect_faults(value)):
+    if len(body) < LARGE_BYTES and not may_hold_surrogates(body):
+        return value
+    if (faults := _collect_faults(value)) and model is not None:
+        try:
+            value = _mend_words(value, (model,))
+        except RecursionError:
+            raise _refuse_depth() from None
+        faults = _collect_faults(value)
+    if faults:
         raise _build_refusal(faults)
     return value
+
+
+def _mend_words(value: JsonValue, models: Sequence[type[BaseModel]]) -> JsonValue:
+    """The value, which is of one of these models or lists of them, with U+FFFD for lone surrogates in a model's words:
+    one completion must not cost the whole request."""
+    if isinstance(value, list):
+        return [_mend_words(item, models) for item in value]
+    if not isinstance(value, dict):
+        return value
+    places = {name: place for model in models for name, place in _list_places(model).items()}
+    return {
+        name: item
+        if (place := places.get(name)) is None
+        else replace_in_json(item)
+        if isinstance(place, ModelWords)
+        else _mend_words(item, place)
+        for name, item in value.items()
+    }
+
+
+@cache
+def _list_places(model: type[BaseModel]) -> Mapping[str, ModelWords | tuple[type[BaseModel], ...]]:
+    """By the names of its fields: that one holds a model's words, or which models it holds."""
+    places: dict[str, ModelWords | tuple[type[BaseModel], ...]] = {}
+    for name, field in model.model_fields.items():
+        words = next((mark for mark in field.metadata if isinstance(mark, ModelWords)), None)
+        inner = tuple(_find_models(field.annotation))
+        if words is not None:
+            places |= dict.fromkeys(filter(None, (field.alias or name, words.also)), words)
+        elif inner:
+            places[field.alias or name] = inner
+    return places
+
+
+def _find_models(kind: object) -> Iterator[type[BaseModel]]:
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        yield kind
+    for part in get_args(kind):
+        yield from _find_models(part)
 
 
 def _load_strictly(text: str, decoder: json.JSONDecoder) -> JsonValue:
@@ -184,6 +236,10 @@ def _load_strictly(text: str, decoder: json.JSONDecoder) -> JsonValue:
     except _NotFinite:
         raise _build_refusal(_collect_faults(_Interruptible().decode(text))) from None
     return value
+
+
+def _refuse_depth() -> RefusedBody:
+    return RefusedBody(400, "The body is nested too deeply.")
 
 
 def _build_refusal(faults: tuple[FieldProblem, ...]) -> RefusedBody:
@@ -255,7 +311,7 @@ class BodyReader:
         """Raises RefusedBody. Of a list in a large body only the first wrong item is named."""
         validator = self._model.__pydantic_validator__ if len(body) < MANY_ERRORS_BYTES else self._strict
         try:
-            return cast(BaseModel, validator.validate_python(parse_json(body), from_attributes=True))
+            return cast(BaseModel, validator.validate_python(parse_json(body, self._model), from_attributes=True))
         except ValidationError as error:
             errors = error.errors(include_url=False, include_context=False, include_input=False)
             faults = [{**item, "loc": ("body", *item["loc"])} for item in errors]
@@ -273,7 +329,7 @@ class BodyReader:
 def parse_quickly(body: bytes) -> JsonValue:
     """ValueError or RecursionError for what `parse_json` has to look at. `1e999` becomes an infinity."""
     # Token ids with their log-probabilities are lists of millions of numbers, too long for one call.
-    if b'"token_ids"' in body and not _SURROGATE.search(body):
+    if b'"token_ids"' in body and not may_hold_surrogates(body):
         return cast(JsonValue, _PIECEWISE.decode(body.decode()))
     return cast(JsonValue, from_json(body, allow_inf_nan=False, cache_strings="none"))
 

@@ -24,7 +24,18 @@ from app.domain.groups import TaskRecord
 from app.domain.runs import Policy, Purpose
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Message, ToolCall, ToolSpec, is_truncated
-from app.domain.values import FiniteJson, FiniteNumber, Frozen, Name, Split, Unit, WholeNumber, canonical_json
+from app.domain.values import (
+    FiniteJson,
+    FiniteNumber,
+    Frozen,
+    Name,
+    Split,
+    Unit,
+    WholeNumber,
+    canonical_json,
+    replace_in_json,
+    replace_lone_surrogates,
+)
 from app.http.compat.one_sample import MAX_GROUP
 from app.http.web.problems import format_field_path
 from app.service.access import BoundsCheck, check_hand_out
@@ -500,9 +511,9 @@ def _read_message(data: dict[str, JsonValue], named: list[str], whole: dict[str,
     for name in named:
         beside.pop(name, None)
     text = "" if spoken is None else spoken if isinstance(spoken, str) else _write_json(spoken)
-    action = OpenEnvAction.model_validate(_make_encodable({**beside, "text": text}))
+    action = OpenEnvAction.model_validate(replace_in_json({**beside, "text": text}))
     if whole:
-        message = Message.model_validate(_make_encodable(whole))
+        message = Message.model_validate(replace_in_json(whole))
         update = {"tool_calls": action.tool_calls} if action.tool_calls else {}
         return ParsedAction(message.model_copy(update=update), action.finish_reason)
     return ParsedAction(_build_message(action, silent=spoken is None), action.finish_reason)
@@ -518,7 +529,7 @@ def _build_message(action: OpenEnvAction, *, silent: bool) -> Message:
 
 
 def _take_as_json(data: dict[str, JsonValue]) -> ParsedAction:
-    return ParsedAction(Message(role="assistant", content=_repair_surrogates(_write_json(data))), read_as="json")
+    return ParsedAction(Message(role="assistant", content=replace_lone_surrogates(_write_json(data))), read_as="json")
 
 
 def _take_as_silence(fault: str) -> ParsedAction:
@@ -528,21 +539,6 @@ def _take_as_silence(fault: str) -> ParsedAction:
 def _write_json(value: JsonValue) -> str:
     """JSON text as a model most likely wrote it."""
     return json.dumps(value, ensure_ascii=False)
-
-
-def _make_encodable(value: JsonValue) -> JsonValue:
-    if isinstance(value, str):
-        return _repair_surrogates(value)
-    if isinstance(value, list):
-        return [_make_encodable(item) for item in value]
-    if isinstance(value, dict):
-        return {_repair_surrogates(name): _make_encodable(item) for name, item in value.items()}
-    return value
-
-
-def _repair_surrogates(text: str) -> str:
-    """Replaces lone surrogates, which cannot be stored, by the replacement character."""
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 # Sessions.
