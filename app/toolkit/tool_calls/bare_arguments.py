@@ -6,6 +6,7 @@ A value has the type that the tool's schema gives it.
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
@@ -13,7 +14,7 @@ from typing import Final, TypeVar
 from pydantic import JsonValue
 
 from app.domain.tasks import ToolSpec
-from app.toolkit.tool_calls.calls import MalformedCall, read_json, skip_blank
+from app.toolkit.tool_calls.calls import MalformedCall, ParsedCall, build_call, read_json, skip_blank
 
 _ReadT = TypeVar("_ReadT")
 
@@ -107,40 +108,47 @@ def read_first_reading(text: str, read: Callable[[ValueEnds], _ReadT]) -> _ReadT
     raise fault
 
 
-def read_arguments(
+def read_call(
     text: str, start: int, tool: str, tools: Sequence[ToolSpec], tags: ArgumentTags, value_ends: ValueEnds
-) -> tuple[dict[str, JsonValue], int]:
-    """The arguments from `start` on, and where the call is closed."""
+) -> tuple[ParsedCall, int]:
+    """The call of `tool` whose arguments begin at `start`, and where it is closed."""
     arguments: dict[str, JsonValue] = {}
+    also: dict[str, JsonValue] = {}
     properties = _find_properties(tool, tools)
     position = skip_blank(text, start)
     while (begins := tags.begins.match(text, position)) is not None:
         ends = value_ends.find(tags, text, begins.end(), properties)
         if ends is None:
             raise MalformedCall("a value does not end")
-        if begins[1] in arguments:
+        name, written = begins[1], text[begins.end() : ends.start()]
+        if name in arguments:
             raise MalformedCall("an argument is given twice")
-        arguments[begins[1]] = _parse_typed_value(text[begins.end() : ends.start()], tool, begins[1], tools)
+        arguments[name], *others = _list_readings(written, _list_types(_find_schema(tool, name, tools)))
+        also.update((name, one) for one in others)
         position = skip_blank(text, ends.end())
     closes = tags.closes.match(text, position)
     if closes is None:
         raise MalformedCall("a call does not end")
-    return arguments, closes.end()
+    return build_call(tool, arguments, also), closes.end()
 
 
-def _parse_typed_value(written: str, tool: str, argument: str, tools: Sequence[ToolSpec]) -> JsonValue:
-    """What `written` means as this argument: JSON where its schema asks for something else than text and it can be read
-    so, else the text itself, without one line break at either end."""
+def _list_readings(written: str, types: AbstractSet[str]) -> list[JsonValue]:
+    """What `written` means as an argument of these types, the likeliest first: JSON where they hold something else than
+    text and it can be read so, or the text itself, without one line break at either end. Both where text and that are
+    allowed, as where no type is named: nothing in what was written tells `5` from `"5"`."""
     text = written.removeprefix("\n").removesuffix("\n")
-    types = _list_types(_find_schema(tool, argument, tools))
-    if not types or types == {"string"}:
-        return text
     bare = text.strip()
+    if types == {"string"}:
+        return [text]
     try:
         value = _UNTYPED_WORDS[bare.lower()] if bare.lower() in _UNTYPED_WORDS else read_json(bare)
     except MalformedCall:
-        return text
-    return value if types & {*_TYPES[type(value)]} else text
+        return [text]
+    if not types:
+        return [text] if isinstance(value, str) else [text, value]
+    if types.isdisjoint(_TYPES[type(value)]):
+        return [text]
+    return [value, text] if "string" in types else [value]
 
 
 def _find_properties(tool: str, tools: Sequence[ToolSpec]) -> Mapping[str, JsonValue] | None:

@@ -25,6 +25,8 @@ class ParsedCall(Frozen):
 
     name: str
     arguments: dict[str, FiniteJson] = {}
+    also: dict[str, FiniteJson] = {}
+    """What arguments may mean as well: some formats write values without types, and a schema may leave types open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,14 +108,14 @@ def read_json_at(text: str, start: int) -> tuple[JsonValue, int]:
     return value, end
 
 
-def build_call(name: object, arguments: object) -> ParsedCall:
+def build_call(name: object, arguments: object, also: dict[str, JsonValue] | None = None) -> ParsedCall:
     """Malformed unless `name` is a short text and `arguments` an object of bounded depth."""
     if not isinstance(name, str) or not name or len(name) > MOST_NAME:
         raise MalformedCall("a call has no name, or one that is too long")
     if not isinstance(arguments, dict):
         raise MalformedCall("the arguments are not an object")
     try:
-        return ParsedCall(name=name, arguments=arguments)
+        return ParsedCall(name=name, arguments=arguments, also=also or {})
     except ValidationError:
         raise MalformedCall("the arguments are nested too deep or hold what is no text") from None
 
@@ -434,7 +436,11 @@ def _is_expected(call: ParsedCall, expected: ExpectedCall, tools: Sequence[ToolS
         if name not in call.arguments:
             if not may_be_left_out:
                 return False
-        elif not _is_accepted(call.arguments[name], accepted, schema, strictness):
+        elif not any(
+            _is_accepted(said[name], accepted, schema, strictness)
+            for said in (call.arguments, call.also)
+            if name in said
+        ):
             return False
     return True
 

@@ -13,7 +13,7 @@ from typing import Final, Literal
 from pydantic import JsonValue
 
 from app.domain.tasks import ToolSpec
-from app.toolkit.tool_calls.bare_arguments import ArgumentTags, ValueEnds, read_arguments, read_first_reading
+from app.toolkit.tool_calls.bare_arguments import ArgumentTags, ValueEnds, read_call, read_first_reading
 from app.toolkit.tool_calls.call_lists import read_call_list, write_call_list
 from app.toolkit.tool_calls.calls import (
     BLANK,
@@ -401,8 +401,8 @@ def _read_tags(text: str, tools: Sequence[ToolSpec], ends: ValueEnds) -> _Format
         if len(calls) == MOST_CALLS:
             raise MalformedCall(f"there are more than {MOST_CALLS} calls")
         said.append(text[position : invoke.start()])
-        arguments, position = read_arguments(text, invoke.end(), invoke[1], tools, _ANTHROPIC_TAGS, ends)
-        calls.append(build_call(invoke[1], arguments))
+        call, position = read_call(text, invoke.end(), invoke[1], tools, _ANTHROPIC_TAGS, ends)
+        calls.append(call)
     said.append(text[position:])
     words = _AROUND.sub("", "".join(said))
     if not calls or _TAG.search(words) is not None:
@@ -462,8 +462,8 @@ def _read_functions(text: str, tools: Sequence[ToolSpec], ends: ValueEnds) -> _F
         if len(calls) == MOST_CALLS:
             raise MalformedCall(f"there are more than {MOST_CALLS} calls")
         said.append(text[position : function.start()])
-        arguments, position = read_arguments(text, function.end(), function[2], tools, _QWEN_TAGS, ends)
-        calls.append(build_call(function[2], arguments))
+        call, position = read_call(text, function.end(), function[2], tools, _QWEN_TAGS, ends)
+        calls.append(call)
         closes = _CLOSES.match(text, position)
         if closes is not None:
             position = closes.end()
@@ -533,8 +533,8 @@ def _read_keyed(text: str, tools: Sequence[ToolSpec], ends: ValueEnds) -> _Forma
         if len(calls) == MOST_CALLS:
             raise MalformedCall(f"there are more than {MOST_CALLS} calls")
         said.append(text[position : head.start()])
-        arguments, position = read_arguments(text, head.end(), head[1], tools, _GLM_TAGS, ends)
-        calls.append(build_call(head[1], arguments))
+        call, position = read_call(text, head.end(), head[1], tools, _GLM_TAGS, ends)
+        calls.append(call)
     said.append(text[position:])
     words = "".join(said)
     if not calls or _GLM_LEFT_OVER.search(words) is not None:
