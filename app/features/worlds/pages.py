@@ -537,7 +537,7 @@ class EventTexts(_WorldTexts):
         if known is None:
             return _WrittenPart(_STARTER_EVENT.replace("{id}", name), _NEW, "Nothing yet")
         state = "Withdrawn; saving brings the event back, and nothing" if known.is_withdrawn else "The stored event"
-        return _WrittenPart(_dump(known.event), digest_of_model(known.event), state)
+        return _WrittenPart(_dump(known.event), digest_of_model(known), state)
 
     def check(self, name: str, text: str) -> list[SheetFinding]:
         parsed = parse_findable(Path(f"{name}.yaml"), text, Event)

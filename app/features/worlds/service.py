@@ -152,7 +152,7 @@ class WorldService:
     ) -> None:
         """Replaces an event, also a withdrawn one. What was made from the former one, and branches that were made
         before, keep that. InvalidRequest naming `body.id` for another id; NotFound for an unknown world or event;
-        Conflict where the event has another digest than `based_on`."""
+        Conflict where the known event has another digest than `based_on`."""
         if event.id != event_id:
             raise InvalidRequest(f"must be the id of the path, {event_id!r}", field="body.id")
         await self.get_world(world)

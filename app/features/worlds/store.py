@@ -100,7 +100,7 @@ class EventStore(StorePart):
         if not is_storable(world, event_id):
             return None
         seen = _find_seen_event(connection, load_world_lineage(connection, world), event_id)
-        return None if seen is None else KnownEvent(event=seen.decoded, is_withdrawn=not seen.standing)
+        return None if seen is None else _tell_known(seen)
 
     @writes(build_order_key)
     def correct(
@@ -108,14 +108,15 @@ class EventStore(StorePart):
     ) -> bool:
         """Replaces the event of this id, also a withdrawn one, in this world and in branches that are made later. A
         parent and earlier branches keep what they have. The same content again changes nothing. Returns whether there
-        was such an event. NotFound without the world; Conflict where the event has another digest than `based_on`."""
+        was such an event. NotFound without the world; Conflict where the known event has another digest than
+        `based_on`: it was changed, withdrawn or brought back."""
         levels = _lock_existing(connection, self.database, world)
         mine = levels[0]
         seen = _find_seen_event(connection, levels, event.id)
         if seen is None:
             return False
         former = seen.event
-        if based_on not in (None, digest_of_model(seen.decoded)):
+        if based_on not in (None, digest_of_model(_tell_known(seen))):
             raise Conflict(f"event {event.id!r} was changed by somebody else: read it again, then repeat the change")
         if seen.standing and seen.decoded == event:
             return True
@@ -259,6 +260,10 @@ def _load_lineage_events(
         (event_id, _LineageEvent(sequence, number, time, WrittenBody(*written), bool(withdrawn)))
         for event_id, sequence, number, time, withdrawn, *written in connection.execute(statement)
     ]
+
+
+def _tell_known(seen: _SeenEvent) -> KnownEvent:
+    return KnownEvent(event=seen.decoded, is_withdrawn=not seen.standing)
 
 
 def _find_seen_event(connection: Connection, levels: Sequence[LineageLevel], event_id: str) -> _SeenEvent | None:

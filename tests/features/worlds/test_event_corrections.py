@@ -7,7 +7,7 @@ import pytest
 
 from app.domain.errors import Conflict, NotFound
 from app.domain.values import digest_of_model
-from app.domain.worlds import Event
+from app.domain.worlds import Event, KnownEvent
 from app.features.worlds.store import EventStore
 from app.features.worlds.store_worlds import EarlierTextStore
 from app.main.store import Store
@@ -63,6 +63,17 @@ async def test_a_withdrawn_event_comes_back_by_a_correction(store: Store) -> Non
     assert found == (True, True, {"town": [OLD], "save": [NEW], "later": [OLD]})
 
 
+async def test_who_read_an_event_before_it_was_withdrawn_does_not_bring_it_back(store: Store) -> None:
+    events = store.part(EventStore)
+    await events.add_events("town", [event("a")])
+    read = digest_of_model(await events.find_event("town", "a") or event("a"))
+    await events.withdraw("town", "a")
+    refused = await refusal(events.correct("town", event("a", text=NEW), read))
+    again = digest_of_model(await events.find_event("town", "a") or event("a"))
+    brought_back = await events.correct("town", event("a", text=NEW), again)
+    assert (refused[0], brought_back, await texts(store, "town")) == (Conflict, True, {"town": [NEW]})
+
+
 @pytest.mark.parametrize("hour", [-1, 0, 3])
 def test_branches_keep_what_they_branched_from(store_url: str, hour: float) -> None:
     """Whether the correction moves the event or not: branches of branches, and those that withdrew it, too."""
@@ -115,7 +126,7 @@ async def test_only_what_was_told_is_corrected(store: Store) -> None:
 async def test_nobody_corrects_what_somebody_else_has_changed(store: Store) -> None:
     events = store.part(EventStore)
     await events.add_events("town", [event("a")])
-    read = digest_of_model(event("a"))
+    read = digest_of_model(KnownEvent(event=event("a"), is_withdrawn=False))
     known = await events.correct("town", event("a", text=NEW), read)
     refused = await refusal(events.correct("town", event("a", text="The bridge leans."), read))
     assert (known, refused, await texts(store, "town")) == (True, (Conflict, None), {"town": [NEW]})
