@@ -678,7 +678,7 @@ def _create_engine(url: URL, connections: int, pragmas: Iterable[str], begin: st
         let_copy(engine)
         return engine
     engine = create_engine(url, pool_size=connections, max_overflow=0, connect_args={"check_same_thread": False})
-    _set_up_sqlite(engine, tuple(pragmas), begin)
+    _set_up_sqlite(engine, tuple(pragmas), begin, None if "uri" in url.query else Path(str(url.database)))
     return engine
 
 
@@ -695,23 +695,41 @@ def _execute_when_unlocked(cursor: DBAPICursor, statement: str) -> None:
         time.sleep(0.01)
 
 
-def _set_up_sqlite(engine: Engine, pragmas: tuple[str, ...], begin: str) -> None:
-    def configure_connection(connection: DBAPIConnection, _entry: ConnectionPoolEntry) -> None:
+def _set_up_sqlite(engine: Engine, pragmas: tuple[str, ...], begin: str, file: Path | None) -> None:
+    def configure_connection(connection: DBAPIConnection, entry: ConnectionPoolEntry) -> None:
         connection.isolation_level = None  # the driver must not begin transactions of its own
         cursor = connection.cursor()
         for pragma in pragmas:
             _execute_when_unlocked(cursor, f"PRAGMA {pragma}")
         cursor.close()
+        entry.info[_OPENED] = _identify_file(file)
 
     def begin_transaction(connection: Connection) -> None:
+        # What is written into a file that was replaced is acknowledged and then gone.
+        if connection.info[_OPENED] != _identify_file(file):
+            raise StoreUnavailable(FILE_REPLACED)
         fetch_rows(connection, begin, (), alone=True)
 
     event.listen(engine, "connect", configure_connection)
     event.listen(engine, "begin", begin_transaction)
 
 
+_OPENED: Final = "opened_file"
+
+
+def _identify_file(file: Path | None) -> tuple[int, int] | None:
+    """Device and inode of the file that stands under this path now; None where there is none, or it is not looked
+    for."""
+    try:
+        found = None if file is None else file.stat()
+    except OSError:
+        return None
+    return None if found is None else (found.st_dev, found.st_ino)
+
+
 # What an error of the database means for the service.
 
+FILE_REPLACED = "the file of the database was replaced or removed while the service ran: restart the service"
 DISK_FULL = "the disk of the database cannot be written to: no space left"
 _TRANSIENT = {"40001", "40P01"}
 """PostgreSQL's serialization_failure and deadlock_detected: the same work succeeds when tried again."""
