@@ -68,10 +68,11 @@ _TOKEN = re.compile(
 _REWRITTEN: Final = tuple(
     (re.compile(pattern), replacement)
     for pattern, replacement in (
-        (r"\\(?:left|right|displaystyle|textstyle|big|Big|bigl|bigr|Bigl|Bigr|limits)(?![A-Za-z])\.?", " "),
+        (r"\\(?:left|right|displaystyle|textstyle|[bB]igg?[lmr]?|limits)(?![A-Za-z])\.?", " "),
         (r"\\[,;:! ]|~|\\q?quad(?![A-Za-z])", " "),
         (r"\\[dtc]frac(?![A-Za-z])", r"\\frac"),
         (r"\\(?:mathrm|operatorname|text|mathit|textrm)\s?\{\s?(e|i|[a-z]{2,6})\s?\}", r" \1 "),
+        (r"\+\s?\\(?:mathrm|text|mathit|textrm)\s?\{\s?C\s?\}", "+ C"),
         (r"\\(?:cdot|times|ast)(?![A-Za-z])", "*"),
         (r"\\div(?![A-Za-z])", "/"),
         (r"\\lbrack(?![A-Za-z])", "["),
@@ -253,6 +254,8 @@ class _ExpressionReader:
             return ExpressionNode("quotient", (self._read_digit(), self._read_digit()))
         if piece == "sqrt":
             return self._read_root()
+        if piece in ("binom", "dbinom", "tbinom") and self._large:
+            return _write_binomial(self._read_digit(), self._read_digit())
         if piece in FUNCTIONS:
             return self._read_call(piece)
         if piece in CONSTANTS or piece in _GREEK or (len(piece) == 1 and piece.isalpha()):
@@ -320,6 +323,15 @@ class _ExpressionReader:
                 parts.append(self._read_factor())
         node = _multiply(tuple(parts))
         return _negate(node) if minus else node
+
+
+def _write_binomial(above: ExpressionNode, below: ExpressionNode) -> ExpressionNode:
+    """In factorials: the top number's over those of the other one and of what is left."""
+    if above.kind != "number" or below.kind != "number" or not 0 <= below.value <= above.value:
+        raise ValueError("a binomial of what")
+    left = ExpressionNode("number", value=above.value - below.value)
+    one, two, three = (ExpressionNode("factorial", (part,)) for part in (above, below, left))
+    return ExpressionNode("quotient", (one, ExpressionNode("product", (two, three))))
 
 
 def _is_mixed_number(one: ExpressionNode, other: ExpressionNode) -> bool:
@@ -674,7 +686,12 @@ DOTS: Final = "\\ldots"
 EMPTY_SET: Final = "\\emptyset"
 _SPELLINGS: Final = (
     (re.compile(r"\\(?:dots[bcimo]?|cdots|ldots)(?![A-Za-z])|…|\.{3}"), r"\\ldots "),
-    (re.compile(r"\\(?:varnothing|emptyset)(?![A-Za-z])|∅|\\\{\s{0,8}\\\}"), r"\\emptyset "),
+    (re.compile(r"\\(?:varnothing|emptyset)(?![A-Za-z])|∅|\\\{\s{0,8}(?:\\right\s?)?\\\}"), r"\\emptyset "),
+    (re.compile(r"\\left\s?(?=\\emptyset(?![A-Za-z]))"), ""),
+    (re.compile(r"(?<![\\A-Za-z^_}\]])\{\s?([^{}\\]{1,40})\\over(?![A-Za-z])\s?([^{}\\]{1,40})\}"), r"\\frac{\1}{\2}"),
+    (re.compile(r"\A\s?([^{}\\]{1,40})\\over(?![A-Za-z])\s?([^{}\\]{1,40})\Z"), r"\\frac{\1}{\2}"),
+    (re.compile(r"\{\s?([0-9]{1,4})\s?\\choose\s?([0-9]{1,4})\s?\}"), r"\\binom{\1}{\2}"),
+    (re.compile(r"\\colon(?![A-Za-z])"), ":"),
     (re.compile(r"\\([dtc]?frac)\s?([0-9])\s?(?=\{)"), r"\\\1{\2}"),
     (re.compile(r"(\\[dtc]?frac\s?\{[^{}]{1,60}\})\s?([0-9])"), r"\1{\2}"),
     (re.compile(r"\{(\\[,;:! ])\}"), r"\1"),
@@ -702,12 +719,31 @@ def _write_base(match: re.Match[str]) -> str:
     return f"_{{{_BASES[match[1]]}}}" if match[1] in _BASES else match[0]
 
 
+_MOD_IN_TEXT = re.compile(
+    rf"\\(?:{TEXT_COMMANDS}|operatorname)\s?\{{(\s?\(?\s?mod(?:ulo)?(?![A-Za-z])[^{{}}\\]{{0,20}})\}}"
+)
+_MODULUS = re.compile(
+    r"(\(\s?)?(?:\\[pb]?mod|(?<![A-Za-z\\])mod(?:ulo)?)(?![A-Za-z])(?:\s|\\[ ,;:]){0,4}"
+    r"(?:\{\s?([0-9]{1,40}|[A-Za-z])\s?\}|([0-9]{1,40}|[A-Za-z])(?![A-Za-z]))(?(1)\s?\))"
+)
+
+
+def _write_modulus(match: re.Match[str]) -> str:
+    return f"\\pmod{{{match[2] or match[3]}}}"
+
+
+def _write_congruence(text: str) -> str:
+    """With one way of writing for the modulus, behind the sign of a congruence."""
+    relation, sign, modulus = text.replace("≡", "\\equiv ").partition("\\equiv")
+    return relation + sign + (_MODULUS.sub(_write_modulus, _MOD_IN_TEXT.sub(r" \1 ", modulus)) if sign else "")
+
+
 def tidy_latex(text: str) -> str:
     """Without dollar signs around it, a full stop behind it, and what only changes how it looks."""
     text = _SPACE.sub(" ", text)  # patterns would try every share of a long run of blanks
     for pattern, spelling in _SPELLINGS:
         text = pattern.sub(spelling, text)
-    text = _BASE.sub(_write_base, _REPEATING.sub(_write_repeating, text))
+    text = _BASE.sub(_write_base, _REPEATING.sub(_write_repeating, _write_congruence(text)))
     text = _TIMES.sub(r"\\\1 ", _POWER.sub(_write_power, text)).replace(",\\!", "{,}").replace("\\!", "")
     bare = _AT_THE_END.sub("", _LOOK.sub("", text).replace("\\lbrace", "\\{").replace("\\rbrace", "\\}")).strip()
     for opening, closing in (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]")):

@@ -8,6 +8,7 @@ be equal and is written differently is left for math-verify, in the shape in whi
 import importlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from math import isqrt, log
 from typing import Annotated, Final, Literal, NamedTuple, Self, cast
@@ -39,10 +40,16 @@ from app.toolkit.math_answers.parts import (
     AnswerParts,
     Shape,
     detect_shape,
+    has_angle_brackets,
+    is_of_other_name,
     is_point,
+    is_said_as_interval,
+    read_ratio,
+    round_angle_brackets,
     split_at,
     split_into_parts,
     split_items,
+    split_said_unit,
     split_unit,
     strip_answer_lead,
     strip_lead,
@@ -338,7 +345,7 @@ _UNIT = re.compile(
     r"(?:[cmk]?m|in|ft|rad|units?|radians|inches|feet|meters|metres|centimeters|centimetres)\.?\s*\}"
     r"\s*(?:\^\s?\{?[23]\}?)?\s*"
 )
-_WORD = re.compile(rf"\\(?:{TEXT_COMMANDS})(?![A-Za-z])|[{{}}().,\s]")
+_WORD = re.compile(rf"\\(?:{TEXT_COMMANDS})(?![A-Za-z])|\\[,;:! ]|[{{}}().,~\s]")
 _TEXT = re.compile(rf"\\(?:{TEXT_COMMANDS})\s?\{{([^{{}}]*)\}}")
 _BRACED_SIGN = re.compile(r"\{([0-9a-z]|\\[a-z]{1,20})\}")
 _NUMERAL = re.compile(r"[0-9]+(?:\.[0-9]+)?")
@@ -358,6 +365,9 @@ _LETTERS_ALONE = re.compile(r"[A-Za-z]{2,30}")
 _NAMES_OF_SIGNS: Final = frozenset({"pi", "alpha", "beta", "gamma", "delta", "theta", "lambda", "mu", "phi", "omega"})
 _ROMAN: Final = frozenset("ivxlcdm")
 _SMALL_WORDS: Final = frozenset({"no", "up", "am", "pm", "ne", "nw", "se", "sw"})
+_ASKS_FOR_RATIO = re.compile(r"\b(?:ratios?|odds|proportions?|scale)\b", re.IGNORECASE)
+_PERCENT = re.compile(r"%|per\s?cent", re.IGNORECASE)
+_MODULUS = re.compile(r"\\pmod\{([0-9]{1,40})\}")
 _HEAVY = re.compile(
     r"[0-9]{12}|\)\s*\^\s*\{?\s*[0-9]{2}|\^\s*\{?\s*[-+(]*[0-9]{3}|\^[^ ]{0,12}\^|[0-9)}]\s*!"
     r"|\\(?:int|sum|prod|lim|binom)(?![A-Za-z])|(?:\{[^{}]{0,40}){8}"
@@ -376,6 +386,8 @@ def check_answer(answer: str, gold: GoldAnswer) -> AnswerCheck:
         return RIGHT
     if gold.problem and _is_restated(bare, gold):
         return AnswerCheck(_UNFINISHED)
+    if is_of_other_name(bare, tidy_latex(gold.latex), gold.shape, gold.problem):
+        return AnswerCheck("it names another value than the answer needs")
     if gold.problem:
         check = _check_known_kinds(bare, tidy_latex(gold.latex), gold)
         if check is not None:
@@ -420,7 +432,7 @@ def _check_named(expected: AnswerParts, submitted: AnswerParts, gold: GoldAnswer
 
 def _check_value(expected: str, submitted: str, gold: GoldAnswer) -> AnswerCheck:
     """Of one name: of any shape."""
-    return check_answer(submitted, gold.model_copy(update={"latex": expected, "shape": detect_shape(expected)}))
+    return check_answer(submitted, _reshape(gold, expected))
 
 
 def _check_known_kinds(answer: str, expected: str, gold: GoldAnswer) -> AnswerCheck | None:
@@ -428,7 +440,10 @@ def _check_known_kinds(answer: str, expected: str, gold: GoldAnswer) -> AnswerCh
     if gold.shape == "intervals":
         return None
     if expected == EMPTY_SET or DOTS in expected:
-        return None if gold.shape == "list" else OTHER
+        return None if gold.shape == "list" else RIGHT if _has_same_signs(answer, expected) else OTHER
+    check = _check_other_writing(answer, expected, gold)
+    if check is not None:
+        return check
     choice = _read_choice(expected)
     if choice:
         return RIGHT if _read_choice(strip_answer_lead(answer)) == choice else OTHER
@@ -441,10 +456,31 @@ def _check_known_kinds(answer: str, expected: str, gold: GoldAnswer) -> AnswerCh
     value, unit = split_unit(expected, plain=True)
     if not unit:
         return None
-    submitted, other = split_unit(strip_lead(answer), plain=True)
+    submitted, other = split_said_unit(strip_lead(answer))
     if other not in ("", unit):
         return AnswerCheck("it is in another unit")
-    return check_answer(submitted, gold.model_copy(update={"latex": value, "shape": detect_shape(value)}))
+    return check_answer(submitted, _reshape(gold, value))
+
+
+def _check_other_writing(answer: str, expected: str, gold: GoldAnswer) -> AnswerCheck | None:
+    """Of a vector, a ratio, and an open interval that looks like a point."""
+    if has_angle_brackets(expected):
+        return check_answer(round_angle_brackets(answer), _reshape(gold, round_angle_brackets(expected)))
+    if gold.shape == "tuple" and is_said_as_interval(answer, expected, gold.problem):
+        return check_answer(answer, gold.model_copy(update={"shape": "intervals"}))
+    is_ratio = _ASKS_FOR_RATIO.search(gold.problem) and () != read_ratio(answer) == read_ratio(expected)
+    return RIGHT if is_ratio else None
+
+
+def _reshape(gold: GoldAnswer, latex: str) -> GoldAnswer:
+    """Of another text, and of the shape that it has."""
+    return gold.model_copy(update={"latex": latex, "shape": detect_shape(latex)})
+
+
+def _has_same_signs(one: str, other: str) -> bool:
+    """But for braces of a single sign: `2^{3}`, `2^3`."""
+    first, second = (_BRACED_SIGN.sub(r"\1", compact_latex(text)) for text in (one, other))
+    return first == second
 
 
 def _read_choice(text: str) -> str:
@@ -513,7 +549,7 @@ def _check_part(expected: str, submitted: str, gold: GoldAnswer) -> AnswerCheck:
     if compact_latex(expected) == compact_latex(submitted):
         return RIGHT
     if DOTS in expected or DOTS in submitted:
-        return OTHER
+        return RIGHT if _has_same_signs(submitted, expected) else OTHER
     if is_point(expected):
         return _check_point(expected, submitted, gold)
     if "infinity" in expected or "infinity" in submitted:
@@ -534,7 +570,7 @@ def _check_value_of_part(expected: str, submitted: str, gold: GoldAnswer) -> Ans
         return check
     if node is None:
         return _check_raw(submitted, expected)
-    return _check_expression(submitted, node, gold.form)
+    return _check_expression(submitted, node, gold)
 
 
 def _check_part_of_row(expected: str, submitted: str, gold: GoldAnswer) -> AnswerCheck | None:
@@ -549,7 +585,7 @@ def _check_part_of_row(expected: str, submitted: str, gold: GoldAnswer) -> Answe
     value, unit = split_unit(expected, plain=True)
     if not unit or gold.shape in ("single", "intervals", "matrix"):
         return None
-    bare, other = split_unit(submitted, plain=True)
+    bare, other = split_said_unit(submitted)
     return _check_value_of_part(value, bare, gold) if other in ("", unit) else AnswerCheck("it is in another unit")
 
 
@@ -604,24 +640,33 @@ def _check_number(submitted: str, value: Fraction, gold: GoldAnswer) -> AnswerCh
     if "%" in submitted and not gold.problem:
         number /= 100
     if number != value:
-        return AnswerCheck("it is another number")
+        return RIGHT if _is_share(submitted, number, value, gold) else AnswerCheck("it is another number")
     return _check_lowest_terms(submitted, value) if gold.form == "lowest" else RIGHT
 
 
+def _is_share(submitted: str, number: Fraction, value: Fraction, gold: GoldAnswer) -> bool:
+    """`82\\%` for a fraction of a data set, where the problem does not speak of per cent."""
+    if not gold.problem or value.denominator == 1 or number != 100 * value or _PERCENT.search(gold.problem):
+        return False
+    return split_unit(submitted, plain=True)[1] == "%"
+
+
 _SCIENTIFIC = re.compile(r"([-+]?(?:[0-9]{1,20}\.?[0-9]{0,20}|\.[0-9]{1,20}))[eE]([-+]?[0-9]{1,2})")
-_POWER_OF_TEN = re.compile(r"10\^\{?-([0-9]{1,2})\}?")
+_POWER_OF_TEN = re.compile(r"(?P<above>)10\^\{?-(?P<power>[0-9]{1,2})\}?")
+_OVER_POWER_OF_TEN = re.compile(r"\\frac\{(?P<above>[0-9]{1,20})\}\{10\^\{?(?P<power>[0-9]{1,2})\}?\}")
 
 
 def _read_scientific(text: str, problem: str) -> Fraction | None:
-    """`9.85e-3`, and in a data set `10^{-3}`, unless it is what the problem asks to work out."""
+    """`9.85e-3`, and in a data set `10^{-3}` and `\\frac{5}{10^{3}}`, unless the problem asks to work it out."""
     compact = compact_latex(text)
     match = _SCIENTIFIC.fullmatch(compact)
     if match is not None:
         return Fraction(match[1]) * Fraction(10) ** int(match[2])
-    power = _POWER_OF_TEN.fullmatch(compact)
-    if power is None or not problem or compact in compact_latex(problem):
+    power = _POWER_OF_TEN.fullmatch(compact) or _OVER_POWER_OF_TEN.fullmatch(compact)
+    asked = (_BRACED_SIGN.sub(r"\1", compact_latex(problem)), compact_latex(problem))
+    if power is None or not problem or _BRACED_SIGN.sub(r"\1", compact) in asked[0] or compact in asked[1]:
         return None
-    return Fraction(1, 10 ** int(power[1]))
+    return Fraction(int(power["above"] or 1), 10 ** int(power["power"]))
 
 
 def _parse_without_unit(text: str) -> ExpressionNode | None:
@@ -639,7 +684,7 @@ def _check_lowest_terms(submitted: str, value: Fraction) -> AnswerCheck:
     return RIGHT if below is None or abs(below.value) == value.denominator else AnswerCheck("it can be reduced further")
 
 
-def _check_expression(submitted: str, expected: ExpressionNode, form: Form) -> AnswerCheck:
+def _check_expression(submitted: str, expected: ExpressionNode, gold: GoldAnswer) -> AnswerCheck:
     node = parse_expression(_UNIT.sub("", submitted))
     if node is None:
         return _UNREAD
@@ -649,11 +694,21 @@ def _check_expression(submitted: str, expected: ExpressionNode, form: Form) -> A
         return OTHER
     if _is_heavy(node, expected):
         return _TOO_LARGE
-    fault = describe_undone(node, expected, form)
-    if fault == _UNFINISHED and describe_undone(expected, expected, form) == _UNFINISHED:
+    fault = describe_undone(_lower_powers(node) if gold.problem else node, expected, gold.form)
+    if fault == _UNFINISHED and describe_undone(expected, expected, gold.form) == _UNFINISHED:
         fault = ""
     rooted = (ROOTED,) if may_need_positive_letters(node, expected) else ()
     return AnswerCheck(fault) if fault else AnswerCheck("", ((expected.latex, node.latex, *rooted),))
+
+
+def _lower_powers(node: ExpressionNode) -> ExpressionNode:
+    """With `3` for `3^5` in `\\ln(3^5)`, which data sets may have as it stands: it is `5\\ln 3`."""
+    parts = tuple(map(_lower_powers, node.parts))
+    if node.kind == "call" and node.name == "ln" and parts[0].kind == "power":
+        base, exponent = parts[0].parts
+        if base.kind == exponent.kind == "number" and exponent.value.denominator == 1 and exponent.value > 1:
+            parts = (base,)
+    return replace(node, parts=parts)
 
 
 def _check_raw(submitted: str, expected: str) -> AnswerCheck:
@@ -662,6 +717,9 @@ def _check_raw(submitted: str, expected: str) -> AnswerCheck:
     if said == meant and _are_digits_in_place(submitted, expected):
         return RIGHT
     if meant.isalpha() or said.isalpha() or "_" in expected:  # math-verify leaves out the base of a number
+        return OTHER
+    modulus, other = (_MODULUS.findall(tidy_latex(text)) for text in (expected, submitted))
+    if modulus and other and modulus != other:
         return OTHER
     if _list_names(expected) != _list_names(submitted):  # it would multiply the letters, in any order
         return OTHER

@@ -3,6 +3,7 @@ r"""Compound answers and their parts, and units: what stands around the expressi
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Final, Literal
 
 from app.toolkit.answers import TEXT_COMMANDS, parse_number
@@ -53,6 +54,8 @@ _BUILDER = re.compile(
     re.DOTALL,
 )
 """`\\{x \\mid x > 5\\}`; of whole numbers, say, it is no interval."""
+_BUILDS = re.compile(r"\\(?:mid|vert|colon)(?![A-Za-z])|[|:]")
+_ALL_IN_TEXT = re.compile(rf"\\(?:{TEXT_COMMANDS})\s?\{{([^{{}}]*)\}}")
 _NOT_EQUAL = re.compile(r"\\neq?(?![A-Za-z])|≠")
 _MATRIX = re.compile(
     r"\s*(?:\\left)?\s*[(\[]?\s*\\begin\{(?:[pb]|small)?(?:matrix|array)\}(?:\{[clr| ]{1,12}\})?"
@@ -60,7 +63,7 @@ _MATRIX = re.compile(
     re.DOTALL,
 )
 _ROW = re.compile(r"\\\\(?:\[[^\]]{0,8}\])?")
-_SIZED = re.compile(r"\\(?:left|right|big|Big|bigl|bigr|Bigl|Bigr)(?![A-Za-z])\s?\.?")
+_SIZED = re.compile(r"\\(?:left|right|[bB]igg?[lmr]?)(?![A-Za-z])\s?\.?")
 _SPACED = re.compile(_SIZED.pattern + r"|(?<!\\)\\[,;:! ]|\\q?quad(?![A-Za-z])|~")
 _SIZES_AND_SPACES: Final = (_SPACED, _SIZED)
 """Spaces with commas in them; in a single number they may stand between thousands."""
@@ -84,6 +87,8 @@ _RELATION = re.compile(r"([<>≤≥])")
 _VARIABLE = re.compile(r"\s*((?![ei]\s*$)[A-Za-z]|\\(?!infty|pi)[a-z]{2,7})\s*")
 _MEMBER = re.compile(rf"{_VARIABLE.pattern}(?:\\in(?![A-Za-z])|∈)")
 _SHORT_NAME = re.compile(r"[A-Za-z](?:_\{?[0-9]{1,3}\}?)?|\\[a-z]{2,7}")
+_AXES: Final = frozenset("xyz")
+_NO_NAMES: Final = frozenset({"e", "i", "\\pi", "\\infty"})
 _OPEN, _CLOSE = "([{", ")]}"
 
 
@@ -130,6 +135,8 @@ def detect_shape(gold: str, problem: str = "") -> Shape:
         return "set"
     if bare.startswith("\\{") and bare.endswith("\\}"):
         return "set"
+    if _is_set_of_values(bare):
+        return "set"
     shape = _detect_list(bare)
     if shape != "set" or _OR.search(bare):
         return shape
@@ -137,6 +144,13 @@ def detect_shape(gold: str, problem: str = "") -> Shape:
     if all(is_point(item) for item in split_items(bare)):
         says = _ORDERED_POINT.sub(" ", says)
     return "list" if _ASKS_FOR_ORDER.search(says) or "\\ldots" in bare else "set"
+
+
+def _is_set_of_values(bare: str) -> bool:
+    """`x \\in \\{2, 3\\}`: a letter and its values."""
+    member = _MEMBER.match(bare)
+    rest = "" if member is None else bare[member.end() :].strip()
+    return rest.startswith("\\{") and rest.endswith("\\}") and not _BUILDS.search(rest) and "\\{" not in rest[2:]
 
 
 def _detect_list(bare: str) -> Shape:
@@ -177,7 +191,9 @@ def _is_named(bare: str) -> bool:
 
 
 def _is_half_open(bare: str) -> bool:
-    return (bare[:1] == "[") != (bare[-1:] == "]") or (bare[:1] == "[" and len(split_at(bare[1:-1])) == 2)
+    if (bare[:1] == "[") != (bare[-1:] == "]"):
+        return True
+    return (bare[:1], bare[-1:]) in (("[", "]"), ("]", "[")) and len(split_at(bare[1:-1])) == 2
 
 
 def _is_solved_inequality(bare: str) -> bool:
@@ -210,6 +226,54 @@ def strip_lead(text: str) -> str:
     return _split_name(text)[1]
 
 
+_ANGLES = re.compile(r"\s*(?:\\langle(?![A-Za-z])|⟨).*(?:\\rangle(?![A-Za-z])|⟩)\s*", re.DOTALL)
+
+
+def has_angle_brackets(text: str) -> bool:
+    """`\\langle 1, 2 \\rangle`: all of it, and more than one part."""
+    bare = _SIZED.sub("", text)
+    return _ANGLES.fullmatch(bare) is not None and len(split_at(bare)) > 1
+
+
+def round_angle_brackets(text: str) -> str:
+    return re.sub(r"\\rangle(?![A-Za-z])|⟩", ")", re.sub(r"\\langle(?![A-Za-z])|⟨", "(", text))
+
+
+def is_of_other_name(answer: str, gold: str, shape: Shape, problem: str) -> bool:
+    """`x = 4` for `y = 4`: another line. Of a name that the problem does not have, nobody can know which was meant; but
+    x, y and z are those of axes everywhere."""
+    meant, said = _find_names(gold, shape), _find_names(answer, shape)
+    if not meant or not said or any(map(_are_one_name, product(meant, said))):
+        return False
+    given = any(re.search(rf"(?<![A-Za-z\\]){re.escape(name)}(?![A-Za-z])", problem) for name in meant)
+    return given or (meant | said) <= _AXES
+
+
+def _are_one_name(names: tuple[str, str]) -> bool:
+    """`x_1` may be `x`: one of its values."""
+    one, other = names
+    return one == other or one.partition("_")[0] == other or one == other.partition("_")[0]
+
+
+def _find_names(text: str, shape: Shape) -> frozenset[str]:
+    """Short ones that the values of a number or set are said to be of: `x = 3`, `3 = x`, `x = 2 \\text{ or } x = 3`."""
+    if shape not in ("single", "set"):
+        return frozenset()
+    member = _MEMBER.match(text)
+    if member is not None:
+        return frozenset({compact_latex(member[1])})
+    items = split_items(text) if shape == "set" else [text]
+    return frozenset(name for item in items if (name := _find_name(item)))
+
+
+def _find_name(equation: str) -> str:
+    """Empty before a set, whose own name it is: `S = \\{2, 3\\}`."""
+    sides = [compact_latex(side) for side in split_at(equation, "=")]
+    bare = [re.sub(r"[{}]", "", side) for side in sides]
+    names = [side for side in bare if _SHORT_NAME.fullmatch(side) and side not in _NO_NAMES]
+    return names[0] if len(sides) == 2 and len(names) == 1 and not sides[1].startswith("\\{") else ""
+
+
 _ANSWER_LEAD = re.compile(
     r"\s*(?:the )?(?:(?:final|correct|right|best) )?(?:answer|option|choice)(?: is)?\s*(?:[:=]|:?\s?\}\s*[:=]?)\s*",
     re.IGNORECASE,
@@ -238,6 +302,16 @@ def split_at(text: str, sign: str = ",") -> list[str]:
     return [*pieces, text[start:]]
 
 
+_RATIO_SIGN = re.compile(rf"\s?(?:{_IN_TEXT}to\s*\}}|(?<![A-Za-z])to(?![A-Za-z])|:|∶)\s?")
+_NUMERAL = re.compile(r"[0-9]{1,20}(?:\.[0-9]{1,20})?")
+
+
+def read_ratio(text: str) -> tuple[str, ...]:
+    """The numerals of `3:19` and `3 \\text{ to } 19`."""
+    numerals = tuple(_RATIO_SIGN.split(_BLANKS.sub(" ", text).strip()))
+    return numerals if len(numerals) > 1 and all(map(_NUMERAL.fullmatch, numerals)) else ()
+
+
 def split_items(text: str) -> list[str]:
     """At every comma, semicolon, "and" and "or" that is in no brackets: `(2 or 5)` is no pair."""
 
@@ -262,7 +336,8 @@ def _read_single(text: str) -> AnswerParts:
 
 
 def _read_set(text: str) -> AnswerParts | None:
-    bare = strip_lead(text)
+    words = _ALL_IN_TEXT.fullmatch(text)
+    bare = strip_lead(text if words is None else words[1])
     if bare.startswith("\\{") and bare.endswith("\\}"):
         bare = bare[2:-2]
     items = [strip_lead(item) for item in split_items(bare)]
@@ -433,10 +508,32 @@ def _leave_out_points(points: list[str], names: tuple[str, ...]) -> AnswerParts 
 
 
 def _read_interval(text: str) -> AnswerParts | None:
+    """Brackets may point outward where an end is left out: `]1, 3]`."""
     ends = split_at(text[1:-1])
-    if text[:1] not in ("(", "[") or text[-1:] not in (")", "]") or len(ends) != 2:
+    if text[:1] not in ("(", "[", "]") or text[-1:] not in (")", "]", "[") or len(ends) != 2:
         return None
-    return AnswerParts((_normalise_end(ends[0]), _normalise_end(ends[1])), text[0] + text[-1])
+    signs = text[0].replace("]", "(") + text[-1].replace("[", ")")
+    return AnswerParts((_normalise_end(ends[0]), _normalise_end(ends[1])), signs)
+
+
+_ASKS_FOR_POINT = re.compile(
+    r"\b(?:points?|coordinates?|pairs?|triples?|tuples?|vertex|vertices|vectors?|midpoint|cent(?:er|re)s?|foc(?:us|i)|\w*intercepts?)\b"
+    r"|\(\s?[A-Za-z]\s?,",
+    re.IGNORECASE,
+)
+
+
+def is_said_as_interval(answer: str, gold: str, problem: str) -> bool:
+    """Where a right answer looks like a point, `(1, 3)`: whether it may be an interval, and the answer is one that is
+    written otherwise: `1 < x < 3`, `]1, 3[`."""
+    bare = _SIZED.sub("", answer).strip()
+    if not (_has_relation(bare) or strip_lead(bare).startswith("]")) or _ASKS_FOR_POINT.search(problem):
+        return False
+    interval = _read_interval(_SIZED.sub("", gold).strip())
+    ends = [] if interval is None else [parse_expression(end) for end in interval.texts]
+    if interval is None or any(end is None or end.symbols for end in ends):
+        return False
+    return estimate_value(interval.texts[0]) < estimate_value(interval.texts[1])
 
 
 def _normalise_end(text: str) -> str:
@@ -556,18 +653,32 @@ _NO_UNIT: Final = frozenset(
 _PLAIN_UNIT: Final = re.compile(
     r"(?<=[0-9}\])])\s{1,8}(?P<unit>[A-Za-z]{1,20}(?:\s[A-Za-z]{1,20}){0,3}(?:\s?\^\s?\{?[23]\}?)?)\Z"
 )
+_BLANKS_BEFORE_LETTER: Final = re.compile(r"(?:~|\\[ ,;:!]|\\q?quad(?![A-Za-z]))++\s*+(?=[A-Za-z])")
+_BEHIND_DIGIT: Final = re.compile(rf"(?<=[0-9])\s?[A-Za-z]{{1,20}}(?:/[A-Za-z]{{1,20}})?{_UNIT_POWER}\Z")
+
+
+def split_said_unit(text: str) -> tuple[str, str]:
+    """As `split_unit`, of an answer where the right one is a number with a unit: letters right behind a digit are no
+    factors there, so `69mi/h` has one."""
+    value, unit = split_unit(text, plain=True)
+    bare = text.strip().removesuffix(".")
+    behind = None if unit else _BEHIND_DIGIT.search(bare, max(0, len(bare) - 60))
+    named = "" if behind is None else _name_unit(behind[0])
+    known = bool(named) and all(part.rstrip("23") in _UNIT_NAMES for part in named.split("/"))
+    return (bare[: behind.start()], named) if behind is not None and known else (value, unit)
 
 
 def split_unit(text: str, *, plain: bool = False) -> tuple[str, str]:
     """The value and the name of its unit; the text itself and nothing where it is no number with a unit. `plain`: any
     words behind a blank are one, as in `133 apples`."""
-    bare = text.strip().removesuffix(".")
+    bare = _BLANKS_BEFORE_LETTER.sub(" ", text).strip().removesuffix(".")
     match = _PLAIN_UNIT.search(bare, max(0, len(bare) - 100)) if plain else None
     if match is not None and (len(match["unit"]) > 2 or match["unit"].casefold() in _UNIT_NAMES):
         named, value = _name_unit(match["unit"]), bare[: match.start()]
         if named and _is_value(value):
             return value, named
-    return _split_written_unit(text)
+    value, unit = _split_written_unit(bare)
+    return (value, unit) if unit else (text, "")
 
 
 def _split_written_unit(text: str) -> tuple[str, str]:
@@ -586,7 +697,8 @@ def _split_behind(text: str) -> tuple[str, str]:
     while match is not None:
         value, unit = _SPACES_BEHIND.sub("", bare[: match.start()]), _name_unit(match[0])
         of_angle = unit == "degree" and _TRIGONOMETRIC.search(value)
-        if unit and _is_known(match[0], unit) and _is_value(value) and not of_angle:
+        apart = bare[: match.start()][-1:].isspace()
+        if unit and _is_known(match[0], unit, apart=apart) and _is_value(value) and not of_angle:
             return value, unit
         match = _UNIT.search(bare, match.start() + 1)
     return text, ""
@@ -595,9 +707,12 @@ def _split_behind(text: str) -> tuple[str, str]:
 _TRIGONOMETRIC: Final = re.compile(r"(?:sin|cos|tan|cot|sec|csc)(?![A-Za-z])")
 
 
-def _is_known(written: str, unit: str) -> bool:
-    """Plain letters are a unit only if they are a known one; in an expression they are variables."""
-    return not written[0].isalpha() or all(part.rstrip("23") in _ALONE for part in unit.split("/"))
+def _is_known(written: str, unit: str, *, apart: bool) -> bool:
+    """Plain letters are a unit only if they are a known one; in an expression they are variables. `apart`: they stand
+    behind a blank, so `69 m/s` has one, and `3m/s` may be a product."""
+    above, *below = (part.rstrip("23") for part in unit.split("/"))
+    known = _UNIT_NAMES if apart else _ALONE
+    return not written[0].isalpha() or (above in _ALONE and all(part in known for part in below))
 
 
 def _is_value(text: str) -> bool:

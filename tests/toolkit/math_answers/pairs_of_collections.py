@@ -35,12 +35,8 @@ def sets(draws: Random) -> Question:
     def write(first: list[int], second: list[int]) -> list[str]:
         one, two = (", ".join(map(str, of)) for of in (first, second))
         return [
-            f"\\{{{one}\\}}",
-            f"\\{{{two}\\}}",
-            f"\\left\\{{{two}\\right\\}}",
-            f"\\{{{one.replace(' ', '')}\\}}",
-            f"\\lbrace {two} \\rbrace",
-            f"{two}",
+            *(f"\\{{{one}\\}}", f"\\{{{two}\\}}", f"\\left\\{{{two}\\right\\}}", f"\\{{{one.replace(' ', '')}\\}}"),
+            *(f"\\lbrace {two} \\rbrace", f"{two}"),
         ]
 
     changed = [-numbers[0] if -numbers[0] not in numbers else 31, *numbers[1:]]
@@ -56,10 +52,8 @@ def sets_of_fractions(draws: Random) -> Question:
         texts = [write_fraction(value) for value in values]
         plain = [f"{float(value):g}" for value in values]
         return [
-            f"\\left\\{{{', '.join(texts)}\\right\\}}",
-            f"\\{{{', '.join(reversed(texts))}\\}}",
-            f"\\{{{', '.join(plain)}\\}}",
-            ", ".join(texts).replace("\\frac", "\\dfrac"),
+            *(f"\\left\\{{{', '.join(texts)}\\right\\}}", f"\\{{{', '.join(reversed(texts))}\\}}"),
+            *(f"\\{{{', '.join(plain)}\\}}", ", ".join(texts).replace("\\frac", "\\dfrac")),
         ]
 
     return ask(write, (one, two, three), (one - 9, two, three), (one, two, three + 1), (one, two))
@@ -71,11 +65,8 @@ def lists_in_any_order(draws: Random) -> Question:
 
     def write(first: list[int], second: list[int]) -> list[str]:
         return [
-            ", ".join(map(str, first)),
-            ",".join(map(str, second)),
-            ", ".join(map(str, second)),
-            "; ".join(map(str, second)),
-            f"\\{{{', '.join(map(str, second))}\\}}",
+            *(", ".join(map(str, first)), ",".join(map(str, second)), ", ".join(map(str, second))),
+            *("; ".join(map(str, second)), f"\\{{{', '.join(map(str, second))}\\}}"),
         ]
 
     changed = [numbers[0] + 1 if numbers[0] + 1 not in numbers else 77, *numbers[1:]]
@@ -95,14 +86,9 @@ def lists_with_words_between(draws: Random) -> Question:
         *first, last = map(str, values)
         head = ", ".join(first)
         return [
-            ", ".join([*first, last]),
-            f"{head} \\text{{ and }} {last}",
-            f"{head}, \\text{{ and }} {last}",
-            f"{head} and {last}",
-            f"{head}\\text{{ or }}{last}",
-            "，".join([*first, last]),
-            f"\\text{{{head} and {last}}}",
-            f"{head} \\;\\text{{and}}\\; {last}",
+            *(", ".join([*first, last]), f"{head} \\text{{ and }} {last}", f"{head}, \\text{{ and }} {last}"),
+            *(f"{head} and {last}", f"{head}\\text{{ or }}{last}", "，".join([*first, last])),
+            *(f"\\text{{{head} and {last}}}", f"{head} \\;\\text{{and}}\\; {last}"),
         ]
 
     changed = (*numbers[:-1], numbers[-1] + 100)
@@ -114,8 +100,7 @@ def lists_in_the_order_asked_for(draws: Random) -> Question:
     numbers = sorted(draw_numbers(draws, draws.randint(3, 5)))
     order = draws.choice(
         [
-            "Order the numbers from least to greatest.",
-            "List them in ascending order.",
+            *("Order the numbers from least to greatest.", "List them in ascending order."),
             "Arrange the numbers in increasing order.",
         ]
     )
@@ -124,11 +109,8 @@ def lists_in_the_order_asked_for(draws: Random) -> Question:
     def write(*values: int) -> list[str]:
         texts = [str(value) for value in values]
         return [
-            ", ".join(texts),
-            ",".join(texts),
-            ",\\ ".join(texts),
-            f"{', '.join(texts[:-1])} \\text{{ and }} {texts[-1]}",
-            ",\\, ".join(texts),
+            *(", ".join(texts), ",".join(texts), ",\\ ".join(texts)),
+            *(f"{', '.join(texts[:-1])} \\text{{ and }} {texts[-1]}", ",\\, ".join(texts)),
         ]
 
     return ask(write, tuple(numbers), tuple(permuted), tuple(numbers[::-1]), (*numbers[:-1], 99), problem=order)
@@ -141,9 +123,7 @@ def answers_respectively(draws: Random) -> Question:
     def write(*values: int) -> list[str]:
         texts = [str(value) for value in values]
         return [
-            ", ".join(texts),
-            ",".join(texts),
-            f"({', '.join(texts)})",
+            *(", ".join(texts), ",".join(texts), f"({', '.join(texts)})"),
             f"{', '.join(texts[:-1])} \\text{{ and }} {texts[-1]}",
         ]
 
@@ -158,11 +138,8 @@ def tuples(draws: Random) -> Question:
     def write(*values: int) -> list[str]:
         texts = [str(value) for value in values]
         return [
-            f"({', '.join(texts)})",
-            f"({','.join(texts)})",
-            f"\\left({', '.join(texts)}\\right)",
-            f"\\left( {' , '.join(texts)} \\right)",
-            f"({', '.join(f'{text}.0' for text in texts)})",
+            *(f"({', '.join(texts)})", f"({','.join(texts)})", f"\\left({', '.join(texts)}\\right)"),
+            *(f"\\left( {' , '.join(texts)} \\right)", f"({', '.join(f'{text}.0' for text in texts)})"),
             f"\\bigl({', '.join(texts)}\\bigr)",
         ]
 
@@ -177,11 +154,8 @@ def points_with_fractions(draws: Random) -> Question:
     def write(first: Fraction, second: Fraction) -> list[str]:
         texts = [write_fraction(first), write_fraction(second)]
         return [
-            f"\\left({', '.join(texts)}\\right)",
-            f"({', '.join(texts)})",
-            f"({float(first):g}, {float(second):g})",
-            f"({first}, {second})",
-            f"\\left({', '.join(texts)}\\right)".replace("\\frac", "\\dfrac"),
+            *(f"\\left({', '.join(texts)}\\right)", f"({', '.join(texts)})", f"({float(first):g}, {float(second):g})"),
+            *(f"({first}, {second})", f"\\left({', '.join(texts)}\\right)".replace("\\frac", "\\dfrac")),
         ]
 
     return ask(write, (one, two), (two, one), (-one, two), (one, two + 1))
@@ -220,11 +194,8 @@ def lists_of_pairs(draws: Random) -> Question:
         texts = [f"({one}, {two})" for one, two in written]
         turned = [*texts[1:], texts[0]]
         return [
-            ", ".join(texts),
-            ", ".join(turned),
-            ",".join(turned).replace(" ", ""),
-            f"{', '.join(turned[:-1])} \\text{{ and }} {turned[-1]}",
-            f"\\{{{', '.join(turned)}\\}}",
+            *(", ".join(texts), ", ".join(turned), ",".join(turned).replace(" ", "")),
+            *(f"{', '.join(turned[:-1])} \\text{{ and }} {turned[-1]}", f"\\{{{', '.join(turned)}\\}}"),
             "; ".join(texts),
         ]
 
@@ -238,12 +209,8 @@ def lists_with_dots(draws: Random) -> Question:
     def write(one: int, by: int, end: str) -> list[str]:
         head = f"{one}, {one + by}, {one + 2 * by}"
         return [
-            f"{head}, \\ldots, {end}",
-            f"{head}, \\dots, {end}",
-            f"{head}, \\cdots, {end}",
-            f"{head}, ..., {end}",
-            f"{head},\\ldots,{end}".replace(" ", ""),
-            f"{head}, …, {end}",
+            *(f"{head}, \\ldots, {end}", f"{head}, \\dots, {end}", f"{head}, \\cdots, {end}", f"{head}, ..., {end}"),
+            *(f"{head},\\ldots,{end}".replace(" ", ""), f"{head}, …, {end}"),
         ]
 
     return ask(write, (first, step, last), (first + 1, step, last), (first, step + 1, last), (first, step, "2n + 7"))
@@ -254,10 +221,8 @@ def sums_with_dots(draws: Random) -> Question:
 
     def write(one: int) -> list[str]:
         return [
-            f"1 + {one} + {one}^2 + \\cdots + {one}^n",
-            f"1 + {one} + {one}^2 + \\dots + {one}^n",
-            f"1+{one}+{one}^2+\\ldots+{one}^n",
-            f"1 + {one} + {one}^{{2}} + \\cdots + {one}^{{n}}",
+            *(f"1 + {one} + {one}^2 + \\cdots + {one}^n", f"1 + {one} + {one}^2 + \\dots + {one}^n"),
+            *(f"1+{one}+{one}^2+\\ldots+{one}^n", f"1 + {one} + {one}^{{2}} + \\cdots + {one}^{{n}}"),
         ]
 
     asked = ask(write, (base,), (base + 1,))
@@ -273,14 +238,10 @@ def solutions_with_or(draws: Random) -> Question:
 
     def write(first: int, second: int) -> list[str]:
         return [
-            f"{letter} = {first} \\text{{ or }} {letter} = {second}",
-            f"{second}, {first}",
-            f"{letter} = {second}, {letter} = {first}",
-            f"{letter} = {first}, {second}",
-            f"{letter} \\in \\{{{first}, {second}\\}}",
-            f"\\{{{second}, {first}\\}}",
-            f"{first} \\text{{ or }} {second}",
-            f"{letter} = {second} \\text{{ or }} {first}",
+            *(f"{letter} = {first} \\text{{ or }} {letter} = {second}", f"{second}, {first}"),
+            *(f"{letter} = {second}, {letter} = {first}", f"{letter} = {first}, {second}"),
+            *(f"{letter} \\in \\{{{first}, {second}\\}}", f"\\{{{second}, {first}\\}}"),
+            *(f"{first} \\text{{ or }} {second}", f"{letter} = {second} \\text{{ or }} {first}"),
         ]
 
     asked = ask(write, (one, two), (one, two + 61), (one + 61, two), problem=f"Solve for ${letter}$.")
@@ -298,13 +259,8 @@ def plus_and_minus(draws: Random) -> Question:
 
     def write(one: int) -> list[str]:
         return [
-            f"\\pm {one}",
-            f"{one}, -{one}",
-            f"-{one}, {one}",
-            f"\\{{-{one}, {one}\\}}",
-            f"x = \\pm {one}",
-            f"-{one} \\text{{ or }} {one}",
-            f"±{one}",
+            *(f"\\pm {one}", f"{one}, -{one}", f"-{one}, {one}", f"\\{{-{one}, {one}\\}}", f"x = \\pm {one}"),
+            *(f"-{one} \\text{{ or }} {one}", f"±{one}"),
         ]
 
     asked = ask(write, (number,), (number + 1,), (number * 10,), problem="Solve for $x$.")
@@ -316,10 +272,8 @@ def sums_with_plus_and_minus(draws: Random) -> Question:
 
     def write(one: int, inside: int) -> list[str]:
         return [
-            f"{one} \\pm \\sqrt{{{inside}}}",
-            f"{one} + \\sqrt{{{inside}}}, {one} - \\sqrt{{{inside}}}",
-            f"{one} - \\sqrt{{{inside}}}, {one} + \\sqrt{{{inside}}}",
-            f"x = {one} \\pm \\sqrt{{{inside}}}",
+            *(f"{one} \\pm \\sqrt{{{inside}}}", f"{one} + \\sqrt{{{inside}}}, {one} - \\sqrt{{{inside}}}"),
+            *(f"{one} - \\sqrt{{{inside}}}, {one} + \\sqrt{{{inside}}}", f"x = {one} \\pm \\sqrt{{{inside}}}"),
             f"\\{{{one} - \\sqrt{{{inside}}}, {one} + \\sqrt{{{inside}}}\\}}",
             f"{one} + \\sqrt{{{inside}}} \\text{{ or }} {one} - \\sqrt{{{inside}}}",
         ]
@@ -340,13 +294,9 @@ def named_values(draws: Random) -> Question:
     def write(called: list[str], numbers: list[int]) -> list[str]:
         named = [f"{name} = {number}" for name, number in zip(called, numbers, strict=True)]
         return [
-            ", ".join(named),
-            ", ".join(reversed(named)),
-            ",".join(named).replace(" ", ""),
+            *(", ".join(named), ", ".join(reversed(named)), ",".join(named).replace(" ", "")),
             f"{', '.join(named[:-1])} \\text{{ and }} {named[-1]}",
-            f"{', '.join(named[:0:-1])} \\text{{ and }} {named[0]}",
-            ",\\quad ".join(named),
-            "; ".join(named),
+            *(f"{', '.join(named[:0:-1])} \\text{{ and }} {named[0]}", ",\\quad ".join(named), "; ".join(named)),
         ]
 
     asked = ask(
@@ -397,11 +347,7 @@ def values_with_one_name(draws: Random) -> Question:
     def write(one: Fraction) -> list[str]:
         text = write_fraction(one)
         return [
-            f"{letter} = {text}",
-            text,
-            f"{text} = {letter}",
-            f"{letter}={text}",
-            f"{letter} = {float(one):g}",
+            *(f"{letter} = {text}", text, f"{text} = {letter}", f"{letter}={text}", f"{letter} = {float(one):g}"),
             f"{letter} \\, = \\, {text}",
         ]
 
@@ -417,9 +363,7 @@ def equations_of_lines(draws: Random) -> Question:
     def write(times: int, more: int) -> list[str]:
         line = write_polynomial([(times, "x"), (more, "")])
         return [
-            f"y = {line}",
-            f"{line} = y",
-            f"y={line.replace(' ', '')}",
+            *(f"y = {line}", f"{line} = y", f"y={line.replace(' ', '')}"),
             f"y = {write_polynomial([(more, ''), (times, 'x')])}",
             f"y = {write_polynomial([(times, ' x'), (more, '')])}",
         ]
@@ -440,10 +384,8 @@ def equations_rearranged(draws: Random) -> Question:
     def write(first: int, second: int, third: int) -> list[str]:
         left = write_polynomial([(first, "x"), (second, "y")])
         return [
-            f"{left} = {third}",
-            f"{left} {'-' if third > 0 else '+'} {abs(third)} = 0",
-            f"{write_polynomial([(-first, 'x'), (-second, 'y')])} = {-third}",
-            f"{third} = {left}",
+            *(f"{left} = {third}", f"{left} {'-' if third > 0 else '+'} {abs(third)} = 0"),
+            *(f"{write_polynomial([(-first, 'x'), (-second, 'y')])} = {-third}", f"{third} = {left}"),
             f"{write_polynomial([(second, 'y'), (first, 'x')])} = {third}",
             f"{write_polynomial([(2 * first, 'x'), (2 * second, 'y')])} = {2 * third}",
         ]
@@ -466,10 +408,8 @@ def circles(draws: Random) -> Question:
             write_polynomial([(1, letter), (-number, "")]) for letter, number in (("x", first), ("y", second))
         )
         return [
-            f"({left})^2 + ({right})^2 = {third * third}",
-            f"({right})^2 + ({left})^2 = {third * third}",
-            f"({left})^{{2}}+({right})^{{2}}={third * third}",
-            f"{third * third} = ({left})^2 + ({right})^2",
+            *(f"({left})^2 + ({right})^2 = {third * third}", f"({right})^2 + ({left})^2 = {third * third}"),
+            *(f"({left})^{{2}}+({right})^{{2}}={third * third}", f"{third * third} = ({left})^2 + ({right})^2"),
             f"({left})^2 + ({right})^2 = {third}^2",
         ]
 
@@ -510,8 +450,7 @@ def matrices(draws: Random) -> Question:
     def write(one: int, two: int, three: int, four: int) -> list[str]:
         body = f"{one} & {two} \\\\ {three} & {four}"
         return [
-            f"\\begin{{pmatrix}} {body} \\end{{pmatrix}}",
-            f"\\begin{{bmatrix}} {body} \\end{{bmatrix}}",
+            *(f"\\begin{{pmatrix}} {body} \\end{{pmatrix}}", f"\\begin{{bmatrix}} {body} \\end{{bmatrix}}"),
             f"\\left( \\begin{{array}}{{cc}} {body} \\end{{array}} \\right)",
             f"\\begin{{pmatrix}}{body.replace(' ', '')}\\end{{pmatrix}}",
             f"\\begin{{bmatrix}} {one}.0 & {two} \\\\ {three} & {four} \\end{{bmatrix}}",
@@ -539,9 +478,7 @@ def matrices_of_fractions(draws: Random) -> Question:
     def write(*values: Fraction) -> list[str]:
         texts, plain = [write_fraction(value) for value in values], [f"{float(value):g}" for value in values]
         return [
-            _write_matrix("pmatrix", texts),
-            _write_matrix("bmatrix", plain),
-            _write_matrix("pmatrix", plain),
+            *(_write_matrix("pmatrix", texts), _write_matrix("bmatrix", plain), _write_matrix("pmatrix", plain)),
             _write_matrix("bmatrix", [text.replace("\\frac", "\\dfrac") for text in texts]),
         ]
 
@@ -555,8 +492,7 @@ def column_vectors(draws: Random) -> Question:
     def write(*values: int) -> list[str]:
         body = " \\\\ ".join(map(str, values))
         return [
-            f"\\begin{{pmatrix}} {body} \\end{{pmatrix}}",
-            f"\\begin{{bmatrix}} {body} \\end{{bmatrix}}",
+            *(f"\\begin{{pmatrix}} {body} \\end{{pmatrix}}", f"\\begin{{bmatrix}} {body} \\end{{bmatrix}}"),
             f"\\begin{{pmatrix}}{body.replace(' ', '')}\\end{{pmatrix}}",
             f"\\left[\\begin{{array}}{{c}} {body} \\end{{array}}\\right]",
         ]
@@ -572,10 +508,8 @@ def vectors_in_angle_brackets(draws: Random) -> Question:
     def write(*values: int) -> list[str]:
         text = ", ".join(map(str, values))
         return [
-            f"\\langle {text} \\rangle",
-            f"\\left\\langle {text} \\right\\rangle",
-            f"\\langle {text.replace(' ', '')}\\rangle",
-            f"({text})",
+            *(f"\\langle {text} \\rangle", f"\\left\\langle {text} \\right\\rangle"),
+            *(f"\\langle {text.replace(' ', '')}\\rangle", f"({text})"),
             f"\\left\\langle {', '.join(f'{value}.0' for value in values)} \\right\\rangle",
         ]
 
@@ -595,8 +529,7 @@ def several_boxes(draws: Random) -> Question:
     def write(one: Fraction, two: Fraction) -> list[str]:
         first, second, plain = write_fraction(one), write_fraction(two), f"{float(two):g}"
         return [
-            first,
-            f"So $\\boxed{{{first}}}$. Final answer: $\\boxed{{{second}}}$.",
+            *(first, f"So $\\boxed{{{first}}}$. Final answer: $\\boxed{{{second}}}$."),
             f"So $\\boxed{{x = {first}}}$. Final answer: $\\boxed{{{second}}}$.",
             f"So $\\boxed{{{first}}}$, which is $\\boxed{{{plain}}}$.",
             f"$\\boxed{{{first}}}$ or $\\boxed{{x = {plain}}}$",
@@ -623,8 +556,7 @@ def boxes_for_named_values(draws: Random) -> Question:
     def write(called: list[str], numbers: list[int]) -> list[str]:
         one, two = (f"{name} = {number}" for name, number in zip(called, numbers, strict=True))
         return [
-            f"{one}, {two}",
-            f"So $\\boxed{{{one}}}$ and $\\boxed{{{two}}}$.",
+            *(f"{one}, {two}", f"So $\\boxed{{{one}}}$ and $\\boxed{{{two}}}$."),
             f"Thus $\\boxed{{{two}}}$, $\\boxed{{{one}}}$.",
             f"So $\\boxed{{{one}, {two}}}$. That is, $\\boxed{{{two}, {one}}}$.",
         ]
@@ -641,11 +573,9 @@ def sizes_of_brackets(draws: Random) -> Question:
     def write(first: int, second: int) -> list[str]:
         return [
             f"\\left( \\frac{{{first}}}{{31}}, {second} \\right)",
-            f"\\bigl( \\frac{{{first}}}{{31}}, {second} \\bigr)",
-            f"\\big( \\frac{{{first}}}{{31}}, {second} \\big)",
+            *(f"\\bigl( \\frac{{{first}}}{{31}}, {second} \\bigr)", f"\\big( \\frac{{{first}}}{{31}}, {second} \\big)"),
             f"\\Big( \\frac{{{first}}}{{31}}, {second} \\Big)",
-            f"\\biggl( \\frac{{{first}}}{{31}}, {second} \\biggr)",
-            f"( \\frac{{{first}}}{{31}}, {second} )",
+            *(f"\\biggl( \\frac{{{first}}}{{31}}, {second} \\biggr)", f"( \\frac{{{first}}}{{31}}, {second} )"),
             f"\\left(\\frac{{{first}}}{{31}},\\,{second}\\right)",
         ]
 

@@ -15,11 +15,8 @@ def powers_of_letters(draws: Random) -> Question:
 
     def write(first: int, second: int) -> list[str]:
         return [
-            f"\\frac{{x^{{{first}}}}}{{y^{{{second}}}}}",
-            f"x^{{{first}}}y^{{-{second}}}",
-            f"x^{first}/y^{second}",
-            f"y^{{-{second}}} x^{{{first}}}",
-            f"\\frac{{x^{first}}}{{y^{second}}}",
+            *(f"\\frac{{x^{{{first}}}}}{{y^{{{second}}}}}", f"x^{{{first}}}y^{{-{second}}}", f"x^{first}/y^{second}"),
+            *(f"y^{{-{second}}} x^{{{first}}}", f"\\frac{{x^{first}}}{{y^{second}}}"),
             f"x^{{{first}}} \\cdot \\frac{{1}}{{y^{{{second}}}}}",
         ]
 
@@ -35,11 +32,8 @@ def expanded_polynomials(draws: Random) -> Question:
         terms = [(one, f"{letter}^2"), (two, letter), (three, "")]
         whole = write_polynomial(terms)
         return [
-            whole,
-            write_polynomial([terms[2], terms[0], terms[1]]),
-            write_polynomial([terms[1], terms[2], terms[0]]),
-            whole.replace(" ", ""),
-            whole.replace("^2", "^{2}"),
+            *(whole, write_polynomial([terms[2], terms[0], terms[1]])),
+            *(write_polynomial([terms[1], terms[2], terms[0]]), whole.replace(" ", ""), whole.replace("^2", "^{2}")),
         ]
 
     return ask(
@@ -57,9 +51,7 @@ def factored_polynomials(draws: Random) -> Question:
         factors = [f"({write_polynomial([(1, letter), (root, '')])})" for root in (first, second)]
         spread = [(number, f"{letter}^2"), (number * (first + second), letter), (number * first * second, "")]
         return [
-            f"{lead}{factors[0]}{factors[1]}",
-            f"{lead}{factors[1]}{factors[0]}",
-            write_polynomial(spread),
+            *(f"{lead}{factors[0]}{factors[1]}", f"{lead}{factors[1]}{factors[0]}", write_polynomial(spread)),
             f"{lead}{factors[0]} \\cdot {factors[1]}" if not lead else f"{lead} \\cdot {factors[0]}{factors[1]}",
         ]
 
@@ -80,9 +72,7 @@ def rational_functions(draws: Random) -> Question:
     def write(first: int, second: int) -> list[str]:
         left, right = (write_polynomial([(1, "x"), (number, "")]) for number in (first, second))
         return [
-            f"\\frac{{{left}}}{{{right}}}",
-            f"({left})/({right})",
-            f"\\frac{{-({left})}}{{-({right})}}",
+            *(f"\\frac{{{left}}}{{{right}}}", f"({left})/({right})", f"\\frac{{-({left})}}{{-({right})}}"),
             f"1 + \\frac{{{first - second}}}{{{right}}}",
             f"\\frac{{{write_polynomial([(first, ''), (1, 'x')])}}}{{{write_polynomial([(second, ''), (1, 'x')])}}}",
         ]
@@ -95,12 +85,8 @@ def expressions_in_two_letters(draws: Random) -> Question:
 
     def write(first: int, second: int) -> list[str]:
         return [
-            f"{first}xy + {second}x",
-            f"{second}x + {first}xy",
-            f"x({first}y + {second})",
-            f"{first}yx + {second}x",
-            f"{first} x y + {second} x",
-            f"{first}x \\cdot y + {second}x",
+            *(f"{first}xy + {second}x", f"{second}x + {first}xy", f"x({first}y + {second})", f"{first}yx + {second}x"),
+            *(f"{first} x y + {second} x", f"{first}x \\cdot y + {second}x"),
         ]
 
     return ask(write, (one, two), (two, one), (one + 1, two), (one, -two), problem="Write it in terms of $x$ and $y$.")
@@ -134,10 +120,7 @@ def absolute_values(draws: Random) -> Question:
         inside = write_polynomial([(1, letter), (-one, "")])
         turned = write_polynomial([(one, ""), (-1, letter)])
         return [
-            f"|{inside}|",
-            f"\\left|{inside}\\right|",
-            f"\\lvert {inside} \\rvert",
-            f"|{turned}|",
+            *(f"|{inside}|", f"\\left|{inside}\\right|", f"\\lvert {inside} \\rvert", f"|{turned}|"),
             f"\\vert {inside} \\vert",
         ]
 
@@ -150,10 +133,8 @@ def positive_letters_under_roots(draws: Random) -> Question:
 
     def write(first: int, second: int) -> list[str]:
         return [
-            f"\\sqrt{{\\frac{{{first}}}{{{second}m}}}}",
-            f"\\frac{{\\sqrt{{{first}}}}}{{\\sqrt{{{second}m}}}}",
-            f"\\frac{{\\sqrt{{{first * second}m}}}}{{{second}m}}",
-            f"\\sqrt{{{first}/({second}m)}}",
+            *(f"\\sqrt{{\\frac{{{first}}}{{{second}m}}}}", f"\\frac{{\\sqrt{{{first}}}}}{{\\sqrt{{{second}m}}}}"),
+            *(f"\\frac{{\\sqrt{{{first * second}m}}}}{{{second}m}}", f"\\sqrt{{{first}/({second}m)}}"),
             f"\\left(\\frac{{{first}}}{{{second}m}}\\right)^{{1/2}}",
         ]
 
@@ -165,11 +146,8 @@ def antiderivatives(draws: Random) -> Question:
 
     def write(times: int, exponent: int) -> list[str]:
         return [
-            f"{times}x^{exponent} + C",
-            f"C + {times}x^{exponent}",
-            f"{times}x^{{{exponent}}}+C",
-            f"{times} \\cdot x^{exponent} + C",
-            f"{times}x^{exponent} + \\text{{C}}",
+            *(f"{times}x^{exponent} + C", f"C + {times}x^{exponent}", f"{times}x^{{{exponent}}}+C"),
+            *(f"{times} \\cdot x^{exponent} + C", f"{times}x^{exponent} + \\text{{C}}"),
         ]
 
     return ask(write, (one, power), (one + 1, power), (one, power + 1), (-one, power))
@@ -181,9 +159,7 @@ def functions_with_names(draws: Random) -> Question:
     def write(times: int, more: int) -> list[str]:
         line = write_polynomial([(times, "x"), (more, "")])
         return [
-            f"f(x) = {line}",
-            line,
-            f"f(x)={line.replace(' ', '')}",
+            *(f"f(x) = {line}", line, f"f(x)={line.replace(' ', '')}"),
             f"f(x) = {write_polynomial([(more, ''), (times, 'x')])}",
             f"{write_polynomial([(more, ''), (times, 'x')])}",
         ]
@@ -202,13 +178,8 @@ def units_of_length(draws: Random) -> Question:
     def write(one: int, named: tuple[str, str]) -> list[str]:
         short, long = named
         return [
-            f"{one}\\text{{ {short}}}",
-            f"{one} \\text{{ {short}}}",
-            f"{one}\\,\\mathrm{{{short}}}",
-            f"{one} {short}",
-            f"{one}\\ \\text{{{short}}}",
-            f"{one}\\text{{ {long}}}",
-            f"{one} {long}",
+            *(f"{one}\\text{{ {short}}}", f"{one} \\text{{ {short}}}", f"{one}\\,\\mathrm{{{short}}}"),
+            *(f"{one} {short}", f"{one}\\ \\text{{{short}}}", f"{one}\\text{{ {long}}}", f"{one} {long}"),
             f"{one}~\\text{{{short}}}",
         ]
 
@@ -223,11 +194,8 @@ def units_of_area(draws: Random) -> Question:
     def write(one: int, power: int) -> list[str]:
         word = {2: "square", 3: "cubic"}[power]
         return [
-            f"{one}\\text{{ {short}}}^{power}",
-            f"{one} \\text{{ {short}}}^{{{power}}}",
-            f"{one}\\,\\mathrm{{{short}}}^{power}",
-            f"{one}\\text{{ {word} {long}}}",
-            f"{one} {word} {long}",
+            *(f"{one}\\text{{ {short}}}^{power}", f"{one} \\text{{ {short}}}^{{{power}}}"),
+            *(f"{one}\\,\\mathrm{{{short}}}^{power}", f"{one}\\text{{ {word} {long}}}", f"{one} {word} {long}"),
             f"{one} \\text{{{short}}}^{power}",
         ]
 
@@ -241,10 +209,7 @@ def plain_units(draws: Random) -> Question:
 
     def write(one: int, noun: str) -> list[str]:
         return [
-            f"{one} {noun}",
-            f"{one}\\text{{ {noun}}}",
-            f"{one} \\text{{{noun}}}",
-            f"{one}~{noun}",
+            *(f"{one} {noun}", f"{one}\\text{{ {noun}}}", f"{one} \\text{{{noun}}}", f"{one}~{noun}"),
             f"{one} \\mathrm{{~{noun}}}",
         ]
 
@@ -262,10 +227,7 @@ def speeds(draws: Random) -> Question:
         short, long = named
         above, below = short.split("/")
         return [
-            f"{one}\\text{{ {short}}}",
-            f"{one} {short}",
-            f"{one}\\ \\mathrm{{{short}}}",
-            f"{one}\\text{{ {long}}}",
+            *(f"{one}\\text{{ {short}}}", f"{one} {short}", f"{one}\\ \\mathrm{{{short}}}", f"{one}\\text{{ {long}}}"),
             f"{one} \\frac{{\\text{{{above}}}}}{{\\text{{{below}}}}}",
         ]
 
@@ -279,11 +241,7 @@ def money(draws: Random) -> Question:
     def write(one: int) -> list[str]:
         text = f"{one // 100}.{one % 100:02d}"
         return [
-            f"\\${text}",
-            text,
-            f"\\$ {text}",
-            f"{text}\\text{{ dollars}}",
-            f"{text} dollars",
+            *(f"\\${text}", text, f"\\$ {text}", f"{text}\\text{{ dollars}}", f"{text} dollars"),
             f"\\text{{\\${text}}}",
         ]
 
@@ -298,10 +256,7 @@ def times_of_day(draws: Random) -> Question:
     def write(hours: int, minutes: int) -> list[str]:
         text = f"{hours}:{minutes:02d}"
         return [
-            text,
-            f"{hours}{{:}}{minutes:02d}",
-            f"\\text{{{text}}}",
-            f"{hours} : {minutes:02d}",
+            *(text, f"{hours}{{:}}{minutes:02d}", f"\\text{{{text}}}", f"{hours} : {minutes:02d}"),
             f"\\mathrm{{{text}}}",
         ]
 
@@ -322,12 +277,8 @@ def times_with_halves_of_the_day(draws: Random) -> Question:
     def write(hours: int, minutes: int, of: tuple[str, str]) -> list[str]:
         text = f"{hours}:{minutes:02d}"
         return [
-            f"{text}\\text{{ {of[0]}}}",
-            f"{text} \\text{{ {of[0]}}}",
-            f"\\text{{{text} {of[0]}}}",
-            f"{text}\\text{{ {of[1]}}}",
-            f"{text} {of[1]}",
-            f"{text}\\ \\text{{{of[0]}}}",
+            *(f"{text}\\text{{ {of[0]}}}", f"{text} \\text{{ {of[0]}}}", f"\\text{{{text} {of[0]}}}"),
+            *(f"{text}\\text{{ {of[1]}}}", f"{text} {of[1]}", f"{text}\\ \\text{{{of[0]}}}"),
         ]
 
     return ask(
@@ -346,12 +297,8 @@ def ratios(draws: Random) -> Question:
 
     def write(first: int, second: int) -> list[str]:
         return [
-            f"{first}:{second}",
-            f"{first} : {second}",
-            f"{first}{{:}}{second}",
-            f"{first}\\text{{ to }}{second}",
-            f"\\text{{{first}:{second}}}",
-            f"{first} \\colon {second}",
+            *(f"{first}:{second}", f"{first} : {second}", f"{first}{{:}}{second}", f"{first}\\text{{ to }}{second}"),
+            *(f"\\text{{{first}:{second}}}", f"{first} \\colon {second}"),
         ]
 
     return ask(write, (one, two), (two, one), (one, two + 1), (one + 1, two), problem="What is the ratio?")
@@ -363,11 +310,8 @@ def remainders(draws: Random) -> Question:
 
     def write(one: int, of: int) -> list[str]:
         return [
-            f"x \\equiv {one} \\pmod{{{of}}}",
-            f"x \\equiv {one} \\mod {of}",
-            f"x\\equiv {one} \\pmod {{{of}}}",
-            f"x \\equiv {one} (\\bmod {of})",
-            f"x \\equiv {one} \\; (\\text{{mod }} {of})",
+            *(f"x \\equiv {one} \\pmod{{{of}}}", f"x \\equiv {one} \\mod {of}", f"x\\equiv {one} \\pmod {{{of}}}"),
+            *(f"x \\equiv {one} (\\bmod {of})", f"x \\equiv {one} \\; (\\text{{mod }} {of})"),
         ]
 
     return ask(
@@ -385,36 +329,16 @@ def remainders(draws: Random) -> Question:
 def words(draws: Random) -> Question:
     word, other = draws.sample(
         [
-            "even",
-            "odd",
-            "convergent",
-            "divergent",
-            "true",
-            "false",
-            "yes",
-            "no",
-            "rational",
-            "ellipse",
-            "circle",
-            "Tuesday",
-            "Alice",
-            "positive",
-            "isosceles",
-            "Monday",
+            *("even", "odd", "convergent", "divergent", "true", "false", "yes", "no", "rational", "ellipse", "circle"),
+            *("Tuesday", "Alice", "positive", "isosceles", "Monday"),
         ],
         2,
     )
 
     def write(one: str) -> list[str]:
         return [
-            f"\\text{{{one}}}",
-            one,
-            f"\\text{{{one.capitalize()}}}",
-            f"\\textbf{{{one}}}",
-            f"\\mathrm{{{one}}}",
-            f"\\text{{{one}.}}",
-            f"\\text{{ {one} }}",
-            f"\\textit{{{one}}}",
+            *(f"\\text{{{one}}}", one, f"\\text{{{one.capitalize()}}}", f"\\textbf{{{one}}}", f"\\mathrm{{{one}}}"),
+            *(f"\\text{{{one}.}}", f"\\text{{ {one} }}", f"\\textit{{{one}}}"),
         ]
 
     return ask(write, (word,), (other,), (f"not {word}",))
@@ -426,12 +350,8 @@ def phrases(draws: Random) -> Question:
 
     def write(one: str, two: str) -> list[str]:
         return [
-            f"\\text{{{one} {two}}}",
-            f"\\text{{{one.capitalize()} {two}}}",
-            f"\\text{{{one} {two}.}}",
-            f"\\textbf{{{one} {two}}}",
-            f"\\text{{{one}}} \\text{{ {two}}}",
-            f"\\text{{{one}}}\\ \\text{{{two}}}",
+            *(f"\\text{{{one} {two}}}", f"\\text{{{one.capitalize()} {two}}}", f"\\text{{{one} {two}.}}"),
+            *(f"\\textbf{{{one} {two}}}", f"\\text{{{one}}} \\text{{ {two}}}", f"\\text{{{one}}}\\ \\text{{{two}}}"),
         ]
 
     return ask(write, (first, second), (first, other), ("wrong", second), (f"not {first}", second))
@@ -443,15 +363,8 @@ def choices(draws: Random) -> Question:
 
     def write(one: str) -> list[str]:
         return [
-            one,
-            f"\\text{{({one})}}",
-            f"({one})",
-            f"\\textbf{{{one}}}",
-            f"\\mathrm{{{one}}}",
-            f"{one}.",
-            f"\\text{{{one}}}",
-            f"\\textbf{{({one})}}",
-            f"\\mathbf{{({one})}}",
+            *(one, f"\\text{{({one})}}", f"({one})", f"\\textbf{{{one}}}", f"\\mathrm{{{one}}}", f"{one}."),
+            *(f"\\text{{{one}}}", f"\\textbf{{({one})}}", f"\\mathbf{{({one})}}"),
         ]
 
     return ask(write, (letter,), (other,), problem=f"Which of the options is {number}?")
@@ -461,26 +374,14 @@ def letters_in_order(draws: Random) -> Question:
     """Roman numerals, directions, names of sides: letters in another order are something else."""
     word, other = draws.choice(
         [
-            ("IV", "VI"),
-            ("IX", "XI"),
-            ("XL", "LX"),
-            ("NE", "EN"),
-            ("CM", "MC"),
-            ("XC", "CX"),
-            ("VIX", "XIV"),
-            ("BAC", "ABC"),
-            ("PQ", "QR"),
-            ("LIV", "LVI"),
+            *(("IV", "VI"), ("IX", "XI"), ("XL", "LX"), ("NE", "EN"), ("CM", "MC"), ("XC", "CX"), ("VIX", "XIV")),
+            *(("BAC", "ABC"), ("PQ", "QR"), ("LIV", "LVI")),
         ]
     )
 
     def write(one: str) -> list[str]:
         return [
-            f"\\text{{{one}}}",
-            one,
-            f"\\mathrm{{{one}}}",
-            f"\\textbf{{{one}}}",
-            f"\\text{{ {one}}}",
+            *(f"\\text{{{one}}}", one, f"\\mathrm{{{one}}}", f"\\textbf{{{one}}}", f"\\text{{ {one}}}"),
             f"\\mathbf{{{one}}}",
         ]
 
@@ -496,13 +397,8 @@ def numbers_in_text_commands(draws: Random) -> Question:
 
     def write(one: int) -> list[str]:
         return [
-            f"{one}",
-            f"\\text{{{one}}}",
-            f"\\mathrm{{{one}}}",
-            f"\\mathbf{{{one}}}",
-            f"\\textbf{{{one}}}",
-            f"\\boldsymbol{{{one}}}",
-            f"\\mbox{{{one}}}",
+            *(f"{one}", f"\\text{{{one}}}", f"\\mathrm{{{one}}}", f"\\mathbf{{{one}}}", f"\\textbf{{{one}}}"),
+            *(f"\\boldsymbol{{{one}}}", f"\\mbox{{{one}}}"),
         ]
 
     asked = ask(write, (number,), (number + 1,), (number * 10 + 1,))
@@ -516,14 +412,10 @@ def spacing_commands(draws: Random) -> Question:
 
     def write(first: int, second: int, third: int) -> list[str]:
         return [
-            f"{first}x^2 + {second}x + {third}",
-            f"{first}\\,x^2 + {second}\\,x + {third}",
-            f"{first}x^2 \\;+\\; {second}x \\;+\\; {third}",
-            f"\\displaystyle {first}x^2 + {second}x + {third}",
-            f"{first}x^2 + {second}x + {third} \\quad",
-            f"{first}x^2\\!+{second}x\\!+{third}",
-            f"{first}x^2~+~{second}x~+~{third}",
-            f"{{{first}x^2}} + {{{second}x}} + {{{third}}}",
+            *(f"{first}x^2 + {second}x + {third}", f"{first}\\,x^2 + {second}\\,x + {third}"),
+            *(f"{first}x^2 \\;+\\; {second}x \\;+\\; {third}", f"\\displaystyle {first}x^2 + {second}x + {third}"),
+            *(f"{first}x^2 + {second}x + {third} \\quad", f"{first}x^2\\!+{second}x\\!+{third}"),
+            *(f"{first}x^2~+~{second}x~+~{third}", f"{{{first}x^2}} + {{{second}x}} + {{{third}}}"),
         ]
 
     return ask(write, (one, two, three), (one + 1, two, three), (one, two, -three), (one, two + 1, three))
@@ -533,13 +425,10 @@ def unicode_marks(draws: Random) -> Question:
     number, root = draws.randint(2, 9), draws.choice([2, 3, 5, 7])
     forms = draws.choice(
         [
-            lambda one, two: [f"-{one}", f"−{one}"],
-            lambda one, two: [f"x^2 + {one}", f"x² + {one}"],
-            lambda one, two: [f"x^3 - {one}", f"x³ − {one}"],
-            lambda one, two: [f"{one}\\pi", f"{one}π"],
+            *(lambda one, two: [f"-{one}", f"−{one}"], lambda one, two: [f"x^2 + {one}", f"x² + {one}"]),
+            *(lambda one, two: [f"x^3 - {one}", f"x³ − {one}"], lambda one, two: [f"{one}\\pi", f"{one}π"]),
             lambda one, two: [f"{one}\\sqrt{{{two}}}", f"{one}√{two}"],
-            lambda one, two: [f"{one}\\frac{{1}}{{2}}", f"{one}½"],
-            lambda one, two: [f"{one}^\\circ", f"{one}°"],
+            *(lambda one, two: [f"{one}\\frac{{1}}{{2}}", f"{one}½"], lambda one, two: [f"{one}^\\circ", f"{one}°"]),
             lambda one, two: [f"x \\le {one}", f"x ≤ {one}"],
             lambda one, two: [f"{one} \\times 10^{{{two}}}", f"{one} × 10^{{{two}}}"],
             lambda one, two: [f"(-\\infty, {one})", f"(−∞, {one})"],

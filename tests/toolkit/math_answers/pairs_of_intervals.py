@@ -47,9 +47,7 @@ def intervals(draws: Random) -> Question:
     def write(low: Fraction, high: Fraction, closed: tuple[bool, bool]) -> list[str]:
         text = _write_interval(low, high, closed)
         return [
-            text,
-            text.replace(", ", ","),
-            f"\\left{text[:-1]}\\right{text[-1]}",
+            *(text, text.replace(", ", ","), f"\\left{text[:-1]}\\right{text[-1]}"),
             f"\\left{text[:-1]}\\right{text[-1]}".replace("\\frac", "\\dfrac"),
             f"{text[0]}{float(low):g}, {float(high):g}{text[-1]}"
             if 3 not in (low.denominator, high.denominator)
@@ -65,10 +63,8 @@ def intervals_with_outward_brackets(draws: Random) -> Question:
         one, two = write_fraction(low), write_fraction(high)
         first, last = "[" if closed[0] else "]", "]" if closed[1] else "["
         return [
-            _write_interval(low, high, closed),
-            f"{first}{one}, {two}{last}",
-            f"\\left{first}{one}, {two}\\right{last}",
-            f"{first}{one},{two}{last}",
+            *(_write_interval(low, high, closed), f"{first}{one}, {two}{last}"),
+            *(f"\\left{first}{one}, {two}\\right{last}", f"{first}{one},{two}{last}"),
         ]
 
     return _ask_interval(draws, write, problem="Solve the inequality.")
@@ -82,13 +78,8 @@ def intervals_as_inequalities(draws: Random) -> Question:
         one, two = write_fraction(low), write_fraction(high)
         backwards = f"{two} {second} x {first} {one}"
         return [
-            _write_interval(low, high, closed),
-            text,
-            text.replace("\\le", "\\leq"),
-            text.replace("<", "\\lt"),
-            text.replace("\\le", "≤"),
-            backwards,
-            f"x {first} {one} \\text{{ and }} x {last} {two}",
+            *(_write_interval(low, high, closed), text, text.replace("\\le", "\\leq"), text.replace("<", "\\lt")),
+            *(text.replace("\\le", "≤"), backwards, f"x {first} {one} \\text{{ and }} x {last} {two}"),
         ]
 
     return _ask_interval(draws, write, problem="Solve for $x$.")
@@ -98,10 +89,7 @@ def inequalities_as_intervals(draws: Random) -> Question:
     def write(low: Fraction, high: Fraction, closed: tuple[bool, bool]) -> list[str]:
         text = _write_interval(low, high, closed)
         return [
-            _write_between(low, high, closed),
-            text,
-            f"x \\in {text}",
-            f"\\left{text[:-1]}\\right{text[-1]}",
+            *(_write_between(low, high, closed), text, f"x \\in {text}", f"\\left{text[:-1]}\\right{text[-1]}"),
             _write_between(low, high, closed).replace("\\le", "\\leqslant"),
         ]
 
@@ -114,11 +102,8 @@ def intervals_by_membership(draws: Random) -> Question:
     def write(low: Fraction, high: Fraction, closed: tuple[bool, bool]) -> list[str]:
         text = _write_interval(low, high, closed)
         return [
-            f"{letter} \\in {text}",
-            text,
-            f"{letter}\\in{text}",
-            f"{letter} \\in \\left{text[:-1]}\\right{text[-1]}",
-            _write_between(low, high, closed, letter),
+            *(f"{letter} \\in {text}", text, f"{letter}\\in{text}"),
+            *(f"{letter} \\in \\left{text[:-1]}\\right{text[-1]}", _write_between(low, high, closed, letter)),
             f"{letter} ∈ {text}",
         ]
 
@@ -129,11 +114,8 @@ def intervals_as_sets(draws: Random) -> Question:
     def write(low: Fraction, high: Fraction, closed: tuple[bool, bool]) -> list[str]:
         between = _write_between(low, high, closed)
         return [
-            _write_interval(low, high, closed),
-            f"\\{{x \\mid {between}\\}}",
-            f"\\{{x : {between}\\}}",
-            f"\\{{ x \\in \\mathbb{{R}} \\mid {between} \\}}",
-            f"\\left\\{{x \\mid {between}\\right\\}}",
+            *(_write_interval(low, high, closed), f"\\{{x \\mid {between}\\}}", f"\\{{x : {between}\\}}"),
+            *(f"\\{{ x \\in \\mathbb{{R}} \\mid {between} \\}}", f"\\left\\{{x \\mid {between}\\right\\}}"),
             f"\\{{x | {between}\\}}",
         ]
 
@@ -154,12 +136,8 @@ def rays(draws: Random) -> Question:
         )
         more, less = ("\\ge", "\\le") if is_closed else (">", "<")
         return [
-            interval,
-            f"x {more if up else less} {text}",
-            f"{text} {less if up else more} x",
-            f"x \\in {interval}",
-            f"\\{{x \\mid x {more if up else less} {text}\\}}",
-            f"\\left{interval[:-1]}\\right{interval[-1]}",
+            *(interval, f"x {more if up else less} {text}", f"{text} {less if up else more} x", f"x \\in {interval}"),
+            *(f"\\{{x \\mid x {more if up else less} {text}\\}}", f"\\left{interval[:-1]}\\right{interval[-1]}"),
             interval.replace(" \\infty", " +\\infty"),
         ]
 
@@ -184,11 +162,8 @@ def inequalities(draws: Random) -> Question:
     def write(one: Fraction, of: str) -> list[str]:
         text = write_fraction(one)
         return [
-            f"{letter} {of} {text}",
-            f"{text} {turned[of]} {letter}",
-            f"{letter} {long[of]} {text}",
-            f"{letter} {sign[of]} {text}",
-            f"{letter} {of} {one}",
+            *(f"{letter} {of} {text}", f"{text} {turned[of]} {letter}", f"{letter} {long[of]} {text}"),
+            *(f"{letter} {sign[of]} {text}", f"{letter} {of} {one}"),
         ]
 
     return ask(
@@ -205,9 +180,7 @@ def unions(draws: Random) -> Question:
         second = f"{'[' if of[1] else '('}{write_fraction(two)}, \\infty)"
         less, more = "\\le" if of[0] else "<", "\\ge" if of[1] else ">"
         return [
-            f"{first} \\cup {second}",
-            f"{second} \\cup {first}",
-            f"{first}\\cup{second}",
+            *(f"{first} \\cup {second}", f"{second} \\cup {first}", f"{first}\\cup{second}"),
             f"x {less} {write_fraction(one)} \\text{{ or }} x {more} {write_fraction(two)}",
             f"x \\in {first} \\cup {second}",
             f"\\left{first[:-1]}\\right{first[-1]} \\cup \\left{second[:-1]}\\right{second[-1]}",
@@ -242,11 +215,8 @@ def unions_of_bounded_intervals(draws: Random) -> Question:
         between = _write_between(Fraction(numbers[0]), Fraction(numbers[1]), (of[0], of[1]))
         beyond = _write_between(Fraction(numbers[2]), Fraction(numbers[3]), (of[2], of[3]))
         return [
-            f"{one} \\cup {two}",
-            f"{two} \\cup {one}",
-            f"{between} \\text{{ or }} {beyond}",
-            f"\\left{one[:-1]}\\right{one[-1]}\\cup\\left{two[:-1]}\\right{two[-1]}",
-            f"x \\in {one} \\cup {two}",
+            *(f"{one} \\cup {two}", f"{two} \\cup {one}", f"{between} \\text{{ or }} {beyond}"),
+            *(f"\\left{one[:-1]}\\right{one[-1]}\\cup\\left{two[:-1]}\\right{two[-1]}", f"x \\in {one} \\cup {two}"),
         ]
 
     numbers = (first, second, third, fourth)
@@ -266,13 +236,9 @@ def lines_without_a_point(draws: Random) -> Question:
 
     def write(one: int) -> list[str]:
         return [
-            f"(-\\infty, {one}) \\cup ({one}, \\infty)",
-            f"\\mathbb{{R}} \\setminus \\{{{one}\\}}",
-            f"x \\ne {one}",
-            f"x \\neq {one}",
-            f"({one}, \\infty) \\cup (-\\infty, {one})",
-            f"\\mathbb{{R}} \\backslash \\{{{one}\\}}",
-            f"x < {one} \\text{{ or }} x > {one}",
+            *(f"(-\\infty, {one}) \\cup ({one}, \\infty)", f"\\mathbb{{R}} \\setminus \\{{{one}\\}}", f"x \\ne {one}"),
+            *(f"x \\neq {one}", f"({one}, \\infty) \\cup (-\\infty, {one})"),
+            *(f"\\mathbb{{R}} \\backslash \\{{{one}\\}}", f"x < {one} \\text{{ or }} x > {one}"),
         ]
 
     asked = ask(write, (number,), (-number,), (number + 1,), problem="What is the domain?")
@@ -286,14 +252,8 @@ def whole_lines(draws: Random) -> Question:
     """There are few ways to say it; any bound is a wrong answer."""
     number = draw_nonzero(draws, 60)
     forms = [
-        "\\mathbb{R}",
-        "(-\\infty, \\infty)",
-        "\\text{all real numbers}",
-        "(-\\infty, +\\infty)",
-        "x \\in \\mathbb{R}",
-        "\\left(-\\infty, \\infty\\right)",
-        "\\text{All real numbers}",
-        "ℝ",
+        *("\\mathbb{R}", "(-\\infty, \\infty)", "\\text{all real numbers}", "(-\\infty, +\\infty)"),
+        *("x \\in \\mathbb{R}", "\\left(-\\infty, \\infty\\right)", "\\text{All real numbers}", "ℝ"),
         "all real numbers",
     ]
     gold = draws.choice(forms[:4])

@@ -24,13 +24,7 @@ def whole_numbers(draws: Random) -> Question:
     number = draw_nonzero(draws, 9_999)
     return ask(
         lambda one: [
-            f"{one}",
-            f"{one}.0",
-            f"{one}.00",
-            f"x = {one}",
-            f" {one} ",
-            f"{{{one}}}",
-            f"\\left({one}\\right)",
+            *(f"{one}", f"{one}.0", f"{one}.00", f"x = {one}", f" {one} ", f"{{{one}}}", f"\\left({one}\\right)"),
         ],
         (number,),
         (-number,),
@@ -46,13 +40,9 @@ def fractions(draws: Random) -> Question:
 
     def write(one: int, other: int) -> list[str]:
         return [
-            write_fraction(Fraction(one, other)),
-            f"{one}/{other}",
-            f"\\frac{{{one}}}{{{other}}}",
-            f"\\frac{{{times * one}}}{{{times * other}}}",
-            f"-\\frac{{{-one}}}{{{other}}}",
-            f"\\frac{{{-one}}}{{{-other}}}",
-            f"\\left(\\frac{{{one}}}{{{other}}}\\right)",
+            *(write_fraction(Fraction(one, other)), f"{one}/{other}", f"\\frac{{{one}}}{{{other}}}"),
+            *(f"\\frac{{{times * one}}}{{{times * other}}}", f"-\\frac{{{-one}}}{{{other}}}"),
+            *(f"\\frac{{{-one}}}{{{-other}}}", f"\\left(\\frac{{{one}}}{{{other}}}\\right)"),
         ]
 
     return ask(write, (top, bottom), (bottom, top), (-top, bottom), (top, bottom + 1), (top + bottom, bottom))
@@ -63,15 +53,9 @@ def fraction_commands(draws: Random) -> Question:
 
     def write(one: int, other: int) -> list[str]:
         return [
-            f"\\frac{{{one}}}{{{other}}}",
-            f"\\dfrac{{{one}}}{{{other}}}",
-            f"\\tfrac{{{one}}}{{{other}}}",
-            f"\\cfrac{{{one}}}{{{other}}}",
-            f"\\frac{one}{other}",
-            f"\\frac {one} {other}",
-            f"\\dfrac{one}{other}",
-            f"{{{one} \\over {other}}}",
-            f"\\displaystyle\\frac{{{one}}}{{{other}}}",
+            *(f"\\frac{{{one}}}{{{other}}}", f"\\dfrac{{{one}}}{{{other}}}", f"\\tfrac{{{one}}}{{{other}}}"),
+            *(f"\\cfrac{{{one}}}{{{other}}}", f"\\frac{one}{other}", f"\\frac {one} {other}", f"\\dfrac{one}{other}"),
+            *(f"{{{one} \\over {other}}}", f"\\displaystyle\\frac{{{one}}}{{{other}}}"),
         ]
 
     return ask(write, (top, bottom), (bottom, top), (top, digit), (digit, bottom))
@@ -85,9 +69,7 @@ def decimals(draws: Random) -> Question:
     def write(one: Fraction) -> list[str]:
         text = f"{float(one):.4f}".rstrip("0").rstrip(".")
         return [
-            text,
-            write_fraction(one),
-            f"{float(one):.5f}",
+            *(text, write_fraction(one), f"{float(one):.5f}"),
             text.replace("0.", ".", 1) if abs(one) < 1 else text + "0" * ("." in text),
             f"{one.numerator}/{one.denominator}",
         ]
@@ -134,12 +116,8 @@ def scientific_notation(draws: Random) -> Question:
     def write(mantissa: int, exponent: int) -> list[str]:
         text = f"{mantissa / 100:g}"
         return [
-            f"{text} \\times 10^{{{exponent}}}",
-            f"{text}\\cdot 10^{{{exponent}}}",
-            f"{text}e{exponent}",
-            f"{text}E{exponent}",
-            f"{mantissa} \\times 10^{{{exponent - 2}}}",
-            f"{text} * 10^{{{exponent}}}",
+            *(f"{text} \\times 10^{{{exponent}}}", f"{text}\\cdot 10^{{{exponent}}}", f"{text}e{exponent}"),
+            *(f"{text}E{exponent}", f"{mantissa} \\times 10^{{{exponent - 2}}}", f"{text} * 10^{{{exponent}}}"),
         ]
 
     return ask(write, (digits, power), (digits, -power), (digits, power + 1), (digits + 1, power))
@@ -152,10 +130,7 @@ def small_decimals(draws: Random) -> Question:
         text = f"{Fraction(number, 10**exponent).__float__():.12f}".rstrip("0")
         lead = "" if number == 1 else f"{number} \\times "
         return [
-            text,
-            f"{lead}10^{{-{exponent}}}",
-            f"{number}e-{exponent}",
-            text[1:] if text.startswith("0.") else text,
+            *(text, f"{lead}10^{{-{exponent}}}", f"{number}e-{exponent}", text[1:] if text.startswith("0.") else text),
             f"\\frac{{{number}}}{{{10**exponent}}}",
             f"\\frac{{{number}}}{{10^{{{exponent}}}}}" if number > 1 else f"\\frac{{1}}{{10^{exponent}}}",
         ]
@@ -169,13 +144,9 @@ def mixed_numbers(draws: Random) -> Question:
 
     def write(units: int, part: int, parts: int) -> list[str]:
         return [
-            f"{units}\\frac{{{part}}}{{{parts}}}",
-            f"\\frac{{{units * parts + part}}}{{{parts}}}",
-            f"{units} \\frac{{{part}}}{{{parts}}}",
-            f"{units + part / parts:g}",
-            f"{units}\\frac{part}{parts}",
-            f"{units}\\tfrac{{{part}}}{{{parts}}}",
-            f"{units * parts + part}/{parts}",
+            *(f"{units}\\frac{{{part}}}{{{parts}}}", f"\\frac{{{units * parts + part}}}{{{parts}}}"),
+            *(f"{units} \\frac{{{part}}}{{{parts}}}", f"{units + part / parts:g}", f"{units}\\frac{part}{parts}"),
+            *(f"{units}\\tfrac{{{part}}}{{{parts}}}", f"{units * parts + part}/{parts}"),
         ]
 
     asked = ask(write, (whole, top, bottom), (whole + 1, top, bottom), (whole, top, bottom + 1))
@@ -190,10 +161,8 @@ def repeating_decimals(draws: Random) -> Question:
         nines = 10 ** len(repeated) - 1
         value = whole + (Fraction(int(before or "0")) + Fraction(int(repeated), nines)) / 10 ** len(before)
         return [
-            f"{whole}.{before}\\overline{{{repeated}}}",
-            write_fraction(value),
-            f"{value.numerator}/{value.denominator}",
-            f"{whole}.{before}{repeated}\\overline{{{repeated}}}",
+            *(f"{whole}.{before}\\overline{{{repeated}}}", write_fraction(value)),
+            *(f"{value.numerator}/{value.denominator}", f"{whole}.{before}{repeated}\\overline{{{repeated}}}"),
             f"{whole}.{before}\\overline{{{repeated * 2}}}",
         ]
 
@@ -209,13 +178,8 @@ def thousands_separators(draws: Random) -> Question:
     def write(one: int) -> list[str]:
         text = f"{one:,}"
         return [
-            f"{one}",
-            text,
-            text.replace(",", "{,}"),
-            text.replace(",", ",\\!"),
-            text.replace(",", "\\,"),
-            text.replace(",", "{\\,}"),
-            text.replace(",", "\\;"),
+            *(f"{one}", text, text.replace(",", "{,}"), text.replace(",", ",\\!"), text.replace(",", "\\,")),
+            *(text.replace(",", "{\\,}"), text.replace(",", "\\;")),
         ]
 
     asked = ask(
@@ -240,10 +204,8 @@ def other_bases(draws: Random) -> Question:
         while left:
             digits, left = f"{left % base}{digits}", left // base
         return [
-            f"{digits}_{written_base}",
-            f"{digits}_{{{written_base}}}",
-            f"{digits}_{{\\text{{{words[written_base]}}}}}",
-            f"({digits})_{{{written_base}}}",
+            *(f"{digits}_{written_base}", f"{digits}_{{{written_base}}}"),
+            *(f"{digits}_{{\\text{{{words[written_base]}}}}}", f"({digits})_{{{written_base}}}"),
             f"\\text{{{digits}}}_{{{written_base}}}",
         ]
 
@@ -256,11 +218,8 @@ def big_powers(draws: Random) -> Question:
 
     def write(one: int, exponent: int) -> list[str]:
         return [
-            f"{one}^{{{2 * exponent}}}",
-            f"{one * one}^{{{exponent}}}",
-            f"({one}^{{2}})^{{{exponent}}}",
-            f"{one} \\cdot {one}^{{{2 * exponent - 1}}}",
-            f"\\left({one}^{{{exponent}}}\\right)^2",
+            *(f"{one}^{{{2 * exponent}}}", f"{one * one}^{{{exponent}}}", f"({one}^{{2}})^{{{exponent}}}"),
+            *(f"{one} \\cdot {one}^{{{2 * exponent - 1}}}", f"\\left({one}^{{{exponent}}}\\right)^2"),
         ]
 
     return ask(write, (base, power), (base + 1, power), (base, power + 1), (base, -power))
@@ -272,10 +231,8 @@ def inverses_of_big_powers(draws: Random) -> Question:
     def write(number: int, one: int, exponent: int) -> list[str]:
         lead = "" if number == 1 else f"{number} \\cdot "
         return [
-            f"\\frac{{{number}}}{{{one}^{{{exponent}}}}}",
-            f"{lead}{one}^{{-{exponent}}}",
-            f"{lead}\\left(\\frac{{1}}{{{one}}}\\right)^{{{exponent}}}",
-            f"{number}/{one}^{{{exponent}}}",
+            *(f"\\frac{{{number}}}{{{one}^{{{exponent}}}}}", f"{lead}{one}^{{-{exponent}}}"),
+            *(f"{lead}\\left(\\frac{{1}}{{{one}}}\\right)^{{{exponent}}}", f"{number}/{one}^{{{exponent}}}"),
             f"\\dfrac{{{number}}}{{{one}^{{{exponent}}}}}",
         ]
 
@@ -287,11 +244,8 @@ def factorials(draws: Random) -> Question:
 
     def write(one: int, other: int) -> list[str]:
         return [
-            f"\\frac{{{one}!}}{{{other}!}}",
-            f"{one}!/{other}!",
-            f"\\dfrac{{{one}!}}{{{factorial(other)}}}",
-            f"\\frac{{{one} \\cdot {one - 1}!}}{{{other}!}}",
-            f"\\frac{{1}}{{{other}!}} \\cdot {one}!",
+            *(f"\\frac{{{one}!}}{{{other}!}}", f"{one}!/{other}!", f"\\dfrac{{{one}!}}{{{factorial(other)}}}"),
+            *(f"\\frac{{{one} \\cdot {one - 1}!}}{{{other}!}}", f"\\frac{{1}}{{{other}!}} \\cdot {one}!"),
         ]
 
     return ask(write, (number, less), (number + 1, less), (number, less + 1), (number - 1, less))
@@ -303,11 +257,8 @@ def binomials(draws: Random) -> Question:
 
     def write(one: int, other: int) -> list[str]:
         return [
-            f"\\binom{{{one}}}{{{other}}}",
-            f"\\dbinom{{{one}}}{{{other}}}",
-            f"\\binom{{{one}}}{{{one - other}}}",
-            f"{{{one} \\choose {other}}}",
-            f"{comb(one, other)}",
+            *(f"\\binom{{{one}}}{{{other}}}", f"\\dbinom{{{one}}}{{{other}}}", f"\\binom{{{one}}}{{{one - other}}}"),
+            *(f"{{{one} \\choose {other}}}", f"{comb(one, other)}"),
             f"\\frac{{{one}!}}{{{other}! \\cdot {one - other}!}}",
         ]
 
@@ -322,11 +273,8 @@ def square_roots(draws: Random) -> Question:
 
     def write(one: int, other: int) -> list[str]:
         return [
-            f"{one}\\sqrt{{{other}}}",
-            f"\\sqrt{{{one * one * other}}}",
-            f"\\sqrt{{{other}}} \\cdot {one}",
-            f"{one} \\cdot {other}^{{1/2}}",
-            f"{one} \\cdot {other}^{{\\frac{{1}}{{2}}}}",
+            *(f"{one}\\sqrt{{{other}}}", f"\\sqrt{{{one * one * other}}}", f"\\sqrt{{{other}}} \\cdot {one}"),
+            *(f"{one} \\cdot {other}^{{1/2}}", f"{one} \\cdot {other}^{{\\frac{{1}}{{2}}}}"),
             f"{one} \\sqrt {{{other}}}",
         ]
 
@@ -339,12 +287,8 @@ def short_roots(draws: Random) -> Question:
 
     def write(one: int, other: int) -> list[str]:
         return [
-            f"{one}\\sqrt{{{other}}}",
-            f"{one}\\sqrt{other}",
-            f"{one}\\sqrt {other}",
-            f"{one}\\sqrt({other})",
-            f"{one}√{other}",
-            f"{one} \\times \\sqrt{{{other}}}",
+            *(f"{one}\\sqrt{{{other}}}", f"{one}\\sqrt{other}", f"{one}\\sqrt {other}", f"{one}\\sqrt({other})"),
+            *(f"{one}√{other}", f"{one} \\times \\sqrt{{{other}}}"),
         ]
 
     return ask(write, (times, root), (times + 1, root), (times, root + 1))
@@ -355,12 +299,9 @@ def rationalized_fractions(draws: Random) -> Question:
 
     def write(one: int, other: int) -> list[str]:
         return [
-            f"\\frac{{{one}\\sqrt{{{other}}}}}{{{other}}}",
-            f"\\frac{{{one}}}{{\\sqrt{{{other}}}}}",
-            f"{one}/\\sqrt{{{other}}}",
-            f"\\frac{{\\sqrt{{{one * one * other}}}}}{{{other}}}",
-            f"\\sqrt{{\\frac{{{one * one}}}{{{other}}}}}",
-            f"\\frac{{{one}}}{{{other}}}\\sqrt{{{other}}}",
+            *(f"\\frac{{{one}\\sqrt{{{other}}}}}{{{other}}}", f"\\frac{{{one}}}{{\\sqrt{{{other}}}}}"),
+            *(f"{one}/\\sqrt{{{other}}}", f"\\frac{{\\sqrt{{{one * one * other}}}}}{{{other}}}"),
+            *(f"\\sqrt{{\\frac{{{one * one}}}{{{other}}}}}", f"\\frac{{{one}}}{{{other}}}\\sqrt{{{other}}}"),
         ]
 
     return ask(write, (top, root), (top + 1, root), (top, root + 1))
@@ -371,10 +312,8 @@ def higher_roots(draws: Random) -> Question:
 
     def write(degree: int, one: int, other: int) -> list[str]:
         return [
-            f"{one}\\sqrt[{degree}]{{{other}}}",
-            f"\\sqrt[{degree}]{{{one**degree * other}}}",
-            f"{one} \\cdot {other}^{{1/{degree}}}",
-            f"{one} \\cdot {other}^{{\\frac{{1}}{{{degree}}}}}",
+            *(f"{one}\\sqrt[{degree}]{{{other}}}", f"\\sqrt[{degree}]{{{one**degree * other}}}"),
+            *(f"{one} \\cdot {other}^{{1/{degree}}}", f"{one} \\cdot {other}^{{\\frac{{1}}{{{degree}}}}}"),
         ]
 
     return ask(
@@ -410,12 +349,9 @@ def logarithms(draws: Random) -> Question:
 
     def write(first: int, second: int) -> list[str]:
         return [
-            f"\\ln {first} - \\ln {second}",
-            f"\\ln \\frac{{{first}}}{{{second}}}",
-            f"\\ln\\left(\\frac{{{first}}}{{{second}}}\\right)",
-            f"-\\ln {second} + \\ln {first}",
-            f"\\ln({first}) - \\ln({second})",
-            f"\\ln({first}/{second})",
+            *(f"\\ln {first} - \\ln {second}", f"\\ln \\frac{{{first}}}{{{second}}}"),
+            *(f"\\ln\\left(\\frac{{{first}}}{{{second}}}\\right)", f"-\\ln {second} + \\ln {first}"),
+            *(f"\\ln({first}) - \\ln({second})", f"\\ln({first}/{second})"),
         ]
 
     return ask(write, (one, other), (other, one), (one, draw_other(draws, PRIMES, other)), (one * other, 1 + other))
@@ -426,10 +362,7 @@ def multiples_of_logarithms(draws: Random) -> Question:
 
     def write(one: int, other: int) -> list[str]:
         return [
-            f"{one}\\ln {other}",
-            f"\\ln {other**one}",
-            f"{one} \\ln({other})",
-            f"\\ln({other}^{{{one}}})",
+            *(f"{one}\\ln {other}", f"\\ln {other**one}", f"{one} \\ln({other})", f"\\ln({other}^{{{one}}})"),
             f"{one} \\log_e {other}",
         ]
 
@@ -441,11 +374,8 @@ def logarithms_in_a_base(draws: Random) -> Question:
 
     def write(one: int, other: int) -> list[str]:
         return [
-            f"\\log_{{{one}}} {other}",
-            f"\\log_{{{one}}}({other})",
-            f"\\frac{{\\ln {other}}}{{\\ln {one}}}",
-            f"\\frac{{\\ln({other})}}{{\\ln({one})}}",
-            f"\\log_{{{one}}}{{{other}}}",
+            *(f"\\log_{{{one}}} {other}", f"\\log_{{{one}}}({other})", f"\\frac{{\\ln {other}}}{{\\ln {one}}}"),
+            *(f"\\frac{{\\ln({other})}}{{\\ln({one})}}", f"\\log_{{{one}}}{{{other}}}"),
             f"\\frac{{1}}{{\\log_{{{other}}} {one}}}",
         ]
 
@@ -457,12 +387,8 @@ def powers_of_e(draws: Random) -> Question:
 
     def write(one: int, exponent: int) -> list[str]:
         return [
-            f"{one}e^{{{exponent}}}",
-            f"{one} \\cdot e^{{{exponent}}}",
-            f"{one}\\mathrm{{e}}^{{{exponent}}}",
-            f"\\frac{{{one}}}{{e^{{{-exponent}}}}}",
-            f"{one}\\exp({exponent})",
-            f"e^{{{exponent}}} \\cdot {one}",
+            *(f"{one}e^{{{exponent}}}", f"{one} \\cdot e^{{{exponent}}}", f"{one}\\mathrm{{e}}^{{{exponent}}}"),
+            *(f"\\frac{{{one}}}{{e^{{{-exponent}}}}}", f"{one}\\exp({exponent})", f"e^{{{exponent}}} \\cdot {one}"),
         ]
 
     return ask(write, (times, power), (times, -power), (times + 1, power), (times, power + 1 or 7))
@@ -473,12 +399,8 @@ def multiples_of_pi(draws: Random) -> Question:
 
     def write(one: int, other: int) -> list[str]:
         return [
-            f"\\frac{{{one}\\pi}}{{{other}}}",
-            f"\\frac{{{one}}}{{{other}}}\\pi",
-            f"{one}\\pi/{other}",
-            f"{one / other:g}\\pi",
-            f"\\frac{{{one} \\pi}}{{{other}}}",
-            f"\\pi \\cdot \\frac{{{one}}}{{{other}}}",
+            *(f"\\frac{{{one}\\pi}}{{{other}}}", f"\\frac{{{one}}}{{{other}}}\\pi", f"{one}\\pi/{other}"),
+            *(f"{one / other:g}\\pi", f"\\frac{{{one} \\pi}}{{{other}}}", f"\\pi \\cdot \\frac{{{one}}}{{{other}}}"),
             f"\\frac{{\\pi}}{{{other}}} \\cdot {one}",
         ]
 
@@ -491,11 +413,9 @@ def inverse_functions(draws: Random) -> Question:
 
     def write(function: str, one: int, two: int) -> list[str]:
         return [
-            f"\\arc{function} \\frac{{{one}}}{{{two}}}",
-            f"\\arc{function}\\left(\\frac{{{one}}}{{{two}}}\\right)",
+            *(f"\\arc{function} \\frac{{{one}}}{{{two}}}", f"\\arc{function}\\left(\\frac{{{one}}}{{{two}}}\\right)"),
             f"\\{function}^{{-1}} \\frac{{{one}}}{{{two}}}",
-            f"\\{function}^{{-1}}\\left(\\frac{{{one}}}{{{two}}}\\right)",
-            f"\\arc{function}({one}/{two})",
+            *(f"\\{function}^{{-1}}\\left(\\frac{{{one}}}{{{two}}}\\right)", f"\\arc{function}({one}/{two})"),
         ]
 
     return ask(write, (name, top, bottom), (other, top, bottom), (name, top, bottom + 1))
@@ -505,12 +425,7 @@ def degrees(draws: Random) -> Question:
     angle = draws.randint(1, 359)
     return ask(
         lambda one: [
-            f"{one}^\\circ",
-            f"{one}^{{\\circ}}",
-            f"{one}°",
-            f"{one}\\text{{ degrees}}",
-            f"{one}",
-            f"{one} \\degree",
+            *(f"{one}^\\circ", f"{one}^{{\\circ}}", f"{one}°", f"{one}\\text{{ degrees}}", f"{one}", f"{one} \\degree"),
             f"{one} degrees",
         ],
         (angle,),
@@ -528,12 +443,8 @@ def complex_numbers(draws: Random) -> Question:
         sign, size = "-" if two < 0 else "+", abs(two)
         back, much = "-" if one < 0 else "+", abs(one)
         return [
-            f"{one} {sign} {size}i",
-            f"{two}i {back} {much}",
-            f"{one}{sign}{size} i",
-            f"{one} {sign} {size}\\mathrm{{i}}",
-            f"{one} {sign} i{size}",
-            f"{one} {sign} {size} \\cdot i",
+            *(f"{one} {sign} {size}i", f"{two}i {back} {much}", f"{one}{sign}{size} i"),
+            *(f"{one} {sign} {size}\\mathrm{{i}}", f"{one} {sign} i{size}", f"{one} {sign} {size} \\cdot i"),
             f"z = {one} {sign} {size}i",
         ]
 

@@ -210,11 +210,36 @@ MARKS = (
         "\\lor ",
         " and ",
         "\\mid",
+        "\\over ",
+        "{1 \\over ",
+        "(mod ",
+        "\\text{(mod ",
+        "\\equiv(\\mod 1",
+        "~",
+        "\\langle ",
+        "x=",
+        "]1,",
+        "\\binom{1999}{9}",
     ),
 )
 
 
-@pytest.mark.parametrize("gold", ["7", "a = 3, b = 5", "(1,2),(3,4)", "x \\ge 2", "\\sqrt{1/m}", "133 apples"])
+@pytest.mark.parametrize(
+    "gold",
+    [
+        *(
+            "7",
+            "a = 3, b = 5",
+            "(1,2),(3,4)",
+            "x \\ge 2",
+            "\\sqrt{1/m}",
+            "133 apples",
+            "(1, 3)",
+            "\\langle 1, 3 \\rangle",
+        ),
+        *("x \\equiv 4 \\pmod{8}", "1 + \\cdots + n", "\\binom{29}{11}", "x = 2 \\text{ or } x = 7"),
+    ],
+)
 def test_no_run_of_marks_holds_the_check_up(gold: str) -> None:
     """As long as an answer may be. Five hundred escaped blanks took for ever once."""
     right = MathRow(problem="Find $x$.", answer=gold).gold
