@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 from aiohttp.abc import AbstractResolver, ResolveResult
+from pydantic import JsonValue
 
 from app.domain.errors import RetrieverFailed
 from app.domain.tasks import Context, ContextQuery, Passage, Withheld
@@ -21,6 +22,9 @@ from app.rag.remote import (
     parse_answer,
 )
 from app.settings import RagSettings, Settings
+from tests.support.tables import read_table, unfold
+
+TABLE = read_table(__file__, "settings.yaml", dict[str, tuple[dict[str, JsonValue], ...]])
 
 PASSAGE = {"id": "p", "text": "It rained."}
 
@@ -184,28 +188,7 @@ def test_every_answer_of_a_resolver_is_checked() -> None:
 
 @pytest.mark.parametrize(
     ("rag", "words"),
-    [
-        ({"remote": {}}, "rag.remote.url must be a URL that begins with http:// or https://"),
-        ({"remote": {"url": "ftp://lore"}}, "rag.remote.url must be a URL that begins with http:// or https://"),
-        ({"remote": {"url": "http://[::1"}}, "rag.remote.url must be a URL that begins with http:// or https://"),
-        ({"remote": {"url": "http://lore:99999"}}, "rag.remote.url must be a URL that begins with http:// or https://"),
-        (
-            {"remote": {"url": "http://me:key@lore/"}},
-            "rag.remote.url must not contain a user or password; set rag.remote.api_key_env instead",
-        ),
-        (
-            {"remote": {"url": "http://me@lore/"}},
-            "rag.remote.url must not contain a user or password; set rag.remote.api_key_env instead",
-        ),
-        (
-            {"remote": {"url": "http://lore/", "allow_hosts": ["other"]}},
-            "rag.remote.url names lore, which is not in rag.remote.allow_hosts",
-        ),
-        (
-            {"remote": {"url": "http://lore/", "api_key_env": "NOT_SET_ANYWHERE"}},
-            "rag.remote.api_key_env names NOT_SET_ANYWHERE, which is not set",
-        ),
-    ],
+    unfold(TABLE),
 )
 def test_settings_that_cannot_be_right_stop_the_start(rag: dict[str, object], words: str) -> None:
     settings = Settings(rag=RagSettings.model_validate({"retriever": "remote"} | rag))
