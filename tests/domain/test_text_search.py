@@ -8,10 +8,7 @@ from tests.support.tables import read_table
 TABLE = read_table(__file__, "text_search.yaml", dict[str, list[tuple[str, ...]]])
 
 
-@pytest.mark.parametrize(
-    ("typed", "phrases"),
-    [*TABLE.items()],
-)
+@pytest.mark.parametrize(("typed", "phrases"), [*TABLE.items()])
 def test_words_and_phrases(typed: str, phrases: list[tuple[str, ...]]) -> None:
     assert parse_text_query(typed) == TextQuery(phrases=tuple(phrases))
 

@@ -78,10 +78,7 @@ def test_an_entry_for_each_candidate_is_read_too() -> None:
     assert isinstance(found, JudgeAnswer)
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    TABLE,
-)
+@pytest.mark.parametrize(("change", "words"), TABLE)
 def test_what_is_wrong_is_said_in_words(change: Json, words: str) -> None:
     found = read(change)
     assert isinstance(found, UnusableAnswer)

@@ -142,17 +142,13 @@ def test_a_sheet_switches_gates_off() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
-    [*TABLES.anybody, ("Okay, as an AI I can help: " + "words and " * 100, [])],
+    ("text", "expected"), [*TABLES.anybody, ("Okay, as an AI I can help: " + "words and " * 100, [])]
 )
 def test_without_a_character_only_what_fits_any_text_is_asked(text: str, expected: list[str]) -> None:
     assert flags(text, None) == expected
 
 
-@pytest.mark.parametrize(
-    ("text", "seen"),
-    TABLES.thoughts,
-)
+@pytest.mark.parametrize(("text", "seen"), TABLES.thoughts)
 def test_the_leading_thought_is_not_part_of_the_reply(text: str, seen: str) -> None:
     assert strip_thoughts(text) == seen
 

@@ -297,10 +297,7 @@ def test_the_line_that_is_answered(document: dict[str, JsonValue], line: str) ->
     )
 
 
-SAID: dict[str | None, tuple[str, ...]] = TABLES.said
-
-
-@pytest.mark.parametrize(("code", "text"), [(code, text) for code, texts in SAID.items() for text in texts])
+@pytest.mark.parametrize(("code", "text"), [(code, text) for code, texts in TABLES.said.items() for text in texts])
 def test_what_language_a_text_is_in(code: str | None, text: str) -> None:
     assert detect_language(text) == code
 
@@ -339,10 +336,6 @@ def test_the_request_says_which_language_it_is_or_what_was_said_does() -> None:
     }
 
 
-GENERIC = TABLES.generic
-"""What anybody could say anywhere."""
-
-
 class Spread(NamedTuple):
     """What the judge gives replies to the scenes of one character, by whose they are."""
 
@@ -359,7 +352,7 @@ def measure_spreads() -> Mapping[str, Spread]:
     for cast in cast_all(read_sheets(ROOT / "character_sheets"), read_scenes(ROOT / "app/envs/npc_arena/scenes")):
         own, others = replies.get(cast.scene.id, (None, ()))
         templates = load_packaged_templates()[cast.sheet.voice.language]["generic_assistant"]
-        generic = (*GENERIC[cast.sheet.voice.language], *templates)
+        generic = (*TABLES.generic[cast.sheet.voice.language], *templates)
         texts = (*filter(None, [own]), *others, *generic)
         assert NpcArena.rubric is not None
         asked = JudgeRequest(

@@ -14,7 +14,7 @@ from tests.support.chat_server import Reply, Script, serving
 from tests.support.judge_cases import BAD, GOOD, REQUEST, always, completion, config, failure, first, judged
 from tests.support.tables import read_table
 
-TABLE = read_table(__file__, "refusals.yaml", tuple[str, ...])
+PLAIN = read_table(__file__, "refusals.yaml", tuple[str, ...])
 
 SORRY = "I'm sorry, I can't help with that."
 FILTERED = Reply(json.dumps({"error": {"message": "blocked", "code": "content_filter"}}).encode(), 400)
@@ -82,7 +82,6 @@ def test_without_a_fallback_a_refusal_in_words_is_argued_with_once() -> None:
     assert told(gave_in) + told(insisted) == [("big", None, 2), ("big", "refused", 2)]
 
 
-PLAIN = TABLE
 OTHER = (
     "",
     "I would rather not.",

@@ -100,18 +100,12 @@ def test_scores_do_not_hang_on_the_last_digit() -> None:
     assert RankingScores(0.1, 0.2, 0.3).score == RankingScores(0.3, 0.2, 0.1).score == 0.6
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [*TABLES.tokens.items()],
-)
+@pytest.mark.parametrize(("text", "expected"), [*TABLES.tokens.items()])
 def test_about_how_many_tokens(text: str, expected: int) -> None:
     assert estimate_tokens(text) == expected
 
 
-@pytest.mark.parametrize(
-    ("text", "asked"),
-    [*TABLES.terms.items()],
-)
+@pytest.mark.parametrize(("text", "asked"), [*TABLES.terms.items()])
 def test_what_holds_a_sentence_together_is_not_asked_about(text: str, asked: tuple[str, ...]) -> None:
     assert extract_query_terms(text) == asked
 

@@ -35,10 +35,7 @@ def played(of: Task, *moves: str) -> Score:
     return score
 
 
-@pytest.mark.parametrize(
-    ("cards", "moves", "reward", "rationale"),
-    TABLE,
-)
+@pytest.mark.parametrize(("cards", "moves", "reward", "rationale"), TABLE)
 def test_what_a_hand_earns(cards: str, moves: tuple[str, ...], reward: float, rationale: str) -> None:
     score = played(task(cards), *moves)
     assert (score.reward, score.rationale) == (reward, rationale)

@@ -19,6 +19,8 @@ from tests.support.tables import read_table
 
 
 class Tables(Frozen):
+    scripts: dict[int, dict[str, str]]
+    calls: dict[int, dict[str, str]]
     printed: tuple[tuple[str, str, bool], ...]
     left_out: tuple[tuple[Any, dict[str, str], str], ...]
 
@@ -29,36 +31,10 @@ HALVES = {"inputs": ["1\n2\n", ["4", "6"], "10 \n1e2"], "outputs": ["0.5 1\n", [
 STARTER = "class Solution:\n    def pick(self, table: Dict[int, List[int]], number: int) -> List[int]:\n"
 PICKS = {"fn_name": "pick", "inputs": [[{"1": [2]}, 1], [{"3": [4, 5]}, 3]], "outputs": [[2], [4, 5]]}
 GOLD = "one, other = float(input()), float(input())\nprint(one / 2, other / 2)"
-BY_DESCRIPTOR = (
-    "import io, os, sys\n"
-    "one, other = map(float, os.read(sys.stdin.fileno(), os.fstat(0).st_size).split())\n"
-    "os.write(1, f'{one / 2} {other / 2}'.encode())"
+SCRIPTS, CALLS = (
+    {name: (source, paid) for paid, programs in table.items() for name, source in programs.items()}
+    for table in (TABLES.scripts, TABLES.calls)
 )
-SCRIPTS = {
-    "as a script": (
-        f"def main():\n    {GOLD.replace(chr(10), chr(10) + '    ')}\nif __name__ == '__main__': main()",
-        1,
-    ),
-    "by descriptor": (BY_DESCRIPTOR, 1),
-    "open": ("one, other = map(float, open(0).read().split())\nprint(one / 2, other / 2)\nexit()", 1),
-    "bytes": ("import sys\nfor one in sys.stdin.buffer: print(float(one) / 2, end=' ')", 1),
-    "constant": ("print(0.5, 1)", 0),
-    "echo": ("print(*open(0))", 0),
-    "failure": (f"{GOLD}\nraise SystemExit(1)", 0),
-    "hard exit": ("import os\nos._exit(0)", 0),
-    "nothing": ("pass", 0),
-    "more lines": (f"{GOLD}\nprint(0)", 0),
-    "other result": (f"{GOLD}\nimport sys\nsys._getframe(1).f_locals['written'] = None", 1),
-    "waits": ("import time\ntime.sleep(60)", 0),
-    "state": ("import os\nopen('seen', 'x')\n" + GOLD, 1),
-}
-CALLS = {
-    "method": ("class Solution:\n    def pick(self, table: Dict[int, List[int]], number): return table[number]", 1),
-    "function": ("def pick(table, number): return tuple(table[number])", 1),
-    "constant": ("def pick(table, number): return [2]", 0),
-    "first item": ("def pick(table, number): return table[number][0]", 0),
-    "text keys": ("def pick(table, number): return table[str(number)]", 0),
-}
 
 
 def _read(pairs: Any = HALVES, **columns: str) -> CompetitionRow:

@@ -24,7 +24,6 @@ TESTS = ("assert pair([3, 1]) == (1, 3)", "assert pair([5, 4]) == (4, 5)")
 GOLD = "def pair(items):\n    return min(items), max(items)"
 ROW = MbppRow(code=GOLD.replace("\n", "\r\n"), text="Give the ends.", test_list=TESTS, test_setup_code="import math")
 
-UNPAID = TABLES.unpaid
 TABLE = """
 import numpy as np
 
@@ -50,10 +49,7 @@ def test_the_first_test_is_shown_and_the_others_are_not() -> None:
     assert [test in prompt for test in TESTS] == [True, False]
 
 
-@pytest.mark.parametrize(
-    ("tests", "program", "paid"),
-    TABLES.asserts,
-)  # fmt: skip
+@pytest.mark.parametrize(("tests", "program", "paid"), TABLES.asserts)
 def test_asserts_mean_what_python_means(tests: tuple[str, ...], program: str, paid: bool) -> None:
     rewards = asyncio.run(score_programs(_read(*tests), [f"import math\n{program}"]))
     assert rewards == [float(paid)]
@@ -68,19 +64,13 @@ def test_a_table_is_graded_instead_of_the_asserts() -> None:
     assert asyncio.run(score_programs(row, [right, near])) == [1.0, 1.0]
 
 
-@pytest.mark.parametrize(
-    ("tests", "reason"),
-    unfold(TABLES.left_out),
-)
+@pytest.mark.parametrize(("tests", "reason"), unfold(TABLES.left_out))
 def test_rows_that_make_no_task_are_left_out(tests: tuple[str, ...], reason: str) -> None:
     with left_out(reason):
         _read(*tests)
 
 
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    unfold(TABLES.tables),
-)
+@pytest.mark.parametrize(("change", "reason"), unfold(TABLES.tables))
 def test_tables_of_another_kind_are_left_out(change: tuple[str, str], reason: str) -> None:
     with left_out(reason):
         _read("assert f({1}, 2) == 9", test=TABLE.replace(*change))
@@ -92,5 +82,8 @@ def test_a_row_without_a_question_is_broken() -> None:
 
 
 def test_the_right_code_is_paid_and_attacks_are_not() -> None:
-    rewards = asyncio.run(score_programs(ROW, [GOLD, *UNPAID.values()]))
-    assert dict(zip(["gold", *UNPAID], rewards, strict=True)) == {"gold": 1.0, **dict.fromkeys(UNPAID, 0.0)}
+    rewards = asyncio.run(score_programs(ROW, [GOLD, *TABLES.unpaid.values()]))
+    assert dict(zip(["gold", *TABLES.unpaid], rewards, strict=True)) == {
+        "gold": 1.0,
+        **dict.fromkeys(TABLES.unpaid, 0.0),
+    }

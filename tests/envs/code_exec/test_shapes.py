@@ -22,10 +22,7 @@ def drawn(shape: object) -> list[JsonValue]:
 SMALL = {"whole": [1, 3]}
 
 
-@pytest.mark.parametrize(
-    ("shape", "every"),
-    TABLE,
-)
+@pytest.mark.parametrize(("shape", "every"), TABLE)
 def test_a_shape_gives_all_that_fits_and_nothing_else(shape: object, every: list[JsonValue]) -> None:
     found: list[JsonValue] = []
     for value in drawn(shape):

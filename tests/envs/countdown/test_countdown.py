@@ -24,10 +24,7 @@ PUZZLE = NumberPuzzle(numbers=(3, 7, 25, 50), target=85, solution="3 + 7 + 25 + 
 CHARACTERS = "it is no expression of numbers, + - * / and brackets"
 
 
-@pytest.mark.parametrize(
-    ("answer", "expected"),
-    [*unfold(TABLE), ("(" * 10_000, CHARACTERS)],
-)
+@pytest.mark.parametrize(("answer", "expected"), [*unfold(TABLE), ("(" * 10_000, CHARACTERS)])
 def test_an_expression_is_read_and_worked_out(answer: str, expected: str) -> None:
     assert explain(Countdown(), PUZZLE, answer) == expected
 

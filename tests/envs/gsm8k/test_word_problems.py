@@ -164,10 +164,7 @@ def test_a_test_problem_is_the_same_whatever_was_asked_for_before() -> None:
     assert [last.problem("test", index) for index in reversed(indexes)] == upwards[::-1]
 
 
-@pytest.mark.parametrize(
-    ("change", "complaint"),
-    TABLE,
-)
+@pytest.mark.parametrize(("change", "complaint"), TABLE)
 def test_a_story_that_does_not_hang_together_is_refused(change: dict[str, object], complaint: str) -> None:
     with pytest.raises(ValidationError, match=complaint):
         Story.model_validate(PIES.model_dump() | change)

@@ -1,11 +1,9 @@
 """IFEval's 25 kinds, each in its published, its loose and our meaning."""
 
 import time
-from pathlib import Path
 
 import pytest
-import yaml
-from pydantic import JsonValue, TypeAdapter
+from pydantic import JsonValue
 
 from app.domain.values import Frozen
 from app.envs.instruction_following.ifeval_checks import (
@@ -22,7 +20,7 @@ from app.envs.instruction_following.ifeval_checks import (
 from app.envs.instruction_following.instructions import MOST_CHARACTERS, parse_text
 from tests.support.tables import read_table
 
-TABLE = read_table(__file__, "languages.yaml", dict[str, str])
+SPOKEN = read_table(__file__, "languages.yaml", dict[str, str])
 
 
 class Case(Frozen):
@@ -30,10 +28,7 @@ class Case(Frozen):
     replies: dict[str, str]
 
 
-CASES = TypeAdapter(dict[str, tuple[Case, ...]]).validate_python(
-    yaml.safe_load(Path(__file__).with_name("ifeval.yaml").read_text(encoding="utf-8"))
-)
-SPOKEN = TABLE
+CASES = read_table(__file__, "ifeval.yaml", dict[str, tuple[Case, ...]])
 UNITS = (
     *("a. ", '."', "*a ", "**", "[", "<<", "P.S", "- \n", "***\n", "a\n\n"),
     *('"', "{", "[", "A'", "…", "\ud800", "SECTION 1"),

@@ -100,10 +100,7 @@ def test_strictness_changes_nothing_of_tasks_without_a_data_set() -> None:
     assert set(plain.model_dump()) == {"level", "instructions"}
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    TABLE,
-)
+@pytest.mark.parametrize(("change", "said"), TABLE)
 def test_a_broken_row_is_named_by_its_line(tmp_path: Path, change: dict[str, Any], said: str) -> None:
     with pytest.raises(EnvironmentUnavailable, match=r"train\.jsonl.*line 2") as refused:
         open_rows(tmp_path, LAKE, {**LAKE, **change})

@@ -16,26 +16,17 @@ class Tables(Frozen):
 TABLES = read_table(__file__, "reading.yaml", Tables)
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    TABLES.words,
-)
+@pytest.mark.parametrize(("text", "words"), TABLES.words)
 def test_words(text: str, words: tuple[str, ...]) -> None:
     assert parse_text(text).words == words
 
 
-@pytest.mark.parametrize(
-    ("text", "bare"),
-    TABLES.bare,
-)
+@pytest.mark.parametrize(("text", "bare"), TABLES.bare)
 def test_bare_words_are_what_words_are_found_by(text: str, bare: tuple[str, ...]) -> None:
     assert parse_text(text).bare == bare
 
 
-@pytest.mark.parametrize(
-    ("text", "sentences"),
-    TABLES.sentences,
-)
+@pytest.mark.parametrize(("text", "sentences"), TABLES.sentences)
 def test_sentences(text: str, sentences: tuple[str, ...]) -> None:
     assert parse_text(text).sentences == sentences
 

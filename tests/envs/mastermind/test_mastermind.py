@@ -35,10 +35,7 @@ def scored(*messages: Message) -> Score:
     return score
 
 
-@pytest.mark.parametrize(
-    ("code", "told"),
-    unfold(TABLE),
-)
+@pytest.mark.parametrize(("code", "told"), unfold(TABLE))
 def test_a_guess_is_answered(code: str, told: str) -> None:
     assert ENVIRONMENT.step(TASK, (guess(code),)) == Turn(messages=(Message(role="user", content=told),), done=False)
 

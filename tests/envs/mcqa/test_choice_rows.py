@@ -37,28 +37,19 @@ def _open(folder: Path, *rows: dict[str, Any]) -> Mcqa:
     return Mcqa.open(ConfiguredDatasets({"mcqa": {"rows": source}}, hub_cache=folder / "cache"))
 
 
-@pytest.mark.parametrize(
-    ("columns", "letter"),
-    TABLES.letters,
-)
+@pytest.mark.parametrize(("columns", "letter"), TABLES.letters)
 def test_the_right_option_is_read_from_every_form(columns: dict[str, Any], letter: str) -> None:
     assert ChoiceRow.model_validate({**ASKED, **columns}).options.letter == letter
 
 
-@pytest.mark.parametrize(
-    "columns",
-    TABLES.left_out,
-)
+@pytest.mark.parametrize("columns", TABLES.left_out)
 def test_a_row_without_one_sure_choice_is_left_out(columns: dict[str, Any]) -> None:
     with pytest.raises(ValidationError) as raised:
         ChoiceRow.model_validate({**ASKED, **columns})
     assert {error["type"] for error in raised.value.errors()} == {LEFT_OUT}
 
 
-@pytest.mark.parametrize(
-    "columns",
-    TABLES.broken,
-)
+@pytest.mark.parametrize("columns", TABLES.broken)
 def test_a_broken_row_is_refused_by_its_line_and_never_quoted(columns: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(EnvironmentUnavailable) as raised:
         _open(tmp_path, {**ASKED, "choices": FOUR, "answer": 0}, {**ASKED, **columns})
@@ -118,10 +109,7 @@ def _build_own(opened: Mcqa, params: McqaParams) -> BaseModel:
     return opened.task("train", 0, params.model_copy(update={"dataset": "built-in"}))
 
 
-@pytest.mark.parametrize(
-    ("reply", "reward"),
-    [*TABLES.paid.items()],
-)
+@pytest.mark.parametrize(("reply", "reward"), [*TABLES.paid.items()])
 def test_of_a_row_one_committed_letter_is_paid(reply: str, reward: float, tmp_path: Path) -> None:
     opened = _open(tmp_path, {**ASKED, "choices": FOUR, "answer": 2})
     task = opened.task("train", 0, McqaParams())

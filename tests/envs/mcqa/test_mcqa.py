@@ -119,10 +119,7 @@ def test_no_guess_by_the_look_of_a_question_is_better_than_chance(level: Level) 
     assert better == []
 
 
-@pytest.mark.parametrize(
-    ("answer", "expected"),
-    unfold(TABLE),
-)
+@pytest.mark.parametrize(("answer", "expected"), unfold(TABLE))
 def test_one_letter_is_a_choice(answer: str, expected: str) -> None:
     asked = ChoiceQuestion(topic="sets", text="How many?", options=("3", "4", "5"), right=1)
     assert explain(ENVIRONMENT, asked, answer) == expected

@@ -65,30 +65,21 @@ def test_what_is_right_between_tags(row: dict[str, Any], right: list[str], wrong
     assert _pay(row, [*tagged, *bare], tmp_path) == [1.0] * len(right) + [0.0] * (len(wrong) + 3)
 
 
-@pytest.mark.parametrize(
-    ("row", "right", "wrong"),
-    TABLES.numbers,
-)
+@pytest.mark.parametrize(("row", "right", "wrong"), TABLES.numbers)
 def test_what_is_right_as_a_number_and_in_a_box(
     row: dict[str, Any], right: list[str], wrong: list[str], tmp_path: Path
 ) -> None:
     assert _pay(row, [*right, *wrong], tmp_path) == [1.0] * len(right) + [0.0] * len(wrong)
 
 
-@pytest.mark.parametrize(
-    "row",
-    [*TABLES.left_out, {"answer": "x" * 10_001}],
-)
+@pytest.mark.parametrize("row", [*TABLES.left_out, {"answer": "x" * 10_001}])
 def test_a_sound_row_without_an_answer_that_can_be_said_is_left_out(row: dict[str, JsonValue]) -> None:
     with pytest.raises(ValidationError) as raised:
         QaRow.model_validate({"question": "q", **row})
     assert [error["type"] for error in raised.value.errors()] == [LEFT_OUT]
 
 
-@pytest.mark.parametrize(
-    "row",
-    TABLES.broken,
-)
+@pytest.mark.parametrize("row", TABLES.broken)
 def test_a_broken_row_is_refused_by_its_line(row: dict[str, Any], tmp_path: Path) -> None:
     sound = {"question": "q", "answer": "a"}
     with pytest.raises(EnvironmentUnavailable) as raised:

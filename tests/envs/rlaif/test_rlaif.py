@@ -80,10 +80,7 @@ def test_a_system_prompt_replaces_the_one_of_the_conversation(tmp_path: Path) ->
     ]
 
 
-@pytest.mark.parametrize(
-    ("row", "messages"),
-    TABLES.conversations,
-)
+@pytest.mark.parametrize(("row", "messages"), TABLES.conversations)
 def test_conversations_are_read_in_each_form(
     tmp_path: Path, row: Mapping[str, object], messages: tuple[str, ...]
 ) -> None:
@@ -104,10 +101,7 @@ def test_a_data_set_is_told_in_the_metadata(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("row", "said"),
-    TABLES.refused,
-)
+@pytest.mark.parametrize(("row", "said"), TABLES.refused)
 def test_a_row_that_is_no_conversation_is_refused_by_its_number(
     tmp_path: Path, row: Mapping[str, object], said: str
 ) -> None:

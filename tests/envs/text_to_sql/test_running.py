@@ -40,10 +40,7 @@ def outcome(query: str) -> ResultRows | str:
             return str(refused)
 
 
-@pytest.mark.parametrize(
-    ("query", "expected"),
-    TABLES.reads,
-)
+@pytest.mark.parametrize(("query", "expected"), TABLES.reads)
 def test_a_query_may_read(query: str, expected: ResultRows) -> None:
     assert outcome(query) == expected
 
@@ -102,27 +99,18 @@ def test_nothing_can_be_written_even_without_the_authorizer() -> None:
             database.execute("DELETE FROM books")
 
 
-@pytest.mark.parametrize(
-    ("answer", "expected"),
-    TABLES.fences,
-)
+@pytest.mark.parametrize(("answer", "expected"), TABLES.fences)
 def test_a_fence_is_taken_off(answer: str, expected: str) -> None:
     assert strip_fence(answer) == expected
 
 
-@pytest.mark.parametrize(
-    "query",
-    TABLES.formats,
-)
+@pytest.mark.parametrize("query", TABLES.formats)
 def test_formats_that_would_make_long_texts_fail(query: str) -> None:
     with library() as database, pytest.raises(QueryRefused, match=f"^{FAILS}"):
         run_query(database, query, 10)
 
 
-@pytest.mark.parametrize(
-    ("expression", "value"),
-    [*TABLES.functions.items()],
-)
+@pytest.mark.parametrize(("expression", "value"), [*TABLES.functions.items()])
 def test_functions_of_values_alone_may_be_used(expression: str, value: Cell) -> None:
     with library() as database:
         assert run_query(database, f"SELECT {expression}", 10) == [(value,)]

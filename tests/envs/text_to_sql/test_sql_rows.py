@@ -163,10 +163,7 @@ def test_a_reply_that_takes_too_long_is_wrong_unless_the_right_query_does_too(fo
     assert [(score.outcome, score.reward) for score in scores] == [("scored", 0.0), ("unscored", None)]
 
 
-@pytest.mark.parametrize(
-    ("query", "ordered"),
-    [*TABLES.ordered.items()],
-)
+@pytest.mark.parametrize(("query", "ordered"), [*TABLES.ordered.items()])
 def test_only_the_order_of_the_whole_counts(query: str, ordered: bool) -> None:
     assert asks_for_order(query) is ordered
 

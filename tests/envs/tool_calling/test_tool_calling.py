@@ -261,10 +261,7 @@ def test_a_refusal_for_everything_pays_little() -> None:
     assert 0.0 < paid / len(own) < 0.08
 
 
-@pytest.mark.parametrize(
-    ("said", "right"),
-    [*TABLES.named.items()],
-)
+@pytest.mark.parametrize(("said", "right"), [*TABLES.named.items()])
 def test_a_refusal_may_name_a_few_other_things_and_is_no_list_of_guesses(said: str, right: bool) -> None:
     asked = ToolRequest(
         category="irrelevance",
@@ -297,15 +294,12 @@ def test_a_refusal_may_open_in_another_case_markup_or_sign(opening: str) -> None
     assert [is_right_refusal(f"{opening}{words}", asked) for words in said] == [True, False, False, False]
 
 
-TAKEN_BACK = TABLES.taken_back
-
-
 def test_a_refusal_that_takes_itself_back_earns_nothing() -> None:
     """Also where what takes it back stands in the same sentence."""
     paid = [
         (task.metadata["index"], added)
         for task in tasks("irrelevance", "train", 60)
-        for added in TAKEN_BACK
+        for added in TABLES.taken_back
         for gold in [environment().gold(task).text or ""]
         if is_right_refusal(gold.removesuffix(".") + added, request(task))
         or is_right_refusal(gold + added, request(task))
@@ -331,10 +325,7 @@ def test_a_clause_of_the_request_says_what_is_missing_for_what() -> None:
     assert ([refusal for refusal, right in said if not right], len(said) > 20) == ([], True)
 
 
-HONEST = TABLES.honest
-
-
-@pytest.mark.parametrize("form", HONEST)
+@pytest.mark.parametrize("form", TABLES.honest)
 def test_a_refusal_may_speak_of_what_who_refuses_lacks(form: str) -> None:
     asked = ToolRequest(
         category="irrelevance",
@@ -377,10 +368,7 @@ def test_what_is_missing_may_be_said_of_a_part_of_the_request() -> None:
     assert [is_right_refusal(f"{OPENS} {words}", asked) for words in said] == [True, False]
 
 
-@pytest.mark.parametrize(
-    ("said", "right"),
-    [*TABLES.own_words.items()],
-)
+@pytest.mark.parametrize(("said", "right"), [*TABLES.own_words.items()])
 def test_a_refusal_of_a_row_has_words_of_its_own_and_one_sentence(said: str, right: bool) -> None:
     asked = ToolRequest(
         category="irrelevance",
