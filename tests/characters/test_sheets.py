@@ -23,6 +23,9 @@ from app.characters.schema import (
 from app.domain.errors import GatewayError, InvalidRequest, NotFound, TooLarge
 from app.domain.values import digest_of_model
 from app.toolkit.templates import find_packaged_folder
+from tests.support.tables import read_table
+
+TABLE = read_table(__file__, "sheets.yaml", tuple[tuple[dict[str, object], str], ...])
 
 SHIPPED = find_packaged_folder("character_sheets") / "hob_tarrant.yaml"
 
@@ -168,19 +171,7 @@ def test_plain_yaml_becomes_json_and_dates_stay_text() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("changes", "field"),
-    [
-        ({"identity": None}, "identity"),
-        ({"unheard_of": 1}, "unheard_of"),
-        ({"output": {"max_words": True}}, "output.max_words"),
-        ({"output": {"max_words": 100_000}}, "output.max_words"),
-        ({"secrets": [{"id": "x", "text": "t", "reveal_if": "r", "leak_terms": [7]}]}, "secrets.0.leak_terms.0"),
-        ({"secrets": [{"id": "../x", "text": "t", "reveal_if": "r", "leak_terms": []}]}, "secrets.0.id"),
-        ({"lore_facts": [{"id": "x", "text": "   "}]}, "lore_facts.0.text"),
-        ({"lore_facts": [{"id": "x", "text": "t", "valid_from": "2020-01-01T00:00"}]}, "lore_facts.0.valid_from"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "field"), TABLE)
 def test_a_broken_sheet_names_the_file_and_the_field(tmp_path: Path, changes: dict[str, JsonValue], field: str) -> None:
     detail, named = refusal(written(tmp_path, "hob_tarrant.yaml", sheet_data(**changes)))
     assert (detail.startswith(f"hob_tarrant.yaml: {field}: "), named) == (True, field)

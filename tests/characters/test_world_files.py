@@ -12,6 +12,9 @@ from app.domain.errors import RequestRefused
 from app.domain.worlds import Lorebook, LoreEntry
 from app.toolkit.templates import find_packaged_folder
 from tests.architecture.test_house import ROOT
+from tests.support.tables import read_table
+
+TABLE = read_table(__file__, "world_faults.yaml", tuple[tuple[str, str, str], ...])
 
 REEDGATE = ROOT / "app/envs/npc_arena/worlds/reedgate.yaml"
 
@@ -59,21 +62,7 @@ def test_the_page_has_every_field_that_decides_whether_an_entry_comes_up() -> No
     assert {name for name in fields if f"`{name}`" not in page} == {"entries"}
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "refusal"),
-    [
-        ("world: coast", "world: The Coast", "line 2: world: String should match pattern"),
-        ("  - id: knot", "  - id: rope", "line 5: events.1.id: 'rope' occurs more than once"),
-        ("[hob]\nbranches", "privat\nbranches", "line 8: events.1.visibility: Input should be 'public'"),
-        ("text: The knot held.", "texts: The knot held.", "line 5: events.1.text: Field required"),
-        ("world: again", "world: coast", "line 10: branches.0.world: the name 'coast' is taken"),
-        ("at: ", "when: ", "line 10: branches.0.at: Field required"),
-        ("keys: [hob]", "regex: true, keys: [hob, (]", "line 16: lorebooks.people.entries.0.keys.1: RE2 cannot use"),
-        ("  people:", "  Our People:", "lorebooks.Our People: String should match pattern"),
-        ("world: coast", "world: [coast", "expected ',' or ']'"),
-        ("The rope broke.", "\x00", "control characters are not allowed"),
-    ],
-)
+@pytest.mark.parametrize(("old", "new", "refusal"), TABLE)
 def test_what_is_wrong_has_its_line(old: str, new: str, refusal: str) -> None:
 
     said = refused(lambda: parse_world(SHORT.replace(old, new), "short.yaml"))

@@ -16,6 +16,16 @@ from app.datasets.configured_datasets import ConfiguredDatasets
 from app.datasets.rows import LeftOut
 from app.domain.errors import EnvironmentUnavailable
 from app.domain.tasks import Dataset, DatasetSource, leave_out
+from app.domain.values import Frozen
+from tests.support.tables import read_table
+
+
+class Tables(Frozen):
+    wrong: tuple[tuple[str, str], ...]
+    splits: tuple[tuple[tuple[str, ...], dict[str, object], dict[str, str] | str], ...]
+
+
+TABLES = read_table(__file__, "folders.yaml", Tables)
 
 ROOT = Path(__file__).parents[2]
 RowT = TypeVar("RowT", bound=BaseModel)
@@ -120,22 +130,7 @@ def _refuse(folder: Path, **options: object) -> str:
 
 
 @pytest.mark.parametrize(
-    ("test_file", "detail"),
-    [
-        ("", "sums/test.jsonl: it has no rows"),
-        ("\n \n", "sums/test.jsonl: it has no rows"),
-        ('{"question": "1", "answer": 1}\n\n{"question": ', "sums: test.jsonl, line 3: not JSON"),
-        ('{"question": "1", "answer": 1}\n[1]\n', "sums: test.jsonl, line 2: not a JSON object"),
-        ("[" * 100_000, "sums: test.jsonl, line 1: not JSON"),
-        ('{"question": "1", "answer": 1}\n{"question": "\udcff"}\n', "sums/test.jsonl: line 2: not UTF-8"),
-        ('{"question": "1", "answer": NaN}\n', "sums: test.jsonl, line 1: not JSON"),
-        ('{"question": "1"}\n', "sums: test.jsonl, line 1, answer: Field required"),
-        ('{"question": "1", "answer": null}\n', "sums: test.jsonl, line 1, answer: Field required"),
-        (
-            '{"question": "1", "answer": 1}\n{"question": "", "answer": 1}\n',
-            "sums: test.jsonl, line 2, question: String should have at least 1 character",
-        ),
-    ],
+    ("test_file", "detail"), [*TABLES.wrong, ("[" * 100_000, "sums: test.jsonl, line 1: not JSON")]
 )
 def test_what_is_wrong_with_a_folder_is_said_by_file_and_row(tmp_path: Path, test_file: str, detail: str) -> None:
     assert _refuse(_write(tmp_path / "sums", train=TRAIN, test=test_file)) == detail
@@ -197,21 +192,7 @@ def test_a_share_is_held_out_by_the_text_of_a_row(tmp_path: Path) -> None:
     assert turned == {split: found[::-1] for split, found in read.items()}
 
 
-@pytest.mark.parametrize(
-    ("files", "options", "splits"),
-    [
-        (["train", "test"], {}, {"train": "train", "test": "test"}),
-        (["train", "test", "validation"], {"splits": {"test": "validation"}}, {"test": "validation"}),
-        (["all"], {}, {"train": "all"}),
-        (["test"], {}, {"test": "test"}),
-        (["a", "b"], {}, "sums: neither train nor test is among its splits: a, b. Set `splits`"),
-        (["a", "b"], {"splits": {"train": ["a", "c"]}}, "sums: there is no split 'c'; there are a, b"),
-        (["b/train", "train"], {"subset": "b"}, {"train": "b/train"}),
-        (["data/train", "more/train"], {}, {"train": "data/train"}),
-        (["main/train", "more/train"], {}, {"train": "main/train"}),
-        (["more/train"], {"subset": "main"}, "sums/main: no file ends with .jsonl, .json, .csv, .parquet"),
-    ],
-)
+@pytest.mark.parametrize(("files", "options", "splits"), TABLES.splits)
 def test_splits_are_the_files_that_are_called_so(
     tmp_path: Path, files: Sequence[str], options: Mapping[str, object], splits: Mapping[str, str] | str
 ) -> None:

@@ -3,23 +3,12 @@
 import pytest
 
 from app.domain.groups import MOST_PHRASES, TextQuery, parse_text_query, share_words
+from tests.support.tables import read_table
+
+TABLE = read_table(__file__, "text_search.yaml", dict[str, list[tuple[str, ...]]])
 
 
-@pytest.mark.parametrize(
-    ("typed", "phrases"),
-    [
-        ("Ferry TOLL", [("ferry",), ("toll",)]),
-        ('"the toll" ferry', [("the", "toll"), ("ferry",)]),
-        ('ferry "the toll', [("ferry",), ("the", "toll")]),
-        ("\u201cthe toll\u201d", [("the", "toll")]),
-        ("well-met, caf\u00e9", [("well", "met"), ("cafe",)]),
-        ("\u6e21\u3057\u8cc3", [("\u6e21\u3057", "\u3057\u8cc3")]),
-        ("ferry ferry", [("ferry",)]),
-        ('a" OR group_words:*', [("a",), ("or", "group", "words")]),
-        ("NEAR(a b) ^a {x}: b* -c NOT d", [("near", "a"), ("b",), ("a",), ("x",), ("c",), ("not",), ("d",)]),
-        ("x' | !y <-> z:A & \\", [("x",), ("y",), ("z", "a")]),
-    ],
-)
+@pytest.mark.parametrize(("typed", "phrases"), [*TABLE.items()])
 def test_words_and_phrases(typed: str, phrases: list[tuple[str, ...]]) -> None:
     assert parse_text_query(typed) == TextQuery(phrases=tuple(phrases))
 

@@ -7,6 +7,9 @@ import pytest
 from app.domain.judging import Claim, ClaimRule, Defect, DefectRule, JudgeRequest, SourceEvent, Verdict
 from app.judges.verdicts import JudgeAnswer, UnusableAnswer, parse_answer
 from tests.support.judge_cases import REQUEST, RUBRIC
+from tests.support.tables import read_table
+
+TABLE = read_table(__file__, "wrong_answers.yaml", tuple[tuple[dict[str, object], str], ...])
 
 Json = dict[str, object]
 ASKED = REQUEST.model_copy(
@@ -75,27 +78,7 @@ def test_an_entry_for_each_candidate_is_read_too() -> None:
     assert isinstance(found, JudgeAnswer)
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"scores": {"likeness": {"A": 4, "B": 0, "C": 1}}}, "candidate A has no score for charm"),
-        ({"scores": {"likeness": {"A": 4, "B": 0}, "charm": None}}, "candidate C has no score for likeness"),
-        (
-            {"scores": {"likeness": 4, "charm": None}},
-            '"likeness" must be an object with a number for each letter, or null',
-        ),
-        ({"scores": [1, 2]}, '"scores" is not an object'),
-        ({"scores": {"likeness": {"A": 9, "B": 0, "C": 1}, "charm": None}}, "likeness must be a number from 0 to 4"),
-        ({"scores": {"likeness": {"A": 4, "B": 0, "C": 1, "D": 2}, "charm": None}}, 'there is no candidate "D"'),
-        ({"defects": [{"code": "leak", "quote": "du willst"}]}, 'an item of "defects" names no candidate'),
-        (
-            {"claims": [{"candidate": "Z", "quote": "ferry sank", "source": None}]},
-            'an item of "claims" names no candidate',
-        ),
-        ({"ranking": [["A"], ["B"]]}, 'candidate C occurs 0 times in "ranking"'),
-        ({"ranking": None}, '"ranking" is missing or not a list'),
-    ],
-)
+@pytest.mark.parametrize(("change", "words"), TABLE)
 def test_what_is_wrong_is_said_in_words(change: Json, words: str) -> None:
     found = read(change)
     assert isinstance(found, UnusableAnswer)

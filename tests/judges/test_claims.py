@@ -26,6 +26,9 @@ from app.judges.panel import JudgePanel
 from app.judges.prompts import build_prompt
 from app.judges.verdicts import JudgeAnswer, UnusableAnswer, build_response_format, name_places, parse_answer
 from tests.judges.scripted import ChangedJudge, Update, build_rubric
+from tests.support.tables import read_table
+
+TABLE = read_table(__file__, "claims.yaml", tuple[tuple[object, float | None, str], ...])
 
 SILENT = build_rubric(
     *("likeness", "grounding"),
@@ -90,32 +93,7 @@ def test_who_leaves_claims_out_reports_none() -> None:
 
 @pytest.mark.parametrize(
     ("claims", "grounding", "told"),
-    [
-        ("none", 4, 'candidate A has no list "claims"'),
-        ([claim("barge sank", None)] * 41, 4, "candidate A has more than 40 claims"),
-        ([7], 4, 'a claim of candidate A has no "quote"'),
-        ([claim("the ferry sank", None)], 4, 'a claim of candidate A: the reply does not say "the ferry sank"'),
-        (
-            [claim("barge sank", "ferry", "sank")],
-            4,
-            'a claim of candidate A: there is no visible event "ferry"; null is for what no event supports',
-        ),
-        (
-            [{"quote": "barge sank"}],
-            4,
-            'a claim of candidate A: there is no visible event "NoneType"; null is for what no event supports',
-        ),
-        (
-            [claim("barge sank", "barge", "went down")],
-            4,
-            'a claim of candidate A: event "barge" does not say "went down"',
-        ),
-        (
-            [claim("barge sank", "barge", "sank")],
-            None,
-            "grounding is null although A claims something: it then applies to every candidate",
-        ),
-    ],
+    [*TABLE, ([claim("barge sank", None)] * 41, 4, "candidate A has more than 40 claims")],
 )
 def test_what_does_not_hold_makes_the_answer_unusable(claims: object, grounding: float | None, told: str) -> None:
     assert read(TRUE, claims, grounding) == UnusableAnswer((told,))

@@ -37,6 +37,7 @@ from app.domain.judging import (
     compute_absolute_score,
     find_cap,
 )
+from app.domain.values import Frozen
 from app.envs.npc_arena.environment import NpcArena
 from app.judges.aggregation import rank_candidates
 from app.judges.gold_cases import GoldCase, load_packaged_templates
@@ -49,6 +50,15 @@ from app.judges.offline import (
     load_languages,
 )
 from tests.judges.scripted import build_rubric
+from tests.support.tables import read_table
+
+
+class Tables(Frozen):
+    said: dict[str | None, tuple[str, ...]]
+    generic: dict[str, tuple[str, ...]]
+
+
+TABLES = read_table(__file__, "offline.yaml", Tables)
 
 ROOT = Path(__file__).parents[2]
 NAMES = ("in_character_consistency", "lore_accuracy", "engagingness", "responsiveness")
@@ -287,24 +297,7 @@ def test_the_line_that_is_answered(document: dict[str, JsonValue], line: str) ->
     )
 
 
-SAID: dict[str | None, tuple[str, ...]] = {
-    "en": ("Is the ferry still crossing the marsh tonight?", "Why?", "Copper the qwertz uiop"),
-    "de": ("Warum sollte ich dir das glauben?", "Warum?"),
-    "es": ("¿Por qué está cerrada la puerta del faro?",),
-    "fr": ("Pourquoi la porte de l'écluse est-elle fermée ?",),
-    "it": ("Perché la porta del mulino è chiusa?",),
-    None: (
-        *("Porque é que a porta do moinho está fechada?", "Waarom is de deur van de molen dicht?"),
-        *("Varför är dörren till kvarnen stängd?", "Dlaczego drzwi młyna są zamknięte?"),
-        *("De ce este închisă ușa morii?", "Per què és tancada la porta del molí?"),
-        *("Hvorfor er døren til møllen lukket?", "Değirmenin kapısı neden kapalı?"),
-        *("Mengapa pintu kincir itu tertutup?", "水車小屋の扉はなぜ閉まっているのですか。"),
-        *("Почему дверь мельницы закрыта?", "no", "Basil?", "qwertz uiop", "Copper the qwertz uiop basil", ""),
-    ),
-}
-
-
-@pytest.mark.parametrize(("code", "text"), [(code, text) for code, texts in SAID.items() for text in texts])
+@pytest.mark.parametrize(("code", "text"), [(code, text) for code, texts in TABLES.said.items() for text in texts])
 def test_what_language_a_text_is_in(code: str | None, text: str) -> None:
     assert detect_language(text) == code
 
@@ -343,31 +336,6 @@ def test_the_request_says_which_language_it_is_or_what_was_said_does() -> None:
     }
 
 
-GENERIC = {
-    "en": (
-        *("Hello, how can I help you?", "I don't know.", "Yes.", "I am sorry, I cannot help with that."),
-        *("That's a great question. It really depends on the situation.", "Sure, here is what I would do."),
-    ),
-    "de": (
-        *("Hallo, wie kann ich Ihnen helfen?", "Das weiß ich nicht.", "Ja.", "Dabei kann ich leider nicht helfen."),
-        *("Gute Frage. Das kommt ganz auf die Situation an.", "Gerne, ich würde Folgendes machen."),
-    ),
-    "es": (
-        *("Hola, ¿en qué puedo ayudarte?", "No lo sé.", "Sí.", "Lo siento, no puedo ayudarte con eso."),
-        *("Buena pregunta. Depende de la situación.", "Claro, esto es lo que yo haría."),
-    ),
-    "fr": (
-        *("Bonjour, comment puis-je vous aider ?", "Je ne sais pas.", "Oui.", "Désolé, je ne peux pas vous aider."),
-        *("Bonne question. Cela dépend de la situation.", "Bien sûr, voici ce que je ferais."),
-    ),
-    "it": (
-        *("Ciao, come posso aiutarti?", "Non lo so.", "Sì.", "Mi dispiace, non posso aiutarti."),
-        *("Ottima domanda. Dipende dalla situazione.", "Certo, ecco cosa farei."),
-    ),
-}
-"""What anybody could say anywhere."""
-
-
 class Spread(NamedTuple):
     """What the judge gives replies to the scenes of one character, by whose they are."""
 
@@ -384,7 +352,7 @@ def measure_spreads() -> Mapping[str, Spread]:
     for cast in cast_all(read_sheets(ROOT / "character_sheets"), read_scenes(ROOT / "app/envs/npc_arena/scenes")):
         own, others = replies.get(cast.scene.id, (None, ()))
         templates = load_packaged_templates()[cast.sheet.voice.language]["generic_assistant"]
-        generic = (*GENERIC[cast.sheet.voice.language], *templates)
+        generic = (*TABLES.generic[cast.sheet.voice.language], *templates)
         texts = (*filter(None, [own]), *others, *generic)
         assert NpcArena.rubric is not None
         asked = JudgeRequest(

@@ -12,6 +12,9 @@ from app.judges.verdicts import is_refusal
 from app.ports.environment import ManagedResource
 from tests.support.chat_server import Reply, Script, serving
 from tests.support.judge_cases import BAD, GOOD, REQUEST, always, completion, config, failure, first, judged
+from tests.support.tables import read_table
+
+PLAIN = read_table(__file__, "refusals.yaml", tuple[str, ...])
 
 SORRY = "I'm sorry, I can't help with that."
 FILTERED = Reply(json.dumps({"error": {"message": "blocked", "code": "content_filter"}}).encode(), 400)
@@ -79,20 +82,6 @@ def test_without_a_fallback_a_refusal_in_words_is_argued_with_once() -> None:
     assert told(gave_in) + told(insisted) == [("big", None, 2), ("big", "refused", 2)]
 
 
-PLAIN = (
-    SORRY,
-    "I’m sorry, but I can’t assist with that request.",
-    "Sorry, I cannot evaluate this content.",
-    "I cannot judge that.",
-    "I apologize, but I am unable to provide a verdict on these replies.",
-    "As an AI language model, I can't rate violent content.",
-    "Unfortunately, I won't be able to help.",
-    "I must decline this request. It asks for a rating of harmful text.",
-    "Es tut mir leid, aber ich kann das nicht bewerten.",
-    "Lo siento, pero no puedo ayudar.",
-    "Je suis désolé, mais je ne peux pas répondre à cette demande.",
-    "Mi dispiace, ma non posso.",
-)
 OTHER = (
     "",
     "I would rather not.",

@@ -7,6 +7,9 @@ import pytest
 from app.domain.values import digest_of_model
 from app.envs.npc_arena.environment import DEFAULT_RUBRIC, NpcArena
 from app.judges.prompts import load_rubric, read_rubric
+from tests.support.tables import read_table
+
+TABLE = read_table(__file__, "rubric_faults.yaml", tuple[tuple[str, str, str], ...])
 
 SHIPPED = DEFAULT_RUBRIC.read_text(encoding="utf-8")
 SHORT = """\
@@ -36,22 +39,7 @@ def test_the_shipped_rubric_is_the_same_when_it_is_given() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
-        ("weight: 0.5", "weigth: 0.5", "6 criteria.0.weigth: there is no key 'weigth'; did you mean 'weight'?"),
-        ("cap: 0.3", "capp: 0.3", "15 defects.0.capp: there is no key"),
-        ("at_least", "at_lest", "11 criteria.1.requires.at_lest: there is no key"),
-        ("cap: 0.3", "cap: 3", "15 defects.0.cap: Input should be less than or equal to 1"),
-        ("criterion: voice", "criterion: voise", "11 criteria.1.requires.criterion: there is no criterion 'voise'"),
-        ("criterion: voice", "criterion: wit", "11 criteria.1.requires.criterion: a criterion cannot require itself"),
-        ("name: wit", "name: voice", "9 criteria.1.name: 'voice' is there more than once"),
-        ("may_know_withheld", "may_know", "14 defects: no defect confirms the hint 'may_know_withheld'"),
-        ("may_know_withheld", "may_refuse", "15 defects.0.confirms: there is no hint of a gate 'may_refuse'"),
-        ("confirms: may_know_withheld, ", "", "14 defects: no defect confirms the hint 'may_know_withheld'"),
-        ("{0: never, ", "{", "8 criteria.0.anchors: there is no anchor 0"),
-        ("2: partly, 3: mostly, 4: always", "4: always", "8 criteria.0.anchors: no anchor for 2, 3"),
-        ("4: always", "5: always", "8 criteria.0.anchors.5: Input should be less than or equal to 4"),
-        ("weight: 0.5", "weight: 0.4", "4 criteria: the weights add up to 0.9, not 1"),
-        ("defects:", "claims: {criterion: wit, unsupported: lie}\ndefects:", "14 claims.unsupported: there is no"),
-        ("cap: 0.3", "bounds: {criterion: charm, at_most: 0.5}", "15 defects.0.bounds.criterion: there is no"),
+        *TABLE,
         (SHORT, "- 1\n", "1 : should be a mapping of keys to values"),
         (SHORT, "a: [", "2 : while parsing a flow"),
     ],

@@ -17,33 +17,10 @@ from app.settings import RagSettings
 from tests.support.hostile_retriever import MIB, Hostile, hostile_retriever
 from tests.support.playground import WAIT, World, gateway
 from tests.support.serving import free_port
+from tests.support.tables import read_table
 
-LARGE = "the retriever's answer is too large: "
-REDIRECT = "redirects are not followed"
-FAILURES = {
-    "silent": ("the connection to the retriever's server failed", 3),
-    "half": ("the connection to the retriever's server failed", 3),
-    "not-http": ("the retriever's server sent invalid HTTP: ClientResponseError", 1),
-    "endless-head": ("the retriever's server sent invalid HTTP: ClientResponseError", 1),
-    "huge": (LARGE + "more than 1048576 bytes", 1),
-    "bomb": ("the retriever's answer is compressed although only identity was accepted", 1),
-    "many": (LARGE + "more than 64 passages", 1),
-    "long": (LARGE + "passages[0].text has more than 8000 characters", 1),
-    "failing": ("the retriever answered 500", 3),
-    "busy": ("the retriever answered 429", 1),
-    "not-found": ("the retriever answered 404", 1),
-    "echo": ("the retriever answered 403", 1),
-    "to-private": (f"the retriever answered 307: {REDIRECT}", 1),
-    "to-loopback": (f"the retriever answered 302: {REDIRECT}", 1),
-    "malformed": (
-        "the retriever's answer violates the contract: it: Invalid JSON: EOF while parsing an object at line 1 column "
-        "24",
-        1,
-    ),
-    "failing-twice": ("News at last.", 3),
-    "busy-twice": ("Back.", 3),
-}
-"""What comes of it, and how often it is asked. `busy` wants more time than there is."""
+FAILURES = read_table(__file__, "failures.yaml", dict[str, tuple[str, int]])
+
 
 QUERY = ContextQuery(text="What news?", character="hob", world="valley")
 

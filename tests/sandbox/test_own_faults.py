@@ -6,6 +6,7 @@ import pytest
 
 from app.domain.tasks import ProgramLimits
 from tests.support.jailed import GUARDS, STRENGTHS, Jails, jails
+from tests.support.tables import read_table
 
 LIMITS = ProgramLimits(seconds=20, cpu_seconds=1, memory_mb=64, output_bytes=10_000, file_bytes=100_000)
 
@@ -45,65 +46,31 @@ def build_raw_call(name: str, arguments: str) -> str:
     return RAW.format(NUMBERS[name], arguments)
 
 
-DEEDS: list[tuple[str, str, str]] = [
-    ("processor limit", "resource.setrlimit(resource.RLIMIT_CPU, (0, 0))\nloop()", REFUSED),
-    ("soft processor limit", SOFT.format("RLIMIT_CPU", "RLIMIT_CPU"), REFUSED),
-    ("prlimit", "resource.prlimit(0, resource.RLIMIT_CPU, (0, 0))\nloop()", REFUSED),
-    ("raw setrlimit", build_raw_call("setrlimit", "0, ctypes.create_string_buffer(16)"), ALIVE),
-    ("raw prlimit", build_raw_call("prlimit64", "0, 0, ctypes.create_string_buffer(16), 0"), ALIVE),
-    (
-        "prlimit with an address whose lower half is zero",
+TABLE = read_table(__file__, "own_faults.yaml", dict[str, dict[str, str]])
+DEEDS = {
+    **{name: (body, end) for end, bodies in TABLE.items() for name, body in bodies.items()},
+    "soft processor limit": (SOFT.format("RLIMIT_CPU", "RLIMIT_CPU"), REFUSED),
+    "memory limit": (SOFT.format("RLIMIT_AS", "RLIMIT_AS"), REFUSED),
+    "stack limit": (SOFT.format("RLIMIT_STACK", "RLIMIT_STACK"), REFUSED),
+    "SIGKILL to itself": ("os.kill(os.getpid(), signal.SIGKILL)\nloop()", REFUSED),
+    "SIGSTOP to itself": ("os.kill(os.getpid(), signal.SIGSTOP)\nloop()", REFUSED),
+    "raw setrlimit": (build_raw_call("setrlimit", "0, ctypes.create_string_buffer(16)"), ALIVE),
+    "raw prlimit": (build_raw_call("prlimit64", "0, 0, ctypes.create_string_buffer(16), 0"), ALIVE),
+    "prlimit with an address whose lower half is zero": (
         "place = libc.mmap(ctypes.c_void_p(1 << 32), 4096, 3, 0x100022, -1, 0)\nassert place == 1 << 32\n"
         + build_raw_call("prlimit64", "0, 0, ctypes.c_void_p(place), 0"),
         ALIVE,
     ),
-    ("memory limit", SOFT.format("RLIMIT_AS", "RLIMIT_AS"), REFUSED),
-    ("stack limit", SOFT.format("RLIMIT_STACK", "RLIMIT_STACK"), REFUSED),
-    ("limits can be read", "return resource.getrlimit(resource.RLIMIT_CPU)[0]", "1"),
-    *(
-        (f"{name} to itself", f"os.kill(os.getpid(), signal.{name})\nloop()", REFUSED)
-        for name in ("SIGKILL", "SIGSTOP")
-    ),
-    ("SIGKILL to its group", "os.killpg(0, signal.SIGKILL)\nloop()", REFUSED),
-    ("SIGXCPU raised", "signal.raise_signal(signal.SIGXCPU)\nloop()", REFUSED),
-    ("SIGKILL to its thread", "signal.pthread_kill(threading.get_ident(), signal.SIGKILL)\nloop()", REFUSED),
-    ("raw tkill", build_raw_call("tkill", "os.getpid(), 9"), ALIVE),
-    ("queued signal", build_raw_call("rt_sigqueueinfo", "os.getpid(), 9, ctypes.create_string_buffer(128)"), ALIVE),
-    ("timer", "if libc.timer_create(1, None, ctypes.byref(ctypes.c_int())) == 0: loop()\nreturn 'alive'", ALIVE),
-    ("timers of signals", "signal.alarm(1)\nsignal.setitimer(signal.ITIMER_PROF, 0.01)\nloop()", "cpu_seconds or died"),
-    ("strict seccomp", "if libc.prctl(22, 1, 0) == 0: os.getpid()\nreturn 'alive'", ALIVE),
-    ("abort", "os.abort()", "died"),
-    ("null pointer", "ctypes.string_at(0)", "died"),
-    ("illegal instruction", "execute(bytes(4096) if os.uname().machine == 'aarch64' else bytes([15, 11]))", "died"),
-    ("32-bit call", "execute(bytes.fromhex('b801000000cd80c3'))", "died"),
-    ("memory", "held = []\nwhile True: held.append(bytearray(1 << 20))", "memory_mb"),
-    ("memory of C", "while libc.malloc(1 << 20): pass\nlibc.abort()", "died"),
-    ("size of a file", "signal.signal(signal.SIGXFSZ, signal.SIG_DFL)\nopen('x', 'wb').write(bytes(1 << 20))", REFUSED),
-    ("result channel closed", "os.close(3)\nloop()", "cpu_seconds"),
-    ("every descriptor closed", "os.closerange(0, 64)", "died"),
-    ("result channel replaced", "os.dup2(0, 3)\nreturn 'right'", "died"),
-    ("result channel written to", "os.write(3, bytes(99))\nos._exit(0)", "died"),
-    ("processes", "while True: os.fork()", REFUSED),
-    ("threads", "while True: threading.Thread(target=loop).start()", REFUSED),
-    ("deep recursion", "sys.setrecursionlimit(10**9)\nrecurse()", "raised or died or memory_mb or cpu_seconds"),
-    ("deep recursion through C", "sys.setrecursionlimit(10**9)\nCALLED_BACK()", "died"),
-    ("deep repr", "sys.setrecursionlimit(10**9)\nrepr(nest(10**6))", "raised or died or memory_mb or cpu_seconds"),
-    ("deep result", "return nest(10**5)", "no_json"),
-    ("exit", "sys.exit(0)", REFUSED),
-    ("exit at once", "os._exit(0)", "died"),
-    ("the status of one that was killed", "os._exit(137)", "died"),
-    ("raw exit", "libc._exit(9)", "died"),
-    ("exec", "os.execv('/bin/true', ['true'])", REFUSED),
-    ("endless output", "while True: os.write(3, bytes(65536))", "died"),
-    ("large result", "return 'x' * 10**6", "output_bytes"),
-]
+    "raw tkill": (build_raw_call("tkill", "os.getpid(), 9"), ALIVE),
+    "queued signal": (build_raw_call("rt_sigqueueinfo", "os.getpid(), 9, ctypes.create_string_buffer(128)"), ALIVE),
+}
 
 
 def write_program(body: str) -> str:
     return HEAD + "def f():\n  " + body.replace("\n", "\n  ")
 
 
-@pytest.mark.parametrize(("body", "endings"), [deed[1:] for deed in DEEDS], ids=[deed[0] for deed in DEEDS])
+@pytest.mark.parametrize(("body", "endings"), DEEDS.values(), ids=DEEDS)
 def test_what_a_program_does_to_itself_is_its_fault(jailed: Jails, body: str, endings: str) -> None:
     """`said` raises WorkerFailed where the program was lost, which would leave it without a score."""
     assert str(jailed.said(write_program(body), limits=LIMITS)) in endings.split(" or ")
@@ -139,5 +106,7 @@ def test_without_seccomp_one_that_has_itself_killed_is_not_lost(
 ) -> None:
     monkeypatch.setitem(STRENGTHS, "no seccomp", (kinds, ("landlock",)))
     with jails("no seccomp") as weaker:
-        said = [weaker.said(write_program(body), limits=LIMITS) for _, body, _ in (DEEDS[0], DEEDS[2])]
+        said = [
+            weaker.said(write_program(body), limits=LIMITS) for body, _ in (DEEDS["processor limit"], DEEDS["prlimit"])
+        ]
     assert said == ["died", "died"]

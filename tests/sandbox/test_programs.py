@@ -4,10 +4,21 @@ import asyncio
 from collections.abc import Iterator
 
 import pytest
+from pydantic import JsonValue
 
 from app.domain.tasks import CallResult, Program, ProgramLimits
+from app.domain.values import Frozen
 from app.sandbox.programs import JailedPrograms
 from tests.support.jailed import GUARDS, Jails, jails
+from tests.support.tables import read_table, unfold
+
+
+class Tables(Frozen):
+    values: dict[str, JsonValue]
+    endings: dict[str, dict[str, tuple[str, ...]]]
+
+
+TABLES = read_table(__file__, "programs.yaml", Tables)
 
 
 @pytest.fixture(scope="module", params=GUARDS)
@@ -25,33 +36,7 @@ def test_calls_are_answered_in_their_order_and_in_one_process(jailed: Jails) -> 
     )
 
 
-VALUES: list[tuple[str, object]] = [
-    ("True", True),
-    ("1", 1),
-    ("1.0", 1.0),
-    ("None", None),
-    ("(1, (2,))", [1, [2]]),
-    ("__import__('collections').Counter('aab')", {"a": 2, "b": 1}),
-    ("__import__('enum').IntEnum('E', 'A').A", 1),
-    ("-0.5e-300", -0.5e-300),
-    ("2 ** 200", 2**200),
-    ("'\\x00\\U0001f600'", "\x00\U0001f600"),
-    ("{1: 2}", "no_json"),
-    ("{1, 2}", "no_json"),
-    ("float('nan')", "no_json"),
-    ("float('inf')", "no_json"),
-    ("'\\ud800'", "no_json"),
-    ("b'x'", "no_json"),
-    ("10 ** 5000", "no_json"),
-    ("object()", "no_json"),
-    ("(x for x in [1])", "no_json"),
-    ("[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]", "no_json"),
-    ("1 / 0", "raised"),
-    ("f()", "raised"),
-    ("__import__('sys').exit(0)", "raised"),
-    ("(_ for _ in ()).throw(SystemExit)", "raised"),
-    ("(_ for _ in ()).throw(KeyboardInterrupt)", "raised"),
-]
+VALUES = [*TABLES.values.items(), ("2 ** 200", 2**200)]
 
 
 def test_values_are_json_and_nothing_else(jailed: Jails) -> None:
@@ -77,37 +62,22 @@ def test_what_defines_no_function_is_told_from_what_fails(jailed: Jails) -> None
     assert [jailed.run(source).ending for source in NO_FUNCTIONS] == ["no_function"] * len(NO_FUNCTIONS)
 
 
-SHORT = ProgramLimits(seconds=0.3, cpu_seconds=30)
-IDLE = ProgramLimits(seconds=60, idle_seconds=0.2, cpu_seconds=30)
-ONE_SECOND = ProgramLimits(seconds=60, cpu_seconds=0.5)
-LITTLE = ProgramLimits(seconds=60, cpu_seconds=10, memory_mb=32, output_bytes=1000)
+LIMITS = {
+    "short": ProgramLimits(seconds=0.3, cpu_seconds=30),
+    "idle": ProgramLimits(seconds=60, idle_seconds=0.2, cpu_seconds=30),
+    "one_second": ProgramLimits(seconds=60, cpu_seconds=0.5),
+    "little": ProgramLimits(seconds=60, cpu_seconds=10, memory_mb=32, output_bytes=1000),
+}
 DEAF = """
 import signal
 for number in signal.valid_signals() - {9, 19}:
     try: signal.signal(number, lambda *_: None)
     except OSError: pass
 """
-ENDINGS: list[tuple[str, str, ProgramLimits]] = [
-    ("import time\ndef f(): time.sleep(600)", "seconds", SHORT),
-    ("import time\ntime.sleep(600)", "seconds", SHORT),
-    (DEAF + "def f():\n  while True: signal.pause()", "seconds", SHORT),
-    ("import time\ndef f(): time.sleep(600)", "idle_seconds", IDLE),
-    ("import time\ntime.sleep(600)", "idle_seconds", IDLE),
-    ("import os\ndef f(): os.read(3, 1)", "idle_seconds", IDLE),
-    ("import time\ndef f():\n  while True: time.sleep(0.01)", "idle_seconds", IDLE),
-    ("def f(): return sum(range(10**7)) * 0", "finished", IDLE),
-    ("import os\ndef f():\n  os.close(3)\n  while True: pass", "cpu_seconds", ONE_SECOND),
-    (DEAF + "def f():\n  while True: pass", "cpu_seconds", ONE_SECOND),
-    ("def f(): return len(bytearray(64 << 20))", "memory_mb", LITTLE),
-    ("x = 'x' * (64 << 20)\ndef f(): pass", "memory_mb", LITTLE),
-    ("def f():\n  x = []\n  while True: x.append([])", "memory_mb", LITTLE),
-    ("def f(): return 'x' * 1000", "output_bytes", LITTLE),
-    ("def f(): return 'x' * 600", "finished", LITTLE),
-    ("import os\ndef f(): os._exit(0)", "died", LITTLE),
-    ("import os\nos._exit(0)\ndef f(): pass", "died", LITTLE),
-    ("import os\ndef f(): os.abort()", "died", LITTLE),
-    ("import ctypes\ndef f(): ctypes.string_at(0)", "died", LITTLE),
-    ("import os\ndef f(): os.close(3)", "died", LITTLE),
+ENDINGS = [
+    *((source, end, name) for name, ends in TABLES.endings.items() for source, end in unfold(ends)),
+    (DEAF + "def f():\n  while True: signal.pause()", "seconds", "short"),
+    (DEAF + "def f():\n  while True: pass", "cpu_seconds", "one_second"),
 ]
 
 
@@ -123,16 +93,16 @@ BUSY = [
 
 @pytest.mark.parametrize(
     ("source", "ending", "limits"),
-    [*ENDINGS, *(pytest.param(source, "cpu_seconds", ONE_SECOND, marks=pytest.mark.slow) for source in BUSY)],
+    [*ENDINGS, *(pytest.param(source, "cpu_seconds", "one_second", marks=pytest.mark.slow) for source in BUSY)],
 )
-def test_an_ending(jailed: Jails, source: str, ending: str, limits: ProgramLimits) -> None:
+def test_an_ending(jailed: Jails, source: str, ending: str, limits: str) -> None:
     """And the next program is none the wiser."""
-    seen = jailed.run(source, limits=limits).ending
+    seen = jailed.run(source, limits=LIMITS[limits]).ending
     assert (seen, jailed.said("def f(): return 1")) == (ending, 1)
 
 
 def test_output_is_counted_over_all_calls(jailed: Jails) -> None:
-    seen = jailed.run("def f(): return 'x' * 400", *[()] * 5, limits=LITTLE)
+    seen = jailed.run("def f(): return 'x' * 400", *[()] * 5, limits=LIMITS["little"])
     assert (seen.ending, len(seen.returned)) == ("output_bytes", 2)
 
 

@@ -45,6 +45,11 @@ async def refused(call: Awaitable[object]) -> GatewayError:
     return caught.value
 
 
+@pytest.fixture(autouse=True)
+async def put_task(store: Store) -> None:
+    await store.tasks.put([record(0)])
+
+
 @pytest.mark.dialects
 async def test_a_group_comes_back_as_it_was_given(store: Store) -> None:
     given = group(scores=[RICH, Score.unscored("judge_failed", HOSTILE)], policy=Policy(model=HOSTILE, step=2**40))
@@ -55,7 +60,6 @@ async def test_a_group_comes_back_as_it_was_given(store: Store) -> None:
     )
     rollouts = (given.group.rollouts[0].model_copy(update={"completion": spoken}), given.group.rollouts[1])
     whole = given.group.model_copy(update={"rollouts": rollouts, "flags": ("scoring_changed",)})
-    await store.tasks.put([record(0)])
     assert (
         await store.groups.add([GroupToStore(whole)]),
         await store.groups.find(["group", "none", "\x00", ALONE]),
@@ -65,7 +69,6 @@ async def test_a_group_comes_back_as_it_was_given(store: Store) -> None:
 async def test_a_known_group_is_returned_as_stored_and_nothing_is_added(store: Store) -> None:
     first, other = group(scores=[Score.exact(True)]), group(scores=[Score.exact(False)] * 3, flags=("late",))
     judged = GroupToStore(other.group, (Judgement(judge="j", model="m", order=()),))
-    await store.tasks.put([record(0)])
     await store.groups.add([first])
     added = await store.groups.add([judged, group("new")])
     detail = await store.views.get_group("group")
@@ -75,7 +78,6 @@ async def test_a_known_group_is_returned_as_stored_and_nothing_is_added(store: S
 
 async def test_the_same_group_twice_in_one_call_is_stored_once(store: Store) -> None:
     first, other = group(scores=[Score.exact(True)]), group(scores=[Score.exact(False)] * 2)
-    await store.tasks.put([record(0)])
     assert (await store.groups.add([first, other]), await store.groups.find(["group"])) == (
         [first.group] * 2,
         {"group": first.group},
@@ -86,7 +88,6 @@ async def test_the_same_group_twice_in_one_call_is_stored_once(store: Store) -> 
 async def test_concurrent_repeats_agree_on_one_of_them(store: Store, store_url: str) -> None:
     """From two replicas, in different orders."""
     ids = [f"group_{number}" for number in range(12)]
-    await store.tasks.put([record(0)])
     async with opened(store_url) as replica:
         calls = []
         for turn in range(8):
@@ -99,7 +100,6 @@ async def test_concurrent_repeats_agree_on_one_of_them(store: Store, store_url: 
 
 
 async def test_a_group_about_an_unknown_task_is_refused_and_nothing_of_its_call_is_stored(store: Store) -> None:
-    await store.tasks.put([record(0)])
     error = await refused(store.groups.add([group("good"), group("bad", task_id="task_unknown")]))
     assert (type(error), error.field, await store.groups.find(["good", "bad"])) == (NotFound, "task_id", {})
 
@@ -131,7 +131,6 @@ async def test_only_a_live_lease_on_the_same_run_and_task_is_completed(
 
 
 async def test_a_superseded_lease_completes_nothing(store: Store, clock: MovableClock) -> None:
-    await store.tasks.put([record(0)])
     old = (await store.tasks.lease(stream(), 1, 60, cycle(1, epochs=1))).leases[0]
     clock.forward(61)
     new = (await store.tasks.lease(stream(), 1, 60, cycle(1, epochs=1))).leases[0]
@@ -144,14 +143,12 @@ async def test_a_superseded_lease_completes_nothing(store: Store, clock: Movable
 
 @pytest.mark.dialects
 async def test_a_second_group_for_the_same_lease_is_late_and_a_repeat_of_the_first_is_not(store: Store) -> None:
-    await store.tasks.put([record(0)])
     leased = await store.tasks.lease(stream(), 1, 60, cycle(1, epochs=1))
     items = [group(name, lease_id=leased.leases[0].lease_id) for name in ("first", "second")]
     assert [[one.flags for one in await store.groups.add(items)] for _ in range(2)] == [[(), ("late",)]] * 2
 
 
 async def test_an_unknown_lease_makes_late_and_no_lease_does_not(store: Store) -> None:
-    await store.tasks.put([record(0)])
     added = await store.groups.add([group("a", lease_id="lease_\x00"), group("b", lease_id=None)])
     assert [(one.lease_id, one.flags) for one in added] == [("lease_\x00", ("late",)), (None, ())]
 
@@ -161,7 +158,6 @@ async def test_finishing_fills_in_what_is_missing_and_changes_nothing_that_is_sc
     begun = group(scores=[RICH, Score.pending(), Score.unscored("budget")], flags=("late",))
     given = group(scores=[Score.exact(False), Score.exact(True), RICH], flags=("partial_group",))
     expected = group(scores=[RICH, Score.exact(True), RICH], flags=("late", "partial_group")).group
-    await store.tasks.put([record(0)])
     await store.groups.add([begun])
     finished = await store.groups.finish([given])
     again = await store.groups.finish([group(scores=[Score.exact(False)] * 3)])
@@ -174,7 +170,6 @@ async def test_finishing_fills_in_what_is_missing_and_changes_nothing_that_is_sc
 
 
 async def test_a_group_is_pending_until_its_last_rollout_is_not(store: Store) -> None:
-    await store.tasks.put([record(0)])
     await store.groups.add([group(scores=[Score.pending()] * 2)])
     steps = [[Score.unscored("budget"), Score.pending()], [Score.pending(), RICH], [RICH, RICH]]
     assert [(await store.groups.finish([group(scores=step)]))[0].outcome for step in steps] == [
@@ -185,14 +180,12 @@ async def test_a_group_is_pending_until_its_last_rollout_is_not(store: Store) ->
 
 
 async def test_finishing_a_group_that_was_never_added_is_refused(store: Store) -> None:
-    await store.tasks.put([record(0)])
     await store.groups.add([group("known", [Score.pending()])])
     error = await refused(store.groups.finish([group("known", [RICH]), group("unknown")]))
     assert (type(error), (await store.groups.find(["known"]))["known"].outcome) == (NotFound, "pending")
 
 
 async def test_unfinished_groups_come_oldest_first(store: Store) -> None:
-    await store.tasks.put([record(0)])
     pending = [group(f"p{number}", [Score.pending()]) for number in range(3)]
     await store.groups.add([pending[0], group("done"), pending[1], group("un", [Score.unscored("budget")])])
     await store.groups.add([pending[2]])
@@ -225,7 +218,6 @@ async def test_judgements_are_kept_with_their_prompts_whatever_they_hold(store: 
         judgements=(failed, *made),
         making=making.move_readings((1).__add__),
     )
-    await store.tasks.put([record(0)])
     await store.groups.add([group(scores=[Score.pending()], judgements=(failed,)), group("other")])
     await store.groups.finish([replace(group(scores=[RICH], judgements=made), making=making)])
     assert await store.views.get_group("group") == expected
@@ -234,7 +226,6 @@ async def test_judgements_are_kept_with_their_prompts_whatever_they_hold(store: 
 async def test_a_key_with_another_body_is_refused_and_nothing_of_it_stored(store: Store) -> None:
     key, other = IdempotencyKey(HOSTILE, "body"), IdempotencyKey(HOSTILE, "other body")
     refusal = (InvalidRequest, "Idempotency-Key")
-    await store.tasks.put([record(0)])
     await store.groups.check_key(other)
     await store.groups.add([group("a")], key)
     await store.groups.check_key(key)
@@ -248,7 +239,6 @@ async def test_a_key_with_another_body_is_refused_and_nothing_of_it_stored(store
 
 
 async def test_a_key_is_stored_even_without_groups_and_not_with_a_call_that_fails(store: Store) -> None:
-    await store.tasks.put([record(0)])
     await refused(store.groups.add([group(task_id="unknown")], IdempotencyKey("k", "failed")))
     nothing = await store.groups.add([], IdempotencyKey("k", "empty"))
     assert (nothing, type(await refused(store.groups.check_key(IdempotencyKey("k", "failed"))))) == ([], InvalidRequest)
@@ -256,6 +246,5 @@ async def test_a_key_is_stored_even_without_groups_and_not_with_a_call_that_fail
 
 @pytest.mark.dialects
 async def test_a_number_that_no_column_holds_is_the_callers_fault(store: Store) -> None:
-    await store.tasks.put([record(0)])
     error = await refused(store.groups.add([group(policy=Policy.model_construct(model="m", step=2**70))]))
     assert (type(error), await store.groups.find(["group"])) == (InvalidRequest, {})

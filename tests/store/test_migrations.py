@@ -28,6 +28,7 @@ from sqlalchemy import table as named
 
 from app.domain.errors import StoreUnavailable
 from app.domain.scores import Criterion, Score
+from app.domain.values import Frozen
 from app.main.store import metadata
 from app.store import migration
 from app.store.database import open_for_migration
@@ -36,10 +37,25 @@ from app.store.statements import encode
 from app.store.tables import holds, spending
 from tests.support.databases import MIGRATIONS
 from tests.support.forked_programs import ForkedProgram, plain_environment
+from tests.support.tables import read_table
 
 Value = str | int | float | bool | bytes
 
 Rows = dict[str, dict[str, Value]]
+Row = tuple[Value | None, ...]
+
+
+class MigratedRows(Frozen):
+    kept: tuple[Row, ...]
+    in_force: tuple[Row, ...]
+    earlier: tuple[Row, ...]
+    leased: tuple[Row, ...]
+    claimed: tuple[Row, ...]
+    spending: tuple[Row, ...]
+    holds: tuple[Row, ...]
+
+
+ROWS = read_table(__file__, "migrated_rows.yaml", MigratedRows)
 
 NEXT = """
 import sqlalchemy as sa
@@ -179,17 +195,6 @@ GONE = {
     *("judge_spending", "run_costs", "key_usage"),
     *("judge_holds", "run_holds", "key_holds", "key_admissions"),
 }
-SPENDING = {
-    ("judge", "judge_spending.judge", "", 168, 0, 0, 7, 7, 0, 7, 7, 7, 7, 0.5, 7, 7, 0.5, 0, 604_800_000_000),
-    ("key", "key_usage.key", "", 168, 7, 0, 0, 0, 0, 7, 0, 0, 0, 0.5, 0, 0, 0.0, 7, 604_800_000_000),
-    ("run", "run_costs.run", "run_costs.environment", 7, 0, 7, 7, 7, 7, 7, 7, 7, 7, 0.5, 7, 7, 0.5, 0, 7),
-}
-HOLDS = {
-    ("judge_holds.hold", "judge", "judge_holds.judge", 7, 0.5, 7, 0.5, 0, 7, None),
-    ("run_holds.group_id", "run", "run_holds.run", 0, 0.5, 0, 0.0, 0, 7, "run_holds.holder"),
-    ("key_holds.hold", "key", "key_holds.key", 0, 0.0, 7, 0.5, 7, 7, None),
-    ("run key_admissions.run", "key", "key_admissions.key", 0, 0.0, 0, 0.0, 0, 7, None),
-}
 
 
 def migrate_without(left_out: str, url: str, folder: Path) -> None:
@@ -250,34 +255,11 @@ def test_a_store_of_the_schema_before_is_lifted(empty_url: str, tmp_path: Path) 
     steps = (None, 3, None)
     expected = [(model, step, *rest[:-1]) for (model, *rest), step in zip(LIFTED.values(), steps, strict=True)]
     assert differences == []
-    assert ({row[:-1] for row in spent}, held) == (SPENDING, HOLDS)  # the last column is as the one before it
+    assert ({row[:-1] for row in spent}, held) == (
+        set(ROWS.spending),
+        set(ROWS.holds),
+    )  # the last column is as the one before it
     assert (dict(zip(LIFTED, map(tuple, of_groups), strict=True)), list(map(tuple, of_parts))) == (LIFTED, expected)
-
-
-KEPT = (
-    (1, "event", "rope", 1, "frayed", "game", 10, None, None),
-    (1, "event", "rope", 2, "broke", "ada", 20, None, None),
-    (1, "event", "gone", 1, "a toll", None, None, "eve", 25),
-    (1, "event", "back", 1, "a flood", "game", 11, "eve", 26),
-    (1, "lorebook", "rope", 1, "{}", "bob", 12, "", 27),
-    (2, "event", "rope", 2, "broke", "ada", 20, "dan", 40),
-)
-IN_FORCE = (
-    ("rope", 3, 0, "held", "eve", 30),
-    ("gone", 1, 1, "a toll", None, None),
-    ("back", 2, 0, "a flood", "bob", 28),
-    ("calm", 1, 0, "no wind", "game", 5),
-    ("past", 1, 1, "a war", "game", 4),
-)
-EARLIER = [
-    (1, "event", "back", 1, "a flood", "game", 11, "eve", 26),
-    (1, "event", "gone", 1, "a toll", None, None, "eve", 25),
-    (1, "event", "past", 1, "a war", "game", 4, None, None),
-    (1, "event", "rope", 1, "frayed", "game", 10, "ada", 20),
-    (1, "event", "rope", 2, "broke", "ada", 20, "eve", 30),
-    (1, "lorebook", "rope", 1, "{}", "bob", 12, "", 27),
-    (2, "event", "rope", 1, "broke", "ada", 20, "dan", 40),
-]
 
 
 @pytest.mark.dialects
@@ -287,31 +269,17 @@ def test_revisions_of_worlds_become_earlier_texts(empty_url: str, tmp_path: Path
         present = MetaData()
         present.reflect(connection, only=["events", "world_revisions"])
         columns = ("event_id", "revision", "withdrawn", "body", "author", "written_at")
-        for number, row in enumerate(IN_FORCE):
+        for number, row in enumerate(ROWS.in_force):
             more = {"sequence": number, "world": 1, "time": number}
             connection.execute(insert(present.tables["events"]), dict(zip(columns, row, strict=True)) | more)
-        for kept in KEPT:
+        for kept in ROWS.kept:
             connection.execute(insert(present.tables["world_revisions"]).values(kept))
     migrate(empty_url, MIGRATIONS)
     with connected(empty_url) as connection:
         read = "SELECT world, kind, name, number, body, author, written_at, replaced_by, replaced_at FROM earlier_texts"
         found = connection.execute(text(f"{read} ORDER BY world, kind, name, number")).all()
         context = MigrationContext.configure(connection, opts={"compare_server_default": True})
-        assert (list(map(tuple, found)), compare_metadata(context, metadata)) == (EARLIER, [])
-
-
-LEASED = (
-    ("dead", "g", False, "expired", 9),
-    ("mine", "g", False, "live", 70),
-    ("hers", "g", True, "live", 80),
-    ("done", "h", False, "done", 90),
-)
-CLAIMED = [
-    ("job", "prune", "one", 50, 40),
-    ("label", "g", "mine", 70, 0),
-    ("run_health", "r", "two", 60, 0),
-    ("second_label", "g", "hers", 80, 0),
-]
+        assert (list(map(tuple, found)), compare_metadata(context, metadata)) == ([*ROWS.earlier], [])
 
 
 @pytest.mark.dialects
@@ -327,14 +295,14 @@ def test_turns_and_leases_of_items_become_claims(empty_url: str, tmp_path: Path)
             connection.execute(insert(present.tables["run_health"]), row)
         leased = {"labeller": "ann", "environment": "e", "arm": "uniform", "wanted": 1, "draw": "{}", "created_at": 0}
         columns = ("lease_id", "group_id", "second", "state", "expires_at")
-        for lease in LEASED:
+        for lease in ROWS.leased:
             connection.execute(insert(present.tables["label_leases"]), leased | dict(zip(columns, lease, strict=True)))
     migrate(empty_url, MIGRATIONS)
     with connected(empty_url) as connection:
         read = "SELECT kind, name, holder, until, released_at FROM claims ORDER BY kind, name"
         found = [tuple(row) for row in connection.execute(text(read))]
         context = MigrationContext.configure(connection, opts={"compare_server_default": True})
-        assert (found, compare_metadata(context, metadata)) == (CLAIMED, [])
+        assert (found, compare_metadata(context, metadata)) == ([*ROWS.claimed], [])
 
 
 def test_an_older_store_is_refused_with_the_way(empty_url: str) -> None:

@@ -16,6 +16,11 @@ from tests.store.test_parts import WINDOWS, sample, shown
 from tests.support.store_cases import opened, record
 
 
+@pytest.fixture(autouse=True)
+async def put_task(store: Store) -> None:
+    await store.tasks.put([record(0)])
+
+
 async def take(store: Store, place: int | None, fingerprint: str, size: int = 2, text: str = "a") -> GroupSlot:
     named = replace(sample(text, size), place=place, fingerprint=fingerprint)
     return await store.parts.assign_slot(named, WINDOWS)
@@ -28,7 +33,6 @@ def where(*seats: GroupSlot) -> list[tuple[int, int]]:
 
 
 async def test_a_place_that_another_has_begins_the_next_group(store: Store) -> None:
-    await store.tasks.put([record(0)])
     seats = [await take(store, place, name) for place, name in ((1, "a"), (1, "b"), (0, "c"), (0, "d"), (1, "e"))]
     assert where(*seats) == [(0, 1), (1, 1), (1, 0), (2, 0), (2, 1)]
     assert [[shown(group)[0] for group in seat.begun] for seat in seats] == [
@@ -43,7 +47,6 @@ async def test_a_sample_that_comes_again_keeps_its_place_whoever_holds_it(
     store: Store, answered: bool, place: int | None
 ) -> None:
     """While the first is held, after it was answered or has left, and in a group that is closed."""
-    await store.tasks.put([record(0)])
     first = await take(store, place, "a")
     held = await take(store, place, "a")
     await store.parts.release_slot(held, answered=answered)
@@ -56,7 +59,6 @@ async def test_a_sample_that_comes_again_keeps_its_place_whoever_holds_it(
 
 
 async def test_a_sample_that_comes_twice_at_once_has_one_place_in_the_group_that_is_open(store: Store) -> None:
-    await store.tasks.put([record(0)])
     first = await take(store, 0, "a", size=3)
     one, other = await asyncio.gather(take(store, 1, "b", size=3), take(store, 1, "b", size=3))
     assert where(first, one, other) == [(0, 0), (0, 1), (0, 1)]
@@ -65,7 +67,6 @@ async def test_a_sample_that_comes_twice_at_once_has_one_place_in_the_group_that
 
 @pytest.mark.dialects
 async def test_two_replicas_count_a_sample_once(store: Store, store_url: str) -> None:
-    await store.tasks.put([record(0)])
     async with opened(store_url) as other:
         seats = await asyncio.gather(*(take(one, 0, "a") for one in (store, other) * 4))
         last = await take(other, 1, "b")
@@ -73,7 +74,6 @@ async def test_two_replicas_count_a_sample_once(store: Store, store_url: str) ->
 
 
 async def test_a_masked_group_is_never_scored_again(store: Store) -> None:
-    await store.tasks.put([record(0)])
     (group,) = (await take(store, 0, "a", size=1)).begun
     pending = await store.groups.mask(group.group_id)
     failed = group.merge_scores([Score.unscored("judge_failed")])
@@ -88,7 +88,6 @@ async def test_a_masked_group_is_never_scored_again(store: Store) -> None:
 
 
 async def test_a_scored_group_is_not_masked(store: Store) -> None:
-    await store.tasks.put([record(0)])
     (group,) = (await take(store, 0, "a", size=1)).begun
     await store.groups.finish([GroupToStore(group.merge_scores([Score.exact(True)]))])
     assert facts(await store.groups.mask(group.group_id)) == ("scored", (), True)

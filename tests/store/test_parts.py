@@ -23,6 +23,11 @@ HOSTILE = "NUL \x00, emoji \U0001f9d9, quote ' and \\u0000"
 WINDOWS = RetryWindows(late=120, retry=600)
 
 
+@pytest.fixture(autouse=True)
+async def put_task(store: Store) -> None:
+    await store.tasks.put([record(0)])
+
+
 def shared(group_id: str = "group_of_sample", lease_id: str | None = None) -> Group:
     """What completions have in common."""
     return Group(
@@ -87,7 +92,6 @@ def begun(seats: Sequence[GroupSlot | InvalidRequest]) -> list[tuple[list[str], 
 async def test_pieces_become_a_pending_group_in_the_order_of_their_places(store: Store, clock: MovableClock) -> None:
     open_seat = GroupSlot("group_a", "group_a", (1, 2), open=True)
     begun, whole = (["1:b", f"2:{HOSTILE}"], (), "pending"), (["0:a", "1:b", f"2:{HOSTILE}"], (), "pending")
-    await store.tasks.put([record(0)])
     first = await arrive(store, 1, "b", HOSTILE, size=3)
     stored = await store.groups.find(["group_a"])
     come = shown((await store.parts.load_open_groups(["group_a", "none", "\x00"]))["group_a"])
@@ -106,7 +110,6 @@ async def test_pieces_become_a_pending_group_in_the_order_of_their_places(store:
 
 
 async def test_repeats_change_nothing_and_what_does_not_fit_is_named(store: Store, clock: MovableClock) -> None:
-    await store.tasks.put([record(0)])
     pieces = [(0, "a", 3), (0, "a", 3), (0, "b", 3), (1, "b", 4), (1, "b", 3), (2, "c", 3), (2, "c", 3), (2, "d", 3)]
     seats = [await seat(store, index, text, size=size) for index, text, size in pieces]
     fields = [one.field if isinstance(one, InvalidRequest) else one.open for one in seats]
@@ -120,7 +123,6 @@ async def test_at_the_deadline_it_is_closed_without_those_that_are_missing(
 ) -> None:
     partial, alone = (["1:b"], ("partial_group",), "pending"), (["0:a"], ("late",), "pending")
     expected = [False, False, "part.index", "part.index"]
-    await store.tasks.put([record(0)])
     await arrive(store, 1, "b", size=4)
     clock.forward(59)
     early = (await store.parts.get_status([])).due, await store.parts.claim_due(9)
@@ -140,7 +142,6 @@ async def test_at_the_deadline_it_is_closed_without_those_that_are_missing(
 
 
 async def test_a_piece_that_is_refused_closes_no_group(store: Store, clock: MovableClock) -> None:
-    await store.tasks.put([record(0)])
     await arrive(store, 1, "b", size=4)
     clock.forward(60)
     refusal = await seat(store, 1, "b", "c", size=4)
@@ -149,7 +150,6 @@ async def test_a_piece_that_is_refused_closes_no_group(store: Store, clock: Mova
 
 
 async def test_closing_completes_the_lease_that_the_pieces_answer(store: Store) -> None:
-    await store.tasks.put([record(0)])
     leased = await store.tasks.lease(stream(), 1, 60, cycle(1, epochs=1))
     lease_id = leased.leases[0].lease_id
     for place in range(2):
@@ -163,7 +163,6 @@ async def test_closing_completes_the_lease_that_the_pieces_answer(store: Store) 
 
 @pytest.mark.dialects
 async def test_of_many_pieces_at_once_over_two_replicas_one_closes_the_group(store: Store, store_url: str) -> None:
-    await store.tasks.put([record(0)])
     async with opened(store_url) as replica:
         sides = [(replica if n % 2 else store, n) for n in range(64)]
         seats = await asyncio.gather(*(arrive(side, n % 32, f"{n % 32}", size=32) for side, n in sides))
@@ -178,7 +177,6 @@ async def test_of_many_pieces_at_once_over_two_replicas_one_closes_the_group(sto
 async def test_a_piece_may_close_its_group(store: Store, clock: MovableClock) -> None:
     """Also one that is sent again, and the only one."""
     one, other = piece("group_a", 1, "b", size=3), piece("group_b", 0, "a", size=3)
-    await store.tasks.put([record(0)])
     await store.parts.assign_slot(one, WINDOWS)
     again = await store.parts.assign_slot(replace(one, closes=True), WINDOWS)
     only = await store.parts.assign_slot(replace(other, closes=True), WINDOWS)
@@ -191,7 +189,6 @@ async def test_samples_fill_a_group_and_then_the_next(store: Store, clock: Movab
     """Equal ones are siblings while their holders wait, or have got their answer."""
     groups = [(["0:a", "1:a"], (), "pending")] * 2
     seated = [(0, 0), (0, 1), (2, 0), (2, 1), (4, 0)]
-    await store.tasks.put([record(0)])
     seats = [await take(store, text) for text in ("a", "a", "a")]
     for seat in seats[:2]:
         await store.parts.release_slot(seat, answered=True)
@@ -202,7 +199,6 @@ async def test_samples_fill_a_group_and_then_the_next(store: Store, clock: Movab
 
 @pytest.mark.parametrize("closed", [False, True])
 async def test_who_left_takes_its_place_again(store: Store, clock: MovableClock, closed: bool) -> None:
-    await store.tasks.put([record(0)])
     seat = await take(store, "a")
     other = await take(store, "b") if closed else None
     await store.parts.release_slot(seat, answered=False)
@@ -220,7 +216,6 @@ async def test_who_left_takes_its_place_again(store: Store, clock: MovableClock,
 async def test_a_holder_that_comes_to_its_end_late_takes_nothing_from_the_next(
     store: Store, clock: MovableClock
 ) -> None:
-    await store.tasks.put([record(0)])
     first = await take(store, "a")
     await store.parts.release_slot(first, answered=False)
     second = await take(store, "a")
@@ -230,7 +225,6 @@ async def test_a_holder_that_comes_to_its_end_late_takes_nothing_from_the_next(
 
 
 async def test_an_equal_sample_long_after_is_another_one(store: Store, clock: MovableClock) -> None:
-    await store.tasks.put([record(0)])
     seat = await take(store, "a", size=1)
     await store.parts.release_slot(seat, answered=False)
     clock.forward(599)
@@ -252,7 +246,6 @@ async def test_after_a_partial_group_as_many_as_were_missing_are_late_and_others
     partial = (["0:a"], ("partial_group",), "pending"), (["0:d"], ("partial_group",), "pending")
     alone = [([text], ("late",), "pending") for text in ("1:b", "2:c")]
     expected = [0, 1, 2, 1, 4, 5, 5], [partial[0], *alone, partial[1]]
-    await store.tasks.put([record(0)])
     first = await take(store, "a", size=3)
     clock.forward(60)
     late = [await take(store, "b", size=3), await take(store, "c", size=3)]
@@ -270,7 +263,6 @@ async def test_holders_of_a_process_that_was_killed_have_left(
 ) -> None:
     """On SQLite when the service starts again, on PostgreSQL when they have not been heard of for a while."""
     kept = (2,) if store_url.startswith("postgres") else (1,)  # on SQLite nobody else may live
-    await store.tasks.put([record(0)])
     dead, alive = await take(store, "a", size=4), await take(store, "b", size=4)
     await store.parts.forget_holders()
     clock.forward(10)
@@ -283,7 +275,6 @@ async def test_holders_of_a_process_that_was_killed_have_left(
 async def test_what_nobody_scores_is_taken_up_and_what_somebody_scores_is_not(
     store: Store, clock: MovableClock
 ) -> None:
-    await store.tasks.put([record(0)])
     groups = [seat.begun[0] for seat in [await take(store, str(n), 1) for n in range(3)]]
     await store.groups.finish([answered(groups[2])])
     clock.forward(59)
@@ -300,7 +291,6 @@ async def test_what_a_replica_hands_over_is_taken_up_at_once(store: Store, store
     everything when it starts."""
     everything = ["partial", "late", "gathered", "whole", "other"]
     expected = (["late", "whole", "other"], {"partial", "late", "gathered", "whole"})
-    await store.tasks.put([record(0)])
     await arrive(store, 0, "a")
     clock.forward(61)
     late = await arrive(store, 1, "b")
@@ -318,7 +308,6 @@ async def test_what_a_replica_hands_over_is_taken_up_at_once(store: Store, store
 
 @pytest.mark.dialects
 async def test_two_replicas_never_take_up_the_same(store: Store, store_url: str, clock: MovableClock) -> None:
-    await store.tasks.put([record(0)])
     for n in range(40):
         await take(store, "a", scope=f"s{n}")
     clock.forward(60)
@@ -329,7 +318,6 @@ async def test_two_replicas_never_take_up_the_same(store: Store, store_url: str,
 
 
 async def test_old_cohorts_are_forgotten_and_their_groups_stay_what_they_are(store: Store, clock: MovableClock) -> None:
-    await store.tasks.put([record(0)])
     await arrive(store, 0, "a", "b")
     await arrive(store, 0, "open", group_id="group_b")
     clock.forward(61)
@@ -348,7 +336,6 @@ async def test_old_cohorts_are_forgotten_and_their_groups_stay_what_they_are(sto
 
 @pytest.mark.dialects
 async def test_a_deadline_stays_when_the_wall_clock_is_set_back(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    await store.tasks.put([record(0)])
     await store.parts.assign_slot(sample("one", seconds=0.05), WINDOWS)
     earlier = utc_now() - timedelta(hours=1)
     monkeypatch.setattr("app.store.database.utc_now", lambda: earlier)
@@ -359,7 +346,6 @@ async def test_a_deadline_stays_when_the_wall_clock_is_set_back(store: Store, mo
 @pytest.mark.dialects
 async def test_of_samples_that_come_at_once_each_has_its_own_place_and_its_own_fault(store: Store) -> None:
     whole = [["0:0 1", "1:0 2"], ["0:1 0", "1:1 1"], ["0:left", "1:0 0"]]
-    await store.tasks.put([record(0)])
     await store.parts.release_slot(await take(store, "left", scope="s0"), answered=False)
     lost = replace(sample("x", scope="lost"), group=shared().model_copy(update={"task_id": "task_gone"}))
     taken = await asyncio.gather(
@@ -375,12 +361,13 @@ async def test_of_samples_that_come_at_once_each_has_its_own_place_and_its_own_f
 
 
 async def test_pieces_of_a_task_that_is_not_stored_are_refused(store: Store) -> None:
-    assert [type(await refused(one)) for one in (arrive(store, 0, "a"), take(store, "a"))] == [NotFound, NotFound]
+    gone = shared().model_copy(update={"task_id": "task_gone"})
+    lost = [replace(one, group=gone) for one in (piece("group_a", 0, "a", size=2), sample("a"))]
+    assert [type(await refused(store.parts.assign_slot(one, WINDOWS))) for one in lost] == [NotFound, NotFound]
 
 
 async def test_a_sample_judged_alone_is_stored_with_its_score_and_a_repeat_gets_what_is_stored(store: Store) -> None:
     stored = (["0:a"], ("older_policy",), "scored")
-    await store.tasks.put([record(0)])
     seats = []
     for group_id, reward in (("group_first", 1.0), ("group_again", 0.0)):
         rollouts = (Rollout.begin(group_id, 0, said("a")),)

@@ -23,6 +23,9 @@ from app.store.statements import PACKED_FROM
 from app.store.tables import groups
 from tests.support.databases import Postgres
 from tests.support.store_cases import START, MovableClock, group, record, using
+from tests.support.tables import read_table
+
+TABLE = read_table(__file__, "text_search.yaml", tuple[tuple[str, dict[str, object], list[str]], ...])
 
 LATE = START + timedelta(days=9)
 NUL = Completion(text="the \x00 ferryman \ud83d waits")
@@ -61,35 +64,7 @@ async def fill(store: Store) -> None:
     )
 
 
-FOUND: Sequence[tuple[str, dict[str, object], list[str]]] = [
-    ("toll", {}, ["odd", "toll"]),
-    ("TOLL traveller", {}, ["toll"]),
-    ("toll ferry", {}, ["toll"]),
-    ('"pay the toll"', {}, ["odd", "toll"]),
-    ('"toll the"', {}, []),
-    ('"traveller the ferry"', {}, []),
-    ("ferryman waits", {}, ["odd"]),
-    ("riddle", {}, ["odd"]),
-    ("lantern", {}, ["long"]),
-    ("character", {}, ["judged"]),
-    ("caf\u00e9", {}, ["judged"]),
-    ("cafe", {}, ["judged"]),
-    ("bridge", {}, ["long", "odd", "toll"]),
-    ("bridge", {"run": "other"}, ["odd"]),
-    ("bridge", {"runs": ("o*",)}, ["odd"]),
-    ("bridge", {"environments": ("gsm8k",), "runs": ("run",)}, ["toll"]),
-    ("bridge", {"environment": "npc_arena"}, ["long"]),
-    ("bridge", {"before": 3, "limit": 1}, ["odd"]),
-    ("bridge", {"after": 1}, ["odd", "long"]),
-    ("bridge", {"until": START}, []),
-    ("bridge", {"min_mean": 0.9}, ["long", "odd", "toll"]),
-    ("nobody", {}, []),
-    ('"" OR bridge', {}, []),
-    ("group_words", {}, []),
-    ("toll* NOT bridge", {}, []),
-    ("'); DROP TABLE groups; --", {}, []),
-    ("\ue000 toll", {}, ["odd", "toll"]),
-]
+FOUND: Sequence[tuple[str, dict[str, object], list[str]]] = [*TABLE, ("bridge", {"until": START}, [])]
 
 
 @pytest.mark.dialects

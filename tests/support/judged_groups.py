@@ -3,7 +3,6 @@
 import asyncio
 import math
 import random
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -168,8 +167,3 @@ def make_judged_group(seed: int) -> GroupDetail:
     prompt = TaskPrompt(messages=case.conversation)
     task = TaskRecord(task_id=group.task_id, key=key, prompt=prompt)
     return GroupDetail(group=group, task=task, judgements=result.judgements, making=result.making)
-
-
-def read_texts(detail: GroupDetail) -> Mapping[str, str]:
-    """By candidate."""
-    return {one.score.candidate: one.completion.text or "" for one in detail.group.rollouts}

@@ -9,6 +9,9 @@ from app.envs.blackjack.environment import Blackjack
 from app.ports.environment import Tools
 from app.service.judging import NoPanel
 from tests.support.event_loop import finish
+from tests.support.tables import read_table
+
+TABLE = read_table(__file__, "hands.yaml", tuple[tuple[str, tuple[str, ...], float, str], ...])
 
 ENVIRONMENT = Blackjack()
 FILL = ("2♦", "3♦", "4♦", "5♦", "2♣", "3♣", "4♣", "5♣")
@@ -32,22 +35,7 @@ def played(of: Task, *moves: str) -> Score:
     return score
 
 
-@pytest.mark.parametrize(
-    ("cards", "moves", "reward", "rationale"),
-    [
-        ("K♠ 9♥ 10♦ 8♣", ("stand",), 1.0, "stand at 19 after 0 cards drawn"),
-        ("K♠ 8♥ 10♦ 8♣", ("stand",), 0.5, "stand at 18 after 0 cards drawn"),
-        ("K♠ 7♥ 10♦ 8♣", ("stand",), 0.0, "stand at 17 after 0 cards drawn"),
-        ("K♠ 7♥ 10♦ 6♣ K♥", ("STAND",), 1.0, "stand at 17 after 0 cards drawn"),
-        ("K♠ 7♥ A♦ 6♣ K♥", ("stand",), 0.5, "stand at 17 after 0 cards drawn"),
-        ("9♠ 4♥ 10♦ 7♣ 8♥", ("hit", "stand"), 1.0, "stand at 21 after 1 cards drawn"),
-        ("9♠ 4♥ 10♦ 7♣ 9♥", ("hit",), 0.0, "bust at 22 after 1 cards drawn"),
-        ("A♠ 4♥ 10♦ 7♣ 9♥ 6♥", ("hit", "hit", "stand"), 1.0, "stand at 20 after 2 cards drawn"),
-        ("A♠ A♥ 10♦ 7♣ 9♥", ("hit", "stand"), 1.0, "stand at 21 after 1 cards drawn"),
-        ("K♠ 9♥ 10♦ 8♣", ("double",), 0.0, "forfeit at 19 after 0 cards drawn"),
-        ("9♠ 4♥ 10♦ 7♣ 5♥", ("hit",), 0.0, "stopped early at 18 after 1 cards drawn"),
-    ],
-)
+@pytest.mark.parametrize(("cards", "moves", "reward", "rationale"), TABLE)
 def test_what_a_hand_earns(cards: str, moves: tuple[str, ...], reward: float, rationale: str) -> None:
     score = played(task(cards), *moves)
     assert (score.reward, score.rationale) == (reward, rationale)

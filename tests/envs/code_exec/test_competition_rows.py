@@ -8,47 +8,33 @@ import pytest
 from pydantic import ValidationError
 
 from app.domain.tasks import Completion
+from app.domain.values import Frozen
 from app.envs.code_exec.environment import CodeRow
 from app.envs.code_exec.row_programs import RowCase, choose_cases, mark, write_programs
 from app.envs.code_exec.rows import CompetitionRow, MbppRow
 from app.ports.environment import Tools
 from app.service.judging import NoPanel
 from tests.envs.code_exec.row_scores import left_out, make_row_task, score_programs
+from tests.support.tables import read_table
+
+
+class Tables(Frozen):
+    scripts: dict[int, dict[str, str]]
+    calls: dict[int, dict[str, str]]
+    printed: tuple[tuple[str, str, bool], ...]
+    left_out: tuple[tuple[Any, dict[str, str], str], ...]
+
+
+TABLES = read_table(__file__, "competition_rows.yaml", Tables)
 
 HALVES = {"inputs": ["1\n2\n", ["4", "6"], "10 \n1e2"], "outputs": ["0.5 1\n", ["2 3"], "5.0 50"]}
 STARTER = "class Solution:\n    def pick(self, table: Dict[int, List[int]], number: int) -> List[int]:\n"
 PICKS = {"fn_name": "pick", "inputs": [[{"1": [2]}, 1], [{"3": [4, 5]}, 3]], "outputs": [[2], [4, 5]]}
 GOLD = "one, other = float(input()), float(input())\nprint(one / 2, other / 2)"
-BY_DESCRIPTOR = (
-    "import io, os, sys\n"
-    "one, other = map(float, os.read(sys.stdin.fileno(), os.fstat(0).st_size).split())\n"
-    "os.write(1, f'{one / 2} {other / 2}'.encode())"
+SCRIPTS, CALLS = (
+    {name: (source, paid) for paid, programs in table.items() for name, source in programs.items()}
+    for table in (TABLES.scripts, TABLES.calls)
 )
-SCRIPTS = {
-    "as a script": (
-        f"def main():\n    {GOLD.replace(chr(10), chr(10) + '    ')}\nif __name__ == '__main__': main()",
-        1,
-    ),
-    "by descriptor": (BY_DESCRIPTOR, 1),
-    "open": ("one, other = map(float, open(0).read().split())\nprint(one / 2, other / 2)\nexit()", 1),
-    "bytes": ("import sys\nfor one in sys.stdin.buffer: print(float(one) / 2, end=' ')", 1),
-    "constant": ("print(0.5, 1)", 0),
-    "echo": ("print(*open(0))", 0),
-    "failure": (f"{GOLD}\nraise SystemExit(1)", 0),
-    "hard exit": ("import os\nos._exit(0)", 0),
-    "nothing": ("pass", 0),
-    "more lines": (f"{GOLD}\nprint(0)", 0),
-    "other result": (f"{GOLD}\nimport sys\nsys._getframe(1).f_locals['written'] = None", 1),
-    "waits": ("import time\ntime.sleep(60)", 0),
-    "state": ("import os\nopen('seen', 'x')\n" + GOLD, 1),
-}
-CALLS = {
-    "method": ("class Solution:\n    def pick(self, table: Dict[int, List[int]], number): return table[number]", 1),
-    "function": ("def pick(table, number): return tuple(table[number])", 1),
-    "constant": ("def pick(table, number): return [2]", 0),
-    "first item": ("def pick(table, number): return table[number][0]", 0),
-    "text keys": ("def pick(table, number): return table[str(number)]", 0),
-}
 
 
 def _read(pairs: Any = HALVES, **columns: str) -> CompetitionRow:
@@ -95,17 +81,7 @@ def test_fractions_of_functions_differ_in_their_last_digits(said: Any, right: An
     assert RowCase((), mark(right), rule="json").is_right(mark(said)) is paid
 
 
-PRINTED = [
-    ("0.333333333", "0.3333333333333333", True),
-    ("x 1.41421356237 2\n3", "x 1.4142135623730951 2\n3.0", True),
-    *(("0.33333", "0.3333333333", False), ("1000000001", "1000000000", False), ("1000000000.5", "1000000000", False)),
-    *(("1e-17", "0.0", False), ("nan", "0.5", False), ("v0.50000000001", "v0.5", False), ("0.5 1", "0.5", False)),
-    *(("10000000000", "10000000001.0", False), ("10000000001", "10000000001.0", True)),
-    *(("1234567890.90", "1234567890.12", False), ("1234567890.13", "1234567890.12", True)),
-    *(("1234567890.1234567", "1234567890.12", True), ("123456789.12345678", "123456789.12345670", True)),
-    *(("3.141592653", "3.1415926535", True), ("0.3", "0.30000000000000004", True), ("2.99999999999", "3.0", True)),
-    *(("1" + "0" * 1_000_000, "1.5", False), ("1e9999", "1.5", False)),
-]
+PRINTED = [*TABLES.printed, ("1" + "0" * 1_000_000, "1.5", False)]
 
 
 @pytest.mark.parametrize(("said", "right", "paid"), PRINTED, ids=lambda text: str(text)[:30])
@@ -224,21 +200,9 @@ def test_the_gold_is_the_first_solution_that_can_run() -> None:
 @pytest.mark.parametrize(
     ("pairs", "columns", "reason"),
     [
-        ("", {}, "it has no tests"),
-        ("[]", {}, "it has no tests"),
-        ({"inputs": ["1"], "outputs": []}, {}, "it has no tests"),
+        *TABLES.left_out,
         ('{"inputs": [' + "1" * 5000 + "]}", {}, "its tests are no JSON that can be read"),
-        ("{", {}, "its tests are no JSON that can be read"),
-        ({"inputs": ["1"], "outputs": ["2"]}, {}, "it has fewer than two tests"),
-        ({"inputs": ["1", "2"], "outputs": ["2", "2"]}, {}, "all its tests expect the same result"),
-        ({"inputs": ["1", "2"], "outputs": ["1", "2"]}, {}, "all its tests expect their input"),
-        (HALVES, {"question": "1 2 is half, 4 6 too, or 10 1e2"}, "its question shows every test"),
-        (HALVES, {"question": "If there are several answers, print any of them."}, "it accepts several answers"),
-        ({**PICKS, "inputs": ["ab", "cd"]}, {}, "the arguments of a test are no list"),
-        ({**PICKS, "fn_name": "a b"}, {}, "it asks for a function without a name"),
         ({**PICKS, "outputs": [float("nan"), 1]}, {}, "a test holds what is no JSON"),
-        ({"inputs": ["1", "\ud800"], "outputs": ["2", "3"]}, {}, "a test holds what is no text"),
-        ({"inputs": ["1", 2], "outputs": ["2", "3"]}, {}, "a test holds what is no text"),
         ({"inputs": ["1" * 1_000_001, "2"], "outputs": ["2", "3"]}, {}, "it has fewer than two tests"),
     ],
 )

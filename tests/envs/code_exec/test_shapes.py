@@ -7,6 +7,9 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from app.envs.code_exec.exercises import Shape
 from app.toolkit.seeded import SeededRandom
+from tests.support.tables import read_table
+
+TABLE = read_table(__file__, "shapes.yaml", tuple[tuple[object, list[JsonValue]], ...])
 
 SHAPE: TypeAdapter[Shape] = TypeAdapter(Shape)
 CHOSEN: dict[str, JsonValue] = {"sign": "=", "limit": 40, "coins": [5, 20]}
@@ -19,28 +22,7 @@ def drawn(shape: object) -> list[JsonValue]:
 SMALL = {"whole": [1, 3]}
 
 
-@pytest.mark.parametrize(
-    ("shape", "every"),
-    [
-        ({"whole": [-1, 1]}, [-1, 0, 1]),
-        ({"near": "limit", "within": 1}, [39, 40, 41]),
-        ({"parameter": "sign"}, ["="]),
-        ({"parameter": "coins"}, [5, 20]),
-        ({"one_of": ["a", 1, None]}, ["a", 1, None]),
-        ({"numeral": [8, 10], "width": 2}, ["08", "09", "10"]),
-        ({"text": "ab", "length": [0, 1]}, ["", "a", "b"]),
-        ({"joined": SMALL, "by": "+", "length": [0, 1]}, ["", "1", "2", "3"]),
-        ({"joined": {"one_of": ["a"]}, "by": {"parameter": "sign"}, "length": [1, 3]}, ["a", "a=a", "a=a=a"]),
-        ({"parts": ["<", {"one_of": ["a", "b"]}, ">"]}, ["<a>", "<b>"]),
-        ({"row": [{"one_of": [0]}, {"whole": [0, 1]}]}, [[0, 0], [0, 1]]),
-        ({"span": [4, 4], "least": 1, "most": 2}, [[4, 5], [4, 6]]),
-        ({"grid": {"one_of": ["x"]}, "rows": [1, 2], "columns": [1, 1]}, [[["x"]], [["x"], ["x"]]]),
-        ({"lines": "#", "rows": [1, 1], "columns": [1, 2]}, [["#"], ["##"]]),
-        ({"names": {"one_of": ["a"]}, "to": {"one_of": [1]}, "length": [0, 2]}, [{}, {"a": 1}]),
-        ({"either": [{"one_of": [1]}, {"one_of": ["a"]}]}, [1, "a"]),
-        ({"list": {"one_of": [7]}, "length": [0, 2]}, [[], [7], [7, 7]]),
-    ],
-)
+@pytest.mark.parametrize(("shape", "every"), TABLE)
 def test_a_shape_gives_all_that_fits_and_nothing_else(shape: object, every: list[JsonValue]) -> None:
     found: list[JsonValue] = []
     for value in drawn(shape):

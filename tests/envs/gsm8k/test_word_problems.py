@@ -19,7 +19,10 @@ from app.envs.gsm8k.environment import (
     WordProblems,
 )
 from app.toolkit.seeded import SeededRandom
+from tests.support.tables import read_table
 from tests.support.tiers import examples
+
+TABLE = read_table(__file__, "stories.yaml", tuple[tuple[dict[str, object], str], ...])
 
 PROBLEMS = WordProblems.read(STORIES, CHAINS)
 
@@ -161,22 +164,7 @@ def test_a_test_problem_is_the_same_whatever_was_asked_for_before() -> None:
     assert [last.problem("test", index) for index in reversed(indexes)] == upwards[::-1]
 
 
-@pytest.mark.parametrize(
-    ("change", "complaint"),
-    [
-        ({"words": {"pies": ("a",)}}, "uses a name twice"),
-        ({"words": {"pieces": ("a",)}}, "uses a name twice"),
-        ({"given": ("pieces = pies + cut",)}, "uses a name twice"),
-        ({"text": "{A} has {pieces} pieces."}, "uses a number that only the solution computes"),
-        ({"text": "{A} cuts {pears} pears."}, "uses a number that only the solution computes"),
-        (
-            {"steps": [{"says": "a", "does": "b = pies * 2"}, {"says": "c", "does": "d = b + 1"}]},
-            "must compute `answer`",
-        ),
-        ({"steps": [{"says": "a", "does": "b = pies * 2 + 1"}]}, "should match pattern"),
-        ({"given": ("x = __import__('os')",)}, "should match pattern"),
-    ],
-)
+@pytest.mark.parametrize(("change", "complaint"), TABLE)
 def test_a_story_that_does_not_hang_together_is_refused(change: dict[str, object], complaint: str) -> None:
     with pytest.raises(ValidationError, match=complaint):
         Story.model_validate(PIES.model_dump() | change)

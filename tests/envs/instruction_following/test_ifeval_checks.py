@@ -1,11 +1,9 @@
 """IFEval's 25 kinds, each in its published, its loose and our meaning."""
 
 import time
-from pathlib import Path
 
 import pytest
-import yaml
-from pydantic import JsonValue, TypeAdapter
+from pydantic import JsonValue
 
 from app.domain.values import Frozen
 from app.envs.instruction_following.ifeval_checks import (
@@ -20,6 +18,9 @@ from app.envs.instruction_following.ifeval_checks import (
     list_words,
 )
 from app.envs.instruction_following.instructions import MOST_CHARACTERS, parse_text
+from tests.support.tables import read_table
+
+SPOKEN = read_table(__file__, "languages.yaml", dict[str, str])
 
 
 class Case(Frozen):
@@ -27,28 +28,7 @@ class Case(Frozen):
     replies: dict[str, str]
 
 
-CASES = TypeAdapter(dict[str, tuple[Case, ...]]).validate_python(
-    yaml.safe_load(Path(__file__).with_name("ifeval.yaml").read_text(encoding="utf-8"))
-)
-SPOKEN = {
-    "en": "It was a good day for all of them.",
-    "de": "Der Hund ist nicht im Haus.",
-    "fi": "Se on hyvä päivä ja hän tietää sen.",
-    "it": "Questo è un bel giorno per tutti.",
-    "pt": "Este é um bom dia para as pessoas.",
-    "vi": "Hôm nay là một ngày đẹp trời.",
-    "ru": "Это хороший день, и я рад.",
-    "uk": "Це гарний день, і я радий.",
-    "bg": "Това е добър ден и аз съм щастлив.",
-    "hi": "यह एक अच्छा दिन है और मैं खुश हूँ।",
-    "mr": "हा एक चांगला दिवस आहे आणि मी आनंदी आहे.",
-    "ne": "यो राम्रो दिन हो र म खुसी छु।",
-    "fa": "این یک روز خوب است.",
-    "ar": "هذا يوم جميل في المدينة.",
-    "ur": "یہ ایک اچھا دن ہے۔",
-    "ja": "今日はいい天気です。",
-    "zh": "今天天气很好。",
-}
+CASES = read_table(__file__, "ifeval.yaml", dict[str, tuple[Case, ...]])
 UNITS = (
     *("a. ", '."', "*a ", "**", "[", "<<", "P.S", "- \n", "***\n", "a\n\n"),
     *('"', "{", "[", "A'", "…", "\ud800", "SECTION 1"),

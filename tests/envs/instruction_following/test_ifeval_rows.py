@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
+from pydantic import JsonValue, ValidationError
 
 from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.errors import EnvironmentUnavailable
@@ -14,6 +14,9 @@ from app.domain.tasks import LEFT_OUT, DatasetSource, Task
 from app.envs.instruction_following.environment import InstructionFollowing
 from app.envs.instruction_following.ifeval_rows import IfevalRow, IfevalTrainingRow
 from tests.envs.replies import score_texts
+from tests.support.tables import read_table
+
+TABLE = read_table(__file__, "ifeval_rows.yaml", tuple[tuple[dict[str, JsonValue], str], ...])
 
 LAKE: dict[str, Any] = {
     "key": 1,
@@ -97,30 +100,7 @@ def test_strictness_changes_nothing_of_tasks_without_a_data_set() -> None:
     assert set(plain.model_dump()) == {"level", "instructions"}
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (
-            {"instruction_id_list": ["punctuation:no_coma", "startend:quotation"]},
-            "unknown instruction 'punctuation:no_coma'",
-        ),
-        (
-            {"instruction_id_list": ["punctuation:no_comma", ["startend:quotation"]]},
-            "unknown instruction ['startend:quo",
-        ),
-        ({"kwargs": [{}]}, "2 instructions with arguments for 1"),
-        ({"kwargs": [{}, {"num_words": 3}]}, "length_constraints:number_words lacks the argument relation"),
-        ({"kwargs": [{}, {"num_words": 3, "relation": "at most"}]}, "Input should be 'at least' or 'less than'"),
-        ({"kwargs": [{"words": 3}, {"num_words": 3, "relation": "at least"}]}, "has the unknown argument words"),
-        ({"kwargs": "[{}, "}, "neither JSON nor a Python literal"),
-        ({"instruction_id_list": [], "kwargs": []}, "there is no instruction"),
-        (
-            {"instruction_id_list": ["keywords:existence"], "kwargs": [{"keywords": ["(a"]}]},
-            "RE2 cannot use this pattern",
-        ),
-        ({"prompt": ""}, "at least 1 character"),
-    ],
-)
+@pytest.mark.parametrize(("change", "said"), TABLE)
 def test_a_broken_row_is_named_by_its_line(tmp_path: Path, change: dict[str, Any], said: str) -> None:
     with pytest.raises(EnvironmentUnavailable, match=r"train\.jsonl.*line 2") as refused:
         open_rows(tmp_path, LAKE, {**LAKE, **change})

@@ -1,15 +1,13 @@
 """Every kind of instruction: replies next to its border, its wordings, and what reading them costs."""
 
-from pathlib import Path
-
 import pytest
-import yaml
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from app.domain.values import Frozen
 from app.envs.instruction_following.assignments import KINDS, AnyInstruction
 from app.envs.instruction_following.instructions import WORDINGS, Instruction, draw_request, parse_text
 from app.toolkit.seeded import SeededRandom
+from tests.support.tables import read_table
 from tests.support.tiers import examples
 
 
@@ -19,9 +17,7 @@ class Case(Frozen):
     broken: dict[str, str]
 
 
-CASES = TypeAdapter(dict[str, tuple[Case, ...]]).validate_python(
-    yaml.safe_load(Path(__file__).with_name("instructions.yaml").read_text(encoding="utf-8"))
-)
+CASES = read_table(__file__, "instructions.yaml", dict[str, tuple[Case, ...]])
 ONE = TypeAdapter[Instruction](AnyInstruction)
 UNITS = (
     *("a. ", "e\u0301\u0323", "*a ", "* ", "[", "(a", "x.\n\n"),

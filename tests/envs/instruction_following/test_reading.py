@@ -2,58 +2,31 @@
 
 import pytest
 
+from app.domain.values import Frozen
 from app.envs.instruction_following.instructions import MOST_CHARACTERS, normalise_text, parse_text
+from tests.support.tables import read_table
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("", ()),
-        ("One two", ("One", "two")),
-        ("well-known don't 3.5 U.S. and/or", ("well-known", "don't", "3.5", "U.S.", "and/or")),
-        ("house—which – so--it", ("house", "which", "so", "it")),
-        ("* - *** … _ 🙂", ()),
-        ("**bold**, (so)", ("**bold**,", "(so)")),
-        ("a\u00a0b\u3000c\td\u2028e", ("a", "b", "c", "d", "e")),
-        ("zero\u200bwidth\u2060and\u00adsoft\ufeff", ("zerowidthandsoft",)),
-        ("Ｆｕｌｌ ｗｉｄｔｈ １", ("Full", "width", "1")),
-        ("\ud800a\x00b \udfff", ("ab",)),
-        ("e\u0301 é", ("e", "é")),
-    ],
-)
+class Tables(Frozen):
+    words: tuple[tuple[str, tuple[str, ...]], ...]
+    bare: tuple[tuple[str, tuple[str, ...]], ...]
+    sentences: tuple[tuple[str, tuple[str, ...]], ...]
+
+
+TABLES = read_table(__file__, "reading.yaml", Tables)
+
+
+@pytest.mark.parametrize(("text", "words"), TABLES.words)
 def test_words(text: str, words: tuple[str, ...]) -> None:
     assert parse_text(text).words == words
 
 
-@pytest.mark.parametrize(
-    ("text", "bare"),
-    [
-        ("Well-known, DON’T!", ("well", "known", "don't")),
-        ("the violin's “Violin”", ("the", "violin's", "violin")),
-        ("snake_case **x**", ("snake", "case", "x")),
-        ("Café café ﬁne", ("cafe", "cafe", "fine")),
-        ("'quoted' 'tis", ("quoted", "tis")),
-        ("Straße 3.5", ("strasse", "3", "5")),
-    ],
-)
+@pytest.mark.parametrize(("text", "bare"), TABLES.bare)
 def test_bare_words_are_what_words_are_found_by(text: str, bare: tuple[str, ...]) -> None:
     assert parse_text(text).bare == bare
 
 
-@pytest.mark.parametrize(
-    ("text", "sentences"),
-    [
-        ("One. Two! Three?", ("One.", "Two!", "Three?")),
-        ("One, two", ("One, two",)),
-        ("“One.” (Two.) *Three.* Four", ('"One."', "(Two.)", "*Three.*", "Four")),
-        ("Wait... what?! Yes…", ("Wait...", "what?!", "Yes...")),
-        ("A title\nOne. Two\nthree.", ("A title", "One.", "Two", "three.")),
-        ("1. One\n2. Two", ("One", "Two")),
-        ("Mr. Lee paid 3.5 pounds at a.b", ("Mr.", "Lee paid 3.5 pounds at a.b")),
-        ("*** 12. ?! 🙂", ()),
-        ('{"a": "One. Two.", "b": "\\"Three.\\" Four"}', ('{"a": "One.', 'Two.", "b": "\\"Three.\\"', 'Four"}')),
-    ],
-)
+@pytest.mark.parametrize(("text", "sentences"), TABLES.sentences)
 def test_sentences(text: str, sentences: tuple[str, ...]) -> None:
     assert parse_text(text).sentences == sentences
 

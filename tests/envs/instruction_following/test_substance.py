@@ -4,6 +4,9 @@ import pytest
 
 from app.envs.instruction_following.instructions import WritingRequest, parse_text
 from app.envs.instruction_following.texts import find_prose_fault
+from tests.support.tables import read_table
+
+TABLE = read_table(__file__, "substance.yaml", tuple[tuple[str, str], ...])
 
 REQUEST = WritingRequest(form="Write a story about", thing="violin", place="harbour", reader="", least=30)
 PROMPT = f"{REQUEST.sentence} Write at least 30 words. Both words must occur, and no sentence may be said twice."
@@ -35,7 +38,7 @@ def test_a_text_is_one(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ("", "0 words of its own where at least 30 were asked"),
+        *TABLE,
         (" ".join(PIECES), "10 words of its own where at least 30 were asked"),
         (PROMPT, "0 words of its own where at least 30 were asked"),
         (f"{PROMPT} {PIECES[0]}", "7 words of its own where at least 30 were asked"),
@@ -45,32 +48,7 @@ def test_a_text_is_one(text: str) -> None:
         ("violin harbour " * 30, "only 0 words that the prompt does not have"),
         ("The violin is in the harbour now so go there soon and look. " * 6, "it says the same words over and over"),
         (f"{TEXT} {PIECES[0]} {PIECES[1]} {PIECES[0]}", "it says a sentence twice"),
-        (
-            "Violin, harbour, ship, sea, rope, sail, captain, wind, storm, night, gull, fish, net, boat, wave, anchor, "
-            "crew, deck, port, music, bow, string, song, tune, melody, chord, player, stage, hall, crowd.",
-            "it is a list of words rather than sentences",
-        ),
-        (
-            "The of violin is harbour to. They the and was but a it the of. A has the were to of my is in he she. "
-            "Boats the of is they we a the and but for i to.",
-            "hardly any of its words mean something",
-        ),
-        (
-            "The of boat went my is night. A was ship their and captain sang. The old violin he the harbour rope. "
-            "Some wind a to storm with crew. The at sea they a deck.",
-            "its words do not go together",
-        ),
         (" ".join(TEXT.replace(".", ",").split() * 2), "it is not divided into sentences"),
-        (
-            "An old violin lay in the harbour for plorns. Nobody grelted who had vonked it there. On smorby trakes it "
-            "dworled by itself, and the blemmers took off their snurps. One zilber a frimp quonted it home.",
-            "too few of its words are English",
-        ),
-        (
-            "An Old violin Lay in the harbour for Plorns. It was Grelted that The Zorn had Vonked it there. On Smorby "
-            "Trakes it Dworled by Itself, and the Blemmers took off their Snurps. One Zilber a Frimp Quonted it home.",
-            "too few of its words are English",
-        ),
         (TEXT.replace("violin", "vi\u043elin"), "it does not mention violin"),
         (TEXT.replace("sang", "s\u0430ng"), "it has letters that English does not have"),
         (TEXT.replace(" ", "\u200b"), "1 word of its own where at least 30 were asked"),

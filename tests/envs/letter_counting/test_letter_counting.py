@@ -7,27 +7,15 @@ import pytest
 from app.envs.letter_counting.environment import Kind, LetterCounting, LetterCountingParams, LetterQuestion
 from app.toolkit.procedural import LEVELS, Level
 from tests.envs.replies import explain
+from tests.support.tables import read_table, unfold
+
+TABLE = read_table(__file__, "counts.yaml", dict[str, tuple[str, ...]])
 
 ENVIRONMENT = LetterCounting()
 QUESTION = LetterQuestion(text="Eeeeeeee ppp", letters=("e", "r", "p"))
 
 
-@pytest.mark.parametrize(
-    ("answer", "expected"),
-    [
-        *(("8, 0, 3", "correct"), ("8,0 ,\n3", "correct"), ("08, 0, 3", "correct"), ("8, 0, 3.", "correct")),
-        ("8, 0, 3..", "it is no list of whole numbers"),
-        ("8, 0, 4", "1 of 3 counts are wrong"),
-        ("3, 0, 8", "2 of 3 counts are wrong"),
-        ("8, 0", "it has 2 numbers for 3 letters"),
-        ("8, 0, 3, 3", "it has 4 numbers for 3 letters"),
-        ("8 0 3", "it is no list of whole numbers"),
-        ("e: 8, r: 0, p: 3", "it is no list of whole numbers"),
-        ("8, -0, 3", "it is no list of whole numbers"),
-        ("٨, 0, 3", "it is no list of whole numbers"),
-        ("9" * 5_000, "it is no list of whole numbers"),
-    ],
-)
+@pytest.mark.parametrize(("answer", "expected"), [*unfold(TABLE), ("9" * 5_000, "it is no list of whole numbers")])
 def test_counts_are_compared_one_by_one(answer: str, expected: str) -> None:
     assert explain(ENVIRONMENT, QUESTION, answer) == expected
 

@@ -9,6 +9,9 @@ from app.domain.tasks import Completion, Message, Task, Turn
 from app.envs.mastermind.environment import Mastermind, SecretCode
 from app.ports.environment import Tools
 from app.service.judging import NoPanel
+from tests.support.tables import read_table, unfold
+
+TABLE = read_table(__file__, "guesses.yaml", dict[str, tuple[str, ...]])
 
 ENVIRONMENT = Mastermind()
 TASK = Task(messages=(), max_turns=4, reference=SecretCode(code="ABBC", colours=6, guesses=4).model_dump(mode="json"))
@@ -32,21 +35,7 @@ def scored(*messages: Message) -> Score:
     return score
 
 
-@pytest.mark.parametrize(
-    ("code", "told"),
-    [
-        ("DEFD", "0 exact, 0 misplaced. 3 guesses are left."),
-        ("AAAA", "1 exact, 0 misplaced. 3 guesses are left."),
-        ("BAAB", "0 exact, 3 misplaced. 3 guesses are left."),
-        ("CBBA", "2 exact, 2 misplaced. 3 guesses are left."),
-        ("abbd", "3 exact, 0 misplaced. 3 guesses are left."),
-        ("ABB", "That is no guess of 4 letters in answer tags. 3 guesses are left."),
-        ("ABBCC", "That is no guess of 4 letters in answer tags. 3 guesses are left."),
-        ("ABBG", "That is no guess of 4 letters in answer tags. 3 guesses are left."),
-        ("A B B C", "That is no guess of 4 letters in answer tags. 3 guesses are left."),
-        ("", "That is no guess of 4 letters in answer tags. 3 guesses are left."),
-    ],
-)
+@pytest.mark.parametrize(("code", "told"), unfold(TABLE))
 def test_a_guess_is_answered(code: str, told: str) -> None:
     assert ENVIRONMENT.step(TASK, (guess(code),)) == Turn(messages=(Message(role="user", content=told),), done=False)
 

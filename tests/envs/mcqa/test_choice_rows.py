@@ -6,13 +6,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, JsonValue, ValidationError
 
 from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.errors import EnvironmentUnavailable
 from app.domain.tasks import LEFT_OUT, DatasetSource
+from app.domain.values import Frozen
 from app.envs.mcqa.environment import ChoiceQuestion, ChoiceRow, Mcqa, McqaParams, UnorderedChoiceRow
 from tests.envs.replies import score_texts
+from tests.support.tables import read_table
+
+
+class Tables(Frozen):
+    letters: tuple[tuple[dict[str, JsonValue], str], ...]
+    left_out: tuple[dict[str, JsonValue], ...]
+    broken: tuple[dict[str, JsonValue], ...]
+    paid: dict[str, float]
+
+
+TABLES = read_table(__file__, "choice_rows.yaml", Tables)
 
 FOUR = ["maxilla", "ulna", "tibia", "femur"]
 ASKED = {"question": "The upper jaw is called"}
@@ -25,59 +37,19 @@ def _open(folder: Path, *rows: dict[str, Any]) -> Mcqa:
     return Mcqa.open(ConfiguredDatasets({"mcqa": {"rows": source}}, hub_cache=folder / "cache"))
 
 
-@pytest.mark.parametrize(
-    ("columns", "letter"),
-    [
-        ({"choices": FOUR, "answer": 2}, "C"),
-        ({"options": FOUR, "answer": "C", "answer_index": 2}, "C"),
-        ({"options": FOUR, "answer": "c"}, "C"),
-        ({"choices": {"text": FOUR[:3], "label": ["1", "2", "3"]}, "answerKey": "3"}, "C"),
-        ({"choices": {"text": FOUR, "label": ["A", "B", "C", "D"]}, "answerKey": "D"}, "D"),
-        ({"choices": json.dumps(FOUR), "answer": "2"}, "C"),
-        ({"choices": json.dumps({"text": FOUR, "label": list("ABCD")}), "answerKey": "B"}, "B"),
-        ({"options": FOUR, "answer": " ulna "}, "B"),
-        ({"options": [str(number) for number in range(26)], "answer": "Z"}, "Z"),
-        ({"options": [None, *FOUR, None], "answer": 1}, "A"),
-        ({"options": ["A", "B", "AB", "O"], "answer": "B"}, "B"),
-        ({"options": ["1", "2"], "answer": 1}, "B"),
-    ],
-)
+@pytest.mark.parametrize(("columns", "letter"), TABLES.letters)
 def test_the_right_option_is_read_from_every_form(columns: dict[str, Any], letter: str) -> None:
     assert ChoiceRow.model_validate({**ASKED, **columns}).options.letter == letter
 
 
-@pytest.mark.parametrize(
-    "columns",
-    [
-        {"choices": FOUR},
-        {"choices": FOUR, "answer": -1},
-        {"choices": {"text": FOUR, "label": list("ABCD")}, "answerKey": ""},
-        {"choices": ["femur"], "answer": 0},
-        {"choices": [str(number) for number in range(27)], "answer": 0},
-        {"choices": ["a  b", "a b", "c"], "answer": 2},
-        {"choices": FOUR, "answer": "B", "answer_index": 0},
-        {"choices": ["B", "A"], "answer": "A"},
-        {"choices": ["1", "0"], "answer": "0"},
-    ],
-)
+@pytest.mark.parametrize("columns", TABLES.left_out)
 def test_a_row_without_one_sure_choice_is_left_out(columns: dict[str, Any]) -> None:
     with pytest.raises(ValidationError) as raised:
         ChoiceRow.model_validate({**ASKED, **columns})
     assert {error["type"] for error in raised.value.errors()} == {LEFT_OUT}
 
 
-@pytest.mark.parametrize(
-    "columns",
-    [
-        {"choices": FOUR, "answer": 4},
-        {"choices": FOUR, "answer": "E"},
-        {"choices": FOUR, "answer": "mandible"},
-        {"choices": [None, *FOUR], "answer": 0},
-        {"choices": {"text": FOUR, "label": ["A"]}, "answerKey": "A"},
-        {"choices": {"text": FOUR, "label": list("ABCD")}, "answerKey": "1"},
-        {"choices": 4, "answer": 0},
-    ],
-)
+@pytest.mark.parametrize("columns", TABLES.broken)
 def test_a_broken_row_is_refused_by_its_line_and_never_quoted(columns: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(EnvironmentUnavailable) as raised:
         _open(tmp_path, {**ASKED, "choices": FOUR, "answer": 0}, {**ASKED, **columns})
@@ -137,18 +109,7 @@ def _build_own(opened: Mcqa, params: McqaParams) -> BaseModel:
     return opened.task("train", 0, params.model_copy(update={"dataset": "built-in"}))
 
 
-@pytest.mark.parametrize(
-    ("reply", "reward"),
-    [
-        ("<answer>C</answer>", 1.0),
-        ("<think>A or C</think> <answer>(c)</answer>", 1.0),
-        ("<answer>A</answer>", 0.0),
-        ("<answer>C. tibia</answer>", 1.0),
-        ("<answer>C. ulna</answer>", 0.0),
-        ("<answer>tibia</answer>", 0.0),
-        ("The upper jaw is called\nA. maxilla\nB. ulna\nC. tibia\nD. femur", 0.0),
-    ],
-)
+@pytest.mark.parametrize(("reply", "reward"), [*TABLES.paid.items()])
 def test_of_a_row_one_committed_letter_is_paid(reply: str, reward: float, tmp_path: Path) -> None:
     opened = _open(tmp_path, {**ASKED, "choices": FOUR, "answer": 2})
     task = opened.task("train", 0, McqaParams())

@@ -13,7 +13,10 @@ from app.envs.mcqa.environment import ChoiceQuestion, Mcqa, McqaParams
 from app.toolkit.procedural import LEVELS, Level
 from tests.envs.mcqa.guesses import count_right_guesses
 from tests.envs.replies import explain
+from tests.support.tables import read_table, unfold
 from tests.support.tiers import examples
+
+TABLE = read_table(__file__, "mcqa.yaml", dict[str, tuple[str, ...]])
 
 ENVIRONMENT = Mcqa()
 ORDINALS = "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth"
@@ -116,36 +119,7 @@ def test_no_guess_by_the_look_of_a_question_is_better_than_chance(level: Level) 
     assert better == []
 
 
-@pytest.mark.parametrize(
-    ("answer", "expected"),
-    [
-        *(("B", "correct"), ("b", "correct"), ("(B)", "correct"), ("B.", "correct")),
-        ("C", "it is another option"),
-        ("Z", "it is another option"),
-        ("Bell", "it is not one letter"),
-        ("A B", "it is not one letter"),
-        ("A, B", "it is not one letter"),
-        *(("**B**", "correct"), ("$B$", "correct"), ("\\boxed{B}", "correct"), ("[B]", "correct"), ('"B"', "correct")),
-        *(("Option B", "correct"), ("`b`", "correct"), ("**(B)**", "correct"), ("$\\text{(B)}$", "correct")),
-        *(
-            ("B. 4", "correct"),
-            ("B: 4", "correct"),
-            ("(B) 4", "correct"),
-            ("**B.** 4", "correct"),
-            ("B) **4**", "correct"),
-        ),
-        *(("A. 3", "it is another option"), ("**C**", "it is another option"), ("\\boxed{A}", "it is another option")),
-        *(("B. 3", "it is not one letter"), ("4", "it is not one letter"), ("B. Lena", "it is not one letter")),
-        *(("B, because A is wrong", "it is not one letter"), ("**A** or **B**", "it is not one letter")),
-        *(("\\boxed{A} \\boxed{B}", "it is not one letter"), ("A. 3\nB. 4\nC. 5", "it is not one letter")),
-        *(
-            ("B. 4 or C. 5", "it is not one letter"),
-            ("[A, B]", "it is not one letter"),
-            ("not B", "it is not one letter"),
-        ),
-        ("В", "it is not one letter"),
-    ],
-)
+@pytest.mark.parametrize(("answer", "expected"), unfold(TABLE))
 def test_one_letter_is_a_choice(answer: str, expected: str) -> None:
     asked = ChoiceQuestion(topic="sets", text="How many?", options=("3", "4", "5"), right=1)
     assert explain(ENVIRONMENT, asked, answer) == expected

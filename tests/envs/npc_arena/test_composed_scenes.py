@@ -8,21 +8,12 @@ from typer.testing import CliRunner
 from app.cli.main import cli
 from app.envs.npc_arena.environment import NpcArena, NpcArenaParams
 from tests.support.distinct_scenes import find_near, list_composed_casts, write_masked_scene
+from tests.support.tables import read_table
+
+NEWS = read_table(__file__, "news.yaml", tuple[str, ...])
 
 CARD = Path(__file__).parents[3] / "examples" / "mara_quill.json"
 HARBOURS = ("Sallow Point", "Grey Haven", "Tarn Mouth", "Low Sound", "Cold Quay")
-NEWS = (
-    "A cart of rope was stolen from the quay of {}.",
-    "The harbour master of {} raised the fee for every anchor to two coppers.",
-    "Fishermen from {} found a bell in their nets and would not sell it.",
-    "The bakers of {} shut their doors because the flour had gone damp.",
-    "A travelling player was married in {} to the widow who keeps the inn.",
-    "Two boats collided in the fog off {} and both crews swam ashore.",
-    "The old mill at {} burned in the night, and nobody has owned up.",
-    "A letter without a name was nailed to the church door in {}.",
-    "The children of {} have seen a seal with a ring on its flipper.",
-    "The tax on lamp oil was lifted in {} until the end of winter.",
-)
 
 
 @pytest.fixture

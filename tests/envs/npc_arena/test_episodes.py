@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -21,34 +22,7 @@ from app.toolkit.templates import find_packaged_folder
 from tests.envs.npc_arena.test_npc_arena import ScriptedPanel
 
 SHEET = read_sheet(find_packaged_folder("character_sheets") / "hob_tarrant.yaml")
-SCENES = parse_model(
-    """
-    character: hob_tarrant
-    scenes:
-      - id: crossing
-        kind: conversation
-        split: train
-        player: Take me across.
-        turns:
-          - when:
-              - {any_of: [two coppers, Copper], say: "Here are two coppers."}
-              - {any_of: [nay], say: "Why not?"}
-            say: "I said: take me across."
-          - {say: "And if the tide turns?"}
-      - id: bell
-        kind: recent_event
-        split: train
-        event: A bell rings under the water.
-        turns: [{say: "What was that?"}]
-      - id: wren
-        kind: relationship
-        split: test
-        bystander: {name: Wren, text: "Grandad, who is that?"}
-      - {id: weather, kind: small_talk, split: test, player: "Fog, is it?"}
-    """,
-    "scenes.yaml",
-    SceneSet,
-)
+SCENES = parse_model(Path(__file__).with_name("crossing.yaml").read_text(encoding="utf-8"), "scenes.yaml", SceneSet)
 ARENA = NpcArena([SHEET], [SCENES])
 MULTI = NpcArenaParams(turns="multi")
 

@@ -20,31 +20,7 @@ from app.ports.environment import Tools
 from app.toolkit.templates import find_packaged_folder
 
 SHEET = read_sheet(find_packaged_folder("character_sheets") / "hob_tarrant.yaml")
-SCENES = parse_model(
-    """
-    character: hob_tarrant
-    scenes:
-      - id: cargo
-        kind: withheld_event
-        split: train
-        time: dawn
-        history:
-          - {speaker: player, text: "Morning. Who crossed last night?"}
-          - {speaker: npc, text: "Folk."}
-        player: And what did they carry?
-        visible: [{id: barrel, time: last night, text: A barrel rolled off the landing.}]
-        withheld: [{id: powder, text: It held a bishop's ransom., reason: sealed, leak_terms: [ransom]}]
-        may_reveal: [hidden_channel]
-        probes:
-          must_mention: [barrel]
-          must_not_mention: [gold]
-          facts: [A barrel rolled off the landing.]
-          notes: He saw the barrel only.
-      - {id: weather, kind: small_talk, split: test, player: "Fog, is it?"}
-    """,
-    "scenes.yaml",
-    SceneSet,
-)
+SCENES = parse_model(Path(__file__).with_name("cargo.yaml").read_text(encoding="utf-8"), "scenes.yaml", SceneSet)
 ARENA = NpcArena([SHEET], [SCENES])
 
 

@@ -18,6 +18,9 @@ from app.judges.chat_judge import ScriptedJudge
 from app.judges.panel import ConfiguredPanels
 from app.ports.environment import Tools
 from app.toolkit.templates import find_packaged_folder
+from tests.support.tables import read_table
+
+TABLE = read_table(__file__, "scene_rows.yaml", tuple[tuple[dict[str, Any], str], ...])
 
 PLAIN = {"character": "hob_tarrant", "player": "Can you take me across before dark?"}
 RICH = {
@@ -97,21 +100,7 @@ def test_who_is_held_out_is_in_no_task_of_training(folder: Path, tmp_path: Path)
     assert (sizes, left_out) == ([1, 1], {"its character is held out of training": 1})
 
 
-@pytest.mark.parametrize(
-    ("row", "told"),
-    [
-        ({"character": "hob_tarant"}, r"train\.csv, line 3.*character: there is no sheet 'hob_tarant'.*hob_tarrant"),
-        ({"event": "It rains."}, "line 3.*exactly one of player, event and bystander"),
-        ({"player": ""}, "line 3.*exactly one of player, event and bystander"),
-        ({"kind": "chat"}, "line 3.*kind: "),
-        ({"history": "Good morning."}, "line 3.*history: begin each line with"),
-        ({"history": "npc: Hm."}, "line 3.*history must alternate"),
-        ({"turns": "[1"}, "line 3.*turns.*begins as a JSON list and is none"),
-        ({"visible": "[1]"}, r"line 3.*visible\.0"),
-        ({"player": "", "bystander": "Hm"}, "line 3.*bystander: write"),
-        ({"player": "x" * 50_000}, "line 3.*player: "),
-    ],
-)
+@pytest.mark.parametrize(("row", "told"), [*TABLE, ({"player": "x" * 50_000}, "line 3.*player: ")])
 def test_a_wrong_row_is_named_by_file_line_and_column(
     folder: Path, tmp_path: Path, row: dict[str, Any], told: str
 ) -> None:

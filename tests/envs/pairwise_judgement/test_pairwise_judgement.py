@@ -11,13 +11,15 @@ from app.envs.pairwise_judgement.environment import PairSet, PairwiseJudgement, 
 from app.envs.pairwise_judgement.pairs import KINDS, PairQuestion
 from app.toolkit.procedural import LEVELS, Level
 from tests.envs.replies import explain
+from tests.support.tables import read_table
+
+TABLE = read_table(__file__, "verdicts.yaml", tuple[tuple[str, str, str], ...])
 
 PAIRWISE = PairwiseJudgement()
 TASKS = 2_000
 DEFAULT = PairwiseJudgementParams()
 NOT_LETTERS = "it is no list of the letters A and B"
 ANOTHER_NUMBER = "it has another number of verdicts than there are pairs"
-WRONG = "not every verdict is right"
 
 
 def asked(verdicts: str) -> PairSet:
@@ -27,40 +29,7 @@ def asked(verdicts: str) -> PairSet:
 
 @pytest.mark.parametrize(
     ("answer", "verdicts", "expected"),
-    [
-        ("A, B, A", "ABA", "correct"),
-        ("a b a", "ABA", "correct"),
-        ("A,B;\nA", "ABA", "correct"),
-        *(
-            ("**A**, **B**, **A**", "ABA", "correct"),
-            ("[A, B, A]", "ABA", "correct"),
-            ("$A$, $B$, $A$", "ABA", "correct"),
-        ),
-        *(
-            ("\\boxed{A, B, A}", "ABA", "correct"),
-            ('"A", "B", "A"', "ABA", "correct"),
-            ("`A`; `B`; `A`", "ABA", "correct"),
-        ),
-        *(("Option A, Answer B, A", "ABA", "correct"), ("\\boxed{\\text{A}}, (B), [A]", "ABA", "correct")),
-        *(
-            ("**A**, **A**, **A**", "ABA", WRONG),
-            ("A, not B, A", "ABA", NOT_LETTERS),
-            ("**A/B**, B, A", "ABA", NOT_LETTERS),
-        ),
-        *(("A*B", "AB", NOT_LETTERS), ("A_B", "AB", NOT_LETTERS), ("(A)(B)", "AB", NOT_LETTERS)),
-        *(("**A** **B**", "AB", "correct"), ("Answer A Answer B", "AB", "correct"), ("( A ), ( B )", "AB", "correct")),
-        *(("\\text{A} \\text{B}", "AB", "correct"), ("**A, B**", "AB", "correct"), ("A,\n\n B", "AB", "correct")),
-        *(("B", "B", "correct"), ("A, B, B", "ABA", WRONG), ("A, A, A", "ABA", WRONG)),
-        ("A, B", "ABA", ANOTHER_NUMBER),
-        ("A, B, A, A", "ABA", ANOTHER_NUMBER),
-        ("ABA", "ABA", NOT_LETTERS),
-        ("A, B, tie", "ABA", NOT_LETTERS),
-        ("A or B, A or B, A or B", "ABA", NOT_LETTERS),
-        ("1. A, 2. B, 3. A", "ABA", NOT_LETTERS),
-        ("AB", "A", NOT_LETTERS),
-        ("A" + " " * 9_000 + "B", "AB", NOT_LETTERS),
-        ("A," * 4_999 + "A", "A", ANOTHER_NUMBER),
-    ],
+    [*TABLE, ("A" + " " * 9_000 + "B", "AB", NOT_LETTERS), ("A," * 4_999 + "A", "A", ANOTHER_NUMBER)],
 )
 def test_all_verdicts_are_paid_together(answer: str, verdicts: str, expected: str) -> None:
     assert explain(PAIRWISE, asked(verdicts), answer) == expected

@@ -13,10 +13,22 @@ from pydantic import JsonValue, ValidationError
 from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.errors import EnvironmentUnavailable, InvalidRequest
 from app.domain.tasks import LEFT_OUT, DatasetSource, Message
+from app.domain.values import Frozen
 from app.envs.qa.environment import Qa, QaParams
 from app.envs.qa.questions import KINDS, Kind, QaRow
 from tests.envs.replies import score_texts
 from tests.support.serving import ROOT
+from tests.support.tables import read_table
+
+
+class Tables(Frozen):
+    tagged: tuple[tuple[dict[str, Any], list[str], list[str]], ...]
+    numbers: tuple[tuple[dict[str, Any], list[str], list[str]], ...]
+    left_out: tuple[dict[str, JsonValue], ...]
+    broken: tuple[dict[str, JsonValue], ...]
+
+
+TABLES = read_table(__file__, "qa.yaml", Tables)
 
 MADE = Qa.open(ConfiguredDatasets({}))
 PAGE = (ROOT / "docs" / "qa.md").read_text(encoding="utf-8")
@@ -39,36 +51,12 @@ def _pay(row: dict[str, Any], replies: list[str], folder: Path) -> list[float | 
 @pytest.mark.parametrize(
     ("row", "right", "wrong"),
     [
-        (
-            {"kind": "exact", "answer": "New  York", "aliases": ["NYC", "Straße"]},
-            ["new york", " NEW\nYORK ", "nyc", "STRASSE"],
-            ["York", "New York.", "New York, NYC", "NewYork", "x²", "what is asked?"],
-        ),
-        ({"kind": "exact", "answer": 7}, ["7"], ["7.0", "seven", "6 7"]),
-        ({"kind": "exact", "answer": "x²"}, ["X²"], ["x2"]),
-        (
-            {"kind": "choice", "options": ["1", "5", "9"], "answer": 1},
-            ["B", "(b)", "**B**", "B. 5"],
-            ["5", "A", "A, B, C", "B. 1"],
-        ),
-        (
-            {"kind": "set", "answer": ["Oslo", "Bergen"]},
-            ["bergen, OSLO", "Oslo ,Bergen"],
-            ["Oslo", "Oslo, Bergen, Oslo", "Oslo; Bergen", "Oslo, Bergen,", "Oslo, Bergen, Rome", "Oslo Bergen"],
-        ),
-        ({"kind": "set", "answer": ["Smith, J.", "Lee, K."]}, ["Lee, K.; Smith, J."], ["Smith, J., Lee, K."]),
-        ({"kind": "set", "answer": "1; 2,5"}, ["2,5; 1"], ["1; 2; 5"]),
+        *TABLES.tagged,
         (
             {"kind": "regex", "answer": "[a-c]+[0-9]{2}"},
             ["abc12", "c00"],
             ["ABC12", "abc12x", "abc123", "[a-c]+[0-9]{2}", "a" * 999 + "12", "abc\n12"],
         ),
-        (
-            {"kind": "json", "schema": RECORD, "answer": {"a": 3}},
-            ['{"a": 3}', '```json\n{"a": 3.0}\n```'],
-            ['{"a": 4}', '{"a": "3"}', "{}", '[{"a": 3}, {"a": 4}]', '{"a": 3, "b": 1}', '{"a": 4, "a": 3}'],
-        ),
-        ({"kind": "json", "answer": RECORD}, ['{"a": 3}', '{"a": -1}'], ["{}", '{"a": null}', '{"a": 1e999}', "x"]),
     ],
 )
 def test_what_is_right_between_tags(row: dict[str, Any], right: list[str], wrong: list[str], tmp_path: Path) -> None:
@@ -77,70 +65,21 @@ def test_what_is_right_between_tags(row: dict[str, Any], right: list[str], wrong
     assert _pay(row, [*tagged, *bare], tmp_path) == [1.0] * len(right) + [0.0] * (len(wrong) + 3)
 
 
-@pytest.mark.parametrize(
-    ("row", "right", "wrong"),
-    [
-        (
-            {"kind": "number", "answer": "1,200"},
-            ["#### 1200", "\\boxed{1.2e3}"],
-            ["#### 1201", "1200", "#### 1200 or 3"],
-        ),
-        ({"kind": "number", "answer": 0.1}, ["#### 1/10"], ["#### 0.10001"]),
-        ({"kind": "number", "answer": "So 6 * 7.\n#### 42"}, ["#### 42"], ["#### 6", "6, 7, 42"]),
-        ({"kind": "number", "answer": 10, "tolerance": 0.5}, ["#### 10.5", "#### 9.5"], ["#### 10.51", "#### 9.4"]),
-        ({"kind": "number", "answer": -200, "tolerance": "1%"}, ["#### -202", "#### -198"], ["#### -203", "#### 200"]),
-        ({"kind": "math", "answer": "$2\\sqrt{3}$"}, ["\\boxed{\\sqrt3 \\cdot 2}"], ["\\boxed{2\\sqrt2}", "2\\sqrt3"]),
-        ({"kind": "math", "answer": "\\boxed{\\frac12}"}, ["\\boxed{0.5}"], ["\\boxed{1}\\boxed{0.5}"]),
-    ],
-)
+@pytest.mark.parametrize(("row", "right", "wrong"), TABLES.numbers)
 def test_what_is_right_as_a_number_and_in_a_box(
     row: dict[str, Any], right: list[str], wrong: list[str], tmp_path: Path
 ) -> None:
     assert _pay(row, [*right, *wrong], tmp_path) == [1.0] * len(right) + [0.0] * len(wrong)
 
 
-@pytest.mark.parametrize(
-    "row",
-    [
-        *({"answer": None}, {"answer": "  "}, {"answer": "..."}, {"answer": "a </answer> b"}),
-        *({"answer": "x" * 10_001}, {"kind": "number"}, {"kind": "choice", "options": ["a", "a"], "answer": "A"}),
-        {"kind": "set", "answer": ["a", "A "]},
-        {"kind": "set", "answer": ["a,b", "a;b", "a\nb"]},
-        {"kind": "regex", "answer": "(?=a)a"},
-        {"kind": "regex", "answer": "(.)\\1"},
-        {"kind": "regex", "answer": "((a{99}){99}){9}"},
-        {"kind": "json"},
-    ],
-)
+@pytest.mark.parametrize("row", [*TABLES.left_out, {"answer": "x" * 10_001}])
 def test_a_sound_row_without_an_answer_that_can_be_said_is_left_out(row: dict[str, JsonValue]) -> None:
     with pytest.raises(ValidationError) as raised:
         QaRow.model_validate({"question": "q", **row})
     assert [error["type"] for error in raised.value.errors()] == [LEFT_OUT]
 
 
-@pytest.mark.parametrize(
-    "row",
-    [
-        {"kind": "exact", "answer": ["secret"]},
-        {"kind": "secret", "answer": "secret"},
-        {"kind": "number", "answer": "secret"},
-        {"kind": "number", "answer": 1, "tolerance": "secret"},
-        {"kind": "number", "answer": 1, "tolerance": -1},
-        {"kind": "choice", "answer": "A"},
-        {"kind": "choice", "options": ["secret", "b"], "answer": "C"},
-        {"kind": "set", "answer": {"secret": 1}},
-        {"kind": "set", "answer": "secret,,b"},
-        {"kind": "regex", "answer": "(secret"},
-        {"kind": "regex", "answer": "a", "example": "secret"},
-        {"kind": "json", "schema": {"type": "secret"}, "answer": {}},
-        {"kind": "json", "schema": {"$ref": "http://127.0.0.1:9/secret.json"}, "answer": {}},
-        {"kind": "json", "schema": {"const": None}, "answer": None},
-        {"kind": "json", "schema": RECORD, "answer": {"a": "secret"}},
-        {"kind": "json", "schema": RECORD, "answer": "secret"},
-        {"kind": "json", "answer": RECORD, "example": "{}"},
-        {"question": "", "answer": "a"},
-    ],
-)
+@pytest.mark.parametrize("row", TABLES.broken)
 def test_a_broken_row_is_refused_by_its_line(row: dict[str, Any], tmp_path: Path) -> None:
     sound = {"question": "q", "answer": "a"}
     with pytest.raises(EnvironmentUnavailable) as raised:

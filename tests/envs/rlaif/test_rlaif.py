@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
-from pydantic import ValidationError
+from pydantic import JsonValue, ValidationError
 
 from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.errors import EnvironmentUnavailable
@@ -14,12 +14,21 @@ from app.domain.judging import Case, RubricCriterion
 from app.domain.runs import ScoringOptions
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Message, Task
-from app.domain.values import Split, digest
+from app.domain.values import Frozen, Split, digest
 from app.envs.rlaif.environment import GivenCriterion, Rlaif, RlaifDraft, RlaifParams, build_rubric
 from app.judges.chat_judge import ScriptedJudge, fail_requests
 from app.judges.panel import ConfiguredPanels
 from app.ports.environment import Tools
 from tests.envs.npc_arena.test_npc_arena import ScriptedPanel
+from tests.support.tables import read_table
+
+
+class Tables(Frozen):
+    conversations: tuple[tuple[dict[str, JsonValue], tuple[str, ...]], ...]
+    refused: tuple[tuple[dict[str, JsonValue], str], ...]
+
+
+TABLES = read_table(__file__, "rlaif.yaml", Tables)
 
 BUILT_IN = Rlaif.open(ConfiguredDatasets({}))
 DEFAULT = RlaifParams()
@@ -71,35 +80,7 @@ def test_a_system_prompt_replaces_the_one_of_the_conversation(tmp_path: Path) ->
     ]
 
 
-@pytest.mark.parametrize(
-    ("row", "messages"),
-    [
-        ({"prompt": "Why is rust red?"}, ("user: Why is rust red?",)),
-        ({"prompt": "  two\nlines "}, ("user:   two\nlines ",)),
-        ({"prompt": chat("user: Hm?"), "chosen": "a", "rejected": "b"}, ("user: Hm?",)),
-        ({"prompt": "Not this.", "messages": chat("user: This.", "assistant: That.")}, ("user: This.",)),
-        (
-            {
-                "messages": [
-                    *chat("developer: Be kind.", "user: One", "assistant: Two", "user: Three", "assistant: Four"),
-                    {"role": "assistant", "content": None},
-                ]
-            },
-            ("system: Be kind.", "user: One", "assistant: Two", "user: Three"),
-        ),
-        ({"conversations": [{"from": "human", "value": "Hej"}, {"from": "gpt", "value": "Hej!"}]}, ("user: Hej",)),
-        (
-            {
-                "messages": None,
-                "conversations": [
-                    {"from": "GPT", "value": "Yes?", "weight": None},
-                    {"from": "human", "value": "assistant: I am the assistant.", "weight": 1},
-                ],
-            },
-            ("assistant: Yes?", "user: assistant: I am the assistant."),
-        ),
-    ],
-)
+@pytest.mark.parametrize(("row", "messages"), TABLES.conversations)
 def test_conversations_are_read_in_each_form(
     tmp_path: Path, row: Mapping[str, object], messages: tuple[str, ...]
 ) -> None:
@@ -120,24 +101,7 @@ def test_a_data_set_is_told_in_the_metadata(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("row", "said"),
-    [
-        ({"question": "no column of ours"}, "no turn of the user"),
-        ({"prompt": ""}, "turn 1 is empty"),
-        ({"prompt": " \u3000\n"}, "turn 1 is empty"),
-        ({"messages": []}, "no turn of the user"),
-        ({"messages": chat("assistant: Hello")}, "no turn of the user"),
-        ({"messages": chat("system: Hello")}, "no turn of the user"),
-        ({"messages": [{"role": "user", "content": None}]}, "turn 1 is empty"),
-        ({"messages": [{"role": "user\nassistant", "content": "Hi"}]}, "unknown speaker"),
-        ({"messages": [{"role": "tool", "content": "42"}, {"role": "user", "content": "Hi"}]}, "speaker 'tool'"),
-        ({"messages": [{"content": "Hi"}]}, "messages.0.role: Field required"),
-        ({"conversations": [{"from": "human"}]}, "turn 1 is empty"),
-        ({"messages": [{"role": "user", "content": 7}]}, "messages.0.content: Input should be a valid string"),
-        ({"prompt": 7}, "prompt"),
-    ],
-)
+@pytest.mark.parametrize(("row", "said"), TABLES.refused)
 def test_a_row_that_is_no_conversation_is_refused_by_its_number(
     tmp_path: Path, row: Mapping[str, object], said: str
 ) -> None:

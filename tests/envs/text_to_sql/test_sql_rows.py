@@ -12,12 +12,21 @@ from pydantic import JsonValue, ValidationError
 from app.domain.errors import EnvironmentUnavailable, WorkExceeded
 from app.domain.scores import Score
 from app.domain.tasks import DEFAULT_LIMITS, Dataset, Limits
-from app.domain.values import Split
+from app.domain.values import Frozen, Split
 from app.envs.text_to_sql import rows
 from app.envs.text_to_sql.environment import SqlParams, TextToSql
 from app.envs.text_to_sql.rows import SqlRow, asks_for_order
 from app.sandbox.workers import InProcessWorkers
 from tests.envs.replies import score_texts
+from tests.support.tables import read_table
+
+
+class Tables(Frozen):
+    ordered: dict[str, bool]
+    rules: dict[str, dict[str, float]]
+
+
+TABLES = read_table(__file__, "sql_rows.yaml", Tables)
 
 NAMES = ("Joe", "Tim", "Rose", "John", "Justin", "Ana", "Eva", "Bo", "Cy", "Di", "Al", "Ed")
 OLDEST = SqlRow(db_id="singers", question="Names by age?", query="SELECT name FROM singer ORDER BY age DESC")
@@ -154,17 +163,7 @@ def test_a_reply_that_takes_too_long_is_wrong_unless_the_right_query_does_too(fo
     assert [(score.outcome, score.reward) for score in scores] == [("scored", 0.0), ("unscored", None)]
 
 
-@pytest.mark.parametrize(
-    ("query", "ordered"),
-    [
-        ("SELECT a FROM t ORDER BY a", True),
-        ("select a from t order\n by a limit 3", True),
-        ("SELECT a FROM (SELECT a FROM t ORDER BY a)", False),
-        ("SELECT 'order by' FROM t", False),
-        ("SELECT rank() OVER (ORDER BY a) FROM t", False),
-        ("SELECT max((SELECT a FROM t ORDER BY a LIMIT 1)) FROM t ORDER BY 1", True),
-    ],
-)
+@pytest.mark.parametrize(("query", "ordered"), [*TABLES.ordered.items()])
 def test_only_the_order_of_the_whole_counts(query: str, ordered: bool) -> None:
     assert asks_for_order(query) is ordered
 
@@ -196,65 +195,7 @@ def library(tmp_path: Path) -> Path:
     return tmp_path
 
 
-BOOKS_OF_AUTHORS = "SELECT count(*) FROM book JOIN author ON book.author_id = author.id"
-BY_YEAR = "SELECT id, year FROM book ORDER BY year"
-PER_YEAR = "SELECT author_id, count(*) FROM book GROUP BY author_id ORDER BY count(*) DESC"
-PHONE = "SELECT name, phone FROM author"
-DEAREST_TWO = "SELECT id FROM book ORDER BY price DESC LIMIT 2"
-FIRST_OF_MANY = "SELECT id FROM book ORDER BY year LIMIT 2"
-
-RULES = [
-    # what joins along a key gives as much without the join, on both states
-    (BOOKS_OF_AUTHORS, "SELECT count(*) FROM book", 1.0),
-    (BOOKS_OF_AUTHORS, "SELECT count(author_id) FROM book", 1.0),
-    (BOOKS_OF_AUTHORS, "SELECT count(*) FROM book LEFT JOIN author ON author.id = book.author_id", 1.0),
-    (BOOKS_OF_AUTHORS, "SELECT count(DISTINCT author_id) FROM book", 0.0),
-    (BOOKS_OF_AUTHORS, "SELECT 60", 0.0),
-    (
-        "SELECT count(*) FROM author WHERE mentor IS NOT NULL",
-        "SELECT count(*) FROM author a JOIN author b ON a.mentor = b.id",
-        1.0,
-    ),
-    (
-        "SELECT count(*) FROM loan JOIN book ON book_id = book.id",
-        "SELECT count(*) FROM loan",
-        0.0,
-    ),  # there is an orphan
-    # rows that the order does not tell apart
-    (BY_YEAR, "SELECT id, year FROM book ORDER BY year, id DESC", 1.0),
-    (BY_YEAR, "SELECT id, year FROM book ORDER BY 2, price DESC", 1.0),
-    (BY_YEAR, "SELECT id, year FROM book ORDER BY year DESC", 0.0),
-    (BY_YEAR, "SELECT id, year FROM book", 0.0),
-    (PER_YEAR, "SELECT author_id, count(*) AS n FROM book GROUP BY 1 ORDER BY n DESC, author_id DESC", 1.0),
-    (PER_YEAR, "SELECT author_id, count(*) AS n FROM book GROUP BY 1 ORDER BY n", 0.0),
-    ("SELECT name AS n FROM author ORDER BY n", "SELECT name FROM author ORDER BY name", 1.0),
-    ("SELECT name AS n FROM author ORDER BY n", "SELECT name FROM author ORDER BY id DESC", 0.0),
-    ("SELECT DISTINCT year FROM book ORDER BY year", "SELECT year FROM book GROUP BY year ORDER BY year", 1.0),
-    ("SELECT id, year + price FROM book ORDER BY price", "SELECT id, year + price FROM book ORDER BY price", 1.0),
-    ("SELECT id, year + price FROM book ORDER BY price", "SELECT id, year + price FROM book ORDER BY year", 0.0),
-    (DEAREST_TWO, "SELECT id FROM book ORDER BY price DESC, id LIMIT 2", 1.0),
-    (DEAREST_TWO, "SELECT id FROM book ORDER BY price LIMIT 2", 0.0),
-    (FIRST_OF_MANY, "SELECT id FROM book WHERE year = 1990 AND id > 30 LIMIT 2", 0.0),  # two of fifteen could be any
-    # a text of digits is no number
-    (PHONE, "SELECT name, phone FROM author ORDER BY 1", 1.0),
-    (PHONE, "SELECT name, CAST(phone AS INTEGER) FROM author", 0.0),
-    (PHONE, "SELECT name, phone + 0.0 FROM author", 0.0),
-    (PHONE, "SELECT name, ltrim(phone, '0') FROM author", 0.0),
-    ("SELECT CAST(strftime('%Y', day) AS INTEGER) FROM loan", "SELECT strftime('%Y', day) FROM loan", 1.0),
-    # functions that read nothing else
-    ("SELECT count(*) FROM book WHERE id % 3 = 0", "SELECT count(*) FROM book WHERE mod(id, 3) = 0", 1.0),
-    ("SELECT name || '-' || id FROM author", "SELECT concat(name, '-', id) FROM author", 1.0),
-    ("SELECT name || '-' || id FROM author", "SELECT concat_ws('-', name, NULL, id) FROM author", 1.0),
-    ("SELECT name || '-' || id FROM author", "SELECT format('%s-%d', name, id) FROM author", 1.0),
-    ("SELECT id FROM book WHERE price > 14", "SELECT id FROM book WHERE floor(price) >= 14 AND price > 14", 1.0),
-    ("SELECT id FROM book WHERE id * id > 3000", "SELECT id FROM book WHERE power(id, 2) > 3000 OR sqrt(id) > 99", 1.0),
-    ("SELECT name FROM author", "SELECT name FROM author WHERE random() IS NOT NULL", 0.0),
-    ("SELECT name FROM author", "SELECT name FROM author WHERE printf('%9999999999d', 1) IS NULL", 0.0),
-    ("SELECT name FROM author", "SELECT name FROM author WHERE printf('2024-%02d', id) < '2025'", 1.0),
-    # the name of the language is no part of a query
-    ("SELECT name FROM author", "sql\nSELECT name FROM author", 1.0),
-    ("SELECT name FROM author", "SQLite:\n\nSELECT name FROM author", 1.0),
-]
+RULES = [(one, other, told) for one, others in TABLES.rules.items() for other, told in others.items()]
 
 
 def test_rules_of_what_is_right(library: Path) -> None:

@@ -2,7 +2,7 @@
 # ruff: noqa: S608  # queries made of parts are what is tested
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pytest
 
@@ -20,11 +20,11 @@ from app.service.judging import NoPanel
 from app.toolkit.procedural import LEVELS, Level, LevelParams
 from tests.envs.replies import FailingWorkers, pose, score_texts
 from tests.support.sql_questions import of_shape
+from tests.support.tables import read_table, unfold
 from tests.support.tiers import is_quick
 
 SQL = TextToSql()
-OTHER = "its result is not what the question asks for"
-COLUMNS = "its result has other columns than the question asks for"
+WAYS = read_table(__file__, "ways.yaml", dict[str, dict[str, tuple[str, ...]]])
 TOO_MUCH = "it needs more time or memory than a query may use"
 
 
@@ -62,43 +62,11 @@ def in_processes(task: Task, answers: Sequence[str]) -> tuple[list[Score], list[
 
 @pytest.mark.parametrize(
     ("shape", "way", "expected"),
-    [
-        ("lookup", lambda text: text, "correct"),
-        ("lookup", lambda text: f"{text};", "correct"),
-        ("lookup", lambda text: f"\n```sql\n{text}\n;\n```\n", "correct"),
-        ("lookup", lambda text: f"-- the names\n{text} /* done */", "correct"),
-        ("lookup", lambda text: f"SELECT * FROM ({text})", "correct"),
-        (
-            "lookup",
-            lambda text: f"WITH found(one, other) AS ({text}) SELECT one AS a, other AS b FROM found",
-            "correct",
-        ),
-        ("lookup", lambda text: f"{text} ORDER BY 1 DESC", "correct"),
-        ("lookup", lambda text: f"SELECT *, 1 FROM ({text})", COLUMNS),
-        ("lookup", lambda text: f"{text} UNION ALL {text}", OTHER),
-        ("lookup", lambda text: f"SELECT * FROM ({text}) LIMIT 1", OTHER),
-        (
-            "lookup",
-            lambda text: text.lower().replace("select", "selec"),
-            'it is no query that can be run here: near "selec',
-        ),
-        ("in_order", lambda text: f"SELECT * FROM ({text})", "correct"),
-        ("in_order", lambda text: f"SELECT * FROM ({text}) ORDER BY 1 DESC, 2", OTHER),
-        ("counting", lambda text: f"SELECT ({text}) * 1.0", "correct"),
-        ("counting", lambda text: f"SELECT CAST(({text}) AS TEXT)", "correct"),
-        ("counting", lambda text: f"SELECT ({text}) + 1", OTHER),
-        ("counting", lambda text: "SELECT NULL", OTHER),
-        ("counting", lambda text: f"{text} UNION ALL SELECT 1", OTHER),
-        (
-            "per_year",
-            lambda text: f"SELECT a || '', b FROM (SELECT 1 AS a, 2 AS b) WHERE 0 UNION ALL {text}",
-            "correct",
-        ),
-    ],
+    [(shape, way, expected) for shape, ends in WAYS.items() for way, expected in unfold(ends)],
 )
-def test_an_answer_counts_by_its_result(shape: str, way: Callable[[str], str], expected: str) -> None:
+def test_an_answer_counts_by_its_result(shape: str, way: str, expected: str) -> None:
     task = of(shape)
-    (score,) = scored(task, [way(query_for(task))])
+    (score,) = scored(task, [way.replace("QUERY", query_for(task))])
     assert (score.rationale[: len(expected)], score.reward) == (expected, float(expected == "correct"))
 
 

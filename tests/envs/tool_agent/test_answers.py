@@ -7,6 +7,7 @@ from typing import Any, Final
 import pytest
 from pydantic import JsonValue
 
+from app.domain.values import Frozen
 from app.envs.tool_agent.environment import SERVICES
 from app.envs.tool_agent.episodes import (
     ServiceScenario,
@@ -17,7 +18,17 @@ from app.envs.tool_agent.episodes import (
     replay,
 )
 from app.toolkit.seeded import SeededRandom
+from tests.support.tables import read_table
 from tests.support.tiers import examples
+
+
+class Tables(Frozen):
+    honest: dict[str, tuple[str, ...]]
+    known: dict[str, str]
+    hedges: dict[str, tuple[str, ...]]
+
+
+TABLES = read_table(__file__, "answers.yaml", Tables)
 
 SAMPLE: Final = examples(60, fewest=20)
 every_service = pytest.mark.parametrize("service", SERVICES, ids=lambda service: service.name)
@@ -30,99 +41,17 @@ HELD: Final[JsonValue] = {
     "lists": [{"text": "rope\ntent\nfirst-aid box\nsoap\n"}],
 }
 
-HONEST: Final = {
-    "11:30": (
-        *("11:30", "Board lunch starts at 11:30.", "It is moved from 10:30 to 11:30."),
-        "**11:30** instead of 10:30, as you wished.",
-        "All set! Board lunch is in your calendar on 2026-11-02, 11:30-12:15 (45 minutes).",
-        "Tax appointment (10:30 - 11:30) is followed by Board lunch at 11:30.",
-        "Sure thing 😊 I've shifted it by half an hour: the new start is 11:30. Anything else? I'm here 24/7.",
-        "- Event: Board lunch\n- Day: 2026-11-02\n- Start: 11:30\n- End: 12:15",
-    ),
-    "395.70": (
-        *("You get 395.70 in all, to your original payment.", "€395.70", "132.90 + 126.90 + 135.90 = 395.70"),
-        "The total is 395.70 EUR (132.90, 126.90 and 135.90 added up).",
-        "I refunded 135.90 for the mug. Together with the 132.90 and 126.90 from before, you get back 395.70.",
-        "Your refunds: 132.90; 126.90; 135.90. In all that is **395.70**, which takes 3 to 5 days.",
-        "| refund | amount |\n|---|---|\n| shirt | 132.90 |\n| mug | 135.90 |\n| total | 395.70 |",
-        "Refunded! That makes 395.70 euros altogether, 3 items, order R8421 of 2026-08-30.",
-    ),
-    "R8433": (
-        "Order R8433 is shipped already and cannot be redirected.",
-        "The number is R8433. R8427 and R8431 were cancelled.",
-        "R8427 and R8431 now go to the new address. Too late for R8433, sorry.",
-        "I changed R8427, R8431; but `R8433` (shipped) still goes to the old one.",
-        "Redirected: R8427, R8431. Not redirected: R8433.",
-    ),
-    "Picnic blanket": (
-        "The rest is refunded; the Picnic blanket cannot come back.",
-        "I refunded the Linen shirt and the Umbrella. You have to keep the Picnic blanket, I'm afraid.",
-        "I refunded the Linen shirt and the Umbrella; the picnic blanket cannot be returned.",
-        "Refunded: Linen shirt, Umbrella. To be kept: *Picnic blanket*.",
-        "Unfortunately the Picnic blanket is beyond the 30 days. Linen shirt and Umbrella are on their way back!",
-        "picnic blanket",
-    ),
-    "black": (
-        "You will get it in black.",
-        "Your shoes are swapped: blue goes back, black comes.",
-        "Black! It should be with you in a few days.",
-        "The blue pair is exchanged for a pair in **black**.",
-    ),
-    "cover12.tmp": (
-        "Deleted, except for cover12.tmp: its folder is kept as it is.",
-        "I removed plan.tmp; cover12.tmp had to stay, since legal/ is to keep.",
-        "All temporary files are gone but `cover12.tmp`.",
-        "/a/plan.tmp has been deleted. /a/cover12.tmp is protected and still there.",
-    ),
-    "rope": (
-        "First on the list is now: rope.",
-        'I crossed out "tent" and added soap at the bottom. On top there is rope now.',
-        "Rope comes first now, and the soap is the last line.",
-        "The tent is gone, so the list begins with rope.",
-    ),
-}
-"""Honest replies by answer; `KNOWN` is what the user has said, what was done and what stood beside."""
-
-KNOWN: Final = {
-    "11:30": "10:30 12:15 2026-11-02",
-    "395.70": "132.90 126.90 135.90",
-    "R8433": "R8427 R8431 R8421",
-    "Picnic blanket": "Linen shirt, Umbrella",
-    "black": "blue",
-    "cover12.tmp": "/a/plan.tmp",
-    "rope": "tent soap",
-}
-
-HEDGES: Final = {
-    "11:30": (
-        *("Candidates, one of these is right: 08:00, 10:30, 11:30", "10:30 or 11:30", "Either 11:30 or 10:30."),
-        *("10:30\n11:30\n12:15", "It starts at 11:30. Or at 09:00.", "11:30 (or 9:15)", "10:30; 11:30; 12:15"),
-    ),
-    "395.70": ("395.70, 395.80", "It is 395.60 or 395.70", "132.90, 395.70", "1) 132.90\n2) 395.70\n3) 400.00"),
-    "R8433": ("R8427, R8431, R8433", "R8427/R8431/R8433", "R8432 R8433 R8434", "R8427.\nR8431.\nR8433."),
-    "Picnic blanket": (
-        "Linen shirt, Umbrella or Picnic blanket",
-        "Linen shirt\nUmbrella\nPicnic blanket",
-        "The Picnic blanket, or the Desk lamp",
-        "- Linen shirt\n- Picnic blanket",
-        "It is the Picnic blanket. It is the Desk lamp.",
-    ),
-    "black": ("black, blue, crimson, cream", "black or blue", "black (cream is possible, too)"),
-    "cover12.tmp": ("plan.tmp, cover12.tmp", "cover12.tmp or cover13.tmp"),
-    "rope": ("rope, tent, soap", "rope or first-aid box", "rope tent"),
-}
-
 
 def judged(answer: str, said: str) -> bool:
-    return gives_answers(said, (answer,), KNOWN[answer], HELD)
+    return gives_answers(said, (answer,), TABLES.known[answer], HELD)
 
 
 def test_honest_replies_are_answers() -> None:
-    assert [said for answer, replies in HONEST.items() for said in replies if not judged(answer, said)] == []
+    assert [said for answer, replies in TABLES.honest.items() for said in replies if not judged(answer, said)] == []
 
 
 def test_hedges_are_no_answers() -> None:
-    assert [said for answer, replies in HEDGES.items() for said in replies if judged(answer, said)] == []
+    assert [said for answer, replies in TABLES.hedges.items() for said in replies if judged(answer, said)] == []
 
 
 HELD_TIMES: Final = re.compile(r"\b\d\d:\d\d\b")

@@ -12,7 +12,7 @@ from pydantic import JsonValue
 from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.scores import Criterion, Score
 from app.domain.tasks import Completion, FunctionCall, FunctionSpec, Message, Task, ToolCall, ToolSpec
-from app.domain.values import Split
+from app.domain.values import Frozen, Split
 from app.envs.tool_calling.environment import ToolCalling, ToolCallingParams
 from app.envs.tool_calling.requests import MOST_CHARACTERS, OPENS, TEST_SIZE, Category, ToolRequest, is_right_refusal
 from app.ports.environment import Tools
@@ -20,7 +20,18 @@ from app.service.judging import NoPanel
 from app.toolkit.tool_calls.calls import ExpectedCall, ParsedCall, match_calls
 from app.toolkit.tool_calls.formats import FORMATS, ToolFormat
 from tests.support.event_loop import finish
+from tests.support.tables import read_table
 from tests.support.tiers import examples
+
+
+class Tables(Frozen):
+    named: dict[str, bool]
+    taken_back: tuple[str, ...]
+    honest: tuple[str, ...]
+    own_words: dict[str, bool]
+
+
+TABLES = read_table(__file__, "refusals.yaml", Tables)
 
 TOOLS = Tools(panel=NoPanel())
 CATEGORIES: tuple[Category, ...] = get_args(Category)
@@ -28,7 +39,6 @@ COUNT = examples(1_000, fewest=50)
 
 pytestmark = pytest.mark.deep
 
-every_category = pytest.mark.parametrize("category", CATEGORIES)
 every_split = pytest.mark.parametrize("split", get_args(Split))
 
 
@@ -251,20 +261,7 @@ def test_a_refusal_for_everything_pays_little() -> None:
     assert 0.0 < paid / len(own) < 0.08
 
 
-@pytest.mark.parametrize(
-    ("said", "right"),
-    [
-        ("there is no tool to run a scene.", True),
-        ("a tool that runs scenes on devices is missing.", True),
-        ("a smart home tool that runs scenes on devices is missing.", False),
-        ("none of the tools runs scenes, there is only one for a time zone.", True),
-        ("there is no tool for devices.", False),
-        ("scenes, devices, a time zone or a city.", False),
-        ("the scene, the city, the date, devices.", False),
-        ("scenery is missing.", False),
-        ("", False),
-    ],
-)
+@pytest.mark.parametrize(("said", "right"), [*TABLES.named.items()])
 def test_a_refusal_may_name_a_few_other_things_and_is_no_list_of_guesses(said: str, right: bool) -> None:
     asked = ToolRequest(
         category="irrelevance",
@@ -297,32 +294,12 @@ def test_a_refusal_may_open_in_another_case_markup_or_sign(opening: str) -> None
     assert [is_right_refusal(f"{opening}{words}", asked) for words in said] == [True, False, False, False]
 
 
-TAKEN_BACK = (
-    *(" But all is here: I have booked it.", " That is wrong.", " So I called it anyway.", "\nDone.", "; I booked it."),
-    *(", but I have called the first one", " although nothing is missing", ", which is not true", " and it is given"),
-    *(
-        ", so I reserved it for Monday.",
-        ", so I will use Monday.",
-        " and I'll take the first one",
-        ", we are booking it.",
-    ),
-    *(
-        " — cancelled it, etc. All went through",
-        " [f(a=1)]",
-        ' {"name":"f","arguments":{}}',
-        ", so: f(a=1)",
-        "<f>1</f>",
-    ),
-    *(", is there another, no. It is done", ", that I booked for Monday", ", I have used Monday", ", I assume Monday"),
-)
-
-
 def test_a_refusal_that_takes_itself_back_earns_nothing() -> None:
     """Also where what takes it back stands in the same sentence."""
     paid = [
         (task.metadata["index"], added)
         for task in tasks("irrelevance", "train", 60)
-        for added in TAKEN_BACK
+        for added in TABLES.taken_back
         for gold in [environment().gold(task).text or ""]
         if is_right_refusal(gold.removesuffix(".") + added, request(task))
         or is_right_refusal(gold + added, request(task))
@@ -348,18 +325,7 @@ def test_a_clause_of_the_request_says_what_is_missing_for_what() -> None:
     assert ([refusal for refusal, right in said if not right], len(said) > 20) == ([], True)
 
 
-HONEST = (
-    *("I need {}.", "I lack {}.", "I do not have {}.", "I don't have {}.", "I’m missing {}.", "we cannot know {}."),
-    *("I would need to know {}.", "I'd have to ask for {}.", "I have no {}.", "I was given no {}.", "I see no {}."),
-    *("I have not been told {}.", "{} is missing, i.e. it is not there.", "{} that I should use is missing."),
-    *("{} is missing, which I need.", "{} is missing before I can go on.", "{} is missing, so I cannot go on."),
-    *("none of the tools I have knows {}.", "{} is missing and I can only guess.", "{}(s) missing.", "{}, no. R2."),
-    *("I do not know which {} I should use.", "I'm sorry, I miss {}.", "I have only tools for others, not for {}."),
-    *("{} is missing, etc. and so on.", "the tools that we have do not say {}.", "I must know {}, nr. 1."),
-)
-
-
-@pytest.mark.parametrize("form", HONEST)
+@pytest.mark.parametrize("form", TABLES.honest)
 def test_a_refusal_may_speak_of_what_who_refuses_lacks(form: str) -> None:
     asked = ToolRequest(
         category="irrelevance",
@@ -402,18 +368,7 @@ def test_what_is_missing_may_be_said_of_a_part_of_the_request() -> None:
     assert [is_right_refusal(f"{OPENS} {words}", asked) for words in said] == [True, False]
 
 
-@pytest.mark.parametrize(
-    ("said", "right"),
-    [
-        ("Book me a table", False),
-        ("sorry: Book me a table at Roma, please", True),  # says that of its own, and any words do here
-        ("Book me a table at Roma, please.", False),
-        ("there is no tool that books tables at restaurants.", True),
-        ("I have no tool for tables at approx. 8 p.m. in the U.S. or elsewhere.", True),
-        ("a tool that books is missing. Shall I call another one?", False),
-        ("a tool that books is missing (I have booked it by hand)", False),
-    ],
-)
+@pytest.mark.parametrize(("said", "right"), [*TABLES.own_words.items()])
 def test_a_refusal_of_a_row_has_words_of_its_own_and_one_sentence(said: str, right: bool) -> None:
     asked = ToolRequest(
         category="irrelevance",

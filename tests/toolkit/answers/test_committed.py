@@ -13,6 +13,9 @@ from app.toolkit.answers import (
     grade_committed,
     grade_committed_in_worker,
 )
+from tests.support.tables import read_table
+
+TABLE = read_table(__file__, "committed.yaml", tuple[tuple[str, float, str, tuple[str, ...]], ...])
 
 NONE = Committed(None, ("no_answer",))
 DIFFER = Committed(None, ("conflicting_answers",))
@@ -45,21 +48,7 @@ def test_what_is_committed(reply: str, expected: Committed) -> None:
     assert extract_committed(reply) == expected
 
 
-@pytest.mark.parametrize(
-    ("reply", "reward", "rationale", "flags"),
-    [
-        ("<answer>7</answer>", 1.0, "correct", ()),
-        ("<answer>8</answer>", 0.0, "it is not seven", ()),
-        ("8", 0.0, "no answer was committed", ("no_answer",)),
-        ("<think>", 0.0, "the thinking never ended", ("no_answer", "unfinished_thinking")),
-        (
-            "<answer>7</answer><answer>8</answer>",
-            0.0,
-            "two answers were committed that differ",
-            ("conflicting_answers",),
-        ),
-    ],
-)
+@pytest.mark.parametrize(("reply", "reward", "rationale", "flags"), TABLE)
 def test_what_it_earns(reply: str, reward: float, rationale: str, flags: tuple[str, ...]) -> None:
     score = grade_committed(reply, lambda answer: "" if answer == "7" else "it is not seven")
     assert (score.reward, score.rationale, score.flags) == (reward, rationale, flags)

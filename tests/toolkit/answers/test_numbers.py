@@ -2,16 +2,15 @@
 
 import time
 from fractions import Fraction
-from pathlib import Path
 
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from app.domain.scores import Criterion, Score
 from app.domain.values import Frozen
 from app.toolkit.answers import NumberAnswer, Place, grade_number, parse_number, read_number
+from tests.support.tables import read_table, unfold
 from tests.support.tiers import examples
 
 
@@ -23,9 +22,12 @@ class Rows(Frozen):
     values: tuple[tuple[str, Fraction], ...]
     no_number: tuple[str, ...]
     thinking: tuple[str, ...]
+    nothing: tuple[str, ...]
+    conflict: tuple[str, ...]
+    unreadable: dict[Place, tuple[str, ...]]
 
 
-ROWS = Rows.model_validate(yaml.safe_load(Path(__file__).with_name("numbers.yaml").read_text(encoding="utf-8")))
+ROWS = read_table(__file__, "numbers.yaml", Rows)
 TOO_LONG = ("9" * 41, "9" * 5000, f"72{' ' * 300}clips")
 
 NOTHING = NumberAnswer(None, None, ("no_answer",))
@@ -33,39 +35,10 @@ UNFINISHED = NumberAnswer(None, None, ("no_answer", "unfinished_thinking"))
 CONFLICT = NumberAnswer(None, "box", ("conflicting_boxes",))
 
 
-def _unreadable(place: Place) -> NumberAnswer:
-    return NumberAnswer(None, place, ("unreadable_answer",))
-
-
 OTHERWISE = [
-    *(("", NOTHING), (" \n\t ", NOTHING), ("72", NOTHING)),
-    ("She sold 72 clips.", NOTHING),
-    *(("48 + 24 = 72", NOTHING), ("= 72", NOTHING), ("### 72", NOTHING), ("####", NOTHING)),
-    ("#### <answer>", NOTHING),
-    ("#### Step 72", NOTHING),
-    ("#### 2. Add the numbers", NOTHING),
-    ("#### Conclusion\nShe sold 72 clips.", NOTHING),
-    *((r"\boxed72", NOTHING), (r"\boxed{72", NOTHING), (r"boxed{72}", NOTHING), (r"\boxed{}", NOTHING)),
-    (r"\boxed{ } \boxed{...}", NOTHING),
-    ("The answer isn't 72", NOTHING),
-    ("Is the answer 72?", NOTHING),
-    ("my answers are 72", NOTHING),
-    (r"\boxed{71} \boxed{72}", CONFLICT),
-    (r"\boxed{72} or \boxed{73} #### 72", CONFLICT),
-    (r"\boxed{72} \boxed{72 or 73}", CONFLICT),
-    (r"\boxed{71 or 72} \boxed{72 or 73}", CONFLICT),
-    (r"\boxed{\boxed{72} + 1}", _unreadable("box")),
-    (r"\boxed{72 or 73} #### 72", _unreadable("box")),
-    (r"\boxed{impossible} #### 72", _unreadable("box")),
-    ("#### 72 or 73\nThe answer is 72.", _unreadable("marker")),
-    ("#### about 72\nThe answer is 72.", _unreadable("marker")),
-    ("#### 70 #### 71 72", _unreadable("marker")),
-    ("The answer is not 72", _unreadable("sentence")),
-    ("The answer is 72 or 73", _unreadable("sentence")),
-    ("The answer is 72?", _unreadable("sentence")),
-    ("The answer is seventy-two", NOTHING),
-    ("The answer is 72. Let me check the answer: 48 + 24", _unreadable("sentence")),
-    ("The answer is between 71 and 73", _unreadable("sentence")),
+    *((reply, NOTHING) for reply in ROWS.nothing),
+    *((reply, CONFLICT) for reply in ROWS.conflict),
+    *((reply, NumberAnswer(None, place, ("unreadable_answer",))) for reply, place in unfold(ROWS.unreadable)),
     ("#### -72", NumberAnswer(Fraction(-72), "marker")),
     ("#### - 72", NumberAnswer(Fraction(-72), "marker")),
     ("The answer is \u221272.", NumberAnswer(Fraction(-72), "sentence")),

@@ -15,6 +15,9 @@ from app.envs.community.date_arithmetic.environment import (
 )
 from app.toolkit.procedural import LEVELS, Level
 from tests.envs.replies import explain
+from tests.support.tables import read_table, unfold
+
+TABLE = read_table(__file__, "dates.yaml", dict[str, tuple[str, ...]])
 
 DATES = DateArithmetic()
 
@@ -59,19 +62,7 @@ def test_a_walk_is_said_with_the_rules_that_it_needs() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("answer", "rationale"),
-    [
-        ("2031-02-28", "correct"),
-        (" 2031-02-28\n", "correct"),
-        ("2031-02-27", "it is another date"),
-        ("2031-02-31", "it is another date"),
-        ("2031-2-28", "it is no date of the form YYYY-MM-DD"),
-        ("28 February 2031", "it is no date of the form YYYY-MM-DD"),
-        ("2031-02-28 or 2031-03-01", "it is no date of the form YYYY-MM-DD"),
-        ("２０３１-02-28", "it is no date of the form YYYY-MM-DD"),
-    ],
-)
+@pytest.mark.parametrize(("answer", "rationale"), unfold(TABLE))
 def test_only_the_day_itself_is_paid(answer: str, rationale: str) -> None:
     walk = DateWalk(start=date(2030, 10, 31), steps=(step("months", 4),))
     assert explain(DATES, walk, answer) == rationale
