@@ -120,7 +120,7 @@ def test_without_a_score_for_one_the_whole_group_is_masked_for_good(judged: Judg
     }
 
 
-def test_a_session_of_either_kind_has_a_cookie_and_may_be_seeded_and_closed_twice(judged: Judged) -> None:
+async def test_a_session_of_either_kind_has_a_cookie_and_may_be_seeded_and_closed_twice(judged: Judged) -> None:
     task = judged.preferring(49)
     client = connect(judged, "run=nemo-sessions")
     episode = {"rollout_id": "a", "attempt": 0}
@@ -131,18 +131,15 @@ def test_a_session_of_either_kind_has_a_cookie_and_may_be_seeded_and_closed_twic
         "task_data": {"task_id": task},
     }
     closing = {"resources_session_id": "session-1", "episode_id": episode}
-
-    async def play() -> list[Any]:
-        old = await client.post("seed_session", build_row(task, 0, 0))
-        seeds = [await client.post("seed_session", named) for _ in range(2)]
-        closed = [await client.post("close_session", closing) for _ in range(2)]
-        assert len({one.headers["set-cookie"] for one in seeds}) == 1
-        assert task in old.headers["set-cookie"]
-        return [one.json() for one in (old, *seeds, *closed)]
-
+    old = await client.post("seed_session", build_row(task, 0, 0))
+    seeds = [await client.post("seed_session", named) for _ in range(2)]
+    ends = [await client.post("close_session", closing) for _ in range(2)]
+    assert len({one.headers["set-cookie"] for one in seeds}) == 1
+    assert task in old.headers["set-cookie"]
+    found = [one.json() for one in (old, *seeds, *ends)]
     seeded = {"resources_session_id": "session-1", "resources_tools": None, "sandbox_access": None}
     closed = {"resources_session_id": "session-1"}
-    assert asyncio.run(play()) == [{}, seeded, seeded, closed, closed]
+    assert found == [{}, seeded, seeded, closed, closed]
 
 
 def test_metrics_are_means_of_what_was_measured(judged: Judged) -> None:

@@ -12,11 +12,6 @@ from tests.support.playground import World, await_ready, environments, panels
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
-
-
-@pytest.fixture
 def client(world: World, database: Path) -> Iterator[TestClient]:
     settings = Settings(database_url=f"sqlite:///{database}")
     app = create_app(settings, environments=environments(world), panels=panels("critic"), retriever=world)
