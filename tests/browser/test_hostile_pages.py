@@ -48,6 +48,7 @@ QUAY: Final = "quay"
 RUN: Final = "wicked"
 MAX_WIDTH: Final = 2**20
 """Lines are not folded: hostile ones would be elsewhere."""
+TOLD: Final = yaml.load(Path(__file__).with_name("hostile_pages.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader)
 _VISIBLE: Final = str.maketrans(dict.fromkeys(INVISIBLE))
 
 
@@ -134,73 +135,14 @@ def build_bazaar(write: Writer) -> type[Environment]:
     return Bazaar
 
 
-def build_sheet(write: Writer) -> str:
-    sheet: Json = {
-        "meta": {
-            "schema_version": 1,
-            "id": MARA,
-            "licence": "MIT",
-            "genre": write.line("sheet-genre"),
-            "world": "coast",
-            "summary": write.text("sheet-summary"),
-            "notes": write.text("sheet-notes"),
-            "extensions": {write.line("sheet-extension"): "x"},
-        },
-        "identity": {"name": write.line("sheet-name"), "role": write.text("sheet-role")},
-        "core": {"traits": [write.text("sheet-trait")], "backstory": write.text("sheet-story")},
-        "voice": {
-            "style": write.text("sheet-style"),
-            "examples": [{"player": write.text("sheet-player"), "reply": write.text("sheet-reply")}],
-        },
-        "secrets": [
-            {
-                "id": "debt",
-                "text": write.text("sheet-secret"),
-                "reveal_if": write.text("sheet-condition"),
-                "leak_terms": [write.line("sheet-term")],
-            }
-        ],
-    }
-    return yaml.safe_dump(sheet, width=MAX_WIDTH)
-
-
-def build_scenes(write: Writer) -> str:
-    opening = {"id": "mara-asked", "kind": "voice", "split": "train", "player": write.text("scene-player")}
-    told = {
-        **{"location": write.text("scene-place"), "time": write.text("scene-time")},
-        "situation": write.text("scene-situation"),
-        "visible": [{"id": "seen", "time": write.line("seen-time"), "text": write.text("seen-text")}],
-    }
-    happens = {"id": "mara-sees", "kind": "voice", "split": "train", "event": write.text("scene-event")}
-    heard = {"name": write.line("scene-bystander"), "text": write.text("scene-heard")}
-    hears = {"id": "mara-hears", "kind": "voice", "split": "train", "bystander": heard}
-    return yaml.safe_dump({"character": MARA, "scenes": [{**opening, **told}, happens, hears]}, width=MAX_WIDTH)
-
-
-def build_event(write: Writer) -> Json:
-    return {
-        "id": "rope",
-        "time": "1312-04-03T09:15:00Z",
-        "text": write.text("event-text"),
-        "kind": write.line("event-kind"),
-        "actors": [write.line("event-actor")],
-        "location": write.line("event-place"),
-        "visibility": [MARA, write.line("event-circle")],
-        "tags": [write.line("event-tag")],
-        "leak_terms": [write.line("event-term")],
-    }
-
-
-def build_book(write: Writer) -> Json:
-    entry = {
-        "id": write.line("entry-id"),
-        "name": write.line("entry-name"),
-        "keys": [write.line("entry-key"), "ferry"],
-        "secondary_keys": [write.line("entry-second")],
-        "logic": "not_any",
-        "content": write.text("entry-text"),
-    }
-    return {"name": write.line("book-name"), "description": write.text("book-text"), "entries": [entry]}
+def fill_in(template: Any, write: Writer) -> Any:
+    """Writes what stands in angle brackets: a line or a text of that name."""
+    if isinstance(template, dict):
+        return {fill_in(name, write): fill_in(one, write) for name, one in template.items()}
+    if isinstance(template, list):
+        return [fill_in(one, write) for one in template]
+    found = re.fullmatch("<(line|text) (.+)>", str(template))
+    return template if found is None else getattr(write, found[1])(found[2])
 
 
 def judge_as(write: Writer) -> Script:
@@ -268,12 +210,13 @@ class FilledStore:
 
     def _write_world(self) -> None:
         write = self.write
-        written = {"": build_sheet(write), "/scenes": build_scenes(write)}
-        for suffix, text in written.items():
+        written = {suffix: fill_in(TOLD[name], write) for suffix, name in (("", "sheet"), ("/scenes", "scenes"))}
+        for suffix, told in written.items():
+            text = yaml.safe_dump(told, width=MAX_WIDTH)
             note = write.line(f"note{suffix.replace('/', '-')}")
             self.send("PUT", f"/characters/{MARA}{suffix}", {"text": text, "revision": 0, "note": note})
-        self.send("POST", f"/worlds/{QUAY}/events", {"events": [build_event(write)]})
-        self.send("PUT", f"/worlds/{QUAY}/lorebooks/coast", build_book(write))
+        self.send("POST", f"/worlds/{QUAY}/events", {"events": [fill_in(TOLD["event"], write)]})
+        self.send("PUT", f"/worlds/{QUAY}/lorebooks/coast", fill_in(TOLD["book"], write))
         self.send("PUT", f"/worlds/{QUAY}-2", {"parent": QUAY, "at": "1312-04-04T00:00:00Z"})
 
     def _say(self, step: int) -> list[Json]:
@@ -397,77 +340,12 @@ class Visit:
         return f"{'GET' if self.form is None else 'POST'} {self.path} {dict(self.query)} {self.form or ''}"
 
 
-STORED: Final = (
-    Visit("/"),
-    Visit("/sign-in", {"next": '/view/"><script>owned()</script>'}),
-    Visit("/view/atropos"),
-    Visit("/view/author"),
-    Visit("/view/characters"),
-    Visit("/view/characters/{character}"),
-    Visit("/view/characters/{character}/edit"),
-    Visit("/view/characters/{character}/edit", {"revision": "1"}),
-    Visit("/view/characters/{character}/scenes/edit", {"scene": "mara-sees"}),
-    Visit("/view/compare", {"first": "{run}", "first_steps": "1", "second_steps": "2", "judge": "own"}),
-    Visit("/view/compare", {"first": "{run}", "first_steps": "@", "second_steps": "2", "first_model": "@"}),
-    Visit("/view/export", {"run": "{run}", "environment": "npc_arena"}),
-    Visit("/view/export", {"environment": "bazaar", "private": "true", "top_k": "@"}),
-    Visit("/view/groups"),
-    Visit("/view/groups", {"text": "prompt-user @"}),
-    Visit("/view/groups/{arena}", {"first": "1", "second": "2"}),
-    Visit("/view/groups/{bazaar}"),
-    Visit("/view/judges"),
-    Visit("/view/label", {"group": "{arena}"}),
-    Visit("/view/label", {"group": "{bazaar}", "labeller": "@"}),
-    Visit("/view/runs"),
-    Visit("/view/runs/{run}"),
-    *(Visit("/view/runs/{run}", {"by": by, "environment": "bazaar", "chart": "@"}) for by in ("label", "judge")),
-    *(Visit("/view/stats", {"by": by}) for by in ("label", "judge", "dataset")),
-    Visit("/view/talk"),
-    Visit("/view/talk", {"turn": "{turn}"}),
-    Visit("/view/worlds"),
-    Visit("/view/worlds/{world}"),
-    Visit("/view/worlds/{world}/why", {"character": "{character}", "q": "ferry @"}),
-    Visit("/view/worlds/{world}/write"),
-    Visit("/view/worlds/{world}/events/rope/edit"),
-    Visit("/view/worlds/{world}/lorebooks/coast/edit", {"line": "ferry"}),
-)
-"""Pages on which what is stored is seen."""
-WRITTEN: Final = {"text": "@: @\n- @", "stamp": "@", "note": "@", "line": "ferry @", "scene": "@"}
-SAID: Final = {"character": "{character}", "world": "{world}", "policy": "warm", "line": "ferry @"}
-FORMS: Final = (
-    Visit("/sign-in", form={"key": "@", "next": '/view/"><script>owned()</script>'}, status=403),
-    Visit("/sign-out", form={"x": "@"}, status=303),
-    Visit("/view/label", form=dict.fromkeys(("labeller", "environment", "run", "comment"), "@"), status=422),
-    Visit("/view/label", form={"labeller": "ada", "act": "send", "group": "{bazaar}", "comment": "@", "shown": "@"}),
-    Visit("/view/label", form={"labeller": "ada", "act": "undo", "label": "@", "environment": "bazaar"}),
-    Visit("/view/talk/say", form={**SAID, "store": "false"}),
-    Visit("/view/talk/say", form={**SAID, "go_on": "@", "conversation": "[]"}, status=303),
-    Visit("/view/talk/say", form={**SAID, "player_name": "@", "as_of": "@", "policy": "@"}, status=422),
-    Visit("/view/talk/say", form={**SAID, "conversation": "@"}, status=422),
-    Visit("/view/talk/@", form={"turn": "@"}, status=404),
-    Visit("/view/talk/author/judge", form={"turn": "{turn}"}),
-    Visit("/view/talk/author/@", form={"turn": "@"}, status=404),
-    *(
-        Visit(path, form={**WRITTEN, "do": doing}, status=status)
-        for path in (
-            *("/view/characters/{character}/edit", "/view/characters/{character}/scenes/edit"),
-            *("/view/worlds/{world}/events/owl/edit", "/view/worlds/{world}/lorebooks/hill/edit"),
-        )
-        for doing, status in (("check", 200), ("save", 422))
-    ),
-)
-ELSEWHERE: Final = (
-    Visit("/", {"@": "@"}, status=307),
-    *(Visit("/@", status=404), Visit("/view/@", status=404), Visit("/view/groups", {"before": "@"}, status=422)),
+STORED, FORMS, ELSEWHERE, FILES = (
+    tuple(Visit(**one) for one in TOLD[kind]) for kind in ("stored", "forms", "elsewhere", "files")
 )
 TEXTS: Final = (str, list[str], list[str] | None)
 FILTERED: Final = 8
 """A page with more queries than these has a filter, whose words are asked together."""
-FILES: Final = (
-    *(Visit("/export", {"run": "{run}", name: "@"}) for name in ("env", "shape", "format", "label")),
-    *(Visit("/export", {"run": "{run}", "offline_judge": "true"}), Visit("/characters/archive")),
-)
-"""What is downloaded under a name."""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 from fastapi import FastAPI
-from pydantic import JsonValue
+from pydantic import JsonValue, TypeAdapter
 
 from app.domain.access import KeyBounds
 from app.domain.groups import (
@@ -26,7 +26,7 @@ from app.domain.groups import (
     TaskPrompt,
     TaskRecord,
 )
-from app.domain.judging import Claim, Defect, Judgement, JudgeReport, Spending, Verdict, summarise_scores
+from app.domain.judging import Claim, Defect, Judgement, Verdict, summarise_scores
 from app.domain.rollups import Rollup, RollupFilter
 from app.domain.runs import Policy, ScoringOptions
 from app.domain.scores import Criterion, Outcome, Score
@@ -43,33 +43,10 @@ from tests.support.sample_texts import HOSTILE, HOSTILE_JSON, SHEET
 Word = str | None
 NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 
-JUDGES = (
-    JudgeEntry(name="offline", model="lexical-1", environments=("npc_arena",), report=None),
-    JudgeEntry(
-        name="careful",
-        model="<b>judge</b>-70b",
-        environments=("npc_arena", "rlaif"),
-        report=JudgeReport(
-            health="out",
-            last_error='<script>document.title = "owned"</script>\u202e' + "unbroken" * 40,
-            in_flight=3,
-            queued=12,
-            limit=64,
-            share=16,
-            spent=Spending(readings=1200, calls=1300, input_tokens=3_120_000, output_tokens=41_200, cost_usd=14.80125),
-            spent_today=Spending(readings=12, calls=13, cost_usd=0.148),
-            budget_left_usd=85.2,
-            budget_left_tokens=None,
-            cache_hits=7,
-            changes=("temperature is left out",),
-            ignored=("response_format",),
-        ),
-    ),
-)
-
 _SAMPLES: dict[str, Any] = yaml.load(
     Path(__file__).with_name("sample_views.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader
 )
+JUDGES = TypeAdapter(tuple[JudgeEntry, ...]).validate_python(_SAMPLES["judges"])
 ORDERS = tuple(map(ToolSpec.model_validate, _SAMPLES["tools"]))
 
 
