@@ -112,18 +112,6 @@ async def test_readers_see_digests_in_place_of_parts(client: httpx.AsyncClient, 
     )
 
 
-async def test_a_piece_of_a_reduced_group_gets_its_scores_again(
-    client: httpx.AsyncClient, world: World, database: Path
-) -> None:
-    part = await take(client) | {"part": {"key": "k", "index": 0, "size": 2}}
-    first = await score(client, part)
-    forget_pieces(database)
-    reduced, scorings = drop_texts(f"sqlite:///{database}"), Counter(world.scorings)
-    again = await score(client, part)
-    seen = [reduced, again["rewards"] == first["rewards"], world.scorings == scorings]
-    assert seen == [1, True, True]
-
-
 async def test_a_choice_that_cannot_be_is_refused(client: httpx.AsyncClient) -> None:
     wrong: list[JsonValue] = ["none", {"tokens": "digest", "logprobs": "digest"}, True]
     replies = [await client.put("/runs/a", json={"keep": keep}) for keep in wrong]

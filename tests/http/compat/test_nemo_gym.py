@@ -17,8 +17,8 @@ ANSWERS = ("Yes.", "Yes, of course.", "Yes, of course, why not?", "Yes, of cours
 Rollout = tuple[dict[str, Any], dict[str, Any]]
 
 
-def connect(judged: Judged, options: str, environment: str = "rlaif", **more: Any) -> NemoGym:
-    return NemoGym(f"{judged.gateway.url}/compat/nemo_gym/{environment}/{options}", **more)
+def connect(judged: Judged, options: str, environment: str = "rlaif") -> NemoGym:
+    return NemoGym(f"{judged.gateway.url}/compat/nemo_gym/{environment}/{options}")
 
 
 def roll_out(task: str, answers: Sequence[str], index: int = 0) -> list[Rollout]:
@@ -70,20 +70,6 @@ def test_what_was_sent_comes_back_byte_for_byte(judged: Judged) -> None:
         "mask_sample",
         "rationale",
     ]
-
-
-def test_a_rollout_whose_reply_was_lost_is_not_scored_twice(judged: Judged) -> None:
-    """Neither where nobody was told nor where the answer was sent."""
-    task, group = judged.preferring(42), roll_out(judged.preferring(42), ANSWERS[:2])
-    judged.judge.seconds = 1.0
-    try:
-        impatient = connect(judged, "run=nemo-again&group_size=2", seconds=0.7)
-        first = verify(impatient, *group)
-    finally:
-        judged.judge.seconds = 0.0
-    again = verify(connect(judged, "run=nemo-again&group_size=2"), *group)
-    assert (impatient.lost > 1, first) == (True, again)
-    assert (rewards(again), judged.stored("nemo-again")) == (paid(judged, task, ANSWERS[:2]), [list(ANSWERS[:2])])
 
 
 def test_without_indices_a_task_gathers_its_group(judged: Judged) -> None:
