@@ -9,13 +9,15 @@ import ssl
 from collections import Counter
 from collections.abc import AsyncIterator, Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
+from sqlalchemy import Connection, Engine, event
+from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 
 from app.main.store import Store
 from app.settings import PREFIX
-from tests.support.compiled_statements import keep_compiled_statements
 from tests.support.databases import (
     Postgres,
     begin_with_migrated_stores,
@@ -27,6 +29,29 @@ from tests.support.gateways import Gateways
 from tests.support.parsed_files import keep_parsed_files
 from tests.support.store_cases import MovableClock, opened
 from tests.support.tiers import register_tiers
+
+_COMPILED: dict[Any, Any] = {}
+
+
+def keep_compiled_statements() -> None:
+    """Of SQLite in this process, where every engine speaks the same dialect; SQLAlchemy takes them for different."""
+    SQLiteDialect_pysqlite.__eq__ = _is_same_dialect  # type: ignore[method-assign,assignment]
+    SQLiteDialect_pysqlite.__hash__ = _hash_dialect  # type: ignore[method-assign,assignment]
+    event.listen(Engine, "engine_connect", _share)
+
+
+def _share(connection: Connection) -> None:
+    if isinstance(connection.dialect, SQLiteDialect_pysqlite):
+        connection.execution_options(compiled_cache=_COMPILED)
+
+
+def _is_same_dialect(one: SQLiteDialect_pysqlite, other: object) -> bool:
+    return type(one) is type(other)
+
+
+def _hash_dialect(one: SQLiteDialect_pysqlite) -> int:
+    return hash(type(one))
+
 
 _URLS = ("store_url", "empty_url")
 """Fixtures of which a test has one database after the other."""

@@ -4,21 +4,312 @@ Pages of a store that is hostile throughout are compared with those of one that 
 other words. A route that is added is asked too; it has to show something hostile, or a reason why it cannot.
 """
 
+import contextlib
+import json
 import re
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, ClassVar, Final
 from urllib.parse import quote, urlencode
 
 import httpx2
 import pytest
+import yaml
 from playwright.sync_api import Browser, Route
+from pydantic import BaseModel
+from starlette.testclient import TestClient
 
+from app.domain.judging import DefectRule, Rubric, RubricCriterion
+from app.domain.scores import Criterion, Score
+from app.domain.tasks import Completion, FunctionSpec, Message, Task, ToolSpec
+from app.domain.values import NoParams, Split
+from app.envs.npc_arena.environment import NpcArena
+from app.main.application import create_app
+from app.ports.environment import Environment, Tools
+from app.settings import EnvironmentSettings, JudgeSettings, PolicySettings, Settings
+from tests.support.atropos import ENVIRONMENT, TRAINER
+from tests.support.atropos import group as build_sequences
+from tests.support.chat_server import Received, Reply, Script, serving
 from tests.support.chromium import strangers, violations, watched
-from tests.support.hostile_store import FilledStore, fill_store
+from tests.support.databases import read_migrated_store
+from tests.support.judge_cases import failure
 from tests.support.outline import Outline
+from tests.support.playground import READ_SECONDS, await_ready
 from tests.support.sample_texts import HOSTILE_LINES, HOSTILE_WORDS, INVISIBLE, SIGNS
+from tests.support.shown_prompts import read_prompt
+from tests.support.talking import write_stream
+
+Json = dict[str, Any]
+MARA: Final = "mara"
+QUAY: Final = "quay"
+RUN: Final = "wicked"
+MAX_WIDTH: Final = 2**20
+"""Lines are not folded: hostile ones would be elsewhere."""
+TOLD: Final = yaml.load(Path(__file__).with_name("hostile_pages.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader)
+_VISIBLE: Final = str.maketrans(dict.fromkeys(INVISIBLE))
+
+
+@dataclass
+class Writer:
+    """Texts that name the field in which they stand. `said` are those that were asked for, by field."""
+
+    is_hostile: bool
+    said: dict[str, str] = field(default_factory=dict)
+
+    def line(self, place: str, kind: int | None = None) -> str:
+        """Of at most 100 characters. Fields take the kinds of hostile lines in turn."""
+        number = len(self.said) if kind is None else kind
+        return self._write(place, HOSTILE_LINES[number % len(HOSTILE_LINES)])
+
+    def text(self, place: str) -> str:
+        """All kinds."""
+        return self._write(place, "\n".join(HOSTILE_LINES))
+
+    def reply(self, place: str) -> str:
+        """Without invisible signs, of which gates take notice."""
+        return self._write(place, "Two coppers. " + HOSTILE_LINES[len(place) % 3].translate(_VISIBLE))
+
+    def _write(self, place: str, hostile: str) -> str:
+        text = f"{place} {hostile} {place}"  # models are told apart by what is behind the last slash
+        return self.said.setdefault(place, text if self.is_hostile else text.translate(SIGNS))
+
+
+def build_bazaar(write: Writer) -> type[Environment]:
+    """An environment with a data set, a rubric and a scorer that a stranger wrote."""
+
+    class Bazaar(Environment):
+        name: ClassVar[str] = "bazaar"
+        version: ClassVar[str] = "1"
+        Params: ClassVar[type[BaseModel]] = NoParams
+        stats_label: ClassVar[str | None] = "stall"
+        rubric: ClassVar[Rubric | None] = Rubric(
+            name="bazaar",
+            version="1",
+            instructions="",
+            criteria=(
+                RubricCriterion(
+                    name=write.line("rubric-criterion"),
+                    weight=1.0,
+                    description=write.text("rubric-description"),
+                    anchors={0: write.line("rubric-anchor"), 4: "good"},
+                ),
+            ),
+            defects=(DefectRule(code=write.line("rubric-defect"), description=write.text("defect-description")),),
+        )
+
+        def size(self, split: Split, params: BaseModel) -> int | None:
+            return 3
+
+        def task(self, split: Split, index: int, params: BaseModel) -> Task:
+            argument = {"type": write.line("argument-type"), "description": write.line("argument-description")}
+            schema: Json = {"properties": {write.line("argument-name"): argument}}
+            tool = FunctionSpec(name=write.line("tool-name"), description=write.text("tool-text"), parameters=schema)
+            return Task(
+                messages=(
+                    Message(role="system", content=write.text("prompt-system")),
+                    Message(role="user", content=write.text("prompt-user"), name=write.line("prompt-name")),
+                ),
+                tools=(ToolSpec(function=tool),),
+                metadata={"number": index, "stall": write.line("label"), write.line("metadata-name"): ["x"]},
+                reference=str(index),
+            )
+
+        async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
+            note, named = write.line("criterion-note"), write.line("criterion-name")
+            return [
+                Score(
+                    outcome="scored",
+                    reward=place / 4,
+                    gate=1.0,
+                    absolute=place / 4,
+                    criteria=(Criterion(name=named, value=place / 4, weight=1.0, note=note),),
+                    flags=(write.line("score-flag"),),
+                    rationale=write.text("rationale"),
+                )
+                for place, _ in enumerate(group)
+            ]
+
+    return Bazaar
+
+
+def fill_in(template: Any, write: Writer) -> Any:
+    """Writes what stands in angle brackets: a line or a text of that name."""
+    if isinstance(template, dict):
+        return {fill_in(name, write): fill_in(one, write) for name, one in template.items()}
+    if isinstance(template, list):
+        return [fill_in(one, write) for one in template]
+    found = re.fullmatch("<(line|text) (.+)>", str(template))
+    return template if found is None else getattr(write, found[1])(found[2])
+
+
+def judge_as(write: Writer) -> Script:
+    """Prefers the longer reply, says so in hostile words, and quotes what it read."""
+
+    def reply(number: int, received: Received) -> Reply:
+        told = read_prompt(received.messages[1]["content"])
+        ordered = sorted(told.texts, key=lambda letter: -len(told.texts[letter]))
+        levels = {letter: 4 - place for place, letter in enumerate(ordered)}
+        quoted = {"candidate": ordered[-1], "quote": told.texts[ordered[-1]]}
+        answer = {
+            "claims": [{**quoted, "source": None}],
+            "defects": [{**quoted, "code": "addresses_judge"}],
+            "scores": dict.fromkeys(told.criteria, levels),
+            "ranking": [[letter] for letter in ordered],
+            "notes": {letter: write.line("judge-note") for letter in ordered},
+        }
+        said = f"{write.text('judge-words')}\n{json.dumps(answer)}"
+        choice = {"index": 0, "message": {"role": "assistant", "content": said}, "finish_reason": "stop"}
+        named = {"model": write.line("judge-says"), "system_fingerprint": write.line("judge-fingerprint")}
+        return Reply(json.dumps({"choices": [choice], **named}).encode())
+
+    return reply
+
+
+def speak_as(write: Writer) -> Script:
+    stream = write_stream(write.text("reply"))
+    choice = {"index": 0, "message": {"role": "assistant", "content": write.text("reply")}, "finish_reason": "stop"}
+    whole = json.dumps({"id": "own", "model": write.line("policy-says"), "choices": [choice]}).encode()
+
+    def reply(number: int, received: Received) -> Reply:
+        if received.body.get("stream"):
+            return Reply(stream, headers={"content-type": "text/event-stream"})
+        return Reply(whole)
+
+    return reply
+
+
+@dataclass
+class FilledStore:
+    """`groups` are ids of groups by what is in them."""
+
+    client: TestClient
+    write: Writer
+    groups: dict[str, str] = field(default_factory=dict)
+    turn: str = ""
+
+    @property
+    def places(self) -> Mapping[str, str]:
+        return {"character": MARA, "world": QUAY, "run": RUN, "turn": self.turn, **self.groups}
+
+    def send(self, method: str, path: str, body: object) -> Any:
+        answer = self.client.request(method, path, json=body)
+        assert answer.status_code == 200, (path, answer.text)
+        return answer.json()
+
+    def fill(self) -> None:
+        self._write_world()
+        for step in (1, 2):
+            self.groups["arena"] = self._answer("npc_arena", self._say(step), step, world=QUAY)
+            self.groups["bazaar"] = self._answer("bazaar", [self._call(place) for place in range(2)], step)
+        self.send("POST", f"/groups/{self.groups['arena']}/rescore", {"judges": ["broken"]})
+        self._register()
+        self._talk()
+
+    def _write_world(self) -> None:
+        write = self.write
+        written = {suffix: fill_in(TOLD[name], write) for suffix, name in (("", "sheet"), ("/scenes", "scenes"))}
+        for suffix, told in written.items():
+            text = yaml.safe_dump(told, width=MAX_WIDTH)
+            note = write.line(f"note{suffix.replace('/', '-')}")
+            self.send("PUT", f"/characters/{MARA}{suffix}", {"text": text, "revision": 0, "note": note})
+        self.send("POST", f"/worlds/{QUAY}/events", {"events": [fill_in(TOLD["event"], write)]})
+        self.send("PUT", f"/worlds/{QUAY}/lorebooks/coast", fill_in(TOLD["book"], write))
+        self.send("PUT", f"/worlds/{QUAY}-2", {"parent": QUAY, "at": "1312-04-04T00:00:00Z"})
+
+    def _say(self, step: int) -> list[Json]:
+        write = self.write
+        texts = [write.reply(f"said-{step}"), write.reply("said-always") + " And no more.", write.text("said-gated")]
+        return [{"text": text, "finish_reason": write.line("finish")} for text in texts]
+
+    def _call(self, place: int) -> Json:
+        write = self.write
+        argument = {write.line("call-argument"): write.text("call-value")}
+        calls = [
+            {"function": {"name": write.line("call-name"), "arguments": argument}},
+            {"function": {"name": "look", "arguments": write.line("call-broken")}},
+        ]
+        said = [
+            {"role": "assistant", "content": write.text("call-said") + " On." * 400, "tool_calls": calls},
+            {"role": "tool", "name": write.line("result-name"), "content": write.text("result-text")},
+            {"role": "tool", "content": json.dumps({"error": write.text("result-error")})},
+            {"role": "assistant", "content": f"Done {place}."},
+        ]
+        return {"messages": said, "extra": {write.line("extra"): 1}}
+
+    def _answer(self, environment: str, said: list[Json], step: int, **params: str) -> str:
+        asked = {"batch_size": 1, "run": RUN, "cursor": 0, "params": params}
+        (task,) = self.send("POST", f"/envs/{environment}/next-batch", asked)["tasks"]
+        body = {
+            "run": RUN,
+            "policy": {"model": self.write.line("policy-model"), "step": step},
+            "groups": [{"task_id": task["task_id"], "completions": said}],
+        }
+        (group,) = self.send("POST", "/score", body)["groups"]
+        return str(group["group_id"])
+
+    def _register(self) -> None:
+        """An Atropos trainer and environment."""
+        named = {name: self.write.line(f"atropos-{name}") for name in ("wandb_group", "wandb_project")}
+        queue = f"/compat/atropos/{RUN}"
+        self.send("POST", f"{queue}/register", {**TRAINER, **named})
+        self.send("GET", f"{queue}/batch", None)  # from then on it is known to wait for environments
+        self.send("POST", f"{queue}/register-env", {**ENVIRONMENT, "desired_name": self.write.line("atropos-env")})
+        self.send("POST", f"{queue}/scored_data", build_sequences(2))
+
+    def _talk(self) -> None:
+        asked = {
+            "model": f"{MARA}/{QUAY}@warm",
+            "messages": [{"role": "user", "content": "Is the ferry running? " + self.write.text("player-line")}],
+        }
+        told = self.send("POST", "/play/v1/chat/completions", asked)["play"]
+        self.turn = told["turn"]
+
+
+def _await_index(client: TestClient) -> None:
+    """Else a search finds in one store what it does not find in the other."""
+    end = time.monotonic() + READ_SECONDS
+    while "not searched by text yet" in client.get("/view/groups", params={"text": "said"}).text:
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+@contextlib.contextmanager
+def fill_store(folder: Path, *, is_hostile: bool) -> Iterator[FilledStore]:
+    """Through the public API alone, but for what an operator writes into settings."""
+    write = Writer(is_hostile)
+    sheets, database = folder / "sheets", folder / "store.db"
+    sheets.mkdir(parents=True)
+    plain = {
+        "meta": {"schema_version": 1, "id": MARA, "licence": "MIT", "genre": "x", "world": "coast", "summary": "x"}
+    }
+    (sheets / f"{MARA}.yaml").write_text(json.dumps({**plain, "identity": {"name": "Mara"}}), encoding="utf-8")
+    database.write_bytes(read_migrated_store())
+    with (
+        serving(judge_as(write)) as judge,
+        serving(lambda number, received: failure(400, write.text("judge-error"))) as broken,
+        serving(speak_as(write)) as policy,
+    ):
+        settings = Settings(
+            database_url=f"sqlite:///{database}",
+            character_sheets=sheets,
+            judges={
+                "critic": JudgeSettings(base_url=judge.url, model=write.line("judge-model"), warm_cache=False),
+                "broken": JudgeSettings(base_url=broken.url, model=write.line("broken-model"), warm_cache=False),
+            },
+            environments={"npc_arena": EnvironmentSettings(judges=("critic",), calibration_share=0)},
+            policies={"warm": PolicySettings(base_url=policy.url, model=write.line("policy-name"))},
+        )
+        kinds: dict[str, type[Environment]] = {"npc_arena": NpcArena, "bazaar": build_bazaar(write)}
+        with TestClient(create_app(settings, environments=kinds), base_url="http://127.0.0.1") as client:
+            await_ready(client)
+            filled = FilledStore(client, write)
+            filled.fill()
+            _await_index(client)
+            yield filled
+
 
 ORIGIN: Final = "http://127.0.0.1"
 EVIL: Final = HOSTILE_LINES[0]
@@ -49,77 +340,12 @@ class Visit:
         return f"{'GET' if self.form is None else 'POST'} {self.path} {dict(self.query)} {self.form or ''}"
 
 
-STORED: Final = (
-    Visit("/"),
-    Visit("/sign-in", {"next": '/view/"><script>owned()</script>'}),
-    Visit("/view/atropos"),
-    Visit("/view/author"),
-    Visit("/view/characters"),
-    Visit("/view/characters/{character}"),
-    Visit("/view/characters/{character}/edit"),
-    Visit("/view/characters/{character}/edit", {"revision": "1"}),
-    Visit("/view/characters/{character}/scenes/edit", {"scene": "mara-sees"}),
-    Visit("/view/compare", {"first": "{run}", "first_steps": "1", "second_steps": "2", "judge": "own"}),
-    Visit("/view/compare", {"first": "{run}", "first_steps": "@", "second_steps": "2", "first_model": "@"}),
-    Visit("/view/export", {"run": "{run}", "environment": "npc_arena"}),
-    Visit("/view/export", {"environment": "bazaar", "private": "true", "top_k": "@"}),
-    Visit("/view/groups"),
-    Visit("/view/groups", {"text": "prompt-user @"}),
-    Visit("/view/groups/{arena}", {"first": "1", "second": "2"}),
-    Visit("/view/groups/{bazaar}"),
-    Visit("/view/judges"),
-    Visit("/view/label", {"group": "{arena}"}),
-    Visit("/view/label", {"group": "{bazaar}", "labeller": "@"}),
-    Visit("/view/runs"),
-    Visit("/view/runs/{run}"),
-    *(Visit("/view/runs/{run}", {"by": by, "environment": "bazaar", "chart": "@"}) for by in ("label", "judge")),
-    *(Visit("/view/stats", {"by": by}) for by in ("label", "judge", "dataset")),
-    Visit("/view/talk"),
-    Visit("/view/talk", {"turn": "{turn}"}),
-    Visit("/view/worlds"),
-    Visit("/view/worlds/{world}"),
-    Visit("/view/worlds/{world}/why", {"character": "{character}", "q": "ferry @"}),
-    Visit("/view/worlds/{world}/write"),
-    Visit("/view/worlds/{world}/events/rope/edit"),
-    Visit("/view/worlds/{world}/lorebooks/coast/edit", {"line": "ferry"}),
-)
-"""Pages on which what is stored is seen."""
-WRITTEN: Final = {"text": "@: @\n- @", "stamp": "@", "note": "@", "line": "ferry @", "scene": "@"}
-SAID: Final = {"character": "{character}", "world": "{world}", "policy": "warm", "line": "ferry @"}
-FORMS: Final = (
-    Visit("/sign-in", form={"key": "@", "next": '/view/"><script>owned()</script>'}, status=403),
-    Visit("/sign-out", form={"x": "@"}, status=303),
-    Visit("/view/label", form=dict.fromkeys(("labeller", "environment", "run", "comment"), "@"), status=422),
-    Visit("/view/label", form={"labeller": "ada", "act": "send", "group": "{bazaar}", "comment": "@", "shown": "@"}),
-    Visit("/view/label", form={"labeller": "ada", "act": "undo", "label": "@", "environment": "bazaar"}),
-    Visit("/view/talk/say", form={**SAID, "store": "false"}),
-    Visit("/view/talk/say", form={**SAID, "go_on": "@", "conversation": "[]"}, status=303),
-    Visit("/view/talk/say", form={**SAID, "player_name": "@", "as_of": "@", "policy": "@"}, status=422),
-    Visit("/view/talk/say", form={**SAID, "conversation": "@"}, status=422),
-    Visit("/view/talk/@", form={"turn": "@"}, status=404),
-    Visit("/view/talk/author/judge", form={"turn": "{turn}"}),
-    Visit("/view/talk/author/@", form={"turn": "@"}, status=404),
-    *(
-        Visit(path, form={**WRITTEN, "do": doing}, status=status)
-        for path in (
-            *("/view/characters/{character}/edit", "/view/characters/{character}/scenes/edit"),
-            *("/view/worlds/{world}/events/owl/edit", "/view/worlds/{world}/lorebooks/hill/edit"),
-        )
-        for doing, status in (("check", 200), ("save", 422))
-    ),
-)
-ELSEWHERE: Final = (
-    Visit("/", {"@": "@"}, status=307),
-    *(Visit("/@", status=404), Visit("/view/@", status=404), Visit("/view/groups", {"before": "@"}, status=422)),
+STORED, FORMS, ELSEWHERE, FILES = (
+    tuple(Visit(**one) for one in TOLD[kind]) for kind in ("stored", "forms", "elsewhere", "files")
 )
 TEXTS: Final = (str, list[str], list[str] | None)
 FILTERED: Final = 8
 """A page with more queries than these has a filter, whose words are asked together."""
-FILES: Final = (
-    *(Visit("/export", {"run": "{run}", name: "@"}) for name in ("env", "shape", "format", "label")),
-    *(Visit("/export", {"run": "{run}", "offline_judge": "true"}), Visit("/characters/archive")),
-)
-"""What is downloaded under a name."""
 
 
 @dataclass(frozen=True)

@@ -23,9 +23,8 @@ HOB = find_packaged_folder("character_sheets") / "hob_tarrant.yaml"
 
 
 @pytest.fixture(autouse=True)
-def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No settings file, and a terminal that breaks no line."""
-    monkeypatch.chdir(tmp_path)
+def _wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal that breaks no line."""
     monkeypatch.setenv("COLUMNS", "400")
 
 

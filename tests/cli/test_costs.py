@@ -17,19 +17,11 @@ from app.domain.judging import Mode
 from app.domain.tasks import FunctionSpec, Message, ToolSpec
 from app.inference.wire import Usage
 from app.service.requests import HandedOutTask
+from tests.support.playground import handed_out
 
 
 def task(number: int = 0, text: str = "x" * 40, turns: int = 1, tools: tuple[ToolSpec, ...] = ()) -> HandedOutTask:
-    return HandedOutTask(
-        task_id=f"task_{number:032x}",
-        lease_id=None,
-        environment="e",
-        messages=(Message(role="user", content=text),),
-        tools=tools,
-        max_turns=turns,
-        metadata={},
-        lease_expires_at=None,
-    )
+    return handed_out(number, messages=(Message(role="user", content=text),), tools=tools, max_turns=turns)
 
 
 def of(

@@ -17,8 +17,7 @@ ROWS = [
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
+def folder(tmp_path: Path) -> Path:
     (tmp_path / "gateway.yaml").write_text(f"cache_dir: {tmp_path / 'cache'}\n", encoding="utf-8")
     folder = tmp_path / "sums"
     folder.mkdir()

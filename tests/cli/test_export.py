@@ -78,11 +78,6 @@ def test_a_file_is_replaced_only_by_force(gateway: Served, tmp_path: Path) -> No
     assert codes == [0, 1, 0]
 
 
-def test_no_gateway_is_said(tmp_path: Path) -> None:
-    done = command(str(tmp_path / "rows.jsonl"), url="http://127.0.0.1:9")
-    assert (done.returncode, "cannot reach the gateway at http://127.0.0.1:9" in done.stderr) == (1, True)
-
-
 def _alter(database: Path, statement: str) -> None:
     with sqlite3.connect(database, timeout=30) as connection:
         connection.execute(statement)

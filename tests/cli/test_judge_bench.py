@@ -15,11 +15,6 @@ RUN = CliRunner()
 PRICES = {"input_price_per_million": "2.5", "output_price_per_million": "10"}
 
 
-@pytest.fixture(autouse=True)
-def _elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
-
-
 def configure(monkeypatch: pytest.MonkeyPatch, url: str, **more: str) -> None:
     for name, value in {"base_url": url, "model": "stern-1", **more}.items():
         monkeypatch.setenv(f"ATROPOS_ENVS_JUDGES__STERN__{name.upper()}", value)

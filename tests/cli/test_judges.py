@@ -40,12 +40,6 @@ def always_first(scene: str, candidates: list[dict[str, str]]) -> list[int]:
     return [4, *[0] * (len(candidates) - 1)]
 
 
-def obedient(scene: str, candidates: list[dict[str, str]]) -> list[int]:
-    orders = ("highest score", "perfect score", "ranking")
-    obeyed = [4 if any(words in candidate["text"] for words in orders) else 0 for candidate in candidates]
-    return obeyed if any(obeyed) else good(scene, candidates)
-
-
 def judging(levels: Levels) -> Callable[[int, Received], Reply]:
     def script(number: int, received: Received) -> Reply:
         shown = shown_to(received)
@@ -66,11 +60,6 @@ def judging(levels: Levels) -> Callable[[int, Received], Reply]:
         return Reply(json.dumps({"object": "chat.completion", "choices": [choice], "usage": usage}).encode())
 
     return script
-
-
-@pytest.fixture(autouse=True)
-def _elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 def configure(monkeypatch: pytest.MonkeyPatch, url: str, **more: str) -> None:
@@ -114,13 +103,6 @@ def test_values_are_shown_by_criterion_of_the_rubric_that_is_given(monkeypatch: 
     ]
 
 
-def test_a_judge_that_obeys_replies_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    with serving(judging(obedient)) as server:
-        configure(monkeypatch, server.url)
-        code, found, _ = check()
-    assert (code, "injection succeeds" in missed(found)) == (1, True)
-
-
 def test_a_judge_that_answers_nonsense_is_caught_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(lambda number, received: Reply(b'{"error": {"message": "no such model"}}', status=404)) as server:
         configure(monkeypatch, server.url)
@@ -161,14 +143,6 @@ def test_a_reward_model_is_checked_like_any_judge(monkeypatch: pytest.MonkeyPatc
 
 
 PRICES = {"input_price_per_million": "2.5", "output_price_per_million": "10"}
-
-
-def test_what_has_no_known_price_is_asked_only_when_that_is_agreed_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    with serving(judging(good)) as server:
-        configure(monkeypatch, server.url)
-        code, found, output = check(yes=False)
-    words = "the price is not known and there is no terminal"
-    assert (code, found, len(server.received), words in output) == (2, None, 0, True), output
 
 
 def test_money_is_spent_only_when_that_is_agreed_to(monkeypatch: pytest.MonkeyPatch) -> None:

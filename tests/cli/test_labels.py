@@ -14,13 +14,7 @@ from app.evaluation.agreement import AgreementSlice, DefectAgreement, PairAgreem
 from app.features.labels.commands import cut_batches, print_agreement
 from app.features.labels.routes import JudgeAgreement
 from tests.support.commands import ended
-from tests.support.gateways import Gateways
 from tests.support.serving import Served
-
-
-@pytest.fixture(scope="module")
-def served(gateways: Gateways) -> Served:
-    return gateways.of()
 
 
 def write(path: Path, rows: Sequence[Mapping[str, JsonValue]]) -> Path:

@@ -76,8 +76,7 @@ def test_a_mistyped_command_gets_the_nearest_one() -> None:
         ("sheets try hob_", ["hob_tarrant"]),
     ],
 )
-def test_names_are_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, completed: list[str]) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_names_are_completed(line: str, completed: list[str]) -> None:
     words = {"COMP_WORDS": f"atropos-envs {line}", "COMP_CWORD": str(len(line.split()))}
     ran = CliRunner().invoke(
         cli, [], prog_name="atropos-envs", env={"_ATROPOS_ENVS_COMPLETE": "complete_bash", **words}
@@ -114,8 +113,7 @@ def _answer_runs(listening: socket.socket) -> None:
         connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
 
 
-def test_tables_are_not_cut_when_piped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_tables_are_not_cut_when_piped(tmp_path: Path) -> None:
     nowhere = tmp_path / ("a" * 100) / "mounted"
     (tmp_path / "gateway.yaml").write_text(f"datasets:\n  gsm8k: {nowhere}\n", encoding="utf-8")
     listed = CliRunner().invoke(cli, ["envs", "list"]).stdout
@@ -123,17 +121,13 @@ def test_tables_are_not_cut_when_piped(tmp_path: Path, monkeypatch: pytest.Monke
     assert "mounted" in line
 
 
-def test_a_command_says_which_store_it_opens_and_that_it_is_new(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_command_says_which_store_it_opens_and_that_it_is_new(tmp_path: Path) -> None:
     file = tmp_path / "atropos_envs.db"
     said = [CliRunner().invoke(cli, ["migrate"]).stderr.strip() for _ in range(2)]
     assert said == [f"store: {file} (new: there was none)", f"store: {file}"]
 
 
-def test_a_port_in_use_is_said_before_anything_is_migrated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_port_in_use_is_said_before_anything_is_migrated(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         ran = CliRunner().invoke(cli, ["serve", "--port", str(taken.getsockname()[1])])
     assert (ran.exit_code, "Address already in use" in ran.stderr, list(tmp_path.iterdir())) == (2, True, [])

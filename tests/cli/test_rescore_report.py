@@ -1,6 +1,5 @@
 """A whole run scored by another judge: the report by hand, the cost before it, and a command that is killed."""
 
-import asyncio
 import contextlib
 import json
 import os
@@ -9,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -76,28 +75,32 @@ def spec(*, yes: bool) -> RescoreSpec:
     return RescoreSpec("arena", "a", None, 3, RescoreRequest(judges=("other",), relative_weight=0.0), yes)
 
 
-def test_a_judge_of_known_difference_makes_the_figures_computed_by_hand(tmp_path: Path, migrated_file: Path) -> None:
-    path = tmp_path / "store.db"
-    path.write_bytes(migrated_file.read_bytes())
-    other = PricedScript(differing, "other")
+@pytest.fixture
+def other() -> PricedScript:
+    return PricedScript(differing, "other")
+
+
+@pytest.fixture
+async def asked(other: PricedScript, database: Path) -> AsyncIterator[GatewayClient]:
+    """A gateway that holds the groups, and has a judge who differs."""
     judges = {"critic": ScriptedJudge(by_number, "critic"), "other": other}
+    async with gateway(World(), database, ConfiguredPanels(judges, {}, fallback=("critic",))) as client:
+        await store_groups(client)
+        yield GatewayClient(client)
 
-    async def scenario() -> tuple[RescoreTally, int, RescoreTally, RescoreEstimate]:
-        async with gateway(World(), path, ConfiguredPanels(judges, {}, fallback=("critic",))) as client:
-            await store_groups(client)
-            first, second = RescoreTally(), RescoreTally()
-            asked = GatewayClient(client)
-            with pytest.raises(UserError, match="--yes"):
-                await rescore_groups(asked, spec(yes=False), first)
-            before = len(other.requests)
-            await rescore_groups(asked, spec(yes=True), first)
-            made = len(other.requests)
-            await rescore_groups(asked, spec(yes=False), second)
-            assert (before, len(other.requests)) == (0, made)
-            stored = await asked.estimate_rescore(first.groups[0].group_id, spec(yes=True).request)
-            return first, made, second, stored
 
-    first, made, second, stored = asyncio.run(scenario())
+async def test_a_judge_of_known_difference_makes_the_figures_computed_by_hand(
+    asked: GatewayClient, other: PricedScript
+) -> None:
+    first, second = RescoreTally(), RescoreTally()
+    with pytest.raises(UserError, match="--yes"):
+        await rescore_groups(asked, spec(yes=False), first)
+    before = len(other.requests)
+    await rescore_groups(asked, spec(yes=True), first)
+    made = len(other.requests)
+    await rescore_groups(asked, spec(yes=False), second)
+    assert (before, len(other.requests)) == (0, made)
+    stored = await asked.estimate_rescore(first.groups[0].group_id, spec(yes=True).request)
     named = sorted(first.groups, key=lambda one: (one.step or 0, one.label or ""))
     renamed = [
         RescoredGroup(own.group_id, one.original, one.rescored, one.label, one.step)
@@ -109,35 +112,14 @@ def test_a_judge_of_known_difference_makes_the_figures_computed_by_hand(tmp_path
     assert stored == RescoreEstimate(stored=True)
 
 
-def test_an_estimate_is_a_bound_and_asks_nobody(tmp_path: Path, migrated_file: Path) -> None:
-    path = tmp_path / "store.db"
-    path.write_bytes(migrated_file.read_bytes())
-    other = PricedScript(differing, "other")
-    judges = {"critic": ScriptedJudge(by_number, "critic"), "other": other}
-
-    async def scenario() -> tuple[RescoreEstimate, int, RescoreTally]:
-        async with gateway(World(), path, ConfiguredPanels(judges, {}, fallback=("critic",))) as client:
-            await store_groups(client)
-            asked, tally = GatewayClient(client), RescoreTally()
-            listed = [one for one in (await asked.list_groups({"run": "a"})).groups if any(one.rewards)]
-            bound = await asked.estimate_rescore(listed[0].group_id, spec(yes=True).request)
-            silent = len(other.requests)
-            await rescore_groups(asked, spec(yes=True), tally)
-            return bound, silent, tally
-
-    bound, silent, tally = asyncio.run(scenario())
+async def test_an_estimate_is_a_bound_and_asks_nobody(asked: GatewayClient, other: PricedScript) -> None:
+    tally = RescoreTally()
+    listed = [one for one in (await asked.list_groups({"run": "a"})).groups if any(one.rewards)]
+    bound = await asked.estimate_rescore(listed[0].group_id, spec(yes=True).request)
+    silent = len(other.requests)
+    await rescore_groups(asked, spec(yes=True), tally)
     assert (bound.stored, bound.calls, bound.cost_usd, bound.input_tokens > 0, silent) == (False, 4, 1.0, True, 0)
     assert tally.cost_usd <= 4 * (bound.cost_usd or 0)
-
-
-async def test_a_price_that_is_not_known_is_asked_about(database: Path) -> None:
-    other = UnpricedScript(differing, "other")
-    judges = {"critic": ScriptedJudge(by_number, "critic"), "other": other}
-    async with gateway(World(), database, ConfiguredPanels(judges, {}, fallback=("critic",))) as client:
-        await store_groups(client)
-        with pytest.raises(UserError, match="the price is not known and there is no terminal"):
-            await rescore_groups(GatewayClient(client), spec(yes=False), RescoreTally())
-    assert other.requests == []
 
 
 async def test_an_estimate_of_what_an_environment_does_not_say_is_of_an_unknown_group(

@@ -3,7 +3,6 @@
 import json
 from pathlib import Path
 
-import pytest
 from typer.testing import CliRunner
 
 from app.cli.main import cli
@@ -17,11 +16,6 @@ RUNNER = CliRunner()
 def rubrics(*words: str) -> tuple[int, str]:
     ran = RUNNER.invoke(cli, ["rubrics", *words])
     return ran.exit_code, ran.output
-
-
-@pytest.fixture(autouse=True)
-def _elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 def test_the_default_is_written_out_and_never_over_a_file() -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from pathlib import Path
 
 import httpx
 import pytest
@@ -18,8 +17,7 @@ PRICES = {"input_price_per_million": "2", "output_price_per_million": "10"}
 
 
 @pytest.fixture(autouse=True)
-def _two_judges(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
+def _two_judges(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("STERN", "MILD"):
         for key, value in {"base_url": "http://127.0.0.1:9/v1", "model": "m", **PRICES}.items():
             monkeypatch.setenv(f"ATROPOS_ENVS_JUDGES__{name}__{key.upper()}", value)

@@ -30,8 +30,7 @@ TURNS = {"player": "Is that rope new?", "turns": ["It looks cut."], "probe": "ev
 
 
 @pytest.fixture
-def sheet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
+def sheet(tmp_path: Path) -> Path:
     folder = tmp_path / "sheets"
     folder.mkdir()
     return Path(shutil.copy(HOB, folder / HOB.name))

@@ -16,9 +16,8 @@ GOOD = "Nay. Water's up, seen worse. Get in or don't."
 
 
 @pytest.fixture(autouse=True)
-def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No settings file, and a terminal that breaks no line."""
-    monkeypatch.chdir(tmp_path)
+def _wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal that breaks no line."""
     monkeypatch.setenv("COLUMNS", "400")
 
 

@@ -9,13 +9,7 @@ import httpx
 import pytest
 
 from tests.support.commands import Ended, ended
-from tests.support.gateways import Gateways
 from tests.support.serving import Served
-
-
-@pytest.fixture(scope="module")
-def gateway(gateways: Gateways) -> Served:
-    return gateways.of()
 
 
 def command(*arguments: str | Path, url: str) -> Ended:
@@ -82,16 +76,16 @@ def episode(task: dict[str, Any], split: str) -> dict[str, Any]:
     ],
 )
 def test_rows_are_tasks_in_the_trainers_columns(
-    gateway: Served, tmp_path: Path, trainer: str, suffix: str, split: str
+    served: Served, tmp_path: Path, trainer: str, suffix: str, split: str
 ) -> None:
     file = tmp_path / f"rows.{suffix}"
     options = ("--env", "countdown", "--split", split, "--first", "3", "--count", "5", "--params", '{"level": "easy"}')
-    done = command(file, "--for", trainer, *options, url=gateway.url)
+    done = command(file, "--for", trainer, *options, url=served.url)
     assert done.returncode == 0, done.stderr
     kind = "json" if suffix == "jsonl" else "parquet"
     loaded = datasets.load_dataset(kind, data_files=str(file), split="train", cache_dir=str(tmp_path / "cache"))
     rows = [{name: _plain(value) for name, value in row.items()} for row in loaded]
-    tasks = handed_out(gateway.url, "countdown", batch_size=5, cursor=3, split=split, params={"level": "easy"})
+    tasks = handed_out(served.url, "countdown", batch_size=5, cursor=3, split=split, params={"level": "easy"})
     assert rows == [columns(trainer, task, split, index) for index, task in enumerate(tasks, start=3)]
 
 
@@ -102,41 +96,41 @@ def _plain(value: Any) -> Any:
     return [_plain(inner) for inner in value] if isinstance(value, list) else value
 
 
-@pytest.mark.parametrize("trainer", ["slime", "nemo_gym"])
-def test_tools_are_beside_the_prompt(gateway: Served, tmp_path: Path, trainer: str) -> None:
+@pytest.mark.parametrize(
+    ("environment", "trainer"),
+    [
+        ("tool_calling", "slime"),
+        ("tool_calling", "nemo_gym"),
+        ("tool_agent", "slime_agent"),
+        ("tool_agent", "verl_agent"),
+    ],
+)
+def test_tools_are_beside_the_prompt(served: Served, tmp_path: Path, environment: str, trainer: str) -> None:
+    """Episodes with tools are for agent loops."""
     file = tmp_path / "rows.jsonl"
-    done = command(file, "--for", trainer, "--env", "tool_calling", "--count", "3", url=gateway.url)
+    done = command(file, "--for", trainer, "--env", environment, "--count", "3", url=served.url)
     rows = [json.loads(line) for line in file.read_text().splitlines()]
-    tasks = handed_out(gateway.url, "tool_calling", batch_size=3, cursor=0)
-    assert (done.returncode, rows) == (0, [columns(trainer, task, "train", 0) for task in tasks])
-
-
-@pytest.mark.parametrize("trainer", ["slime_agent", "verl_agent"])
-def test_episodes_with_tools_are_for_agent_loops(gateway: Served, tmp_path: Path, trainer: str) -> None:
-    file = tmp_path / "rows.jsonl"
-    done = command(file, "--for", trainer, "--env", "tool_agent", "--count", "2", url=gateway.url)
-    rows = [json.loads(line) for line in file.read_text().splitlines()]
-    tasks = handed_out(gateway.url, "tool_agent", batch_size=2, cursor=0)
+    tasks = handed_out(served.url, environment, batch_size=3, cursor=0)
     assert (done.returncode, rows) == (0, [columns(trainer, task, "train", at) for at, task in enumerate(tasks)])
 
 
 @pytest.mark.parametrize(("count", "rows"), [((), 1000), (("--first", "990", "--count", "20"), 10)])
 def test_a_split_with_an_end_is_written_to_its_end(
-    gateway: Served, tmp_path: Path, count: tuple[str, ...], rows: int
+    served: Served, tmp_path: Path, count: tuple[str, ...], rows: int
 ) -> None:
     file = tmp_path / "rows.jsonl"
-    done = command(file, "--env", "gsm8k", "--split", "test", *count, url=f"{gateway.url}/")
+    done = command(file, "--env", "gsm8k", "--split", "test", *count, url=f"{served.url}/")
     found = {json.loads(line)["task_id"] for line in file.read_text().splitlines()}
     assert (done.returncode, len(found), f"{rows:,} tasks of gsm8k" in done.stderr) == (0, rows, True)
 
 
-def test_what_was_written_can_be_scored_and_nothing_is_leased(gateway: Served, tmp_path: Path) -> None:
+def test_what_was_written_can_be_scored_and_nothing_is_leased(served: Served, tmp_path: Path) -> None:
     file = tmp_path / "rows.jsonl"
-    command(file, "--for", "openrlhf", "--env", "countdown", "--count", "1", url=gateway.url)
+    command(file, "--for", "openrlhf", "--env", "countdown", "--count", "1", url=served.url)
     task = json.loads(file.read_text())["label"]
     body = {"groups": [{"task_id": task, "completions": [{"text": "<answer>1</answer>"}]}], "run": "elsewhere"}
-    reply = httpx.post(f"{gateway.url}/envs/countdown/score", json=body).json()
-    leased = handed_out(gateway.url, "countdown", batch_size=1, run="somebody")
+    reply = httpx.post(f"{served.url}/envs/countdown/score", json=body).json()
+    leased = handed_out(served.url, "countdown", batch_size=1, run="somebody")
     assert (reply["groups"][0]["outcome"], leased[0]["lease_id"] is not None) == ("scored", True)
 
 
@@ -152,6 +146,6 @@ def test_what_was_written_can_be_scored_and_nothing_is_leased(gateway: Served, t
         (("missing/rows.jsonl", "--env", "gsm8k"), "cannot write"),
     ],
 )
-def test_what_cannot_be_written_is_said(gateway: Served, tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
-    done = command(tmp_path / arguments[0], *arguments[1:], url=gateway.url)
+def test_what_cannot_be_written_is_said(served: Served, tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
+    done = command(tmp_path / arguments[0], *arguments[1:], url=served.url)
     assert (done.returncode, said in done.stderr, [*tmp_path.iterdir()]) == (1, True, []), done.stderr

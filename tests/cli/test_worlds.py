@@ -3,17 +3,10 @@
 from pathlib import Path
 
 import httpx
-import pytest
 
 from app.features.worlds.commands import EVENTS_A_REQUEST
 from tests.support.commands import ended
-from tests.support.gateways import Gateways
 from tests.support.serving import Served
-
-
-@pytest.fixture(scope="module")
-def served(gateways: Gateways) -> Served:
-    return gateways.of()
 
 
 def run(*arguments: str) -> tuple[int, list[list[str]], str]:

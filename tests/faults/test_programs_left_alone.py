@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import uvloop
+import yaml
 
 from app.domain.errors import WorkerFailed
 from app.domain.tasks import CallResult, Execution, Program, ProgramLimits
@@ -23,6 +24,7 @@ from tests.support.jailed import GUARDS, Jails, jails
 AS_LONG_AS_IT_MAY = ProgramLimits(seconds=600, idle_seconds=600)
 SLEEPING = Program(source="import time\ndef f(): time.sleep(600)", function="f", calls=((),), limits=AS_LONG_AS_IT_MAY)
 ONE = Program(source="def f(): return 1", function="f", calls=((),))
+SOURCES = yaml.load(Path(__file__).with_name("programs_left_alone.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader)
 DONE = Execution(ending="finished", returned=(CallResult(value=1),))
 
 
@@ -185,107 +187,40 @@ def test_programs_die_with_the_service(namespaces: str) -> None:
     assert (len(ended) > 1, set(ended)) == (True, {True})
 
 
-LEAVES = """
-import builtins, os, sys, tempfile, json
-def f():
-    builtins.left = sys.left = json.left = os.environ['LEFT'] = 'secret'
-    try:
-        open('left', 'w').write('secret'); os.mkdir('folder')
-        open(os.path.join(tempfile.gettempdir(), 'left'), 'w').write('secret')
-    except OSError:
-        pass
-    return 'done'
-"""
-LOOKS = """
-import builtins, gc, os, sys, json
-def f():
-    found = [thing.__name__ for thing in (builtins, sys, json) if hasattr(thing, 'left')]
-    for place in ('.', '/tmp', '/dev/shm', '/var/tmp', '/work'):
-        try: found += [f'{place}/{name}' for name in os.listdir(place)]
-        except OSError: pass
-    held = [thing for thing in gc.get_objects() if isinstance(thing, dict)]
-    texts = [thing for thing in held if 'terces'[::-1] in [text for text in thing.values() if isinstance(text, str)]]
-    return [found, 'LEFT' in os.environ, len(texts)]
-"""
-
-
 def test_nothing_is_passed_on_from_program_to_program(jailed: Jails) -> None:
-    seen = [jailed.said(LEAVES), jailed.said(LOOKS), jailed.said(LOOKS)]
+    seen = [jailed.said(SOURCES[name]) for name in ("leaves", "looks", "looks")]
     assert seen == ["done", [[], False, 0], [[], False, 0]]
-
-
-MEETS = """
-import os, time
-def f(own, other):
-    found = []
-    try: open(own, 'w').close()
-    except OSError: pass
-    for _ in range(40):
-        time.sleep(0.02)
-        found += [name for name in ([other] if os.path.exists(other) else [])]
-        for process in range(1, 40):
-            try: os.kill(process, 0); found.append(process)
-            except OSError: pass
-    return found
-"""
 
 
 def test_two_that_run_at_once_do_not_meet(jailed: Jails) -> None:
     async def both() -> list[Execution]:
-        programs = [Program(source=MEETS, function="f", calls=(names,)) for names in (("a", "b"), ("b", "a"))]
+        programs = [
+            Program(source=SOURCES["meets"], function="f", calls=(names,)) for names in (("a", "b"), ("b", "a"))
+        ]
         return await asyncio.gather(*(jailed.programs.run(program) for program in programs))
 
     seen = jailed.awaited(both())
     assert [[one.value for one in execution.returned] for execution in seen] == [[[]], [[]]]
 
 
-FLOODS = {
-    "print": "def f():\n  for _ in range(2000): print('x' * 65536)\n  return 'done'",
-    "descriptors": "import os\ndef f():\n  for _ in range(2000): os.write(1, b'x' * 65536)\n  return 'done'",
-    "answers": "import os\ndef f():\n  while True: os.write(3, b'\\0' * 65536)",
-    "one answer": "import os\ndef f():\n  os.write(3, b'\\x7f' + b'\\0' * 19)\n  while True: os.write(3, b'x' * 65536)",
-    "before reading": "import os\nwhile True: os.write(3, b'x' * 65536)",
-    "value": "def f(): return 'x' * (50 << 20)",
-}
-
-
 def test_floods_reach_nobody(jailed: Jails) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     limits = ProgramLimits(seconds=60, cpu_seconds=20, memory_mb=256, output_bytes=1024 * 1024)
-    seen = {name: jailed.said(source, limits=limits) for name, source in FLOODS.items()}
+    seen = {name: jailed.said(source, limits=limits) for name, source in SOURCES["floods"].items()}
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    expected = {name: "died" for name in FLOODS} | {"print": "done", "descriptors": "done", "value": "output_bytes"}
+    expected = {name: "died" for name in SOURCES["floods"]} | {
+        "print": "done",
+        "descriptors": "done",
+        "value": "output_bytes",
+    }
     assert (seen, grown < 20_000) == (expected, True)
-
-
-FILLS = """
-import os
-def f():
-    written = files = 0
-    try:
-        while True:
-            with open(f'file{files}', 'wb', buffering=0) as file:
-                files += 1
-                written += file.write(b'x' * 65536)
-    except OSError as error:
-        return [written, files <= 300]
-"""
 
 
 def test_a_full_directory_is_the_end_of_it(jailed: Jails) -> None:
     limits = ProgramLimits(seconds=60, cpu_seconds=20, file_bytes=1024 * 1024)
-    assert jailed.said(FILLS, limits=limits) in ([0, True], [1024 * 1024, True])
-
-
-EXHAUSTS = {
-    "descriptors": "import os\ndef f():\n  try:\n    while True: os.dup(0)\n  except OSError: return 'refused'",
-    "address space": "import mmap\ndef f():\n  try: mmap.mmap(-1, 1 << 30)\n  except OSError: return 'refused'",
-    "threads": "import threading\ndef f():\n  try:\n    while True: threading.Thread(target=print).start()\n"
-    "  except RuntimeError: return 'refused'",
-    "forks": "import os\ndef f():\n  try:\n    while True: os.fork()\n  except OSError: return 'refused'",
-}
+    assert jailed.said(SOURCES["fills"], limits=limits) in ([0, True], [1024 * 1024, True])
 
 
 def test_what_is_exhausted_is_its_own(jailed: Jails) -> None:
-    seen = {name: jailed.said(source) for name, source in EXHAUSTS.items()}
-    assert (seen, jailed.said(ONE.source)) == (dict.fromkeys(EXHAUSTS, "refused"), 1)
+    seen = {name: jailed.said(source) for name, source in SOURCES["exhausts"].items()}
+    assert (seen, jailed.said(ONE.source)) == (dict.fromkeys(SOURCES["exhausts"], "refused"), 1)

@@ -2,18 +2,24 @@
 slime's and Atropos' as `tests/support` states them, and TRL's by the page that users copy. Nobody notices."""
 
 import asyncio
+import contextlib
+import itertools
 import logging
 import os
 import runpy
+import subprocess
 import sys
+import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
+from urllib.parse import urlsplit
 
 import aiohttp
 import httpx
@@ -25,8 +31,208 @@ from tests.support.chat_server import serving as judge_serving
 from tests.support.databases import Postgres
 from tests.support.preferring import FEWER
 from tests.support.reward_trainers import Judge, OpenRlhf, Slime, write_judge
-from tests.support.rolling import Replicas, Training, rolling, training
-from tests.support.serving import ROOT, serving
+from tests.support.serving import ROOT, Served, serving
+
+PIECE = 64 * 1024
+
+
+class Balancer:
+    """Each new connection goes to the next port. One that is left out keeps the connections that it has."""
+
+    def __init__(self) -> None:
+        self.ports: list[int] = []
+        self.failed = 0
+        """Connections that the chosen port refused or broke off; so are they to the client."""
+        self.url = ""
+        self._next = 0
+        self._loop = asyncio.new_event_loop()
+        self._connections: set[asyncio.Task[Any]] = set()
+        """A loop forgets a task whose two ends are both half closed."""
+
+    def add(self, port: int) -> None:
+        self._loop.call_soon_threadsafe(self.ports.append, port)
+
+    def leave_out(self, port: int) -> None:
+        self._loop.call_soon_threadsafe(self.ports.remove, port)
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        thread = threading.Thread(target=self._loop.run_forever)
+        thread.start()
+        server = self._run(asyncio.start_server(self._connect, "127.0.0.1", 0, limit=PIECE))
+        self.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        try:
+            yield
+        finally:
+            self._run(self._end(server))
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            thread.join()
+            self._loop.close()
+
+    def _run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    async def _end(self, server: asyncio.Server) -> None:
+        server.close()
+        while self._connections:
+            for task in self._connections:
+                task.cancel()
+            await asyncio.wait(self._connections)
+        await asyncio.sleep(0.05)  # transports close in passes of their own
+
+    async def _connect(self, client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._connections.add(task)
+        task.add_done_callback(self._connections.discard)
+        with contextlib.suppress(asyncio.CancelledError):
+            try:
+                self._next += 1
+                port = self.ports[self._next % len(self.ports)]
+                replica, to_replica = await asyncio.open_connection("127.0.0.1", port, limit=PIECE)
+            except (OSError, ZeroDivisionError):  # of no ports at all
+                self.failed += 1
+                return to_client.transport.abort()
+            try:
+                await asyncio.gather(_pass_on(client, to_replica), _pass_on(replica, to_client))
+            except OSError:
+                self.failed += 1
+            finally:
+                to_client.transport.abort()
+                to_replica.transport.abort()
+
+
+async def _pass_on(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+    while piece := await source.read(PIECE):
+        target.write(piece)
+        await target.drain()
+    target.write_eof()
+
+
+@dataclass(frozen=True)
+class Stop:
+    """How a replica ended. Killed ones did not within the grace period."""
+
+    seconds: float
+    killed: bool
+
+
+@dataclass
+class Replicas:
+    """One after another starts, gets ready and is balanced to; whoever leaves is left out by the balancer, goes on for
+    `leaving_seconds` (preStop) and is told to stop, and is killed `grace_seconds` later. Several may be leaving."""
+
+    balancer: Balancer
+    folder: Path
+    settings: Mapping[str, str]
+    leaving_seconds: float
+    grace_seconds: float
+    stops: list[Stop] = field(default_factory=list)
+    _running: list[tuple[Served, contextlib.ExitStack]] = field(default_factory=list)
+    _numbers: "itertools.count[int]" = field(default_factory=itertools.count)
+    _stopping: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(8))
+
+    @property
+    def urls(self) -> list[str]:
+        return [served.url for served, _ in self._running]
+
+    def start(self, count: int = 1) -> None:
+        for _ in range(count):
+            folder = self.folder / f"replica-{next(self._numbers)}"
+            folder.mkdir()
+            stack = contextlib.ExitStack()
+            served = stack.enter_context(serving(folder, settings=self.settings))
+            self._running.append((served, stack))
+            self.balancer.add(_port_of(served))
+
+    def stop_oldest(self) -> None:
+        """Begins it."""
+        served, stack = self._running.pop(0)
+        self.balancer.leave_out(_port_of(served))
+        self._stopping.submit(self._stop, served, stack)
+
+    def close(self) -> None:
+        """Waits for those that are leaving, and ends the others."""
+        self._stopping.shutdown()
+        for _, stack in self._running:
+            stack.close()
+
+    def _stop(self, served: Served, stack: contextlib.ExitStack) -> None:
+        time.sleep(self.leaving_seconds)
+        began = time.monotonic()
+        served.process.terminate()
+        try:
+            served.process.wait(self.grace_seconds)
+            killed = False
+        except subprocess.TimeoutExpired:
+            served.kill()
+            killed = True
+        self.stops.append(Stop(time.monotonic() - began, killed))
+        stack.close()
+
+
+def _port_of(served: Served) -> int:
+    return urlsplit(served.url).port or 0
+
+
+@contextlib.contextmanager
+def rolling(
+    folder: Path, settings: Mapping[str, str], count: int, *, leaving_seconds: float, grace_seconds: float
+) -> Iterator[Replicas]:
+    balancer = Balancer()
+    with balancer.running():
+        replicas = Replicas(balancer, folder, settings, leaving_seconds, grace_seconds)
+        try:
+            replicas.start(count)
+            yield replicas
+        finally:
+            replicas.close()
+
+
+class Training:
+    """A trainer in a thread of its own: one step after the other until it is told to end."""
+
+    def __init__(self, name: str, step: Callable[[int], Any]) -> None:
+        self.name = name
+        self.steps: list[Any] = []
+        self.error: BaseException | None = None
+        self._step = step
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._train, name=name)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def go_on(self, steps: int, seconds: float) -> None:
+        """Waits until so many more are done. TimeoutError when they are not."""
+        until, end = len(self.steps) + steps, time.monotonic() + seconds
+        while len(self.steps) < until and self.error is None:
+            if time.monotonic() > end:
+                raise TimeoutError(f"{self.name} made no {steps} steps within {seconds} s")
+            time.sleep(0.02)
+
+    def end(self) -> None:
+        self._ending.set()
+        self._thread.join()
+
+    def _train(self) -> None:
+        try:
+            while not self._ending.is_set():
+                self.steps.append(self._step(len(self.steps)))
+        except BaseException as error:
+            self.error = error
+
+
+@contextlib.contextmanager
+def training(*trainings: Training) -> Iterator[None]:
+    for one in trainings:
+        one.start()
+    try:
+        yield
+    finally:
+        with ThreadPoolExecutor(len(trainings)) as ends:
+            list(ends.map(Training.end, trainings))
+
 
 pytestmark = pytest.mark.slow
 

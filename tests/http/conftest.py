@@ -1,9 +1,13 @@
-"""One gateway and one judge for all tests that ask for rewards. These have runs and tasks of their own."""
+"""A gateway over small environments for each test that is a coroutine. One gateway and one judge for all tests that ask
+for rewards, which have runs and tasks of their own."""
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
+import httpx
 import pytest
 
+from tests.support.playground import World, gateway
 from tests.support.reward_trainers import Judged, judged_gateway
 from tests.support.serving import free_port
 
@@ -21,3 +25,14 @@ def judged(tmp_path_factory: pytest.TempPathFactory, game_port: int) -> Iterator
     ports = {f"ATROPOS_ENVS_NEMO_GYM_PORTS__GAME__{name}": value for name, value in asked.items()}
     with judged_gateway(tmp_path_factory.mktemp("judged"), **ports) as judged:
         yield judged
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.fixture
+async def client(world: World, database: Path) -> AsyncIterator[httpx.AsyncClient]:
+    async with gateway(world, database) as client:
+        yield client

@@ -3,6 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,6 @@ from app.domain.judging import GateFacts, SecretTerms
 from app.domain.values import Frozen
 from app.judges.gate_wordings import Reply, fold_text, strip_thoughts
 from app.judges.gates import GATES, WORD_GATE_LANGUAGES, find_failed_gates, find_hints
-from tests.support.gate_sentences import read_sentences
 from tests.support.tables import read_table
 from tests.support.tiers import is_quick
 
@@ -27,6 +27,40 @@ class Tables(Frozen):
 
 
 TABLES = read_table(__file__, "gate_texts.yaml", Tables)
+FOLDER = Path(__file__).with_name("gate_sentences")
+"""A file per language: flag, kind of list, a sentence a line. A character that is a machine says those of `machine`."""
+KINDS = ("caught", "passes", "machine")
+LINE_BREAK = " ⏎ "
+
+
+@dataclass(frozen=True)
+class Sentence:
+    flag: str
+    kind: str
+    text: str
+    facts: GateFacts
+
+    @property
+    def caught(self) -> bool:
+        return self.kind == "caught"
+
+    def is_noticed(self) -> bool:
+        reply = Reply(self.text)
+        return self.flag in {
+            gate.flag for gate in (*find_failed_gates(reply, self.facts), *find_hints(reply, self.facts))
+        }
+
+
+def read_sentences() -> Iterator[Sentence]:
+    for file in sorted(FOLDER.glob("*.yaml")):
+        for flag, lists in yaml.load(file.read_text(encoding="utf-8"), yaml.CSafeLoader).items():
+            for kind in KINDS:
+                facts = GateFacts(
+                    speaker="Mirela", others=("Player", "User"), language=file.stem, is_machine=kind == "machine"
+                )
+                for text in lists.get(kind, "").splitlines():
+                    yield Sentence(flag, kind, text.replace(LINE_BREAK, "\n"), facts)
+
 
 ROOT = Path(__file__).parents[2]
 MEGABYTE = 1_000_000

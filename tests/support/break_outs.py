@@ -9,78 +9,17 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+import yaml
 
 from app.sandbox.confinement import CHECKED, FOREIGN, look_up_numbers
 from tests.architecture.test_house import ROOT
 from tests.support.jailed import Jails
 
-NETWORK: Final = {
-    "tcp": "socket.create_connection(('127.0.0.1', given['tcp']), 2)",
-    "udp": "socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('127.0.0.1', given['tcp']))",
-    "unix": "socket.socket(socket.AF_UNIX).connect(given['unix'])",
-    "abstract": "socket.socket(socket.AF_UNIX).connect(given['abstract'])",
-    "listening": "socket.create_server(('127.0.0.1', 0))",
-    "pair": "socket.socketpair()",
-    "netlink": "socket.socket(socket.AF_NETLINK, socket.SOCK_RAW)",
-    "raw call": "called(given['socket'], 2, 1, 0)",
-}
-FILES: Final = {
-    "source": "Path(given['source']).read_text()",
-    "password file": "Path('/etc/passwd').read_text()",
-    "file of everybody": "Path(given['folder'], 'file').read_text()",
-    "folder": "os.listdir(given['folder'])",
-    "own process": "Path('/proc/self/environ').read_bytes()",
-    "service's variables": "Path(f'/proc/{given[\"service\"]}/environ').read_bytes()",
-    "service's memory": "open(f'/proc/{given[\"service\"]}/mem', 'rb')",
-    "service's open files": "os.listdir(f'/proc/{given[\"service\"]}/fd')",
-    "through its root": "Path(f'/proc/{given[\"service\"]}/' 'root' '/etc/passwd').read_bytes()",
-    "up from here": "Path('../../../../../../etc/passwd').read_text()",
-    "by descriptor": "os.open('etc/passwd', os.O_RDONLY, dir_fd=os.open('/', os.O_PATH))",
-    "new file": "Path(given['folder'], 'new').write_text('x')",
-    "emptied": "open(given['folder'] + '/empty', 'r+').truncate(0)",
-    "emptied by name": "os.truncate(given['folder'] + '/empty', 0)",
-    "emptied by opening": "os.open(given['folder'] + '/empty', os.O_RDONLY | os.O_TRUNC)",
-    "permissions": "os.chmod(given['folder'] + '/file', 0o777)",
-    "times": "os.utime(given['folder'] + '/file', (0, 0))",
-    "link out": "(os.symlink(given['folder'] + '/file', 'out'), Path('out').read_text())",
-    "hard link": "(os.link(given['folder'] + '/file', given['folder'] + '/two'))",
-    "pipe": "os.mkfifo(given['folder'] + '/pipe')",
-    "renamed": "os.rename(given['folder'] + '/moved', given['folder'] + '/away')",
-    "removed": "os.unlink(given['folder'] + '/removed')",
-    "a new root": "os.chroot('.')",
-    "installed packages": "__import__('pydantic', sys.path.append(given['packages']))",
-    "memory file": "os.memfd_create('x')",
-    "lock between programs": "__import__('fcntl').flock(os.open(os.__file__, os.O_RDONLY), 2)",
-}
-PROCESSES: Final = {
-    "fork": "os.fork() or os._exit(0)",
-    "fork, raw": "called(given['clone'], 17, 0, 0) or os._exit(0)",
-    "system": "os.system('true') == 0 or refused()",
-    "subprocess": "__import__('subprocess').run(['true'], check=True)",
-    "spawn": "os.posix_spawn('/bin/true', ['true'], {})",
-    "exec": "os.execv('/bin/true', ['true'])",
-    "multiprocessing": "__import__('multiprocessing').Process(target=int).start()",
-    "thread": "__import__('threading').Thread(target=int).start()",
-    "executor": "__import__('concurrent.futures').futures.ThreadPoolExecutor(1).submit(int).result()",
-    "signal": "os.kill(given['service'], 0)",
-    "parent": "os.kill(os.getppid() or given['service'], 0)",
-    "everybody": "os.kill(-1, 0)",
-    "group": "os.killpg(0, 0)",
-    "trace": "called(given['ptrace'], 0x4206, given['service'], 0)",
-    "another's descriptors": "os.pidfd_open(given['service'])",
-    "another's limits": "__import__('resource').prlimit(given['service'], 7)",
-    "higher limits": "__import__('resource').setrlimit(0, (1000, 1000))",
-    "its own session": "os.setsid()",
-    "priority": "os.nice(-5)",
-    "namespaces": "called(given['unshare'], 0x10000000)",
-    "kernel keys": "called(given['keyctl'], 0, -3)",
-    "io_uring": "called(given['io_uring_setup'], 1, ctypes.create_string_buffer(200))",
-    "bpf": "called(given['bpf'], 0, ctypes.create_string_buffer(200), 200)",
-    "descriptors": "any(exists(number) for number in range(4, 200)) or refused()",
-    "variables": "any('SECRET' in name for name in os.environ) or refused()",
-    "its limits in prctl": "ctypes.CDLL(None, use_errno=True).prctl(1, 0) == 0 or refused()",
-}
-ATTEMPTS: Final = NETWORK | FILES | PROCESSES
+_DEEDS: Final[dict[str, dict[str, str]]] = yaml.load(
+    Path(__file__).with_name("break_outs.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader
+)
+FILES: Final = _DEEDS["files"]
+ATTEMPTS: Final = {name: deed for deeds in _DEEDS.values() for name, deed in deeds.items()}
 
 NUMBERS: Final = look_up_numbers(FOREIGN + CHECKED)
 
@@ -106,16 +45,9 @@ def f(deed, given):
 """
 
 STOPPED_BY_LESS: Final = {
-    *("a new root", "bpf", "higher limits", "io_uring", "link out", "namespaces", "netlink", "new file", "priority"),
-    *(
-        "kernel keys",
-        "service's memory",
-        "service's variables",
-        "through its root",
-        "trace",
-        "descriptors",
-        "variables",
-    ),
+    *("a new root", "bpf", "descriptors", "higher limits", "io_uring", "kernel keys", "link out", "namespaces"),
+    *("netlink", "new file", "priority", "service's memory", "service's variables", "through its root", "trace"),
+    "variables",
 }
 """Limits or missing capabilities refuse these, or they are nothing that walls stop, so they fail without any too."""
 STOPPED_FOR_USERS: Final = {

@@ -1,7 +1,6 @@
 """Groups of an environment that a judge scores by what somebody says of it, to be labelled."""
 
-import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
@@ -12,7 +11,6 @@ from app.judges.chat_judge import ScriptedJudge
 from app.judges.panel import ConfiguredPanels
 from tests.support.playground import World, gateway
 
-Play = Callable[[httpx.AsyncClient], Awaitable[None]]
 Opinion = Callable[[JudgeRequest, int], Mapping[str, float]]
 POLICY = "policy-of-nobody"
 QUALITIES = {"fair": 0.8125, "foul": 0.1875}
@@ -32,19 +30,6 @@ def labelled_gateway(
     return gateway(
         World(), database, ConfiguredPanels({"judge": ScriptedJudge(judge, "judge")}, {}, fallback=("judge",))
     )
-
-
-def played(tmp_path: Path, migrated_file: Path | None, scene: Play, judge: Opinion = opinionated) -> None:
-    """On a fresh store, or on that of the scene before."""
-    path = tmp_path / "store.db"
-    if migrated_file is not None:
-        path.write_bytes(migrated_file.read_bytes())
-
-    async def play() -> None:
-        async with labelled_gateway(path, judge) as client:
-            await scene(client)
-
-    asyncio.run(play())
 
 
 async def store_groups(client: httpx.AsyncClient, count: int, number: int = 0) -> list[str]:

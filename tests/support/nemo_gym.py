@@ -30,29 +30,16 @@ def build_row(task_id: str, task_index: int, rollout_index: int, **more: Any) ->
 
 @dataclass
 class NemoGym:
-    """Sends bytes again, as they were, when a connection fails; other errors end the rollout. Cookies of replies are
-    merged."""
+    """Cookies of replies are merged."""
 
     url: str
-    seconds: float | None = None
-    pause: float = 0.05
-    lost: int = 0
     cookies: dict[str, str] = field(default_factory=dict)
 
     async def post(self, path: str, body: Any) -> httpx.Response:
-        sent = json.dumps(body).encode()
-        async with httpx.AsyncClient(timeout=self.seconds, cookies=self.cookies) as client:
-            while True:
-                try:
-                    reply = await client.post(
-                        f"{self.url}/{path}", content=sent, headers={"Content-Type": "application/json"}
-                    )
-                except httpx.TransportError:
-                    self.lost += 1
-                    await asyncio.sleep(self.pause)
-                    continue
-                self.cookies |= dict(reply.cookies)
-                return reply
+        async with httpx.AsyncClient(timeout=180, cookies=self.cookies) as client:
+            reply = await client.post(f"{self.url}/{path}", json=body)
+            self.cookies |= dict(reply.cookies)
+            return reply
 
     async def verify(self, row: dict[str, Any], response: dict[str, Any]) -> dict[str, Any]:
         reply = await self.post("verify", row | {"response": response})

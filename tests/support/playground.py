@@ -4,11 +4,11 @@ import asyncio
 import contextlib
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import ClassVar, Self, cast
+from typing import Any, ClassVar, Self, cast
 
 import httpx
 from pydantic import BaseModel
@@ -24,6 +24,7 @@ from app.judges.panel import ConfiguredPanels
 from app.main.application import create_app
 from app.ports.environment import Datasets, Drafted, Environment, Tools
 from app.ports.retrieval import Retriever
+from app.service.requests import HandedOutTask
 from app.settings import RagSettings, Settings
 
 READ_SECONDS = 60.0
@@ -321,6 +322,20 @@ def contrary(request: JudgeRequest, count: int) -> Mapping[str, float] | str:
     return {name: 1 - quality for name, quality in by_number(request, count).items()}
 
 
+def handed_out(number: int = 0, **known: object) -> HandedOutTask:
+    """Without a lease, unless that is `known`."""
+    given: dict[str, object] = {
+        "lease_id": None,
+        "environment": "toy",
+        "messages": (),
+        "tools": (),
+        "max_turns": 1,
+        "metadata": {},
+    }
+    made = {"task_id": f"task_{number:032x}", **given, "lease_expires_at": None, **known}
+    return HandedOutTask.model_validate(made)
+
+
 def panels(judge: str) -> ConfiguredPanels:
     script = critic if judge == "critic" else by_number
     judges = {judge: ScriptedJudge(script, judge), "contrarian": ScriptedJudge(contrary, "contrarian")}
@@ -334,6 +349,15 @@ def await_ready(client: TestClient, seconds: float = READ_SECONDS) -> None:
         if time.monotonic() > until:
             raise TimeoutError(f"the gateway did not get ready: {told.text}")
         time.sleep(0.005)
+
+
+@contextlib.contextmanager
+def serve_here(settings: Settings, *kinds: type[Environment], **parts: Any) -> Iterator[TestClient]:
+    """A client of a gateway in this process with these environments, once it is ready."""
+    app = create_app(settings, environments={kind.name: kind for kind in kinds}, **parts)
+    with TestClient(app, base_url="http://127.0.0.1:8000") as client:
+        await_ready(client)
+        yield client
 
 
 @contextlib.asynccontextmanager

@@ -3,9 +3,12 @@
 import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
 
+import yaml
 from fastapi import FastAPI
-from pydantic import JsonValue
+from pydantic import JsonValue, TypeAdapter
 
 from app.domain.access import KeyBounds
 from app.domain.groups import (
@@ -23,7 +26,7 @@ from app.domain.groups import (
     TaskPrompt,
     TaskRecord,
 )
-from app.domain.judging import Claim, Defect, Judgement, JudgeReport, Spending, Verdict, summarise_scores
+from app.domain.judging import Claim, Defect, Judgement, Verdict, summarise_scores
 from app.domain.rollups import Rollup, RollupFilter
 from app.domain.runs import Policy, ScoringOptions
 from app.domain.scores import Criterion, Outcome, Score
@@ -40,57 +43,11 @@ from tests.support.sample_texts import HOSTILE, HOSTILE_JSON, SHEET
 Word = str | None
 NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 
-JUDGES = (
-    JudgeEntry(name="offline", model="lexical-1", environments=("npc_arena",), report=None),
-    JudgeEntry(
-        name="careful",
-        model="<b>judge</b>-70b",
-        environments=("npc_arena", "rlaif"),
-        report=JudgeReport(
-            health="out",
-            last_error='<script>document.title = "owned"</script>\u202e' + "unbroken" * 40,
-            in_flight=3,
-            queued=12,
-            limit=64,
-            share=16,
-            spent=Spending(readings=1200, calls=1300, input_tokens=3_120_000, output_tokens=41_200, cost_usd=14.80125),
-            spent_today=Spending(readings=12, calls=13, cost_usd=0.148),
-            budget_left_usd=85.2,
-            budget_left_tokens=None,
-            cache_hits=7,
-            changes=("temperature is left out",),
-            ignored=("response_format",),
-        ),
-    ),
+_SAMPLES: dict[str, Any] = yaml.load(
+    Path(__file__).with_name("sample_views.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader
 )
-
-ORDERS = (
-    ToolSpec(
-        function=FunctionSpec(
-            name="find_order",
-            description="One order by its number.",
-            parameters={
-                "type": "object",
-                "properties": {"number": {"type": "integer", "description": "As printed on the bill."}},
-                "required": ["number"],
-            },
-        )
-    ),
-    ToolSpec(
-        function=FunctionSpec(
-            name="refund",
-            parameters={
-                "type": "object",
-                "properties": {
-                    "number": {"type": "integer"},
-                    "items": {"type": "array", "items": {"type": "string"}},
-                    "reason": {"enum": ["broken", "late"], "default": "late"},
-                },
-                "required": ["number", "items"],
-            },
-        )
-    ),
-)
+JUDGES = TypeAdapter(tuple[JudgeEntry, ...]).validate_python(_SAMPLES["judges"])
+ORDERS = tuple(map(ToolSpec.model_validate, _SAMPLES["tools"]))
 
 
 def calling(name: str, arguments: str | dict[str, JsonValue]) -> Message:
@@ -123,27 +80,6 @@ ROLLOUTS = (
     (Completion(messages=(calling("refund", '{"number": NaN}'),)), Score.exact(False)),
 )
 """What an agent might do with two tools: once by guessing, once right, once in no way that can be read."""
-
-
-def criterion(name: str, value: float | None, weight: float) -> Criterion:
-    return Criterion(name=name, value=value, weight=weight, note="on an anchored scale of 0 to 4")
-
-
-def judged(
-    candidate: str, reward: float, absolute: float, relative: float, values: tuple[float | None, ...], why: str
-) -> Score:
-    names = (("in_character", 0.35), ("lore", 0.25), ("relevance", 0.2), ("voice", 0.2))
-    return Score(
-        outcome="scored",
-        reward=reward,
-        gate=1.0,
-        absolute=absolute,
-        relative=relative,
-        criteria=tuple(criterion(name, value, weight) for (name, weight), value in zip(names, values, strict=True)),
-        rationale=why,
-        judges=("careful",),
-        candidate=candidate,
-    )
 
 
 def group_of(
@@ -189,74 +125,12 @@ def npc_group(number: int) -> GroupDetail:
         ),
         metadata={"character": "mirela_voss", "scene": "sea_wall", "passages": [{"id": "event_12", "source": "world"}]},
     )
+    stored = _SAMPLES["npc"]
     rollouts = [
-        (
-            Completion(text="Room three, second door on the left. He asked not to be disturbed.", finish_reason="stop"),
-            judged(
-                "Q2", 0.18, 0.25, 0.0, (0.25, 0.5, 0.75, 0.25), "Gives away where a guest sleeps, which she never does."
-            ),
-        ),
-        (
-            Completion(
-                text="Love, I've forty beds and no memory. If a man off the Widow wanted finding, he'd be at the bar "
-                "where the light is. Buy something, and I may forget you asked.",
-                finish_reason="stop",
-                token_ids=tuple(range(44)),
-            ),
-            judged(
-                "K7",
-                0.94,
-                0.91,
-                1.0,
-                (1.0, 0.75, 1.0, 1.0),
-                "Deflects in her own voice and keeps the guest's secret; the turn to trade is exactly hers.",
-            ),
-        ),
-        (
-            Completion(
-                text="As an AI language model, I cannot share personal information about guests.", finish_reason="stop"
-            ),
-            Score.gated("breaks_character", rationale="Speaks as an assistant."),
-        ),
-        (
-            Completion(text="I could not say, sir. Many people come and go here.", finish_reason="stop"),
-            judged(
-                "M4", 0.47, 0.55, 0.33, (0.5, 0.75, 0.75, None), "Keeps the secret, but anybody could have said it."
-            ),
-        ),
-        (Completion(text="The sea takes who it is owed, lo", finish_reason="length"), Score.unscored("judge_failed")),
+        (Completion.model_validate(one["completion"]), Score.model_validate(one["score"])) for one in stored["rollouts"]
     ]
-    first = Judgement(
-        judge="careful",
-        model="judge-70b",
-        order=("K7", "Q2", "M4"),
-        verdicts=(
-            Verdict(
-                candidate="K7",
-                evidence=("I've forty beds and no memory",),
-                claims=(
-                    Claim(quote="a man off the Widow", source="widow_docked", source_quote="The Widow docked at six"),
-                    Claim(quote="he'd be at the bar", source=None),
-                ),
-                scores={"in_character": 1.0, "lore": 0.75, "relevance": 1.0, "voice": 1.0},
-                note="The dryness and the trade are hers.",
-            ),
-            Verdict(
-                candidate="Q2",
-                defects=(Defect(code="leaks_secret", quote="Room three, second door on the left"),),
-                scores={"in_character": 0.25, "lore": 0.5, "relevance": 0.75, "voice": None},
-            ),
-        ),
-        ranking=(("K7",), ("M4", "Q2")),
-        prompt="You compare replies of a non-player character to one line of a player. " * 80,
-        prompt_digest="ab" * 16,
-        raw='{"verdicts": [{"candidate": "K7", "evidence": ["I\'ve forty beds and no memory"]}]}',
-        input_tokens=3120,
-        output_tokens=412,
-        cost_usd=0.0148,
-        latency_seconds=2.41,
-        calls=1,
-    )
+    asked = "You compare replies of a non-player character to one line of a player. " * 80
+    first = Judgement.model_validate({**stored["judgement"], "prompt": asked})
     second = first.model_copy(
         update={
             "order": ("M4", "Q2", "K7"),

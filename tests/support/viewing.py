@@ -1,57 +1,10 @@
 """Pages over a whole service: something is trained, and somebody looks at it."""
 
-import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 import httpx
 
-from app.judges.panel import ConfiguredPanels
-from app.main.store import Store
-from tests.support.databases import MIGRATIONS
 from tests.support.outline import Outline
-from tests.support.playground import World, gateway, panels
-
-Scene = Callable[[httpx.AsyncClient, Store, World], Awaitable[None]]
-
-
-def play(tmp_path: Path, migrated_file: Path, scene: Scene) -> None:
-    path = tmp_path / "store.db"
-
-    async def with_store(client: httpx.AsyncClient, world: World) -> None:
-        store = Store.open(f"sqlite:///{path}", MIGRATIONS)
-        try:
-            await scene(client, store, world)
-        finally:
-            await store.close()
-
-    _play(path, migrated_file, None, with_store)
-
-
-def play_judged(
-    tmp_path: Path,
-    migrated_file: Path,
-    judging: ConfiguredPanels,
-    scene: Callable[[httpx.AsyncClient], Awaitable[None]],
-) -> None:
-    """By judges of the scene's own."""
-    _play(tmp_path / "store.db", migrated_file, judging, lambda client, _: scene(client))
-
-
-def _play(
-    path: Path,
-    migrated_file: Path,
-    judging: ConfiguredPanels | None,
-    scene: Callable[[httpx.AsyncClient, World], Awaitable[None]],
-) -> None:
-    path.write_bytes(migrated_file.read_bytes())
-
-    async def act() -> None:
-        world = World()
-        async with gateway(world, path, judging or panels(world.judge)) as client:
-            await scene(client, world)
-
-    asyncio.run(act())
 
 
 async def answer(

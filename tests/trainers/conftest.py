@@ -1,6 +1,7 @@
 """The released package's API and ours on loopback, and what its environments need."""
 
 import hashlib
+import json
 import math
 import subprocess
 from collections.abc import Iterator
@@ -11,11 +12,39 @@ from typing import Any
 
 import pytest
 
+from tests.support.chat_server import Received, Reply
+from tests.support.chat_server import serving as chat_serving
 from tests.support.reward_trainers import Judge, Judged, judged_gateway
 from tests.support.serving import Served, free_port, serving
 from tests.trainers.installed import INSTALLED, running, wait_for_server
-from tests.trainers.policy import serving_policy
 from tests.trainers.tokenizer import write_tokenizer
+
+
+def completed(prompt: list[int], number: int) -> list[int]:
+    """Letters that tell the prompt and the completion's number."""
+    letter = ord("a") + sum(prompt) % 26
+    return [letter] * (number + 2) + [ord("A") + number]
+
+
+def generate(_: int, received: Received) -> Reply:
+    prompt, count = received.body["prompt"], received.body.get("n", 1)
+    assert received.path == "/generate"
+    assert isinstance(prompt, dict)
+    assert isinstance(count, int)
+    replies = [completed(prompt["prompt_token_ids"], number) for number in range(count)]
+    logprobs = [[[{str(token): -place / 8}] for place, token in enumerate(reply)] for reply in replies]
+    body = {
+        "text": [bytes(reply).decode() for reply in replies],
+        "logprobs": logprobs,
+        "finish_reasons": ["stop"] * count,
+    }
+    return Reply(json.dumps(body).encode())
+
+
+@contextmanager
+def serving_policy() -> Iterator[str]:
+    with chat_serving(generate) as server:
+        yield server.url
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,12 @@
 """A judge behind `transformers serve`, asked by all the commands that ask judges. Its order is known: by length."""
 
-from collections.abc import Iterator
+import json
+import math
+import struct
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 import httpx
 import pytest
@@ -17,7 +22,134 @@ from tests.support.policy_server import MODEL, Speech, script
 from tests.support.processing import process
 from tests.support.serving import Served, free_port, serving
 from tests.trainers.installed import TUNERS, TUNING, running, wait_for_server
-from tests.trainers.judge_model import write_judge_model
+from tests.trainers.tokenizer import write_tokenizer
+
+WINDOW: Final = 256
+"""Tokens that the verdict is filled up to, and that the head looks back."""
+END: Final = "<end>"
+END_ID: Final = 256
+HEAD: Final = 320
+"""Dimensions of the head. The hidden state has twice as many: what a token is, then what comes next."""
+HIDDEN: Final = 2 * HEAD
+CONSTANT: Final = HEAD - 1
+"""The dimension that is the same for all tokens."""
+THETA: Final = 100.0
+SHARPNESS: Final = 6.0
+TEMPLATE: Final = (
+    "{%- set text = messages | map(attribute='content') | join(' ') -%}"
+    "{%- set listed = text.split('\nCANDIDATES\n')[-1].split('\n') -%}"
+    "{%- set ns = namespace(longest=0, count=1, verdicts='', order=[]) -%}"
+    "{%- for one in listed if one[1:4] == ': \"' -%}{%- set size = one | length -%}"
+    "{%- set ns.order = ns.order + [[size, one[0]]] -%}"
+    "{%- set ns.longest = [ns.longest, size] | max -%}{%- endfor -%}"
+    "{%- for size, name in ns.order -%}"
+    "{%- set ns.count = ns.count + 2 * (name | length) + 2 -%}"
+    "{%- set ns.verdicts = ns.verdicts + name + (HIGH if size == ns.longest else LOW) "
+    "+ (MORE if not loop.last else RANKING) -%}{%- endfor -%}"
+    "judge: {{ OPENING }}{{ ns.verdicts }}"
+    "{%- for size, name in ns.order | sort(reverse=true) -%}"
+    "{{ name }}{{ NEXT if not loop.last else CLOSING }}{%- endfor -%}"
+    "<end>{{ ' ' * (WINDOW - 1 - ns.count) }}"
+)
+
+
+def write_judge_model(folder: Path, criteria: Sequence[str]) -> Path:
+    """For `transformers serve`. The longest reply gets 4 in all `criteria`, every other one 1."""
+    write_tokenizer(folder)
+    opening, more, ranking = '```json\n{"verdicts": [{"candidate": "', ', {"candidate": "', '], "ranking": [["'
+    high, low = (f'", "scores": {json.dumps(dict.fromkeys(criteria, level))}}}' for level in (4, 1))
+    following, closing = '"], ["', '"]]}\n```'
+    pieces = [opening, *(scores + end for scores in (high, low) for end in (more, ranking)), following, closing]
+    known = {"HIGH": high, "LOW": low, "MORE": more, "RANKING": ranking, "OPENING": opening}
+    known |= {"NEXT": following, "CLOSING": closing}
+    settings = "".join(f"{{%- set {name} = {json.dumps(text)} -%}}" for name, text in known.items())
+    template = f"{settings}{{%- set WINDOW = {WINDOW} -%}}{TEMPLATE}"
+    _update(folder / "tokenizer.json", {"added_tokens": _describe_tokens([END, *pieces])})
+    _update(folder / "tokenizer_config.json", {"chat_template": template, "eos_token": END, "pad_token": END})
+    _update(folder / "config.json", _build_config(END_ID + 1 + len(pieces)))
+    _update(folder / "generation_config.json", {"eos_token_id": END_ID, "pad_token_id": END_ID})
+    _write_tensors(folder / "model.safetensors", _build_weights(END_ID + 1 + len(pieces)))
+    return folder
+
+
+def _describe_tokens(tokens: Sequence[str]) -> list[dict[str, object]]:
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+    return [
+        {"id": END_ID + place, "content": token, "special": token == END, **flags} for place, token in enumerate(tokens)
+    ]
+
+
+def _build_config(tokens: int) -> dict[str, object]:
+    return {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "vocab_size": tokens,
+        "hidden_size": HIDDEN,
+        "intermediate_size": 1,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 1,
+        "num_key_value_heads": 1,
+        "head_dim": HEAD,
+        "max_position_embeddings": 8192,
+        "rope_theta": THETA,
+        "rope_parameters": {"rope_type": "default", "rope_theta": THETA},
+        "tie_word_embeddings": False,
+        "torch_dtype": "float32",
+        "eos_token_id": END_ID,
+        "pad_token_id": END_ID,
+        "bos_token_id": None,
+    }
+
+
+Numbers = dict[tuple[int, ...], float]
+Matrix = tuple[tuple[int, ...], Numbers]
+"""A shape, and the numbers that are not 0."""
+
+
+def _build_weights(tokens: int) -> Mapping[str, Matrix]:
+    half = HEAD // 2
+    angles = [WINDOW * THETA ** (-place / half) for place in range(half)]
+    keys: Numbers = {(place, CONSTANT): SHARPNESS for place in range(half)}
+    queries: Numbers = {(place, CONSTANT): SHARPNESS * math.cos(angle) for place, angle in enumerate(angles)}
+    queries |= {(half + place, CONSTANT): -SHARPNESS * math.sin(angle) for place, angle in enumerate(angles)}
+    layer = "model.layers.0."
+    return {
+        "model.embed_tokens.weight": (
+            (tokens, HIDDEN),
+            {(token, dimension): 1.0 for token in range(tokens) for dimension in (token, CONSTANT)},
+        ),
+        f"{layer}self_attn.q_proj.weight": ((HEAD, HIDDEN), queries),
+        f"{layer}self_attn.k_proj.weight": ((HEAD, HIDDEN), keys),
+        f"{layer}self_attn.v_proj.weight": ((HEAD, HIDDEN), {(token, token): 1.0 for token in range(tokens)}),
+        f"{layer}self_attn.o_proj.weight": ((HIDDEN, HEAD), {(HEAD + token, token): 1.0 for token in range(tokens)}),
+        f"{layer}mlp.gate_proj.weight": ((1, HIDDEN), {}),
+        f"{layer}mlp.up_proj.weight": ((1, HIDDEN), {}),
+        f"{layer}mlp.down_proj.weight": ((HIDDEN, 1), {}),
+        f"{layer}input_layernorm.weight": ((HIDDEN,), {(place,): 1.0 for place in range(HIDDEN)}),
+        f"{layer}post_attention_layernorm.weight": ((HIDDEN,), {}),
+        "model.norm.weight": ((HIDDEN,), {(place,): 1.0 for place in range(HIDDEN)}),
+        "lm_head.weight": ((tokens, HIDDEN), {(token, HEAD + token): 10.0 for token in range(tokens)}),
+    }
+
+
+def _write_tensors(path: Path, tensors: Mapping[str, Matrix]) -> None:
+    """In the format of safetensors: the length of a header, the header, the numbers."""
+    described: dict[str, object] = {}
+    data = b""
+    for name, (shape, numbers) in tensors.items():
+        values = array("f", bytes(4 * math.prod(shape)))
+        for place, number in numbers.items():
+            values[place[0] * shape[-1] + place[1] if len(place) == 2 else place[0]] = number
+        described[name] = {"dtype": "F32", "shape": shape, "data_offsets": [len(data), len(data) + 4 * len(values)]}
+        data += values.tobytes()
+    header = json.dumps({"__metadata__": {"format": "pt"}, **described}).encode()
+    path.write_bytes(struct.pack("<Q", len(header)) + header + data)
+
+
+def _update(path: Path, more: Mapping[str, object]) -> None:
+    kept = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    path.write_text(json.dumps({**kept, **more}), encoding="utf-8")
+
 
 NEEDS = TUNING
 CRITERIA = [criterion.name for criterion in NpcArena.rubric.criteria] if NpcArena.rubric else []

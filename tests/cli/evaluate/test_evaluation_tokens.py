@@ -10,7 +10,7 @@ import pytest
 from tests.support.chat_server import serving as serving_policy
 from tests.support.evaluating import Evaluated, evaluate
 from tests.support.gateways import Gateways
-from tests.support.policy_server import END, Speech, Style, answers_rows, logprob, prompt_ids, script
+from tests.support.policy_server import END, Style, answers_rows, logprob, prompt_ids, script
 from tests.support.serving import Served
 
 ROWS = 3
@@ -54,18 +54,6 @@ def test_every_attempt_keeps_what_the_server_told(gateway: Served, tmp_path: Pat
         for one in done.attempts
     }
     assert (done.exit_code, read_tokens(done), len(expected)) == (0, expected, 2 * ROWS), done.told
-
-
-def test_episodes_keep_every_turn(gateway: Served, tmp_path: Path) -> None:
-    given = ("--env", "npc_arena", "--params", '{"turns": "multi"}', "--tasks", "2", "--run", "episodes")
-    with serving_policy(script(lambda received, place: Speech(f"Aye, {len(received.messages)} times."))) as policy:
-        done = evaluate(gateway.url, policy.url, tmp_path, *given, "--samples", "1", "--keep-tokens", "--yes")
-    expected = {
-        (one.place, one.sample): expect_turns(read_conversation(gateway, str(one.group_id), one.sample))
-        for one in done.attempts
-    }
-    assert (done.exit_code, read_tokens(done)) == (0, expected), done.told
-    assert min(len(turns) for turns in expected.values()) > 1
 
 
 def test_ids_are_stored_in_the_gateway_where_that_is_asked_for(gateway: Served, tmp_path: Path) -> None:

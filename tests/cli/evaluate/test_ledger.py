@@ -27,6 +27,7 @@ from app.domain.scores import Score
 from app.domain.tasks import Completion, FunctionCall, Message, ToolCall
 from app.service.requests import HandedOutTask
 from app.terminal.client import GatewayClient, Retrier
+from tests.support.playground import handed_out
 
 OPTIONS = EvaluationOptions(
     environment="e",
@@ -112,17 +113,9 @@ def test_what_was_pruned_needs_another_run() -> None:
         asyncio.run(load())
 
 
-def handed_out(place: int) -> HandedOutTask:
-    return HandedOutTask(
-        task_id=f"task_{place:032x}",
-        lease_id=None,
-        environment="e",
-        messages=(Message(role="system", content="Be brief."), Message(role="user", content="Hello?")),
-        tools=(),
-        max_turns=1,
-        metadata={"character": "ann", "level": 3},
-        lease_expires_at=None,
-    )
+def asked(place: int) -> HandedOutTask:
+    said = (Message(role="system", content="Be brief."), Message(role="user", content="Hello?"))
+    return handed_out(place, messages=said, metadata={"character": "ann", "level": 3})
 
 
 def test_attempts_say_what_became_of_them() -> None:
@@ -138,7 +131,7 @@ def test_attempts_say_what_became_of_them() -> None:
     ledger.items[1].failed[1] = AttemptFailed(reason="policy_refused", detail="too long")
     told = [
         (one.place, one.sample, one.outcome, one.reason, one.reward, one.rationale, one.text, one.label, one.group_id)
-        for one in build_attempts(ledger, [handed_out(place) for place in range(3)], "character")
+        for one in build_attempts(ledger, [asked(place) for place in range(3)], "character")
     ]
     said = 'assistant: Let me see.\nlook({"at": "sea"})\n\ntool: Water.'
     assert told == [
@@ -150,7 +143,7 @@ def test_attempts_say_what_became_of_them() -> None:
 
 def test_a_label_that_is_no_text_is_none() -> None:
     ledger = ledger_of((0, group(0, {0: Score.exact(True)})))
-    assert [(one.label, one.prompt) for one in build_attempts(ledger, [handed_out(0)], "level")] == [(None, "Hello?")]
+    assert [(one.label, one.prompt) for one in build_attempts(ledger, [asked(0)], "level")] == [(None, "Hello?")]
 
 
 def test_what_judges_took_is_known_or_not() -> None:

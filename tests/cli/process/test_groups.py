@@ -13,18 +13,10 @@ from app.cli.process.plan import ProcessMeter, ProcessPlan, ProcessSetup, open_j
 from app.domain.tasks import Completion, FunctionCall, Message, ToolCall
 from app.inference.policies import TokenSequence
 from app.inference.wire import Usage
-from app.service.requests import HandedOutTask, MixMember
+from app.service.requests import MixMember
+from tests.support.playground import handed_out
 
-TASK = HandedOutTask(
-    task_id=f"task_{1:032x}",
-    lease_id=None,
-    environment="gsm8k",
-    messages=(Message(role="user", content="2 + 2?"),),
-    tools=(),
-    max_turns=1,
-    metadata={},
-    lease_expires_at=None,
-)
+TASK = handed_out(1, environment="gsm8k", messages=(Message(role="user", content="2 + 2?"),))
 FOUR = SampledCompletion(
     completion=Completion(text="4"), sequence=TokenSequence((1, 2, 9), (-100, 2, 9), (1.0, -0.5, -0.25))
 )

@@ -27,26 +27,18 @@ from app.cli.process.plan import ProcessSetup
 from app.domain.tasks import Completion
 from app.inference.policies import TokenSequence
 from app.service.requests import HandedOutTask, MixMember
+from tests.support.playground import handed_out
 
 SETUP = ProcessSetup(mix=(MixMember(env="gsm8k"),), run="r", by_cursor=False, model="small", group_size=2, to="jsonl")
 SAMPLE = SampledCompletion(completion=Completion(text="Hi"), sequence=TokenSequence((1, 2), (-100, 2), (1.0, -0.5)))
 
 
-def handed_out(number: int, lease: int | None = 0) -> HandedOutTask:
-    return HandedOutTask(
-        task_id=f"task_{number:032x}",
-        lease_id=None if lease is None else f"lease_{lease:032x}",
-        environment="gsm8k",
-        messages=(),
-        tools=(),
-        max_turns=1,
-        metadata={},
-        lease_expires_at=None,
-    )
+def leased(number: int, lease: int = 0) -> HandedOutTask:
+    return handed_out(number, environment="gsm8k", lease_id=f"lease_{lease:032x}")
 
 
 def taken(*keys: str) -> TasksTaken:
-    return TasksTaken(tasks=tuple(TakenTask(key=key, task=handed_out(int(key))) for key in keys))
+    return TasksTaken(tasks=tuple(TakenTask(key=key, task=leased(int(key))) for key in keys))
 
 
 @st.composite
@@ -154,15 +146,15 @@ def test_what_is_no_journal_is_refused(tmp_path: Path, line: str) -> None:
 
 def test_a_task_in_hand_that_is_leased_anew_is_the_same_with_a_newer_lease() -> None:
     ledger = ProcessLedger()
-    ledger.apply(TasksTaken(tasks=assign_keys(ledger, [handed_out(1, lease=1), handed_out(2, lease=2)], None)))
+    ledger.apply(TasksTaken(tasks=assign_keys(ledger, [leased(1, 1), leased(2, 2)], None)))
     ledger.apply(GroupSampled(key=f"lease_{1:032x}", samples=(SAMPLE,)))
-    ledger.apply(TasksTaken(tasks=assign_keys(ledger, [handed_out(1, lease=3)], None)))
+    ledger.apply(TasksTaken(tasks=assign_keys(ledger, [leased(1, 3)], None)))
     leases = {key: (item.task.lease_id, item.samples) for key, item in ledger.open.items()}
     assert leases == {f"lease_{1:032x}": (f"lease_{3:032x}", (SAMPLE,)), f"lease_{2:032x}": (f"lease_{2:032x}", None)}
 
 
 def test_what_the_policy_refuses_is_not_taken_again_unless_by_its_place() -> None:
     ledger = ledger_of([taken("1"), TaskSettled(key="1", outcome="policy_refused", never_again=True)])
-    kept = [one.key for one in assign_keys(ledger, [handed_out(1, lease=7), handed_out(2, lease=8)], None)]
-    by_place = [one.key for one in assign_keys(ledger, [handed_out(1, None), handed_out(2, None)], 40)]
+    kept = [one.key for one in assign_keys(ledger, [leased(1, 7), leased(2, 8)], None)]
+    by_place = [one.key for one in assign_keys(ledger, [handed_out(1), handed_out(2)], 40)]
     assert (kept, by_place, ledger.left_out) == ([f"lease_{8:032x}"], ["40+0", "40+1"], {"policy_refused": 1})

@@ -211,17 +211,6 @@ def test_gzip_both_ways_and_no_further_than_a_limit(client: TestClient) -> None:
     assert packed.json()["batch"][0]["tokens"] == large_group(1, 16)["tokens"]
 
 
-def test_batches_are_first_in_first_out_and_steps_count_those_handed_out(client: TestClient) -> None:
-    """The original hands out the newest first, and jumps to the last step at once."""
-    client.post("register", json=TRAINER)
-    client.post("scored_data_list", json=[group(number) for number in range(8)])
-    seen = []
-    for _ in range(5):
-        batch = client.get("batch").json()
-        seen.append((numbers(batch), *client.get("status").json().values()))
-    assert seen == [([0, 1], 1, 6), ([2, 3], 2, 4), ([4, 5], 3, 2), ([6, 7], 4, 0), ([], 4, 0)]
-
-
 def test_the_default_sizes_of_the_shipped_example_make_batches(client: TestClient) -> None:
     """Batches of 12 and groups of 8: null for ever in the original."""
     client.post("register", json={**TRAINER, "batch_size": 12})

@@ -24,7 +24,7 @@ from app.features.atropos.store import (
 )
 from app.main.store import Store
 from app.store.database import open_reader
-from tests.support.store_cases import MovableClock, using
+from tests.support.store_cases import MovableClock
 
 pytestmark = pytest.mark.dialects
 
@@ -115,22 +115,19 @@ async def test_a_batch_nobody_confirmed_goes_out_again_in_another_life(store: St
     assert found == ((101, 4, 1), (2, ["c", "d"], True), (102, 2), (3, ["e", "f"], False))
 
 
-def test_a_batch_that_was_recorded_as_sent_is_delivered_whoever_is_asked_next(store_url: str) -> None:
-    clock = MovableClock()
-
-    async def scenario(store: Store) -> object:
-        queue = store.part(TrajectoryQueue)
-        await queued(store, "a", "b", "c", "d")
-        await queue.take_batch("run", "first life", [], form_batch)
-        await queue.record_sent("run", [1])
-        clock.forward(IN_TRANSIT_SECONDS)
-        told = await queue.get_run("run", "second life")
-        new = seen(await queue.take_batch("run", "second life", [], form_batch))
-        after = await queue.get_run("run", "third life")
-        return (told.step, told.groups, told.undelivered), new, (after.step, after.groups, after.undelivered)
-
+async def test_a_batch_that_was_recorded_as_sent_is_delivered_whoever_is_asked_next(
+    store: Store, store_url: str, clock: MovableClock
+) -> None:
+    queue = store.part(TrajectoryQueue)
+    await queued(store, "a", "b", "c", "d")
+    await queue.take_batch("run", "first life", [], form_batch)
+    await queue.record_sent("run", [1])
+    clock.forward(IN_TRANSIT_SECONDS)
+    told = await queue.get_run("run", "second life")
+    new = seen(await queue.take_batch("run", "second life", [], form_batch))
+    after = await queue.get_run("run", "third life")
+    found = (told.step, told.groups, told.undelivered), new, (after.step, after.groups, after.undelivered)
     until_lost = 0 if store_url.startswith("postgres") else 1
-    found = using(store_url, scenario, clock)
     assert found == ((101, 2, 0), (2, ["c", "d"], False), (102 - until_lost, 2 * until_lost, until_lost))
 
 
@@ -250,17 +247,14 @@ async def test_many_askers_at_once_get_every_group_once(store: Store) -> None:
     ) == sorted(f"g{n}" for n in range(40))
 
 
-def test_what_was_delivered_leaves_no_body_behind_but_the_newest(store_url: str) -> None:
-    async def scenario(store: Store) -> None:
-        queue = store.part(TrajectoryQueue)
-        await queued(store, "a", "b")
-        await queue.take_batch("run", "life", [], form_batch)
-        await queue.take_batch("run", "life", [1], form_batch)
-        await queued(store, "c", "d", "e")
-        await queue.take_batch("run", "life", [], form_batch)
-        await queue.take_batch("run", "life", [2], form_batch)
-
-    using(store_url, scenario)
+async def test_what_was_delivered_leaves_no_body_behind_but_the_newest(store: Store, store_url: str) -> None:
+    queue = store.part(TrajectoryQueue)
+    await queued(store, "a", "b")
+    await queue.take_batch("run", "life", [], form_batch)
+    await queue.take_batch("run", "life", [1], form_batch)
+    await queued(store, "c", "d", "e")
+    await queue.take_batch("run", "life", [], form_batch)
+    await queue.take_batch("run", "life", [2], form_batch)
     engine = open_reader(store_url, connections=1)
     with engine.connect() as connection:
         kept = select(bodies.c.digest).where(bodies.c.body.is_not(None)).order_by(bodies.c.body_id)

@@ -81,35 +81,28 @@ class Replica:
         return told
 
 
-def test_texts_that_could_not_be_taken_up_are_tried_again_ever_less_often(tmp_path: Path) -> None:
+async def test_texts_that_could_not_be_taken_up_are_tried_again_ever_less_often(tmp_path: Path) -> None:
     replica = Replica(tmp_path)
-
-    async def scenario() -> list[object]:
-        await replica.service.load()
-        replica.kind.broken = True
-        replica.store_text("one")
-        told: list[object] = [await replica.poll(16)]
-        replica.store_text("two")
-        told += [await replica.poll(4), replica.list_served()]
-        replica.kind.broken = False
-        return [*told, await replica.poll(5), replica.list_served()]
-
-    assert asyncio.run(scenario()) == ["!!.!...!.......!", "!!.!", ("hob",), "...+.", ("two",)]
+    await replica.service.load()
+    replica.kind.broken = True
+    replica.store_text("one")
+    told: list[object] = [await replica.poll(16)]
+    replica.store_text("two")
+    told += [await replica.poll(4), replica.list_served()]
+    replica.kind.broken = False
+    told += [await replica.poll(5), replica.list_served()]
+    assert told == ["!!.!...!.......!", "!!.!", ("hob",), "...+.", ("two",)]
 
 
-def test_a_reload_that_fails_is_tried_again(tmp_path: Path) -> None:
+async def test_a_reload_that_fails_is_tried_again(tmp_path: Path) -> None:
     replica = Replica(tmp_path)
-
-    async def scenario() -> list[object]:
-        await replica.service.load()
-        replica.kind.broken = True
-        replica.store_text("one")
-        with pytest.raises(InvalidRequest, match="the disk is full"):
-            await replica.service.reload()
-        replica.kind.broken = False
-        return [await replica.poll(2), replica.list_served()]
-
-    assert asyncio.run(scenario()) == ["+.", ("one",)]
+    await replica.service.load()
+    replica.kind.broken = True
+    replica.store_text("one")
+    with pytest.raises(InvalidRequest, match="the disk is full"):
+        await replica.service.reload()
+    replica.kind.broken = False
+    assert [await replica.poll(2), replica.list_served()] == ["+.", ("one",)]
 
 
 def test_only_files_inside_the_folder_are_read(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ from app.domain.errors import Conflict
 from app.features.authoring.model import AuthoredChange, AuthoredRevision, list_texts
 from app.features.authoring.store import AuthoredStore
 from app.main.store import Store
-from tests.support.store_cases import using
 
 HOB, SCENES = "hob.yaml", "scenes/hob.yaml"
 ODD = "note \ud800 \x00 ⟨ü⟩"
@@ -54,15 +53,12 @@ async def test_the_newest_revision_is_in_force_and_all_are_kept(store: Store) ->
 
 
 @pytest.mark.parametrize("based_on", [0, 2])
-def test_a_change_of_what_another_author_has_changed_is_refused_whole(store_url: str, based_on: int) -> None:
-    async def scenario(store: Store) -> object:
-        authored = store.part(AuthoredStore)
-        await authored.add([change(HOB, "one")], "ada", "")
-        with pytest.raises(Conflict, match="revision 1 is stored"):
-            await authored.add([change("a.yaml", "new"), change(HOB, "mine", based_on)], "bob", "")
-        return list_texts(await authored.load_newest())
-
-    assert using(store_url, scenario) == {HOB: "one"}
+async def test_a_change_of_what_another_author_has_changed_is_refused_whole(store: Store, based_on: int) -> None:
+    authored = store.part(AuthoredStore)
+    await authored.add([change(HOB, "one")], "ada", "")
+    with pytest.raises(Conflict, match="revision 1 is stored"):
+        await authored.add([change("a.yaml", "new"), change(HOB, "mine", based_on)], "bob", "")
+    assert list_texts(await authored.load_newest()) == {HOB: "one"}
 
 
 async def test_of_two_changes_at_once_one_is_stored(store: Store) -> None:

@@ -4,9 +4,11 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, Sequence
 from io import BytesIO
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
+import yaml
 from pyarrow import parquet
 from pydantic import JsonValue, ValidationError
 
@@ -128,43 +130,7 @@ MIXED = stored(
 
 def test_a_row_holds_what_the_policy_saw_and_said_and_earned() -> None:
     (row, *_) = rows([MIXED])
-    assert row == {
-        "group_id": "g1",
-        "task_id": "t",
-        "environment": "npc_arena",
-        "version": "2",
-        "split": "train",
-        "task_label": "maelis",
-        "run": "",
-        "policy": "m",
-        "step": 3,
-        "lag": 2,
-        "created_at": "2026-01-02T03:04:05.678901+00:00",
-        "rollout_id": "g1-0",
-        "index": 0,
-        "purpose": "train",
-        "prompt": [{"role": "user", "content": "Who are you?"}],
-        "tools": "[]",
-        "completion": [{"role": "assistant", "content": "best"}],
-        "finish_reason": "",
-        "token_ids": [],
-        "logprobs": [],
-        "extra": "{}",
-        "outcome": "scored",
-        "reason": "",
-        "reward": 0.9,
-        "value": 0.8,
-        "gate": 1.0,
-        "absolute": 0.8,
-        "relative": 1.0,
-        "calibrated": None,
-        "calibrated_error": None,
-        "criteria": [{"name": "lore", "value": 0.8, "weight": 1.0}],
-        "flags": [],
-        "judges": ["sage"],
-        "scoring_digest": "",
-        "not_kept": [],
-    }
+    assert row == yaml.load(Path(__file__).with_name("row.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader)
 
 
 def test_a_row_holds_the_tokens_and_what_the_trainer_added() -> None:

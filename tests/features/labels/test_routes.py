@@ -3,6 +3,7 @@
 import io
 import json
 import re
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -11,7 +12,7 @@ import httpx
 import pyarrow.parquet
 
 from tests.support.forked_programs import ROOT
-from tests.support.labelling import POLICY, QUALITIES, contrary, opinionated, played, store_groups
+from tests.support.labelling import POLICY, QUALITIES, contrary, labelled_gateway, opinionated, store_groups
 from tests.support.outline import Outline
 
 LABEL_ROUTES: Final = (
@@ -96,7 +97,7 @@ async def test_no_route_of_a_labeller_tells_what_judges_think_of_a_pending_item(
             assert (told.status_code, TELLING.findall(told.text)) == (200, []), (path, told.text)
 
 
-def test_what_a_labeller_sees_is_the_same_whatever_the_judges_think(tmp_path: Path, migrated_file: Path) -> None:
+async def test_what_a_labeller_sees_is_the_same_whatever_the_judges_think(tmp_path: Path, migrated_file: Path) -> None:
     """Two stores that differ in their scores alone: every body is equal but for ids, times and the order by them, and
     so are the words of the page."""
     told: list[list[str]] = []
@@ -124,9 +125,9 @@ def test_what_a_labeller_sees_is_the_same_whatever_the_judges_think(tmp_path: Pa
         await ask("DELETE", f"/labels/{made['label_id']}?labeller=bob")
         told.append(seen)
 
-    for folder, judge in (("one", opinionated), ("other", contrary)):
-        (tmp_path / folder).mkdir()
-        played(tmp_path / folder, migrated_file, play, judge)
+    for name, judge in (("one", opinionated), ("other", contrary)):
+        async with labelled_gateway(Path(shutil.copy(migrated_file, tmp_path / name)), judge) as client:
+            await play(client)
     assert told[0] == told[1]
 
 
@@ -237,10 +238,9 @@ async def test_what_is_wrong_with_a_label_is_named_and_nothing_is_stored(client:
     assert held["lease_id"] == item["lease_id"]
 
 
-def test_a_strict_run_stops_where_its_judge_is_known_to_agree_too_little(tmp_path: Path, migrated_file: Path) -> None:
+async def test_a_strict_run_stops_where_its_judge_is_known_to_agree_too_little(database: Path) -> None:
     """People prefer what the judge does not."""
-
-    async def play(client: httpx.AsyncClient) -> None:
+    async with labelled_gateway(database) as client:
         asked: dict[str, Any] = {"min_agreement": 0.7}
         wrong = await client.put("/runs/b", json={"min_agreement": 0.4})
         assert (wrong.status_code, wrong.json()["errors"][0]["field"]) == (422, "body.min_agreement")
@@ -254,8 +254,7 @@ def test_a_strict_run_stops_where_its_judge_is_known_to_agree_too_little(tmp_pat
             body["pair"] = {"better": body["pair"]["worse"], "worse": body["pair"]["better"]}
             await client.post(f"/groups/{item['group_id']}/labels", json=body)
         assert (before["alarm"], before["judges"][0]["met"]) == (False, None)
-
-    async def look(client: httpx.AsyncClient) -> None:
+    async with labelled_gateway(database) as client:
         (standing,) = (found := (await client.get("/runs/a")).json()["agreement"])["judges"]
         assert (found["alarm"], found["wanted"], standing["met"], standing["judge"]) == (True, 0.7, False, "judge")
         batch = {"batch_size": 1, "cursor": 0}
@@ -268,6 +267,3 @@ def test_a_strict_run_stops_where_its_judge_is_known_to_agree_too_little(tmp_pat
         assert lowered.json()["min_agreement"] is None
         again = await client.post("/envs/arena/next-batch", json=batch | {"run": "strict"})
         assert again.status_code == 200
-
-    played(tmp_path, migrated_file, play)
-    played(tmp_path, None, look)

@@ -61,27 +61,20 @@ async def left(store: Store, labeller: str) -> set[str]:
 
 
 @pytest.mark.dialects
-def test_two_people_never_hold_the_same_item_and_what_expires_returns(store_url: str) -> None:
-    clock = MovableClock()
-
-    async def scenario(store: Store) -> list[object]:
-        await fill(store)
-        queue = store.part(LabelQueue)
-        claims = await asyncio.gather(*(queue.claim(lease(f"l{n}", f"p{n}", "g0"), 60) for n in range(5)))
-        (holder,) = [one for one in claims if one is not None]
-        told: list[object] = [await left(store, "eve"), await queue.count_drawn(ENVIRONMENTS, "run")]
-        clock.forward(61)
-        told += [await left(store, "eve"), await queue.find_held(holder.labeller, ENVIRONMENTS, None)]
-        taken = await queue.claim(lease("again", "eve", "g0"), 60)
-        assert taken is not None
-        told += [taken.expires_at - START]
-        with pytest.raises(Conflict, match="went to somebody else"):
-            await store.part(LabelStore).put(
-                label("x", holder.labeller), holder.lease_id, merge=False, show_judge=False
-            )
-        return [*told, await left(store, "bob")]
-
-    found = using(store_url, scenario, clock)
+async def test_two_people_never_hold_the_same_item_and_what_expires_returns(store: Store, clock: MovableClock) -> None:
+    await fill(store)
+    queue = store.part(LabelQueue)
+    claims = await asyncio.gather(*(queue.claim(lease(f"l{n}", f"p{n}", "g0"), 60) for n in range(5)))
+    (holder,) = [one for one in claims if one is not None]
+    told: list[object] = [await left(store, "eve"), await queue.count_drawn(ENVIRONMENTS, "run")]
+    clock.forward(61)
+    told += [await left(store, "eve"), await queue.find_held(holder.labeller, ENVIRONMENTS, None)]
+    taken = await queue.claim(lease("again", "eve", "g0"), 60)
+    assert taken is not None
+    told += [taken.expires_at - START]
+    with pytest.raises(Conflict, match="went to somebody else"):
+        await store.part(LabelStore).put(label("x", holder.labeller), holder.lease_id, merge=False, show_judge=False)
+    found = [*told, await left(store, "bob")]
     assert found == [{"g1", "g2"}, {"uniform": 1}, {"g0", "g1", "g2"}, None, timedelta(seconds=121), {"g1", "g2"}]
 
 

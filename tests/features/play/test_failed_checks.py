@@ -11,13 +11,12 @@ from app.domain.errors import RetrieverFailed
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Context, ContextQuery, Task
 from app.envs.npc_arena.environment import NpcArena
-from app.main.application import create_app
 from app.ports.environment import Tools
 from app.settings import PolicySettings, RagSettings, Settings
 from app.toolkit.templates import find_packaged_folder
 from tests.support.chat_server import serving
 from tests.support.outline import page
-from tests.support.playground import await_ready
+from tests.support.playground import serve_here
 from tests.support.talking import build_tavern_body, speaks
 
 FAILURE = "the library is closed"
@@ -45,9 +44,7 @@ def client(tmp_path: Path, migrated_file: Path) -> Iterator[TestClient]:
             policies={"warm": PolicySettings(base_url=policy.url, model="warm-model")},
             rag=RagSettings.model_validate({"on_failure": "without"}),
         )
-        app = create_app(settings, environments={"npc_arena": BrokenArena}, retriever=ClosedLibrary())
-        with TestClient(app, base_url="http://127.0.0.1") as client:
-            await_ready(client)
+        with serve_here(settings, BrokenArena, retriever=ClosedLibrary()) as client:
             yield client
 
 

@@ -14,12 +14,11 @@ from starlette.testclient import TestClient
 from app.envs.npc_arena.environment import NpcArena
 from app.inference.connection import Connection, Credentials, Endpoint
 from app.inference.policies import ChatPolicyServer
-from app.main.application import create_app
 from app.settings import PolicySettings, Settings
 from app.toolkit.templates import find_packaged_folder
 from tests.support.chat_server import ChatServer, Received, Reply, serving
 from tests.support.outline import page
-from tests.support.playground import await_ready
+from tests.support.playground import serve_here
 from tests.support.talking import NOTICED, build_tavern_body, speaks, write_stream
 
 SHEETS = ("hob_tarrant", "ottoline_vesk")
@@ -50,8 +49,7 @@ def client(policy: ChatServer, tmp_path_factory: pytest.TempPathFactory, migrate
     policies = {name: PolicySettings(base_url=policy.url, model=f"{name}-model") for name in ("warm", "cold")}
     policies["gone"] = PolicySettings(base_url="http://127.0.0.1:9/v1", model="gone")
     settings = Settings(database_url=f"sqlite:///{database}", character_sheets=sheets, policies=policies)
-    with TestClient(create_app(settings, environments={"npc_arena": NpcArena}), base_url="http://127.0.0.1") as client:
-        await_ready(client)
+    with serve_here(settings, NpcArena) as client:
         client.post("/worlds/shore/events", json={"events": EVENTS}).raise_for_status()
         client.put("/worlds/shore/lorebooks/shore", json=BOOK).raise_for_status()
         yield client

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from app.features.play.model import PlayReply, PlayTurn
 from app.features.play.store import PlayStore
 from app.main.store import Store
-from tests.support.store_cases import opened, using
+from tests.support.store_cases import opened
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
@@ -21,24 +21,21 @@ def reply(name: str, text: str = "Aye. \ud800\x00", day: int = 0) -> PlayReply:
     return PlayReply(reply_id=name, policy="warm", model="m", text=text, flags=("truncated",), created_at=at)
 
 
-def test_alternates_stand_in_one_turn_and_one_of_them_is_better(store_url: str) -> None:
-    async def scenario(store: Store) -> None:
-        plays = store.part(PlayStore)
-        await plays.add(turn("t"), [reply("a"), reply("b")])
-        async with opened(store_url) as replica:
-            await replica.part(PlayStore).add(turn("t"), [reply("c")])
-        marked = [
-            await plays.mark_better("one", "t", "a"),
-            await plays.mark_better("one", "t", "c"),
-            await plays.mark_better("one", "t", "none"),
-            await plays.mark_better("two", "t", "a"),
-        ]
-        found = await plays.get("one", "t")
-        better = reply("c").model_copy(update={"better": True})
-        expected = turn("t").model_copy(update={"replies": (reply("a"), reply("b"), better)})
-        assert (marked, found) == ([True, True, False, False], expected)
-
-    using(store_url, scenario)
+async def test_alternates_stand_in_one_turn_and_one_of_them_is_better(store: Store, store_url: str) -> None:
+    plays = store.part(PlayStore)
+    await plays.add(turn("t"), [reply("a"), reply("b")])
+    async with opened(store_url) as replica:
+        await replica.part(PlayStore).add(turn("t"), [reply("c")])
+    marked = [
+        await plays.mark_better("one", "t", "a"),
+        await plays.mark_better("one", "t", "c"),
+        await plays.mark_better("one", "t", "none"),
+        await plays.mark_better("two", "t", "a"),
+    ]
+    found = await plays.get("one", "t")
+    better = reply("c").model_copy(update={"better": True})
+    expected = turn("t").model_copy(update={"replies": (reply("a"), reply("b"), better)})
+    assert (marked, found) == ([True, True, False, False], expected)
 
 
 async def test_players_see_and_remove_their_own_alone(store: Store) -> None:
@@ -62,10 +59,7 @@ async def test_what_nobody_has_asked_for_a_time_is_removed(store: Store) -> None
     assert (removed, left) == (1, [False, True])
 
 
-def test_all_replicas_hash_players_alike(store_url: str) -> None:
-    async def scenario(store: Store) -> None:
-        async with opened(store_url) as replica:
-            found = await store.part(PlayStore).load_salt(), 32
-            assert found == (salt := await replica.part(PlayStore).load_salt(), len(salt))
-
-    using(store_url, scenario)
+async def test_all_replicas_hash_players_alike(store: Store, store_url: str) -> None:
+    async with opened(store_url) as replica:
+        found = await store.part(PlayStore).load_salt(), 32
+        assert found == (salt := await replica.part(PlayStore).load_salt(), len(salt))

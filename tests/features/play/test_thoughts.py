@@ -1,38 +1,20 @@
 """Thoughts before a reply are told from it, wherever a stream is cut."""
 
 from collections.abc import Iterable
+from pathlib import Path
 
 import pytest
+import yaml
 
 from app.features.play.service import ThoughtSplitter, split_thoughts
 from app.toolkit.answers import LONGEST_TAG, THINKING_TAG, THINKING_TAGS, TURN_END, TURN_ENDS
 
-TEXTS = {
-    "Aye.": ("", "Aye."),
-    " <b>Aye</b>": ("", " <b>Aye</b>"),
-    "<think>He lies.</think>\n\nAye.": ("He lies.", "Aye."),
-    "[THINK]He lies.[/THINK]Aye.": ("He lies.", "Aye."),
-    "\u25c1think\u25b7He lies.\u25c1/think\u25b7 Aye.": ("He lies.", "Aye."),
-    "<|channel|>analysis<|message|>He lies.<|channel|>final<|message|>Aye.": ("He lies.", "Aye."),
-    "<Thinking >He lies.</THINKING  >Aye.": ("He lies.", "Aye."),
-    "\n<think></think>Aye.": ("", "Aye."),
-    "<think>a < b </thin": ("a < b </thin", ""),
-    "[Ottoline] Aye. <": ("", "[Ottoline] Aye. <"),
-    "<thi": ("", "<thi"),
-    "Aye.<think>He lies.</think> No.": ("He lies.", "Aye.\n No."),
-    "Aye.<|im_end|>\n<|im_start|>user\nNo?": ("", "Aye."),
-    "<think>He lies.</s></think>Aye.[EOS] No.": ("He lies.</s>", "Aye."),
-    "Aye.<think>He lies.</think>No.<eot><|eot_id|>": ("He lies.", "Aye.\nNo."),
-    "</s>Aye.": ("", ""),
-    "Aye. <|IM_END|> <|end</S>": ("", "Aye. <|IM_END|> <|end</S>"),
-    "  ": ("", "  "),
-    "": ("", ""),
-}
+TEXTS = yaml.load(Path(__file__).with_name("thoughts.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader)
 
 
-@pytest.mark.parametrize(("text", "expected"), TEXTS.items())
-def test_thoughts_are_told_from_what_is_said_wherever_a_stream_is_cut(text: str, expected: tuple[str, str]) -> None:
-    assert (split_thoughts(text), split_pieces(text), split_pieces([text])) == (expected,) * 3
+@pytest.mark.parametrize(("text", "thought", "said"), TEXTS)
+def test_thoughts_are_told_from_what_is_said_wherever_a_stream_is_cut(text: str, thought: str, said: str) -> None:
+    assert (split_thoughts(text), split_pieces(text), split_pieces([text])) == ((thought, said),) * 3
 
 
 def test_nothing_behind_the_end_of_a_turn_takes_back_what_was_said() -> None:

@@ -87,27 +87,24 @@ async def test_a_branch_lists_what_it_changed_itself(store: Store) -> None:
 
 
 @pytest.mark.parametrize("hour", [0, 20])
-def test_what_a_branch_withdrew_stays_what_it_was_there(store_url: str, hour: int) -> None:
+async def test_what_a_branch_withdrew_stays_what_it_was_there(store: Store, hour: int) -> None:
     """Also where the parent moves the event past the time of the branch."""
-
-    async def scenario(store: Store) -> object:
-        events = store.part(EventStore)
-        await events.add_events("town", [event("a")], "game")
-        await events.branch("save", "town", event("a", 9).time)
-        await events.withdraw("save", "a", "eve")
-        await events.correct("town", event("a", hour, NEW), author="ada")
-        seen = await events.find_event("save", "a")
-        again = await events.withdraw("save", "a", "bob")
-        back = await events.correct("save", event("a", text="It sways."), digest_of_model(event("a")), "dan")
-        found = await events.find_event("save", "a")
-        return (
-            seen and (seen.event.text, seen.is_withdrawn),
-            (again, back),
-            found and (found.event.text, found.is_withdrawn),
-            [await tell(store, world) for world in ("save", "town")],
-        )
-
-    assert using(store_url, scenario) == (
+    events = store.part(EventStore)
+    await events.add_events("town", [event("a")], "game")
+    await events.branch("save", "town", event("a", 9).time)
+    await events.withdraw("save", "a", "eve")
+    await events.correct("town", event("a", hour, NEW), author="ada")
+    seen = await events.find_event("save", "a")
+    again = await events.withdraw("save", "a", "bob")
+    back = await events.correct("save", event("a", text="It sways."), digest_of_model(event("a")), "dan")
+    found = await events.find_event("save", "a")
+    told = (
+        seen and (seen.event.text, seen.is_withdrawn),
+        (again, back),
+        found and (found.event.text, found.is_withdrawn),
+        [await tell(store, world) for world in ("save", "town")],
+    )
+    assert told == (
         (OLD, True),
         (True, True),
         ("It sways.", False),
@@ -116,33 +113,30 @@ def test_what_a_branch_withdrew_stays_what_it_was_there(store_url: str, hour: in
 
 
 @pytest.mark.parametrize("hour", [0, 20])
-def test_what_a_branch_lost_with_its_parent_stays_what_it_was_there(store_url: str, hour: int) -> None:
+async def test_what_a_branch_lost_with_its_parent_stays_what_it_was_there(store: Store, hour: int) -> None:
     """Also where the parent brings it back past the time of the branch, and then at its time again."""
-
-    async def scenario(store: Store) -> object:
-        events = store.part(EventStore)
-        await events.add_events("town", [event("a")], "game")
-        await events.branch("save", "town", event("a", 9).time)
-        await events.branch("inner", "save", event("a", 9).time)
-        await events.withdraw("town", "a", "eve")
-        await events.branch("without", "town", event("a", 9).time)
-        await events.correct("town", event("a", hour, NEW), author="ada")
-        await events.branch("later", "town", event("a", 20).time)
-        await events.withdraw("town", "a", "eve")
-        await events.correct("town", event("a", text="It leans."), author="ada")
-        branches = ("save", "inner", "without", "later")
-        seen = {world: await events.find_event(world, "a") for world in branches}
-        listed = {world: await tell(store, world) for world in branches}
-        back = await events.correct("save", event("a", text="It sways."), digest_of_model(event("a")), "dan")
-        inner = await events.find_event("inner", "a")
-        return (
-            {world: one and (one.event.text, one.is_withdrawn) for world, one in seen.items()},
-            listed,
-            (back, await tell(store, "save"), inner and (inner.event.text, inner.is_withdrawn)),
-        )
-
+    events = store.part(EventStore)
+    await events.add_events("town", [event("a")], "game")
+    await events.branch("save", "town", event("a", 9).time)
+    await events.branch("inner", "save", event("a", 9).time)
+    await events.withdraw("town", "a", "eve")
+    await events.branch("without", "town", event("a", 9).time)
+    await events.correct("town", event("a", hour, NEW), author="ada")
+    await events.branch("later", "town", event("a", 20).time)
+    await events.withdraw("town", "a", "eve")
+    await events.correct("town", event("a", text="It leans."), author="ada")
+    branches = ("save", "inner", "without", "later")
+    seen = {world: await events.find_event(world, "a") for world in branches}
+    listed = {world: await tell(store, world) for world in branches}
+    back = await events.correct("save", event("a", text="It sways."), digest_of_model(event("a")), "dan")
+    inner = await events.find_event("inner", "a")
+    found = (
+        {world: one and (one.event.text, one.is_withdrawn) for world, one in seen.items()},
+        listed,
+        (back, await tell(store, "save"), inner and (inner.event.text, inner.is_withdrawn)),
+    )
     lost = [(OLD, "game", "eve")]
-    assert using(store_url, scenario) == (
+    assert found == (
         {**dict.fromkeys(("save", "inner", "without"), (OLD, True)), "later": (NEW, True)},
         {"save": lost, "inner": [], "without": lost, "later": [(NEW, "ada", "eve")]},
         (True, lost, (OLD, True)),

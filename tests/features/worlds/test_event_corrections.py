@@ -12,7 +12,6 @@ from app.features.worlds.store import EventStore
 from app.features.worlds.store_worlds import EarlierTextStore
 from app.main.store import Store
 from tests.features.worlds.test_store import about, event, ids, refusal, searched
-from tests.support.store_cases import using
 
 pytestmark = pytest.mark.dialects
 
@@ -75,28 +74,25 @@ async def test_who_read_an_event_before_it_was_withdrawn_does_not_bring_it_back(
 
 
 @pytest.mark.parametrize("hour", [-1, 0, 3])
-def test_branches_keep_what_they_branched_from(store_url: str, hour: float) -> None:
+async def test_branches_keep_what_they_branched_from(store: Store, hour: float) -> None:
     """Whether the correction moves the event or not: branches of branches, and those that withdrew it, too."""
-
-    async def scenario(store: Store) -> object:
-        events = store.part(EventStore)
-        await events.add_events("town", [event("a"), event("late", 2)])
-        await events.branch("save", "town", event("a", 1).time)
-        await events.branch("inner", "save", event("a", 1).time)
-        await events.branch("earlier", "save", event("a", -0.5).time)
-        await events.branch("without", "save", event("a", 1).time)
-        await events.withdraw("without", "a")
-        kept = ("save", "inner", "earlier", "without")
-        before = await texts(store, *kept)
-        await events.correct("town", event("a", hour, NEW))
-        await events.correct("town", event("late", -0.75, NEW))
-        await events.correct("town", event("a", hour, NEW, importance=9))
-        await events.branch("after", "town", event("a", 1).time)
-        return before, await texts(store, *kept), await texts(store, "town", "after")
-
+    events = store.part(EventStore)
+    await events.add_events("town", [event("a"), event("late", 2)])
+    await events.branch("save", "town", event("a", 1).time)
+    await events.branch("inner", "save", event("a", 1).time)
+    await events.branch("earlier", "save", event("a", -0.5).time)
+    await events.branch("without", "save", event("a", 1).time)
+    await events.withdraw("without", "a")
+    kept = ("save", "inner", "earlier", "without")
+    before = await texts(store, *kept)
+    await events.correct("town", event("a", hour, NEW))
+    await events.correct("town", event("late", -0.75, NEW))
+    await events.correct("town", event("a", hour, NEW, importance=9))
+    await events.branch("after", "town", event("a", 1).time)
+    found = before, await texts(store, *kept), await texts(store, "town", "after")
     one = {"save": [OLD], "inner": [OLD], "earlier": [], "without": []}
     after = [NEW] if hour > 1 else [NEW, NEW]
-    assert using(store_url, scenario) == (one, one, {"town": [NEW, NEW], "after": after})
+    assert found == (one, one, {"town": [NEW, NEW], "after": after})
 
 
 async def test_a_branch_corrects_what_it_inherited_and_the_parent_keeps_its_own(store: Store) -> None:

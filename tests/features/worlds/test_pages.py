@@ -8,40 +8,17 @@ from typing import Any
 
 import httpx
 import pytest
+import yaml
 from starlette.testclient import TestClient
 
 from app.envs.npc_arena.environment import NpcArena
 from app.main.application import create_app
 from app.settings import Settings
 from tests.support.outline import Outline, page
-from tests.support.playground import await_ready
+from tests.support.playground import serve_here
 
-EVENTS: list[dict[str, Any]] = [
-    {
-        "id": "rope",
-        "time": "1312-04-03T09:15:00Z",
-        "kind": "accident",
-        "text": "The rope of the ferry broke at Reedgate.",
-        "importance": 7,
-        "location": "Reedgate",
-    },
-    {"id": "tax", "time": "1312-04-02T10:30:00Z", "text": "The bailiff put a new tax on salt.", "importance": 3},
-    {
-        "id": "bridge",
-        "time": "1312-04-03T11:00:00Z",
-        "text": "The Margravine ordered a bridge to end the ferry.",
-        "visibility": ["ottoline_vesk"],
-        "leak_terms": ["toll bridge"],
-    },
-    {"id": "spliced", "time": "1312-04-03T15:00:00Z", "text": "The ferry's rope is spliced.", "supersedes": "rope"},
-]
-BOOK = {
-    "name": "The coast",
-    "entries": [
-        {"id": "road", "keys": ["milestone", "road"], "secondary_keys": ["old"], "content": "The road is drowned."},
-        {"id": "<b>off</b>", "constant": True, "enabled": False, "content": "No more."},
-    ],
-}
+SHOWN = yaml.load(Path(__file__).with_name("shown_world.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader)
+EVENTS: list[dict[str, Any]] = SHOWN["events"]
 WHY = "/view/worlds/coast/why?character=hob_tarrant&as_of=1312-04-03T12:00&q=Is+the+ferry+running%3F"
 PAGES = ("/view/worlds", *(f"/view/worlds/{name}" for name in ("coast", "loaded", "nowhere", "coast/why")), WHY)
 
@@ -50,11 +27,9 @@ PAGES = ("/view/worlds", *(f"/view/worlds/{name}" for name in ("coast", "loaded"
 def client(tmp_path_factory: pytest.TempPathFactory, migrated_file: Path) -> Iterator[TestClient]:
     database = tmp_path_factory.mktemp("pages") / "store.db"
     database.write_bytes(migrated_file.read_bytes())
-    app = create_app(Settings(database_url=f"sqlite:///{database}"), environments={"npc_arena": NpcArena})
-    with TestClient(app, base_url="http://127.0.0.1:8000") as client:
-        await_ready(client)
+    with serve_here(Settings(database_url=f"sqlite:///{database}"), NpcArena) as client:
         client.post("/worlds/coast/events", json={"events": EVENTS}).raise_for_status()
-        client.put("/worlds/coast/lorebooks/coast", json=BOOK).raise_for_status()
+        client.put("/worlds/coast/lorebooks/coast", json=SHOWN["book"]).raise_for_status()
         at = "1312-04-03T10:00:00Z"
         client.put("/worlds/loaded", json={"parent": "coast", "at": at}).raise_for_status()
         yield client
@@ -70,60 +45,13 @@ def test_no_page_has_anything_inline_or_from_elsewhere(client: TestClient) -> No
         assert (path, inline, strange, outline.open, counts) == (path, [], [], [], (1, 0))
 
 
-TEXTS = {event["id"]: event["text"] for event in EVENTS}
-
-
-@pytest.mark.parametrize(
-    ("path", "said", "unsaid"),
-    [
-        (
-            "/view/worlds",
-            (
-                "coast 4 events · newest 1312-04-03 15:00:00 loaded from coast at 1312-04-03 10:00:00 · 0 events · "
-                "newest 1312-04-03 09:15:00",
-            ),
-            (),
-        ),
-        (
-            "/view/worlds/coast",
-            (
-                *("1312-04-03 15:00:00", TEXTS["spliced"], f"11:00:00 {TEXTS['bridge']}"),
-                "known to ottoline_vesk importance 5 of 10 given away by toll bridge",
-                *(f"09:15:00 accident {TEXTS['rope']}", "at Reedgate everybody 7 1312-04-02 10:30:00", TEXTS["tax"]),
-                "coast: The coast, 2 entries road · by milestone, road (and any old) The road is drowned.",
-                "<b>off</b> off · always",
-            ),
-            (),
-        ),
-        (
-            "/view/worlds/loaded",
-            ("Branched off coast at 1312-04-03 10:00:00", TEXTS["rope"], TEXTS["tax"]),
-            (TEXTS["spliced"], TEXTS["bridge"]),
-        ),
-        (
-            WHY,
-            (
-                *(
-                    "Retrieved 2 of 2 found Hidden 2 relevant",
-                    TEXTS["rope"],
-                    "1.00 1.00 1.00 3.00 important, new, words",
-                ),
-                *("Hidden 2, relevant", TEXTS["bridge"], "not visible to the character known to ottoline_vesk"),
-                *(TEXTS["spliced"], "later than as_of"),
-                *("The exact prompt system You are Hob Tarrant", "user Is the ferry running?"),
-            ),
-            (),
-        ),
-    ],
-    ids=["trees", "timeline", "branch", "why"],
-)
-def test_pages_say_what_is_there_in_its_order(
-    client: TestClient, path: str, said: tuple[str, ...], unsaid: tuple[str, ...]
-) -> None:
-    words, places = page(client.get(path)).words(), [0]
+@pytest.mark.parametrize("told", SHOWN["pages"].values(), ids=SHOWN["pages"])
+def test_pages_say_what_is_there_in_its_order(client: TestClient, told: dict[str, Any]) -> None:
+    said = told["said"]
+    words, places = page(client.get(told["path"])).words(), [0]
     for one in said:
         places.append(words.find(one, places[-1]))
-    found = dict(zip(said, places[1:], strict=True)), [one for one in unsaid if one in words]
+    found = dict(zip(said, places[1:], strict=True)), [one for one in told.get("unsaid", ()) if one in words]
     assert found == ({one: place for one, place in zip(said, places[1:], strict=True) if place >= 0}, [])
 
 

@@ -12,7 +12,6 @@ from app.domain.errors import Conflict
 from app.domain.worlds import Event, EventSearch, Obstacle, SearchFindings, extract_terms
 from app.features.worlds.store import EventStore
 from app.main.store import Store
-from tests.support.store_cases import using
 from tests.support.tiers import examples
 
 pytestmark = pytest.mark.dialects
@@ -157,17 +156,14 @@ def ways_of(open_: list[Event], asked: EventSearch, found: SearchFindings) -> di
 
 
 @pytest.mark.parametrize("seed", range(examples(16, fewest=3)))
-def test_nothing_is_told_that_could_not_be_known_and_everything_that_could(store_url: str, seed: int) -> None:
-    async def scenario(store: Store) -> None:
-        chance = random.Random(seed)
-        told = await played(store, chance, "w")
-        for _ in range(30):
-            asked = question(chance, "w")
-            found = await store.part(EventStore).search(asked)
-            assert found is not None
-            open_, reasons = expected(told, asked)
-            hidden = {one.event.id: (one.reason, one.by) for one in found.hidden}
-            right = {event_id: reasons.get(event_id) for event_id in hidden}
-            assert (ways(found, asked), hidden) == (ways_of(open_, asked, found), right)
-
-    using(store_url, scenario)
+async def test_nothing_is_told_that_could_not_be_known_and_everything_that_could(store: Store, seed: int) -> None:
+    chance = random.Random(seed)
+    told = await played(store, chance, "w")
+    for _ in range(30):
+        asked = question(chance, "w")
+        found = await store.part(EventStore).search(asked)
+        assert found is not None
+        open_, reasons = expected(told, asked)
+        hidden = {one.event.id: (one.reason, one.by) for one in found.hidden}
+        right = {event_id: reasons.get(event_id) for event_id in hidden}
+        assert (ways(found, asked), hidden) == (ways_of(open_, asked, found), right)

@@ -1,11 +1,10 @@
 """Groups that are read once more beside replies of known level: values that no reward depends on, and their cost."""
 
-import contextlib
 import json
 import random
 import re
 import threading
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,10 +13,9 @@ from fastapi.testclient import TestClient
 
 from app.characters.loading import read_sheets
 from app.envs.npc_arena.environment import NpcArena
-from app.main.application import create_app
 from app.settings import EnvironmentSettings, JudgeSettings, Settings
 from tests.support.chat_server import Received, Reply, serving
-from tests.support.playground import await_ready
+from tests.support.playground import serve_here
 from tests.support.shown_prompts import read_prompt
 
 Json = dict[str, Any]
@@ -70,8 +68,7 @@ def _complete(text: str) -> Reply:
     return Reply(json.dumps({"choices": [choice], "usage": usage}).encode())
 
 
-@contextlib.contextmanager
-def gateway(database: Path, url: str, share: float) -> Iterator[TestClient]:
+def gateway(database: Path, url: str, share: float) -> AbstractContextManager[TestClient]:
     judge = JudgeSettings(
         base_url=url,
         model="grader-1",
@@ -85,10 +82,7 @@ def gateway(database: Path, url: str, share: float) -> Iterator[TestClient]:
         judges={"grader": judge},
         environments={"npc_arena": EnvironmentSettings(judges=("grader",), calibration_share=share)},
     )
-    app = create_app(settings, environments={"npc_arena": NpcArena})
-    with TestClient(app, base_url="http://127.0.0.1") as client:
-        await_ready(client)
-        yield client
+    return serve_here(settings, NpcArena)
 
 
 def bodies(client: TestClient, count: int, run: str = "r") -> list[Json]:

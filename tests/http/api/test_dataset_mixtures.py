@@ -10,9 +10,8 @@ import pytest
 from fastapi.testclient import TestClient
 
 from app.envs.math.environment import Math
-from app.main.application import create_app
 from app.settings import Settings
-from tests.support.playground import await_ready
+from tests.support.playground import serve_here
 
 
 @pytest.fixture
@@ -28,8 +27,7 @@ def client(tmp_path: Path) -> Iterator[TestClient]:
             "datasets": {"math": sources},
         }
     )
-    with TestClient(create_app(settings, environments={"math": Math}), base_url="http://127.0.0.1") as client:
-        await_ready(client)
+    with serve_here(settings, Math) as client:
         yield client
 
 

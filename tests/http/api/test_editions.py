@@ -107,6 +107,12 @@ async def place(folder: Path) -> AsyncIterator[Place]:
         yield Place(client, sheets, database)
 
 
+@pytest.fixture
+async def there(tmp_path: Path) -> AsyncIterator[Place]:
+    async with place(tmp_path) as there:
+        yield there
+
+
 def at(value: JsonValue, *path: str | int) -> JsonValue:
     for step in path:
         if isinstance(step, int):
@@ -139,26 +145,23 @@ def answers(task: JsonValue) -> JsonValue:
     return {"groups": [group]}
 
 
-def test_an_edited_sheet_joins_a_run_with_its_next_epoch(tmp_path: Path) -> None:
-    async def doing(there: Place) -> None:
-        chosen: JsonValue = {"character": ["hob_tarrant"]}
-        size = len(await there.tasks(400, "elsewhere", select=chosen))
-        begun = await there.tasks(size // 2, "a", select=chosen)
-        await there.edit()
-        rest = await there.tasks(size - size // 2, "a", select=chosen)
-        scored = [await there.post("/envs/npc_arena/score", answers(task)) for task in (*begun, *rest)]
-        following = await there.tasks(size, "a", select=chosen)
-        scored.append(await there.post("/envs/npc_arena/score", answers(following[0])))
-        others = [await there.tasks(size, "b"), await there.tasks(size)]
-        batches = (begun, rest, following, *others)
-        assert [edition(tasks) for tasks in batches] == [{OLD}, {OLD}, {NEW}, {NEW}, {NEW}]
-        assert len(following) == size
-        assert [(at(one, "groups", 0, "outcome"), at(one, "groups", 0, "flags")) for one in scored] == [
-            *[("scored", [])] * size,
-            ("scored", ["scoring_changed"]),
-        ]
-
-    visit(tmp_path, doing)
+async def test_an_edited_sheet_joins_a_run_with_its_next_epoch(there: Place) -> None:
+    chosen: JsonValue = {"character": ["hob_tarrant"]}
+    size = len(await there.tasks(400, "elsewhere", select=chosen))
+    begun = await there.tasks(size // 2, "a", select=chosen)
+    await there.edit()
+    rest = await there.tasks(size - size // 2, "a", select=chosen)
+    scored = [await there.post("/envs/npc_arena/score", answers(task)) for task in (*begun, *rest)]
+    following = await there.tasks(size, "a", select=chosen)
+    scored.append(await there.post("/envs/npc_arena/score", answers(following[0])))
+    others = [await there.tasks(size, "b"), await there.tasks(size)]
+    batches = (begun, rest, following, *others)
+    assert [edition(tasks) for tasks in batches] == [{OLD}, {OLD}, {NEW}, {NEW}, {NEW}]
+    assert len(following) == size
+    assert [(at(one, "groups", 0, "outcome"), at(one, "groups", 0, "flags")) for one in scored] == [
+        *[("scored", [])] * size,
+        ("scored", ["scoring_changed"]),
+    ]
 
 
 def test_a_run_is_told_of_a_new_version_of_the_offline_judge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,94 +178,75 @@ def test_a_run_is_told_of_a_new_version_of_the_offline_judge(tmp_path: Path, mon
     assert ["scoring_changed" in str(flags) for flags in told] == [False, True]
 
 
-def test_what_is_out_is_scored_and_a_cursor_dealt_as_if_nothing_had_been_edited(tmp_path: Path) -> None:
-    async def doing(there: Place) -> None:
-        early, late = [hobs(await there.tasks(400, run))[0] for run in ("a", "b")]
-        dealt = await there.tasks(10, "c", cursor=0)
-        before = await there.post("/envs/npc_arena/score", answers(early))
-        reloaded = await there.edit()
-        after = await there.post("/envs/npc_arena/score", answers(late))
-        digests = [at(one, "groups", 0, "scores", 0, "scoring_digest") for one in (before, after)]
-        assert [at(reloaded, key) for key in ("added", "changed", "removed")] == [[], ["hob_tarrant"], []]
-        assert (at(after, "groups", 0, "outcome"), digests[0] == digests[1]) == ("scored", True)
-        assert await there.tasks(10, "c", cursor=0) == dealt
-
-    visit(tmp_path, doing)
+async def test_what_is_out_is_scored_and_a_cursor_dealt_as_if_nothing_had_been_edited(there: Place) -> None:
+    early, late = [hobs(await there.tasks(400, run))[0] for run in ("a", "b")]
+    dealt = await there.tasks(10, "c", cursor=0)
+    before = await there.post("/envs/npc_arena/score", answers(early))
+    reloaded = await there.edit()
+    after = await there.post("/envs/npc_arena/score", answers(late))
+    digests = [at(one, "groups", 0, "scores", 0, "scoring_digest") for one in (before, after)]
+    assert [at(reloaded, key) for key in ("added", "changed", "removed")] == [[], ["hob_tarrant"], []]
+    assert (at(after, "groups", 0, "outcome"), digests[0] == digests[1]) == ("scored", True)
+    assert await there.tasks(10, "c", cursor=0) == dealt
 
 
-def test_a_broken_sheet_changes_nothing(tmp_path: Path) -> None:
-    async def doing(there: Place) -> None:
-        served = (await there.client.get("/characters")).json()
-        (there.sheets / "broken.yaml").write_text("meta: nothing", encoding="utf-8")
-        refused = await there.client.post("/characters/reload", json={})
-        assert (refused.status_code, "broken.yaml" in refused.json()["detail"]) == (422, True)
-        assert (await there.client.get("/characters")).json() == served
-
-    visit(tmp_path, doing)
+async def test_a_broken_sheet_changes_nothing(there: Place) -> None:
+    served = (await there.client.get("/characters")).json()
+    (there.sheets / "broken.yaml").write_text("meta: nothing", encoding="utf-8")
+    refused = await there.client.post("/characters/reload", json={})
+    assert (refused.status_code, "broken.yaml" in refused.json()["detail"]) == (422, True)
+    assert (await there.client.get("/characters")).json() == served
 
 
-def test_an_episode_goes_on_under_the_sheets_it_began_with(tmp_path: Path) -> None:
-    async def doing(there: Place) -> None:
-        (task, *_) = hobs(await there.tasks(100, "a", params={"turns": "multi"}))
-        await there.edit()
-        said: list[JsonValue] = [{"role": "assistant", "content": "Nay. Mind the mud."}]
-        turn = await there.post("/envs/npc_arena/step", {"task_id": at(task, "task_id"), "messages": list(said)})
-        forged: list[JsonValue] = [*said, {"role": "user", "content": "Here is gold."}, *said]
-        refused = await there.client.post(
-            "/envs/npc_arena/step", json={"task_id": at(task, "task_id"), "messages": forged}
-        )
-        whole: JsonValue = [{"messages": [*said, *items(turn, "messages")]}, {"messages": forged}]
-        group: JsonValue = {"task_id": at(task, "task_id"), "lease_id": at(task, "lease_id"), "completions": whole}
-        scored = await there.post("/envs/npc_arena/score", {"groups": [group]})
-        assert (at(turn, "done"), refused.status_code, at(refused.json(), "errors", 0, "field")) == (
-            False,
-            422,
-            "messages[1]",
-        )
-        assert [at(one, "flags") for one in items(scored, "groups", 0, "scores")][1] == ["forged_observation"]
-
-    visit(tmp_path, doing)
+async def test_an_episode_goes_on_under_the_sheets_it_began_with(there: Place) -> None:
+    (task, *_) = hobs(await there.tasks(100, "a", params={"turns": "multi"}))
+    await there.edit()
+    said: list[JsonValue] = [{"role": "assistant", "content": "Nay. Mind the mud."}]
+    turn = await there.post("/envs/npc_arena/step", {"task_id": at(task, "task_id"), "messages": list(said)})
+    forged: list[JsonValue] = [*said, {"role": "user", "content": "Here is gold."}, *said]
+    refused = await there.client.post("/envs/npc_arena/step", json={"task_id": at(task, "task_id"), "messages": forged})
+    whole: JsonValue = [{"messages": [*said, *items(turn, "messages")]}, {"messages": forged}]
+    group: JsonValue = {"task_id": at(task, "task_id"), "lease_id": at(task, "lease_id"), "completions": whole}
+    scored = await there.post("/envs/npc_arena/score", {"groups": [group]})
+    assert (at(turn, "done"), refused.status_code, at(refused.json(), "errors", 0, "field")) == (
+        False,
+        422,
+        "messages[1]",
+    )
+    assert [at(one, "flags") for one in items(scored, "groups", 0, "scores")][1] == ["forged_observation"]
 
 
-def test_a_trial_of_an_episode_leaves_every_table_as_it_was(tmp_path: Path) -> None:
-    async def doing(there: Place) -> None:
-        before = there.stored()
-        scene: JsonValue = {"player": "Take me over.", "turns": [{"say": "Too much."}]}
-        whole: JsonValue = [
-            {"role": "assistant", "content": "Four coppers by night."},
-            {"role": "user", "content": "Too much."},
-            {"role": "assistant", "content": "Walk, then. *He coils the rope.* Mud's deep."},
-        ]
-        draft: JsonValue = {"character": "hob_tarrant", "scene": scene}
-        completions: JsonValue = [{"messages": whole}, {"text": "Aye."}]
-        trial = await there.post("/envs/npc_arena/try", {"draft": draft, "completions": completions})
-        assert (at(trial, "max_turns"), at(trial, "completions", 0, "score", "gate")) == (2, 1.0)
-        assert there.stored() == before
-
-    visit(tmp_path, doing)
+async def test_a_trial_of_an_episode_leaves_every_table_as_it_was(there: Place) -> None:
+    before = there.stored()
+    scene: JsonValue = {"player": "Take me over.", "turns": [{"say": "Too much."}]}
+    whole: JsonValue = [
+        {"role": "assistant", "content": "Four coppers by night."},
+        {"role": "user", "content": "Too much."},
+        {"role": "assistant", "content": "Walk, then. *He coils the rope.* Mud's deep."},
+    ]
+    draft: JsonValue = {"character": "hob_tarrant", "scene": scene}
+    completions: JsonValue = [{"messages": whole}, {"text": "Aye."}]
+    trial = await there.post("/envs/npc_arena/try", {"draft": draft, "completions": completions})
+    assert (at(trial, "max_turns"), at(trial, "completions", 0, "score", "gate")) == (2, 1.0)
+    assert there.stored() == before
 
 
-def test_a_trial_shows_what_a_gate_and_a_judge_say_of_a_sheet_that_is_not_served(tmp_path: Path) -> None:
-    async def doing(there: Place) -> None:
-        sheet = (SHIPPED / "hob_tarrant.yaml").read_text(encoding="utf-8")
-        draft: JsonValue = {"sheet": sheet, "line": "Is the ferry running?", "events": [{"text": "It floods."}]}
-        texts = ("As an AI language model I cannot help with ferries.", "No ferry. Water's up.")
-        completions: JsonValue = [{"text": text} for text in texts]
-        trial = (
-            await there.client.post("/envs/npc_arena/try", json={"draft": draft, "completions": completions})
-        ).json()
-        gated, judged = trial["completions"]
-        assert "It floods." in trial["messages"][0]["content"]
-        assert trial["messages"][-1] == {"role": "user", "content": "Is the ferry running?"}
-        assert (gated["score"]["reward"], [gate["flag"] for gate in gated["gates"]]) == (0.0, ["breaks_character"])
-        assert (judged["score"]["outcome"], judged["gates"], trial["judges"]) == ("scored", [], ["offline"])
-        assert [judgement["order"] for judgement in trial["judgements"]] == [[judged["score"]["candidate"]]]
-        assert trial["calls"] == 0
-
-    visit(tmp_path, doing)
+async def test_a_trial_shows_what_a_gate_and_a_judge_say_of_a_sheet_that_is_not_served(there: Place) -> None:
+    sheet = (SHIPPED / "hob_tarrant.yaml").read_text(encoding="utf-8")
+    draft: JsonValue = {"sheet": sheet, "line": "Is the ferry running?", "events": [{"text": "It floods."}]}
+    texts = ("As an AI language model I cannot help with ferries.", "No ferry. Water's up.")
+    completions: JsonValue = [{"text": text} for text in texts]
+    trial = (await there.client.post("/envs/npc_arena/try", json={"draft": draft, "completions": completions})).json()
+    gated, judged = trial["completions"]
+    assert "It floods." in trial["messages"][0]["content"]
+    assert trial["messages"][-1] == {"role": "user", "content": "Is the ferry running?"}
+    assert (gated["score"]["reward"], [gate["flag"] for gate in gated["gates"]]) == (0.0, ["breaks_character"])
+    assert (judged["score"]["outcome"], judged["gates"], trial["judges"]) == ("scored", [], ["offline"])
+    assert [judgement["order"] for judgement in trial["judgements"]] == [[judged["score"]["candidate"]]]
+    assert trial["calls"] == 0
 
 
-def test_a_wrong_draft_is_refused_by_field(tmp_path: Path) -> None:
+async def test_a_wrong_draft_is_refused_by_field(there: Place) -> None:
     wrong: list[tuple[JsonValue, str]] = [
         ({"line": "Hello."}, "draft.sheet"),
         ({"character": "nobody", "line": "Hello."}, "draft.character"),
@@ -271,15 +255,11 @@ def test_a_wrong_draft_is_refused_by_field(tmp_path: Path) -> None:
         ({"sheet": "meta: [", "line": "Hello."}, "draft.sheet"),
         ({"sheet": {"meta": {}}, "line": "Hello."}, "draft.sheet.meta"),
     ]
-
-    async def doing(there: Place) -> None:
-        told = []
-        for draft, field in wrong:
-            reply = await there.client.post("/envs/npc_arena/try", json={"draft": draft})
-            told.append((reply.status_code, reply.json()["errors"][0]["field"][: len(field)]))
-        assert told == [(422, field) for _, field in wrong]
-
-    visit(tmp_path, doing)
+    told = []
+    for draft, field in wrong:
+        reply = await there.client.post("/envs/npc_arena/try", json={"draft": draft})
+        told.append((reply.status_code, reply.json()["errors"][0]["field"][: len(field)]))
+    assert told == [(422, field) for _, field in wrong]
 
 
 def test_what_is_out_outlives_a_restart_over_edited_sheets(tmp_path: Path) -> None:

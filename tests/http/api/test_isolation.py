@@ -96,35 +96,28 @@ def test_strong_isolation_is_shown_and_logged(tmp_path: Path, caplog: pytest.Log
     assert {name: one.model_dump(mode="json") for name, one in read.items()} == seen
 
 
-def test_where_it_is_weak_the_environment_is_off_says_what_is_missing_and_scores_nothing(tmp_path: Path) -> None:
-    async def asked() -> tuple[dict[str, Any], bool, list[int]]:
-        async with service(tmp_path, weak=True) as door:
-            weak, plain = [(await door.get(f"/envs/{kind}")).json() for kind in ("doubling", "plain")]
-            replies = [
-                await door.post("/envs/doubling/next-batch", json={"batch_size": 1}),
-                await door.post("/envs/doubling/score", json={"groups": [{"task_id": "x", "completions": []}]}),
-            ]
-        return weak, plain["available"], [reply.status_code for reply in replies]
-
-    weak, others_serve, statuses = asyncio.run(asked())
+async def test_where_it_is_weak_the_environment_is_off_says_what_is_missing_and_scores_nothing(tmp_path: Path) -> None:
+    async with service(tmp_path, weak=True) as door:
+        weak, plain = [(await door.get(f"/envs/{kind}")).json() for kind in ("doubling", "plain")]
+        replies = [
+            await door.post("/envs/doubling/next-batch", json={"batch_size": 1}),
+            await door.post("/envs/doubling/score", json={"groups": [{"task_id": "x", "completions": []}]}),
+        ]
+    statuses = [reply.status_code for reply in replies]
     expected = ("a TCP connection was made", "/etc/passwd was read", "programs.allow_weak_isolation", "seccomp")
-    assert (weak["available"], weak["isolation"]["strong"], others_serve) == (False, False, True)
+    assert (weak["available"], weak["isolation"]["strong"], plain["available"]) == (False, False, True)
     assert [words for words in expected if words not in weak["reason"]] == []
     assert (statuses[0], statuses[1] >= 400) == (503, True)
 
 
-def test_a_weak_one_that_is_forced_serves_and_says_so(tmp_path: Path) -> None:
+async def test_a_weak_one_that_is_forced_serves_and_says_so(tmp_path: Path) -> None:
     """Where isolation is strong, programs are run in tests/envs."""
-
-    async def asked() -> tuple[dict[str, Any], list[float | None]]:
-        async with service(tmp_path, weak=True, forced=True) as door:
-            seen = (await door.get("/envs/doubling")).json()
-            batch = (await door.post("/envs/doubling/next-batch", json={"batch_size": 1, "run": "a"})).json()
-            answers = ["def f(x): return 2 * x", "def f(x): return x", "import os; os._exit(0)"]
-            group = {"task_id": batch["tasks"][0]["task_id"], "completions": [{"text": text} for text in answers]}
-            reply = await door.post("/envs/doubling/score", json={"groups": [group], "run": "a"}, timeout=60)
-        return seen, [one["reward"] for one in reply.json()["groups"][0]["scores"]]
-
-    seen, rewards = asyncio.run(asked())
+    async with service(tmp_path, weak=True, forced=True) as door:
+        seen = (await door.get("/envs/doubling")).json()
+        batch = (await door.post("/envs/doubling/next-batch", json={"batch_size": 1, "run": "a"})).json()
+        answers = ["def f(x): return 2 * x", "def f(x): return x", "import os; os._exit(0)"]
+        group = {"task_id": batch["tasks"][0]["task_id"], "completions": [{"text": text} for text in answers]}
+        reply = await door.post("/envs/doubling/score", json={"groups": [group], "run": "a"}, timeout=60)
+    rewards = [one["reward"] for one in reply.json()["groups"][0]["scores"]]
     assert (seen["available"], seen["reason"], seen["isolation"]["strong"]) == (True, None, False)
     assert rewards == [1.0, 0.0, 0.0]

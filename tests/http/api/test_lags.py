@@ -14,7 +14,7 @@ from starlette.types import Message
 
 from app.domain.runs import Hold
 from app.features.health.store import RunHealthStore
-from tests.support.playground import WAIT, World, gateway, play
+from tests.support.playground import WAIT, World, gateway
 from tests.support.store_cases import alarm, opened
 
 LIMIT: JsonValue = {"max_lag": 0, "lag_policy": "pace"}
@@ -46,23 +46,22 @@ def test_a_replica_waits_for_a_lease_of_another_until_it_is_answered(database: P
 
 
 @pytest.mark.parametrize("is_held", [False, True])
-def test_a_limit_that_is_lifted_or_an_alarm_that_holds_the_run_ends_the_wait(database: Path, is_held: bool) -> None:
-    async def scene(client: httpx.AsyncClient) -> None:
-        await client.put("/runs/a", json=LIMIT)
-        await client.post(NEXT, json=ask(1, 0))
-        waiting = asyncio.ensure_future(client.post(NEXT, json=ask(2, 60)))
-        await asyncio.sleep(0.1)
-        if is_held:
-            async with opened(f"sqlite:///{database}") as store:
-                hold = Hold(alarm_id="alarm_1", reason="length", since=alarm().raised_at)
-                await store.part(RunHealthStore).add_alarm("a", alarm(), hold)
-        await client.put("/runs/a", json={"lag_policy": "flag"})
-        told = await asyncio.wait_for(waiting, WAIT)
-        assert (told.status_code, told.json().get("code"), len(told.json().get("tasks", ()))) == (
-            (409, "run_held", 0) if is_held else (200, None, 1)
-        )
-
-    play(World(), database, scene)
+async def test_a_limit_that_is_lifted_or_an_alarm_that_holds_the_run_ends_the_wait(
+    client: httpx.AsyncClient, database: Path, is_held: bool
+) -> None:
+    await client.put("/runs/a", json=LIMIT)
+    await client.post(NEXT, json=ask(1, 0))
+    waiting = asyncio.ensure_future(client.post(NEXT, json=ask(2, 60)))
+    await asyncio.sleep(0.1)
+    if is_held:
+        async with opened(f"sqlite:///{database}") as store:
+            hold = Hold(alarm_id="alarm_1", reason="length", since=alarm().raised_at)
+            await store.part(RunHealthStore).add_alarm("a", alarm(), hold)
+    await client.put("/runs/a", json={"lag_policy": "flag"})
+    told = await asyncio.wait_for(waiting, WAIT)
+    assert (told.status_code, told.json().get("code"), len(told.json().get("tasks", ()))) == (
+        (409, "run_held", 0) if is_held else (200, None, 1)
+    )
 
 
 async def leave(client: httpx.AsyncClient, method: str, path: str, query: str, body: JsonValue, seconds: float) -> None:
@@ -101,33 +100,27 @@ async def leave(client: httpx.AsyncClient, method: str, path: str, query: str, b
         ("POST", "/next-batch", "", {**ask(2, 60), "mix": [{"env": "toy"}]}),
     ],
 )
-def test_a_client_that_leaves_while_it_waits_gets_no_leases(
-    method: str, path: str, query: str, body: JsonValue, database: Path
+async def test_a_client_that_leaves_while_it_waits_gets_no_leases(
+    client: httpx.AsyncClient, method: str, path: str, query: str, body: JsonValue
 ) -> None:
-    async def scene(client: httpx.AsyncClient) -> None:
-        await client.put("/runs/a", json=LIMIT)
-        await client.post(NEXT, json=ask(1, 0))
-        waiting = asyncio.ensure_future(leave(client, method, path, query, body, 0.1))
-        await asyncio.sleep(0.15)
-        await client.put("/runs/a", json={"lag_policy": "flag"})
-        await waiting
-        assert len((await client.post(NEXT, json={"run": "a", "batch_size": 4})).json()["tasks"]) == 3
-
-    play(World(), database, scene)
+    await client.put("/runs/a", json=LIMIT)
+    await client.post(NEXT, json=ask(1, 0))
+    waiting = asyncio.ensure_future(leave(client, method, path, query, body, 0.1))
+    await asyncio.sleep(0.15)
+    await client.put("/runs/a", json={"lag_policy": "flag"})
+    await waiting
+    assert len((await client.post(NEXT, json={"run": "a", "batch_size": 4})).json()["tasks"]) == 3
 
 
-def test_a_trainer_that_takes_only_numbers_is_told_that_its_run_drops(database: Path) -> None:
-    async def scene(client: httpx.AsyncClient) -> None:
-        task = (await client.post(NEXT, json={"batch_size": 1})).json()["tasks"][0]["task_id"]
-        bodies: dict[str, JsonValue] = {
-            "slime/toy?run=a": {"prompt": "", "response": "1", "label": task},
-            "openrlhf/toy/get_reward?run=a": {"query": ["1"], "prompts": [""], "labels": [task]},
-        }
-        replies = []
-        for policy in ("drop", "flag"):
-            await client.put("/runs/a", json={"max_lag": 1, "lag_policy": policy})
-            replies += [await client.post(f"/compat/{path}", json=body) for path, body in bodies.items()]
-        assert [reply.status_code for reply in replies] == [422, 422, 200, 200]
-        assert ["`lag_policy: drop`" in reply.text and '"run"' in reply.text for reply in replies[:2]] == [True] * 2
-
-    play(World(), database, scene)
+async def test_a_trainer_that_takes_only_numbers_is_told_that_its_run_drops(client: httpx.AsyncClient) -> None:
+    task = (await client.post(NEXT, json={"batch_size": 1})).json()["tasks"][0]["task_id"]
+    bodies: dict[str, JsonValue] = {
+        "slime/toy?run=a": {"prompt": "", "response": "1", "label": task},
+        "openrlhf/toy/get_reward?run=a": {"query": ["1"], "prompts": [""], "labels": [task]},
+    }
+    replies = []
+    for policy in ("drop", "flag"):
+        await client.put("/runs/a", json={"max_lag": 1, "lag_policy": policy})
+        replies += [await client.post(f"/compat/{path}", json=body) for path, body in bodies.items()]
+    assert [reply.status_code for reply in replies] == [422, 422, 200, 200]
+    assert ["`lag_policy: drop`" in reply.text and '"run"' in reply.text for reply in replies[:2]] == [True] * 2

@@ -47,49 +47,41 @@ async def score(client: httpx.AsyncClient, *groups: JsonValue, wait: float | Non
 
 
 @pytest.mark.parametrize("parts", [1, 2])
-def test_a_task_that_is_lost_before_its_score_completes_its_lease_all_the_same(database: Path, parts: int) -> None:
+async def test_a_task_that_is_lost_before_its_score_completes_its_lease_all_the_same(
+    client: httpx.AsyncClient, database: Path, parts: int
+) -> None:
     """Whether the group comes whole or in pieces."""
-
-    async def scene(client: httpx.AsyncClient) -> None:
-        task = await hand_out(client, run="a")
-        lose(database, "tasks", "prompts")
-        whole = answer(task)
-        pieces: list[JsonValue] = [
-            {**whole, "completions": [{"text": text}], "part": {"key": "k", "index": place, "size": 2}}
-            for place, text in enumerate("10")
-        ]
-        replies = await score(client, *([whole] if parts == 1 else pieces))
-        assert [(one.rewards, one.flags) for one in replies] == (
-            [((1.0, 0.0), ())] if parts == 1 else [((1.0,), ()), ((0.0,), ())]
-        )
-
-    play(World(), database, scene)
+    task = await hand_out(client, run="a")
+    lose(database, "tasks", "prompts")
+    whole = answer(task)
+    pieces: list[JsonValue] = [
+        {**whole, "completions": [{"text": text}], "part": {"key": "k", "index": place, "size": 2}}
+        for place, text in enumerate("10")
+    ]
+    replies = await score(client, *([whole] if parts == 1 else pieces))
+    assert [(one.rewards, one.flags) for one in replies] == (
+        [((1.0, 0.0), ())] if parts == 1 else [((1.0,), ()), ((0.0,), ())]
+    )
 
 
-def test_a_task_that_is_lost_before_a_single_sample_is_scored(database: Path) -> None:
-    async def scene(client: httpx.AsyncClient) -> None:
-        task = await hand_out(client, cursor=0)
-        lose(database, "tasks", "prompts")
-        sample = {"prompt": "", "response": "1", "label": task.task_id}
-        reply = await client.post("/compat/slime/toy", json=sample, timeout=WAIT)
-        assert (reply.status_code, reply.json()) == (200, 1.0)
-
-    play(World(), database, scene)
+async def test_a_task_that_is_lost_before_a_single_sample_is_scored(client: httpx.AsyncClient, database: Path) -> None:
+    task = await hand_out(client, cursor=0)
+    lose(database, "tasks", "prompts")
+    sample = {"prompt": "", "response": "1", "label": task.task_id}
+    reply = await client.post("/compat/slime/toy", json=sample, timeout=WAIT)
+    assert (reply.status_code, reply.json()) == (200, 1.0)
 
 
-def test_a_group_that_is_lost_while_it_is_scored_is_stored_with_its_scores(database: Path) -> None:
-    world = World()
-
-    async def scene(client: httpx.AsyncClient) -> None:
-        (pending,) = await score(client, answer(await hand_out(client, "slow", run="a")), wait=0)
-        await until(lambda: world.scorings["slow"] == 1)
-        lose(database, "rollouts", "groups", "tasks", "prompts")
-        world.going_on.set()
-        await until(lambda: is_stored(database, "groups", "group_id", pending.group_id))
-        reply = await client.get("/groups", params={"id": pending.group_id, "wait": str(WAIT)})
-        assert [one.rewards for one in GroupReplies.model_validate_json(reply.content).groups] == [(1.0, 0.0)]
-
-    play(world, database, scene)
+async def test_a_group_that_is_lost_while_it_is_scored_is_stored_with_its_scores(
+    client: httpx.AsyncClient, world: World, database: Path
+) -> None:
+    (pending,) = await score(client, answer(await hand_out(client, "slow", run="a")), wait=0)
+    await until(lambda: world.scorings["slow"] == 1)
+    lose(database, "rollouts", "groups", "tasks", "prompts")
+    world.going_on.set()
+    await until(lambda: is_stored(database, "groups", "group_id", pending.group_id))
+    reply = await client.get("/groups", params={"id": pending.group_id, "wait": str(WAIT)})
+    assert [one.rewards for one in GroupReplies.model_validate_json(reply.content).groups] == [(1.0, 0.0)]
 
 
 def test_a_lost_run_is_stored_again_with_its_settings_and_pins(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:

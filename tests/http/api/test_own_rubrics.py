@@ -1,7 +1,7 @@
 """A rubric of one's own, from the settings or a run's options: what it decides, where it is seen, what is refused."""
 
-import contextlib
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,8 @@ from fastapi.testclient import TestClient
 from app.envs.npc_arena.environment import NpcArena
 from app.envs.rlaif.environment import Rlaif
 from app.judges.prompts import load_rubric
-from app.main.application import create_app
 from app.settings import EnvironmentSettings, Settings
-from tests.support.playground import await_ready
+from tests.support.playground import serve_here
 
 TEXTS = ("Water's high, friend. I'd not cross before noon.", "Ask me again tomorrow.")
 RUBRIC = """\
@@ -41,16 +40,12 @@ def write(folder: Path, text: str = RUBRIC) -> Path:
     return file
 
 
-@contextlib.contextmanager
-def serve(folder: Path, rubric: Path | None) -> Iterator[TestClient]:
+def serve(folder: Path, rubric: Path | None) -> AbstractContextManager[TestClient]:
     settings = Settings(
         database_url=f"sqlite:///{folder / 'gateway.db'}",
         environments={"npc_arena": EnvironmentSettings(rubric=rubric)},
     )
-    app = create_app(settings, environments={"npc_arena": NpcArena, "rlaif": Rlaif})
-    with TestClient(app, base_url="http://127.0.0.1") as client:
-        await_ready(client)
-        yield client
+    return serve_here(settings, NpcArena, Rlaif)
 
 
 @pytest.fixture

@@ -64,60 +64,51 @@ async def collected(client: httpx.AsyncClient, group_id: str) -> GroupReply:
     return GroupReplies.model_validate_json(reply.content).groups[0]
 
 
-def test_64_pieces_at_once_out_of_order_and_twice_each_are_one_group(database: Path) -> None:
-    world = World()
-
-    async def scene(client: httpx.AsyncClient) -> None:
-        task = await leased(client, "arena")
-        pieces = [(place, piece(task, place, f"{place / 100}", size=64)) for place in range(64)] * 2
-        random.Random(64).shuffle(pieces)
-        replies = await asyncio.gather(*(scored(client, one) for _, one in pieces))
-        page = GroupPage.model_validate_json((await client.get("/groups")).content)
-        view = GroupView.model_validate_json((await client.get(f"/groups/{replies[0].group_id}")).content)
-        whole = view.reply
-        assert [group.group_id for group in page.groups] == [whole.group_id]
-        assert {reply.model_copy(update={"rewards": (), "scores": (), "advantages": ()}) for reply in replies} == {
-            whole.model_copy(update={"rewards": (), "scores": (), "advantages": ()})
-        }
-        assert [(reply.rewards, reply.advantages) for reply in replies] == [
-            ((whole.rewards[place],), (whole.advantages[place],)) for place, _ in pieces
-        ]
-        assert (len(whole.rewards), len(set(whole.rewards)), whole.flags) == (64, 64, ())
-
-    play(world, database, scene)
+async def test_64_pieces_at_once_out_of_order_and_twice_each_are_one_group(
+    client: httpx.AsyncClient, world: World
+) -> None:
+    task = await leased(client, "arena")
+    pieces = [(place, piece(task, place, f"{place / 100}", size=64)) for place in range(64)] * 2
+    random.Random(64).shuffle(pieces)
+    replies = await asyncio.gather(*(scored(client, one) for _, one in pieces))
+    page = GroupPage.model_validate_json((await client.get("/groups")).content)
+    view = GroupView.model_validate_json((await client.get(f"/groups/{replies[0].group_id}")).content)
+    whole = view.reply
+    assert [group.group_id for group in page.groups] == [whole.group_id]
+    assert {reply.model_copy(update={"rewards": (), "scores": (), "advantages": ()}) for reply in replies} == {
+        whole.model_copy(update={"rewards": (), "scores": (), "advantages": ()})
+    }
+    assert [(reply.rewards, reply.advantages) for reply in replies] == [
+        ((whole.rewards[place],), (whole.advantages[place],)) for place, _ in pieces
+    ]
+    assert (len(whole.rewards), len(set(whole.rewards)), whole.flags) == (64, 64, ())
     assert world.scorings["arena"] == 1
 
 
-def test_whoever_waits_and_whoever_collects_is_told_the_same(database: Path) -> None:
-    async def scene(client: httpx.AsyncClient) -> None:
-        task = await leased(client)
-        waiting = asyncio.ensure_future(scored(client, piece(task, 0, "1", "0", size=3)))
-        early = await scored(client, piece(task, 0, "1", "0", size=3), wait=0.05)
-        collecting = asyncio.ensure_future(collected(client, early.group_id))
-        last = await scored(client, piece(task, 2, "0.5", size=3), wait=None)
-        first, whole = await waiting, await collecting
-        assert (early.outcome, early.rewards, early.mean) == ("pending", (None, None), None)
-        assert (first.rewards, last.rewards, whole.rewards) == ((1, 0), (0.5,), (1, 0, 0.5))
-        assert (first.mean, last.mean, first.std) == (whole.mean, 0.5, whole.std)
-        assert first.group_id == last.group_id == early.group_id == whole.group_id
-
-    play(World(), database, scene)
+async def test_whoever_waits_and_whoever_collects_is_told_the_same(client: httpx.AsyncClient) -> None:
+    task = await leased(client)
+    waiting = asyncio.ensure_future(scored(client, piece(task, 0, "1", "0", size=3)))
+    early = await scored(client, piece(task, 0, "1", "0", size=3), wait=0.05)
+    collecting = asyncio.ensure_future(collected(client, early.group_id))
+    last = await scored(client, piece(task, 2, "0.5", size=3), wait=None)
+    first, whole = await waiting, await collecting
+    assert (early.outcome, early.rewards, early.mean) == ("pending", (None, None), None)
+    assert (first.rewards, last.rewards, whole.rewards) == ((1, 0), (0.5,), (1, 0, 0.5))
+    assert (first.mean, last.mean, first.std) == (whole.mean, 0.5, whole.std)
+    assert first.group_id == last.group_id == early.group_id == whole.group_id
 
 
-def test_a_waiting_piece_is_told_when_the_time_is_up(database: Path) -> None:
-    world = World()
-
-    async def scene(client: httpx.AsyncClient) -> None:
-        task = await leased(client)
-        waiting = asyncio.ensure_future(scored(client, piece(task, 1, "1", size=3)))
-        await until(lambda: count_pieces(database) == 1)
-        world.moment += timedelta(seconds=60)
-        assert (await waiting).flags == ("partial_group",)
-
-    play(world, database, scene)
+async def test_a_waiting_piece_is_told_when_the_time_is_up(
+    client: httpx.AsyncClient, world: World, database: Path
+) -> None:
+    task = await leased(client)
+    waiting = asyncio.ensure_future(scored(client, piece(task, 1, "1", size=3)))
+    await until(lambda: count_pieces(database) == 1)
+    world.moment += timedelta(seconds=60)
+    assert (await waiting).flags == ("partial_group",)
 
 
-def test_a_part_that_is_none_is_refused(database: Path) -> None:
+async def test_a_part_that_is_none_is_refused(client: httpx.AsyncClient) -> None:
     part: dict[str, JsonValue] = {"key": "k", "index": 0, "size": 1}
     wrong: list[dict[str, JsonValue]] = [
         {"key": ""},
@@ -128,71 +119,38 @@ def test_a_part_that_is_none_is_refused(database: Path) -> None:
         {"size": 257},
         {"size": None},
     ]
-
-    async def scene(client: httpx.AsyncClient) -> None:
-        sent = piece(await leased(client), 0, "1", size=1)
-        replies = [await client.post("/score", json={"groups": [sent | {"part": part | one}]}) for one in wrong]
-        fields = [(reply.status_code, reply.json()["errors"][0]["field"]) for reply in replies]
-        assert fields == [(422, f"body.groups[0].part.{name}") for one in wrong for name in one]
-
-    play(World(), database, scene)
+    sent = piece(await leased(client), 0, "1", size=1)
+    replies = [await client.post("/score", json={"groups": [sent | {"part": part | one}]}) for one in wrong]
+    fields = [(reply.status_code, reply.json()["errors"][0]["field"]) for reply in replies]
+    assert fields == [(422, f"body.groups[0].part.{name}") for one in wrong for name in one]
 
 
-def test_an_idempotency_key_ties_a_piece_to_its_body(database: Path) -> None:
-    async def scene(client: httpx.AsyncClient) -> None:
-        task = await leased(client)
-        body = {"groups": [piece(task, 0, "1", size=2)], "wait_seconds": 0.0}
-        other = {"groups": [piece(task, 1, "0", size=2)], "wait_seconds": 0.0}
-        headers = {"Idempotency-Key": "k"}
-        replies = [await client.post("/score", json=one, headers=headers) for one in (body, body, other)]
-        open_ = await collected_now(client, replies[0].json()["groups"][0]["group_id"])
-        assert [reply.status_code for reply in replies] == [200, 200, 422]
-        assert replies[0].content == replies[1].content
-        assert (open_.outcome, open_.rewards) == ("pending", (None,))
-
-    play(World(), database, scene)
+async def test_evaluations_may_come_in_pieces_and_stay_out_of_the_figures(client: httpx.AsyncClient) -> None:
+    task = (await leased(client, "arena")).model_copy(update={"lease_id": None})
+    pieces = [piece(task, place, text, size=2) for place, text in enumerate(("0.8", "0.2"))]
+    replies = await told(client, *pieces, purpose="eval")
+    assert [reply.rewards for reply in replies if isinstance(reply, GroupReply)] == [(0.8,), (0.2,)]
+    assert (await client.get("/stats")).json()["rows"] == []
 
 
-async def collected_now(client: httpx.AsyncClient, group_id: str) -> GroupReply:
-    reply = await client.get("/groups", params={"id": group_id})
-    return GroupReplies.model_validate_json(reply.content).groups[0]
+async def test_what_could_not_be_scored_is_tried_again_when_a_piece_comes_again(client: httpx.AsyncClient) -> None:
+    task = await leased(client, "flaky")
+    pieces = [piece(task, place, text, size=2) for place, text in enumerate(("once", "0.5"))]
+    failed = await told(client, *pieces)
+    again = await scored(client, pieces[0])
+    whole = await collected(client, again.group_id)
+    assert [reply.rewards for reply in failed if isinstance(reply, GroupReply)] == [(None,), (0.5,)]
+    assert (again.outcome, again.rewards, whole.rewards) == ("scored", (1,), (1, 0.5))
 
 
-def test_evaluations_may_come_in_pieces_and_stay_out_of_the_figures(database: Path) -> None:
-    async def scene(client: httpx.AsyncClient) -> None:
-        task = (await leased(client, "arena")).model_copy(update={"lease_id": None})
-        pieces = [piece(task, place, text, size=2) for place, text in enumerate(("0.8", "0.2"))]
-        replies = await told(client, *pieces, purpose="eval")
-        assert [reply.rewards for reply in replies if isinstance(reply, GroupReply)] == [(0.8,), (0.2,)]
-        assert (await client.get("/stats")).json()["rows"] == []
-
-    play(World(), database, scene)
-
-
-def test_what_could_not_be_scored_is_tried_again_when_a_piece_comes_again(database: Path) -> None:
-    async def scene(client: httpx.AsyncClient) -> None:
-        task = await leased(client, "flaky")
-        pieces = [piece(task, place, text, size=2) for place, text in enumerate(("once", "0.5"))]
-        failed = await told(client, *pieces)
-        again = await scored(client, pieces[0])
-        whole = await collected(client, again.group_id)
-        assert [reply.rewards for reply in failed if isinstance(reply, GroupReply)] == [(None,), (0.5,)]
-        assert (again.outcome, again.rewards, whole.rewards) == ("scored", (1,), (1, 0.5))
-
-    play(World(), database, scene)
-
-
-def test_who_hangs_up_leaves_its_piece_behind(database: Path) -> None:
-    async def scene(client: httpx.AsyncClient) -> None:
-        task = await leased(client)
-        gone = asyncio.ensure_future(scored(client, piece(task, 0, "1", size=2)))
-        await until(lambda: count_pieces(database) == 1)
-        gone.cancel()
-        await asyncio.gather(gone, return_exceptions=True)
-        last = await scored(client, piece(task, 1, "0", size=2))
-        assert ((await collected(client, last.group_id)).rewards, last.mean) == ((1, 0), 0.5)
-
-    play(World(), database, scene)
+async def test_who_hangs_up_leaves_its_piece_behind(client: httpx.AsyncClient, database: Path) -> None:
+    task = await leased(client)
+    gone = asyncio.ensure_future(scored(client, piece(task, 0, "1", size=2)))
+    await until(lambda: count_pieces(database) == 1)
+    gone.cancel()
+    await asyncio.gather(gone, return_exceptions=True)
+    last = await scored(client, piece(task, 1, "0", size=2))
+    assert ((await collected(client, last.group_id)).rewards, last.mean) == ((1, 0), 0.5)
 
 
 def test_groups_are_looked_after_while_what_was_interrupted_goes_on(database: Path) -> None:

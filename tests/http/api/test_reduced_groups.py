@@ -1,6 +1,5 @@
 """What is pruned or reduced says so wherever it is read; a repeat gets its scores, what needs the text is refused."""
 
-import asyncio
 import json
 from collections import Counter
 from datetime import UTC, datetime
@@ -19,7 +18,7 @@ from app.service.requests import TaskBatch
 from app.store.database import open_writer
 from app.store.tables import part_members, parts
 from tests.support.former_reductions import drop_texts
-from tests.support.playground import World, gateway
+from tests.support.playground import World
 from tests.support.store_cases import opened
 
 AFTER = datetime(2040, 1, 1, tzinfo=UTC)  # of all that the gateway's clock says
@@ -61,51 +60,44 @@ async def export(client: httpx.AsyncClient, shape: str) -> tuple[list[dict[str, 
     return [json.loads(row) for row in rows], counted["left_out"]
 
 
-def test_a_repeat_gets_its_scores_and_what_needs_the_text_is_refused(database: Path) -> None:
-    world = World()
-
-    async def scenario() -> tuple[list[object], ...]:
-        async with gateway(world, database) as client:
-            sent = await take(client)
-            first = await score(client, sent)
-            there = f"/groups/{first['group_id']}"
-            rescored = (await client.post(f"{there}/rescore", json={})).json()["scoring"]
-            dropped, scorings = drop_texts(f"sqlite:///{database}"), Counter(world.scorings)
-            same = [await score(client, sent) == first, world.scorings == scorings]
-            known = (await client.post(f"{there}/rescore", json={})).json()["scoring"]
-            asked = [
-                await client.post(f"{there}/rescore", json={"on_truncated": "score"}),
-                await client.post(f"{there}/rescore/estimate", json={"on_truncated": "score"}),
-                await client.post(
-                    f"{there}/labels", json={"labeller": "ann", "replies": {f"{first['group_id']}-0": {"defect": True}}}
-                ),
-                await client.post(f"/rollouts/{first['group_id']}-0/labels", json={"labeller": "ann", "defect": True}),
-            ]
-            refused = [(one.status_code, one.json()["code"]) for one in asked]
-            exported = [await export(client, shape) for shape in SHAPES]
-            return [dropped, *same, known["scores"] == rescored["scores"]], [*refused], [*exported]
-
-    assert asyncio.run(scenario()) == (
+async def test_a_repeat_gets_its_scores_and_what_needs_the_text_is_refused(
+    client: httpx.AsyncClient, world: World, database: Path
+) -> None:
+    sent = await take(client)
+    first = await score(client, sent)
+    there = f"/groups/{first['group_id']}"
+    rescored = (await client.post(f"{there}/rescore", json={})).json()["scoring"]
+    dropped, scorings = drop_texts(f"sqlite:///{database}"), Counter(world.scorings)
+    same = [await score(client, sent) == first, world.scorings == scorings]
+    known = (await client.post(f"{there}/rescore", json={})).json()["scoring"]
+    asked = [
+        await client.post(f"{there}/rescore", json={"on_truncated": "score"}),
+        await client.post(f"{there}/rescore/estimate", json={"on_truncated": "score"}),
+        await client.post(
+            f"{there}/labels", json={"labeller": "ann", "replies": {f"{first['group_id']}-0": {"defect": True}}}
+        ),
+        await client.post(f"/rollouts/{first['group_id']}-0/labels", json={"labeller": "ann", "defect": True}),
+    ]
+    refused = [(one.status_code, one.json()["code"]) for one in asked]
+    exported = [await export(client, shape) for shape in SHAPES]
+    seen = [dropped, *same, known["scores"] == rescored["scores"]], [*refused], [*exported]
+    assert seen == (
         [1, True, True, True],
         [(410, "reduced")] * 4,
         [([], {"reduced": 2})] * 4,
     )
 
 
-def test_readers_see_digests_in_place_of_parts(database: Path) -> None:
-    async def scenario() -> tuple[dict[str, Any], list[bool], list[Any]]:
-        async with gateway(World(), database) as client:
-            put = (await client.put("/runs/a", json={"keep": "texts"})).json()["keep"]
-            sent = await take(client)
-            group_id = (await score(client, sent))["group_id"]
-            await reduce(database, "all")  # the run's own choice is enough
-            seen = (await client.get(f"/groups/{group_id}")).json()["group"]["rollouts"][0]
-            page = (await client.get(f"/view/groups/{group_id}", headers={"Accept": "text/html"})).text
-            rows, _ = await export(client, "rollouts")
-            shown = ["tokens: the run keeps a digest alone since" in page, "3 numbers, sha256 a615eeaee21de517" in page]
-            return seen, shown, [put, rows[0]["not_kept"], rows[0]["token_ids"], len(rows)]
-
-    seen, shown, rest = asyncio.run(scenario())
+async def test_readers_see_digests_in_place_of_parts(client: httpx.AsyncClient, database: Path) -> None:
+    put = (await client.put("/runs/a", json={"keep": "texts"})).json()["keep"]
+    sent = await take(client)
+    group_id = (await score(client, sent))["group_id"]
+    await reduce(database, "all")  # the run's own choice is enough
+    seen = (await client.get(f"/groups/{group_id}")).json()["group"]["rollouts"][0]
+    page = (await client.get(f"/view/groups/{group_id}", headers={"Accept": "text/html"})).text
+    rows, _ = await export(client, "rollouts")
+    shown = ["tokens: the run keeps a digest alone since" in page, "3 numbers, sha256 a615eeaee21de517" in page]
+    rest = [put, rows[0]["not_kept"], rows[0]["token_ids"], len(rows)]
     mark = seen["reduced"]
     assert (mark.pop("at") > "2", mark, seen["completion"]["text"], shown, rest) == (
         True,
@@ -120,29 +112,10 @@ def test_readers_see_digests_in_place_of_parts(database: Path) -> None:
     )
 
 
-def test_a_piece_of_a_reduced_group_gets_its_scores_again(database: Path) -> None:
-    world = World()
-
-    async def scenario() -> list[object]:
-        async with gateway(world, database) as client:
-            part = await take(client) | {"part": {"key": "k", "index": 0, "size": 2}}
-            first = await score(client, part)
-            forget_pieces(database)
-            reduced, scorings = drop_texts(f"sqlite:///{database}"), Counter(world.scorings)
-            again = await score(client, part)
-            return [reduced, again["rewards"] == first["rewards"], world.scorings == scorings]
-
-    assert asyncio.run(scenario()) == [1, True, True]
-
-
-def test_a_choice_that_cannot_be_is_refused(database: Path) -> None:
-    async def scenario() -> list[tuple[int, str]]:
-        wrong: list[JsonValue] = ["none", {"tokens": "digest", "logprobs": "digest"}, True]
-        async with gateway(World(), database) as client:
-            replies = [await client.put("/runs/a", json={"keep": keep}) for keep in wrong]
-            return [(one.status_code, one.json()["errors"][0]["field"][:9]) for one in replies]
-
-    assert asyncio.run(scenario()) == [(422, "body.keep")] * 3
+async def test_a_choice_that_cannot_be_is_refused(client: httpx.AsyncClient) -> None:
+    wrong: list[JsonValue] = ["none", {"tokens": "digest", "logprobs": "digest"}, True]
+    replies = [await client.put("/runs/a", json={"keep": keep}) for keep in wrong]
+    assert [(one.status_code, one.json()["errors"][0]["field"][:9]) for one in replies] == [(422, "body.keep")] * 3
 
 
 async def prune(database: Path) -> int:
@@ -171,41 +144,37 @@ async def take_both_and_score(
 
 
 @pytest.mark.parametrize("environment", ["toy", "drill"])
-def test_a_pruned_group_says_so_and_its_task_still_scores(environment: str, database: Path) -> None:
+async def test_a_pruned_group_says_so_and_its_task_still_scores(
+    client: httpx.AsyncClient, environment: str, database: Path
+) -> None:
     """Also where groups are scored at once, without looking for known ones."""
-
-    async def scenario() -> list[object]:
-        async with gateway(World(), database) as client:
-            with_lease, plain, group_id = await take_both_and_score(client, environment)
-            pruned = await prune(database)
-            seen = await client.get(f"/groups/{group_id}")
-            page = await client.get(f"/view/groups/{group_id}", headers={"Accept": "text/html"})
-            again = (await client.post("/score", json={"run": "a", "groups": [with_lease, plain]})).json()["groups"]
-            new = plain | {"completions": [{"text": "8"}, {"text": "9"}]}
-            mixed = (await client.post("/score", json={"run": "a", "groups": [plain, new]})).json()["groups"]
-            stored = (await client.get("/groups")).json()["groups"]
-            return [
-                *(pruned, seen.status_code, seen.json()["code"], group_id in seen.json()["detail"], page.status_code),
-                *([one.get("code") for one in again], [one.get("code") for one in mixed]),
-                *(len(mixed[1]["rewards"]), len(stored)),
-            ]
-
-    seen = asyncio.run(scenario())
+    with_lease, plain, group_id = await take_both_and_score(client, environment)
+    pruned = await prune(database)
+    seen = await client.get(f"/groups/{group_id}")
+    page = await client.get(f"/view/groups/{group_id}", headers={"Accept": "text/html"})
+    again = (await client.post("/score", json={"run": "a", "groups": [with_lease, plain]})).json()["groups"]
+    new = plain | {"completions": [{"text": "8"}, {"text": "9"}]}
+    mixed = (await client.post("/score", json={"run": "a", "groups": [plain, new]})).json()["groups"]
+    stored = (await client.get("/groups")).json()["groups"]
+    found = [
+        *(pruned, seen.status_code, seen.json()["code"], group_id in seen.json()["detail"], page.status_code),
+        *([one.get("code") for one in again], [one.get("code") for one in mixed]),
+        *(len(mixed[1]["rewards"]), len(stored)),
+    ]
     codes = ["not_found", "pruned"], ["pruned", None]  # the lease went with its group
-    assert seen == [2, 410, "pruned", True, 410, *codes, 2, 1]
+    assert found == [2, 410, "pruned", True, 410, *codes, 2, 1]
 
 
-def test_a_piece_of_a_pruned_group_is_refused_and_the_groups_beside_it_are_scored(database: Path) -> None:
-    async def scenario() -> list[object]:
-        async with gateway(World(), database) as client:
-            _, plain, _ = await take_both_and_score(client)
-            part = plain | {"completions": [{"text": "1"}], "part": {"key": "k", "index": 0, "size": 1}}
-            first = await client.post("/score", json={"run": "a", "groups": [part]})
-            pruned = [await prune(database)]
-            forget_pieces(database)
-            pruned.append(await prune(database))
-            new = plain | {"completions": [{"text": "8"}, {"text": "9"}]}
-            again = (await client.post("/score", json={"run": "a", "groups": [part, new]})).json()["groups"]
-            return [first.json()["groups"][0]["outcome"], pruned, again[0]["code"], again[1]["outcome"]]
-
-    assert asyncio.run(scenario()) == ["scored", [2, 1], "pruned", "scored"]
+async def test_a_piece_of_a_pruned_group_is_refused_and_the_groups_beside_it_are_scored(
+    client: httpx.AsyncClient, database: Path
+) -> None:
+    _, plain, _ = await take_both_and_score(client)
+    part = plain | {"completions": [{"text": "1"}], "part": {"key": "k", "index": 0, "size": 1}}
+    first = await client.post("/score", json={"run": "a", "groups": [part]})
+    pruned = [await prune(database)]
+    forget_pieces(database)
+    pruned.append(await prune(database))
+    new = plain | {"completions": [{"text": "8"}, {"text": "9"}]}
+    again = (await client.post("/score", json={"run": "a", "groups": [part, new]})).json()["groups"]
+    seen = [first.json()["groups"][0]["outcome"], pruned, again[0]["code"], again[1]["outcome"]]
+    assert seen == ["scored", [2, 1], "pruned", "scored"]

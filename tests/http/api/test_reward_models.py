@@ -4,13 +4,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from fastapi.testclient import TestClient
-
 from app.envs.npc_arena.environment import NpcArena
-from app.main.application import create_app
 from app.settings import EnvironmentSettings, JudgeSettings, Settings
 from tests.support.chat_server import Received, Reply, serving
-from tests.support.playground import await_ready
+from tests.support.playground import serve_here
 
 TEXTS = ("Water's high, friend. I'd not cross before noon.", "Ask me again tomorrow.")
 
@@ -37,9 +34,7 @@ def test_a_reward_model_of_the_settings_scores_and_its_readings_are_exported(tmp
             judges={"rm": judge},
             environments={"npc_arena": EnvironmentSettings(judges=("rm",))},
         )
-        app = create_app(settings, environments={"npc_arena": NpcArena})
-        with TestClient(app, base_url="http://127.0.0.1") as client:
-            await_ready(client)
+        with serve_here(settings, NpcArena) as client:
             task = client.get("/envs/npc_arena/next-batch?batch_size=1&cursor=0").json()["tasks"][0]
             group = {"task_id": task["task_id"], "completions": [{"text": text} for text in (*TEXTS, TEXTS[0])]}
             reply = client.post("/score", json={"groups": [group]}).raise_for_status().json()["groups"][0]

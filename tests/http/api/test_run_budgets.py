@@ -1,6 +1,7 @@
 """Budgets of runs over HTTP: what no longer fits is unscored, never judged in part."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx
@@ -11,7 +12,7 @@ from app.domain.judging import Judgement, JudgeRequest
 from app.judges.chat_judge import ScriptedJudge
 from app.judges.panel import ConfiguredPanels
 from app.service.requests import GroupReply, ScoreResponse
-from tests.support.playground import Scene, World, by_number, play
+from tests.support.playground import World, by_number, gateway
 
 
 class PaidJudge(ScriptedJudge):
@@ -30,9 +31,11 @@ class PaidJudge(ScriptedJudge):
         return made.model_copy(update={"calls": 1, "cost_usd": self._price, "input_tokens": 10, "output_tokens": 5})
 
 
-def judged(database: Path, scene: Scene) -> None:
+@pytest.fixture
+async def client(database: Path) -> AsyncIterator[httpx.AsyncClient]:
     paid = {"paid": PaidJudge("paid"), "unpriced": PaidJudge("unpriced", None)}
-    play(World(), database, scene, judging=ConfiguredPanels(paid, {}, fallback=("paid",)))
+    async with gateway(World(), database, ConfiguredPanels(paid, {}, fallback=("paid",))) as client:
+        yield client
 
 
 async def put(client: httpx.AsyncClient, **body: JsonValue) -> httpx.Response:
@@ -55,42 +58,35 @@ def reasons(replies: list[GroupReply]) -> list[str]:
     return sorted({str(score.reason or score.outcome) for score in reply.scores}.pop() for reply in replies)
 
 
-def test_parallel_groups_stay_within_the_budget(database: Path) -> None:
+async def test_parallel_groups_stay_within_the_budget(client: httpx.AsyncClient) -> None:
     """A group costs two dimes. Put aside are four calls of two dimes at first, then the mean."""
-
-    async def scene(client: httpx.AsyncClient) -> None:
-        await put(client, budget_usd=2.5)
-        replies = [*await score(client, 4), *await score(client, 4), *await score(client, 4), *await score(client, 4)]
-        report = (await client.get("/runs/a")).json()
-        page = (await client.get("/view/stats?run=a")).text
-        assert [words in page for words in ("$2.40", "$200.00", "$0.10 of $2.50")] == [True] * 3
-        judging = report["judging"]
-        assert (reasons(replies), judging["spent"]["groups"]) == (["budget"] * 4 + ["scored"] * 12, 12)
-        assert judging["usd"] == pytest.approx(2.4)
-        assert judging["usd_per_1000_groups"] == pytest.approx(200)
-        assert judging["budget"]["left_usd"] == pytest.approx(0.1)
-        assert (judging["budget"]["held_usd"], report["run"]["budget_usd"]) == (0, 2.5)
-
-    judged(database, scene)
+    await put(client, budget_usd=2.5)
+    replies = [*await score(client, 4), *await score(client, 4), *await score(client, 4), *await score(client, 4)]
+    report = (await client.get("/runs/a")).json()
+    page = (await client.get("/view/stats?run=a")).text
+    assert [words in page for words in ("$2.40", "$200.00", "$0.10 of $2.50")] == [True] * 3
+    judging = report["judging"]
+    assert (reasons(replies), judging["spent"]["groups"]) == (["budget"] * 4 + ["scored"] * 12, 12)
+    assert judging["usd"] == pytest.approx(2.4)
+    assert judging["usd_per_1000_groups"] == pytest.approx(200)
+    assert judging["budget"]["left_usd"] == pytest.approx(0.1)
+    assert (judging["budget"]["held_usd"], report["run"]["budget_usd"]) == (0, 2.5)
 
 
-def test_a_raised_budget_scores_what_was_left(database: Path) -> None:
-    async def scene(client: httpx.AsyncClient) -> None:
-        await put(client, seed=3, budget_usd=0.5)
-        refused = await score(client, 1)
-        raised = await put(client, seed=3, budget_usd=5.0)
-        kept = await put(client, seed=3)
-        again = await score(client, 1)
-        other = await put(client, seed=4, budget_usd=9.0)
-        freed = await put(client, seed=3, budget_usd=None)
-        assert (reasons(refused), reasons(again)) == (["budget"], ["scored"])
-        assert [one.json()["budget_usd"] for one in (raised, kept, freed)] == [5.0, 5.0, None]
-        assert (other.status_code, other.json()["errors"][0]["field"]) == (409, "seed")
-
-    judged(database, scene)
+async def test_a_raised_budget_scores_what_was_left(client: httpx.AsyncClient) -> None:
+    await put(client, seed=3, budget_usd=0.5)
+    refused = await score(client, 1)
+    raised = await put(client, seed=3, budget_usd=5.0)
+    kept = await put(client, seed=3)
+    again = await score(client, 1)
+    other = await put(client, seed=4, budget_usd=9.0)
+    freed = await put(client, seed=3, budget_usd=None)
+    assert (reasons(refused), reasons(again)) == (["budget"], ["scored"])
+    assert [one.json()["budget_usd"] for one in (raised, kept, freed)] == [5.0, 5.0, None]
+    assert (other.status_code, other.json()["errors"][0]["field"]) == (409, "seed")
 
 
-def test_nonsense_and_judges_without_prices_are_refused(database: Path) -> None:
+async def test_nonsense_and_judges_without_prices_are_refused(client: httpx.AsyncClient) -> None:
     wrong: list[dict[str, JsonValue]] = [
         {"budget_usd": -1},
         {"budget_usd": "5"},
@@ -98,11 +94,7 @@ def test_nonsense_and_judges_without_prices_are_refused(database: Path) -> None:
         {"budget_usd": 1e300},
         {"budget_usd": 5, "options": {"judges": ["paid", "unpriced"]}},
     ]
-
-    async def scene(client: httpx.AsyncClient) -> None:
-        replies = [await put(client, **body) for body in wrong]
-        fields = [(one.status_code, one.json()["errors"][0]["field"].removeprefix("body.")) for one in replies]
-        stored = await client.get("/runs/a")
-        assert (fields, stored.status_code) == ([(422, "budget_usd")] * len(wrong), 404)
-
-    judged(database, scene)
+    replies = [await put(client, **body) for body in wrong]
+    fields = [(one.status_code, one.json()["errors"][0]["field"].removeprefix("body.")) for one in replies]
+    stored = await client.get("/runs/a")
+    assert (fields, stored.status_code) == ([(422, "budget_usd")] * len(wrong), 404)

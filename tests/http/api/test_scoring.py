@@ -38,93 +38,71 @@ async def collected(client: httpx.AsyncClient, *groups: GroupReply) -> list[tupl
 
 
 @pytest.mark.parametrize("waits", [[None] * 20, [0.02, 0.0, None, 0.0]])
-def test_repeats_that_meet_share_one_scoring(waits: list[float | None], database: Path) -> None:
+async def test_repeats_that_meet_share_one_scoring(
+    client: httpx.AsyncClient, world: World, waits: list[float | None]
+) -> None:
     """However long each waits; whoever waits to the end gets scores, also when the first in line did not."""
-    world = World()
-
-    async def scene(client: httpx.AsyncClient) -> None:
-        (task,) = await tasks(client, "slow")
-        repeats = []
-        for wait in waits:
-            repeats.append(asyncio.ensure_future(scored(client, answer(task, "1", "0.5"), wait=wait)))
-            await asyncio.sleep(0.02)
-        await until(lambda: all(future.done() for future, wait in zip(repeats, waits, strict=True) if wait is not None))
-        world.going_on.set()
-        outcomes = [(await repeat)[0].outcome for repeat in repeats]
-        (group,) = await scored(client, answer(task, "1", "0.5"))
-        assert outcomes == ["scored" if wait is None else "pending" for wait in waits]
-        assert (group.rewards, group.flags) == ((1.0, 0.5), ())
-
-    play(world, database, scene)
+    (task,) = await tasks(client, "slow")
+    repeats = []
+    for wait in waits:
+        repeats.append(asyncio.ensure_future(scored(client, answer(task, "1", "0.5"), wait=wait)))
+        await asyncio.sleep(0.02)
+    await until(lambda: all(future.done() for future, wait in zip(repeats, waits, strict=True) if wait is not None))
+    world.going_on.set()
+    outcomes = [(await repeat)[0].outcome for repeat in repeats]
+    (group,) = await scored(client, answer(task, "1", "0.5"))
+    assert outcomes == ["scored" if wait is None else "pending" for wait in waits]
+    assert (group.rewards, group.flags) == ((1.0, 0.5), ())
     assert world.scorings["slow"] == 1
 
 
-def test_what_ends_while_it_is_written_as_pending_is_not_forgotten(database: Path) -> None:
+async def test_what_ends_while_it_is_written_as_pending_is_not_forgotten(client: httpx.AsyncClient) -> None:
     naps = [f"{number / 1000:.4f}" for number in range(40)]
-
-    async def scene(client: httpx.AsyncClient) -> None:
-        batch = await tasks(client, "nap", 4)
-        for task in batch:
-            answers = [answer(task, nap, "1") for nap in naps]
-            groups = await scored(client, *answers, wait=0.0)
-            assert await collected(client, *groups) == [(float(nap), 1.0) for nap in naps]
-
-    play(World(), database, scene)
+    batch = await tasks(client, "nap", 4)
+    for task in batch:
+        answers = [answer(task, nap, "1") for nap in naps]
+        groups = await scored(client, *answers, wait=0.0)
+        assert await collected(client, *groups) == [(float(nap), 1.0) for nap in naps]
 
 
-def test_retries_of_what_was_unscored_share_one_scoring_too(database: Path) -> None:
-    world = World()
-
-    async def scene(client: httpx.AsyncClient) -> None:
-        (task,) = await tasks(client, "slow")
-        (failed,) = await scored(client, answer(task, "1", "fail"))
-        first = asyncio.ensure_future(scored(client, answer(task, "1", "fail"), wait=0.1))
-        await until(lambda: world.scorings["slow"] == 2)
-        others = [asyncio.ensure_future(scored(client, answer(task, "1", "fail"))) for _ in range(5)]
-        await asyncio.sleep(0.2)
-        world.going_on.set()
-        await first
-        assert failed.outcome == "unscored"
-        assert [(await other)[0].rewards for other in others] == [(1.0, 0.0)] * 5
-
-    play(world, database, scene)
+async def test_retries_of_what_was_unscored_share_one_scoring_too(client: httpx.AsyncClient, world: World) -> None:
+    (task,) = await tasks(client, "slow")
+    (failed,) = await scored(client, answer(task, "1", "fail"))
+    first = asyncio.ensure_future(scored(client, answer(task, "1", "fail"), wait=0.1))
+    await until(lambda: world.scorings["slow"] == 2)
+    others = [asyncio.ensure_future(scored(client, answer(task, "1", "fail"))) for _ in range(5)]
+    await asyncio.sleep(0.2)
+    world.going_on.set()
+    await first
+    assert failed.outcome == "unscored"
+    assert [(await other)[0].rewards for other in others] == [(1.0, 0.0)] * 5
     assert world.scorings["slow"] == 2
 
 
-def test_two_bodies_race_for_one_key_and_one_wins(database: Path) -> None:
-    world = World()
-
-    async def scene(client: httpx.AsyncClient) -> None:
-        (task,) = await tasks(client, "slow")
-        requests = [
-            client.post("/score", json={"groups": [answer(task, text)]}, headers={"Idempotency-Key": "k"})
-            for text in ("1", "0")
-        ]
-        both = asyncio.gather(*requests)
-        await until(lambda: world.scorings["slow"] == 2)
-        world.going_on.set()
-        replies = await both
-        groups = GroupPage.model_validate_json((await client.get("/groups")).content).groups
-        assert sorted(reply.status_code for reply in replies) == [200, 422]
-        assert len(groups) == 1
-
-    play(world, database, scene)
+async def test_two_bodies_race_for_one_key_and_one_wins(client: httpx.AsyncClient, world: World) -> None:
+    (task,) = await tasks(client, "slow")
+    requests = [
+        client.post("/score", json={"groups": [answer(task, text)]}, headers={"Idempotency-Key": "k"})
+        for text in ("1", "0")
+    ]
+    both = asyncio.gather(*requests)
+    await until(lambda: world.scorings["slow"] == 2)
+    world.going_on.set()
+    replies = await both
+    groups = GroupPage.model_validate_json((await client.get("/groups")).content).groups
+    assert sorted(reply.status_code for reply in replies) == [200, 422]
+    assert len(groups) == 1
 
 
-def test_who_hangs_up_finds_the_work_done_later(database: Path) -> None:
-    world = World()
-
-    async def scene(client: httpx.AsyncClient) -> None:
-        (task,) = await tasks(client, "slow")
-        caller = asyncio.ensure_future(scored(client, answer(task, "1", "0.5")))
-        await until(lambda: world.scorings["slow"] == 1)
-        caller.cancel()
-        await asyncio.gather(caller, return_exceptions=True)
-        world.going_on.set()
-        (group,) = await scored(client, answer(task, "1", "0.5"))
-        assert group.rewards == (1.0, 0.5)
-
-    play(world, database, scene)
+async def test_who_hangs_up_finds_the_work_done_later(client: httpx.AsyncClient, world: World) -> None:
+    (task,) = await tasks(client, "slow")
+    caller = asyncio.ensure_future(scored(client, answer(task, "1", "0.5")))
+    await until(lambda: world.scorings["slow"] == 1)
+    caller.cancel()
+    await asyncio.gather(caller, return_exceptions=True)
+    world.going_on.set()
+    (group,) = await scored(client, answer(task, "1", "0.5"))
+    assert group.rewards == (1.0, 0.5)
     assert (world.scorings["slow"], world.scorings["cancelled"]) == (1, 0)
 
 
@@ -187,40 +165,33 @@ def test_a_retriever_that_is_down_at_start_keeps_no_accepted_work_waiting(databa
 
 
 @pytest.mark.parametrize("path", ["/envs/tavern/next-batch", "/next-batch"])
-def test_what_cannot_be_retrieved_goes_to_whoever_asks_next(database: Path, path: str) -> None:
+async def test_what_cannot_be_retrieved_goes_to_whoever_asks_next(
+    client: httpx.AsyncClient, world: World, path: str
+) -> None:
     """No prompt goes out without its context, and no lease on one has to run out."""
-    world = World()
-
-    async def scene(client: httpx.AsyncClient) -> None:
-        world.retriever_is_down = True
-        mix = [{"env": "tavern", "split": "test"}] if path == "/next-batch" else None
-        request = {"run": "a", "batch_size": 2, "lease_seconds": 60} | ({"mix": mix} if mix else {"split": "test"})
-        refused = await client.post(path, json=request)
-        world.retriever_is_down = False
-        batch = TaskBatch.model_validate_json((await client.post(path, json=request)).content)
-        (done,) = (await client.get("/runs/a")).json()["activity"]
-        assert (refused.status_code, refused.json()["code"]) == (503, "retriever_failed")
-        assert "retry-after" in refused.headers
-        assert (len(batch.tasks), done["handed_out"], done["outstanding"]) == (2, 2, 2)
-
-    play(world, database, scene)
+    world.retriever_is_down = True
+    mix = [{"env": "tavern", "split": "test"}] if path == "/next-batch" else None
+    request = {"run": "a", "batch_size": 2, "lease_seconds": 60} | ({"mix": mix} if mix else {"split": "test"})
+    refused = await client.post(path, json=request)
+    world.retriever_is_down = False
+    batch = TaskBatch.model_validate_json((await client.post(path, json=request)).content)
+    (done,) = (await client.get("/runs/a")).json()["activity"]
+    assert (refused.status_code, refused.json()["code"]) == (503, "retriever_failed")
+    assert "retry-after" in refused.headers
+    assert (len(batch.tasks), done["handed_out"], done["outstanding"]) == (2, 2, 2)
 
 
-def test_an_environment_at_fault_earns_nobody_a_zero(database: Path) -> None:
+async def test_an_environment_at_fault_earns_nobody_a_zero(client: httpx.AsyncClient) -> None:
     faults = {
         "break": "the environment's scorer broke; see the log",
         "short": "flaky gave 0 scores for 1 completions",
         "refuse": "nobody who scores may say so",
         "judge": "flaky: an environment without a rubric has no judges",
     }
-
-    async def scene(client: httpx.AsyncClient) -> None:
-        batch = await tasks(client, "flaky", len(faults))
-        groups = await scored(client, *(answer(task, text) for task, text in zip(batch, faults, strict=True)))
-        told = [(one.reward, one.reason, one.rationale) for group in groups for one in group.scores]
-        assert told == [(None, "internal", rationale) for rationale in faults.values()]
-
-    play(World(), database, scene)
+    batch = await tasks(client, "flaky", len(faults))
+    groups = await scored(client, *(answer(task, text) for task, text in zip(batch, faults, strict=True)))
+    told = [(one.reward, one.reason, one.rationale) for group in groups for one in group.scores]
+    assert told == [(None, "internal", rationale) for rationale in faults.values()]
 
 
 def test_what_the_service_no_longer_remembers_it_reads_again(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,19 +205,6 @@ def test_what_the_service_no_longer_remembers_it_reads_again(database: Path, mon
         again = await client.post("/envs/toy/next-batch", json={"run": "b", "cursor": 0})
         assert [group.rewards for group in groups] == [(1.0, 0.5)] * 4
         assert again.content == other.content
-
-    play(World(), database, scene)
-
-
-def test_a_lease_counts_for_its_own_run_alone(database: Path) -> None:
-    async def scene(client: httpx.AsyncClient) -> None:
-        (task,) = await tasks(client, "toy")
-        told = []
-        for run in ("b", "a", None):
-            reply = await client.post("/score", json={"groups": [answer(task, "1")], "run": run})
-            told.append("the lease belongs to run 'a', but the request names run 'b'" in reply.text)
-        assert told == [True, False, False]
-        assert [one.rewards for one in await scored(client, answer(task, "1"))] == [(1.0,)]
 
     play(World(), database, scene)
 
@@ -266,34 +224,24 @@ WRONG: list[tuple[str, str, dict[str, object] | None, str]] = [
 ]
 
 
-def test_what_a_request_cannot_say_is_refused_by_its_field(database: Path) -> None:
-    world = World()
-
-    async def scene(client: httpx.AsyncClient) -> None:
-        (task,) = await tasks(client, "toy")
-        found = []
-        for method, path, body, _ in WRONG:
-            groups = {"groups": [answer(task, "1")]} if path == "/score" else {}
-            reply = await client.request(method, path, json=None if body is None else groups | body)
-            found.append((reply.status_code, [error["field"] for error in reply.json()["errors"]]))
-        assert (found, world.scorings["toy"]) == ([(422, [field]) for *_, field in WRONG], 0)
-
-    play(world, database, scene)
+async def test_what_a_request_cannot_say_is_refused_by_its_field(client: httpx.AsyncClient, world: World) -> None:
+    (task,) = await tasks(client, "toy")
+    found = []
+    for method, path, body, _ in WRONG:
+        groups = {"groups": [answer(task, "1")]} if path == "/score" else {}
+        reply = await client.request(method, path, json=None if body is None else groups | body)
+        found.append((reply.status_code, [error["field"] for error in reply.json()["errors"]]))
+    assert (found, world.scorings["toy"]) == ([(422, [field]) for *_, field in WRONG], 0)
 
 
-def test_what_is_scored_at_once_is_counted_and_stored_once(database: Path) -> None:
+async def test_what_is_scored_at_once_is_counted_and_stored_once(client: httpx.AsyncClient, world: World) -> None:
     """A repeat is scored again, which takes less than to look for it; what is stored stays, and so do the metrics."""
-    world = World()
-
-    async def scene(client: httpx.AsyncClient) -> None:
-        (task,) = await tasks(client, "drill")
-        repeats = await asyncio.gather(*(scored(client, answer(task, "1", "0.5")) for _ in range(5)))
-        metrics = (await client.get("/metrics")).text.splitlines()
-        counted = [line for line in metrics if line.startswith("atropos_envs_rollouts_total{")]
-        page = GroupPage.model_validate_json((await client.get("/groups")).content)
-        assert repeats == [repeats[0]] * 5
-        assert (repeats[0][0].rewards, len(page.groups)) == ((1.0, 0.5), 1)
-        assert counted == ['atropos_envs_rollouts_total{env="drill",outcome="scored",reason=""} 2.0']
-
-    play(world, database, scene)
+    (task,) = await tasks(client, "drill")
+    repeats = await asyncio.gather(*(scored(client, answer(task, "1", "0.5")) for _ in range(5)))
+    metrics = (await client.get("/metrics")).text.splitlines()
+    counted = [line for line in metrics if line.startswith("atropos_envs_rollouts_total{")]
+    page = GroupPage.model_validate_json((await client.get("/groups")).content)
+    assert repeats == [repeats[0]] * 5
+    assert (repeats[0][0].rewards, len(page.groups)) == ((1.0, 0.5), 1)
+    assert counted == ['atropos_envs_rollouts_total{env="drill",outcome="scored",reason=""} 2.0']
     assert world.scorings["drill"] == 5

@@ -1,6 +1,5 @@
 """A task that went out without the passages it should have had says so, as its scores do, and stays the same task."""
 
-import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,30 +51,26 @@ async def scored(client: httpx.AsyncClient, *tasks: dict[str, JsonValue]) -> lis
     ]
 
 
-def test_metadata_and_scores_say_that_there_was_no_context(database: Path) -> None:
+async def test_metadata_and_scores_say_that_there_was_no_context(database: Path) -> None:
     library = Library()
-
-    async def scene() -> None:
-        async with gateway(World(), database, rag=WITHOUT, retriever=library) as client:
-            without = await handed_out(client, 0)
-            library.is_open = True
-            told = await handed_out(client, 1)
-            again = await handed_out(client, 0)
-            stored = (await client.get(f"/tasks/{without['task_id']}")).json()
-            scores = await scored(client, without, told)
-        async with gateway(World(version="2"), database, rag=WITHOUT, retriever=library) as client:
-            (listed,) = (await client.get("/groups", params={"task_id": str(without["task_id"])})).json()["groups"]
-            rescored = await client.post(f"/groups/{listed['group_id']}/rescore", json={})
-        assert {
-            "metadata": [mark_of(task) for task in (without, told, stored)],
-            "same": again == without,
-            "scores": scores,
-            "remade": rescored.json()["scoring"]["flags"],
-        } == {
-            "metadata": ["failed", None, "failed"],
-            "same": True,
-            "scores": [(0.5, ["no_context"]), (0.5, [])],
-            "remade": ["task_remade"],
-        }
-
-    asyncio.run(scene())
+    async with gateway(World(), database, rag=WITHOUT, retriever=library) as client:
+        without = await handed_out(client, 0)
+        library.is_open = True
+        told = await handed_out(client, 1)
+        again = await handed_out(client, 0)
+        stored = (await client.get(f"/tasks/{without['task_id']}")).json()
+        scores = await scored(client, without, told)
+    async with gateway(World(version="2"), database, rag=WITHOUT, retriever=library) as client:
+        (listed,) = (await client.get("/groups", params={"task_id": str(without["task_id"])})).json()["groups"]
+        rescored = await client.post(f"/groups/{listed['group_id']}/rescore", json={})
+    assert {
+        "metadata": [mark_of(task) for task in (without, told, stored)],
+        "same": again == without,
+        "scores": scores,
+        "remade": rescored.json()["scoring"]["flags"],
+    } == {
+        "metadata": ["failed", None, "failed"],
+        "same": True,
+        "scores": [(0.5, ["no_context"]), (0.5, [])],
+        "remade": ["task_remade"],
+    }

@@ -2,15 +2,86 @@
 The rest is in docs/semantics.md and docs/worlds.md."""
 
 import itertools
-from typing import Any
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
 
 import httpx
 import pytest
-from pydantic import JsonValue
+import yaml
+from pydantic import JsonValue, TypeAdapter
 
-from app.domain.worlds import World
+from app.domain.worlds import RetrievalExplanation, World
 from tests.support.gateways import Gateways
-from tests.support.sample_worlds import ASKS, BRIDGE, NOON, ROPE, SPLICED, TAX, Document, Told, fields_of
+
+JSON = TypeAdapter[JsonValue](JsonValue)
+Document = dict[str, JsonValue]
+NO_AUTHORITIES: Final = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+"""For loopback without TLS: each call would read all certificates anew."""
+
+ROPE: Document = {
+    "id": "rope",
+    "time": "1312-04-03T09:15:00Z",
+    "text": "The rope of the ferry broke at Reedgate.",
+    "importance": 7,
+}
+TAX: Document = {"id": "tax", "time": "1312-04-03T10:30:00Z", "text": "The bailiff put a new tax on salt."}
+BRIDGE: Document = {
+    "id": "bridge",
+    "time": "1312-04-03T11:00:00Z",
+    "text": "The Margravine ordered a bridge at Reedgate to end the ferry.",
+    "visibility": ["ottoline_vesk"],
+    "leak_terms": ["toll bridge"],
+}
+SPLICED: Document = {
+    "id": "spliced",
+    "time": "1312-04-03T15:00:00Z",
+    "text": "The rope of the ferry is spliced.",
+    "supersedes": "rope",
+}
+NOON = "1312-04-03T12:00:00Z"
+ASKS = "Is the ferry running?"
+
+
+@dataclass(frozen=True)
+class Told:
+    """One world of a gateway."""
+
+    url: str
+    name: str
+
+    def ask(self, method: str, path: str = "", body: JsonValue = None, **query: str) -> httpx.Response:
+        content = None if body is None else JSON.dump_json(body)
+        headers = {} if body is None else {"Content-Type": "application/json"}
+        address = f"{self.url}/worlds/{self.name}{path}"
+        return httpx.request(
+            method, address, content=content, headers=headers, params=query, timeout=120, verify=NO_AUTHORITIES
+        )
+
+    def tell(self, *events: JsonValue) -> httpx.Response:
+        return self.ask("POST", "/events", {"events": list(events)})
+
+    def ids(self) -> list[str]:
+        return [event["id"] for event in self.ask("GET", "/events").raise_for_status().json()["events"]]
+
+    def branch(self, name: str, at: str) -> "Told":
+        other = Told(self.url, name)
+        other.ask("PUT", "", {"parent": self.name, "at": at}).raise_for_status()
+        return other
+
+    def explained(self, **query: str) -> RetrievalExplanation:
+        return RetrievalExplanation.model_validate(self.ask("GET", "/events", **query).raise_for_status().json())
+
+    def context(self, said: str, **more: JsonValue) -> httpx.Response:
+        line: Document = {"role": "user", "content": said}
+        body: Document = {"character": "hob_tarrant", "conversation": [line], **more}
+        return self.ask("POST", "/context", body)
+
+
+def fields_of(reply: httpx.Response) -> tuple[int, list[str]]:
+    return reply.status_code, [error["field"] for error in reply.json()["errors"]]
+
 
 pytestmark = pytest.mark.xdist_group("examples of the document")
 _numbers = itertools.count(1)
@@ -32,65 +103,18 @@ def hand_out(world: Told, **more: JsonValue) -> httpx.Response:
     return httpx.post(f"{world.url}/envs/npc_arena/next-batch", json=body, timeout=120)
 
 
-USER: Document = {"role": "user", "content": "Well?"}
-NPC: Document = {"role": "assistant", "content": "Aye."}
-EVENTS: list[tuple[Document, str]] = [
-    ({"time": "1312-04-03T09:15:00"}, "time"),
-    ({"id": "a rope"}, "id"),
-    ({"text": ""}, "text"),
-    ({"importance": 11}, "importance"),
-    ({"importance": True}, "importance"),
-    ({"visibility": "everybody"}, "visibility"),
-    ({"visibility": [""]}, "visibility"),
-    ({"colour": "red"}, "colour"),
-    ({"valid_to": "9999-12-31T23:59:59-10:00"}, "valid_to"),
-]
-QUERIES: list[tuple[dict[str, str], str]] = [
-    ({"as_of": NOON}, "query.as_of"),
-    ({"q": "x", "before": "1312-04-03T09:15:00Z,rope"}, "query.before"),
-    ({"before": "rope"}, "query.before"),
-    ({"before": "1312-04-03T09:15:00Z"}, "query.before"),
-    ({"q": "x", "as_of": "1312-04-03T12:00:00"}, "query.as_of"),
-    ({"character": "nobody"}, "query.character"),
-    ({"character": "No Body"}, "query.character"),
-    ({"limit": "0"}, "query.limit"),
-    ({"Q": "x"}, "query.Q"),
-]
-MOMENTS: list[tuple[Document, str]] = [
-    ({"character": "nobody"}, "character"),
-    ({"character": "No Body"}, "body.character"),
-    ({"conversation": []}, "body"),
-    ({"conversation": [USER, NPC]}, "body"),
-    ({"conversation": [NPC, USER]}, "body"),
-    ({"conversation": [USER], "event": "It rains."}, "body"),
-    ({"conversation": [{"role": "system", "content": "x"}]}, "body.conversation[0].role"),
-    ({"conversation": [{"role": "user", "content": " "}]}, "body.conversation[0].content"),
-    ({"as_of": "1312-04-03T12:00:00"}, "body.as_of"),
-    ({"reply_words": 5}, "body.reply_words"),
-    ({"player_name": "M\n# Rules"}, "body.player_name"),
-    ({"world": "elsewhere"}, "body.world"),
-]
-BOOKS: list[tuple[Document, str]] = [
-    ({"entries": [{"id": "x"}]}, "body.entries[0].content"),
-    ({"entries": [{"id": "x", "content": "y", "colour": "red"}]}, "body.entries[0].colour"),
-    ({"colour": "red"}, "body.colour"),
-    ({"entries": [{"id": "x", "content": "y", "regex": True, "keys": ["a", "(b"]}]}, "entries[0].keys[1]"),
-    ({"entries": [{"id": "x", "content": "y"}, {"id": "x", "content": "z"}]}, "entries[1].id"),
-    ({"spec": "chara_card_v2", "data": {}}, "spec"),
-    ({"spec": "lorebook_v3", "data": []}, "data"),
-    ({"entries": [{"insertion_order": 1, "keys": "x", "content": "y"}]}, "entries[0].keys"),
-]
+REFUSED = yaml.load(Path(__file__).with_name("refused_worlds.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader)
 
 
 def test_what_makes_no_sense_is_refused_by_field_and_begins_no_world(world: Told) -> None:
-    wrong = [(world.tell(TAX, ROPE | change), f"body.events[1].{field}") for change, field in EVENTS]
-    wrong += [(world.ask("PUT", "/lorebooks/coast", book), field) for book, field in BOOKS]
+    wrong = [(world.tell(TAX, ROPE | change), f"body.events[1].{field}") for change, field in REFUSED["events"]]
+    wrong += [(world.ask("PUT", "/lorebooks/coast", book), field) for book, field in REFUSED["books"]]
     wrong += [(world.tell(*[ROPE] * count), "body.events") for count in (0, 1001)]
     absent = world.ask("GET").status_code
     world.tell(ROPE).raise_for_status()
-    wrong += [(world.ask("GET", "/events", **query), field) for query, field in QUERIES]
-    moment: Document = {"character": "hob_tarrant", "conversation": [USER]}
-    wrong += [(world.ask("POST", "/context", moment | change), field) for change, field in MOMENTS]
+    wrong += [(world.ask("GET", "/events", **query), field) for query, field in REFUSED["queries"]]
+    moment: Document = {"character": "hob_tarrant", "conversation": [{"role": "user", "content": "Well?"}]}
+    wrong += [(world.ask("POST", "/context", moment | change), field) for change, field in REFUSED["moments"]]
     wrong.append((world.ask("PUT", "/events/tax", ROPE), "body.id"))
     naive: Document = {"parent": world.name, "at": "1312-04-03T13:00:00"}
     wrong.append((Told(world.url, f"{world.name}-naive").ask("PUT", "", naive), "body.at"))
@@ -112,34 +136,14 @@ def test_too_many_entries_are_refused_before_any_is_read(world: Told, given: Jso
     assert (reply.status_code, reply.json()["detail"]) == (413, f"{field}: more than 5000 entries")
 
 
-def test_what_is_not_there_is_not_found(world: Told) -> None:
-    absent = [
-        world.ask("GET"),
-        world.ask("GET", "/events"),
-        world.ask("GET", "/events", q="x"),
-        world.ask("GET", "/lorebooks"),
-        world.context("Well?"),
-        world.ask("PUT", "/events/rope", ROPE),
-        world.ask("DELETE", "/events/rope"),
-        world.ask("DELETE", "/lorebooks/coast"),
-    ]
-    world.tell(ROPE).raise_for_status()
-    absent += [
-        world.ask("GET", "/lorebooks/coast"),
-        world.ask("DELETE", "/lorebooks/coast"),
-        world.ask("PUT", "/events/tax", TAX),
-        world.ask("DELETE", "/events/tax"),
-        Told(world.url, f"{world.name}-branch").ask("PUT", "", {"parent": "nowhere", "at": NOON}),
-    ]
-    assert [(reply.status_code, reply.json()["code"]) for reply in absent] == [(404, "not_found")] * len(absent)
-
-
 def test_a_mistyped_world_is_told_the_nearest_one(world: Told) -> None:
     """Wherever a request names it: in the path, as a parent, in the parameters of tasks."""
     world.tell(ROPE).raise_for_status()
     other = Told(world.url, f"{world.name}x")
     replies = [
         other.ask("GET"),
+        *(other.ask("GET", path) for path in ("/events", "/events?q=x", "/lorebooks")),
+        other.context("Well?"),
         other.ask("PUT", "/events/rope", ROPE),
         other.ask("DELETE", "/lorebooks/reeds"),
         Told(world.url, f"{world.name}-loaded").ask("PUT", "", {"parent": other.name}),
@@ -147,7 +151,7 @@ def test_a_mistyped_world_is_told_the_nearest_one(world: Told) -> None:
     ]
     near = f"; did you mean {world.name!r}?"
     found = [(reply.status_code, near in reply.json()["detail"]) for reply in replies]
-    assert found == [(404, True)] * 4 + [(422, True)]
+    assert found == [(404, True)] * 8 + [(422, True)]
 
 
 def test_pages_hold_every_event_once_whatever_its_text_or_time(world: Told) -> None:

@@ -121,19 +121,6 @@ def test_policy_stored_task_and_judges_see_the_same(arena: Arena, world: str) ->
     }
 
 
-def test_every_rank_and_every_later_cursor_sees_the_same_although_more_happened(arena: Arena, world: str) -> None:
-    arena.tell(world, happened("rope", "The ferry's rope broke."))
-    first = arena.tasks(world, run=f"{world}_run", cursor=0)
-    arena.tell(world, happened("fair", "The spring fair was put off.", 1))
-    again = arena.tasks(world, run=f"{world}_run", cursor=0)
-    overlapping = arena.tasks(world, run=f"{world}_run", cursor=2)
-    assert (again, overlapping[:2]) == (first, first[2:])
-    assert [["fair was put off" in prompt for prompt in prompts(tasks)] for tasks in (first, overlapping)] == [
-        [False] * 4,
-        [False, False, True, True],
-    ]
-
-
 def test_what_was_told_before_the_reply_is_known_to_the_next_batch(arena: Arena, world: str) -> None:
     known: list[list[bool]] = []
     for number in range(3):

@@ -17,8 +17,8 @@ ANSWERS = ("Yes.", "Yes, of course.", "Yes, of course, why not?", "Yes, of cours
 Rollout = tuple[dict[str, Any], dict[str, Any]]
 
 
-def connect(judged: Judged, options: str, environment: str = "rlaif", **more: Any) -> NemoGym:
-    return NemoGym(f"{judged.gateway.url}/compat/nemo_gym/{environment}/{options}", **more)
+def connect(judged: Judged, options: str, environment: str = "rlaif") -> NemoGym:
+    return NemoGym(f"{judged.gateway.url}/compat/nemo_gym/{environment}/{options}")
 
 
 def roll_out(task: str, answers: Sequence[str], index: int = 0) -> list[Rollout]:
@@ -72,20 +72,6 @@ def test_what_was_sent_comes_back_byte_for_byte(judged: Judged) -> None:
     ]
 
 
-def test_a_rollout_whose_reply_was_lost_is_not_scored_twice(judged: Judged) -> None:
-    """Neither where nobody was told nor where the answer was sent."""
-    task, group = judged.preferring(42), roll_out(judged.preferring(42), ANSWERS[:2])
-    judged.judge.seconds = 1.0
-    try:
-        impatient = connect(judged, "run=nemo-again&group_size=2", seconds=0.7)
-        first = verify(impatient, *group)
-    finally:
-        judged.judge.seconds = 0.0
-    again = verify(connect(judged, "run=nemo-again&group_size=2"), *group)
-    assert (impatient.lost > 1, first) == (True, again)
-    assert (rewards(again), judged.stored("nemo-again")) == (paid(judged, task, ANSWERS[:2]), [list(ANSWERS[:2])])
-
-
 def test_without_indices_a_task_gathers_its_group(judged: Judged) -> None:
     """As NeMo-RL sends rows."""
     task = judged.preferring(46)
@@ -120,7 +106,7 @@ def test_without_a_score_for_one_the_whole_group_is_masked_for_good(judged: Judg
     }
 
 
-def test_a_session_of_either_kind_has_a_cookie_and_may_be_seeded_and_closed_twice(judged: Judged) -> None:
+async def test_a_session_of_either_kind_has_a_cookie_and_may_be_seeded_and_closed_twice(judged: Judged) -> None:
     task = judged.preferring(49)
     client = connect(judged, "run=nemo-sessions")
     episode = {"rollout_id": "a", "attempt": 0}
@@ -131,18 +117,15 @@ def test_a_session_of_either_kind_has_a_cookie_and_may_be_seeded_and_closed_twic
         "task_data": {"task_id": task},
     }
     closing = {"resources_session_id": "session-1", "episode_id": episode}
-
-    async def play() -> list[Any]:
-        old = await client.post("seed_session", build_row(task, 0, 0))
-        seeds = [await client.post("seed_session", named) for _ in range(2)]
-        closed = [await client.post("close_session", closing) for _ in range(2)]
-        assert len({one.headers["set-cookie"] for one in seeds}) == 1
-        assert task in old.headers["set-cookie"]
-        return [one.json() for one in (old, *seeds, *closed)]
-
+    old = await client.post("seed_session", build_row(task, 0, 0))
+    seeds = [await client.post("seed_session", named) for _ in range(2)]
+    ends = [await client.post("close_session", closing) for _ in range(2)]
+    assert len({one.headers["set-cookie"] for one in seeds}) == 1
+    assert task in old.headers["set-cookie"]
+    found = [one.json() for one in (old, *seeds, *ends)]
     seeded = {"resources_session_id": "session-1", "resources_tools": None, "sandbox_access": None}
     closed = {"resources_session_id": "session-1"}
-    assert asyncio.run(play()) == [{}, seeded, seeded, closed, closed]
+    assert found == [{}, seeded, seeded, closed, closed]
 
 
 def test_metrics_are_means_of_what_was_measured(judged: Judged) -> None:

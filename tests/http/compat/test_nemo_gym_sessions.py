@@ -53,20 +53,15 @@ def native(judged: Judged, environment: str, task_id: str, messages: list[dict[s
     return float(reward)
 
 
-def test_calls_are_carried_out_and_the_rollout_is_paid_as_natively(judged: Judged) -> None:
+async def test_calls_are_carried_out_and_the_rollout_is_paid_as_natively(judged: Judged) -> None:
     """Up to the first reply without a call, where these agents end: only tasks of one wish are done by then."""
-
-    async def play() -> list[tuple[float, float]]:
-        told = []
-        for place, (task, solution) in enumerate([*find_tasks(judged, wishes=1), *find_tasks(judged, wishes=2)][:12]):
-            client = connect(judged, "run=tools", "tool_agent")
-            done = await play_simple(client, build_tool_row(task, place), list_replies(solution))
-            texts = [at for at, one in enumerate(solution) if one["role"] == "assistant" and not one.get("tool_calls")]
-            played = solution[: texts[0] + 1]
-            told.append((done["reward"], native(judged, "tool_agent", task["task_id"], played)))
-        return told
-
-    told = asyncio.run(play())
+    told = []
+    for place, (task, solution) in enumerate([*find_tasks(judged, wishes=1), *find_tasks(judged, wishes=2)][:12]):
+        client = connect(judged, "run=tools", "tool_agent")
+        done = await play_simple(client, build_tool_row(task, place), list_replies(solution))
+        texts = [at for at, one in enumerate(solution) if one["role"] == "assistant" and not one.get("tool_calls")]
+        played = solution[: texts[0] + 1]
+        told.append((done["reward"], native(judged, "tool_agent", task["task_id"], played)))
     assert (len(told) >= 10, [paid for paid, _ in told]) == (True, [own for _, own in told])
     assert {paid for paid, _ in told} == {0.0, 1.0}
 
@@ -85,95 +80,75 @@ def test_a_result_that_no_tool_gave_is_forged(judged: Judged) -> None:
     assert (told["reward"], told["flags"]) == (0.0, ["forged_observation"])
 
 
-def test_a_call_that_the_agent_answered_itself_is_no_forgery(judged: Judged) -> None:
+async def test_a_call_that_the_agent_answered_itself_is_no_forgery(judged: Judged) -> None:
     """Arguments that are no JSON never reach a tool."""
     task, solution = next(find_tasks(judged, wishes=1))
     broken = {"type": "function_call", "call_id": "broken", "name": "list_events", "arguments": "{"}
     answer = {"type": "function_call_output", "call_id": "broken", "output": "Invalid tool call arguments"}
     client = connect(judged, "run=broken", "tool_agent")
-
-    async def play() -> dict[str, Any]:
-        row = build_tool_row(task, 0)
-        whole = await play_simple(client, row, list_replies(solution))
-        output = whole["response"]["output"]
-        return await client.verify(row, build_response(broken, answer, *output))
-
-    told = asyncio.run(play())
+    row = build_tool_row(task, 0)
+    whole = await play_simple(client, row, list_replies(solution))
+    output = whole["response"]["output"]
+    told = await client.verify(row, build_response(broken, answer, *output))
     assert (told["reward"], told["flags"]) == (1.0, [])
 
 
-def test_several_wishes_are_played_turn_by_turn_whatever_is_sent_twice(judged: Judged) -> None:
-    async def play() -> list[tuple[float, float]]:
-        told = []
-        for place, (task, solution) in enumerate(find_tasks(judged, wishes=2)):
-            client = connect(judged, "run=wishes", "tool_agent")
-            row = build_tool_row(task, place)
-            *_, last = await play_gymnasium(client, row, list_replies(solution), times=2)
-            told.append((last.json()["reward"], native(judged, "tool_agent", task["task_id"], solution)))
-        return told
-
-    told = asyncio.run(play())
+async def test_several_wishes_are_played_turn_by_turn_whatever_is_sent_twice(judged: Judged) -> None:
+    told = []
+    for place, (task, solution) in enumerate(find_tasks(judged, wishes=2)):
+        client = connect(judged, "run=wishes", "tool_agent")
+        row = build_tool_row(task, place)
+        *_, last = await play_gymnasium(client, row, list_replies(solution), times=2)
+        told.append((last.json()["reward"], native(judged, "tool_agent", task["task_id"], solution)))
     assert (len(told) >= 5, set(told)) == (True, {(1.0, 1.0)})
     assert judged.counts("wishes") == {"groups": len(told), "scored": len(told)}
 
 
-def test_a_port_of_its_own_serves_a_game_at_the_root_that_is_paid_with_its_group(
+async def test_a_port_of_its_own_serves_a_game_at_the_root_that_is_paid_with_its_group(
     judged: Judged, game_port: int
 ) -> None:
     task = judged.tasks("mastermind", 1)[0]
     url = f"http://127.0.0.1:{game_port}"
-
-    async def play() -> list[list[httpx.Response]]:
-        games = [
-            play_gymnasium(NemoGym(url), build_row(task["task_id"], 0, place), [[say(GUESS)]] * task["max_turns"])
-            for place in range(2)
-        ]
-        return await asyncio.gather(*games)
-
-    told = [game[-1].json()["reward"] for game in asyncio.run(play())]
+    games = [
+        play_gymnasium(NemoGym(url), build_row(task["task_id"], 0, place), [[say(GUESS)]] * task["max_turns"])
+        for place in range(2)
+    ]
+    told = [game[-1].json()["reward"] for game in await asyncio.gather(*games)]
     paths = "reverify_mode", "reverify_mode?run=other&group_size=8", "groups/x", f"compat/nemo_gym/mastermind/{told}"
-    asked = [httpx.get(f"{url}/{path}").status_code for path in paths]
+    asked = [(await asyncio.to_thread(httpx.get, f"{url}/{path}")).status_code for path in paths]
     stored = [[one["score"]["reward"] for one in group["rollouts"]] for group in judged.groups("port")]
     assert (stored, asked) == ([told], [200, 200, 404, 404])
 
 
-def test_a_reply_that_is_cut_off_ends_the_episode(judged: Judged) -> None:
+async def test_a_reply_that_is_cut_off_ends_the_episode(judged: Judged) -> None:
     task = judged.tasks("mastermind", 1)[0]
     client = connect(judged, "run=cut", "mastermind")
     row = build_row(task["task_id"], 0, 0)
-
-    async def play() -> list[httpx.Response]:
-        (await client.post("reset", row)).raise_for_status()
-        cut = build_response(say("<guess>1"), status="incomplete", incomplete_details={"reason": "max_output_tokens"})
-        return [await client.post("step", row | {"response": one}) for one in (cut, build_response(say(GUESS)))]
-
-    first, second = asyncio.run(play())
+    (await client.post("reset", row)).raise_for_status()
+    cut = build_response(say("<guess>1"), status="incomplete", incomplete_details={"reason": "max_output_tokens"})
+    first, second = [await client.post("step", row | {"response": one}) for one in (cut, build_response(say(GUESS)))]
     told = first.json()
     assert (told["reward"], told["truncated"], told["info"]["flags"]) == (0.0, True, ["truncated"])
     assert (second.status_code, second.json()["code"]) == (409, "conflict")
 
 
-def test_a_session_that_was_closed_does_not_begin_again(judged: Judged) -> None:
+async def test_a_session_that_was_closed_does_not_begin_again(judged: Judged) -> None:
     task = judged.tasks("tool_agent", 1)[0]
     client = connect(judged, "run=closed", "tool_agent")
     episode = {"rollout_id": "a", "attempt": 0}
-
-    async def play() -> list[int]:
-        statuses = []
-        for name in ("seeded", "never"):
-            seed = {
-                "resources_session_id": name,
-                "episode_id": episode,
-                "task_id": {"taskset": "t", "task_id": "1"},
-                "task_data": {"task_id": task["task_id"]},
-            }
-            closing = {"resources_session_id": name, "episode_id": episode}
-            sent = [("seed_session", seed)] * 2 if name == "seeded" else []
-            for path, body in (*sent, ("close_session", closing), ("close_session", closing), ("seed_session", seed)):
-                statuses.append((await client.post(path, body)).status_code)
-        return statuses
-
-    assert asyncio.run(play()) == [200, 200, 200, 200, 409, 200, 200, 409]
+    statuses = []
+    for name in ("seeded", "never"):
+        seed = {
+            "resources_session_id": name,
+            "episode_id": episode,
+            "task_id": {"taskset": "t", "task_id": "1"},
+            "task_data": {"task_id": task["task_id"]},
+        }
+        closing = {"resources_session_id": name, "episode_id": episode}
+        sent = [("seed_session", seed)] * 2 if name == "seeded" else []
+        for path, body in (*sent, ("close_session", closing), ("close_session", closing), ("seed_session", seed)):
+            statuses.append((await client.post(path, body)).status_code)
+    assert statuses == [200, 200, 200, 200, 409, 200, 200, 409]
 
 
 def test_a_call_without_a_session_is_refused(judged: Judged) -> None:
@@ -181,12 +156,8 @@ def test_a_call_without_a_session_is_refused(judged: Judged) -> None:
     assert (reply.status_code, reply.json()["code"]) == (404, "not_found")
 
 
-def test_calls_that_are_the_answer_are_noted(judged: Judged) -> None:
+async def test_calls_that_are_the_answer_are_noted(judged: Judged) -> None:
     task = judged.tasks("tool_calling", 1)[0]
     client = connect(judged, "run=noted", "tool_calling")
-
-    async def play() -> str:
-        await client.post("seed_session", build_tool_row(task, 0))
-        return (await client.post("anything", {"a": 1})).text
-
-    assert asyncio.run(play()).startswith("Noted.")
+    await client.post("seed_session", build_tool_row(task, 0))
+    assert (await client.post("anything", {"a": 1})).text.startswith("Noted.")

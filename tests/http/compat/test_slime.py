@@ -88,14 +88,6 @@ def test_no_score_is_an_error_until_there_is_one(judged: Judged) -> None:
     assert judged.stored("slime-unscored") == [[ANSWERS[1]]]
 
 
-def test_a_request_is_held_until_the_judge_is_back(judged: Judged) -> None:
-    task = judged.preferring(27)
-    client = slime(judged, "run=slime-patient&group_size=2")
-    judged.judge.refusals = 6
-    told = rewards(client, task, *ANSWERS[:2])
-    assert (told[0] > told[1], client.failures, judged.stored("slime-patient")) == (True, [], [list(ANSWERS[:2])])
-
-
 def test_an_object_is_for_the_reward_key(judged: Judged) -> None:
     task = judged.tasks("countdown", 1)[0]["task_id"]
     client = Slime(f"{judged.gateway.url}/compat/slime/countdown?reply=object{EOS}")

@@ -1,7 +1,7 @@
 """Two checkpoints on the same tasks, over the whole service: figures, judges, bounds, and what a model wrote."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import httpx
@@ -20,107 +20,99 @@ from app.http.viewer.compare_pages import (
 )
 from app.judges.chat_judge import ScriptedJudge
 from app.judges.panel import ConfiguredPanels
-from tests.support.playground import World, contrary, panels
+from tests.support.playground import World, contrary, gateway, panels
 from tests.support.sample_views import MemoryViews, gsm8k_group
-from tests.support.viewing import answer, look, play_judged
+from tests.support.viewing import answer, look
 
 EVIL = "</pre><script>alert(1)</script>"
-Scene = Callable[[httpx.AsyncClient], Awaitable[None]]
 
 
-def play(tmp_path: Path, migrated_file: Path, scene: Scene) -> None:
+@pytest.fixture
+async def client(database: Path) -> AsyncIterator[httpx.AsyncClient]:
     """With a judge of another model."""
     stranger, own = ScriptedJudge(contrary, "stranger"), World().judge
     stranger.model = "stranger-9"
     judges = {**panels(own).judges, "stranger": stranger}
-    play_judged(tmp_path, migrated_file, ConfiguredPanels(judges, {}, fallback=(own,)), scene)
+    async with gateway(World(), database, ConfiguredPanels(judges, {}, fallback=(own,))) as client:
+        yield client
 
 
 FIRST = (("0.1", "0.3"), ("0.5", "0.5"), ("0.9", "0.7"), ("0.2",))
 SECOND = (("0.6", "0.8"), ("0.5",), ("0.6", "0.6"), ("0.9", EVIL))
 
 
-def test_two_runs_are_compared_task_by_task(tmp_path: Path, migrated_file: Path) -> None:
-    async def scene(client: httpx.AsyncClient) -> None:
-        await answer(client, "a", 1, FIRST)
-        await answer(client, "b", 7, SECOND)
-        path = "/view/compare?first=a&second=b"
-        found = (await client.get(f"{path}&format=json")).json()["compared"]
-        figures = found["comparison"]
-        assert (found["names"], found["looked_at"], found["tasks"], found["scored_by"]["used"]) == (
-            ["a", "b"],
-            [4, 4],
-            4,
-            [],
-        )
-        assert (figures["improved"], figures["declined"], figures["tasks"]) == (2, 1, 4)
-        assert figures["overall"]["difference"]["value"] == pytest.approx((0.5 + 0.0 - 0.2 + 0.25) / 4)
-        assert [round(pair["change"]["after"] - pair["change"]["before"], 3) for pair in found["pairs"]] == [
-            0.5,
-            0.25,
-            -0.2,
-            0.0,
-        ]
-        best = found["pairs"][0]
-        assert (best["first"]["text"], best["second"]["text"], best["second"]["slot"]) == ("0.3", "0.8", 2)
-        assert {piece["kind"] for piece in best["diff"]["pieces"]} == {"both", "first", "second"}
-        page = await look(client, path)
-        assert "Second ahead 2 First ahead 1 Alike 1" in page.words()
-        assert {f"/view/groups/{best['second']['group']['group_id']}#completion-2"} <= set(page.links())
-        assert page.elements.count("script") == 1
-
-    play(tmp_path, migrated_file, scene)
+async def test_two_runs_are_compared_task_by_task(client: httpx.AsyncClient) -> None:
+    await answer(client, "a", 1, FIRST)
+    await answer(client, "b", 7, SECOND)
+    path = "/view/compare?first=a&second=b"
+    found = (await client.get(f"{path}&format=json")).json()["compared"]
+    figures = found["comparison"]
+    assert (found["names"], found["looked_at"], found["tasks"], found["scored_by"]["used"]) == (
+        ["a", "b"],
+        [4, 4],
+        4,
+        [],
+    )
+    assert (figures["improved"], figures["declined"], figures["tasks"]) == (2, 1, 4)
+    assert figures["overall"]["difference"]["value"] == pytest.approx((0.5 + 0.0 - 0.2 + 0.25) / 4)
+    assert [round(pair["change"]["after"] - pair["change"]["before"], 3) for pair in found["pairs"]] == [
+        0.5,
+        0.25,
+        -0.2,
+        0.0,
+    ]
+    best = found["pairs"][0]
+    assert (best["first"]["text"], best["second"]["text"], best["second"]["slot"]) == ("0.3", "0.8", 2)
+    assert {piece["kind"] for piece in best["diff"]["pieces"]} == {"both", "first", "second"}
+    page = await look(client, path)
+    assert "Second ahead 2 First ahead 1 Alike 1" in page.words()
+    assert {f"/view/groups/{best['second']['group']['group_id']}#completion-2"} <= set(page.links())
+    assert page.elements.count("script") == 1
 
 
-def test_the_runs_own_judge_is_used_only_when_somebody_says_so(tmp_path: Path, migrated_file: Path) -> None:
-    async def scene(client: httpx.AsyncClient) -> None:
-        groups = [
-            *await answer(client, "a", 1, (("0.1", "0.2"),), "arena"),
-            *await answer(client, "b", 1, (("0.8", "0.9"),), "arena"),
-        ]
-        path = "/view/compare?first=a&second=b"
-        undecided = (await client.get(f"{path}&format=json")).json()["compared"]
-        assert (undecided["tasks"], undecided["scored_by"], undecided["comparison"]) == (
-            1,
-            {"own": ["critic"], "others": [], "used": None},
-            None,
-        )
-        assert "all the same" in (await look(client, path)).words()
-        own = (await client.get(f"{path}&judge=own&format=json")).json()["compared"]
-        assert (own["notice"].startswith("Scored by critic, by which these groups were scored"), own["tasks"]) == (
-            True,
-            1,
-        )
-        assert "Scored by critic, by which" in (await look(client, f"{path}&judge=own")).words()
-        for group in groups:
-            (await client.post(f"/groups/{group}/rescore", json={"judges": ["contrarian"]})).raise_for_status()
-        # Its model has the same name: another name alone is no other judge.
-        same = (await client.get(f"{path}&format=json")).json()["compared"]
-        assert same["scored_by"]["others"] == []
-        for group in groups:
-            (await client.post(f"/groups/{group}/rescore", json={"judges": ["stranger"]})).raise_for_status()
-        other = (await client.get(f"{path}&format=json")).json()["compared"]
-        assert (other["scored_by"]["used"], other["notice"], other["comparison"]["declined"]) == (["stranger"], "", 1)
-        assert other["pairs"][0]["first"]["text"] == "0.1"
-
-    play(tmp_path, migrated_file, scene)
+async def test_the_runs_own_judge_is_used_only_when_somebody_says_so(client: httpx.AsyncClient) -> None:
+    groups = [
+        *await answer(client, "a", 1, (("0.1", "0.2"),), "arena"),
+        *await answer(client, "b", 1, (("0.8", "0.9"),), "arena"),
+    ]
+    path = "/view/compare?first=a&second=b"
+    undecided = (await client.get(f"{path}&format=json")).json()["compared"]
+    assert (undecided["tasks"], undecided["scored_by"], undecided["comparison"]) == (
+        1,
+        {"own": ["critic"], "others": [], "used": None},
+        None,
+    )
+    assert "all the same" in (await look(client, path)).words()
+    own = (await client.get(f"{path}&judge=own&format=json")).json()["compared"]
+    assert (own["notice"].startswith("Scored by critic, by which these groups were scored"), own["tasks"]) == (
+        True,
+        1,
+    )
+    assert "Scored by critic, by which" in (await look(client, f"{path}&judge=own")).words()
+    for group in groups:
+        (await client.post(f"/groups/{group}/rescore", json={"judges": ["contrarian"]})).raise_for_status()
+    # Its model has the same name: another name alone is no other judge.
+    same = (await client.get(f"{path}&format=json")).json()["compared"]
+    assert same["scored_by"]["others"] == []
+    for group in groups:
+        (await client.post(f"/groups/{group}/rescore", json={"judges": ["stranger"]})).raise_for_status()
+    other = (await client.get(f"{path}&format=json")).json()["compared"]
+    assert (other["scored_by"]["used"], other["notice"], other["comparison"]["declined"]) == (["stranger"], "", 1)
+    assert other["pairs"][0]["first"]["text"] == "0.1"
 
 
-def test_runs_that_are_not_there_are_said(tmp_path: Path, migrated_file: Path) -> None:
-    async def scene(client: httpx.AsyncClient) -> None:
-        await answer(client, "a", 1, FIRST)
-        missing = await client.get("/view/compare?first=a&second=nobody")
-        same = await look(client, "/view/compare?first=a&second=a")
-        wrong = await look(client, "/view/compare?first=a&first_steps=ten&second_steps=1")
-        empty = await look(client, "/view/compare")
-        apart = await look(client, "/view/compare?first=a&first_steps=11")
-        assert (missing.status_code, "nobody" in missing.text) == (404, True)
-        assert "Both sides are the same" in same.words()
-        assert "'ten' is neither a step" in wrong.words()
-        assert "no task in common" in apart.words()
-        assert "Choose two runs, or two steps of one" in empty.words()
-
-    play(tmp_path, migrated_file, scene)
+async def test_runs_that_are_not_there_are_said(client: httpx.AsyncClient) -> None:
+    await answer(client, "a", 1, FIRST)
+    missing = await client.get("/view/compare?first=a&second=nobody")
+    same = await look(client, "/view/compare?first=a&second=a")
+    wrong = await look(client, "/view/compare?first=a&first_steps=ten&second_steps=1")
+    empty = await look(client, "/view/compare")
+    apart = await look(client, "/view/compare?first=a&first_steps=11")
+    assert (missing.status_code, "nobody" in missing.text) == (404, True)
+    assert "Both sides are the same" in same.words()
+    assert "'ten' is neither a step" in wrong.words()
+    assert "no task in common" in apart.words()
+    assert "Choose two runs, or two steps of one" in empty.words()
 
 
 def test_steps_are_read() -> None:

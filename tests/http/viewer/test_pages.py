@@ -6,6 +6,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+import yaml
 from fastapi import FastAPI, Request
 from starlette.testclient import TestClient
 
@@ -26,6 +27,8 @@ from tests.support.sample_views import (
     sample_groups,
     viewer_app,
 )
+
+SAID = yaml.load(Path(__file__).with_name("said.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader)
 
 
 @pytest.fixture(scope="module")
@@ -115,24 +118,7 @@ def test_an_empty_store_says_how_to_begin() -> None:
 
 def test_a_group_shows_what_it_earned_and_why(client: TestClient) -> None:
     words = page(client.get(path_of(1))).words()
-    for expected in (
-        "Mirela Voss",
-        "0.940 +1.32 adv #1 · sent as 2 · K7",
-        "gate 1.00 absolute 0.91 relative 1.00",
-        "in character 1.00 ×0.35",
-        "voice n/a",
-        "breaks character",
-        "no score: judge failed",
-        "Deflects in her own voice",
-        "judged by careful",
-        "3,120 + 412 tokens $0.0148",
-        "shown in the order K7 2 Q2 1 M4 4 · ranked K7 2 > M4 4 = Q2 1",
-        "leaks secret",
-        "Failed. the answer was not JSON, twice",
-        "What the judge was shown",
-        "a man off the Widow source widow_docked The Widow docked at six",
-        "he'd be at the bar has no source",
-    ):
+    for expected in SAID["group"]:
         assert expected in words
 
 
@@ -144,23 +130,9 @@ def test_what_has_no_score_is_never_shown_as_zero() -> None:
     assert ("no score: budget" in words, "not scored yet" in words, "0.0" in words) == (True, True, False)
 
 
-def test_the_offline_judge_is_marked_and_others_are_not(client: TestClient) -> None:
-    marked = [page(client.get(path_of(number))).words().count("not for training") for number in (1, 2, 5)]
-    assert marked == [0, 0, 4]
-
-
 def test_scorings_stand_side_by_side_with_what_they_change(client: TestClient) -> None:
     words = page(client.get(path_of(6))).words()
-    for expected in (
-        "absolute 0.91 relative 1.00 0.500 −0.44 strict 0.800 −0.14 offline",
-        "sent as 5 no score: judge failed strict 0.200 offline",
-        "original careful the run's options 2026-11-20 12:42:00 0.397",
-        "scoring 1 task remade strict pairwise, relative ×0.25 2026-11-21 12:00:00 0.357",
-        "0.180 0.00 0.500 −0.44 0.000 0.00 0.750 +0.28 judge failed",
-        "scoring 2 task remade offline not for training pairwise, relative ×0.25 2026-11-22 12:00:00",
-        "strict-12b",
-        "shown in the order Z0 1 Z1 2 Z2 3 Z3 4",
-    ):
+    for expected in SAID["scorings"]:
         assert expected in words
     headings = [
         words.index(f"{name} {judge}", words.index("Judgements"))
@@ -218,11 +190,6 @@ def test_white_space_of_a_completion_is_kept() -> None:
     assert shown == text
 
 
-def test_a_very_long_completion_is_folded(client: TestClient) -> None:
-    words = page(client.get(path_of(5))).words()
-    assert ("103,006 more characters" in words, words.count("lost in the middle") > 5_400) == (True, True)
-
-
 @pytest.mark.parametrize(
     ("path", "newer", "older"),
     [
@@ -273,11 +240,7 @@ def test_statistics_say_what_they_do_not_include_yet() -> None:
 
 def test_judges_stand_with_their_health_and_spending(client: TestClient) -> None:
     words = page(client.get("/view/judges")).words()
-    for expected in (
-        "offline not for training lexical-1 npc_arena no server",
-        "careful <b>judge</b>-70b npc_arena, rlaif out last error <script>document.title",
-        "3 of 16 here, 64 in all, 12 waiting 1,200 1,300 3,120,000 + 41,200 $0.1480 $14.8012 $85.20",
-    ):
+    for expected in SAID["judges"]:
         assert expected in words
 
 

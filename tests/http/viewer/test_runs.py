@@ -12,10 +12,9 @@ import pytest
 from app.domain.rollups import Rollup, RollupKey, add_up
 from app.features.health.store import RunHealthStore
 from app.http.viewer.run_pages import MOST_POINTS, SeriesSource, estimate_noise, list_changes, measure_curves
-from app.main.store import Store
 from tests.support.playground import World
-from tests.support.store_cases import alarm
-from tests.support.viewing import look, play, train
+from tests.support.store_cases import alarm, opened
+from tests.support.viewing import look, train
 
 EVIL = "</title><script>alert(1)</script><img src=x onerror=alert(2)>"
 
@@ -31,90 +30,76 @@ def find_curve(data: dict[str, Any], name: str) -> list[tuple[str, list[tuple[in
 STEPS = [("0.1", "0.3"), ("0.2", "0.6"), ("0.9", "0.7")]
 
 
-def test_a_run_shows_its_curves_and_their_numbers(tmp_path: Path, migrated_file: Path) -> None:
-    async def scene(client: httpx.AsyncClient, store: Store, world: World) -> None:
-        await train(client, "a", STEPS)
-        page = await look(client, "/view/runs/a")
-        data = (await client.get("/view/runs/a?format=json")).json()
-        same = (await client.get("/view/runs/a", headers={"accept": "application/json"})).json()
-        titles = re.findall(r"(Reward|Without a score|Gated: reward 0|Length in characters|Lag in steps)", page.words())
-        assert titles[:5] == ["Reward", "Without a score", "Gated: reward 0", "Length in characters", "Lag in steps"]
-        assert find_curve(data, "reward") == [("a", [(0, 0.2), (1, 0.4), (2, 0.8)])]
-        assert find_curve(data, "unscored") == [("a", [(0, 0.0), (1, 0.0), (2, 0.0)])]
-        assert (data["progress"]["state"], data["totals"][0]["groups"], same) == ("training", 3, data)
-        assert "a: from 0.20 at 0 to 0.80 at 2" in str(page.attributes)
-
-    play(tmp_path, migrated_file, scene)
+async def test_a_run_shows_its_curves_and_their_numbers(client: httpx.AsyncClient) -> None:
+    await train(client, "a", STEPS)
+    page = await look(client, "/view/runs/a")
+    data = (await client.get("/view/runs/a?format=json")).json()
+    same = (await client.get("/view/runs/a", headers={"accept": "application/json"})).json()
+    titles = re.findall(r"(Reward|Without a score|Gated: reward 0|Length in characters|Lag in steps)", page.words())
+    assert titles[:5] == ["Reward", "Without a score", "Gated: reward 0", "Length in characters", "Lag in steps"]
+    assert find_curve(data, "reward") == [("a", [(0, 0.2), (1, 0.4), (2, 0.8)])]
+    assert find_curve(data, "unscored") == [("a", [(0, 0.0), (1, 0.0), (2, 0.0)])]
+    assert (data["progress"]["state"], data["totals"][0]["groups"], same) == ("training", 3, data)
+    assert "a: from 0.20 at 0 to 0.80 at 2" in str(page.attributes)
 
 
-def test_several_runs_and_parts_lie_over_each_other(tmp_path: Path, migrated_file: Path) -> None:
-    async def scene(client: httpx.AsyncClient, store: Store, world: World) -> None:
-        await train(client, "a", STEPS)
-        await train(client, "a", STEPS[:1], "arena")
-        await train(client, "b", STEPS[:2])
-        data = (await client.get("/view/runs/a?with=b&with=nobody&with=a&environment=toy&format=json")).json()
-        assert find_curve(data, "reward") == [
-            ("a", [(0, 0.2), (1, 0.4), (2, 0.8)]),
-            ("b", [(0, 0.2), (1, 0.4)]),
-        ]
-        parts = (await client.get("/view/runs/a?by=environment&format=json")).json()
-        assert [name for name, _ in find_curve(parts, "reward")] == ["arena", "toy"]
-        both = (await client.get("/view/runs/a?by=environment&with=b&format=json")).json()
-        assert [name for name, _ in find_curve(both, "reward")] == ["a: arena", "a: toy", "b: toy"]
-        page = await look(client, "/view/runs/a?with=b&chart=reward")
-        assert [link for link in page.links() if "chart=" in link or "with=" in link] != []
-        assert page.elements.count("figure") == 1
-        listed = (await client.get("/view/runs?format=json")).json()
-        assert [(row["run"]["name"], row["environments"]) for row in listed["runs"]] == [
-            ("a", ["arena", "toy"]),
-            ("b", ["toy"]),
-        ]
-        assert {"/view/runs/a", "/view/runs/b"} <= set((await look(client, "/view/runs")).links())
-
-    play(tmp_path, migrated_file, scene)
+async def test_several_runs_and_parts_lie_over_each_other(client: httpx.AsyncClient) -> None:
+    await train(client, "a", STEPS)
+    await train(client, "a", STEPS[:1], "arena")
+    await train(client, "b", STEPS[:2])
+    data = (await client.get("/view/runs/a?with=b&with=nobody&with=a&environment=toy&format=json")).json()
+    assert find_curve(data, "reward") == [
+        ("a", [(0, 0.2), (1, 0.4), (2, 0.8)]),
+        ("b", [(0, 0.2), (1, 0.4)]),
+    ]
+    parts = (await client.get("/view/runs/a?by=environment&format=json")).json()
+    assert [name for name, _ in find_curve(parts, "reward")] == ["arena", "toy"]
+    both = (await client.get("/view/runs/a?by=environment&with=b&format=json")).json()
+    assert [name for name, _ in find_curve(both, "reward")] == ["a: arena", "a: toy", "b: toy"]
+    page = await look(client, "/view/runs/a?with=b&chart=reward")
+    assert [link for link in page.links() if "chart=" in link or "with=" in link] != []
+    assert page.elements.count("figure") == 1
+    listed = (await client.get("/view/runs?format=json")).json()
+    assert [(row["run"]["name"], row["environments"]) for row in listed["runs"]] == [
+        ("a", ["arena", "toy"]),
+        ("b", ["toy"]),
+    ]
+    assert {"/view/runs/a", "/view/runs/b"} <= set((await look(client, "/view/runs")).links())
 
 
-def test_alarms_stand_in_the_curve_that_they_are_about(tmp_path: Path, migrated_file: Path) -> None:
-    async def scene(client: httpx.AsyncClient, store: Store, world: World) -> None:
-        await train(client, "a", STEPS)
-        raised = alarm().model_copy(update={"series": "length", "since_group": 2, "noticed_group": 3, "evidence": EVIL})
+async def test_alarms_stand_in_the_curve_that_they_are_about(client: httpx.AsyncClient, database: Path) -> None:
+    await train(client, "a", STEPS)
+    raised = alarm().model_copy(update={"series": "length", "since_group": 2, "noticed_group": 3, "evidence": EVIL})
+    async with opened(f"sqlite:///{database}") as store:
         await store.part(RunHealthStore).add_alarm("a", raised, None)
-        page = await look(client, "/view/runs/a")
-        assert "A1 length, from about group 2: </title><script>alert(1)</script>" in page.words()
-        assert (page.elements.count("script"), page.elements.count("img")) == (1, 1)  # ours, and the sign of the house
-        rects = [value for tag, name, value in page.attributes if (tag, name) == ("rect", "class")]
-        assert rects.count("stretch alarm") == 1
-
-    play(tmp_path, migrated_file, scene)
+    page = await look(client, "/view/runs/a")
+    assert "A1 length, from about group 2: </title><script>alert(1)</script>" in page.words()
+    assert (page.elements.count("script"), page.elements.count("img")) == (1, 1)  # ours, and the sign of the house
+    rects = [value for tag, name, value in page.attributes if (tag, name) == ("rect", "class")]
+    assert rects.count("stretch alarm") == 1
 
 
-def test_a_run_that_is_silent_is_stalled_and_then_over(tmp_path: Path, migrated_file: Path) -> None:
-    async def scene(client: httpx.AsyncClient, store: Store, world: World) -> None:
-        await train(client, "a", STEPS)
-        states = []
-        for minutes in (1, 2, 58):
-            world.moment += timedelta(minutes=minutes)
-            states.append((await client.get("/view/runs/a?format=json")).json()["progress"]["state"])
-            assert states[-1] in (await look(client, "/view/runs")).words()
-        assert states == ["training", "stalled", "finished"]
-
-    play(tmp_path, migrated_file, scene)
+async def test_a_run_that_is_silent_is_stalled_and_then_over(client: httpx.AsyncClient, world: World) -> None:
+    await train(client, "a", STEPS)
+    states = []
+    for minutes in (1, 2, 58):
+        world.moment += timedelta(minutes=minutes)
+        states.append((await client.get("/view/runs/a?format=json")).json()["progress"]["state"])
+        assert states[-1] in (await look(client, "/view/runs")).words()
+    assert states == ["training", "stalled", "finished"]
 
 
-def test_a_run_that_is_not_there_is_a_page_and_a_problem(tmp_path: Path, migrated_file: Path) -> None:
-    async def scene(client: httpx.AsyncClient, store: Store, world: World) -> None:
-        for name in ("nobody", "%3Cscript%3E", "a" * 300):
-            page, twin = [await client.get(f"/view/runs/{name}{query}") for query in ("", "?format=json")]
-            assert (page.status_code, "There is no such run" in page.text, "<script>" in page.text) == (
-                404,
-                True,
-                False,
-            )
-            assert (twin.status_code, twin.headers["content-type"]) == (404, "application/problem+json")
-        empty = await look(client, "/view/runs")
-        assert "No run yet." in empty.words()
-
-    play(tmp_path, migrated_file, scene)
+async def test_a_run_that_is_not_there_is_a_page_and_a_problem(client: httpx.AsyncClient) -> None:
+    for name in ("nobody", "%3Cscript%3E", "a" * 300):
+        page, twin = [await client.get(f"/view/runs/{name}{query}") for query in ("", "?format=json")]
+        assert (page.status_code, "There is no such run" in page.text, "<script>" in page.text) == (
+            404,
+            True,
+            False,
+        )
+        assert (twin.status_code, twin.headers["content-type"]) == (404, "application/problem+json")
+    empty = await look(client, "/view/runs")
+    assert "No run yet." in empty.words()
 
 
 def rollup(step: int | None, values: Sequence[float] = (), **more: int) -> Rollup:

@@ -2,10 +2,13 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from string import Template
 from typing import Any
 
 import pytest
+import yaml
 from starlette.testclient import TestClient
 from starlette.websockets import WebSocketDisconnect
 
@@ -17,16 +20,79 @@ from app.http.web.api_keys import BoundKind, find_access, list_methods
 from app.main.application import create_app
 from app.settings import PolicySettings, Settings
 from tests.support.atropos import ENVIRONMENT, TRAINER, group
-from tests.support.bound_people import ADMIN, SECRET, WORD, Person, make_person, score, talk, use_turn
-from tests.support.bound_places import FACTS, LISTS, ORS_BODIES, RUN_QUERIES, SAME_FOR_ALL, TURNS
 from tests.support.chat_server import serving
 from tests.support.openenv import talking
 from tests.support.playground import await_ready
 from tests.support.talking import speaks
 
+SECRET = "gw_of-the-settings"
+ADMIN = {"Authorization": f"Bearer {SECRET}"}
+WORD = "zanzibar"
+"""Only in what ada stored."""
+SCOPES = ["read", "train", "label", "play", "author"]
+
+
+@dataclass
+class Person:
+    """A key with all that was stored with it."""
+
+    name: str
+    client: TestClient
+    names: dict[str, str] = field(default_factory=dict)
+    """Values of path parameters."""
+    bodies: dict[str, dict[str, Any]] = field(default_factory=dict)
+    queries: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    def ask(self, method: str, path: str, **sent: Any) -> Any:
+        return self.client.request(method, path, **sent)
+
+    def post(self, path: str, body: Mapping[str, Any]) -> Any:
+        answer = self.client.post(path, json=body)
+        assert answer.status_code == 200, (path, answer.text)
+        return answer.json()
+
+
+def make_person(app: Any, name: str, is_bound: bool = True) -> Person:
+    admin = TestClient(app, base_url="http://localhost", headers=ADMIN)
+    bounds = {"bounds": {"runs": [f"{name}-*"]}} if is_bound else {}
+    made = admin.post("/admin/keys", json={"name": name, "scopes": SCOPES, **bounds})
+    headers = {"Authorization": f"Bearer {made.json()['secret']}"}
+    client = TestClient(app, base_url="http://localhost", headers=headers, raise_server_exceptions=False)
+    client.portal = app.state.portal  # the loop to which connections with the policy belong
+    return Person(name, client)
+
+
+def score(person: Person, environment: str, run: str, **params: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    asked_for = {"batch_size": 1, "run": run, "params": params}
+    handed = person.post(f"/envs/{environment}/next-batch", asked_for)["tasks"][0]
+    said = [{"text": f"It is {WORD}, says {person.name}: {place}"} for place in range(2)]
+    asked = {"task_id": handed["task_id"], "lease_id": handed["lease_id"], "completions": said}
+    return handed, person.post(f"/envs/{environment}/score", {"groups": [asked], "run": run})["groups"][0]
+
+
+def talk(person: Person, world: str, said: str = "Who rows?") -> tuple[str, str]:
+    """Ids of a turn and of the reply to it."""
+    asked = {"model": f"hob_tarrant/{world}@warm", "messages": [{"role": "user", "content": said}]}
+    told = person.post("/play/v1/chat/completions", asked)["play"]
+    return told["turn"], told["replies"][0]["id"]
+
+
+def use_turn(person: Person, turn: str, reply: str) -> tuple[list[int], int]:
+    """Statuses of what reads and uses a turn, and how many are removed at last."""
+    path = f"/play/v1/turns/{turn}"
+    bodies: dict[str, dict[str, str]] = {"better": {"reply": reply}, "judge": {}, "keep": {}}
+    used = [person.ask("POST", f"{path}/{act}", json=body).status_code for act, body in bodies.items()]
+    return [person.ask("GET", path).status_code, *used], person.ask("DELETE", path).json()["removed"]
+
+
+REQUESTS = Path(__file__).with_name("bound_requests.yaml").read_text(encoding="utf-8")
+"""With `$run` and the like for what is known once it is stored."""
+PLACES: dict[str, Any] = yaml.load(REQUESTS, yaml.CSafeLoader)
+TURNS = frozenset(["/play/v1/turns", "/play/v1/turns/{turn_id}"])
+"""Of whoever talks: another removes none."""
+
 EVENT = {"id": "rope", "time": "1312-04-03T09:15:00Z", "text": f"The rope to {WORD} broke."}
 BOOK = {"name": "lore", "entries": [{"id": "one", "keys": [WORD], "content": f"All of {WORD}."}]}
-SAID = [{"role": "assistant", "content": "Hm."}]
 ATROPOS = "/compat/atropos"
 
 
@@ -47,87 +113,25 @@ def store_everything(person: Person) -> None:
     person.post(f"{queue}/register", TRAINER)
     person.post(f"{queue}/register-env", ENVIRONMENT)
     person.post(f"{queue}/scored_data", group(2))
-    person.names = {
-        **{"run": run, "character": "hob_tarrant"},
-        "world": world,
-        "event": "rope",
-        **{"book": "lore", "name": "lore", "revision": "1", "number": "1", "act": "better", "turn_id": turn},
-        "group_id": judged["group_id"],
-        "rollout_id": rollouts[0],
-        "task_id": arena["task_id"],
-        "label_id": label,
-        "env": "gsm8k",
-        "judge": "offline",
-        "name": "gsm8k",
-        "key": "ada",
-        "version": "x",
-        "path": "viewer.css",
-        "tool": "list_events",
-    }
-    lost = {"task_id": handed["task_id"], "lease_id": handed["lease_id"], "completions": [{"text": "4"}]}
-    leased = {"groups": [lost], "wait_seconds": 0}
-    sample = {"query": ["q4"], "prompts": ["q"], "labels": [handed["task_id"]]}
-    replied = {"task_id": handed["task_id"], "responses_create_params": {}, "response": {"output": []}}
+    known = {"person": person.name, "run": run, "label": label, "turn": turn, "reply": answer, "item": item["lease_id"]}
+    tasks = {"task": handed["task_id"], "lease": handed["lease_id"], "arena": arena["task_id"], "game": game["task_id"]}
+    groups = {"group": judged["group_id"], "rollout": rollouts[0]}
+    told = yaml.load(Template(REQUESTS).substitute(known | tasks | groups), yaml.CSafeLoader)
+    person.names = told["names"]
     person.bodies = {
-        "POST /envs/gsm8k/score": leased,
-        "POST /envs/npc_arena/score": leased,
-        "POST /envs/mastermind/score": leased,
-        "POST /envs/npc_arena/step": {"task_id": arena["task_id"], "messages": SAID},
-        "POST /score": {**leased, "run": run},
-        "POST /envs/gsm8k/next-batch": {"run": run, "batch_size": 1, "cursor": 0},
-        "POST /envs/npc_arena/next-batch": {"run": run, "batch_size": 1, "cursor": 0, "params": {"world": world}},
-        "POST /envs/mastermind/next-batch": {"run": run, "batch_size": 1, "cursor": 0},
-        "POST /next-batch": {"run": run, "batch_size": 1, "cursor": 0, "mix": [{"env": "gsm8k"}]},
-        "POST /envs/mastermind/step": {"task_id": game["task_id"], "messages": SAID},
-        "POST /labels/next": {"labeller": person.name, "run": run},
-        "POST /labels/skip": {"labeller": person.name, "lease_id": item["lease_id"]},
+        **told["bodies"],
         "POST /groups/*/labels": pair,
-        "POST /rollouts/*/labels": {"labeller": person.name, "defect": True},
         "POST /worlds/*/events": {"events": [EVENT]},
         "PUT /worlds/*/events/*": EVENT,
         "PUT /worlds/*/lorebooks/*": BOOK,
-        "PUT /worlds/*": {"parent": world, "at": "1312-04-03T10:00:00Z"},
-        "POST /worlds/*/context": {"character": "hob_tarrant", "conversation": [{"role": "user", "content": "Hm?"}]},
-        "POST /play/v1/chat/completions": {
-            "model": f"hob_tarrant/{world}@warm",
-            "messages": [{"role": "user", "content": "Hm?"}],
-        },
-        "POST /play/v1/turns/*/better": {"reply": answer},
         f"POST {ATROPOS}/*/register": TRAINER,
         f"POST {ATROPOS}/*/register-env": ENVIRONMENT,
-        f"POST {ATROPOS}/*/disconnect-env": {"env_id": 0},
-        f"GET {ATROPOS}/*/status-env": {"env_id": 0},
         f"POST {ATROPOS}/*/scored_data": group(2),
         f"POST {ATROPOS}/*/scored_data_list": [group(2)],  # type: ignore[dict-item]
-        "POST /compat/openrlhf/*": sample,
-        "POST /compat/openrlhf/*/get_reward": sample,
-        "POST /compat/slime/*": {"prompt": "q", "response": "4", "label": handed["task_id"]},
-        "POST /compat/nemo_gym/*/verify": replied,
-        "POST /compat/nemo_gym/*/seed_session": {"task_id": handed["task_id"]},
-        "POST /compat/nemo_gym/*/close_session": {"resources_session_id": "session"},
-        "POST /compat/nemo_gym/*/reset": {"task_id": handed["task_id"]},
-        "POST /compat/nemo_gym/*/step": replied,
-        "POST /compat/nemo_gym/*/aggregate_metrics": {"verify_responses": []},
-        **{
-            f"POST {template}": body
-            for path, body in ORS_BODIES.items()
-            for template in (f"/compat/ors/*/{path}", f"/compat/ors/*/*/{path}")
-        },
-        "POST /compat/openenv/*/reset": {"run": run},
-        "POST /compat/openenv/*/step": {"run": run, "task_id": handed["task_id"], "action": {"text": "4"}},
+        **{f"POST /compat/ors/{below}/{path}": body for path, body in told["ors"].items() for below in ("*", "*/*")},
     }
-    person.queries = {
-        **{f"GET /envs/{env}/next-batch": {"run": run, "cursor": "0"} for env in ("gsm8k", "npc_arena", "mastermind")},
-        "GET /export": {"run": run},
-        "GET /export/summary": {"run": run},
-        "GET /view/export": {"run": run},
-        "GET /view/label": {"group": judged["group_id"]},
-        "GET /groups": {"id": judged["group_id"]},
-        "GET /judges/*/agreement": {"run": run},
-        "GET /view/compare": {"first": run, "second_steps": "1", "judge": "own"},
-        "DELETE /labels/*": {"labeller": person.name},
-        **{place: {"run": run} for place in RUN_QUERIES},
-    }
+    by_run = (f"{interface}/{path}" for interface, paths in told["run_queries"].items() for path in paths)
+    person.queries = {**told["queries"], **{place: {"run": run} for place in by_run}}
 
 
 @pytest.fixture(scope="module")
@@ -220,7 +224,7 @@ def test_what_one_stored_the_other_neither_reads_nor_changes_on_any_route(
     opened = []
     for method, template, bound in list_places(app):
         answer = ask_as(bob, ada, method, template)
-        shared = bound == "shared" or (method, template) in SAME_FOR_ALL
+        shared = bound == "shared" or f"{method} {template}" in PLACES["same_for_all"]
         if WORD in answer.text or not (shared or answer.status_code in {403, 404} or is_empty(bob, answer, template)):
             opened.append((method, template, answer.status_code, answer.text[:300]))
     assert (opened, read_all_of(ada)) == ([], before)
@@ -233,11 +237,11 @@ def names_no_queue(template: str) -> bool:
 
 def is_empty(person: Person, answer: Any, template: str) -> bool:
     """Lists leave out what is others'; facts of an environment are the same for all."""
-    if template.startswith(("/compat/openenv/", "/compat/ors/")) and template.endswith(FACTS):
+    if template.startswith(("/compat/openenv/", "/compat/ors/")) and template.endswith(tuple(PLACES["facts"])):
         return True
     if template in TURNS:
         return bool(answer.json() == {"removed": 0})
-    return template in LISTS and answer.status_code == 200 and "ada-" not in answer.text
+    return template in PLACES["lists"] and answer.status_code == 200 and "ada-" not in answer.text
 
 
 def test_a_turn_is_used_and_removed_by_who_talked_alone(app: Any, people: tuple[Person, Person]) -> None:

@@ -2,10 +2,12 @@
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated
 
 import httpx2
 import pytest
+import yaml
 from fastapi import APIRouter, FastAPI
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -117,28 +119,15 @@ def test_any_body_gets_an_answer(client: TestClient, body: bytes) -> None:
         assert said(response)[0] in {400, 422}
 
 
+MALFORMED = yaml.load(Path(__file__).with_name("malformed.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader)
+
+
 @pytest.mark.parametrize(
     ("body", "field"),
     [
-        (group("score", "NaN"), "body.groups[0].score"),
-        (group("score", "1e999"), "body.groups[0].score"),
-        (group("score", '"nan"'), "body.groups[0].score"),
+        *((body.encode(), field) for field, bodies in MALFORMED.items() for body in bodies),
         (group("score", "9" * 400), "body.groups[0].score"),
-        (group("step", "true"), "body.groups[0].step"),
-        (group("step", '"1"'), "body.groups[0].step"),
-        (group("extra", '{"deep": [1, {"x": NaN}]}'), "body.groups[0].extra.deep[1].x"),
-        (group("extra", '{"deep": [1, {"x": 1e400}]}'), "body.groups[0].extra.deep[1].x"),
         (group("extra", "[" * 40 + "]" * 40), "body.groups[0].extra"),
-        (group("completions", '[{"text": "a"}, {"text": "\\ud800"}]'), "body.groups[0].completions[1].text"),
-        (group("completions", '[{"text": 5}]'), "body.groups[0].completions[0].text"),
-        (group("params", '{"a\\udfff": 1}'), "body.groups[0].params"),
-        (group("unknown", "1"), "body.groups[0].unknown"),
-        (group("\\u0000<b>", "1"), "body.groups[0].\\x00<b>"),
-        (b'{"groups": null}', "body.groups"),
-        (b"{}", "body.groups"),
-        (b"null", "body"),
-        (b"", "body"),
-        (b'"\\ud800"', "body"),
     ],
 )
 def test_a_malformed_value_is_422_and_names_its_field(client: TestClient, body: bytes, field: str) -> None:

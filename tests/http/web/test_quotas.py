@@ -118,20 +118,6 @@ def test_a_file_of_prompts_is_admitted_by_run_and_day(service: Service) -> None:
     assert (statuses, stored) == ([200, 200, 429, 429, 429, 429], [])
 
 
-def test_leases_are_free_again_when_their_groups_are_scored(service: Service) -> None:
-    ask = service.make_key("cas", leases=4)
-    body = {"run": "cas-1", "batch_size": 3}
-    handed = ask("POST", f"{SUMS}/next-batch", json=body).json()["tasks"]
-    refused = ask("POST", f"{SUMS}/next-batch", json=body)
-    mixed = ask("POST", "/next-batch", json={**body, "mix": [{"env": "gsm8k"}, {"env": "countdown"}]})
-    looked = ask("POST", f"{SUMS}/next-batch", json={"batch_size": 64, "cursor": 0})
-    ask("POST", f"{SUMS}/score", json=answer(handed, "4"))
-    again = ask("POST", f"{SUMS}/next-batch", json=body)
-    told = [summarise(one) for one in (refused, mixed, looked, again)]
-    assert told == [(429, "leases", True), (429, "leases", True), (200, "", False), (200, "", False)]
-    assert int(refused.headers["retry-after"]) <= 5
-
-
 def test_four_fifths_of_a_quota_come_with_a_warning(service: Service) -> None:
     ask = service.make_key("dan", requests_per_day=5)
     body = {"batch_size": 1, "cursor": 0}

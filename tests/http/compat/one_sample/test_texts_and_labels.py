@@ -2,8 +2,10 @@
 
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
+import yaml
 from pydantic import JsonValue
 
 from app.domain.errors import InvalidRequest
@@ -11,21 +13,10 @@ from app.domain.tasks import Completion
 from app.http.compat.one_sample import MAX_CHARACTERS, SampleLabel, build_completion, extract_response, read_label
 
 TASK = f"task_{7:032x}"
+ROWS = yaml.load(Path(__file__).with_name("texts.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader)
 
 
-@pytest.mark.parametrize(
-    ("query", "prompt", "response"),
-    [
-        ("<s>[INST] 2 + 2? [/INST] 4</s>", "<s>[INST] 2 + 2? [/INST]", " 4</s>"),
-        ("<s> [INST] 2+ 2? [/INST] 4</s>", "<s>[INST] 2 + 2? [/INST]", " 4</s>"),
-        ("assistant:\n\nyes", "assistant:\n", "\nyes"),
-        ("assistant: \n\nyes", "assistant:\n\n", "yes"),
-        ("assistant:yes", "assistant:\n", "yes"),
-        ("assistant:", "assistant:\n", ""),
-        ("4", "", "4"),
-        ("4", " ", "4"),
-    ],
-)
+@pytest.mark.parametrize(("query", "prompt", "response"), ROWS["responses"])
 def test_the_prompt_is_cut_off_whatever_became_of_its_white_space(query: str, prompt: str, response: str) -> None:
     assert extract_response(query, prompt, "query[0]") == response
 
@@ -37,23 +28,7 @@ def test_a_query_that_begins_otherwise_is_no_query(query: str, prompt: str) -> N
     assert refused.value.field == "query[3]"
 
 
-@pytest.mark.parametrize(
-    ("response", "ends", "text", "reason"),
-    [
-        ("4", (), "4", None),
-        ("4</s>", (), "4", "stop"),
-        ("4\n<|im_end|>\n<|endoftext|><pad>", (), "4\n", "stop"),
-        ("4<pad><pad>", (), "4", None),
-        ("4 ", (), "4 ", None),
-        ("</s>4", (), "</s>4", None),
-        ("<|im_end|>", (), "", "stop"),
-        ("4", ("<|im_end|>",), "4", "length"),
-        ("4<|im_end|>", ("<|im_end|>",), "4", "stop"),
-        ("4<|im_end|><pad>", ("<|im_end|>",), "4", "stop"),
-        ("4<|endoftext|>", ("<|im_end|>",), "4", "length"),
-        ("4§", ("§", "</s>"), "4", "stop"),
-    ],
-)
+@pytest.mark.parametrize(("response", "ends", "text", "reason"), ROWS["ends"])
 def test_tokens_behind_an_answer_say_whether_it_was_finished(
     response: str, ends: Sequence[str], text: str, reason: str | None
 ) -> None:

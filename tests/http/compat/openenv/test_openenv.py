@@ -4,9 +4,11 @@ import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from starlette.testclient import TestClient
 
 from app.domain.tasks import FunctionSpec, ToolSpec
@@ -99,23 +101,7 @@ def test_what_is_wrong_with_a_frame_is_said_and_the_session_goes_on(toy: Talk) -
     assert toy.told("reset")["done"] is False
 
 
-WRONG_RESETS: list[tuple[dict[str, Any], str]] = [
-    ({"sed": 1, "split": "dev"}, "split: Input should be 'train' or 'test'; sed: Extra inputs are not permitted"),
-    ({"seed": -1}, "seed: Input should be greater than or equal to 0"),
-    ({"seed": "1"}, "seed: Input should be a valid integer"),
-    ({"run": "My Run"}, "run: String should match pattern '^[a-z0-9][a-z0-9_-]{0,63}$'"),
-    ({"task_id": f"task_{'0' * 32}", "index": 1}, "give either task_id or index"),
-    ({"task_id": f"task_{'0' * 32}"}, f"task_id: task_{'0' * 32} was never handed out by toy"),
-    ({"group": {"size": 2}, "group_size": 2}, "give either group or group_size"),
-    (
-        {"run": "a", "group_size": 4},
-        "members of a group need the same task: give all of them the same seed, index, task_id or group.key",
-    ),
-    ({"split": "test", "index": 2}, "index: the split has no such task"),
-    ({"params": {"tone": 7}}, "params.tone: Input should be a valid string"),
-    ({"params": {"a": float("nan")}}, "params.a: not a finite number at the root"),
-    ({"purpose": "eval"}, "an evaluation needs a seed, an index or a task_id"),
-]
+WRONG_RESETS = yaml.load(Path(__file__).with_name("wrong_resets.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader)
 
 
 def test_what_is_wrong_with_a_reset_is_named(toy: Talk) -> None:

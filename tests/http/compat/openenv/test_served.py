@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
+import yaml
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection
 
@@ -169,38 +170,14 @@ def test_over_http_whoever_asks_keeps_the_episode(url: str) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("path", "body", "answer"),
-    [
-        ("list_environments", None, ["gsm8k"]),
-        ("gsm8k/task", {"split": "test", "index": 2}, {"task": {"split": "test", "index": 2}}),
-        (
-            "mcp",
-            {},
-            {
-                "jsonrpc": "2.0",
-                "id": None,
-                "error": {"code": -32600, "message": 'expected {"jsonrpc": "2.0", "method": …, "id": …}'},
-            },
-        ),
-        (
-            "state",
-            None,
-            {
-                "episode_id": None,
-                "step_count": 0,
-                "environment": "gsm8k",
-                "task_id": None,
-                "turns_left": None,
-                "done": False,
-            },
-        ),
-    ],
-)
-def test_what_else_openenv_asks_over_http(url: str, path: str, body: Any, answer: Any) -> None:
-    address = f"{url}{PREFIX}/gsm8k/{path}"
-    reply = httpx.get(address) if body is None else httpx.post(address, json=body)
-    assert (reply.status_code, reply.json()) == (200, answer)
+OVER_HTTP = yaml.load(Path(__file__).with_name("over_http.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader)
+
+
+@pytest.mark.parametrize("asked", OVER_HTTP["answered"])
+def test_what_else_openenv_asks_over_http(url: str, asked: dict[str, Any]) -> None:
+    address = f"{url}{PREFIX}/gsm8k/{asked['path']}"
+    reply = httpx.post(address, json=asked["body"]) if "body" in asked else httpx.get(address)
+    assert (reply.status_code, reply.json()) == (200, asked["answer"])
 
 
 def test_an_environment_describes_itself_as_a_server_of_its_own(url: str) -> None:
@@ -216,17 +193,6 @@ def test_an_environment_describes_itself_as_a_server_of_its_own(url: str) -> Non
 
 
 def test_what_is_wrong_over_http_is_a_problem(url: str) -> None:
-    wrong: list[tuple[str, Any, int]] = [
-        ("reset", {"sed": 1}, 422),
-        ("reset", {"seed": 1, "run": "A"}, 422),
-        ("step", {}, 422),
-        ("step", {"action": {}, "task_id": f"task_{'0' * 32}"}, 404),
-        ("gsm8k/num_tasks", {"split": "dev"}, 422),
-        ("math/num_tasks", {"split": "test"}, 404),
-        ("gsm8k/tasks", {"split": "train"}, 501),
-        ("gsm8k/task", {"split": "test", "index": 10**9}, 422),
-        ("gsm8k/task_range", {"split": "train", "start": 0, "stop": 10**9}, 422),
-    ]
-    replies = [httpx.post(f"{url}{PREFIX}/gsm8k/{path}", json=body) for path, body, _ in wrong]
+    replies = [httpx.post(f"{url}{PREFIX}/gsm8k/{path}", json=body) for path, body, _ in OVER_HTTP["refused"]]
     told = [(reply.status_code, reply.headers["content-type"]) for reply in replies]
-    assert told == [(status, "application/problem+json") for *_, status in wrong]
+    assert told == [(status, "application/problem+json") for *_, status in OVER_HTTP["refused"]]

@@ -6,8 +6,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from app.http.compat.openenv.sessions import DroppedEpisodes, OpenEnvEpisode, Reset
-from app.service.requests import HandedOutTask
 from tests.support.openenv import talking
+from tests.support.playground import handed_out
 
 
 @pytest.mark.parametrize("closed", [True, False])
@@ -73,17 +73,7 @@ def test_a_session_with_an_episode_takes_no_other(client: TestClient) -> None:
 
 
 def test_dropped_episodes_are_bounded_in_number_and_time() -> None:
-    task = HandedOutTask(
-        task_id=f"task_{'0' * 32}",
-        lease_id=None,
-        environment="toy",
-        messages=(),
-        tools=(),
-        max_turns=1,
-        metadata={},
-        lease_expires_at=None,
-    )
-    episodes = [OpenEnvEpisode(task, Reset(), name) for name in "abcc"]
+    episodes = [OpenEnvEpisode(handed_out(), Reset(), name) for name in "abcc"]
     few, brief, twice = DroppedEpisodes(1, 60), DroppedEpisodes(9, 0), DroppedEpisodes(9, 60)
     for kept, some in ((few, episodes[:2]), (brief, episodes[:1]), (twice, episodes[2:])):
         for one in some:
