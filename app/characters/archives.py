@@ -42,12 +42,17 @@ MAX_DIRECTORY: Final = 1024 * 1024
 _END: Final = b"PK\x05\x06"
 
 
-class ZipReader:
-    """InvalidRequest or TooLarge naming `name` and the member."""
+class DamagedArchive(InvalidRequest):
+    """Bytes are missing or wrong."""
 
-    def __init__(self, content: bytes, name: str, most_unpacked: int) -> None:
+
+class ZipReader:
+    """InvalidRequest or TooLarge naming `name` and the member; DamagedArchive."""
+
+    def __init__(self, content: bytes, name: str, most_unpacked: int, most_members: int = MAX_FILES) -> None:
         self._name = name
-        _refuse_large_directory(content, name)
+        self._most_members = most_members
+        _refuse_large_directory(content, name, most_members)
         with _naming_damage(name):
             self._opened = zipfile.ZipFile(BytesIO(content))
         self.members = tuple(self._opened.infolist())
@@ -65,8 +70,8 @@ class ZipReader:
         return content
 
     def _refuse_members(self, most_unpacked: int) -> None:
-        if len(self.members) > MAX_FILES:
-            raise TooLarge(f"{self._name}: more than {MAX_FILES} members")
+        if len(self.members) > self._most_members:
+            raise TooLarge(f"{self._name}: more than {self._most_members} members")
         for member in self.members:
             shown = f"{self._name}: the member {member.orig_filename[:100]!r}"
             parts = member.orig_filename.replace("\\", "/").split("/")
@@ -80,14 +85,14 @@ class ZipReader:
             raise TooLarge(f"{self._name}: unpacks to more than {most_unpacked} bytes")
 
 
-def _refuse_large_directory(content: bytes, name: str) -> None:
+def _refuse_large_directory(content: bytes, name: str, most_members: int) -> None:
     """Checks the size before zipfile creates an object per member. ZIP64 archives are too large by definition."""
     at = content.rfind(_END, max(0, len(content) - 65_557))  # the record itself and its longest comment
     if at < 0 or at + 22 > len(content):
-        raise InvalidRequest(f"{name}: not a readable ZIP archive: the end record is missing")
+        raise DamagedArchive(f"{name}: not a readable ZIP archive: the end record is missing")
     count, size = struct.unpack_from("<HI", content, at + 10)
-    if count > MAX_FILES or size > MAX_DIRECTORY or content[max(0, at - 20) : at].startswith(b"PK\x06\x07"):
-        raise TooLarge(f"{name}: more than {MAX_FILES} members")
+    if count > most_members or size > MAX_DIRECTORY or content[max(0, at - 20) : at].startswith(b"PK\x06\x07"):
+        raise TooLarge(f"{name}: more than {most_members} members")
 
 
 @contextlib.contextmanager
@@ -96,7 +101,7 @@ def _naming_damage(name: str) -> Iterator[None]:
     try:
         yield
     except (zipfile.BadZipFile, zlib.error, struct.error, RuntimeError, OverflowError, EOFError, ValueError) as error:
-        raise InvalidRequest(f"{name}: not a readable ZIP archive: {' '.join(str(error).split())[:200]}") from None
+        raise DamagedArchive(f"{name}: not a readable ZIP archive: {' '.join(str(error).split())[:200]}") from None
 
 
 # Archives of characters

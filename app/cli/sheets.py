@@ -18,7 +18,9 @@ from rich.table import Table
 from rich.text import Text
 
 from app.characters.archives import list_world_files, read_world
-from app.characters.cards.files import MAX_BYTES, MAX_JSON_BYTES, CardFile, ImportReport, Version, embed_card, read_file
+from app.characters.cards.fields import ImportReport
+from app.characters.cards.files import MAX_BYTES, MAX_JSON_BYTES, CardFile, embed_card, read_file
+from app.characters.cards.formats import Version
 from app.characters.cards.lorebooks import write_lorebook
 from app.characters.cards.sheets import (
     NATIVE,
@@ -28,6 +30,7 @@ from app.characters.cards.sheets import (
     build_slug,
     dump_sheet,
     import_document,
+    import_file,
 )
 from app.characters.loading import (
     SCENES,
@@ -401,7 +404,7 @@ def _parse_naming(sheet_id: str | None, language: str, world: str | None) -> She
 
 def _import_file(file: Path, card: CardFile, naming: SheetNaming) -> ImportResult:
     try:
-        return import_document(card.value, naming)
+        return import_file(card, naming)
     except GatewayError as error:
         raise type(error)(f"{file.name}: {error.detail}", field=error.field) from None
 
@@ -492,7 +495,9 @@ def _print_report(file: Path, card: CardFile, report: ImportReport, path: Path, 
         return
     _console.print(Text.assemble((str(file), "bold"), f": {report.source} ({card.container})"), soft_wrap=True)
     _print_rows("→", [(one.field, one.to, one.times) for one in report.mapped], "green")
+    _print_rows("is mended:", [(one.field, one.how, one.times) for one in report.mended], "yellow")
     _print_rows("is kept unchanged:", [(one.field, one.why, one.times) for one in report.kept], "yellow")
+    _print_rows("is dropped:", [(one.field, one.why, one.times) for one in report.dropped], "red")
     for assumed in (*report.assumed, *beside):
         _console.print(Text.assemble(("  note ", "cyan"), assumed), soft_wrap=True)
     _console.print(Text.assemble("  written to ", (str(path), "bold")), soft_wrap=True)

@@ -103,7 +103,7 @@ def test_nothing_is_written_over_without_being_told_to(tmp_path: Path) -> None:
     ("content", "says"),
     [
         (b"not a card", "a.json: this is no card"),
-        ({"spec": "chara_card_v2", "data": {"name": "x", "tags": [0]}}, "a.json: data.tags.0: must be text"),
+        ({"spec": "chara_card_v2", "data": {"name": [{}]}}, "a.json: data.name: is missing"),
     ],
 )
 def test_a_file_that_cannot_be_read_is_named_and_the_others_are_read(content: JsonValue | bytes, says: str) -> None:
@@ -167,14 +167,14 @@ def test_an_export_writes_over_nothing_and_gives_the_card_back() -> None:
 
 def test_what_a_stranger_wrote_moves_no_cursor() -> None:
     hostile: JsonValue = {**V1, "\x1b[2J\rowned": 1, "description": "{{\x1b[31mred}}"}
-    wrong: JsonValue = {"entries": {"\x1b[2J": 1}}
+    wrong: JsonValue = {"entries": {"0": {"\x1b[2J": 1}}}
     shown = ran("import", written("a.json", hostile), written("b.json", wrong))
     assert ("\x1b[2J" in shown.output + shown.stderr, "\\x1b[2J\\rowned" in shown.output, shown.exit_code) == (
         False,
         True,
         2,
     )
-    assert "entries.\\x1b[2J: must be an object" in shown.stderr
+    assert "entries: none can be read: the first has \\x1b[2J" in shown.stderr
 
 
 def test_a_card_too_large_for_a_sheet_says_so() -> None:

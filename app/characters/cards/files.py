@@ -1,91 +1,166 @@
 """Card and lorebook files from strangers: JSON, PNG or CHARX, detected by content.
 
 Only what holds the card is read: text chunks of an image, which is never decoded, and one member of an archive, which
-is never unpacked to disk. Every size is bounded before anything is decoded from it.
+is never unpacked to disk. Every size is bounded before anything is decoded from it. Damage elsewhere refuses no card:
+what was passed over is said in `mended`.
 """
 
 import base64
 import binascii
 import codecs
 import json
+import math
+import re
 import struct
+import zipfile
 import zlib
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Final, Literal
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import Final
 
-from pydantic import JsonValue, TypeAdapter, ValidationError
+from pydantic import JsonValue
 
-from app.characters.archives import ZipReader
-from app.domain.errors import InvalidRequest, TooLarge
-from app.domain.values import MAX_JSON_DEPTH, FiniteJson, Frozen
+from app.characters.archives import DamagedArchive, ZipReader
+from app.characters.cards.formats import parse_card
+from app.domain.errors import GatewayError, InvalidRequest, TooLarge
+from app.domain.values import MAX_JSON_DEPTH, is_encodable
 
-# JSON, read strictly: no repeated keys, NaN, lone surrogates or deep nesting
+# JSON as people and tools write it: what is no JSON is read where it can mean one thing only
 
 MAX_JSON_BYTES: Final = 4 * 1024 * 1024
-
-_json = TypeAdapter[JsonValue](FiniteJson)
-
-
-class _JsonRefused(ValueError):
-    pass
+_MOST_DIGITS: Final = 400
+_MOST_NAMED: Final = 20
+"""Repeated keys that are named."""
 
 
-def _parse_json(content: bytes, name: str) -> JsonValue:
-    """Parses UTF-8. InvalidRequest or TooLarge naming `name` and the error."""
+@dataclass
+class _JsonMender:
+    """Makes a value that sheets can hold, and collects what had to be changed for it."""
+
+    said: dict[str, None] = field(default_factory=dict)
+
+    def say(self, what: str) -> None:
+        if len(self.said) < _MOST_NAMED:
+            self.said[what] = None
+
+    def build_object(self, pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
+        members = dict(pairs)
+        if len(members) < len(pairs):
+            seen: set[str] = set()
+            for key, _ in pairs:
+                if key in seen:
+                    self.say(f"the key {key[:60]!r} is repeated: the last one counts")
+                seen.add(key)
+        return members
+
+    def read_constant(self, name: str) -> JsonValue:
+        self.say(f"{name} is not a number and is read as null")
+        return None
+
+    def read_integer(self, digits: str) -> JsonValue:
+        return int(digits) if len(digits) <= _MOST_DIGITS else self.read_constant("a number of many digits")
+
+    def read_float(self, digits: str) -> JsonValue:
+        number = float(digits)
+        return number if math.isfinite(number) else self.read_constant(digits[:20])
+
+    def mend(self, value: JsonValue, room: int = MAX_JSON_DEPTH) -> JsonValue:
+        if isinstance(value, str):
+            return self._mend_text(value)
+        if isinstance(value, dict | list) and room <= 0:
+            self.say(f"what is nested deeper than {MAX_JSON_DEPTH} levels is read as null")
+            return None
+        if isinstance(value, dict):
+            return {self._mend_text(name): self.mend(item, room - 1) for name, item in value.items()}
+        if isinstance(value, list):
+            return [self.mend(item, room - 1) for item in value]
+        return value
+
+    def _mend_text(self, text: str) -> str:
+        if is_encodable(text):
+            return text
+        self.say("a lone surrogate is read as U+FFFD")
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _parse_json(content: bytes, name: str) -> tuple[JsonValue, tuple[str, ...]]:
+    """The value, and what had to be mended. InvalidRequest or TooLarge naming `name` and the error."""
     if len(content) > MAX_JSON_BYTES:
         raise TooLarge(f"{name}: more than {MAX_JSON_BYTES} bytes of JSON")
+    mender = _JsonMender()
+    text = _decode(content, mender)
     try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InvalidRequest(f"{name}: not UTF-8 at byte {error.start}") from None
-    try:
-        value = json.loads(text, object_pairs_hook=_refuse_repeated_keys, parse_constant=_refuse_constant)
-    except _JsonRefused as error:
-        raise InvalidRequest(f"{name}: {error}") from None
+        value = _load(text, mender)
     except json.JSONDecodeError as error:
-        raise InvalidRequest(f"{name}: not JSON: {error.msg} in line {error.lineno}") from None
+        try:
+            value = _load(_rewrite_json5(text), mender)
+        except ValueError:
+            raise InvalidRequest(f"{name}: not JSON: {error.msg} in line {error.lineno}") from None
+        mender.say("it is JSON5 and no JSON")
     except RecursionError:
         raise InvalidRequest(f"{name}: nested deeper than {MAX_JSON_DEPTH} levels") from None
-    except ValueError as error:
-        raise InvalidRequest(f"{name}: not JSON: {' '.join(str(error).split())[:200]}") from None
-    return _check_json(value, name)
+    return mender.mend(value), tuple(mender.said)
 
 
-def _check_json(value: JsonValue, name: str) -> JsonValue:
-    """Returns the value. InvalidRequest if a sheet cannot hold it."""
+def _decode(content: bytes, mender: _JsonMender) -> str:
+    wide = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    encoding = "utf-16" if wide else "utf-8-sig"
     try:
-        if measure_depth(value) <= MAX_JSON_DEPTH:
-            return _json.validate_python(value)
-    except ValidationError as error:
-        reason = str(error.errors(include_url=False, include_input=False)[0]["msg"])
-        raise InvalidRequest(f"{name}: {reason.removeprefix('Value error, ')[:300]}") from None
-    except RecursionError:
-        pass
-    raise InvalidRequest(f"{name}: nested deeper than {MAX_JSON_DEPTH} levels")
+        return content.decode(encoding)
+    except UnicodeDecodeError as error:
+        mender.say(f"bytes that are not text, the first at {error.start}, are read as U+FFFD")
+        return content.decode(encoding, "replace")
 
 
-def measure_depth(value: JsonValue) -> int:
-    """Nesting depth; 0 for a scalar."""
-    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return 1 + max(map(measure_depth, inside), default=0) if isinstance(value, dict | list) else 0
+def _load(text: str, mender: _JsonMender) -> JsonValue:
+    decoder = json.JSONDecoder(
+        object_pairs_hook=mender.build_object,
+        parse_constant=mender.read_constant,
+        parse_int=mender.read_integer,
+        parse_float=mender.read_float,
+        strict=False,  # line breaks and tabs inside texts
+    )
+    text = text.strip(_SPACE)
+    value: JsonValue
+    value, end = decoder.raw_decode(text)
+    if end < len(text):
+        if not isinstance(value, dict):
+            raise json.JSONDecodeError("Extra data", text, end)
+        mender.say("what stands behind the JSON is not read")
+    return value
 
 
-def _refuse_repeated_keys(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
-    members = dict(pairs)
-    if len(members) < len(pairs):
-        seen: set[str] = set()
-        for key, _ in pairs:
-            if key in seen:
-                raise _JsonRefused(f"the key {key[:60]!r} is repeated")
-            seen.add(key)
-    return members
+_SPACE: Final = " \t\r\n\0\ufeff"
+_JSON5: Final = re.compile(
+    r"""(?P<double>"(?:[^"\\]++|\\.)*+"?)|(?P<single>'(?:[^'\\]++|\\.)*+'?)|(?P<comment>//[^\n]*+|/\*(?:[^*]++|\*(?!/))*+(?:\*/)?)"""
+    r"""|(?P<comma>,)(?=(?:\s++|//[^\n]*+\n|/\*(?:[^*]++|\*(?!/))*+\*/)*+[\]}])|(?P<word>[A-Za-z_$][\w$]*+)""",
+    re.DOTALL,
+)
+_WORDS: Final = {
+    **{word: word for word in ("true", "false", "null", "NaN", "Infinity")},
+    **{"True": "true", "False": "false", "None": "null", "undefined": "null"},
+}
 
 
-def _refuse_constant(name: str) -> JsonValue:
-    raise _JsonRefused(f"{name} is not a number")
+def _rewrite_json5(text: str) -> str:
+    """Quotes single-quoted texts and bare keys, and leaves out comments and commas before a closing bracket. Takes
+    linear time: no token is looked at twice, but for what follows a comma."""
+    return _JSON5.sub(_rewrite_token, text)
+
+
+def _rewrite_token(token: re.Match[str]) -> str:
+    match token.lastgroup:
+        case "single":
+            inner = token[0][1:].removesuffix("'").replace("\\'", "'")
+            return '"' + re.sub(r'(\\.)|"', lambda one: one[1] or '\\"', inner, flags=re.DOTALL) + '"'
+        case "comment" | "comma":
+            return " "
+        case "word":
+            return _WORDS.get(token[0], f'"{token[0]}"')
+        case _:
+            return token[0]
 
 
 # Cards in PNG and APNG images
@@ -96,8 +171,12 @@ MAX_TEXT: Final = 6 * 1024 * 1024
 """Bytes of one text chunk, compressed or not, before anything is decoded from it."""
 _TEXTS: Final = (b"tEXt", b"zTXt", b"iTXt")
 _NEWEST_FIRST: Final = ("ccv3", "chara")
+_KEYWORDS: Final = (*_NEWEST_FIRST, "naidata")
+"""Keywords of cards, and of lorebooks of NovelAI."""
 _OF_CARDS: Final = ("ccv3", "chara")
 """Keyword prefixes of cards; some cards have assets in chunks called `chara-ext-asset_:<path>`."""
+_MOST_TRIED: Final = 4
+"""Cards of one file that are looked at until one can be read."""
 
 
 @dataclass(frozen=True)
@@ -114,18 +193,6 @@ class _Chunk:
         return word.decode("latin-1").casefold() if separator else None
 
 
-def extract_card_from_image(image: bytes, name: str) -> tuple[str, bytes, tuple[str, ...]]:
-    """The keyword and content of the newest card, and the keywords of all other card chunks. InvalidRequest or TooLarge
-    naming `name` and the chunk."""
-    texts = [(keyword, chunk) for chunk in iter_chunks(image, name) if (keyword := chunk.keyword) is not None]
-    for newest in _NEWEST_FIRST:
-        for keyword, chunk in texts:
-            if keyword == newest:
-                others = tuple(word for word, other in texts if other is not chunk and word.startswith(_OF_CARDS))
-                return keyword, _decode_base64(_read_text(chunk, name, keyword), name, keyword), others
-    raise InvalidRequest(f"{name}: holds no card: no text chunk is called {' or '.join(_NEWEST_FIRST)}")
-
-
 def embed_card(image: bytes, name: str, keyword: str, card: bytes) -> bytes:
     """The image with its cards replaced by this one. TooLarge beyond the import limit."""
     if len(card) > MAX_JSON_BYTES:
@@ -135,26 +202,36 @@ def embed_card(image: bytes, name: str, keyword: str, card: bytes) -> bytes:
     return _PNG_SIGNATURE + b"".join(map(_encode_chunk, _insert_before_end(others, text)))
 
 
-def iter_chunks(image: bytes, name: str) -> Iterator[_Chunk]:
-    """Chunks up to IEND. Data after it, which some tools add, is ignored."""
+def iter_chunks(image: bytes, name: str, damage: list[str] | None = None) -> Iterator[_Chunk]:
+    """Chunks up to IEND. Data after it, which some tools add, is ignored. With `damage`, what is wrong is put there
+    instead of refused, and the chunks before it stand."""
     if not image.startswith(_PNG_SIGNATURE):
         raise InvalidRequest(f"{name}: not a PNG image")
     at = len(_PNG_SIGNATURE)
     for _ in range(MAX_CHUNKS):
         if at + 12 > len(image):
-            raise InvalidRequest(f"{name}: the image ends early, at byte {at}")
+            return _note_damage(damage, name, f"the image ends early, at byte {at}")
         length, kind = struct.unpack_from(">I4s", image, at)
         if length > len(image) - at - 12:
-            raise InvalidRequest(f"{name}: the chunk at byte {at} is truncated: it declares {length} bytes")
+            return _note_damage(damage, name, f"the chunk at byte {at} is truncated: it declares {length} bytes")
         data = image[at + 8 : at + 8 + length]
         (checksum,) = struct.unpack_from(">I", image, at + 8 + length)
         if zlib.crc32(data, zlib.crc32(kind)) != checksum:
-            raise InvalidRequest(f"{name}: the chunk at byte {at} has a wrong checksum")
+            _note_damage(damage, name, f"the chunk at byte {at} has a wrong checksum")
         yield _Chunk(kind, data)
         if kind == b"IEND":
-            return
+            return None
         at += 12 + length
-    raise TooLarge(f"{name}: more than {MAX_CHUNKS} chunks")
+    if damage is None:
+        raise TooLarge(f"{name}: more than {MAX_CHUNKS} chunks")
+    return _note_damage(damage, name, f"more than {MAX_CHUNKS} chunks")
+
+
+def _note_damage(damage: list[str] | None, name: str, what: str) -> None:
+    if damage is None:
+        raise InvalidRequest(f"{name}: {what}")
+    if len(damage) < _MOST_NAMED:
+        damage.append(what)
 
 
 def _read_text(chunk: _Chunk, name: str, keyword: str) -> bytes:
@@ -183,10 +260,23 @@ def _inflate(packed: bytes, name: str, keyword: str) -> bytes:
 
 
 def _decode_base64(text: bytes, name: str, keyword: str) -> bytes:
+    """Takes both alphabets, with and without padding, and JSON that is not encoded at all."""
+    joined = b"".join(text.split()).rpartition(b"base64,")[2]  # a data URL names its encoding
+    if joined.startswith(b"{"):
+        return text
+    if joined.startswith(b"rcc|"):
+        raise InvalidRequest(
+            f"{name}: the chunk {keyword!r} is an encrypted card of RisuAI: export it there without encryption",
+            field=keyword,
+        )
+    plain = joined.translate(_ONE_ALPHABET).rstrip(b"=")
     try:
-        return base64.b64decode(b"".join(text.split()), validate=True)
+        return base64.b64decode(plain + b"=" * (-len(plain) % 4), validate=True)
     except (binascii.Error, ValueError):
         raise InvalidRequest(f"{name}: the chunk {keyword!r} is not base64", field=keyword) from None
+
+
+_ONE_ALPHABET: Final = bytes.maketrans(b"-_", b"+/")
 
 
 def _insert_before_end(chunks: Sequence[_Chunk], text: _Chunk) -> list[_Chunk]:
@@ -202,35 +292,25 @@ def _encode_chunk(chunk: _Chunk) -> bytes:
     )
 
 
-# Cards in CHARX archives
-
-_CHARX_SIGNATURE: Final = b"PK\x03\x04"
-CARD: Final = "card.json"
-_MAX_UNPACKED: Final = 1024 * 1024 * 1024
-
-
-def _extract_card_from_archive(archive: bytes, name: str) -> tuple[bytes, int]:
-    """The content of `card.json`, and the number of other members. InvalidRequest or TooLarge naming `name` and the
-    member."""
-    opened = ZipReader(archive, name, _MAX_UNPACKED)
-    cards = [member for member in opened.members if member.filename == CARD]
-    if len(cards) != 1:
-        raise InvalidRequest(f"{name}: holds {len(cards)} members called {CARD}, not one", field=CARD)
-    return opened.read(cards[0], MAX_JSON_BYTES), len(opened.members) - 1
-
-
-# Files of any of these kinds
+# Files of any kind: what holds a card is tried until one can be read
 
 MAX_BYTES: Final = 32 * 1024 * 1024
+CARD: Final = "card.json"
+_MEMBER: Final = b"PK\x03\x04"
+_MAX_MEMBERS: Final = 10_000
+"""Cards with a thousand pictures and more are in use."""
+_MAX_UNPACKED: Final = 1024 * 1024 * 1024
 
 
 @dataclass(frozen=True)
 class CardFile:
-    """`container`: JSON, PNG or CHARX. `beside`: descriptions of other contents, which are not read."""
+    """`container`: JSON, PNG or CHARX. `beside`: descriptions of other contents, which are not read. `mended`: what
+    had to be passed over or changed to read it."""
 
     value: JsonValue
     container: str
     beside: tuple[str, ...] = ()
+    mended: tuple[str, ...] = ()
 
 
 def read_file(path: Path) -> CardFile:
@@ -243,200 +323,139 @@ def read_file(path: Path) -> CardFile:
 
 
 def read_bytes(content: bytes, name: str) -> CardFile:
+    if content.startswith(_MEMBER):
+        return _read_archive(content, name)
     if content.startswith(_PNG_SIGNATURE):
-        return _read_image(content, name)
-    if content.startswith(_CHARX_SIGNATURE):
-        card, others = _extract_card_from_archive(content, name)
-        beside = (f"{others} more members of the archive",) if others else ()
-        return CardFile(_parse_json(card, f"{name}: {CARD}"), "CHARX", beside)
+        try:
+            return _read_image(content, name)
+        except InvalidRequest:
+            if not _ends_in_archive(content):
+                raise
+            return _read_archive(content, name)
     start = content.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
-    if start and start not in b"[{" and not content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        raise InvalidRequest(f"{name}: this is no card: neither a PNG image, a CHARX archive nor JSON")
-    return CardFile(_parse_json(content, name), "JSON")
+    if not start or start in b"[{/" or content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        value, mended = _parse_json(content, name)
+        return CardFile(value, "JSON", (), mended)
+    if _MEMBER in content:  # behind a picture, or behind a program that unpacks it
+        return _read_archive(content, name)
+    module = "a module of RisuAI, and " if content.startswith(b"\x6f\x00") else ""
+    raise InvalidRequest(f"{name}: this is {module}no card: neither a PNG image, a CHARX archive nor JSON")
+
+
+def _ends_in_archive(content: bytes) -> bool:
+    return content.rfind(b"PK\x05\x06", max(0, len(content) - 65_557)) >= 0
+
+
+def _has_name(value: JsonValue) -> bool:
+    try:
+        card = parse_card(value)
+    except InvalidRequest:
+        return False
+    return card is not None and bool(card.fields.values.get("name"))
+
+
+def _choose_card(tries: Sequence[tuple[str, Callable[[], CardFile]]], refusal: str) -> CardFile:
+    """The first card with a name, else the first value; InvalidRequest or TooLarge of the first try without one."""
+    failures: list[GatewayError] = []
+    read: list[CardFile] = []
+    passed: list[str] = []
+    for called, attempt in tries[:_MOST_TRIED]:
+        try:
+            found = attempt()
+        except (InvalidRequest, TooLarge) as error:
+            failures.append(error)
+            passed.append(f"{called} is passed over: {error.detail[:200]}")
+            continue
+        if _has_name(found.value):
+            return replace(found, mended=(*passed, *found.mended))
+        read.append(replace(found, mended=(*passed, *found.mended)))
+        passed.append(f"{called} is passed over: it holds no named card")
+    if read:
+        return read[0]
+    raise failures[0] if failures else InvalidRequest(refusal)
 
 
 def _read_image(content: bytes, name: str) -> CardFile:
-    """Reads the newer card of an image with two."""
-    keyword, card, others = extract_card_from_image(content, name)
-    older = [f"the other card in the chunk {other}" for other in others if other in _NEWEST_FIRST]
-    assets = len(others) - len(older)
-    beside = ["the image itself", *older, *([f"{assets} assets in other chunks"] if assets else [])]
-    return CardFile(_parse_json(card, f"{name}: {keyword}"), "PNG", tuple(beside))
+    """Reads the newest card of an image that can be read."""
+    damage: list[str] = []
+    texts = [(word, chunk) for chunk in iter_chunks(content, name, damage) if (word := chunk.keyword) is not None]
+    cards = [(word, chunk) for wanted in _KEYWORDS for word, chunk in texts if word == wanted]
+    if not cards and damage:
+        raise InvalidRequest(f"{name}: {damage[0]}")
+
+    def read(keyword: str, chunk: _Chunk) -> CardFile:
+        card = _decode_base64(_read_text(chunk, name, keyword), name, keyword)
+        value, mended = _parse_json(card, f"{name}: {keyword}")
+        others = [word for word, other in texts if other is not chunk and word.startswith(_OF_CARDS)]
+        older = [f"the other card in the chunk {other}" for other in others if other in _NEWEST_FIRST]
+        assets = len(others) - len(older)
+        beside = ["the image itself", *older, *([f"{assets} assets in other chunks"] if assets else [])]
+        return CardFile(value, "PNG", tuple(beside), (*damage, *mended))
+
+    tries = [(f"the card in the chunk {word}", partial(read, word, chunk)) for word, chunk in cards]
+    return _choose_card(tries, f"{name}: holds no card: no text chunk is called {' or '.join(_NEWEST_FIRST)}")
 
 
-# Checked access to fields of untrusted JSON objects; errors name the field
+def _read_archive(content: bytes, name: str) -> CardFile:
+    """Reads `card.json` wherever it lies, else a card that somebody has packed."""
+    try:
+        opened = ZipReader(content, name, _MAX_UNPACKED, _MAX_MEMBERS)
+    except DamagedArchive as error:
+        return _read_damaged(content, name, error)
+    others = len(opened.members) - 1
+    beside = (f"{others} more members of the archive",) if others else ()
+    paths = {member.filename: PurePosixPath(member.filename.replace("\\", "/")) for member in opened.members}
+    members = sorted(opened.members, key=lambda member: len(paths[member.filename].parts))
+    cards = [member for member in members if paths[member.filename].name.casefold() == CARD]
+    packed = [member for member in members if paths[member.filename].suffix.casefold() in (".png", ".json")]
 
-Object = Mapping[str, JsonValue]
+    def read(member: zipfile.ZipInfo) -> CardFile:
+        shown = f"{name}: {member.filename[:100]}"
+        picture = member.filename.casefold().endswith(".png")
+        try:
+            found = _read_unpacked(opened.read(member, MAX_BYTES if picture else MAX_JSON_BYTES), shown)
+        except DamagedArchive as error:
+            found = _read_damaged(content, name, error)
+        return replace(found, container=found.container if picture else "CHARX", beside=beside)
 
-
-@dataclass(frozen=True)
-class JsonFields:
-    """An object and its path. Null counts as absent, since tools write it for unset fields."""
-
-    values: Object
-    path: str = ""
-
-    def build_path(self, name: str) -> str:
-        return f"{self.path}.{name}" if self.path else name
-
-    def get_text(self, name: str) -> str:
-        """Empty if absent."""
-        value = self.values.get(name)
-        if value is None:
-            return ""
-        if not isinstance(value, str):
-            raise build_refusal(self.build_path(name), "must be text")
-        return value
-
-    def get_texts(self, name: str) -> tuple[str, ...]:
-        value = self.values.get(name)
-        if value is None:
-            return ()
-        if not isinstance(value, list):
-            raise build_refusal(self.build_path(name), "must be a list of texts")
-        for position, item in enumerate(value):
-            if not isinstance(item, str):
-                raise build_refusal(f"{self.build_path(name)}.{position}", "must be text")
-        return tuple(item for item in value if isinstance(item, str))
-
-    def get_number(self, name: str) -> int | float | None:
-        value = self.values.get(name)
-        if value is None:
-            return None
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise build_refusal(self.build_path(name), "must be a number")
-        return value
-
-    def get_number_or_none(self, name: str) -> int | float | None:
-        """None for any other type, for fields of other tools."""
-        value = self.values.get(name)
-        return value if isinstance(value, int | float) and not isinstance(value, bool) else None
-
-    def get_flag_or_none(self, name: str) -> bool | None:
-        """None for any other type, for fields of other tools."""
-        value = self.values.get(name)
-        return value if isinstance(value, bool) else None
-
-    def get_flag(self, name: str) -> bool | None:
-        value = self.values.get(name)
-        if value is not None and not isinstance(value, bool):
-            raise build_refusal(self.build_path(name), "must be true or false")
-        return value
-
-    def get_part(self, name: str) -> "JsonFields":
-        """Empty if absent."""
-        value = self.values.get(name)
-        if value is not None and not isinstance(value, dict):
-            raise build_refusal(self.build_path(name), "must be an object")
-        return JsonFields(value or {}, self.build_path(name))
-
-    def iter_parts(self, name: str) -> "Iterator[JsonFields]":
-        value = self.values.get(name)
-        if value is not None and not isinstance(value, list):
-            raise build_refusal(self.build_path(name), "must be a list")
-        for position, item in enumerate(value or []):
-            if not isinstance(item, dict):
-                raise build_refusal(f"{self.build_path(name)}.{position}", "must be an object")
-            yield JsonFields(item, f"{self.build_path(name)}.{position}")
+    tries = [(member.filename[:100], partial(read, member)) for member in cards or packed]
+    modules = any(member.filename.endswith(".risum") for member in members)
+    module = "; a module of RisuAI is not read" if modules else ""
+    return _choose_card(tries, f"{name}: holds no member called {CARD}, and no PNG image or JSON file{module}")
 
 
-def build_refusal(field: str, why: str) -> InvalidRequest:
-    return InvalidRequest(f"{field}: {why}", field=field)
+def _read_unpacked(content: bytes, name: str) -> CardFile:
+    if content.startswith(_PNG_SIGNATURE):
+        return _read_image(content, name)
+    value, mended = _parse_json(content, name)
+    return CardFile(value, "JSON", (), mended)
 
 
-# The version of a card, and its fields
-
-Version = Literal["V1", "V2", "V3"]
-
-SPECS: Final[dict[Version, tuple[str, str]]] = {"V2": ("chara_card_v2", "2.0"), "V3": ("chara_card_v3", "3.0")}
-_V1_FIELDS: Final = ("name", "description", "personality", "scenario", "first_mes", "mes_example")
-
-
-@dataclass(frozen=True)
-class ParsedCard:
-    """`document` is the whole file, `fields` the object with the card's fields."""
-
-    version: Version
-    document: Object
-    fields: JsonFields
-    newer: str | None = None
-    """The declared version if it is unknown."""
-
-    @property
-    def outside(self) -> tuple[str, ...]:
-        """Names of unspecified top-level fields."""
-        specified = _V1_FIELDS if self.version == "V1" else ("spec", "spec_version", "data")
-        return tuple(name for name in self.document if name not in specified)
+def _read_damaged(content: bytes, name: str, error: DamagedArchive) -> CardFile:
+    """Looks for `card.json` by what stands before each member, where the archive's directory is lost or the checksum
+    is wrong."""
+    at = content.find(_MEMBER)
+    for _ in range(_MAX_MEMBERS):
+        if at < 0 or at + 30 > len(content):
+            break
+        flags, method = struct.unpack_from("<HH", content, at + 6)
+        packed, _, length, extra = struct.unpack_from("<IIHH", content, at + 18)
+        begin = at + 30 + length + extra
+        member = content[at + 30 : at + 30 + length].decode("utf-8", "replace")
+        if PurePosixPath(member).name.casefold() == CARD and not flags & 1 and method in (0, 8):
+            card = _unpack(memoryview(content)[begin:], packed, method)
+            value, mended = _parse_json(card, f"{name}: {CARD}")
+            said = error.detail.removeprefix(f"{name}: ")
+            return CardFile(value, "CHARX", (), (f"the archive is damaged: {said}", *mended))
+        at = content.find(_MEMBER, at + 4)
+    raise error
 
 
-def parse_card(value: JsonValue) -> ParsedCard | None:
-    """None if it is not a card, such as a lorebook. InvalidRequest naming the field of an invalid card."""
-    if not isinstance(value, dict):
-        raise build_refusal("the document", "must be a JSON object")
-    spec = value.get("spec")
-    if isinstance(spec, str) and spec.startswith("chara_card_v"):
-        version: Version = "V2" if spec == "chara_card_v2" else "V3"
-        if not isinstance(value.get("data"), dict):
-            raise build_refusal("data", "must be an object: the card's fields")
-        declared = str(value.get("spec_version", SPECS[version][1]))[:20]
-        known = (spec, declared) in SPECS.values()
-        return ParsedCard(
-            version, value, JsonFields(value).get_part("data"), None if known else f"{spec[:40]} {declared}"
-        )
-    if spec is None and "entries" not in value and any(name in value for name in _V1_FIELDS):
-        return ParsedCard("V1", value, JsonFields({name: value[name] for name in _V1_FIELDS if name in value}))
-    return None
-
-
-# Import reports: mapped fields, kept fields and assumptions
-
-
-class MappedField(Frozen):
-    """A field that was converted. `times` counts lorebook entries, which are reported together: `entries[].keys`."""
-
-    field: str
-    to: str
-    times: int = 1
-
-
-class KeptField(Frozen):
-    """A field that is kept for export but not used, or used differently; `why` explains it."""
-
-    field: str
-    why: str
-    times: int = 1
-
-
-class ImportReport(Frozen):
-    source: str
-    """Format of the file: `character card V2`, `lorebook V3` …"""
-    mapped: tuple[MappedField, ...] = ()
-    kept: tuple[KeptField, ...] = ()
-    assumed: tuple[str, ...] = ()
-    """Values that the file lacks and the import chose."""
-
-
-class ImportNotes:
-    """Collects a report while a file is read."""
-
-    def __init__(self) -> None:
-        self._mapped: Counter[tuple[str, str]] = Counter()
-        self._kept: Counter[tuple[str, str]] = Counter()
-        self._assumed: list[str] = []
-
-    def add_mapped(self, field: str, to: str) -> None:
-        self._mapped[field, to] += 1
-
-    def add_kept(self, field: str, why: str) -> None:
-        self._kept[field, why] += 1
-
-    def add_assumed(self, what: str) -> None:
-        self._assumed.append(what)
-
-    def build_report(self, source: str) -> ImportReport:
-        return ImportReport(
-            source=source,
-            mapped=tuple(MappedField(field=field, to=to, times=times) for (field, to), times in self._mapped.items()),
-            kept=tuple(KeptField(field=field, why=why, times=times) for (field, why), times in self._kept.items()),
-            assumed=tuple(dict.fromkeys(self._assumed)),
-        )
+def _unpack(packed: memoryview, size: int, method: int) -> bytes:
+    """At most one byte more than a card may have."""
+    if method == 0:
+        return bytes(packed[: min(size, MAX_JSON_BYTES + 1)])
+    try:
+        return zlib.decompressobj(-zlib.MAX_WBITS).decompress(packed, MAX_JSON_BYTES + 1)
+    except zlib.error:
+        return b""

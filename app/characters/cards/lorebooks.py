@@ -5,13 +5,14 @@ is not supported is noted, never dropped without a word. On export whatever is u
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 from dataclasses import dataclass
 from typing import Final
 
 from pydantic import JsonValue, ValidationError
 
-from app.characters.cards.files import ImportNotes, ImportReport, JsonFields, Object, Version, build_refusal
+from app.characters.cards.fields import ImportNotes, ImportReport, JsonFields, Kind, build_refusal, clean_fields
+from app.characters.cards.formats import MOST_ENTRIES, Version, find_book, list_book_entries
 from app.characters.lorebooks import MOST_PATTERNS, SLASHED_KEY, compile_key
 from app.domain.errors import TooLarge
 from app.domain.worlds import Lorebook, LoreEntry, SecondaryLogic
@@ -68,58 +69,6 @@ def name_macro(macro: str) -> str:
     """`{{random}}` for `{{random:a,b}}`: the macro's name for reports."""
     name = macro.strip("{}<>").partition(":")[0].strip().casefold()[:40]
     return "{{" + name + "}}"
-
-
-# World info exports of chat front-ends, converted to the lorebook format of cards
-
-_ENTRY: Final = {
-    "uid": "id",
-    "key": "keys",
-    "keysecondary": "secondary_keys",
-    "content": "content",
-    "comment": "comment",
-    "constant": "constant",
-    "selective": "selective",
-    "order": "insertion_order",
-}
-_EXTENSIONS: Final = {
-    "position": "position",
-    "selectiveLogic": "selectiveLogic",
-    "probability": "probability",
-    "useProbability": "useProbability",
-    "scanDepth": "scan_depth",
-    "caseSensitive": "case_sensitive",
-    "matchWholeWords": "match_whole_words",
-    "preventRecursion": "prevent_recursion",
-    "excludeRecursion": "exclude_recursion",
-}
-
-
-def _from_world_info(book: JsonFields) -> JsonFields:
-    """Entries in the order of the file. InvalidRequest naming an invalid entry."""
-    entries = book.get_part("entries")
-    converted: list[JsonValue] = []
-    for name in entries.values:
-        if not isinstance(entries.values[name], dict):
-            raise build_refusal(entries.build_path(name), "must be an object")
-        converted.append(_convert_entry(entries.get_part(name)))
-    return JsonFields(
-        {**{name: value for name, value in book.values.items() if name != "originalData"}, "entries": converted}
-    )
-
-
-def _convert_entry(entry: JsonFields) -> dict[str, JsonValue]:
-    """Secondary keys are used by default, as in the original tools."""
-    extensions = dict(entry.get_part("extensions").values)
-    fields: dict[str, JsonValue] = {"selective": True, "enabled": entry.get_flag("disable") is not True}
-    for name, value in entry.values.items():
-        if name == "position" and isinstance(value, str):
-            fields[name] = value
-        elif name in _ENTRY:
-            fields[_ENTRY[name]] = value
-        elif name in _EXTENSIONS or name not in ("disable", "extensions"):
-            extensions[_EXTENSIONS.get(name, name)] = value
-    return {**fields, "extensions": extensions}
 
 
 # Decorators: lines `@@name value` at the start of an entry's content that control its use
@@ -187,16 +136,20 @@ _DECORATED: Final = {
     "additional_keys": "secondary_keys",
     "exclude_keys": "secondary_keys",
 }
-_READ_EXTENSIONS: Final = {
-    "position",
-    "selectiveLogic",
-    "probability",
-    "useProbability",
-    "scan_depth",
-    "case_sensitive",
-    "match_whole_words",
-    "prevent_recursion",
-    "exclude_recursion",
+_ENTRY_KINDS: Final[Mapping[str, Kind]] = {
+    **dict.fromkeys(("content", "name", "comment"), "text"),
+    **dict.fromkeys(("keys", "secondary_keys"), "words"),
+    **dict.fromkeys(("enabled", "constant", "selective", "use_regex", "case_sensitive"), "flag"),
+    **dict.fromkeys(("insertion_order", "priority"), "number"),
+    "position": "position",
+    "extensions": "object",
+}
+_SETTING_KINDS: Final[Mapping[str, Kind]] = {
+    **dict.fromkeys(("probability", "scan_depth"), "number"),
+    "position": "position",
+    **dict.fromkeys(("useProbability", "case_sensitive", "match_whole_words"), "flag"),
+    **dict.fromkeys(("prevent_recursion", "exclude_recursion"), "flag"),
+    "selectiveLogic": "logic",
 }
 """Supported keys of an entry's extensions; the others are specific to other tools."""
 
@@ -204,50 +157,64 @@ _READ_EXTENSIONS: Final = {
 class _EntryReader:
     """Reads the entries of one book in order."""
 
-    def __init__(self, wording: MacroNames, notes: ImportNotes, where: str) -> None:
+    def __init__(self, wording: MacroNames, notes: ImportNotes) -> None:
         self._wording = wording
         self._notes = notes
-        self._where = where
         self._taken: set[str] = set()
         self._patterns = 0
         self._broken = 0
 
-    def read(self, entry: JsonFields, number: int) -> LoreEntry | None:
-        """None for an unsupported entry. InvalidRequest naming the field for an invalid one."""
+    def read(self, given: JsonFields, number: int) -> tuple[JsonFields, LoreEntry | None]:
+        """The entry with values of the right types; None for an unsupported one."""
+        entry = clean_fields(given, _ENTRY_KINDS, self._notes)
+        extensions = clean_fields(entry.get_part("extensions"), _SETTING_KINDS, self._notes)
+        entry = JsonFields({**entry.values, "extensions": dict(extensions.values)}, entry.path, entry.names)
+        if isinstance(entry.values.get("position"), int | float):
+            number_of_place = extensions.values.get("position", entry.values["position"])
+            extensions = JsonFields({**extensions.values, "position": number_of_place}, extensions.path)
+        return entry, self._build(given, entry, extensions, number)
+
+    def _build(self, given: JsonFields, entry: JsonFields, extensions: JsonFields, number: int) -> LoreEntry | None:
+        if entry.values.get("content") is None:
+            self._notes.add_dropped(entry.path, "has no content")
+            return None
         decorated = _split_decorators(entry.get_text("content"))
-        content = self._replace_macros(decorated.content, "content")
-        extensions = entry.get_part("extensions")
+        content = self._replace_macros(decorated.content, entry, "content")
         keys, secondary, regex = self._read_keys(entry)
-        number_of_logic = int(extensions.get_number_or_none("selectiveLogic") or 0)
+        logic = int(extensions.get_number("selectiveLogic") or 0)
+        unclear = bool(secondary) and "selectiveLogic" in given.get_part("extensions").values.keys() - extensions.values
+        if unclear:
+            self._notes.add_kept(entry.build_path("secondary_keys"), "the entry is switched off: its logic is unclear")
         values: dict[str, object] = {
             "content": content,
             "keys": keys,
             "regex": regex,
             "name": (entry.get_text("name") or entry.get_text("comment"))[:_MOST_KEY],
-            "enabled": entry.get_flag("enabled") is not False,
+            "enabled": entry.get_flag("enabled") is not False and not unclear,
             "constant": entry.get_flag("constant") is True and entry.get_flag("use_regex") is not True,
             "secondary_keys": secondary,
-            "logic": _LOGIC.get(number_of_logic, "and_any") if secondary else "and_any",
+            "logic": _LOGIC.get(logic, "and_any") if secondary else "and_any",
             "order": self._read_whole_number(entry, "insertion_order", 100),
             "priority": None if entry.get_number("priority") is None else self._read_whole_number(entry, "priority", 0),
             "position": self._read_position(entry, extensions),
-            "scan_depth": self._clamp_depth(extensions.get_number_or_none("scan_depth")),
+            "scan_depth": self._clamp_depth(extensions.get_number("scan_depth")),
             "case_sensitive": _read_case_sensitivity(entry),
-            "whole_words": extensions.get_flag_or_none("match_whole_words"),
+            "whole_words": extensions.get_flag("match_whole_words"),
             "probability": _read_probability(extensions),
-            "prevent_recursion": extensions.get_flag_or_none("prevent_recursion") is True,
-            "exclude_recursion": extensions.get_flag_or_none("exclude_recursion") is True,
+            "prevent_recursion": extensions.get_flag("prevent_recursion") is True,
+            "exclude_recursion": extensions.get_flag("exclude_recursion") is True,
         }
         self._apply_decorators(decorated, entry, values)
         self._note_leftovers(entry, extensions)
         if len(content) > _MOST_CONTENT:
-            self._notes.add_kept(f"{self._where}entries[]", f"the content is longer than {_MOST_CONTENT} characters")
+            self._notes.add_kept(entry.path, f"the content is longer than {_MOST_CONTENT} characters")
             return None
         try:
             return LoreEntry.model_validate({"id": self._choose_id(entry, number), **values})
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
-            raise build_refusal(entry.build_path(str(first["loc"][0])), first["msg"]) from None
+            self._notes.add_dropped(entry.path, f"{first['loc'][0]}: {first['msg']}")
+            return None
 
     def _choose_id(self, entry: JsonFields, number: int) -> str:
         original = entry.values.get("id")
@@ -260,24 +227,26 @@ class _EntryReader:
         self._taken.add(unique)
         return unique
 
-    def _replace_macros(self, text: str, field: str) -> str:
+    def _replace_macros(self, text: str, entry: JsonFields, field: str) -> str:
         replaced = replace_macros(text, self._wording)
         for macro in dict.fromkeys(map(name_macro, replaced.left)):
-            self._notes.add_kept(f"{self._where}entries[].{field}", f"{macro} is left unchanged")
+            self._notes.add_kept(entry.build_path(field), f"{macro} is left unchanged")
         return replaced.text
 
     def _read_keys(self, entry: JsonFields) -> tuple[tuple[str, ...], tuple[str, ...], bool]:
         """Keys, secondary keys, and whether they are patterns. As in other tools, `/pattern/flags` is a pattern."""
         uses_regex = entry.get_flag("use_regex") is True
-        keys = [self._replace_macros(key, "keys").strip() for key in entry.get_texts("keys")]
-        more = [self._replace_macros(key, "secondary_keys").strip() for key in entry.get_texts("secondary_keys")]
+        keys = [self._replace_macros(key, entry, "keys").strip() for key in entry.get_texts("keys")]
+        more = [self._replace_macros(key, entry, "secondary_keys").strip() for key in entry.get_texts("secondary_keys")]
         if more and (uses_regex or entry.get_flag("selective") is not True):
-            self._notes.add_kept(f"{self._where}entries[].secondary_keys", "the entry does not use secondary keys")
+            self._notes.add_kept(entry.build_path("secondary_keys"), "the entry does not use secondary keys")
             more = []
         patterns = uses_regex or any(SLASHED_KEY.fullmatch(key) for key in (*keys, *more))
         if patterns and not uses_regex:
             keys, more = [self._as_pattern(key, entry) for key in keys], [self._as_pattern(key, entry) for key in more]
-        usable = [tuple(dict.fromkeys(key for key in some if self._is_usable(key, patterns))) for some in (keys, more)]
+        usable = [
+            tuple(dict.fromkeys(key for key in some if self._is_usable(key, patterns, entry))) for some in (keys, more)
+        ]
         return usable[0], usable[1], patterns
 
     def _as_pattern(self, key: str, entry: JsonFields) -> str:
@@ -286,19 +255,16 @@ class _EntryReader:
             return key
         return ("" if _read_case_sensitivity(entry) else "(?i)") + re.escape(key)
 
-    def _is_usable(self, key: str, pattern: bool) -> bool:
+    def _is_usable(self, key: str, pattern: bool, entry: JsonFields) -> bool:
         if not key:
             return False
         if len(key) > _MOST_KEY:
-            self._notes.add_kept(
-                f"{self._where}entries[].keys", f"a key longer than {_MOST_KEY} characters is not used"
-            )
+            self._notes.add_kept(entry.build_path("keys"), f"a key longer than {_MOST_KEY} characters is not used")
             return False
-        return not pattern or self._is_searchable(key)
+        return not pattern or self._is_searchable(key, entry.build_path("keys"))
 
-    def _is_searchable(self, key: str) -> bool:
+    def _is_searchable(self, key: str, field: str) -> bool:
         """Checks both limits before compiling, since compiling is slow, above all when it fails."""
-        field = f"{self._where}entries[].keys"
         if self._patterns >= MOST_PATTERNS or self._broken >= _MOST_BROKEN:
             limit = f"{MOST_PATTERNS} keys that are patterns, and {_MOST_BROKEN} of them broken"
             self._notes.add_kept(field, f"a lorebook has at most {limit}")
@@ -313,12 +279,13 @@ class _EntryReader:
         return True
 
     def _read_position(self, entry: JsonFields, extensions: JsonFields) -> str:
-        number = extensions.get_number_or_none("position")
+        number = extensions.get_number("position")
         if number is None:
-            return "before_character" if entry.get_text("position") == "before_char" else "after_character"
+            placed = extensions.get_text("position") or entry.get_text("position")
+            return "before_character" if placed == "before_char" else "after_character"
         if number not in (0, 1):
             why = "placed with the other lore: author's notes, examples and depths are not supported"
-            self._notes.add_kept(f"{self._where}entries[].extensions.position", why)
+            self._notes.add_kept(extensions.build_path("position"), why)
         return "before_character" if number == 0 else "after_character"
 
     def _read_whole_number(self, entry: JsonFields, name: str, otherwise: int) -> int:
@@ -327,7 +294,7 @@ class _EntryReader:
             return otherwise
         whole = int(max(-1_000_000, min(1_000_000, number)))
         if whole != number:
-            self._notes.add_kept(f"{self._where}entries[].{name}", "rounded to a whole number within ±1,000,000")
+            self._notes.add_kept(entry.build_path(name), "rounded to a whole number within ±1,000,000")
         return whole
 
     def _clamp_depth(self, number: float | None) -> int | None:
@@ -340,7 +307,7 @@ class _EntryReader:
             used = next(
                 (one for one in chain if one.name not in names and self._apply_decorator(one, entry, values)), None
             )
-            field = f"{self._where}entries[].content @@{chain[0].name if used is None else used.name}"
+            field = f"{entry.build_path('content')} @@{chain[0].name if used is None else used.name}"
             if used is None:
                 self._notes.add_kept(field, "unsupported decorator")
             else:
@@ -376,7 +343,7 @@ class _EntryReader:
         keys = decorator.values
         if patterns and entry.get_flag("use_regex") is not True:
             keys = tuple(self._as_pattern(key, entry) for key in keys)
-        keys = tuple(key for key in keys if self._is_usable(key, patterns))
+        keys = tuple(key for key in keys if self._is_usable(key, patterns, entry))
         if values["secondary_keys"] or not keys:
             return False
         values["secondary_keys"], values["logic"] = keys, logic
@@ -385,15 +352,14 @@ class _EntryReader:
     def _note_leftovers(self, entry: JsonFields, extensions: JsonFields) -> None:
         for name, value in entry.values.items():
             if name not in _ENTRY_FIELDS:
-                self._notes.add_kept(f"{self._where}entries[].{name[:60]}", "not a lorebook field")
+                self._notes.add_kept(entry.build_path(name[:60]), "not a lorebook field")
             elif name in _MAPPED:
-                self._notes.add_mapped(f"{self._where}entries[].{name}", f"lorebook.entries[].{_MAPPED[name]}")
+                self._notes.add_mapped(entry.build_path(name), f"lorebook.entries[].{_MAPPED[name]}")
             elif name == "comment" and value and entry.get_text("name"):
-                self._notes.add_kept(f"{self._where}entries[].comment", "the entry has a name")
+                self._notes.add_kept(entry.build_path("comment"), "the entry has a name")
         for name, value in extensions.values.items():
-            read = name in _READ_EXTENSIONS and isinstance(value, bool | int | float)
-            if not read and value not in (None, False, 0, "", [], {}):
-                self._notes.add_kept(f"{self._where}entries[].extensions.{name[:60]}", "used by other tools only")
+            if name not in _SETTING_KINDS and value not in (None, False, 0, "", [], {}):
+                self._notes.add_kept(extensions.build_path(name[:60]), "used by other tools only")
 
 
 _MAPPED: Final = {
@@ -415,22 +381,26 @@ _ENTRY_FIELDS: Final = {*_MAPPED, "comment", "selective", "extensions"}
 
 def _read_case_sensitivity(entry: JsonFields) -> bool | None:
     own = entry.get_flag("case_sensitive")
-    return entry.get_part("extensions").get_flag_or_none("case_sensitive") if own is None else own
+    return entry.get_part("extensions").get_flag("case_sensitive") if own is None else own
 
 
 def _read_probability(extensions: JsonFields) -> float:
-    number = extensions.get_number_or_none("probability")
-    if number is None or extensions.get_flag_or_none("useProbability") is False:
+    number = extensions.get_number("probability")
+    if number is None or extensions.get_flag("useProbability") is False:
         return 1.0
-    return max(0.0, min(1.0, number / 100))
+    return max(0, min(100, number)) / 100
 
 
 # Import of a book
 
 ORIGINAL: Final = "lorebook/original"
 """Extension key of the original file."""
-MOST_ENTRIES: Final = 5000
 _MOST_TOKENS: Final = 100_000
+_BOOK_KINDS: Final[Mapping[str, Kind]] = {
+    **dict.fromkeys(("name", "description"), "text"),
+    **dict.fromkeys(("scan_depth", "token_budget"), "number"),
+    "recursive_scanning": "flag",
+}
 _BOOK_FIELDS: Final = {
     "name": "name",
     "description": "description",
@@ -443,82 +413,90 @@ _BOOK_FIELDS: Final = {
 def read_lorebook(value: JsonValue) -> tuple[Lorebook, ImportReport]:
     """Reads our own format, or another tool's, whose file is kept under `extensions`. InvalidRequest or TooLarge naming
     the field."""
-    if not isinstance(value, dict):
-        raise build_refusal("the document", "must be a JSON object")
     require_few_entries(value)
     own = _parse_own_lorebook(value)
     if own is not None:
         return own, ImportReport(source="lorebook")
     notes = ImportNotes()
-    source, book = _find_book(value)
-    imported = build_lorebook(book, MacroNames(char=None), notes, where="")
-    return imported.model_copy(update={"extensions": {ORIGINAL: value}}), notes.build_report(source)
+    source, book = find_book(value)
+    imported = build_lorebook(book, MacroNames(char=None), notes)
+    if book.values.get("entries") and not imported.entries:
+        raise build_refusal("entries", f"none can be read: {_describe_entry(book)}")
+    # a file of entries alone is kept as what it stands for
+    original = value if isinstance(value, dict) else dict(book.values)
+    return imported.model_copy(update={"extensions": {ORIGINAL: original}}), notes.build_report(source)
 
 
-def require_few_entries(value: Mapping[str, object]) -> None:
+def _describe_entry(book: JsonFields) -> str:
+    first = next((entry for entry, _ in list_book_entries(book, ImportNotes())), None)
+    return f"the first has {', '.join(name[:40] for name in [*first][:8])}" if isinstance(first, dict) else "no object"
+
+
+def require_few_entries(value: object) -> None:
     """Counts the entries before any of them is read: to refuse each of a million takes minutes. TooLarge."""
-    data = value.get("data")
-    for where, book in (("entries", value), ("data.entries", data if isinstance(data, Mapping) else {})):
-        entries = book.get("entries")
-        if isinstance(entries, (list, tuple, dict)) and len(entries) > MOST_ENTRIES:
+    held = value if isinstance(value, Mapping) else {}
+    data = held.get("data")
+    places = (
+        ("the document", value),
+        ("entries", held.get("entries")),
+        ("data", data),
+        ("data.entries", data.get("entries") if isinstance(data, Mapping) else None),
+    )
+    for where, entries in places:
+        listed = isinstance(entries, list | tuple) or (isinstance(entries, dict) and where.endswith("entries"))
+        if listed and isinstance(entries, Sized) and len(entries) > MOST_ENTRIES:
             raise TooLarge(f"{where}: more than {MOST_ENTRIES} entries", field=where)
 
 
-def _parse_own_lorebook(value: Object) -> Lorebook | None:
+def _parse_own_lorebook(value: JsonValue) -> Lorebook | None:
     try:
         return Lorebook.model_validate(value)
     except ValidationError:
         return None
 
 
-def _find_book(value: Mapping[str, JsonValue]) -> tuple[str, JsonFields]:
-    """The format's name, and the book in the card format."""
-    spec = value.get("spec")
-    if spec == "lorebook_v3":
-        if not isinstance(value.get("data"), dict):
-            raise build_refusal("data", "must be an object: the lorebook")
-        return "lorebook V3", JsonFields(value).get_part("data")
-    if isinstance(spec, str) and spec.startswith("chara_card"):
-        raise build_refusal("spec", "is a character card, not a lorebook")
-    if isinstance(value.get("entries"), dict):
-        return "world info", _from_world_info(JsonFields(value))
-    if "entries" not in value:
-        raise build_refusal("entries", "is missing: not a supported lorebook format")
-    return "lorebook V2", JsonFields(value)
+@dataclass(frozen=True)
+class _ReadEntry:
+    """An entry as it is, in the card's form, and as it was read; the last is None if it is not supported."""
+
+    original: JsonValue
+    fields: JsonFields
+    imported: LoreEntry | None
 
 
-def _read_entries(
-    book: JsonFields, wording: MacroNames, notes: ImportNotes, where: str
-) -> tuple[tuple[JsonFields, LoreEntry | None], ...]:
-    """Original entries with their parsed form; None for an unsupported entry."""
-    entries = tuple(book.iter_parts("entries"))
-    if len(entries) > MOST_ENTRIES:
-        raise TooLarge(
-            f"{book.build_path('entries')}: more than {MOST_ENTRIES} entries", field=book.build_path("entries")
-        )
-    reader = _EntryReader(wording, notes, where)
-    return tuple((entry, reader.read(entry, number)) for number, entry in enumerate(entries, start=1))
+def _read_entries(book: JsonFields, wording: MacroNames, notes: ImportNotes) -> tuple[_ReadEntry, ...]:
+    reader = _EntryReader(wording, notes)
+    read: list[_ReadEntry] = []
+    for number, (original, converted) in enumerate(list_book_entries(book, notes), start=1):
+        if converted is None:
+            read.append(_ReadEntry(original, JsonFields({}), None))
+            continue
+        cleaned, imported = reader.read(converted, number)
+        fields = JsonFields({**converted.values, **cleaned.values}, converted.path)
+        read.append(_ReadEntry(original, fields, imported))
+    return tuple(read)
 
 
-def build_lorebook(book: JsonFields, wording: MacroNames, notes: ImportNotes, where: str) -> Lorebook:
-    """Builds the book without keeping the original. `where`: prefix of fields in the notes, with its full stop."""
-    read = _read_entries(book, wording, notes, where)
+def build_lorebook(given: JsonFields, wording: MacroNames, notes: ImportNotes) -> Lorebook:
+    """Builds the book without keeping the original."""
+    read = _read_entries(given, wording, notes)
+    book = clean_fields(given, _BOOK_KINDS, notes)
     depth, budget = book.get_number("scan_depth"), book.get_number("token_budget")
     values: dict[str, object] = {
         "name": book.get_text("name"),
         "description": book.get_text("description"),
         "recursive": book.get_flag("recursive_scanning") is True,
-        "entries": tuple(entry for _, entry in read if entry is not None),
+        "entries": tuple(entry.imported for entry in read if entry.imported is not None),
     }
     if depth is not None:
         values["scan_depth"] = int(max(0, min(_MOST_DEPTH, depth)))
     if budget is not None:
         values["token_budget"] = int(max(0, min(_MOST_TOKENS, budget)))
-    for name, given in book.values.items():
+    for name, held in book.values.items():
         if name in _BOOK_FIELDS:
-            notes.add_mapped(f"{where}{name}", f"lorebook.{_BOOK_FIELDS[name]}")
-        elif name not in ("entries", "extensions") or (name == "extensions" and given):
-            notes.add_kept(f"{where}{name[:60]}", "not a lorebook field")
+            notes.add_mapped(book.build_path(name), f"lorebook.{_BOOK_FIELDS[name]}")
+        elif name not in ("entries", "extensions", "originalData") or (name == "extensions" and held):
+            notes.add_kept(book.build_path(name[:60]), "not a lorebook field")
     return Lorebook.model_validate(values)
 
 
@@ -550,21 +528,21 @@ def update_book(
     """The card's original book with our changes applied. `converted`: the card version changed, so every entry is
     rewritten."""
     notes = ImportNotes()
-    before = build_lorebook(original, wording, notes, "")
+    before = build_lorebook(original, wording, notes)
     if book == before and not converted:
         return dict(original.values)
-    entries = _read_entries(original, wording, notes, "")
-    by_id = {imported.id: (raw, imported) for raw, imported in entries if imported is not None}
+    entries = _read_entries(original, wording, notes)
+    by_id = {read.imported.id: read for read in entries if read.imported is not None}
     written: list[JsonValue] = []
     for entry in book.entries:
-        raw, imported = by_id.get(entry.id, (None, None))
-        if raw is None or imported is None:
+        read = by_id.get(entry.id)
+        if read is None or read.imported is None:
             written.append(_build_entry(entry, version))
-        elif imported == entry and not converted:
-            written.append(dict(raw.values))
+        elif read.imported == entry and not converted:
+            written.append(read.original)
         else:
-            written.append(_merge_entry(raw, imported, entry, version))
-    left = [dict(raw.values) for raw, imported in entries if imported is None]
+            written.append(_merge_entry(read.fields, read.imported, entry, version))
+    left = [read.original for read in entries if read.imported is None]
     changed = {k: v for k, v in _build_book_fields(book).items() if v != _build_book_fields(before).get(k)}
     return {**original.values, **changed, "entries": [*written, *left]}
 

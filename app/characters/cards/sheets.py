@@ -9,23 +9,26 @@ import hashlib
 import re
 import unicodedata
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from pydantic import JsonValue, ValidationError
+from pydantic_core import ErrorDetails
 
-from app.characters.cards.files import (
-    SPECS,
+from app.characters.cards.fields import (
     ImportNotes,
     ImportReport,
     JsonFields,
+    Kind,
+    MendedField,
     Object,
-    ParsedCard,
-    Version,
     build_refusal,
+    clean_fields,
     measure_depth,
-    parse_card,
+    prune_depth,
 )
+from app.characters.cards.files import CardFile
+from app.characters.cards.formats import SPECS, ParsedCard, Version, parse_card
 from app.characters.cards.lorebooks import (
     MacroNames,
     build_book,
@@ -97,16 +100,25 @@ _UNKNOWN: Final = "unknown"
 _YOU: Final = {"de": "du", "en": "you", "es": "tú", "fr": "toi", "it": "tu", "pt": "você"}
 _YOUR: Final = {"en": "your"}
 
+_ORDERS: Final = "the author's instructions to a model; not used in any prompt"
 _KEPT: Final = {
     "creator_notes": "notes for people; not used in prompts",
     "creator_notes_multilingual": "notes for people; not used in prompts",
-    "system_prompt": "the author's instructions to a model; not used in any prompt",
-    "post_history_instructions": "the author's instructions to a model; not used in any prompt",
+    "system_prompt": _ORDERS,
+    "post_history_instructions": _ORDERS,
     "group_only_greetings": "scenes have one character",
     "assets": "neither fetched nor used",
     "source": "where the card came from",
     "creation_date": "a fact about the card",
     "modification_date": "a fact about the card",
+}
+_KINDS: Final[Mapping[str, Kind]] = {
+    **dict.fromkeys(("name", "nickname", "description", "personality", "scenario", "first_mes", "mes_example"), "text"),
+    **dict.fromkeys(("creator", "character_version"), "text"),
+    "alternate_greetings": "texts",
+    "tags": "words",
+    "character_book": "book",
+    "extensions": "object",
 }
 _TEXTS: Final = {"description": "core.description", "personality": "core.personality", "scenario": "scenario.situation"}
 
@@ -121,13 +133,14 @@ class SheetNaming:
 
 
 def _build_sheet(card: ParsedCard, naming: SheetNaming, notes: ImportNotes) -> CharacterSheet:
-    """InvalidRequest naming the card's field."""
+    """InvalidRequest if the card has no name."""
     if measure_depth(dict(card.document)) > _MAX_DEPTH:
-        raise build_refusal("the document", f"is nested deeper than {_MAX_DEPTH} levels")
-    sheet_id = naming.id or build_slug(card.fields.get_text("name"))
-    parts = _SheetPartsReader(card.fields, naming.language, notes).read()
+        card = _prune(card, notes)
+    fields = clean_fields(card.fields, _KINDS, notes)
+    sheet_id = naming.id or build_slug(fields.get_text("name"))
+    parts = _SheetPartsReader(fields, naming.language, notes).read()
     parts["meta"] = {
-        **_build_meta(card, notes),
+        **_build_meta(card.format, fields, notes),
         "schema_version": SCHEMA_VERSION,
         "id": sheet_id,
         "licence": _UNKNOWN,
@@ -135,20 +148,86 @@ def _build_sheet(card: ParsedCard, naming: SheetNaming, notes: ImportNotes) -> C
         "world": naming.world or sheet_id,
         "extensions": {ORIGINAL: dict(card.document)},
     }
-    _note_remaining(card, notes)
-    try:
-        return CharacterSheet.model_validate(parts)
-    except ValidationError as error:
-        raise _explain_refusal(card, error) from None
+    sheet = _validate_mending(parts, fields, notes)
+    _note_remaining(card, fields, notes)
+    return sheet
 
 
-def _explain_refusal(card: ParsedCard, error: ValidationError) -> InvalidRequest:
-    first = error.errors(include_url=False, include_input=False)[0]
-    field = _SOURCES.get(".".join(str(step) for step in first["loc"][:2]))
-    reason = " ".join(first["msg"].split())
+def _prune(card: ParsedCard, notes: ImportNotes) -> ParsedCard:
+    notes.add_dropped("the document", f"what is nested deeper than {_MAX_DEPTH} levels")
+    pruned = parse_card(prune_depth(dict(card.document), _MAX_DEPTH))
+    if pruned is None:
+        raise build_refusal("the document", f"is nested deeper than {_MAX_DEPTH} levels")
+    return pruned
+
+
+_MOST_MENDS: Final = 4
+"""Rounds: what a cut or a removal uncovers is mended in the next one."""
+
+
+def _validate_mending(parts: dict[str, object], fields: JsonFields, notes: ImportNotes) -> CharacterSheet:
+    """Cuts texts that are too long, and leaves out whatever else a sheet cannot hold."""
+    for _ in range(_MOST_MENDS):
+        try:
+            return CharacterSheet.model_validate(parts)
+        except ValidationError as error:
+            faults = error.errors(include_url=False, include_input=False)
+        # from the back, so that places in lists stay where they are
+        mended = [_mend_part(parts, fault["loc"], fault, fields, notes) for fault in reversed(faults)]
+        if not all(mended):
+            raise _explain_refusal(fields, faults[-1 - mended.index(False)])
+    raise _explain_refusal(fields, faults[0])
+
+
+def _mend_part(
+    parts: dict[str, object], at: tuple[int | str, ...], fault: ErrorDetails, fields: JsonFields, notes: ImportNotes
+) -> bool:
+    source = _SOURCES.get(".".join(map(str, at[:2])))
+    field = at[0] if source is None else source
+    inside: object = parts
+    for step in at[:-1]:
+        inside = _look_up(inside, step)
+    found = _look_up(inside, at[-1]) if at else None
+    most = fault.get("ctx", {}).get("max_length")
+    if isinstance(found, str) and fault["type"] == "string_too_long" and isinstance(most, int):
+        notes.add_dropped(fields.build_path(str(field)), f"what stands behind {most} characters")
+        _put(inside, at[-1], found[:most].strip())
+        return True
+    if not at or ".".join(map(str, at)) == "identity.name" or (at[:1] == ("meta",) and source is None):
+        return False
+    notes.add_dropped(fields.build_path(str(field)), " ".join(fault["msg"].split())[:200])
+    return _remove(inside, at[-1])
+
+
+def _look_up(inside: object, step: int | str) -> object:
+    if isinstance(inside, dict):
+        return inside.get(step)
+    return inside[step] if isinstance(inside, list) and isinstance(step, int) and step < len(inside) else None
+
+
+def _put(inside: object, step: int | str, value: str) -> None:
+    if isinstance(inside, dict):
+        inside[step] = value
+    if isinstance(inside, list) and isinstance(step, int):
+        inside[step] = value
+
+
+def _remove(inside: object, step: int | str) -> bool:
+    """Returns whether it was there."""
+    if isinstance(inside, dict):
+        return inside.pop(step, None) is not None
+    if isinstance(inside, list) and isinstance(step, int) and step < len(inside):
+        del inside[step]
+        return True
+    return False
+
+
+def _explain_refusal(fields: JsonFields, fault: ErrorDetails) -> InvalidRequest:
+    field = _SOURCES.get(".".join(str(step) for step in fault["loc"][:2]))
+    reason = " ".join(fault["msg"].split())
     if field is None:
-        return InvalidRequest(f"{'.'.join(map(str, first['loc']))}: {reason}")
-    return build_refusal(card.fields.build_path(field), reason)
+        return InvalidRequest(f"{'.'.join(map(str, fault['loc']))}: {reason}")
+    return build_refusal(fields.build_path(field), reason)
 
 
 def build_slug(name: str) -> str:
@@ -186,7 +265,7 @@ class _SheetPartsReader:
     def read(self) -> dict[str, object]:
         texts = {name: self._read_text(name, to, self._wording) for name, to in _TEXTS.items()}
         greeting = self._read_text("first_mes", "scenario.greeting", self._spoken_wording)
-        greetings = tuple(filter(None, map(self._read_greeting, self._fields.get_texts("alternate_greetings"))))
+        greetings = list(filter(None, map(self._read_greeting, self._fields.get_texts("alternate_greetings"))))
         if greetings:
             self._note_mapped("alternate_greetings", "scenario.greetings")
         self._note_mapped("name", "identity.name")
@@ -240,13 +319,12 @@ class _SheetPartsReader:
         if self._fields.values.get("character_book") is None:
             return None
         book = self._fields.get_part("character_book")
-        return build_lorebook(book, self._wording, self._notes, where=f"{book.path}.")
+        return build_lorebook(book, self._wording, self._notes)
 
 
-def _build_meta(card: ParsedCard, notes: ImportNotes) -> dict[str, object]:
-    fields = card.fields
+def _build_meta(source: str, fields: JsonFields, notes: ImportNotes) -> dict[str, object]:
     listed = tuple(dict.fromkeys(_collapse_whitespace(tag) for tag in fields.get_texts("tags")))
-    tags = tuple(tag for tag in listed if 0 < len(tag) <= 120)
+    tags = [tag for tag in listed if 0 < len(tag) <= 120]
     if len(tags) < len(listed):
         notes.add_kept(fields.build_path("tags"), "empty tags and tags longer than 120 characters are not used")
     version, creator = (
@@ -263,25 +341,31 @@ def _build_meta(card: ParsedCard, notes: ImportNotes) -> dict[str, object]:
     notes.add_assumed("the licence is unknown: ask the card's author before you redistribute the sheet")
     return {
         "version": version or "1",
-        "source": f"character card {card.version}{f' by {creator}' if creator else ''}"[:120].strip(),
+        "source": f"{source}{f' by {creator}' if creator else ''}"[:120].strip(),
         "summary": f"{_collapse_whitespace(fields.get_text('name'))[:200]}, from a character card.",
         "tags": tags,
     }
 
 
-def _note_remaining(card: ParsedCard, notes: ImportNotes) -> None:
-    fields = card.fields
-    for name, value in fields.values.items():
+def _note_remaining(card: ParsedCard, fields: JsonFields, notes: ImportNotes) -> None:
+    """Says what became of each field that is not yet named."""
+    for name, value in card.fields.values.items():
+        path = fields.build_path(name[:60])
         if name in _KEPT and value not in (None, "", [], {}):
-            notes.add_kept(fields.build_path(name), _KEPT[name])
+            notes.add_kept(path, _KEPT[name])
         elif name not in _KEPT and name not in _READ:
-            notes.add_kept(fields.build_path(name[:60]), "not a sheet field")
-    for name in fields.get_part("extensions").values:
-        notes.add_kept(f"{fields.build_path('extensions')}.{name[:60]}", "used by other tools only")
+            notes.add_kept(path, "not a sheet field")
+    extensions = fields.get_part("extensions")
+    for name in extensions.values:
+        why = _ORDERS if name == "depth_prompt" else "used by other tools only"
+        notes.add_kept(extensions.build_path(name[:60]), why)
     for name in card.outside:
         notes.add_kept(name[:60], "outside the card's fields")
-    if card.newer is not None:
-        notes.add_assumed(f"{card.newer} is a newer version; it is read as {card.version}")
+    for name in card.fields.values:
+        if (name in _KEPT or name in _READ) and not notes.mentions(fields.build_path(name)):
+            notes.add_kept(fields.build_path(name), "empty")
+    if card.assumed is not None:
+        notes.add_assumed(card.assumed)
 
 
 _SOURCES: Final = {
@@ -372,9 +456,10 @@ def _build_fields(sheet: CharacterSheet, original: ParsedCard | None, version: V
 def _build_card_book(sheet: CharacterSheet, original: ParsedCard | None, version: Version) -> JsonValue:
     if sheet.lorebook is None:
         return None
-    if original is None or original.fields.values.get("character_book") is None:
+    if original is None or not isinstance(original.fields.values.get("character_book"), dict | list):
         return build_book(sheet.lorebook, version)
-    book, wording = original.fields.get_part("character_book"), MacroNames(char=_find_char_name(original.fields))
+    fields = clean_fields(original.fields, _KINDS, ImportNotes())
+    book, wording = fields.get_part("character_book"), MacroNames(char=_find_char_name(fields))
     return update_book(sheet.lorebook, book, wording, version, converted=original.version != version)
 
 
@@ -446,15 +531,23 @@ def import_document(value: JsonValue, naming: SheetNaming) -> ImportResult:
     if card is None:
         return ImportResult(*read_lorebook(value))
     notes = ImportNotes()
-    native = _find_native_sheet(card)
+    native = _find_native_sheet(card, notes)
     if native is None:
-        return ImportResult(_build_sheet(card, naming, notes), notes.build_report(f"character card {card.version}"))
+        return ImportResult(_build_sheet(card, naming, notes), notes.build_report(card.format))
     sheet = _merge_native_sheet(card, *native, naming, notes)
-    return ImportResult(sheet, notes.build_report(f"character card {card.version} with a sheet"))
+    return ImportResult(sheet, notes.build_report(f"{card.format} with a sheet"))
 
 
-def _find_native_sheet(card: ParsedCard) -> tuple[CharacterSheet, Object] | None:
-    """The sheet embedded in a card, and the card that this sheet exports to."""
+def import_file(file: CardFile, naming: SheetNaming) -> ImportResult:
+    """The report also says how the file was read. Errors are those of `import_document`."""
+    read = import_document(file.value, naming)
+    mended = (*(MendedField(field="the file", how=how) for how in file.mended), *read.report.mended)
+    return ImportResult(read.content, read.report.model_copy(update={"mended": mended}))
+
+
+def _find_native_sheet(card: ParsedCard, notes: ImportNotes) -> tuple[CharacterSheet, Object] | None:
+    """The sheet embedded in a card, and the card that this sheet exports to. One that is broken is dropped: the card
+    has its own fields."""
     if card.version == "V1":
         return None
     extensions = card.fields.get_part("extensions")
@@ -464,11 +557,12 @@ def _find_native_sheet(card: ParsedCard) -> tuple[CharacterSheet, Object] | None
         sheet = CharacterSheet.model_validate(extensions.values[NATIVE])
         return sheet, build_card(sheet, card.version)
     except InvalidRequest as error:
-        raise build_refusal(extensions.build_path(NATIVE), f"the original card is invalid: {error.detail}") from None
+        notes.add_dropped(extensions.build_path(NATIVE), f"the original card is invalid: {error.detail}"[:200])
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         field = ".".join([extensions.build_path(NATIVE), *map(str, first["loc"])])
-        raise build_refusal(field, " ".join(first["msg"].split())) from None
+        notes.add_dropped(field, " ".join(first["msg"].split()))
+    return None
 
 
 def _merge_native_sheet(
@@ -507,7 +601,8 @@ def _list_changed_parts(card: ParsedCard, written: ParsedCard | None, notes: Imp
 def _remove_native_sheet(card: ParsedCard) -> ParsedCard:
     extensions = {k: v for k, v in card.fields.get_part("extensions").values.items() if k != NATIVE}
     data: dict[str, JsonValue] = {**card.fields.values, "extensions": extensions}
-    return ParsedCard(card.version, {**card.document, "data": data}, JsonFields(data, card.fields.path), card.newer)
+    fields = JsonFields(data, card.fields.path)
+    return replace(card, document={**card.document, "data": data}, fields=fields)
 
 
 def _take_parts(sheet: CharacterSheet, fresh: CharacterSheet, parts: list[str]) -> CharacterSheet:

@@ -9,8 +9,9 @@ from fastapi.responses import Response
 from pydantic import Field
 
 from app.characters.archives import MAX_ARCHIVE_BYTES, read_archive, write_archive
-from app.characters.cards.files import ImportReport, read_bytes
-from app.characters.cards.sheets import SheetNaming, dump_sheet, import_document
+from app.characters.cards.fields import ImportReport
+from app.characters.cards.files import read_bytes
+from app.characters.cards.sheets import SheetNaming, dump_sheet, import_file
 from app.domain.authored_files import MAX_AUTHORED, MAX_NOTE, ListedRevision
 from app.domain.errors import TooLarge
 from app.domain.values import Frozen, Name
@@ -202,7 +203,7 @@ def _add_import_route(router: APIRouter) -> None:
 
 
 def _import(content: bytes, name: str | None) -> ImportedCard:
-    brought = import_document(read_bytes(content, "the file").value, SheetNaming(id=name))
+    brought = import_file(read_bytes(content, "the file"), SheetNaming(id=name))
     if isinstance(brought.content, Lorebook):
         text = brought.content.model_dump_json(indent=2, exclude_defaults=True)
         return ImportedCard(kind="lorebook", id=name or "", text=text, report=brought.report)

@@ -13,7 +13,8 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.models import Example
 from pydantic import BeforeValidator, Field, ValidationError
 
-from app.characters.cards.files import ImportReport
+from app.characters.cards.fields import ImportReport
+from app.characters.cards.formats import is_foreign_book
 from app.characters.cards.lorebooks import read_lorebook, require_few_entries
 from app.domain.errors import InvalidRequest, NotFound
 from app.domain.values import FiniteJson, Frozen, Name
@@ -63,9 +64,6 @@ _LOREBOOK_EXAMPLES: Final = {
         },
     )
 }
-_FOREIGN_BOOK: Final = frozenset({"spec", "recursive_scanning"})
-_FOREIGN_ENTRY: Final = frozenset({"insertion_order", "use_regex", "selective"})
-"""Keys that only lorebooks of other tools have."""
 
 
 def _count_entries(given: object) -> object:
@@ -136,7 +134,7 @@ def _create_lorebooks_router(world_service: WorldService) -> APIRouter:
 
 def _parse_lorebook(given: Mapping[str, FiniteJson]) -> tuple[Lorebook, ImportReport | None]:
     """Parses a lorebook of another tool; for one of ours, reports what is invalid."""
-    if _is_foreign(given):
+    if is_foreign_book(given):
         return _parse_foreign_lorebook(given)
     try:
         return Lorebook.model_validate(given), None
@@ -151,15 +149,6 @@ def _parse_foreign_lorebook(given: Mapping[str, FiniteJson]) -> tuple[Lorebook, 
     except InvalidRequest as error:
         field = None if error.field is None else re.sub(r"\.(\d+)(?=\.|$)", r"[\1]", error.field)
         raise InvalidRequest(error.detail, field=field) from error
-
-
-def _is_foreign(given: Mapping[str, FiniteJson]) -> bool:
-    entries = given.get("entries")
-    if not isinstance(entries, list):
-        return bool(_FOREIGN_BOOK & given.keys()) or isinstance(entries, dict)
-    return bool(_FOREIGN_BOOK & given.keys()) or any(
-        isinstance(entry, dict) and _FOREIGN_ENTRY & entry.keys() for entry in entries
-    )
 
 
 # Worlds and their events.

@@ -1,17 +1,23 @@
 """Lorebooks of other tools: what each field becomes, what is only kept, what is refused."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 from pydantic import JsonValue
 
-from app.characters.cards.files import ImportReport
-from app.characters.cards.lorebooks import MOST_ENTRIES, ORIGINAL, read_lorebook
+from app.characters.cards.fields import ImportReport
+from app.characters.cards.formats import MOST_ENTRIES
+from app.characters.cards.lorebooks import ORIGINAL, read_lorebook, write_lorebook
 from app.domain.errors import GatewayError
 from app.domain.worlds import Lorebook, LoreEntry
+from tests.support.cards import Fields
 
-BOOKS = yaml.load((Path(__file__).parent / "books.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader)
+BOOKS, ODD, FOREIGN = (
+    yaml.load((Path(__file__).parent / f"{name}.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader)
+    for name in ("books", "odd_entries", "foreign")
+)
 ENTRY: dict[str, JsonValue] = {
     "keys": ["Ferry", " ox "],
     "content": "The ferry takes no oxen.",
@@ -100,13 +106,30 @@ def test_world_info_is_read_by_its_own_names() -> None:
     )
 
 
-def test_what_other_tools_write_their_own_way_stops_nothing() -> None:
-    odd: dict[str, JsonValue] = {"probability": "50", "selectiveLogic": "AND ANY", "scan_depth": [4], "position": "4"}
-    world: JsonValue = {"entries": {"a": {"key": ["x"], "content": "c", "position": "before_char", "order": 3}}}
-    assert (entry_of(extensions=odd), read(world)[0].entries[0].position) == (entry_of(), "before_character")
-    assert kept({"entries": [{**ENTRY, "extensions": odd}]}) == [
-        (f"entries[].extensions.{name}", "used by other tools only") for name in odd
-    ]
+@pytest.mark.parametrize("case", ODD, ids=lambda case: str(case["given"]))
+def test_an_odd_value_is_read_as_what_it_means_or_left_out(case: dict[str, Any]) -> None:
+    plain: Fields = {"keys": ["ferry"], "secondary_keys": ["ox"], "selective": True, "content": "No oxen."}
+    place = {"enabled", "disable", "constant", "insertion_order", "order", "content", "name", "keys", "secondary_keys"}
+    own = {name: value for name, value in case["given"].items() if name in place}
+    settings = {name: value for name, value in case["given"].items() if name not in place}
+    becomes = LoreEntry.model_validate({**read({"entries": [plain]})[0].entries[0].model_dump(), **case["becomes"]})
+    field = str(case.get("field", next(iter(case["given"]))))
+    # beside the card's fields, and among the extensions
+    for given in ({**plain, **own, **settings}, {**plain, **own, "extensions": settings}):
+        book, report = read({"entries": [given]})
+        said = ([one.how for one in report.mended], [one.why for one in report.dropped])
+        expected = ([case["mended"]] if "mended" in case else [], [case["dropped"]] if "dropped" in case else [])
+        assert (book.entries[0], set(said[0]), said[1]) == (becomes, set(expected[0]), expected[1]), field
+
+
+@pytest.mark.parametrize("name", FOREIGN["lorebooks"])
+def test_lorebooks_of_other_tools_are_read_by_their_names(name: str) -> None:
+    case = FOREIGN["lorebooks"][name]
+    book, report = read(case["file"])
+    dropped = [f"{one.field}: {one.why}" for one in report.dropped]
+    entries = tuple(map(LoreEntry.model_validate, case["entries"]))
+    assert (book.entries, report.source, dropped) == (entries, name.partition(",")[0], case.get("dropped", []))
+    assert read(write_lorebook(book))[0] == book
 
 
 def test_a_book_of_ours_is_taken_as_it_is() -> None:
@@ -235,16 +258,12 @@ def test_an_entry_too_long_to_hold_is_named_and_kept() -> None:
         ({"spec": "lorebook_v3"}, "data"),
         ({"spec": "chara_card_v2", "data": {"name": "x"}}, "spec"),
         ({"entries": "x"}, "entries"),
-        ({"entries": [1]}, "entries.0"),
-        ({"entries": {"0": []}}, "entries.0"),
-        ({"entries": [{"keys": "x"}]}, "entries.0.keys"),
-        ({"entries": [{"keys": [1]}]}, "entries.0.keys.0"),
-        ({"entries": [{"keys": ["\ud800"], "content": "x"}]}, "entries.0.keys"),
-        ({"entries": [{"content": 7}]}, "entries.0.content"),
-        ({"entries": [{"enabled": 1}]}, "entries.0.enabled"),
-        ({"entries": [{"insertion_order": True}]}, "entries.0.insertion_order"),
-        ({"entries": [{"extensions": []}]}, "entries.0.extensions"),
-        ({"spec": "lorebook_v3", "data": {"entries": [{"position": 4}]}}, "data.entries.0.position"),
+        ({"entries": [1]}, "entries"),
+        ({"entries": {"0": []}}, "entries"),
+        ({"entries": [{"keys": ["\ud800"], "content": "x"}]}, "entries"),
+        ([{"uid": 1}] * (MOST_ENTRIES + 1), "the document"),
+        ({"type": "risu", "data": [{}] * (MOST_ENTRIES + 1)}, "data"),
+        ({"lorebook": {"entries": [{}] * (MOST_ENTRIES + 1)}}, "entries"),
         ({"entries": [{}] * (MOST_ENTRIES + 1)}, "entries"),
         ({"entries": {str(number): {} for number in range(MOST_ENTRIES + 1)}}, "entries"),
         ({"entries": {str(number): {} for number in range(20_001)}}, "entries"),

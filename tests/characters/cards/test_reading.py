@@ -3,31 +3,33 @@
 import asyncio
 import json
 from itertools import pairwise
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
 import yaml
 from pydantic import JsonValue
 
-from app.characters.cards.sheets import ORIGINAL, SheetNaming, build_slug, import_document
+from app.characters.cards.sheets import ORIGINAL, SheetNaming, build_card, build_slug, import_document
 from app.characters.loading import read_scenes
 from app.characters.schema import CharacterSheet, VoiceExample, build_judge_view
 from app.domain.errors import GatewayError
 from app.domain.scores import Score
 from app.domain.tasks import Completion
-from app.domain.worlds import Lorebook
+from app.domain.worlds import Lorebook, LoreEntry
 from app.envs.npc_arena.environment import PACKAGED_SCENES, NpcArena, NpcArenaParams
 from app.ports.environment import Tools
 from tests.envs.npc_arena.test_npc_arena import ScriptedPanel
 from tests.support.cards import V1, V2, V3, Fields
 
+FOREIGN = yaml.safe_load((Path(__file__).parent / "foreign.yaml").read_text(encoding="utf-8"))
 ORDERS = "the author's instructions to a model; not used in any prompt"
 
 BROKEN: JsonValue = {
     "meta": {
         **{name: "x" for name in ("id", "licence", "genre", "world", "summary")},
         "schema_version": 1,
-        "extensions": {ORIGINAL: {**V1, "description": 7}},
+        "extensions": {ORIGINAL: {**V1, "name": ""}},
     },
     "identity": {"name": "X"},
 }
@@ -85,7 +87,7 @@ def test_the_report_names_every_field() -> None:
         "unheard_of": "not a sheet field",
         "extensions.talkativeness": "used by other tools only",
         "extensions.fav": "used by other tools only",
-        "extensions.depth_prompt": "used by other tools only",
+        "extensions.depth_prompt": ORDERS,
         "character_book.extensions": "not a lorebook field",
         "beside": "outside the card's fields",
     }
@@ -207,34 +209,138 @@ def test_names_become_ids_that_stay_in_their_folder(name: str, expected: str) ->
         ({"spec": "chara_card_v3", "data": []}, "data"),
         ({"description": "x"}, "name"),
         ({"name": "  "}, "name"),
-        ({"name": "x" * 121}, "name"),
-        ({"name": "x", "description": "y" * 40_001}, "description"),
         (of_v2(name=None), "data.name"),
-        (of_v2(name=7), "data.name"),
-        (of_v2(first_mes=["x"]), "data.first_mes"),
-        (of_v2(tags="x"), "data.tags"),
-        (of_v2(tags=[1]), "data.tags.0"),
-        (of_v2(extensions=[]), "data.extensions"),
-        (of_v2(alternate_greetings=[["x"]]), "data.alternate_greetings.0"),
-        (of_v2(alternate_greetings=["x" * 40_001]), "data.alternate_greetings"),
-        (of_v2(character_book=[]), "data.character_book"),
-        (of_v2(character_book={"entries": [{"keys": [None]}]}), "data.character_book.entries.0.keys.0"),
-        (of_v2(extensions={"npc_arena/sheet": {"meta": 1}}), "data.extensions.npc_arena/sheet.meta"),
-        (of_v2(extensions={"npc_arena/sheet": BROKEN}), "data.extensions.npc_arena/sheet"),
+        (of_v2(name={}), "data.name"),
     ],
 )
-def test_a_broken_card_is_refused_by_its_field(card: JsonValue, field: str) -> None:
+def test_a_card_without_a_name_is_refused(card: JsonValue, field: str) -> None:
     with pytest.raises(GatewayError) as caught:
         import_document(card, SheetNaming())
     assert (caught.value.field, caught.value.detail.startswith(f"{field}: ")) == (field, True)
 
 
-def test_a_card_that_is_too_deep_for_a_sheet_is_refused() -> None:
+PLAIN: Fields = {"spec": "chara_card_v2", "spec_version": "2.0", "data": {"name": "Nella", "description": "Dry."}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "becomes", "said"),
+    [
+        ({"name": 7}, {"identity.name": "7"}, "data.name: a number is read as text"),
+        ({"name": "x" * 121}, {"identity.name": "x" * 120}, "data.name: what stands behind 120 characters"),
+        (
+            {"description": "y" * 40_001},
+            {"core.description": "y" * 40_000},
+            "data.description: what stands behind 40000 characters",
+        ),
+        ({"description": {"a": 1}}, {"core.description": None}, "data.description: is not text"),
+        ({"first_mes": ["x", "y"]}, {"scenario.greeting": "x\ny"}, "data.first_mes: a list is read as lines of text"),
+        ({"mes_example": False}, {}, "data.mes_example: is not text"),
+        ({"tags": "dry, wet"}, {"meta.tags": ("dry", "wet")}, "data.tags: text is read as a list, parted by commas"),
+        ({"tags": [1, None]}, {"meta.tags": ("1",)}, "data.tags: a number is read as text"),
+        ({"tags": 5.5}, {"meta.tags": ("5.5",)}, "data.tags: one value is read as a list"),
+        ({"extensions": []}, {}, "data.extensions: is not an object"),
+        (
+            {"alternate_greetings": [["x"], "y"]},
+            {"scenario.greetings": ("y",)},
+            "data.alternate_greetings: items that are not text are not used",
+        ),
+        (
+            {"alternate_greetings": "Hm, you."},
+            {"scenario.greetings": ("Hm, you.",)},
+            "data.alternate_greetings: one value is read as a list",
+        ),
+        (
+            {"alternate_greetings": ["x" * 40_001, "y"]},
+            {"scenario.greetings": ("x" * 40_000, "y")},
+            "data.alternate_greetings: what stands behind 40000 characters",
+        ),
+        (
+            {"nickname": "n" * 130},
+            {"identity.aliases": ("n" * 120,)},
+            "data.nickname: what stands behind 120 characters",
+        ),
+        ({"character_version": 2}, {"meta.version": "2"}, "data.character_version: a number is read as text"),
+        ({"character_book": []}, {"lorebook": None}, "data.character_book: is not a lorebook"),
+        (
+            {"character_book": [{"keys": ["a"], "content": "b"}]},
+            {"lorebook": Lorebook(entries=(LoreEntry(id="1", content="b", keys=("a",), position="after_character"),))},
+            "data.character_book: a list is read as a lorebook's entries",
+        ),
+        (
+            {"character_book": {"entries": {"0": {"key": "a", "content": "b", "position": 0}}, "scan_depth": "4"}},
+            {"lorebook": Lorebook(scan_depth=4, entries=(LoreEntry(id="1", content="b", keys=("a",)),))},
+            "data.character_book.scan_depth: text is read as a number",
+        ),
+        (
+            {"extensions": {"npc_arena/sheet": {"meta": 1}}},
+            {},
+            "data.extensions.npc_arena/sheet.meta: Input should be a valid dictionary or instance of Meta",
+        ),
+    ],
+)
+def test_one_odd_field_refuses_no_card(changes: Fields, becomes: dict[str, object], said: str) -> None:
+    card: Fields = {**PLAIN, "data": {**data_of(PLAIN), **changes}}
+    sheet, report = sheet_of(card), import_document(card, SheetNaming()).report
+    found: dict[str, object] = {path: attrgetter(path)(sheet) for path in becomes}
+    notes = [f"{one.field}: {one.how}" for one in report.mended]
+    notes += [f"{one.field}: {one.why}" for one in report.dropped]
+    assert (found, said in notes) == (becomes, True), notes
+    assert (sheet.meta.extensions[ORIGINAL], build_card(sheet)) == (card, card)
+
+
+def test_a_broken_sheet_in_a_card_leaves_the_card() -> None:
+    report = import_document(of_v2(extensions={"npc_arena/sheet": BROKEN}), SheetNaming()).report
+    said = "the original card is invalid: name: is missing"
+    assert [(one.field, one.why) for one in report.dropped] == [("data.extensions.npc_arena/sheet", said)]
+
+
+def test_each_field_is_named_even_if_it_is_empty() -> None:
+    empty: Fields = {**dict.fromkeys(V1, ""), "name": "Nella", "system_prompt": "", "tags": [], "extensions": {}}
+    report = import_document({**PLAIN, "data": empty}, SheetNaming()).report
+    fields = [*(one.field for one in report.mapped), *(one.field for one in report.kept)]
+    assert sorted(fields) == sorted(f"data.{name}" for name in empty)
+
+
+@pytest.mark.parametrize("name", FOREIGN["characters"])
+def test_characters_of_other_tools_are_read_by_their_names(name: str) -> None:
+    case = FOREIGN["characters"][name]
+    result = import_document(case["file"], SheetNaming())
+    assert isinstance(result.content, CharacterSheet)
+    sheet = result.content
+    texts = {
+        "description": sheet.core.description,
+        "situation": sheet.scenario.situation,
+        "greeting": sheet.scenario.greeting,
+        "greetings": [*sheet.scenario.greetings],
+        "reply": next((one.reply for one in sheet.voice.examples), None),
+        "lore": [entry.content for entry in (sheet.lorebook or Lorebook()).entries],
+    }
+    mapped = {one.field for one in result.report.mapped}
+    assert ({what: text for what, text in texts.items() if text}, {*case["mapped"]} - mapped) == (case["texts"], set())
+    assert (sheet.identity.name, result.report.source, build_card(sheet)) == (
+        "Nella",
+        name.partition(",")[0],
+        case["file"],
+    )
+    changed = sheet.model_copy(update={"identity": sheet.identity.model_copy(update={"faction": "keepers"})})
+    assert sheet_of(build_card(changed)) == changed
+
+
+@pytest.mark.parametrize("case", FOREIGN["refused"], ids=lambda case: case["says"])
+def test_what_is_neither_is_refused_by_its_own_name(case: dict[str, JsonValue]) -> None:
+    with pytest.raises(GatewayError) as caught:
+        import_document(case["file"], SheetNaming())
+    assert str(case["says"]) in caught.value.detail
+
+
+def test_what_is_nested_too_deep_for_a_sheet_is_left_out() -> None:
     deep: JsonValue = 1
     for _ in range(25):
         deep = [deep]
-    with pytest.raises(GatewayError, match="nested deeper than 24 levels"):
-        import_document(of_v2(extensions={"deep": deep}), SheetNaming())
+    report = import_document(of_v2(extensions={"deep": deep}), SheetNaming()).report
+    assert [(one.field, one.why) for one in report.dropped] == [
+        ("the document", "what is nested deeper than 24 levels")
+    ]
 
 
 def test_control_characters_stay_in_the_original() -> None:

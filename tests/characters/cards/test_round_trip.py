@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from app.characters.cards.files import SPECS, Version, embed_card, read_bytes
+from app.characters.cards.files import embed_card, read_bytes
+from app.characters.cards.formats import SPECS, Version
 from app.characters.cards.lorebooks import read_lorebook, write_lorebook
 from app.characters.cards.sheets import NATIVE, SheetNaming, build_card, dump_sheet, import_document
 from app.characters.loading import parse_model, read_sheet
