@@ -282,7 +282,11 @@ class KeyAdmin:
         browsers are signed in with it."""
         value = generate_key()
         over = self._clock() + timedelta(hours=hours)
-        await self._store.add_sign_in(SignIn(compute_key_digest(value), compute_key_digest(secret), over), most)
+        sign_in = SignIn(compute_key_digest(value), compute_key_digest(secret), over)
+        # Counted first, so that those who are refused again and again do not stand in the way of what is written.
+        is_full = await self._store.count_sign_ins(sign_in.key_digest) >= most
+        if is_full or not await self._store.add_sign_in(sign_in, most):
+            raise Conflict(f"{most} browsers are signed in with this key, which is as many as it may have")
         self._changed()
         return value
 
