@@ -242,7 +242,7 @@ async def ask_all(store: Store, url: str) -> tuple[dict[str, list[Statement]], d
             {"SCAN ix_groups_uncounted", "pk_rollouts", "ix_judgements_group_sequence", *kept},
         ),
         "browser": (store.keys.find_sign_ins(["a", "b"]), {"pk_sign_ins"}),
-        "browsers of a key": (store.keys.count_sign_ins("k"), {"ix_sign_ins_key"}),
+        "browsers of a key": (store.keys.has_sign_ins("k", 20), {"ix_sign_ins_key"}),
         "sign in": (
             store.keys.add_sign_in(SignIn("a", "k", LATE), 20),
             {"ix_sign_ins_key", "ix_sign_ins_expires_at"},

@@ -10,7 +10,7 @@ SECRET = "gw_of-the-settings"
 ADMIN = {"Authorization": f"Bearer {SECRET}"}
 WORD = "zanzibar"
 """Only in what ada stored."""
-SCOPES = ["read", "train", "label", "play", "author"]
+SCOPES = ["read", "train", "label", "talk", "play", "author"]
 
 
 @dataclass
