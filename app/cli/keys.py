@@ -21,8 +21,10 @@ from app.domain.access import (
     DeclaredKey,
     KeyBounds,
     KeyOptions,
+    KeyScopes,
     compute_key_digest,
     generate_key,
+    name_narrowed,
 )
 from app.domain.budgets import KeyQuotas, KeyUsage
 from app.domain.values import Frozen
@@ -101,7 +103,7 @@ def create(
     """Make a key and print its secret, this once. Without `--run`, `--env`, `--dataset` and `--world` it is bound to
     nothing; each may be given more than once.
 
-    Scopes: read, train, label, play, author, metrics, admin."""
+    Scopes: read, train, label, talk, play, author, metrics, admin."""
     bounds = {"runs": run or (), "environments": env or (), "datasets": dataset or (), "worlds": world or ()}
     with stop_on_errors():
         quotas = _build_quotas(requests_per_day, judge_tokens_per_day, judge_usd_per_day, leases)
@@ -132,6 +134,21 @@ def list_keys(as_json: AsJson = False) -> None:
             *map(_show_time, times),
         )
     output_console().print(table)
+    if sentence := name_narrowed(listed):
+        output_console().print(sentence, markup=False)
+
+
+@keys.command("open")
+def open_scopes(
+    name: _KeyName, scope: Annotated[list[str], typer.Option(help="A scope; repeat it for more. All others end.")]
+) -> None:
+    """Set the scopes of a key anew.
+
+    Scopes: read, train, label, talk, play, author, metrics, admin."""
+    with stop_on_errors():
+        scopes = KeyScopes.model_validate({"scopes": scope}).scopes
+        key = _run(lambda admin: admin.open(name, scopes, _BY))
+    typer.echo(f"{name}: {', '.join(key.scopes)}")
 
 
 @keys.command()

@@ -6,7 +6,7 @@ kept. The caller of a request is in its context, and tasks inherit it: turns and
 
 import hashlib
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -19,15 +19,17 @@ from app.domain.budgets import NO_QUOTAS, KeyQuotas
 from app.domain.errors import Forbidden
 from app.domain.values import Frozen, Name
 
-AccessScope = Literal["read", "train", "label", "play", "author", "metrics", "admin"]
-"""`read`: what is stored; `train`: hand out, step, score; `label`: label blind; `play`: the worlds of a game; `author`:
-sheets, lorebooks, drafts; `metrics`; `admin`: keys, and everything else."""
+AccessScope = Literal["read", "train", "label", "talk", "play", "author", "metrics", "admin"]
+"""`read`: what is stored; `train`: hand out, step, score; `label`: label blind; `talk`: talk to characters, of players;
+`play`: write what happens in worlds, of games; `author`: sheets, lorebooks, drafts, closing of worlds; `metrics`;
+`admin`: keys, and everything else."""
 ACCESS_SCOPES: Final[tuple[AccessScope, ...]] = get_args(AccessScope)
 
 KeyDigest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", description="SHA-256 of the secret, in hexadecimal.")]
 Scopes = Annotated[tuple[AccessScope, ...], Field(min_length=1, max_length=len(ACCESS_SCOPES))]
 _SCOPES_OF_THE_SERVICE: Final[frozenset[AccessScope]] = frozenset({"metrics", "admin"})
 """They open what belongs to no run, so that a bound key cannot have them."""
+_MOST_NAMED: Final = 20
 _RESERVED: Final = frozenset({"settings", "generated"})
 """Names under which keys that are not in the list are logged."""
 
@@ -171,6 +173,8 @@ class AccessKey(Frozen):
     """Until then the secret before the last rotation works too."""
     revoked_at: datetime | None = None
     revoked_by: str | None = None
+    narrowed: bool = False
+    """Schema 0043 made its scope `play` into `talk`, and no admin has set its scopes since."""
 
     def is_valid(self, now: datetime) -> bool:
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
@@ -209,6 +213,25 @@ class SignIn:
     expires_at: datetime
 
 
+def require_fitting_scopes(scopes: Scopes, bounds: KeyBounds) -> None:
+    """ValueError for a scope that a key with these bounds cannot have."""
+    unfit = sorted(_SCOPES_OF_THE_SERVICE & set(scopes))
+    if unfit and not bounds.is_open:
+        raise ValueError(f"a key with bounds cannot have the scope {unfit[0]!r}, which is of the whole service")
+
+
+def name_narrowed(keys: Iterable[AccessKey]) -> str:
+    """A sentence about those whose `play` became `talk`; empty where there is none. One that is revoked needs none."""
+    named = sorted(key.name for key in keys if key.narrowed and key.revoked_at is None)
+    if not named:
+        return ""
+    more = f" and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
+    return (
+        f"the scope `play` became `talk` for {', '.join(named[:_MOST_NAMED])}{more}: give `play` back where a game "
+        "writes events with it (`atropos-envs keys open NAME --scope talk --scope play`)"
+    )
+
+
 class KeyOptions(Frozen):
     """What whoever makes a key chooses."""
 
@@ -224,10 +247,14 @@ class KeyOptions(Frozen):
             raise ValueError(f"the name {self.name!r} is taken by the service")
         if self.expires_at is not None and self.expires_at.tzinfo is None:
             raise ValueError("expires_at needs a time zone, such as 2027-01-31T00:00:00Z")
-        unfit = sorted(_SCOPES_OF_THE_SERVICE & set(self.scopes))
-        if unfit and not self.bounds.is_open:
-            raise ValueError(f"a key with bounds cannot have the scope {unfit[0]!r}, which is of the whole service")
+        require_fitting_scopes(self.scopes, self.bounds)
         return self
+
+
+class KeyScopes(Frozen):
+    """What a key opens from now on."""
+
+    scopes: Scopes
 
 
 class DeclaredKey(KeyOptions):

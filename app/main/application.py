@@ -214,7 +214,9 @@ def create_app(
     _add_trainer_routes(service, settings, gateway, observer, store)
     ring = create_key_ring(settings, store, announce)
     admin = KeyAdmin(store.keys, changed=ring.expire)
-    sign_in = partial(create_sign_in_router, ring, admin, hours=settings.sign_in.hours)
+    sign_in = partial(
+        create_sign_in_router, ring, admin, hours=settings.sign_in.hours, per_key=settings.sign_in.per_key
+    )
     _add_routes(service, _create_viewer(gateway, served, features, parts, sign_in, clock or utc_now, free_bytes))
     _add_environment_routes(service, gateway)
     _add_routes(service, create_characters_router(served.list_cards, served.reload))

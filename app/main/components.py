@@ -25,7 +25,7 @@ from app.characters.loading import list_yaml_files, parse_model, read_own_scenes
 from app.characters.scenes import Scene, SceneSet
 from app.characters.schema import CharacterCard, CharacterSheet, build_character_cards
 from app.characters.sheet_checks import SheetCheckContext, SheetFinding, build_source, check_sources, read_source
-from app.domain.access import compute_key_digest, generate_key
+from app.domain.access import compute_key_digest, generate_key, name_narrowed
 from app.domain.authored_files import SCENE_FILES
 from app.domain.budgets import BudgetConfig
 from app.domain.errors import EnvironmentUnavailable, InvalidRequest, UserError
@@ -310,6 +310,10 @@ def create_key_ring(settings: Settings, store: Store, announce: Callable[[str], 
     """Who may call. Named keys are in the store. On a host other than loopback there is a key unless the settings say
     `anonymous`; one that was made here is announced once, then only its digest is known."""
     keys = store.keys.load_blocking()
+    if sentence := name_narrowed(keys.named):
+        log.warning("%s", sentence)
+    if "play" in settings.sign_in.proxy_scopes and "talk" not in settings.sign_in.proxy_scopes:
+        log.warning("sign_in.proxy_scopes has `play`, which writes events: people talk to characters with `talk`")
     if settings.api_key is not None:
         digests = (compute_key_digest(settings.api_key.get_secret_value()),)
         return KeyRing(digests, False, store.keys, known=keys)

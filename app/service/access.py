@@ -13,6 +13,7 @@ from pydantic import Field, JsonValue
 
 from app.domain.access import (
     AccessKey,
+    AccessScope,
     AdminAction,
     Caller,
     DeclaredKey,
@@ -23,9 +24,10 @@ from app.domain.access import (
     compute_key_digest,
     current_caller,
     generate_key,
+    require_fitting_scopes,
 )
 from app.domain.budgets import NO_AMOUNT, Amount, Demand, KeyQuotas, KeyUsage, QuotaUse
-from app.domain.errors import Conflict, NotFound, QuotaExceeded, StoreUnavailable
+from app.domain.errors import Conflict, InvalidRequest, NotFound, QuotaExceeded, StoreUnavailable
 from app.domain.groups import TaskRecord
 from app.domain.runs import HeldLease
 from app.domain.tasks import BUILT_IN
@@ -249,6 +251,22 @@ class KeyAdmin:
 
         return (await self._change(name, self._record("change", by, replace_quotas))).without_digests
 
+    async def open(self, name: str, scopes: Sequence[AccessScope], by: str) -> AccessKey:
+        """Replaces the scopes of a key. NotFound; Conflict for a key that is revoked; InvalidRequest for a scope that
+        its bounds forbid."""
+
+        def replace_scopes(stored: StoredKey | None) -> StoredKey:
+            if stored is None:
+                raise NotFound(f"there is no key {name!r}")
+            _refuse_revoked(stored)
+            try:
+                require_fitting_scopes(tuple(scopes), stored.bounds)
+            except ValueError as error:
+                raise InvalidRequest(str(error), field="scopes") from error
+            return stored.model_copy(update={"scopes": tuple(scopes), "narrowed": False})
+
+        return (await self._change(name, self._record("change", by, replace_scopes))).without_digests
+
     async def apply(self, declared: Sequence[DeclaredKey], by: str) -> tuple[AdminAction, ...]:
         """Makes the keys what a file says, and returns what that changed: nothing the second time. Keys that the file
         does not name stay as they are. Conflict for a key that is revoked, before anything is changed."""
@@ -269,7 +287,7 @@ class KeyAdmin:
                 return fresh
             _refuse_revoked(stored)
             settled = {name: getattr(wanted, name) for name in ("scopes", "bounds", "quotas", "expires_at")}
-            changed = stored.model_copy(update=settled)
+            changed = stored.model_copy(update=settled | {"narrowed": False})
             if stored.digest == wanted.digest:
                 return changed
             new = {"digest": wanted.digest, "hint": fresh.hint, "rotated_at": self._clock(), "rotated_by": by}
@@ -282,7 +300,11 @@ class KeyAdmin:
         browsers are signed in with it."""
         value = generate_key()
         over = self._clock() + timedelta(hours=hours)
-        await self._store.add_sign_in(SignIn(compute_key_digest(value), compute_key_digest(secret), over), most)
+        sign_in = SignIn(compute_key_digest(value), compute_key_digest(secret), over)
+        # Counted first, so that those who are refused again and again do not stand in the way of what is written.
+        is_full = await self._store.has_sign_ins(sign_in.key_digest, most)
+        if is_full or not await self._store.add_sign_in(sign_in, most):
+            raise Conflict(f"{most} browsers are signed in with this key, which is as many as it may have")
         self._changed()
         return value
 

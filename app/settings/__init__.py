@@ -142,7 +142,6 @@ WITHDRAWN: Final[Mapping[str, str]] = {
     "retention.keep.judge_prompts": _FORMER_RULE,
     "retention.keep.share": _FORMER_RULE,
     "retention.keep.every_hours": "one of the replicas looks each hour",
-    "sign_in.per_key": "20 browsers are signed in with one key at most",
 }
 """By key, in which `*` is any name: what holds in its place."""
 

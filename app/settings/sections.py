@@ -209,6 +209,8 @@ class RetentionSettings(Frozen):
 class SignInSettings(Frozen):
     hours: Annotated[float, Field(gt=0, le=24 * 90)] = 12.0
     """For so long a browser stays signed in with a key."""
+    per_key: Annotated[int, Field(ge=1, le=10_000)] = 20
+    """So many browsers may be signed in with one key. A further one is refused, and none is signed out for it."""
     proxy_header: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9-]{0,99}$")] | None = None
     """The header in which a proxy in front names the person that it signed in, such as `X-Forwarded-User`. The proxy
     must remove it from what clients send. None: nobody is signed in by a header."""

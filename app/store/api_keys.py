@@ -1,18 +1,19 @@
 """Keys of the service, browsers that are signed in with one, and the audit of what was done to keys.
 
 Only digests of secrets are stored. A key without a name was generated at a start; a named one has bounds and quotas,
-and each change of it is written with an entry of the audit, in one transaction.
+and each change of it is written with an entry of the audit, in one transaction. Every replica reads all keys again and
+again, since admins make them, a few each; browsers come by themselves, so they are looked up by their digests.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, delete, func, insert, select, update
+from sqlalchemy import Connection, delete, insert, select, update
 
 from app.domain.access import AccessKey, AdminAction, SignIn, StoredKey
 from app.domain.errors import Conflict
 from app.store.database import StorePart, reads, writes
-from app.store.statements import decode, encode, from_micros, to_micros
+from app.store.statements import decode, encode, from_micros, lock_names, to_micros
 from app.store.tables import admin_actions, api_keys, named_keys, sign_ins
 
 ChangeKey = Callable[[StoredKey | None], tuple[StoredKey, AdminAction] | None]
@@ -25,7 +26,6 @@ class KnownKeys:
 
     named: tuple[StoredKey, ...] = ()
     generated: tuple[str, ...] = ()
-    sign_ins: tuple[SignIn, ...] = ()
 
 
 def show_keys(known: KnownKeys) -> tuple[AccessKey, ...]:
@@ -74,16 +74,34 @@ class KeyStore(StorePart):
         connection.execute(insert(admin_actions), {"body": encode(entry), "created_at": self.database.read_clock()})
         return key
 
+    @reads
+    def has_sign_ins(self, connection: Connection, key_digest: str, many: int) -> bool:
+        """Whether so many browsers are signed in with the key."""
+        return self._has_sign_ins(connection, key_digest, many)
+
     @writes()
-    def add_sign_in(self, connection: Connection, sign_in: SignIn, most: int) -> None:
-        """Those that are over are removed. Conflict where the key has `most` already."""
-        # First, so that those that are over do not count.
+    def add_sign_in(self, connection: Connection, sign_in: SignIn, most: int) -> bool:
+        """False where the key has `most` already. Those that are over are removed."""
+        lock_names(connection, [f"sign-ins {sign_in.key_digest}"])  # two replicas could each add the last one
         connection.execute(delete(sign_ins).where(sign_ins.c.expires_at < self.database.read_clock()))
-        mine = select(func.count()).where(sign_ins.c.key_digest == sign_in.key_digest)
-        if connection.execute(mine).scalar_one() >= most:
-            raise Conflict(f"{most} browsers are signed in with this key, which is as many as it may have")
+        if self._has_sign_ins(connection, sign_in.key_digest, most):
+            return False
         row = {"digest": sign_in.digest, "key_digest": sign_in.key_digest, "expires_at": to_micros(sign_in.expires_at)}
         connection.execute(insert(sign_ins), row)
+        return True
+
+    def _has_sign_ins(self, connection: Connection, key_digest: str, many: int) -> bool:
+        live = sign_ins.c.expires_at >= self.database.read_clock()
+        # No more are counted: there may be any number from before there was a bound.
+        first = select(sign_ins.c.expires_at).where(sign_ins.c.key_digest == key_digest, live).limit(many)
+        return len(connection.execute(first).all()) >= many
+
+    @reads
+    def find_sign_ins(self, connection: Connection, digests: Sequence[str]) -> dict[str, SignIn]:
+        """By digest, those that are there."""
+        rows = connection.execute(select(sign_ins).where(sign_ins.c.digest.in_(digests))).mappings()
+        found = (SignIn(row["digest"], row["key_digest"], from_micros(row["expires_at"])) for row in rows)
+        return {one.digest: one for one in found}
 
     @writes()
     def remove_sign_in(self, connection: Connection, digest: str) -> None:
@@ -102,12 +120,7 @@ class KeyStore(StorePart):
 def _load_keys(connection: Connection) -> KnownKeys:
     named = connection.execute(select(named_keys.c.body)).scalars()
     generated = connection.execute(select(api_keys.c.digest).order_by(api_keys.c.key_id)).scalars()
-    open_ones = connection.execute(select(sign_ins)).mappings()
-    return KnownKeys(
-        tuple(decode(StoredKey, body) for body in named),
-        tuple(generated),
-        tuple(SignIn(row["digest"], row["key_digest"], from_micros(row["expires_at"])) for row in open_ones),
-    )
+    return KnownKeys(tuple(decode(StoredKey, body) for body in named), tuple(generated))
 
 
 def _require_new_secret(connection: Connection, key: StoredKey) -> None:

@@ -698,6 +698,10 @@ class SignInTable(TableRecord, table=True):
     """Browsers in which a person gave a key: digests of the cookie's value and of the key."""
 
     __tablename__ = "sign_ins"
+    __table_args__ = (
+        Index("ix_sign_ins_key", "key_digest", "expires_at"),
+        Index("ix_sign_ins_expires_at", "expires_at"),
+    )
     digest: str = Field(primary_key=True)
     key_digest: str
     expires_at: int = Field(sa_type=BigInteger)

@@ -1,5 +1,6 @@
 """The way to the newest schema, on both databases."""
 
+import json
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,6 +27,7 @@ from sqlalchemy import (
 from sqlalchemy import column as called
 from sqlalchemy import table as named
 
+from app.domain.access import AdminAction, StoredKey, compute_key_digest, name_narrowed
 from app.domain.errors import StoreUnavailable
 from app.domain.scores import Criterion, Score
 from app.domain.values import Frozen
@@ -33,8 +35,8 @@ from app.main.store import metadata
 from app.store import migration
 from app.store.database import open_for_migration
 from app.store.migration import LIFTED_BY, find_newest_revision, migrate, require_servable
-from app.store.statements import encode
-from app.store.tables import holds, spending
+from app.store.statements import decode, encode
+from app.store.tables import admin_actions, holds, named_keys, sign_ins, spending
 from tests.support.databases import MIGRATIONS
 from tests.support.forked_programs import ForkedProgram, plain_environment
 from tests.support.tables import read_table
@@ -262,6 +264,47 @@ def test_a_store_of_the_schema_before_is_lifted(empty_url: str, tmp_path: Path) 
     assert (dict(zip(LIFTED, map(tuple, of_groups), strict=True)), list(map(tuple, of_parts))) == (LIFTED, expected)
 
 
+FORMER_KEYS: dict[str, dict[str, object]] = {
+    "player": {"scopes": ["play"], "bounds": {"worlds": ["play"]}},
+    "both": {"scopes": ["read", "play"]},
+    "none": {"scopes": ["read"], "bounds": {"worlds": ["play"]}},
+}
+BROWSERS = {"a" * 64: 20, "b" * 64: 21, "c" * 64: 1}
+"""By the digest of a key."""
+
+
+@pytest.mark.dialects
+def test_play_becomes_talk_and_a_crowded_key_loses_its_browsers(empty_url: str, tmp_path: Path) -> None:
+    migrate_without("0043*", empty_url, tmp_path / "migrations")
+    made = {"hint": "gw_", "created_at": "2026-01-01T00:00:00Z", "created_by": "command line"}
+    with connected(empty_url) as connection:
+        for name, more in FORMER_KEYS.items():
+            digest = compute_key_digest(name)
+            body = json.dumps({"name": name, "digest": digest, **made, **more})
+            connection.execute(insert(named_keys), {"name": name, "digest": digest, "body": body})
+        browsers = [(key, f"{key}{n}") for key, count in BROWSERS.items() for n in range(count)]
+        rows = [{"digest": digest, "key_digest": key, "expires_at": 7} for key, digest in browsers]
+        connection.execute(insert(sign_ins), rows)
+    migrate(empty_url, MIGRATIONS)
+    with connected(empty_url) as connection:
+        bodies = connection.execute(select(named_keys.c.body).order_by(named_keys.c.name)).scalars()
+        keys = [decode(StoredKey, body) for body in bodies]
+        audit = [decode(AdminAction, body) for body in connection.execute(select(admin_actions.c.body)).scalars()]
+        left = {key for (key,) in connection.execute(select(sign_ins.c.key_digest))}
+    lifted = {key.name: (key.scopes, key.narrowed, key.digest == compute_key_digest(key.name)) for key in keys}
+    said = {(one.by, one.action, one.key, one.before and one.before.scopes) for one in audit}
+    assert (lifted, said, left) == (
+        {
+            "player": (("talk",), True, True),
+            "both": (("read", "talk"), True, True),
+            "none": (("read",), False, True),
+        },
+        {("schema 0043", "change", "player", ("play",)), ("schema 0043", "change", "both", ("read", "play"))},
+        {"a" * 64, "c" * 64},
+    )
+    assert name_narrowed(keys).startswith("the scope `play` became `talk` for both, player: give `play` back")
+
+
 @pytest.mark.dialects
 def test_revisions_of_worlds_become_earlier_texts(empty_url: str, tmp_path: Path) -> None:
     migrate_without("004[1-9]*", empty_url, tmp_path / "migrations")
@@ -431,7 +474,7 @@ def test_a_service_starts_on_a_newer_schema_that_only_expanded(empty_url: str, t
     rows = fill(empty_url)
     require_servable(empty_url, MIGRATIONS)
     migrate(empty_url, MIGRATIONS)
-    assert (tables, unchanged, fill(empty_url), rows["schema_support"]) == ([set()], True, rows, {"oldest": "0042"})
+    assert (tables, unchanged, fill(empty_url), rows["schema_support"]) == ([set()], True, rows, {"oldest": "0043"})
 
 
 def test_a_folder_that_cannot_be_made_is_unavailable(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, Engine, event, insert, select, text, update
 
+from app.domain.access import SignIn
 from app.domain.groups import Group, GroupFilter
 from app.domain.judging import Judgement
 from app.domain.retention import PruneRule
@@ -239,6 +240,12 @@ async def ask_all(store: Store, url: str) -> tuple[dict[str, list[Statement]], d
         "count": (
             store.statistics.count_groups(3),
             {"SCAN ix_groups_uncounted", "pk_rollouts", "ix_judgements_group_sequence", *kept},
+        ),
+        "browser": (store.keys.find_sign_ins(["a", "b"]), {"pk_sign_ins"}),
+        "browsers of a key": (store.keys.has_sign_ins("k", 20), {"ix_sign_ins_key"}),
+        "sign in": (
+            store.keys.add_sign_in(SignIn("a", "k", LATE), 20),
+            {"ix_sign_ins_key", "ix_sign_ins_expires_at"},
         ),
         "detail": (views.get_group("g1"), {*scorings, "pk_tasks", "pk_prompts", *LOADED}),
     }

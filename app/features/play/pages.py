@@ -216,7 +216,7 @@ class _TalkActions:
     pages: TalkPages
     renderer: Renderer
 
-    @needs("play", "handler")
+    @needs("talk", "handler")
     async def begin(
         self,
         request: Request,
@@ -340,7 +340,7 @@ def create_talk_router(pages: TalkPages, renderer: Renderer) -> APIRouter:
     router.add_api_route("", actions.begin, methods=["GET"])
 
     @router.post("/{act}")
-    @needs("play", "handler")
+    @needs("talk", "handler")
     async def play(request: Request, bounds: CallerBounds, act: str) -> Response:
         return await _find_act(players, act)(request, bounds)
 

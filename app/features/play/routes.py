@@ -657,7 +657,7 @@ def create_play_router(service: PlayService, turns: PlayTurns, worlds: WorldServ
     router.routes.extend(_create_completions_router(_ChatCompletions(service, turns)).routes)
 
     @router.get("/models", summary="Characters with each policy, and in each world", responses=_document(401))
-    @needs("play", "handler")
+    @needs("talk", "handler")
     async def models(bounds: CallerBounds) -> PlayModels:
         """`model` may also name a moment: `character/world/1312-04-03T09:15:00Z@policy`."""
         named = await list_worlds_within(worlds, bounds, MOST_LISTED)
@@ -665,7 +665,7 @@ def create_play_router(service: PlayService, turns: PlayTurns, worlds: WorldServ
         return PlayModels(data=tuple(PlayModel(id=name) for name in listed))
 
     @router.get("/turns/{turn_id}", summary="A turn of yours, with its replies", responses=_document(401, 403, 404))
-    @needs("play", "handler")
+    @needs("talk", "handler")
     async def turn(turn_id: str, client: Request, user: _PlayUser = "") -> PlayTurn:
         return await turns.get(await _identify(turns, client, user), turn_id)
 
@@ -674,7 +674,7 @@ def create_play_router(service: PlayService, turns: PlayTurns, worlds: WorldServ
         summary="Say which reply is the better one",
         responses=_document(400, 401, 403, 404, 408, 409, 413, 415),
     )
-    @needs("play", "handler")
+    @needs("talk", "handler")
     async def better(turn_id: str, said: BetterReply, client: Request, user: _PlayUser = "") -> PlayTurn:
         """An earlier label of the turn is withdrawn, also where this choice may not be used for training."""
         caller = await _identify(turns, client, user)
@@ -699,12 +699,12 @@ def create_play_router(service: PlayService, turns: PlayTurns, worlds: WorldServ
         return JudgedReplies(scores=await turns.judge(await _identify(turns, client, user), turn_id))
 
     @router.delete("/turns/{turn_id}", summary="Remove a turn of yours", responses=_document(401))
-    @needs("play", "handler")
+    @needs("talk", "handler")
     async def remove(turn_id: str, client: Request, user: _PlayUser = "") -> RemovedTurns:
         return RemovedTurns(removed=await turns.remove(await _identify(turns, client, user), turn_id))
 
     @router.delete("/turns", summary="Remove all turns of yours", responses=_document(401))
-    @needs("play", "handler")
+    @needs("talk", "handler")
     async def remove_all(client: Request, user: _PlayUser = "") -> RemovedTurns:
         return RemovedTurns(removed=await turns.remove(await _identify(turns, client, user)))
 
@@ -720,7 +720,7 @@ def _create_completions_router(completions: _ChatCompletions) -> APIRouter:
         responses=_document(400, 401, 404, 408, 413, 415),
         response_model=None,
     )
-    @needs("play", "handler")
+    @needs("talk", "handler")
     async def complete(request: ChatRequest, client: Request) -> Response:
         return await completions.answer(request, client)
 

@@ -292,12 +292,21 @@ def _create_world_router(world_service: WorldService) -> APIRouter:
 
     @router.delete(
         "/{world}",
-        summary="Close a world for good: it takes nothing more, and prompts cannot use it; what was judged stays",
+        summary="Close a world: it takes nothing more, and prompts cannot use it; what was judged stays",
         responses=looks,
     )
-    @needs("play", "world")
+    @needs("author", "world")
     async def close(world: _WorldName) -> World:
         return await world_service.close(world)
+
+    @router.post(
+        "/{world}/reopen",
+        summary="Open a closed world again, as it was when it was closed",
+        responses=document_problems(401, 403, 404, 422, 503),
+    )
+    @needs("admin", "closed")
+    async def reopen(world: _WorldName) -> World:
+        return await world_service.reopen(world)
 
     @router.post(
         "/{world}/context",

@@ -181,12 +181,19 @@ class WorldService:
         return await self._events.branch(world, branching.parent, at)
 
     async def close(self, world: str) -> World:
-        """Closes a world for good: later writes to it and new branches of it are a Conflict, and prompts cannot use it.
-        What was made from it stays, and its branches go on. Closing it twice is not an error. NotFound."""
+        """Closes a world: later writes to it and new branches of it are a Conflict, and prompts cannot use it. What was
+        made from it stays, and its branches go on. Closing it twice is not an error. NotFound."""
         closed = await self._events.close(world)
         if closed is None:
             raise await _build_unusable_world_error(world, self._events)
         return closed
+
+    async def reopen(self, world: str) -> World:
+        """Opens a closed world again; one that is open stays so. NotFound."""
+        opened = await self._events.reopen(world)
+        if opened is None:
+            raise await _build_unusable_world_error(world, self._events)
+        return opened
 
     async def list_worlds(self, limit: int, after: str | None = None, *, closed: bool = False) -> Sequence[World]:
         """By name, those after `after`. `closed`: whether closed worlds are listed too."""

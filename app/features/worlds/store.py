@@ -51,6 +51,7 @@ from app.features.worlds.store_worlds import (
     load_world_lineage,
     load_worlds,
     lock_lineage,
+    reopen_world,
     successions,
     withdrawals,
     worlds,
@@ -159,11 +160,19 @@ class EventStore(StorePart):
 
     @writes(build_order_key)
     def close(self, connection: Connection, world: str) -> World | None:
-        """Closes the world for good: it is kept, but every write to it, and every new branch of it, is a Conflict.
-        Branches that exist go on. Closing it twice is not an error. None without the world."""
+        """Closes the world: it is kept, but every write to it, and every new branch of it, is a Conflict. Branches that
+        exist go on. Closing it twice is not an error. None without the world."""
         if not is_storable(world):
             return None
         close_world(connection, self.database, world)
+        return next(iter(_load_world(connection, world)), None)
+
+    @writes(build_order_key)
+    def reopen(self, connection: Connection, world: str) -> World | None:
+        """Undoes `close`, however often. None without the world."""
+        if not is_storable(world):
+            return None
+        reopen_world(connection, world)
         return next(iter(_load_world(connection, world)), None)
 
     @reads

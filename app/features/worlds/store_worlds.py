@@ -411,6 +411,10 @@ def close_world(connection: Connection, database: Database, name: str) -> None:
     connection.execute(update(worlds).where(*still_open).values(closed_at=database.read_clock()))
 
 
+def reopen_world(connection: Connection, name: str) -> None:
+    connection.execute(update(worlds).where(worlds.c.name == name).values(closed_at=None))
+
+
 def load_worlds(
     connection: Connection, limit: int, *, name: str | None = None, after: str | None = None, closed: bool = True
 ) -> list[World]:

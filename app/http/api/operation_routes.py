@@ -7,7 +7,7 @@ from fastapi import APIRouter, Body, Query, Request, Response
 from fastapi.openapi.models import Example
 from pydantic import BaseModel, create_model
 
-from app.domain.access import AccessKey, AdminAction, Caller, KeyOptions
+from app.domain.access import AccessKey, AdminAction, Caller, KeyOptions, KeyScopes
 from app.domain.budgets import KeyQuotas, KeyUsage, QuotaUse
 from app.domain.errors import StillStarting
 from app.domain.values import Frozen, Name
@@ -23,6 +23,7 @@ from app.store.migration import HealthCheck
 
 _KEY_EXAMPLES = {"trainer": Example(summary="A trainer", value={"name": "ada", "scopes": ["read", "train"]})}
 _ROTATION_EXAMPLES = {"hour": Example(summary="Both work for an hour", value={"grace_seconds": 3600})}
+_SCOPE_EXAMPLES = {"game": Example(summary="A game", value={"scopes": ["talk", "play"]})}
 _QUOTA_EXAMPLES = {"day": Example(summary="Five dollars a day", value={"judge_usd_per_day": 5.0, "leases": 512})}
 
 
@@ -90,6 +91,12 @@ def create_key_router(admin: KeyAdmin) -> APIRouter:
     @router.post("/keys/{key}/revoke", summary="End a key for good", responses=refusals)
     async def revoke(request: Request, key: Name, _: Revocation) -> AccessKey:
         return await admin.revoke(key, _name_caller(request))
+
+    @router.put("/keys/{key}/scopes", summary="Replace the scopes of a key", responses=refusals)
+    async def open_scopes(
+        request: Request, key: Name, opened: Annotated[KeyScopes, Body(openapi_examples=_SCOPE_EXAMPLES)]
+    ) -> AccessKey:
+        return await admin.open(key, opened.scopes, _name_caller(request))
 
     @router.put("/keys/{key}/quotas", summary="Replace the quotas of a key", responses=refusals)
     async def limit(

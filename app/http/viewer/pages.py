@@ -145,12 +145,11 @@ async def _warn_of_service(
 # Signing in: people give their key once for a browser.
 
 _MAX_FORM: Final = 10_000
-MOST_BROWSERS: Final = 20
-"""Signed in with one key. People have a few each, and a key that was passed around is no longer a person's."""
 _Next = Annotated[str, Query(max_length=4_000)]
 
 
-def create_sign_in_router(ring: KeyRing, admin: KeyAdmin, renderer: Renderer, hours: float) -> APIRouter:
+def create_sign_in_router(ring: KeyRing, admin: KeyAdmin, renderer: Renderer, hours: float, per_key: int) -> APIRouter:
+    """A browser stays signed in for `hours`, and `per_key` may be with one key."""
     router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse, route_class=LazyRoute)
 
     @router.get("/sign-in")
@@ -168,7 +167,7 @@ def create_sign_in_router(ring: KeyRing, admin: KeyAdmin, renderer: Renderer, ho
             shown = {"next": target, "problem": "This is no key of this service, or it is valid no more."}
             return renderer.render_page(request, "sign_in.html", shown, 403)
         try:
-            value = await admin.begin_sign_in(secret, hours, MOST_BROWSERS)
+            value = await admin.begin_sign_in(secret, hours, per_key)
         except Conflict as error:
             shown = {"next": target, "problem": f"{error.detail}. Sign out in one of them first."}
             return renderer.render_page(request, "sign_in.html", shown, error.status)
@@ -188,7 +187,8 @@ def create_sign_in_router(ring: KeyRing, admin: KeyAdmin, renderer: Renderer, ho
     @open_to_all
     async def sign_out(request: Request) -> Response:
         value = request.cookies.get(COOKIE)
-        if value is not None:
+        # Cookies that nobody has, beside a key in the header, write nothing.
+        if value is not None and await ring.find_sign_in(value) is not None:
             await admin.end_sign_in(value)
         response = RedirectResponse(add_root(request, "/sign-in"), 303)
         response.delete_cookie(COOKIE, path=add_root(request, "") or "/", httponly=True, samesite="strict")

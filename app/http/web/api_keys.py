@@ -3,7 +3,7 @@
 The keys are read from the store again when they are older than a second, once for all requests that wait. Up to three
 seconds of age a request goes on with those that were read before, so that the store is no part of a request's time;
 after that it waits. While the store is away, keys hold for half a minute as they were last read; after that nobody is
-let in.
+let in. Browsers are looked up one by one, by the digests of their cookies: there may be any number of them.
 
 And what they may reach: every route says where it is declared which scope a key needs, and where the bounds of a key
 are checked, by `@needs` of its endpoint, or by `declare_access` of a router in which nothing differs. A route of which
@@ -52,6 +52,10 @@ BLIND_SECONDS: Final = 30.0
 ALWAYS_OPEN = frozenset({"/livez", "/readyz", "/sign-in", "/favicon.svg"})
 """Probed by orchestrators without a key, and what the page needs on which people give theirs."""
 _ASSETS: Final = "/view/assets/"
+MOST_SIGN_INS: Final = 4_096
+"""Browsers that a process remembers, the newest: some two megabytes. Others are looked up each time."""
+_MOST_ASKED: Final = 500
+"""Cookies of one look-up. Others wait for the next, so that made-up ones take one reader of the store at most."""
 COOKIE: Final = "atropos_session"
 _SAFE: Final = frozenset({"GET", "HEAD"})
 PEER: Final = "peer"
@@ -90,6 +94,78 @@ CallerName = Annotated[str, Depends(get_author)]
 """The name of the caller's key; empty where no key is needed."""
 
 
+class SignInLookup:
+    """Browsers that are signed in, by the digests of their cookies. What was read holds as long as keys do."""
+
+    def __init__(self, source: KeyStore) -> None:
+        self._source = source
+        self._known: dict[str, tuple[SignIn, float]] = {}
+        """With when they were read."""
+        self._expired_at = 0.0
+        self._asked: dict[str, asyncio.Future[tuple[SignIn | None, float]]] = {}
+        self._reading: asyncio.Task[None] | None = None
+
+    def expire(self) -> None:
+        """What was read before does not count any more."""
+        self._expired_at = monotonic()
+
+    async def find(self, digest: str) -> SignIn | None:
+        """Unavailable when the store cannot be read for so long that nobody knows."""
+        known = self._remember(digest, STALE_SECONDS)
+        if known is not None:
+            return known
+        while True:
+            try:
+                found, read_at = await asyncio.shield(self._ask(digest))
+            except StoreUnavailable:
+                known = self._remember(digest, BLIND_SECONDS)
+                if known is None:
+                    raise
+                return known
+            if read_at >= self._expired_at:  # else a change during the read may not be in it
+                return found
+
+    def _remember(self, digest: str, seconds: float) -> SignIn | None:
+        sign_in, read_at = self._known.get(digest, (None, 0.0))
+        return sign_in if read_at >= self._expired_at and monotonic() - read_at < seconds else None
+
+    def _ask(self, digest: str) -> asyncio.Future[tuple[SignIn | None, float]]:
+        loop = asyncio.get_running_loop()
+        waiting = self._asked.get(digest)
+        if waiting is None:
+            waiting = self._asked[digest] = loop.create_future()
+        if self._reading is None:
+            # In a context of its own: it is read for all requests, so it is in the trace of none.
+            self._reading = loop.create_task(self._read_all(), context=Context())
+        return waiting
+
+    async def _read_all(self) -> None:
+        try:
+            while self._asked:
+                asked = {digest: self._asked.pop(digest) for digest in list(self._asked)[:_MOST_ASKED]}
+                await self._read(asked)
+        finally:
+            self._reading = None
+
+    async def _read(self, asked: Mapping[str, asyncio.Future[tuple[SignIn | None, float]]]) -> None:
+        began = monotonic()
+        try:
+            found = await self._source.find_sign_ins(list(asked))
+        except Exception as error:  # whatever broke: nobody waits for ever
+            log.warning("the sign-ins could not be read: %s", error)
+            for waiting in asked.values():
+                waiting.set_exception(StoreUnavailable("the sign-ins cannot be read"))
+                waiting.exception()  # those who asked may have left
+            return
+        for digest, waiting in asked.items():
+            self._known.pop(digest, None)
+            if digest in found:
+                self._known[digest] = found[digest], began
+            waiting.set_result((found.get(digest), began))
+        while len(self._known) > MOST_SIGN_INS:
+            del self._known[next(iter(self._known))]
+
+
 class KeyRing:
     """The valid keys by digest. `digests` are those of unnamed ones, with every scope; `source` has the named ones,
     which may change at any time. `anonymous` lets everyone in without a key, as long as there is no named one.
@@ -109,7 +185,7 @@ class KeyRing:
         self._anonymous = anonymous
         self._source = source
         self._callers = dict(self._fixed)
-        self._sign_ins: dict[str, SignIn] = {}
+        self._sign_ins = None if source is None else SignInLookup(source)
         self._read_at = monotonic()
         self._reading: asyncio.Task[None] | None = None
         self._take(known or KnownKeys())
@@ -126,6 +202,8 @@ class KeyRing:
     def expire(self) -> None:
         """The next request waits until the keys are read again."""
         self._read_at = min(self._read_at, monotonic() - STALE_SECONDS)
+        if self._sign_ins is not None:
+            self._sign_ins.expire()
 
     def find_caller(self, authorization: str | None) -> Caller | None:
         """Whose key the `Authorization` header has: `Bearer <key>`, or Basic with any user name and the key as
@@ -137,11 +215,16 @@ class KeyRing:
         # What the time of a look-up tells is of the digest, of which nobody can choose a bit.
         return self._callers.get(compute_key_digest(secret))
 
-    def find_signed_in(self, value: str) -> Caller | None:
+    async def find_sign_in(self, value: str) -> SignIn | None:
+        """Of the browser with this cookie, until it is over."""
+        found = None if self._sign_ins is None else await self._sign_ins.find(compute_key_digest(value))
+        return None if found is None or found.expires_at <= utc_now() else found
+
+    async def find_signed_in(self, value: str) -> Caller | None:
         """Whose key was given in the browser with this cookie."""
-        sign_in = self._sign_ins.get(compute_key_digest(value))
+        sign_in = await self.find_sign_in(value)
         # Through the key, so that a revoked one signs its browsers out.
-        return None if sign_in is None or sign_in.expires_at <= utc_now() else self._callers.get(sign_in.key_digest)
+        return None if sign_in is None else self._callers.get(sign_in.key_digest)
 
     def find_person(self, name: str, scopes: Collection[AccessScope]) -> Caller | None:
         """Somebody whom a proxy names: as their key, if there is one of that name; None where it is valid no more."""
@@ -179,7 +262,6 @@ class KeyRing:
         now = utc_now()
         named = {digest: key.caller for key in keys.named for digest in key.list_digests(now)}
         self._keys, self._callers = keys, {**named, **self._fixed}
-        self._sign_ins = {one.digest: one for one in keys.sign_ins}
 
 
 def _read_authorization(headers: Headers) -> str | None:
@@ -245,13 +327,13 @@ class ApiKeys:
             return
         try:
             await self._ring.refresh()
+            caller = None if self._ring.anonymous else await self._find_caller(scope)
         except StoreUnavailable as error:
             await _refuse(scope, send, receive, 503, error.detail)
             return
         if self._ring.anonymous:
             await self._app(scope, receive, send)
             return
-        caller = self._find_caller(scope)
         if caller is None:
             await self._refuse_unknown(scope, receive, send)
             return
@@ -260,14 +342,14 @@ class ApiKeys:
         with bound_contextvars(key=caller.name), work_for(caller):
             await self._app(scope, checked, send)
 
-    def _find_caller(self, scope: Scope) -> Caller | None:
+    async def _find_caller(self, scope: Scope) -> Caller | None:
         """By a key in the header, by the cookie of a browser, or by the name that a proxy gives."""
         connection = HTTPConnection(scope)
         authorization = _read_authorization(connection.headers)
         if authorization is not None:  # a wrong key is refused, and never replaced by the cookie beside it
             return self._ring.find_caller(authorization)
         value = connection.cookies.get(COOKIE)
-        caller = None if value is None else self._ring.find_signed_in(value)
+        caller = None if value is None else await self._ring.find_signed_in(value)
         if caller is None and self._proxy is not None:
             name = self._proxy.read_name(scope)
             caller = None if name is None else self._ring.find_person(name, self._proxy.scopes)
@@ -293,7 +375,10 @@ class ApiKeys:
                 return message
             with suppress(StoreUnavailable):  # an episode is not lost because the store is away
                 await self._ring.refresh()
-            if self._find_caller(scope) is not None:
+            try:
+                if await self._find_caller(scope) is not None:
+                    return message
+            except StoreUnavailable:
                 return message
             await send({"type": "websocket.close", "code": 1008, "reason": "the API key is not valid any more"})
             return {"type": "websocket.disconnect", "code": 1008}

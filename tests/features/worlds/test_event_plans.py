@@ -37,6 +37,7 @@ EXPECTED: Mapping[str, set[str]] = {
     "worlds": {*STANDING, "SCAN uq_worlds_name"},
     "withdraw": {*WRITTEN, EARLIER},
     "close": STANDING,
+    "reopen": STANDING,
     "correct": {*FOUND, "ix_worlds_parent", EARLIER},
     "earlier": {*WORLDS, EARLIER},
     "lorebooks": {*WORLDS, "pk_lorebooks"},
@@ -79,6 +80,7 @@ async def statements_of(store: Store, url: str) -> dict[str, list[Statement]]:
         "withdraw": store.part(EventStore).withdraw("v3", "own1"),
         "correct": store.part(EventStore).correct("w3", told("news", 4, supersedes="e1")),
         "close": store.part(EventStore).close("v7"),
+        "reopen": store.part(EventStore).reopen("v7"),
         "earlier": store.part(EarlierTextStore).list_earlier("w3", "event", "e2", 10, 900),
         "lorebooks": books.list_lorebooks("v3"),
     }

@@ -172,6 +172,12 @@ async def test_a_closed_world_takes_nothing_more_and_its_branches_go_on(store: S
     own = await events.add_events("save", [event("b", 1)])
     found = ids(await searched(store, about("save")))
     town = World(name="town", events=1, newest=NOON, created_at=START, closed_at=START)
+    reopened = [await events.reopen(name) for name in ("town", "town", "nowhere")]
+    added = await events.add_events("town", [event("c", 2)])
+    assert (reopened, added) == (
+        [*[town.model_copy(update={"closed_at": None})] * 2, None],
+        EventsAdded(new=1, known=0),
+    )
     assert (closed, refused, unusable, names, again.name, own, found, await events.close("nowhere")) == (
         [town, town],
         [(Conflict, None)] * 7,

@@ -8,12 +8,14 @@ from starlette.testclient import TestClient
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.cli.serve import keep_peers
-from app.http.viewer.pages import MOST_BROWSERS, choose_page
+from app.http.viewer.pages import choose_page
 from app.http.web.api_keys import COOKIE
 from app.main.application import create_app
 from app.settings import Settings, SignInSettings
 
 SECRET = "gw_of-the-settings"
+PER_KEY = 12
+"""Browsers: more than the tests sign in with the key of the settings."""
 HOME = "http://localhost"
 OPENED = {"Sec-Fetch-Mode": "navigate", "Sec-Fetch-Site": "none"}
 OWN_PAGE = {"Sec-Fetch-Site": "same-origin"}
@@ -22,9 +24,10 @@ OWN_PAGE = {"Sec-Fetch-Site": "same-origin"}
 @pytest.fixture(scope="module")
 def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ASGIApp]:
     folder: Path = tmp_path_factory.mktemp("sign-in")
-    proxy = SignInSettings.model_validate({"proxy_header": "X-Forwarded-User", "proxy_addresses": ["10.1.0.0/16"]})
+    proxy = {"proxy_header": "X-Forwarded-User", "proxy_addresses": ["10.1.0.0/16"]}
+    sign_in = SignInSettings.model_validate({**proxy, "per_key": PER_KEY})
     settings = Settings.model_validate(
-        {"database_url": f"sqlite:///{folder}/keys.db", "host": "127.0.0.1", "api_key": SECRET, "sign_in": proxy}
+        {"database_url": f"sqlite:///{folder}/keys.db", "host": "127.0.0.1", "api_key": SECRET, "sign_in": sign_in}
     )
     made = create_app(settings, environments={})
     with TestClient(made, base_url=HOME):
@@ -76,7 +79,7 @@ def test_a_wrong_key_signs_nobody_in(app: ASGIApp) -> None:
 
 def test_a_key_that_is_open_in_as_many_browsers_as_it_may_be_opens_no_more(app: ASGIApp) -> None:
     secret = make_key(app, "shared")
-    first, *_ = (signed_in(app, secret) for _ in range(MOST_BROWSERS))
+    first, *_ = (signed_in(app, secret) for _ in range(PER_KEY))
     answer = browser(app).post("/sign-in", data={"key": secret}, headers=OWN_PAGE)
     first.post("/sign-out", headers=OWN_PAGE)
     signed_in(app, secret)
