@@ -68,7 +68,7 @@ from app.judges.configuration import (
     parse_usage,
     require_retryable,
 )
-from app.judges.gate_wordings import replace_surrogates, strip_thoughts
+from app.judges.gate_wordings import replace_surrogates
 from app.judges.limits import CallOutcome, CircuitBreaker, LimitsLease, await_turn_at_judging, hash_beginnings
 from app.judges.verdicts import (
     ALTERNATIVES_ASKED,
@@ -80,6 +80,7 @@ from app.judges.verdicts import (
 )
 from app.ports.judges import JudgeCache
 from app.ports.tracing import Attributes, open_span
+from app.toolkit.thoughts import strip_leading_thoughts
 
 # Answers, read without trust in their form: many servers are compatible only more or less.
 
@@ -172,7 +173,7 @@ def _build_response(value: object, choice: object, message: Mapping[str, object]
 
 def _is_all_thought(content: str) -> bool:
     """Nothing at all is a thought that is not shown. Blank space without end is none."""
-    return not content or (bool(content.strip()) and not strip_thoughts(content))
+    return not content or (bool(content.strip()) and not strip_leading_thoughts(content))
 
 
 def _build_hidden_failure(value: object, choice: object) -> CallFailed:
@@ -529,7 +530,7 @@ def _proves_format_ignored(reply: ChatResponse) -> bool:
     """Whether an answer is not of the form that was asked for, so that the server cannot have seen to it."""
     if reply.asked == "off" or reply.cut_off or reply.refused or len(reply.text) > _LONGEST_LOOKED_AT:
         return False
-    text = strip_thoughts(reply.text)
+    text = strip_leading_thoughts(reply.text)
     if not text:
         return False
     try:

@@ -41,15 +41,14 @@ from app.features.play.service import (
     PlayTurns,
     PolicyAnswer,
     PreparedTurn,
-    ThoughtSplitter,
     read_choice,
-    split_thoughts,
 )
 from app.features.worlds.service import ConversationTurn, Moment, WorldService, list_worlds_within
 from app.http.web.api_keys import CallerBounds, find_caller, needs
 from app.http.web.openapi import document_problems
 from app.http.web.routes import DirectRoute, JsonRoute
 from app.ports.play import ChatBody, Chunk, ReplyStream
+from app.toolkit.thoughts import ThoughtSplitter, split_thoughts
 
 # Requests of clients, in OpenAI's chat format.
 
