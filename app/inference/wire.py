@@ -266,12 +266,41 @@ def _parse_event(data: str) -> dict[str, object] | None:
     return value if isinstance(value, dict) else None
 
 
+_MOST_NESTED_PARTS: Final = 4
+_THOUGHT_PARTS: Final = frozenset({"thinking", "reasoning", "redacted_thinking", "thought"})
+
+
+def split_parts(value: object, between: str = "") -> tuple[str, str]:
+    """The thought, and the text, of a content that is a text, or a list of parts as some servers and clients send it.
+    A part that holds no text, such as a picture or null, is nothing."""
+    thoughts: list[str] = []
+    texts: list[str] = []
+    for part in value if isinstance(value, list) else (value,) if isinstance(value, str) else ():
+        kind = part.get("type") if isinstance(part, dict) else None
+        is_thought = isinstance(kind, str) and kind in _THOUGHT_PARTS
+        text = _extract_part(part, str(kind) if is_thought else "text")
+        if text is not None:
+            (thoughts if is_thought else texts).append(text)
+    return between.join(thoughts), between.join(texts)
+
+
+def _extract_part(part: object, name: str, depth: int = 0) -> str | None:
+    """A part is a text, an object that holds one under `name` or `text`, or a list of such."""
+    if isinstance(part, str):
+        return part
+    if depth == _MOST_NESTED_PARTS:
+        return None
+    if isinstance(part, list):
+        texts = [_extract_part(one, "text", depth + 1) for one in part]
+        return "".join(text for text in texts if text is not None)
+    if not isinstance(part, dict):
+        return None
+    held = next((part[key] for key in (name, "text", "value") if part.get(key) is not None), None)
+    return _extract_part(held, "text", depth + 1)
+
+
 def extract_text(value: object) -> str:
-    """Of a text, or of a list of parts, which some servers send."""
-    if isinstance(value, list):
-        texts = (part.get("text") for part in value if isinstance(part, dict))
-        return "".join(text for text in texts if isinstance(text, str))
-    return value if isinstance(value, str) else ""
+    return split_parts(value)[1]
 
 
 async def iterate_events(body: AsyncIterator[bytes]) -> AsyncGenerator[dict[str, object], None]:
