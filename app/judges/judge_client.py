@@ -32,7 +32,6 @@ from typing import Final, Literal, TypedDict
 from urllib.parse import urlsplit
 
 from pydantic import JsonValue
-from pydantic_core import from_json
 
 from app.domain.budgets import Amount
 from app.domain.judge_limits import CallFeedback
@@ -48,7 +47,7 @@ from app.inference.connection import (
     parse_server_error,
     tells_error,
 )
-from app.inference.wire import extract_text, is_event_stream, join_event_stream
+from app.inference.wire import extract_text, is_event_stream, read_answer, read_json
 from app.judges.configuration import (
     NOT_COUNTED,
     Budget,
@@ -114,7 +113,7 @@ def _require_success(reply: ServerReply) -> bytes:
     """The body of a reply with a status below 300. CallFailed for any other."""
     if reply.status < 300:
         return reply.body
-    error = parse_server_error(_parse_json(reply.body))
+    error = parse_server_error(read_json(reply.body))
     raise CallFailed(
         f"the judge's server answered {reply.status}",
         status=reply.status,
@@ -126,9 +125,8 @@ def _require_success(reply: ServerReply) -> bytes:
 def parse_response(body: bytes) -> ChatResponse:
     """The body of a reply with a status below 300, streamed or not. CallFailed when it holds no message, or an
     error."""
-    streamed = is_event_stream(body)
-    value = join_event_stream(body) if streamed else _parse_json(body)
-    if value is None and streamed:
+    value = read_answer(body)
+    if value is None and is_event_stream(body):
         raise CallFailed("the judge's server broke off its stream")
     if value is None:
         raise CallFailed("the judge's server sent something that is not JSON", status=200)
@@ -206,23 +204,6 @@ def parse_retry_after(headers: Mapping[str, str]) -> float:
         moment = when if when.tzinfo is not None else when.replace(tzinfo=UTC)
         seconds = (moment - datetime.now(UTC)).total_seconds()
     return min(max(0.0, seconds), LONGEST_WAIT_SECONDS) if math.isfinite(seconds) else 0.0
-
-
-def _parse_json(body: bytes) -> object:
-    try:
-        value: object = from_json(body)
-    except ValueError:
-        return _parse_json_with_faults(body)
-    return value
-
-
-def _parse_json_with_faults(body: bytes) -> object:
-    """What Python's parser alone accepts: lone surrogates, and bytes that are no UTF-8. It takes twice as long."""
-    try:
-        value: object = json.loads(body.decode("utf-8", "replace"))
-    except (ValueError, RecursionError):
-        return None
-    return value
 
 
 def _get_first(value: object) -> object:
