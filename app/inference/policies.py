@@ -320,9 +320,13 @@ class InferenceServer:
         if isinstance(answer, dict) and answer.get("choices") == []:
             raise Unavailable(f"{self.base} answers 200 without a choice")
         try:
-            return await asyncio.to_thread(parse_completion, answer)
+            completion = await asyncio.to_thread(parse_completion, answer)
         except ValidationError as error:
             raise Unavailable(f"{self.base} did not return a chat completion") from error
+        broken = next((one.finish_reason for one in completion.said if one.broken_off), None)
+        if broken is not None:
+            raise Unavailable(f"{self.base} broke off its reply ({broken})")
+        return completion
 
     async def list_models(self) -> tuple[str, ...] | None:
         """None when the server does not list its models. Unavailable when it does not answer."""

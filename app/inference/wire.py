@@ -21,7 +21,7 @@ from typing import Annotated, Final, Literal
 from pydantic import BaseModel, Field, JsonValue, TypeAdapter, ValidationError
 from pydantic_core import from_json
 
-from app.domain.tasks import FunctionCall, Message, ToolCall
+from app.domain.tasks import FunctionCall, Message, ToolCall, is_broken_off
 from app.domain.values import replace_in_json
 from app.inference.connection import NoReply, ServerError, parse_server_error, tells_error
 
@@ -120,6 +120,10 @@ class SampledMessage:
     prompt_ids: Ids | None = None
     ids: Ids | None = None
     logprobs: tuple[float, ...] | None = None
+
+    @property
+    def broken_off(self) -> bool:
+        return is_broken_off(self.finish_reason, says_nothing=self.message.says_nothing)
 
     @property
     def has_tokens(self) -> bool:
@@ -260,8 +264,12 @@ def find_error(answer: object) -> ServerError | None:
     choices = answer.get("choices") if isinstance(answer, dict) else None
     first = choices[0] if isinstance(choices, list) and choices else None
     error = first.get("error") if isinstance(first, dict) else None
-    if isinstance(first, dict) and (error or first.get("finish_reason") == "error"):
-        return parse_server_error({"error": error})
+    if not isinstance(first, dict):
+        return None
+    reason = first.get("finish_reason")
+    # Of an event of a stream it is not known here whether anything was said before.
+    if error or (isinstance(reason, str) and is_broken_off(reason, says_nothing=False)):
+        return parse_server_error({"error": error or f"the reply broke off ({reason})"})
     return None
 
 

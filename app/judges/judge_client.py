@@ -36,7 +36,7 @@ from pydantic import JsonValue
 from app.domain.budgets import Amount
 from app.domain.judge_limits import CallFeedback
 from app.domain.judging import JudgeRequest
-from app.domain.tasks import is_truncated
+from app.domain.tasks import is_broken_off, is_cut_by_filter, is_truncated
 from app.domain.values import utc_now
 from app.inference.connection import (
     CHAT_PATH,
@@ -131,7 +131,8 @@ def parse_response(body: bytes) -> ChatResponse:
     if value is None:
         raise CallFailed("the judge's server sent something that is not JSON", status=200)
     choice = _get_first(get_field(value, "choices"))
-    if tells_error(value) or get_field(choice, "error") or get_field(choice, "finish_reason") == "error":
+    reason = str(get_field(choice, "finish_reason") or "")
+    if tells_error(value) or get_field(choice, "error") or is_broken_off(reason, says_nothing=False):
         raise _build_hidden_failure(value, choice)
     message = get_field(choice, "message")
     if not isinstance(message, dict):
@@ -148,7 +149,8 @@ def _build_response(value: object, choice: object, message: Mapping[str, object]
     usage = parse_usage(get_field(value, "usage"))
     content, refusal = extract_text(message.get("content")), extract_text(message.get("refusal"))
     thought = extract_text(message.get("reasoning_content")) or extract_text(message.get("reasoning"))
-    cut_off = is_truncated(str(get_field(choice, "finish_reason") or ""))
+    reason = str(get_field(choice, "finish_reason") or "")
+    cut_off = is_truncated(reason) and not is_cut_by_filter(reason)
     text = content if content.strip() else refusal
     if not text and not cut_off:
         text = thought  # servers with a parser of thoughts may take a whole answer for one

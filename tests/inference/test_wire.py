@@ -145,7 +145,10 @@ def test_half_a_character_costs_itself_alone(sent: bytes, text: str) -> None:
         (b'[{"error": {"message": "Quota", "code": 429}}]', (429, "Quota")),
         (b'{"choices": [], "error": "Busy"}', (None, "Busy")),
         (b'{"choices": [{"finish_reason": null, "error": {"code": 502}, "message": {"content": ""}}]}', (502, "")),
-        (b'{"choices": [{"finish_reason": "error", "message": {"content": ""}}]}', (None, "")),
+        (
+            b'{"choices": [{"finish_reason": "error", "message": {"content": ""}}]}',
+            (None, "the reply broke off (error)"),
+        ),
         (b'data: {"error": {"message": "Busy", "code": 503}}\n\n', (503, "Busy")),
         (b'{"choices": [{"message": {"content": "error"}}], "error": null}', None),
     ],
