@@ -137,7 +137,7 @@ class PolicyPrices:
 
 # Rollouts.
 
-_POLICY: Final = "the policy's server"
+POLICY: Final = "the policy's server"
 GATEWAY: Final = "the gateway"
 
 _T = TypeVar("_T")
@@ -210,7 +210,7 @@ class RolloutPlayer:
             return answer
 
         try:
-            return await self.patience.retry_until_answered(_POLICY, ask)
+            return await self.patience.retry_until_answered(POLICY, ask)
         except InvalidRequest as error:
             raise TaskSkipped("policy_refused", error.detail) from error
         except Unavailable as error:

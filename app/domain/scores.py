@@ -152,9 +152,11 @@ Reason = Literal[
     "version_changed",
     "stale",
     "environment_unavailable",
+    "broken_off",
     "internal",
 ]
-"""Why a rollout is unscored. Each reason is a failure or setting of the service, never the completion's fault."""
+"""Why a rollout is unscored. Each reason is a failure or setting of the service, or of the server that sampled the
+completion (`broken_off`), never the completion's fault."""
 
 
 class Criterion(Frozen):

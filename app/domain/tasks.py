@@ -71,6 +71,10 @@ class Message(Frozen):
             parts["reasoning_content"] = parts.pop("reasoning")
         return parts
 
+    @property
+    def says_nothing(self) -> bool:
+        return not self.tool_calls and not (self.content or "").strip()
+
 
 class FunctionSpec(Frozen):
     name: str
@@ -189,14 +193,50 @@ _TEXT_OR_MESSAGES: dict[str, JsonValue] = {
 
 _TokenId = Annotated[WholeNumber, Field(ge=0, lt=2**32)]
 
-_TRUNCATED_REASONS: Final = frozenset({"length", "max_tokens", "max_length", "model_length", "max_output_tokens"})
-"""What inference servers report for a completion that was cut off by a limit: OpenAI and vLLM, Anthropic and Gemini,
-TGI, Mistral, and OpenAI's Responses API."""
+# Reasons to end, as inference servers report them, some in capitals, are of three classes: *ended* (the model said all
+# that it had to say), *cut off* (by a limit or a filter; what is there is the model's) and *broken off* (what the model
+# would have said is not known: no sample, and no score).
+
+_LIMITS: Final = frozenset(
+    (
+        *("length", "max_tokens", "max_length", "model_length", "max_output_tokens"),
+        *("model_context_window_exceeded", "context_length_exceeded", "context_window_exceeded"),
+    )
+)
+"""OpenAI and vLLM, Anthropic and Gemini, TGI, Mistral, and OpenAI's Responses API; then contexts that are full."""
+_FILTERS: Final = frozenset(
+    ("content_filter", "safety", "recitation", "blocklist", "prohibited_content", "spii", "guardrail_intervened")
+)
+"""The server took the rest away, for what the model wrote."""
+_BREAKS: Final = frozenset(
+    (
+        *("error", "abort", "aborted", "cancelled", "canceled", "failed", "interrupted", "preempted", "timeout"),
+        *("network_error", "server_error", "internal_error", "insufficient_system_resource"),
+        # The model wrote a call that the server could not read, and kept to itself.
+        *("malformed_function_call", "unexpected_tool_call"),
+    )
+)
+_ENDS: Final = frozenset(
+    (
+        *("", "stop", "stop_sequence", "end_turn", "eos", "eos_token", "end", "done", "finished", "complete"),
+        *("completed", "tool_calls", "tool_use", "function_call", "refusal"),
+    )
+)
+
+
+def is_cut_by_filter(finish_reason: str | None) -> bool:
+    return (finish_reason or "").lower() in _FILTERS
 
 
 def is_truncated(finish_reason: str | None) -> bool:
-    """Whether a completion was cut off. Some servers write the reason in capitals."""
-    return (finish_reason or "").lower() in _TRUNCATED_REASONS
+    """Whether a completion was cut off."""
+    return (finish_reason or "").lower() in _LIMITS or is_cut_by_filter(finish_reason)
+
+
+def is_broken_off(finish_reason: str | None, *, says_nothing: bool) -> bool:
+    """A reason that is not known counts as an end where there is a text, and so does a filter as what cut it off."""
+    reason = (finish_reason or "").lower()
+    return reason in _BREAKS or (says_nothing and reason not in _ENDS and reason not in _LIMITS)
 
 
 _NO_TEXT: Final = "\ufffd"
@@ -254,7 +294,17 @@ class Completion(Frozen):
 
     @property
     def truncated(self) -> bool:
-        return self.finish_reason is not None and is_truncated(self.finish_reason)
+        return self.finish_reason is not None and is_truncated(self.finish_reason) and not self.broken_off
+
+    @property
+    def broken_off(self) -> bool:
+        """Whether what the model would have said is not known."""
+        return self.finish_reason is not None and is_broken_off(self.finish_reason, says_nothing=self._says_nothing)
+
+    @property
+    def _says_nothing(self) -> bool:
+        last = self.messages[-1] if self.messages else None
+        return not (self.text or "").strip() if last is None else last.says_nothing
 
     @property
     def is_malformed(self) -> bool:

@@ -9,7 +9,6 @@ model sampled it after exactly the tokens before it, and IGNORED elsewhere.
 """
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, nullcontext, suppress
 from dataclasses import dataclass, field, replace
@@ -25,18 +24,22 @@ from app.inference.connection import (
     Endpoint,
     NoReply,
     OpenReply,
+    ServerError,
     ServerReply,
     parse_server_error,
-    tells_error,
 )
 from app.inference.wire import (
     ASKED_BY,
     ChatCompletion,
     Extension,
     SampledMessage,
+    find_error,
     iterate_events,
+    make_finite,
     parse_completion,
     parse_models,
+    read_answer,
+    read_json,
 )
 from app.ports.environment import Environment
 from app.ports.play import ChatBody, Chunk, PolicyServer, ReplyStream
@@ -107,13 +110,13 @@ class ChatPolicyServer(PolicyServer):
             raise self.fail(f"does not answer: {error.reason}") from None
         if reply.status >= 300:
             raise self._refuse(reply.status, reply.body)
-        answer = _decode(reply.body)
-        if tells_error(answer):
-            raise self.fail(self._describe(answer))
-        choices = answer.get("choices") if isinstance(answer, dict) else None
-        if not isinstance(choices, list) or not any(isinstance(choice, dict) for choice in choices):
+        answer = read_answer(reply.body)
+        told = find_error(answer)
+        if told is not None:
+            raise self.fail(f"reports an error: {self._describe(told)}")
+        if not isinstance(answer, dict) or not answer.get("choices"):
             raise self.fail("did not return a chat completion")
-        return cast(Chunk, answer)
+        return self._clean(answer)
 
     async def stream(self, body: ChatBody, *, continues: bool = False) -> ReplyStream:
         asked = self._complete({**body, "stream": True}, continues)
@@ -145,11 +148,19 @@ class ChatPolicyServer(PolicyServer):
         return {"temperature": self._temperature, **own, limit: most, **self._extra, **more, "model": self._model}
 
     def _refuse(self, status: int, body: bytes) -> GatewayError:
-        words = f"answers {status}: {self._describe(_decode(body))}"
+        told = read_json(body)
+        error = parse_server_error(body.decode("utf-8", "replace") if told is None else told)
+        words = f"answers {status}: {self._describe(error)}"
         return InvalidRequest(f"the policy {words}") if status in _REQUEST_FAULTS else self.fail(words)
 
-    def _describe(self, answer: object) -> str:
-        words = self._connection.endpoint.credentials.redact(parse_server_error(answer).message)
+    def _clean(self, answer: object) -> Chunk:
+        try:
+            return cast(Chunk, make_finite(cast(JsonValue, answer)))
+        except RecursionError:
+            raise self.fail("did not return a chat completion") from None
+
+    def _describe(self, error: ServerError) -> str:
+        words = self._connection.endpoint.credentials.redact(error.message)
         return words[:_LONGEST_WORDS] or "without a reason"
 
     def fail(self, words: str) -> Unavailable:
@@ -158,9 +169,10 @@ class ChatPolicyServer(PolicyServer):
 
     def check_event(self, event: Chunk) -> Chunk:
         """Unavailable for one that tells of an error."""
-        if event.get("error") or tells_error(event):
-            raise self.fail(f"reports an error: {self._describe(event)}")
-        return event
+        error = parse_server_error(event) if event.get("error") else find_error(event)
+        if error is not None:
+            raise self.fail(f"reports an error: {self._describe(error)}")
+        return self._clean(event)
 
 
 class _PolicyReplyStream(ReplyStream):
@@ -224,13 +236,6 @@ async def _read_start(reply: OpenReply) -> bytes:
         if len(body) > 64 * 1024:
             break
     return body
-
-
-def _decode(body: bytes) -> object:
-    try:
-        return json.loads(body)
-    except (ValueError, RecursionError):
-        return body.decode("utf-8", "replace")[:_LONGEST_WORDS]
 
 
 # A policy that is sampled.
@@ -307,11 +312,21 @@ class InferenceServer:
         async with self.line:
             reply = await self._await_reply(self.connection.post(body))
         if reply.status >= 300:
-            raise self._build_refusal(reply)
+            raise self._refuse(reply.status, f"answers {reply.status}: {reply.body.decode('utf-8', 'replace')}")
+        answer = await asyncio.to_thread(read_answer, reply.body)
+        told = find_error(answer)
+        if told is not None:
+            raise self._refuse(told.status, f"answers 200 with an error: {told.message or 'without a reason'}")
+        if isinstance(answer, dict) and answer.get("choices") == []:
+            raise Unavailable(f"{self.base} answers 200 without a choice")
         try:
-            return await asyncio.to_thread(parse_completion, reply.body)
+            completion = await asyncio.to_thread(parse_completion, answer)
         except ValidationError as error:
             raise Unavailable(f"{self.base} did not return a chat completion") from error
+        broken = next((one.finish_reason for one in completion.said if one.broken_off), None)
+        if broken is not None:
+            raise Unavailable(f"{self.base} broke off its reply ({broken})")
+        return completion
 
     async def list_models(self) -> tuple[str, ...] | None:
         """None when the server does not list its models. Unavailable when it does not answer."""
@@ -327,10 +342,11 @@ class InferenceServer:
         except NoReply as error:
             raise Unavailable(f"{self.base} does not answer: {error.reason}") from error
 
-    def _build_refusal(self, reply: ServerReply) -> GatewayError:
-        status, text = reply.status, self.connection.endpoint.credentials.redact(reply.body.decode("utf-8", "replace"))
-        words = f"{self.base} answers {status}: {' '.join(text.split())[:_MOST_REFUSAL_CHARACTERS]}"
-        if status >= 500 or status in _RETRYABLE_STATUSES or status < 400:
+    def _refuse(self, status: int | None, said: str) -> GatewayError:
+        """`status` is None for an error without one, which may pass."""
+        text = self.connection.endpoint.credentials.redact(said)
+        words = f"{self.base} {' '.join(text.split())[:_MOST_REFUSAL_CHARACTERS]}"
+        if status is None or status >= 500 or status in _RETRYABLE_STATUSES or status < 400:
             return Unavailable(words)
         return _REFUSALS.get(status, InvalidRequest)(words)
 

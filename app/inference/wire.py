@@ -11,6 +11,7 @@ Where these are, as of vLLM 0.20 and SGLang 0.5:
     logprobs                                                 choices[].logprobs.content[].logprob
 """
 
+import codecs
 import json
 import math
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
@@ -18,9 +19,11 @@ from dataclasses import dataclass, field
 from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, Field, JsonValue, TypeAdapter, ValidationError
+from pydantic_core import from_json
 
-from app.domain.tasks import FunctionCall, Message, ToolCall
-from app.inference.connection import NoReply, tells_error
+from app.domain.tasks import FunctionCall, Message, ToolCall, is_broken_off
+from app.domain.values import replace_in_json
+from app.inference.connection import NoReply, ServerError, parse_server_error, tells_error
 
 Extension = Literal["token_ids", "logprobs"]
 
@@ -59,7 +62,7 @@ class _ResponseMessage(BaseModel):
 
 class _TokenLogprob(BaseModel):
     token: str = ""
-    logprob: float
+    logprob: float | None
 
 
 class _ChoiceLogprobs(BaseModel):
@@ -119,6 +122,10 @@ class SampledMessage:
     logprobs: tuple[float, ...] | None = None
 
     @property
+    def broken_off(self) -> bool:
+        return is_broken_off(self.finish_reason, says_nothing=self.message.says_nothing)
+
+    @property
     def has_tokens(self) -> bool:
         return self.prompt_ids is not None and self.ids is not None
 
@@ -129,9 +136,9 @@ class ChatCompletion:
     usage: Usage
 
 
-def parse_completion(body: bytes) -> ChatCompletion:
-    """ValueError when `body` is not a chat completion."""
-    answer = _ResponseBody.model_validate_json(body)
+def parse_completion(body: object) -> ChatCompletion:
+    """Of a body that `read_answer` has read. ValueError when it is not a chat completion."""
+    answer = _ResponseBody.model_validate(body)
     said = tuple(_build_sampled_message(choice, answer.prompt_token_ids) for choice in answer.choices)
     return ChatCompletion(said, answer.usage or Usage())
 
@@ -159,14 +166,18 @@ def _build_sampled_message(choice: _ResponseChoice, prompt_ids: list[int] | None
 
 def _extract_tokens(choice: _ResponseChoice) -> tuple[Ids | None, tuple[float, ...] | None]:
     content = None if choice.logprobs is None else choice.logprobs.content
-    logprobs = None if content is None else tuple(token.logprob for token in content)
+    logprobs = None if content is None else tuple(_read_logprob(token.logprob) for token in content)
     if choice.token_ids is not None:
         return tuple(choice.token_ids), logprobs
     meta = None if choice.meta_info is None else choice.meta_info.output_token_logprobs
     if meta is not None:
-        values = tuple(math.nan if value is None else value for value, _, _ in meta)
+        values = tuple(_read_logprob(value) for value, _, _ in meta)
         return tuple(token_id for _, token_id, _ in meta), values
     return (None if content is None else _parse_named_ids(content)), logprobs
+
+
+def _read_logprob(value: float | None) -> float:
+    return math.nan if value is None else value
 
 
 def _parse_named_ids(content: Sequence[_TokenLogprob]) -> Ids | None:
@@ -185,14 +196,101 @@ def _build_message(spoken: _ResponseMessage) -> Message:
     return Message(role="assistant", content=spoken.content if calls else spoken.content or "", tool_calls=calls)
 
 
+# What servers send, in the form of the API.
+
+_BOM: Final = codecs.BOM_UTF8
+
+
+def read_json(body: bytes) -> object:
+    """None for what is not JSON. A byte order mark, NaN and Infinity are read; half a character, and bytes that are no
+    UTF-8, are read as U+FFFD. Never raises."""
+    body = body.removeprefix(_BOM)
+    try:
+        value: object = from_json(body)
+    except ValueError:
+        return _read_json_with_faults(body)
+    return value
+
+
+def _read_json_with_faults(body: bytes) -> object:
+    """What Python's parser alone accepts. It takes twice as long."""
+    try:
+        value: JsonValue = json.loads(body.decode("utf-8", "replace"))
+    except (ValueError, RecursionError):
+        return None
+    try:
+        return replace_in_json(value)
+    except RecursionError:
+        return value  # no server nests what matters so deeply
+
+
+def read_answer(body: bytes) -> object:
+    """A chat completion, streamed or not, in the form of one that was not streamed; an error as it came; None for
+    anything else. Of a stream the first choice is read. Never raises."""
+    if is_event_stream(body):
+        return join_event_stream(body)
+    value = read_json(body)
+    return normalize_answer(value, "message") if isinstance(value, dict) else value
+
+
+def normalize_answer(answer: Mapping[str, object], slot: Literal["message", "delta"]) -> dict[str, object]:
+    """With what each choice says under `slot`, wherever it stood (`message`, `delta`, `text`), as a text, and thoughts
+    beside it."""
+    choices = answer.get("choices")
+    if not isinstance(choices, list):
+        return {**answer}
+    return {**answer, "choices": [_normalize_choice(one, slot) for one in choices if isinstance(one, dict)]}
+
+
+def _normalize_choice(choice: Mapping[str, object], slot: str) -> dict[str, object]:
+    rest = {name: value for name, value in choice.items() if name not in ("message", "delta", "text")}
+    places = (choice.get(slot), choice.get("delta" if slot == "message" else "message"))
+    said = next((place for place in places if isinstance(place, dict) and place), None)
+    text = choice.get("text")
+    if said is None and isinstance(text, str):
+        said = {"role": "assistant", "content": text}
+    if said is None:
+        return {**rest, slot: {}} if slot in choice else rest
+    if isinstance(said.get("content"), list):
+        thought, spoken = split_parts(said["content"])
+        said = {**({"reasoning_content": thought} if thought else {}), **said, "content": spoken}
+    return {**rest, slot: said}
+
+
+def find_error(answer: object) -> ServerError | None:
+    """The error that an answer with status 200 tells, as a whole or of its first choice; None where it tells none."""
+    if tells_error(answer):
+        return parse_server_error(answer)
+    choices = answer.get("choices") if isinstance(answer, dict) else None
+    first = choices[0] if isinstance(choices, list) and choices else None
+    error = first.get("error") if isinstance(first, dict) else None
+    if not isinstance(first, dict):
+        return None
+    reason = first.get("finish_reason")
+    # Of an event of a stream it is not known here whether anything was said before.
+    if error or (isinstance(reason, str) and is_broken_off(reason, says_nothing=False)):
+        return parse_server_error({"error": error or f"the reply broke off ({reason})"})
+    return None
+
+
+def make_finite(value: JsonValue) -> JsonValue:
+    """With null for numbers that JSON has no form for. RecursionError for what is nested too deeply to be passed on."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, list):
+        return [make_finite(item) for item in value]
+    return {name: make_finite(item) for name, item in value.items()} if isinstance(value, dict) else value
+
+
 # Streams of events: put together again, or passed on as they come.
 
+_DONE: Final = b"[DONE]"
 _TEXT_FIELDS: Final = ("content", "refusal", "reasoning_content", "reasoning")
 _NAME_FIELDS: Final = ("model", "system_fingerprint")
 
 
 def is_event_stream(body: bytes) -> bool:
-    head = body.lstrip()
+    head = body.removeprefix(_BOM).lstrip()
     return head.startswith((b"data:", b"event:", b"id:", b":"))
 
 
@@ -202,13 +300,13 @@ def join_event_stream(body: bytes) -> dict[str, object] | None:
     joined = _JoinedStream()
     ended = False
     for data in _iterate_data(body):
-        if data == "[DONE]":
+        if data == _DONE:
             ended = True
             break
         event = _parse_event(data)
         if event is None:
             continue
-        if event.get("error"):
+        if event.get("error") or tells_error(event):
             return event
         joined.add_event(event)
     return joined.build_completion() if joined.finish_reason or (ended and joined.has_choice) else None
@@ -235,7 +333,7 @@ class _JoinedStream:
         self.error = choice.get("error") or self.error
         reason = choice.get("finish_reason")
         self.finish_reason = reason if isinstance(reason, str) and reason else self.finish_reason
-        delta = choice.get("delta") or choice.get("message")
+        delta = choice.get("delta")
         if isinstance(delta, dict):
             for name, parts in self.texts.items():
                 parts.append(extract_text(delta.get(name)))
@@ -251,27 +349,53 @@ class _JoinedStream:
         return {"choices": [choice], "usage": self.usage, **self.names}
 
 
-def _iterate_data(body: bytes) -> Iterator[str]:
+def _iterate_data(body: bytes) -> Iterator[bytes]:
     """The data of each event, which is one line here. Comments and other fields are passed over."""
-    for line in body.decode("utf-8", "replace").splitlines():
-        if line.startswith("data:"):
-            yield line.removeprefix("data:").strip()
+    for line in body.removeprefix(_BOM).splitlines():
+        if line.startswith(b"data:"):
+            yield line.removeprefix(b"data:").strip()
 
 
-def _parse_event(data: str) -> dict[str, object] | None:
-    try:
-        value = json.loads(data)
-    except (ValueError, RecursionError):
+def _parse_event(data: bytes) -> dict[str, object] | None:
+    value = read_json(data)
+    return normalize_answer(value, "delta") if isinstance(value, dict) else None
+
+
+_MOST_NESTED_PARTS: Final = 4
+_THOUGHT_PARTS: Final = frozenset({"thinking", "reasoning", "redacted_thinking", "thought"})
+
+
+def split_parts(value: object, between: str = "") -> tuple[str, str]:
+    """The thought, and the text, of a content that is a text, or a list of parts as some servers and clients send it.
+    A part that holds no text, such as a picture or null, is nothing."""
+    thoughts: list[str] = []
+    texts: list[str] = []
+    for part in value if isinstance(value, list) else (value,) if isinstance(value, str) else ():
+        kind = part.get("type") if isinstance(part, dict) else None
+        is_thought = isinstance(kind, str) and kind in _THOUGHT_PARTS
+        text = _extract_part(part, str(kind) if is_thought else "text")
+        if text is not None:
+            (thoughts if is_thought else texts).append(text)
+    return between.join(thoughts), between.join(texts)
+
+
+def _extract_part(part: object, name: str, depth: int = 0) -> str | None:
+    """A part is a text, an object that holds one under `name` or `text`, or a list of such."""
+    if isinstance(part, str):
+        return part
+    if depth == _MOST_NESTED_PARTS:
         return None
-    return value if isinstance(value, dict) else None
+    if isinstance(part, list):
+        texts = [_extract_part(one, "text", depth + 1) for one in part]
+        return "".join(text for text in texts if text is not None)
+    if not isinstance(part, dict):
+        return None
+    held = next((part[key] for key in (name, "text", "value") if part.get(key) is not None), None)
+    return _extract_part(held, "text", depth + 1)
 
 
 def extract_text(value: object) -> str:
-    """Of a text, or of a list of parts, which some servers send."""
-    if isinstance(value, list):
-        texts = (part.get("text") for part in value if isinstance(part, dict))
-        return "".join(text for text in texts if isinstance(text, str))
-    return value if isinstance(value, str) else ""
+    return split_parts(value)[1]
 
 
 async def iterate_events(body: AsyncIterator[bytes]) -> AsyncGenerator[dict[str, object], None]:
@@ -281,16 +405,17 @@ async def iterate_events(body: AsyncIterator[bytes]) -> AsyncGenerator[dict[str,
     ends = _StreamEnds()
     async for part in body:
         waiting += part
-        if plain is None and waiting.strip():
-            plain = waiting.lstrip().startswith(b"{")
+        if plain is None:
+            waiting = waiting.removeprefix(_BOM)
+            plain = waiting.lstrip().startswith((b"{", b"[")) if waiting.strip() else None
         if plain:
             continue
         *lines, waiting = waiting.split(b"\n")
         for data in (line[5:].strip() for line in lines if line.startswith(b"data:")):
-            if data == b"[DONE]":
+            if data == _DONE:
                 ends.require_choices()
                 return
-            event = _parse_event(data.decode("utf-8", "replace"))
+            event = _parse_event(data)
             if event is not None:
                 ends.add_event(event)
                 yield event
@@ -323,12 +448,11 @@ class _StreamEnds:
 
 
 def _read_whole(body: bytes) -> dict[str, object]:
-    whole = _parse_event(body.decode("utf-8", "replace"))
-    if whole is not None and tells_error(whole):
-        return whole
-    choices = None if whole is None else whole.get("choices")
-    listed = [choice for choice in choices if isinstance(choice, dict)] if isinstance(choices, list) else []
-    if whole is None or not listed:
+    value = read_json(body)
+    first = value[0] if isinstance(value, list) and value else value
+    if isinstance(first, dict) and tells_error(first):
+        return first
+    whole = normalize_answer(first, "delta") if isinstance(first, dict) else {}
+    if not whole.get("choices"):
         raise NoReply("broken", "the server did not return a chat completion")
-    changed = [{**choice, "delta": choice.get("message")} for choice in listed]
-    return {**whole, "choices": [{k: v for k, v in choice.items() if k != "message"} for choice in changed]}
+    return whole

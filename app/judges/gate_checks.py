@@ -37,6 +37,7 @@ from app.judges.gate_wordings import (
     to_spoken_form,
 )
 from app.toolkit.templates import read_packaged_data
+from app.toolkit.thoughts import shows_thought
 
 # Form.
 
@@ -131,7 +132,7 @@ def _read_line(line: str) -> tuple[tuple[str, ...], frozenset[str]]:
     return words, frozenset(map(" ".join, iterate_runs(words, _REPEATED_RUN)))
 
 
-_MARK_SIGN: Final = re.compile(r"[<\[#{:]")
+_MARK_SIGN: Final = re.compile(r"[<\[#{:\u25c1]")
 """One of these is in every mark, special token and role."""
 _SPECIAL_TOKEN: Final = re.compile(r"<\|[^\s<>|]{1,40}\|>")
 _ROLE_LINE: Final = re.compile(r"^[*_# ]{0,4}(assistant|system)[*_]{0,2}:", re.MULTILINE)
@@ -141,7 +142,7 @@ def leaks_template(reply: Reply, facts: GateFacts) -> bool:
     text = reply.folded
     if not _MARK_SIGN.search(text):
         return False
-    if any(mark in text for mark in _MARKS.template) or _SPECIAL_TOKEN.search(text) is not None:
+    if any(mark in text for mark in _MARKS.template) or shows_thought(text) or _SPECIAL_TOKEN.search(text) is not None:
         return True
     if not facts.speaker:
         return False

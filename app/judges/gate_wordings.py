@@ -21,10 +21,9 @@ from pydantic import Field
 from app.domain.judging import GateFacts
 from app.domain.values import Frozen
 from app.toolkit.texts import WINDOW, iterate_pieces, iterate_words
+from app.toolkit.thoughts import strip_leading_thoughts
 
 # Normalised text.
-
-THOUGHT_TAGS: Final = ("think", "thinking")
 
 _UNSEGMENTED: Final = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 """Scripts written without spaces: Thai, Lao, Burmese, Khmer, kana, Han. Each character counts as a word."""
@@ -68,22 +67,6 @@ _INVISIBLE: Final = re.compile("[" + "".join(f"{chr(low)}-{chr(high)}" for low, 
 def replace_surrogates(text: str) -> str:
     """Replaces lone surrogates, so that the text can be encoded as UTF-8."""
     return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
-
-
-def strip_thoughts(text: str) -> str:
-    """The text that a player sees: without leading thoughts and surrounding white space. Empty when a thought never
-    ends."""
-    rest = text.strip()
-    for tag in THOUGHT_TAGS:
-        opening, closing = f"<{tag}>", f"</{tag}>"
-        if rest[: len(opening)].lower() == opening:
-            end = rest.find(closing)
-            return "" if end < 0 else rest[end + len(closing) :].strip()
-        # chat templates that put the opening tag into the prompt leave only the closing one
-        end = rest.find(closing)
-        if end >= 0 and opening not in rest[:end]:
-            return rest[end + len(closing) :].strip()
-    return rest
 
 
 def strip_region(language: str) -> str:
@@ -167,7 +150,7 @@ class Reply:
 
     @cached_property
     def visible(self) -> str:
-        return strip_thoughts(self.raw)
+        return strip_leading_thoughts(self.raw)
 
     @cached_property
     def folded(self) -> str:

@@ -132,7 +132,14 @@ GATES: Final = (
         any_text=True,
         version=4,
     ),
-    Gate("template_leak", "shows special tokens, think tags or role markers", (_ANY,), leaks_template, any_text=True),
+    Gate(
+        "template_leak",
+        "shows special tokens, think tags or role markers",
+        (_ANY,),
+        leaks_template,
+        any_text=True,
+        version=2,
+    ),
     Gate("hidden_text", "hides characters or mixes look-alike letters", (_ANY,), hides_text, any_text=True),
     Gate(
         "forbidden_word",

@@ -32,12 +32,11 @@ from typing import Final, Literal, TypedDict
 from urllib.parse import urlsplit
 
 from pydantic import JsonValue
-from pydantic_core import from_json
 
 from app.domain.budgets import Amount
 from app.domain.judge_limits import CallFeedback
 from app.domain.judging import JudgeRequest
-from app.domain.tasks import is_truncated
+from app.domain.tasks import is_broken_off, is_cut_by_filter, is_truncated
 from app.domain.values import utc_now
 from app.inference.connection import (
     CHAT_PATH,
@@ -48,7 +47,7 @@ from app.inference.connection import (
     parse_server_error,
     tells_error,
 )
-from app.inference.wire import extract_text, is_event_stream, join_event_stream
+from app.inference.wire import extract_text, is_event_stream, read_answer, read_json
 from app.judges.configuration import (
     NOT_COUNTED,
     Budget,
@@ -68,7 +67,7 @@ from app.judges.configuration import (
     parse_usage,
     require_retryable,
 )
-from app.judges.gate_wordings import replace_surrogates, strip_thoughts
+from app.judges.gate_wordings import replace_surrogates
 from app.judges.limits import CallOutcome, CircuitBreaker, LimitsLease, await_turn_at_judging, hash_beginnings
 from app.judges.verdicts import (
     ALTERNATIVES_ASKED,
@@ -80,6 +79,7 @@ from app.judges.verdicts import (
 )
 from app.ports.judges import JudgeCache
 from app.ports.tracing import Attributes, open_span
+from app.toolkit.thoughts import strip_leading_thoughts
 
 # Answers, read without trust in their form: many servers are compatible only more or less.
 
@@ -113,7 +113,7 @@ def _require_success(reply: ServerReply) -> bytes:
     """The body of a reply with a status below 300. CallFailed for any other."""
     if reply.status < 300:
         return reply.body
-    error = parse_server_error(_parse_json(reply.body))
+    error = parse_server_error(read_json(reply.body))
     raise CallFailed(
         f"the judge's server answered {reply.status}",
         status=reply.status,
@@ -125,14 +125,14 @@ def _require_success(reply: ServerReply) -> bytes:
 def parse_response(body: bytes) -> ChatResponse:
     """The body of a reply with a status below 300, streamed or not. CallFailed when it holds no message, or an
     error."""
-    streamed = is_event_stream(body)
-    value = join_event_stream(body) if streamed else _parse_json(body)
-    if value is None and streamed:
+    value = read_answer(body)
+    if value is None and is_event_stream(body):
         raise CallFailed("the judge's server broke off its stream")
     if value is None:
         raise CallFailed("the judge's server sent something that is not JSON", status=200)
     choice = _get_first(get_field(value, "choices"))
-    if tells_error(value) or get_field(choice, "error") or get_field(choice, "finish_reason") == "error":
+    reason = str(get_field(choice, "finish_reason") or "")
+    if tells_error(value) or get_field(choice, "error") or is_broken_off(reason, says_nothing=False):
         raise _build_hidden_failure(value, choice)
     message = get_field(choice, "message")
     if not isinstance(message, dict):
@@ -149,7 +149,8 @@ def _build_response(value: object, choice: object, message: Mapping[str, object]
     usage = parse_usage(get_field(value, "usage"))
     content, refusal = extract_text(message.get("content")), extract_text(message.get("refusal"))
     thought = extract_text(message.get("reasoning_content")) or extract_text(message.get("reasoning"))
-    cut_off = is_truncated(str(get_field(choice, "finish_reason") or ""))
+    reason = str(get_field(choice, "finish_reason") or "")
+    cut_off = is_truncated(reason) and not is_cut_by_filter(reason)
     text = content if content.strip() else refusal
     if not text and not cut_off:
         text = thought  # servers with a parser of thoughts may take a whole answer for one
@@ -172,7 +173,7 @@ def _build_response(value: object, choice: object, message: Mapping[str, object]
 
 def _is_all_thought(content: str) -> bool:
     """Nothing at all is a thought that is not shown. Blank space without end is none."""
-    return not content or (bool(content.strip()) and not strip_thoughts(content))
+    return not content or (bool(content.strip()) and not strip_leading_thoughts(content))
 
 
 def _build_hidden_failure(value: object, choice: object) -> CallFailed:
@@ -205,23 +206,6 @@ def parse_retry_after(headers: Mapping[str, str]) -> float:
         moment = when if when.tzinfo is not None else when.replace(tzinfo=UTC)
         seconds = (moment - datetime.now(UTC)).total_seconds()
     return min(max(0.0, seconds), LONGEST_WAIT_SECONDS) if math.isfinite(seconds) else 0.0
-
-
-def _parse_json(body: bytes) -> object:
-    try:
-        value: object = from_json(body)
-    except ValueError:
-        return _parse_json_with_faults(body)
-    return value
-
-
-def _parse_json_with_faults(body: bytes) -> object:
-    """What Python's parser alone accepts: lone surrogates, and bytes that are no UTF-8. It takes twice as long."""
-    try:
-        value: object = json.loads(body.decode("utf-8", "replace"))
-    except (ValueError, RecursionError):
-        return None
-    return value
 
 
 def _get_first(value: object) -> object:
@@ -529,7 +513,7 @@ def _proves_format_ignored(reply: ChatResponse) -> bool:
     """Whether an answer is not of the form that was asked for, so that the server cannot have seen to it."""
     if reply.asked == "off" or reply.cut_off or reply.refused or len(reply.text) > _LONGEST_LOOKED_AT:
         return False
-    text = strip_thoughts(reply.text)
+    text = strip_leading_thoughts(reply.text)
     if not text:
         return False
     try:

@@ -75,7 +75,6 @@ from app.judges.aggregation import (
     to_usable,
 )
 from app.judges.configuration import DeadlineJudge
-from app.judges.gate_wordings import strip_thoughts
 from app.judges.gates import GateResult, group_passed, run_gates_on_case
 from app.judges.verdicts import (
     MirroredOrders,
@@ -86,6 +85,7 @@ from app.judges.verdicts import (
 )
 from app.ports.judges import BackedJudge, CalibrationReading, Judge, WrittenReferences, can_write, get_pace
 from app.toolkit.texts import run_in_turn
+from app.toolkit.thoughts import strip_leading_thoughts
 
 log = logging.getLogger(__name__)
 
@@ -612,8 +612,8 @@ async def read_beside_references(
 
 async def _show_together(case: Case, references: References) -> _ShownGroup:
     """References get the hints of word checks that candidates get; gates do not stop them."""
-    replies = {kind: strip_thoughts(text) for kind, text in references.replies.items()}
-    seen = tuple(strip_thoughts(text) for text in case.candidates)
+    replies = {kind: strip_leading_thoughts(text) for kind, text in references.replies.items()}
+    seen = tuple(strip_leading_thoughts(text) for text in case.candidates)
     noticed = await run_gates_on_case(case.model_copy(update={"candidates": (*case.candidates, *replies.values())}))
     own = noticed[: len(seen)]
     beside = [each if not each.failed else GateResult((), ()) for each in noticed[len(seen) :]]
@@ -669,7 +669,7 @@ async def ask_for_references(
 async def _are_usable(written: Mapping[ReferenceKind, str], plan: ReferencePlan, case: Case) -> bool:
     """Written replies are frozen: each must pass the gates of candidates, and equal no other. What people wrote is
     exempt from the gates."""
-    texts = [*written.values(), *map(strip_thoughts, plan.given.values())]
+    texts = [*written.values(), *map(strip_leading_thoughts, plan.given.values())]
     if len({" ".join(text.casefold().split()) for text in texts}) < len(texts):
         return False
     alone = case.model_copy(update={"candidates": tuple(written.values()), "lines": (), "episodes": ()})
@@ -687,7 +687,7 @@ def _choose_writer(key: str, count: int) -> int:
 
 def parse_references(answer: str, kinds: Sequence[ReferenceKind]) -> dict[ReferenceKind, str] | str:
     """The replies by kind, or what is wrong with the answer. Text around the JSON object is ignored."""
-    text = strip_thoughts(answer)
+    text = strip_leading_thoughts(answer)
     start, end = text.find("{"), text.rfind("}")
     try:
         document: object = json.loads(text[start : end + 1]) if start >= 0 else None
@@ -698,7 +698,7 @@ def parse_references(answer: str, kinds: Sequence[ReferenceKind]) -> dict[Refere
     written: dict[ReferenceKind, str] = {}
     for kind in kinds:
         reply: object = document.get(kind)
-        written[kind] = strip_thoughts(reply).strip() if isinstance(reply, str) else ""
+        written[kind] = strip_leading_thoughts(reply).strip() if isinstance(reply, str) else ""
         if not 0 < len(written[kind]) <= _LONGEST_REPLY:
             return f'"{kind}" must be a text of 1 to {_LONGEST_REPLY} characters'
     if len(set(written.values())) < len(written):

@@ -36,7 +36,6 @@ from app.judges.aggregation import CandidateGroup, GroupResult, JudgeView, avera
 from app.judges.chat_judge import CachingJudge, ChatJudge, FreshJudge, InProcessMemory, JudgeWithFallback
 from app.judges.claims import attach_claim_notes
 from app.judges.configuration import JUDGING_SECONDS, ChatJudgeConfig, DeadlineJudge
-from app.judges.gate_wordings import strip_thoughts
 from app.judges.gates import GATES_DIGEST, Gate, GateResult, group_passed, list_confirmed_flags, run_gates_on_case
 from app.judges.judge_client import RequestForm, ServerTraits, build_request_form
 from app.judges.modes import (
@@ -65,10 +64,11 @@ from app.ports.judges import (
     WrittenReferences,
     gives_rewards,
 )
+from app.toolkit.thoughts import strip_leading_thoughts
 
 _DISAGREEMENT_GAP: Final = 0.35
 """From this difference between two judges' rewards for a candidate they count as disagreeing."""
-VERSION: Final = 10
+VERSION: Final = 11
 """Increase this when the same judgements would give different scores."""
 
 _Reader = Callable[[Judge, CandidateGroup, int], Coroutine[None, None, GroupResult]]
@@ -118,7 +118,7 @@ class JudgePanel:
 
     async def judge(self, case: Case) -> PanelResult:
         case = self._apply_rubric(case)
-        seen = tuple(strip_thoughts(text) for text in case.candidates)
+        seen = tuple(strip_leading_thoughts(text) for text in case.candidates)
         noticed = await run_gates_on_case(case)
         failed = [each.failed for each in noticed]
         passed = group_passed(seen, noticed)

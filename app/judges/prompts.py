@@ -29,12 +29,13 @@ from app.judges.configuration import (
     SpendingAccount,
     create_reservation_id,
 )
-from app.judges.gate_wordings import replace_surrogates, strip_thoughts
+from app.judges.gate_wordings import replace_surrogates
 from app.judges.gates import GATES
 from app.judges.judge_client import JudgeClient, PromptMessage
 from app.judges.verdicts import assign_letters
 from app.ports.judges import JudgeCache
 from app.toolkit.templates import Template
+from app.toolkit.thoughts import strip_leading_thoughts
 
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False)
 _FOLDER: Final = Path(__file__).with_name("prompts")
@@ -518,7 +519,7 @@ def _build_spending_judgement(
 
 def _parse_rubric(answer: str) -> WrittenRubric:
     """ValueError, pydantic's included, for an invalid rubric. Text around the JSON object is ignored."""
-    text = strip_thoughts(answer)
+    text = strip_leading_thoughts(answer)
     start, end = text.find("{"), text.rfind("}")
     try:
         value: object = json.loads(text[start : end + 1]) if start >= 0 else None

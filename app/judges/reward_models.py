@@ -41,12 +41,13 @@ from app.judges.aggregation import (
 )
 from app.judges.chat_judge import ChatJudge
 from app.judges.configuration import CallFailed, ChatJudgeConfig, Deadline, ReadingCost, ReadingFailed, TokenUsage
-from app.judges.gate_wordings import replace_surrogates, strip_thoughts
+from app.judges.gate_wordings import replace_surrogates
 from app.judges.judge_client import ChatResponse, PromptMessage, ServerCall
 from app.judges.modes import Question, ask_questions, list_judgements
 from app.judges.prompts import JudgePrompt, JudgeQuestion
 from app.judges.verdicts import JudgeAnswer
 from app.ports.judges import Judge, JudgeCache
+from app.toolkit.thoughts import strip_leading_thoughts
 
 # Routes: what is sent, and where the number is in what comes back.
 
@@ -288,7 +289,7 @@ def _list_messages(request: JudgeRequest, candidate: Candidate) -> list[dict[str
 
 def _extract_content(message: Message) -> str:
     content = message.content or ""
-    return strip_thoughts(content) if message.role == "assistant" else content
+    return strip_leading_thoughts(content) if message.role == "assistant" else content
 
 
 def _compute_sigmoid(value: float) -> float:

@@ -37,7 +37,8 @@ from app.judges.claims import (
     shorten,
 )
 from app.judges.configuration import JsonMode, get_field
-from app.judges.gate_wordings import NO_CHARACTER, THOUGHT_TAGS, Reply, may_refuse, refuses, replace_surrogates
+from app.judges.gate_wordings import NO_CHARACTER, Reply, may_refuse, refuses, replace_surrogates
+from app.toolkit.thoughts import THINKING_TAG, strip_leading_thoughts
 
 # Presentation.
 
@@ -215,7 +216,7 @@ _CLAIM_FIELDS: Final[Mapping[str, JsonValue]] = {
 
 _HIGHEST: Final = 4.0
 """Judges score from 0 to 4, verdicts hold the share of that."""
-PARSER_VERSION: Final = 9
+PARSER_VERSION: Final = 10
 """Increase this when the same answer would be parsed differently."""
 
 _LONGEST_ANSWER: Final = 400_000
@@ -277,14 +278,11 @@ def may_be_answer(value: Mapping[str, object]) -> bool:
 def _iterate_search_texts(text: str) -> Iterator[str]:
     """The texts to search: after the judge's thought, and also everywhere when its closing tag may be part of a
     quote."""
-    for tag in THOUGHT_TAGS:
-        _, closing, behind = text.partition(f"</{tag}>")
-        if text.lstrip().startswith(f"<{tag}>"):
-            yield behind
-            return
-        if closing:
-            yield behind
-    yield text
+    said = strip_leading_thoughts(text)
+    if said != text.strip():
+        yield said
+    if THINKING_TAG.match(text.lstrip()) is None:
+        yield text
 
 
 def _validate_answer(

@@ -42,7 +42,7 @@ from app.domain.scores import (
     Score,
     is_drawn,
 )
-from app.domain.tasks import Completion, Task
+from app.domain.tasks import Completion, Task, is_cut_by_filter
 from app.domain.values import SameObject, Unit, is_same_model
 from app.ports.environment import Environment, Programs, Tools, Workers
 from app.ports.judges import BackedJudge, CalibratingPanel, Panel, Panels, ReferenceStore
@@ -54,6 +54,7 @@ from app.service.task_cache import TaskCache
 log = logging.getLogger(__name__)
 
 _TRUNCATED_SCORE: Final = Score.gated("truncated", rationale="cut off by the token limit")
+_FILTERED_SCORE: Final = Score.gated("truncated", rationale="cut off by a filter of the model's server")
 
 
 class Scorer:
@@ -216,7 +217,8 @@ async def score_completions(
         await budget.settle(recorded.made, further=recorded.was_calibrated)
     if len(whole) < len(completions):
         remaining = iter(scores)
-        scores = [_TRUNCATED_SCORE if completion.truncated else next(remaining) for completion in completions]
+        cuts = options.on_truncated == "zero"
+        scores = [_score_uncompleted(completion, cuts=cuts) or next(remaining) for completion in completions]
     if any(completion.is_malformed for completion in completions):
         scores = [
             _flag_malformed(score) if completion.is_malformed else score
@@ -224,6 +226,17 @@ async def score_completions(
         ]
     made, making = ((), None) if recorded is None else (tuple(recorded.made), recorded.making)
     return PanelResult.build_trusted(scores=tuple(scores), judgements=made, making=making)
+
+
+def _score_uncompleted(completion: Completion, *, cuts: bool) -> Score | None:
+    """Of what no environment sees; None for what one does."""
+    if completion.broken_off:
+        return Score.unscored(
+            "broken_off", f"the model's server broke off ({completion.finish_reason}): it is no sample"
+        )
+    if not (cuts and completion.truncated):
+        return None
+    return _FILTERED_SCORE if is_cut_by_filter(completion.finish_reason) else _TRUNCATED_SCORE
 
 
 def _flag_malformed(score: Score) -> Score:
@@ -236,9 +249,9 @@ def repeat_score(score: Score, count: int) -> PanelResult:
 
 
 def leave_out_cut(completions: Sequence[Completion], options: ScoringOptions) -> list[Completion]:
-    """Those that an environment sees: not the truncated ones, where these get 0 in any case."""
+    """Those that an environment sees: neither those that broke off, nor the truncated where these get 0 in any case."""
     cuts = options.on_truncated == "zero"
-    return [completion for completion in completions if not (cuts and completion.truncated)]
+    return [completion for completion in completions if _score_uncompleted(completion, cuts=cuts) is None]
 
 
 async def _call_environment(

@@ -29,6 +29,7 @@ from app.domain.tasks import LARGE_TEXT, Completion, are_large, leave_out
 from app.domain.values import Frozen, is_encodable
 from app.toolkit.seeded import SeededRandom
 from app.toolkit.texts import iterate_lines, iterate_matches, run_in_turn
+from app.toolkit.thoughts import strip_thinking
 
 # What a reply says outside its thinking, and commits to between tags
 
@@ -39,77 +40,6 @@ MOST_CHARACTERS: Final = 10_000
 
 _TAG = re.compile(r"<(/?)answer>", re.IGNORECASE)
 _BLANK_ANSWER = re.compile(r"[\s.…]*")
-THINKING_TAGS = (
-    *(f"<{end}{word}>" for word in ("think", "thinking", "thought", "reasoning") for end in ("", "/")),
-    *("[THINK]", "[/THINK]", "\u25c1think\u25b7", "\u25c1/think\u25b7"),
-    *(f"<|channel|>{name}<|message|>" for name in ("analysis", "commentary", "final")),
-)
-"""In any case of letters. White space may stand before the `>` of a tag that is a word."""
-THINKING_TAG = re.compile(
-    "|".join(
-        re.escape(tag) if "|" in tag or tag[-1] != ">" else rf"{re.escape(tag[:-1])}\s{{0,4}}>" for tag in THINKING_TAGS
-    ),
-    re.IGNORECASE,
-)
-_END_NAMES = (
-    *("im_end", "endoftext", "eot_id", "eom_id", "eom", "end_of_text", "end", "return", "eot", "end_of_turn"),
-    *("END_OF_TURN_TOKEN", "pad"),
-)
-_OTHER_ENDS = (
-    *("<\uff5cend\u2581of\u2581sentence\uff5c>", "</s>", "<eos>", "<eot>", "<end_of_turn>", "<pad>", "[EOS]", "[PAD]"),
-)
-TURN_ENDS = (*(f"<|{name}|>" for name in _END_NAMES), *_OTHER_ENDS)
-"""What stands behind one of these, outside thinking, is not part of the reply."""
-TURN_END = re.compile(rf"<\|(?:{'|'.join(_END_NAMES)})\|>|{'|'.join(map(re.escape, _OTHER_ENDS))}")
-LONGEST_TAG: Final = 40
-"""Characters of the longest of these tags and ends, white space included: large texts are searched in windows."""
-
-
-@dataclass(frozen=True, slots=True)
-class SpokenReply:
-    text: str
-    unfinished: bool = False
-    """The reply ended while still thinking, so `text` is empty."""
-
-
-def strip_thinking(reply: str) -> SpokenReply:
-    """Thinking is what stands between `<think>` (or thinking, thought, reasoning, [THINK], ◁think▷, a harmony
-    analysis channel) and the next closing tag. A closing tag without an opening one ends thinking that began before
-    the reply. Thinking that never closes leaves nothing. Text after an end-of-turn token is not part of the reply."""
-    return split_thinking(reply)[1]
-
-
-def split_thinking(reply: str) -> tuple[str, SpokenReply]:
-    """The thinking too, which comes first."""
-    if "<" not in reply and "[" not in reply and "◁" not in reply:
-        return "", SpokenReply(reply)
-    parts: list[str] = []
-    thought: list[str] = []
-    position = 0
-    thinking = False
-    for tag in iterate_matches(THINKING_TAG, reply, LONGEST_TAG):
-        before = reply[position : tag.start()]
-        if ends_thinking(tag[0]):
-            # Without an opening tag, the thinking began before the reply: all that came so far was thought.
-            thought += [before] if thinking else [*parts, before]
-            if not thinking:
-                parts.clear()
-            thinking = False
-        else:
-            (thought if thinking else parts).append(before)
-            thinking = True
-        position = tag.end()
-    if thinking:
-        return "\n".join([*thought, reply[position:]]), SpokenReply("", unfinished=True)
-    parts.append(reply[position:])
-    text = "\n".join(parts)
-    end = next(iterate_matches(TURN_END, text, LONGEST_TAG), None)
-    return "\n".join(thought), SpokenReply(text if end is None else text[: end.start()])
-
-
-def ends_thinking(tag: str) -> bool:
-    """Whether what stands behind the tag is said."""
-    return "/" in tag or "final" in tag.lower()
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ REASONS: Mapping[Reason, str] = {
     "self_judge": "The judge uses the policy's own model, and its settings do not allow that.",
     "verifier_killed": "The check of the completion exceeded its limit on time or memory.",
     "verifier_failed": "The verifier itself failed.",
+    "broken_off": "The server that sampled the completion broke off: it is no sample.",
     "version_changed": "The task came from another version of the environment, or from another version of its data.",
     "stale": "The group's lag is above its run's `max_lag`, and the run drops such groups. This is final.",
     "environment_unavailable": "The environment's data cannot be read at the moment.",

@@ -14,7 +14,6 @@ from tests.support.tables import read_table
 class Tables(Frozen):
     refused: tuple[tuple[dict[str, object], str], ...]
     sound: tuple[dict[str, object], ...]
-    cut_off: tuple[tuple[str | None, bool], ...]
 
 
 TABLES = read_table(__file__, "completions.yaml", Tables)
@@ -60,9 +59,31 @@ def test_the_answer_is_what_the_model_said_last(completion: Completion, answer: 
     assert completion.answer == answer
 
 
-@pytest.mark.parametrize(("finish_reason", "truncated"), TABLES.cut_off)
-def test_what_servers_call_a_completion_that_a_limit_cut_off(finish_reason: str | None, truncated: bool) -> None:
-    assert Completion(text="a", finish_reason=finish_reason).truncated is truncated
+@pytest.mark.parametrize(
+    ("text", "finish_reason", "kind"),
+    [
+        *(("a", reason, "cut off") for reason in ("length", "LENGTH", "MAX_TOKENS", "max_tokens", "model_length")),
+        *(("a", reason, "cut off") for reason in ("model_context_window_exceeded", "content_filter", "SAFETY")),
+        *(("a", reason, "cut off") for reason in ("recitation", "blocklist")),
+        *(("", reason, "cut off") for reason in ("length", "max_output_tokens")),
+        *(("a", reason, "ended") for reason in ("stop", None, "", "tool_calls", "end_turn", "eos_token", "odd")),
+        *((" ", reason, "ended") for reason in ("stop", None, "STOP", "refusal")),
+        *(("a", reason, "broken off") for reason in ("error", "ABORT", "aborted", "network_error", "timeout")),
+        *(("a", reason, "broken off") for reason in ("insufficient_system_resource", "failed")),
+        *(("a", reason, "broken off") for reason in ("MALFORMED_FUNCTION_CALL", "cancelled")),
+        *(("\n", reason, "broken off") for reason in ("odd", "other", "safety", "content_filter", "error")),
+    ],
+)
+def test_a_completion_ended_or_was_cut_off_or_broke_off(text: str, finish_reason: str | None, kind: str) -> None:
+    told = Completion(text=text, finish_reason=finish_reason)
+    said = Completion(messages=(Message(role="assistant", content=text),), finish_reason=finish_reason)
+    kinds = {(True, False): "cut off", (False, True): "broken off", (False, False): "ended"}
+    assert [kinds[one.truncated, one.broken_off] for one in (told, said)] == [kind, kind]
+
+
+def test_a_call_is_not_nothing() -> None:
+    call = ToolCall(function=FunctionCall(name="look", arguments="{}"))
+    assert not Completion(messages=(Message(role="assistant", tool_calls=(call,)),), finish_reason="odd").broken_off
 
 
 def test_a_null_is_an_absent_part_as_clients_of_openai_write_it() -> None:

@@ -43,6 +43,38 @@ def test_a_status_says_whether_to_try_again(status: int, kind: type[GatewayError
     assert (type(refused.value), refused.value.detail) == (kind, told)
 
 
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (b'{"message": "Slow down", "code": 429}', Unavailable),
+        (b'{"message": "Slow down", "code": 502}', Unavailable),
+        (b'{"message": "Slow down"}', Unavailable),
+        (b'{"message": "Slow down", "code": 401}', Unauthorized),
+        (b'{"message": "Slow down", "code": 400}', InvalidRequest),
+    ],
+)
+def test_an_error_with_status_200_says_it_too(error: bytes, kind: type[GatewayError]) -> None:
+    server = InferenceServer(ScriptedConnection(b'{"error": %s}' % error), "m")
+    with pytest.raises(GatewayError) as refused:
+        finish(server.ask([Message(role="user", content="Hello?")]))
+    told = "http://policy/v1 answers 200 with an error: Slow down"
+    assert (type(refused.value), refused.value.detail) == (kind, told)
+
+
+@pytest.mark.parametrize(
+    ("choice", "words"),
+    [
+        (b'{"finish_reason": "abort", "message": {"content": "Ay"}}', "an error: the reply broke off .abort."),
+        (b'{"finish_reason": "odd", "message": {"content": ""}}', "broke off its reply .odd."),
+        (b'{"finish_reason": "error", "message": {"content": "Ay"}}', "an error: the reply broke off .error."),
+    ],
+)
+def test_a_reply_that_broke_off_is_asked_for_again(choice: bytes, words: str) -> None:
+    server = InferenceServer(ScriptedConnection(b'{"choices": [%s]}' % choice), "m")
+    with pytest.raises(Unavailable, match=words):
+        finish(server.ask([Message(role="user", content="Hello?")]))
+
+
 FINISHED = b'data: {"choices": [{"index": 0, "delta": {"content": "Aye."}, "finish_reason": "stop"}]}\n\n'
 BEGUN = b'data: {"choices": [{"index": 1, "delta": {"content": "No"}}]}\n\n'
 DONE = b"data: [DONE]\n\n"

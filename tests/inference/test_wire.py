@@ -13,10 +13,13 @@ from app.inference.wire import (
     ChatCompletion,
     SampledMessage,
     Usage,
+    find_error,
     is_event_stream,
     join_event_stream,
+    make_finite,
     parse_completion,
     parse_models,
+    read_answer,
 )
 
 HI = Message(role="assistant", content="Hi")
@@ -73,33 +76,96 @@ TOLD = {
 @pytest.mark.parametrize("server", TOLD)
 def test_tokens_are_read(server: str) -> None:
     sent, said = TOLD[server]
-    assert parse_completion(sent) == ChatCompletion((said,), Usage())
+    assert parse_completion(read_answer(sent)) == ChatCompletion((said,), Usage())
 
 
 def test_infinite_log_probabilities_are_not_known() -> None:
     assert math.isinf(json.loads("-Infinity"))
     sent = body({"token_ids": [7, 8], "logprobs": LOGPROBS}, prompt_token_ids=[1]).replace(b"-0.25", b"-Infinity")
-    assert parse_completion(sent).said == (SampledMessage(HI, "stop", (1,), (7, 8)),)
+    assert parse_completion(read_answer(sent)).said == (SampledMessage(HI, "stop", (1,), (7, 8)),)
 
 
 def test_tool_calls_are_kept_as_they_came() -> None:
     call: JsonValue = {"id": "call_1", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}
     spoken: JsonValue = {"role": "assistant", "content": None, "tool_calls": [call], "reasoning": "Hm."}
-    said = parse_completion(body({"message": spoken, "finish_reason": "tool_calls"}, usage={"prompt_tokens": 3}))
+    said = parse_completion(
+        read_answer(body({"message": spoken, "finish_reason": "tool_calls"}, usage={"prompt_tokens": 3}))
+    )
     kept = ToolCall(id="call_1", function=FunctionCall(name="add", arguments='{"a": 1}'))
     expected = SampledMessage(Message(role="assistant", tool_calls=(kept,)), "tool_calls")
     assert said == ChatCompletion((expected,), Usage(prompt_tokens=3))
 
 
 def test_a_message_without_content_is_an_empty_text() -> None:
-    said = parse_completion(body({"message": {"role": "assistant", "content": None, "tool_calls": []}})).said[0]
+    said = parse_completion(
+        read_answer(body({"message": {"role": "assistant", "content": None, "tool_calls": []}}))
+    ).said[0]
     assert said.message == Message(role="assistant", content="")
+
+
+THINKING = {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}
+SHAPES = {
+    "a byte order mark": b'\xef\xbb\xbf{"choices": [{"message": {"content": "Aye."}}]}',
+    "parts": json.dumps({"choices": [{"message": {"content": [THINKING, {"text": None}, "Aye."]}}]}).encode(),
+    "a text": b'{"choices": [{"text": "Aye."}]}',
+    "a delta": b'{"choices": [{"delta": {"content": "Aye."}}]}',
+    "an empty message beside a text": b'{"choices": [{"message": {}, "text": "Aye."}]}',
+    "a number that is none": b'{"choices": [{"text": "Aye.", "logprobs": {"content": [{"logprob": NaN}]}}]}',
+    "a stream": b'data: {"choices": [{"message": {"content": "Aye."}}]}\n\ndata: [DONE]\n\n',
+    "a stream of texts": b'\xef\xbb\xbfdata: {"choices": [{"text": "A"}]}\n\n'
+    b'data: {"choices": [{"text": "ye."}]}\ndata: [DONE]',
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_text_is_read_wherever_it_stands(shape: str) -> None:
+    said = parse_completion(read_answer(SHAPES[shape])).said
+    assert [one.message for one in said] == [Message(role="assistant", content="Aye.")]
+
+
+@pytest.mark.parametrize(
+    ("sent", "text"),
+    [
+        (rb'"Aye \ud83d."', "Aye \ufffd."),
+        (rb'"Aye \ud83d\ude00."', "Aye \U0001f600."),
+        (b'"Aye \xed\xa0\xbd."', "Aye \ufffd\ufffd\ufffd."),
+        ('"Aye\u2028."'.encode(), "Aye\u2028."),
+    ],
+)
+def test_half_a_character_costs_itself_alone(sent: bytes, text: str) -> None:
+    whole = b'{"choices": [{"message": {"content": %s}}]}' % sent
+    streamed = b'data: {"choices": [{"delta": {"content": %s}, "finish_reason": "stop"}]}\n\n' % sent
+    assert [parse_completion(read_answer(one)).said[0].message.content for one in (whole, streamed)] == [text, text]
+
+
+@pytest.mark.parametrize(
+    ("sent", "told"),
+    [
+        (b'{"error": {"message": "Rate limit", "code": 429}}', (429, "Rate limit")),
+        (b'[{"error": {"message": "Quota", "code": 429}}]', (429, "Quota")),
+        (b'{"choices": [], "error": "Busy"}', (None, "Busy")),
+        (b'{"choices": [{"finish_reason": null, "error": {"code": 502}, "message": {"content": ""}}]}', (502, "")),
+        (
+            b'{"choices": [{"finish_reason": "error", "message": {"content": ""}}]}',
+            (None, "the reply broke off (error)"),
+        ),
+        (b'data: {"error": {"message": "Busy", "code": 503}}\n\n', (503, "Busy")),
+        (b'{"choices": [{"message": {"content": "error"}}], "error": null}', None),
+    ],
+)
+def test_an_error_is_found_inside_of_an_answer(sent: bytes, told: tuple[int | None, str] | None) -> None:
+    error = find_error(read_answer(sent))
+    assert (None if error is None else (error.status, error.message)) == told
+
+
+def test_numbers_that_json_has_no_form_for_are_null() -> None:
+    assert make_finite(json.loads('{"a": [NaN, -Infinity, 1.5], "b": "NaN"}')) == {"a": [None, None, 1.5], "b": "NaN"}
 
 
 @pytest.mark.parametrize("sent", [b"", b"<html>", b"{}", b'{"choices": []}', b'{"error": {"message": "no"}}', b"[]"])
 def test_other_things_are_no_answer(sent: bytes) -> None:
     with pytest.raises(ValidationError):
-        parse_completion(sent)
+        parse_completion(read_answer(sent))
 
 
 def test_models_are_listed() -> None:

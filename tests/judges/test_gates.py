@@ -15,7 +15,7 @@ from app.characters.casting import Staging, build_gate_facts, cast_all
 from app.characters.loading import read_scenes, read_sheets
 from app.domain.judging import GateFacts, SecretTerms
 from app.domain.values import Frozen
-from app.judges.gate_wordings import Reply, fold_text, strip_thoughts
+from app.judges.gate_wordings import Reply, fold_text
 from app.judges.gates import GATES, WORD_GATE_LANGUAGES, find_failed_gates, find_hints
 from tests.support.tables import read_table
 from tests.support.tiers import is_quick
@@ -23,7 +23,6 @@ from tests.support.tiers import is_quick
 
 class Tables(Frozen):
     anybody: tuple[tuple[str, list[str]], ...]
-    thoughts: tuple[tuple[str, str], ...]
 
 
 TABLES = read_table(__file__, "gate_texts.yaml", Tables)
@@ -180,11 +179,6 @@ def test_a_sheet_switches_gates_off() -> None:
 )
 def test_without_a_character_only_what_fits_any_text_is_asked(text: str, expected: list[str]) -> None:
     assert flags(text, None) == expected
-
-
-@pytest.mark.parametrize(("text", "seen"), TABLES.thoughts)
-def test_the_leading_thought_is_not_part_of_the_reply(text: str, seen: str) -> None:
-    assert strip_thoughts(text) == seen
 
 
 @pytest.mark.parametrize("start", [0, 1, 29, 30, 31])

@@ -46,6 +46,7 @@ from app.cli.evaluate.attempts import (
     write_evaluation,
 )
 from app.cli.policies import (
+    POLICY,
     Endpoints,
     PolicyPrices,
     RolloutPlayer,
@@ -301,7 +302,7 @@ class EvaluationSession:
         work = _EvaluationWork(
             tasks=context.tasks,
             concurrency=self.concurrency,
-            seeded=await self._accepts_seeds(server),
+            seeded=await self._accepts_seeds(server, campaign.patience),
             judges_cost=bool(estimate.judging),
             tokens=self._build_recorder(),
         )
@@ -371,14 +372,15 @@ class EvaluationSession:
             check=TokenCheck.begin(self.tokenizer, checks=self.tokens.checks),
         )
 
-    async def _accepts_seeds(self, server: InferenceServer) -> bool:
+    async def _accepts_seeds(self, server: InferenceServer, patience: Retrier) -> bool:
         """Requests one token with a seed. RequestRefused when the server refuses it without a seed too."""
         shortest = replace(server, sampling=self.spec.sampling.shortest)
         hello = (Message(role="user", content="Hello."),)
         try:
-            await shortest.ask(hello, seed=derive_seed(self.spec.seed, 0, 0, 0))
+            seed = derive_seed(self.spec.seed, 0, 0, 0)
+            await patience.retry_until_answered(POLICY, lambda: shortest.ask(hello, seed=seed))
         except InvalidRequest:
-            await shortest.ask(hello)
+            await patience.retry_until_answered(POLICY, lambda: shortest.ask(hello))
             self.console.print("the policy server does not accept seeds: answers are not reproducible", highlight=False)
             return False
         return True

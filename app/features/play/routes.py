@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Final, Literal, TypeVar
 
 from fastapi import APIRouter, Query, Request
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
@@ -41,15 +41,15 @@ from app.features.play.service import (
     PlayTurns,
     PolicyAnswer,
     PreparedTurn,
-    ThoughtSplitter,
     read_choice,
-    split_thoughts,
 )
 from app.features.worlds.service import ConversationTurn, Moment, WorldService, list_worlds_within
 from app.http.web.api_keys import CallerBounds, find_caller, needs
 from app.http.web.openapi import document_problems
 from app.http.web.routes import DirectRoute, JsonRoute
+from app.inference.wire import split_parts
 from app.ports.play import ChatBody, Chunk, ReplyStream
+from app.toolkit.thoughts import ThoughtSplitter, split_thoughts
 
 # Requests of clients, in OpenAI's chat format.
 
@@ -62,11 +62,26 @@ _PASSED_ON: Final = (
 """Fields that policies get as they are."""
 
 
+_ROLES: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("user", "human", "player"), "user"),
+    **dict.fromkeys(("assistant", "model", "ai", "bot", "char", "character", "npc"), "assistant"),
+    **dict.fromkeys(("system", "developer", "narrator"), "system"),
+    **dict.fromkeys(("tool", "tool_result", "function", "ipython", "observation"), "tool"),
+}
+"""What clients call who speaks. Nobody says what tools answer: a turn leaves it out."""
+
+
+def _read_role(role: str) -> str:
+    known = _ROLES.get(role.strip().casefold())
+    if known is None:
+        # To take it for the player's or the character's words would be a guess.
+        raise ValueError(f"the role is none of {', '.join(_ROLES)}")
+    return known
+
+
 def _join_parts(content: Any) -> Any:
-    """Clients send texts, or lists of parts; pictures are left out."""
-    if not isinstance(content, list):
-        return "" if content is None else content
-    return "\n".join(str(part.get("text", "")) for part in content if isinstance(part, dict) and "text" in part)
+    """Clients send texts, or lists of parts; pictures and thoughts are left out."""
+    return split_parts(content, "\n")[1] if content is None or isinstance(content, list) else content
 
 
 def _read_user(user: Any) -> Any:
@@ -76,13 +91,18 @@ def _read_user(user: Any) -> Any:
 class ClientMessage(BaseModel):
     model_config = ConfigDict(frozen=True)
 
-    role: Annotated[str, Field(max_length=40)]
+    role: Annotated[str, Field(max_length=40), AfterValidator(_read_role)]
     content: Annotated[str, BeforeValidator(_join_parts)] = ""
     name: str | None = None
 
     @property
     def is_system(self) -> bool:
-        return self.role in {"system", "developer"}
+        return self.role == "system"
+
+    @property
+    def said(self) -> str:
+        """Without thoughts, which some clients send back as a part of what the character said."""
+        return split_thoughts(self.content)[1] if self.role == "assistant" else self.content
 
 
 class ChatRequest(BaseModel):
@@ -109,9 +129,9 @@ class ChatRequest(BaseModel):
 
     @property
     def raw_messages(self) -> list[JsonValue]:
-        """As the client sent them, for what is no turn."""
+        """As the client sent them but for thoughts, for what is no turn."""
         return [
-            {"role": one.role, "content": one.content, **({} if one.name is None else {"name": one.name})}
+            {"role": one.role, "content": one.said, **({} if one.name is None else {"name": one.name})}
             for one in self.messages
         ]
 
@@ -179,7 +199,8 @@ def _split(messages: Sequence[ClientMessage]) -> tuple[list[ClientMessage], list
     while end > start and messages[end - 1].is_system:
         end -= 1
     own = [one for one in messages[start:end] if not (one.name or "").startswith("example_")]
-    return [one for one in own if not _EXAMPLES.match(one.content)], list(messages[end:])
+    spoken = [one for one in own if one.role != "tool" and not _EXAMPLES.match(one.content)]
+    return spoken, list(messages[end:])
 
 
 def _read_wish(request: ChatRequest, messages: Sequence[ClientMessage], trailing: Sequence[ClientMessage]) -> _Wish:
@@ -272,7 +293,7 @@ def _find_speaker(trailing: Sequence[ClientMessage], names: Mapping[str, str]) -
 
 def _read_line(message: ClientMessage, speaker: str | None, names: Mapping[str, str]) -> _SaidLine:
     """A narrator's line, and one of another character in a group, stand between or behind brackets, as in training."""
-    text = message.content.strip()
+    text = message.said.strip()
     if message.is_system:
         return _SaidLine("user", f"[{text}]")
     if speaker is None:
@@ -292,6 +313,8 @@ def _merge(newest_first: Iterable[_SaidLine]) -> list[_SaidLine]:
     models take turns alone."""
     merged: list[tuple[Literal["user", "assistant"], list[str]]] = []
     for line in newest_first:
+        if not line.text:
+            continue  # nothing but a thought
         if merged and merged[-1][0] == line.role:
             merged[-1][1].append(line.text)
         elif len(merged) > _MOST_LINES:

@@ -116,6 +116,8 @@ class ResponsesObject(BaseModel):
         that was not cut off."""
         if self.incomplete_details is not None:
             return self.incomplete_details.reason or _CUT_OFF
+        if self.status in ("failed", "cancelled"):
+            return self.status
         ended_by_itself = "ng_termination_reason" in (self.metadata or {})
         return _CUT_OFF if self.status == "incomplete" and not ended_by_itself else "stop"
 

@@ -644,4 +644,6 @@ def _refuse_unscored(reply: GroupReply, beside: dict[str, JsonValue]) -> Respons
         return _build_refusal(503, RewardRefusal(error="not scored yet; retry", code="pending", field=None), 1, beside)
     because = f": {score.rationale}" if score.rationale else ""
     refusal = RewardRefusal(error=f"no score ({score.reason}){because}", code="unscored", field=None)
+    if score.reason == "broken_off":  # a trainer that asked again would ask for ever
+        return _build_refusal(422, refusal, None, {**beside, "reason": score.reason})
     return _build_refusal(503, refusal, _RETRY_SECONDS, {**beside, "reason": score.reason})

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from app.domain.tasks import Completion, Message, ToolCall, ToolSpec
-from app.toolkit.answers import THINKING_TAGS, strip_thinking
+from app.toolkit.thoughts import FAMILIES, match_tags, strip_thinking
 from app.toolkit.tool_calls.calls import CallReading, MalformedCall, ParsedCall, build_call, read_json
 from app.toolkit.tool_calls.formats import FORMATS, CallFormat, ToolFormat, is_bare_call
 
-_OTHER_THINKING = re.compile("|".join(re.escape(tag) for tag in THINKING_TAGS if "channel" not in tag), re.IGNORECASE)
+_OTHER_THINKING = match_tags(family for family in FAMILIES if family.name != "harmony")
 _OPENAI = "openai"
 """What a reading calls a message's own `tool_calls`."""
 

@@ -2,8 +2,11 @@
 
 import sys
 from collections import Counter
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from app.domain.errors import InvalidRequest
 from app.features.play.routes import ChatRequest, ClientConversation, read_conversation
@@ -83,6 +86,56 @@ def test_a_long_chat_keeps_its_newest_lines_from_the_players_on() -> None:
     said = [(("user", "assistant")[place % 2], str(place) * (2000 if place < 90 else 1)) for place in range(301)]
     lines = read(GREETING, *said).lines
     assert (len(lines), lines[0].content, lines[-1].content) == (199, "102", "300")
+
+
+THOUGHT = "<think>PLAN</think>"
+DETAILS = '<details type="reasoning" done="true"><summary>Thought</summary>PLAN</details>'
+PARTS = [{"type": "text", "text": None}, None, {"type": "image_url", "image_url": {"url": "x"}}, "Is", 5]
+THINKING_PARTS = [{"type": "thinking", "thinking": [{"type": "text", "text": "PLAN"}]}, {"type": "text", "text": "No."}]
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ((ASKED, ("assistant", f"{THOUGHT}No."), WHY), turns(ASKED[1], "No.", "Why?")),
+        ((ASKED, ("model", "PLAN</think>No."), WHY), turns(ASKED[1], "No.", "Why?")),
+        ((ASKED, ("Char", f"{DETAILS}No."), WHY), turns(ASKED[1], "No.", "Why?")),
+        ((ASKED, ("assistant", THINKING_PARTS), WHY), turns(ASKED[1], "No.", "Why?")),
+        ((ASKED, ("ai", THOUGHT), WHY), turns(f"{ASKED[1]}\nWhy?")),
+        ((("human", f"{THOUGHT}Is it?"), NO, ("player", "Why?")), turns(f"{THOUGHT}Is it?", "No.", "Why?")),
+        ((ASKED, ("assistant", ""), ("tool", '{"wind": 12}')), turns(ASKED[1])),
+        ((ASKED, NO, ("function", "12"), WHY, ("tool_result", [{"text": "12"}])), turns(ASKED[1], "No.", "Why?")),
+        ((ASKED, NO, ("narrator", "The bell rings."), WHY), turns(ASKED[1], "No.", "[The bell rings.]\nWhy?")),
+        (
+            (("user", [*PARTS, {"type": "input_text", "text": {"value": "it?"}}]), NO, WHY),
+            turns("Is\nit?", "No.", "Why?"),
+        ),
+    ],
+    ids=[
+        *("thought", "thought that the prompt opened", "thought of Open WebUI", "thought as a part", "thought alone"),
+        *("a player's tags", "tool result", "results amid", "narrator", "parts without a text"),
+    ],
+)
+def test_everybodys_words_are_their_own(
+    said: Sequence[tuple[str, Any]], expected: tuple[ConversationTurn, ...]
+) -> None:
+    messages = [{"role": role, "content": content} for role, content in said]
+    request = ChatRequest.model_validate({"messages": messages, "stream": True})
+    assert read_conversation(request, NAMES).lines == expected
+
+
+def test_thoughts_are_left_out_of_what_is_passed_on_too() -> None:
+    listed = [{"role": "model", "content": f"{THOUGHT}No."}, {"role": "tool", "content": None}]
+    assert ChatRequest.model_validate({"messages": listed}).raw_messages == [
+        {"role": "assistant", "content": "No."},
+        {"role": "tool", "content": ""},
+    ]
+
+
+@pytest.mark.parametrize("message", [{"role": "spectator", "content": "Aye."}, {"role": "user", "content": 5}])
+def test_what_nobody_may_have_said_is_refused(message: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        ChatRequest.model_validate({"messages": [message]})
 
 
 @pytest.mark.parametrize(

@@ -106,6 +106,15 @@ def test_without_a_score_for_one_the_whole_group_is_masked_for_good(judged: Judg
     }
 
 
+def test_a_reply_that_the_models_server_broke_off_is_masked(judged: Judged) -> None:
+    task = judged.preferring(48)
+    whole = roll_out(task, ANSWERS[:1])
+    broken = (build_row(task, 0, 1), build_response(say("Yes, of"), status="failed"))
+    told = verify(connect(judged, "run=nemo-broken&group_size=2&gather_seconds=2"), *whole, broken)
+    kinds = ["cohort_incomplete", "atropos:broken_off"]
+    assert (rewards(told), [one["failure_kind"] for one in told]) == ([(0.0, True)] * 2, kinds)
+
+
 async def test_a_session_of_either_kind_has_a_cookie_and_may_be_seeded_and_closed_twice(judged: Judged) -> None:
     task = judged.preferring(49)
     client = connect(judged, "run=nemo-sessions")
