@@ -70,12 +70,12 @@ from app.judges.configuration import (
 )
 from app.judges.gate_wordings import replace_surrogates, strip_thoughts
 from app.judges.limits import CallOutcome, CircuitBreaker, LimitsLease, await_turn_at_judging, hash_beginnings
+from app.judges.loose_answers import may_be_answer
 from app.judges.verdicts import (
     ALTERNATIVES_ASKED,
     Token,
     build_response_format,
     choose_mode,
-    may_be_answer,
     parse_tokens,
 )
 from app.ports.judges import JudgeCache
@@ -150,6 +150,8 @@ def _build_response(value: object, choice: object, message: Mapping[str, object]
     content, refusal = extract_text(message.get("content")), extract_text(message.get("refusal"))
     thought = extract_text(message.get("reasoning_content")) or extract_text(message.get("reasoning"))
     cut_off = is_truncated(str(get_field(choice, "finish_reason") or ""))
+    if called := _extract_called(message):
+        content = "\n".join(filter(None, (content, called)))
     text = content if content.strip() else refusal
     if not text and not cut_off:
         text = thought  # servers with a parser of thoughts may take a whole answer for one
@@ -168,6 +170,25 @@ def _build_response(value: object, choice: object, message: Mapping[str, object]
         model=_extract_name(value, "model"),
         system_fingerprint=_extract_name(value, "system_fingerprint"),
     )
+
+
+def _extract_called(message: Mapping[str, object]) -> str:
+    """The arguments of calls: some models answer by a call of a tool that nobody offered. Also an answer that a server
+    has parsed, in `parsed` or in `content`."""
+    listed = message.get("tool_calls")
+    calls = [get_field(call, "function") for call in listed] if isinstance(listed, list) else []
+    held = [get_field(call, "arguments") for call in (*calls, message.get("function_call"))]
+    parsed = (message.get("content"), message.get("parsed"))
+    held += [each for each in parsed if isinstance(each, dict) and may_be_answer(each)]
+    texts = [_encode_json(each) if isinstance(each, dict) else each for each in held]
+    return "\n".join(dict.fromkeys(text for text in texts if isinstance(text, str) and text))
+
+
+def _encode_json(value: object) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return ""
 
 
 def _is_all_thought(content: str) -> bool:

@@ -32,7 +32,16 @@ from app.domain.making import CandidateMaking, CountedDefect, GroupMaking, Judge
 from app.domain.runs import PanelOptions, ScoringOptions
 from app.domain.scores import CALIBRATION_SECONDS, Criterion, Reason, ReferencePlan, References, Score
 from app.domain.values import digest, digest_of_model, utc_now
-from app.judges.aggregation import CandidateGroup, GroupResult, JudgeView, average_values, find_fault, mean, stands_out
+from app.judges.aggregation import (
+    CandidateGroup,
+    GroupResult,
+    JudgeView,
+    average_values,
+    contradicts_itself,
+    find_fault,
+    mean,
+    stands_out,
+)
 from app.judges.chat_judge import CachingJudge, ChatJudge, FreshJudge, InProcessMemory, JudgeWithFallback
 from app.judges.claims import attach_claim_notes
 from app.judges.configuration import JUDGING_SECONDS, ChatJudgeConfig, DeadlineJudge
@@ -299,6 +308,8 @@ def _list_group_flags(views: Sequence[JudgeView], relative_weight: float, missin
         return (*flags, "no_comparison")
     if any(view.follows_position for view in views):
         flags.append("position_dominated")
+    if any(contradicts_itself(view) for view in views):
+        flags.append("ranking_disagrees")
     noisy = [view for view in views if view.follows_rubric] or views  # a reward model says the same every time
     if not any(stands_out(view.samples, relative_weight) for view in noisy if view.samples):
         flags.append("low_signal")
