@@ -56,6 +56,7 @@ from app.judges.configuration import (
     ChatJudgeConfig,
     Deadline,
     JsonMode,
+    PromptCounts,
     ReadingCost,
     ReadingFailed,
     SpendingAccount,
@@ -489,6 +490,14 @@ class ServerTraits:
         self.form = self._configured = build_request_form(config)
         self._answered = False
         self._ignored: set[str] = set()
+        self.counts = PromptCounts()
+
+    @property
+    def cut(self) -> str:
+        """That the server does not read whole prompts, in words; empty where nothing says so."""
+        if (window := self.counts.window) is None:
+            return ""
+        return f"the judge's server reads only {window} tokens of a prompt, whatever its length: raise its window"
 
     @property
     def ignored(self) -> tuple[str, ...]:
@@ -688,6 +697,8 @@ class JudgeClient:
         self._clock = clock
         self.traits = ServerTraits(config) if traits is None else traits
         self._connection = Connection(config.endpoint)
+        self._asked_cut = -math.inf
+        """When a prompt was last found to be cut."""
 
     async def close(self) -> None:
         await self.lease.close()
@@ -709,13 +720,24 @@ class JudgeClient:
 
         while True:
             call = self._build_call(messages, request, form)
+            self._require_whole_prompts()
             reply = await self.ask_route(call, deadline, spent, revise)
+            self.traits.counts.record(sum(map(len, call.texts)), reply.usage)
+            if self.traits.cut:
+                self._asked_cut = self._clock()
+                self.last_error = self.traits.cut
+                raise ReadingFailed(self.traits.cut, "unusable")
             self.traits.record_answer(form, reply, changed=form != first)
             if reply.refused:
                 raise build_refusal_error(reply.text)
             if not reply.lacks_room or (changed := self.traits.give_room(form)) is None:
                 return reply
             form = changed
+
+    def _require_whole_prompts(self) -> None:
+        """A server that cuts prompts is asked again from time to time: its window may have been raised."""
+        if self.traits.cut and self._clock() - self._asked_cut < self._config.breaker_seconds:
+            raise ReadingFailed(self.traits.cut, "unusable")
 
     async def ask_route(
         self, call: ServerCall, deadline: Deadline, spent: ReadingCost, revise: _Revision = _keep_call

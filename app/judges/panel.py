@@ -44,7 +44,7 @@ from app.judges.aggregation import (
 )
 from app.judges.chat_judge import CachingJudge, ChatJudge, FreshJudge, InProcessMemory, JudgeWithFallback
 from app.judges.claims import attach_claim_notes
-from app.judges.configuration import JUDGING_SECONDS, ChatJudgeConfig, DeadlineJudge
+from app.judges.configuration import JUDGING_SECONDS, MOST_CHARACTERS_PER_TOKEN, ChatJudgeConfig, DeadlineJudge
 from app.judges.gate_wordings import strip_thoughts
 from app.judges.gates import GATES_DIGEST, Gate, GateResult, group_passed, list_confirmed_flags, run_gates_on_case
 from app.judges.judge_client import RequestForm, ServerTraits, build_request_form
@@ -221,6 +221,9 @@ class JudgePanel:
             failed = Score.unscored(_choose_reason(reports), words[:_LONGEST_RATIONALE])
             return dict.fromkeys(group.texts, failed), None
         flags = _list_group_flags(views, self._relative_weight, missing=len(views) < len(reports))
+        asked = [report for report in reports if report.view is None or report.view.follows_rubric]
+        if any(_may_be_cut(judgement) for report in asked for judgement in report.judgements):
+            flags = (*flags, "prompt_cut")
         own = (*flags, "judges_disagree")  # of replies that judges disagree about
         disagreed = self._find_disagreements(graders, len(group.texts))
         hints = [passed[text].hints for text in group.texts]
@@ -298,6 +301,13 @@ def _choose_reason(reports: Sequence[GroupResult]) -> Reason:
     """The reason that all failures share, otherwise `judge_failed`."""
     failures = {made.failure for report in reports for made in report.judgements if made.error is not None}
     return _REASONS.get(failures.pop(), "judge_failed") if len(failures) == 1 else "judge_failed"
+
+
+def _may_be_cut(judgement: Judgement) -> bool:
+    """Whether the server counted too few tokens for the prompt. Estimated counts never are."""
+    answered = judgement.calls - judgement.unanswered_calls
+    read = judgement.input_tokens + judgement.cached_input_tokens
+    return 0 < read * MOST_CHARACTERS_PER_TOKEN < len(judgement.prompt) * answered
 
 
 def _list_group_flags(views: Sequence[JudgeView], relative_weight: float, missing: bool) -> tuple[str, ...]:

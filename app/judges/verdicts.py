@@ -242,6 +242,8 @@ _MISSING: Final = object()
 """Unlike null, which says that a criterion does not apply."""
 _MOST_ANSWERS: Final = 50
 """Invalid answers after which no further one is looked for."""
+_MOST_LOOKED: Final = 200
+"""Answers, those of candidates included, after which none is looked for: each is sought in all that they wrote."""
 _MOST_PROBLEMS: Final = 6
 _MOST_QUOTES: Final = 10
 _MOST_DEFECTS: Final = 30
@@ -300,7 +302,7 @@ def _read_text(
     """What ends before `thought_end` is a draft."""
     whole = decode_whole(text)
     found = list_objects(text) if whole is None else [FoundObject(whole, 0, len(text))]
-    problem = _NO_OBJECT
+    problem, looked = _NO_OBJECT, 0
     failures: list[UnusableAnswer] = []
     answers: dict[_Said, JudgeAnswer] = {}
     for each in reversed(found):
@@ -308,6 +310,7 @@ def _read_text(
         if not may_be_answer(value):
             problem = _NO_SCORES
             continue
+        looked += 1
         if each.end <= thought_end or candidates.hold(written):
             continue
         answer = _validate_answer(value, request, is_whole=whole is not None and is_whole)
@@ -317,7 +320,7 @@ def _read_text(
             failures.append(answer)
         if len(answers) > 1:
             return UnusableAnswer((_TWO_VERDICTS,))
-        if len(failures) == _MOST_ANSWERS:
+        if len(failures) == _MOST_ANSWERS or looked == _MOST_LOOKED:
             break
     if found and whole is None and has_broken_verdict(text, found, thought_end, candidates):
         known = failures[0].problems if failures and not answers else ()

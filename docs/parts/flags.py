@@ -47,6 +47,8 @@ SCORE_FLAGS: Mapping[str, str] = {
     "orders are used.",
     "ranking_disagrees": "A judge's rankings go against its own scores, or have nothing to do with them. Both halves "
     "are used as they are.",
+    "prompt_cut": "A judge's server counted fewer tokens than one for seven characters of the prompt. It may not have "
+    "read all of it.",
     "judge_missing": "Some of the configured judges failed, and the others scored.",
     "reading_missing": "Some of a judge's readings failed, also when repeated. The others were enough for an order.",
     "offline_judge": "The offline judge scored this, without a model. Use it to try the system, not to train.",

@@ -114,6 +114,7 @@ HOSTILE = {
     "lists of objects": '{"a":[{"b":1},' * 30_000,
     "names of scores": '"scores": ' * 40_000,
     "strings": '"{' + '\\"' * 150_000 + '"',
+    "small verdicts": '{"scores": {}} ' * 25_000,
     "a long ranking": json.dumps({**PLAIN, "ranking": "A > B" * 60_000}),
     "a long letter": json.dumps({**PLAIN, "notes": {"candidate " * 30_000: ""}}) * 3 + "{",
 }
