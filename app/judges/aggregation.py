@@ -501,6 +501,15 @@ class JudgeView:
         return tuple((source, verdict.defects) for source, verdict in (*reported, *([further] if further else [])))
 
 
+def contradicts_itself(view: JudgeView) -> bool:
+    """Whether the rankings of a judge go against its own scores, or have nothing to do with them. Of two replies one
+    may be ranked first at equal scores. A judge that follows position is reported as such."""
+    if view.follows_position or not view.follows_rubric or not view.samples:
+        return False
+    agreement = mean(kendall_tau(sample.standings, sample.absolutes) for sample in view.samples)
+    return agreement < 0.0 or (agreement == 0.0 and len(view.absolutes) > 2)
+
+
 @dataclass(frozen=True)
 class GroupResult:
     """`view` is null when the judge failed; `error` then says why. Where several judges share the orders, `judge` is

@@ -134,7 +134,7 @@ class ChatJudge:
         client, state = self._client, self.account.state
         return JudgeReport.model_validate(
             {
-                "health": _HEALTH_BY_BREAKER_STATE[client.breaker.state],
+                "health": "out" if client.traits.cut else _HEALTH_BY_BREAKER_STATE[client.breaker.state],
                 "last_error": None if client.last_error is None else self._redact(client.last_error),
                 "in_flight": client.lease.slots.in_flight,
                 "queued": client.lease.slots.queued,

@@ -348,11 +348,45 @@ class TokenUsage:
 
 NOT_COUNTED: Final = TokenUsage()
 
+_MOST_COUNTS: Final = 64
+_LEAST_PROMPTS: Final = 3
+MOST_CHARACTERS_PER_TOKEN: Final = 7.0
+"""Prose of any language has fewer: English 4 to 5, code 3, Chinese less than 2. A prompt of which a server counts fewer
+tokens than that was probably cut."""
+
+
+class PromptCounts:
+    """What a server counts of prompts of different lengths. One that cuts at its window counts the same for all that
+    are longer, and answers as if it had read them."""
+
+    def __init__(self) -> None:
+        self._sizes: dict[int, set[int]] = {}
+        """By count, newest last, the characters of prompts: the shortest, the longest, and some between."""
+
+    def record(self, characters: int, usage: TokenUsage) -> None:
+        """Nothing for a server that does not count."""
+        if not usage.input_tokens:
+            return
+        count = usage.input_tokens + usage.cached_input_tokens
+        sizes = self._sizes.pop(count, set()) | {characters}
+        self._sizes[count] = {min(sizes), max(sizes), *sorted(sizes)[: _LEAST_PROMPTS - 1]}
+        while len(self._sizes) > _MOST_COUNTS:
+            del self._sizes[next(iter(self._sizes))]
+
+    @property
+    def window(self) -> int | None:
+        """The tokens at which prompts are cut, if they are: of three prompts or more, of which the longest is at least
+        twice the shortest, all have the same count, and none has a higher one."""
+        most = max(self._sizes, default=0)
+        sizes = self._sizes.get(most, set())
+        return most if len(sizes) >= _LEAST_PROMPTS and max(sizes) >= 2 * min(sizes) else None
+
 
 def parse_usage(usage: object) -> TokenUsage:
     """OpenAI and vLLM name cached tokens in `prompt_tokens_details`, DeepSeek `prompt_cache_hit_tokens`, Anthropic's
     proxies `cache_read_input_tokens`; SGLang counts `reasoning_tokens` outside of the details. Where the total exceeds
-    the sum of its parts, thoughts are charged beside the answer and count as output."""
+    the sum of its parts, thoughts are charged beside the answer and count as output. More cached tokens than were sent
+    are counted beside these."""
     sent, written = _parse_count(get_field(usage, "prompt_tokens")), _parse_count(get_field(usage, "completion_tokens"))
     cached = (
         get_field(get_field(usage, "prompt_tokens_details"), "cached_tokens"),
@@ -366,10 +400,13 @@ def parse_usage(usage: object) -> TokenUsage:
     beside = (_parse_count(get_field(usage, "total_tokens")) or 0) - (sent or 0) - (written or 0)
     if sent is not None and written is not None and beside > 0:
         written, thought = written + beside, max(thought, beside)
+    kept = max(_parse_count(each) or 0 for each in cached)
+    if sent is not None and kept > sent:
+        sent += kept
     return TokenUsage(
         input_tokens=sent,
         output_tokens=written,
-        cached_input_tokens=min(sent or 0, max(_parse_count(each) or 0 for each in cached)),
+        cached_input_tokens=min(sent or 0, kept),
         reasoning_tokens=min(written or 0, thought),
     )
 

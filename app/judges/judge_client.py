@@ -55,6 +55,7 @@ from app.judges.configuration import (
     ChatJudgeConfig,
     Deadline,
     JsonMode,
+    PromptCounts,
     ReadingCost,
     ReadingFailed,
     SpendingAccount,
@@ -69,12 +70,12 @@ from app.judges.configuration import (
 )
 from app.judges.gate_wordings import replace_surrogates
 from app.judges.limits import CallOutcome, CircuitBreaker, LimitsLease, await_turn_at_judging, hash_beginnings
+from app.judges.loose_answers import may_be_answer
 from app.judges.verdicts import (
     ALTERNATIVES_ASKED,
     Token,
     build_response_format,
     choose_mode,
-    may_be_answer,
     parse_tokens,
 )
 from app.ports.judges import JudgeCache
@@ -151,6 +152,8 @@ def _build_response(value: object, choice: object, message: Mapping[str, object]
     thought = extract_text(message.get("reasoning_content")) or extract_text(message.get("reasoning"))
     reason = str(get_field(choice, "finish_reason") or "")
     cut_off = is_truncated(reason) and not is_cut_by_filter(reason)
+    if called := _extract_called(message):
+        content = "\n".join(filter(None, (content, called)))
     text = content if content.strip() else refusal
     if not text and not cut_off:
         text = thought  # servers with a parser of thoughts may take a whole answer for one
@@ -169,6 +172,25 @@ def _build_response(value: object, choice: object, message: Mapping[str, object]
         model=_extract_name(value, "model"),
         system_fingerprint=_extract_name(value, "system_fingerprint"),
     )
+
+
+def _extract_called(message: Mapping[str, object]) -> str:
+    """The arguments of calls: some models answer by a call of a tool that nobody offered. Also an answer that a server
+    has parsed, in `parsed` or in `content`."""
+    listed = message.get("tool_calls")
+    calls = [get_field(call, "function") for call in listed] if isinstance(listed, list) else []
+    held = [get_field(call, "arguments") for call in (*calls, message.get("function_call"))]
+    parsed = (message.get("content"), message.get("parsed"))
+    held += [each for each in parsed if isinstance(each, dict) and may_be_answer(each)]
+    texts = [_encode_json(each) if isinstance(each, dict) else each for each in held]
+    return "\n".join(dict.fromkeys(text for text in texts if isinstance(text, str) and text))
+
+
+def _encode_json(value: object) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return ""
 
 
 def _is_all_thought(content: str) -> bool:
@@ -452,6 +474,14 @@ class ServerTraits:
         self.form = self._configured = build_request_form(config)
         self._answered = False
         self._ignored: set[str] = set()
+        self.counts = PromptCounts()
+
+    @property
+    def cut(self) -> str:
+        """That the server does not read whole prompts, in words; empty where nothing says so."""
+        if (window := self.counts.window) is None:
+            return ""
+        return f"the judge's server reads only {window} tokens of a prompt, whatever its length: raise its window"
 
     @property
     def ignored(self) -> tuple[str, ...]:
@@ -651,6 +681,8 @@ class JudgeClient:
         self._clock = clock
         self.traits = ServerTraits(config) if traits is None else traits
         self._connection = Connection(config.endpoint)
+        self._asked_cut = -math.inf
+        """When a prompt was last found to be cut."""
 
     async def close(self) -> None:
         await self.lease.close()
@@ -672,13 +704,24 @@ class JudgeClient:
 
         while True:
             call = self._build_call(messages, request, form)
+            self._require_whole_prompts()
             reply = await self.ask_route(call, deadline, spent, revise)
+            self.traits.counts.record(sum(map(len, call.texts)), reply.usage)
+            if self.traits.cut:
+                self._asked_cut = self._clock()
+                self.last_error = self.traits.cut
+                raise ReadingFailed(self.traits.cut, "unusable")
             self.traits.record_answer(form, reply, changed=form != first)
             if reply.refused:
                 raise build_refusal_error(reply.text)
             if not reply.lacks_room or (changed := self.traits.give_room(form)) is None:
                 return reply
             form = changed
+
+    def _require_whole_prompts(self) -> None:
+        """A server that cuts prompts is asked again from time to time: its window may have been raised."""
+        if self.traits.cut and self._clock() - self._asked_cut < self._config.breaker_seconds:
+            raise ReadingFailed(self.traits.cut, "unusable")
 
     async def ask_route(
         self, call: ServerCall, deadline: Deadline, spent: ReadingCost, revise: _Revision = _keep_call

@@ -32,10 +32,19 @@ from app.domain.making import CandidateMaking, CountedDefect, GroupMaking, Judge
 from app.domain.runs import PanelOptions, ScoringOptions
 from app.domain.scores import CALIBRATION_SECONDS, Criterion, Reason, ReferencePlan, References, Score
 from app.domain.values import digest, digest_of_model, utc_now
-from app.judges.aggregation import CandidateGroup, GroupResult, JudgeView, average_values, find_fault, mean, stands_out
+from app.judges.aggregation import (
+    CandidateGroup,
+    GroupResult,
+    JudgeView,
+    average_values,
+    contradicts_itself,
+    find_fault,
+    mean,
+    stands_out,
+)
 from app.judges.chat_judge import CachingJudge, ChatJudge, FreshJudge, InProcessMemory, JudgeWithFallback
 from app.judges.claims import attach_claim_notes
-from app.judges.configuration import JUDGING_SECONDS, ChatJudgeConfig, DeadlineJudge
+from app.judges.configuration import JUDGING_SECONDS, MOST_CHARACTERS_PER_TOKEN, ChatJudgeConfig, DeadlineJudge
 from app.judges.gates import GATES_DIGEST, Gate, GateResult, group_passed, list_confirmed_flags, run_gates_on_case
 from app.judges.judge_client import RequestForm, ServerTraits, build_request_form
 from app.judges.modes import (
@@ -212,6 +221,9 @@ class JudgePanel:
             failed = Score.unscored(_choose_reason(reports), words[:_LONGEST_RATIONALE])
             return dict.fromkeys(group.texts, failed), None
         flags = _list_group_flags(views, self._relative_weight, missing=len(views) < len(reports))
+        asked = [report for report in reports if report.view is None or report.view.follows_rubric]
+        if any(_may_be_cut(judgement) for report in asked for judgement in report.judgements):
+            flags = (*flags, "prompt_cut")
         own = (*flags, "judges_disagree")  # of replies that judges disagree about
         disagreed = self._find_disagreements(graders, len(group.texts))
         hints = [passed[text].hints for text in group.texts]
@@ -291,6 +303,13 @@ def _choose_reason(reports: Sequence[GroupResult]) -> Reason:
     return _REASONS.get(failures.pop(), "judge_failed") if len(failures) == 1 else "judge_failed"
 
 
+def _may_be_cut(judgement: Judgement) -> bool:
+    """Whether the server counted too few tokens for the prompt. Estimated counts never are."""
+    answered = judgement.calls - judgement.unanswered_calls
+    read = judgement.input_tokens + judgement.cached_input_tokens
+    return 0 < read * MOST_CHARACTERS_PER_TOKEN < len(judgement.prompt) * answered
+
+
 def _list_group_flags(views: Sequence[JudgeView], relative_weight: float, missing: bool) -> tuple[str, ...]:
     flags = ["judge_missing"] if missing else []
     if any(view.lacks_readings for view in views):
@@ -299,6 +318,8 @@ def _list_group_flags(views: Sequence[JudgeView], relative_weight: float, missin
         return (*flags, "no_comparison")
     if any(view.follows_position for view in views):
         flags.append("position_dominated")
+    if any(contradicts_itself(view) for view in views):
+        flags.append("ranking_disagrees")
     noisy = [view for view in views if view.follows_rubric] or views  # a reward model says the same every time
     if not any(stands_out(view.samples, relative_weight) for view in noisy if view.samples):
         flags.append("low_signal")

@@ -4,20 +4,20 @@ Candidates have letters by place, and orders are keyed hashes of the texts. An a
 for defects, and notes. A judge that writes an entry for each candidate instead (`verdicts`) is understood too, and an
 answer that lists is read as if it had such entries.
 
-Reading is tolerant of what stands around the JSON (a thought, a fence, an earlier draft, a trailing comma) and strict
-about what stands in it. Every candidate, criterion and rank must be there exactly once; a quote must be in the reply,
-or its defect does not count. Whatever is wrong is said in words that the judge can act on in its corrective retry. A
-judge reads text that a policy wrote: no answer, however made, takes more than linear time or raises.
+Reading is tolerant of what stands around the JSON (a thought, a fence) and of slips that leave no doubt
+(`loose_answers`), and strict otherwise. Every candidate, criterion and rank must be there exactly once; a quote must be
+in the reply, or its defect does not count. Two verdicts that differ are none. Whatever is wrong is said in words that
+the judge can act on in its corrective retry. A judge reads text that a policy wrote: no answer, however made, takes
+more than linear time or raises.
 """
 
 import base64
 import hashlib
-import json
 import math
 import re
 import string
 from bisect import bisect_right
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -38,7 +38,22 @@ from app.judges.claims import (
 )
 from app.judges.configuration import JsonMode, get_field
 from app.judges.gate_wordings import NO_CHARACTER, Reply, may_refuse, refuses, replace_surrogates
-from app.toolkit.thoughts import THINKING_TAG, strip_leading_thoughts
+from app.judges.loose_answers import (
+    DUPLICATE,
+    CandidateTexts,
+    FoundObject,
+    Names,
+    decode_whole,
+    has_broken_verdict,
+    is_list,
+    list_objects,
+    may_be_answer,
+    mend_slips,
+    unwrap_answer,
+    unwrap_text,
+)
+from app.toolkit.texts import iterate_matches
+from app.toolkit.thoughts import LONGEST_TAG, THINKING_TAG, get_family, is_opening, strip_leading_thoughts
 
 # Presentation.
 
@@ -221,16 +236,24 @@ PARSER_VERSION: Final = 10
 
 _LONGEST_ANSWER: Final = 400_000
 """Characters that are parsed, from the end: the answer follows the thought."""
+_NO_OBJECT: Final = "there is no complete JSON object in the answer"
+_BROKEN: Final = "the JSON of the verdict cannot be parsed, or it stands inside another object"
+_TWO_VERDICTS: Final = "the answer holds two verdicts that differ: answer with one JSON object, and quote none"
 _NO_SCORES: Final = '"scores" is missing or not an object'
 _MISSING: Final = object()
 """Unlike null, which says that a criterion does not apply."""
-_NUMBER: Final = re.compile(r"[0-9](?:\.[0-9]{1,6})?")
 _MOST_ANSWERS: Final = 50
 """Invalid answers after which no further one is looked for."""
+_MOST_LOOKED: Final = 200
+"""Answers, those of candidates included, after which none is looked for: each is sought in all that they wrote."""
 _MOST_PROBLEMS: Final = 6
 _MOST_QUOTES: Final = 10
 _MOST_DEFECTS: Final = 30
 _LONGEST_NOTE: Final = 600
+
+
+_Scored = tuple[str, tuple[tuple[str, float | None], ...], tuple[Defect, ...]]
+_Said = tuple[tuple[_Scored, ...], tuple[tuple[str, ...], ...]]
 
 
 @dataclass(frozen=True)
@@ -242,47 +265,86 @@ class JudgeAnswer:
     is_whole: bool = field(default=False, compare=False)
     """There was nothing else in the text."""
 
+    @property
+    def said(self) -> _Said:
+        """All that a reward depends on. Two verdicts that share it are one."""
+        return tuple(_list_said(each) for each in self.verdicts), self.ranking
+
 
 @dataclass(frozen=True)
 class UnusableAnswer:
     """Why an answer is invalid, in words that the judge can act on."""
 
     problems: tuple[str, ...]
+    saw_answer: bool = field(default=True, compare=False)
+    """False where nothing looked like an answer."""
+
+
+def _list_said(verdict: Verdict) -> _Scored:
+    return verdict.candidate, tuple(verdict.scores.items()), verdict.defects
 
 
 def parse_answer(text: str, request: JudgeRequest) -> JudgeAnswer | UnusableAnswer:
-    """The last JSON object in `text` that is a valid answer to `request`, else the problems of the last attempt. Never
-    raises. Linear time."""
-    problem = "there is no complete JSON object in the answer"
+    """The JSON object in `text` that is a valid answer to `request`, else the problems of the last attempt. Two that
+    differ are none: one of them may be a draft, or a candidate's. Never raises. Linear time."""
+    text = unwrap_text(text[-_LONGEST_ANSWER:])
+    candidates = CandidateTexts([own for each in request.candidates for own in {each.text, each.own or each.text}])
+    failure: UnusableAnswer | None = None
+    for part, thought_end in _iterate_search_texts(text, candidates):
+        answer = _read_text(part, thought_end, candidates, request, is_whole=part is text)
+        if isinstance(answer, JudgeAnswer) or _TWO_VERDICTS in answer.problems:
+            return answer
+        failure = answer if failure is None or not failure.saw_answer else failure
+    return failure or UnusableAnswer((_NO_OBJECT,))
+
+
+def _read_text(
+    text: str, thought_end: int, candidates: CandidateTexts, request: JudgeRequest, *, is_whole: bool
+) -> JudgeAnswer | UnusableAnswer:
+    """What ends before `thought_end` is a draft."""
+    whole = decode_whole(text)
+    found = list_objects(text) if whole is None else [FoundObject(whole, 0, len(text))]
+    problem, looked = _NO_OBJECT, 0
     failures: list[UnusableAnswer] = []
-    text = text[-_LONGEST_ANSWER:]
-    for part in _iterate_search_texts(text):
-        whole = _decode_whole(part)
-        for value in _iterate_objects(part) if whole is None else (whole,):
-            if not may_be_answer(value):
-                problem = _NO_SCORES
-                continue
-            answer = _validate_answer(value, request, is_whole=whole is not None and part is text)
-            if isinstance(answer, JudgeAnswer):
-                return answer
+    answers: dict[_Said, JudgeAnswer] = {}
+    for each in reversed(found):
+        value, written = unwrap_answer(each.value, text[each.start : each.end])
+        if not may_be_answer(value):
+            problem = _NO_SCORES
+            continue
+        looked += 1
+        if each.end <= thought_end or candidates.hold(written):
+            continue
+        answer = _validate_answer(value, request, is_whole=whole is not None and is_whole)
+        if isinstance(answer, JudgeAnswer):
+            answers.setdefault(answer.said, answer)
+        else:
             failures.append(answer)
-            if len(failures) == _MOST_ANSWERS:
-                return failures[0]
-    return failures[0] if failures else UnusableAnswer((problem,))
+        if len(answers) > 1:
+            return UnusableAnswer((_TWO_VERDICTS,))
+        if len(failures) == _MOST_ANSWERS or looked == _MOST_LOOKED:
+            break
+    if found and whole is None and has_broken_verdict(text, found, thought_end, candidates):
+        known = failures[0].problems if failures and not answers else ()
+        return UnusableAnswer((_BROKEN, *known))
+    if answers:
+        return next(iter(answers.values()))
+    return failures[0] if failures else UnusableAnswer((problem,), saw_answer=False)
 
 
-def may_be_answer(value: Mapping[str, object]) -> bool:
-    return "verdicts" in value or _is_list(value)
-
-
-def _iterate_search_texts(text: str) -> Iterator[str]:
-    """The texts to search: after the judge's thought, and also everywhere when its closing tag may be part of a
-    quote."""
-    said = strip_leading_thoughts(text)
-    if said != text.strip():
-        yield said
-    if THINKING_TAG.match(text.lstrip()) is None:
-        yield text
+def _iterate_search_texts(text: str, candidates: CandidateTexts) -> Iterator[tuple[str, int]]:
+    """The texts to search: after the judge's thought, and also everywhere when its closing tag may be part of a quote.
+    The number says up to where a text is the judge's thought. A tag that a candidate wrote ends no thought."""
+    if THINKING_TAG.match(text.lstrip()) is not None:
+        yield strip_leading_thoughts(text), 0
+        return
+    tags = iterate_matches(THINKING_TAG, text, LONGEST_TAG)
+    closing = next((tag for tag in tags if not is_opening(tag) and get_family(tag).is_implied), None)
+    if closing is None or candidates.mention(closing[0]):
+        yield text, 0
+        return
+    yield text[closing.end() :], 0
+    yield text, closing.start()
 
 
 def _validate_answer(
@@ -290,8 +352,9 @@ def _validate_answer(
 ) -> JudgeAnswer | UnusableAnswer:
     ids = {letter: candidate.id for letter, candidate in zip(assign_letters(request), request.candidates, strict=True)}
     texts = {letter: candidate.own or candidate.text for letter, candidate in zip(ids, request.candidates, strict=True)}
+    value = mend_slips(value, Names.from_rubric(tuple(ids), request.rubric))
     problems = _find_duplicates(value, "the answer")
-    if _is_list(value):
+    if is_list(value):
         problems += _find_duplicates_within(value)
         value = _expand_lists(value, tuple(ids), request.rubric, problems)
     entries = _parse_entries(value, tuple(texts), problems)
@@ -401,27 +464,17 @@ def _parse_scores(
         if (type(raw) is int or type(raw) is float) and 0 <= raw <= _HIGHEST:  # no bool
             scores[criterion] = raw / _HIGHEST
             continue
-        score = _parse_number(raw)
-        if raw is _MISSING:
+        if raw is None:
+            scores[criterion] = None
+        elif raw is _MISSING:
             problems.append(f"candidate {name} has no score for {criterion}")
-        elif score is None and raw is not None:
-            problems.append(f"candidate {name}: {criterion} must be a number from 0 to 4, or null")
         else:
-            scores[criterion] = None if score is None else score / _HIGHEST
+            problems.append(f"candidate {name}: {criterion} must be a number from 0 to 4, or null")
     if len(scores) < len(criteria):
         problems += [f"candidate {name}: {each}" for each in unknown]
     elif all([score is None for score in scores.values()]):
         problems.append(f"candidate {name} has no score but null")
     return scores
-
-
-def _parse_number(value: object) -> float | None:
-    """A score from 0 to 4, also one in quotation marks. None for everything else."""
-    if isinstance(value, str) and _NUMBER.fullmatch(value.strip()):
-        value = float(value)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _HIGHEST:
-        return None
-    return float(value)
 
 
 def _find_uneven_criteria(verdicts: Mapping[str, Verdict], rubric: Rubric) -> Iterator[str]:
@@ -449,7 +502,7 @@ def _find_duplicates_within(answer: Mapping[str, object]) -> list[str]:
 
 def _find_duplicates(value: Mapping[str, object], *where: str) -> list[str]:
     return [
-        f"{' '.join(where)} has {shorten(name)} more than once" for name, each in value.items() if each is _DUPLICATE
+        f"{' '.join(where)} has {shorten(name)} more than once" for name, each in value.items() if each is DUPLICATE
     ]
 
 
@@ -508,15 +561,6 @@ def drop_unproven_defects(verdict: Verdict, text: str, rubric: Rubric) -> Verdic
 
 _LISTS: Final = ("claims", "defects")
 _MOST_NAMED: Final = 2
-
-
-def _is_list(answer: Mapping[str, object]) -> bool:
-    """Whether an object is a whole answer that lists, not a part of one with entries."""
-    scores = answer.get("scores")
-    if scores is None or "verdicts" in answer or "candidate" in answer:
-        return False
-    by_letter = isinstance(scores, dict) and all(each is None or isinstance(each, dict) for each in scores.values())
-    return by_letter or "ranking" in answer or "notes" in answer
 
 
 def _expand_lists(
@@ -582,113 +626,6 @@ def _deal_items(name: str, items: object, entries: Mapping[str, dict[str, object
             problems.append(f'an item of "{name}" names no candidate')
     for letter, own in dealt.items():
         entries[letter][name] = own
-
-
-# JSON that is nearly right.
-
-_WORK_FACTOR: Final = 8
-"""Most decoded characters, as a multiple of the answer's length: an answer may open thousands of objects and close
-none."""
-_MOST_TRIES: Final = 5_000
-"""Most places where an object may begin."""
-_JSON_OPENING: Final = re.compile(r'\{[ \t\r\n]*"')
-_TRAILING_COMMA: Final = re.compile(r",[ \t\r\n]*[}\]]?\Z")
-_SYNTAX: Final = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\Z)|[{}\[\]]|,(?=[ \t\r\n]*[}\]])', re.DOTALL)
-"""Strings, brackets, and commas before a closing bracket. `*+` never gives back what it took, so that a string without
-an end is read once."""
-_LONGEST_GAP: Final = 200
-"""Blank characters between a comma and the bracket behind it."""
-
-
-def _is_trailing_comma(text: str, position: int) -> bool:
-    """Whether a comma before a closing bracket is why `text` could not be decoded at `position`."""
-    return _TRAILING_COMMA.search(text, max(0, position - _LONGEST_GAP), position + 1) is not None
-
-
-def _drop_trailing_commas(text: str, start: int) -> tuple[str, int]:
-    """The object that begins at `start`, without commas before closing brackets, and where it ends."""
-    parts: list[str] = []
-    depth, done = 0, start
-    for match in _SYNTAX.finditer(text, start):
-        sign = match.group()
-        depth += (sign in "{[") - (sign in "}]")
-        if sign == ",":
-            parts.append(text[done : match.start()])
-            done = match.end()
-        elif depth == 0 and sign in "}]":
-            return "".join((*parts, text[done : match.end()])), match.end()
-    return "", len(text)
-
-
-class _DuplicateKey:
-    """Marks the value of a duplicate key."""
-
-
-_DUPLICATE: Final = _DuplicateKey()
-
-
-def _build_object(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
-    value = dict(pairs)
-    if len(value) < len(pairs):
-        counts = Counter(name for name, _ in pairs)
-        value |= {name: _DUPLICATE for name in value if counts[name] > 1}
-    return value
-
-
-_DECODER: Final = json.JSONDecoder(object_pairs_hook=_build_object)
-
-
-def _decode_whole(text: str) -> dict[str, object] | None:
-    """The object that is all of `text`, if it alone of all objects in it may be an answer. None too when some are in
-    its strings, or may be."""
-    objects = answers = 0
-
-    def note_object(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
-        nonlocal objects, answers
-        part = _build_object(pairs)
-        objects += bool(pairs)
-        answers += may_be_answer(part)
-        return part
-
-    try:
-        value = json.JSONDecoder(object_pairs_hook=note_object).decode(text)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(value, dict) or not may_be_answer(value) or answers > 1:
-        return None
-    return value if objects == min(len(_JSON_OPENING.findall(text)), _MOST_TRIES) else None
-
-
-def _iterate_objects(text: str) -> Iterator[dict[str, object]]:
-    """The JSON objects in `text`, the last one first, so that quoted text before the answer cannot use up the work
-    allowance."""
-    work = _WORK_FACTOR * len(text) + 1000
-    for opening in reversed(deque(_JSON_OPENING.finditer(text), maxlen=_MOST_TRIES)):
-        start = opening.start()
-        try:
-            value, end = _DECODER.raw_decode(text, start)
-        except json.JSONDecodeError as error:
-            work -= error.pos - start
-            if _is_trailing_comma(text, error.pos):
-                repaired, end = _drop_trailing_commas(text, start)
-                work -= end - start
-                yield from _decode_object(repaired)
-        except (ValueError, RecursionError):
-            # a number with thousands of digits, or nesting beyond reason: neither is an answer
-            work -= len(text)
-        else:
-            work -= end - start
-            yield value
-        if work <= 0:
-            return
-
-
-def _decode_object(text: str) -> Iterator[dict[str, object]]:
-    try:
-        value, _ = _DECODER.raw_decode(text)
-    except (ValueError, RecursionError):
-        return
-    yield value
 
 
 # Expected scores: the mean over the numbers that the judge might have given, weighted by token probability.

@@ -46,6 +46,10 @@ SCORE_FLAGS: Mapping[str, str] = {
     "calibration_bounded": "The calibrated value lay more than 0.6 beyond the references and was clipped there.",
     "position_dominated": "A judge followed the order of presentation more than the completions. The means of both "
     "orders are used.",
+    "ranking_disagrees": "A judge's rankings go against its own scores, or have nothing to do with them. Both halves "
+    "are used as they are.",
+    "prompt_cut": "A judge's server counted fewer tokens than one for seven characters of the prompt. It may not have "
+    "read all of it.",
     "judge_missing": "Some of the configured judges failed, and the others scored.",
     "reading_missing": "Some of a judge's readings failed, also when repeated. The others were enough for an order.",
     "offline_judge": "The offline judge scored this, without a model. Use it to try the system, not to train.",

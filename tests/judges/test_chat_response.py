@@ -1,5 +1,7 @@
 """What a chat server sends, in forms that no server should send."""
 
+import json
+
 import pytest
 
 from app.judges.configuration import CallFailed
@@ -109,3 +111,29 @@ def test_errors_inside_of_replies(body: str, status: int | None, ran: bool) -> N
     with pytest.raises(CallFailed) as caught:
         parse_response(body.encode())
     assert (caught.value.status, caught.value.ran) == (status, ran)
+
+
+VERDICT = '{"scores": {"charm": {"A": 4}}, "ranking": [["A"]]}'
+
+
+@pytest.mark.parametrize(
+    ("message", "text"),
+    [
+        (
+            f'{{"content": null, "tool_calls": [{{"function": {{"name": "f", "arguments": {json.dumps(VERDICT)}}}}}]}}',
+            VERDICT,
+        ),
+        (f'{{"content": "", "tool_calls": [{{"function": {{"name": "f", "arguments": {VERDICT}}}}}]}}', VERDICT),
+        (f'{{"content": null, "function_call": {{"name": "f", "arguments": {json.dumps(VERDICT)}}}}}', VERDICT),
+        (f'{{"content": "", "parsed": {VERDICT}}}', VERDICT),
+        (f'{{"content": {VERDICT}}}', VERDICT),
+        (f'{{"content": {json.dumps(VERDICT)}, "parsed": {VERDICT}}}', f"{VERDICT}\n{VERDICT}"),
+        (
+            '{"content": "I call.", "tool_calls": [{"function": {"arguments": "{1}"}}, 3, {"function": null}]}',
+            "I call.\n{1}",
+        ),
+        ('{"content": null, "parsed": {"charm": 4}, "tool_calls": {"function": 3}}', ""),
+    ],
+)
+def test_an_answer_in_a_call_or_parsed_is_text(message: str, text: str) -> None:
+    assert parse(message).text == text

@@ -1,7 +1,7 @@
 """The panel: whatever the order, the failure or the trick, a reward follows its text."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import get_args
 
 import pytest
@@ -111,6 +111,35 @@ def test_scores_that_do_not_follow_slots_survive_a_ranking_that_does() -> None:
     result = judged(torn, case(*FIVE))
     assert [score.absolute for score in result.scores] == pytest.approx([1.0, 0.8, 0.6, 0.3, 0.15])
     assert {(score.relative, score.flags) for score in result.scores} == {(0.5, ("position_dominated",))}
+
+
+@pytest.mark.parametrize(
+    ("ranking", "levels", "disagrees"),
+    [
+        (lambda best: best[::-1], (4, 3, 2), True),
+        (lambda best: (best[0] + best[1] + best[2],), (4, 3, 2), True),
+        (lambda best: best, (2, 2, 2), True),
+        (lambda best: best, (4, 3, 2), False),
+        (lambda best: (best[0], best[1] + best[2]), (4, 3, 2), False),
+        (lambda best: (best[1], best[0], best[2]), (4, 3, 2), False),
+        (lambda best: best, (2, 2), False),
+        (lambda best: best[::-1], (3, 2), True),
+    ],
+    ids=["reversed", "tied", "scores tied", "agree", "partly tied", "one pair", "two tied", "two reversed"],
+)
+def test_a_ranking_against_the_judges_own_scores_is_flagged(
+    ranking: Callable[[list[tuple[str, ...]]], Sequence[tuple[str, ...]]], levels: Sequence[int], disagrees: bool
+) -> None:
+    texts = FIVE[: len(levels)]
+    quality = dict(zip(texts, (level / 4 for level in levels), strict=True))
+
+    def rank(made: Judgement, number: int) -> Mapping[str, object]:
+        named = {each.text: each.id for each in judge.requests[number].candidates}
+        return {"ranking": tuple(ranking([(named[text],) for text in texts]))}
+
+    judge = ChangedJudge(score_by_text(quality), whole=rank)
+    flags = {flag for score in judged(judge, case(*texts)).scores for flag in score.flags}
+    assert ("ranking_disagrees" in flags) == disagrees
 
 
 def test_two_replies_keep_the_mean_of_both_orders_before_a_biased_judge() -> None:

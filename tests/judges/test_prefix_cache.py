@@ -132,7 +132,7 @@ def test_our_spend_is_the_providers_invoice() -> None:
             TokenUsage(90, 9, 64, 0),
         ),
         ({"prompt_tokens": 90, "completion_tokens": 9, "prompt_cache_hit_tokens": 64}, TokenUsage(90, 9, 64, 0)),
-        ({"prompt_tokens": 90, "completion_tokens": 9, "cache_read_input_tokens": 640}, TokenUsage(90, 9, 90, 0)),
+        ({"prompt_tokens": 90, "completion_tokens": 9, "cache_read_input_tokens": 640}, TokenUsage(730, 9, 640, 0)),
         (
             {"prompt_tokens": 90, "completion_tokens": 9, "completion_tokens_details": {"reasoning_tokens": 5}},
             TokenUsage(90, 9, 0, 5),
