@@ -78,7 +78,7 @@ BOOKS: list[tuple[Document, str]] = [
     ({"entries": [{"id": "x", "content": "y"}, {"id": "x", "content": "z"}]}, "entries[1].id"),
     ({"spec": "chara_card_v2", "data": {}}, "spec"),
     ({"spec": "lorebook_v3", "data": []}, "data"),
-    ({"entries": [{"insertion_order": 1, "keys": "x", "content": "y"}]}, "entries[0].keys"),
+    ({"entries": [{"insertion_order": 1, "words": "x"}]}, "entries"),
 ]
 
 
