@@ -38,7 +38,7 @@ from app.judges.claims import (
 )
 from app.judges.configuration import JsonMode, get_field
 from app.judges.gate_wordings import NO_CHARACTER, Reply, may_refuse, refuses, replace_surrogates
-from app.toolkit.thoughts import THINKING_TAG, strip_leading_thoughts
+from app.toolkit.answers import THINKING_TAG, strip_leading_thoughts
 
 # Presentation.
 
