@@ -41,7 +41,7 @@ from app.toolkit.texts import iterate_lines, iterate_matches, run_in_turn
 ATTRIBUTES: Final = "*"
 """In a tag of the table: attributes, which may be anything but angle brackets."""
 _LONGEST_ATTRIBUTES: Final = 100
-_WORDS: Final = (
+_THOUGHT_WORDS: Final = (
     *("think", "thinking", "thought", "thoughts", "reasoning"),
     *("seed:think", "longcat_think", "mm:think", "antthinking"),
 )
@@ -65,8 +65,8 @@ class ThoughtFamily:
 FAMILIES: Final = (
     ThoughtFamily(
         "tags",
-        opens=(*(f"<{word}>" for word in _WORDS), "[THINK]", "\u25c1think\u25b7"),
-        closes=(*(f"</{word}>" for word in _WORDS), "[/THINK]", "\u25c1/think\u25b7"),
+        opens=(*(f"<{word}>" for word in _THOUGHT_WORDS), "[THINK]", "\u25c1think\u25b7"),
+        closes=(*(f"</{word}>" for word in _THOUGHT_WORDS), "[/THINK]", "\u25c1/think\u25b7"),
     ),
     ThoughtFamily(
         "harmony",
@@ -166,7 +166,7 @@ def strip_thinking(reply: str) -> SpokenReply:
 
 def split_thinking(reply: str) -> tuple[str, SpokenReply]:
     """The thinking too, which comes first."""
-    if _SIGN.search(reply) is None:
+    if not any(sign in reply for sign in "<[\u25c1"):  # no tag, and no end of a turn
         return "", SpokenReply(reply)
     parts: list[str] = []
     thought: list[str] = []
