@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from app.toolkit.thoughts import (
+from app.toolkit.answers import (
     FAMILIES,
     LONGEST_TAG,
     THINKING_TAG,
