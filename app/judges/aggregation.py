@@ -501,13 +501,21 @@ class JudgeView:
         return tuple((source, verdict.defects) for source, verdict in (*reported, *([further] if further else [])))
 
 
-def contradicts_itself(view: JudgeView) -> bool:
-    """Whether the rankings of a judge go against its own scores, or have nothing to do with them. Of two replies one
-    may be ranked first at equal scores. A judge that follows position is reported as such."""
+def contradicts_itself(view: JudgeView, rubric: Rubric) -> bool:
+    """Whether the rankings of a judge go against its own scores, or have nothing to do with them, both as it gave them
+    and as its defects bound them. A judge that follows position is reported as such."""
     if view.follows_position or not view.follows_rubric or not view.samples:
         return False
-    agreement = mean(kendall_tau(sample.standings, sample.absolutes) for sample in view.samples)
-    return agreement < 0.0 or (agreement == 0.0 and len(view.absolutes) > 2)
+    standings = [mean(listed) for listed in zip(*(sample.standings for sample in view.samples), strict=True)]
+    given = [average_values([verdict.scores for verdict in verdicts]) for verdicts in view.verdicts]
+    own = compute_absolute_scores(rubric, drop_uneven_criteria(given))
+    return all(_go_apart(standings, values) for values in (own, view.absolutes))
+
+
+def _go_apart(standings: Sequence[float], values: Sequence[float]) -> bool:
+    """Of two replies one may be ranked first at equal scores."""
+    agreement = kendall_tau(standings, values)
+    return agreement < 0.0 or (agreement == 0.0 and len(values) > 2)
 
 
 @dataclass(frozen=True)

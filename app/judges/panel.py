@@ -221,6 +221,8 @@ class JudgePanel:
             failed = Score.unscored(_choose_reason(reports), words[:_LONGEST_RATIONALE])
             return dict.fromkeys(group.texts, failed), None
         flags = _list_group_flags(views, self._relative_weight, missing=len(views) < len(reports))
+        if any(contradicts_itself(view, group.case.rubric) for view in graders):
+            flags = (*flags, "ranking_disagrees")
         asked = [report for report in reports if report.view is None or report.view.follows_rubric]
         if any(_may_be_cut(judgement) for report in asked for judgement in report.judgements):
             flags = (*flags, "prompt_cut")
@@ -318,8 +320,6 @@ def _list_group_flags(views: Sequence[JudgeView], relative_weight: float, missin
         return (*flags, "no_comparison")
     if any(view.follows_position for view in views):
         flags.append("position_dominated")
-    if any(contradicts_itself(view) for view in views):
-        flags.append("ranking_disagrees")
     noisy = [view for view in views if view.follows_rubric] or views  # a reward model says the same every time
     if not any(stands_out(view.samples, relative_weight) for view in noisy if view.samples):
         flags.append("low_signal")

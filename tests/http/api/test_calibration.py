@@ -53,18 +53,18 @@ class Grader:
             self.answers += 1
             if system.startswith("You write replies"):
                 self.writings += 1
-                return _complete("I would rather not." if self.refuses else json.dumps(WRITTEN))
+                return _complete("I would rather not." if self.refuses else json.dumps(WRITTEN), len(question))
             told = read_prompt(question)
             self.shown.append(tuple(told.texts.values()))
         levels = {name: read_level(text) for name, text in told.texts.items()}
         ranking = [[name] for name in sorted(levels, key=lambda name: (-levels[name], told.texts[name]))]
         scores = {criterion: levels for criterion in told.criteria}
-        return _complete(json.dumps({"defects": [], "scores": scores, "ranking": ranking, "notes": {}}))
+        return _complete(json.dumps({"defects": [], "scores": scores, "ranking": ranking, "notes": {}}), len(question))
 
 
-def _complete(text: str) -> Reply:
+def _complete(text: str, characters: int) -> Reply:
     choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
-    usage = {"prompt_tokens": 1000, "completion_tokens": 100}
+    usage = {"prompt_tokens": 1 + characters // 5, "completion_tokens": 100}
     return Reply(json.dumps({"choices": [choice], "usage": usage}).encode())
 
 
