@@ -43,7 +43,6 @@ from app.judges.aggregation import (
     stands_out,
 )
 from app.judges.chat_judge import CachingJudge, ChatJudge, FreshJudge, InProcessMemory, JudgeWithFallback
-from app.judges.claims import attach_claim_notes
 from app.judges.configuration import JUDGING_SECONDS, MOST_CHARACTERS_PER_TOKEN, ChatJudgeConfig, DeadlineJudge
 from app.judges.gates import GATES_DIGEST, Gate, GateResult, group_passed, list_confirmed_flags, run_gates_on_case
 from app.judges.judge_client import RequestForm, ServerTraits, build_request_form
@@ -62,6 +61,7 @@ from app.judges.offline import NAME as OFFLINE
 from app.judges.offline import OfflineJudge
 from app.judges.prompts import build_sound_rubric, require_sound_rubric
 from app.judges.reward_models import REWARD_RUBRIC, RewardModelConfig, RewardModelJudge, read_rewards
+from app.judges.verdicts import attach_claim_notes
 from app.ports.judges import (
     CalibrationReading,
     Judge,
