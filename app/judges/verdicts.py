@@ -500,8 +500,12 @@ def _read_text(
 def _iterate_search_texts(text: str, candidates: CandidateTexts) -> Iterator[tuple[str, int]]:
     """The texts to search: after the judge's thought, and also everywhere when its closing tag may be part of a quote.
     The number says up to where a text is the judge's thought. A tag that a candidate wrote ends no thought."""
+    said = strip_leading_thoughts(text)
+    if said == text.strip():
+        yield text, 0
+        return
     if THINKING_TAG.match(text.lstrip()) is not None:
-        yield strip_leading_thoughts(text), 0
+        yield said, 0
         return
     tags = iterate_matches(THINKING_TAG, text, LONGEST_TAG)
     closing = next((tag for tag in tags if not is_opening(tag) and get_family(tag).is_implied), None)
