@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from app.domain.values import digest_of_model
-from app.domain.worlds import EarlierText, Event, Lorebook
+from app.domain.worlds import EarlierText, Event, KnownEvent, Lorebook
 from app.features.worlds import store_worlds
 from app.features.worlds.store import EventStore
 from app.features.worlds.store_worlds import EarlierTextStore, LorebookStore
@@ -96,7 +96,8 @@ async def test_what_a_branch_withdrew_stays_what_it_was_there(store: Store, hour
     await events.correct("town", event("a", hour, NEW), author="ada")
     seen = await events.find_event("save", "a")
     again = await events.withdraw("save", "a", "bob")
-    back = await events.correct("save", event("a", text="It sways."), digest_of_model(event("a")), "dan")
+    based_on = digest_of_model(KnownEvent(event=event("a"), is_withdrawn=True))
+    back = await events.correct("save", event("a", text="It sways."), based_on, "dan")
     found = await events.find_event("save", "a")
     told = (
         seen and (seen.event.text, seen.is_withdrawn),
@@ -128,7 +129,8 @@ async def test_what_a_branch_lost_with_its_parent_stays_what_it_was_there(store:
     branches = ("save", "inner", "without", "later")
     seen = {world: await events.find_event(world, "a") for world in branches}
     listed = {world: await tell(store, world) for world in branches}
-    back = await events.correct("save", event("a", text="It sways."), digest_of_model(event("a")), "dan")
+    based_on = digest_of_model(KnownEvent(event=event("a"), is_withdrawn=True))
+    back = await events.correct("save", event("a", text="It sways."), based_on, "dan")
     inner = await events.find_event("inner", "a")
     found = (
         {world: one and (one.event.text, one.is_withdrawn) for world, one in seen.items()},
