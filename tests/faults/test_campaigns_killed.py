@@ -138,7 +138,9 @@ class Judge:
         tiers = [[name for name in marks if marks[name] == mark] for mark in sorted({*marks.values()}, reverse=True)]
         scores = {criterion: marks for criterion in shown.criteria}
         notes = dict.fromkeys(marks, "Counted.")
-        return said(json.dumps({"claims": [], "defects": [], "scores": scores, "ranking": tiers, "notes": notes}))
+        return said(
+            json.dumps({"claims": [], "defects": [], "scores": scores, "ranking": tiers, "notes": notes}), received
+        )
 
 
 @dataclass(frozen=True)

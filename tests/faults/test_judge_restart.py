@@ -26,7 +26,7 @@ KILLS = 1 if is_quick() else 4
 SECONDS = 0.15
 """A call to the judge."""
 COST = 0.0042
-"""Of 1000 tokens read and 220 written, at the prices below."""
+"""Of 1000 tokens read and 220 written, or five more for each less, at the prices below."""
 
 
 @dataclass
@@ -41,7 +41,7 @@ class Counting:
         with self.lock:
             self.asked[question] += 1
         if wanted := find_wanted_replies(rules):
-            return _answer({kind: f"The {kind} bell rang." for kind in wanted})
+            return _answer(question, {kind: f"The {kind} bell rang." for kind in wanted})
         shown = read_prompt(question)
         texts, criteria = shown.texts, [*shown.criteria]
         verdicts = [
@@ -49,12 +49,14 @@ class Counting:
             for name, text in texts.items()
         ]
         ranking = [[name] for name in sorted(texts, key=lambda name: texts[name])]
-        return _answer({"verdicts": verdicts, "ranking": ranking})
+        return _answer(question, {"verdicts": verdicts, "ranking": ranking})
 
 
-def _answer(said: Mapping[str, object]) -> Reply:
+def _answer(question: str, said: Mapping[str, object]) -> Reply:
     choice = {"index": 0, "message": {"role": "assistant", "content": json.dumps(said)}, "finish_reason": "stop"}
-    usage = {"prompt_tokens": 1000, "completion_tokens": 220}
+    # At the same price: who says one count of all prompts is taken for a server that cuts them.
+    more = len(question) % 97
+    usage = {"prompt_tokens": 1000 + 5 * more, "completion_tokens": 220 - more}
     return Reply(json.dumps({"choices": [choice], "usage": usage}).encode(), seconds=SECONDS)
 
 

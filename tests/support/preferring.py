@@ -32,14 +32,19 @@ def preferring(number: int, received: Received) -> Reply:
     scores = {name: dict(zip(shown.texts, column, strict=True)) for name, column in marks.items()}
     tiers = [[name for name in sums if sums[name] == level] for level in sorted(set(sums.values()), reverse=True)]
     notes = dict.fromkeys(shown.texts, "Counted.")
-    return said(json.dumps({"claims": [], "defects": [], "scores": scores, "ranking": tiers, "notes": notes}))
+    return said(json.dumps({"claims": [], "defects": [], "scores": scores, "ranking": tiers, "notes": notes}), received)
 
 
-def said(text: str) -> Reply:
-    """A chat completion."""
+def said(text: str, received: Received | None = None) -> Reply:
+    """A chat completion. Of a request, with as many tokens as its prompt may have: one count of all prompts would be
+    that of a server which cuts them."""
     message: Mapping[str, object] = {"role": "assistant", "content": text}
     body = {
         "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
-        "usage": {"prompt_tokens": 100, "completion_tokens": 20},
+        "usage": {"prompt_tokens": 100 if received is None else count_tokens(received), "completion_tokens": 20},
     }
     return Reply(json.dumps(body).encode())
+
+
+def count_tokens(received: Received) -> int:
+    return sum(len(str(one)) for one in received.messages) // 4

@@ -131,7 +131,7 @@ def test_a_corrective_question_is_one_more_call_of_its_reading(mode: Mode, size:
     """Every first answer cannot be used: as many requests again as the table says, and the judgements tell it."""
 
     def script(number: int, received: Received) -> Reply:
-        return said("Let me think.") if len(received.messages) == 2 else preferring(number, received)
+        return said("Let me think.", received) if len(received.messages) == 2 else preferring(number, received)
 
     with serving(script) as server:
         result = asyncio.run(

@@ -18,7 +18,7 @@ from app.telemetry import open_telemetry
 from tests.support.chat_server import ChatServer, serving
 from tests.support.collector import CollectedSpan, collecting
 from tests.support.playground import await_ready
-from tests.support.preferring import FEWER, preferring
+from tests.support.preferring import FEWER, count_tokens, preferring
 
 TRACE, CALLER = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 TEXTS = ("Knock and ask.", "Knock one morning, and bring a cake along.")
@@ -75,6 +75,7 @@ def test_one_scored_group_is_one_tree_that_the_judge_is_told_of(
     named = {span.name: span for span in spans}
     root, call, stored = named["POST /envs/rlaif/score"], named["chat judge-1"], named["write GroupStore.add"]
     headers = {name.lower(): value for name, value in judge.received[0].headers.items()}
+    tokens = count_tokens(judge.received[0])
     about = {"atropos.environment": "rlaif", "atropos.run": "blue"}
     assert collector.outline(TRACE) == [
         "POST /envs/rlaif/score",
@@ -107,11 +108,11 @@ def test_one_scored_group_is_one_tree_that_the_judge_is_told_of(
             "gen_ai.request.model": "judge-1",
             "gen_ai.request.max_tokens": 4096,
             "gen_ai.request.temperature": 0.0,
-            "gen_ai.usage.input_tokens": 100,
+            "gen_ai.usage.input_tokens": tokens,
             "gen_ai.usage.output_tokens": 20,
             "server.address": "127.0.0.1",
             "atropos.judge": "wise",
-            "atropos.cost_usd": pytest.approx(0.0004),
+            "atropos.cost_usd": pytest.approx((2 * tokens + 10 * 20) / 1e6),
         },
     )
     assert {name: headers.get(name) for name in caller} == {
