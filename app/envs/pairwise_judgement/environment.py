@@ -16,6 +16,7 @@ pairs: what was preferred counts as better. `level` then has no effect.
 
 import re
 from collections.abc import Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, ClassVar
 
@@ -117,7 +118,7 @@ class PairwiseJudgement(DatasetEnvironment[PairRow], ProceduralEnvironment[PairS
 
     def fault(self, answer: str, made: PairSet) -> str:
         """Does not reveal which verdicts are wrong, or how many."""
-        verdicts = _read_verdicts(answer)
+        verdicts = _read_verdicts(answer, len(made.questions) + 1)
         if not {"A", "B"}.issuperset(verdicts):
             return "it is no list of the letters A and B"
         if len(verdicts) != len(made.questions):
@@ -133,11 +134,12 @@ def _parse_params(params: BaseModel) -> PairwiseJudgementParams:
     return PairwiseJudgementParams.model_validate(params, from_attributes=True)
 
 
-def _read_verdicts(answer: str) -> list[str]:
-    """What stands between commas and lines, or else between blanks, without the markup around each and around all."""
-    parts = [strip_letter_markup(part) for part in _BETWEEN_PARTS.split(strip_letter_markup(answer))]
-    each = [one for part in parts for one in ([part] if len(part) < 2 else _BETWEEN_LETTERS.split(part))]
-    return [strip_letter_markup(one).upper() for one in each]
+def _read_verdicts(answer: str, most: int) -> list[str]:
+    """What stands between commas and lines, or else between blanks, without the markup around each and around all: the
+    first `most`, since a long answer may hold thousands."""
+    parts = map(strip_letter_markup, _BETWEEN_PARTS.split(strip_letter_markup(answer)))
+    each = (one for part in parts for one in ([part] if len(part) < 2 else _BETWEEN_LETTERS.split(part)))
+    return [strip_letter_markup(one).upper() for one in islice(each, most)]
 
 
 def _write_question(number: int, asked: PairQuestion) -> str:
