@@ -52,10 +52,14 @@ class Counting:
         return _answer(question, {"verdicts": verdicts, "ranking": ranking})
 
 
+def count_more(question: str) -> int:
+    """Tokens, so that no call costs more: one count of all prompts would be that of a server which cuts them."""
+    return len(question) % 97
+
+
 def _answer(question: str, said: Mapping[str, object]) -> Reply:
     choice = {"index": 0, "message": {"role": "assistant", "content": json.dumps(said)}, "finish_reason": "stop"}
-    # At the same price: who says one count of all prompts is taken for a server that cuts them.
-    more = len(question) % 97
+    more = count_more(question)
     usage = {"prompt_tokens": 1000 + 5 * more, "completion_tokens": 220 - more}
     return Reply(json.dumps({"choices": [choice], "usage": usage}).encode(), seconds=SECONDS)
 

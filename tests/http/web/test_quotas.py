@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 
 from app.main.application import create_app
 from app.settings import Settings
-from tests.faults.test_judge_restart import COST, Counting
+from tests.faults.test_judge_restart import COST, Counting, count_more
 from tests.support.chat_server import serving
 
 SECRET = "gw_of-the-settings"
@@ -23,6 +23,7 @@ ARENA, SUMS = "/envs/npc_arena", "/envs/gsm8k"
 @dataclass
 class Service:
     admin: TestClient
+    judge: Counting
 
     def make_key(self, name: str, **quotas: float) -> Callable[..., Response]:
         """Asks for things with a key of this name."""
@@ -42,7 +43,8 @@ class Service:
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     path = Path(tmp_path_factory.mktemp("quotas")) / "store.db"
-    with serving(Counting()) as judge:
+    counting = Counting()
+    with serving(counting) as judge:
         settings = Settings.model_validate(
             {
                 "database_url": f"sqlite:///{path}",
@@ -55,7 +57,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         with TestClient(create_app(settings), base_url="http://localhost", headers=headers) as admin:
             while admin.get("/readyz").status_code != 200:
                 time.sleep(0.05)
-            yield Service(admin)
+            yield Service(admin, counting)
 
 
 def answer(tasks: list[dict[str, Any]], *texts: str) -> dict[str, Any]:
@@ -91,7 +93,7 @@ def test_judge_money_is_put_aside_at_hand_out_and_what_was_handed_out_is_scored(
     assert (held["leases"], held["held_usd"] > 8 * COST, held["judge_usd"]) == (2, True, 0.0)
     assert after["usage"] | {"day_ends_at": None} == {
         "requests": 0,
-        "judge_tokens": 1220 * calls,
+        "judge_tokens": sum((1220 + 4 * count_more(one)) * count for one, count in service.judge.asked.items()),
         "judge_usd": pytest.approx(COST * calls),
         "held_tokens": 0,
         "held_usd": 0.0,
