@@ -65,8 +65,8 @@ from app.terminal.consoles import (
     stop,
     stop_on_errors,
 )
-from app.toolkit.answers import strip_thinking
 from app.toolkit.texts import escape_invisible
+from app.toolkit.thoughts import strip_thinking
 
 runs = typer.Typer(
     help="List, show and compare runs, say what one will cost, make and change one.", no_args_is_help=True

@@ -30,9 +30,9 @@ from app.inference.policies import ChatPolicy, SamplingParameters
 from app.inference.wire import Usage
 from app.settings import read_settings
 from app.terminal.consoles import errors, output_console, require_consent, stop_on_errors
-from app.toolkit.answers import strip_thinking
 from app.toolkit.templates import Template
 from app.toolkit.texts import escape_invisible
+from app.toolkit.thoughts import strip_thinking
 
 _DRAFTS: Final = "drafts"
 """The folder within that of scenes. Nothing in it is served."""

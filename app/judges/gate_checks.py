@@ -36,8 +36,8 @@ from app.judges.gate_wordings import (
     strip_region,
     to_spoken_form,
 )
-from app.toolkit.answers import shows_thought
 from app.toolkit.templates import read_packaged_data
+from app.toolkit.thoughts import shows_thought
 
 # Form.
 

@@ -20,8 +20,8 @@ from pydantic import Field
 
 from app.domain.judging import GateFacts
 from app.domain.values import Frozen
-from app.toolkit.answers import strip_leading_thoughts
 from app.toolkit.texts import WINDOW, iterate_pieces, iterate_words
+from app.toolkit.thoughts import strip_leading_thoughts
 
 # Normalised text.
 

@@ -80,7 +80,7 @@ from app.judges.verdicts import (
 )
 from app.ports.judges import JudgeCache
 from app.ports.tracing import Attributes, open_span
-from app.toolkit.answers import strip_leading_thoughts
+from app.toolkit.thoughts import strip_leading_thoughts
 
 # Answers, read without trust in their form: many servers are compatible only more or less.
 

@@ -84,8 +84,8 @@ from app.judges.verdicts import (
     list_mirrored_orders,
 )
 from app.ports.judges import BackedJudge, CalibrationReading, Judge, WrittenReferences, can_write, get_pace
-from app.toolkit.answers import strip_leading_thoughts
 from app.toolkit.texts import run_in_turn
+from app.toolkit.thoughts import strip_leading_thoughts
 
 log = logging.getLogger(__name__)
 

@@ -73,7 +73,7 @@ from app.ports.judges import (
     WrittenReferences,
     gives_rewards,
 )
-from app.toolkit.answers import strip_leading_thoughts
+from app.toolkit.thoughts import strip_leading_thoughts
 
 _DISAGREEMENT_GAP: Final = 0.35
 """From this difference between two judges' rewards for a candidate they count as disagreeing."""

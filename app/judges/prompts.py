@@ -34,8 +34,8 @@ from app.judges.gates import GATES
 from app.judges.judge_client import JudgeClient, PromptMessage
 from app.judges.verdicts import assign_letters
 from app.ports.judges import JudgeCache
-from app.toolkit.answers import strip_leading_thoughts
 from app.toolkit.templates import Template
+from app.toolkit.thoughts import strip_leading_thoughts
 
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False)
 _FOLDER: Final = Path(__file__).with_name("prompts")

@@ -47,7 +47,7 @@ from app.judges.modes import Question, ask_questions, list_judgements
 from app.judges.prompts import JudgePrompt, JudgeQuestion
 from app.judges.verdicts import JudgeAnswer
 from app.ports.judges import Judge, JudgeCache
-from app.toolkit.answers import strip_leading_thoughts
+from app.toolkit.thoughts import strip_leading_thoughts
 
 # Routes: what is sent, and where the number is in what comes back.
 

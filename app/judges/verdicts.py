@@ -54,8 +54,14 @@ from app.judges.loose_answers import (
     unwrap_answer,
     unwrap_text,
 )
-from app.toolkit.answers import LONGEST_TAG, THINKING_TAG, get_family, is_opening, strip_leading_thoughts
-from app.toolkit.texts import iterate_matches
+from app.toolkit.thoughts import (
+    LONGEST_TAG,
+    THINKING_TAG,
+    get_family,
+    is_opening,
+    iterate_matches,
+    strip_leading_thoughts,
+)
 
 # Presentation.
 

@@ -20,9 +20,10 @@ from app.domain.scores import Score
 from app.domain.tasks import BUILT_IN, DEFAULT, Completion, Dataset, Message, Task
 from app.domain.values import Frozen, Name, Split, suggest
 from app.ports.environment import Datasets, Environment, Tools
-from app.toolkit.answers import grade_committed, map_completions
+from app.toolkit.answers import grade_committed
 from app.toolkit.seeded import SeededRandom, draw_apart
 from app.toolkit.templates import Phrasings
+from app.toolkit.thoughts import map_completions
 
 Level = Literal["easy", "medium", "hard"]
 LEVELS: tuple[Level, ...] = get_args(Level)

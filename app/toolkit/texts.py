@@ -112,19 +112,6 @@ async def run_in_turn(
     return await loop.run_in_executor(_THREADS[work], partial(function, *arguments, **named))
 
 
-def iterate_matches(pattern: re.Pattern[str], text: str, longest: int) -> Iterator[re.Match[str]]:
-    """As `pattern.finditer(text)`, for a pattern that matches at most `longest` characters and looks no further."""
-    position = 0
-    while position < len(text):
-        end = position + WINDOW
-        match = pattern.search(text, position, end + longest)  # so that a match across the window's end is whole
-        if match is None or match.start() >= end:
-            position = end
-        else:
-            yield match
-            position = max(match.end(), match.start() + 1)
-
-
 def iterate_words(pattern: re.Pattern[str], text: str) -> Iterator[str]:
     """As `pattern.findall(text)`, for a pattern without groups that matches runs of characters of one kind, of any
     length, and else single characters."""

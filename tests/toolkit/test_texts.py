@@ -5,15 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from app.toolkit.texts import (
-    MOST_CHARACTERS,
-    WINDOW,
-    compile_pattern,
-    iterate_lines,
-    iterate_matches,
-    iterate_pieces,
-    iterate_words,
-)
+from app.toolkit.texts import MOST_CHARACTERS, WINDOW, compile_pattern, iterate_lines, iterate_pieces, iterate_words
+from app.toolkit.thoughts import iterate_matches
 from tests.support.tables import read_table
 
 TABLE = read_table(__file__, "patterns.yaml", tuple[tuple[str, str], ...])

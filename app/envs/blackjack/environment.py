@@ -22,10 +22,11 @@ from app.domain.tasks import Completion, Message, Task, Turn
 from app.domain.values import Split
 from app.ports import Environment, Tools
 from app.ports.environment import FreeReward
-from app.toolkit.answers import extract_committed, map_completions
+from app.toolkit.answers import extract_committed
 from app.toolkit.replay import build_turn, replay_episode, replay_for_score, score_forgery
 from app.toolkit.seeded import SeededRandom, draw_apart
 from app.toolkit.templates import Phrasings
+from app.toolkit.thoughts import map_completions
 
 _PHRASINGS = Phrasings.read(Path(__file__).with_name("prompts.yaml"))
 _RANKS = ("2", "3", "4", "5", "6", "7", "8", "9", "10", "J", "Q", "K", "A")

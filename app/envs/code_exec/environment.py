@@ -50,10 +50,11 @@ from app.envs.code_exec.row_programs import (
 from app.envs.code_exec.rows import CompetitionRow, HumanEvalRow, LiveCodeBenchRow, MbppRow
 from app.ports import Tools
 from app.ports.environment import FreeReward
-from app.toolkit.answers import Committed, extract_committed_code, map_completions, score_without_answer
+from app.toolkit.answers import Committed, extract_committed_code, score_without_answer
 from app.toolkit.procedural import DatasetEnvironment, DatasetParams, Level, LevelParams, ProceduralEnvironment
 from app.toolkit.seeded import SeededRandom, is_held_out
 from app.toolkit.templates import Phrasings, read_packaged_data
+from app.toolkit.thoughts import map_completions
 
 LIMITS: Final = ProgramLimits()
 _ROW_PROMPTS: Final = read_packaged_data(Path(__file__).with_name("row_prompts.yaml"), TypeAdapter(dict[str, str]))

@@ -33,10 +33,11 @@ from app.domain.scores import Score
 from app.domain.tasks import Completion, Dataset, Message, Task
 from app.domain.values import Frozen, Name, Split, digest_of_model
 from app.ports import Datasets, Tools
-from app.toolkit.answers import grade_number, map_completions, read_number
+from app.toolkit.answers import grade_number, read_number
 from app.toolkit.procedural import DatasetEnvironment
 from app.toolkit.seeded import SeededRandom, is_held_out
 from app.toolkit.templates import read_yaml
+from app.toolkit.thoughts import map_completions
 
 # Stories: a text with slots, the numbers in them, and the steps that solve it.
 

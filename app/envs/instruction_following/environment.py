@@ -35,10 +35,10 @@ from app.envs.instruction_following.instructions import PARTS, PROSE, WORDINGS, 
 from app.envs.instruction_following.texts import CLASHES, ENGLISH_WORDS, FUNCTION_WORDS, find_prose_fault
 from app.ports import Tools
 from app.ports.environment import FreeReward
-from app.toolkit.answers import map_completions, strip_thinking
 from app.toolkit.procedural import DatasetEnvironment, DatasetParams, Level, LevelParams, ProceduralEnvironment
 from app.toolkit.seeded import SeededRandom
 from app.toolkit.templates import Phrasings, read_packaged_data
+from app.toolkit.thoughts import map_completions, strip_thinking
 
 _RULES: Final[Mapping[Strictness, str]] = {"ours": "by our meaning", "published": "as IFEval's code checks"}
 _FORMS: Final = read_packaged_data(Path(__file__).with_name("prompts.yaml"), TypeAdapter(tuple[str, ...]))

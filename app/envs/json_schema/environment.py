@@ -23,11 +23,12 @@ from app.domain.tasks import Completion, Task
 from app.domain.values import Frozen, canonical_json
 from app.envs.json_schema.records import DIGESTS, break_record, draw_record
 from app.ports import Tools
-from app.toolkit.answers import grade_committed, map_completions
+from app.toolkit.answers import grade_committed
 from app.toolkit.json_answers import ANOTHER, find_fault
 from app.toolkit.procedural import Level, LevelParams, ProceduralEnvironment
 from app.toolkit.seeded import SeededRandom
 from app.toolkit.templates import Phrasings
+from app.toolkit.thoughts import map_completions
 
 Kind = Literal["fill", "repair"]
 _FOLDER = Path(__file__).parent

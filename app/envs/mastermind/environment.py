@@ -23,11 +23,12 @@ from app.domain.tasks import Completion, Message, Task, Turn
 from app.domain.values import Frozen, WholeNumber
 from app.ports import Tools
 from app.ports.environment import FreeReward
-from app.toolkit.answers import extract_committed, map_completions
+from app.toolkit.answers import extract_committed
 from app.toolkit.procedural import Level, LevelParams, ProceduralEnvironment
 from app.toolkit.replay import build_turn, replay_episode, replay_for_score, score_forgery
 from app.toolkit.seeded import SeededRandom
 from app.toolkit.templates import Phrasings
+from app.toolkit.thoughts import map_completions
 
 _LETTERS = "ABCDEFGH"
 _MEASURES: Final[Mapping[Level, tuple[int, int]]] = {"easy": (3, 5), "medium": (4, 6), "hard": (5, 8)}

@@ -59,9 +59,9 @@ from app.envs.npc_arena.roster import (
 )
 from app.envs.npc_arena.scenes import SceneComposer, SceneRow, SceneRows, build_row_form
 from app.ports import Datasets, Drafted, Tools
-from app.toolkit.answers import map_completions
 from app.toolkit.procedural import DatasetEnvironment, DatasetParams
 from app.toolkit.templates import Template, find_packaged_folder
+from app.toolkit.thoughts import map_completions
 
 _FOLDER = Path(__file__).parent
 PACKAGED_SCENES = _FOLDER / "scenes"

@@ -26,8 +26,8 @@ from app.domain.judging import GateFacts, SpokenLine
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Message, Passage, Turn
 from app.domain.values import FiniteJson, Frozen, Name, Split, canonical_json, digest, estimate_tokens, suggest
-from app.toolkit.answers import strip_thinking
 from app.toolkit.replay import score_forgery
+from app.toolkit.thoughts import strip_thinking
 
 _ROSTERS = 64
 """Choices of scenes by params that are kept at a time."""

@@ -26,11 +26,11 @@ from app.domain.values import digest
 from app.envs.qa.questions import KINDS, WORDS, AnyAnswerKey, Kind, MathAnswerKey, QaExercise, QaRow, draw_exercise
 from app.ports import Tools
 from app.ports.environment import FreeReward
-from app.toolkit.answers import map_completions
 from app.toolkit.math_answers.grading import grade_boxed
 from app.toolkit.procedural import DatasetEnvironment, DatasetParams, Level, LevelParams, ProceduralEnvironment
 from app.toolkit.seeded import SeededRandom
 from app.toolkit.templates import Phrasings, read_packaged_data
+from app.toolkit.thoughts import map_completions
 
 _COMMITMENTS: Final = read_packaged_data(Path(__file__).with_name("commitments.yaml"), TypeAdapter(dict[Kind, str]))
 

@@ -41,8 +41,8 @@ from app.envs.tool_agent.orders import ORDERS
 from app.envs.tool_agent.travel import TRAVEL
 from app.ports import Environment, Tools
 from app.ports.environment import FreeReward
-from app.toolkit.answers import map_completions
 from app.toolkit.replay import score_forgery
+from app.toolkit.thoughts import map_completions
 from app.toolkit.tool_calls.formats import ToolFormat, find_declared_format, render_tools
 
 # Tasks take them in turn.

@@ -38,8 +38,8 @@ from app.envs.tool_calling.requests import (
 from app.envs.tool_calling.rows import RowCategories, ToolRow
 from app.ports import Datasets, Tools
 from app.ports.environment import FreeReward
-from app.toolkit.answers import map_completions
 from app.toolkit.procedural import DatasetEnvironment, DatasetParams
+from app.toolkit.thoughts import map_completions
 from app.toolkit.tool_calls.calls import CallMatch, CallReading, ParsedCall, Strictness, match_calls
 from app.toolkit.tool_calls.formats import FORMATS, ToolFormat, find_declared_format, render_tools
 from app.toolkit.tool_calls.replies import read_calls

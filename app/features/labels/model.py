@@ -22,7 +22,7 @@ from app.domain.labels import (
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Message, Passage, ToolSpec
 from app.domain.values import FiniteJson, FiniteNumber, Frozen, Name
-from app.toolkit.answers import strip_thinking
+from app.toolkit.thoughts import strip_thinking
 
 LeaseSeconds = Annotated[FiniteNumber, Field(ge=10, le=86_400)]
 

@@ -49,7 +49,7 @@ from app.http.web.openapi import document_problems
 from app.http.web.routes import DirectRoute, JsonRoute
 from app.inference.wire import split_parts
 from app.ports.play import ChatBody, Chunk, ReplyStream
-from app.toolkit.answers import ThoughtSplitter, split_thoughts
+from app.toolkit.thoughts import ThoughtSplitter, split_thoughts
 
 # Requests of clients, in OpenAI's chat format.
 

@@ -46,7 +46,7 @@ from app.ports.judges import Panel, Panels
 from app.ports.play import ChatBody, PolicyServer
 from app.service.background import repeat
 from app.service.judging import score_completions
-from app.toolkit.answers import split_thoughts
+from app.toolkit.thoughts import split_thoughts
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,8 @@ from functools import lru_cache
 from itertools import product
 from typing import Final, Literal
 
-from app.toolkit.answers import MOST_TRIED, TEXT_COMMANDS, find_boxes, strip_thinking
+from app.toolkit.answers import MOST_TRIED, TEXT_COMMANDS, find_boxes
+from app.toolkit.thoughts import strip_thinking
 
 MOST_CHARACTERS: Final = 600
 _MOST_TOKENS: Final = 300

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from app.domain.tasks import Completion, Message, ToolCall, ToolSpec
-from app.toolkit.answers import FAMILIES, match_tags, strip_thinking
+from app.toolkit.thoughts import FAMILIES, match_tags, strip_thinking
 from app.toolkit.tool_calls.calls import CallReading, MalformedCall, ParsedCall, build_call, read_json
 from app.toolkit.tool_calls.formats import FORMATS, CallFormat, ToolFormat, is_bare_call
 

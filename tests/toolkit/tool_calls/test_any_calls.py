@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from app.domain.tasks import FunctionSpec, ToolSpec
-from app.toolkit.answers import THINKING_TAG, TURN_END
+from app.toolkit.thoughts import THINKING_TAG, TURN_END
 from app.toolkit.tool_calls.calls import ParsedCall
 from app.toolkit.tool_calls.formats import FORMATS, ToolFormat
 from app.toolkit.tool_calls.replies import read_text_calls

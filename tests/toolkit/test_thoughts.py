@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from app.toolkit.answers import (
+from app.toolkit.thoughts import (
     FAMILIES,
     LONGEST_TAG,
     THINKING_TAG,
