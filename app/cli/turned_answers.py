@@ -20,13 +20,13 @@ from typing import Final, Literal
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Task
 from app.domain.values import Frozen, Split
+from app.toolkit.conformance.attempts import split_answer
 
 # The answer in a right reply.
 
 _LONGEST: Final = 300
 """Characters of an answer that is turned round: longer ones are programs and texts."""
-_TAGGED: Final = re.compile(r"<answer>((?:(?!</?answer>).)*)</answer>", re.DOTALL)
-_MARKED: Final = re.compile(r"####[ \t]*([^\n]*)")
+_FORMS: Final = frozenset({"tags", "box", "hashes"})
 _BOX: Final = "\\boxed{"
 
 
@@ -49,35 +49,12 @@ class RightAnswer:
 
 def find_right_answer(reply: str, problem: str = "") -> RightAnswer | None:
     """The last answer in tags, in a box or behind `####`; None without one, and for JSON and long texts."""
-    place = _find_place(reply)
-    if place is None:
+    written, before, after = split_answer(reply)
+    text = written.text.strip()
+    if written.form not in _FORMS or not text or len(text) > _LONGEST or _is_json(text):
         return None
-    start, end = place
-    text = reply[start:end].strip()
-    if not text or len(text) > _LONGEST or _is_json(text):
-        return None
-    start = reply.index(text, start)
-    return RightAnswer(reply[:start], text, reply[start + len(text) :], problem)
-
-
-def _find_place(reply: str) -> tuple[int, int] | None:
-    box = reply.rfind(_BOX)
-    if box >= 0:
-        start = box + len(_BOX)
-        end = _find_closing(reply, start)
-        return None if end is None else (start, end)
-    found = [*_TAGGED.finditer(reply)] or [*_MARKED.finditer(reply)]
-    return found[-1].span(1) if found else None
-
-
-def _find_closing(text: str, start: int) -> int | None:
-    """Where the brace before `start` ends."""
-    depth = 1
-    for place in range(start, len(text)):
-        depth += {"{": 1, "}": -1}.get(text[place], 0)
-        if depth == 0:
-            return place
-    return None
+    start = written.text.index(text)
+    return RightAnswer(before + written.text[:start], text, written.text[start + len(text) :] + after, problem)
 
 
 def _is_json(text: str) -> bool:

@@ -35,9 +35,19 @@ _WRAPPERS: Final[Mapping[str, tuple[str, str]]] = {
     WHOLE: ("", ""),
 }
 """By form: what stands around an answer."""
+
+
+def _nest_braces(depth: int) -> str:
+    """A pattern of what stands in braces, with so many more pairs inside of each other."""
+    inside = "[^{}]*"
+    for _ in range(depth):
+        inside = rf"(?:[^{{}}]|\{{{inside}\}})*"
+    return rf"\{{(?P<answer>{inside})\}}"
+
+
 _FOUND: Final[Mapping[str, re.Pattern[str]]] = {
     "tags": re.compile(r"<answer>(?P<answer>.*?)</answer>", re.DOTALL),
-    "box": re.compile(r"\\boxed\{(?P<answer>(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}"),
+    "box": re.compile(rf"\\boxed{_nest_braces(5)}"),
     "hashes": re.compile(r"#### (?P<answer>.*)"),
     "block": re.compile(r"```\w*\n(?P<answer>.*?)\n?```", re.DOTALL),
 }
@@ -45,7 +55,7 @@ _CALLS: Final[TypeAdapter[tuple[FunctionCall, ...]]] = TypeAdapter(tuple[Functio
 
 
 @dataclass(frozen=True)
-class _WrittenAnswer:
+class WrittenAnswer:
     """An answer in one of the known forms; calls are written as JSON."""
 
     form: str
@@ -70,33 +80,34 @@ class _RightAnswer:
     """The answer of a right completion. `place` builds that completion with another text at the answer's place, or None
     where the text cannot stand there."""
 
-    written: _WrittenAnswer
+    written: WrittenAnswer
     place: Callable[[str], Completion | None]
 
 
 def _find_right_answer(gold: Completion) -> _RightAnswer:
     """The answer of a right completion: of an episode, that of its last reply."""
     if gold.text is not None:
-        written, before, after = _split_text(gold.text)
+        written, before, after = split_answer(gold.text)
         return _RightAnswer(written, lambda text: Completion(text=f"{before}{text}{after}"))
     *earlier, last = gold.messages or (Message(role="assistant", content=""),)
     if last.tool_calls:
         calls = [call.function.model_dump(mode="json") for call in last.tool_calls]
-        written = _WrittenAnswer(_CALLS_FORM, json.dumps(calls, ensure_ascii=False))
+        written = WrittenAnswer(_CALLS_FORM, json.dumps(calls, ensure_ascii=False))
         return _RightAnswer(written, lambda text: _end_with(earlier, _read_calls(text)))
-    written, before, after = _split_text(last.content or "")
+    written, before, after = split_answer(last.content or "")
     return _RightAnswer(
         written, lambda text: _end_with(earlier, Message(role="assistant", content=f"{before}{text}{after}"))
     )
 
 
-def _split_text(text: str) -> tuple[_WrittenAnswer, str, str]:
+def split_answer(text: str) -> tuple[WrittenAnswer, str, str]:
+    """The last answer of a right reply, in the first known form that it has, and what stands before and behind it."""
     for form, pattern in _FOUND.items():
         matches = [*pattern.finditer(text)]
         if matches:
             start, end = matches[-1].span("answer")
-            return _WrittenAnswer(form, text[start:end]), text[:start], text[end:]
-    return _WrittenAnswer(WHOLE, text), "", ""
+            return WrittenAnswer(form, text[start:end]), text[:start], text[end:]
+    return WrittenAnswer(WHOLE, text), "", ""
 
 
 def _end_with(earlier: list[Message], last: Message | None) -> Completion | None:
@@ -136,7 +147,7 @@ class _NamedValue:
 class _KnownAnswers:
     """What a policy has seen: right answers of other tasks, and the words and characters of prompts."""
 
-    answers: Sequence[_WrittenAnswer]
+    answers: Sequence[WrittenAnswer]
     form_words: AbstractSet[str]
     """Words, in lower case, that many answers have."""
     characters: AbstractSet[str]
@@ -147,7 +158,7 @@ class _KnownAnswers:
 class ChangedTask:
     """A right answer and what surrounds it. `values`: those that the episode told."""
 
-    answer: _WrittenAnswer
+    answer: WrittenAnswer
     prompt: str
     values: Sequence[_NamedValue]
     known: _KnownAnswers
@@ -530,7 +541,7 @@ _FEATURES: Final[Mapping[str, Callable[[GuessedPrompt], Hashable]]] = {
 class _AnswerGuesser:
     """Learns from pairs of prompt and right answer. A prompt that it learnt from is guessed without its own answer."""
 
-    def __init__(self, seen: Sequence[tuple[GuessedPrompt, _WrittenAnswer]]) -> None:
+    def __init__(self, seen: Sequence[tuple[GuessedPrompt, WrittenAnswer]]) -> None:
         self._own = {prompt: frozenset(_find_rules(prompt, answer)) for prompt, answer in seen}
         self._right: dict[tuple[str, Hashable], Counter[_AnswerRule]] = defaultdict(Counter)
         self._offered: dict[tuple[str, Hashable], Counter[str]] = defaultdict(Counter)
@@ -542,14 +553,14 @@ class _AnswerGuesser:
                 self._offered[feature, read(prompt)].update(set(prompt.options.values()))
                 self._seen[feature, read(prompt)] += 1
 
-    def guess(self, feature: str, prompt: GuessedPrompt) -> _WrittenAnswer | None:
+    def guess(self, feature: str, prompt: GuessedPrompt) -> WrittenAnswer | None:
         """By the rule that was right most often where the feature was the same, else the most frequent answer."""
         key = (feature, _FEATURES[feature](prompt))
         rates = {rule: self._rate(rule, key, prompt) for rule, _ in self._right[key].most_common(TRIED)}
         for rule in sorted(rates, key=lambda rule: -rates[rule]):
             text = _apply_rule(rule, prompt) if rates[rule] > 0 else None
             if text is not None:
-                return _WrittenAnswer(rule.form, text)
+                return WrittenAnswer(rule.form, text)
         return next(iter(self.constants), None)
 
     def _rate(self, rule: _AnswerRule, key: tuple[str, Hashable], prompt: GuessedPrompt) -> float:
@@ -561,7 +572,7 @@ class _AnswerGuesser:
         return right / (tried - (own is not None) + _DOUBT)
 
 
-def _find_rules(prompt: GuessedPrompt, answer: _WrittenAnswer) -> Iterator[_AnswerRule]:
+def _find_rules(prompt: GuessedPrompt, answer: WrittenAnswer) -> Iterator[_AnswerRule]:
     """All rules that give this answer."""
     yield _AnswerRule("text", answer.text, answer.form)
     if prompt.numbers:
@@ -685,7 +696,7 @@ class AttemptBuilder:
             guess = self._guesser.guess(feature, task.prompt)
             yield ("prompt_features", feature), None if guess is None else self._reply(task, guess)
         for name, text in _iterate_echoes(task.prompt.text):
-            yield ("echo", name), self._reply(task, _WrittenAnswer(WHOLE if "bare" in name else self._form, text))
+            yield ("echo", name), self._reply(task, WrittenAnswer(WHOLE if "bare" in name else self._form, text))
         others = [one for one in self._taught if one.one.index != task.one.index]
         if others:
             other = SeededRandom(f"foreign answer {task.one}").one(others)
@@ -706,7 +717,7 @@ class AttemptBuilder:
         if len(task.gold.messages or ()) > 1 and right.written.form == WHOLE:
             yield CONTROL, right.place(_strip_values(right.written.text))
 
-    def _reply(self, task: TaughtTask, answer: _WrittenAnswer) -> Completion | None:
+    def _reply(self, task: TaughtTask, answer: WrittenAnswer) -> Completion | None:
         """The answer, repeated until the episode ends where there are several turns."""
         message = answer.build_message()
         if message is None or task.one.task.max_turns == 1:
@@ -744,7 +755,7 @@ def list_groups(environment: Environment, one: NumberedTask) -> list[str]:
     return [ALL_TASKS, *named]
 
 
-def _collect_known(answers: Sequence[tuple[GuessedPrompt, _WrittenAnswer]], prompts: Sequence[str]) -> _KnownAnswers:
+def _collect_known(answers: Sequence[tuple[GuessedPrompt, WrittenAnswer]], prompts: Sequence[str]) -> _KnownAnswers:
     words = Counter(word for _, one in answers for word in {found.casefold() for found in _WORD.findall(one.text)})
     pieces = Counter(piece for prompt in prompts for piece in set(_PIECE.findall(prompt)))
     rare = (piece for piece, count in pieces.items() if count <= _COMMON_WORD * len(prompts))
@@ -782,5 +793,5 @@ def _iterate_empty_forms(task: Task, form: str) -> Iterator[tuple[str, str]]:
         yield "nothing", ""
         return
     for place, tool in enumerate(task.tools[:3]):
-        call = _WrittenAnswer(_CALLS_FORM, f'[{{"name": "{tool.function.name}", "arguments": {{}}}}]')
+        call = WrittenAnswer(_CALLS_FORM, f'[{{"name": "{tool.function.name}", "arguments": {{}}}}]')
         yield f"a call of tool {place} without arguments", call.text
