@@ -424,7 +424,7 @@ _LONGEST_NOTE: Final = 600
 
 
 _Scored = tuple[str, tuple[tuple[str, float | None], ...], tuple[Defect, ...]]
-_Said = tuple[tuple[_Scored, ...], tuple[tuple[str, ...], ...]]
+_Substance = tuple[tuple[_Scored, ...], tuple[tuple[str, ...], ...]]
 
 
 @dataclass(frozen=True)
@@ -437,9 +437,9 @@ class JudgeAnswer:
     """There was nothing else in the text."""
 
     @property
-    def said(self) -> _Said:
+    def substance(self) -> _Substance:
         """All that a reward depends on. Two verdicts that share it are one."""
-        return tuple(_list_said(each) for each in self.verdicts), self.ranking
+        return tuple(_list_substance(each) for each in self.verdicts), self.ranking
 
 
 @dataclass(frozen=True)
@@ -451,7 +451,7 @@ class UnusableAnswer:
     """False where nothing looked like an answer."""
 
 
-def _list_said(verdict: Verdict) -> _Scored:
+def _list_substance(verdict: Verdict) -> _Scored:
     return verdict.candidate, tuple(verdict.scores.items()), verdict.defects
 
 
@@ -477,7 +477,7 @@ def _read_text(
     found = list_objects(text) if whole is None else [FoundObject(whole, 0, len(text))]
     problem, looked = _NO_OBJECT, 0
     failures: list[UnusableAnswer] = []
-    answers: dict[_Said, JudgeAnswer] = {}
+    answers: dict[_Substance, JudgeAnswer] = {}
     for each in reversed(found):
         value, written = unwrap_answer(each.value, text[each.start : each.end])
         if not may_be_answer(value):
@@ -488,7 +488,7 @@ def _read_text(
             continue
         answer = _validate_answer(value, request, is_whole=whole is not None and is_whole)
         if isinstance(answer, JudgeAnswer):
-            answers.setdefault(answer.said, answer)
+            answers.setdefault(answer.substance, answer)
         else:
             failures.append(answer)
         if len(answers) > 1:

@@ -100,7 +100,7 @@ class ClientMessage(BaseModel):
         return self.role == "system"
 
     @property
-    def said(self) -> str:
+    def spoken_text(self) -> str:
         """Without thoughts, which some clients send back as a part of what the character said."""
         return split_thoughts(self.content)[1] if self.role == "assistant" else self.content
 
@@ -131,7 +131,7 @@ class ChatRequest(BaseModel):
     def raw_messages(self) -> list[JsonValue]:
         """As the client sent them but for thoughts, for what is no turn."""
         return [
-            {"role": one.role, "content": one.said, **({} if one.name is None else {"name": one.name})}
+            {"role": one.role, "content": one.spoken_text, **({} if one.name is None else {"name": one.name})}
             for one in self.messages
         ]
 
@@ -293,7 +293,7 @@ def _find_speaker(trailing: Sequence[ClientMessage], names: Mapping[str, str]) -
 
 def _read_line(message: ClientMessage, speaker: str | None, names: Mapping[str, str]) -> _SaidLine:
     """A narrator's line, and one of another character in a group, stand between or behind brackets, as in training."""
-    text = message.said.strip()
+    text = message.spoken_text.strip()
     if message.is_system:
         return _SaidLine("user", f"[{text}]")
     if speaker is None:
