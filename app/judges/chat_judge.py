@@ -272,8 +272,13 @@ def _parse_response_text(
     if request.wanted:
         written = parse_references(reply.text, request.wanted)
         return UnusableAnswer((written,)) if isinstance(written, str) else JudgeAnswer((), ())
-    text = insert_expected_scores(reply.text, reply.tokens) if config.expected_scores else reply.text
-    return parse_answer(text, request)
+    plain = parse_answer(reply.text, request)
+    if not config.expected_scores or isinstance(plain, UnusableAnswer):
+        return plain
+    # What was written decides: with other numbers a quotation of a candidate is none, and a repeated verdict another.
+    weighed = insert_expected_scores(reply.text, reply.tokens)
+    answer = plain if weighed == reply.text else parse_answer(weighed, request)
+    return answer if isinstance(answer, JudgeAnswer) else plain
 
 
 def build_messages(prompt: JudgePrompt) -> list[PromptMessage]:

@@ -367,7 +367,7 @@ class PromptCounts:
         """Nothing for a server that does not count."""
         if not usage.input_tokens:
             return
-        count = usage.input_tokens + usage.cached_input_tokens
+        count = usage.input_tokens
         sizes = self._sizes.pop(count, set()) | {characters}
         self._sizes[count] = {min(sizes), max(sizes), *sorted(sizes)[: _LEAST_PROMPTS - 1]}
         while len(self._sizes) > _MOST_COUNTS:
@@ -380,6 +380,10 @@ class PromptCounts:
         most = max(self._sizes, default=0)
         sizes = self._sizes.get(most, set())
         return most if len(sizes) >= _LEAST_PROMPTS and max(sizes) >= 2 * min(sizes) else None
+
+    def cuts(self, characters: int) -> bool:
+        """Whether a prompt of this length is cut, if any is."""
+        return self.window is not None and characters >= min(self._sizes[self.window])
 
 
 def parse_usage(usage: object) -> TokenUsage:

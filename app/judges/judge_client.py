@@ -704,10 +704,11 @@ class JudgeClient:
 
         while True:
             call = self._build_call(messages, request, form)
-            self._require_whole_prompts()
+            characters = sum(map(len, call.texts))
+            self._require_whole_prompt(characters)
             reply = await self.ask_route(call, deadline, spent, revise)
-            self.traits.counts.record(sum(map(len, call.texts)), reply.usage)
-            if self.traits.cut:
+            self.traits.counts.record(characters, reply.usage)
+            if self.traits.cut and self.traits.counts.cuts(characters):
                 self._asked_cut = self._clock()
                 self.last_error = self.traits.cut
                 raise ReadingFailed(self.traits.cut, "unusable")
@@ -718,10 +719,13 @@ class JudgeClient:
                 return reply
             form = changed
 
-    def _require_whole_prompts(self) -> None:
-        """A server that cuts prompts is asked again from time to time: its window may have been raised."""
-        if self.traits.cut and self._clock() - self._asked_cut < self._config.breaker_seconds:
+    def _require_whole_prompt(self, characters: int) -> None:
+        """A server that cuts longer prompts is sent one of them from time to time: its window may have been raised."""
+        if not self.traits.cut or not self.traits.counts.cuts(characters):
+            return
+        if self._clock() - self._asked_cut < self._config.breaker_seconds:
             raise ReadingFailed(self.traits.cut, "unusable")
+        self._asked_cut = self._clock()  # before it is answered, so that those who wait are not all sent
 
     async def ask_route(
         self, call: ServerCall, deadline: Deadline, spent: ReadingCost, revise: _Revision = _keep_call

@@ -43,9 +43,14 @@ back what it took, so that a string without an end is read once."""
 _ESCAPE: Final = re.compile(r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})|\\(.)', re.DOTALL)
 _LONGEST_GAP: Final = 200
 """Blank characters between a comma and the bracket behind it, or before an object."""
-_MEMBER: Final = re.compile(r'"[ \t\r\n]*:[ \t\r\n\[]*\Z')
+_ANY_BLANK: Final = _BLANK + "\u00a0\u1680\u202f\u205f\u2060\u3000\ufeff" + "".join(map(chr, range(0x2000, 0x200E)))
+_PLAIN_VALUE: Final = re.compile(r"(?:-?[0-9.]{1,20}|true|false|null)\Z")
+_WORD: Final = re.compile(r"\w{1,40}\Z")
 _IN_LIST: Final = re.compile(r",[ \t\r\n]*\Z")
-_VERDICT_NAME: Final = re.compile(r'"(?:verdicts|scores|criteria_scores|criterion_scores)"[ \t\r\n]*:', re.I)
+_VERDICT_NAME: Final = re.compile(
+    r"""(?:["'\u201c]|[{,][ \t\r\n]*)(?:verdicts|(?:criteri(?:a|on)[ _-]?)?scores)["'\u201d]?[ \t\r\n]*:""", re.I
+)
+"""In any spelling that is meant for a name: what is not read must be noticed all the same."""
 
 
 class _DuplicateKey:
@@ -120,8 +125,34 @@ def _is_inside(text: str, start: int, done: int) -> bool:
     The object before, if it could be parsed, ended at `done`."""
     before = text[max(0, start - _LONGEST_GAP) : start]
     if _IN_LIST.search(before):
-        return bool(text[done:start].strip(_BLANK + ",")) and before.rstrip(_BLANK + ",")[-1:] in ("}", "]", '"')
-    return _MEMBER.search(before) is not None
+        behind = text[max(done, start - _LONGEST_GAP) : start]  # all of it, at thousands of places, would be quadratic
+        return _follows_plain_value(before) or (
+            bool(behind.strip(_BLANK + ",")) and before.rstrip(_BLANK + ",")[-1:] in ("}", "]", '"')
+        )
+    return _follows_name(before)
+
+
+# Both look from the end: a pattern would begin at each of two hundred places, and that thousands of times.
+
+
+def _follows_plain_value(before: str) -> bool:
+    """Whether a list stands before, as in `[1, `."""
+    rest = before.rstrip(_BLANK + ",")
+    value = _PLAIN_VALUE.search(rest[-20:])
+    return value is not None and rest[: len(rest) - len(value[0])].rstrip(_BLANK)[-1:] in ("[", ",")
+
+
+def _follows_name(before: str) -> bool:
+    """Whether a field's name stands before, in any spelling, as in `"draft": [` and `{draft: /* mine */ `."""
+    rest = before.rstrip(_ANY_BLANK + "[")
+    if rest.endswith("*/"):
+        rest = rest[: max(0, rest.rfind("/*"))].rstrip(_ANY_BLANK + "[")
+    if not rest.endswith(":"):
+        return False
+    rest = rest[:-1].rstrip(_ANY_BLANK)
+    word = _WORD.search(rest[-40:])
+    bare = "" if word is None else rest[: len(rest) - len(word[0])].rstrip(_ANY_BLANK)
+    return rest.endswith(('"', "'", "\u201d")) or bare.endswith("{")
 
 
 def _decode_at(text: str, start: int) -> tuple[dict[str, object] | None, int]:
@@ -184,7 +215,8 @@ def _keep_escape(match: re.Match[str]) -> str:
 _WRAPPERS: Final = frozenset(
     ("answer", "result", "response", "output", "evaluation", "judgement", "judgment", "final", "json", "arguments")
 )
-_LONGEST_OPENING: Final = 40
+_LONGEST_OPENING: Final = 120
+"""Characters of a quotation that are compared: the first 40 of any verdict can be guessed."""
 _MOST_SHORT: Final = 200
 _SCORED_NUMBER: Final = re.compile(r"[0-4]\.[0-9]{4}")
 
@@ -249,11 +281,25 @@ class CandidateTexts:
         """Whether a text that names scores begins as one of theirs does there."""
         whole, short = self._openings
         folded = _fold_quoted(written)
-        return folded[:_LONGEST_OPENING] in whole or folded.startswith(short)
+        return folded[:_LONGEST_OPENING] in whole or any(_ends_with(folded, each) for each in short)
+
+
+_GOES_ON: Final = re.compile(r"""(?<=:)[{\[]|(?<=[{,])["'\u201c]|(?<=\[)[{"]|\w{0,60}["'\u201d]:""")
+"""What makes more of an answer out of the beginning of one."""
+
+
+def _ends_with(folded: str, short: str) -> bool:
+    """Whether a quotation of a short text ends where that does. One that goes on as JSON does is no quotation: its
+    beginning is that of any verdict."""
+    return folded.startswith(short) and _GOES_ON.match(folded, len(short)) is None
 
 
 def has_broken_verdict(text: str, found: Sequence[FoundObject], start: int, candidates: CandidateTexts) -> bool:
     """Whether, from `start` on, something names scores, is in no object that could be parsed, and is no candidate's."""
+    # An object behind the last one that never closes may have been cut off before its scores.
+    opening = _JSON_OPENING.search(text, max(found[-1].end, start) if found else start)
+    if opening is not None and not _mend_syntax(text, opening.start())[0]:
+        return True
     starts = [each.start for each in found]
     for match in _VERDICT_NAME.finditer(text, start):
         place = bisect_right(starts, match.start()) - 1
@@ -276,6 +322,8 @@ _FIELDS: Final[Mapping[str, str]] = {
 }
 _LISTED: Final = ("claims", "defects")
 _SCORE_NAMES: Final = frozenset(("score", "value", "rating"))
+_BESIDE_SCORES: Final = frozenset(("candidate", "reason", "note", "comment", "quote", "rationale", "explanation"))
+"""What says nothing of the scale."""
 _PLACE_NAMES: Final = frozenset(("rank", "place", "position"))
 _LONGEST_NAME: Final = 60
 _LONGEST_NUMBER: Final = 40
@@ -423,7 +471,8 @@ def _mend_score(score: object) -> object:
         score = score[0]
     if isinstance(score, dict):
         named = [each for name, each in score.items() if _fold(name) in _SCORE_NAMES]
-        score = named[0] if len(named) == 1 else score
+        beside = {_fold(name) for name in score} - _SCORE_NAMES - _BESIDE_SCORES  # such as the end of another scale
+        score = named[0] if len(named) == 1 and not beside else score
     if not isinstance(score, str) or len(score) > _LONGEST_NUMBER:
         return score
     match = _NUMBER.fullmatch(_drop_invisible(score).strip(_AROUND_NUMBER).casefold())
@@ -452,7 +501,11 @@ def _split_ranking(ranking: str) -> list[object]:
 def _order_places(ranking: Mapping[str, object]) -> object:
     """Of `{"1": "A", "2": ["B", "C"]}`. Letters as names are left: their numbers may be points."""
     places = {name: int(name) for name in ranking if name.isascii() and name.isdigit() and len(name) <= 3}
-    if not ranking or len(places) < len(ranking) or len(set(places.values())) < len(places):
+    numbers = sorted(places.values())
+    # With gaps they are no places either.
+    if len(places) < len(ranking) or not numbers or numbers != [*range(numbers[0], numbers[0] + len(numbers))]:
+        return ranking
+    if numbers[0] > 1:
         return ranking
     return [ranking[name] for name in sorted(ranking, key=places.__getitem__)]
 

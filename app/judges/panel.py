@@ -308,8 +308,7 @@ def _choose_reason(reports: Sequence[GroupResult]) -> Reason:
 def _may_be_cut(judgement: Judgement) -> bool:
     """Whether the server counted too few tokens for the prompt. Estimated counts never are."""
     answered = judgement.calls - judgement.unanswered_calls
-    read = judgement.input_tokens + judgement.cached_input_tokens
-    return 0 < read * MOST_CHARACTERS_PER_TOKEN < len(judgement.prompt) * answered
+    return 0 < judgement.input_tokens * MOST_CHARACTERS_PER_TOKEN < len(judgement.prompt) * answered
 
 
 def _list_group_flags(views: Sequence[JudgeView], relative_weight: float, missing: bool) -> tuple[str, ...]:

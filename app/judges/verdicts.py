@@ -459,7 +459,10 @@ def parse_answer(text: str, request: JudgeRequest) -> JudgeAnswer | UnusableAnsw
     """The JSON object in `text` that is a valid answer to `request`, else the problems of the last attempt. Two that
     differ are none: one of them may be a draft, or a candidate's. Never raises. Linear time."""
     text = unwrap_text(text[-_LONGEST_ANSWER:])
-    candidates = CandidateTexts([own for each in request.candidates for own in {each.text, each.own or each.text}])
+    candidates = CandidateTexts(
+        # As the judge was shown them, which may quote them.
+        [replace_surrogates(own) for each in request.candidates for own in {each.text, each.own or each.text}]
+    )
     failure: UnusableAnswer | None = None
     for part, thought_end in _iterate_search_texts(text, candidates):
         answer = _read_text(part, thought_end, candidates, request, is_whole=part is text)

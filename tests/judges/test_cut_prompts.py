@@ -37,12 +37,21 @@ def test_what_counts_say_of_a_window(prompts: Sequence[tuple[int, int]], window:
     assert counts.window == window
 
 
-def test_cached_tokens_are_added() -> None:
-    """A server that counts only what it had not kept counts the same for prompts that end alike."""
+@pytest.mark.parametrize(
+    ("prompts", "window"),
+    [
+        # A server that counts only what it had not kept counts the same for prompts that end alike.
+        ([(1000, 12, 200), (2000, 12, 400), (3000, 12, 600)], None),
+        # One that cuts at its window keeps a different share of each prompt.
+        ([(1000, 300, 0), (2000, 300, 150), (3000, 300, 299)], 300),
+    ],
+    ids=["counted beside", "counted among"],
+)
+def test_cached_tokens_were_read_too(prompts: Sequence[tuple[int, int, int]], window: int | None) -> None:
     counts = PromptCounts()
-    for size in (1000, 2000, 3000):
-        counts.record(size, parse_usage({"prompt_tokens": 12, "cache_read_input_tokens": size // 5}))
-    assert counts.window is None
+    for characters, tokens, cached in prompts:
+        counts.record(characters, parse_usage({"prompt_tokens": tokens, "cache_read_input_tokens": cached}))
+    assert counts.window == window
 
 
 def counting(window: int) -> Script:
@@ -55,11 +64,10 @@ def counting(window: int) -> Script:
     return script
 
 
-async def judge_longer_and_longer(url: str) -> tuple[list[Judgement], JudgeReport]:
+async def judge_with_events(url: str, counts: Sequence[int] = (0, 400, 900, 9)) -> tuple[list[Judgement], JudgeReport]:
+    """One judgement for each count of events in its prompt."""
     judge = ChatJudge(config(url, breaker_seconds=60))
-    told = [
-        REQUEST.model_copy(update={"document": {"events": ["The ferry sank."] * many}}) for many in (0, 400, 900, 9)
-    ]
+    told = [REQUEST.model_copy(update={"document": {"events": ["The ferry sank."] * many}}) for many in counts]
     try:
         return [await judge.judge(request) for request in told], judge.report()
     finally:
@@ -68,7 +76,7 @@ async def judge_longer_and_longer(url: str) -> tuple[list[Judgement], JudgeRepor
 
 def test_a_judge_that_does_not_read_is_not_believed() -> None:
     with serving(counting(300)) as server:
-        made, report = asyncio.run(judge_longer_and_longer(server.url))
+        made, report = asyncio.run(judge_with_events(server.url))
     cut = "the judge's server reads only 300 tokens of a prompt, whatever its length: raise its window"
     assert [(each.failure, each.error, each.calls) for each in made] == [
         (None, None, 1),
@@ -79,9 +87,21 @@ def test_a_judge_that_does_not_read_is_not_believed() -> None:
     assert (report.health, report.last_error) == ("out", cut)
 
 
+def test_a_prompt_that_fits_is_still_sent() -> None:
+    with serving(counting(2_000)) as server:
+        made, _ = asyncio.run(judge_with_events(server.url, (500, 900, 1400, 0, 700)))
+    assert [(each.failure, each.calls) for each in made] == [
+        (None, 1),
+        (None, 1),
+        ("unusable", 1),
+        (None, 1),
+        ("unusable", 0),
+    ]
+
+
 def test_a_judge_that_reads_is_believed() -> None:
     with serving(counting(1_000_000)) as server:
-        made, report = asyncio.run(judge_longer_and_longer(server.url))
+        made, report = asyncio.run(judge_with_events(server.url))
     assert ([each.error for each in made], report.health, report.last_error) == ([None] * 4, "ok", None)
 
 

@@ -86,7 +86,8 @@ def citing(levels_of: Levels) -> Script:
         ]
         tiers = [[name for name in levels if levels[name] == level] for level in sorted(set(levels.values()))[::-1]]
         answer = json.dumps({"verdicts": verdicts, "ranking": tiers}, ensure_ascii=number % 2 == 0)
-        return completion(f"I read:\n{prose}\nMy answer:\n{answer}")
+        read = sum(len(message["content"]) for message in received.messages) // 4
+        return completion(f"I read:\n{prose}\nMy answer:\n{answer}", tokens=read)
 
     return script
 

@@ -95,6 +95,17 @@ def test_a_candidates_own_text_is_never_a_verdict(name: str) -> None:
     assert isinstance(read(fill(CASES["planted"][name])), str)
 
 
+def test_the_beginning_of_a_verdict_is_no_candidates_text() -> None:
+    """Where a short text of a candidate ends as every verdict begins, a broken verdict is not taken for it."""
+    texts = ('Aye "scores":', "No.")
+    request = REQUEST.model_copy(
+        update={"candidates": tuple(Candidate(id=name, text=text) for name, text in zip("AB", texts, strict=True))}
+    )
+    broken = read(f'Aye "scores": {{"in_character": oops}}\n{json.dumps(PLAIN)}', request)
+    assert isinstance(broken, str)
+    assert "cannot be parsed" in broken
+
+
 def test_a_code_and_a_candidate_are_found_by_other_spellings() -> None:
     items = [{"candidate": "candidate a", "code": "Too Long", "quote": "ferry sank"}]
     found = parse_answer(json.dumps({**PLAIN, "defects": items}), REQUEST)
@@ -113,6 +124,7 @@ HOSTILE = {
     "lists": '{"a":[1,' * 40_000,
     "lists of objects": '{"a":[{"b":1},' * 30_000,
     "names of scores": '"scores": ' * 40_000,
+    "objects behind much": "x" * 300_000 + ',{"' * 5_000,
     "strings": '"{' + '\\"' * 150_000 + '"',
     "small verdicts": '{"scores": {}} ' * 25_000,
     "a long ranking": json.dumps({**PLAIN, "ranking": "A > B" * 60_000}),

@@ -34,7 +34,8 @@ REQUEST = JudgeRequest(
 KEY = "sk-very-secret-key"
 
 
-def completion(content: object, finish_reason: str = "stop", **more: object) -> Reply:
+def completion(content: object, finish_reason: str = "stop", *, tokens: int = 1000, **more: object) -> Reply:
+    """`tokens`: of the prompt."""
     message = {"role": "assistant", "content": content, **more}
     return Reply(
         json.dumps(
@@ -42,7 +43,7 @@ def completion(content: object, finish_reason: str = "stop", **more: object) -> 
                 "id": "x",
                 "object": "chat.completion",
                 "choices": [{"index": 0, "message": message, "finish_reason": finish_reason}],
-                "usage": {"prompt_tokens": 1000, "completion_tokens": 200, "total_tokens": 1200},
+                "usage": {"prompt_tokens": tokens, "completion_tokens": 200, "total_tokens": tokens + 200},
             }
         ).encode()
     )
