@@ -60,7 +60,7 @@ class Hand:
 
 class Blackjack(Environment):
     name: ClassVar[str] = "blackjack"
-    version: ClassVar[str] = "2"
+    version: ClassVar[str] = "3"
     scores_at_once: ClassVar[bool] = True
     multi_turn: ClassVar[bool] = True
     chance: ClassVar[float] = 0.41

@@ -50,7 +50,7 @@ class NumberPuzzle(Frozen):
 
 class Countdown(ProceduralEnvironment[NumberPuzzle, CountdownParams]):
     name: ClassVar[str] = "countdown"
-    version: ClassVar[str] = "3"
+    version: ClassVar[str] = "4"
     phrasings: ClassVar[Phrasings] = Phrasings.read(Path(__file__).with_name("prompts.yaml"))
     free_rewards: ClassVar[tuple[FreeReward, ...]] = (
         FreeReward(

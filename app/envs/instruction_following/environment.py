@@ -68,7 +68,7 @@ class InstructionFollowing(
     DatasetEnvironment[IfevalRow | IfevalTrainingRow], ProceduralEnvironment[Assignment, InstructionFollowingParams]
 ):
     name: ClassVar[str] = "instruction_following"
-    version: ClassVar[str] = "2"
+    version: ClassVar[str] = "3"
     scores_at_once: ClassVar[bool] = True
     phrasings: ClassVar[Phrasings] = Phrasings(_FORMS)
     data: ClassVar[Mapping[str, str]] = {

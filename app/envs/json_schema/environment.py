@@ -54,7 +54,7 @@ class JsonExercise(Frozen):
 
 class JsonSchema(ProceduralEnvironment[JsonExercise, JsonSchemaParams]):
     name: ClassVar[str] = "json_schema"
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
     phrasings: ClassVar[Phrasings] = Phrasings.read(_FOLDER / "fill.yaml")
     data: ClassVar[Mapping[str, str]] = {"repair": _REPAIR.digest, **DIGESTS}
 

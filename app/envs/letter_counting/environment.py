@@ -53,7 +53,7 @@ class LetterQuestion(Frozen):
 
 class LetterCounting(ProceduralEnvironment[LetterQuestion, LetterCountingParams]):
     name: ClassVar[str] = "letter_counting"
-    version: ClassVar[str] = "3"
+    version: ClassVar[str] = "4"
     phrasings: ClassVar[Phrasings] = Phrasings.read(_FOLDER / "prompts.yaml")
     data: ClassVar[Mapping[str, str]] = {"words": digest(_PARTS)}
     chance: ClassVar[float] = 0.002

@@ -65,7 +65,7 @@ class MastermindGame:
 
 class Mastermind(ProceduralEnvironment[SecretCode, MastermindParams]):
     name: ClassVar[str] = "mastermind"
-    version: ClassVar[str] = "3"
+    version: ClassVar[str] = "4"
     multi_turn: ClassVar[bool] = True
     phrasings: ClassVar[Phrasings] = Phrasings.read(Path(__file__).with_name("prompts.yaml"))
     test_size: ClassVar[int] = 500

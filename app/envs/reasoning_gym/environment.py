@@ -74,7 +74,7 @@ class DrawnRow:
 
 class ReasoningGym(Environment):
     name: ClassVar[str] = "reasoning_gym"
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
     Params: ClassVar[type[BaseModel]] = ReasoningGymParams
     stats_label: ClassVar[str | None] = "family"
     costly_first_task: ClassVar[bool] = True

@@ -261,7 +261,7 @@ class HiddenStrings(Frozen):
 
 class RegexMatch(ProceduralEnvironment[RegexExercise, RegexMatchParams]):
     name: ClassVar[str] = "regex_match"
-    version: ClassVar[str] = "3"
+    version: ClassVar[str] = "4"
     phrasings: ClassVar[Phrasings] = Phrasings.read(Path(__file__).with_name("prompts.yaml"))
     chance: ClassVar[float] = 0.002
     data: ClassVar[Mapping[str, str]] = {"words": digest(_WORDS)}

@@ -82,7 +82,7 @@ CHANGES: Final[Mapping[str, _Change]] = {**_ANYWHERE, **_LAST}
 
 class TextTransform(ProceduralEnvironment[TransformExercise, TextTransformParams]):
     name: ClassVar[str] = "text_transform"
-    version: ClassVar[str] = "2"
+    version: ClassVar[str] = "3"
     phrasings: ClassVar[Phrasings] = Phrasings.read(_FOLDER / "prompts.yaml")
     data: ClassVar[Mapping[str, str]] = {"words": digest(_WORDS)}
 

@@ -71,7 +71,7 @@ class DateWalk(Frozen):
 
 class DateArithmetic(ProceduralEnvironment[DateWalk, DateArithmeticParams]):
     name: ClassVar[str] = "date_arithmetic"
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
     phrasings: ClassVar[Phrasings] = Phrasings.read(_FOLDER / "prompts.yaml")
     data: ClassVar[Mapping[str, str]] = {"steps": digest(_STEP_TEXTS), "rules": digest(_RULES)}
 
