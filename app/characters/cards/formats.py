@@ -6,7 +6,7 @@ known tool and is neither a character nor a lorebook is refused by its own name.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, TypeGuard
 
 from pydantic import JsonValue
 
@@ -56,7 +56,7 @@ def parse_card(value: JsonValue) -> ParsedCard | None:
     spec, data = value.get("spec"), value.get("data")
     if isinstance(spec, str) and spec.startswith("lorebook"):
         return None
-    declared = isinstance(spec, str) and spec.strip().casefold().startswith("chara_card")
+    declared = _declares_card(spec)
     if isinstance(data, dict) and (declared or _looks_like_card(data)):
         return _parse_versioned(value, data)
     listed = isinstance(data, list) and any(map(_looks_like_entry, data))
@@ -68,16 +68,20 @@ def parse_card(value: JsonValue) -> ParsedCard | None:
     return None
 
 
+def _declares_card(spec: JsonValue) -> TypeGuard[str]:
+    return isinstance(spec, str) and spec.strip().casefold().startswith("chara_card")
+
+
 def _looks_like_card(value: Object) -> bool:
     return "entries" not in value and (_find_dialect(value) is not None or any(name in value for name in _V1_FIELDS))
 
 
 def _parse_versioned(value: dict[str, JsonValue], data: dict[str, JsonValue]) -> ParsedCard:
     spec, number = value.get("spec"), value.get("spec_version")
-    dialect = _find_dialect(data)
+    dialect = _find_dialect(data, declared=_declares_card(spec))
     if dialect is not None:
         return ParsedCard("V1", value, dialect.rename(data, "data"), dialect.source)
-    if not isinstance(spec, str) or not spec.strip().casefold().startswith("chara_card"):
+    if not _declares_card(spec):
         _refuse_empty(data, data)
         version: Version = "V3" if str(number).startswith("3") else "V2"
         unnamed = None if isinstance(number, str) else f"the file names no version; it is read as {version}"
@@ -96,7 +100,7 @@ def _name_data(value: Object, data: dict[str, JsonValue]) -> JsonFields:
 
 
 def _parse_unversioned(value: dict[str, JsonValue]) -> ParsedCard:
-    dialect = _find_dialect(value)
+    dialect = _find_dialect(value, declared=_declares_card(value.get("spec")))
     if dialect is not None:
         return ParsedCard("V1", value, dialect.rename(value, ""), dialect.source)
     own: dict[str, JsonValue] = {name: value[name] for name in _FIELDS if name in value}
@@ -118,7 +122,8 @@ def _refuse_empty(value: Object, own: Object) -> None:
 
 @dataclass(frozen=True)
 class _Dialect:
-    """`names` are the card's fields by their names in the file. A document has the dialect if it has one of `marks`."""
+    """`names` are the card's fields by their names in the file. A document has the dialect if one of `marks` has
+    a value there: tools add empty fields."""
 
     source: str
     marks: frozenset[str]
@@ -191,10 +196,14 @@ _DIALECTS: Final = (
 )
 
 
-def _find_dialect(value: Object) -> _Dialect | None:
-    """A document that has the texts of a card is one, whatever else it has."""
-    own = sum(bool(value.get(name)) for name in _TEXTS if name not in ("description", "scenario", "personality"))
-    found = next((one for one in _DIALECTS if one.marks & value.keys()), None)
+_SHARED_TEXTS: Final = ("description", "scenario", "personality")
+"""Names that other tools use too."""
+
+
+def _find_dialect(value: Object, *, declared: bool = False) -> _Dialect | None:
+    """A document that has the texts of a card is one, whatever else it has; for one that is declared, any will do."""
+    own = any(value.get(name) for name in _TEXTS if declared or name not in _SHARED_TEXTS)
+    found = next((one for one in _DIALECTS if any(map(value.get, one.marks))), None)
     named = found is not None and any(isinstance(value.get(name), str) for name in ("name", found.names["name"]))
     return found if named and not own else None
 
