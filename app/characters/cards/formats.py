@@ -427,9 +427,9 @@ def _name_format(book: Object, entries: JsonValue) -> str:
 def _convert_entry(entry: Object, path: str) -> JsonFields:
     """An entry in the card's form, its settings without a field among its extensions."""
     given = entry.get("extensions")
-    extensions = (
-        {_EXTENSIONS.get(name, name): value for name, value in given.items()} if isinstance(given, dict) else {}
-    )
+    extensions: dict[str, JsonValue] = {}
+    for name, value in given.items() if isinstance(given, dict) else ():
+        _put_setting(extensions, name, value, replace=True)
     found = _find_entry_format(entry)
     if found is None:
         return JsonFields(_convert_own_entry(entry, extensions), path)
@@ -443,7 +443,7 @@ def _convert_entry(entry: Object, path: str) -> JsonFields:
         elif name == "disable" and names is _WORLD_INFO:
             fields["enabled"] = _negate(value)
         elif name != "extensions":
-            extensions[_EXTENSIONS.get(name, name)] = value
+            _put_setting(extensions, name, value, replace=True)
     if names is _RISU:
         _finish_risu(entry, fields, extensions)
     budget = entry.get("contextConfig")
@@ -452,12 +452,19 @@ def _convert_entry(entry: Object, path: str) -> JsonFields:
     return JsonFields({**fields, "extensions": extensions}, path, {ours: theirs for theirs, ours in names.items()})
 
 
+def _put_setting(extensions: dict[str, JsonValue], name: str, value: JsonValue, *, replace: bool) -> None:
+    """Null is absent: it neither stays before a value nor replaces one."""
+    called = _EXTENSIONS.get(name, name)
+    if extensions.get(called) is None or (replace and value is not None):
+        extensions[called] = value
+
+
 def _convert_own_entry(entry: Object, extensions: dict[str, JsonValue]) -> Object:
     """Some tools write world info's settings beside a card's fields."""
     fields = dict(entry)
     for name in (*_EXTENSIONS, *_EXTENSIONS.values()):
         if name in fields and name not in ("position", "case_sensitive"):
-            extensions.setdefault(_EXTENSIONS.get(name, name), fields.pop(name))
+            _put_setting(extensions, name, fields.pop(name), replace=False)
     if "disable" in entry and "enabled" not in entry:
         fields["enabled"] = _negate(fields.pop("disable"))
     if "keywords" in entry and "keys" not in entry:
@@ -483,4 +490,4 @@ def _finish_risu(entry: Object, fields: dict[str, JsonValue], extensions: dict[s
         fields["constant"] = True
     own = entry.get("extentions")
     if isinstance(own, dict) and "risu_case_sensitive" in own:
-        extensions.setdefault("case_sensitive", own["risu_case_sensitive"])
+        _put_setting(extensions, "case_sensitive", own["risu_case_sensitive"], replace=False)

@@ -170,8 +170,9 @@ class _EntryReader:
         extensions = clean_fields(entry.get_part("extensions"), _SETTING_KINDS, self._notes)
         entry = JsonFields({**entry.values, "extensions": dict(extensions.values)}, entry.path, entry.names)
         if isinstance(entry.values.get("position"), int | float):
-            number_of_place = extensions.values.get("position", entry.values["position"])
-            extensions = JsonFields({**extensions.values, "position": number_of_place}, extensions.path)
+            place = extensions.values.get("position")
+            place = entry.values["position"] if place is None else place
+            extensions = JsonFields({**extensions.values, "position": place}, extensions.path)
         return entry, self._build(given, entry, extensions, number)
 
     def _build(self, given: JsonFields, entry: JsonFields, extensions: JsonFields, number: int) -> LoreEntry | None:

@@ -122,6 +122,25 @@ def test_an_odd_value_is_read_as_what_it_means_or_left_out(case: dict[str, Any])
         assert (book.entries[0], set(said[0]), said[1]) == (becomes, set(expected[0]), expected[1]), field
 
 
+@pytest.mark.parametrize(
+    ("given", "becomes"),
+    [
+        ({"probability": 30, "extensions": {"probability": None}}, {"probability": 0.3}),
+        ({"probability": None, "extensions": {"probability": 30}}, {"probability": 0.3}),
+        ({"scanDepth": 4, "extensions": {"scan_depth": None}}, {"scan_depth": 4}),
+        ({"extensions": {"scan_depth": 4, "scanDepth": None}}, {"scan_depth": 4}),
+        ({"position": 0, "extensions": {"position": None}}, {"position": "before_character"}),
+    ],
+)
+@pytest.mark.parametrize("keys", ["keys", "key"])  # in the card's form, and in that of world info
+def test_a_setting_that_is_null_hides_none_elsewhere(
+    keys: str, given: dict[str, JsonValue], becomes: dict[str, object]
+) -> None:
+    plain: dict[str, JsonValue] = {keys: ["ferry"], "content": "No oxen."}
+    (entry,), (wanted,) = (read({"entries": [{**plain, **more}]})[0].entries for more in (given, {}))
+    assert entry == wanted.model_copy(update=becomes)
+
+
 @pytest.mark.parametrize("name", FOREIGN["lorebooks"])
 def test_lorebooks_of_other_tools_are_read_by_their_names(name: str) -> None:
     case = FOREIGN["lorebooks"][name]
