@@ -432,7 +432,7 @@ def _convert_entry(entry: Object, path: str) -> JsonFields:
         _put_setting(extensions, name, value, replace=True)
     found = _find_entry_format(entry)
     if found is None:
-        return JsonFields(_convert_own_entry(entry, extensions), path)
+        return _convert_own_entry(entry, extensions, path)
     names = found[1]
     fields: dict[str, JsonValue] = {"selective": True} if names is _WORLD_INFO else {}
     for name, value in entry.items():
@@ -449,7 +449,10 @@ def _convert_entry(entry: Object, path: str) -> JsonFields:
     budget = entry.get("contextConfig")
     if names is _NOVELAI and isinstance(budget, dict) and budget.get("budgetPriority") is not None:
         fields["insertion_order"] = budget["budgetPriority"]
-    return JsonFields({**fields, "extensions": extensions}, path, {ours: theirs for theirs, ours in names.items()})
+    called = {ours: theirs for theirs, ours in names.items()}
+    if names is _WORLD_INFO:
+        called["enabled"] = "disable"
+    return JsonFields({**fields, "extensions": extensions}, path, called)
 
 
 def _put_setting(extensions: dict[str, JsonValue], name: str, value: JsonValue, *, replace: bool) -> None:
@@ -459,24 +462,30 @@ def _put_setting(extensions: dict[str, JsonValue], name: str, value: JsonValue, 
         extensions[called] = value
 
 
-def _convert_own_entry(entry: Object, extensions: dict[str, JsonValue]) -> Object:
+def _convert_own_entry(entry: Object, extensions: dict[str, JsonValue], path: str) -> JsonFields:
     """Some tools write world info's settings beside a card's fields."""
     fields = dict(entry)
     for name in (*_EXTENSIONS, *_EXTENSIONS.values()):
         if name in fields and name not in ("position", "case_sensitive"):
             _put_setting(extensions, name, fields.pop(name), replace=False)
-    if "disable" in entry and "enabled" not in entry:
+    negated = "disable" in entry and entry.get("enabled") is None
+    if negated:
         fields["enabled"] = _negate(fields.pop("disable"))
     if "keywords" in entry and "keys" not in entry:
         fields["keys"] = fields.pop("keywords")
     if "order" in entry and "insertion_order" not in entry:
         fields["insertion_order"] = fields.pop("order")
-    return {**fields, "extensions": extensions} if extensions else fields
+    if extensions:
+        fields["extensions"] = extensions
+    return JsonFields(fields, path, {"enabled": "disable"} if negated else {})
 
 
 def _negate(disable: JsonValue) -> JsonValue:
+    """Of the type that it has, so that whoever reads it notes how; unchanged if it is no switch."""
     read = clean_fields(JsonFields({"disable": disable}), {"disable": "flag"}, ImportNotes()).get_flag("disable")
-    return read is not True
+    if read is None or not isinstance(disable, bool | int | float | str):
+        return disable
+    return type(disable)(not read)
 
 
 def _finish_risu(entry: Object, fields: dict[str, JsonValue], extensions: dict[str, JsonValue]) -> None:

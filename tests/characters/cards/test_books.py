@@ -206,6 +206,12 @@ def test_keys_of_decorators_are_patterns_among_patterns() -> None:
     assert (entry.keys, entry.secondary_keys, entry.logic) == (("/fer+y/",), (r"a\.b", "/c/"), "and_any")
 
 
+@pytest.mark.parametrize("switch", ["enabled", "disable"])
+def test_an_entry_is_said_to_be_off_whose_switch_cannot_be_read(switch: str) -> None:
+    value: JsonValue = {"entries": [{"keys": ["ferry"], "content": "No oxen.", switch: "maybe"}]}
+    assert kept(value) == [(f"entries[].{switch}", "the entry is switched off: its switch is unclear")]
+
+
 def test_what_an_entry_has_no_field_for_is_named() -> None:
     value: JsonValue = {"entries": [{**ENTRY, "unheard_of": 1, "extensions": {"position": 4, "role": 1, "group": ""}}]}
     assert kept(value) == [
