@@ -12,7 +12,8 @@ from pydantic import JsonValue
 
 from app.characters.cards.fields import ImportNotes, JsonFields, Object, build_refusal, clean_fields
 from app.characters.lorebooks import SLASHED_KEY
-from app.domain.errors import TooLarge
+from app.domain.errors import InvalidRequest, TooLarge
+from app.domain.worlds import LoreEntry
 
 # The version of a card, and its fields
 
@@ -398,21 +399,34 @@ def _looks_like_entry(value: JsonValue) -> bool:
 
 
 def is_foreign_book(value: Object) -> bool:
-    """Whether its entries or itself say that another tool wrote it."""
-    if {"lorebookVersion", "recursive_scanning", "spec"} & value.keys() or value.get("kind") == "memory":
+    """Whether another tool wrote what is no valid lorebook of ours: `find_book` finds it where ours has no entries, or
+    it has names that ours do not have, or entries without our ids. What else is wrong with one is its author's."""
+    if {"spec", "lorebookVersion", "recursive_scanning"} & value.keys() or value.get("kind") == "memory":
         return True
-    entries = value.get("data") if value.get("type") == "risu" else value.get("entries")
-    return isinstance(entries, dict) or (
-        isinstance(entries, list)
-        and any(
-            isinstance(entry, dict) and ({*_CARDS_OWN} & entry.keys() or _find_entry_format(entry) is not None)
-            for entry in entries
-        )
-    )
+    document = dict(value)
+    try:
+        _, book = find_book(document)
+    except InvalidRequest:
+        return False
+    entries = book.values["entries"]
+    if book.values is not document or isinstance(entries, dict):
+        return True
+    return isinstance(entries, list) and any(isinstance(entry, dict) and _is_foreign_entry(entry) for entry in entries)
 
 
-_CARDS_OWN: Final = ("insertion_order", "use_regex", "selective")
-"""Keys that entries of ours do not have."""
+def _is_foreign_entry(entry: Object) -> bool:
+    if _FOREIGN_NAMES & entry.keys():
+        return True
+    # One that forgot its id and has names that only ours has is ours: they would be lost.
+    ours = isinstance(entry.get("id"), str) or bool({"logic", "regex", "whole_words"} & entry.keys())
+    return not ours and _looks_like_entry(dict(entry))
+
+
+_FOREIGN_NAMES: Final = frozenset(
+    name
+    for names in (_WORLD_INFO, _NOVELAI, _AGNAI, _STORY_CARDS, _RISU, _EXTENSIONS)
+    for name in (*names, *names.values(), "disable", "use_regex")
+) - frozenset(LoreEntry.model_fields)
 
 
 def _name_format(book: Object, entries: JsonValue) -> str:
@@ -449,9 +463,8 @@ def _convert_entry(entry: Object, path: str) -> JsonFields:
     budget = entry.get("contextConfig")
     if names is _NOVELAI and isinstance(budget, dict) and budget.get("budgetPriority") is not None:
         fields["insertion_order"] = budget["budgetPriority"]
-    called = {ours: theirs for theirs, ours in names.items()}
-    if names is _WORLD_INFO:
-        called["enabled"] = "disable"
+    switch = {"enabled": "disable"} if names is _WORLD_INFO else {}
+    called = switch | {ours: theirs for theirs, ours in names.items()}
     return JsonFields({**fields, "extensions": extensions}, path, called)
 
 

@@ -8,7 +8,7 @@ import yaml
 from pydantic import JsonValue
 
 from app.characters.cards.fields import ImportReport
-from app.characters.cards.formats import MOST_ENTRIES
+from app.characters.cards.formats import MOST_ENTRIES, is_foreign_book
 from app.characters.cards.lorebooks import ORIGINAL, read_lorebook, write_lorebook
 from app.domain.errors import GatewayError
 from app.domain.worlds import Lorebook, LoreEntry
@@ -149,6 +149,34 @@ def test_lorebooks_of_other_tools_are_read_by_their_names(name: str) -> None:
     entries = tuple(map(LoreEntry.model_validate, case["entries"]))
     assert (book.entries, report.source, dropped) == (entries, name.partition(",")[0], case.get("dropped", []))
     assert read(write_lorebook(book))[0] == book
+
+
+WORDS: Fields = {"keys": ["a"], "content": "x"}
+
+
+@pytest.mark.parametrize(
+    ("book", "foreign"),
+    [
+        *((case["file"], True) for case in FOREIGN["lorebooks"].values() if isinstance(case["file"], dict)),
+        ({"name": "W", "data": [{"key": "a", "insertorder": 1, "content": "x"}]}, True),
+        ({"data": {"entries": [ENTRY]}}, True),
+        ({"lorebook": {"entries": {"0": WORDS}}}, True),
+        ({"entries": [WORDS]}, True),
+        ({"entries": [{"content": "x", "keywords": ["a"]}]}, True),
+        ({"entries": [{**WORDS, "id": "a", "disable": True}]}, True),
+        ({"entries": [{**WORDS, "id": "a", "comment": "y"}]}, True),
+        ({"entries": [{**WORDS, "id": 3}]}, True),
+        ({"entries": [{**WORDS, "id": "a", "colour": "red"}]}, False),
+        ({"entries": [{**WORDS, "logic": "not_any", "secondary_keys": ["b"]}]}, False),
+        ({"entries": [{"id": "a"}]}, False),
+        ({"entries": [{"content": "x"}]}, False),
+        ({"entries": "x"}, False),
+        ({"colour": "red"}, False),
+        ({}, False),
+    ],
+)
+def test_what_is_no_book_of_ours_but_can_be_read_is_foreign(book: dict[str, JsonValue], foreign: bool) -> None:
+    assert is_foreign_book(book) is foreign
 
 
 def test_a_book_of_ours_is_taken_as_it_is() -> None:
