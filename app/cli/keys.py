@@ -135,7 +135,7 @@ def list_keys(as_json: AsJson = False) -> None:
         )
     output_console().print(table)
     if sentence := name_narrowed(listed):
-        output_console().print(sentence, markup=False)
+        output_console().print(sentence, markup=False, soft_wrap=True)  # its commands are copied
 
 
 @keys.command("open")

@@ -222,14 +222,20 @@ def require_fitting_scopes(scopes: Scopes, bounds: KeyBounds) -> None:
 
 def name_narrowed(keys: Iterable[AccessKey]) -> str:
     """A sentence about those whose `play` became `talk`; empty where there is none. One that is revoked needs none."""
-    named = sorted(key.name for key in keys if key.narrowed and key.revoked_at is None)
+    named = sorted((key for key in keys if key.narrowed and key.revoked_at is None), key=lambda key: key.name)
     if not named:
         return ""
     more = f" and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
+    commands = ", ".join(f"`{_write_opening(key)}`" for key in named[:_MOST_NAMED])
     return (
-        f"the scope `play` became `talk` for {', '.join(named[:_MOST_NAMED])}{more}: give `play` back where a game "
-        "writes events with it (`atropos-envs keys open NAME --scope talk --scope play`)"
+        "the scope `play` became `talk`. These commands keep all scopes of a key and give `play` back, for a game that "
+        f"writes events with it; without `--scope play` they only end this message: {commands}{more}"
     )
+
+
+def _write_opening(key: AccessKey) -> str:
+    """With all scopes: those that are not named end."""
+    return " ".join(["atropos-envs keys open", key.name, *(f"--scope {scope}" for scope in (*key.scopes, "play"))])
 
 
 class KeyOptions(Frozen):

@@ -79,10 +79,10 @@ class KeyStore(StorePart):
         """Whether so many browsers are signed in with the key."""
         return self._has_sign_ins(connection, key_digest, many)
 
-    @writes()
+    @writes(lambda sign_in, _: _name_sign_ins(sign_in))
     def add_sign_in(self, connection: Connection, sign_in: SignIn, most: int) -> bool:
         """False where the key has `most` already. Those that are over are removed."""
-        lock_names(connection, [f"sign-ins {sign_in.key_digest}"])  # two replicas could each add the last one
+        lock_names(connection, [_name_sign_ins(sign_in)])  # two replicas could each add the last one
         connection.execute(delete(sign_ins).where(sign_ins.c.expires_at < self.database.read_clock()))
         if self._has_sign_ins(connection, sign_in.key_digest, most):
             return False
@@ -115,6 +115,10 @@ class KeyStore(StorePart):
             newest = newest.where(admin_actions.c.sequence < before)
         rows = connection.execute(newest.limit(limit))
         return [(sequence, decode(AdminAction, body)) for sequence, body in rows]
+
+
+def _name_sign_ins(sign_in: SignIn) -> str:
+    return f"sign-ins {sign_in.key_digest}"
 
 
 def _load_keys(connection: Connection) -> KnownKeys:

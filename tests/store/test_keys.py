@@ -1,8 +1,10 @@
 """Keys and browsers on both databases, and lists of what is within the bounds of a key."""
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from sqlalchemy import Engine, event
 
 from app.domain.access import KeyBounds, KeyOptions, SignIn
 from app.domain.errors import Conflict
@@ -45,6 +47,23 @@ async def test_a_key_has_so_many_browsers_and_no_more(store: Store) -> None:
     kept = sorted(await store.keys.find_sign_ins([name for name, *_ in tried]))
     full = [await store.keys.has_sign_ins(key, 2) for key in ("one", "two", "three")]
     assert (told, kept, full) == ([True, True, True, False, True], ["a", "b", "d"], [True, False, False])
+
+
+async def test_browsers_of_a_batch_lock_their_keys_in_one_order(store: Store) -> None:
+    """Two replicas would otherwise wait for each other."""
+    keys, stored = ("two", "three", "one"), list[str]()
+
+    def note(_c: object, _cursor: object, statement: str, parameters: object, _context: object, _many: bool) -> None:
+        if statement.lstrip().startswith("INSERT INTO sign_ins"):
+            stored.extend(key for key in keys if key in str(parameters))
+
+    event.listen(Engine, "before_cursor_execute", note)
+    try:
+        late = NOW + timedelta(hours=1)
+        await asyncio.gather(*(store.keys.add_sign_in(SignIn(f"{n}", key, late), 2) for n, key in enumerate(keys)))
+    finally:
+        event.remove(Engine, "before_cursor_execute", note)
+    assert stored == ["one", "three", "two"]
 
 
 WITHIN: list[tuple[tuple[str, ...], list[str]]] = [

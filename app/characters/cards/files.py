@@ -92,16 +92,25 @@ def _parse_json(content: bytes, name: str) -> tuple[JsonValue, tuple[str, ...]]:
     mender = _JsonMender()
     text = _decode(content, mender)
     try:
-        value = _load(text, mender)
+        value = _load_any(text, mender)
+    except json.JSONDecodeError as error:
+        raise InvalidRequest(f"{name}: not JSON: {error.msg} in line {error.lineno}") from None
+    except RecursionError:
+        raise InvalidRequest(f"{name}: nested deeper than {MAX_JSON_DEPTH} levels") from None
+    return mender.mend(value), tuple(mender.said)
+
+
+def _load_any(text: str, mender: _JsonMender) -> JsonValue:
+    """JSON, or else JSON5. JSONDecodeError of the text as it is; RecursionError."""
+    try:
+        return _load(text, mender)
     except json.JSONDecodeError as error:
         try:
             value = _load(_rewrite_json5(text), mender)
         except ValueError:
-            raise InvalidRequest(f"{name}: not JSON: {error.msg} in line {error.lineno}") from None
-        mender.say("it is JSON5 and no JSON")
-    except RecursionError:
-        raise InvalidRequest(f"{name}: nested deeper than {MAX_JSON_DEPTH} levels") from None
-    return mender.mend(value), tuple(mender.said)
+            raise error from None
+    mender.say("it is JSON5 and no JSON")
+    return value
 
 
 def _decode(content: bytes, mender: _JsonMender) -> str:
@@ -135,7 +144,8 @@ def _load(text: str, mender: _JsonMender) -> JsonValue:
 _SPACE: Final = " \t\r\n\0\ufeff"
 _JSON5: Final = re.compile(
     r"""(?P<double>"(?:[^"\\]++|\\.)*+"?)|(?P<single>'(?:[^'\\]++|\\.)*+'?)|(?P<comment>//[^\n]*+|/\*(?:[^*]++|\*(?!/))*+(?:\*/)?)"""
-    r"""|(?P<comma>,)(?=(?:\s++|//[^\n]*+\n|/\*(?:[^*]++|\*(?!/))*+\*/)*+[\]}])|(?P<word>[A-Za-z_$][\w$]*+)""",
+    r"""|(?P<comma>,)(?=(?:\s++|//[^\n]*+\n|/\*(?:[^*]++|\*(?!/))*+\*/)*+[\]}])"""
+    r"""|(?P<number>[+-]?\.?[0-9][\w.]*+(?:(?<=[eE])[+-][0-9]++)?)|(?P<word>[A-Za-z_$][\w$]*+)""",
     re.DOTALL,
 )
 _WORDS: Final = {
@@ -145,8 +155,8 @@ _WORDS: Final = {
 
 
 def _rewrite_json5(text: str) -> str:
-    """Quotes single-quoted texts and bare keys, and leaves out comments and commas before a closing bracket. Takes
-    linear time: no token is looked at twice, but for what follows a comma."""
+    """Quotes single-quoted texts and bare keys, writes numbers and escapes as JSON does, and leaves out comments and
+    commas before a closing bracket. Takes linear time: no token is looked at twice, but for what follows a comma."""
     return _JSON5.sub(_rewrite_token, text)
 
 
@@ -154,13 +164,31 @@ def _rewrite_token(token: re.Match[str]) -> str:
     match token.lastgroup:
         case "single":
             inner = token[0][1:].removesuffix("'").replace("\\'", "'")
-            return '"' + re.sub(r'(\\.)|"', lambda one: one[1] or '\\"', inner, flags=re.DOTALL) + '"'
+            quoted = re.sub(r'(\\.)|"', lambda one: one[1] or '\\"', inner, flags=re.DOTALL)
+            return f'"{_HEX_ESCAPE.sub(_rewrite_escape, quoted)}"'
+        case "number":
+            return _rewrite_number(token[0])
         case "comment" | "comma":
             return " "
         case "word":
             return _WORDS.get(token[0], f'"{token[0]}"')
         case _:
-            return token[0]
+            return _HEX_ESCAPE.sub(_rewrite_escape, token[0])
+
+
+_HEX_ESCAPE: Final = re.compile(r"\\x([0-9a-fA-F]{2})|\\.", re.DOTALL)
+_HEX_NUMBER: Final = re.compile(r"(-?)0[xX]([0-9a-fA-F]{1,16})")
+
+
+def _rewrite_escape(escape: re.Match[str]) -> str:
+    return f"\\u00{escape[1]}" if escape[1] else escape[0]
+
+
+def _rewrite_number(number: str) -> str:
+    number = number.removeprefix("+")
+    if hexadecimal := _HEX_NUMBER.fullmatch(number):
+        return hexadecimal[1] + str(int(hexadecimal[2], 16))
+    return re.sub(r"\.(?![0-9])", ".0", re.sub(r"^(-?)\.", r"\g<1>0.", number))
 
 
 # Cards in PNG and APNG images

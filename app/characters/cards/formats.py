@@ -6,13 +6,14 @@ known tool and is neither a character nor a lorebook is refused by its own name.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, TypeGuard
 
 from pydantic import JsonValue
 
 from app.characters.cards.fields import ImportNotes, JsonFields, Object, build_refusal, clean_fields
 from app.characters.lorebooks import SLASHED_KEY
-from app.domain.errors import TooLarge
+from app.domain.errors import InvalidRequest, TooLarge
+from app.domain.worlds import LoreEntry
 
 # The version of a card, and its fields
 
@@ -56,7 +57,7 @@ def parse_card(value: JsonValue) -> ParsedCard | None:
     spec, data = value.get("spec"), value.get("data")
     if isinstance(spec, str) and spec.startswith("lorebook"):
         return None
-    declared = isinstance(spec, str) and spec.strip().casefold().startswith("chara_card")
+    declared = _declares_card(spec)
     if isinstance(data, dict) and (declared or _looks_like_card(data)):
         return _parse_versioned(value, data)
     listed = isinstance(data, list) and any(map(_looks_like_entry, data))
@@ -68,16 +69,20 @@ def parse_card(value: JsonValue) -> ParsedCard | None:
     return None
 
 
+def _declares_card(spec: JsonValue) -> TypeGuard[str]:
+    return isinstance(spec, str) and spec.strip().casefold().startswith("chara_card")
+
+
 def _looks_like_card(value: Object) -> bool:
     return "entries" not in value and (_find_dialect(value) is not None or any(name in value for name in _V1_FIELDS))
 
 
 def _parse_versioned(value: dict[str, JsonValue], data: dict[str, JsonValue]) -> ParsedCard:
     spec, number = value.get("spec"), value.get("spec_version")
-    dialect = _find_dialect(data)
+    dialect = _find_dialect(data, declared=_declares_card(spec))
     if dialect is not None:
         return ParsedCard("V1", value, dialect.rename(data, "data"), dialect.source)
-    if not isinstance(spec, str) or not spec.strip().casefold().startswith("chara_card"):
+    if not _declares_card(spec):
         _refuse_empty(data, data)
         version: Version = "V3" if str(number).startswith("3") else "V2"
         unnamed = None if isinstance(number, str) else f"the file names no version; it is read as {version}"
@@ -96,7 +101,7 @@ def _name_data(value: Object, data: dict[str, JsonValue]) -> JsonFields:
 
 
 def _parse_unversioned(value: dict[str, JsonValue]) -> ParsedCard:
-    dialect = _find_dialect(value)
+    dialect = _find_dialect(value, declared=_declares_card(value.get("spec")))
     if dialect is not None:
         return ParsedCard("V1", value, dialect.rename(value, ""), dialect.source)
     own: dict[str, JsonValue] = {name: value[name] for name in _FIELDS if name in value}
@@ -118,7 +123,8 @@ def _refuse_empty(value: Object, own: Object) -> None:
 
 @dataclass(frozen=True)
 class _Dialect:
-    """`names` are the card's fields by their names in the file. A document has the dialect if it has one of `marks`."""
+    """`names` are the card's fields by their names in the file. A document has the dialect if one of `marks` has
+    a value there: tools add empty fields."""
 
     source: str
     marks: frozenset[str]
@@ -191,10 +197,14 @@ _DIALECTS: Final = (
 )
 
 
-def _find_dialect(value: Object) -> _Dialect | None:
-    """A document that has the texts of a card is one, whatever else it has."""
-    own = sum(bool(value.get(name)) for name in _TEXTS if name not in ("description", "scenario", "personality"))
-    found = next((one for one in _DIALECTS if one.marks & value.keys()), None)
+_SHARED_TEXTS: Final = ("description", "scenario", "personality")
+"""Names that other tools use too."""
+
+
+def _find_dialect(value: Object, *, declared: bool = False) -> _Dialect | None:
+    """A document that has the texts of a card is one, whatever else it has; for one that is declared, any will do."""
+    own = any(value.get(name) for name in _TEXTS if declared or name not in _SHARED_TEXTS)
+    found = next((one for one in _DIALECTS if any(map(value.get, one.marks))), None)
     named = found is not None and any(isinstance(value.get(name), str) for name in ("name", found.names["name"]))
     return found if named and not own else None
 
@@ -389,21 +399,34 @@ def _looks_like_entry(value: JsonValue) -> bool:
 
 
 def is_foreign_book(value: Object) -> bool:
-    """Whether its entries or itself say that another tool wrote it."""
-    if {"lorebookVersion", "recursive_scanning", "spec"} & value.keys() or value.get("kind") == "memory":
+    """Whether another tool wrote what is no valid lorebook of ours: `find_book` finds it where ours has no entries, or
+    it has names that ours do not have, or entries without our ids. What else is wrong with one is its author's."""
+    if {"spec", "lorebookVersion", "recursive_scanning"} & value.keys() or value.get("kind") == "memory":
         return True
-    entries = value.get("data") if value.get("type") == "risu" else value.get("entries")
-    return isinstance(entries, dict) or (
-        isinstance(entries, list)
-        and any(
-            isinstance(entry, dict) and ({*_CARDS_OWN} & entry.keys() or _find_entry_format(entry) is not None)
-            for entry in entries
-        )
-    )
+    document = dict(value)
+    try:
+        _, book = find_book(document)
+    except InvalidRequest:
+        return False
+    entries = book.values["entries"]
+    if book.values is not document or isinstance(entries, dict):
+        return True
+    return isinstance(entries, list) and any(isinstance(entry, dict) and _is_foreign_entry(entry) for entry in entries)
 
 
-_CARDS_OWN: Final = ("insertion_order", "use_regex", "selective")
-"""Keys that entries of ours do not have."""
+def _is_foreign_entry(entry: Object) -> bool:
+    if _FOREIGN_NAMES & entry.keys():
+        return True
+    # One that forgot its id and has names that only ours has is ours: they would be lost.
+    ours = isinstance(entry.get("id"), str) or bool({"logic", "regex", "whole_words"} & entry.keys())
+    return not ours and _looks_like_entry(dict(entry))
+
+
+_FOREIGN_NAMES: Final = frozenset(
+    name
+    for names in (_WORLD_INFO, _NOVELAI, _AGNAI, _STORY_CARDS, _RISU, _EXTENSIONS)
+    for name in (*names, *names.values(), "disable", "use_regex")
+) - frozenset(LoreEntry.model_fields)
 
 
 def _name_format(book: Object, entries: JsonValue) -> str:
@@ -418,12 +441,12 @@ def _name_format(book: Object, entries: JsonValue) -> str:
 def _convert_entry(entry: Object, path: str) -> JsonFields:
     """An entry in the card's form, its settings without a field among its extensions."""
     given = entry.get("extensions")
-    extensions = (
-        {_EXTENSIONS.get(name, name): value for name, value in given.items()} if isinstance(given, dict) else {}
-    )
+    extensions: dict[str, JsonValue] = {}
+    for name, value in given.items() if isinstance(given, dict) else ():
+        _put_setting(extensions, name, value, replace=True)
     found = _find_entry_format(entry)
     if found is None:
-        return JsonFields(_convert_own_entry(entry, extensions), path)
+        return _convert_own_entry(entry, extensions, path)
     names = found[1]
     fields: dict[str, JsonValue] = {"selective": True} if names is _WORLD_INFO else {}
     for name, value in entry.items():
@@ -434,33 +457,48 @@ def _convert_entry(entry: Object, path: str) -> JsonFields:
         elif name == "disable" and names is _WORLD_INFO:
             fields["enabled"] = _negate(value)
         elif name != "extensions":
-            extensions[_EXTENSIONS.get(name, name)] = value
+            _put_setting(extensions, name, value, replace=True)
     if names is _RISU:
         _finish_risu(entry, fields, extensions)
     budget = entry.get("contextConfig")
     if names is _NOVELAI and isinstance(budget, dict) and budget.get("budgetPriority") is not None:
         fields["insertion_order"] = budget["budgetPriority"]
-    return JsonFields({**fields, "extensions": extensions}, path, {ours: theirs for theirs, ours in names.items()})
+    switch = {"enabled": "disable"} if names is _WORLD_INFO else {}
+    called = switch | {ours: theirs for theirs, ours in names.items()}
+    return JsonFields({**fields, "extensions": extensions}, path, called)
 
 
-def _convert_own_entry(entry: Object, extensions: dict[str, JsonValue]) -> Object:
+def _put_setting(extensions: dict[str, JsonValue], name: str, value: JsonValue, *, replace: bool) -> None:
+    """Null is absent: it neither stays before a value nor replaces one."""
+    called = _EXTENSIONS.get(name, name)
+    if extensions.get(called) is None or (replace and value is not None):
+        extensions[called] = value
+
+
+def _convert_own_entry(entry: Object, extensions: dict[str, JsonValue], path: str) -> JsonFields:
     """Some tools write world info's settings beside a card's fields."""
     fields = dict(entry)
     for name in (*_EXTENSIONS, *_EXTENSIONS.values()):
         if name in fields and name not in ("position", "case_sensitive"):
-            extensions.setdefault(_EXTENSIONS.get(name, name), fields.pop(name))
-    if "disable" in entry and "enabled" not in entry:
+            _put_setting(extensions, name, fields.pop(name), replace=False)
+    negated = "disable" in entry and entry.get("enabled") is None
+    if negated:
         fields["enabled"] = _negate(fields.pop("disable"))
     if "keywords" in entry and "keys" not in entry:
         fields["keys"] = fields.pop("keywords")
     if "order" in entry and "insertion_order" not in entry:
         fields["insertion_order"] = fields.pop("order")
-    return {**fields, "extensions": extensions} if extensions else fields
+    if extensions:
+        fields["extensions"] = extensions
+    return JsonFields(fields, path, {"enabled": "disable"} if negated else {})
 
 
 def _negate(disable: JsonValue) -> JsonValue:
+    """Of the type that it has, so that whoever reads it notes how; unchanged if it is no switch."""
     read = clean_fields(JsonFields({"disable": disable}), {"disable": "flag"}, ImportNotes()).get_flag("disable")
-    return read is not True
+    if read is None or not isinstance(disable, bool | int | float | str):
+        return disable
+    return type(disable)(not read)
 
 
 def _finish_risu(entry: Object, fields: dict[str, JsonValue], extensions: dict[str, JsonValue]) -> None:
@@ -474,4 +512,4 @@ def _finish_risu(entry: Object, fields: dict[str, JsonValue], extensions: dict[s
         fields["constant"] = True
     own = entry.get("extentions")
     if isinstance(own, dict) and "risu_case_sensitive" in own:
-        extensions.setdefault("case_sensitive", own["risu_case_sensitive"])
+        _put_setting(extensions, "case_sensitive", own["risu_case_sensitive"], replace=False)

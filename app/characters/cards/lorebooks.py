@@ -170,8 +170,9 @@ class _EntryReader:
         extensions = clean_fields(entry.get_part("extensions"), _SETTING_KINDS, self._notes)
         entry = JsonFields({**entry.values, "extensions": dict(extensions.values)}, entry.path, entry.names)
         if isinstance(entry.values.get("position"), int | float):
-            number_of_place = extensions.values.get("position", entry.values["position"])
-            extensions = JsonFields({**extensions.values, "position": number_of_place}, extensions.path)
+            place = extensions.values.get("position")
+            place = entry.values["position"] if place is None else place
+            extensions = JsonFields({**extensions.values, "position": place}, extensions.path)
         return entry, self._build(given, entry, extensions, number)
 
     def _build(self, given: JsonFields, entry: JsonFields, extensions: JsonFields, number: int) -> LoreEntry | None:
@@ -185,12 +186,15 @@ class _EntryReader:
         unclear = bool(secondary) and "selectiveLogic" in given.get_part("extensions").values.keys() - extensions.values
         if unclear:
             self._notes.add_kept(entry.build_path("secondary_keys"), "the entry is switched off: its logic is unclear")
+        is_read = given.values.get("enabled") is None or "enabled" in entry.values
+        if not is_read:
+            self._notes.add_kept(entry.build_path("enabled"), "the entry is switched off: its switch is unclear")
         values: dict[str, object] = {
             "content": content,
             "keys": keys,
             "regex": regex,
             "name": (entry.get_text("name") or entry.get_text("comment"))[:_MOST_KEY],
-            "enabled": entry.get_flag("enabled") is not False and not unclear,
+            "enabled": entry.get_flag("enabled") is not False and is_read and not unclear,
             "constant": entry.get_flag("constant") is True and entry.get_flag("use_regex") is not True,
             "secondary_keys": secondary,
             "logic": _LOGIC.get(logic, "and_any") if secondary else "and_any",

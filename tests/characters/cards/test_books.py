@@ -8,7 +8,7 @@ import yaml
 from pydantic import JsonValue
 
 from app.characters.cards.fields import ImportReport
-from app.characters.cards.formats import MOST_ENTRIES
+from app.characters.cards.formats import MOST_ENTRIES, is_foreign_book
 from app.characters.cards.lorebooks import ORIGINAL, read_lorebook, write_lorebook
 from app.domain.errors import GatewayError
 from app.domain.worlds import Lorebook, LoreEntry
@@ -122,6 +122,25 @@ def test_an_odd_value_is_read_as_what_it_means_or_left_out(case: dict[str, Any])
         assert (book.entries[0], set(said[0]), said[1]) == (becomes, set(expected[0]), expected[1]), field
 
 
+@pytest.mark.parametrize(
+    ("given", "becomes"),
+    [
+        ({"probability": 30, "extensions": {"probability": None}}, {"probability": 0.3}),
+        ({"probability": None, "extensions": {"probability": 30}}, {"probability": 0.3}),
+        ({"scanDepth": 4, "extensions": {"scan_depth": None}}, {"scan_depth": 4}),
+        ({"extensions": {"scan_depth": 4, "scanDepth": None}}, {"scan_depth": 4}),
+        ({"position": 0, "extensions": {"position": None}}, {"position": "before_character"}),
+    ],
+)
+@pytest.mark.parametrize("keys", ["keys", "key"])  # in the card's form, and in that of world info
+def test_a_setting_that_is_null_hides_none_elsewhere(
+    keys: str, given: dict[str, JsonValue], becomes: dict[str, object]
+) -> None:
+    plain: dict[str, JsonValue] = {keys: ["ferry"], "content": "No oxen."}
+    (entry,), (wanted,) = (read({"entries": [{**plain, **more}]})[0].entries for more in (given, {}))
+    assert entry == wanted.model_copy(update=becomes)
+
+
 @pytest.mark.parametrize("name", FOREIGN["lorebooks"])
 def test_lorebooks_of_other_tools_are_read_by_their_names(name: str) -> None:
     case = FOREIGN["lorebooks"][name]
@@ -130,6 +149,34 @@ def test_lorebooks_of_other_tools_are_read_by_their_names(name: str) -> None:
     entries = tuple(map(LoreEntry.model_validate, case["entries"]))
     assert (book.entries, report.source, dropped) == (entries, name.partition(",")[0], case.get("dropped", []))
     assert read(write_lorebook(book))[0] == book
+
+
+WORDS: Fields = {"keys": ["a"], "content": "x"}
+
+
+@pytest.mark.parametrize(
+    ("book", "foreign"),
+    [
+        *((case["file"], True) for case in FOREIGN["lorebooks"].values() if isinstance(case["file"], dict)),
+        ({"name": "W", "data": [{"key": "a", "insertorder": 1, "content": "x"}]}, True),
+        ({"data": {"entries": [ENTRY]}}, True),
+        ({"lorebook": {"entries": {"0": WORDS}}}, True),
+        ({"entries": [WORDS]}, True),
+        ({"entries": [{"content": "x", "keywords": ["a"]}]}, True),
+        ({"entries": [{**WORDS, "id": "a", "disable": True}]}, True),
+        ({"entries": [{**WORDS, "id": "a", "comment": "y"}]}, True),
+        ({"entries": [{**WORDS, "id": 3}]}, True),
+        ({"entries": [{**WORDS, "id": "a", "colour": "red"}]}, False),
+        ({"entries": [{**WORDS, "logic": "not_any", "secondary_keys": ["b"]}]}, False),
+        ({"entries": [{"id": "a"}]}, False),
+        ({"entries": [{"content": "x"}]}, False),
+        ({"entries": "x"}, False),
+        ({"colour": "red"}, False),
+        ({}, False),
+    ],
+)
+def test_what_is_no_book_of_ours_but_can_be_read_is_foreign(book: dict[str, JsonValue], foreign: bool) -> None:
+    assert is_foreign_book(book) is foreign
 
 
 def test_a_book_of_ours_is_taken_as_it_is() -> None:
@@ -185,6 +232,12 @@ def test_patterns_between_slashes_make_patterns_of_their_neighbours() -> None:
 def test_keys_of_decorators_are_patterns_among_patterns() -> None:
     entry = entry_of(keys=["/fer+y/"], content="@@additional_keys a.b, /c/\nText", case_sensitive=True)
     assert (entry.keys, entry.secondary_keys, entry.logic) == (("/fer+y/",), (r"a\.b", "/c/"), "and_any")
+
+
+@pytest.mark.parametrize("switch", ["enabled", "disable"])
+def test_an_entry_is_said_to_be_off_whose_switch_cannot_be_read(switch: str) -> None:
+    value: JsonValue = {"entries": [{"keys": ["ferry"], "content": "No oxen.", switch: "maybe"}]}
+    assert kept(value) == [(f"entries[].{switch}", "the entry is switched off: its switch is unclear")]
 
 
 def test_what_an_entry_has_no_field_for_is_named() -> None:

@@ -97,6 +97,11 @@ def test_a_card_is_found_by_how_its_file_begins(content: bytes, expected: CardFi
             {"a": 'it\'s "x"', "$b": [True, None]},
             ["it is JSON5 and no JSON"],
         ),
+        (
+            rb"""{a: [1e-05, 1E+2, -2e3, +1, .5, -.5, 5., 0x10, -0xfF], b: 'it\'s \x41\\x41', c: "\x41"}""",
+            {"a": [1e-05, 100.0, -2000.0, 1, 0.5, -0.5, 5.0, 16, -255], "b": "it's A\\x41", "c": "A"},
+            ["it is JSON5 and no JSON"],
+        ),
         (b'{"a": "no // comment, [1,]", b: 1}', {"a": "no // comment, [1,]", "b": 1}, ["it is JSON5 and no JSON"]),
     ],
 )
@@ -119,6 +124,8 @@ def test_what_is_nested_too_deep_is_left_out() -> None:
         (b'{"a": ', "not JSON: Expecting value in line 1"),
         (b"[1] 2", "not JSON: Extra data"),
         (b"[" * 100_000, "nested deeper than 32 levels"),
+        (b"{a:" + b"[" * 5000, "nested deeper than 32 levels"),
+        (b"{a: 1.2.3}", "not JSON: Expecting property name"),
         (b'{"a": "' + b"x" * MAX_JSON_BYTES + b'"}', f"more than {MAX_JSON_BYTES} bytes of JSON"),
     ],
 )
@@ -127,7 +134,7 @@ def test_json_that_no_sheet_could_hold_is_refused(text: bytes, says: str) -> Non
     assert (detail.startswith("card.bin: "), says in detail) == (True, True), detail
 
 
-@pytest.mark.parametrize("unit", ['"\\"', "'\\'", ",/*", ", ", "/*", "//", "a", ",//\n"])
+@pytest.mark.parametrize("unit", ['"\\"', "'\\'", ",/*", ", ", "/*", "//", "a", "1.e", '"\\x41', ",//\n"])
 def test_what_is_no_json_is_looked_at_in_linear_time(unit: str) -> None:
     text = unit.encode() * (MAX_JSON_BYTES // 2 // len(unit))
     began = time.process_time()

@@ -136,6 +136,13 @@ def test_what_was_changed_in_the_sheet_is_in_the_card_and_the_rest_is_as_it_was(
     assert sheet_of(build_card(changed)) == changed
 
 
+def test_an_empty_field_of_another_tool_costs_no_embedded_sheet() -> None:
+    voice = HOB.voice.model_copy(update={"examples": ()})
+    sheet = HOB.model_copy(update={"voice": voice, "scenario": HOB.scenario.model_copy(update={"greeting": None})})
+    read = sheet_of(with_data(build_card(sheet), persona=""))
+    assert read.model_copy(update={"meta": HOB.meta}) == sheet
+
+
 def test_what_another_tool_changed_in_the_card_is_in_the_sheet() -> None:
     card = build_card(HOB, "V2")
     edited = with_data(card, scenario="{{char}} mends a net.", creator_notes="Mine.", tags=["net"])

@@ -215,6 +215,8 @@ ENTRY: Document = {"keys": ["milestone"], "content": LORE, "extensions": {}, "en
             {"spec": "lorebook_v3", "data": {"extensions": {}, "entries": [ENTRY | {"use_regex": False}]}},
             "lorebook V3",
         ),
+        ({"name": "W", "data": [{"key": "milestone", "insertorder": 1, "content": LORE}]}, "RisuAI lorebook"),
+        ({"entries": [{"keys": ["milestone"], "content": LORE, "disable": False}]}, "lorebook V2"),
     ],
 )
 def test_lore_of_any_form_comes_up_when_it_is_spoken_of_and_says_why(
