@@ -15,7 +15,7 @@ import json
 import re
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Final, Literal, TypeVar
 
@@ -475,18 +475,71 @@ class _PlayExchange:
         return {"X-Play-Kind": self.read.wish, "X-Play-Dropped-System-Messages": str(self.read.dropped)}
 
 
+_PATIENCE_SECONDS: Final = 0.5
+"""An error that comes within this time has a status of its own. A later one stands in the stream."""
+_COMMENT_SECONDS: Final = 5.0
+"""Clients and proxies take a connection for dead that says nothing for long, some after 15 seconds; a long prompt or
+thought takes minutes."""
+_COMMENT: Final = b": the reply has not begun\n\n"
+
+
+class ComingReply:
+    """A policy's stream from the moment that it is asked for. Whoever has it closes it."""
+
+    def __init__(self, asked: Coroutine[Any, Any, ReplyStream]) -> None:
+        self._opening = asyncio.ensure_future(asked)
+
+    async def wait(self, client: Request, seconds: float) -> None:
+        """Closed if the client leaves, or if an error is known in this time, which is raised."""
+        try:
+            done, _ = await stop_with_client(client, asyncio.wait({self._opening}, timeout=seconds))
+            for one in done:
+                one.result()
+        except BaseException:
+            await self.close()
+            raise
+
+    async def __aiter__(self) -> AsyncIterator[Chunk]:
+        async for event in await self._opening:
+            yield event
+
+    async def close(self) -> None:
+        self._opening.cancel()
+        (made,) = await asyncio.gather(self._opening, return_exceptions=True)
+        if not isinstance(made, BaseException):
+            await made.close()
+
+
+async def fill_silence(events: AsyncIterator[bytes], seconds: float = _COMMENT_SECONDS) -> AsyncIterator[bytes]:
+    """With a comment at once if there is no event yet, and then each time after so many seconds until there is one."""
+    first = asyncio.ensure_future(anext(events, None))
+    try:
+        waited = 0.0
+        while not (await asyncio.wait({first}, timeout=waited))[0]:
+            yield _COMMENT
+            waited = seconds
+        event = first.result()
+    finally:
+        first.cancel()
+        await asyncio.gather(first, return_exceptions=True)
+    if event is not None:
+        yield event
+        async for event in events:
+            yield event
+
+
 class PolicyResponse(StreamingResponse):
     """Closes the policy's stream at its end, also where nothing of it was ever asked for."""
 
-    def __init__(self, events: AsyncIterator[bytes], stream: ReplyStream, headers: dict[str, str]) -> None:
-        super().__init__(events, media_type="text/event-stream", headers={**headers, **_EVENT_STREAM})
-        self._stream = stream
+    def __init__(self, events: AsyncIterator[bytes], coming: ComingReply, headers: dict[str, str]) -> None:
+        super().__init__(fill_silence(events), media_type="text/event-stream", headers={**headers, **_EVENT_STREAM})
+        self._coming = coming
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await super().__call__(scope, receive, send)
         finally:
-            await self._stream.close()
+            await self._coming.close()
 
 
 class _ChatCompletions:
@@ -501,8 +554,9 @@ class _ChatCompletions:
         began = asyncio.get_running_loop().time()
         writer = ReplyWriter(exchange.name)
         if request.stream:
-            stream = await stop_with_client(client, policy.stream(exchange.body, continues=continues), _close)
-            return PolicyResponse(self._write_events(exchange, writer, stream, began), stream, exchange.headers)
+            coming = ComingReply(policy.stream(exchange.body, continues=continues))
+            await coming.wait(client, _PATIENCE_SECONDS)
+            return PolicyResponse(self._write_events(exchange, writer, coming, began), coming, exchange.headers)
         answer = await stop_with_client(client, policy.ask(exchange.body, continues=continues))
         seconds = asyncio.get_running_loop().time() - began
         choices = answer["choices"]
@@ -545,10 +599,10 @@ class _ChatCompletions:
         return await self._service.prepare(played, moment)
 
     async def _write_events(
-        self, exchange: _PlayExchange, writer: ReplyWriter, stream: ReplyStream, began: float
+        self, exchange: _PlayExchange, writer: ReplyWriter, coming: ComingReply, began: float
     ) -> AsyncIterator[bytes]:
         try:
-            async for event in stream:
+            async for event in coming:
                 chunk = writer.take(event)
                 if chunk is not None:
                     yield _write_event(chunk)
@@ -591,35 +645,19 @@ def _describe_reply(reply: PlayReply, is_kept: bool) -> dict[str, JsonValue]:
     return described if reply.unchecked is None else {**described, "unchecked": reply.unchecked}
 
 
-async def stop_with_client(
-    client: Request,
-    work: Coroutine[Any, Any, ResultT],
-    discard: Callable[[ResultT], Awaitable[None]] | None = None,
-) -> ResultT:
-    """The result. As soon as the client is gone, the work is broken off; `discard` gets a result that nobody takes."""
+async def stop_with_client(client: Request, work: Coroutine[Any, Any, ResultT]) -> ResultT:
+    """The result. As soon as the client is gone, the work is broken off."""
     working = asyncio.ensure_future(work)
     listening = asyncio.ensure_future(_wait_until_gone(client))
-    taken = False
-    # What was made but not taken is discarded in any case, also where the server breaks off the request itself.
     try:
         await asyncio.wait({working, listening}, return_when=asyncio.FIRST_COMPLETED)
-        listening.cancel()
-        await asyncio.gather(listening, return_exceptions=True)
         if not working.done():
             raise HTTPException(400, "The client is gone.")  # nobody reads it
-        taken = True
         return working.result()
     finally:
-        if not taken:
-            listening.cancel()
-            working.cancel()
-            made, _ = await asyncio.gather(working, listening, return_exceptions=True)
-            if discard is not None and not isinstance(made, BaseException):
-                await discard(made)
-
-
-async def _close(stream: ReplyStream) -> None:
-    await stream.close()
+        listening.cancel()
+        working.cancel()
+        await asyncio.gather(working, listening, return_exceptions=True)
 
 
 async def _wait_until_gone(client: Request) -> None:

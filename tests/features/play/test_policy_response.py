@@ -1,4 +1,4 @@
-"""A policy's stream is closed, whatever becomes of who asked for it."""
+"""A policy's stream is closed, whatever becomes of who asked for it, and is never silent for long before it begins."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -9,7 +9,7 @@ from fastapi import Request
 from starlette.exceptions import HTTPException
 from starlette.types import Message
 
-from app.features.play.routes import PolicyResponse, stop_with_client
+from app.features.play.routes import ComingReply, PolicyResponse, fill_silence
 from app.ports.play import Chunk, ReplyStream
 
 
@@ -22,10 +22,6 @@ class CountedStream(ReplyStream):
 
     async def close(self) -> None:
         self.closed += 1
-
-
-async def close(stream: CountedStream) -> None:
-    await stream.close()
 
 
 def build_client(*messages: Message) -> Request:
@@ -43,33 +39,35 @@ async def fail(message: Message) -> None:
     raise OSError("the client is gone")
 
 
+async def open_late(stream: CountedStream, began: asyncio.Event) -> CountedStream:
+    began.set()
+    with suppress(asyncio.CancelledError):  # the stream was open already
+        await asyncio.sleep(3600)
+    return stream
+
+
 def test_a_reply_that_never_began_is_closed() -> None:
     async def write_events() -> AsyncIterator[bytes]:
         yield b"never sent"
 
     async def scenario() -> None:
-        stream = CountedStream()
+        stream, began = CountedStream(), asyncio.Event()
         scope = {"type": "http", "asgi": {"spec_version": "2.4"}}
+        coming = ComingReply(open_late(stream, began))
+        await began.wait()
         with pytest.raises(Exception, match=r"^$|gone"):
-            await PolicyResponse(write_events(), stream, {})(scope, build_client().receive, fail)
+            await PolicyResponse(write_events(), coming, {})(scope, build_client().receive, fail)
         assert stream.closed == 1
 
     asyncio.run(scenario())
 
 
 def test_a_stream_that_opens_although_nobody_waits_any_more_is_closed() -> None:
-    async def open_late(stream: CountedStream, began: asyncio.Event) -> CountedStream:
-        began.set()
-        with suppress(asyncio.CancelledError):  # the stream was open already
-            await asyncio.sleep(3600)
-        return stream
-
     async def scenario() -> None:
-        left, cancelled = CountedStream(), CountedStream()
+        left, cancelled, began = CountedStream(), CountedStream(), asyncio.Event()
         with pytest.raises(HTTPException):
-            await stop_with_client(build_client({"type": "http.disconnect"}), open_late(left, asyncio.Event()), close)
-        began = asyncio.Event()
-        asking = asyncio.ensure_future(stop_with_client(build_client(), open_late(cancelled, began), close))
+            await ComingReply(open_late(left, asyncio.Event())).wait(build_client({"type": "http.disconnect"}), 60)
+        asking = asyncio.ensure_future(ComingReply(open_late(cancelled, began)).wait(build_client(), 60))
         await began.wait()
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -77,3 +75,24 @@ def test_a_stream_that_opens_although_nobody_waits_any_more_is_closed() -> None:
         assert (left.closed, cancelled.closed) == (1, 1)
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("comments", [0, 1, 3])
+def test_comments_come_until_the_reply_begins(comments: int) -> None:
+    async def write_after(begun: asyncio.Event) -> AsyncIterator[bytes]:
+        await begun.wait()
+        for text in ("Aye", "."):
+            yield f"data: {text}\n\n".encode()
+
+    async def scenario() -> list[str]:
+        events: list[str] = []
+        begun = asyncio.Event()
+        if not comments:
+            begun.set()
+        async for event in fill_silence(write_after(begun), 0.05):
+            events.append(event.decode())
+            if len(events) == comments:
+                begun.set()
+        return events
+
+    assert [one.partition(" ")[0] for one in asyncio.run(scenario())] == [*[":"] * comments, "data:", "data:"]
