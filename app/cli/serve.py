@@ -174,9 +174,6 @@ def wait_until_ready(host: str, port: int, seconds: float) -> bool:
 
 # The server in one process.
 
-_KEEP_ALIVE_SECONDS = 75
-"""Of a connection without requests. Longer than proxies keep theirs, which is a minute for most: whoever closes first
-must be the proxy, or it sends a request into a closed connection and answers 502."""
 _SILENT_SECONDS = 60
 """A process that says nothing for so long is replaced. Importing the service on a busy machine takes a part of it."""
 
@@ -195,7 +192,7 @@ def _build_config(settings: Settings, app: ASGIApp | Callable[[], ASGIApp], *, p
         server_header=False,
         proxy_headers=False,  # `keep_peers` does it
         timeout_graceful_shutdown=settings.shutdown_seconds,
-        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+        timeout_keep_alive=settings.keep_alive_seconds,
         timeout_worker_healthcheck=_SILENT_SECONDS,
         ws="websockets-sansio",
         ws_max_size=settings.max_body_bytes,

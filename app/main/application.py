@@ -400,7 +400,8 @@ def _protect(
 ) -> None:
     open_paths = ALWAYS_OPEN | ({"/metrics"} if settings.open_metrics else set())
     # Without a key on loopback, a foreign page could reach the service by a name of its own for 127.0.0.1.
-    own_hosts = LOOPBACK_HOSTS if ring.anonymous and is_loopback(settings.host) else None
+    is_guarded = settings.allowed_hosts or (ring.anonymous and is_loopback(settings.host))
+    own_hosts = LOOPBACK_HOSTS | {*settings.allowed_hosts} if is_guarded else None
     install_middleware(
         service,
         MiddlewareOptions(
@@ -410,6 +411,7 @@ def _protect(
             observe=observer.record_request,
             inflating=tuple(prefix for one in parts for prefix in one.unpacks),
             hosts=own_hosts,
+            origins=frozenset(settings.allowed_origins),
             environments=environments,
             request_seconds=settings.request_seconds,
             proxy=_find_proxy(settings.sign_in),

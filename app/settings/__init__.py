@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final, Literal, Self, get_args
 
 import yaml
 from pydantic import (
+    AfterValidator,
     BaseModel,
     Field,
     ModelWrapValidatorHandler,
@@ -37,7 +38,7 @@ from app.settings.sections import NemoGymPort as NemoGymPort
 from app.settings.sections import OrsPort as OrsPort
 from app.settings.sections import PartSettings as PartSettings
 from app.settings.sections import PolicySettings as PolicySettings
-from app.settings.sections import Positive
+from app.settings.sections import Positive, check_host, check_origin
 from app.settings.sections import ProgramSettings as ProgramSettings
 from app.settings.sections import RagSettings as RagSettings
 from app.settings.sections import RemoteSettings as RemoteSettings
@@ -216,6 +217,15 @@ class Settings(Described, BaseSettings):
     request_seconds: Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)] = 60.0
     """Seconds within which the headers of a request must arrive, and then again its body. A later one is answered with
     408, and its connection is closed."""
+    keep_alive_seconds: Annotated[int, Field(ge=1, le=86_400)] = 75
+    """Seconds that a connection without requests is kept open. A proxy in front must close first, or it answers 502
+    now and then: most keep theirs for a minute."""
+    allowed_hosts: tuple[Annotated[str, AfterValidator(check_host)], ...] = ()
+    """Names that the `Host` of a request may have, besides `localhost` and its addresses. By default any where the
+    service has keys or listens on another address than loopback, else none."""
+    allowed_origins: tuple[Annotated[str, AfterValidator(check_origin)], ...] = ()
+    """Web sites whose pages may call the API, such as `https://game.example`: a game in a browser. They need a key in
+    `Authorization: Bearer` where the service has keys. Nobody's sign-in is lent to them."""
     shutdown_seconds: Annotated[int, Field(ge=0, le=3600)] = 20
     """Seconds that requests under way have to be answered after SIGTERM. Raise it to the longest that a trainer's
     request is held: 175 for OpenRLHF, 115 for slime. Then a roll-out or a scale-in breaks none off."""

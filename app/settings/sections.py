@@ -17,6 +17,28 @@ from app.domain.runs import Purpose, ScoringOptions
 from app.domain.values import Frozen, Name, Unit
 from app.judges.configuration import OWN_PARAMETERS
 
+# Browsers of other sites.
+
+_ORIGIN: Final = re.compile(r"https?://[a-z0-9.-]+(:[0-9]{1,5})?|https?://\[[0-9a-f:]+\](:[0-9]{1,5})?")
+_HOST: Final = re.compile(r"[a-z0-9._-]+|[0-9a-f:]+")
+
+
+def check_origin(origin: str) -> str:
+    """In small letters. ValueError for what no browser sends, and for `*`: it would let every site act here."""
+    origin = origin.lower().removesuffix("/")
+    if not _ORIGIN.fullmatch(origin):
+        raise ValueError(f"{origin!r} is no origin such as https://game.example or http://localhost:3000")
+    return origin
+
+
+def check_host(host: str) -> str:
+    """In small letters, without brackets."""
+    host = host.lower().removeprefix("[").removesuffix("]")
+    if not _HOST.fullmatch(host):
+        raise ValueError(f"{host!r} is no name or address of a host; leave out the port")
+    return host
+
+
 # Servers of models: what judges and policies share, and policies.
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]

@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 import structlog
 from fastapi import FastAPI
 from starlette.datastructures import Headers
+from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from structlog.contextvars import get_contextvars
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -349,6 +350,7 @@ _ELSEWHERE = "Cross-origin requests are not allowed."
 _PAGES: Final = frozenset({"/", "/docs", "/favicon.svg"})
 _PAGES_BELOW: Final = "/view/"
 """What people look at in a browser. Opening a page changes nothing."""
+_PROBES: Final = frozenset({"/livez", "/readyz"})
 _LINKED = "A link of another web site can only open pages, not what programs call. Type the address to see it."
 
 
@@ -365,16 +367,21 @@ def is_loopback(host: str) -> bool:
 
 
 class _SameOrigin:
-    """Answers 403 to cross-origin requests and to a `Host` that is not in `hosts` (None: any). A link from another site
-    gets our HTML pages alone: some routes for programs change something by GET. Programs send neither `Origin` nor
-    `Sec-Fetch-Site`."""
+    """Answers 403 to cross-origin requests, but for those of `origins`, and to a `Host` that is not in `hosts` (None:
+    any). A link from another site gets our HTML pages alone: some routes for programs change something by GET. Programs
+    send neither `Origin` nor `Sec-Fetch-Site`."""
 
-    def __init__(self, app: ASGIApp, hosts: frozenset[str] | None = None) -> None:
+    def __init__(
+        self, app: ASGIApp, hosts: frozenset[str] | None = None, origins: frozenset[str] = frozenset()
+    ) -> None:
         self._app = app
         self._hosts = hosts
+        self._origins = origins
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         refusal = self._find_refusal(scope) if scope["type"] in {"http", "websocket"} else None
+        if refusal == _ELSEWHERE and Headers(scope=scope).get("origin") in self._origins:
+            scope, refusal = _leave_out_sign_in(scope), None
         if refusal is None:
             await self._app(scope, receive, send)
         elif scope["type"] == "websocket":
@@ -385,7 +392,8 @@ class _SameOrigin:
     def _find_refusal(self, scope: Scope) -> str | None:
         headers = Headers(scope=scope)
         host = headers.get("host", "")
-        if self._hosts is not None and _strip_port(host) not in self._hosts:
+        # Probes of a cluster name the address of the pod.
+        if self._hosts is not None and _strip_port(host) not in self._hosts and scope["path"] not in _PROBES:
             return "The `Host` header is not an address of this service."
         site = headers.get("sec-fetch-site")
         if site is not None:  # set by the browser, so it is right behind proxies that change `Host` too
@@ -397,6 +405,16 @@ class _SameOrigin:
         if origin is not None and _parse_host(origin) != host.lower():
             return _ELSEWHERE
         return None
+
+
+def _leave_out_sign_in(scope: Scope) -> Scope:
+    """Without what a browser sends along by itself: a page of another site acts with a key of its own, if with any."""
+    headers = [
+        (name, value)
+        for name, value in scope["headers"]
+        if name != b"cookie" and not (name == b"authorization" and value[:6].lower() == b"basic ")
+    ]
+    return {**scope, "headers": headers}
 
 
 def _parse_host(origin: str) -> str:
@@ -468,6 +486,8 @@ class MiddlewareOptions:
     """Path prefixes of routes that decompress gzip themselves."""
     hosts: frozenset[str] | None = None
     """Accepted `Host` headers; None accepts any."""
+    origins: frozenset[str] = frozenset()
+    """Sites whose pages may call the API, in small letters."""
     environments: Collection[str] = ()
     """Names that have routes under `/envs`."""
     request_seconds: float = _DEFAULT_SECONDS
@@ -487,7 +507,16 @@ def install_middleware(app: FastAPI, options: MiddlewareOptions) -> None:
     # Without keys now there may be some later, where they are read from a store.
     if options.keys.may_change or not options.keys.anonymous:
         app.add_middleware(ApiKeys, ring=options.keys, open_paths=options.open_paths, proxy=options.proxy)
-    app.add_middleware(_SameOrigin, hosts=options.hosts)
+    if options.origins:
+        # Outside of the check of keys: a browser asks first without one, and shows a page no refusal without a header.
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=[*options.origins],
+            allow_methods=["*"],
+            allow_headers=["*"],
+            expose_headers=["*"],
+        )
+    app.add_middleware(_SameOrigin, hosts=options.hosts, origins=options.origins)
     app.add_middleware(_Measurements, observe=options.observe)
     app.add_middleware(_SecurityHeaders)
     if options.tracer is not None:

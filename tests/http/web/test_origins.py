@@ -1,5 +1,6 @@
 """What a page of another site cannot make a visitor's browser do."""
 
+import base64
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from fastapi import FastAPI, WebSocket
 from starlette.testclient import TestClient
 from starlette.websockets import WebSocketDisconnect
 
+from app.domain.access import compute_key_digest
 from app.http.web.api_keys import KeyRing
 from app.http.web.middleware import LOOPBACK_HOSTS, MiddlewareOptions, install_middleware
 
@@ -15,7 +17,14 @@ HERE = "http://127.0.0.1:8000"
 REQUESTS = yaml.load(Path(__file__).with_name("origins.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader)
 
 
-def small_app(hosts: frozenset[str] | None = LOOPBACK_HOSTS) -> TestClient:
+GAME = "https://game.example"
+KEY = "gw_of-a-game"
+KEPT = base64.b64encode(f"anyone:{KEY}".encode()).decode()
+
+
+def small_app(
+    hosts: frozenset[str] | None = LOOPBACK_HOSTS, origins: frozenset[str] = frozenset(), keys: KeyRing | None = None
+) -> TestClient:
     app = FastAPI(docs_url=None, redoc_url=None)
 
     @app.api_route("/x", methods=["GET", "POST"])
@@ -31,7 +40,12 @@ def small_app(hosts: frozenset[str] | None = LOOPBACK_HOSTS) -> TestClient:
         await websocket.accept()
         await websocket.close()
 
-    install_middleware(app, MiddlewareOptions(KeyRing((), anonymous=True), hosts=hosts))
+    @app.get("/livez")
+    async def probe() -> str:
+        return "ok"
+
+    ring = KeyRing((), anonymous=True) if keys is None else keys
+    install_middleware(app, MiddlewareOptions(ring, hosts=hosts, origins=origins))
     return TestClient(app, base_url=HERE)
 
 
@@ -55,6 +69,34 @@ def test_a_link_from_another_site_opens_pages_alone() -> None:
 
 def test_any_host_is_answered_where_none_is_named() -> None:
     assert small_app(hosts=None).get("/x", headers={"Host": "gateway.svc"}).status_code == 200
+
+
+def test_a_probe_may_name_any_host() -> None:
+    told = [small_app().get(path, headers={"Host": "10.1.2.3:8000"}).status_code for path in ("/livez", "/x")]
+    assert told == [200, 403]
+
+
+def test_a_site_that_is_allowed_may_call_with_a_key_of_its_own() -> None:
+    client = small_app(origins=frozenset({GAME}), keys=KeyRing([compute_key_digest(KEY)], anonymous=False))
+    asked = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization,content-type"}
+    first = client.options("/x", headers={"Origin": GAME, "Sec-Fetch-Site": "cross-site", **asked})
+    told = {
+        name: client.post("/x", headers={"Origin": origin, "Sec-Fetch-Site": "cross-site", **more})
+        for name, origin, more in (
+            ("with a key", GAME, {"Authorization": f"Bearer {KEY}"}),
+            ("without a key", GAME, {}),
+            ("with what a browser kept", GAME, {"Authorization": f"Basic {KEPT}"}),
+            ("of another site", "https://game.example.evil", {"Authorization": f"Bearer {KEY}"}),
+        )
+    }
+    assert (first.status_code, first.headers["access-control-allow-origin"]) == (200, GAME)
+    assert "access-control-allow-credentials" not in first.headers
+    assert {name: (one.status_code, one.headers.get("access-control-allow-origin")) for name, one in told.items()} == {
+        "with a key": (200, GAME),
+        "without a key": (401, GAME),
+        "with what a browser kept": (401, GAME),
+        "of another site": (403, None),
+    }
 
 
 def test_a_web_socket_of_another_site_is_closed() -> None:
