@@ -17,7 +17,7 @@ from typing import Final, cast
 from pydantic import JsonValue, SecretStr, ValidationError
 
 from app.domain.errors import GatewayError, InvalidRequest, NotFound, RequestRefused, Unauthorized, Unavailable
-from app.domain.tasks import Completion, Message, Task, ToolSpec, Turn, is_truncated
+from app.domain.tasks import LARGE_TEXT, Completion, Message, Task, ToolSpec, Turn, is_truncated
 from app.inference.connection import (
     Connection,
     Credentials,
@@ -110,7 +110,12 @@ class ChatPolicyServer(PolicyServer):
             raise self.fail(f"does not answer: {error.reason}") from None
         if reply.status >= 300:
             raise self._refuse(reply.status, reply.body)
-        answer = read_answer(reply.body)
+        if len(reply.body) < LARGE_TEXT:
+            return self._read(reply.body)
+        return await asyncio.to_thread(self._read, reply.body)
+
+    def _read(self, body: bytes) -> Chunk:
+        answer = read_answer(body)
         told = find_error(answer)
         if told is not None:
             raise self.fail(f"reports an error: {self._describe(told)}")

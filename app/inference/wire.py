@@ -401,16 +401,23 @@ def extract_text(value: object) -> str:
 async def iterate_events(body: AsyncIterator[bytes]) -> AsyncGenerator[dict[str, object], None]:
     """The events of a stream, as they come, up to `[DONE]`. A whole chat completion, of a server that cannot stream, is
     one event, and so is an error. NoReply where the stream ends before its end was told, or says nothing."""
-    waiting, plain = b"", None
+    waiting, plain, searched = bytearray(), None, 0
     ends = _StreamEnds()
     async for part in body:
         waiting += part
         if plain is None:
-            waiting = waiting.removeprefix(_BOM)
-            plain = waiting.lstrip().startswith((b"{", b"[")) if waiting.strip() else None
-        if plain:
+            if _BOM.startswith(waiting):
+                continue  # the rest of the mark may follow
+            waiting = waiting.removeprefix(_BOM).lstrip()
+            plain = waiting.startswith((b"{", b"[")) if waiting else None
+        # A long line may come in many parts: each is searched once.
+        end = -1 if plain else waiting.rfind(b"\n", searched)
+        searched = len(waiting)
+        if end < 0:
             continue
-        *lines, waiting = waiting.split(b"\n")
+        lines = bytes(waiting[:end]).split(b"\n")
+        del waiting[: end + 1]
+        searched = len(waiting)
         for data in (line[5:].strip() for line in lines if line.startswith(b"data:")):
             if data == _DONE:
                 ends.require_choices()
@@ -420,7 +427,7 @@ async def iterate_events(body: AsyncIterator[bytes]) -> AsyncGenerator[dict[str,
                 ends.add_event(event)
                 yield event
     if plain:
-        yield _read_whole(waiting)
+        yield _read_whole(bytes(waiting))
     else:
         ends.require_finished()
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncIterator, Mapping
 
 import pytest
@@ -9,8 +10,10 @@ from pydantic import JsonValue
 
 from app.domain.errors import GatewayError, InvalidRequest, NotFound, Unauthorized, Unavailable
 from app.domain.tasks import Message
+from app.inference import policies
 from app.inference.connection import CHAT_PATH, Connection, Credentials, Endpoint, OpenReply, ServerReply
 from app.inference.policies import ChatPolicyServer, InferenceServer
+from app.inference.wire import read_answer
 from app.ports.play import Chunk
 from tests.support.event_loop import finish
 
@@ -149,6 +152,20 @@ def test_an_answer_without_a_reply_is_a_failure(body: bytes, words: str) -> None
 def test_a_whole_answer_without_choices_is_a_failure() -> None:
     with pytest.raises(Unavailable, match="did not return a chat completion"):
         asyncio.run(build_policy(ScriptedConnection(b'{"choices": []}')).ask({"messages": []}))
+
+
+@pytest.mark.parametrize(("size", "is_beside"), [(10, False), (100_000, True)])
+def test_a_large_answer_is_read_beside_the_loop(size: int, is_beside: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[threading.Thread] = []
+
+    def note_thread(body: bytes) -> object:
+        threads.append(threading.current_thread())
+        return read_answer(body)
+
+    monkeypatch.setattr(policies, "read_answer", note_thread)
+    sent = json.dumps({"choices": [{"message": {"content": "a" * size}}]}).encode()
+    asyncio.run(build_policy(ScriptedConnection(sent)).ask({"messages": []}))
+    assert [one is not threading.main_thread() for one in threads] == [is_beside]
 
 
 @pytest.mark.parametrize(

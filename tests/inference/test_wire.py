@@ -1,7 +1,10 @@
 """What inference servers say, in their several ways, whole and in streams."""
 
+import asyncio
 import json
 import math
+import time
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
 from hypothesis import given
@@ -15,6 +18,7 @@ from app.inference.wire import (
     Usage,
     find_error,
     is_event_stream,
+    iterate_events,
     join_event_stream,
     make_finite,
     parse_completion,
@@ -225,3 +229,38 @@ def test_no_event_is_too_odd(values: list[object]) -> None:
     fields = ("choices", "delta", "logprobs", "usage", "content")
     events = [{name: [{name: value for name in fields}] for name in fields} for value in values]
     join_event_stream("".join(f"data: {json.dumps(one)}\n\n" for one in [*events, *values]).encode())
+
+
+async def take_events(parts: Sequence[bytes]) -> list[dict[str, object]]:
+    async def send() -> AsyncIterator[bytes]:
+        for part in parts:
+            yield part
+
+    return [event async for event in iterate_events(send())]
+
+
+@pytest.mark.parametrize("start", [b"", b"\xef\xbb\xbf", b"\n\n"])
+@pytest.mark.parametrize("size", [1, 2, 3, 1000])
+def test_the_events_of_a_stream_are_the_same_however_it_is_cut(start: bytes, size: int) -> None:
+    sent = start + (event(content="Aye.") + event("stop") + "data: [DONE]\n\n").encode()
+    events = asyncio.run(take_events([sent[at : at + size] for at in range(0, len(sent), size)]))
+    assert [one["choices"] for one in events] == [
+        [{"delta": {"content": "Aye."}, "finish_reason": None}],
+        [{"delta": {}, "finish_reason": "stop"}],
+    ]
+
+
+def test_a_delta_that_cannot_be_read_is_passed_over() -> None:
+    sent = 'data: {"choices": [{"delta": "Aye."}]}\n' + event("stop", content=[{"refusal": "No."}])
+    assert [one["choices"] for one in asyncio.run(take_events([sent.encode()]))] == [
+        [{"delta": {}}],
+        [{"delta": {"content": ""}, "finish_reason": "stop"}],
+    ]
+
+
+def test_a_long_line_is_searched_once() -> None:
+    sent = event("stop", content="a" * 4_000_000).encode()
+    parts = [sent[at : at + 100] for at in range(0, len(sent), 100)]
+    began = time.process_time()
+    events = asyncio.run(take_events(parts))
+    assert (len(events), time.process_time() - began < 3) == (1, True)
