@@ -132,6 +132,16 @@ async def test_a_reply_that_is_cut_off_ends_the_episode(judged: Judged) -> None:
     assert (second.status_code, second.json()["code"]) == (409, "conflict")
 
 
+async def test_a_reply_that_broke_off_ends_the_episode_without_a_score(judged: Judged) -> None:
+    task = judged.tasks("mastermind", 1)[0]
+    client = connect(judged, "run=broken", "mastermind")
+    row = build_row(task["task_id"], 0, 0)
+    (await client.post("reset", row)).raise_for_status()
+    broken = build_response(say("<guess>1"), status="failed")
+    first, second = [await client.post("step", row | {"response": one}) for one in (broken, build_response(say(GUESS)))]
+    assert (first.json()["reason"], second.status_code) == ("broken_off", 409)
+
+
 async def test_a_session_that_was_closed_does_not_begin_again(judged: Judged) -> None:
     task = judged.tasks("tool_agent", 1)[0]
     client = connect(judged, "run=closed", "tool_agent")
