@@ -107,7 +107,7 @@ def test_a_message_without_content_is_an_empty_text() -> None:
     assert said.message == Message(role="assistant", content="")
 
 
-THINKING = {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}
+THINKING: JsonValue = {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}
 SHAPES = {
     "a byte order mark": b'\xef\xbb\xbf{"choices": [{"message": {"content": "Aye."}}]}',
     "parts": json.dumps({"choices": [{"message": {"content": [THINKING, {"text": None}, "Aye."]}}]}).encode(),
@@ -153,6 +153,12 @@ def test_half_a_character_costs_itself_alone(sent: bytes, text: str) -> None:
             b'{"choices": [{"finish_reason": "error", "message": {"content": ""}}]}',
             (None, "the reply broke off (error)"),
         ),
+        (b'{"error": {"code": 503}, "choices": [{"finish_reason": null, "message": {"content": "Ay"}}]}', (503, "")),
+        (b'{"choices": [{"message": {"content": "Aye."}}, {"error": {"code": 502}, "message": {}}]}', (502, "")),
+        (
+            b'{"choices": [{"finish_reason": "MALFORMED_FUNCTION_CALL", "message": {"content": ""}}]}',
+            (422, "the reply broke off (MALFORMED_FUNCTION_CALL)"),
+        ),
         (b'data: {"error": {"message": "Busy", "code": 503}}\n\n', (503, "Busy")),
         (b'{"choices": [{"message": {"content": "error"}}], "error": null}', None),
     ],
@@ -160,6 +166,37 @@ def test_half_a_character_costs_itself_alone(sent: bytes, text: str) -> None:
 def test_an_error_is_found_inside_of_an_answer(sent: bytes, told: tuple[int | None, str] | None) -> None:
     error = find_error(read_answer(sent))
     assert (None if error is None else (error.status, error.message)) == told
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        *("Aye.", None, 5, [{"text": "Aye."}]),
+        *({"content": [part]} for part in ({"type": "text", "content": "Aye."}, {"refusal": "No."}, None)),
+        {"content": [{"type": "output_text", "output_text": "Aye.", "thought": "Hm"}]},
+    ],
+)
+def test_a_message_that_cannot_be_read_is_no_empty_one(message: JsonValue) -> None:
+    with pytest.raises(ValidationError):
+        parse_completion(read_answer(body({"message": message})))
+
+
+THOUGHTS: list[JsonValue] = [{"type": "thinking", "thinking": "Hm"}, {"type": "redacted_thinking", "data": "c2V0"}]
+
+
+@pytest.mark.parametrize("content", [[], [{"type": "text", "text": ""}], *([thought] for thought in THOUGHTS)])
+def test_a_message_of_parts_may_say_nothing(content: JsonValue) -> None:
+    said = parse_completion(read_answer(body({"message": {"content": content}}))).said[0]
+    assert said.message == Message(role="assistant", content="")
+
+
+@pytest.mark.parametrize(
+    ("own", "thought"), [({}, "hm"), ({"reasoning_content": None}, "hm"), ({"reasoning_content": "Own"}, "Own")]
+)
+def test_a_thought_among_parts_stands_in_where_there_is_none(own: dict[str, JsonValue], thought: str) -> None:
+    answer = read_answer(body({"message": {"content": [THINKING, "Aye."], **own}}))
+    message = {"content": "Aye.", "reasoning_content": thought}
+    assert answer == {"choices": [{"message": message, "finish_reason": "stop"}]}
 
 
 def test_numbers_that_json_has_no_form_for_are_null() -> None:
@@ -219,18 +256,6 @@ def test_tokens_of_all_parts_are_kept() -> None:
     ]
 
 
-@pytest.mark.parametrize("body", [b"", b'{"choices": []}', b"<html>", b"[1]"])
-def test_other_bodies_are_no_streams(body: bytes) -> None:
-    assert not is_event_stream(body)
-
-
-@given(st.lists(st.recursive(st.none() | st.text(max_size=4), lambda inner: st.lists(inner, max_size=2))))
-def test_no_event_is_too_odd(values: list[object]) -> None:
-    fields = ("choices", "delta", "logprobs", "usage", "content")
-    events = [{name: [{name: value for name in fields}] for name in fields} for value in values]
-    join_event_stream("".join(f"data: {json.dumps(one)}\n\n" for one in [*events, *values]).encode())
-
-
 async def take_events(parts: Sequence[bytes]) -> list[dict[str, object]]:
     async def send() -> AsyncIterator[bytes]:
         for part in parts:
@@ -264,3 +289,15 @@ def test_a_long_line_is_searched_once() -> None:
     began = time.process_time()
     events = asyncio.run(take_events(parts))
     assert (len(events), time.process_time() - began < 3) == (1, True)
+
+
+@pytest.mark.parametrize("body", [b"", b'{"choices": []}', b"<html>", b"[1]"])
+def test_other_bodies_are_no_streams(body: bytes) -> None:
+    assert not is_event_stream(body)
+
+
+@given(st.lists(st.recursive(st.none() | st.text(max_size=4), lambda inner: st.lists(inner, max_size=2))))
+def test_no_event_is_too_odd(values: list[object]) -> None:
+    fields = ("choices", "delta", "logprobs", "usage", "content")
+    events = [{name: [{name: value for name in fields}] for name in fields} for value in values]
+    join_event_stream("".join(f"data: {json.dumps(one)}\n\n" for one in [*events, *values]).encode())
