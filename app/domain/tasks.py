@@ -4,6 +4,7 @@ Equal keys of tasks always mean the same task: a task is stored under the digest
 added to one of these models is left out of its JSON while it is absent.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -193,9 +194,9 @@ _TEXT_OR_MESSAGES: dict[str, JsonValue] = {
 
 _TokenId = Annotated[WholeNumber, Field(ge=0, lt=2**32)]
 
-# Reasons to end, as inference servers report them, some in capitals, are of three classes: *ended* (the model said all
-# that it had to say), *cut off* (by a limit or a filter; what is there is the model's) and *broken off* (what the model
-# would have said is not known: no sample, and no score).
+# Reasons to end, as inference servers report them, each in its own spelling, are of three classes: *ended* (the model
+# said all that it had to say), *cut off* (by a limit or a filter; what is there is the model's) and *broken off* (what
+# the model would have said is not known: no sample, and no score).
 
 _LIMITS: Final = frozenset(
     (
@@ -211,32 +212,55 @@ _FILTERS: Final = frozenset(
 _BREAKS: Final = frozenset(
     (
         *("error", "abort", "aborted", "cancelled", "canceled", "failed", "interrupted", "preempted", "timeout"),
-        *("network_error", "server_error", "internal_error", "insufficient_system_resource"),
-        # The model wrote a call that the server could not read, and kept to itself.
-        *("malformed_function_call", "unexpected_tool_call"),
+        *("network_error", "server_error", "internal_error", "insufficient_system_resource", "in_progress"),
     )
 )
 _ENDS: Final = frozenset(
     (
         *("", "stop", "stop_sequence", "end_turn", "eos", "eos_token", "end", "done", "finished", "complete"),
         *("completed", "tool_calls", "tool_use", "function_call", "refusal"),
+        "s",  # `</s>`
     )
 )
+_FILTER_WORDS: Final = ("filter", "safety", "toxic", "sensitive")
+_LONGEST_REASON: Final = 200
+_NO_WORD: Final = re.compile("[^a-z0-9]+")
+_EndKind = Literal["filter", "limit", "bad call", "break", "end", "unknown"]
+"""`bad call`: the model wrote a call that the server could not read, and kept to itself."""
+
+
+def _classify_end(finish_reason: str | None) -> _EndKind:
+    spelled = (finish_reason or "")[:_LONGEST_REASON].strip().lower()
+    reason = _NO_WORD.sub("_", spelled.rpartition(".")[2] or spelled).strip("_")
+    if reason in _FILTERS or any(word in reason for word in _FILTER_WORDS):
+        return "filter"
+    if reason in _LIMITS or reason == "error_limit" or reason.startswith("max_"):
+        return "limit"
+    if reason == "unexpected_tool_call" or reason.startswith("malformed"):
+        return "bad call"
+    if reason in _BREAKS or reason.startswith(("error", "abort")) or "cancel" in reason:
+        return "break"
+    return "end" if reason in _ENDS or reason.startswith(("stop", "eos")) else "unknown"
 
 
 def is_cut_by_filter(finish_reason: str | None) -> bool:
-    return (finish_reason or "").lower() in _FILTERS
+    return _classify_end(finish_reason) == "filter"
 
 
 def is_truncated(finish_reason: str | None) -> bool:
     """Whether a completion was cut off."""
-    return (finish_reason or "").lower() in _LIMITS or is_cut_by_filter(finish_reason)
+    return _classify_end(finish_reason) in {"filter", "limit"}
 
 
 def is_broken_off(finish_reason: str | None, *, says_nothing: bool) -> bool:
     """A reason that is not known counts as an end where there is a text, and so does a filter as what cut it off."""
-    reason = (finish_reason or "").lower()
-    return reason in _BREAKS or (says_nothing and reason not in _ENDS and reason not in _LIMITS)
+    kind = _classify_end(finish_reason)
+    return kind in {"bad call", "break"} or (says_nothing and kind in {"filter", "unknown"})
+
+
+def is_due_to_prompt(finish_reason: str | None) -> bool:
+    """Whether a reply that broke off would most likely break off again."""
+    return _classify_end(finish_reason) in {"filter", "bad call"}
 
 
 _NO_TEXT: Final = "\ufffd"
@@ -303,7 +327,8 @@ class Completion(Frozen):
 
     @property
     def _says_nothing(self) -> bool:
-        last = self.messages[-1] if self.messages else None
+        replies = (message for message in reversed(self.messages or ()) if message.role == "assistant")
+        last = next(replies, None)
         return not (self.text or "").strip() if last is None else last.says_nothing
 
     @property

@@ -17,7 +17,7 @@ from typing import Final, cast
 from pydantic import JsonValue, SecretStr, ValidationError
 
 from app.domain.errors import GatewayError, InvalidRequest, NotFound, RequestRefused, Unauthorized, Unavailable
-from app.domain.tasks import Completion, Message, Task, ToolSpec, Turn, is_truncated
+from app.domain.tasks import LARGE_TEXT, Completion, Message, Task, ToolSpec, Turn, is_due_to_prompt, is_truncated
 from app.inference.connection import (
     Connection,
     Credentials,
@@ -33,7 +33,9 @@ from app.inference.wire import (
     ChatCompletion,
     Extension,
     SampledMessage,
+    drop_broken_choices,
     find_error,
+    holds_messages,
     iterate_events,
     make_finite,
     parse_completion,
@@ -110,11 +112,16 @@ class ChatPolicyServer(PolicyServer):
             raise self.fail(f"does not answer: {error.reason}") from None
         if reply.status >= 300:
             raise self._refuse(reply.status, reply.body)
-        answer = read_answer(reply.body)
+        if len(reply.body) < LARGE_TEXT:
+            return self._read(reply.body)
+        return await asyncio.to_thread(self._read, reply.body)
+
+    def _read(self, body: bytes) -> Chunk:
+        answer = read_answer(body)
         told = find_error(answer)
         if told is not None:
             raise self.fail(f"reports an error: {self._describe(told)}")
-        if not isinstance(answer, dict) or not answer.get("choices"):
+        if not holds_messages(answer):
             raise self.fail("did not return a chat completion")
         return self._clean(answer)
 
@@ -169,7 +176,7 @@ class ChatPolicyServer(PolicyServer):
 
     def check_event(self, event: Chunk) -> Chunk:
         """Unavailable for one that tells of an error."""
-        error = parse_server_error(event) if event.get("error") else find_error(event)
+        error = find_error(event)
         if error is not None:
             raise self.fail(f"reports an error: {self._describe(error)}")
         return self._clean(event)
@@ -294,8 +301,8 @@ class InferenceServer:
     async def ask(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), count: int = 1, seed: int | None = None
     ) -> ChatCompletion:
-        """Returns at least one message, `count` where the server supports it. Unavailable for errors that may pass;
-        RequestRefused, by status, for permanent ones."""
+        """Returns at least one message, `count` where the server supports it and none broke off. Unavailable for errors
+        that may pass; RequestRefused, by status, for permanent ones, and where a filter left nothing of any reply."""
         body: dict[str, JsonValue] = {
             "model": self.model,
             "messages": [message.model_dump(mode="json") for message in messages],
@@ -313,7 +320,7 @@ class InferenceServer:
             reply = await self._await_reply(self.connection.post(body))
         if reply.status >= 300:
             raise self._refuse(reply.status, f"answers {reply.status}: {reply.body.decode('utf-8', 'replace')}")
-        answer = await asyncio.to_thread(read_answer, reply.body)
+        answer = drop_broken_choices(await asyncio.to_thread(read_answer, reply.body))
         told = find_error(answer)
         if told is not None:
             raise self._refuse(told.status, f"answers 200 with an error: {told.message or 'without a reason'}")
@@ -323,10 +330,13 @@ class InferenceServer:
             completion = await asyncio.to_thread(parse_completion, answer)
         except ValidationError as error:
             raise Unavailable(f"{self.base} did not return a chat completion") from error
-        broken = next((one.finish_reason for one in completion.said if one.broken_off), None)
-        if broken is not None:
-            raise Unavailable(f"{self.base} broke off its reply ({broken})")
-        return completion
+        whole = tuple(one for one in completion.said if not one.broken_off)
+        if not whole:
+            # What a filter took away it takes away again: the same is not asked for without end.
+            comes_again = all(is_due_to_prompt(one.finish_reason) for one in completion.said)
+            kind = InvalidRequest if comes_again else Unavailable
+            raise kind(f"{self.base} broke off its reply ({completion.said[0].finish_reason})")
+        return replace(completion, said=whole)
 
     async def list_models(self) -> tuple[str, ...] | None:
         """None when the server does not list its models. Unavailable when it does not answer."""

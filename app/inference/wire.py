@@ -21,7 +21,7 @@ from typing import Annotated, Final, Literal
 from pydantic import BaseModel, Field, JsonValue, TypeAdapter, ValidationError
 from pydantic_core import from_json
 
-from app.domain.tasks import FunctionCall, Message, ToolCall, is_broken_off
+from app.domain.tasks import FunctionCall, Message, ToolCall, is_broken_off, is_due_to_prompt
 from app.domain.values import replace_in_json
 from app.inference.connection import NoReply, ServerError, parse_server_error, tells_error
 
@@ -199,6 +199,8 @@ def _build_message(spoken: _ResponseMessage) -> Message:
 # What servers send, in the form of the API.
 
 _BOM: Final = codecs.BOM_UTF8
+_UNPROCESSABLE: Final = 422
+"""The status of a reply that would break off again."""
 
 
 def read_json(body: bytes) -> object:
@@ -235,7 +237,7 @@ def read_answer(body: bytes) -> object:
 
 def normalize_answer(answer: Mapping[str, object], slot: Literal["message", "delta"]) -> dict[str, object]:
     """With what each choice says under `slot`, wherever it stood (`message`, `delta`, `text`), as a text, and thoughts
-    beside it."""
+    beside it. What cannot be read of a message is left as it is, so that it is not taken for an empty text."""
     choices = answer.get("choices")
     if not isinstance(choices, list):
         return {**answer}
@@ -250,27 +252,53 @@ def _normalize_choice(choice: Mapping[str, object], slot: str) -> dict[str, obje
     if said is None and isinstance(text, str):
         said = {"role": "assistant", "content": text}
     if said is None:
-        return {**rest, slot: {}} if slot in choice else rest
-    if isinstance(said.get("content"), list):
-        thought, spoken = split_parts(said["content"])
-        said = {**({"reasoning_content": thought} if thought else {}), **said, "content": spoken}
+        # An event of a stream may hold nothing.
+        return {**rest, slot: {} if slot == "delta" else choice[slot]} if slot in choice else rest
+    content = said.get("content")
+    if isinstance(content, list) and (slot == "delta" or said.get("tool_calls") or _is_readable(content)):
+        thought, spoken = split_parts(content)
+        is_new = thought and not (said.get("reasoning_content") or said.get("reasoning"))
+        said = {**said, "content": spoken, **({"reasoning_content": thought} if is_new else {})}
     return {**rest, slot: said}
 
 
 def find_error(answer: object) -> ServerError | None:
-    """The error that an answer with status 200 tells, as a whole or of its first choice; None where it tells none."""
-    if tells_error(answer):
+    """The error that an answer with status 200 tells, as a whole or of a choice; None where it tells none."""
+    if tells_error(answer) or (isinstance(answer, dict) and answer.get("error")):
         return parse_server_error(answer)
+    return next(filter(None, map(_find_error_of_choice, _list_choices(answer))), None)
+
+
+def drop_broken_choices(answer: object) -> object:
+    """With the choices alone that tell no error, where there are some."""
+    whole = [choice for choice in _list_choices(answer) if _find_error_of_choice(choice) is None]
+    return {**answer, "choices": whole} if isinstance(answer, dict) and whole else answer
+
+
+def _list_choices(answer: object) -> list[object]:
     choices = answer.get("choices") if isinstance(answer, dict) else None
-    first = choices[0] if isinstance(choices, list) and choices else None
-    error = first.get("error") if isinstance(first, dict) else None
-    if not isinstance(first, dict):
+    return choices if isinstance(choices, list) else []
+
+
+def _find_error_of_choice(choice: object) -> ServerError | None:
+    if not isinstance(choice, dict):
         return None
-    reason = first.get("finish_reason")
+    if error := choice.get("error"):
+        return parse_server_error({"error": error})
+    reason = choice.get("finish_reason")
     # Of an event of a stream it is not known here whether anything was said before.
-    if error or (isinstance(reason, str) and is_broken_off(reason, says_nothing=False)):
-        return parse_server_error({"error": error or f"the reply broke off ({reason})"})
-    return None
+    if not isinstance(reason, str) or not is_broken_off(reason, says_nothing=False):
+        return None
+    status = {"code": _UNPROCESSABLE} if is_due_to_prompt(reason) else {}
+    return parse_server_error({"error": {"message": f"the reply broke off ({reason})", **status}})
+
+
+def holds_messages(answer: object) -> bool:
+    """Whether there are choices, and each holds a message that can be read."""
+    messages = [choice.get("message") if isinstance(choice, dict) else None for choice in _list_choices(answer)]
+    return bool(messages) and all(
+        isinstance(said, dict) and isinstance(said.get("content"), str | None) for said in messages
+    )
 
 
 def make_finite(value: JsonValue) -> JsonValue:
@@ -371,12 +399,21 @@ def split_parts(value: object, between: str = "") -> tuple[str, str]:
     thoughts: list[str] = []
     texts: list[str] = []
     for part in value if isinstance(value, list) else (value,) if isinstance(value, str) else ():
-        kind = part.get("type") if isinstance(part, dict) else None
-        is_thought = isinstance(kind, str) and kind in _THOUGHT_PARTS
-        text = _extract_part(part, str(kind) if is_thought else "text")
+        kind = _find_thought_kind(part)
+        text = _extract_part(part, kind or "text")
         if text is not None:
-            (thoughts if is_thought else texts).append(text)
+            (thoughts if kind else texts).append(text)
     return between.join(thoughts), between.join(texts)
+
+
+def _find_thought_kind(part: object) -> str | None:
+    kind = part.get("type") if isinstance(part, dict) else None
+    return kind if isinstance(kind, str) and kind in _THOUGHT_PARTS else None
+
+
+def _is_readable(parts: list[object]) -> bool:
+    """Whether it is empty, or one of the parts is a text or a thought, be it an empty one."""
+    return not parts or any(_find_thought_kind(part) or _extract_part(part, "text") is not None for part in parts)
 
 
 def _extract_part(part: object, name: str, depth: int = 0) -> str | None:
@@ -401,16 +438,23 @@ def extract_text(value: object) -> str:
 async def iterate_events(body: AsyncIterator[bytes]) -> AsyncGenerator[dict[str, object], None]:
     """The events of a stream, as they come, up to `[DONE]`. A whole chat completion, of a server that cannot stream, is
     one event, and so is an error. NoReply where the stream ends before its end was told, or says nothing."""
-    waiting, plain = b"", None
+    waiting, plain, searched = bytearray(), None, 0
     ends = _StreamEnds()
     async for part in body:
         waiting += part
         if plain is None:
-            waiting = waiting.removeprefix(_BOM)
-            plain = waiting.lstrip().startswith((b"{", b"[")) if waiting.strip() else None
-        if plain:
+            if _BOM.startswith(waiting):
+                continue  # the rest of the mark may follow
+            waiting = waiting.removeprefix(_BOM).lstrip()
+            plain = waiting.startswith((b"{", b"[")) if waiting else None
+        # A long line may come in many parts: each is searched once.
+        end = -1 if plain else waiting.rfind(b"\n", searched)
+        searched = len(waiting)
+        if end < 0:
             continue
-        *lines, waiting = waiting.split(b"\n")
+        lines = bytes(waiting[:end]).split(b"\n")
+        del waiting[: end + 1]
+        searched = len(waiting)
         for data in (line[5:].strip() for line in lines if line.startswith(b"data:")):
             if data == _DONE:
                 ends.require_choices()
@@ -420,7 +464,7 @@ async def iterate_events(body: AsyncIterator[bytes]) -> AsyncGenerator[dict[str,
                 ends.add_event(event)
                 yield event
     if plain:
-        yield _read_whole(waiting)
+        yield _read_whole(bytes(waiting))
     else:
         ends.require_finished()
 

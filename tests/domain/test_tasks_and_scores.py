@@ -72,6 +72,12 @@ def test_the_answer_is_what_the_model_said_last(completion: Completion, answer: 
         *(("a", reason, "broken off") for reason in ("insufficient_system_resource", "failed")),
         *(("a", reason, "broken off") for reason in ("MALFORMED_FUNCTION_CALL", "cancelled")),
         *(("\n", reason, "broken off") for reason in ("odd", "other", "safety", "content_filter", "error")),
+        *(("a", reason, "cut off") for reason in ("content_filtered", "sensitive", "content-filter", "image_safety")),
+        *(("a", reason, "cut off") for reason in ("ERROR_TOXIC", "ERROR_LIMIT", "max-tokens", "max_new_tokens")),
+        *((" ", reason, "cut off") for reason in ("FinishReason.MAX_TOKENS", "max-tokens")),
+        *(("a", reason, "broken off") for reason in ("malformed_model_output", "malformed_tool_use", "USER_CANCEL")),
+        *(("a", reason, "broken off") for reason in ("error_unknown", "in_progress", "Error.", "error" + "_" * 1000)),
+        *(("", reason, "ended") for reason in ("eos_found", "stop_token", "</s>", "stop ", "FinishReason.STOP")),
     ],
 )
 def test_a_completion_ended_or_was_cut_off_or_broke_off(text: str, finish_reason: str | None, kind: str) -> None:
@@ -79,6 +85,11 @@ def test_a_completion_ended_or_was_cut_off_or_broke_off(text: str, finish_reason
     said = Completion(messages=(Message(role="assistant", content=text),), finish_reason=finish_reason)
     kinds = {(True, False): "cut off", (False, True): "broken off", (False, False): "ended"}
     assert [kinds[one.truncated, one.broken_off] for one in (told, said)] == [kind, kind]
+
+
+def test_an_observation_is_not_what_the_model_said() -> None:
+    said, told = Message(role="assistant", content=""), Message(role="tool", content="42", tool_call_id="c")
+    assert Completion(messages=(said, told), finish_reason="odd").broken_off
 
 
 def test_a_call_is_not_nothing() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncIterator, Mapping
 
 import pytest
@@ -9,8 +10,10 @@ from pydantic import JsonValue
 
 from app.domain.errors import GatewayError, InvalidRequest, NotFound, Unauthorized, Unavailable
 from app.domain.tasks import Message
+from app.inference import policies
 from app.inference.connection import CHAT_PATH, Connection, Credentials, Endpoint, OpenReply, ServerReply
 from app.inference.policies import ChatPolicyServer, InferenceServer
+from app.inference.wire import read_answer
 from app.ports.play import Chunk
 from tests.support.event_loop import finish
 
@@ -73,6 +76,25 @@ def test_a_reply_that_broke_off_is_asked_for_again(choice: bytes, words: str) ->
     server = InferenceServer(ScriptedConnection(b'{"choices": [%s]}' % choice), "m")
     with pytest.raises(Unavailable, match=words):
         finish(server.ask([Message(role="user", content="Hello?")]))
+
+
+EMPTIED = b'{"finish_reason": "content_filter", "message": {"content": ""}}'
+MALFORMED = b'{"finish_reason": "malformed_function_call", "message": {"content": ""}}'
+
+
+@pytest.mark.parametrize(("choice", "words"), [(EMPTIED, "content_filter"), (MALFORMED, "malformed_function_call")])
+def test_a_reply_that_would_break_off_again_is_not_asked_for_again(choice: bytes, words: str) -> None:
+    server = InferenceServer(ScriptedConnection(b'{"choices": [%s, %s]}' % (choice, choice)), "m")
+    with pytest.raises(InvalidRequest, match=words):
+        finish(server.ask([Message(role="user", content="Hello?")], count=2))
+
+
+@pytest.mark.parametrize("broken", [EMPTIED, MALFORMED, b'{"error": {"code": 502}, "message": {"content": "A"}}'])
+def test_a_whole_reply_beside_one_that_broke_off_is_kept(broken: bytes) -> None:
+    whole = b'{"finish_reason": "stop", "message": {"content": "Aye."}}'
+    server = InferenceServer(ScriptedConnection(b'{"choices": [%s, %s]}' % (broken, whole)), "m")
+    said = finish(server.ask([Message(role="user", content="Hello?")], count=2)).said
+    assert [one.message.content for one in said] == ["Aye."]
 
 
 FINISHED = b'data: {"choices": [{"index": 0, "delta": {"content": "Aye."}, "finish_reason": "stop"}]}\n\n'
@@ -146,9 +168,26 @@ def test_an_answer_without_a_reply_is_a_failure(body: bytes, words: str) -> None
     assert connection.closed == 1
 
 
-def test_a_whole_answer_without_choices_is_a_failure() -> None:
+@pytest.mark.parametrize(
+    "choices", [b"", b'{"message": "Aye."}', b'{"message": {"content": [{"refusal": "No."}]}}', b'{"index": 0}']
+)
+def test_a_whole_answer_without_a_message_is_a_failure(choices: bytes) -> None:
     with pytest.raises(Unavailable, match="did not return a chat completion"):
-        asyncio.run(build_policy(ScriptedConnection(b'{"choices": []}')).ask({"messages": []}))
+        asyncio.run(build_policy(ScriptedConnection(b'{"choices": [%s]}' % choices)).ask({"messages": []}))
+
+
+@pytest.mark.parametrize(("size", "is_beside"), [(10, False), (100_000, True)])
+def test_a_large_answer_is_read_beside_the_loop(size: int, is_beside: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[threading.Thread] = []
+
+    def note_thread(body: bytes) -> object:
+        threads.append(threading.current_thread())
+        return read_answer(body)
+
+    monkeypatch.setattr(policies, "read_answer", note_thread)
+    sent = json.dumps({"choices": [{"message": {"content": "a" * size}}]}).encode()
+    asyncio.run(build_policy(ScriptedConnection(sent)).ask({"messages": []}))
+    assert [one is not threading.main_thread() for one in threads] == [is_beside]
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,10 @@
 """What inference servers say, in their several ways, whole and in streams."""
 
+import asyncio
 import json
 import math
+import time
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
 from hypothesis import given
@@ -15,6 +18,7 @@ from app.inference.wire import (
     Usage,
     find_error,
     is_event_stream,
+    iterate_events,
     join_event_stream,
     make_finite,
     parse_completion,
@@ -103,7 +107,7 @@ def test_a_message_without_content_is_an_empty_text() -> None:
     assert said.message == Message(role="assistant", content="")
 
 
-THINKING = {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}
+THINKING: JsonValue = {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}
 SHAPES = {
     "a byte order mark": b'\xef\xbb\xbf{"choices": [{"message": {"content": "Aye."}}]}',
     "parts": json.dumps({"choices": [{"message": {"content": [THINKING, {"text": None}, "Aye."]}}]}).encode(),
@@ -149,6 +153,12 @@ def test_half_a_character_costs_itself_alone(sent: bytes, text: str) -> None:
             b'{"choices": [{"finish_reason": "error", "message": {"content": ""}}]}',
             (None, "the reply broke off (error)"),
         ),
+        (b'{"error": {"code": 503}, "choices": [{"finish_reason": null, "message": {"content": "Ay"}}]}', (503, "")),
+        (b'{"choices": [{"message": {"content": "Aye."}}, {"error": {"code": 502}, "message": {}}]}', (502, "")),
+        (
+            b'{"choices": [{"finish_reason": "MALFORMED_FUNCTION_CALL", "message": {"content": ""}}]}',
+            (422, "the reply broke off (MALFORMED_FUNCTION_CALL)"),
+        ),
         (b'data: {"error": {"message": "Busy", "code": 503}}\n\n', (503, "Busy")),
         (b'{"choices": [{"message": {"content": "error"}}], "error": null}', None),
     ],
@@ -156,6 +166,37 @@ def test_half_a_character_costs_itself_alone(sent: bytes, text: str) -> None:
 def test_an_error_is_found_inside_of_an_answer(sent: bytes, told: tuple[int | None, str] | None) -> None:
     error = find_error(read_answer(sent))
     assert (None if error is None else (error.status, error.message)) == told
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        *("Aye.", None, 5, [{"text": "Aye."}]),
+        *({"content": [part]} for part in ({"type": "text", "content": "Aye."}, {"refusal": "No."}, None)),
+        {"content": [{"type": "output_text", "output_text": "Aye.", "thought": "Hm"}]},
+    ],
+)
+def test_a_message_that_cannot_be_read_is_no_empty_one(message: JsonValue) -> None:
+    with pytest.raises(ValidationError):
+        parse_completion(read_answer(body({"message": message})))
+
+
+THOUGHTS: list[JsonValue] = [{"type": "thinking", "thinking": "Hm"}, {"type": "redacted_thinking", "data": "c2V0"}]
+
+
+@pytest.mark.parametrize("content", [[], [{"type": "text", "text": ""}], *([thought] for thought in THOUGHTS)])
+def test_a_message_of_parts_may_say_nothing(content: JsonValue) -> None:
+    said = parse_completion(read_answer(body({"message": {"content": content}}))).said[0]
+    assert said.message == Message(role="assistant", content="")
+
+
+@pytest.mark.parametrize(
+    ("own", "thought"), [({}, "hm"), ({"reasoning_content": None}, "hm"), ({"reasoning_content": "Own"}, "Own")]
+)
+def test_a_thought_among_parts_stands_in_where_there_is_none(own: dict[str, JsonValue], thought: str) -> None:
+    answer = read_answer(body({"message": {"content": [THINKING, "Aye."], **own}}))
+    message = {"content": "Aye.", "reasoning_content": thought}
+    assert answer == {"choices": [{"message": message, "finish_reason": "stop"}]}
 
 
 def test_numbers_that_json_has_no_form_for_are_null() -> None:
@@ -213,6 +254,41 @@ def test_tokens_of_all_parts_are_kept() -> None:
     assert joined["choices"] == [
         {"message": {"content": "ab"}, "finish_reason": "stop", "error": None, "logprobs": {"content": ["a", "b"]}}
     ]
+
+
+async def take_events(parts: Sequence[bytes]) -> list[dict[str, object]]:
+    async def send() -> AsyncIterator[bytes]:
+        for part in parts:
+            yield part
+
+    return [event async for event in iterate_events(send())]
+
+
+@pytest.mark.parametrize("start", [b"", b"\xef\xbb\xbf", b"\n\n"])
+@pytest.mark.parametrize("size", [1, 2, 3, 1000])
+def test_the_events_of_a_stream_are_the_same_however_it_is_cut(start: bytes, size: int) -> None:
+    sent = start + (event(content="Aye.") + event("stop") + "data: [DONE]\n\n").encode()
+    events = asyncio.run(take_events([sent[at : at + size] for at in range(0, len(sent), size)]))
+    assert [one["choices"] for one in events] == [
+        [{"delta": {"content": "Aye."}, "finish_reason": None}],
+        [{"delta": {}, "finish_reason": "stop"}],
+    ]
+
+
+def test_a_delta_that_cannot_be_read_is_passed_over() -> None:
+    sent = 'data: {"choices": [{"delta": "Aye."}]}\n' + event("stop", content=[{"refusal": "No."}])
+    assert [one["choices"] for one in asyncio.run(take_events([sent.encode()]))] == [
+        [{"delta": {}}],
+        [{"delta": {"content": ""}, "finish_reason": "stop"}],
+    ]
+
+
+def test_a_long_line_is_searched_once() -> None:
+    sent = event("stop", content="a" * 4_000_000).encode()
+    parts = [sent[at : at + 100] for at in range(0, len(sent), 100)]
+    began = time.process_time()
+    events = asyncio.run(take_events(parts))
+    assert (len(events), time.process_time() - began < 3) == (1, True)
 
 
 @pytest.mark.parametrize("body", [b"", b'{"choices": []}', b"<html>", b"[1]"])

@@ -104,6 +104,11 @@ class ClientMessage(BaseModel):
         """Without thoughts, which some clients send back as a part of what the character said."""
         return split_thoughts(self.content)[1] if self.role == "assistant" else self.content
 
+    @property
+    def is_line(self) -> bool:
+        """Whether somebody says something here."""
+        return self.role != "tool" and bool(self.spoken_text.strip())
+
 
 class ChatRequest(BaseModel):
     model_config = ConfigDict(frozen=True, extra="allow")
@@ -177,10 +182,11 @@ class _SaidLine:
 def read_conversation(request: ChatRequest, names: Mapping[str, str]) -> ClientConversation:
     """`names` are ids of characters by what they are called, in lower case. InvalidRequest for messages in which nobody
     says anything, and for a group's member who is not served."""
-    messages = [one for one in request.messages if one.content.strip()]
+    is_raw = request.play.kind == "raw"
+    messages = [one for one in request.messages if (one.content.strip() if is_raw else one.is_line)]
     if not messages and request.play.event is None:
         raise InvalidRequest("nobody says anything", field="messages")
-    if request.play.kind == "raw":
+    if is_raw:
         return ClientConversation("raw")
     history, trailing = _split(messages)
     wish = _read_wish(request, messages, trailing)
@@ -199,8 +205,7 @@ def _split(messages: Sequence[ClientMessage]) -> tuple[list[ClientMessage], list
     while end > start and messages[end - 1].is_system:
         end -= 1
     own = [one for one in messages[start:end] if not (one.name or "").startswith("example_")]
-    spoken = [one for one in own if one.role != "tool" and not _EXAMPLES.match(one.content)]
-    return spoken, list(messages[end:])
+    return [one for one in own if not _EXAMPLES.match(one.content)], list(messages[end:])
 
 
 def _read_wish(request: ChatRequest, messages: Sequence[ClientMessage], trailing: Sequence[ClientMessage]) -> _Wish:
@@ -313,8 +318,6 @@ def _merge(newest_first: Iterable[_SaidLine]) -> list[_SaidLine]:
     models take turns alone."""
     merged: list[tuple[Literal["user", "assistant"], list[str]]] = []
     for line in newest_first:
-        if not line.text:
-            continue  # nothing but a thought
         if merged and merged[-1][0] == line.role:
             merged[-1][1].append(line.text)
         elif len(merged) > _MOST_LINES:

@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.domain.errors import Conflict, InvalidRequest, NotFound, Unavailable
-from app.domain.tasks import FunctionCall, KeptEpisode, Message, ToolCall, is_truncated
+from app.domain.tasks import FunctionCall, KeptEpisode, Message, ToolCall, is_broken_off, is_truncated
 from app.domain.values import Frozen, Split, WholeNumber
 from app.service.catalogue import Catalogue
 from app.service.requests import StepRequest
@@ -124,10 +124,12 @@ class KeptSessions:
     async def _advance(
         self, environment: str, before: KeptEpisode, message: Message, finish_reason: str, fingerprint: str
     ) -> PlayedStep:
-        """The episode ends when the environment ends it, after the last turn, or after a truncated message."""
+        """The episode ends when the environment ends it, after the last turn, or after a message that was cut off or
+        broke off."""
         record = (await self.cache.get([before.task_id]))[before.task_id]
         turns = 1 + sum(one.role == "assistant" for one in before.messages)
-        if turns >= record.prompt.max_turns or is_truncated(finish_reason):
+        is_cut = is_truncated(finish_reason) or is_broken_off(finish_reason, says_nothing=message.says_nothing)
+        if turns >= record.prompt.max_turns or is_cut:
             after = before.change(messages=(*before.messages, message), last=fingerprint, closed=True)
             return PlayedStep(before, after, (), done=True)
         return await self._play(environment, before, message, fingerprint)

@@ -70,6 +70,7 @@ def take_options_from_path(scope: Scope) -> Scope:
 
 _CUT_OFF: Final = "max_output_tokens"
 """The reason of a response that was cut off, where it names none."""
+_BROKEN_OFF: Final = "failed"
 
 
 class _Part(BaseModel):
@@ -107,6 +108,7 @@ class ResponsesObject(BaseModel):
 
     output: tuple[OutputItem, ...]
     status: str | None = None
+    error: JsonValue = None
     incomplete_details: IncompleteDetails | None = None
     metadata: dict[str, JsonValue] | None = None
 
@@ -114,12 +116,13 @@ class ResponsesObject(BaseModel):
     def finish_reason(self) -> str:
         """In the words of inference servers. NeMo Gym calls a reply incomplete that ended by itself without an answer:
         that was not cut off."""
+        status = (self.status or "completed").lower()
+        if self.error or status not in ("completed", "incomplete"):
+            return _BROKEN_OFF
         if self.incomplete_details is not None:
             return self.incomplete_details.reason or _CUT_OFF
-        if self.status in ("failed", "cancelled"):
-            return self.status
         ended_by_itself = "ng_termination_reason" in (self.metadata or {})
-        return _CUT_OFF if self.status == "incomplete" and not ended_by_itself else "stop"
+        return _CUT_OFF if status == "incomplete" and not ended_by_itself else "stop"
 
 
 def _build_reply_completion(response: ResponsesObject) -> Completion:

@@ -124,6 +124,23 @@ def test_everybodys_words_are_their_own(
     assert read_conversation(request, NAMES).lines == expected
 
 
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ((ASKED, ("assistant", "<think>\n")), ClientConversation("turn", turns(ASKED[1]))),
+        ((ASKED, ("assistant", THOUGHT)), ClientConversation("turn", turns(ASKED[1]))),
+        ((ASKED, ROPE, ("tool", "42")), ClientConversation("continue", turns(ASKED[1]), beginning="The rope")),
+        ((ASKED, ROPE, ("assistant", THOUGHT)), ClientConversation("continue", turns(ASKED[1]), beginning="The rope")),
+    ],
+    ids=["thought that is open", "thought alone", "tool result behind a line", "thought behind a line"],
+)
+def test_what_nobody_says_does_not_decide_what_is_wanted(
+    said: Sequence[tuple[str, str]], expected: ClientConversation
+) -> None:
+    messages = [{"role": role, "content": content} for role, content in said]
+    assert read_conversation(ChatRequest.model_validate({"messages": messages}), NAMES) == expected
+
+
 def test_thoughts_are_left_out_of_what_is_passed_on_too() -> None:
     listed = [{"role": "model", "content": f"{THOUGHT}No."}, {"role": "tool", "content": None}]
     assert ChatRequest.model_validate({"messages": listed}).raw_messages == [

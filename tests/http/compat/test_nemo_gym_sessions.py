@@ -9,6 +9,7 @@ import pytest
 
 from app.domain.tasks import Task
 from app.envs.tool_agent.environment import ToolAgent
+from app.http.compat.nemo_gym import ResponsesObject
 from tests.support.nemo_gym import NemoGym, build_response, build_row, play_gymnasium, play_simple, say, write_items
 from tests.support.reward_trainers import Judged
 
@@ -130,6 +131,34 @@ async def test_a_reply_that_is_cut_off_ends_the_episode(judged: Judged) -> None:
     told = first.json()
     assert (told["reward"], told["truncated"], told["info"]["flags"]) == (0.0, True, ["truncated"])
     assert (second.status_code, second.json()["code"]) == (409, "conflict")
+
+
+async def test_a_reply_that_broke_off_ends_the_episode_without_a_score(judged: Judged) -> None:
+    task = judged.tasks("mastermind", 1)[0]
+    client = connect(judged, "run=broken", "mastermind")
+    row = build_row(task["task_id"], 0, 0)
+    (await client.post("reset", row)).raise_for_status()
+    broken = build_response(say("<guess>1"), status="failed")
+    first, second = [await client.post("step", row | {"response": one}) for one in (broken, build_response(say(GUESS)))]
+    assert (first.json()["reason"], second.status_code) == ("broken_off", 409)
+
+
+@pytest.mark.parametrize(
+    ("told", "reason"),
+    [
+        ({}, "stop"),
+        ({"status": "", "error": None}, "stop"),
+        ({"status": "COMPLETED", "error": {}}, "stop"),
+        ({"status": "Incomplete"}, "max_output_tokens"),
+        ({"status": "incomplete", "incomplete_details": {"reason": "content_filter"}}, "content_filter"),
+        ({"status": "incomplete", "incomplete_details": {}}, "max_output_tokens"),
+        ({"status": "incomplete", "metadata": {"ng_termination_reason": "done"}}, "stop"),
+        ({"status": "completed", "error": {"code": "server_error"}}, "failed"),
+        *(({"status": status, "incomplete_details": {}}, "failed") for status in ("FAILED", "cancelled", "queued")),
+    ],
+)
+def test_a_failure_is_looked_at_before_anything_else(told: dict[str, Any], reason: str) -> None:
+    assert ResponsesObject.model_validate({"output": [], **told}).finish_reason == reason
 
 
 async def test_a_session_that_was_closed_does_not_begin_again(judged: Judged) -> None:

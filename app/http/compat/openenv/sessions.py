@@ -23,7 +23,7 @@ from app.domain.errors import Conflict, InvalidRequest, NotFound
 from app.domain.groups import TaskRecord
 from app.domain.runs import Policy, Purpose
 from app.domain.scores import Score
-from app.domain.tasks import Completion, Message, ToolCall, ToolSpec, is_truncated
+from app.domain.tasks import Completion, Message, ToolCall, ToolSpec, is_broken_off, is_truncated
 from app.domain.values import (
     FiniteJson,
     FiniteNumber,
@@ -659,14 +659,16 @@ class OpenEnvSession:
         return data
 
     async def _advance_episode(self, episode: OpenEnvEpisode, action: ParsedAction) -> OpenEnvEpisode:
-        """The episode after a message. It ends when the environment ends it, after the last turn, or after a truncated
-        message."""
-        if episode.turns_left == 1 or is_truncated(action.finish_reason):
-            return episode.advance(action.message, done=True)
-        messages = (*episode.messages, action.message)
+        """The episode after a message. It ends when the environment ends it, after the last turn, or after a message
+        that was cut off or broke off."""
+        message, reason = action.message, action.finish_reason
+        is_cut = is_truncated(reason) or is_broken_off(reason, says_nothing=message.says_nothing)
+        if episode.turns_left == 1 or is_cut:
+            return episode.advance(message, done=True)
+        messages = (*episode.messages, message)
         request = StepRequest(task_id=episode.task.task_id, messages=messages)
         turn = await self._context.stepper.step(self._environment, request)
-        return episode.advance(action.message, *turn.messages, done=turn.done)
+        return episode.advance(message, *turn.messages, done=turn.done)
 
     @asynccontextmanager
     async def _hold_sample(self, episode: OpenEnvEpisode, completion: Completion) -> AsyncIterator[GroupReply]:

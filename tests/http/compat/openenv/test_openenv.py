@@ -184,6 +184,8 @@ def test_an_episode_of_several_turns(client: TestClient) -> None:
         begun = talk.told("reset", index=1)["observation"]["turns_left"]
         state = talk.told("state")
         cut = talk.told("step", text="1", finish_reason="length")
+        talk.told("reset", index=2)
+        unscored = talk.refused("step", text="1", finish_reason="abort")
     shown = [
         (turn["observation"]["text"], turn["observation"]["turns_left"], turn["reward"], turn["done"]) for turn in turns
     ]
@@ -194,6 +196,10 @@ def test_an_episode_of_several_turns(client: TestClient) -> None:
     )
     assert (begun, state["step_count"], state["episode_id"].startswith("episode_")) == (3, 0, True)
     assert (cut["done"], cut["reward"], cut["metadata"]["flags"]) == (True, 0.0, ["truncated"])
+    told = (
+        "unscored: broken_off: the model's server broke off (abort): it is no sample; the same step may be sent again"
+    )
+    assert unscored == ("EXECUTION_ERROR", told)
 
 
 def test_no_score_is_an_error_after_which_the_same_step_is_scored(client: TestClient) -> None:
