@@ -249,6 +249,12 @@ _LIMIT: Final = re.compile(
     r"(?:at most|less than or equal to|<=|maximum of|max allowed:?|between [0-9]+ and|\[[0-9]+,)\W{0,3}([0-9]+)", re.I
 )
 _PROMPT_TOO_LONG: Final = re.compile(r"context (?:length|window|size)|too many tokens|reduce the length", re.I)
+_WINDOW: Final = re.compile(r"context length (?:is|of)(?: only)? ([0-9]{1,9})", re.I)
+_PROMPT_TOKENS: Final = re.compile(
+    r"([0-9]{1,9}) (?:input tokens|in (?:the|your) (?:messages|prompt)|tokens from the input)", re.I
+)
+_LEAST_ROOM: Final = 256
+"""Tokens of an answer with which asking is worth its price."""
 _LIMIT_TOO_LARGE: Final = re.compile(r"max(?:_completion)?_tokens\W{1,3}(?:is|are) too large|^max_tokens", re.I)
 _FORMAT: Final = re.compile(
     r"response_format|json_schema|json_object|json mode|json schema|structured output|guided|grammar|\bschema\b", re.I
@@ -287,6 +293,8 @@ class RequestForm:
     """`stream_options` asks for the token counts of a stream."""
     most_tokens_allowed: int | None = None
     """By the server, where it said so."""
+    is_fitted: bool = False
+    """Whether the limit is what the server has left beside one long prompt. It is forgotten with that call."""
     refused_modes: frozenset[JsonMode] = frozenset()
     refused_token_parameters: frozenset[TokenParameter] = frozenset()
 
@@ -376,9 +384,18 @@ def _switch_token_parameter(form: RequestForm) -> RequestForm | None:
     return replace(form, token_parameter=_OTHER_TOKEN_PARAMETER[used], refused_token_parameters=refused)
 
 
+def _find_room(error: ServerError) -> int | None:
+    """How many tokens the model's window has left for an answer to this prompt, where the server says so."""
+    window, read = _WINDOW.search(error.message), _PROMPT_TOKENS.search(error.message)
+    return None if window is None or read is None else int(window[1]) - int(read[1])
+
+
 def _blames_prompt(failed: CallFailed) -> bool:
-    """Whether the prompt is longer than the model can read."""
-    return "context_length_exceeded" in failed.error.codes or (
+    """Whether the prompt is longer than the model can read, or leaves no room for an answer."""
+    if "context_length_exceeded" in failed.error.codes:
+        return True
+    room = _find_room(failed.error)
+    return (room is not None and room < _LEAST_ROOM) or (
         _PROMPT_TOO_LONG.search(failed.error.message) is not None and not _LIMIT_TOO_LARGE.search(failed.error.message)
     )
 
@@ -495,7 +512,12 @@ class ServerTraits:
 
     def choose_next(self, used: RequestForm, failed: CallFailed) -> RequestForm | None:
         """The form for an immediate retry, when the server refused only something of the form."""
-        if failed.is_refusal or _blames_prompt(failed) or failed.is_failed_generation:
+        if failed.is_refusal or failed.is_failed_generation:
+            return None
+        room = _find_room(failed.error)
+        if used.token_parameter is not None and room is not None and _LEAST_ROOM <= room < used.most_tokens:
+            return replace(used, most_tokens=room, most_tokens_allowed=room, is_fitted=True)
+        if _blames_prompt(failed):
             return None
         changed = _leave_out_refused(used, failed)
         if changed is not None and self._answered and used == self._configured != self.form:
@@ -513,7 +535,13 @@ class ServerTraits:
     def record_answer(self, used: RequestForm, reply: ChatResponse, *, changed: bool) -> None:
         """`changed`: the form was changed for this very answer."""
         if changed or not self._answered:
-            self.form, self._answered = used, True
+            known = self.form
+            kept = (
+                replace(used, most_tokens=known.most_tokens, most_tokens_allowed=known.most_tokens_allowed)
+                if used.is_fitted
+                else used
+            )
+            self.form, self._answered = replace(kept, is_fitted=False), True
         if used.alternatives and reply.text and not reply.tokens:
             self._ignored.add("logprobs")
         wrote = (reply.usage.output_tokens or 0) - reply.usage.reasoning_tokens

@@ -87,6 +87,49 @@ def test_a_call_that_began_before_goes_on_with_what_another_found_out() -> None:
     assert (traits.choose_next(began, failed), traits.choose_next(known, failed)) == (known, None)
 
 
+@pytest.mark.parametrize(
+    ("words", "room"),
+    [
+        (
+            "'max_tokens' or 'max_completion_tokens' is too large: 4096. This model's maximum context length is 8192 "
+            "tokens and your request has 5000 input tokens (4096 > 8192 - 5000).",
+            3192,
+        ),
+        (
+            "This model's maximum context length is 4097 tokens. However, you requested 5096 tokens (1000 in the "
+            "messages, 4096 in the completion). Please reduce the length of the messages or completion.",
+            3097,
+        ),
+        (
+            "Requested token count exceeds the model's maximum context length of 8192 tokens. You requested a total of "
+            "9096 tokens: 5000 tokens from the input messages and 4096 tokens for the completion.",
+            3192,
+        ),
+        (
+            "You passed 5000 input tokens and requested 4096 output tokens. However, the model's context length is "
+            "only 8192 tokens.",
+            3192,
+        ),
+        (
+            "'max_tokens' or 'max_completion_tokens' is too large: 4096. This model's maximum context length is 8192 "
+            "tokens and your request has 8000 input tokens (4096 > 8192 - 8000).",
+            None,
+        ),
+    ],
+    ids=["vLLM", "OpenAI", "SGLang", "newer vLLM", "no room"],
+)
+def test_a_limit_beside_a_long_prompt_is_that_calls_alone(words: str, room: int | None) -> None:
+    """The judge's own comes back with the next call."""
+    traits = ServerTraits(config("http://127.0.0.1:1/v1", max_output_tokens=4096))
+    failed = CallFailed("", status=400, error=ServerError(message=words, fields=frozenset(("max_tokens",))))
+    fitted = traits.choose_next(traits.form, failed)
+    assert (fitted and fitted.most_tokens) == room
+    if fitted is None:
+        return
+    traits.record_answer(fitted, parse_response(completion(GOOD).body), changed=True)
+    assert (traits.form.most_tokens, traits.changes, traits.give_room(fitted)) == (4096, (), None)
+
+
 def list_keywords(schema: JsonValue) -> Iterator[str]:
     """Of a schema and all within it, names of properties aside."""
     if isinstance(schema, list):
