@@ -448,24 +448,33 @@ def _convert_entry(entry: Object, path: str) -> JsonFields:
     if found is None:
         return _convert_own_entry(entry, extensions, path)
     names = found[1]
-    fields: dict[str, JsonValue] = {"selective": True} if names is _WORLD_INFO else {}
+    read = {"extensions"}
+    fields: dict[str, JsonValue] = {}
+    if names is _WORLD_INFO:
+        fields = {"selective": True, **_read_switch(entry)}
+        read |= {"disable", "enabled"}
     for name, value in entry.items():
         if name == "position" and isinstance(value, str) and not value.strip().isdecimal():
             fields[name] = value
         elif name in names:
             fields[names[name]] = value
-        elif name == "disable" and names is _WORLD_INFO:
-            fields["enabled"] = _negate(value)
-        elif name != "extensions":
+        elif name not in read:
             _put_setting(extensions, name, value, replace=True)
     if names is _RISU:
         _finish_risu(entry, fields, extensions)
     budget = entry.get("contextConfig")
     if names is _NOVELAI and isinstance(budget, dict) and budget.get("budgetPriority") is not None:
         fields["insertion_order"] = budget["budgetPriority"]
-    switch = {"enabled": "disable"} if names is _WORLD_INFO else {}
+    switch = {"enabled": "disable"} if names is _WORLD_INFO and entry.get("disable") is not None else {}
     called = switch | {ours: theirs for theirs, ours in names.items()}
     return JsonFields({**fields, "extensions": extensions}, path, called)
+
+
+def _read_switch(entry: Object) -> dict[str, JsonValue]:
+    """Of world info, which has `disable`; some tools write a card's `enabled` there."""
+    if entry.get("disable") is not None:
+        return {"enabled": _negate(entry["disable"])}
+    return {"enabled": entry["enabled"]} if "enabled" in entry else {}
 
 
 def _put_setting(extensions: dict[str, JsonValue], name: str, value: JsonValue, *, replace: bool) -> None:
