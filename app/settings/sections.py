@@ -237,7 +237,7 @@ class SignInSettings(Frozen):
     """The header in which a proxy in front names the person that it signed in, such as `X-Forwarded-User`. The proxy
     must remove it from what clients send. None: nobody is signed in by a header."""
     proxy_addresses: tuple[IPvAnyNetwork, ...] = ()
-    """The addresses or networks of that proxy. The header of anybody else counts for nothing."""
+    """The addresses of that proxy, one by one: a range is refused. The header of anybody else counts for nothing."""
     proxy_scopes: Scopes = ("read",)
     """What such a person may do who has no named key. Who has one, under the name that the header gives, may do what
     the key may, within its bounds."""
@@ -246,6 +246,12 @@ class SignInSettings(Frozen):
     def _check(self) -> Self:
         if (self.proxy_header is None) != (not self.proxy_addresses):
             raise ValueError("proxy_header and proxy_addresses need each other")
+        for network in self.proxy_addresses:
+            if network.num_addresses > 1:  # of a cluster's pods, anybody may be among them
+                raise ValueError(
+                    f"proxy_addresses: {network} is a range; name each proxy by its own address, since whoever "
+                    "connects from one signs in as anybody"
+                )
         return self
 
 

@@ -2,7 +2,9 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from ipaddress import ip_address, ip_network
+from pathlib import Path
 from typing import Any
 
 import promql_parser
@@ -11,11 +13,13 @@ import yaml
 from kubernetes_validate import validate
 
 from app.http.compat.openrlhf import OpenRlhfOptions
+from app.main.application import create_app
 from app.settings import Settings
 from docs.parts.metrics import build_busy_observer
-from tests.support.manifests import FOLDER, find_object, find_renderer, read_rules, render_overlay
+from tests.record.routes import list_routes
+from tests.support.manifests import FOLDER, find_object, find_policies, find_renderer, read_rules, render_overlay
 
-OVERLAYS = ("single", "replicas")
+OVERLAYS = ("single", "replicas", "site")
 VERSIONS = ("1.30", "1.37")
 """The oldest release that is still looked after by distributions, and the newest that the schemas know."""
 OPERATOR = "monitoring.coreos.com/v1"
@@ -91,7 +95,7 @@ def test_names_and_labels_of_what_is_rendered_meet(overlay: str) -> None:
     selected = [
         find_object(objects, "Service")["spec"]["selector"],
         find_object(objects, "Deployment")["spec"]["selector"]["matchLabels"],
-        find_object(objects, "NetworkPolicy")["spec"]["podSelector"]["matchLabels"],
+        find_policies(objects)["atropos-envs"]["podSelector"]["matchLabels"],
     ]
     service = set(find_object(objects, "Service")["metadata"]["labels"].items())
     monitored = find_object(objects, "ServiceMonitor")["spec"]["selector"]["matchLabels"]
@@ -101,6 +105,152 @@ def test_names_and_labels_of_what_is_rendered_meet(overlay: str) -> None:
     jobs = [one["spec"]["template"]["metadata"]["labels"] for one in objects if one["kind"] == "Job"]
     assert (set(monitored.items()) <= service, mounted <= maps) == (True, True)
     assert not any(set(selected[0].items()) <= set(job.items()) for job in jobs)  # no requests for a migration
+
+
+GATEWAY = {"app.kubernetes.io/name": "atropos-envs", "app.kubernetes.io/component": "gateway"}
+MIGRATION = {"app.kubernetes.io/name": "atropos-envs", "app.kubernetes.io/component": "migration"}
+DNS = "kube-system k8s-app=kube-dns: 53 53"
+SERVERS = "atropos-envs/model-server=true"
+WAYS: Mapping[str, tuple[Mapping[str, str], list[str], list[str]]] = {
+    "atropos-envs": (
+        GATEWAY,
+        [
+            "here atropos-envs/client=true: http",
+            "atropos-envs/clients=true atropos-envs/client=true: http",
+            "ingress-nginx app.kubernetes.io/component=controller app.kubernetes.io/name=ingress-nginx: http",
+            "monitoring app.kubernetes.io/name=prometheus: http",
+        ],
+        [DNS],
+    ),
+    "atropos-envs-models": (
+        GATEWAY,
+        [],
+        [f"here {SERVERS}: any", f"atropos-envs/model-servers=true {SERVERS}: any", "203.0.113.10/32: 443"],
+    ),
+    "atropos-envs-collector": (
+        GATEWAY,
+        [],
+        ["monitoring app.kubernetes.io/name=opentelemetry-collector: 4318"],
+    ),
+    "atropos-envs-database": (GATEWAY, [], ["203.0.113.20/32: 5432 6432"]),
+    "atropos-envs-migrate": (MIGRATION, [], ["203.0.113.20/32: 5432 6432", DNS]),
+}
+"""By policy: whom it is for, who may enter, and where they may leave for."""
+
+
+def list_ways(rules: list[dict[str, Any]], side: str) -> list[str]:
+    """Peers with their ports; a rule without peers is for anybody."""
+    found = []
+    for rule in rules:
+        ports = " ".join(str(port["port"]) for port in rule.get("ports", ())) or "any"
+        found += [f"{describe_peer(peer)}: {ports}" for peer in rule.get(side, ({},))]
+    return found
+
+
+def describe_peer(peer: dict[str, Any]) -> str:
+    if "ipBlock" in peer:
+        return str(peer["ipBlock"]["cidr"])
+    if "podSelector" not in peer:
+        return "anybody"
+    space = peer.get("namespaceSelector", {"matchLabels": {"kubernetes.io/metadata.name": "here"}})
+    labels = [f"{name}={value}" for one in (space, peer["podSelector"]) for name, value in one["matchLabels"].items()]
+    return " ".join(label.removeprefix("kubernetes.io/metadata.name=") for label in labels)
+
+
+@needs_renderer
+def test_policies_name_who_may_enter_and_where_the_service_may_leave_for() -> None:
+    found = {
+        name: (
+            spec["podSelector"]["matchLabels"],
+            list_ways(spec.get("ingress", []), "from"),
+            list_ways(spec.get("egress", []), "to"),
+        )
+        for name, spec in find_policies(render_overlay("site")).items()
+    }
+    assert found == WAYS
+
+
+@needs_renderer
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_each_pod_is_closed_in_both_directions(overlay: str) -> None:
+    objects = render_overlay(overlay)
+    policies = find_policies(objects).values()
+    templates = [one["spec"]["template"] for one in objects if one["kind"] in {"Deployment", "Job"}]
+    closed = [
+        {way for spec in policies if is_selected(template, spec) for way in spec["policyTypes"]}
+        for template in templates
+    ]
+    assert closed == [{"Ingress", "Egress"}] * len(templates)
+
+
+def is_selected(template: dict[str, Any], policy: dict[str, Any]) -> bool:
+    labels = template["metadata"]["labels"].items()
+    return bool(policy["podSelector"]["matchLabels"].items() <= labels)
+
+
+@needs_renderer
+def test_no_address_is_a_range() -> None:
+    objects = render_overlay("site")
+    networks = [
+        peer["ipBlock"]["cidr"]
+        for spec in find_policies(objects).values()
+        for rule in spec["egress"]
+        for peer in rule.get("to", ())
+        if "ipBlock" in peer
+    ]
+    (container,) = find_object(objects, "Deployment")["spec"]["template"]["spec"]["containers"]
+    (proxies,) = (one["value"] for one in container["env"] if one["name"] == "FORWARDED_ALLOW_IPS")
+    assert ([ip_network(one).num_addresses for one in networks], len([*map(ip_address, proxies.split(","))])) == (
+        [1] * 3,
+        2,
+    )
+
+
+@needs_renderer
+def test_the_service_and_its_migration_run_one_image_by_its_digest() -> None:
+    images = {
+        container["image"]
+        for one in render_overlay("site")
+        if one["kind"] in {"Deployment", "Job"}
+        for container in one["spec"]["template"]["spec"]["containers"]
+    }
+    assert images == {f"registry.example.com/atropos-environments@sha256:{'0' * 64}"}
+
+
+def test_the_ingress_lets_in_every_route_but_those_of_operators(tmp_path: Path) -> None:
+    """A new route stands in it, or among those that are closed."""
+    ingress = next(one for one in written_objects() if one["kind"] == "Ingress")
+    (rule,) = ingress["spec"]["rules"]
+    open_paths = {entry["path"] for entry in rule["http"]["paths"]}
+    exact = {entry["path"] for entry in rule["http"]["paths"] if entry["pathType"] == "Exact"}
+    paths = list_paths(tmp_path)
+    assert (exact, {f"/{path.split('/')[1]}" for path in paths} - open_paths) == ({"/"}, {"/admin", "/metrics"})
+
+
+def list_paths(folder: Path) -> list[str]:
+    app = create_app(Settings.model_construct(database_url=f"sqlite:///{folder / 'routes.db'}"))
+    return [word for line in list_routes(app.routes) for word in line.split() if word.startswith("/")]
+
+
+def test_prometheus_has_a_key_of_its_own() -> None:
+    (monitor,) = (one for one in written_objects() if one["kind"] == "ServiceMonitor")
+    secrets = {one["valueFrom"]["secretKeyRef"]["name"] for one in variables() if "valueFrom" in one}
+    (endpoint,) = monitor["spec"]["endpoints"]
+    told = endpoint["authorization"]["credentials"]
+    assert (told, told["name"] in secrets) == ({"name": "atropos-envs-metrics", "key": "key"}, False)
+
+
+def variables() -> list[dict[str, Any]]:
+    return [one for pod in pods().values() for container in pod["containers"] for one in container["env"]]
+
+
+def test_what_pods_write_is_requested_and_bounded() -> None:
+    found = {}
+    for kind, pod in pods().items():
+        (container,) = pod["containers"]
+        resources = container["resources"]
+        found[kind] = (resources["requests"]["ephemeral-storage"], resources["limits"]["ephemeral-storage"])
+    assert found == {"Deployment": ("4Gi", "24Gi"), "Job": ("256Mi", "512Mi")}
 
 
 def pods() -> dict[str, dict[str, Any]]:

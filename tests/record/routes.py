@@ -19,17 +19,17 @@ def routes() -> Blocks:
 
 async def _routes(folder: Path) -> list[Any]:
     app = create_app(Settings.model_construct(database_url=f"sqlite:///{folder / 'routes.db'}"))
-    found = sorted(set(_told(app.routes)))
+    found = sorted(set(list_routes(app.routes)))
     async with app.router.lifespan_context(app):
         return found
 
 
-def _told(routes: Sequence[Any], prefix: str = "") -> Iterator[str]:
+def list_routes(routes: Sequence[Any], prefix: str = "") -> Iterator[str]:
     """`<methods or kind> <path>`, the scope and bound that a key needs, and what is mounted or included below."""
     for route in routes:
         included = getattr(route, "original_router", None)
         if included is not None:
-            yield from _told(included.routes, prefix + str(route.include_context.prefix))
+            yield from list_routes(included.routes, prefix + str(route.include_context.prefix))
             continue
         path = prefix + str(getattr(route, "path", ""))
         methods = " ".join(sorted(getattr(route, "methods", None) or []))
@@ -37,4 +37,4 @@ def _told(routes: Sequence[Any], prefix: str = "") -> Iterator[str]:
         schema = "" if getattr(route, "include_in_schema", False) else " (not in the document)"
         scope, bound = find_access(route)
         yield f"{kind} {path} {scope or 'open'} {bound}{schema}"
-        yield from _told(getattr(route, "routes", None) or [], path)
+        yield from list_routes(getattr(route, "routes", None) or [], path)

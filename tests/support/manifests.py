@@ -40,6 +40,11 @@ def find_object(objects: list[dict[str, Any]], kind: str) -> dict[str, Any]:
     return found
 
 
+def find_policies(objects: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """What each NetworkPolicy says, by its name."""
+    return {one["metadata"]["name"]: one["spec"] for one in objects if one["kind"] == "NetworkPolicy"}
+
+
 def read_rules() -> list[dict[str, Any]]:
     rules = yaml.safe_load((FOLDER / "monitoring" / "rules.yaml").read_text(encoding="utf-8"))
     return [rule for group in rules["spec"]["groups"] for rule in group["rules"]]

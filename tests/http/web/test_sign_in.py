@@ -24,7 +24,7 @@ OWN_PAGE = {"Sec-Fetch-Site": "same-origin"}
 @pytest.fixture(scope="module")
 def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ASGIApp]:
     folder: Path = tmp_path_factory.mktemp("sign-in")
-    proxy = {"proxy_header": "X-Forwarded-User", "proxy_addresses": ["10.1.0.0/16"]}
+    proxy = {"proxy_header": "X-Forwarded-User", "proxy_addresses": ["10.1.2.3"]}
     sign_in = SignInSettings.model_validate({**proxy, "per_key": PER_KEY})
     settings = Settings.model_validate(
         {"database_url": f"sqlite:///{folder}/keys.db", "host": "127.0.0.1", "api_key": SECRET, "sign_in": sign_in}
@@ -166,3 +166,9 @@ def test_a_person_with_a_key_of_that_name_has_its_rights(app: ASGIApp) -> None:
 def test_a_header_without_addresses_is_refused() -> None:
     with pytest.raises(ValueError, match="need each other"):
         SignInSettings(proxy_header="X-Forwarded-User")
+
+
+@pytest.mark.parametrize("network", ["10.1.0.0/16", "10.1.2.4/31", "0.0.0.0/0", "2001:db8::/64"])
+def test_a_range_is_no_address_of_a_proxy(network: str) -> None:
+    with pytest.raises(ValueError, match=f"{network} is a range; name each proxy by its own address"):
+        SignInSettings.model_validate({"proxy_header": "X-Forwarded-User", "proxy_addresses": ["10.1.2.3", network]})
