@@ -41,10 +41,15 @@ _BY: Final = "command line"
 _MOST_LISTED: Final = 500
 
 _KeyName = Annotated[str, typer.Argument(help="The key's name.")]
-_RequestsPerDay = Annotated[int | None, typer.Option(help="At most so many requests for tasks and scores a day (UTC).")]
+_RequestsPerDay = Annotated[
+    int | None, typer.Option(help="At most so many requests for tasks, scores and replies of characters a day (UTC).")
+]
 _JudgeTokensPerDay = Annotated[int | None, typer.Option(help="At most so many tokens of judges a day.")]
 _JudgeUsdPerDay = Annotated[float | None, typer.Option(help="At most so many dollars for judges a day.")]
 _Leases = Annotated[int | None, typer.Option(help="At most so many tasks leased at the same time.")]
+_Hard = Annotated[
+    bool, typer.Option("--hard", help="The quotas are caps: nothing is begun that may pass one, runs from files too.")
+]
 _ResultT = TypeVar("_ResultT")
 
 
@@ -99,6 +104,7 @@ def create(
     judge_tokens_per_day: _JudgeTokensPerDay = None,
     judge_usd_per_day: _JudgeUsdPerDay = None,
     leases: _Leases = None,
+    hard: _Hard = False,
 ) -> None:
     """Make a key and print its secret, this once. Without `--run`, `--env`, `--dataset` and `--world` it is bound to
     nothing; each may be given more than once.
@@ -106,7 +112,7 @@ def create(
     Scopes: read, train, label, talk, play, author, metrics, admin."""
     bounds = {"runs": run or (), "environments": env or (), "datasets": dataset or (), "worlds": world or ()}
     with stop_on_errors():
-        quotas = _build_quotas(requests_per_day, judge_tokens_per_day, judge_usd_per_day, leases)
+        quotas = _build_quotas(requests_per_day, judge_tokens_per_day, judge_usd_per_day, leases, hard)
         fields = {"name": name, "bounds": bounds, "quotas": quotas}
         fields |= ({"scopes": scope} if scope else {}) | ({"expires_at": expires} if expires else {})
         options = KeyOptions.model_validate(fields)
@@ -170,12 +176,13 @@ def limit(
     judge_tokens_per_day: _JudgeTokensPerDay = None,
     judge_usd_per_day: _JudgeUsdPerDay = None,
     leases: _Leases = None,
+    hard: _Hard = False,
 ) -> None:
-    """Set all quotas of a key anew: what is not given is not limited. They stop the handing out of tasks, and never the
-    scoring of what was handed out."""
+    """Set all quotas of a key anew: what is not given is not limited. They stop the handing out of tasks, and not the
+    one group for which each lease pays."""
     with stop_on_errors():
         quotas = KeyQuotas.model_validate(
-            _build_quotas(requests_per_day, judge_tokens_per_day, judge_usd_per_day, leases)
+            _build_quotas(requests_per_day, judge_tokens_per_day, judge_usd_per_day, leases, hard)
         )
         key = _run(lambda admin: admin.limit(name, quotas, _BY))
     typer.echo(f"{name}: {_show_quotas(key.quotas) or 'no limits'}")
@@ -189,7 +196,7 @@ def usage(as_json: AsJson = False) -> None:
     if as_json:
         print_json(AllUsage(keys=found))
         return
-    table = Table("name", "requests", "judge tokens", "judge USD", "leases", "reserved", "quotas")
+    table = Table("name", "requests", "judge tokens", "judge USD", "leases", "reserved", "quotas", "over")
     for one in found:
         spent = one.usage
         table.add_row(
@@ -200,6 +207,7 @@ def usage(as_json: AsJson = False) -> None:
             f"{spent.leases}",
             f"{spent.held_tokens} tokens, {spent.held_usd:.4f} USD",
             _show_quotas(one.quotas),
+            ", ".join(f"{use.quota} {use.over:.4g}" for use in spent.list_uses(one.quotas) if use.over),
         )
     output_console().print(table)
 
@@ -273,18 +281,24 @@ def _show_bounds(bounds: KeyBounds) -> str:
 
 
 def _build_quotas(
-    requests_per_day: int | None, judge_tokens_per_day: int | None, judge_usd_per_day: float | None, leases: int | None
+    requests_per_day: int | None,
+    judge_tokens_per_day: int | None,
+    judge_usd_per_day: float | None,
+    leases: int | None,
+    hard: bool,
 ) -> dict[str, JsonValue]:
     return {
         "requests_per_day": requests_per_day,
         "judge_tokens_per_day": judge_tokens_per_day,
         "judge_usd_per_day": judge_usd_per_day,
         "leases": leases,
+        "hard": hard,
     }
 
 
 def _show_quotas(quotas: KeyQuotas) -> str:
-    return ", ".join(f"{name} {limit:g}" for name, limit in quotas if limit is not None)
+    limits = [f"{name} {limit:g}" for name, limit in quotas if limit is not None and name != "hard"]
+    return ", ".join([*limits, "hard"] if quotas.hard else limits)
 
 
 def _show_time(moment: datetime | None) -> str:

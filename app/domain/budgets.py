@@ -6,8 +6,8 @@ Where a limit allows it only if calls in progress turn out cheaper than reserved
 Calls that got no answer count in full, since they may be charged. A reservation that its process no longer renews
 expires.
 
-A budget of a judge counts its calls, a budget of a run its groups. The quotas of a key stop hand-outs and never the
-scoring of what was handed out.
+A budget of a judge counts its calls, a budget of a run its groups. The quotas of a key stop hand-outs, and not the one
+group for which a lease that was handed out pays.
 """
 
 from collections.abc import Iterable, Sequence
@@ -59,6 +59,10 @@ class Amount:
 
     def times(self, count: int) -> "Amount":
         return Amount(self.tokens * count, self.usd * count)
+
+    def divide(self, count: int) -> "Amount":
+        """Rounded up."""
+        return Amount(-(-self.tokens // count), self.usd / count)
 
 
 NO_AMOUNT: Final = Amount()
@@ -289,20 +293,28 @@ Count = Annotated[int, Field(ge=1, le=10**15)]
 
 
 class KeyQuotas(Frozen):
-    """Null: no limit. Days begin at midnight UTC. Quotas stop the handing out of tasks, and never the scoring of what
-    was handed out."""
+    """Null: no limit. Days begin at midnight UTC. Quotas stop the handing out of tasks, and not the one group for which
+    each lease pays."""
 
     requests_per_day: Count | None = None
-    """Requests for tasks and for scores."""
+    """Requests for tasks, scores and replies of characters."""
     judge_tokens_per_day: Count | None = None
     """Prompts plus answers of judges."""
     judge_usd_per_day: Annotated[FiniteNumber, Field(gt=0, le=1e9)] | None = None
     leases: Count | None = None
     """Tasks that are leased at the same time."""
+    hard: bool = False
+    """The quotas are caps: nothing is begun that may pass one. Otherwise a run without leases, once admitted, is scored
+    to the end of the day."""
 
     @property
     def is_open(self) -> bool:
-        return self == NO_QUOTAS
+        return all(limit is None for name, limit in self if name != "hard")
+
+    def widen(self, bound: Amount) -> Amount:
+        """What is reserved for a group of this bound. A cap holds also where each question is asked once more, since
+        its answer could not be used."""
+        return bound.times(2) if self.hard else bound
 
     @property
     def limits_judging(self) -> bool:
@@ -319,7 +331,9 @@ class QuotaUse(Frozen):
     limit: FiniteNumber
     used: FiniteNumber
     held: FiniteNumber
-    """Put aside for judging what is handed out."""
+    """Put aside for what is handed out or being judged."""
+    over: Annotated[FiniteNumber, Field(exclude_if=not_)] = 0.0
+    """How much of what is used is beyond the limit; left out where nothing is."""
     until: datetime
     """When some of it is free again at the latest: the end of the day, or of the first lease to end."""
     wanted: Annotated[FiniteNumber, Field(exclude_if=not_)] = 0.0
@@ -340,17 +354,19 @@ class QuotaUse(Frozen):
         return self.admit(self.wanted) == "later"
 
     def describe(self) -> str:
-        held = f", {_show(self.held)} reserved for tasks that are handed out" if self.held else ""
+        over = f", {_show(self.over)} over" if self.over else ""
+        held = f", {_show(self.held)} reserved for tasks that are handed out or being judged" if self.held else ""
+        free = f", {_show(max(0.0, self.limit - self.used - self.held))} free"
         wanted = f", {_show(self.wanted)} asked for" if self.wanted else ""
         until = f"{self.until:%Y-%m-%dT%H:%M:%SZ}"
-        return f"{self.quota} is {_show(self.limit)}: {_show(self.used)} used{held}{wanted}, until {until}"
+        return f"{self.quota} is {_show(self.limit)}: {_show(self.used)} used{over}{held}{free}{wanted}, until {until}"
 
 
 class KeyUsage(Frozen):
     """What a key has used on this day, and what it holds now."""
 
     requests: int = 0
-    """For tasks and for scores; counted where they are limited."""
+    """For tasks, scores and replies of characters; counted where they are limited."""
     judge_tokens: int = 0
     judge_usd: FiniteNumber = 0.0
     held_tokens: int = 0
@@ -369,7 +385,7 @@ class KeyUsage(Frozen):
             "leases": (self.leases, 0, lease_ends),
         }
         return tuple(
-            QuotaUse(quota=name, limit=limit, used=used, held=held, until=until)
+            QuotaUse(quota=name, limit=limit, used=used, held=held, over=max(0.0, used - limit), until=until)
             for name, (used, held, until) in amounts.items()
             if (limit := getattr(quotas, name)) is not None
         )

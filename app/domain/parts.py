@@ -1,5 +1,6 @@
 """Groups that arrive in pieces: what their completions share, and the place of each."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated
 
@@ -7,7 +8,7 @@ from pydantic import Field
 
 from app.domain.groups import Group
 from app.domain.tasks import Completion
-from app.domain.values import FiniteNumber, Frozen, WholeNumber, is_absent
+from app.domain.values import FiniteNumber, Frozen, WholeNumber, digest, is_absent
 
 MAX_GROUP_SIZE = 256
 """Maximum number of completions in a group."""
@@ -33,6 +34,12 @@ class GroupPart(Frozen):
     @property
     def closes(self) -> bool:
         return self.deadline_seconds == 0
+
+
+def name_late_group(group_id: str, said: Mapping[int, Completion]) -> str:
+    """The group of its own that completions in these places become when theirs is closed: by their content, so that a
+    repeat which comes when its entry was deleted and restored gets the same."""
+    return "group_" + digest([group_id, "late", [[place, one.identity] for place, one in said.items()]])
 
 
 @dataclass(frozen=True)

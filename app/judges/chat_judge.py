@@ -118,6 +118,10 @@ class ChatJudge:
         prices = self._config.prices
         return prices.compute_cost(input_tokens, self._config.max_output_tokens) if prices.are_known else None
 
+    @property
+    def longest_answer(self) -> int:
+        return self._config.max_output_tokens
+
     async def close(self) -> None:
         await self._client.close()
 
@@ -365,6 +369,10 @@ class CachingJudge:
     def compute_most(self, input_tokens: int) -> float | None:
         return self._judge.compute_most(input_tokens) if isinstance(self._judge, PricedJudge) else None
 
+    @property
+    def longest_answer(self) -> int:
+        return self._judge.longest_answer if isinstance(self._judge, PricedJudge) else 0
+
     async def open(self) -> None:
         """Loads the budget state. StoreUnavailable when it cannot be read."""
         await self._judge.refresh()
@@ -495,6 +503,10 @@ class JudgeWithFallback:
 
     def compute_most(self, input_tokens: int) -> float | None:
         return self._first.compute_most(input_tokens)
+
+    @property
+    def longest_answer(self) -> int:
+        return self._first.longest_answer
 
     async def open(self) -> None:
         await self._first.open()

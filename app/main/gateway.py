@@ -98,7 +98,7 @@ def build_gateway(
         ),
         group_scoring=group_scoring,
         assembler=assembler,
-        samples=SampleService(validator, assembler, group_scoring, runs),
+        samples=SampleService(validator, assembler, group_scoring, runs, quotas),
         rescorer=Rescorer(
             environment_versions=environment_versions,
             task_cache=task_cache,

@@ -107,6 +107,10 @@ class PricedJudge(Protocol):
     def compute_most(self, input_tokens: int) -> float | None:
         """US dollars of a call with such a prompt and the longest answer; None without prices."""
 
+    @property
+    def longest_answer(self) -> int:
+        """Tokens."""
+
 
 @dataclass(frozen=True)
 class CachedJudgement:

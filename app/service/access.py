@@ -1,10 +1,11 @@
 """What a bound key may reach: checks the names, tasks, leases and groups of a request before it is served."""
 
 import logging
+import secrets
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import replace
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from math import ceil
 from typing import Annotated, Final, Literal, TypeVar
@@ -26,10 +27,10 @@ from app.domain.access import (
     generate_key,
     require_fitting_scopes,
 )
-from app.domain.budgets import NO_AMOUNT, Amount, Demand, KeyQuotas, KeyUsage, QuotaUse
+from app.domain.budgets import NO_AMOUNT, NO_QUOTAS, Amount, KeyQuotas, KeyUsage, QuotaUse
 from app.domain.errors import Conflict, InvalidRequest, NotFound, QuotaExceeded, StoreUnavailable
 from app.domain.groups import TaskRecord
-from app.domain.runs import HeldLease
+from app.domain.runs import ScoringOptions
 from app.domain.tasks import BUILT_IN
 from app.domain.values import Frozen, suggest, utc_now
 from app.ports.environment import Clock
@@ -39,7 +40,7 @@ from app.service.requests import NextBatch, NextMixedBatch, ScoreRequest
 from app.service.runs import RunRegistry, bound_unknown_group
 from app.service.task_cache import DealtBatch, TaskCache
 from app.store.api_keys import ChangeKey, KeyStore, show_keys
-from app.store.budgets import HandOut, HandOutGrant, HandOutPart, QuotaStore
+from app.store.budgets import HandOut, HandOutGrant, HandOutPart, JudgingDemand, JudgingRequest, QuotaStore
 from app.store.groups import GroupStore, IdempotencyKey
 from app.store.pending_groups import PendingGroupStore
 from app.store.tasks import TaskStore
@@ -369,13 +370,30 @@ def _refuse_revoked(key: StoredKey) -> None:
         raise Conflict(f"the key {key.name!r} is revoked, which is for good; make one with another name", field="name")
 
 
-# Quotas of keys: they stop the handing out of tasks, and never the scoring of what was handed out.
+# Quotas of keys: they stop the handing out of tasks, and not the one group for which each lease pays.
 
 log = logging.getLogger(__name__)
 
 SOON_SECONDS: Final = 5
 """After so long a request is tried again that waits for the scoring of tasks."""
-_MOST_ADMISSIONS: Final = 10_000
+_USES_SECONDS: Final = 1.0
+"""So long what a key has used is not added up again for the warnings in replies."""
+
+
+@dataclass
+class JudgingHold:
+    """What is reserved for work beside the groups. It ends with its block, or, where it `lasts`, when its time is
+    over."""
+
+    lasts: bool = False
+
+
+@dataclass(frozen=True)
+class ScoringAdmission:
+    """Why groups are refused, by name; and the warnings of quotas that come to their end."""
+
+    refused: Mapping[str, QuotaExceeded] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
 
 
 class QuotaService:
@@ -389,9 +407,15 @@ class QuotaService:
         self._panels = panels
         self._runs = runs
         self._clock = clock
-        self._admitted: dict[tuple[str, str], datetime] = {}
-        """Until when runs are known to be admitted."""
-        self._warned: dict[tuple[str, str], datetime] = {}
+        self._told: dict[str, tuple[datetime, tuple[str, ...]]] = {}
+        """Warnings of keys, and when they were read."""
+        self._warned: dict[tuple[str, str, bool], datetime] = {}
+
+    @property
+    def limits(self) -> KeyQuotas:
+        """Those of the current key."""
+        caller = current_caller.get()
+        return NO_QUOTAS if caller is None else caller.quotas
 
     async def hand_out(
         self,
@@ -417,38 +441,69 @@ class QuotaService:
             await self._store.confirm(caller.name, grant.hold, _list_leases(batch, grant))
         return replace(batch, warnings=self._warn(caller, grant.uses))
 
-    async def admit_scoring(
-        self, request: ScoreRequest, records: Mapping[str, TaskRecord], leases: Mapping[str, HeldLease]
-    ) -> None:
-        """QuotaExceeded when a quota of judging is used up and the request begins the day's scoring of a run that was
-        handed no tasks, such as one from a file of prompts."""
+    async def admit_scoring(self, demands: Sequence[JudgingDemand]) -> ScoringAdmission:
+        """Which of the groups that judges score may not be judged. QuotaExceeded when the quotas are caps, and no
+        request is left."""
         caller = current_caller.get()
         if caller is None or caller.quotas.is_open:
-            return
-        judged = any(
-            self._catalogue.get_environment_or_current(records[group.task_id].key.environment).environment.rubric
-            for group in request.groups
-            if group.task_id in records and group.lease_id not in leases
+            return ScoringAdmission()
+        at, warnings = self._told.get(caller.name, (None, ()))
+        tells_uses = at is None or not timedelta() <= self._clock() - at < timedelta(seconds=_USES_SECONDS)
+        asked = JudgingRequest(
+            caller.name,
+            caller.quotas,
+            tuple(demands) if caller.quotas.limits_judging else (),
+            needs_request=caller.quotas.hard,
+            tells_uses=tells_uses,
         )
-        run = request.run or ""
-        new = {run} if judged and caller.quotas.limits_judging and not self._is_admitted(caller.name, run) else set()
-        if not new and caller.quotas.requests_per_day is None:
-            return
-        exceeded = await self._store.admit_runs(caller.name, caller.quotas, new)
-        if exceeded is not None:
-            raise self._refuse(caller, exceeded)
-        if new:
-            self._remember_admission(caller.name, run)
+        grant = await self._store.admit_judging(asked)
+        if grant.request is not None:
+            raise self._refuse(caller, grant.request)
+        if tells_uses:
+            warnings = self._warn(caller, grant.uses)
+            self._told[caller.name] = self._clock(), warnings
+        return ScoringAdmission({name: self._refuse(caller, use) for name, use in grant.refused.items()}, warnings)
 
-    async def require_judging(self) -> None:
-        """QuotaExceeded when a quota of judging is used up: for work that nobody was promised."""
-        caller = current_caller.get()
-        if caller is None or not caller.quotas.limits_judging:
+    @asynccontextmanager
+    async def hold_judging(self, bound: Amount | None, name: str = "") -> AsyncIterator[JudgingHold]:
+        """For work that nobody was promised: counts its request, and reserves what judges take for it at most; None
+        where none is asked. QuotaExceeded where there is no room. The same `name` is reserved once."""
+        caller, hold = current_caller.get(), JudgingHold()
+        if caller is None or caller.quotas.is_open:
+            yield hold
             return
-        usage = await self._store.load_usage(caller.name)
-        exceeded = usage.find_exceeded(caller.quotas, Demand(requests=0, is_judged=True))
+        name = name or f"work_{secrets.token_hex(16)}"
+        reserves = bound is not None and caller.quotas.limits_judging
+        wanted = caller.quotas.widen(bound or NO_AMOUNT)
+        demands = (JudgingDemand(name, "", wanted, needs_room=True),) if reserves else ()
+        grant = await self._store.admit_judging(JudgingRequest(caller.name, caller.quotas, demands))
+        exceeded = grant.request or grant.refused.get(name)
         if exceeded is not None:
             raise self._refuse(caller, exceeded)
+        try:
+            yield hold
+        finally:
+            if reserves and not hold.lasts:
+                await self.release(name)
+
+    async def count_request(self) -> None:
+        """QuotaExceeded when no request is left: for one that asks no judge."""
+        async with self.hold_judging(None):
+            pass
+
+    async def release(self, name: str) -> None:
+        """Nothing is reserved under this name any longer."""
+        caller = current_caller.get()
+        if caller is not None:
+            with suppress(StoreUnavailable):  # it then ends with its time
+                await self._store.release(caller.name, [name])
+
+    def bound_unknown(self, environment: str, options: ScoringOptions, texts: Sequence[str] = ()) -> Amount | None:
+        """What judging a group takes at most of which no more than these texts is known; None without judges."""
+        if self._catalogue.get_environment_or_current(environment).environment.rubric is None:
+            return None
+        chosen = self._panels.resolve_options(environment, options)
+        return bound_unknown_group(chosen, self._panels, texts=texts).amount
 
     async def load_usage(self, caller: Caller) -> KeyUsage:
         return await self._store.load_usage(caller.name)
@@ -459,24 +514,10 @@ class QuotaService:
         options = await self._runs.find_options(request.run)
         parts = []
         for name, count in counts.items():
-            hosted = self._catalogue.get_environment_or_current(name)
-            bound = None
-            if hosted.environment.rubric is not None:
-                most = bound_unknown_group(self._panels.resolve_options(name, options), self._panels)
-                bound = Amount(most.input_tokens, most.priced_usd)
-            parts.append(HandOutPart(name, count, bound))
+            bound = self.bound_unknown(name, options)
+            parts.append(HandOutPart(name, count, None if bound is None else caller.quotas.widen(bound)))
         is_leased = request.run is not None and request.cursor is None
         return HandOut(caller.name, caller.quotas, request.run, is_leased, tuple(parts))
-
-    def _is_admitted(self, key: str, run: str) -> bool:
-        until = self._admitted.get((key, run))
-        return until is not None and self._clock() < until
-
-    def _remember_admission(self, key: str, run: str) -> None:
-        if len(self._admitted) >= _MOST_ADMISSIONS:
-            self._admitted.clear()
-        midnight = self._clock().replace(hour=23, minute=59, second=59)
-        self._admitted[key, run] = midnight
 
     def _refuse(self, caller: Caller, use: QuotaUse) -> QuotaExceeded:
         seconds = max(1, ceil((use.until - self._clock()).total_seconds()))
@@ -486,12 +527,14 @@ class QuotaService:
         )
 
     def _warn(self, caller: Caller, uses: tuple[QuotaUse, ...]) -> tuple[str, ...]:
-        """Each is logged once in its time."""
+        """Each is logged once in its time, and once more when it is passed."""
         close = [use for use in uses if use.needs_warning]
         for use in close:
-            if self._warned.get((caller.name, use.quota)) != use.until:
-                self._warned[caller.name, use.quota] = use.until
-                log.warning("the key %s comes to the end of its quota: %s", caller.name, use.describe())
+            passed = use.over > 0
+            if self._warned.get((caller.name, use.quota, passed)) != use.until:
+                self._warned[caller.name, use.quota, passed] = use.until
+                what = "is over its quota" if passed else "comes to the end of its quota"
+                log.warning("the key %s %s: %s", caller.name, what, use.describe())
         return tuple(use.describe() for use in close)
 
 

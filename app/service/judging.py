@@ -48,7 +48,7 @@ from app.ports.environment import Environment, Programs, Tools, Workers
 from app.ports.judges import BackedJudge, CalibratingPanel, Panel, Panels, ReferenceStore
 from app.service.catalogue import EnvironmentVersions, ServedEnvironment
 from app.service.requests import SingleFlight
-from app.service.runs import GroupBudget, RunRegistry
+from app.service.runs import GroupBudget, JudgingBound, RunRegistry, bound_judging, bound_unknown_group
 from app.service.task_cache import TaskCache
 
 log = logging.getLogger(__name__)
@@ -315,6 +315,49 @@ def require_same_scoring(run: Run, same: bool, pin: Pin) -> None:
             f"run {run.name!r} is strict, and the scoring of {pin.environment} has changed since the run began",
             field="run",
         )
+
+
+async def bound_scoring(
+    environment: Environment,
+    task: Task,
+    completions: Sequence[Completion],
+    options: ScoringOptions,
+    panels: Panels,
+    *,
+    size: int = 0,
+) -> list[JudgingBound]:
+    """What judging these completions takes at most, calibration included; nothing where no judge is asked. With more of
+    `size` they stand for a group that is not whole yet."""
+    if environment.rubric is None:
+        return []
+    chosen = panels.resolve_options(environment.name, select_options(environment, options))
+    cases = await environment.build_cases(task, leave_out_cut(completions, options))
+    if cases is None:
+        return [bound_unknown_group(chosen, panels)]
+    whole = [_fill_case(case, size) for case in cases]
+    bounds = [bound_judging(case, chosen, panels) for case in whole]
+    further = chosen.model_copy(update={"mode": "listwise", "readings": 1})  # as calibration reads
+    for case in whole:
+        plan = environment.references(task) if is_drawn(case.key, chosen.calibration_share) else None
+        bounds += [bound_judging(one, further, panels) for one in _list_calibrations(case, plan)]
+    return bounds
+
+
+def _fill_case(case: Case, size: int) -> Case:
+    """With as many different candidates."""
+    known = case.candidates
+    missing = range(size - len(known)) if known else ()
+    more = [f"{known[number % len(known)]}\n{number}" for number in missing]
+    return case.model_copy(update={"candidates": (*known, *more)}) if more else case
+
+
+def _list_calibrations(case: Case, plan: ReferencePlan | None) -> list[Case]:
+    """What calibrating a drawn group asks: one more reading, and one question more where a judge writes references.
+    What the judge reads of the scene stands for their length."""
+    if plan is None or plan.opted_out:
+        return []
+    extended = case.model_copy(update={"candidates": (*case.candidates, *plan.given.values(), plan.brief)})
+    return [extended] if plan.given.keys() >= LEVELS.keys() else [extended, extended]
 
 
 # Panels as environments see them

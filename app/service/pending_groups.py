@@ -32,6 +32,7 @@ from app.domain.tasks import Completion
 from app.domain.values import is_encodable
 from app.ports.environment import Observer
 from app.ports.tracing import note_work
+from app.service.access import QuotaService
 from app.service.requests import GroupReply, GroupToScore, ScoreRequest, compute_scope
 from app.service.runs import RunRegistry
 from app.service.scoring import (
@@ -39,6 +40,7 @@ from app.service.scoring import (
     STORE_RETRY_SECONDS,
     AcceptedGroup,
     GroupScoring,
+    SampleShare,
     ScoreValidator,
     build_reply,
 )
@@ -453,8 +455,14 @@ class SampleService:
     """Scores samples that come one by one: they are gathered to groups, and judged together."""
 
     def __init__(
-        self, validator: ScoreValidator, assembler: GroupAssembler, scoring: GroupScoring, runs: RunRegistry
+        self,
+        validator: ScoreValidator,
+        assembler: GroupAssembler,
+        scoring: GroupScoring,
+        runs: RunRegistry,
+        quotas: QuotaService,
     ) -> None:
+        self._quotas = quotas
         self._scoring = scoring
         self._runs = runs
         self._validator = validator
@@ -470,7 +478,8 @@ class SampleService:
         these trainers give up after a few tries. NotFound, Conflict or InvalidRequest before anything is stored."""
         due = asyncio.get_running_loop().time() + wait_seconds
         note_work(sample.environment, sample.run)
-        accepted = await self._validate_sample(sample)
+        share = SampleShare(f"sample_{secrets.token_hex(16)}", sample.size)
+        accepted = await self._validate_sample(sample, share)
         judged = await self._judge_alone(accepted) if sample.size == 1 else None
         arrival = sample.build_arrival(accepted.group, gather_seconds, judged)
         slot = await self._assembler.assign_slot(arrival, judged)
@@ -490,6 +499,8 @@ class SampleService:
             reply = build_slot_reply(group, slot)
             if not _is_answered(reply, sample):  # released before it is sent, since its client may be back at once
                 await self._assembler.release_slot(slot, answered=False)
+            if self._quotas.limits.hard and group.outcome != "pending":
+                await self._quotas.release(share.hold)
             yield reply
             answered = True
         finally:  # does nothing to a slot that was released before
@@ -501,13 +512,13 @@ class SampleService:
         drawn = accepted.group.model_copy(update={"group_id": f"group_{secrets.token_hex(16)}"})
         return await self._scoring.score_unstored(replace(accepted, group=drawn))
 
-    async def _validate_sample(self, sample: SampleToScore) -> AcceptedGroup:
+    async def _validate_sample(self, sample: SampleToScore, share: SampleShare) -> AcceptedGroup:
         if not 1 <= sample.size <= MAX_GROUP_SIZE:
             raise InvalidRequest(f"a group has from 1 to {MAX_GROUP_SIZE} completions", field="size")
         if len(sample.key) > MAX_KEY_LENGTH or not is_encodable(sample.key):
             raise InvalidRequest(f"a key is a text of at most {MAX_KEY_LENGTH} characters", field="key")
         request = _build_request(sample)
-        (accepted,) = await self._validator.validate(request, sample.environment)
+        (accepted,) = (await self._validator.validate(request, sample.environment, share)).groups
         if isinstance(accepted, RequestRefused):
             raise accepted
         group = accepted.group

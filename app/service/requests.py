@@ -6,6 +6,7 @@ request, in any process and after any restart. Requests that arrive together for
 """
 
 import asyncio
+import json
 import logging
 import time
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
@@ -222,13 +223,16 @@ class GroupProblem(Frozen):
 
 class ScoreResponse(Frozen):
     groups: tuple[GroupReply | GroupProblem, ...]
+    warnings: Annotated[tuple[str, ...], Field(exclude_if=not_)] = ()
+    """Quotas of the key of which 80 % are used; left out without any."""
 
     def to_json(self) -> bytes:
         """The JSON of the model. A score that several completions share is written once: verifiers give few different
         ones, and they are most of a reply."""
         scores = {id(score): score for group in self.groups if isinstance(group, GroupReply) for score in group.scores}
         written = {key: _write_model(score) for key, score in scores.items()}
-        return b'{"groups":[%b]}' % b",".join([_write_group(group, written) for group in self.groups])
+        warned = b',"warnings":%b' % json.dumps(self.warnings).encode() if self.warnings else b""
+        return b'{"groups":[%b]%b}' % (b",".join([_write_group(group, written) for group in self.groups]), warned)
 
 
 def _write_model(model: Frozen, exclude: set[str] | None = None) -> bytes:

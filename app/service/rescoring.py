@@ -14,12 +14,13 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, Field
 
+from app.domain.budgets import Amount
 from app.domain.errors import GatewayError, InvalidRequest, NotFound, PartsGone
 from app.domain.groups import Group, GroupDetail, Scoring, TaskPrompt, TaskRecord
-from app.domain.judging import Case, Judgement, Mode, OwnRubric, PanelResult, Rubric, RubricLabel, combine_outcomes
+from app.domain.judging import Judgement, Mode, OwnRubric, PanelResult, Rubric, RubricLabel, combine_outcomes
 from app.domain.retention import describe_missing_text_of
 from app.domain.runs import Readings, ScoringOptions, Votes
-from app.domain.scores import LEVELS, ReferencePlan, Score, is_drawn
+from app.domain.scores import Score
 from app.domain.tasks import Completion, Task
 from app.domain.values import FiniteNumber, Frozen, Name, Split, Unit, digest
 from app.ports.environment import Clock, Observer
@@ -27,14 +28,14 @@ from app.ports.judges import Panels
 from app.service.catalogue import EnvironmentVersions, ServedEnvironment
 from app.service.judging import (
     Scorer,
+    bound_scoring,
     get_panel,
-    leave_out_cut,
     repeat_score,
     require_taker,
     select_options,
 )
 from app.service.requests import SingleFlight
-from app.service.runs import JudgingBound, RunRegistry, bound_judging, bound_unknown_group
+from app.service.runs import JudgingBound, RunRegistry, add_up_bounds
 from app.service.scoring import resolve_scoring_options
 from app.service.task_cache import FAILED_CONTEXT_METADATA, TaskCache, rebuild_task
 from app.store.groups import GroupStore, ScoringStore
@@ -159,28 +160,26 @@ class Rescorer:
 
     async def estimate(self, group_id: str, request: RescoreRequest) -> RescoreEstimate:
         """What `rescore` would take. Nothing is asked or stored. A task that can no longer be made takes nothing."""
+        bounds = await self._bound(group_id, request)
+        return RescoreEstimate(stored=True) if bounds is None else _add_up_bounds(bounds)
+
+    async def bound(self, group_id: str, request: RescoreRequest) -> Amount | None:
+        """What judges take for it at most; None where none is asked."""
+        return add_up_bounds(await self._bound(group_id, request) or ())
+
+    async def _bound(self, group_id: str, request: RescoreRequest) -> list[JudgingBound] | None:
+        """None where the scoring is stored."""
         planned = await self._plan(await self._require_group(group_id), request)
         name = planned.blank.scoring_id
         stored = (await self._scorings.find([name])).get(name)
         if stored is not None and stored.outcome == "scored":
-            return RescoreEstimate(stored=True)
+            return None
         _require_text(planned.group)
-        hosted, options = planned.hosted, planned.blank.options
-        panel, task = get_panel(self._panels, hosted, options), await self._find_task(planned)
-        if panel is None or task is None:
-            return RescoreEstimate(stored=False)
-        chosen = self._panels.resolve_options(hosted.name, options)
+        task = await self._find_task(planned)
+        if task is None:
+            return []
         missing = _list_missing(planned.group, stored or planned.blank)
-        cases = await hosted.environment.build_cases(task, leave_out_cut(missing, options))
-        if cases is None:
-            return _add_up_bounds([bound_unknown_group(chosen, self._panels)])
-        bounds = [bound_judging(case, chosen, self._panels) for case in cases]
-        further = chosen.model_copy(update={"mode": "listwise", "readings": 1})  # as calibration reads
-        for case in cases:
-            drawn = is_drawn(case.key, chosen.calibration_share)
-            plan = hosted.environment.references(task) if drawn else None
-            bounds += [bound_judging(one, further, self._panels) for one in _list_calibrations(case, plan)]
-        return _add_up_bounds(bounds)
+        return await bound_scoring(planned.hosted.environment, task, missing, planned.blank.options, self._panels)
 
     async def _find_task(self, planned: _RescorePlan) -> Task | None:
         if not planned.changed:
@@ -298,15 +297,6 @@ def _add_up_bounds(bounds: Sequence[JudgingBound]) -> RescoreEstimate:
         input_tokens=sum(bound.input_tokens for bound in bounds),
         cost_usd=sum(bound.priced_usd for bound in bounds) if all(bound.is_priced for bound in bounds) else None,
     )
-
-
-def _list_calibrations(case: Case, plan: ReferencePlan | None) -> list[Case]:
-    """What calibrating a drawn group asks: one more reading, and one question more where a judge writes references.
-    What the judge reads of the scene stands for their length."""
-    if plan is None or plan.opted_out:
-        return []
-    extended = case.model_copy(update={"candidates": (*case.candidates, *plan.given.values(), plan.brief)})
-    return [extended] if plan.given.keys() >= LEVELS.keys() else [extended, extended]
 
 
 def _build_reply(group: Group, result: _RescoreResult) -> RescoreReply:

@@ -4,14 +4,14 @@ import asyncio
 import json
 import logging
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import not_
 from typing import Annotated, Final, Protocol, TypeAlias
 
 from pydantic import Field
 
-from app.domain.budgets import BudgetUsd, RunCost, build_run_cost
+from app.domain.budgets import NO_AMOUNT, Amount, BudgetUsd, RunCost, build_run_cost
 from app.domain.errors import Conflict, InvalidRequest, NotFound, RunHeld, ScoringFailed, StoreUnavailable
 from app.domain.groups import RunActivity
 from app.domain.judging import Case, Judgement, Spending
@@ -136,10 +136,15 @@ class JudgingBound:
 
     calls: int
     input_tokens: int
+    output_tokens: int
     priced_usd: float
     """Of the judges that have prices."""
     is_priced: bool
     """Whether all have."""
+
+    @property
+    def amount(self) -> Amount:
+        return Amount(self.input_tokens + self.output_tokens, self.priced_usd)
 
 
 def estimate_group_cost(case: Case, options: PanelOptions, panels: Panels) -> float:
@@ -157,19 +162,28 @@ def bound_judging(case: Case, options: PanelOptions, panels: Panels) -> JudgingB
     return _bound_calls(calls, tokens, options, panels)
 
 
-def bound_unknown_group(options: PanelOptions, panels: Panels) -> JudgingBound:
+def bound_unknown_group(options: PanelOptions, panels: Panels, *, texts: Sequence[str] = ()) -> JudgingBound:
     """What judging a group takes at most of which nothing is known but its judges: of as many replies as one question
-    has room for, each and the task as long as labs' usually are."""
-    calls, replies = _count_calls(options, LARGEST_QUESTION)
-    return _bound_calls(calls, UNKNOWN_TASK_TOKENS + replies * UNKNOWN_REPLY_TOKENS, options, panels)
+    has room for, each and the task as long as labs' usually are. `texts` count where they are more."""
+    calls, replies = _count_calls(options, max(LARGEST_QUESTION, len(texts)))
+    tokens = max(replies * UNKNOWN_REPLY_TOKENS, sum(map(estimate_tokens, texts)))
+    return _bound_calls(calls, UNKNOWN_TASK_TOKENS + tokens, options, panels)
+
+
+def add_up_bounds(bounds: Iterable[JudgingBound]) -> Amount | None:
+    """None where no judge is asked."""
+    asking = [bound.amount for bound in bounds if bound.calls]
+    return sum(asking, NO_AMOUNT) if asking else None
 
 
 def _bound_calls(calls: int, tokens: int, options: PanelOptions, panels: Panels) -> JudgingBound:
     """So many calls to each judge, of so many tokens."""
     judges = [each for name in options.judges for each in _list_asked(panels.judges[name])]
-    asked = calls * sum(isinstance(judge, PricedJudge) for judge in judges)
+    asked = [judge for judge in judges if isinstance(judge, PricedJudge)]
     prices = [price for judge in judges if (price := _compute_most(judge, tokens)) is not None]
-    return JudgingBound(asked, asked * tokens, calls * sum(prices), len(prices) == len(judges))
+    answers = calls * sum(judge.longest_answer for judge in asked)
+    count = calls * len(asked)
+    return JudgingBound(count, count * tokens, answers, calls * sum(prices), len(prices) == len(judges))
 
 
 def _count_calls(options: PanelOptions, count: int) -> tuple[int, int]:

@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
 from app.domain.access import Caller, name_current_caller, work_for
+from app.domain.budgets import Amount, KeyQuotas
 from app.domain.errors import (
     Conflict,
     EnvironmentUnavailable,
@@ -39,7 +40,7 @@ from app.domain.errors import (
 )
 from app.domain.groups import Group, Rollout, TaskRecord
 from app.domain.judging import combine_outcomes, summarise_scores
-from app.domain.parts import GroupPart
+from app.domain.parts import GroupPart, name_late_group
 from app.domain.retention import describe_pruned
 from app.domain.runs import HeldLease, Pin, Run, ScoringOptions
 from app.domain.scores import Score
@@ -47,9 +48,9 @@ from app.domain.tasks import Completion, are_large
 from app.ports.environment import Clock, Observer, ScoredGroup
 from app.ports.judges import Panels
 from app.ports.tracing import Attributes, note_work, open_span
-from app.service.access import QuotaService
+from app.service.access import QuotaService, ScoringAdmission
 from app.service.catalogue import Catalogue, EnvironmentVersions
-from app.service.judging import Scorer, get_panel, repeat_score, require_same_scoring
+from app.service.judging import Scorer, bound_scoring, get_panel, repeat_score, require_same_scoring
 from app.service.requests import (
     GroupProblem,
     GroupReply,
@@ -60,8 +61,9 @@ from app.service.requests import (
     compute_group_id,
     compute_part_group_id,
 )
-from app.service.runs import RunRegistry
+from app.service.runs import RunRegistry, add_up_bounds
 from app.service.task_cache import MAX_SECONDS_PER_PASS, TaskCache
+from app.store.budgets import JudgingDemand
 from app.store.group_rows import GroupToStore
 from app.store.groups import GroupStore, IdempotencyKey
 from app.store.tasks import TaskStore
@@ -114,6 +116,35 @@ class AcceptedGroup:
         return cls(stored, completions, are_large(completions), record, options, refused)
 
 
+@dataclass(frozen=True)
+class SampleShare:
+    """One completion of a group of `size`. Its share of what judging the group may take is reserved as `hold`."""
+
+    hold: str
+    size: int
+
+
+@dataclass(frozen=True)
+class _IdentifiedGroup:
+    """A group of a request, and the id that a repeat has too."""
+
+    sent: GroupToScore
+    record: TaskRecord
+    lease: HeldLease | None
+    run: str | None
+    group_id: str
+    large: bool
+    """Whether work on its completions belongs in a thread."""
+
+
+@dataclass(frozen=True)
+class ValidatedGroups:
+    """In request order. `warnings` are of quotas that come to their end."""
+
+    groups: tuple[AcceptedGroup | RequestRefused, ...]
+    warnings: tuple[str, ...] = ()
+
+
 class ScoreValidator:
     """Accepts the groups of a request, or refuses each by itself."""
 
@@ -140,59 +171,95 @@ class ScoreValidator:
         self._observer = observer
         self._clock = clock
 
-    async def validate(self, request: ScoreRequest, environment: str | None) -> list[AcceptedGroup | RequestRefused]:
+    async def validate(
+        self, request: ScoreRequest, environment: str | None, sample: SampleShare | None = None
+    ) -> ValidatedGroups:
         """Each group of the request as it will be scored, or why it is refused. Conflict where a strict run
-        refuses; QuotaExceeded for a run that its key may not begin to score; EnvironmentUnavailable while an
-        environment of the request is still starting, so that no lease is used up by a restart."""
+        refuses; QuotaExceeded where no group has room in the quotas of its key; EnvironmentUnavailable while an
+        environment of the request is still starting, so that no lease is used up by a restart. With `sample` the
+        request is one of a group that comes one by one."""
         records = await self._task_cache.get(list({group.task_id for group in request.groups}))
         for name in {record.key.environment for record in records.values()}:
             self._environment_versions.require_started(name)
         lease_ids = [group.lease_id for group in request.groups if group.lease_id is not None]
         leases = await self._tasks.get_leases(lease_ids) if lease_ids else {}
-        await self._quotas.admit_scoring(request, records, leases)
         leasing_runs = await self._find_leasing_runs(request, records)
-        accepted: list[AcceptedGroup | RequestRefused] = []
+        identified: list[_IdentifiedGroup | RequestRefused] = []
         for sent in request.groups:
             try:
-                accepted.append(await self._accept_group(request, sent, records, leases, leasing_runs, environment))
+                record = _find_record(sent, records, environment)
+                identified.append(await _identify_group(request, sent, record, leases, leasing_runs))
+            except RequestRefused as error:
+                identified.append(error.with_traceback(None))  # which would keep the request
+        admission = await self._admit(request, [one for one in identified if isinstance(one, _IdentifiedGroup)], sample)
+        accepted: list[AcceptedGroup | RequestRefused] = []
+        for one in identified:
+            refusal = one if isinstance(one, RequestRefused) else admission.refused.get(_name_demand(one, sample))
+            try:
+                if refusal is not None:
+                    raise refusal
+                if isinstance(one, _IdentifiedGroup):
+                    accepted.append(await self._accept_group(request, one))
             except Conflict:  # a strict run refuses the whole request
                 raise
             except RequestRefused as error:
                 self._observer.record_refusal(environment or "mix", error.code)
-                accepted.append(error.with_traceback(None))  # which would keep the request
-        return accepted
+                accepted.append(error.with_traceback(None))
+        if admission.refused and not any(isinstance(one, AcceptedGroup) for one in accepted):
+            raise next(iter(admission.refused.values()))
+        return ValidatedGroups(tuple(accepted), admission.warnings)
 
-    async def _accept_group(
-        self,
-        request: ScoreRequest,
-        sent: GroupToScore,
-        records: dict[str, TaskRecord],
-        leases: dict[str, HeldLease],
-        leasing_runs: dict[str, str],
-        environment: str | None,
-    ) -> AcceptedGroup:
-        record = _find_record(sent, records, environment)
-        if sent.lease_id is not None and request.purpose == "eval":
-            raise InvalidRequest("evaluation groups take no lease; request their tasks with a cursor", field="lease_id")
-        lease = _find_lease(sent, leases, record, request.run)
-        stated_run = request.run or (lease.run if lease is not None else None)
-        run_name = stated_run or leasing_runs.get(sent.task_id)
-        run = await self._runs.ensure(run_name) if run_name is not None else None
+    async def _admit(
+        self, request: ScoreRequest, groups: Sequence[_IdentifiedGroup], sample: SampleShare | None
+    ) -> ScoringAdmission:
+        limits = self._quotas.limits
+        if limits.is_open:
+            return ScoringAdmission()
+        demands = []
+        for one in groups if limits.limits_judging else ():
+            bound = await self._bound(one, limits, 0 if sample is None else sample.size)
+            if bound is not None:
+                demands.append(_build_demand(request, one, bound, sample))
+        return await self._quotas.admit_scoring(demands)
+
+    async def _bound(self, one: _IdentifiedGroup, limits: KeyQuotas, size: int) -> Amount | None:
+        """What judging the group takes at most; None where no judge is asked. What is no cap needs no more than what is
+        expected of any group."""
+        name, options = one.record.key.environment, await self._runs.find_options(one.run)
+        unknown = self._quotas.bound_unknown(name, options)
+        if unknown is None or not limits.hard:
+            return unknown
+        part = one.sent.part
+        try:
+            hosted = await self._environment_versions.get_version(name, one.record.key.data_digest)
+        except (EnvironmentUnavailable, NotFound):
+            return None  # it is stored unscored
+        task = self._task_cache.get_task(hosted, one.record)
+        bounds = await bound_scoring(
+            hosted.environment,
+            task,
+            one.sent.completions,
+            options,
+            self._panels,
+            size=size if part is None else part.size,
+        )
+        most = add_up_bounds(bounds)
+        return None if most is None else limits.widen(most)
+
+    async def _accept_group(self, request: ScoreRequest, one: _IdentifiedGroup) -> AcceptedGroup:
+        sent, record, lease = one.sent, one.record, one.lease
+        run = await self._runs.ensure(one.run) if one.run is not None else None
         options = run.options if run is not None else _DEFAULT_OPTIONS
-        # Not the run that was found by its leases: a repeat may come when the lease is answered, and needs the same id.
-        holder = sent.lease_id or stated_run or ""
-        large = are_large(sent.completions)
-        identity = await _compute_group_id(request, sent, holder, large=large)
         flags: tuple[str, ...] = ()
         if run is not None and (pin := await self._find_pin_mismatch(run, record)) is not None:
             if run.strict:
-                require_same_scoring(run, await self._is_final(identity), pin)
+                require_same_scoring(run, await self._is_final(one.group_id), pin)
             flags = ("scoring_changed",)
         group = Group.build_trusted(
-            group_id=identity,
+            group_id=one.group_id,
             task_id=sent.task_id,
             environment=record.key.environment,
-            run=run_name,
+            run=one.run,
             lease_id=sent.lease_id,
             policy=request.policy,
             purpose=request.purpose,
@@ -205,7 +272,7 @@ class ScoreValidator:
         )
         group, refused = _apply_lag_limit(group, run)
         options = resolve_scoring_options(options, group)
-        return AcceptedGroup(group, sent.completions, large, record, options, refused, sent.part)
+        return AcceptedGroup(group, sent.completions, one.large, record, options, refused, sent.part)
 
     async def _find_leasing_runs(self, request: ScoreRequest, records: dict[str, TaskRecord]) -> dict[str, str]:
         """By task the run that it was leased under, for groups that name neither run nor lease. A task that several
@@ -250,6 +317,46 @@ class ScoreValidator:
         return hosted.build_pin(options, get_panel(self._panels, hosted, options))
 
 
+async def _identify_group(
+    request: ScoreRequest,
+    sent: GroupToScore,
+    record: TaskRecord,
+    leases: Mapping[str, HeldLease],
+    leasing_runs: Mapping[str, str],
+) -> _IdentifiedGroup:
+    if sent.lease_id is not None and request.purpose == "eval":
+        raise InvalidRequest("evaluation groups take no lease; request their tasks with a cursor", field="lease_id")
+    lease = _find_lease(sent, leases, record, request.run)
+    stated_run = request.run or (lease.run if lease is not None else None)
+    # Not the run that was found by its leases: a repeat may come when the lease is answered, and needs the same id.
+    holder = sent.lease_id or stated_run or ""
+    large = are_large(sent.completions)
+    identity = await _compute_group_id(request, sent, holder, large=large)
+    return _IdentifiedGroup(sent, record, lease, stated_run or leasing_runs.get(sent.task_id), identity, large)
+
+
+def _name_demand(one: _IdentifiedGroup, sample: SampleShare | None) -> str:
+    """Samples that say the same are counted each."""
+    return one.group_id if sample is None else sample.hold
+
+
+def _build_demand(
+    request: ScoreRequest, one: _IdentifiedGroup, bound: Amount, sample: SampleShare | None
+) -> JudgingDemand:
+    sent, part = one.sent, one.sent.part
+    places = () if part is None else tuple(range(part.index, part.index + len(sent.completions)))
+    return JudgingDemand(
+        name=_name_demand(one, sample),
+        environment=one.record.key.environment,
+        bound=bound if sample is None else bound.divide(sample.size),
+        # Without a lease the run that the request names is admitted: another key may hold the task.
+        run=one.run if sent.lease_id is not None else request.run,
+        lease_id=sent.lease_id,
+        places=places,
+        late_name=name_late_group(one.group_id, dict(zip(places, sent.completions, strict=True))) if places else "",
+    )
+
+
 async def _compute_group_id(request: ScoreRequest, sent: GroupToScore, holder: str, *, large: bool) -> str:
     part = sent.part
     if part is None:
@@ -290,7 +397,7 @@ def _find_record(sent: GroupToScore, records: dict[str, TaskRecord], environment
 
 
 def _find_lease(
-    sent: GroupToScore, leases: dict[str, HeldLease], record: TaskRecord, run: str | None
+    sent: GroupToScore, leases: Mapping[str, HeldLease], record: TaskRecord, run: str | None
 ) -> HeldLease | None:
     if sent.lease_id is None:
         return None
@@ -653,7 +760,8 @@ class ScoringService:
             self._catalogue.get_environment_or_current(environment)
         if key is not None:
             await self._groups.check_key(key)
-        accepted = await self._validator.validate(request, environment)
+        validated = await self._validator.validate(request, environment)
+        accepted = validated.groups
         if request.run is not None:
             await self._runs.ensure(request.run)
         whole = [one for one in accepted if isinstance(one, AcceptedGroup) and one.part is None]
@@ -671,7 +779,7 @@ class ScoringService:
         for position, (sent, one) in enumerate(zip(request.groups, accepted, strict=True)):
             reply = next(told) if isinstance(one, AcceptedGroup) and one.part is not None else _reply_to(one, stored)
             replies.append(reply if isinstance(reply, GroupReply) else _build_problem(sent.task_id, reply, position))
-        return ScoreResponse(groups=tuple(replies))
+        return ScoreResponse(groups=tuple(replies), warnings=validated.warnings)
 
     async def _score_piece(
         self, piece: AcceptedGroup, part: GroupPart, wait_seconds: float | None

@@ -7,13 +7,13 @@ have spent. On PostgreSQL an advisory lock for each account lets one such transa
 
 A killed process leaves its reservations behind. That of a judge's call counts as spent once it is overdue, since the
 provider may charge the call. That of a run's group ends with its time, and at once when its process is certainly gone.
-That of a key ends with its lease.
+That of a key ends with its lease, or with the group for which the lease pays.
 """
 
 import os
 import secrets
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from itertools import islice
@@ -37,6 +37,7 @@ from sqlalchemy import (
     or_,
     select,
     true,
+    union_all,
     update,
 )
 
@@ -78,7 +79,17 @@ from app.store.statements import (
     is_among,
     lock_names,
 )
-from app.store.tables import groups, holds, judge_limits, judgements, leases, runs, spending
+from app.store.tables import (
+    groups,
+    holds,
+    judge_limits,
+    judgements,
+    leases,
+    part_members,
+    pruned_groups,
+    runs,
+    spending,
+)
 
 
 @dataclass(frozen=True)
@@ -111,6 +122,46 @@ class HandOutGrant:
     hold: str = ""
     expected: Mapping[str, Amount] = field(default_factory=dict)
     """By environment, what judging one group is expected to take."""
+
+
+@dataclass(frozen=True)
+class JudgingDemand:
+    """Something that a key wants to have judged: a group, or work beside the groups."""
+
+    name: str
+    """Of the group. Whatever comes under the same name is reserved once."""
+    environment: str
+    bound: Amount
+    """What judging it takes at most."""
+    run: str | None = None
+    lease_id: str | None = None
+    places: tuple[int, ...] = ()
+    """Of a piece in its group."""
+    late_name: str = ""
+    """Of the group that the piece becomes by itself if its own is closed."""
+    needs_room: bool = False
+    """Nobody was promised it, so that no admitted run lets it pass."""
+
+
+@dataclass(frozen=True)
+class JudgingRequest:
+    """What one request of a key asks for. With `needs_request` it is refused if no request is left of the quota."""
+
+    key: str
+    quotas: KeyQuotas
+    demands: tuple[JudgingDemand, ...] = ()
+    needs_request: bool = True
+    tells_uses: bool = False
+
+
+@dataclass(frozen=True)
+class JudgingGrant:
+    """`request` is the quota that has no room for the request, and `refused` those that have none for some demands, by
+    name. The other demands may be judged."""
+
+    request: QuotaUse | None = None
+    refused: Mapping[str, QuotaUse] = field(default_factory=dict)
+    uses: tuple[QuotaUse, ...] = ()
 
 
 # The ledger: what each account has spent, and what is reserved on it.
@@ -304,7 +355,10 @@ def _build_state_query(kind: AccountKind) -> Select[Any]:
         *(_build_sum(holds.c[name], counts) for name in ("used_tokens", "used_usd", "open_tokens", "open_usd")),
         *(_build_sum(value, is_overdue) for value in whole),
         *(_build_sum(value, and_(is_overdue, holds.c.until >= midnight)) for value in whole),
-        _build_sum(holds.c.leases, or_(is_current, is_leased)) if by_lease else _ZERO,
+        # A lease that pays for a group is kept until that is scored, and stands out no longer than its time.
+        _build_sum(holds.c.leases, or_(and_(is_current, leases.c.lease_id.is_(None)), is_leased))
+        if by_lease
+        else _ZERO,
         func.min(case((is_leased, leases.c.expires_at))) if by_lease else literal_column("NULL"),
     ]
     kept = holds.join(leases, leases.c.lease_id == holds.c.hold, isouter=True) if by_lease else holds
@@ -560,9 +614,9 @@ class QuotaStore(StorePart):
         now = self.database.read_lease_clock(connection)
         usage = _load_usage(connection, account, now)
         expected = {
-            part.environment: _expect_cost(connection, asked.run, part.environment, part.bound)
-            if asked.run is not None and part.bound is not None
-            else part.bound or NO_AMOUNT
+            part.environment: NO_AMOUNT
+            if part.bound is None
+            else _expect_demand(connection, asked.quotas, asked.run, part.environment, part.bound)
             for part in asked.parts
         }
         demand = Demand.combine(
@@ -599,25 +653,29 @@ class QuotaStore(StorePart):
         ]
         insert_rows(connection, holds, made)
 
-    @writes(lambda key, *_: _build_order_key(key))
-    def admit_runs(self, connection: Connection, key: str, quotas: KeyQuotas, runs: Collection[str]) -> QuotaUse | None:
-        """Counts a request for scores where requests are limited, and admits the runs until the day ends; or the quota
-        that does not allow one that was not admitted before."""
-        account = Account("key", key)
+    @writes(lambda asked: _build_order_key(asked.key))
+    def admit_judging(self, connection: Connection, asked: JudgingRequest) -> JudgingGrant:
+        """Counts the request where requests are limited, and says of each demand whether it may be judged. What a lease
+        pays for is bound to that lease, and what needs room is reserved under its name."""
+        account = Account("key", asked.key)
         _lock(connection, account)
         now = self.database.read_lease_clock(connection)
-        names = {_name_admission(run): run for run in runs}
-        admitted = select(holds.c.hold).where(
-            holds.c.hold.in_(names), holds.c.kind == account.kind, holds.c.account == key, holds.c.until > now
-        )
-        new = names.keys() - connection.execute(admitted).scalars().all()
-        usage = _load_usage(connection, account, now)
-        if new and (exceeded := usage.find_exceeded(quotas, Demand(is_judged=True))) is not None:
-            return exceeded
-        _forget_overdue(connection, account, now)
-        _count_request(connection, account, quotas, now)
-        _admit(connection, account, sorted(names[name] for name in new), _compute_day_end(now))
-        return None
+        if asked.needs_request and asked.quotas.requests_per_day is not None:
+            usage = _load_usage(connection, account, now)
+            if (exceeded := usage.find_exceeded(asked.quotas, Demand())) is not None:
+                return JudgingGrant(request=exceeded)
+        admission = _JudgingAdmission.open(connection, account, asked, now)
+        answers = {one.name: admission.admit(one) for one in asked.demands}
+        refused = {name: use for name, use in answers.items() if use is not None}
+        if not answers or len(refused) < len(answers):
+            _count_request(connection, account, asked.quotas, now)
+        uses = _load_usage(connection, account, now).list_uses(asked.quotas) if asked.tells_uses else ()
+        return JudgingGrant(refused=refused, uses=uses)
+
+    @writes(lambda key, *_: _build_order_key(key))
+    def release(self, connection: Connection, key: str, names: Sequence[str]) -> None:
+        """What was reserved under these names is free again."""
+        _drop_holds(connection, "key", names)
 
     @reads
     def load_usage(self, connection: Connection, key: str) -> KeyUsage:
@@ -631,10 +689,191 @@ def charge_key(connection: Connection, key: str, judgements: Sequence[Judgement]
         _record(connection, Account("key", key), stamp, spent)
 
 
-def release_leases(connection: Connection, groups: Iterable[Group]) -> None:
-    """Nothing is reserved any longer for the leases that these groups answer, but for those still to be judged."""
-    answered = [group.lease_id for group in groups if group.sender and group.lease_id and group.outcome != "pending"]
-    _drop_holds(connection, "key", answered)
+def release_demands(connection: Connection, ended: Iterable[Group]) -> None:
+    """Nothing is reserved any longer for these groups, nor for the leases that they answer, but for those still to be
+    judged. A lease that pays for another group is kept for that."""
+    judged = [group for group in ended if group.sender and group.outcome != "pending"]
+    if judged:
+        names = [group.group_id for group in judged]
+        _RELEASE_DEMANDS.fetch(connection, names=[*names, *(one.lease_id for one in judged if one.lease_id)], of=names)
+
+
+_RELEASE_DEMANDS: Final = PreparedStatement(
+    lambda postgres: delete(holds).where(
+        is_among(holds.c.hold, "names", postgres),
+        holds.c.kind == literal_column("'key'"),
+        or_(holds.c.holder.is_(None), is_among(holds.c.holder, "of", postgres)),
+    )
+)
+
+
+def _expect_demand(
+    connection: Connection, quotas: KeyQuotas, run: str | None, environment: str, bound: Amount
+) -> Amount:
+    """What is reserved for a group. For a cap that is the most that it can take."""
+    return bound if run is None or quotas.hard else _expect_cost(connection, run, environment, bound)
+
+
+_JUDGING_MICROSECONDS: Final = 4 * 3_600 * MICROSECONDS_PER_SECOND
+"""So long something is reserved for a group whose process died before it stored it, unless it is sent again."""
+
+
+@dataclass(frozen=True)
+class _NamedLease:
+    """A lease that a demand names. `kept` is what is reserved for it; None where it was not handed to this key, or has
+    paid for a group that is judged."""
+
+    lease_id: str
+    kept: Amount | None
+    payee: str | None
+    """The group for which it pays."""
+    is_live: bool
+    answered_by: str | None
+
+    def pays_for(self, name: str) -> bool:
+        """Its reservation is over with its time, so it pays while it lasts, and for the first group that names it."""
+        return self.kept is not None and (self.payee == name or (self.payee is None and self.is_live))
+
+
+@dataclass
+class _JudgingAdmission:
+    """Decides on the demands of a request, one after the other."""
+
+    connection: Connection
+    account: Account
+    quotas: KeyQuotas
+    now: int
+    outcomes: Mapping[str, str]
+    """Of groups that are stored, or were once."""
+    leases: dict[str, _NamedLease]
+    runs: set[str]
+    """That are admitted."""
+
+    @classmethod
+    def open(cls, connection: Connection, account: Account, asked: JudgingRequest, now: int) -> Self:
+        names, named = [one.name for one in asked.demands], {one.lease_id for one in asked.demands if one.lease_id}
+        runs = {_name_admission(one.run or ""): one.run or "" for one in asked.demands if one.lease_id is None}
+        outcomes = _SELECT_OUTCOMES.fetch(connection, names=names) if names else ()
+        admitted = _SELECT_ADMITTED.fetch(connection, names=list(runs), account=account.name, now=now) if runs else ()
+        leased = _SELECT_NAMED.fetch(connection, names=list(named), account=account.name, now=now) if named else ()
+        return cls(
+            connection,
+            account,
+            asked.quotas,
+            now,
+            {str(name): str(outcome) for name, outcome in outcomes},
+            {
+                str(lease_id): _NamedLease(
+                    lease_id, None if tokens is None else Amount(int(tokens), float(usd)), payee, bool(live), answer
+                )
+                for lease_id, tokens, usd, payee, live, answer in leased
+            },
+            {runs[str(name)] for (name,) in admitted},
+        )
+
+    def admit(self, one: JudgingDemand) -> QuotaUse | None:
+        """The quota that has no room for it; None where it may be judged."""
+        outcome, lease = self.outcomes.get(one.name), self.leases.get(one.lease_id or "")
+        if outcome is not None and outcome != "unscored":  # a repeat, which takes nothing
+            is_late = self.quotas.hard and bool(one.places) and self._brings_more(one)
+            return self._reserve(replace(one, name=one.late_name)) if is_late else None
+        if lease is not None and lease.pays_for(one.name):
+            return self._pay(one, lease)
+        if not self.quotas.hard:
+            if lease is not None and lease.answered_by == one.name:  # its judges failed, and are asked again
+                return None
+            if lease is None and not one.needs_room:
+                return self._admit_run(one.run or "")
+        return self._reserve(one)
+
+    def _pay(self, one: JudgingDemand, lease: _NamedLease) -> QuotaUse | None:
+        kept = lease.kept or NO_AMOUNT
+        if self.quotas.hard and (one.bound.tokens > kept.tokens or one.bound.usd > kept.usd):
+            kept = Amount(max(kept.tokens, one.bound.tokens), max(kept.usd, one.bound.usd))
+            if (exceeded := self._find_exceeded(kept, without=lease.lease_id)) is not None:
+                return exceeded
+        self.leases[lease.lease_id] = replace(lease, kept=kept, payee=one.name)
+        until = self.now + _JUDGING_MICROSECONDS
+        held = _build_hold(self.account, lease.lease_id, leases=1, opened=kept, until=until, holder=one.name)
+        _put_hold(self.connection, held)
+        return None
+
+    def _reserve(self, one: JudgingDemand) -> QuotaUse | None:
+        wanted = _expect_demand(self.connection, self.quotas, one.run, one.environment, one.bound)
+        exceeded = self._find_exceeded(wanted, without=one.name)
+        if exceeded is None:
+            _forget_overdue(self.connection, self.account, self.now)
+            until = self.now + _JUDGING_MICROSECONDS
+            _put_hold(self.connection, _build_hold(self.account, one.name, opened=wanted, until=until))
+        return exceeded
+
+    def _admit_run(self, run: str) -> QuotaUse | None:
+        """Admits the run until the day ends."""
+        if run in self.runs:
+            return None
+        exceeded = self._find_exceeded(NO_AMOUNT)
+        if exceeded is None:
+            _forget_overdue(self.connection, self.account, self.now)
+            _admit(self.connection, self.account, [run], _compute_day_end(self.now))
+            self.runs.add(run)
+        return exceeded
+
+    def _find_exceeded(self, wanted: Amount, without: str = "") -> QuotaUse | None:
+        usage = _load_usage(self.connection, self.account, self.now, without=without)
+        return usage.find_exceeded(self.quotas, Demand(requests=0, is_judged=True, judging=wanted))
+
+    def _brings_more(self, piece: JudgingDemand) -> bool:
+        """Whether the group had closed before all of the piece came."""
+        taken = _SELECT_PLACES.fetch(self.connection, group_id=piece.name)
+        return not {place for (place,) in taken}.issuperset(piece.places)
+
+
+_SELECT_OUTCOMES: Final = PreparedStatement(
+    lambda postgres: union_all(
+        select(groups.c.group_id, groups.c.outcome).where(is_among(groups.c.group_id, "names", postgres)),
+        select(pruned_groups.c.group_id, literal_column("'pruned'")).where(
+            is_among(pruned_groups.c.group_id, "names", postgres)
+        ),
+    )
+)
+_SELECT_ADMITTED: Final = PreparedStatement(
+    lambda postgres: select(holds.c.hold).where(
+        is_among(holds.c.hold, "names", postgres),
+        holds.c.kind == literal_column("'key'"),
+        holds.c.account == bindparam("account", type_=String),
+        holds.c.until > bindparam("now", type_=BigInteger),
+    )
+)
+_SELECT_NAMED: Final = PreparedStatement(
+    lambda postgres: (
+        select(
+            leases.c.lease_id,
+            holds.c.open_tokens,
+            holds.c.open_usd,
+            holds.c.holder,
+            case(
+                (and_(IS_LIVE, leases.c.expires_at > bindparam("now", type_=BigInteger)), literal_column("1")),
+                else_=_ZERO,
+            ),
+            leases.c.group_id,
+        )
+        .select_from(
+            leases.join(
+                holds,
+                and_(
+                    holds.c.hold == leases.c.lease_id,
+                    holds.c.kind == literal_column("'key'"),
+                    holds.c.account == bindparam("account", type_=String),
+                ),
+                isouter=True,
+            )
+        )
+        .where(is_among(leases.c.lease_id, "names", postgres))
+    )
+)
+_SELECT_PLACES: Final = PreparedStatement(
+    lambda _: select(part_members.c.place).where(part_members.c.group_id == bindparam("group_id", type_=String))
+)
 
 
 def _admit(connection: Connection, account: Account, runs: Iterable[str], until: int) -> None:
@@ -653,8 +892,8 @@ def _count_request(connection: Connection, account: Account, quotas: KeyQuotas, 
         _record(connection, account, now, requests=1)
 
 
-def _load_usage(connection: Connection, account: Account, now: int) -> KeyUsage:
-    state = _load_state(connection, account, now)
+def _load_usage(connection: Connection, account: Account, now: int, *, without: str = "") -> KeyUsage:
+    state = _load_state(connection, account, now, without=without)
     used = compute_amount(state.budget.today)
     return KeyUsage(
         requests=state.requests,

@@ -40,7 +40,7 @@ from app.domain.rollups import CountedGroup, count_readings
 from app.domain.runs import ScoringOptions
 from app.domain.scores import Score
 from app.domain.values import Frozen
-from app.store.budgets import record_costs, release_leases
+from app.store.budgets import record_costs, release_demands
 from app.store.database import BatchedCalls, Database, StorePart, reads, split_by_size, writes
 from app.store.group_rows import (
     ALL_BITS,
@@ -241,7 +241,7 @@ def add_groups(
         counted = CountedGroup(group, inserted[group_id])
         note_group(connection, None, count_readings(counted, by_id[group_id].judgements))
     _complete_leases(connection, {answered[group_id]: group_id for group_id in new if group_id in answered})
-    release_leases(connection, new.values())
+    release_demands(connection, new.values())
     repeated = [group.group_id for group in arriving if group.group_id not in new]
     if repeated:
         new |= {group.group_id: group for group in load_groups(connection, groups.c.group_id.in_(repeated))}
@@ -381,7 +381,7 @@ def _finish_groups(connection: Connection, database: Database, items: Sequence[G
                 replace(before, group=finished[group_id]), [one for of, one in made if of == sequence]
             )
             note_group(connection, before, after)
-    release_leases(connection, finished.values())
+    release_demands(connection, finished.values())
     return [finished[item.group.group_id] for item in items]
 
 

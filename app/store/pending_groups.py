@@ -35,9 +35,8 @@ from sqlalchemy.sql.expression import Executable
 
 from app.domain.errors import InvalidRequest, NotFound
 from app.domain.groups import Group, Rollout
-from app.domain.parts import Arrival, GroupSlot, PendingGroupStatus, RetryWindows
+from app.domain.parts import Arrival, GroupSlot, PendingGroupStatus, RetryWindows, name_late_group
 from app.domain.tasks import Completion
-from app.domain.values import digest
 from app.store.database import Database, StorePart, reads, writes
 from app.store.group_rows import (
     GroupToStore,
@@ -354,7 +353,9 @@ class _Assignments:
     ) -> str | None:
         """Puts completions into places that nobody has, and closes a group that is full by them. The group of their own
         if they are late."""
-        own = None if group.is_open else _name_late_group(arrival, group, said)
+        own = None
+        if not group.is_open:
+            own = name_late_group(group.group_id, said) if arrival.names_group else _create_group_id()
         members = [Rollout.begin(own or group.group_id, place, completion) for place, completion in said.items()]
         until = self.held_until if holder else self.now
         rows = [_build_member_row(group.row, one, arrival.fingerprint, holder, until, own) for one in members]
@@ -436,13 +437,6 @@ def _assign_slots(
 
 def _create_group_id() -> str:
     return f"group_{secrets.token_hex(16)}"
-
-
-def _name_late_group(arrival: Arrival, group: _GatheredGroup, said: Mapping[int, Completion]) -> str:
-    """Of a piece by its content: a repeat that comes when its entry was deleted and restored gets the same group."""
-    if not arrival.names_group:
-        return _create_group_id()
-    return "group_" + digest([group.group_id, "late", [[place, one.identity] for place, one in said.items()]])
 
 
 _NEWEST_GROUP: Final = PreparedStatement(

@@ -511,7 +511,8 @@ class HoldTable(TableRecord, table=True):
     """What is reserved on an account: `open` is what may still be spent, `used` what is spent and not written yet. Of a
     judge it is a call; once overdue it belongs to a dead process and stays, since the call may have been charged. Of a
     run it is a group that is judged. Of a key it is a batch of tasks that are made; a task that it holds, as long as
-    the lease of this name; or, with nothing reserved, a run whose groups are scored without one."""
+    the lease of this name; a group that no lease pays for; or, with nothing reserved, a run whose groups are scored
+    without one."""
 
     __tablename__ = "holds"
     __table_args__ = (Index("ix_holds_account", "kind", "account"),)
@@ -525,7 +526,8 @@ class HoldTable(TableRecord, table=True):
     leases: int
     until: int | None = Field(default=None, sa_type=BigInteger)
     holder: str | None
-    """The process that judges the group; null where the system does not tell it from others."""
+    """The process that judges the group; null where the system does not tell it from others. Of a lease, the group for
+    which it pays; null while there is none."""
 
 
 class JudgeLimitsTable(TableRecord, table=True):

@@ -43,6 +43,10 @@ class PricedScript(ScriptedJudge):
     def compute_most(self, input_tokens: int) -> float | None:
         return 0.25
 
+    @property
+    def longest_answer(self) -> int:
+        return 0
+
     async def judge(self, request: JudgeRequest) -> Judgement:
         return (await super().judge(request)).model_copy(update={"calls": 1, "cost_usd": 0.1})
 

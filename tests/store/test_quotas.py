@@ -1,6 +1,8 @@
 """What keys use and hold, on both databases: counted once, whatever happens to leases, groups and processes."""
 
 import asyncio
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from sqlalchemy import func, select
@@ -10,7 +12,7 @@ from app.domain.budgets import Amount, KeyQuotas, KeyUsage
 from app.domain.judging import Judgement
 from app.domain.scores import Score
 from app.main.store import Store
-from app.store.budgets import HandOut, HandOutPart
+from app.store.budgets import HandOut, HandOutPart, JudgingDemand, JudgingRequest
 from app.store.tables import holds
 from tests.support.store_cases import MovableClock, cycle, group, opened, record, stream
 
@@ -21,6 +23,10 @@ PAID = Judgement(judge="j", model="m", order=("a",), calls=1, input_tokens=30, o
 
 def ask(count: int, *, quotas: KeyQuotas = DAY, leased: bool = True, run: str | None = "run") -> HandOut:
     return HandOut("ada", quotas, run, leased, (HandOutPart("gsm8k", count, BOUND),))
+
+
+def demand(quotas: KeyQuotas, *demands: JudgingDemand, key: str = "ada") -> JudgingRequest:
+    return JudgingRequest(key, quotas, demands, needs_request=False)
 
 
 async def hand_out(store: Store, count: int, seconds: float = 60.0) -> list[str]:
@@ -64,7 +70,7 @@ async def test_what_was_put_aside_for_leases_that_nobody_answered_is_forgotten(
     held = [await count_holds(store)]
     for hours in (1, 24):
         clock.forward(hours * 3600)
-        await store.quotas.admit_runs("ada", DAY, ["a"])
+        await store.quotas.admit_judging(demand(DAY, JudgingDemand("g", "gsm8k", BOUND, "a")))
         held.append(await count_holds(store))
     assert held == [4, 5, 1]  # with the run's own admission
 
@@ -110,8 +116,8 @@ async def test_a_run_without_leases_is_admitted_for_the_day_as_long_as_there_is_
     spent = "judge_usd_per_day"
 
     async def admit(run: str) -> str | None:
-        exceeded = await store.quotas.admit_runs("ada", narrow, [run])
-        return None if exceeded is None else exceeded.quota
+        grant = await store.quotas.admit_judging(demand(narrow, JudgingDemand("g", "gsm8k", BOUND, run)))
+        return grant.refused["g"].quota if grant.refused else None
 
     answers = [await admit("early")]
     with work_for(Caller("ada", frozenset())):
@@ -131,7 +137,8 @@ async def test_a_run_that_was_handed_tasks_is_admitted_for_a_day(store: Store, c
     clock.forward(3600)
     with work_for(Caller("ada", frozenset())):
         await asyncio.gather(*(store.judge_cache.put(PAID) for _ in range(2)))
-    assert [await store.quotas.admit_runs("ada", narrow, [run]) is None for run in ("", "other")] == [True, False]
+    asked = [demand(narrow, JudgingDemand("g", "gsm8k", BOUND, run)) for run in (None, "other")]
+    assert [bool((await store.quotas.admit_judging(one)).refused) for one in asked] == [False, True]
 
 
 @pytest.mark.dialects
@@ -153,3 +160,109 @@ async def test_a_batch_that_cannot_be_made_holds_nothing(store: Store) -> None:
     grant = await store.quotas.reserve(ask(4))
     await store.quotas.confirm("ada", grant.hold, {})
     assert show(await store.quotas.load_usage("ada")) == (1, 0, 0.0, 0.0)
+
+
+async def ask_for(store: Store, quotas: KeyQuotas, *demands: JudgingDemand, key: str = "ada") -> list[bool]:
+    """Whether each of these may be judged."""
+    refused = (await store.quotas.admit_judging(demand(quotas, *demands, key=key))).refused
+    return [one.name not in refused for one in demands]
+
+
+def answer_to(lease: str, name: str = "first", **more: Any) -> JudgingDemand:
+    return JudgingDemand(name, "gsm8k", BOUND, "run", lease, **more)
+
+
+THREE = KeyQuotas(judge_usd_per_day=3.0)
+
+
+@pytest.mark.dialects
+async def test_a_lease_pays_for_the_first_group_that_names_it_and_for_its_repeats(store: Store) -> None:
+    await store.tasks.put([record(index) for index in range(4)])
+    first, second, third = await hand_out(store, 3)
+    answers = await ask_for(store, THREE, answer_to(first), answer_to(first, places=(1,)), answer_to(first, "other"))
+    answers += await ask_for(store, THREE, answer_to(second), key="bob")
+    await store.groups.add([group("first", [Score.pending()], lease_id=first, sender="ada")])
+    answers += await ask_for(store, THREE, answer_to(first), answer_to(first, "other"), answer_to(second, "second"))
+    await store.groups.finish([group("first", lease_id=first, sender="ada", judgements=(PAID,))])
+    answers += await ask_for(store, THREE, answer_to(first), answer_to(first, "other"), answer_to(third, "third"))
+    # What the first has left is room for another group, and then for none.
+    answers += await ask_for(store, THREE, answer_to(first, "one more"))
+    assert answers == [True, True, False, True, True, False, True, True, True, True, False]
+
+
+async def test_a_group_whose_judges_failed_is_tried_again_under_its_lease(store: Store) -> None:
+    """Also where nothing is left; another group of the lease is not."""
+    await store.tasks.put([record(index) for index in range(4)])
+    (lease,) = await hand_out(store, 1)
+    used_up = KeyQuotas(judge_usd_per_day=1e-6)
+    answers = await ask_for(store, used_up, answer_to(lease))
+    failed = group("first", [Score.unscored("judge_failed", "away")], lease_id=lease, sender="ada")
+    await store.groups.add([failed])
+    answers += await ask_for(store, used_up, answer_to(lease), answer_to(lease, "other"))
+    answers += await ask_for(store, KeyQuotas(judge_usd_per_day=1e-6, hard=True), answer_to(lease))
+    assert answers == [True, True, False, False]
+
+
+async def test_a_lease_that_is_over_pays_for_nothing_unless_its_group_came_before(
+    store: Store, clock: MovableClock
+) -> None:
+    await store.tasks.put([record(index) for index in range(4)])
+    early, late = await hand_out(store, 2)
+    narrow = KeyQuotas(judge_usd_per_day=1.5)
+    answers = await ask_for(store, narrow, answer_to(early))
+    clock.forward(61)
+    usage = await store.quotas.load_usage("ada")
+    answers += await ask_for(store, narrow, answer_to(early), answer_to(late, "late"))
+    assert (answers, usage.held_usd, usage.leases) == ([True, True, False], 1.0, 0)
+
+
+@pytest.mark.dialects
+async def test_of_many_groups_that_name_one_lease_at_four_services_one_is_paid_for(
+    store: Store, store_url: str
+) -> None:
+    await store.tasks.put([record(index) for index in range(4)])
+    (lease,) = await hand_out(store, 1)
+    async with opened(store_url) as second, opened(store_url) as third, opened(store_url) as fourth:
+        every = [store, second, third, fourth] * 6
+        asked = [ask_for(one, THREE, answer_to(lease, f"g{number}")) for number, one in enumerate(every)]
+        answers = await asyncio.gather(*asked)
+    # The lease keeps one of the three dollars, and the others are room for two more groups.
+    assert (sum(map(sum, answers)), show(await store.quotas.load_usage("ada"))) == (3, (1, 1, 3.0, 0.0))
+
+
+@pytest.mark.dialects
+async def test_a_hard_quota_is_a_cap_for_runs_without_leases_at_four_services(store: Store, store_url: str) -> None:
+    cap = KeyQuotas(judge_usd_per_day=5.5, hard=True)
+    async with opened(store_url) as second, opened(store_url) as third, opened(store_url) as fourth:
+        every = [store, second, third, fourth] * 6
+        asked = [ask_for(one, cap, JudgingDemand(f"g{n}", "gsm8k", BOUND, "file")) for n, one in enumerate(every)]
+        answers = await asyncio.gather(*asked)
+    soft = await ask_for(store, KeyQuotas(judge_usd_per_day=5.5), JudgingDemand("soft", "gsm8k", BOUND, "file"))
+    assert (sum(map(sum, answers)), soft) == (5, [True])
+
+
+async def test_a_hard_quota_asks_for_the_rest_of_a_group_that_is_larger_than_its_lease(store: Store) -> None:
+    await store.tasks.put([record(index) for index in range(4)])
+    (lease,) = await hand_out(store, 1)
+    large = JudgingDemand("first", "gsm8k", BOUND.times(3), "run", lease)
+    answers = [await ask_for(store, KeyQuotas(judge_usd_per_day=limit, hard=True), large) for limit in (2.5, 3.0)]
+    assert (answers, show(await store.quotas.load_usage("ada"))) == ([[False], [True]], (1, 1, 3.0, 0.0))
+
+
+async def test_pieces_after_their_group_closed_need_room_under_a_hard_quota(store: Store) -> None:
+    await store.tasks.put([record(index) for index in range(4)])
+    await store.groups.add([group("closed", sender="ada")])
+    piece = JudgingDemand("closed", "gsm8k", BOUND, "run", places=(3,), late_name="late")
+    answers = [await ask_for(store, KeyQuotas(judge_usd_per_day=0.5, hard=hard), piece) for hard in (False, True)]
+    assert answers == [[True], [False]]
+
+
+async def test_what_is_over_a_quota_is_told(store: Store) -> None:
+    with work_for(Caller("ada", frozenset())):
+        await store.judge_cache.put(PAID)
+    asked = replace(demand(KeyQuotas(judge_usd_per_day=0.3)), tells_uses=True)
+    (use,) = (await store.quotas.admit_judging(asked)).uses
+    assert (use.over, use.describe().partition(", until")[0]) == (
+        pytest.approx(0.2),
+        "judge_usd_per_day is 0.3: 0.5 used, 0.2 over, 0 free",
+    )

@@ -29,6 +29,7 @@ def build_play(kernel: Kernel) -> FeatureParts:
         worlds=worlds,
         list_names=characters.list_names,
         gates=JudgePanel((), 0.0),  # without judges it runs the gates alone
+        quotas=kernel.gateway.quotas,
         clock=kernel.clock,
     )
 

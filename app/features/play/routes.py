@@ -552,6 +552,7 @@ class _ChatCompletions:
 
     async def answer(self, request: ChatRequest, client: Request) -> Response:
         exchange = await self._read(request, client)
+        await self._service.quotas.count_request()
         policy = self._service.get_policy(exchange.played.policy)
         continues = exchange.read.beginning is not None
         began = asyncio.get_running_loop().time()
@@ -755,7 +756,7 @@ def create_play_router(service: PlayService, turns: PlayTurns, worlds: WorldServ
         return KeptScene(scene=await turns.keep(caller, turn_id, said.kept_as, said.reply))
 
     @router.post(
-        "/turns/{turn_id}/judge", summary="Scores of a turn's replies", responses=_document(401, 403, 404, 409)
+        "/turns/{turn_id}/judge", summary="Scores of a turn's replies", responses=_document(401, 403, 404, 409, 429)
     )
     @needs("author", "closed")
     async def judge(turn_id: str, client: Request, user: _PlayUser = "") -> JudgedReplies:
@@ -781,7 +782,7 @@ def _create_completions_router(completions: _ChatCompletions) -> APIRouter:
     @router.post(
         "/chat/completions",
         summary="Talk to a character with the prompt of training",
-        responses=_document(400, 401, 404, 408, 413, 415),
+        responses=_document(400, 401, 404, 408, 413, 415, 429),
         response_model=None,
     )
     @needs("talk", "handler")

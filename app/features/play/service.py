@@ -44,8 +44,10 @@ from app.features.worlds.service import Moment, PlacedMoment, WorldService
 from app.ports.environment import Clock, NoPrograms, NoWorkers
 from app.ports.judges import Panel, Panels
 from app.ports.play import ChatBody, PolicyServer
+from app.service.access import QuotaService
 from app.service.background import repeat
-from app.service.judging import score_completions
+from app.service.judging import bound_scoring, score_completions
+from app.service.runs import add_up_bounds
 from app.toolkit.thoughts import split_thoughts
 
 log = logging.getLogger(__name__)
@@ -191,9 +193,11 @@ class PlayService:
         worlds: WorldService,
         list_names: Callable[[], Mapping[str, str]],
         gates: Panel,
+        quotas: QuotaService,
         clock: Clock,
     ) -> None:
         self.policies = policies
+        self.quotas = quotas
         self.list_names = list_names
         self._worlds = worlds
         self._gates = gates
@@ -246,6 +250,7 @@ class PlayService:
 
     async def ask(self, turn: PreparedTurn, sampling: ChatBody) -> PolicyAnswer:
         """One whole reply."""
+        await self.quotas.count_request()
         began = asyncio.get_running_loop().time()
         answer = await self.policies[turn.played.policy].ask({**sampling, "messages": turn.messages})
         choices = answer["choices"]
@@ -398,16 +403,19 @@ class PlayTurns:
             _require_retrieved(reply)
         task = (await self._prepare_whole(turn, turn.replies[-1])).task
         environment, options = task.made.environment, ScoringOptions()
-        judged = await score_completions(
-            environment,
-            task.placed.task,
-            [Completion(text=one.text) for one in turn.replies],
-            options,
-            self._panels.build_panel(environment.name, options),
-            NoWorkers(),
-            NoPrograms(),
-            what="play",
-        )
+        completions = [Completion(text=one.text) for one in turn.replies]
+        bounds = await bound_scoring(environment, task.placed.task, completions, options, self._panels)
+        async with self._playing.quotas.hold_judging(add_up_bounds(bounds)):
+            judged = await score_completions(
+                environment,
+                task.placed.task,
+                completions,
+                options,
+                self._panels.build_panel(environment.name, options),
+                NoWorkers(),
+                NoPrograms(),
+                what="play",
+            )
         return judged.scores
 
     async def remove(self, caller: PlayCaller, turn_id: str | None = None) -> int:

@@ -178,8 +178,11 @@ def create_preview_router(environment: type[Environment], previews: PreviewServi
 
     @needs("author", "closed")
     async def try_out(request: PreviewOptions) -> PreviewResult:
-        await quotas.require_judging()
-        return await previews.preview(name, _read_draft(request), request)
+        draft, texts = _read_draft(request), [one.model_dump_json() for one in request.completions]
+        # Without completions no judge is asked.
+        judged = quotas.bound_unknown(name, request.options, [draft.model_dump_json(), *texts]) if texts else None
+        async with quotas.hold_judging(judged):
+            return await previews.preview(name, draft, request)
 
     try_out.__annotations__["request"] = _build_preview_model(environment, environment.Draft)
     router.add_api_route(

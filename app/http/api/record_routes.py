@@ -10,7 +10,7 @@ from app.domain.access import KeyBounds
 from app.domain.errors import InvalidRequest, NotFound
 from app.domain.groups import GroupCriteria, GroupDetail, GroupFilter, StatisticsBreakdown, parse_text_query
 from app.domain.runs import Run
-from app.domain.values import Name
+from app.domain.values import Name, digest
 from app.http.api.environment_routes import IdempotencyHeader, build_batch_response, score_in_bounds
 from app.http.api.models import GroupPage, GroupReplies, GroupView, RunPage, StatisticsView, TaskView
 from app.http.web.api_keys import CallerBounds, needs
@@ -250,8 +250,13 @@ def create_rescoring_router(rescorer: Rescorer, quotas: QuotaService) -> APIRout
     async def rescore(
         group_id: GroupId, request: Annotated[RescoreRequest, Body(openapi_examples=_EXAMPLES)]
     ) -> RescoreReply:
-        await quotas.require_judging()
-        return await rescorer.rescore(group_id, request)
+        bound = await rescorer.bound(group_id, request) if quotas.limits.limits_judging else None
+        # Asked again while it is pending, it is the same work.
+        name = f"rescoring_{digest([group_id, request.model_dump(mode='json', exclude={'wait_seconds'})])}"
+        async with quotas.hold_judging(bound, name) as hold:
+            reply = await rescorer.rescore(group_id, request)
+            hold.lasts = reply.scoring.outcome == "pending"
+            return reply
 
     @router.post(
         "/groups/{group_id}/rescore/estimate",

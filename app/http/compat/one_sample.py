@@ -23,7 +23,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, T
 from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
-from app.domain.errors import GatewayError, InvalidRequest, NotFound, RequestRefused, Unavailable
+from app.domain.errors import GatewayError, InvalidRequest, NotFound, QuotaExceeded, RequestRefused, Unavailable
 from app.domain.runs import Policy, Purpose
 from app.domain.scores import Score
 from app.domain.tasks import Completion
@@ -269,7 +269,7 @@ _REFUSED: Final = (GatewayError, RequestValidationError, HTTPException)
 
 def _refuse(error: GatewayError | RequestValidationError | HTTPException) -> JSONResponse:
     if isinstance(error, GatewayError):
-        after = error.retry_after if isinstance(error, Unavailable) else None
+        after = error.retry_after if isinstance(error, Unavailable | QuotaExceeded) else None
         return _build_refusal(
             error.status, RewardRefusal(error=error.detail, code=error.code, field=error.field), after
         )
@@ -288,6 +288,7 @@ def document_refusals() -> dict[int | str, dict[str, object]]:
         404: "No such environment or task.",
         409: "The run is strict, and its scoring has changed since it began.",
         422: "The query or the body is invalid.",
+        429: "The key has used up a quota; `Retry-After` says when it gets more.",
         503: "No score, or not yet; the same request can be retried.",
     }
     own: dict[int | str, dict[str, object]] = {

@@ -64,6 +64,10 @@ class ChangingJudge(ScriptedJudge):
     def compute_most(self, input_tokens: int) -> float | None:
         return 0.02
 
+    @property
+    def longest_answer(self) -> int:
+        return 0
+
 
 @dataclass
 class Told:

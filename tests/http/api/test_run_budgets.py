@@ -25,6 +25,10 @@ class PaidJudge(ScriptedJudge):
     def compute_most(self, input_tokens: int) -> float | None:
         return None if self._price is None else 2 * self._price
 
+    @property
+    def longest_answer(self) -> int:
+        return 0
+
     async def judge(self, request: JudgeRequest) -> Judgement:
         await asyncio.sleep(0.01)
         made = await super().judge(request)
