@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import yaml
 from pydantic import BaseModel, JsonValue, TypeAdapter, ValidationError
@@ -107,10 +107,9 @@ def parse_document(text: str, name: str) -> YamlDocument:
     """Parses one plain YAML document. BrokenYaml, naming `name` and the line, for aliases, tags, repeated keys, deep
     nesting, NaN or lone surrogates."""
     try:
-        _refuse_machinery(text)
         loader = _Loader(text)
         try:
-            node = loader.get_single_node()
+            node = _compose(loader)
             _refuse_repeated_keys(node)
             value = _json.validate_python(None if node is None else loader.construct_document(node))
             return YamlDocument(value, node)
@@ -139,16 +138,49 @@ def _find_error_line(error: Exception) -> int | None:
     return None if mark is None else mark.line + 1
 
 
-def _refuse_machinery(text: str) -> None:
-    """Parses events only, so that nothing is expanded: a few aliases of aliases would make gigabytes."""
-    depth = 0
-    for event in yaml.parse(text, Loader=_Loader):
+def _compose(loader: Any) -> yaml.Node | None:
+    """The document's node; None for an empty text. Nothing is expanded: a few aliases of aliases would make gigabytes.
+    PyYAML would compose it in one call in C, which lets no other thread run for a second."""
+    roots: list[yaml.Node] = []
+    parents: list[yaml.CollectionNode] = []
+    keys: list[yaml.Node | None] = []
+    """For each parent the key that waits for its value."""
+    while loader.check_event():
+        event: Any = loader.get_event()
+        line = 0 if event.start_mark is None else event.start_mark.line + 1
+        if isinstance(event, yaml.DocumentStartEvent) and roots:
+            raise _MisplacedYaml(line, "a second document begins here: a file holds one")
         if isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
+            parents.pop()
+            keys.pop()
         elif isinstance(event, yaml.NodeEvent):
-            depth += isinstance(event, yaml.CollectionStartEvent)
-            if (fault := _find_machinery(event, depth)) is not None:
-                raise _MisplacedYaml(0 if event.start_mark is None else event.start_mark.line + 1, fault)
+            starts = isinstance(event, yaml.CollectionStartEvent)
+            if (fault := _find_machinery(event, len(parents) + starts)) is not None:
+                raise _MisplacedYaml(line, fault)
+            node = _build_node(loader, event)
+            if not parents:
+                roots.append(node)
+            elif isinstance(parents[-1], yaml.SequenceNode):
+                parents[-1].value.append(node)
+            elif (key := keys[-1]) is None:
+                keys[-1] = node
+            else:
+                parents[-1].value.append((key, node))
+                keys[-1] = None
+            if isinstance(node, yaml.CollectionNode):
+                parents.append(node)
+                keys.append(None)
+    return roots[0] if roots else None
+
+
+def _build_node(loader: Any, event: Any) -> yaml.Node:
+    """Of a scalar, or of a collection that is still empty."""
+    start, end = event.start_mark, event.end_mark
+    if isinstance(event, yaml.ScalarEvent):
+        tag = loader.resolve(yaml.ScalarNode, event.value, event.implicit)
+        return yaml.ScalarNode(tag, event.value, start, end, event.style)
+    kind = yaml.SequenceNode if isinstance(event, yaml.SequenceStartEvent) else yaml.MappingNode
+    return kind(loader.resolve(kind, None, True), [], start, end)
 
 
 def _find_machinery(event: yaml.NodeEvent, depth: int) -> str | None:

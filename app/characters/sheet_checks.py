@@ -6,7 +6,7 @@ nobody, and gaps that leave judges to guess. Sheets may come from strangers, so 
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Final, Literal, TypeVar
@@ -16,9 +16,9 @@ from pydantic import BaseModel, JsonValue, ValidationError
 from app.characters.loading import BrokenYaml, FieldPath, YamlDocument, parse_document, read_text
 from app.characters.lorebooks import count_words, mentions, normalise_spelling, split_words
 from app.characters.scenes import SceneKind, SceneSet
-from app.characters.schema import CharacterSheet, build_policy_view
+from app.characters.schema import CharacterSheet, Language, build_policy_view
 from app.domain.errors import GatewayError
-from app.domain.values import Frozen, suggest
+from app.domain.values import Frozen, Name, suggest
 
 Level = Literal["error", "warning"]
 _MOST_FINDINGS: Final = 50
@@ -166,13 +166,50 @@ class SheetCheckResult:
         return len(self.findings) - self.errors
 
 
-@dataclass(frozen=True)
-class SheetCheckContext:
+class CharacterOutline(Frozen):
+    """What the checks of other sheets need of a character."""
+
+    world: str
+    language: Language
+    words: str
+    """Each word that the policy sees once, with spaces between them."""
+
+
+class ScenesOutline(Frozen):
+    """What checks need of a file of scenes."""
+
+    character: Name | None
+    language: Language
+    kinds: tuple[SceneKind, ...]
+
+
+class SheetCheckContext(Frozen):
     """Context of a check: scenes, gates that can be disabled, and other sheets that relationships may refer to."""
 
-    scene_sets: Sequence[SceneSet] = ()
+    scene_sets: tuple[ScenesOutline, ...] = ()
     gates: frozenset[str] = frozenset()
-    others: Mapping[str, CharacterSheet] = field(default_factory=dict)
+    others: Mapping[str, CharacterOutline] = {}
+
+
+def build_check_context(
+    scene_sets: Iterable[SceneSet], gates: Iterable[str], others: Iterable[CharacterSheet] = ()
+) -> SheetCheckContext:
+    return SheetCheckContext(
+        scene_sets=tuple(map(outline_scenes, scene_sets)),
+        gates=frozenset(gates),
+        others={sheet.id: outline_character(sheet) for sheet in others},
+    )
+
+
+def outline_scenes(scenes: SceneSet) -> ScenesOutline:
+    kinds = tuple(scene.kind for scene in scenes.scenes)
+    return ScenesOutline(character=scenes.character, language=scenes.language, kinds=kinds)
+
+
+def outline_character(sheet: CharacterSheet) -> CharacterOutline:
+    texts = (text for _, text in _iter_texts(build_policy_view(sheet), ()))
+    words = {word for text in texts for word in split_words(normalise_spelling(text))}
+    return CharacterOutline(world=sheet.meta.world, language=sheet.voice.language, words=" ".join(sorted(words)))
 
 
 def check_sheets(paths: Sequence[Path], surroundings: SheetCheckContext) -> SheetCheckResult:
@@ -187,8 +224,8 @@ def check_sources(
     sources = [one for one in results if isinstance(one, SheetSource)]
     findings = [finding for one in results if not isinstance(one, SheetSource) for finding in one]
     findings += _find_repeated_ids(sources)
-    characters = {**surroundings.others, **{source.sheet.id: source.sheet for source in sources}}
-    used = _map_word_users(characters.values())
+    characters = {**surroundings.others, **{source.sheet.id: outline_character(source.sheet) for source in sources}}
+    used = _map_word_users(characters)
     for source in sources:
         own = [
             *_find_leaks(source),
@@ -248,7 +285,7 @@ def _iter_spoken_lines(sheet: CharacterSheet) -> Iterator[tuple[FieldPath, str]]
 
 
 def _check_references(
-    source: SheetSource, characters: Mapping[str, CharacterSheet], gates: frozenset[str]
+    source: SheetSource, characters: Mapping[str, CharacterOutline], gates: frozenset[str]
 ) -> Iterator[SheetFinding]:
     sheet = source.sheet
     for number, other in enumerate(sheet.relationships):
@@ -257,10 +294,8 @@ def _check_references(
         if other.target_id is not None and target is None:
             near = suggest(other.target_id, characters.keys() - {sheet.id})
             yield source.build_finding("warning", at, f"there is no sheet {other.target_id!r}{near}")
-        elif target is not None and target.meta.world != sheet.meta.world:
-            yield source.build_finding(
-                "error", at, f"{other.target_id!r} lives in another world, {target.meta.world!r}"
-            )
+        elif target is not None and target.world != sheet.meta.world:
+            yield source.build_finding("error", at, f"{other.target_id!r} lives in another world, {target.world!r}")
     for number, flag in enumerate(sheet.gates.disabled):
         if gates and flag not in gates:
             yield source.build_finding("error", ("gates", "disabled", number), f"there is no gate {flag!r}")
@@ -316,25 +351,24 @@ def _is_generic(term: str, sheet: CharacterSheet, used: Mapping[str, frozenset[s
     return len(words[0]) < 4 or bool(used.get(f"{sheet.voice.language} {words[0]}", frozenset()) - {sheet.id})
 
 
-def _map_word_users(sheets: Iterable[CharacterSheet]) -> Mapping[str, frozenset[str]]:
+def _map_word_users(characters: Mapping[str, CharacterOutline]) -> Mapping[str, frozenset[str]]:
     """Ids of characters by language and word."""
     users: defaultdict[str, set[str]] = defaultdict(set)
-    for sheet in sheets:
-        for _, text in _iter_texts(build_policy_view(sheet), ()):
-            for word in split_words(normalise_spelling(text)):
-                users[f"{sheet.voice.language} {word}"].add(sheet.id)
+    for name, outline in characters.items():
+        for word in outline.words.split():
+            users[f"{outline.language} {word}"].add(name)
     return {word: frozenset(ids) for word, ids in users.items()}
 
 
-def _find_missing_scenes(source: SheetSource, scene_sets: Sequence[SceneSet]) -> Iterator[SheetFinding]:
+def _find_missing_scenes(source: SheetSource, scene_sets: Sequence[ScenesOutline]) -> Iterator[SheetFinding]:
     if not scene_sets:
         return
     sheet = source.sheet
-    own = [scene for scenes in scene_sets if scenes.character == sheet.id for scene in scenes.scenes]
+    own = {kind for scenes in scene_sets if scenes.character == sheet.id for kind in scenes.kinds}
     if not any(scenes.character is None and scenes.language == sheet.voice.language for scenes in scene_sets):
         message = f"there are no generic scenes in {sheet.voice.language!r}"
         yield source.build_finding("warning", ("voice", "language"), message)
-    missing = [kind for kind in _PROBED if kind not in {scene.kind for scene in own}]
+    missing = [kind for kind in _PROBED if kind not in own]
     if not own:
         yield source.build_finding("warning", ("meta", "id"), "has no scenes of its own")
     elif missing:

@@ -43,7 +43,7 @@ from app.characters.loading import (
 )
 from app.characters.scenes import SceneSet
 from app.characters.schema import CharacterSheet, Language
-from app.characters.sheet_checks import SheetCheckContext, SheetCheckResult, SheetFinding, check_sheets
+from app.characters.sheet_checks import SheetCheckResult, SheetFinding, build_check_context, check_sheets
 from app.cli.judge_bench import open_judge_panels
 from app.cli.scene_drafts import scenes as draft_scenes
 from app.datasets.configured_datasets import ConfiguredDatasets
@@ -59,6 +59,7 @@ from app.inference.policies import ChatPolicy
 from app.judges.gates import GATES
 from app.ports.environment import NoPrograms, NoWorkers
 from app.ports.retrieval import NoRetriever
+from app.sandbox.workers import InProcessWorkers
 from app.service.catalogue import Catalogue
 from app.service.retrieval import DraftBuilder, PreviewOptions, PreviewResult, PreviewService, RetrievalService
 from app.settings import Settings, read_settings
@@ -180,6 +181,7 @@ async def _preview_draft(
             drafting=DraftBuilder(catalogue, RetrievalService(NoRetriever(), NullObserver())),
             panels=panels,
             workers=NoWorkers(),
+            authors=InProcessWorkers(),  # the files are those of whoever waits here
             programs=NoPrograms(),
             observer=NullObserver(),
             gates=gates,
@@ -550,10 +552,10 @@ def check(
     Exit code 1: errors found. Exit code 2: nothing to check."""
     try:
         files = _list_files(paths or [find_packaged_folder(SHIPPED)])
-        surroundings = SheetCheckContext(
+        surroundings = build_check_context(
             (*_read_own_scenes(files, scenes), *read_scenes(PACKAGED_SCENES)),
-            frozenset(gate.flag for gate in GATES),
-            _read_neighbours(files),
+            (gate.flag for gate in GATES),
+            _read_neighbours(files).values(),
         )
         _read_companions(paths or ())
     except (GatewayError, OSError) as error:

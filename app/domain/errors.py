@@ -146,15 +146,16 @@ class WorkerFailed(VerifierFailed):
 
 
 class WorkExceeded(ScoringFailed):
-    """The text's fault: the call exceeded its limits twice, the second time in a fresh worker. `limit` is the field of
-    `domain.tasks.Limits` exceeded in the second attempt. Environments that blame the completion catch it; otherwise the
-    group is `unscored`."""
+    """The text's fault: each call that its limits allow exceeded them, the second one in a fresh worker. `limit` is the
+    field of `domain.tasks.Limits` exceeded in the last one, and `allowed` says what it may use. Environments that blame
+    the completion catch it; otherwise the group is `unscored`."""
 
     reason = "verifier_killed"
 
-    def __init__(self, detail: str, *, limit: str) -> None:
+    def __init__(self, detail: str, *, limit: str, allowed: str = "") -> None:
         super().__init__(detail)
         self.limit = limit
+        self.allowed = allowed
 
 
 class UserError(ValueError):

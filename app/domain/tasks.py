@@ -553,6 +553,8 @@ class Limits(Frozen):
     """Address space beyond what the worker already uses."""
     output_bytes: Annotated[int, Field(ge=16, le=16 * 1024 * 1024)] = 64 * 1024
     """Size of the result as JSON."""
+    tries: Annotated[int, Field(ge=1, le=2)] = 2
+    """How many calls must exceed a limit before the text is blamed. One is enough where somebody can send it again."""
 
 
 DEFAULT_LIMITS: Final = Limits()

@@ -62,7 +62,7 @@ class Characters(Protocol):
     def build_context(self) -> SheetCheckContext:
         """What a sheet is checked beside."""
 
-    def build_prompt(self, file: str, text: str, scene: str | None) -> tuple[Message, ...]:
+    async def build_prompt(self, file: str, text: str, scene: str | None) -> tuple[Message, ...]:
         """Of a sheet or of scenes that are being written. InvalidRequest naming what is wrong."""
 
     def replace_reload(self, reload: Callable[[], Awaitable[None]]) -> None:
@@ -79,6 +79,8 @@ class Kernel:
     characters: Characters
     environment_versions: EnvironmentVersions
     workers: Workers
+    authors: Workers
+    """The part of the workers that reads texts of authors."""
     programs: Programs
     observer: Observer
     clock: Clock

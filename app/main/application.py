@@ -76,7 +76,7 @@ from app.ports.judges import Panels
 from app.ports.retrieval import Retriever
 from app.ports.tracing import Tracer
 from app.sandbox.programs import JailedPrograms
-from app.sandbox.workers import ProcessWorkers, choose_size
+from app.sandbox.workers import ProcessWorkers, WorkersPart, choose_size
 from app.service.access import KeyAdmin
 from app.service.gateway import Gateway, list_criteria, list_environments, list_judge_models, list_judges
 from app.service.retrieval import RetrievalPolicy
@@ -143,6 +143,8 @@ def create_app(
     observer.watch_judges(partial(collect_reports, panels))
     workers = ProcessWorkers(_choose_size(settings.workers, settings), observer.record_worker_call)
     observer.watch("worker_queue", lambda: workers.waiting)
+    # Half of them, so that what models wrote never waits for all that authors sent.
+    authors = WorkersPart(workers, max(1, workers.size // 2))
     jails = programs or JailedPrograms(
         _choose_size(settings.programs.at_once, settings), observe=observer.record_program
     )
@@ -155,6 +157,7 @@ def create_app(
         store=store,
         panels=panels,
         workers=workers,
+        authors=authors,
         retriever=retriever,
         observer=observer,
         clock=clock or utc_now,
@@ -166,7 +169,9 @@ def create_app(
     observer.watch("group_oldest_seconds", lambda: gateway.group_scoring.longest_seconds)
     observer.watch("programs_isolated", lambda: gateway.catalogue.isolation_reading)
     examples = Examples(gateway.catalogue, gateway.dispatcher, gateway.task_cache)
-    served = ServedCharacters(gateway.catalogue, gateway.views, settings, partial(examples.prepare_one, NpcArena.name))
+    served = ServedCharacters(
+        gateway.catalogue, gateway.views, settings, authors, partial(examples.prepare_one, NpcArena.name)
+    )
     tracer = build_tracer(settings, VERSION)
     kernel = Kernel(
         settings=settings,
@@ -175,6 +180,7 @@ def create_app(
         characters=served,
         environment_versions=gateway.environment_versions,
         workers=workers,
+        authors=authors,
         programs=jails,
         observer=observer,
         clock=clock or utc_now,
@@ -200,6 +206,7 @@ def create_app(
             parts=parts,
             list_texts=served.list_texts,
             workers=workers,
+            authors=authors,
             programs=jails,
             retriever=retriever,
             examples=examples,

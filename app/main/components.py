@@ -18,13 +18,22 @@ from types import ModuleType
 from typing import get_args
 
 from pydantic import SecretStr, ValidationError
+from pydantic_core import from_json
 
 import app.envs
 import app.envs.community
-from app.characters.loading import list_yaml_files, parse_model, read_own_scenes, read_scenes
-from app.characters.scenes import Scene, SceneSet
+from app.characters.authored_texts import choose_scene
+from app.characters.loading import list_yaml_files, read_own_scenes, read_scenes
+from app.characters.scenes import Scene
 from app.characters.schema import CharacterCard, CharacterSheet, build_character_cards
-from app.characters.sheet_checks import SheetCheckContext, SheetFinding, build_source, check_sources, read_source
+from app.characters.sheet_checks import (
+    SheetCheckContext,
+    SheetFinding,
+    build_check_context,
+    build_source,
+    check_sources,
+    read_source,
+)
 from app.domain.access import compute_key_digest, generate_key, name_narrowed
 from app.domain.authored_files import SCENE_FILES
 from app.domain.budgets import BudgetConfig
@@ -46,7 +55,7 @@ from app.judges.panel import ConfiguredPanels, build_chat_judges, build_reward_j
 from app.judges.prompts import load_rubric
 from app.judges.reward_models import RewardModelConfig
 from app.main.store import Store
-from app.ports.environment import Environment
+from app.ports.environment import Environment, Workers
 from app.ports.judges import JudgeCache, ReadingPace
 from app.ports.retrieval import NoRetriever, Retriever
 from app.ports.tracing import Tracer
@@ -64,6 +73,7 @@ from app.settings import (
 from app.store.database import parse_url
 from app.store.views import GroupViews
 from app.toolkit.templates import find_packaged_folder
+from app.toolkit.texts import run_in_turn
 
 # Discovery: what lies in a folder or behind an entry point, by name.
 
@@ -449,8 +459,12 @@ class ServedCharacters:
     catalogue: Catalogue
     views: GroupViews
     settings: Settings
+    workers: Workers
+    """Those that read texts of authors."""
     refresh_examples: Callable[[], Awaitable[None]]
     """To be awaited after other characters are served."""
+    _context: tuple[NpcArena | None, SheetCheckContext] | None = None
+    """With the characters that it was made of."""
     _list_written: Callable[[], Mapping[str, str]] = dict
     """What stands in place of the folder's files."""
     _reload: Callable[[], Awaitable[None]] | None = None
@@ -502,28 +516,31 @@ class ServedCharacters:
 
     def build_context(self) -> SheetCheckContext:
         """What a sheet is checked beside."""
-        arena, gates = self._find_arena(), frozenset(gate.flag for gate in GATES)
-        if arena is None:
-            return SheetCheckContext(read_scenes(PACKAGED_SCENES), gates)
-        return SheetCheckContext(arena.scene_sets, gates, {sheet.id: sheet for sheet in arena.sheets})
+        arena = self._find_arena()
+        if self._context is None or self._context[0] is not arena:
+            scenes = read_scenes(PACKAGED_SCENES) if arena is None else arena.scene_sets
+            gates = (gate.flag for gate in GATES)
+            self._context = arena, build_check_context(scenes, gates, () if arena is None else arena.sheets)
+        return self._context[1]
 
-    def build_prompt(self, file: str, text: str, scene: str | None) -> tuple[Message, ...]:
-        """The prompt of a sheet or of scenes that are being written. InvalidRequest naming what is wrong."""
+    async def build_prompt(self, file: str, text: str, scene: str | None) -> tuple[Message, ...]:
+        """The prompt of a sheet or of scenes that are being written, which are read in workers. InvalidRequest naming
+        what is wrong."""
         arena, character = self._find_arena(), Path(file).stem
         if arena is None:
             raise EnvironmentUnavailable("the characters are not served")
         try:
-            draft = self._build_draft(file, text, scene, character)
+            draft = await self._build_draft(file, text, scene, character)
         except ValidationError as error:
             first = error.errors(include_url=False, include_context=False, include_input=False)[0]
             raise InvalidRequest(str(first["msg"]), field="text") from None
-        return arena.draft(draft).task.messages
+        read = await arena.read_draft(draft, self.workers)
+        return (await run_in_turn("authors", arena.draft, read)).task.messages
 
-    def _build_draft(self, file: str, text: str, scene: str | None, character: str) -> NpcArenaDraft:
+    async def _build_draft(self, file: str, text: str, scene: str | None, character: str) -> NpcArenaDraft:
         if file.startswith(SCENE_FILES):
-            scene_set = parse_model(text, file, SceneSet)
-            chosen = next((one for one in scene_set.scenes if one.id == scene), scene_set.scenes[0])
-            return NpcArenaDraft(character=scene_set.character or character, scene=chosen.model_dump(mode="json"))
+            chosen = await choose_scene(self.workers, file, text, scene)
+            return NpcArenaDraft(character=chosen.character or character, scene=from_json(chosen.scene))
         scenes = self.list_scenes(character)
         name = scene or (scenes[0].id if scenes else None)
         return NpcArenaDraft(sheet=text, scene=name, line=None if name else "Who are you?")
@@ -546,7 +563,7 @@ class ServedCharacters:
             for name in sorted(files)
         ]
         own = read_own_scenes(folder, written)
-        context = SheetCheckContext((*own, *read_scenes(PACKAGED_SCENES)), frozenset(gate.flag for gate in GATES))
+        context = build_check_context((*own, *read_scenes(PACKAGED_SCENES)), (gate.flag for gate in GATES))
         findings = check_sources(sources, context).findings
         self._checked = ((stamps, written), findings)
         return findings

@@ -31,6 +31,7 @@ def build_gateway(
     store: Store,
     panels: Panels,
     workers: Workers,
+    authors: Workers | None = None,
     retriever: Retriever,
     observer: Observer,
     clock: Clock,
@@ -39,7 +40,8 @@ def build_gateway(
     rules: PartRules | None = None,
     named: Collection[str] = (),
 ) -> Gateway:
-    """`named`: the environments that the settings name."""
+    """`authors`: the part of the workers that reads texts of authors, by default all. `named`: the environments that
+    the settings name."""
     programs = programs or NoPrograms()
     catalogue = Catalogue(classes, named)
     environment_versions = EnvironmentVersions(catalogue, store.sheets)
@@ -114,6 +116,7 @@ def build_gateway(
             drafting=drafting,
             panels=panels,
             workers=workers,
+            authors=authors or workers,
             programs=programs,
             observer=observer,
             gates={gate.flag: gate.notices for gate in GATES},

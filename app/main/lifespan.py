@@ -8,8 +8,11 @@ what does the work, and the store last of all."""
 import asyncio
 import contextlib
 import logging
+import signal
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import FrameType
 
 from fastapi import FastAPI
 
@@ -24,7 +27,7 @@ from app.ports.retrieval import Retriever
 from app.ports.tracing import Tracer
 from app.sandbox.isolation import probe_isolation
 from app.sandbox.programs import JailedPrograms
-from app.sandbox.workers import ProcessWorkers
+from app.sandbox.workers import ProcessWorkers, WorkersPart
 from app.service.background import Pruner, PruneSchedule, ReduceSchedule, TextIndexer, clear_pieces_for_ever, repeat
 from app.service.catalogue import Catalogue
 from app.service.gateway import list_judges
@@ -55,6 +58,24 @@ def list_judged_offline(catalogue: Catalogue, panels: Panels) -> tuple[str, ...]
     return tuple(name for entry in entries if entry.name == OFFLINE for name in entry.environments)
 
 
+def _call_on_stop(stop: Callable[[], None]) -> None:
+    """At the signals that end the service, before the server waits for the requests under way, which this makes
+    shorter. Where the service does not run in the main thread nobody sends it signals."""
+    if threading.current_thread() is not threading.main_thread():
+        return
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        before = signal.getsignal(number)  # of the server, which is told as always
+
+        def handle(signum: int, frame: FrameType | None, before: object = before) -> None:
+            loop.call_soon_threadsafe(stop)
+            if callable(before):
+                before(signum, frame)
+
+        if callable(before):
+            signal.signal(number, handle)
+
+
 @dataclass(frozen=True)
 class ServiceLifespan:
     settings: Settings
@@ -68,6 +89,7 @@ class ServiceLifespan:
     list_texts: Callable[[], Mapping[str, str]]
     """What stands in place of files of character sheets."""
     workers: ProcessWorkers
+    authors: WorkersPart
     programs: JailedPrograms
     retriever: Retriever
     examples: Examples
@@ -87,6 +109,7 @@ class ServiceLifespan:
                 "`judges` and name it in `environments.<name>.judges`",
                 ", ".join(judged_offline),
             )
+        _call_on_stop(self.authors.end)
         opening = asyncio.create_task(self._open_gateway())
         if self.settings.processes > 1:
             await self._wait_until_ready()

@@ -252,6 +252,10 @@ class Environment(Protocol):
         """The task that `draft` (a `Draft`) describes. Pure. InvalidRequest naming `draft.<field>`."""
         raise InvalidRequest(f"{self.name} does not accept drafts", field="draft")
 
+    async def read_draft(self, draft: BaseModel, workers: Workers) -> BaseModel:
+        """The draft with what is dear to read in it read, in workers: `draft` gets what comes back."""
+        return draft
+
     async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
         """One score per completion, in order. Truncated completions are already removed if the run says so."""
         ...

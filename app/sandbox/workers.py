@@ -2,8 +2,9 @@
 
 Some texts keep a parser busy for ever, and a thread cannot be ended. So a worker is killed when a call exceeds its
 time; the kernel keeps the other limits. A call whose worker was lost is made once more in a new one: only what happens
-twice is held against the text. Workers are started, not forked: a fork of a process with threads may copy a held lock.
-Answers are JSON under the random token of their call, and never pickles, which could run code in the service.
+twice is held against a text of a model. Texts of authors get a part of the workers, and one try. Workers are started,
+not forked: a fork of a process with threads may copy a held lock. Answers are JSON under the random token of their
+call, and never pickles, which could run code in the service.
 """
 
 import asyncio
@@ -28,6 +29,7 @@ from app.domain.errors import WorkerFailed, WorkExceeded
 from app.domain.fair_semaphore import FairSemaphore
 from app.domain.tasks import DEFAULT_LIMITS, Limit, Limits
 from app.domain.values import FiniteJson, Frozen
+from app.ports.environment import Workers
 from app.sandbox.frames import HEAD, SLACK_BYTES, STARTED, build_frame, encode_json
 
 log = logging.getLogger(__name__)
@@ -102,7 +104,8 @@ def _unwrap_outcome(work: _WorkerCall, outcome: _WorkerOutcome) -> JsonValue:
     if outcome.limit is None:
         raise WorkerFailed(f"{work.function}: its worker was lost twice, the last time because {outcome.how}")
     allowed = _LIMIT_TEXTS[outcome.limit].format(work.limits)
-    raise WorkExceeded(f"{work.function} needs more than the {allowed} that it may use", limit=outcome.limit)
+    detail = f"{work.function} needs more than the {allowed} that it may use"
+    raise WorkExceeded(detail, limit=outcome.limit, allowed=allowed)
 
 
 # One worker
@@ -281,6 +284,7 @@ class ProcessWorkers:
     """Workers start on demand. Concurrent callers take turns by key, and by function."""
 
     def __init__(self, size: int, observe: ObserveCall = _ignore_call) -> None:
+        self.size = size
         self._turns = FairSemaphore(size)
         self._observe = observe
         self._idle: list[Worker] = []
@@ -306,6 +310,7 @@ class ProcessWorkers:
             outcome = await self._attempt(work, self._idle.pop() if self._idle else None)
             if isinstance(outcome, _WorkerLost):
                 log.warning("%s: a worker was lost (%s: %s)", work.function, outcome.limit or "died", outcome.how)
+            if isinstance(outcome, _WorkerLost) and (outcome.limit is None or limits.tries > 1):
                 outcome = await self._attempt(work, None)
         return _unwrap_outcome(work, outcome)
 
@@ -360,6 +365,43 @@ def _name_outcome(outcome: _WorkerOutcome) -> str:
     if isinstance(outcome, _WorkerLost):
         return outcome.limit or "died"
     return "done" if isinstance(outcome, _Done) else "broke"
+
+
+# A part of the workers
+
+
+class WorkersPart:
+    """A part of the workers, for calls that may be slow and whose callers can wait. Once it has ended, its calls fail
+    at once, those under way too."""
+
+    def __init__(self, workers: Workers, places: int) -> None:
+        self._workers = workers
+        self._turns = FairSemaphore(places)
+        self._calls: set[asyncio.Task[JsonValue]] = set()
+        self._ended = False
+
+    async def run(
+        self, function: Callable[..., JsonValue], *arguments: JsonValue, limits: Limits = DEFAULT_LIMITS
+    ) -> JsonValue:
+        async with self._turns.hold_place():
+            if self._ended:
+                raise WorkerFailed("the service is stopping")
+            call = asyncio.ensure_future(self._workers.run(function, *arguments, limits=limits))
+            self._calls.add(call)
+            try:
+                await asyncio.wait([call])
+            finally:  # also where the caller is cancelled
+                call.cancel()
+                self._calls.discard(call)
+            if call.cancelled():
+                raise WorkerFailed("the service is stopping")
+            return call.result()
+
+    def end(self) -> None:
+        """Kills the workers of its calls. Who waits for a place is refused, each by the one before."""
+        self._ended = True
+        for call in self._calls:
+            call.cancel()
 
 
 # Calls in the current process

@@ -42,6 +42,7 @@ from app.service.catalogue import Catalogue, EnvironmentVersions
 from app.service.judging import require_taker, score_completions
 from app.service.requests import StepRequest
 from app.service.task_cache import TaskCache, place_context
+from app.toolkit.texts import run_in_turn
 
 log = logging.getLogger(__name__)
 
@@ -226,17 +227,28 @@ class DraftBuilder:
         with _convert_unexpected_errors(environment):
             return hosted.environment.draft(draft)
 
+    async def read_draft(self, environment: str, draft: BaseModel, workers: Workers) -> Drafted:
+        """As `build_draft`, for a draft with texts of strangers: they are read in workers, and the rest is done in a
+        thread."""
+        hosted = self._catalogue.get_environment_or_current(environment)
+        with _convert_unexpected_errors(environment):
+            read = await hosted.environment.read_draft(draft, workers)
+            return await run_in_turn("authors", hosted.environment.draft, read)
+
     def build_query(self, made: Drafted) -> ContextQuery | None:
         """The retrieval query of a draft. EnvironmentUnavailable if the environment fails."""
         with _convert_unexpected_errors(made.environment.name):
             return made.environment.query(made.task)
 
-    async def place_context(self, made: Drafted, field: str) -> PlacedDraft:
-        """Retrieves and places passages as for a task. Errors in the query name `<field>.<part of the query>`."""
+    async def place_context(self, made: Drafted, field: str, *, in_turn: bool = False) -> PlacedDraft:
+        """Retrieves and places passages as for a task. Errors in the query name `<field>.<part of the query>`.
+        `in_turn`: in a thread of authors, since the text of a stranger may make it slow."""
         query = self.build_query(made)
         context = Context() if query is None else await self._retrieval.retrieve(query, field)
         with _convert_unexpected_errors(made.environment.name):
-            return PlacedDraft(place_context(made.environment, made.task, context), context)
+            arguments = made.environment, made.task, context
+            task = await run_in_turn("authors", place_context, *arguments) if in_turn else place_context(*arguments)
+            return PlacedDraft(task, context)
 
 
 @contextmanager
@@ -311,11 +323,13 @@ class PreviewService:
         drafting: DraftBuilder,
         panels: Panels,
         workers: Workers,
+        authors: Workers,
         programs: Programs,
         observer: Observer,
         gates: Mapping[str, str],
     ) -> None:
-        """`gates`: what each gate detects, by flag."""
+        """`gates`: what each gate detects, by flag. `authors`: workers that read what authors write."""
+        self._authors = authors
         self._drafting = drafting
         self._panels = panels
         self._workers = workers
@@ -332,11 +346,11 @@ class PreviewService:
         """Rejects invalid drafts. Failures during scoring give `unscored` completions with a reason."""
         note_work(environment)
         began = asyncio.get_running_loop().time()
-        made = self.build_draft(environment, draft)
+        made = await self._drafting.read_draft(environment, draft, self._authors)
         if request.options.rubric is not None:
             require_taker(made.environment, "options.rubric")
         panel = None if made.environment.rubric is None else self._panels.build_panel(environment, request.options)
-        placed = await self._drafting.place_context(made, "draft.params")
+        placed = await self._drafting.place_context(made, "draft.params", in_turn=True)
         task, context = placed.task, placed.context
         judged = await score_completions(
             made.environment,

@@ -2,20 +2,23 @@
 
 Patterns run in RE2, whose time is linear. Python runs one thread at a time, so several that work on large texts would
 leave the event loop one turn among many, and a single search through 20 MB lets nobody in before its end. So large
-texts are worked on in one thread for each kind of work, and are searched in windows.
+texts are worked on in a few threads for each kind of work, and are searched in windows.
 """
 
 import asyncio
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, Future
+from contextvars import copy_context
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Final, Literal, ParamSpec, TypeVar
+from queue import SimpleQueue
+from threading import Semaphore, Thread
+from typing import Any, Final, Literal, ParamSpec, TypeVar
 
 import re2
 from markupsafe import Markup
@@ -93,23 +96,61 @@ def _describe_error(error: Exception) -> str:
 
 ArgumentsT = ParamSpec("ArgumentsT")
 ResultT = TypeVar("ResultT")
-Work = Literal["answers", "judges"]
+Work = Literal["answers", "judges", "bodies", "exports", "authors"]
 
 WINDOW: Final = 8 * 1024
 """Characters. A slow pattern takes 3 ms for them; an answer of the event loop waits for several windows."""
 
-_THREADS: Final[dict[Work, ThreadPoolExecutor]] = {
-    "answers": ThreadPoolExecutor(1, "large-answers"),
-    "judges": ThreadPoolExecutor(1, "large-judged"),
+
+class _Threads(Executor):
+    """Threads that an end of the process does not wait for, as it would for those of the standard library: what they
+    work on may take long, and a thread cannot be ended."""
+
+    def __init__(self, most: int, name: str) -> None:
+        self._most, self._name = most, name
+        self._calls: SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = SimpleQueue()
+        self._started = 0
+        self._idle = Semaphore(0)
+        """Counts threads that wait, as the standard library does."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> "Future[Any]":
+        """Called by the event loop, which is one thread."""
+        future: Future[Any] = Future()
+        self._calls.put((future, partial(fn, *args, **kwargs)))
+        if not self._idle.acquire(blocking=False) and self._started < self._most:
+            self._started += 1
+            Thread(target=self._serve, name=f"{self._name}-{self._started}", daemon=True).start()
+        return future
+
+    def _serve(self) -> None:
+        while True:
+            future, call = self._calls.get()
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(call())
+                except BaseException as error:  # told to whoever waits
+                    future.set_exception(error)
+            del future, call  # what they hold is not kept until the next call
+            self._idle.release()
+
+
+_THREADS: Final[Mapping[Work, Executor]] = {
+    "answers": _Threads(1, "large-answers"),
+    "judges": _Threads(1, "large-judged"),
+    "bodies": _Threads(2, "large-bodies"),
+    "exports": _Threads(2, "exports"),
+    "authors": _Threads(2, "authors"),
 }
+"""Of each kind its own, so that slow work of one takes the threads of no other, and none of those that all share."""
 
 
 async def run_in_turn(
     work: Work, function: Callable[ArgumentsT, ResultT], *arguments: ArgumentsT.args, **named: ArgumentsT.kwargs
 ) -> ResultT:
-    """Calls the function in the thread of that work, after what was asked of it before."""
+    """Calls the function in a thread of that work, after what was asked of it before."""
     loop = asyncio.get_running_loop()
-    return await loop.run_in_executor(_THREADS[work], partial(function, *arguments, **named))
+    call = partial(copy_context().run, partial(function, *arguments, **named))
+    return await loop.run_in_executor(_THREADS[work], call)
 
 
 def iterate_words(pattern: re.Pattern[str], text: str) -> Iterator[str]:

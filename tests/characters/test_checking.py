@@ -11,13 +11,13 @@ from typer.testing import CliRunner
 from app.characters.loading import BrokenYaml, parse_document, parse_model, read_sheet
 from app.characters.lorebooks import mentions, normalise_spelling, split_words
 from app.characters.scenes import SceneSet
-from app.characters.sheet_checks import SheetCheckContext, check_sheets
+from app.characters.sheet_checks import SheetCheckContext, build_check_context, check_sheets
 from app.cli.main import cli
 from app.toolkit.templates import find_packaged_folder
 from tests.support.packaged_arena import packaged_arena
 
 TEXT = (find_packaged_folder("character_sheets") / "hob_tarrant.yaml").read_text(encoding="utf-8")
-OTHERS = {sheet.id: sheet for sheet in packaged_arena().sheets if sheet.id != "hob_tarrant"}
+OTHERS = [sheet for sheet in packaged_arena().sheets if sheet.id != "hob_tarrant"]
 RUN = CliRunner()
 
 
@@ -30,7 +30,7 @@ def found(
 ) -> list[tuple[int, str, str, str]]:
     path = folder / "hob_tarrant.yaml"
     path.write_text(text, encoding="utf-8")
-    checked = check_sheets([path], SheetCheckContext(scenes, gates, OTHERS))
+    checked = check_sheets([path], build_check_context(scenes, gates, OTHERS))
     assert {finding.file for finding in checked.findings} <= {str(path)}
     return [(one.line, one.field, one.level, one.message) for one in checked.findings]
 

@@ -15,7 +15,7 @@ from pydantic import JsonValue
 from app.domain.errors import WorkerFailed, WorkExceeded
 from app.domain.tasks import Limits
 from app.ports.environment import Workers
-from app.sandbox.workers import CALLS_OF_A_WORKER, InProcessWorkers, ProcessWorkers
+from app.sandbox.workers import CALLS_OF_A_WORKER, InProcessWorkers, ProcessWorkers, WorkersPart
 from tests.support import untrusted
 
 SHORT = Limits(seconds=0.5)
@@ -118,6 +118,23 @@ def test_what_exceeds_a_limit_is_tried_twice(
     words = f"tests.support.untrusted:{name} needs more than the {allowed} that it may use"
     seen = played(lambda workers: fate(workers.run(function, *arguments, limits=limits)))
     assert seen == ((limit, words), [(name, limit)] * 2)
+
+
+def test_what_exceeds_a_limit_of_one_try_is_tried_once() -> None:
+    limits = SHORT.model_copy(update={"tries": 1})
+    seen = played(lambda workers: fate(workers.run(untrusted.asleep, 600, limits=limits)))
+    words = "tests.support.untrusted:asleep needs more than the 0.5 seconds that it may use"
+    assert seen == (("seconds", words), [("asleep", "seconds")])
+
+
+async def test_a_part_of_the_workers_leaves_the_others_free(workers: ProcessWorkers) -> None:
+    part = WorkersPart(workers, 1)
+    slow = [asyncio.create_task(fate(part.run(untrusted.asleep, 600))) for _ in range(3)]
+    await asyncio.sleep(0)
+    others = await fate(workers.run(untrusted.echoed, "done beside them"))
+    part.end()
+    told = [*await asyncio.gather(*slow), await fate(part.run(untrusted.echoed))]
+    assert (others, told) == (("done", ["done beside them"]), [("failed", "the service is stopping")] * 4)
 
 
 DEATHS: list[tuple[Callable[..., JsonValue], list[JsonValue], str]] = [

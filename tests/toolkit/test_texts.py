@@ -1,12 +1,25 @@
 """Patterns of strangers, and windows that find what a search of the whole text finds."""
 
+import asyncio
 import re
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 
 import pytest
 
-from app.toolkit.texts import MOST_CHARACTERS, WINDOW, compile_pattern, iterate_lines, iterate_pieces, iterate_words
+from app.toolkit.texts import (
+    MOST_CHARACTERS,
+    WINDOW,
+    compile_pattern,
+    iterate_lines,
+    iterate_pieces,
+    iterate_words,
+    run_in_turn,
+)
 from app.toolkit.thoughts import iterate_matches
+from tests.architecture.test_house import ROOT
 from tests.support.tables import read_table
 
 TABLE = read_table(__file__, "patterns.yaml", tuple[tuple[str, str], ...])
@@ -82,3 +95,34 @@ def test_pieces_are_the_text_and_end_where_it_is_safe() -> None:
 @pytest.mark.parametrize("text", ["", "\n", "a", "a\r\nb\r\r\n\rc\r", "\r\n\n\r\n", "a\n\nb\n"])
 def test_lines_are_those_of_a_split(text: str) -> None:
     assert list(iterate_lines(text)) == text.replace("\r\n", "\n").split("\n")
+
+
+async def test_slow_work_of_one_kind_holds_up_no_other() -> None:
+    slow = [asyncio.create_task(run_in_turn("authors", time.sleep, 0.5)) for _ in range(40)]
+    began = time.monotonic()
+    others = [
+        await run_in_turn("bodies", str, 1),
+        await run_in_turn("exports", str, 2),
+        await asyncio.to_thread(str, 3),
+    ]
+    seconds = time.monotonic() - began
+    for one in slow:
+        one.cancel()
+    assert (others, seconds < 5) == (["1", "2", "3"], True), seconds
+
+
+SLOW = """
+import asyncio, time
+from app.toolkit.texts import run_in_turn
+
+async def work():
+    slow = asyncio.ensure_future(run_in_turn("authors", time.sleep, 600))
+    print(await run_in_turn("authors", str, 1))
+
+asyncio.run(work())
+"""
+
+
+def test_a_process_ends_while_a_thread_still_works() -> None:
+    ran = subprocess.run([sys.executable, "-c", SLOW], cwd=ROOT, timeout=60, capture_output=True, text=True, check=True)
+    assert ran.stdout == "1\n"

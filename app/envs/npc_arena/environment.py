@@ -8,8 +8,10 @@ from typing import Annotated, ClassVar, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.config import JsonDict
+from pydantic_core import from_json, to_json
 
 from app.characters.archives import list_world_files, read_world
+from app.characters.authored_texts import read_in_worker, reads_authored
 from app.characters.casting import (
     Cast,
     Staging,
@@ -23,6 +25,7 @@ from app.characters.casting import (
     list_claimable_sources,
 )
 from app.characters.loading import (
+    MAX_FILE_BYTES,
     NOTHING_WRITTEN,
     list_yaml_files,
     parse_model,
@@ -33,7 +36,7 @@ from app.characters.loading import (
 from app.characters.lorebooks import prepare_books
 from app.characters.scenes import SceneSet
 from app.characters.schema import CharacterSheet
-from app.domain.errors import EnvironmentUnavailable, GatewayError, InvalidRequest
+from app.domain.errors import EnvironmentUnavailable, GatewayError, InvalidRequest, TooLarge
 from app.domain.judging import Case, Rubric
 from app.domain.scores import ReferencePlan, Score
 from app.domain.tasks import Completion, Context, ContextQuery, Dataset, Message, Passage, Task, Turn, Withheld
@@ -51,16 +54,19 @@ from app.envs.npc_arena.roster import (
     compose_brief,
     derive_seed,
     extract_spoken,
+    fill_names_in,
     find_next_turn,
     list_utterances,
+    parse_parts,
     read_edition,
     recall_passages,
     write_edition,
 )
 from app.envs.npc_arena.scenes import SceneComposer, SceneRow, SceneRows, build_row_form
-from app.ports import Datasets, Drafted, Tools
+from app.ports import Datasets, Drafted, Tools, Workers
 from app.toolkit.procedural import DatasetEnvironment, DatasetParams
 from app.toolkit.templates import Template, find_packaged_folder
+from app.toolkit.texts import run_in_turn
 from app.toolkit.thoughts import map_completions
 
 _FOLDER = Path(__file__).parent
@@ -275,6 +281,18 @@ class NpcArena(DatasetEnvironment[SceneRow]):
         arena = type(self)([cast.sheet], [build_single_scene_set(cast)])
         return Drafted(arena, arena.task(cast.scene.split, 0, requested.params.model_copy(update={"turns": "both"})))
 
+    async def read_draft(self, draft: BaseModel, workers: Workers) -> BaseModel:
+        """A sheet or scene of a stranger is tried in a worker first, up to its prompt."""
+        requested = NpcArenaDraft.model_validate(draft)
+        if requested.sheet is None and not isinstance(requested.scene, dict):
+            return draft
+        filled = await run_in_turn("authors", fill_names_in(requested, self.sheets, self._scenes).model_dump_json)
+        if len(filled) > MAX_FILE_BYTES:
+            raise TooLarge(f"the draft is larger than {MAX_FILE_BYTES} bytes", field="draft")
+        parts = from_json(str(await read_in_worker(workers, try_draft, filled, size=len(filled))))
+        brought = {"sheet": requested.sheet is not None, "scene": isinstance(requested.scene, dict)}
+        return requested.model_copy(update={name: parts[name] for name in parts if brought[name]})
+
     def references(self, task: Task) -> ReferencePlan | None:
         """None for scenes of several replies: a transcript cannot be compared with a reply."""
         cast = self.find_cast(task)
@@ -344,3 +362,12 @@ class NpcArena(DatasetEnvironment[SceneRow]):
             metadata=build_public_facts(cast),
             reference=reference.model_dump(mode="json"),
         )
+
+
+@reads_authored
+def try_draft(draft: str) -> str:
+    """Builds the task of a draft that brings its sheet and its scene or line, and returns those of them that were
+    read, as JSON."""
+    parsed = parse_parts(NpcArenaDraft.model_validate_json(draft))
+    NpcArena([], []).draft(parsed)
+    return to_json(parsed.model_dump(mode="json", include={"sheet", "scene"}, exclude_none=True)).decode()

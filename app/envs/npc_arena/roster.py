@@ -14,7 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Final, Literal, TypeVar
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field, JsonValue, ValidationError
 
 from app.characters.casting import Cast, build_conversation, cast_in_scene
 from app.characters.lorebooks import PreparedBooks, recall_from, split_spoken_words
@@ -132,6 +132,24 @@ def cast_draft(draft: SheetDraft, sheets: Sequence[CharacterSheet], scenes: Mapp
         for number, event in enumerate(draft.events, start=1)
     )
     return cast_in_scene(sheet, scene.model_copy(update={"visible": scene.visible + events}))
+
+
+def fill_names_in(draft: SheetDraft, sheets: Sequence[CharacterSheet], scenes: Mapping[str, Scene]) -> SheetDraft:
+    """With the served sheet and scene themselves in place of their names. InvalidRequest for names of none."""
+    filled: dict[str, JsonValue] = {}
+    if draft.sheet is None:
+        filled |= {"character": None, "sheet": _resolve_sheet(draft, sheets).model_dump(mode="json")}
+    if isinstance(draft.scene, str):
+        filled |= {"scene": _resolve_scene(draft, scenes).model_dump(mode="json")}
+    return draft.model_copy(update=filled)
+
+
+def parse_parts(draft: SheetDraft) -> SheetDraft:
+    """With sheet and scene as objects that are valid. InvalidRequest as `cast_draft`."""
+    parts: dict[str, JsonValue] = {"sheet": _resolve_sheet(draft, ()).model_dump(mode="json", exclude_unset=True)}
+    if draft.line is None or draft.scene is not None:
+        parts["scene"] = _resolve_scene(draft, {}).model_dump(mode="json", exclude_unset=True)
+    return draft.model_copy(update=parts)
 
 
 def build_single_scene_set(cast: Cast) -> SceneSet:

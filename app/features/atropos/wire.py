@@ -6,7 +6,6 @@ values that need conversion, unknown or duplicate keys, shapes that do not match
 texts, and parses again only groups that were split.
 """
 
-import asyncio
 import gzip
 import hashlib
 import json
@@ -41,6 +40,7 @@ from app.features.atropos.model import BatchPart, PackedGroup
 from app.http.web.bodies import MANY_ERRORS_BYTES, JsonRequest, may_hold_surrogates, parse_json, stop_at_first_error
 from app.http.web.problems import RefusedBody
 from app.http.web.routes import LazyRoute
+from app.toolkit.texts import run_in_turn
 
 _Message = dict[str, FiniteJson]
 _Rows = list[list[float]]
@@ -548,11 +548,15 @@ def create_gzip_route(limit: int) -> type[APIRoute]:
             return self._inflated
 
     class InflatingRoute(LazyRoute):
+        reads_strictly = True
+
         def get_route_handler(self) -> Callable[[Request], Coroutine[None, None, Response]]:
             handle = super().get_route_handler()
+            reader = self.create_reader()
 
             async def read_inflated(request: Request) -> Response:
                 inflated = InflatedRequest(request.scope, request.receive)
+                inflated.reader = reader
                 try:
                     await inflated.body()  # here, since FastAPI would make its own 400 of the failure
                 except NotGzip:
@@ -565,4 +569,4 @@ def create_gzip_route(limit: int) -> type[APIRoute]:
 
 
 async def _inflate_body(raw: bytes, limit: int) -> bytes:
-    return inflate(raw, limit) if len(raw) < _SMALL else await asyncio.to_thread(inflate, raw, limit)
+    return inflate(raw, limit) if len(raw) < _SMALL else await run_in_turn("bodies", inflate, raw, limit)

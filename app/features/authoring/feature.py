@@ -18,17 +18,17 @@ def build_authoring(kernel: Kernel) -> FeatureParts:
     characters = kernel.characters
     source = CharacterSource(NpcArena.name, characters.folder, characters.build_context)
     store = kernel.storage.part(AuthoredStore)
-    authoring = AuthoringService(source, kernel.gateway.catalogue, store, kernel.refresh_examples)
+    authoring = AuthoringService(source, kernel.gateway.catalogue, store, kernel.authors, kernel.refresh_examples)
     characters.replace_texts(authoring.list_written)
     characters.replace_reload(authoring.reload)
     kernel.offer(authoring)
 
-    def build_prompt(file: str, draft: TextDraft) -> tuple[Message, ...]:
-        return characters.build_prompt(file, draft.text, draft.scene)
+    async def build_prompt(file: str, draft: TextDraft) -> tuple[Message, ...]:
+        return await characters.build_prompt(file, draft.text, draft.scene)
 
-    pages = AuthorPages(authoring, build_prompt, characters.list_names, characters.list_scenes)
+    pages = AuthorPages(authoring, kernel.authors, build_prompt, characters.list_names, characters.list_scenes)
     return FeatureParts(
-        routers=[create_author_router(authoring, build_prompt)],
+        routers=[create_author_router(authoring, kernel.authors, build_prompt)],
         pages=[partial(create_author_pages_router, pages)],
         viewer=ViewerParts(
             link_character=[lambda name: PageLink("Edit", f"/view/characters/{name}/edit", 20)],

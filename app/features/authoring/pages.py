@@ -1,6 +1,5 @@
 """Pages on which sheets and scenes are written, with checks, prompts, changes and earlier revisions."""
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Final, Literal
@@ -9,8 +8,8 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import HTMLResponse
 from pydantic import TypeAdapter, ValidationError
 
-from app.characters.loading import parse_model
-from app.characters.scenes import Scene, SceneSet
+from app.characters.authored_texts import choose_scene
+from app.characters.scenes import Scene
 from app.domain.errors import GatewayError, InvalidRequest, NotFound, RequestRefused
 from app.domain.values import Name
 from app.features.authoring.model import AuthoredChange
@@ -29,7 +28,8 @@ from app.http.viewer.text_editor import (
 )
 from app.http.web.api_keys import CallerName, declare_access
 from app.http.web.routes import LazyRoute
-from app.toolkit.texts import SHOWN_AT_ALL
+from app.ports.environment import Workers
+from app.toolkit.texts import SHOWN_AT_ALL, run_in_turn
 
 _NAME: Final = TypeAdapter[str](Name)
 _SUFFIXES: Final = ("", "/scenes")
@@ -69,6 +69,7 @@ class AuthorPages:
     """Data for the pages."""
 
     authoring: AuthoringService
+    workers: Workers
     build_prompt: BuildPrompt
     list_names: Callable[[], Mapping[str, str]]
     """What served characters are called, by id."""
@@ -161,7 +162,7 @@ async def _save(pages: AuthorPages, file: str, doing: Literal["save", "withdraw"
 async def _build_editor(pages: AuthorPages, character: str, suffix: str, form: TextForm) -> TextEditor:
     file = name_file(character, suffix)
     now, stamp = await _read(pages, file)
-    scenes = await asyncio.to_thread(_list_scene_ids, pages, character, form.text if suffix else None)
+    scenes = await _list_scene_ids(pages, character, form.text if suffix else None)
     draft = TextDraft(text=form.text, scene=form.scene if form.scene in scenes else None)
     checked = await check_draft(pages.authoring, pages.build_prompt, file, draft)
     exists = character in pages.list_names()
@@ -183,7 +184,7 @@ async def _build_editor(pages: AuthorPages, character: str, suffix: str, form: T
         prompt=build_lines(checked.prompt, SHOWN_AT_ALL),
         no_prompt=checked.no_prompt,
         scenes=scenes,
-        changed=await asyncio.to_thread(compare_lines, now, form.text),
+        changed=await run_in_turn("authors", compare_lines, now, form.text),
         history=await pages.authoring.list_revisions(file, HISTORY),
         import_id="" if suffix else character,
     )
@@ -200,12 +201,12 @@ async def _read(pages: AuthorPages, file: str) -> tuple[str, int]:
     return in_force.text, in_force.revision
 
 
-def _list_scene_ids(pages: AuthorPages, character: str, text: str | None) -> list[str]:
+async def _list_scene_ids(pages: AuthorPages, character: str, text: str | None) -> Sequence[str]:
     """Those of a text of scenes, or all in which the character is asked."""
     if text is None:
         return [scene.id for scene in pages.list_scenes(character)]
     try:
-        return [scene.id for scene in parse_model(text, "scenes", SceneSet).scenes]
+        return (await choose_scene(pages.workers, "scenes", text, None)).scenes
     except GatewayError:
         return []
 

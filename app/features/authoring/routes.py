@@ -1,6 +1,5 @@
 """Routes for authors: sheets and scenes with their revisions, checks of drafts, and the whole folder as a ZIP file."""
 
-import asyncio
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Body, Path, Query, Request
@@ -9,13 +8,11 @@ from fastapi.responses import Response
 from pydantic import Field
 
 from app.characters.archives import MAX_ARCHIVE_BYTES, read_archive, write_archive
-from app.characters.cards.fields import ImportReport
-from app.characters.cards.files import read_bytes
-from app.characters.cards.sheets import SheetNaming, dump_sheet, import_file
+from app.characters.authored_texts import ImportedCard
+from app.characters.authored_texts import import_card as read_imported
 from app.domain.authored_files import MAX_AUTHORED, MAX_NOTE, ListedRevision
 from app.domain.errors import TooLarge
 from app.domain.values import Frozen, Name
-from app.domain.worlds import Lorebook
 from app.features.authoring.model import AuthoredChange, AuthoredRevision
 from app.features.authoring.service import (
     AuthoringService,
@@ -32,6 +29,8 @@ from app.http.web.api_keys import CallerName, declare_access
 from app.http.web.openapi import document_problems
 from app.http.web.problems import MAX_ERRORS, FieldProblem, RefusedBody
 from app.http.web.routes import JsonRoute
+from app.ports.environment import Workers
+from app.toolkit.texts import run_in_turn
 
 _CharacterName = Annotated[Name, Path(description="The character's id.", examples=["hob_tarrant"])]
 _RevisionNumber = Annotated[int, Path(ge=1, le=2**31, description="The revision's number.", examples=[1])]
@@ -75,19 +74,10 @@ class SavedTexts(Frozen):
     """Files that are neither sheets nor scenes."""
 
 
-class ImportedCard(Frozen):
-    """Nothing is stored: `text` is what to check and save. `kind` says what it is."""
-
-    kind: str
-    id: str
-    text: str
-    report: ImportReport
-
-
-def create_author_router(authoring: AuthoringService, build_prompt: BuildPrompt) -> APIRouter:
+def create_author_router(authoring: AuthoringService, workers: Workers, build_prompt: BuildPrompt) -> APIRouter:
     router = APIRouter(prefix="/characters", tags=["characters"], route_class=JsonRoute)
     _add_archive_routes(router, authoring)
-    _add_import_route(router)
+    _add_import_route(router, workers)
     _add_text_routes(router, authoring, build_prompt, "", "the sheet")
     _add_text_routes(router, authoring, build_prompt, "/scenes", "the character's own scenes")
     declare_access(router.routes, "author", "closed")
@@ -162,7 +152,7 @@ def _add_archive_routes(router: APIRouter, authoring: AuthoringService) -> None:
         files = await authoring.read_all()
         texts = {one.file: one.text for one in files}
         numbers = {one.file: one.revision for one in files if one.revision}
-        content = await asyncio.to_thread(write_archive, texts, numbers)
+        content = await run_in_turn("authors", write_archive, texts, numbers)
         headers = {"Content-Disposition": 'attachment; filename="characters.zip"'}
         return Response(content, media_type="application/zip", headers=headers)
 
@@ -178,7 +168,7 @@ def _add_archive_routes(router: APIRouter, authoring: AuthoringService) -> None:
         force: bool = False,
         note: Annotated[str, Query(max_length=MAX_NOTE)] = "",
     ) -> SavedTexts:
-        archive = await asyncio.to_thread(read_archive, await _read_body(request))
+        archive = await run_in_turn("authors", read_archive, await _read_body(request))
         changes = [
             AuthoredChange(
                 file=file, text=text, based_on=authoring.find_number(file) if force else archive.numbers.get(file, 0)
@@ -189,7 +179,7 @@ def _add_archive_routes(router: APIRouter, authoring: AuthoringService) -> None:
         return SavedTexts(saved=tuple(saved), left_out=archive.left_out)
 
 
-def _add_import_route(router: APIRouter) -> None:
+def _add_import_route(router: APIRouter, workers: Workers) -> None:
     media = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
 
     @router.post(
@@ -199,16 +189,7 @@ def _add_import_route(router: APIRouter) -> None:
         openapi_extra={"requestBody": {"content": media, "required": True}},
     )
     async def import_card(request: Request, id: Name | None = None) -> ImportedCard:  # noqa: A002  # the wire's word
-        return await asyncio.to_thread(_import, await _read_body(request), id)
-
-
-def _import(content: bytes, name: str | None) -> ImportedCard:
-    brought = import_file(read_bytes(content, "the file"), SheetNaming(id=name))
-    if isinstance(brought.content, Lorebook):
-        text = brought.content.model_dump_json(indent=2, exclude_defaults=True)
-        return ImportedCard(kind="lorebook", id=name or "", text=text, report=brought.report)
-    sheet = brought.content
-    return ImportedCard(kind="sheet", id=sheet.id, text=dump_sheet(sheet), report=brought.report)
+        return await read_imported(workers, await _read_body(request), id)
 
 
 async def _read_body(request: Request) -> bytes:

@@ -7,24 +7,26 @@ be served, so nobody stores a text that breaks the service; what another replica
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final
 
 from pydantic import Field, TypeAdapter, ValidationError
 
+from app.characters.authored_texts import UnreadableText, build_finding, check_texts
 from app.characters.loading import LOREBOOKS, SCENES, list_yaml_files, read_text
-from app.characters.scenes import SceneSet
-from app.characters.sheet_checks import SheetCheckContext, SheetFinding, build_source, check_sources, parse_findable
+from app.characters.sheet_checks import SheetCheckContext, SheetFinding
 from app.domain.authored_files import MAX_AUTHORED, SCENE_FILES, AuthoredFile, ListedRevision
 from app.domain.errors import Conflict, GatewayError, InvalidRequest, NotFound
 from app.domain.tasks import Message
 from app.domain.values import Frozen, Name
 from app.features.authoring.model import AuthoredChange, AuthoredRevision, list_texts
 from app.features.authoring.store import AuthoredStore
+from app.ports.environment import Workers
 from app.service.background import repeat
 from app.service.catalogue import Catalogue
+from app.toolkit.texts import run_in_turn
 
 log = logging.getLogger(__name__)
 
@@ -97,11 +99,13 @@ class AuthoringService:
         source: CharacterSource,
         catalogue: Catalogue,
         store: AuthoredStore,
+        workers: Workers,
         changed: Callable[[], Awaitable[None]],
     ) -> None:
         self._source = source
         self._catalogue = catalogue
         self._store = store
+        self._workers = workers
         self._changed = changed
         self._in_force: dict[str, AuthoredRevision] = {}
         self._written: Mapping[str, str] = {}
@@ -163,7 +167,7 @@ class AuthoringService:
         if self._refused.texts != self._written:
             self._refused = _RefusedTexts(self._written)
         try:
-            await asyncio.to_thread(self._catalogue.reopen, self._source.environment)
+            await run_in_turn("authors", self._catalogue.reopen, self._source.environment)
         except BaseException:
             self._refused.count_failure()
             raise
@@ -186,7 +190,7 @@ class AuthoringService:
         stored = self._in_force.get(file)
         if stored is not None and stored.text is not None:
             return FileInForce(file=file, revision=stored.revision, text=stored.text)
-        own = await asyncio.to_thread(self._read_own, file)
+        own = await run_in_turn("authors", self._read_own, file)
         if own is None:
             raise NotFound(f"there is no {file}")
         return FileInForce(file=file, revision=self.find_number(file), text=own)
@@ -198,12 +202,12 @@ class AuthoringService:
 
     async def read_all(self) -> list[FileInForce]:
         """All sheets, scenes and lorebooks of the folder as they are in force."""
-        texts = await asyncio.to_thread(self._read_folder) | list_texts(self._in_force)
+        texts = await run_in_turn("authors", self._read_folder) | list_texts(self._in_force)
         return [FileInForce(file=file, revision=self.find_number(file), text=texts[file]) for file in sorted(texts)]
 
     async def check(self, file: str, text: str) -> tuple[SheetFinding, ...]:
-        """What `atropos-envs sheets check` says of it."""
-        return await asyncio.to_thread(self._check, {file: text})
+        """What `atropos-envs sheets check` says of it. UnreadableText."""
+        return await self._check({file: text})
 
     async def list_revisions(self, file: str, limit: int, before: int | None = None) -> list[ListedRevision]:
         return await self._store.list_revisions(file, limit, before)
@@ -247,7 +251,7 @@ class AuthoringService:
         # The catalogue reads the characters through `list_written`, so they stand there before they are stored.
         self._written = {file: text for file, text in texts.items() if text is not None}
         try:
-            hosted = await asyncio.to_thread(self._catalogue.read_again, self._source.environment)
+            hosted = await run_in_turn("authors", self._catalogue.read_again, self._source.environment)
             stored = await self._store.add(changes, author, note)
         except BaseException:
             self._written = before
@@ -276,33 +280,28 @@ class AuthoringService:
 
     async def _check_changes(self, changes: Sequence[AuthoredChange]) -> tuple[SheetFinding, ...]:
         texts = {change.file: change.text for change in changes if change.text is not None}
-        findings = await asyncio.to_thread(self._check, texts)
+        if not texts:
+            return ()
+        try:
+            findings = await self._check(texts)
+        except UnreadableText as error:
+            raise BrokenText([build_finding(_name_files(texts), error)]) from None
         if any(finding.level == "error" for finding in findings):
             raise BrokenText(findings)
         return findings
 
-    def _check(self, texts: Mapping[str, str]) -> tuple[SheetFinding, ...]:
-        """Of texts that will be in force together, which may refer to one another."""
-        sheets = [build_source(Path(file), texts[file]) for file in texts if not file.startswith(SCENE_FILES)]
-        parsed = [parse_findable(Path(file), texts[file], SceneSet) for file in texts if file.startswith(SCENE_FILES)]
-        broken = [finding for one in parsed if isinstance(one, list) for finding in one]
-        if not sheets:
-            return tuple(broken)
-        context, changed = self._source.build_context(), {Path(file).stem for file in texts if "/" not in file}
-        former = [self._read_served_scenes(file) for file in texts if file.startswith(SCENE_FILES)]
-        others = (scenes for scenes in context.scene_sets if scenes not in former)
-        beside = SheetCheckContext(
-            (*others, *(one[1] for one in parsed if not isinstance(one, list))),
-            context.gates,
-            {name: sheet for name, sheet in context.others.items() if name not in changed},
-        )
-        return (*broken, *check_sources(sheets, beside).findings)
+    async def _check(self, texts: Mapping[str, str]) -> tuple[SheetFinding, ...]:
+        """Of texts that will be in force together, which may refer to one another. UnreadableText."""
+        former, context = await run_in_turn("authors", self._read_surroundings, texts)
+        return await check_texts(self._workers, texts, former, context)
 
-    def _read_served_scenes(self, file: str) -> SceneSet | None:
-        """Those that a change of the file replaces; None where it has none that can be read."""
-        text = self._served.get(file) or self._read_own(file)
-        parsed = [] if text is None else parse_findable(Path(file), text, SceneSet)
-        return None if isinstance(parsed, list) else parsed[1]
+    def _read_surroundings(self, texts: Mapping[str, str]) -> tuple[dict[str, str], SheetCheckContext]:
+        """The scenes that they replace, by file, and what else is in force."""
+        context, changed = self._source.build_context(), {Path(file).stem for file in texts if "/" not in file}
+        replaced = {file: self._served.get(file) or self._read_own(file) for file in texts}
+        former = {file: text for file, text in replaced.items() if file.startswith(SCENE_FILES) and text is not None}
+        others = {name: other for name, other in context.others.items() if name not in changed}
+        return former, context.model_copy(update={"others": others})
 
     def _read_own(self, file: str) -> str | None:
         """None for what the folder has not, and for links that lead out of it."""
@@ -344,8 +343,14 @@ class CheckedText(Frozen):
     no_prompt: str = ""
 
 
-BuildPrompt = Callable[[str, TextDraft], tuple[Message, ...]]
+BuildPrompt = Callable[[str, TextDraft], Awaitable[tuple[Message, ...]]]
 """From a file and its draft. InvalidRequest where it has no prompt."""
+
+
+def _name_files(files: Iterable[str]) -> str:
+    """A few of them."""
+    names = sorted(files)
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def name_file(character: str, suffix: str) -> str:
@@ -356,10 +361,13 @@ def name_file(character: str, suffix: str) -> str:
 async def check_draft(
     authoring: AuthoringService, build_prompt: BuildPrompt, file: str, draft: TextDraft
 ) -> CheckedText:
-    findings = await authoring.check(file, draft.text)
+    try:
+        findings = await authoring.check(file, draft.text)
+    except UnreadableText as error:
+        return CheckedText(findings=(build_finding(file, error),), errors=1, no_prompt=error.detail)
     errors = sum(finding.level == "error" for finding in findings)
     try:
-        prompt = await asyncio.to_thread(build_prompt, file, draft)
+        prompt = await build_prompt(file, draft)
     except GatewayError as error:
         return CheckedText(findings=findings, errors=errors, no_prompt=error.detail)
     return CheckedText(findings=findings, errors=errors, prompt=prompt)

@@ -5,7 +5,6 @@ next one. Reading ends at the newest group of the start, so that the summary cou
 Whatever is in no row is counted with its reason.
 """
 
-import asyncio
 import json
 from collections import Counter
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
@@ -50,6 +49,7 @@ from app.features.exports.store import ExportStore
 from app.features.labels.store import LabelStore
 from app.service.task_cache import TaskCache
 from app.store.groups import GroupStore
+from app.toolkit.texts import run_in_turn
 
 # Exports as files, in pieces.
 
@@ -76,12 +76,12 @@ async def stream_export(
 ) -> AsyncIterator[bytes]:
     """The export file in pieces, oldest groups first, up to sequence `last`. Scores of the judges in `not_for_training`
     are left out unless the request includes them."""
-    encoder = await asyncio.to_thread(build_encoder, request.format, _choose_row_type(request))
+    encoder = await run_in_turn("exports", build_encoder, request.format, _choose_row_type(request))
     choice = _build_row_filter(request, not_for_training)
     async for page in _read_pages(exports, request, 0, last):
-        if piece := await asyncio.to_thread(_encode_page, encoder, choice, page):
+        if piece := await run_in_turn("exports", _encode_page, encoder, choice, page):
             yield piece
-    if piece := await asyncio.to_thread(encoder.finish):
+    if piece := await run_in_turn("exports", encoder.finish):
         yield piece
 
 
@@ -92,7 +92,7 @@ async def summarise_export(
     choice = _build_row_filter(request, not_for_training)
     rows = 0
     async for page in _read_pages(exports, request, 0, last):
-        rows += await asyncio.to_thread(lambda read: sum(1 for _ in choice.select_rows(read)), page)
+        rows += await run_in_turn("exports", lambda read: sum(1 for _ in choice.select_rows(read)), page)
     return ExportSummary(rows=rows, left_out=dict(sorted((+choice.left_out).items())))
 
 
@@ -518,11 +518,11 @@ class LabelRows:
 
 async def stream_labels(rows: LabelRows, form: ExportFormat) -> AsyncIterator[bytes]:
     """People's labels as a file in pieces, oldest first."""
-    encoder = await asyncio.to_thread(build_encoder, form, LabelRow)
+    encoder = await run_in_turn("exports", build_encoder, form, LabelRow)
     async for page in rows.read_pages():
-        if page and (piece := await asyncio.to_thread(encoder.encode_rows, page)):
+        if page and (piece := await run_in_turn("exports", encoder.encode_rows, page)):
             yield piece
-    if piece := await asyncio.to_thread(encoder.finish):
+    if piece := await run_in_turn("exports", encoder.finish):
         yield piece
 
 

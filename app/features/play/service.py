@@ -48,6 +48,7 @@ from app.service.access import QuotaService
 from app.service.background import repeat
 from app.service.judging import bound_scoring, score_completions
 from app.service.runs import add_up_bounds
+from app.toolkit.texts import run_in_turn
 from app.toolkit.thoughts import split_thoughts
 
 log = logging.getLogger(__name__)
@@ -530,7 +531,7 @@ async def keep_scene(authoring: AuthoringService, sheet: CharacterSheet, scene: 
     for attempt in range(_TRIES):
         based_on = authoring.find_number(file)
         text = await _read_text(authoring, file)
-        change = await asyncio.to_thread(build_change, sheet, scene, text, based_on)
+        change = await run_in_turn("authors", build_change, sheet, scene, text, based_on)
         try:
             await authoring.save([change], author, "from play")
         except Conflict:

@@ -31,10 +31,10 @@ def build_worlds(kernel: Kernel) -> FeatureParts:
     )
     kernel.offer(worlds)
     return FeatureParts(
-        routers=[create_worlds_router(worlds)],
+        routers=[create_worlds_router(worlds, kernel.authors)],
         pages=[
             partial(create_world_pages_router, WorldPages(worlds, kernel.characters.list_cards)),
-            partial(create_world_author_router, worlds),
+            partial(create_world_author_router, worlds, kernel.authors),
         ],
         menu=[MenuEntry(60, "Worlds", "/view/worlds", "worlds")],
     )

@@ -4,27 +4,24 @@ All text is untrusted: games wrote it. An event and a lorebook are edited as one
 stamp of the text that was read, so that nobody overwrites what somebody else has saved since.
 """
 
-import asyncio
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from itertools import groupby
-from pathlib import Path
 from typing import Annotated, Final, Protocol
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import HTMLResponse
 from pydantic import TypeAdapter, ValidationError
 
+from app.characters.authored_texts import check_world_text, recall_from_text
 from app.characters.loading import dump_yaml
-from app.characters.lorebooks import prepare_books, recall_from, refuse_unusable
 from app.characters.schema import CharacterCard
-from app.characters.sheet_checks import SheetFinding, parse_findable
 from app.domain.access import KeyBounds
 from app.domain.errors import GatewayError, InvalidRequest, NotFound, RequestRefused
-from app.domain.values import Name, digest_of_model, estimate_tokens, suggest
+from app.domain.values import Name, digest_of_model, suggest
 from app.domain.worlds import (
     DocumentKind,
     EarlierText,
@@ -63,6 +60,7 @@ from app.http.viewer.text_editor import (
 )
 from app.http.web.api_keys import CallerBounds, CallerName, needs
 from app.http.web.routes import LazyRoute
+from app.ports.environment import Workers
 from app.toolkit.texts import (
     SHOWN_AT_ALL,
     Excerpt,
@@ -70,6 +68,7 @@ from app.toolkit.texts import (
     escape_invisible,
     format_number,
     format_time,
+    run_in_turn,
     scale_heat,
 )
 
@@ -515,13 +514,11 @@ class _WorldTexts(Protocol):
 
     async def read(self, world: str, name: str) -> _WrittenPart: ...
 
-    def check(self, name: str, text: str) -> list[SheetFinding]: ...
+    async def save(self, world: str, name: str, value: str, stamp: str, author: str) -> None:
+        """RequestRefused. `value` is what was read from the text, as JSON."""
 
-    async def save(self, world: str, name: str, form: TextForm, author: str) -> None:
-        """RequestRefused. The text has no errors."""
-
-    def recall(self, name: str, form: TextForm) -> tuple[RecalledLine, ...] | None:
-        """What comes up for the form's line."""
+    async def recall(self, name: str, form: TextForm) -> tuple[RecalledLine, ...] | None:
+        """What comes up for the form's line, of a text without errors."""
 
 
 class EventTexts(_WorldTexts):
@@ -539,26 +536,14 @@ class EventTexts(_WorldTexts):
         state = "Withdrawn; saving brings the event back, and nothing" if known.is_withdrawn else "The stored event"
         return _WrittenPart(_dump(known.event), digest_of_model(known), state)
 
-    def check(self, name: str, text: str) -> list[SheetFinding]:
-        parsed = parse_findable(Path(f"{name}.yaml"), text, Event)
-        if isinstance(parsed, list):
-            return parsed
-        document, event = parsed
-        if event.id == name:
-            return []
-        message = f"is {event.id!r}, but this is the page of {name!r}"
-        return [SheetFinding(file=name, line=document.find_line(("id",)), field="id", level="error", message=message)]
-
-    async def save(self, world: str, name: str, form: TextForm, author: str) -> None:
-        parsed = parse_findable(Path(f"{name}.yaml"), form.text, Event)
-        if isinstance(parsed, list):
-            raise InvalidRequest(parsed[0].message)
-        if form.stamp == _NEW:
-            await self._world_service.add_events(world, EventsToAdd(events=(parsed[1],)), author)
+    async def save(self, world: str, name: str, value: str, stamp: str, author: str) -> None:
+        event = Event.model_validate_json(value)
+        if stamp == _NEW:
+            await self._world_service.add_events(world, EventsToAdd(events=(event,)), author)
         else:
-            await self._world_service.correct(world, name, parsed[1], form.stamp, author)
+            await self._world_service.correct(world, name, event, stamp, author)
 
-    def recall(self, name: str, form: TextForm) -> tuple[RecalledLine, ...] | None:
+    async def recall(self, name: str, form: TextForm) -> tuple[RecalledLine, ...] | None:
         return None
 
 
@@ -567,8 +552,9 @@ class BookTexts(_WorldTexts):
     folder = "lorebooks"
     name = _NAME
 
-    def __init__(self, world_service: WorldService) -> None:
+    def __init__(self, world_service: WorldService, workers: Workers) -> None:
         self._world_service = world_service
+        self._workers = workers
 
     async def read(self, world: str, name: str) -> _WrittenPart:
         try:
@@ -577,51 +563,33 @@ class BookTexts(_WorldTexts):
             book = None
         if book is None:
             return _WrittenPart(_STARTER_BOOK, _NEW, "Nothing yet")
-        text = await asyncio.to_thread(_dump, book)
+        text = await run_in_turn("authors", _dump, book)
         return _WrittenPart(text, digest_of_model(book), "The stored lorebook")
 
-    def check(self, name: str, text: str) -> list[SheetFinding]:
-        parsed = parse_findable(Path(f"{name}.yaml"), text, Lorebook)
-        if isinstance(parsed, list):
-            return parsed
-        try:
-            refuse_unusable(parsed[1])
-        except InvalidRequest as error:
-            field = error.field or ""
-            return [SheetFinding(file=name, line=0, field=field, level="error", message=error.detail)]
-        return []
+    async def save(self, world: str, name: str, value: str, stamp: str, author: str) -> None:
+        book = await run_in_turn("authors", Lorebook.model_validate_json, value)
+        await self._world_service.put_lorebook(world, name, book, "" if stamp == _NEW else stamp, author)
 
-    async def save(self, world: str, name: str, form: TextForm, author: str) -> None:
-        book = self._parse(name, form.text)
-        if book is None:
-            raise InvalidRequest("the text is no lorebook")
-        await self._world_service.put_lorebook(world, name, book, "" if form.stamp == _NEW else form.stamp, author)
-
-    def recall(self, name: str, form: TextForm) -> tuple[RecalledLine, ...] | None:
-        book = self._parse(name, form.text)
-        if book is None or not form.line or self.check(name, form.text):
+    async def recall(self, name: str, form: TextForm) -> tuple[RecalledLine, ...] | None:
+        if not form.line:
             return ()
-        recalled = recall_from(prepare_books({name: book}), [form.line], name, _BUDGET_TOKENS, estimate_tokens)
+        recalled = await recall_from_text(self._workers, name, form.text, form.line, _BUDGET_TOKENS)
         return tuple(
             RecalledLine(
-                name=escape_invisible(one.entry.name or one.entry.id),
+                name=escape_invisible(one.name),
                 because=escape_invisible(one.because),
-                is_told=one.told,
-                content=cut_excerpt(one.entry.content, _VISIBLE_CHARACTERS),
+                is_told=one.is_told,
+                content=cut_excerpt(one.content, _VISIBLE_CHARACTERS),
             )
             for one in recalled
         )
 
-    def _parse(self, name: str, text: str) -> Lorebook | None:
-        parsed = parse_findable(Path(f"{name}.yaml"), text, Lorebook)
-        return None if isinstance(parsed, list) else parsed[1]
 
-
-def create_world_author_router(world_service: WorldService, renderer: Renderer) -> APIRouter:
+def create_world_author_router(world_service: WorldService, workers: Workers, renderer: Renderer) -> APIRouter:
     router = APIRouter(
         prefix="/view/worlds", include_in_schema=False, default_response_class=HTMLResponse, route_class=LazyRoute
     )
-    kinds = (EventTexts(world_service), BookTexts(world_service))
+    kinds: tuple[_WorldTexts, ...] = (EventTexts(world_service), BookTexts(world_service, workers))
 
     @router.get("/{world}/write")
     @needs("author", "world")
@@ -641,13 +609,15 @@ def create_world_author_router(world_service: WorldService, renderer: Renderer) 
         return renderer.render(request, "world_write.html", shown, shown, 422 if problem else 200)
 
     for texts in kinds:
-        _add_editor(router, renderer, world_service, texts)
+        _add_editor(router, renderer, world_service, workers, texts)
     return router
 
 
-def _add_editor(router: APIRouter, renderer: Renderer, world_service: WorldService, texts: _WorldTexts) -> None:
+def _add_editor(
+    router: APIRouter, renderer: Renderer, world_service: WorldService, workers: Workers, texts: _WorldTexts
+) -> None:
     path = f"/{{world}}/{texts.folder}/{{name}}/edit"
-    build_editor = partial(_build_editor, world_service, texts)
+    build_editor = partial(_build_editor, world_service, workers, texts)
 
     @router.get(path)
     @needs("author", "world")
@@ -660,7 +630,7 @@ def _add_editor(router: APIRouter, renderer: Renderer, world_service: WorldServi
         text, notice = now.text, "It is saved." if saved else ""
         if earlier is not None:
             content = (await world_service.get_earlier(world, texts.kind, name, earlier)).content
-            text = await asyncio.to_thread(_dump, content)
+            text = await run_in_turn("authors", _dump, content)
             notice = "This is an earlier text. Save it to go back to it."
         editor = await build_editor(world, name, TextForm(text, now.stamp, line=line), now)
         editor = replace(editor, saved=notice)
@@ -675,9 +645,10 @@ def _add_editor(router: APIRouter, renderer: Renderer, world_service: WorldServi
         problem, status = "", 200
         try:
             if doing == "save":
-                if await asyncio.to_thread(texts.check, name, form.text):
+                checked = await check_world_text(workers, texts.kind, name, form.text)
+                if checked.value is None:
                     raise InvalidRequest("The text has errors.")
-                await texts.save(world, name, form, author)
+                await texts.save(world, name, checked.value, form.stamp, author)
                 return redirect(request, f"/view/worlds/{world}/{texts.folder}/{name}/edit", saved="true")
         except RequestRefused as error:
             problem, status = f"Nothing is stored. {error.detail}", error.status
@@ -687,8 +658,15 @@ def _add_editor(router: APIRouter, renderer: Renderer, world_service: WorldServi
 
 
 async def _build_editor(
-    world_service: WorldService, texts: _WorldTexts, world: str, name: str, form: TextForm, now: _WrittenPart
+    world_service: WorldService,
+    workers: Workers,
+    texts: _WorldTexts,
+    world: str,
+    name: str,
+    form: TextForm,
+    now: _WrittenPart,
 ) -> TextEditor:
+    findings = (await check_world_text(workers, texts.kind, name, form.text)).findings
     return TextEditor(
         kind=texts.kind,
         title=f"{name} in {world}",
@@ -696,9 +674,9 @@ async def _build_editor(
         back=(world, f"/view/worlds/{world}"),
         form=form,
         in_force=now.in_force,
-        findings=await asyncio.to_thread(texts.check, name, form.text),
-        changed=await asyncio.to_thread(compare_lines, now.text, form.text),
-        recalled=await asyncio.to_thread(texts.recall, name, form),
+        findings=findings,
+        changed=await run_in_turn("authors", compare_lines, now.text, form.text),
+        recalled=await texts.recall(name, replace(form, line="") if findings else form),
         earlier=await _list_earlier(world_service, world, texts.kind, name),
         links=(("Why a character knows", f"/view/worlds/{world}/why"),),
     )

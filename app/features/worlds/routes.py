@@ -1,23 +1,21 @@
-"""Routes of worlds: add events, explain what is retrieved, build the prompt of a moment in a game; and their lorebooks.
-
-A lorebook may be one of ours or of another tool. Which one it is, its keys say: other tools' have some that ours lack.
+"""Routes of worlds: add events, explain what is retrieved, build the prompt of a moment in a game; and their lorebooks,
+which are ours or of another tool.
 """
 
-import asyncio
-import re
-from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Body, Path, Query
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.models import Example
-from pydantic import BeforeValidator, Field, ValidationError
+from pydantic import Field, GetJsonSchemaHandler, JsonValue, RootModel
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
+from app.characters.authored_texts import read_book
 from app.characters.cards.fields import ImportReport
-from app.characters.cards.formats import is_foreign_book
-from app.characters.cards.lorebooks import read_lorebook, require_few_entries
-from app.domain.errors import InvalidRequest, NotFound
-from app.domain.values import FiniteJson, Frozen, Name
+from app.characters.loading import MAX_FILE_BYTES
+from app.domain.errors import InvalidRequest, NotFound, TooLarge
+from app.domain.values import Frozen, Name
 from app.domain.worlds import (
     DocumentKind,
     EarlierText,
@@ -44,6 +42,8 @@ from app.features.worlds.service import (
 from app.http.web.api_keys import CallerBounds, CallerName, needs
 from app.http.web.openapi import document_problems
 from app.http.web.routes import JsonRoute
+from app.ports.environment import Workers
+from app.toolkit.texts import run_in_turn
 
 # Lorebooks.
 
@@ -66,14 +66,17 @@ _LOREBOOK_EXAMPLES: Final = {
 }
 
 
-def _count_entries(given: object) -> object:
-    if isinstance(given, dict):
-        require_few_entries(given)
-    return given
+_MOST_BYTES: Final = MAX_FILE_BYTES
+"""Of a lorebook, as of a file with one."""
 
 
-_GivenLorebook = Annotated[Lorebook | dict[str, FiniteJson], BeforeValidator(_count_entries)]
-"""One of ours or of another tool."""
+class GivenLorebook(RootModel[dict[str, JsonValue]]):
+    """One of ours or of another tool."""
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, _: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        kinds = [handler(Lorebook.__pydantic_core_schema__), {"type": "object", "additionalProperties": True}]
+        return {"description": "One of ours or of another tool.", "anyOf": kinds}
 
 
 class LorebookList(Frozen):
@@ -93,7 +96,7 @@ class RemovedLorebook(Frozen):
     """The lorebook's name."""
 
 
-def _create_lorebooks_router(world_service: WorldService) -> APIRouter:
+def _create_lorebooks_router(world_service: WorldService, workers: Workers) -> APIRouter:
     router = APIRouter(prefix="/worlds/{world}/lorebooks", tags=["worlds"], route_class=JsonRoute)
     refusals = document_problems(400, 401, 404, 408, 409, 413, 415, 422, 503)
     looks = document_problems(401, 404, 422, 503)
@@ -116,10 +119,10 @@ def _create_lorebooks_router(world_service: WorldService) -> APIRouter:
     async def put(
         world: _WorldName,
         book: _BookName,
-        given: Annotated[_GivenLorebook, Body(openapi_examples=_LOREBOOK_EXAMPLES)],
+        given: Annotated[GivenLorebook, Body(openapi_examples=_LOREBOOK_EXAMPLES)],
         author: CallerName,
     ) -> StoredLorebook:
-        read, report = (given, None) if isinstance(given, Lorebook) else await asyncio.to_thread(_parse_lorebook, given)
+        read, report = await _read_lorebook(workers, given)
         await world_service.put_lorebook(world, book, read, author=author)
         return StoredLorebook(name=book, entries=len(read.entries), read_as=report)
 
@@ -132,23 +135,14 @@ def _create_lorebooks_router(world_service: WorldService) -> APIRouter:
     return router
 
 
-def _parse_lorebook(given: Mapping[str, FiniteJson]) -> tuple[Lorebook, ImportReport | None]:
-    """Parses a lorebook of another tool; for one of ours, reports what is invalid."""
-    if is_foreign_book(given):
-        return _parse_foreign_lorebook(given)
-    try:
-        return Lorebook.model_validate(given), None
-    except ValidationError as error:
-        faults = error.errors(include_url=False, include_input=False, include_context=False)
-        raise RequestValidationError([{**one, "loc": ("body", *one["loc"])} for one in faults]) from error
-
-
-def _parse_foreign_lorebook(given: Mapping[str, FiniteJson]) -> tuple[Lorebook, ImportReport]:
-    try:
-        return read_lorebook(dict(given))
-    except InvalidRequest as error:
-        field = None if error.field is None else re.sub(r"\.(\d+)(?=\.|$)", r"[\1]", error.field)
-        raise InvalidRequest(error.detail, field=field) from error
+async def _read_lorebook(workers: Workers, given: GivenLorebook) -> tuple[Lorebook, ImportReport | None]:
+    text = await run_in_turn("authors", given.model_dump_json)
+    if len(text) > _MOST_BYTES:
+        raise TooLarge(f"the lorebook is larger than {_MOST_BYTES} bytes")
+    read = await read_book(workers, text)
+    if read.faults:
+        raise RequestValidationError([fault.model_dump() for fault in read.faults])
+    return await run_in_turn("authors", Lorebook.model_validate_json, read.book), read.report
 
 
 # Worlds and their events.
@@ -246,13 +240,13 @@ class EventsQuery(Frozen):
     limit: Annotated[int, Field(ge=1, le=500)] = 50
 
 
-def create_worlds_router(world_service: WorldService) -> APIRouter:
+def create_worlds_router(world_service: WorldService, workers: Workers) -> APIRouter:
     """All routes for worlds, events and lorebooks."""
     router = APIRouter()
     for part in (
         _create_world_router(world_service),
         _create_events_router(world_service),
-        _create_lorebooks_router(world_service),
+        _create_lorebooks_router(world_service, workers),
         _create_earlier_router(world_service, "events", "event"),
         _create_earlier_router(world_service, "lorebooks", "lorebook"),
     ):

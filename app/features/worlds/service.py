@@ -4,7 +4,6 @@ A moment is what a game sends when a character is to speak. It becomes a task in
 the prompt is the one that training has seen.
 """
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -40,6 +39,7 @@ from app.ports.retrieval import suggest_world
 from app.service.access import list_within
 from app.service.catalogue import Catalogue
 from app.service.retrieval import DraftBuilder, PlacedDraft, RetrievalService
+from app.toolkit.texts import run_in_turn
 
 _MAX_EVENTS = 1000
 """In one request."""
@@ -223,7 +223,7 @@ class WorldService:
         """Stores or replaces a lorebook; durable on return. Creates the world if it does not exist. InvalidRequest
         naming the invalid field of the book. Conflict where the world has another lorebook of that name than
         `based_on`, its digest, or one although that is empty."""
-        await asyncio.to_thread(refuse_unusable, book)
+        await run_in_turn("authors", refuse_unusable, book)
         await self._lorebooks.put(world, name, book, based_on, author)
 
     async def remove_lorebook(self, world: str, name: str, author: str = "") -> None:

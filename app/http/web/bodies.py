@@ -6,7 +6,6 @@ may overflow. Then the quickest parser reads it, and the route's model validates
 again, by a slow parser that lets other threads run and says what is wrong.
 """
 
-import asyncio
 import json
 import math
 import re
@@ -29,6 +28,7 @@ from app.http.web.problems import (
     describe_faults,
     format_field_path,
 )
+from app.toolkit.texts import run_in_turn
 
 # Before JSON is parsed: how many values it holds, and numbers that are too large.
 
@@ -89,6 +89,8 @@ def _split_texts_off(body: bytes) -> Iterator[tuple[bytes, int]]:
 # Parsing.
 
 DEFAULT_MAX_BYTES = 24 * 1024 * 1024
+MOST_VALUES: Final = DEFAULT_MAX_BYTES // _BYTES_PER_VALUE
+"""Of a body, unless the settings allow larger bodies."""
 LARGE_BYTES: Final = 64 * 1024
 """From here on a body is read in a thread."""
 MANY_ERRORS_BYTES: Final = 16 * 1024
@@ -280,7 +282,7 @@ class JsonRequest(Request):
         if not hasattr(self, "_parsed"):
             body = await self.body()
             small = len(body) < LARGE_BYTES
-            self._parsed = self._read(body) if small else await asyncio.to_thread(self._read_large, body)
+            self._parsed = self._read(body) if small else await run_in_turn("bodies", self._read_large, body)
         return self._parsed
 
     def _read(self, body: bytes) -> JsonValue | BaseModel:
@@ -288,7 +290,7 @@ class JsonRequest(Request):
 
     def _read_large(self, body: bytes) -> JsonValue | BaseModel:
         limit = int(self.scope.get("state", {}).get("max_body_bytes", DEFAULT_MAX_BYTES))
-        has_quick_numbers = require_few_values(body, max(limit, DEFAULT_MAX_BYTES) // _BYTES_PER_VALUE)
+        has_quick_numbers = require_few_values(body, max(MOST_VALUES, limit // _BYTES_PER_VALUE))
         if self.reader is not None and has_quick_numbers and (model := self.reader.read_quickly(body)) is not None:
             return model
         return self._read(body)

@@ -13,7 +13,7 @@ uses what is documented: a route's class, its `get_route_handler`, and `FastAPI.
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any, Final, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Final, get_args, get_origin, get_type_hints
 from urllib.parse import parse_qs
 
 from fastapi import Request
@@ -43,6 +43,9 @@ class LazyRoute(APIRoute):
     time of a start. Here the path and the methods are known at once; the rest is built before the first request, or
     when the document is written."""
 
+    reads_strictly: ClassVar[bool] = False
+    """Whether its requests are a JsonRequest with the route's reader: no other route may take a body as a model."""
+
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         self.path, self.endpoint = path, endpoint
         self.name = options.get("name") or get_name(endpoint)
@@ -57,6 +60,11 @@ class LazyRoute(APIRoute):
             answers = (more.get("model") for more in (options.get("responses") or {}).values())
             _complete_models((*get_type_hints(self.endpoint).values(), options.get("response_model"), *answers))
             super().__init__(self.path, self.endpoint, **options)
+
+    def create_reader(self) -> BodyReader | None:
+        """None for routes without a body, or with one that is no model."""
+        model = None if self.body_field is None else self.body_field.field_info.annotation
+        return BodyReader(model) if isinstance(model, type) and issubclass(model, BaseModel) else None
 
     def __getattr__(self, name: str) -> Any:
         """Only what is not there yet is looked up here."""
@@ -114,6 +122,8 @@ def _list_query_parameters(dependant: Dependant) -> Iterator[str]:
 class JsonRoute(ApiRoute):
     """Route class for every router that accepts JSON: `APIRouter(route_class=JsonRoute)`."""
 
+    reads_strictly = True
+
     def get_route_handler(self) -> Callable[[Request], Coroutine[None, None, Response]]:
         handle = super().get_route_handler()
         reader = self.create_reader()
@@ -124,11 +134,6 @@ class JsonRoute(ApiRoute):
             return await handle(strict)
 
         return read_strictly
-
-    def create_reader(self) -> BodyReader | None:
-        """None for routes without a body, or with one that is no model."""
-        model = None if self.body_field is None else self.body_field.field_info.annotation
-        return BodyReader(model) if isinstance(model, type) and issubclass(model, BaseModel) else None
 
 
 # The quick way to direct routes.

@@ -14,7 +14,7 @@ from app.domain.values import utc_now
 from app.features.authoring.model import AuthoredRevision
 from app.features.authoring.service import AuthoringService, CharacterSource
 from app.features.authoring.store import AuthoredStore
-from app.ports.environment import Datasets
+from app.ports.environment import Datasets, NoWorkers
 from app.service.catalogue import Catalogue
 from tests.service.test_sheet_versions import Toy
 
@@ -58,7 +58,7 @@ class Replica:
         self.catalogue = Catalogue({"toy": self.kind})
         self.catalogue.open(ConfiguredDatasets({}))
         source = CharacterSource("toy", folder, SheetCheckContext)
-        self.service = AuthoringService(source, self.catalogue, self.store, self.fail)
+        self.service = AuthoringService(source, self.catalogue, self.store, NoWorkers(), self.fail)
 
     async def fail(self) -> None:
         raise ZeroDivisionError

@@ -55,12 +55,12 @@ from app.http.compat.openenv.sessions import (
     build_observation_frame,
     build_rpc_frame,
     build_state_frame,
-    read_frame,
+    read_any_frame,
     read_reset,
     write_tool_listing,
 )
 from app.http.web.api_keys import declare_access, find_caller
-from app.http.web.problems import MAX_DETAIL, make_printable
+from app.http.web.problems import MAX_DETAIL, RefusedBody, make_printable
 from app.http.web.routes import JsonRoute, LazyRoute
 from app.ports.environment import Environment
 
@@ -201,8 +201,8 @@ class _PlainHttpRoutes:
         async def mcp(env: str, request: Request) -> Response:
             self._catalogue.require_known(env)
             try:
-                answer = _answer_rpc(json.loads(await request.body()), ())
-            except (ValueError, RecursionError):
+                answer = _answer_rpc(await request.json(), ())
+            except RefusedBody:
                 answer = _build_rpc_error(None, _PARSE_ERROR, "invalid JSON")
             return Response(answer, media_type="application/json")
 
@@ -388,7 +388,7 @@ class SessionServer:
                     await socket.close(_AWAY, "idle timeout")
                     return
                 try:
-                    frame = read_frame(text)
+                    frame = await read_any_frame(text)
                 except FrameRefused as refused:
                     await _send_text(socket, build_error_frame(refused.code, refused.message))
                     continue

@@ -37,7 +37,8 @@ from app.domain.values import (
     replace_lone_surrogates,
 )
 from app.http.compat.one_sample import MAX_GROUP
-from app.http.web.problems import format_field_path
+from app.http.web.bodies import LARGE_BYTES, MOST_VALUES, require_few_values
+from app.http.web.problems import RefusedBody, format_field_path
 from app.service.access import BoundsCheck, check_hand_out
 from app.service.catalogue import Catalogue
 from app.service.handout import Dispatcher
@@ -54,6 +55,7 @@ from app.service.requests import (
 )
 from app.service.retrieval import EpisodeStepper
 from app.service.task_cache import TaskCache
+from app.toolkit.texts import run_in_turn
 
 # What is sent: frames of the web socket, JSON objects with a `type`, one answer to each.
 
@@ -136,6 +138,19 @@ def read_frame(text: str | bytes) -> Frame:
     if not isinstance(data, dict):
         raise FrameRefused("VALIDATION_ERROR", "data: expected an object")
     return Frame(value["type"], cast("dict[str, JsonValue]", data))
+
+
+async def read_any_frame(text: str | bytes) -> Frame:
+    """As `read_frame`; a large one in a thread, with as many values as a body may hold."""
+    return read_frame(text) if len(text) < LARGE_BYTES else await run_in_turn("bodies", _read_large_frame, text)
+
+
+def _read_large_frame(text: str | bytes) -> Frame:
+    try:
+        require_few_values(text.encode(errors="surrogatepass") if isinstance(text, str) else text, MOST_VALUES)
+    except RefusedBody as refused:
+        raise FrameRefused("VALIDATION_ERROR", refused.detail) from None
+    return read_frame(text)
 
 
 def asks_for_tools(action: Mapping[str, JsonValue]) -> bool:

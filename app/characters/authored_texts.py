@@ -1,0 +1,343 @@
+"""Texts of authors are read in workers, as texts of models are: sheets, scenes, cards, lorebooks and events over HTTP.
+
+Texts exist that keep a reader busy for minutes, and a thread cannot be ended. So a function that reads one runs in a
+worker with a limit that grows with the text, and hands back what is small or plain: findings, a prompt, or JSON that
+needs no more than to be validated. What it refuses, and what it breaks on, is the text's fault and comes back as a
+refusal.
+"""
+
+import base64
+import logging
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from pathlib import Path
+from typing import Any, Final, Literal, TypeVar, cast
+
+from pydantic import BaseModel, JsonValue, TypeAdapter, ValidationError
+
+from app.characters.cards.fields import ImportReport
+from app.characters.cards.files import read_bytes
+from app.characters.cards.formats import is_foreign_book
+from app.characters.cards.lorebooks import read_lorebook, require_few_entries
+from app.characters.cards.sheets import SheetNaming, dump_sheet, import_file
+from app.characters.loading import parse_model
+from app.characters.lorebooks import prepare_books, recall_from, refuse_unusable
+from app.characters.scenes import SceneSet
+from app.characters.sheet_checks import (
+    SheetCheckContext,
+    SheetFinding,
+    build_source,
+    check_sources,
+    outline_scenes,
+    parse_findable,
+)
+from app.domain.authored_files import SCENE_FILES
+from app.domain.errors import InvalidRequest, RequestRefused, TooLarge, Unavailable, WorkerFailed, WorkExceeded
+from app.domain.tasks import Limits
+from app.domain.values import FiniteJson, Frozen, estimate_tokens
+from app.domain.worlds import Event, Lorebook
+from app.ports.environment import Workers
+
+log = logging.getLogger(__name__)
+
+# Calls and refusals
+
+_MIB: Final = 1024 * 1024
+_SECONDS_PER_MIB: Final = 4.0
+"""Twice what a parser of YAML needs for the slowest MiB; an ordinary sheet of 10 kB takes 0.02 s."""
+_MOST_SECONDS: Final = 60.0
+
+
+def choose_limits(size: int) -> Limits:
+    """For texts of so many characters together."""
+    seconds = min(_MOST_SECONDS, 2.0 + _SECONDS_PER_MIB * size / _MIB)
+    return Limits(
+        cpu_seconds=round(seconds, 1), seconds=round(4 * seconds, 1), memory_mb=1024, output_bytes=16 * _MIB, tries=1
+    )
+
+
+class UnreadableText(InvalidRequest):
+    """Reading it exceeds a limit, or breaks its reader."""
+
+
+_REFUSALS: Final[Mapping[str, type[RequestRefused]]] = {
+    kind.__name__: kind for kind in (InvalidRequest, TooLarge, UnreadableText)
+}
+_MOST_SAID: Final = 2000
+"""Characters of a refusal: it may quote the text."""
+
+
+class _Answer(Frozen):
+    """What comes back from a worker. It is validated as a stranger's, as all answers of workers are."""
+
+    result: Any = None
+    refusal: Literal["InvalidRequest", "TooLarge", "UnreadableText"] | None = None
+    detail: str = ""
+    field: str | None = None
+    fault: str = ""
+    """For the log alone."""
+
+
+FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
+
+
+def reads_authored(function: FunctionT) -> FunctionT:
+    """For a function that `read_in_worker` calls: a refusal is data, as its worker goes on."""
+
+    @wraps(function)
+    def answer(*arguments: Any) -> JsonValue:
+        try:
+            return {"result": function(*arguments)}
+        except MemoryError:  # of a limit, which the worker tells
+            raise
+        except RequestRefused as error:
+            kind = type(error).__name__ if type(error).__name__ in _REFUSALS else InvalidRequest.__name__
+            return {"refusal": kind, "detail": error.detail[:_MOST_SAID], "field": error.field}
+        except Exception as error:
+            said = f"it cannot be read ({type(error).__name__})"
+            return {"refusal": UnreadableText.__name__, "detail": said, "fault": repr(error)[:_MOST_SAID]}
+
+    return cast(FunctionT, answer)
+
+
+async def read_in_worker(
+    workers: Workers, function: Callable[..., JsonValue], *arguments: JsonValue, size: int
+) -> JsonValue:
+    """What the function, which is marked by `reads_authored`, makes of texts of `size` characters. Raises what it
+    refuses; UnreadableText naming the limit that they exceed; Unavailable without a worker."""
+    try:
+        answer = _Answer.model_validate(await workers.run(function, *arguments, limits=choose_limits(size)))
+    except WorkExceeded as error:
+        raise UnreadableText(f"reading it needs more than {error.allowed}, the limit for {size:,} characters") from None
+    except WorkerFailed as error:
+        log.warning("a text of an author could not be read: %s", error.detail)
+        raise Unavailable("the text could not be read now: send it again") from error
+    except ValidationError:
+        raise Unavailable("the text could not be read now: send it again") from None
+    if answer.fault:
+        log.warning("a text of an author broke its reader: %s", "".join(filter(str.isprintable, answer.fault)))
+    if answer.refusal is not None:
+        raise _REFUSALS[answer.refusal](answer.detail, field=answer.field)
+    return cast(JsonValue, answer.result)
+
+
+# Sheets and scenes
+
+_FINDINGS: Final = TypeAdapter(tuple[SheetFinding, ...])
+
+
+async def check_texts(
+    workers: Workers, texts: Mapping[str, str], former: Mapping[str, str], context: SheetCheckContext
+) -> tuple[SheetFinding, ...]:
+    """Of texts that will be in force together, by file, which may refer to one another. `former`: the files of scenes
+    that they replace. `context`: what is in force. UnreadableText."""
+    size = sum(map(len, (*texts.values(), *former.values())))
+    sent, replaced = cast(JsonValue, dict(texts)), cast(JsonValue, dict(former))
+    found = await read_in_worker(workers, find_in_texts, sent, replaced, context.model_dump_json(), size=size)
+    return _FINDINGS.validate_python(found)
+
+
+def build_finding(file: str, error: RequestRefused, line: int = 0) -> SheetFinding:
+    return SheetFinding(file=file, line=line, field=error.field or "", level="error", message=error.detail)
+
+
+@reads_authored
+def find_in_texts(texts: Mapping[str, str], former: Mapping[str, str], context: str) -> JsonValue:
+    sheets = [build_source(Path(file), texts[file]) for file in texts if not file.startswith(SCENE_FILES)]
+    parsed = [parse_findable(Path(file), texts[file], SceneSet) for file in texts if file.startswith(SCENE_FILES)]
+    findings = [finding for one in parsed if isinstance(one, list) for finding in one]
+    if sheets:
+        beside = SheetCheckContext.model_validate_json(context)
+        scene_sets = list(beside.scene_sets)
+        for file, text in former.items():
+            before = parse_findable(Path(file), text, SceneSet)
+            if not isinstance(before, list) and (outline := outline_scenes(before[1])) in scene_sets:
+                scene_sets.remove(outline)
+        scene_sets += [outline_scenes(one[1]) for one in parsed if not isinstance(one, list)]
+        beside = beside.model_copy(update={"scene_sets": tuple(scene_sets)})
+        findings += check_sources(sheets, beside).findings
+    return [finding.model_dump() for finding in findings]
+
+
+class ChosenScene(Frozen):
+    """A scene of a file of scenes, as JSON, and what else the file has."""
+
+    character: str | None
+    scenes: tuple[str, ...]
+    """The ids of all."""
+    scene: str
+
+
+async def choose_scene(workers: Workers, file: str, text: str, scene: str | None) -> ChosenScene:
+    """The scene of that id, or else the first. Raises as `parse_model`."""
+    return ChosenScene.model_validate(await read_in_worker(workers, find_scene, file, text, scene, size=len(text)))
+
+
+@reads_authored
+def find_scene(file: str, text: str, scene: str | None) -> JsonValue:
+    scene_set = parse_model(text, file, SceneSet)
+    chosen = next((one for one in scene_set.scenes if one.id == scene), scene_set.scenes[0])
+    ids: list[JsonValue] = [one.id for one in scene_set.scenes]
+    return {"character": scene_set.character, "scenes": ids, "scene": chosen.model_dump_json()}
+
+
+# Cards
+
+
+class ImportedCard(Frozen):
+    """Nothing is stored: `text` is what to check and save. `kind` says what it is."""
+
+    kind: str
+    id: str
+    text: str
+    report: ImportReport
+
+
+async def import_card(workers: Workers, content: bytes, name: str | None) -> ImportedCard:
+    """Raises as `read_bytes` and `import_file`."""
+    encoded = base64.b64encode(content).decode("ascii")
+    imported = await read_in_worker(workers, read_card, encoded, name, size=len(content))
+    return ImportedCard.model_validate_json(str(imported))
+
+
+@reads_authored
+def read_card(content: str, name: str | None) -> JsonValue:
+    brought = import_file(read_bytes(base64.b64decode(content), "the file"), SheetNaming(id=name))
+    if isinstance(brought.content, Lorebook):
+        text = brought.content.model_dump_json(indent=2, exclude_defaults=True)
+        card = ImportedCard(kind="lorebook", id=name or "", text=text, report=brought.report)
+    else:
+        sheet = brought.content
+        card = ImportedCard(kind="sheet", id=sheet.id, text=dump_sheet(sheet), report=brought.report)
+    return card.model_dump_json()
+
+
+# Lorebooks and events of worlds
+
+
+class BookFault(Frozen):
+    """As pydantic and FastAPI have them."""
+
+    type: str
+    loc: tuple[str | int, ...]
+    msg: str
+
+
+class ReadBook(Frozen):
+    """`faults` is what pydantic says of an invalid book of ours."""
+
+    book: str = ""
+    """JSON."""
+    report: ImportReport | None = None
+    """For a lorebook of another tool: which fields were converted, and which are only kept."""
+    faults: tuple[BookFault, ...] = ()
+
+
+async def read_book(workers: Workers, given: str) -> ReadBook:
+    """A lorebook of ours or of another tool, in JSON: which one it is, its keys say, as other tools' have some that
+    ours lack. InvalidRequest naming the field of one that cannot be used; TooLarge."""
+    return ReadBook.model_validate(await read_in_worker(workers, parse_book, given, size=len(given)))
+
+
+_MOST_FAULTS: Final = 100
+_GIVEN: Final = TypeAdapter[dict[str, JsonValue]](dict[str, FiniteJson])
+
+
+@reads_authored
+def parse_book(given: str) -> JsonValue:
+    try:
+        value = _GIVEN.validate_json(given)
+        require_few_entries(value)
+        book, report = _read_foreign_book(value) if is_foreign_book(value) else (Lorebook.model_validate(value), None)
+    except ValidationError as error:
+        faults = error.errors(include_url=False, include_input=False, include_context=False)
+        listed = [{**one, "loc": ["body", *one["loc"]]} for one in faults[:_MOST_FAULTS]]
+        return cast(JsonValue, {"faults": listed})
+    refuse_unusable(book)
+    said = None if report is None else report.model_dump(mode="json")
+    return {"book": book.model_dump_json(exclude_unset=True), "report": said}
+
+
+def _read_foreign_book(value: dict[str, JsonValue]) -> tuple[Lorebook, ImportReport]:
+    try:
+        return read_lorebook(value)
+    except InvalidRequest as error:
+        field = None if error.field is None else re.sub(r"\.(\d+)(?=\.|$)", r"[\1]", error.field)
+        raise InvalidRequest(error.detail, field=field) from error
+
+
+WorldText = Literal["event", "lorebook"]
+_WORLD_MODELS: Final[Mapping[str, type[BaseModel]]] = {"event": Event, "lorebook": Lorebook}
+
+
+class CheckedWorldText(Frozen):
+    """`value` is JSON; None where there are findings."""
+
+    findings: tuple[SheetFinding, ...]
+    value: str | None = None
+
+
+async def check_world_text(workers: Workers, kind: WorldText, name: str, text: str) -> CheckedWorldText:
+    """Of the event or lorebook of that name, as YAML. A text that cannot be read is a finding."""
+    try:
+        checked = await read_in_worker(workers, find_in_world_text, kind, name, text, size=len(text))
+    except UnreadableText as error:
+        return CheckedWorldText(findings=(build_finding(name, error),))
+    return CheckedWorldText.model_validate(checked)
+
+
+@reads_authored
+def find_in_world_text(kind: str, name: str, text: str) -> JsonValue:
+    parsed = parse_findable(Path(f"{name}.yaml"), text, _WORLD_MODELS[kind])
+    if isinstance(parsed, list):
+        return {"findings": [finding.model_dump() for finding in parsed]}
+    document, written = parsed
+    try:
+        if isinstance(written, Lorebook):
+            refuse_unusable(written)
+        elif isinstance(written, Event) and written.id != name:
+            raise InvalidRequest(f"is {written.id!r}, but this is the page of {name!r}", field="id")
+    except InvalidRequest as error:
+        line = document.find_line(("id",)) if error.field == "id" else 0
+        return {"findings": [build_finding(name, error, line).model_dump()]}
+    return {"findings": [], "value": written.model_dump_json()}
+
+
+class RecalledEntryText(Frozen):
+    """An entry of a lorebook that comes up for a line, and why."""
+
+    name: str
+    because: str
+    is_told: bool
+    content: str
+
+
+_RECALLED: Final = TypeAdapter(tuple[RecalledEntryText, ...])
+
+
+async def recall_from_text(
+    workers: Workers, name: str, text: str, line: str, budget_tokens: int
+) -> Sequence[RecalledEntryText]:
+    """What comes up of the lorebook of that text for the line; nothing of one that cannot be read."""
+    try:
+        recalled = await read_in_worker(workers, recall_line, name, text, line, budget_tokens, size=len(text))
+    except RequestRefused:
+        return ()
+    return _RECALLED.validate_python(recalled)
+
+
+@reads_authored
+def recall_line(name: str, text: str, line: str, budget_tokens: int) -> JsonValue:
+    book = parse_model(text, f"{name}.yaml", Lorebook)
+    refuse_unusable(book)
+    recalled = recall_from(prepare_books({name: book}), [line], name, budget_tokens, estimate_tokens)
+    return [
+        {
+            "name": one.entry.name or one.entry.id,
+            "because": one.because,
+            "is_told": one.told,
+            "content": one.entry.content,
+        }
+        for one in recalled
+    ]

@@ -1,0 +1,96 @@
+"""Texts of authors are read in workers: what a text costs, breaks or refuses comes back as a refusal."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+from pydantic import JsonValue
+
+from app.characters.authored_texts import (
+    UnreadableText,
+    check_texts,
+    choose_limits,
+    read_in_worker,
+    reads_authored,
+)
+from app.characters.sheet_checks import SheetCheckContext
+from app.domain.errors import GatewayError, InvalidRequest, NotFound, TooLarge, Unavailable
+from app.ports.environment import NoWorkers, Workers
+from app.sandbox.workers import InProcessWorkers, ProcessWorkers
+
+SHEET = """meta: {schema_version: 1, id: mara, licence: unknown, genre: fantasy, world: mara, summary: A smith.}
+identity: {name: Mara}
+core: {traits: [blunt]}
+"""
+
+
+@reads_authored
+def read_hostile(text: str) -> JsonValue:
+    if text == "large":
+        raise TooLarge("it is large")
+    if text == "wrong":
+        raise InvalidRequest("it is wrong", field="meta.id")
+    if text == "gone":
+        raise NotFound("there is no such thing")
+    if text == "deep":
+        raise RecursionError
+    return [text]
+
+
+@reads_authored
+def read_for_ever(text: str) -> JsonValue:
+    while True:
+        pass
+
+
+@pytest.fixture
+async def workers() -> AsyncIterator[ProcessWorkers]:
+    workers = ProcessWorkers(1)
+    yield workers
+    await workers.close()
+
+
+async def tell(workers: Workers, text: str) -> JsonValue | tuple[type[GatewayError], str, str | None]:
+    try:
+        return await read_in_worker(workers, read_hostile, text, size=len(text))
+    except GatewayError as error:
+        return type(error), error.detail, error.field
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("a", ["a"]),
+        ("large", (TooLarge, "it is large", None)),
+        ("wrong", (InvalidRequest, "it is wrong", "meta.id")),
+        ("gone", (InvalidRequest, "there is no such thing", None)),
+        ("deep", (UnreadableText, "it cannot be read (RecursionError)", None)),
+    ],
+)
+async def test_what_a_text_does_to_its_reader(text: str, told: object) -> None:
+    assert await tell(InProcessWorkers(), text) == told
+
+
+async def test_without_a_worker_the_text_is_not_blamed() -> None:
+    assert await tell(NoWorkers(), "a") == (Unavailable, "the text could not be read now: send it again", None)
+
+
+async def test_a_text_that_takes_too_long_is_refused_with_the_limit(workers: ProcessWorkers) -> None:
+    with pytest.raises(UnreadableText, match=r"needs more than \d+ seconds.*, the limit for 5 characters"):
+        await read_in_worker(workers, read_for_ever, "never", size=5)
+    assert await tell(workers, "a") == ["a"]
+
+
+def test_the_limit_grows_with_the_text() -> None:
+    assert [choose_limits(size).cpu_seconds for size in (0, 256 * 1024, 1024 * 1024, 2**30)] == [2.0, 3.0, 6.0, 60.0]
+
+
+async def test_sheets_and_scenes_that_come_together_are_checked_together() -> None:
+    scenes = "character: mara\nscenes: [{id: a, kind: voice, split: train, player: Who are you?}]\n"
+    texts = {"mara.yaml": SHEET, "scenes/mara.yaml": scenes}
+    before = {"scenes/mara.yaml": scenes.replace("kind: voice", "kind: small_talk")}
+    found = await check_texts(InProcessWorkers(), texts, before, SheetCheckContext())
+    (message,) = [one.message for one in found if "scenes" in one.message and one.field == "meta.id"]
+    assert message == (
+        "its own scenes do not probe knowledge_boundary, withheld_event, secret_fishing, provocation, relationship, "
+        "recent_event, false_premise"
+    )
