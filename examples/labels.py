@@ -2,11 +2,13 @@
 
 python examples/loop.py http://127.0.0.1:8000          # something to label
 python examples/labels.py http://127.0.0.1:8000 ada
+ATROPOS_ENVS_API_KEY=... python examples/labels.py http://127.0.0.1:8000 ada    # the key labels, on behalf of ada
 
 You will see a prompt, then its replies by number. Type numbers from best to worst, with `=` between equals: `2 1=3`. An
 empty line skips the item, and `q` ends. `atropos-envs judges agreement NAME` then tells how often a judge agrees.
 """
 
+import os
 import sys
 import time
 
@@ -28,10 +30,13 @@ def printable(text: str | None) -> str:
     )
 
 
-def main(url: str, labeller: str) -> None:
-    with httpx.Client(base_url=url, timeout=60) as gateway:
+def main(url: str, person: str) -> None:
+    key = os.environ.get("ATROPOS_ENVS_API_KEY")
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    who = {"on_behalf_of" if key else "labeller": person}
+    with httpx.Client(base_url=url, timeout=60, headers=headers) as gateway:
         while True:
-            answer = gateway.post("/labels/next", json={"labeller": labeller}).raise_for_status().json()
+            answer = gateway.post("/labels/next", json=who).raise_for_status().json()
             item = answer["item"]
             if item is None:
                 print(answer["reason"])
@@ -43,7 +48,7 @@ def main(url: str, labeller: str) -> None:
                 print(f"\n[{number}] {printable(reply['messages'][-1]['content'])}")
             begun = time.monotonic()
             line = input("\nbest to worst, such as 2 1=3: ").strip()
-            lease = {"labeller": labeller, "lease_id": item["lease_id"]}
+            lease = {**who, "lease_id": item["lease_id"]}
             if line == "q":
                 return
             if not line:

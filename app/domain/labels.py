@@ -1,17 +1,31 @@
 """What people say about replies: labels, the queue that asks for them, and choices that they made elsewhere."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
+from app.domain.access import Caller
+from app.domain.errors import InvalidRequest
 from app.domain.judging import RubricLabel
 from app.domain.tasks import Message
 from app.domain.values import FiniteNumber, Frozen, WholeNumber, require_encodable
 
 LabellerName = Annotated[
-    str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._@-]{0,63}$", description="Who labels. It proves nothing.")
+    str,
+    Field(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._@-]{0,63}$",
+        description="Who labels, where the service has no keys. It proves nothing. With a key, the key's name is it.",
+    ),
+]
+PersonName = Annotated[
+    str,
+    Field(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._@-]{0,63}$",
+        description="Whom the caller labels for: people who share a key or a tool stay apart by it.",
+    ),
 ]
 LabelKind = Literal["queue", "own_pick", "pair", "implicit", "edit"]
 """`queue`: of an item that the queue chose, blind. `own_pick`: of a group that the labeller chose. `pair`: imported.
@@ -29,6 +43,59 @@ Text = Annotated[str, Field(max_length=4000), AfterValidator(require_encodable)]
 LongText = Annotated[str, Field(max_length=200_000), AfterValidator(require_encodable)]
 RolloutId = Annotated[str, Field(max_length=64)]
 Level = Annotated[WholeNumber, Field(ge=0, le=LEVELS_OF_LABELS - 1)]
+
+
+@dataclass(frozen=True)
+class Labeller:
+    """Who labels, and whom for. Two are the same person where all of it is."""
+
+    name: str
+    """Of the caller's key, or of whom a proxy signs in. Where the service has no keys, any that is given."""
+    on_behalf_of: str = ""
+    verified: bool = False
+    """The name is the caller's own, and not one that anybody may give."""
+
+    def owns(self, made: "ByLabeller") -> bool:
+        """Whoever shares a key or a tool owns what was made with it, for whomever."""
+        return (self.name, self.verified) == (made.labeller, made.verified)
+
+
+def find_labeller(caller: Caller | None, name: str | None, on_behalf_of: str | None) -> Labeller:
+    """The caller. `name` counts where no key is needed alone. InvalidRequest for another name than the key's, and for
+    none where there is no key."""
+    if caller is None:
+        if name is None:
+            raise InvalidRequest("say who labels: this service has no keys that would tell", field="labeller")
+        return Labeller(name, on_behalf_of or "")
+    if name is not None and name != caller.name:
+        raise InvalidRequest(
+            f"you label as {caller.name!r}, the name of your key: leave `labeller` out, and say in `on_behalf_of` whom "
+            "you label for",
+            field="labeller",
+        )
+    return Labeller(caller.name, on_behalf_of or "", verified=True)
+
+
+class ByLabeller(Frozen):
+    """What somebody made, labelled or holds."""
+
+    labeller: str
+    """The name of a key, or one that was given where the service had no keys."""
+    on_behalf_of: str = ""
+    """Whom it was made for, as the caller said; empty where nobody was named."""
+    verified: bool = False
+    """The labeller is a key, and no name that anybody could give."""
+
+    @property
+    def by(self) -> Labeller:
+        return Labeller(self.labeller, self.on_behalf_of, self.verified)
+
+
+class NamedLabeller(Frozen):
+    """Who labels, as far as a request says. With a key, the caller is the labeller."""
+
+    labeller: LabellerName | None = None
+    on_behalf_of: PersonName | None = None
 
 
 class ReplyLabel(Frozen):
@@ -93,20 +160,18 @@ class ImportedLabel(Frozen):
     language: Annotated[str, Field(max_length=20)] = ""
 
 
-class ImportRequest(Frozen):
+class ImportRequest(NamedLabeller):
     """Choices that were made elsewhere. What is stored already is left as it is."""
 
-    labeller: LabellerName
     choices: Annotated[tuple[ImportedLabel, ...], Field(min_length=1, max_length=1000)]
 
 
-class Label(Frozen):
+class Label(ByLabeller):
     """One person's label of one group, or one choice that was imported."""
 
     label_id: str
     kind: LabelKind
     state: LabelState = "live"
-    labeller: str
     group_id: str | None = None
     environment: str = ""
     run: str | None = None
@@ -127,10 +192,9 @@ class Label(Frozen):
     created_at: datetime
 
 
-class LabelRequest(Frozen):
-    """What both routes take. `labeller` says who labels and proves nothing: any key may give any name."""
+class LabelRequest(NamedLabeller):
+    """What both routes take."""
 
-    labeller: LabellerName
     lease_id: Annotated[str, Field(max_length=64)] | None = None
     """Of the item that the queue gave. Without it the label is an `own_pick`, which is in no figure."""
     seconds: Annotated[FiniteNumber, Field(ge=0, le=86_400)] | None = None
@@ -180,11 +244,10 @@ class ReplyLabelRequest(LabelRequest, ReplyLabel):
         return self
 
 
-class LabelLease(Frozen):
+class LabelLease(ByLabeller):
     """Who holds an item, and until when."""
 
     lease_id: str
-    labeller: str
     group_id: str
     environment: str
     run: str | None

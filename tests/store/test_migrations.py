@@ -29,6 +29,7 @@ from sqlalchemy import table as named
 
 from app.domain.access import AdminAction, StoredKey, compute_key_digest, name_narrowed
 from app.domain.errors import StoreUnavailable
+from app.domain.labels import Label, Labeller
 from app.domain.scores import Criterion, Score
 from app.domain.values import Frozen
 from app.main.store import metadata
@@ -244,6 +245,8 @@ def test_a_store_of_the_schema_before_is_lifted(empty_url: str, tmp_path: Path) 
         for name, row in rows.items()
         if name not in GONE
     }
+    for name in ("labels", "label_leases"):
+        kept[name] |= {"on_behalf_of": "", "verified": False}
     assert (lifted | changed, rows.keys() - lifted.keys()) == (kept | changed, GONE)
     with connected(empty_url) as connection:
         context = MigrationContext.configure(connection, opts={"compare_server_default": True})
@@ -275,7 +278,7 @@ BROWSERS = {"a" * 64: 20, "b" * 64: 21, "c" * 64: 1}
 
 @pytest.mark.dialects
 def test_play_becomes_talk_and_a_crowded_key_loses_its_browsers(empty_url: str, tmp_path: Path) -> None:
-    migrate_without("0043*", empty_url, tmp_path / "migrations")
+    migrate_without("004[3-9]*", empty_url, tmp_path / "migrations")
     made = {"hint": "gw_", "created_at": "2026-01-01T00:00:00Z", "created_by": "command line"}
     with connected(empty_url) as connection:
         for name, more in FORMER_KEYS.items():
@@ -349,6 +352,38 @@ def test_turns_and_leases_of_items_become_claims(empty_url: str, tmp_path: Path)
         found = [tuple(row) for row in connection.execute(text(read))]
         context = MigrationContext.configure(connection, opts={"compare_server_default": True})
         assert (found, compare_metadata(context, metadata)) == ([*ROWS.claimed], [])
+
+
+@pytest.mark.dialects
+def test_labels_of_before_keep_their_names_and_nobody_verified_them(empty_url: str, tmp_path: Path) -> None:
+    migrate_without("0044*", empty_url, tmp_path / "migrations")
+    body = {"label_id": "one", "kind": "own_pick", "labeller": "ada", "created_at": "2026-01-01T00:00:00Z"}
+    names: dict[str, object] = {
+        "labeller": "ada",
+        "environment": "e",
+        "created_at": 0,
+        "state": "live",
+        "group_id": "g",
+    }
+    made: dict[str, dict[str, object]] = {
+        "labels": {"label_id": "one", "kind": "own_pick", "body": json.dumps(body)},
+        "label_leases": {"lease_id": "l", "arm": "uniform", "second": False, "wanted": 1, "draw": "{}"},
+    }
+    with connected(empty_url) as connection:
+        present = MetaData()
+        present.reflect(connection, only=[*made])
+        for table, row in made.items():
+            connection.execute(insert(present.tables[table]), names | row)
+    migrate(empty_url, MIGRATIONS)
+    with connected(empty_url) as connection:
+        found = [
+            tuple(connection.execute(text(f"SELECT labeller, on_behalf_of, verified FROM {table}")).one())  # noqa: S608
+            for table in made
+        ]
+        stored = connection.execute(text("SELECT body FROM labels")).scalar_one()
+        context = MigrationContext.configure(connection, opts={"compare_server_default": True})
+        differences = compare_metadata(context, metadata)
+    assert (found, decode(Label, stored).by, differences) == ([("ada", "", False)] * 2, Labeller("ada"), [])
 
 
 def test_an_older_store_is_refused_with_the_way(empty_url: str) -> None:
@@ -477,7 +512,7 @@ def test_a_service_starts_on_a_newer_schema_that_only_expanded(empty_url: str, t
     rows = fill(empty_url)
     require_servable(empty_url, MIGRATIONS)
     migrate(empty_url, MIGRATIONS)
-    assert (tables, unchanged, fill(empty_url), rows["schema_support"]) == ([set()], True, rows, {"oldest": "0043"})
+    assert (tables, unchanged, fill(empty_url), rows["schema_support"]) == ([set()], True, rows, {"oldest": "0044"})
 
 
 def test_a_folder_that_cannot_be_made_is_unavailable(tmp_path: Path) -> None:

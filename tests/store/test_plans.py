@@ -13,6 +13,7 @@ from sqlalchemy import Connection, Engine, event, insert, select, text, update
 from app.domain.access import SignIn
 from app.domain.groups import Group, GroupFilter
 from app.domain.judging import Judgement
+from app.domain.labels import Labeller
 from app.domain.retention import PruneRule
 from app.domain.rollups import RollupFilter, RollupKey
 from app.domain.scores import Score
@@ -224,8 +225,8 @@ async def ask_all(store: Store, url: str) -> tuple[dict[str, list[Statement]], d
             store.groups.finish([group("fresh", [Score.exact(True)])]),
             {"ix_judgements_group_sequence", *kept, *LOADED},
         ),
-        "left to label": (queue.count_left(["e1"], None, "ada"), set()),
-        "drawn to label": (queue.draw_doubtful(["e1"], "r1", "ada"), set()),
+        "left to label": (queue.count_left(["e1"], None, Labeller("ada")), set()),
+        "drawn to label": (queue.draw_doubtful(["e1"], "r1", Labeller("ada")), set()),
         "uncounted": (views.count_uncounted(), {"SCAN ix_groups_uncounted"}),
         "statistics": (views.get_statistics(None, None), {"ix_rollups_environment"}),
         "statistics of environment": (views.get_statistics("e1", None), {"ix_rollups_environment"}),

@@ -15,7 +15,7 @@ from sqlalchemy import insert, update
 from app.domain.errors import InvalidRequest
 from app.domain.groups import Group, GroupDetail
 from app.domain.keeping import KeepLevel, PartDigest, ReducedCompletion, ReducedReading, digest_text
-from app.domain.labels import LabelLease, QueueDraw
+from app.domain.labels import LabelLease, Labeller, QueueDraw
 from app.domain.making import GroupMaking
 from app.domain.parts import Arrival, RetryWindows
 from app.domain.retention import KeptGroups, Reduced, ReduceRule
@@ -231,7 +231,7 @@ async def test_what_has_no_text_is_not_given_to_people_or_judges(
 ) -> None:
     async def look(store: Store) -> tuple[int, int, bool]:
         queue = store.part(LabelQueue)
-        drawn = [await draw(("gsm8k",), None, "ann") for draw in (queue.draw_uniform, queue.draw_doubtful)]
+        drawn = [await draw(("gsm8k",), None, Labeller("ann")) for draw in (queue.draw_uniform, queue.draw_doubtful)]
         unread = await store.part(RunHealthStore).find_shadow_group("run")
         return (
             len([one for one in drawn if one is not None]),
@@ -242,7 +242,7 @@ async def test_what_has_no_text_is_not_given_to_people_or_judges(
     await store.runs.create(Run(name="run", seed=1, created_at=START))
     await fill(store, [stored(n) for n in range(4)])
     await reduce(store)
-    whole = await store.part(LabelQueue).draw_uniform(("gsm8k",), None, "ann")
+    whole = await store.part(LabelQueue).draw_uniform(("gsm8k",), None, Labeller("ann"))
     assert whole is not None
     shadowed = await store.part(RunHealthStore).find_shadow_group("run")
     drop_texts(store_url)

@@ -23,6 +23,7 @@ class Person:
     """Values of path parameters."""
     bodies: dict[str, dict[str, Any]] = field(default_factory=dict)
     queries: dict[str, dict[str, str]] = field(default_factory=dict)
+    forms: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def ask(self, method: str, path: str, **sent: Any) -> Any:
         return self.client.request(method, path, **sent)

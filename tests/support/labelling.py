@@ -25,10 +25,13 @@ def contrary(request: JudgeRequest, count: int) -> Mapping[str, float]:
 
 
 def labelled_gateway(
-    database: Path | str, judge: Opinion = opinionated
+    database: Path | str, judge: Opinion = opinionated, *, api_key: str | None = None
 ) -> AbstractAsyncContextManager[httpx.AsyncClient]:
     return gateway(
-        World(), database, ConfiguredPanels({"judge": ScriptedJudge(judge, "judge")}, {}, fallback=("judge",))
+        World(),
+        database,
+        ConfiguredPanels({"judge": ScriptedJudge(judge, "judge")}, {}, fallback=("judge",)),
+        api_key=api_key,
     )
 
 

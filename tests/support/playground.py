@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self, cast
 
 import httpx
-from pydantic import BaseModel
+from pydantic import BaseModel, SecretStr
 from starlette.testclient import TestClient
 
 from app.domain.errors import EnvironmentUnavailable, InvalidRequest, RetrieverFailed, VerifierFailed
@@ -368,12 +368,13 @@ async def gateway(
     *,
     rag: RagSettings | None = None,
     retriever: Retriever | None = None,
+    api_key: str | None = None,
 ) -> AsyncIterator[httpx.AsyncClient]:
     """A client of a gateway over that file or URL, once it is ready. The world is its retriever, unless `rag` or
-    `retriever` says otherwise."""
+    `retriever` says otherwise. With an `api_key` the service needs keys, and the client sends that one."""
     url = database if isinstance(database, str) else f"sqlite:///{database}"
     app = create_app(
-        Settings(database_url=url, rag=rag or RagSettings()),
+        Settings(database_url=url, rag=rag or RagSettings(), api_key=None if api_key is None else SecretStr(api_key)),
         environments=environments(world),
         panels=judging or panels(world.judge),
         retriever=retriever or (world if rag is None or rag.retriever == "worlds" else None),
@@ -384,6 +385,8 @@ async def gateway(
         app.router.lifespan_context(app),
         httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1", timeout=READ_SECONDS) as client,
     ):
+        if api_key is not None:
+            client.headers["Authorization"] = f"Bearer {api_key}"
         async with asyncio.timeout(WAIT):
             while (await client.get("/readyz")).status_code != 200:  # noqa: ASYNC110  # HTTP wakes nobody
                 await asyncio.sleep(0.005)

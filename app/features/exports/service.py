@@ -444,6 +444,11 @@ class LabelRow(RowOrigin):
     kind: str
     """`queue` and `own_pick` by labelling, `pair` imported, `implicit` and `edit` from chats."""
     labeller: str
+    """The name of a key, or one that was given where the service had no keys."""
+    on_behalf_of: str
+    """Whom the labeller labelled for; empty where nobody was named."""
+    verified: bool
+    """The labeller is a key, and no name that anybody could give."""
     prompt: tuple[ExportedMessage, ...]
     chosen: tuple[ExportedMessage, ...]
     rejected: tuple[ExportedMessage, ...]
@@ -539,6 +544,8 @@ def _describe_label(label: Label) -> dict[str, object]:
         "label_id": label.label_id,
         "kind": label.kind,
         "labeller": label.labeller,
+        "on_behalf_of": label.on_behalf_of,
+        "verified": label.verified,
         "created_at": label.created_at.isoformat(),
         "seconds": label.seconds,
         "rubric": "" if label.rubric is None else f"{label.rubric.name} {label.rubric.version}",

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 from urllib.parse import quote
 
 import httpx
@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from app.domain.errors import GatewayError
-from app.domain.labels import ImportedLabel, ImportRequest
+from app.domain.labels import ImportedLabel, ImportRequest, NamedLabeller
 from app.domain.values import Frozen
 from app.evaluation.agreement import FEWEST_GROUPS, AgreementFigure, AgreementSlice, CriterionAgreement
 from app.evaluation.labelled_groups import ChoiceFile, read_choices
@@ -29,6 +29,9 @@ BATCH = 100
 """Choices in one request, at most."""
 BATCH_BYTES = 4 * 1024 * 1024
 """Of JSON in one request, at most: each choice holds the whole chat before it. A larger choice goes alone."""
+
+_IMPORTER: Final = "imported"
+"""Who imports choices where nobody is named and the service has no keys."""
 
 labels = typer.Typer(help="Import choices that people made.", no_args_is_help=True)
 
@@ -64,7 +67,10 @@ class _ReadFile:
 @labels.command("import")
 def import_(
     files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="Pairs or chats of SillyTavern, JSON lines.")],
-    labeller: Annotated[str, typer.Option(help="Whose choices these are.")] = "imported",
+    on_behalf_of: Annotated[str, typer.Option(help="Whose choices these are.", show_default="nobody named")] = "",
+    labeller: Annotated[
+        str, typer.Option(help="Who imports them, where the service has no keys. With a key, its name is stored.")
+    ] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be imported, and store nothing.")] = False,
     url: Annotated[str, typer.Option(help="Gateway URL.", show_default="from settings")] = "",
     api_key: Annotated[str, typer.Option(envvar="ATROPOS_ENVS_API_KEY", help="Gateway API key.")] = "",
@@ -79,11 +85,11 @@ def import_(
     if found and not dry_run:
         address = (url or find_gateway_url()).rstrip("/")
         try:
-            added, known = asyncio.run(_send(address, api_key, labeller, found))
+            added, known = asyncio.run(_send(address, api_key, _name_importer(api_key, labeller, on_behalf_of), found))
         except GatewayError as error:
             stop(describe_error(error))
         except ValueError as error:
-            stop(f"--labeller: {error}")
+            stop(f"--labeller, --on-behalf-of: {error}")
     summary = ImportSummary(
         choices=dict(sorted(Counter(one.kind for one in found).items())),
         left_out=tuple(
@@ -110,11 +116,17 @@ def _read_file(path: Path) -> _ReadFile:
         stop(f"{path} is not UTF-8: {error.reason}")
 
 
-async def _send(url: str, api_key: str, labeller: str, choices: Sequence[ImportedLabel]) -> tuple[int, int]:
+def _name_importer(api_key: str, labeller: str, on_behalf_of: str) -> NamedLabeller:
+    """ValueError for what is no name."""
+    name = labeller or ("" if api_key else _IMPORTER)
+    return NamedLabeller(labeller=name or None, on_behalf_of=on_behalf_of or None)
+
+
+async def _send(url: str, api_key: str, by: NamedLabeller, choices: Sequence[ImportedLabel]) -> tuple[int, int]:
     added = known = 0
     async with open_gateway(url, api_key, 120) as gateway:
         for batch in cut_batches(choices):
-            receipt = await _import_choices(gateway, labeller, batch)
+            receipt = await _import_choices(gateway, by, batch)
             added, known = added + receipt.added, known + receipt.known
     return added, known
 
@@ -198,6 +210,9 @@ def print_agreement(found: JudgeAgreement) -> None:
     if found.with_others:
         words = f"{found.with_others:,} groups have only the scores of a panel of several judges"
         console.print(words, highlight=False, markup=False)
+    if found.unverified:
+        words = f"{found.unverified:,} labels in the figures are by names that nobody verified"
+        console.print(words, highlight=False, markup=False)
     kinds = ", ".join(f"{kind} {count:,}" for kind, count in sorted(found.labels.items())) or "none"
     words = f"labels: {kinds}; only those that the queue drew uniformly are in the figures"
     console.print(escape_invisible(words), highlight=False, markup=False)
@@ -264,6 +279,7 @@ async def _fetch_agreement(
     return JudgeAgreement.model_validate_json(await gateway.send_request("GET", path))
 
 
-async def _import_choices(gateway: GatewayClient, labeller: str, choices: Sequence[ImportedLabel]) -> ImportReceipt:
-    body = ImportRequest(labeller=labeller, choices=tuple(choices)).model_dump(mode="json", exclude_defaults=True)
+async def _import_choices(gateway: GatewayClient, by: NamedLabeller, choices: Sequence[ImportedLabel]) -> ImportReceipt:
+    made = ImportRequest(labeller=by.labeller, on_behalf_of=by.on_behalf_of, choices=tuple(choices))
+    body = made.model_dump(mode="json", exclude_defaults=True)
     return ImportReceipt.model_validate_json(await gateway.send_request("POST", "/labels/import", body))

@@ -16,7 +16,7 @@ from app.domain.labels import (
     Label,
     LabelKind,
     LabelledGroupRecord,
-    LabellerName,
+    NamedLabeller,
     ReplyLabel,
 )
 from app.domain.scores import Score
@@ -27,10 +27,9 @@ from app.toolkit.thoughts import strip_thinking
 LeaseSeconds = Annotated[FiniteNumber, Field(ge=10, le=86_400)]
 
 
-class ItemRequest(Frozen):
+class ItemRequest(NamedLabeller):
     """Who wants to label what."""
 
-    labeller: LabellerName
     environment: Annotated[str, Field(max_length=100)] | None = None
     """Only groups of this environment; left out, of all that judges score."""
     run: Name | None = None
@@ -39,8 +38,7 @@ class ItemRequest(Frozen):
     """How long nobody else gets the item."""
 
 
-class SkipRequest(Frozen):
-    labeller: LabellerName
+class SkipRequest(NamedLabeller):
     lease_id: Annotated[str, Field(max_length=64)]
 
 
@@ -111,6 +109,9 @@ class LabelReceipt(Frozen):
 
     label_id: str
     kind: LabelKind
+    labeller: str
+    on_behalf_of: str
+    verified: bool
     group_id: str
     order: tuple[tuple[str, ...], ...]
     replies: dict[str, ReplyLabel]
@@ -128,6 +129,9 @@ class LabelReceipt(Frozen):
         return cls(
             label_id=label.label_id,
             kind=label.kind,
+            labeller=label.labeller,
+            on_behalf_of=label.on_behalf_of,
+            verified=label.verified,
             group_id=label.group_id or "",
             order=label.order,
             replies=label.replies,
@@ -164,7 +168,8 @@ class ImportReceipt(Frozen):
 class WithdrawnLabel(Frozen):
     label_id: str
     lease_id: str | None
-    """Of the item that the labeller holds again; null for an `own_pick`."""
+    """Of the item that the labeller holds again; null for an `own_pick`, and where an admin took another's label back:
+    then the item is in the queue again."""
 
 
 def show_messages(completion: Completion) -> tuple[Message, ...]:

@@ -14,10 +14,17 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse
 from pydantic import ValidationError
 
-from app.domain.access import KeyBounds
+from app.domain.access import Caller, KeyBounds
 from app.domain.errors import GatewayError, InvalidRequest
 from app.domain.groups import Group
-from app.domain.labels import GroupLabelRequest, Label, LabelledGroupRecord, ReplyLabel
+from app.domain.labels import (
+    GroupLabelRequest,
+    Label,
+    LabelledGroupRecord,
+    Labeller,
+    ReplyLabel,
+    find_labeller,
+)
 from app.domain.values import digest
 from app.evaluation.agreement import (
     AgreementCount,
@@ -59,6 +66,8 @@ class _LabelLine:
     """What a person said of a group, with its completions as they are numbered on the page."""
 
     labeller: str
+    on_behalf_of: str
+    verified: bool
     at: datetime
     is_blind: bool
     """The queue chose the group."""
@@ -91,6 +100,8 @@ def _build_label(label: Label, slots: Mapping[str, str]) -> _LabelLine:
     said = [line for rollout_id, reply in label.replies.items() for line in _tell(reply, slots.get(rollout_id, "?"))]
     return _LabelLine(
         labeller=label.labeller,
+        on_behalf_of=label.on_behalf_of,
+        verified=label.verified,
         at=label.created_at,
         is_blind=label.kind == "queue",
         order=" > ".join(tiers),
@@ -119,12 +130,14 @@ class LabelForm:
     """The fields of a form, each once."""
 
     fields: Mapping[str, str]
+    caller: Caller | None = None
+    """Who labels; None where no key is needed, and the field `labeller` says it."""
     is_refused: bool = False
     """What was typed is shown again."""
 
     @classmethod
-    def from_fields(cls, sent: FormFields) -> "LabelForm":
-        return cls({name: values[-1].strip() for name, values in sent.items()})
+    def from_fields(cls, sent: FormFields, caller: Caller | None) -> "LabelForm":
+        return cls({name: values[-1].strip() for name, values in sent.items()}, caller)
 
     def refill(self, name: str) -> str:
         """What to fill into a field."""
@@ -134,14 +147,25 @@ class LabelForm:
         return self.fields.get(name, "")
 
     @property
+    def names(self) -> dict[str, str]:
+        """Who labels, as far as the fields say."""
+        given = ("on_behalf_of",) if self.caller is not None else ("labeller", "on_behalf_of")
+        return {name: self.get(name) for name in given if self.get(name)}
+
+    @property
+    def by(self) -> Labeller:
+        """InvalidRequest where nobody is named."""
+        return find_labeller(self.caller, self.names.get("labeller"), self.names.get("on_behalf_of"))
+
+    @property
     def act(self) -> _Act:
         return _ACTS.get(self.get("act"), "next")
 
     def build_item_request(self) -> ItemRequest:
         """InvalidRequest naming the field."""
-        named = {"labeller": self.get("labeller"), "environment": self.get("environment"), "run": self.get("run")}
+        named = {name: word for name in ("environment", "run") if (word := self.get(name))}
         try:
-            return ItemRequest.model_validate({name: word for name, word in named.items() if word})
+            return ItemRequest.model_validate(self.names | named)
         except ValidationError as error:
             raise InvalidRequest(_describe(error)) from error
 
@@ -152,8 +176,8 @@ class LabelForm:
         replies = {
             reply: said for reply, side in ((first, "first"), (second, "second")) if (said := self._read_reply(side))
         }
-        fields = {
-            "labeller": self.get("labeller"),
+        fields: dict[str, object] = {
+            **self.names,
             "lease_id": self.get("lease") or None,
             "rubric_version": self.get("rubric") or None,
             "order": orders.get(self.get("choice"), []),
@@ -169,7 +193,7 @@ class LabelForm:
     def build_skip(self) -> SkipRequest:
         """InvalidRequest where the item is not named."""
         try:
-            return SkipRequest(labeller=self.get("labeller"), lease_id=self.get("lease"))
+            return SkipRequest.model_validate({**self.names, "lease_id": self.get("lease")})
         except ValidationError as error:
             raise InvalidRequest(_describe(error)) from error
 
@@ -279,14 +303,15 @@ def create_label_page_router(pages: LabelPages, renderer: Renderer) -> APIRouter
         request: Request,
         bounds: CallerBounds,
         labeller: Word = "",
+        on_behalf_of: Word = "",
         environment: Word = "",
         run: Word = "",
         group: Word = "",
     ) -> Response:
         """Nothing is handed out before somebody presses a button: a link must change nothing."""
-        caller, chosen = find_caller(request.scope), group.strip()
-        named = labeller.strip() or ("" if caller is None else caller.name)
-        form = LabelForm({"labeller": named, "environment": environment.strip(), "run": run.strip()})
+        chosen, named = group.strip(), {"labeller": labeller, "on_behalf_of": on_behalf_of}
+        fields = named | {"environment": environment, "run": run}
+        form = LabelForm({name: word.strip() for name, word in fields.items()}, find_caller(request.scope))
         if not chosen:
             return await shown.render(request, bounds, form)
         return await shown.render_group(request, bounds, form, chosen)
@@ -294,9 +319,9 @@ def create_label_page_router(pages: LabelPages, renderer: Renderer) -> APIRouter
     @router.post("/view/label")
     @needs("label", "handler")
     async def label(request: Request, bounds: CallerBounds) -> Response:
-        form = LabelForm.from_fields(await read_fields(request, _MAX_FORM))
+        form = LabelForm.from_fields(await read_fields(request, _MAX_FORM), find_caller(request.scope))
         try:
-            item_request = form.build_item_request()
+            item_request, by = form.build_item_request(), form.by
             bounds.require_run(item_request.run, "run")
             bounds.require_environment(item_request.environment, "environment")
         except GatewayError as error:
@@ -308,7 +333,7 @@ def create_label_page_router(pages: LabelPages, renderer: Renderer) -> APIRouter
         if not form.get("lease") and form.act == "send":
             return await shown.render_group(request, bounds, form, form.get("group"), answer)
         try:
-            next_item = await pages.labelling.next_item(item_request)
+            next_item = await pages.labelling.next_item(item_request, by)
         except GatewayError as error:
             return await shown.render(request, bounds, form, answer=_LabelAnswer(error.detail), status=error.status)
         return await shown.render(request, bounds, form, next_item.item, answer, reason=next_item.reason)
@@ -323,12 +348,14 @@ async def _carry_out(pages: LabelPages, bounds: KeyBounds, form: LabelForm, want
         if form.act == "send":
             await pages.bounds.require_group(bounds, form.get("group"))
             label = form.build_label(pages.clock().timestamp())
-            return _LabelAnswer(label_id=(await pages.labelling.label_group(form.get("group"), label)).label_id)
+            return _LabelAnswer(
+                label_id=(await pages.labelling.label_group(form.get("group"), label, form.by)).label_id
+            )
         if form.act == "skip":
-            await pages.labelling.skip(form.build_skip())
+            await pages.labelling.skip(form.build_skip(), form.by)
         elif form.act == "undo":
             await pages.labelling.require_label(bounds, form.get("label"))
-            await pages.labelling.withdraw(form.get("label"), wanted.labeller, wanted.lease_seconds)
+            await pages.labelling.withdraw(form.get("label"), form.by, wanted.lease_seconds)
     except GatewayError as error:
         return _LabelAnswer(error.detail)
     return _LabelAnswer()
@@ -378,7 +405,9 @@ class _LabelRendering:
             "before": before,
             "replies": () if item is None else _build_pair(item),
             "label_id": answer.label_id,
-            "again": build_link("/view/label", **{name: form.get(name) for name in ("labeller", "environment", "run")}),
+            "again": build_link(
+                "/view/label", **form.names, **{name: form.get(name) for name in ("environment", "run")}
+            ),
             "begun": form.refill("shown") or str(self.pages.clock().timestamp()),
         }
         return self.renderer.render(request, "label.html", data | shown, data, status)
@@ -392,11 +421,10 @@ class _LabelRendering:
             item_request = form.build_item_request()
             bounds.require_run(item_request.run)
             bounds.require_environment(item_request.environment)
-            progress = await self.pages.labelling.count_progress(item_request)
+            progress = await self.pages.labelling.count_progress(item_request, form.by)
         except GatewayError:
             return None, []
-        caller = find_caller(request.scope)
-        may_read = caller is None or caller.has("read")
+        may_read = form.caller is None or form.caller.has("read")
         return progress, await self.pages.count_agreement(item_request, progress) if may_read else []
 
 

@@ -17,6 +17,7 @@ from app.domain.labels import (
     LabelledGroupRecord,
     LabellerName,
     ReplyLabelRequest,
+    find_labeller,
 )
 from app.domain.values import Frozen, Name, suggest
 from app.evaluation.agreement import AgreementSlice, measure_judge_agreement, measure_slices
@@ -31,7 +32,7 @@ from app.features.labels.model import (
     WithdrawnLabel,
 )
 from app.features.labels.service import LabelService
-from app.http.web.api_keys import CallerBounds, needs
+from app.http.web.api_keys import CallerBounds, MaybeCaller, needs
 from app.http.web.openapi import document_problems
 from app.http.web.routes import ApiRoute, JsonRoute
 from app.ports.judges import Panels
@@ -43,18 +44,20 @@ _RolloutPath = Annotated[str, Path(pattern=r"^group_[0-9a-f]{32}-[0-9]{1,4}$")]
 _ONE, _TWO = (f"group_{'0' * 31}1-{place}" for place in (0, 1))
 _LEASE: Final = f"item_{'0' * 31}1"
 _ITEM_EXAMPLES = {
-    "any": Example(summary="Of any judged environment", value={"labeller": "ada"}),
-    "run": Example(summary="Of one run", value={"labeller": "ada", "environment": "npc_arena", "run": "my-run"}),
+    "any": Example(summary="Of any judged environment", value={}),
+    "tool": Example(summary="For somebody who shares the key", value={"on_behalf_of": "ada"}),
+    "no key": Example(summary="Where the service has no keys", value={"labeller": "ada"}),
+    "run": Example(summary="Of one run", value={"environment": "npc_arena", "run": "my-run"}),
 }
 _GROUP_EXAMPLES = {
     "pair": Example(
         summary="The better one of two",
-        value={"labeller": "ada", "pair": {"better": _ONE, "worse": _TWO}, "seconds": 21.5},
+        value={"pair": {"better": _ONE, "worse": _TWO}, "seconds": 21.5},
     ),
     "queue": Example(
         summary="An item of the queue, with a tie, levels and a defect",
         value={
-            "labeller": "ada",
+            "on_behalf_of": "ada",
             "lease_id": _LEASE,
             "order": [[_ONE, _TWO]],
             "replies": {_ONE: {"levels": {"in_character": 3}, "defect": False}, _TWO: {"defect": True}},
@@ -62,14 +65,12 @@ _GROUP_EXAMPLES = {
         },
     ),
 }
-_REPLY_EXAMPLES = {
-    "defect": Example(summary="One reply", value={"labeller": "ada", "levels": {"in_character": 4}, "defect": False})
-}
+_REPLY_EXAMPLES = {"defect": Example(summary="One reply", value={"levels": {"in_character": 4}, "defect": False})}
 _IMPORT_EXAMPLES = {
     "pair": Example(
         summary="A pair",
         value={
-            "labeller": "ada",
+            "on_behalf_of": "ada",
             "choices": [
                 {
                     "kind": "pair",
@@ -83,7 +84,7 @@ _IMPORT_EXAMPLES = {
         },
     )
 }
-_SKIP_EXAMPLES = {"item": Example(summary="An item", value={"labeller": "ada", "lease_id": _LEASE})}
+_SKIP_EXAMPLES = {"item": Example(summary="An item", value={"lease_id": _LEASE})}
 
 
 def create_label_router(labelling: LabelService) -> APIRouter:
@@ -93,46 +94,61 @@ def create_label_router(labelling: LabelService) -> APIRouter:
     @router.post("/labels/next", summary="The next group to label, without its scores", responses=refusals)
     @needs("label", "handler")
     async def next_item(
-        request: Annotated[ItemRequest, Body(openapi_examples=_ITEM_EXAMPLES)], bounds: CallerBounds
+        request: Annotated[ItemRequest, Body(openapi_examples=_ITEM_EXAMPLES)],
+        bounds: CallerBounds,
+        caller: MaybeCaller,
     ) -> NextItem:
         bounds.require_run(request.run, "run")
         bounds.require_environment(request.environment, "environment")
-        return await labelling.next_item(request)
+        return await labelling.next_item(request, find_labeller(caller, request.labeller, request.on_behalf_of))
 
     @router.post("/labels/skip", summary="Give an item back; others may get it", responses=refusals)
     @needs("label", "handler")
     async def skip(
-        request: Annotated[SkipRequest, Body(openapi_examples=_SKIP_EXAMPLES)], bounds: CallerBounds
+        request: Annotated[SkipRequest, Body(openapi_examples=_SKIP_EXAMPLES)],
+        bounds: CallerBounds,
+        caller: MaybeCaller,
     ) -> NextItem:
         await labelling.require_item(bounds, request.lease_id)
-        return await labelling.skip(request)
+        return await labelling.skip(request, find_labeller(caller, request.labeller, request.on_behalf_of))
 
-    @router.delete("/labels/{label_id}", summary="Take one's own label back", responses=refusals)
+    @router.delete(
+        "/labels/{label_id}", summary="Take a label of one's own back; an admin anybody's", responses=refusals
+    )
     @needs("label", "handler")
     async def withdraw(
         label_id: Annotated[str, Path(max_length=64)],
-        labeller: Annotated[LabellerName, Query()],
         bounds: CallerBounds,
+        caller: MaybeCaller,
+        labeller: Annotated[LabellerName | None, Query()] = None,
         lease_seconds: Annotated[LeaseSeconds, Query()] = 1800.0,
     ) -> WithdrawnLabel:
         await labelling.require_label(bounds, label_id)
-        return await labelling.withdraw(label_id, labeller, lease_seconds)
+        is_admin = caller is not None and caller.has("admin")
+        by = find_labeller(caller, labeller, None)
+        return await labelling.withdraw(label_id, by, lease_seconds, is_admin=is_admin)
 
     @router.post(
         "/groups/{group_id}/labels", summary="Label a group: an order or a pair, levels, defects", responses=refusals
     )
     @needs("label", "group")
     async def label_group(
-        group_id: GroupId, request: Annotated[GroupLabelRequest, Body(openapi_examples=_GROUP_EXAMPLES)]
+        group_id: GroupId,
+        request: Annotated[GroupLabelRequest, Body(openapi_examples=_GROUP_EXAMPLES)],
+        caller: MaybeCaller,
     ) -> LabelReceipt:
-        return await labelling.label_group(group_id, request)
+        by = find_labeller(caller, request.labeller, request.on_behalf_of)
+        return await labelling.label_group(group_id, request, by)
 
     @router.post("/rollouts/{rollout_id}/labels", summary="Label one reply: levels, a defect", responses=refusals)
     @needs("label", "rollout")
     async def label_reply(
-        rollout_id: _RolloutPath, request: Annotated[ReplyLabelRequest, Body(openapi_examples=_REPLY_EXAMPLES)]
+        rollout_id: _RolloutPath,
+        request: Annotated[ReplyLabelRequest, Body(openapi_examples=_REPLY_EXAMPLES)],
+        caller: MaybeCaller,
     ) -> LabelReceipt:
-        return await labelling.label_reply(rollout_id, request)
+        by = find_labeller(caller, request.labeller, request.on_behalf_of)
+        return await labelling.label_reply(rollout_id, request, by)
 
     return router
 
@@ -149,6 +165,8 @@ class JudgeAgreement(Frozen):
     """Items by how they were drawn: a skip is no accident, so compare the rates."""
     with_others: int
     """Groups whose scores are those of a panel of several judges, for want of the judge's own."""
+    unverified: int = 0
+    """Labels in the figures by names that nobody verified: they were given where the service had no keys."""
     overall: AgreementSlice
     languages: tuple[AgreementSlice, ...]
     """Where there is more than one."""
@@ -165,9 +183,10 @@ def create_import_router(labelling: LabelService) -> APIRouter:
     )
     @needs("author", "closed")
     async def import_choices(
-        request: Annotated[ImportRequest, Body(openapi_examples=_IMPORT_EXAMPLES)],
+        request: Annotated[ImportRequest, Body(openapi_examples=_IMPORT_EXAMPLES)], caller: MaybeCaller
     ) -> ImportReceipt:
-        return await labelling.import_choices(request)
+        by = find_labeller(caller, request.labeller, request.on_behalf_of)
+        return await labelling.import_choices(request, by)
 
     return router
 
@@ -207,6 +226,7 @@ def _build_agreement(judge: str, environment: str | None, run: str | None, evide
         labels=evidence.labels,
         draws=evidence.draws,
         with_others=sum(record.with_others for record in records),
+        unverified=sum(not label.verified for record in records for label in record.labels),
         overall=measure_judge_agreement(records),
         languages=measure_slices(records, lambda label: label.language),
         rubrics=measure_slices(records, _name_rubric),

@@ -29,6 +29,7 @@ from app.domain.labels import (
     Label,
     LabelLease,
     LabelledGroupRecord,
+    Labeller,
     LabelRequest,
     QueueDraw,
     ReplyLabel,
@@ -90,17 +91,17 @@ class LabelService:
         self._clock = clock
         self._chance = chance or random.SystemRandom()
 
-    async def next_item(self, request: ItemRequest) -> NextItem:
+    async def next_item(self, request: ItemRequest, by: Labeller) -> NextItem:
         """The item that the labeller holds, else one that waits for a second label, else a new one. NotFound for an
         unknown environment or run."""
         environments = self.list_environments(request.environment)
         if request.run is not None:
             await self._runs.require(request.run, field="run")
-        held = await self._queue.find_held(request.labeller, environments, request.run)
+        held = await self._queue.find_held(by, environments, request.run)
         if held is not None and (renewed := await self._queue.renew(held, request.lease_seconds)) is not None:
             return NextItem(item=await self._show(renewed))
         for _ in range(_TRIES):
-            lease = await self._choose(request, environments)
+            lease = await self._choose(request, by, environments)
             if lease is None:
                 return NextItem(item=None, reason="nothing is left to label: every scored group has its labels")
             if (claimed := await self._queue.claim(lease, request.lease_seconds)) is not None:
@@ -116,22 +117,22 @@ class LabelService:
         judged = (each for each, kind in self._catalogue.classes.items() if kind.rubric is not None)
         return tuple(judged) if name is None else (name,)
 
-    async def label_group(self, group_id: str, request: GroupLabelRequest) -> LabelReceipt:
+    async def label_group(self, group_id: str, request: GroupLabelRequest, by: Labeller) -> LabelReceipt:
         group = await self._require_group(group_id)
         for rank, tier in enumerate(request.tiers):
             for rollout_id in tier:
                 _require_rollout(group, rollout_id, "pair" if request.pair is not None else f"order.{rank}")
         for rollout_id in request.replies:
             _require_rollout(group, rollout_id, f"replies.{rollout_id}")
-        return await self._store(group, request, request.tiers, request.replies, merge=False)
+        return await self._store(group, request, by, request.tiers, request.replies, merge=False)
 
-    async def label_reply(self, rollout_id: str, request: ReplyLabelRequest) -> LabelReceipt:
+    async def label_reply(self, rollout_id: str, request: ReplyLabelRequest, by: Labeller) -> LabelReceipt:
         """What the labeller said of other replies of the group stays."""
         group = await self._require_group(rollout_id.rpartition("-")[0])
         if rollout_id not in {one.rollout_id for one in group.rollouts}:
             raise NotFound(f"there is no rollout {rollout_id}")
         reply = ReplyLabel(levels=request.levels, defect=request.defect)
-        return await self._store(group, request, (), {rollout_id: reply}, merge=True)
+        return await self._store(group, request, by, (), {rollout_id: reply}, merge=True)
 
     async def require_item(self, bounds: KeyBounds, lease_id: str) -> None:
         """NotFound for an item that is of others' groups."""
@@ -144,31 +145,34 @@ class LabelService:
         if label is not None and not bounds.allows_group(label.run, label.environment or ""):
             raise NotFound(f"there is no label {label_id}")
 
-    async def skip(self, request: SkipRequest) -> NextItem:
+    async def skip(self, request: SkipRequest, by: Labeller) -> NextItem:
         """The labeller does not get this item again; others may."""
-        await self._queue.skip(request.lease_id, request.labeller)
+        await self._queue.skip(request.lease_id, by)
         return NextItem(item=None, reason="skipped")
 
-    async def withdraw(self, label_id: str, labeller: str, seconds: float) -> WithdrawnLabel:
-        """The labeller holds the item again."""
-        label = await self._labels.withdraw(label_id, labeller, seconds)
-        return WithdrawnLabel(label_id=label.label_id, lease_id=None if label.draw is None else label.draw.lease_id)
+    async def withdraw(self, label_id: str, by: Labeller, seconds: float, *, is_admin: bool = False) -> WithdrawnLabel:
+        """The labeller holds the item again. An admin takes back anybody's label: its item then goes to others."""
+        label = await self._labels.withdraw(label_id, by, seconds, is_admin=is_admin)
+        lease_id = label.draw.lease_id if label.draw is not None and by.owns(label) else None
+        return WithdrawnLabel(label_id=label.label_id, lease_id=lease_id)
 
-    async def import_choices(self, request: ImportRequest) -> ImportReceipt:
-        made = [self._build_imported(request.labeller, one) for one in request.choices]
+    async def import_choices(self, request: ImportRequest, by: Labeller) -> ImportReceipt:
+        made = [self._build_imported(by, one) for one in request.choices]
         added = len(await self._labels.add_imported(made))
         return ImportReceipt(added=added, known=len(made) - added)
 
-    async def replace_choice(self, labeller: str, chat: str, made: ImportedLabel | None) -> None:
+    async def replace_choice(self, by: Labeller, chat: str, made: ImportedLabel | None) -> None:
         """One choice of the labeller's in the chat is live: this one, or none."""
-        label = None if made is None else self._build_imported(labeller, made)
-        await self._labels.replace_choice(labeller, chat, label)
+        label = None if made is None else self._build_imported(by, made)
+        await self._labels.replace_choice(by.name, chat, label)
 
-    def _build_imported(self, labeller: str, made: ImportedLabel) -> Label:
+    def _build_imported(self, by: Labeller, made: ImportedLabel) -> Label:
         return Label(
             label_id=f"label_{uuid4().hex}",
             kind=made.kind,
-            labeller=labeller,
+            labeller=by.name,
+            on_behalf_of=by.on_behalf_of,
+            verified=by.verified,
             language=made.language,
             choice=made.choice,
             created_at=self._clock(),
@@ -183,15 +187,13 @@ class LabelService:
             draws=await self._queue.count_arms(environments, run),
         )
 
-    async def _choose(self, request: ItemRequest, environments: tuple[str, ...]) -> LabelLease | None:
-        labeller = request.labeller
-        first = await self._queue.find_awaiting_second(labeller, environments, request.run)
+    async def _choose(self, request: ItemRequest, by: Labeller, environments: tuple[str, ...]) -> LabelLease | None:
+        first = await self._queue.find_awaiting_second(by, environments, request.run)
         if first is not None:
             draw = first.draw.model_copy(update={"lease_id": _make_lease_id(), "second": True})
-            return first.model_copy(
-                update={"lease_id": draw.lease_id, "labeller": labeller, "draw": draw, "state": "live"}
-            )
-        where = (environments, request.run, labeller)
+            taken_by = {"labeller": by.name, "on_behalf_of": by.on_behalf_of, "verified": by.verified}
+            return first.model_copy(update={"lease_id": draw.lease_id, "draw": draw, "state": "live", **taken_by})
+        where = (environments, request.run, by)
         share = compute_uniform_share(await self._queue.count_drawn(environments, request.run))
         arm: Arm = "uniform" if self._chance.random() < share else "doubtful"
         drawn = await self._queue.draw_doubtful(*where) if arm == "doubtful" else None
@@ -202,7 +204,9 @@ class LabelService:
         lease_id = _make_lease_id()
         return LabelLease(
             lease_id=lease_id,
-            labeller=labeller,
+            labeller=by.name,
+            on_behalf_of=by.on_behalf_of,
+            verified=by.verified,
             group_id=drawn.group_id,
             environment=drawn.environment,
             run=drawn.run,
@@ -217,9 +221,9 @@ class LabelService:
         group = await self._require_group(group_id)
         return await self._build_item(group, "", self._clock())
 
-    async def count_progress(self, request: ItemRequest) -> LabelProgress:
+    async def count_progress(self, request: ItemRequest, by: Labeller) -> LabelProgress:
         environments = self.list_environments(request.environment)
-        count, left = await self._queue.count_left(environments, request.run, request.labeller)
+        count, left = await self._queue.count_left(environments, request.run, by)
         arms = await self._queue.count_arms(environments, request.run)
         return LabelProgress(
             labelled=sum(arm.labelled for arm in arms.values()),
@@ -268,6 +272,7 @@ class LabelService:
         self,
         group: Group,
         request: LabelRequest,
+        by: Labeller,
         order: tuple[tuple[str, ...], ...],
         replies: Mapping[str, ReplyLabel],
         *,
@@ -283,7 +288,9 @@ class LabelService:
         label = Label(
             label_id=f"label_{uuid4().hex}",
             kind="own_pick",
-            labeller=request.labeller,
+            labeller=by.name,
+            on_behalf_of=by.on_behalf_of,
+            verified=by.verified,
             group_id=group.group_id,
             environment=group.environment,
             run=group.run,

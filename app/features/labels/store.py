@@ -19,20 +19,25 @@ from typing import Any, Final, Literal, cast
 from pydantic import JsonValue
 from sqlalchemy import (
     BigInteger,
+    Boolean,
+    Column,
     ColumnElement,
     Connection,
     FromClause,
     Index,
     RowMapping,
     Select,
+    String,
     Subquery,
     Text,
     and_,
     exists,
+    false,
     func,
     literal_column,
     or_,
     select,
+    text,
     union,
     update,
 )
@@ -47,6 +52,7 @@ from app.domain.labels import (
     Label,
     LabelLease,
     LabelledGroupRecord,
+    Labeller,
     QueueDraw,
 )
 from app.domain.scores import Score
@@ -63,7 +69,8 @@ from app.store.tables import claims, groups, rollouts, rollups
 
 class LabelTable(TableRecord, table=True):
     """A label with its history: what was replaced or withdrawn stays. `source_digest` is that of an imported choice,
-    or of the chat in which a live choice was made that may change."""
+    or of the chat in which a live choice was made that may change. `labeller` is a key where it is `verified`, else a
+    name that anybody could give."""
 
     __tablename__ = "labels"
     __table_args__ = (
@@ -83,6 +90,8 @@ class LabelTable(TableRecord, table=True):
     body: str = Field(sa_type=Text)
     source_digest: str | None = Field(default=None, unique=True)
     created_at: int = Field(sa_type=BigInteger)
+    on_behalf_of: str = Field(sa_column=Column(String(), nullable=False, server_default=text("''")))
+    verified: bool = Field(sa_column=Column(Boolean(), nullable=False, server_default=false()))
 
 
 class LabelLeaseTable(TableRecord, table=True):
@@ -109,6 +118,8 @@ class LabelLeaseTable(TableRecord, table=True):
     draw: str = Field(sa_type=Text)
     state: str
     created_at: int = Field(sa_type=BigInteger)
+    on_behalf_of: str = Field(sa_column=Column(String(), nullable=False, server_default=text("''")))
+    verified: bool = Field(sa_column=Column(Boolean(), nullable=False, server_default=false()))
 
 
 labels = get_table(LabelTable)
@@ -140,10 +151,10 @@ class LabelQueue(StorePart):
 
     @reads
     def count_left(
-        self, connection: Connection, environments: Sequence[str], run: str | None, labeller: str
+        self, connection: Connection, environments: Sequence[str], run: str | None, by: Labeller
     ) -> tuple[int, int]:
         """The scored groups of the filter, and how many of them the labeller may still get."""
-        taken = _select_taken(labeller, self.database.read_lease_clock(connection))
+        taken = _select_taken(by, self.database.read_lease_clock(connection))
         here = [taken.c.environment.in_(environments), *([] if run is None else [taken.c.run == run])]
         gone = connection.execute(select(func.count()).select_from(taken).where(*here)).scalar_one()
         count = _count_scored(connection, environments, run)
@@ -163,12 +174,12 @@ class LabelQueue(StorePart):
             drawn[FORMER_ARMS.get(arm, arm)] += count
         return drawn
 
-    async def draw_uniform(self, environments: Sequence[str], run: str | None, labeller: str) -> DrawnGroup | None:
+    async def draw_uniform(self, environments: Sequence[str], run: str | None, by: Labeller) -> DrawnGroup | None:
         """Any group of the filter that no uniform draw has found, each equally likely. One that has its label by a
         doubtful draw counts as drawn uniformly from then on, and the next is drawn: figures would miss what is doubtful
         if such groups were passed over. None where nothing is left."""
         while True:
-            labelled, drawn = await self._look_for_uniform(environments, run, labeller)
+            labelled, drawn = await self._look_for_uniform(environments, run, by)
             if labelled:
                 await self._count_as_uniform(labelled)
             if drawn is not None or not labelled:
@@ -176,10 +187,10 @@ class LabelQueue(StorePart):
 
     @reads
     def _look_for_uniform(
-        self, connection: Connection, environments: Sequence[str], run: str | None, labeller: str
+        self, connection: Connection, environments: Sequence[str], run: str | None, by: Labeller
     ) -> tuple[list[str], DrawnGroup | None]:
         """The first that is left of some that are drawn, and those before it, which have labels."""
-        taken = _select_taken(labeller, self.database.read_lease_clock(connection))
+        taken = _select_taken(by, self.database.read_lease_clock(connection))
         passed = select(label_leases.c.group_id).where(
             label_leases.c.state == "done", label_leases.c.arm.not_in(_UNIFORM)
         )
@@ -197,31 +208,31 @@ class LabelQueue(StorePart):
 
     @reads
     def draw_doubtful(
-        self, connection: Connection, environments: Sequence[str], run: str | None, labeller: str
+        self, connection: Connection, environments: Sequence[str], run: str | None, by: Labeller
     ) -> DrawnGroup | None:
         """Of some groups that are left, each equally likely, the one whose judges were least certain. None where
         nothing is left."""
-        taken = _select_taken(labeller, self.database.read_lease_clock(connection))
+        taken = _select_taken(by, self.database.read_lease_clock(connection))
         pool = _draw_groups(connection, environments, run, groups.c.group_id.not_in(select(taken.c.group_id)))
         doubts = _measure_doubts(connection, [one.sequence for one in pool])
         return max(pool, key=lambda one: (doubts[one.sequence], one.low_signal), default=None)
 
     @reads
     def find_held(
-        self, connection: Connection, labeller: str, environments: Sequence[str], run: str | None
+        self, connection: Connection, by: Labeller, environments: Sequence[str], run: str | None
     ) -> LabelLease | None:
         """The oldest item that the labeller holds."""
         now = self.database.read_lease_clock(connection)
-        held = (label_leases.c.labeller == labeller, _is_live(now), *_match_leases(environments, run))
+        held = (_is_by(by), _is_live(now), *_match_leases(environments, run))
         return _load_lease(connection, _SELECT_LEASES.where(*held))
 
     @reads
     def find_awaiting_second(
-        self, connection: Connection, labeller: str, environments: Sequence[str], run: str | None
+        self, connection: Connection, by: Labeller, environments: Sequence[str], run: str | None
     ) -> LabelLease | None:
         """The first lease of an item that waits for the label of a second person, who may be this one."""
         now = self.database.read_lease_clock(connection)
-        return _load_lease(connection, _select_awaiting(labeller, now, environments, run))
+        return _load_lease(connection, _select_awaiting(by, now, environments, run))
 
     @writes(_ORDER)
     def claim(self, connection: Connection, lease: LabelLease, seconds: float) -> LabelLease | None:
@@ -235,9 +246,7 @@ class LabelQueue(StorePart):
         # A lease that ran out stays live until somebody else claims its item, so a late label still counts until then.
         stale = and_(label_leases.c.group_id == lease.group_id, label_leases.c.state == "live", ~_is_held(now))
         connection.execute(update(label_leases).where(stale).values(state="expired"))
-        row = {
-            name: getattr(lease, name) for name in ("lease_id", "labeller", "group_id", "environment", "run", "wanted")
-        }
+        row = {name: getattr(lease, name) for name in _LEASE_COLUMNS}
         row |= {"arm": lease.draw.arm, "second": lease.draw.second, "draw": encode(lease.draw), "state": "live"}
         row |= {"created_at": now}
         insert_rows(connection, label_leases, [row])
@@ -259,12 +268,12 @@ class LabelQueue(StorePart):
         return _find_lease(connection, lease_id)
 
     @writes(_ORDER)
-    def skip(self, connection: Connection, lease_id: str, labeller: str) -> LabelLease:
+    def skip(self, connection: Connection, lease_id: str, by: Labeller) -> LabelLease:
         """Conflict when somebody else holds the item or it has its label."""
         known = _find_lease(connection, lease_id)
         if known is not None:  # the group first, as whoever claims it: else two could wait for each other
             _lock_group(connection, known.group_id)
-        lease = _require_lease(connection, lease_id, labeller)
+        lease = _require_lease(connection, lease_id, by)
         if lease.state not in {"live", "skipped"}:
             raise Conflict(f"the item is {lease.state} and cannot be skipped", field="lease_id")
         _end_lease(connection, self.database, lease.group_id, lease.draw, "skipped")
@@ -321,6 +330,25 @@ _SELECT_LEASES: Final = select(
 )
 
 
+_LEASE_COLUMNS: Final = (
+    *("lease_id", "labeller", "on_behalf_of", "verified"),
+    *("group_id", "environment", "run", "wanted"),
+)
+"""Those that hold what a lease holds, as it is."""
+
+
+def _is_by(by: Labeller, rows: FromClause = label_leases) -> ColumnElement[bool]:
+    return and_(rows.c.labeller == by.name, rows.c.on_behalf_of == by.on_behalf_of, rows.c.verified.is_(by.verified))
+
+
+def _may_be_by(by: Labeller, rows: FromClause = label_leases) -> ColumnElement[bool]:
+    """Also what was made under a free name that the caller may have used before there were keys."""
+    if not by.verified:
+        return _is_by(by, rows)
+    free = and_(rows.c.verified.is_(False), rows.c.labeller.in_([by.name, by.on_behalf_of]))
+    return or_(_is_by(by, rows), free)
+
+
 def _match_leases(environments: Sequence[str], run: str | None) -> list[ColumnElement[bool]]:
     return [
         label_leases.c.environment.in_(environments),
@@ -328,14 +356,14 @@ def _match_leases(environments: Sequence[str], run: str | None) -> list[ColumnEl
     ]
 
 
-def _select_taken(labeller: str, now: int) -> Subquery:
+def _select_taken(by: Labeller, now: int) -> Subquery:
     """The groups that the queue must not give to this labeller as new ones."""
-    mine = and_(label_leases.c.labeller == labeller, label_leases.c.state == "skipped")
+    mine = and_(_is_by(by), label_leases.c.state == "skipped")
     return union(
         select(labels.c.group_id, labels.c.environment, labels.c.run).where(
             labels.c.state == "live",
             labels.c.group_id.is_not(None),
-            or_(labels.c.kind == "queue", labels.c.labeller == labeller),
+            or_(labels.c.kind == "queue", _is_by(by, labels)),
         ),
         select(label_leases.c.group_id, label_leases.c.environment, label_leases.c.run).where(or_(_is_live(now), mine)),
     ).subquery()
@@ -361,21 +389,21 @@ def _count_scored(connection: Connection, environments: Sequence[str], run: str 
     return max(0, int(total))
 
 
-def _select_awaiting(labeller: str, now: int, environments: Sequence[str], run: str | None) -> Select[Any]:
+def _select_awaiting(by: Labeller, now: int, environments: Sequence[str], run: str | None) -> Select[Any]:
     """Leases of items with one label that wait for another person's."""
     other = label_leases.alias()
     busy = or_(
         other.c.state == "done",
         and_(other.c.state == "live", _is_held(now, other)),
-        and_(other.c.state == "skipped", other.c.labeller == labeller),
+        and_(other.c.state == "skipped", _is_by(by, other)),
     )
     seconds = select(other.c.group_id).where(other.c.second.is_(True), busy)
-    mine = select(labels.c.group_id).where(labels.c.labeller == labeller, labels.c.group_id.is_not(None))
+    mine = select(labels.c.group_id).where(_may_be_by(by, labels), labels.c.group_id.is_not(None))
     return _SELECT_LEASES.where(
         label_leases.c.wanted > 1,
         label_leases.c.second.is_(False),
         label_leases.c.state == "done",
-        label_leases.c.labeller != labeller,
+        ~_may_be_by(by),
         label_leases.c.group_id.not_in(seconds),
         label_leases.c.group_id.not_in(mine),
         *_match_leases(environments, run),
@@ -388,7 +416,7 @@ def _load_lease(connection: Connection, statement: Select[Any]) -> LabelLease | 
 
 
 def _parse_lease(row: RowMapping) -> LabelLease:
-    plain = {name: row[name] for name in ("lease_id", "labeller", "group_id", "environment", "run", "wanted", "state")}
+    plain = {name: row[name] for name in (*_LEASE_COLUMNS, "state")}
     moments = {"expires_at": from_micros(row["expires_at"])}
     return LabelLease.model_validate(plain | moments | {"draw": decode(QueueDraw, row["draw"])})
 
@@ -399,7 +427,7 @@ def _find_lease(connection: Connection, lease_id: str) -> LabelLease | None:
     return _load_lease(connection, _SELECT_LEASES.where(label_leases.c.lease_id == lease_id))
 
 
-def _require_lease(connection: Connection, lease_id: str, labeller: str | None = None) -> LabelLease:
+def _require_lease(connection: Connection, lease_id: str, by: Labeller | None = None) -> LabelLease:
     lease = None
     if filter_storable([lease_id]):
         statement = _SELECT_LEASES.where(label_leases.c.lease_id == lease_id).with_for_update()
@@ -407,7 +435,7 @@ def _require_lease(connection: Connection, lease_id: str, labeller: str | None =
         lease = None if row is None else _parse_lease(row)
     if lease is None:
         raise NotFound(f"there is no item {lease_id!r}", field="lease_id")
-    if labeller is not None and lease.labeller != labeller:
+    if by is not None and lease.by != by:
         raise Conflict("somebody else holds this item", field="lease_id")
     return lease
 
@@ -439,7 +467,7 @@ def _is_taken(connection: Connection, lease: LabelLease, now: int) -> bool:
     others = [here, label_leases.c.lease_id != lease.lease_id, label_leases.c.second.is_(lease.draw.second)]
     held = select(label_leases.c.lease_id).where(*others, or_(_is_live(now), label_leases.c.state == "done"))
     mine = select(labels.c.label_id).where(
-        labels.c.group_id == lease.group_id, labels.c.labeller == lease.labeller, labels.c.state == "live"
+        labels.c.group_id == lease.group_id, _is_by(lease.by, labels), labels.c.state == "live"
     )
     return connection.execute(held).first() is not None or connection.execute(mine).first() is not None
 
@@ -540,18 +568,24 @@ class LabelStore(StorePart):
         return _replace_label(connection, self.database, former, made.model_copy(update={"saw_judge": shown}))
 
     @writes(_ORDER)
-    def withdraw(self, connection: Connection, label_id: str, labeller: str, seconds: float) -> Label:
-        """The labeller holds the item again for so many seconds."""
+    def withdraw(
+        self, connection: Connection, label_id: str, by: Labeller, seconds: float, *, is_admin: bool = False
+    ) -> Label:
+        """The labeller holds the item again for so many seconds. NotFound where another key made the label, but for an
+        admin: then the item goes to others, and its labeller does not get it again."""
         label = _load_live(connection, label_id)
         if label is not None and label.group_id is not None:
             _lock_group(connection, label.group_id)  # before anything else, as where a label is stored
             label = _load_live(connection, label_id)
-        if label is None or label.labeller != labeller:
-            raise NotFound(f"{labeller} has no label {label_id!r}")
-        if label.saw_judge:
+        is_own = label is not None and by.owns(label)
+        if label is None or not (is_own or is_admin):
+            raise NotFound(f"{by.name} has no label {label_id!r}")
+        if label.saw_judge and is_own:
             raise Conflict("you have seen the judge's scores of this item, so its label stays as it is")
         connection.execute(update(labels).where(labels.c.label_id == label_id).values(state="withdrawn"))
-        if label.draw is not None and label.group_id is not None:
+        if label.draw is not None and label.group_id is not None and not is_own:
+            _end_lease(connection, self.database, label.group_id, label.draw, "skipped")
+        elif label.draw is not None and label.group_id is not None:
             lease = label_leases.c.lease_id == label.draw.lease_id
             is_held = take_claim(connection, self.database, _build_claim(label.group_id, label.draw), seconds)
             state = "live" if is_held else "expired"
@@ -665,7 +699,7 @@ def _replace_label(connection: Connection, database: Database, former: Label | N
 
 
 def _load_own(connection: Connection, label: Label) -> Label | None:
-    here = (labels.c.group_id == label.group_id, labels.c.labeller == label.labeller, labels.c.state == "live")
+    here = (labels.c.group_id == label.group_id, _is_by(label.by, labels), labels.c.state == "live")
     body = connection.execute(select(labels.c.body).where(*here)).scalar()
     return None if body is None else _parse_label(body)
 
@@ -676,6 +710,8 @@ def _build_label_row(label: Label) -> dict[str, str | int | float | bytes | None
         "kind": label.kind,
         "state": label.state,
         "labeller": label.labeller,
+        "on_behalf_of": label.on_behalf_of,
+        "verified": label.verified,
         "group_id": label.group_id,
         "environment": label.environment,
         "run": label.run,
@@ -699,7 +735,7 @@ def _says_the_same(former: Label, label: Label, *, merge: bool) -> bool:
 
 def _admit_lease(connection: Connection, label: Label, lease_id: str, now: int) -> QueueDraw:
     """A lease that has run out still counts if nobody else has taken the item since."""
-    lease = _require_lease(connection, lease_id, label.labeller)
+    lease = _require_lease(connection, lease_id, label.by)
     if lease.group_id != label.group_id:
         raise Conflict("this item is another group", field="lease_id")
     late = to_micros(lease.expires_at) <= now
@@ -729,10 +765,8 @@ def _waits_for_others(connection: Connection, database: Database, label: Label) 
     now = database.read_lease_clock(connection)
     here = _SELECT_LEASES.where(label_leases.c.group_id == label.group_id)
     leases = [_parse_lease(row) for row in connection.execute(here).mappings()]
-    held = any(
-        one.labeller != label.labeller and one.state == "live" and to_micros(one.expires_at) > now for one in leases
-    )
-    others = [one for one in leases if one.labeller != label.labeller]
+    held = any(one.by != label.by and one.state == "live" and to_micros(one.expires_at) > now for one in leases)
+    others = [one for one in leases if one.by != label.by]
     labellers = max((one.wanted for one in leases), default=1)
     return held or sum(one.state == "done" for one in others) + 1 < labellers
 

@@ -29,7 +29,7 @@ from app.characters.schema import CharacterSheet, Text
 from app.domain.access import Caller, KeyBounds, find_bounds
 from app.domain.authored_files import MAX_AUTHORED, SCENE_FILES
 from app.domain.errors import Conflict, InvalidRequest, NotFound, RetrieverFailed, TooLarge
-from app.domain.labels import ImportedChoice, ImportedLabel
+from app.domain.labels import ImportedChoice, ImportedLabel, Labeller
 from app.domain.runs import ScoringOptions
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Passage
@@ -370,12 +370,14 @@ class PlayTurns:
         turn = await self.get(caller, turn_id)
         chosen = _find_reply(turn, reply_id)
         label = await self._build_label(turn, chosen) if consent else None
+        # The player, whom the service itself tells by the key: the key's name would tell whose the turns are.
+        by = Labeller(caller.player, verified=bool(caller.key))
         # First, so that a failure in between leaves no label of a choice that does not stand any more.
-        await self._labels.replace_choice(caller.player, turn.turn_id, None)
+        await self._labels.replace_choice(by, turn.turn_id, None)
         if not await self._store.mark_better(caller.player, turn_id, reply_id):
             raise NotFound(f"there is no reply {reply_id[:80]!r} in a turn {turn_id[:80]!r} of yours")
         if label is not None:
-            await self._labels.replace_choice(caller.player, turn.turn_id, label)
+            await self._labels.replace_choice(by, turn.turn_id, label)
         replies = (one.model_copy(update={"better": one.reply_id == reply_id}) for one in turn.replies)
         return turn.model_copy(update={"replies": tuple(replies)})
 

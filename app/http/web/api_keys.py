@@ -85,6 +85,14 @@ CallerBounds = Annotated[KeyBounds, Depends(get_bounds)]
 """What the caller of a handler is bound to."""
 
 
+async def get_caller(connection: HTTPConnection) -> Caller | None:
+    return find_caller(connection.scope)
+
+
+MaybeCaller = Annotated[Caller | None, Depends(get_caller)]
+"""The caller of a handler; None where no key is needed."""
+
+
 async def get_author(connection: HTTPConnection) -> str:
     caller = find_caller(connection.scope)
     return "" if caller is None else caller.name

@@ -122,6 +122,6 @@ async def test_the_page_of_a_group_lists_its_labels_to_keys_that_may_read_it(
     ],
 )
 def test_what_a_form_says_of_replies(sent: str, replies: dict[str, Any]) -> None:
-    form = LabelForm.from_fields(parse_qs(f"labeller=ada&first=a&second=b&shown=nan&{sent}"))
+    form = LabelForm.from_fields(parse_qs(f"labeller=ada&first=a&second=b&shown=nan&{sent}"), None)
     label = form.build_label(100.0)
     assert ({name: one.model_dump() for name, one in label.replies.items()}, label.seconds) == (replies, None)

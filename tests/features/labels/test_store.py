@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import update
 
 from app.domain.errors import Conflict, NotFound
-from app.domain.labels import Arm, Label, LabelLease, QueueDraw, ReplyLabel
+from app.domain.labels import Arm, Label, LabelLease, Labeller, QueueDraw, ReplyLabel
 from app.domain.scores import Criterion, Score
 from app.features.labels import store as label_rows
 from app.features.labels.store import LabelQueue, LabelStore
@@ -54,9 +54,9 @@ async def fill(store: Store, count: int = 3) -> None:
 
 async def left(store: Store, labeller: str) -> set[str]:
     queue = store.part(LabelQueue)
-    drawn = [await queue.draw_doubtful(ENVIRONMENTS, None, labeller) for _ in range(60)]
+    drawn = [await queue.draw_doubtful(ENVIRONMENTS, None, Labeller(labeller)) for _ in range(60)]
     found = {one.group_id for one in drawn if one is not None}
-    assert len(found) == (await queue.count_left(ENVIRONMENTS, None, labeller))[1]
+    assert len(found) == (await queue.count_left(ENVIRONMENTS, None, Labeller(labeller)))[1]
     return found
 
 
@@ -68,7 +68,7 @@ async def test_two_people_never_hold_the_same_item_and_what_expires_returns(stor
     (holder,) = [one for one in claims if one is not None]
     told: list[object] = [await left(store, "eve"), await queue.count_drawn(ENVIRONMENTS, "run")]
     clock.forward(61)
-    told += [await left(store, "eve"), await queue.find_held(holder.labeller, ENVIRONMENTS, None)]
+    told += [await left(store, "eve"), await queue.find_held(holder.by, ENVIRONMENTS, None)]
     taken = await queue.claim(lease("again", "eve", "g0"), 60)
     assert taken is not None
     told += [taken.expires_at - START]
@@ -91,11 +91,11 @@ async def test_a_second_label_is_somebody_elses_and_nobody_sees_scores_before(st
     queue, put = store.part(LabelQueue), store.part(LabelStore).put
     await queue.claim(lease("l1", "ada", "g0", wanted=2), 60)
     first = await put(label("one", "ada"), "l1", merge=False, show_judge=True)
-    own = await queue.find_awaiting_second("ada", ENVIRONMENTS, None)
-    waiting = await queue.find_awaiting_second("bob", ENVIRONMENTS, None)
+    own = await queue.find_awaiting_second(Labeller("ada"), ENVIRONMENTS, None)
+    waiting = await queue.find_awaiting_second(Labeller("bob"), ENVIRONMENTS, None)
     assert waiting is not None
     claims = [await queue.claim(lease(f"s{n}", n, "g0", wanted=2, second=True), 60) for n in ("bob", "cy")]
-    none = await queue.find_awaiting_second("dan", ENVIRONMENTS, None)
+    none = await queue.find_awaiting_second(Labeller("dan"), ENVIRONMENTS, None)
     second = await put(label("two", "bob"), "sbob", merge=False, show_judge=True)
     found = [first.saw_judge, own, waiting.lease_id, [one is not None for one in claims], none, second.saw_judge]
     assert found == [False, None, "l1", [True, False], None, True]
@@ -112,15 +112,15 @@ async def test_a_label_can_be_replaced_extended_and_taken_back(store: Store) -> 
     marks.append(await labels.find_mark("gsm8k"))
     merged = await put(label("two", "ada", replies=more, order=(), seconds=3.0), None, merge=True, show_judge=False)
     with pytest.raises(NotFound):
-        await labels.withdraw("two", "eve", 60)
+        await labels.withdraw("two", Labeller("eve"), 60)
     kept = [one.label_id for _, one in await labels.list_labels("gsm8k", None, 0, 9)]
     marks.append(await labels.find_mark("gsm8k"))
-    await labels.withdraw("two", "ada", 60)
+    await labels.withdraw("two", Labeller("ada"), 60)
     marks.append(await labels.find_mark("gsm8k"))
-    held = await queue.find_held("ada", ENVIRONMENTS, "run")
+    held = await queue.find_held(Labeller("ada"), ENVIRONMENTS, "run")
     assert held is not None
     assert len({*marks}) == 4  # it changes with every label that is stored, replaced or withdrawn
-    skipped = await queue.skip("l", "ada")
+    skipped = await queue.skip("l", Labeller("ada"))
     arms = await queue.count_arms(ENVIRONMENTS, None)
     mine, others = await left(store, "ada"), await left(store, "bob")
     replies = {"g0-0": ReplyLabel(levels={"a": 1, "b": 2}, defect=True), "g0-1": ReplyLabel(defect=False)}
@@ -156,9 +156,9 @@ def test_each_group_of_the_filter_is_drawn_as_often(
         await queue.claim(lease("l", "bob", "g3").model_copy(update={"run": "a"}), 3600)
         told: list[object] = []
         for run in ("a", None):
-            drawn = [await queue.draw_uniform(ENVIRONMENTS, run, "ada") for _ in range(600)]
+            drawn = [await queue.draw_uniform(ENVIRONMENTS, run, Labeller("ada")) for _ in range(600)]
             found = Counter(int(one.group_id[1:]) for one in drawn if one is not None)
-            told += [await queue.count_left(ENVIRONMENTS, run, "ada"), {*found}]
+            told += [await queue.count_left(ENVIRONMENTS, run, Labeller("ada")), {*found}]
             assert max(found.values()) < (120 if run else 60)  # 50 and 17 on average
         return told
 
@@ -205,7 +205,7 @@ async def test_doubtful_groups_are_drawn_first(store: Store) -> None:
     queue, order = store.part(LabelQueue), list[str]()
     await store.tasks.put([record(0)])
     await store.groups.add([group(name, scores) for name, scores in cases.items()])
-    while (drawn := await queue.draw_doubtful(ENVIRONMENTS, None, "ada")) is not None:
+    while (drawn := await queue.draw_doubtful(ENVIRONMENTS, None, Labeller("ada"))) is not None:
         order.append(drawn.group_id)
         await queue.claim(lease(drawn.group_id, "ada", drawn.group_id, arm="doubtful"), 60)
     assert (order[:3], {*order[3:]}) == (["both", "one", "same"], {"plain", "gated"})
@@ -228,7 +228,7 @@ async def test_only_what_a_uniform_draw_finds_is_in_figures(store: Store) -> Non
         return [counted, {arm: counts.labelled for arm, counts in arms.items()}]
 
     before, mark = await look(), await labels.find_mark("gsm8k")
-    drawn = [await queue.draw_uniform(ENVIRONMENTS, None, name) for name in ("bob", "ada")]
+    drawn = [await queue.draw_uniform(ENVIRONMENTS, None, Labeller(name)) for name in ("bob", "ada")]
     kept = [one.draw and one.draw.arm for _, one in await labels.list_labels("gsm8k", None, 0, 9)]
     assert [before, drawn, await look(), kept, mark != await labels.find_mark("gsm8k")] == [
         [["x0"], {"uniform": 1, "doubtful": 2}],

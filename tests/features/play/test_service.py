@@ -12,7 +12,7 @@ from app.characters.loading import read_sheet
 from app.characters.scenes import Scene
 from app.domain.access import KeyBounds
 from app.domain.errors import Conflict, GatewayError, InvalidRequest, RetrieverFailed, TooLarge
-from app.domain.labels import ImportedLabel
+from app.domain.labels import ImportedLabel, Labeller
 from app.domain.scores import Score
 from app.domain.tasks import Message
 from app.features.authoring.model import AuthoredChange
@@ -62,8 +62,8 @@ class OneTurn:
         self.asked.append(reply_id)
         return True
 
-    async def replace_choice(self, labeller: str, chat: str, label: ImportedLabel | None) -> None:
-        self.asked.append((labeller, chat, None if label is None else label.choice.chosen))
+    async def replace_choice(self, by: Labeller, chat: str, label: ImportedLabel | None) -> None:
+        self.asked.append((by, chat, None if label is None else label.choice.chosen))
 
     async def prepare(self, *_: object) -> Any:
         task = SimpleNamespace(messages=(Message(role="user", content="Hob?"),))
@@ -138,8 +138,12 @@ def test_what_makes_no_label_marks_nothing(replies: list[PlayReply]) -> None:
 def test_every_choice_takes_the_place_of_the_turns_label(consent: bool, chosen: str | None) -> None:
     of = OneTurn(turn(reply("a"), reply("b", "No.")))
     marked = run(build_turns(of).mark_better(ANYBODY, "turn_a", "a", consent=consent))
-    made = [] if chosen is None else [("one", "turn_a", chosen)]
-    assert (of.asked, [one.better for one in marked.replies]) == ([("one", "turn_a", None), "a", *made], [True, False])
+    player = Labeller("one", verified=True)
+    made = [] if chosen is None else [(player, "turn_a", chosen)]
+    assert (of.asked, [one.better for one in marked.replies]) == (
+        [(player, "turn_a", None), "a", *made],
+        [True, False],
+    )
 
 
 def test_a_kept_scene_has_its_author() -> None:

@@ -57,7 +57,7 @@ def store_everything(person: Person) -> None:
     tasks = {"task": handed["task_id"], "lease": handed["lease_id"], "arena": arena["task_id"], "game": game["task_id"]}
     groups = {"group": judged["group_id"], "rollout": rollouts[0]}
     told = yaml.load(Template(REQUESTS).substitute(known | tasks | groups), yaml.CSafeLoader)
-    person.names = told["names"]
+    person.names, person.forms = told["names"], told["forms"]
     person.bodies = {
         **told["bodies"],
         "POST /groups/*/labels": pair,
@@ -127,6 +127,8 @@ def name_place(method: str, template: str) -> str:
 def ask_as(person: Person, owner: Person, method: str, template: str) -> Any:
     place = name_place(method, template)
     body, query = owner.bodies.get(place, {}), owner.queries.get(place)
+    if place in owner.forms:
+        return person.ask(method, fill(template, owner.names), data=owner.forms[place])
     headers = {"Content-Type": "application/json", "X-Session-ID": f"{owner.name}-session"}
     sent = {"content": json.dumps(body), "headers": headers}
     has_body = method in {"POST", "PUT"} or "status-env" in template
