@@ -89,6 +89,7 @@ from app.store.tables import (
     pruned_groups,
     runs,
     spending,
+    tasks,
 )
 
 
@@ -134,6 +135,7 @@ class JudgingDemand:
     bound: Amount
     """What judging it takes at most."""
     run: str | None = None
+    task_id: str = ""
     lease_id: str | None = None
     places: tuple[int, ...] = ()
     """Of a piece in its group."""
@@ -780,7 +782,8 @@ class _JudgingAdmission:
         if lease is not None and lease.pays_for(one.name):
             return self._pay(one, lease)
         if not self.quotas.hard:
-            if lease is not None and lease.answered_by == one.name:  # its judges failed, and are asked again
+            # Its judges failed and are asked again. Texts about which no judge answers would be paid for without end.
+            if lease is not None and lease.answered_by == one.name and self._has_taken_less(one):
                 return None
             if lease is None and not one.needs_room:
                 return self._admit_run(one.run or "")
@@ -800,12 +803,29 @@ class _JudgingAdmission:
 
     def _reserve(self, one: JudgingDemand) -> QuotaUse | None:
         wanted = _expect_demand(self.connection, self.quotas, one.run, one.environment, one.bound)
-        exceeded = self._find_exceeded(wanted, without=one.name)
-        if exceeded is None:
-            _forget_overdue(self.connection, self.account, self.now)
-            until = self.now + _JUDGING_MICROSECONDS
-            _put_hold(self.connection, _build_hold(self.account, one.name, opened=wanted, until=until))
-        return exceeded
+        lease_id, kept = self._find_unnamed_lease(one)
+        moved = Amount(min(kept.tokens, wanted.tokens), min(kept.usd, wanted.usd))
+        if moved != wanted or wanted == NO_AMOUNT:
+            more = Amount(wanted.tokens - moved.tokens, wanted.usd - moved.usd)
+            if (exceeded := self._find_exceeded(more, without=one.name)) is not None:
+                return exceeded
+        _forget_overdue(self.connection, self.account, self.now)
+        until = self.now + _JUDGING_MICROSECONDS
+        _put_hold(self.connection, _build_hold(self.account, one.name, opened=wanted, until=until))
+        if moved != NO_AMOUNT:
+            left = Amount(kept.tokens - moved.tokens, kept.usd - moved.usd)
+            _put_hold(self.connection, _build_hold(self.account, lease_id, leases=1, opened=left, until=None))
+        return None
+
+    def _find_unnamed_lease(self, one: JudgingDemand) -> tuple[str, Amount]:
+        """What is left of a lease that the key has on the task, in the run, for a group or sample that names none. Only
+        caps ask: otherwise the run is admitted."""
+        if not self.quotas.hard or one.lease_id is not None or one.run is None or not one.task_id:
+            return "", NO_AMOUNT
+        found = _SELECT_UNNAMED.fetch(
+            self.connection, account=self.account.name, run=one.run, task_id=one.task_id, now=self.now
+        )
+        return next(((str(name), Amount(int(tokens), float(usd))) for name, tokens, usd in found), ("", NO_AMOUNT))
 
     def _admit_run(self, run: str) -> QuotaUse | None:
         """Admits the run until the day ends."""
@@ -821,6 +841,11 @@ class _JudgingAdmission:
     def _find_exceeded(self, wanted: Amount, without: str = "") -> QuotaUse | None:
         usage = _load_usage(self.connection, self.account, self.now, without=without)
         return usage.find_exceeded(self.quotas, Demand(requests=0, is_judged=True, judging=wanted))
+
+    def _has_taken_less(self, one: JudgingDemand) -> bool:
+        """Than what judging a group takes at most."""
+        ((tokens, usd),) = _SELECT_COST.fetch(self.connection, group_id=one.name)
+        return int(tokens) <= one.bound.tokens and float(usd) <= one.bound.usd
 
     def _brings_more(self, piece: JudgingDemand) -> bool:
         """Whether the group had closed before all of the piece came."""
@@ -869,6 +894,38 @@ _SELECT_NAMED: Final = PreparedStatement(
             )
         )
         .where(is_among(leases.c.lease_id, "names", postgres))
+    )
+)
+_SELECT_UNNAMED: Final = PreparedStatement(
+    lambda _: (
+        select(leases.c.lease_id, holds.c.open_tokens, holds.c.open_usd)
+        .select_from(
+            tasks.join(
+                leases,
+                and_(*(leases.c[name] == tasks.c[name] for name in ("environment", "split", "params_digest", "index"))),
+            ).join(holds, holds.c.hold == leases.c.lease_id)
+        )
+        .where(
+            tasks.c.task_id == bindparam("task_id", type_=String),
+            leases.c.run == bindparam("run", type_=String),
+            IS_LIVE,
+            leases.c.expires_at > bindparam("now", type_=BigInteger),
+            holds.c.kind == literal_column("'key'"),
+            holds.c.account == bindparam("account", type_=String),
+            holds.c.holder.is_(None),
+            holds.c.open_usd + holds.c.open_tokens > _ZERO,
+        )
+        .limit(literal_column("1"))
+    )
+)
+_SELECT_COST: Final = PreparedStatement(
+    lambda _: (
+        select(
+            _build_sum(judgements.c.input_tokens + judgements.c.output_tokens),
+            _build_sum(func.coalesce(judgements.c.cost_usd, _ZERO)),
+        )
+        .select_from(groups.join(judgements, judgements.c.group_sequence == groups.c.sequence))
+        .where(groups.c.group_id == bindparam("group_id", type_=String))
     )
 )
 _SELECT_PLACES: Final = PreparedStatement(
