@@ -97,6 +97,7 @@ def build_gateway(
             scoring=group_scoring,
             pieces=assembler,
             groups=store.groups,
+            quotas=quotas,
         ),
         group_scoring=group_scoring,
         assembler=assembler,

@@ -407,8 +407,8 @@ class QuotaService:
         self._panels = panels
         self._runs = runs
         self._clock = clock
-        self._told: dict[str, tuple[datetime, tuple[str, ...]]] = {}
-        """Warnings of keys, and when they were read."""
+        self._told: dict[str, tuple[datetime, KeyQuotas, tuple[str, ...]]] = {}
+        """Warnings of keys, when they were read, and of which quotas."""
         self._warned: dict[tuple[str, str, bool], datetime] = {}
 
     @property
@@ -447,8 +447,9 @@ class QuotaService:
         caller = current_caller.get()
         if caller is None or caller.quotas.is_open:
             return ScoringAdmission()
-        at, warnings = self._told.get(caller.name, (None, ()))
-        tells_uses = at is None or not timedelta() <= self._clock() - at < timedelta(seconds=_USES_SECONDS)
+        at, quotas, warnings = self._told.get(caller.name, (None, None, ()))
+        is_fresh = at is not None and abs(self._clock() - at) < timedelta(seconds=_USES_SECONDS)
+        tells_uses = not is_fresh or quotas != caller.quotas
         asked = JudgingRequest(
             caller.name,
             caller.quotas,
@@ -461,7 +462,7 @@ class QuotaService:
             raise self._refuse(caller, grant.request)
         if tells_uses:
             warnings = self._warn(caller, grant.uses)
-            self._told[caller.name] = self._clock(), warnings
+            self._told[caller.name] = self._clock(), caller.quotas, warnings
         return ScoringAdmission({name: self._refuse(caller, use) for name, use in grant.refused.items()}, warnings)
 
     @asynccontextmanager
@@ -484,19 +485,19 @@ class QuotaService:
             yield hold
         finally:
             if reserves and not hold.lasts:
-                await self.release(name)
+                await self.release([name])
 
     async def count_request(self) -> None:
         """QuotaExceeded when no request is left: for one that asks no judge."""
         async with self.hold_judging(None):
             pass
 
-    async def release(self, name: str) -> None:
-        """Nothing is reserved under this name any longer."""
+    async def release(self, names: Sequence[str]) -> None:
+        """Nothing is reserved under these names any longer."""
         caller = current_caller.get()
-        if caller is not None:
+        if caller is not None and names:
             with suppress(StoreUnavailable):  # it then ends with its time
-                await self._store.release(caller.name, [name])
+                await self._store.release(caller.name, names)
 
     def bound_unknown(self, environment: str, options: ScoringOptions, texts: Sequence[str] = ()) -> Amount | None:
         """What judging a group takes at most of which no more than these texts is known; None without judges."""

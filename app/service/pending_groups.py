@@ -500,7 +500,7 @@ class SampleService:
             if not _is_answered(reply, sample):  # released before it is sent, since its client may be back at once
                 await self._assembler.release_slot(slot, answered=False)
             if self._quotas.limits.hard and group.outcome != "pending":
-                await self._quotas.release(share.hold)
+                await self._quotas.release([share.hold])
             yield reply
             answered = True
         finally:  # does nothing to a slot that was released before

@@ -351,6 +351,7 @@ def _build_demand(
         bound=bound if sample is None else bound.divide(sample.size),
         # Without a lease the run that the request names is admitted: another key may hold the task.
         run=one.run if sent.lease_id is not None else request.run,
+        task_id=sent.task_id,
         lease_id=sent.lease_id,
         places=places,
         late_name=name_late_group(one.group_id, dict(zip(places, sent.completions, strict=True))) if places else "",
@@ -602,7 +603,8 @@ class GroupScoring:
             result
             for result in results
             if not stored[result.group.group_id].is_final
-            and stored[result.group.group_id].scores != result.group.scores
+            # What judges took is noted also where they failed again in the same way.
+            and (result.judgements or stored[result.group.group_id].scores != result.group.scores)
             and (result.group.outcome != "pending" or stored[result.group.group_id].outcome == "unscored")
         ]
         finished = await self._finish(incomplete) if incomplete else []
@@ -743,7 +745,9 @@ class ScoringService:
         scoring: GroupScoring,
         pieces: Pieces,
         groups: GroupStore,
+        quotas: QuotaService,
     ) -> None:
+        self._quotas = quotas
         self._catalogue = catalogue
         self._runs = runs
         self._validator = validator
@@ -779,6 +783,10 @@ class ScoringService:
         for position, (sent, one) in enumerate(zip(request.groups, accepted, strict=True)):
             reply = next(told) if isinstance(one, AcceptedGroup) and one.part is not None else _reply_to(one, stored)
             replies.append(reply if isinstance(reply, GroupReply) else _build_problem(sent.task_id, reply, position))
+        if not self._quotas.limits.is_open:
+            # The store releases what it writes, and a group that no judge was asked about again is not written.
+            failed = [one.group_id for one in replies if isinstance(one, GroupReply) and one.outcome == "unscored"]
+            await self._quotas.release(failed)
         return ScoreResponse(groups=tuple(replies), warnings=validated.warnings)
 
     async def _score_piece(

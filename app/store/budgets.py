@@ -1,4 +1,4 @@
-"""The ledger: budgets of judges and of runs, and quotas of keys. Limits of judges' calls are here too.
+"""The ledger: budgets of judges and of runs, and quotas of keys.
 
 Budgets and quotas work alike. What something may cost is reserved before it begins, in a transaction that checks it
 against all that was spent and all that is reserved; what it did cost takes the place of the reservation in the
@@ -10,14 +10,12 @@ provider may charge the call. That of a run's group ends with its time, and at o
 That of a key ends with its lease, or with the group for which the lease pays.
 """
 
-import os
 import secrets
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import partial
 from itertools import islice
-from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, Self, get_args
 
 from sqlalchemy import (
@@ -61,10 +59,9 @@ from app.domain.budgets import (
     compute_amount,
 )
 from app.domain.groups import Group
-from app.domain.judge_limits import LimitsExchange, LimitsGrant, SharedLimits, exchange_limits
 from app.domain.judging import Judgement, Spending
-from app.domain.values import digest
 from app.store.database import Database, StorePart, reads, writes
+from app.store.judge_limits import is_gone, name_holder_here
 from app.store.leases import IS_LIVE
 from app.store.statements import (
     MICROSECONDS_PER_DAY,
@@ -72,8 +69,6 @@ from app.store.statements import (
     PreparedStatement,
     Value,
     begin_insert,
-    decode,
-    encode,
     from_micros,
     insert_rows,
     is_among,
@@ -82,13 +77,13 @@ from app.store.statements import (
 from app.store.tables import (
     groups,
     holds,
-    judge_limits,
     judgements,
     leases,
     part_members,
     pruned_groups,
     runs,
     spending,
+    tasks,
 )
 
 
@@ -134,6 +129,7 @@ class JudgingDemand:
     bound: Amount
     """What judging it takes at most."""
     run: str | None = None
+    task_id: str = ""
     lease_id: str | None = None
     places: tuple[int, ...] = ()
     """Of a piece in its group."""
@@ -491,7 +487,7 @@ def reserve_cost(
     _drop_holds(connection, "run", [group_id])
     if answer == "now":
         until = now + int(seconds * 1e6)
-        hold = _build_hold(account, group_id, opened=expected, until=until, holder=_name_holder("run"))
+        hold = _build_hold(account, group_id, opened=expected, until=until, holder=name_holder_here("run"))
         _put_hold(connection, hold)
     return answer
 
@@ -780,7 +776,8 @@ class _JudgingAdmission:
         if lease is not None and lease.pays_for(one.name):
             return self._pay(one, lease)
         if not self.quotas.hard:
-            if lease is not None and lease.answered_by == one.name:  # its judges failed, and are asked again
+            # Its judges failed and are asked again. Texts about which no judge answers would be paid for without end.
+            if lease is not None and lease.answered_by == one.name and self._has_taken_less(one):
                 return None
             if lease is None and not one.needs_room:
                 return self._admit_run(one.run or "")
@@ -800,12 +797,29 @@ class _JudgingAdmission:
 
     def _reserve(self, one: JudgingDemand) -> QuotaUse | None:
         wanted = _expect_demand(self.connection, self.quotas, one.run, one.environment, one.bound)
-        exceeded = self._find_exceeded(wanted, without=one.name)
-        if exceeded is None:
-            _forget_overdue(self.connection, self.account, self.now)
-            until = self.now + _JUDGING_MICROSECONDS
-            _put_hold(self.connection, _build_hold(self.account, one.name, opened=wanted, until=until))
-        return exceeded
+        lease_id, kept = self._find_unnamed_lease(one)
+        moved = Amount(min(kept.tokens, wanted.tokens), min(kept.usd, wanted.usd))
+        if moved != wanted or wanted == NO_AMOUNT:
+            more = Amount(wanted.tokens - moved.tokens, wanted.usd - moved.usd)
+            if (exceeded := self._find_exceeded(more, without=one.name)) is not None:
+                return exceeded
+        _forget_overdue(self.connection, self.account, self.now)
+        until = self.now + _JUDGING_MICROSECONDS
+        _put_hold(self.connection, _build_hold(self.account, one.name, opened=wanted, until=until))
+        if moved != NO_AMOUNT:
+            left = Amount(kept.tokens - moved.tokens, kept.usd - moved.usd)
+            _put_hold(self.connection, _build_hold(self.account, lease_id, leases=1, opened=left, until=None))
+        return None
+
+    def _find_unnamed_lease(self, one: JudgingDemand) -> tuple[str, Amount]:
+        """What is left of a lease that the key has on the task, in the run, for a group or sample that names none. Only
+        caps ask: otherwise the run is admitted."""
+        if not self.quotas.hard or one.lease_id is not None or one.run is None or not one.task_id:
+            return "", NO_AMOUNT
+        found = _SELECT_UNNAMED.fetch(
+            self.connection, account=self.account.name, run=one.run, task_id=one.task_id, now=self.now
+        )
+        return next(((str(name), Amount(int(tokens), float(usd))) for name, tokens, usd in found), ("", NO_AMOUNT))
 
     def _admit_run(self, run: str) -> QuotaUse | None:
         """Admits the run until the day ends."""
@@ -821,6 +835,11 @@ class _JudgingAdmission:
     def _find_exceeded(self, wanted: Amount, without: str = "") -> QuotaUse | None:
         usage = _load_usage(self.connection, self.account, self.now, without=without)
         return usage.find_exceeded(self.quotas, Demand(requests=0, is_judged=True, judging=wanted))
+
+    def _has_taken_less(self, one: JudgingDemand) -> bool:
+        """Than what judging a group takes at most."""
+        ((tokens, usd),) = _SELECT_COST.fetch(self.connection, group_id=one.name)
+        return int(tokens) <= one.bound.tokens and float(usd) <= one.bound.usd
 
     def _brings_more(self, piece: JudgingDemand) -> bool:
         """Whether the group had closed before all of the piece came."""
@@ -871,6 +890,38 @@ _SELECT_NAMED: Final = PreparedStatement(
         .where(is_among(leases.c.lease_id, "names", postgres))
     )
 )
+_SELECT_UNNAMED: Final = PreparedStatement(
+    lambda _: (
+        select(leases.c.lease_id, holds.c.open_tokens, holds.c.open_usd)
+        .select_from(
+            tasks.join(
+                leases,
+                and_(*(leases.c[name] == tasks.c[name] for name in ("environment", "split", "params_digest", "index"))),
+            ).join(holds, holds.c.hold == leases.c.lease_id)
+        )
+        .where(
+            tasks.c.task_id == bindparam("task_id", type_=String),
+            leases.c.run == bindparam("run", type_=String),
+            IS_LIVE,
+            leases.c.expires_at > bindparam("now", type_=BigInteger),
+            holds.c.kind == literal_column("'key'"),
+            holds.c.account == bindparam("account", type_=String),
+            holds.c.holder.is_(None),
+            holds.c.open_usd + holds.c.open_tokens > _ZERO,
+        )
+        .limit(literal_column("1"))
+    )
+)
+_SELECT_COST: Final = PreparedStatement(
+    lambda _: (
+        select(
+            _build_sum(judgements.c.input_tokens + judgements.c.output_tokens),
+            _build_sum(func.coalesce(judgements.c.cost_usd, _ZERO)),
+        )
+        .select_from(groups.join(judgements, judgements.c.group_sequence == groups.c.sequence))
+        .where(groups.c.group_id == bindparam("group_id", type_=String))
+    )
+)
 _SELECT_PLACES: Final = PreparedStatement(
     lambda _: select(part_members.c.place).where(part_members.c.group_id == bindparam("group_id", type_=String))
 )
@@ -909,110 +960,3 @@ def _load_usage(connection: Connection, account: Account, now: int, *, without: 
 
 def _build_order_key(key: str) -> str:
     return f"quotas {key}"
-
-
-# Limits of judges' calls, which processes share, and whether a process that holds a part of them is gone.
-
-
-def exchange(connection: Connection, database: Database, asked: LimitsExchange) -> LimitsGrant:
-    mine = judge_limits.c.judge == asked.judge
-    locked = select(judge_limits.c.body).where(mine).with_for_update()
-    body = connection.execute(locked).scalar()
-    if body is None:
-        fresh = {"judge": asked.judge, "body": encode(SharedLimits())}
-        connection.execute(database.insert_new(judge_limits), fresh)
-        body = connection.execute(locked).scalar_one()
-    now = database.read_lease_clock(connection)
-    named = replace(asked, holder=_name_holder(asked.holder) or asked.holder)
-    state, grant = exchange_limits(decode(SharedLimits, body), named, now, is_gone)
-    connection.execute(update(judge_limits).where(mine).values(body=encode(state)))
-    return grant
-
-
-@dataclass(frozen=True)
-class ProcessIdentity:
-    """One process, told from all that have had its number. `host` stands for one boot of one machine and the namespaces
-    of its process numbers and times; `started` is in clock ticks since that boot."""
-
-    host: str
-    pid: int
-    started: int
-
-    def name_holder(self, holder: str) -> str:
-        return f"{holder}@{self.host}/{self.pid}/{self.started}"
-
-    @classmethod
-    def parse_holder(cls, name: str) -> Self | None:
-        """None for a holder whose process could not identify itself."""
-        host, _, numbers = name.partition("@")[2].partition("/")
-        pid, _, started = numbers.partition("/")
-        return cls(host, int(pid), int(started)) if pid.isdecimal() and started.isdecimal() else None
-
-    def is_gone(self) -> bool:
-        """For a process of this host. False where that cannot be told."""
-        try:
-            os.kill(self.pid, 0)
-        except ProcessLookupError:
-            return True
-        except (PermissionError, OverflowError):
-            pass  # of another user, or no number of this system
-        status = _read_status(self.pid)
-        return status is not None and (status.ended or status.started != self.started)
-
-
-def _name_holder(holder: str) -> str | None:
-    """The name of a holder in this process; None where the system does not say enough to tell it from others."""
-    own = identify_process()
-    return None if own is None else own.name_holder(holder)
-
-
-def is_gone(holder: str) -> bool:
-    """Whether the holder's process ran on this host and certainly does not any more."""
-    own, its = identify_process(), ProcessIdentity.parse_holder(holder)
-    return own is not None and its is not None and its.host == own.host and its.is_gone()
-
-
-def identify_process() -> ProcessIdentity | None:
-    """This process; None where the system does not say enough to tell it from others."""
-    return _identify(os.getpid())
-
-
-@cache
-def _identify(pid: int) -> ProcessIdentity | None:
-    """Cached by number, since a fork is another process."""
-    status, host = _read_status(pid), _describe_host(pid)
-    return None if status is None or host is None else ProcessIdentity(host, pid, status.started)
-
-
-_PROC: Final = Path("/proc")
-
-
-def _describe_host(pid: int) -> str | None:
-    try:
-        if str((_PROC / "self").readlink()) != str(pid):
-            return None  # it shows the numbers of another namespace
-        boot = (_PROC / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-        spaces = [str((_PROC / "self/ns" / name).stat().st_ino) for name in ("pid", "time")]
-    except OSError:
-        return None
-    return digest([boot, os.uname().nodename, *spaces])
-
-
-_STATE, _THREADS, _STARTED = 0, 17, 19
-"""Positions in `/proc/PID/stat` after the program's name."""
-
-
-@dataclass(frozen=True)
-class _ProcessStatus:
-    started: int
-    ended: bool
-
-
-def _read_status(pid: int) -> _ProcessStatus | None:
-    try:
-        values = (_PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()
-    except OSError:
-        return None
-    # A zombie whose first thread ended may have others that still run.
-    ended = values[_STATE] in (b"Z", b"X") and int(values[_THREADS]) <= 1
-    return _ProcessStatus(int(values[_STARTED]), ended)

@@ -21,6 +21,7 @@ from app.ports.judges import CachedJudgement, JudgeCache, ReferenceStore
 from app.store import budgets
 from app.store.budgets import charge_key
 from app.store.database import BatchedCalls, Database, StorePart, reads, writes
+from app.store.judge_limits import exchange
 from app.store.statements import (
     MICROSECONDS_PER_DAY,
     PreparedStatement,
@@ -95,7 +96,7 @@ class SqlJudgeCache(StorePart, JudgeCache):
 
     @writes(lambda asked: f"judge_limits {asked.judge}")
     def exchange_limits(self, connection: Connection, asked: LimitsExchange) -> LimitsGrant:
-        return budgets.exchange(connection, self.database, asked)
+        return exchange(connection, self.database, asked)
 
     async def _load_all(self, readings: Sequence[str]) -> list[CachedJudgement | None]:
         oldest = self._compute_oldest_kept()

@@ -10,11 +10,11 @@ import pytest
 
 from app.domain.judge_limits import NOTICE_SECONDS, CallLimits, LimitsExchange
 from app.main.store import Store
-from app.store.budgets import ProcessIdentity, identify_process, is_gone
+from app.store.judge_limits import ProcessIdentity, identify_process, is_gone
 from tests.support.store_cases import MovableClock
 
 PRINT_IDENTITY = (
-    "from app.store.budgets import identify_process; print(identify_process().name_holder('x'), flush=True)"
+    "from app.store.judge_limits import identify_process; print(identify_process().name_holder('x'), flush=True)"
 )
 
 
@@ -76,7 +76,7 @@ async def test_slots_are_free_once_their_process_is_gone(
     asked = LimitsExchange("big", "a", CallLimits(4), wanted=4)
     own = identified()
     with monkeypatch.context() as patched:
-        patched.setattr("app.store.budgets.identify_process", lambda: build(own))
+        patched.setattr("app.store.judge_limits.identify_process", lambda: build(own))
         await store.judge_cache.exchange_limits(asked)
     given = [(await store.judge_cache.exchange_limits(replace(asked, holder="b"))).slots]
     clock.forward(NOTICE_SECONDS)

@@ -169,7 +169,7 @@ async def ask_for(store: Store, quotas: KeyQuotas, *demands: JudgingDemand, key:
 
 
 def answer_to(lease: str, name: str = "first", **more: Any) -> JudgingDemand:
-    return JudgingDemand(name, "gsm8k", BOUND, "run", lease, **more)
+    return JudgingDemand(name, "gsm8k", BOUND, "run", lease_id=lease, **more)
 
 
 THREE = KeyQuotas(judge_usd_per_day=3.0)
@@ -244,9 +244,20 @@ async def test_a_hard_quota_is_a_cap_for_runs_without_leases_at_four_services(st
 async def test_a_hard_quota_asks_for_the_rest_of_a_group_that_is_larger_than_its_lease(store: Store) -> None:
     await store.tasks.put([record(index) for index in range(4)])
     (lease,) = await hand_out(store, 1)
-    large = JudgingDemand("first", "gsm8k", BOUND.times(3), "run", lease)
+    large = JudgingDemand("first", "gsm8k", BOUND.times(3), "run", lease_id=lease)
     answers = [await ask_for(store, KeyQuotas(judge_usd_per_day=limit, hard=True), large) for limit in (2.5, 3.0)]
     assert (answers, show(await store.quotas.load_usage("ada"))) == ([[False], [True]], (1, 1, 3.0, 0.0))
+
+
+@pytest.mark.dialects
+async def test_samples_that_name_no_lease_take_what_the_lease_of_their_task_has_kept(store: Store) -> None:
+    await store.tasks.put([record(index) for index in range(4)])
+    await hand_out(store, 1)
+    sample = BOUND.divide(2)
+    samples = [JudgingDemand(f"s{n}", "gsm8k", sample, "run", "task_0") for n in range(3)]
+    full = KeyQuotas(judge_usd_per_day=1.0, hard=True)
+    answers = [await ask_for(store, full, one) for one in samples]
+    assert (answers, show(await store.quotas.load_usage("ada"))) == ([[True], [True], [False]], (1, 1, 1.0, 0.0))
 
 
 async def test_pieces_after_their_group_closed_need_room_under_a_hard_quota(store: Store) -> None:

@@ -15,7 +15,7 @@ from app.domain.judging import Judgement
 from app.domain.runs import Run, RunChange, ScoringOptions
 from app.domain.scores import Score
 from app.main.store import Store
-from app.store.budgets import identify_process
+from app.store.judge_limits import identify_process
 from tests.support.store_cases import START, MovableClock, group, record, using
 from tests.support.tiers import examples
 
@@ -191,7 +191,7 @@ async def test_what_a_dead_process_put_aside_is_free_at_once_but_not_what_a_judg
 
     await store.runs.create(run(2.5))
     with monkeypatch.context() as patched:
-        patched.setattr("app.store.budgets.identify_process", lambda: replace(own, **changed))
+        patched.setattr("app.store.judge_limits.identify_process", lambda: replace(own, **changed))
         await ask("judged")
         await ask("open")
     await store.runs.settle_cost("judged", 1.0)

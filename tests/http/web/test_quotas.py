@@ -1,5 +1,6 @@
 """Quotas over HTTP: they stop the handing out of tasks, say which and until when, and never stop scoring."""
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -14,9 +15,15 @@ from app.main.application import create_app
 from app.settings import Settings
 from tests.faults.test_judge_restart import COST, Counting, count_more
 from tests.support.chat_server import serving
+from tests.support.nemo_gym import build_response, build_row, say
+from tests.support.talking import speaks
 
 SECRET = "gw_of-the-settings"
 PRICES = {"input_price_per_million": 2.0, "output_price_per_million": 10.0, "max_output_tokens": 512}
+Ask = Callable[..., Response]
+WIRES = {"openrlhf": 429, "slime": 429, "nemo_gym": 429, "openenv": 429, "ors": 200}
+"""Status of a sample that the key's quota refuses. The stream of the Open Reward Standard has begun, and ends with an
+error."""
 ARENA, SUMS = "/envs/npc_arena", "/envs/gsm8k"
 
 
@@ -25,14 +32,15 @@ class Service:
     admin: TestClient
     judge: Counting
 
-    def make_key(self, name: str, **quotas: float) -> Callable[..., Response]:
+    def make_key(self, name: str, **quotas: float) -> Ask:
         """Asks for things with a key of this name."""
-        body = {"name": name, "scopes": ["read", "train", "author"], "quotas": quotas}
+        body = {"name": name, "scopes": ["read", "train", "talk", "author"], "quotas": quotas}
         secret = self.admin.post("/admin/keys", json=body).raise_for_status().json()["secret"]
         headers = {"Authorization": f"Bearer {secret}"}
 
-        def ask(method: str, path: str, **sent: Any) -> Response:
-            return self.admin.request(method, path, headers=headers, **sent)
+        def ask(method: str, path: str, session: str = "", **sent: Any) -> Response:
+            more = {"X-Session-ID": session} if session else {}
+            return self.admin.request(method, path, headers=headers | more, **sent)
 
         return ask
 
@@ -44,11 +52,12 @@ class Service:
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     path = Path(tmp_path_factory.mktemp("quotas")) / "store.db"
     counting = Counting()
-    with serving(counting) as judge:
+    with serving(counting) as judge, serving(speaks()) as policy:
         settings = Settings.model_validate(
             {
                 "database_url": f"sqlite:///{path}",
                 "api_key": SECRET,
+                "policies": {"warm": {"base_url": policy.url, "model": "warm-model"}},
                 "judges": {"counting": {"base_url": judge.url, "model": "counting", **PRICES}},
                 "environments": {"npc_arena": {"judges": ["counting"]}},
             }
@@ -118,6 +127,141 @@ def test_a_file_of_prompts_is_admitted_by_run_and_day(service: Service) -> None:
     statuses = [one.status_code for one in (begun, more, other, unnamed, wire, late)]
     stored = service.admin.get("/groups?run=bea-2").json()["groups"]
     assert (statuses, stored) == ([200, 200, 429, 429, 429, 429], [])
+
+
+def spend(service: Service, ask: Ask) -> None:
+    """Scores one group of a run from a file."""
+    (task,) = service.admin.post(f"{ARENA}/next-batch", json={"batch_size": 1, "cursor": 9}).json()["tasks"]
+    ask("POST", f"{ARENA}/score", json={"run": "spends", **answer([task], "One.", "Two.")}).raise_for_status()
+
+
+def test_a_group_that_no_lease_pays_for_is_refused_alone_and_the_others_are_scored(service: Service) -> None:
+    ask = service.make_key("fay", judge_usd_per_day=0.5)
+    first, second = ask("POST", f"{ARENA}/next-batch", json={"run": "fay-1", "batch_size": 2}).json()["tasks"]
+    begun = ask("POST", f"{ARENA}/score", json=answer([first], "Two bells.", "Nine bells."))
+    service.limit("fay", judge_usd_per_day=0.001)
+    again = ask("POST", f"{ARENA}/score", json=answer([first], "Two bells.", "Nine bells."))
+    replayed = ask("POST", f"{ARENA}/score", json=answer([first], "Six bells.", "Seven bells."))
+    both = answer([first, second], "Ten bells.", "Eleven bells.")
+    mixed = ask("POST", f"{ARENA}/score", json=both).json()
+    assert again.json()["groups"] == begun.json()["groups"]
+    assert summarise(replayed) == (429, "judge_usd_per_day", True)
+    assert [one.get("code", one.get("outcome")) for one in mixed["groups"]] == ["quota_exceeded", "scored"]
+    assert [(", 0 free" in one, " over, " in one) for one in mixed["warnings"]] == [(True, True)]
+
+
+def test_single_samples_and_pieces_of_a_lease_are_one_group(service: Service) -> None:
+    ask = service.make_key("gus", judge_usd_per_day=0.5)
+    (task,) = ask("POST", f"{ARENA}/next-batch", json={"run": "gus-1", "batch_size": 1}).json()["tasks"]
+    service.limit("gus", judge_usd_per_day=1e-6)
+
+    def send(text: str, key: str, index: int) -> int:
+        body = answer([task], text)
+        body["groups"][0]["part"] = {"key": key, "index": index, "size": 2}
+        return ask("POST", f"{ARENA}/score", json=body | {"wait_seconds": 0}).status_code
+
+    pieces = [send("One.", "a", 0), send("One.", "a", 0), send("Two.", "a", 1), send("One.", "b", 0)]
+    alone = ask("POST", f"{ARENA}/score", json=answer([task], "Three.")).status_code
+    assert (pieces, alone) == ([200, 200, 200, 429], 429)
+
+
+def test_a_refused_rescoring_says_what_room_the_key_has_and_a_stored_one_needs_none(service: Service) -> None:
+    ask = service.make_key("hal", judge_usd_per_day=0.5)
+    (task,) = ask("POST", f"{ARENA}/next-batch", json={"run": "hal-1", "batch_size": 1}).json()["tasks"]
+    scored = ask("POST", f"{ARENA}/score", json=answer([task], "Five.", "Six.")).json()["groups"][0]
+    path, pairs = f"/groups/{scored['group_id']}/rescore", {"mode": "pairwise"}
+    used = ask("GET", "/quotas").json()["usage"]["judge_usd"]
+    service.limit("hal", judge_usd_per_day=used + 0.005)
+    refused = ask("POST", path, json=pairs)
+    service.limit("hal", judge_usd_per_day=0.5)
+    carried_out = ask("POST", path, json=pairs)
+    service.limit("hal", judge_usd_per_day=1e-6)
+    stored = ask("POST", path, json=pairs)
+    other = ask("POST", path, json={"mode": "pointwise"})
+    room = re.sub(r"0\.0\d+", "#", refused.json()["detail"].partition("quota: ")[2]).partition(", until")[0]
+    assert (refused.status_code, room) == (429, "judge_usd_per_day is #: # used, # free, # asked for")
+    assert (carried_out.status_code, stored.json()["calls"], other.status_code) == (200, 0, 429)
+
+
+def test_what_characters_say_and_judges_of_it_count(service: Service) -> None:
+    ask = service.make_key("ida", requests_per_day=2, judge_usd_per_day=0.5)
+    body = {"model": "hob_tarrant", "messages": [{"role": "user", "content": "Is the water high?"}]}
+    turn = ask("POST", "/play/v1/chat/completions", json=body).json()["play"]["turn"]
+    judged = ask("POST", f"/play/v1/turns/{turn}/judge")
+    usage = ask("GET", "/quotas").json()["usage"]
+    talked, again = ask("POST", "/play/v1/chat/completions", json=body), ask("POST", f"/play/v1/turns/{turn}/judge")
+    page = ask("POST", "/view/talk/say", data={"character": "hob_tarrant", "line": "Hello?"})
+    assert (judged.status_code, usage["requests"], usage["judge_usd"] > 0, usage["held_usd"]) == (200, 2, True, 0.0)
+    assert [summarise(one) for one in (again, talked)] == [
+        (429, "requests_per_day", True),
+        (429, "requests_per_day", True),
+    ]
+    assert (page.status_code, "requests_per_day" in page.text) == (503, True)
+    service.limit("ida", requests_per_day=100, judge_usd_per_day=1e-6)
+    refused = ask("POST", f"/play/v1/turns/{turn}/judge")
+    assert summarise(refused) == (429, "judge_usd_per_day", True)
+
+
+def test_a_hard_quota_is_a_cap_for_runs_from_files_too(service: Service) -> None:
+    tasks = service.admin.post(f"{ARENA}/next-batch", json={"batch_size": 3, "cursor": 5}).json()["tasks"]
+    ask = service.make_key("joy", judge_usd_per_day=0.5, hard=True)
+
+    def score(place: int) -> Response:
+        return ask("POST", f"{ARENA}/score", json={"run": "joy-1", **answer(tasks[place : place + 1], "Ox.", "Ass.")})
+
+    begun = score(0)
+    service.limit("joy", judge_usd_per_day=0.02, hard=True)
+    capped, again, held = score(1), score(0), ask("GET", "/quotas").json()["usage"]["held_usd"]
+    service.limit("joy", requests_per_day=1, hard=True)
+    counted = [score(0) for _ in range(2)]
+    assert (begun.status_code, summarise(capped), held) == (200, (429, "judge_usd_per_day", True), 0.0)
+    assert again.json()["groups"] == counted[0].json()["groups"] == begun.json()["groups"]
+    assert summarise(counted[1]) == (429, "requests_per_day", True)
+
+
+def answer_wire(ask: Ask, name: str, task: str, capped: Callable[[], None]) -> tuple[int, str]:
+    """Status and body of what a trainer is answered for a sample of this task, whose quota is `capped` meanwhile."""
+    sample = {"query": "qOx.", "prompts": "q", "labels": task}
+    if name == "openrlhf":
+        capped()
+        answered = ask("POST", "/compat/openrlhf/npc_arena/get_reward?run=wires", json=sample)
+    elif name == "slime":
+        capped()
+        answered = ask(
+            "POST", "/compat/slime/npc_arena?run=wires", json={"prompt": "q", "response": "Ox.", "label": task}
+        )
+    elif name == "nemo_gym":
+        capped()
+        row = build_row(task, 0, 0) | {"response": build_response(say("Ox."))}
+        answered = ask("POST", "/compat/nemo_gym/npc_arena/verify?run=wires", json=row)
+    elif name == "openenv":
+        begun = ask("POST", "/compat/openenv/npc_arena/reset", json={"index": 3}).json()
+        capped()
+        action = {"action": {"text": "Ox."}, "task_id": begun["observation"]["task_id"]}
+        answered = ask("POST", "/compat/openenv/npc_arena/step", json=action)
+    else:
+        ask("POST", "/compat/ors/npc_arena/create?run=wires", session="one", json={"split": "train", "index": 3})
+        capped()
+        call = {"name": "reply", "input": {"text": "Ox."}}
+        answered = ask("POST", "/compat/ors/npc_arena/call?run=wires", session="one", json=call)
+    return answered.status_code, answered.text
+
+
+@pytest.mark.parametrize("name", ["openrlhf", "slime", "nemo_gym", "openenv", "ors"])
+def test_no_wire_turns_a_quota_into_a_reward(service: Service, name: str) -> None:
+    ask = service.make_key(f"wire-{name.replace('_', '-')}", judge_usd_per_day=0.5)
+    spend(service, ask)
+    (task,) = service.admin.post(f"{ARENA}/next-batch", json={"batch_size": 1, "cursor": 7}).json()["tasks"]
+
+    def cap() -> None:
+        service.limit(f"wire-{name.replace('_', '-')}", judge_usd_per_day=0.001, hard=True)
+
+    status, text = answer_wire(ask, name, task["task_id"], cap)
+    assert (status, "has no room in a quota" in text, re.findall(r'"(?:reward|rewards|score)":\s*[0-9\[]', text)) == (
+        WIRES[name],
+        True,
+        [],
+    ), text
 
 
 def test_four_fifths_of_a_quota_come_with_a_warning(service: Service) -> None:
