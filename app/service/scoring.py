@@ -213,7 +213,7 @@ class ScoreValidator:
         self, request: ScoreRequest, groups: Sequence[_IdentifiedGroup], sample: SampleShare | None
     ) -> ScoringAdmission:
         limits = self._quotas.limits
-        if limits.is_open:
+        if limits is None:
             return ScoringAdmission()
         demands = []
         for one in groups if limits.limits_judging else ():
@@ -783,7 +783,7 @@ class ScoringService:
         for position, (sent, one) in enumerate(zip(request.groups, accepted, strict=True)):
             reply = next(told) if isinstance(one, AcceptedGroup) and one.part is not None else _reply_to(one, stored)
             replies.append(reply if isinstance(reply, GroupReply) else _build_problem(sent.task_id, reply, position))
-        if not self._quotas.limits.is_open:
+        if self._quotas.limits is not None:
             # The store releases what it writes, and a group that no judge was asked about again is not written.
             failed = [one.group_id for one in replies if isinstance(one, GroupReply) and one.outcome == "unscored"]
             await self._quotas.release(failed)
