@@ -603,8 +603,11 @@ class GroupScoring:
             result
             for result in results
             if not stored[result.group.group_id].is_final
-            # What judges took is noted also where they failed again in the same way.
-            and (result.judgements or stored[result.group.group_id].scores != result.group.scores)
+            # What judges took for a retry is noted also where they failed again in the same way.
+            and (
+                (result.judgements and result.group.group_id in existing)
+                or stored[result.group.group_id].scores != result.group.scores
+            )
             and (result.group.outcome != "pending" or stored[result.group.group_id].outcome == "unscored")
         ]
         finished = await self._finish(incomplete) if incomplete else []
