@@ -17,7 +17,7 @@ from app.cli.judge_bench import open_configured_store, say_store
 from app.domain.errors import GatewayError, UserError
 from app.domain.retention import KEPT_BECAUSE, KeptGroups, Pruned, PrunePlan, PruneRule, Reduced, ReducePlan, ReduceRule
 from app.domain.values import utc_now
-from app.service.background import Pruner
+from app.service.background import PAUSES_OF_COMMANDS, Pruner
 from app.settings import Settings, read_settings
 from app.store.copy import DatabaseSize, copy_store, count_rows, measure_database
 from app.store.statements import to_micros
@@ -240,7 +240,7 @@ def parse_bytes(text: str) -> int:
 
 async def _prune(settings: Settings, rule: PruneRule, *, ask: bool, dry_run: bool) -> None:
     async with open_configured_store(settings) as store:
-        pruner = Pruner(store.retention, store.claims)
+        pruner = Pruner(store.retention, store.claims, pauses=PAUSES_OF_COMMANDS)
         plan = await pruner.plan(rule)
         _print_plan(plan)
         if dry_run:
@@ -272,7 +272,7 @@ def _print_kept(kept: Sequence[KeptGroups]) -> None:
 
 async def _reduce(settings: Settings, rule: ReduceRule, *, ask: bool, dry_run: bool) -> None:
     async with open_configured_store(settings) as store:
-        pruner = Pruner(store.retention, store.claims)
+        pruner = Pruner(store.retention, store.claims, pauses=PAUSES_OF_COMMANDS)
         plan = await pruner.plan_reduction(rule)
         _print_reduction(plan)
         if dry_run or not plan.groups:

@@ -34,6 +34,15 @@ _RESERVED: Final = frozenset({"settings", "generated"})
 """Names under which keys that are not in the list are logged."""
 
 
+def fold_person(name: str) -> str | None:
+    """The name by which a person whom a proxy names is known: proxies write one person now with capitals, now without,
+    and a key holds for both. None for a name of the service's own keys."""
+    folded = name.casefold()
+    # Letters such as the long s fold to ASCII: whoever has them in their name is not who has the plain ones.
+    known = name if folded.isascii() and not name.isascii() else folded
+    return None if known in _RESERVED else known
+
+
 def generate_key() -> str:
     """A new key of 256 random bits."""
     return f"gw_{secrets.token_urlsafe(32)}"

@@ -87,10 +87,17 @@ async def _work_if_due(
 
 # Pruning and reducing
 
-_GROUPS_AT_ONCE: Final = 8
+_FEWEST_GROUPS: Final = 8
+_MOST_GROUPS: Final = 512
+"""Of one batch. The first has the fewest."""
+_BATCH_SECONDS: Final = 0.25
+"""What a batch should take, of which a third is a transaction that holds up others' writes. Of small groups so many go
+at once: a commit for each few took most of the time."""
 _ROWS_AT_ONCE: Final = 500
 _PAUSES: Final = 4.0
 """A pause is so many times as long as the batch before it took."""
+PAUSES_OF_COMMANDS: Final = 1.0
+"""In a process of its own the work takes no time of the service's, and somebody waits for it."""
 _MIN_PAUSE_SECONDS: Final = 0.02
 
 _LOOK_SECONDS: Final = 300.0
@@ -119,6 +126,18 @@ class ReduceSchedule:
     older_than_seconds: float
 
 
+def size_batch(former: int, seconds: float) -> int:
+    """How many groups the next batch has, after one of so many that took so long."""
+    fitting = former * _BATCH_SECONDS / max(seconds, 1e-6)
+    return round(min(_MOST_GROUPS, 2 * former, max(_FEWEST_GROUPS, fitting)))
+
+
+def _count_spare(excess: int, done: Pruned) -> int:
+    """Half of the groups that are still too many, by the size of those that are gone: no more goes than has to."""
+    still = done.groups * (excess - done.bytes) // max(done.bytes, 1)
+    return max(_FEWEST_GROUPS, still // 2)
+
+
 class Pruner:
     """Removes old groups, or parts of them, by a plan or by a schedule."""
 
@@ -137,9 +156,13 @@ class Pruner:
         """Until nothing of the plan is left. It may be cancelled at any time: what is reported is gone."""
         total = Pruned()
         after: int | None = 0
+        size = _FEWEST_GROUPS
         while after is not None and (plan.excess_bytes is None or total.bytes < plan.excess_bytes):
             began = time.monotonic()
-            batch = await self._store.prune_groups(plan, after, _GROUPS_AT_ONCE)
+            if plan.excess_bytes is not None:
+                size = min(size, _count_spare(plan.excess_bytes, total))
+            batch = await self._store.prune_groups(plan, after, size)
+            size = size_batch(size, time.monotonic() - began)
             after = batch.after
             total += batch.pruned
             report(batch.pruned)
@@ -153,9 +176,11 @@ class Pruner:
         """Until no group of the plan is left. It may be cancelled at any time: what is reported is reduced."""
         total = Reduced()
         after: int | None = 0 if plan.groups else None
+        size = _FEWEST_GROUPS
         while after is not None:
             began = time.monotonic()
-            batch = await self._store.reduce_groups(plan, after, _GROUPS_AT_ONCE)
+            batch = await self._store.reduce_groups(plan, after, size)
+            size = size_batch(size, time.monotonic() - began)
             after = batch.after
             total += batch.reduced
             report(batch.reduced)

@@ -19,10 +19,10 @@ from typing import Final, Generic, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from app.domain.errors import EnvironmentUnavailable, InvalidRequest, NotFound, PackageMissing
+from app.domain.errors import EnvironmentUnavailable, GatewayError, InvalidRequest, NotFound, PackageMissing
 from app.domain.runs import Pin, ScoringOptions, Stream
-from app.domain.tasks import Isolation, TaskKey
-from app.domain.values import FiniteJson, digest, suggest
+from app.domain.tasks import Isolation, Task, TaskKey
+from app.domain.values import FiniteJson, Split, digest, suggest
 from app.ports.environment import Datasets, Environment
 from app.ports.judges import Panel
 from app.store.tasks import SheetStore
@@ -71,6 +71,29 @@ class ServedEnvironment:
     def build_pin(self, options: ScoringOptions, panel: Panel | None) -> Pin:
         """The digests of everything that currently affects this environment's rewards."""
         return _build_pin(self, options, None if panel is None else panel.digest)
+
+
+def make_task(environment: Environment, split: Split, index: int, params: BaseModel) -> Task:
+    """GatewayError where an iterator of the environment has ended: StopIteration itself would be lost in a coroutine,
+    and whoever waits for a thread that raised it would wait for ever."""
+    try:
+        return environment.task(split, index, params)
+    except StopIteration as ended:
+        raise _describe_end(environment, split, index) from ended
+
+
+def read_label(environment: Environment, split: Split, index: int, params: BaseModel) -> str | None:
+    """As `make_task`: most environments make the task for it."""
+    try:
+        return environment.label(split, index, params)
+    except StopIteration as ended:
+        raise _describe_end(environment, split, index) from ended
+
+
+def _describe_end(environment: Environment, split: Split, index: int) -> GatewayError:
+    return GatewayError(
+        f"{environment.name} made no task {index} of {split}: an iterator in its `task` had ended (StopIteration)"
+    )
 
 
 @lru_cache(maxsize=1024)

@@ -25,7 +25,7 @@ from app.domain.tasks import Completion, Task
 from app.domain.values import FiniteNumber, Frozen, Name, Split, Unit, digest
 from app.ports.environment import Clock, Observer
 from app.ports.judges import Panels
-from app.service.catalogue import EnvironmentVersions, ServedEnvironment
+from app.service.catalogue import EnvironmentVersions, ServedEnvironment, make_task
 from app.service.judging import (
     Scorer,
     bound_scoring,
@@ -366,7 +366,7 @@ async def _build_index(hosted: ServedEnvironment, split: Split, params: BaseMode
 
 
 def _compute_fingerprint_at(hosted: ServedEnvironment, split: Split, index: int, params: BaseModel) -> str:
-    return _compute_fingerprint(hosted.environment.task(split, index, params))
+    return _compute_fingerprint(make_task(hosted.environment, split, index, params))
 
 
 def _compute_fingerprint(prompt: TaskPrompt | Task) -> str:

@@ -24,7 +24,7 @@ from app.domain.runs import Lease, Slot, Stream
 from app.domain.tasks import Context, Task, TaskKey
 from app.domain.values import Split
 from app.ports.environment import Environment
-from app.service.catalogue import ServedEnvironment
+from app.service.catalogue import ServedEnvironment, make_task
 from app.service.requests import HandedOutTask, TaskBatch, build_handed_out_task, compute_task_id
 from app.store.leases import SlotLocator
 from app.store.tasks import TaskStore
@@ -156,7 +156,7 @@ def rebuild_task(hosted: ServedEnvironment, record: TaskRecord) -> Task:
     """The task of a record, made again by this version of its environment."""
     environment = hosted.environment
     params = hosted.validate_params(record.key.params)
-    task = environment.task(record.key.split, record.key.index, params)
+    task = make_task(environment, record.key.split, record.key.index, params)
     return place_context(environment, task, record.key.context)
 
 
@@ -249,7 +249,7 @@ async def build_tasks(requested: Sequence[tuple[Environment, int]], split: Split
         if time.perf_counter() - began > MAX_SECONDS_PER_PASS:
             await asyncio.sleep(0)
             began = time.perf_counter()
-        tasks.append(environment.task(split, index, params))
+        tasks.append(make_task(environment, split, index, params))
     return tasks
 
 
@@ -302,7 +302,7 @@ class TasksAhead:
         """Makes a costly first task in a thread, so that other requests are answered meanwhile."""
         for environment, split, _, index in missing:
             if environment.costly_first_task and environment not in self._warm:
-                await asyncio.to_thread(environment.task, split, index, params)
+                await asyncio.to_thread(make_task, environment, split, index, params)
                 self._warm.add(environment)
 
     def plan(
@@ -334,5 +334,5 @@ class TasksAhead:
             environment, split, _, index = key
             began = time.perf_counter()
             with suppress(Exception):  # whoever asks for the task gets the error
-                _add_bounded(self._ready, key, environment.task(split, index, params), _MAX_TASKS_AHEAD)
+                _add_bounded(self._ready, key, make_task(environment, split, index, params), _MAX_TASKS_AHEAD)
             await asyncio.sleep((time.perf_counter() - began) / 2)

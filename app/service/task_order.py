@@ -27,7 +27,7 @@ from app.domain.errors import InvalidRequest
 from app.domain.rollups import PassRates, TaskOutcome, find_nearest
 from app.domain.runs import Slot, Stream
 from app.domain.values import Split, canonical_json, digest_of_text
-from app.service.catalogue import ServedEnvironment
+from app.service.catalogue import ServedEnvironment, make_task, read_label
 from app.service.requests import NextBatch, normalise_values
 from app.store.leases import SlotLocator
 from app.store.tasks import OutcomeStore
@@ -195,7 +195,7 @@ def build_label_lookup(hosted: ServedEnvironment, split: Split, params: BaseMode
 @lru_cache(maxsize=2**16)
 def _read_label(hosted: ServedEnvironment, split: Split, params_json: str, index: int) -> str | None:
     environment = hosted.environment
-    return environment.label(split, index, environment.Params.model_validate_json(params_json))
+    return read_label(environment, split, index, environment.Params.model_validate_json(params_json))
 
 
 def _select_indexes(
@@ -269,7 +269,7 @@ def _group_by_value(
     params = environment.Params.model_validate_json(params_json)
     by_value: defaultdict[str, list[int]] = defaultdict(list)
     for index in range(size):
-        metadata: Mapping[str, JsonValue] = environment.task(split, index, params).metadata
+        metadata: Mapping[str, JsonValue] = make_task(environment, split, index, params).metadata
         if key in metadata:
             by_value[canonical_json(*normalise_values([metadata[key]]))].append(index)
     return {value: tuple(indexes) for value, indexes in by_value.items()}

@@ -8,7 +8,7 @@ import pytest
 from app.domain.errors import StoreUnavailable
 from app.domain.retention import Pruned, PrunePlan
 from app.main.store import Store
-from app.service.background import Pruner, PruneSchedule, Report, repeat
+from app.service.background import Pruner, PruneSchedule, Report, repeat, size_batch
 from app.store.claims import build_claim
 from tests.support.store_cases import MovableClock
 
@@ -78,3 +78,17 @@ async def test_pruning_that_failed_is_taken_up_when_its_claim_is_over(store: Sto
         clock.forward(seconds)
         await pruner.prune_if_due(schedule, build_claim("job", "prune"))
     assert (began, outcomes) == ([0, 1], [])
+
+
+@pytest.mark.parametrize(
+    ("former", "seconds", "groups"),
+    [
+        *((8, 0.01, 16), (256, 0.05, 512), (512, 0.05, 512)),
+        *((64, 0.25, 64), (64, 1.0, 16), (64, 100.0, 8), (8, 100.0, 8), (8, 0.0, 16)),
+    ],
+)
+def test_batches_of_what_is_removed_grow_with_what_fits_into_their_time(
+    former: int, seconds: float, groups: int
+) -> None:
+    """Of small groups hundreds go at once, of large ones a few, and never more than twice as many as before."""
+    assert size_batch(former, seconds) == groups

@@ -1,6 +1,7 @@
 """Tasks that are kept: none is made or written again without need, and none is lost that the store has lost."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -10,6 +11,7 @@ import pytest
 from pydantic import BaseModel, TypeAdapter
 from sqlalchemy import delete
 
+from app.domain.errors import GatewayError
 from app.domain.runs import Lease, Slot
 from app.domain.scores import Score
 from app.domain.tasks import Completion, FunctionSpec, Message, Task, ToolSpec
@@ -18,7 +20,8 @@ from app.main.store import Store
 from app.ports.environment import Environment, Tools
 from app.service.catalogue import ServedEnvironment
 from app.service.requests import TaskBatch
-from app.service.task_cache import DealtBatch, MadeTask, TaskCache, build_record
+from app.service.task_cache import DealtBatch, MadeTask, TaskCache, TasksAhead, build_record, rebuild_task
+from app.service.task_order import build_label_lookup
 from app.store.database import open_writer
 from app.store.tables import prompts, tasks
 from tests.support.store_cases import cycle, group, record, stream
@@ -33,6 +36,23 @@ class Plain(Environment):
 
     async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
         return []
+
+
+class Ended(Plain):
+    """Its tasks come from an iterator, which ends."""
+
+    name: ClassVar[str] = "ended"
+    stats_label: ClassVar[str | None] = "kind"
+    costly_first_task: ClassVar[bool] = False
+
+    def task(self, split: Split, index: int, params: BaseModel) -> Task:
+        return next(iter(()))
+
+
+class EndedInThread(Ended):
+    """The first task of a process is made in a thread."""
+
+    costly_first_task: ClassVar[bool] = True
 
 
 def made(index: int = 0) -> MadeTask:
@@ -91,6 +111,27 @@ def test_a_task_is_kept_for_the_data_that_it_was_made_from() -> None:
     before, after = (ServedEnvironment.from_environment(Plain()) for _ in range(2))
     cache.keep_made((before, "train", "{}", 0), made())
     assert cache.find_made([(before, "train", "{}", 0), (after, "train", "{}", 0)]) == [made(), None]
+
+
+@pytest.mark.parametrize("kind", [Ended, EndedInThread])
+async def test_an_iterator_of_an_environment_that_ended_is_said(kind: type[Ended]) -> None:
+    """StopIteration in a thread would be waited for without end, and be another error in a coroutine."""
+    hosted = ServedEnvironment.from_environment(kind())
+    params = hosted.environment.Params()
+    label = build_label_lookup(hosted, "train", params)
+    stored = build_record(hosted, stream().model_copy(update={"params": {}}), 7, Plain().task("train", 7, params), None)
+    acts: list[Callable[[], Awaitable[object]]] = [
+        lambda: TasksAhead().build([(hosted.environment, 7)], "train", params),
+        lambda: asyncio.to_thread(rebuild_task, hosted, stored),
+        lambda: asyncio.to_thread(label, 7),
+    ]
+    told = []
+    for act in acts:
+        with pytest.raises(GatewayError) as error:
+            async with asyncio.timeout(5):
+                await act()
+        told.append(error.value.detail)
+    assert told == ["ended made no task 7 of train: an iterator in its `task` had ended (StopIteration)"] * 3
 
 
 def rich() -> MadeTask:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Final, get_args
+from typing import Annotated, Final, Literal, TypedDict, get_args
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import HTMLResponse
@@ -41,7 +41,14 @@ from app.http.viewer.rendering import (
     read_fields,
 )
 from app.http.viewer.run_pages import RunPages, RunRow, list_run_names, load_row
-from app.http.web.api_keys import COOKIE, CallerBounds, KeyRing, needs, open_to_all
+from app.http.web.api_keys import (
+    CallerBounds,
+    KeyRing,
+    is_behind_tls,
+    name_cookie,
+    needs,
+    open_to_all,
+)
 from app.http.web.routes import LazyRoute
 from app.service.access import KeyAdmin
 from app.service.gateway import EnvironmentEntry, JudgeEntry, ServiceState, ServiceWarning, list_warnings, show_judges
@@ -172,29 +179,36 @@ def create_sign_in_router(ring: KeyRing, admin: KeyAdmin, renderer: Renderer, ho
             shown = {"next": target, "problem": f"{error.detail}. Sign out in one of them first."}
             return renderer.render_page(request, "sign_in.html", shown, error.status)
         response = RedirectResponse(add_root(request, target), 303)
-        response.set_cookie(
-            COOKIE,
-            value,
-            max_age=round(hours * 3600),
-            path=add_root(request, "") or "/",
-            secure=request.url.scheme == "https",
-            httponly=True,
-            samesite="strict",  # a link of another site comes without it
-        )
+        response.set_cookie(name_cookie(request.scope), value, max_age=round(hours * 3600), **_limit_cookie(request))
         return response
 
     @router.post("/sign-out")
     @open_to_all
     async def sign_out(request: Request) -> Response:
-        value = request.cookies.get(COOKIE)
+        value = request.cookies.get(name_cookie(request.scope))
         # Cookies that nobody has, beside a key in the header, write nothing.
         if value is not None and await ring.find_sign_in(value) is not None:
             await admin.end_sign_in(value)
         response = RedirectResponse(add_root(request, "/sign-in"), 303)
-        response.delete_cookie(COOKIE, path=add_root(request, "") or "/", httponly=True, samesite="strict")
+        response.delete_cookie(name_cookie(request.scope), **_limit_cookie(request))
         return response
 
     return router
+
+
+class _CookieLimits(TypedDict):
+    path: str
+    secure: bool
+    httponly: bool
+    samesite: Literal["strict"]
+
+
+def _limit_cookie(request: Request) -> _CookieLimits:
+    """For this service alone, and hidden from scripts. A link of another site comes without it."""
+    secure = is_behind_tls(request.scope)
+    # Browsers take a cookie whose name begins with `__Host-` for the whole host alone.
+    path = "/" if secure else add_root(request, "") or "/"
+    return {"path": path, "secure": secure, "httponly": True, "samesite": "strict"}
 
 
 def choose_page(target: str) -> str:

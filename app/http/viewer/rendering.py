@@ -30,7 +30,7 @@ from app.domain.errors import InvalidRequest, NotFound, TooLarge
 from app.domain.groups import Group, GroupFilter, parse_text_query
 from app.domain.runs import Purpose
 from app.domain.scores import Outcome, Reason
-from app.http.web.api_keys import COOKIE, find_caller, needs
+from app.http.web.api_keys import find_caller, name_cookie, needs
 from app.http.web.routes import LazyRoute
 from app.toolkit.charts import CHART_STYLE, open_page_templates
 from app.toolkit.texts import (
@@ -153,7 +153,7 @@ class Renderer:
             "assets": root + self._assets,
             "base": str(request.base_url).rstrip("/"),
             "caller": None if caller is None else caller.name,
-            "by_cookie": COOKIE in request.cookies,
+            "by_cookie": name_cookie(request.scope) in request.cookies,
         }
         html = self._fill(self._environment.get_template(template), {**shared, **values})
         return HTMLResponse(html.encode("utf-8", "backslashreplace"), status_code=status, headers=_BY_ACCEPT)

@@ -32,7 +32,16 @@ from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from structlog.contextvars import bound_contextvars
 
-from app.domain.access import AccessScope, Caller, KeyBounds, SignIn, compute_key_digest, find_bounds, work_for
+from app.domain.access import (
+    AccessScope,
+    Caller,
+    KeyBounds,
+    SignIn,
+    compute_key_digest,
+    find_bounds,
+    fold_person,
+    work_for,
+)
 from app.domain.errors import Forbidden, GatewayError, RequestRefused, StoreUnavailable
 from app.domain.values import utc_now
 from app.http.web.problems import build_problem_response
@@ -57,6 +66,8 @@ MOST_SIGN_INS: Final = 4_096
 _MOST_ASKED: Final = 500
 """Cookies of one look-up. Others wait for the next, so that made-up ones take one reader of the store at most."""
 COOKIE: Final = "atropos_session"
+_COOKIE_BEHIND_TLS: Final = f"__Host-{COOKIE}"
+"""Browsers take a cookie of this name from this very host alone, over TLS: no other of the domain can set it."""
 _SAFE: Final = frozenset({"GET", "HEAD"})
 PEER: Final = "peer"
 """Where a scope has the address of the connection itself, before any header of a proxy replaces it."""
@@ -69,6 +80,16 @@ _WRONG_KEY = (
 )
 _CHALLENGES = ("Bearer", 'Basic realm="gateway", charset="UTF-8"')
 """One header line each: Chromium ignores Basic after Bearer on the same line."""
+
+
+def is_behind_tls(scope: Scope) -> bool:
+    """Also where a trusted proxy ended it, and says so in `X-Forwarded-Proto`."""
+    return scope.get("scheme") in {"https", "wss"}
+
+
+def name_cookie(scope: Scope) -> str:
+    """Of the cookie by which the browser of this request is known."""
+    return _COOKIE_BEHIND_TLS if is_behind_tls(scope) else COOKIE
 
 
 def find_caller(scope: Scope) -> Caller | None:
@@ -236,9 +257,12 @@ class KeyRing:
 
     def find_person(self, name: str, scopes: Collection[AccessScope]) -> Caller | None:
         """Somebody whom a proxy names: as their key, if there is one of that name; None where it is valid no more."""
-        key = next((one for one in self._keys.named if one.name == name), None)
+        person = fold_person(name)
+        if person is None:
+            return None
+        key = next((one for one in self._keys.named if one.name == person), None)
         if key is None:
-            return Caller(name, frozenset(scopes))
+            return Caller(person, frozenset(scopes))
         return key.caller if key.is_valid(utc_now()) else None
 
     async def refresh(self) -> None:
@@ -356,7 +380,7 @@ class ApiKeys:
         authorization = _read_authorization(connection.headers)
         if authorization is not None:  # a wrong key is refused, and never replaced by the cookie beside it
             return self._ring.find_caller(authorization)
-        value = connection.cookies.get(COOKIE)
+        value = connection.cookies.get(name_cookie(scope))
         caller = None if value is None else await self._ring.find_signed_in(value)
         if caller is None and self._proxy is not None:
             name = self._proxy.read_name(scope)

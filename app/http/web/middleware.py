@@ -23,7 +23,7 @@ from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from structlog.contextvars import get_contextvars
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from app.http.web.api_keys import ALWAYS_OPEN, ApiKeys, KeyRing, ProxySignIn
 from app.http.web.bodies import DEFAULT_MAX_BYTES
@@ -278,12 +278,22 @@ _LATE_HEADERS = (
 )
 
 
+_LONGEST_REST: Final = 0.25
+"""Seconds. A reply may have taken longer because it waited for others, which takes no time of theirs."""
+
+
 class _TimedProtocol(HttpToolsProtocol):
     """Closes a connection whose headers, or the body that nobody reads any more, take longer than `seconds` to arrive.
-    uvicorn waits for them without end."""
+    uvicorn waits for them without end.
+
+    Of requests that a client sends without waiting for replies, each begins after a rest, as long as the one before it
+    took. uvicorn begins it at once, so that hundreds of large replies on one connection held up all others."""
 
     _timer: asyncio.TimerHandle | None = None
     _answers_headers = False
+    _began = 0.0
+    """When the last request began to be answered."""
+    _is_resting = False
 
     def __init__(self, *args: Any, seconds: float = _DEFAULT_SECONDS, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -292,6 +302,26 @@ class _TimedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._start_timer()
+
+    def on_response_complete(self) -> None:
+        self._is_resting = True
+        super().on_response_complete()
+        self._is_resting = False
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        if self._is_resting:
+            rest = min(self.loop.time() - self._began, _LONGEST_REST)
+            self.loop.call_later(rest, self._begin_after_rest, cycle, app)
+        else:
+            self._begin(cycle, app)
+
+    def _begin_after_rest(self, cycle: RequestResponseCycle, app: Any) -> None:
+        if not self.transport.is_closing():
+            self._begin(cycle, app)
+
+    def _begin(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._began = self.loop.time()
+        super()._start_asgi_task(cycle, app)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()

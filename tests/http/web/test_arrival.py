@@ -21,8 +21,43 @@ UNREAD = POST.replace(b"/length", b"/nowhere")
 SLOW = b"POST /slow HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}"
 
 
+LARGE = b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n"
+LAST = LARGE.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
+BUSY_SECONDS = 0.02
+"""What a large reply takes of the loop."""
+
+
+class Passes:
+    """How often the loop turned between two large replies."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.between: list[int] = []
+
+    async def run(self) -> None:
+        while True:
+            await asyncio.sleep(0)
+            self.count += 1
+
+    def note(self) -> None:
+        self.between.append(self.count)
+        self.count = 0
+
+
+PASSES = Passes()
+
+
 def create_app() -> FastAPI:
     app = FastAPI()
+
+    @app.get("/large")
+    async def write() -> str:
+        counting = getattr(app.state, "counting", None)
+        if counting is None:
+            app.state.counting = asyncio.create_task(PASSES.run())
+        PASSES.note()
+        time.sleep(BUSY_SECONDS)  # noqa: ASYNC251  # as the writing of a large reply, which awaits nothing
+        return "x" * 500_000
 
     @app.post("/length")
     async def count(request: Request) -> int:
@@ -102,3 +137,14 @@ def test_the_limit_is_a_setting_that_the_refusal_names(gateways: Gateways) -> No
             connection.sendall(begun)
             told.append(answer.read())
     assert [(b" 408 " in one, b"`request_seconds`" in one) for one in told] == [(True, True)] * 2
+
+
+def test_large_replies_on_one_connection_leave_the_loop_to_others(port: int) -> None:
+    """Requests that are sent without waiting for replies. A probe on another connection needs some turns of the loop:
+    one of each was a large reply."""
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
+        connection.sendall(LARGE * 19 + LAST)
+        received = 0
+        while part := connection.recv(1_000_000):
+            received += len(part)
+    assert (received > 20 * 500_000, len(PASSES.between), min(PASSES.between[2:]) > 50) == (True, 20, True)

@@ -266,15 +266,19 @@ def test_a_group_that_waits_for_pieces_is_shown_to_its_own_key_alone(people: tup
     ]
 
 
-def test_two_keys_may_choose_the_same_idempotency_key(people: tuple[Person, Person]) -> None:
+def test_two_keys_may_choose_the_same_idempotency_key(app: Any, people: tuple[Person, Person]) -> None:
+    """Bound or not, and with a run or without."""
+    free = [make_person(app, name, is_bound=False) for name in ("eli", "fay", "gus")]
     statuses = []
-    for person in people:
-        run = f"{person.name}-2"
+    for person, run in [*((one, f"{one.name}-2") for one in (*people, *free)), *((one, None) for one in free)]:
         task = person.post("/envs/gsm8k/next-batch", {"batch_size": 1, "run": run})["tasks"][0]
         asked = {"task_id": task["task_id"], "completions": [{"text": f"of {person.name}"}]}
         body = {"groups": [asked], "run": run}
-        statuses.append(person.ask("POST", "/score", json=body, headers={"Idempotency-Key": "1"}).status_code)
-    assert statuses == [200, 200]
+        key = "with-a-run" if run else "without"
+        statuses.append(person.ask("POST", "/score", json=body, headers={"Idempotency-Key": key}).status_code)
+        again = body | {"groups": [asked | {"completions": [{"text": "another"}]}]}
+        statuses.append(person.ask("POST", "/score", json=again, headers={"Idempotency-Key": key}).status_code)
+    assert statuses == [200, 422] * 8
 
 
 @pytest.mark.parametrize(

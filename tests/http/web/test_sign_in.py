@@ -8,6 +8,7 @@ from starlette.testclient import TestClient
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.cli.serve import keep_peers
+from app.domain.access import fold_person
 from app.http.viewer.pages import choose_page
 from app.http.web.api_keys import COOKIE
 from app.main.application import create_app
@@ -68,8 +69,44 @@ def test_the_cookie_is_for_this_service_alone_and_holds_no_key(app: ASGIApp) -> 
         {"httponly", "max-age", "path", "samesite"},
         False,
     )
-    safe = TestClient(app, base_url="https://localhost", follow_redirects=False)
-    assert "Secure" in safe.post("/sign-in", data={"key": SECRET}, headers=OWN_PAGE).headers["set-cookie"]
+
+
+@pytest.mark.parametrize(
+    ("peer", "scheme", "is_safe"),
+    [("127.0.0.1", "https", True), ("127.0.0.1", "http", False), ("10.9.9.9", "https", False)],
+)
+def test_behind_tls_the_cookie_is_secure_and_of_this_host_alone(
+    app: ASGIApp, peer: str, scheme: str, is_safe: bool
+) -> None:
+    """Also where a trusted proxy ended TLS. A cookie that came in the clear counts for nothing there."""
+    headers = {"X-Forwarded-Proto": scheme, **OWN_PAGE}
+    asks = TestClient(from_peer(app, peer), base_url=HOME, headers=headers, follow_redirects=False)
+    told = asks.post("/sign-in", data={"key": SECRET}).headers["set-cookie"]
+    pair, *traits = (part.strip() for part in told.split(";"))
+    name, _, value = pair.partition("=")
+    asks.cookies.clear()
+    seen = [
+        asks.get("/view/stats", headers={"Cookie": f"{each}={value}"}).status_code
+        for each in (COOKIE, f"__Host-{COOKIE}")
+    ]
+    gone = asks.post("/sign-out", headers={"Cookie": pair}).headers["set-cookie"]
+    assert (name, "Secure" in traits, "Path=/" in traits, "Domain" in told) == (
+        f"__Host-{COOKIE}" if is_safe else COOKIE,
+        is_safe,
+        True,
+        False,
+    )
+    assert (seen, gone.startswith(f'{name}="";'), "Secure" in gone) == (
+        [401, 200] if is_safe else [200, 401],
+        True,
+        is_safe,
+    )
+
+
+def test_a_connection_over_tls_itself_counts_too(app: ASGIApp) -> None:
+    client = TestClient(app, base_url="https://localhost", headers=OWN_PAGE, follow_redirects=False)
+    client.post("/sign-in", data={"key": SECRET})
+    assert ([*client.cookies], client.get("/view/stats").status_code) == ([f"__Host-{COOKIE}"], 200)
 
 
 def test_a_wrong_key_signs_nobody_in(app: ASGIApp) -> None:
@@ -153,14 +190,30 @@ def test_a_proxy_names_people_from_its_own_address_alone(app: ASGIApp, host: str
     assert ("eve@studio" in page.text) == (status == 200)
 
 
-def test_a_person_with_a_key_of_that_name_has_its_rights(app: ASGIApp) -> None:
-    make_key(app, "mia", scopes=["metrics"])
-    headers = {"X-Forwarded-User": "mia"}
-    client = TestClient(from_peer(app, "10.1.2.3"), base_url=HOME, headers=headers)
+@pytest.mark.parametrize("written", ["mia", "Noa", "ZOE"])
+def test_a_person_with_a_key_of_that_name_has_its_rights(app: ASGIApp, written: str) -> None:
+    """However the proxy writes it: else capitals would lead around the bounds of a key, and around its end."""
+    make_key(app, written.casefold(), scopes=["metrics"])
+    client = TestClient(from_peer(app, "10.1.2.3"), base_url=HOME, headers={"X-Forwarded-User": written})
     statuses = [client.get(path).status_code for path in ("/metrics", "/runs")]
     admin = TestClient(app, base_url=HOME, headers={"Authorization": f"Bearer {SECRET}"})
-    admin.post("/admin/keys/mia/revoke", json={})
+    admin.post(f"/admin/keys/{written.casefold()}/revoke", json={})
     assert [*statuses, client.get("/runs").status_code] == [200, 403, 401]
+
+
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [
+        ("Ada@Studio", "ada@studio"),
+        ("Ünal", "ünal"),
+        ("Settings", None),
+        ("\u017fettings", "\u017fettings"),
+        ("\u212aim", "\u212aim"),
+    ],
+)
+def test_people_are_known_by_their_names_without_case(name: str, known: str | None) -> None:
+    """Letters that fold to plain ones make nobody another person, and nobody is the service itself."""
+    assert fold_person(name) == known
 
 
 def test_a_header_without_addresses_is_refused() -> None:
