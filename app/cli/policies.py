@@ -7,9 +7,10 @@ them, else the tokenizer's; log probabilities only ever go with the server's own
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar
 
@@ -31,6 +32,7 @@ from app.inference.tokens import CheckedTurn, LocalTokenizer, TokenCheckTally, c
 from app.inference.wire import EXTENSIONS, ChatCompletion, Extension, SampledMessage, Usage
 from app.service.requests import HandedOutTask
 from app.terminal.client import GatewayClient, Retrier, open_gateway
+from app.terminal.consoles import errors
 
 CONNECTIONS: Final = "Connections"
 TASKS: Final = "Tasks"
@@ -238,19 +240,39 @@ async def require_model(server: InferenceServer) -> None:
 # Tokens: what the policy server told, and what the texts give again.
 
 
-async def probe_server(server: InferenceServer) -> tuple[tuple[Extension, ...], SampledMessage]:
-    """The server's supported extensions, and its reply to a request for one token. Unavailable when it does not answer;
-    RequestRefused when it refuses even a plain request, NotFound for an unknown model."""
+async def probe_server(server: InferenceServer, patience: Retrier) -> tuple[tuple[Extension, ...], SampledMessage]:
+    """The server's supported extensions, and its reply to a request for one token. A server that is there but busy is
+    waited for. Unavailable when it does not answer; RequestRefused when it refuses even a plain request, NotFound for
+    an unknown model."""
     await require_model(server)
     hello = (Message(role="user", content="Hello."),)
-    refused: RequestRefused | Unavailable | None = None
+    refused: RequestRefused | None = None
     for extensions in EXTENSIONS:  # from the most to none: a server that knows none of them answers the last
         asked = InferenceServer(server.connection, server.model, server.sampling.shortest, extensions)
         try:
-            return extensions, (await asked.ask(hello)).said[0]
+            return extensions, (
+                await patience.retry_until_answered(POLICY, _tell_wait(partial(asked.ask, hello)))
+            ).said[0]
         except InvalidRequest as error:
             refused = error
     raise refused or Unavailable(f"{server.base} was not asked")
+
+
+def _tell_wait(ask: Callable[[], Awaitable[_T]]) -> Callable[[], Awaitable[_T]]:
+    """Says once what is waited for: no progress is shown yet."""
+    told = False
+
+    async def ask_and_tell() -> _T:
+        nonlocal told
+        try:
+            return await ask()
+        except Unavailable as error:
+            if not told:
+                errors.print(f"waiting for {POLICY}: {error.detail}", highlight=False, markup=False)
+            told = True
+            raise
+
+    return ask_and_tell
 
 
 def build_exchanges(task: HandedOutTask, episode: ChatEpisode, tokenizer: LocalTokenizer | None) -> list[Exchange]:

@@ -360,7 +360,7 @@ class EvaluationSession:
         """A server that is asked for token ids where they are needed. InvalidRequest when it returns none."""
         if not self.tokens.needed_by:
             return server
-        extensions, reply = await probe_server(server)
+        extensions, reply = await probe_server(server, Retrier(ends_after=self.patience_seconds))
         if not reply.has_tokens:
             raise InvalidRequest(f"{', '.join(self.tokens.needed_by)}: {server.base} returns no token ids")
         return replace(server, extensions=extensions)

@@ -375,7 +375,7 @@ class ProcessSession:
         async with self.ends.open_clients(self.concurrency) as (gateway, policy):
             campaign = self._begin(gateway)
             await self._require_environments(gateway)
-            server = await self._prepare_server(policy)
+            server = await self._prepare_server(policy, campaign.patience)
             player = RolloutPlayer(server, gateway, campaign.patience, meter.add_usage)
             sampler = _Sampler(
                 player,
@@ -429,10 +429,10 @@ class ProcessSession:
         for member in self.plan.setup.mix:
             await gateway.fetch_environment(member.env)
 
-    async def _prepare_server(self, connection: Connection) -> InferenceServer:
+    async def _prepare_server(self, connection: Connection, patience: Retrier) -> InferenceServer:
         line = asyncio.Semaphore(self.concurrency)
         server = InferenceServer(connection, self.plan.setup.model, self.sampling, line=line)
-        extensions, reply = await probe_server(server)
+        extensions, reply = await probe_server(server, patience)
         if not reply.has_tokens and self.tokenizer is None and self._needs_tokens:
             raise InvalidRequest(f"{server.base} returns no token ids: set --tokenizer to the model's tokenizer.json")
         if not reply.has_tokens and self.checks_tokens:
