@@ -7,6 +7,7 @@ refusal.
 """
 
 import base64
+import json
 import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -38,6 +39,7 @@ from app.domain.tasks import Limits
 from app.domain.values import FiniteJson, Frozen, estimate_tokens
 from app.domain.worlds import Event, Lorebook
 from app.ports.environment import Workers
+from app.toolkit.texts import run_in_turn
 
 log = logging.getLogger(__name__)
 
@@ -133,8 +135,8 @@ async def check_texts(
     """Of texts that will be in force together, by file, which may refer to one another. `former`: the files of scenes
     that they replace. `context`: what is in force. UnreadableText."""
     size = sum(map(len, (*texts.values(), *former.values())))
-    sent, replaced = cast(JsonValue, dict(texts)), cast(JsonValue, dict(former))
-    found = await read_in_worker(workers, find_in_texts, sent, replaced, context.model_dump_json(), size=size)
+    sent = await run_in_turn("authors", json.dumps, {"texts": dict(texts), "former": dict(former)})
+    found = await read_in_worker(workers, find_in_texts, sent, context.model_dump_json(), size=size)
     return _FINDINGS.validate_python(found)
 
 
@@ -143,7 +145,10 @@ def build_finding(file: str, error: RequestRefused, line: int = 0) -> SheetFindi
 
 
 @reads_authored
-def find_in_texts(texts: Mapping[str, str], former: Mapping[str, str], context: str) -> JsonValue:
+def find_in_texts(sent: str, context: str) -> JsonValue:
+    given = json.loads(sent)
+    texts: Mapping[str, str] = given["texts"]
+    former: Mapping[str, str] = given["former"]
     sheets = [build_source(Path(file), texts[file]) for file in texts if not file.startswith(SCENE_FILES)]
     parsed = [parse_findable(Path(file), texts[file], SceneSet) for file in texts if file.startswith(SCENE_FILES)]
     findings = [finding for one in parsed if isinstance(one, list) for finding in one]
@@ -196,7 +201,7 @@ class ImportedCard(Frozen):
 
 async def import_card(workers: Workers, content: bytes, name: str | None) -> ImportedCard:
     """Raises as `read_bytes` and `import_file`."""
-    encoded = base64.b64encode(content).decode("ascii")
+    encoded = await run_in_turn("authors", lambda: base64.b64encode(content).decode("ascii"))
     imported = await read_in_worker(workers, read_card, encoded, name, size=len(content))
     return ImportedCard.model_validate_json(str(imported))
 

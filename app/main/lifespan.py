@@ -10,7 +10,7 @@ import contextlib
 import logging
 import signal
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import FrameType
 
@@ -58,22 +58,30 @@ def list_judged_offline(catalogue: Catalogue, panels: Panels) -> tuple[str, ...]
     return tuple(name for entry in entries if entry.name == OFFLINE for name in entry.environments)
 
 
-def _call_on_stop(stop: Callable[[], None]) -> None:
-    """At the signals that end the service, before the server waits for the requests under way, which this makes
-    shorter. Where the service does not run in the main thread nobody sends it signals."""
+@contextlib.contextmanager
+def _calling_on_stop(stop: Callable[[], None]) -> Iterator[None]:
+    """At the signals that end the service `stop` is called, before the server waits for the requests under way. Where
+    the service does not run in the main thread nobody sends it signals."""
     if threading.current_thread() is not threading.main_thread():
+        yield
         return
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        before = signal.getsignal(number)  # of the server, which is told as always
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
 
-        def handle(signum: int, frame: FrameType | None, before: object = before) -> None:
-            loop.call_soon_threadsafe(stop)
-            if callable(before):
-                before(signum, frame)
+    def handle(number: int, frame: FrameType | None) -> None:
+        loop.call_soon_threadsafe(stop)
+        former = before[signal.Signals(number)]  # of the server, which is told as always
+        if callable(former):
+            former(number, frame)
 
-        if callable(before):
-            signal.signal(number, handle)
+    told = [number for number, former in before.items() if callable(former)]
+    for number in told:
+        signal.signal(number, handle)
+    try:
+        yield
+    finally:
+        for number in told:
+            signal.signal(number, before[number])
 
 
 @dataclass(frozen=True)
@@ -109,11 +117,12 @@ class ServiceLifespan:
                 "`judges` and name it in `environments.<name>.judges`",
                 ", ".join(judged_offline),
             )
-        _call_on_stop(self.authors.end)
         opening = asyncio.create_task(self._open_gateway())
         if self.settings.processes > 1:
             await self._wait_until_ready()
-        yield
+        with _calling_on_stop(self.authors.end):
+            yield
+        self.authors.end()
         opening.cancel()
         await asyncio.gather(opening, return_exceptions=True)
         # From here on the order counts: groups in hand still need judges, workers and the store.

@@ -21,6 +21,7 @@ from asyncio.subprocess import DEVNULL, Process
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
@@ -31,6 +32,7 @@ from app.domain.tasks import DEFAULT_LIMITS, Limit, Limits
 from app.domain.values import FiniteJson, Frozen
 from app.ports.environment import Workers
 from app.sandbox.frames import HEAD, SLACK_BYTES, STARTED, build_frame, encode_json
+from app.toolkit.texts import run_in_turn
 
 log = logging.getLogger(__name__)
 
@@ -265,6 +267,9 @@ def _dump_module_path() -> str:
 CALLS_OF_A_WORKER: Final = 1000
 """A worker is replaced after this many calls, to free what it has accumulated."""
 
+_LARGE: Final = 1024 * 1024
+"""Characters of texts from which on a thread encodes them: tens of megabytes would hold the event loop for 0.3 s."""
+
 ObserveCall = Callable[[str, str, float], None]
 """Called for each attempt: function, outcome (`done`, `broke`, `died`, `cancelled` or the limit), seconds."""
 
@@ -305,7 +310,9 @@ class ProcessWorkers:
     async def run(
         self, function: Callable[..., JsonValue], *arguments: JsonValue, limits: Limits = DEFAULT_LIMITS
     ) -> JsonValue:
-        work = _build_call(function, arguments, limits)
+        size = sum(len(one) for one in arguments if isinstance(one, str))
+        build = partial(_build_call, function, arguments, limits)
+        work = build() if size < _LARGE else await run_in_turn("bodies", build)
         async with self._turns.hold_place(work.function):
             outcome = await self._attempt(work, self._idle.pop() if self._idle else None)
             if isinstance(outcome, _WorkerLost):
