@@ -27,7 +27,7 @@ from app.domain.access import (
     generate_key,
     require_fitting_scopes,
 )
-from app.domain.budgets import NO_AMOUNT, NO_QUOTAS, Amount, KeyQuotas, KeyUsage, QuotaUse
+from app.domain.budgets import NO_AMOUNT, Amount, KeyQuotas, KeyUsage, QuotaUse
 from app.domain.errors import Conflict, InvalidRequest, NotFound, QuotaExceeded, StoreUnavailable
 from app.domain.groups import TaskRecord
 from app.domain.runs import ScoringOptions
@@ -412,10 +412,10 @@ class QuotaService:
         self._warned: dict[tuple[str, str, bool], datetime] = {}
 
     @property
-    def limits(self) -> KeyQuotas:
-        """Those of the current key."""
+    def limits(self) -> KeyQuotas | None:
+        """Those of the current key; None where nothing is limited."""
         caller = current_caller.get()
-        return NO_QUOTAS if caller is None else caller.quotas
+        return None if caller is None or caller.quotas.is_open else caller.quotas
 
     async def hand_out(
         self,

@@ -499,7 +499,8 @@ class SampleService:
             reply = build_slot_reply(group, slot)
             if not _is_answered(reply, sample):  # released before it is sent, since its client may be back at once
                 await self._assembler.release_slot(slot, answered=False)
-            if self._quotas.limits.hard and group.outcome != "pending":
+            limits = self._quotas.limits
+            if limits is not None and limits.hard and group.outcome != "pending":
                 await self._quotas.release([share.hold])
             yield reply
             answered = True

@@ -213,7 +213,7 @@ class ScoreValidator:
         self, request: ScoreRequest, groups: Sequence[_IdentifiedGroup], sample: SampleShare | None
     ) -> ScoringAdmission:
         limits = self._quotas.limits
-        if limits.is_open:
+        if limits is None:
             return ScoringAdmission()
         demands = []
         for one in groups if limits.limits_judging else ():
@@ -604,7 +604,10 @@ class GroupScoring:
             for result in results
             if not stored[result.group.group_id].is_final
             # What judges took is noted also where they failed again in the same way.
-            and (result.judgements or stored[result.group.group_id].scores != result.group.scores)
+            and (
+                stored[result.group.group_id].scores != result.group.scores
+                or (result.judgements and result.group.group_id in existing)
+            )
             and (result.group.outcome != "pending" or stored[result.group.group_id].outcome == "unscored")
         ]
         finished = await self._finish(incomplete) if incomplete else []
@@ -783,7 +786,7 @@ class ScoringService:
         for position, (sent, one) in enumerate(zip(request.groups, accepted, strict=True)):
             reply = next(told) if isinstance(one, AcceptedGroup) and one.part is not None else _reply_to(one, stored)
             replies.append(reply if isinstance(reply, GroupReply) else _build_problem(sent.task_id, reply, position))
-        if not self._quotas.limits.is_open:
+        if self._quotas.limits is not None:
             # The store releases what it writes, and a group that no judge was asked about again is not written.
             failed = [one.group_id for one in replies if isinstance(one, GroupReply) and one.outcome == "unscored"]
             await self._quotas.release(failed)

@@ -250,7 +250,8 @@ def create_rescoring_router(rescorer: Rescorer, quotas: QuotaService) -> APIRout
     async def rescore(
         group_id: GroupId, request: Annotated[RescoreRequest, Body(openapi_examples=_EXAMPLES)]
     ) -> RescoreReply:
-        bound = await rescorer.bound(group_id, request) if quotas.limits.limits_judging else None
+        limits = quotas.limits
+        bound = await rescorer.bound(group_id, request) if limits is not None and limits.limits_judging else None
         # Asked again while it is pending, it is the same work.
         name = f"rescoring_{digest([group_id, request.model_dump(mode='json', exclude={'wait_seconds'})])}"
         async with quotas.hold_judging(bound, name) as hold:
