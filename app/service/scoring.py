@@ -603,10 +603,10 @@ class GroupScoring:
             result
             for result in results
             if not stored[result.group.group_id].is_final
-            # What judges took for a retry is noted also where they failed again in the same way.
+            # What judges took is noted also where they failed again in the same way.
             and (
-                (result.judgements and result.group.group_id in existing)
-                or stored[result.group.group_id].scores != result.group.scores
+                stored[result.group.group_id].scores != result.group.scores
+                or (result.judgements and result.group.group_id in existing)
             )
             and (result.group.outcome != "pending" or stored[result.group.group_id].outcome == "unscored")
         ]

