@@ -142,8 +142,8 @@ def require_named(bounds: KeyBounds, run: str | None, environment: str | None) -
 
 
 def scope_idempotency(caller: Caller | None, key: IdempotencyKey | None) -> IdempotencyKey | None:
-    """Callers choose them: those of two keys never meet."""
-    if key is None or caller is None or caller.bounds.is_open:
+    """Callers choose them: those of two keys never meet, whether they are bound or not."""
+    if key is None or caller is None:
         return key
     return IdempotencyKey(key=f"{caller.name}:{key.key}", body_digest=key.body_digest)
 
