@@ -779,7 +779,7 @@ class _JudgingAdmission:
             # Its judges failed and are asked again. Texts about which no judge answers would be paid for without end.
             if lease is not None and lease.answered_by == one.name and self._has_taken_less(one):
                 return None
-            if lease is None and not one.needs_room:
+            if one.lease_id is None and not one.needs_room:
                 return self._admit_run(one.run or "")
         return self._reserve(one)
 
