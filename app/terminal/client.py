@@ -31,7 +31,7 @@ from app.domain.errors import (
 from app.domain.parts import GroupPart
 from app.domain.runs import Purpose, Run
 from app.domain.tasks import Completion, Message, Turn
-from app.domain.values import Frozen, suggest
+from app.domain.values import Described, Frozen, suggest
 from app.http.api.models import (
     EnvironmentInfo,
     EnvironmentList,
@@ -162,25 +162,52 @@ class GatewayClient:
             body["policy"] = dict(policy)
         if wait_seconds is not None:
             body["wait_seconds"] = wait_seconds
-        return ScoreResponse.model_validate_json(await self.send_request("POST", "/score", body)).groups
+        reply = await self._ask("POST", "/score", body, None)
+        if reply.status_code in range(400, 500) and (refused := _read_refused_groups(reply.content)):
+            return refused
+        return ScoreResponse.model_validate_json(self._take(reply, "/score")).groups
 
     async def send_request(
         self, method: str, path: str, body: Mapping[str, JsonValue] | None = None, content: bytes | None = None
     ) -> bytes:
         """The body of the reply."""
-        base = str(self.client.base_url).rstrip("/")
+        return self._take(await self._ask(method, path, body, content), path)
+
+    async def _ask(
+        self, method: str, path: str, body: Mapping[str, JsonValue] | None, content: bytes | None
+    ) -> httpx.Response:
         try:
-            reply = await self.client.request(method, path, json=body, content=content)
+            return await self.client.request(method, path, json=body, content=content)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise Unavailable(
-                f"cannot reach the gateway at {base} (set --url): {error or type(error).__name__}"
+                f"cannot reach the gateway at {self._base} (set --url): {error or type(error).__name__}"
             ) from error
+
+    @property
+    def _base(self) -> str:
+        return str(self.client.base_url).rstrip("/")
+
+    def _take(self, reply: httpx.Response, path: str) -> bytes:
         if reply.is_success:
             return reply.content
-        words = f"{base}{path} returned {reply.status_code}: {describe_refusal(reply)}"
+        words = f"{self._base}{path} returned {reply.status_code}: {describe_refusal(reply)}"
         if reply.status_code >= 500 or reply.status_code in {408, 429}:
             raise Unavailable(words)
         raise _KINDS.get(reply.status_code, InvalidRequest)(words)
+
+
+class _RefusedGroups(Described):
+    """What a reply of status 4xx says of each group, where none was accepted."""
+
+    groups: tuple[GroupProblem, ...]
+
+
+def _read_refused_groups(content: bytes) -> tuple[GroupProblem, ...]:
+    """Empty for a request that was refused as a whole."""
+    try:
+        return _RefusedGroups.model_validate_json(content).groups
+    except ValidationError:
+        return ()
 
 
 def _encode_group(group: AnsweredTask) -> JsonValue:

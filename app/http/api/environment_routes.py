@@ -8,9 +8,9 @@ import asyncio
 import inspect
 import json
 import logging
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import cache
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, Final, cast
 
 from fastapi import APIRouter, FastAPI, Header, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, create_model
@@ -18,7 +18,7 @@ from starlette.routing import Route
 
 from app.characters.schema import CharacterCard
 from app.domain.access import find_bounds
-from app.domain.errors import InvalidRequest
+from app.domain.errors import Conflict, Forbidden, Gone, InvalidRequest, NotFound, PartsGone, RunHeld, TooLarge
 from app.domain.judging import JudgeVersion, RubricLabel
 from app.domain.runs import ScoringOptions
 from app.domain.tasks import Completion, Message, Turn
@@ -36,6 +36,7 @@ from app.http.api.models import (
 )
 from app.http.web.api_keys import CallerBounds, find_caller, needs
 from app.http.web.openapi import document_problems
+from app.http.web.problems import MAX_DETAIL, MAX_ERRORS, FieldProblem, build_problem_response, make_printable
 from app.http.web.routes import ApiRoute, DirectRoute, JsonRoute
 from app.ports.environment import Environment
 from app.ports.judges import Panels, ReportingJudge
@@ -44,7 +45,15 @@ from app.service.access import BoundsCheck, check_hand_out, scope_idempotency
 from app.service.catalogue import Catalogue
 from app.service.handout import Dispatcher
 from app.service.judging import find_rubric
-from app.service.requests import BatchOptions, NextBatch, ScoreRequest, ScoreResponse, StepRequest, TaskBatch
+from app.service.requests import (
+    BatchOptions,
+    GroupProblem,
+    NextBatch,
+    ScoreRequest,
+    ScoreResponse,
+    StepRequest,
+    TaskBatch,
+)
 from app.service.retrieval import EpisodeStepper
 from app.service.scoring import ScoringService
 from app.service.task_cache import DealtBatch, TaskCache
@@ -124,6 +133,7 @@ def create_environment_router(
     if environment.multi_turn:
         add("/step", step, methods=["POST"], summary="The next observation of an episode", responses=refusals)
     summary = f"Score groups of {name} completions"
+    refusals |= document_problems(410)  # of groups that are pruned
     scores: dict[str, Any] = {"response_model": ScoreResponse, "responses": refusals}
     add("/score", score, methods=["POST"], summary=summary, route_class_override=DirectRoute, **scores)
     return router
@@ -132,6 +142,10 @@ def create_environment_router(
 def build_batch_response(batch: DealtBatch) -> Response:
     """Made here: FastAPI would build a model of every task to write it."""
     return Response(batch.to_json(), media_type="application/json")
+
+
+_MOST_NAMED: Final = 5
+"""Refused groups that the sentence for people has. The body has all."""
 
 
 async def score_in_bounds(
@@ -146,7 +160,39 @@ async def score_in_bounds(
     await checks.check_score(find_bounds(caller), request)
     repeat = scope_idempotency(caller, await _build_idempotency_key(key, request))
     scored = await scoring.score(request, environment, repeat)
+    refused = [group for group in scored.groups if isinstance(group, GroupProblem)]
+    if refused and len(refused) == len(scored.groups):
+        return _refuse_all(client, refused)
     return Response(scored.to_json(), media_type="application/json")
+
+
+_STATUSES: Final[Mapping[str, int]] = {
+    kind.code: kind.status
+    for kind in (InvalidRequest, Forbidden, NotFound, Gone, PartsGone, Conflict, RunHeld, TooLarge)
+}
+
+
+def _refuse_all(client: Request, refused: Sequence[GroupProblem]) -> Response:
+    """A client that looks at the status alone would take its groups for scored. The body has the reason of each, as a
+    reply has it beside accepted groups."""
+    codes = {one.code for one in refused}
+    code = codes.pop() if len(codes) == 1 else InvalidRequest.code
+    errors = [
+        FieldProblem(
+            field=make_printable(one.field or f"groups[{place}]"), message=make_printable(one.detail, MAX_DETAIL)
+        )
+        for place, one in enumerate(refused)
+    ]
+    told = "; ".join(f"{one.field}: {one.message}" for one in errors[:_MOST_NAMED])
+    left = f"; and {len(errors) - _MOST_NAMED} more" if len(errors) > _MOST_NAMED else ""
+    return build_problem_response(
+        client.scope,
+        _STATUSES.get(code, InvalidRequest.status),
+        make_printable(f"no group was accepted: {told}{left}", MAX_DETAIL),
+        code=code,
+        errors=tuple(errors[:MAX_ERRORS]),
+        more={"groups": [one.model_dump(mode="json") for one in refused]},
+    )
 
 
 async def _build_idempotency_key(key: str | None, request: ScoreRequest) -> IdempotencyKey | None:

@@ -80,7 +80,12 @@ def create_mixture_router(dispatcher: Dispatcher, scoring: ScoringService, check
         check_mixture(bounds, request)
         return build_batch_response(await dispatcher.deal_mixed_batch(request, client.is_disconnected))
 
-    @router.post("/score", response_model=ScoreResponse, summary="Score groups of any environments", responses=refusals)
+    @router.post(
+        "/score",
+        response_model=ScoreResponse,
+        summary="Score groups of any environments",
+        responses=refusals | document_problems(410),
+    )
     @needs("train", "handler")
     async def score(request: ScoreRequest, client: Request, key: IdempotencyHeader = None) -> Response:
         return await score_in_bounds(scoring, checks, request, None, client, key)

@@ -10,6 +10,7 @@ from html import escape
 from http import HTTPStatus
 from pathlib import Path
 from string import Template
+from types import MappingProxyType
 from typing import Any
 
 import structlog
@@ -71,7 +72,12 @@ class FieldProblem(Frozen):
     message: str
 
 
-def _add_error(schema: dict[str, Any]) -> None:
+def _add_own_members(schema: dict[str, Any]) -> None:
+    schema["properties"]["groups"] = {
+        "description": "Of a score request alone, of which no group is accepted: why each is refused.",
+        "type": "array",
+        "items": {"type": "object"},
+    }
     schema["properties"]["error"] = {
         "description": "Below /play alone: the same as clients of OpenAI's API read it.",
         "type": "object",
@@ -81,7 +87,7 @@ def _add_error(schema: dict[str, Any]) -> None:
 class Problem(Frozen):
     """An error response (RFC 9457)."""
 
-    model_config = ConfigDict(json_schema_extra=_add_error)
+    model_config = ConfigDict(json_schema_extra=_add_own_members)
 
     type: str = "about:blank"
     title: str = Field(examples=["Unprocessable Content"])
@@ -127,8 +133,10 @@ def build_problem_response(
     code: str | None = None,
     errors: tuple[FieldProblem, ...] = (),
     headers: Mapping[str, str] | None = None,
+    more: Mapping[str, Any] = MappingProxyType({}),
 ) -> Response:
-    """A problem document (RFC 9457); a page with the same words for a person with a browser."""
+    """A problem document (RFC 9457); a page with the same words for a person with a browser. `more` are members that
+    this kind of problem alone has."""
     problem = Problem(
         title=find_phrase(status),
         status=status,
@@ -142,7 +150,8 @@ def build_problem_response(
         return _build_page(scope, problem, headers)
     if problem.instance.startswith(PLAY):
         return ProblemResponse(_write_for_chat_clients(problem), status_code=status, headers=headers)
-    return ProblemResponse(problem.model_dump_json(), status_code=status, headers=headers)
+    written = json.dumps({**problem.model_dump(mode="json"), **more}) if more else problem.model_dump_json()
+    return ProblemResponse(written, status_code=status, headers=headers)
 
 
 def _write_for_chat_clients(problem: Problem) -> str:
