@@ -20,6 +20,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field, JsonValue, SkipValidation, StringConstraints
 
+from app.domain.caches import MEBIBYTE, remember
 from app.domain.keeping import ReducedReading
 from app.domain.making import GroupMaking
 from app.domain.scores import Criterion, Outcome, ReferenceKind, Score, ScoreSummary, combine
@@ -651,7 +652,7 @@ def _weigh_criteria(
         yield list(zip(counting, shares, strict=True))
 
 
-@lru_cache(maxsize=256)
+@remember(MEBIBYTE)
 def _list_criteria(
     rubric: SameObject[Rubric],
 ) -> tuple[tuple[str, ...], tuple[tuple[int, RubricCriterion], ...], tuple[float, ...]]:
@@ -661,7 +662,7 @@ def _list_criteria(
     return tuple(each.name for each in criteria), requiring, _share_weights(rubric, (True,) * len(criteria))
 
 
-@lru_cache(maxsize=256)
+@remember(MEBIBYTE)
 def _share_weights(rubric: SameObject[Rubric], applies: tuple[bool, ...]) -> tuple[float, ...]:
     """Weights of the criteria where some do not apply: the others share theirs in proportion."""
     applying = [(each.weight, applied) for each, applied in zip(rubric.value.criteria, applies, strict=True)]

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Literal
 
+from app.domain.caches import MEBIBYTE, remember
 from app.domain.judging import Candidate, Case, Defect, GateFacts, Rubric
 from app.domain.values import SameObject, digest
 from app.judges.gate_checks import (
@@ -198,7 +199,7 @@ def _add_rubric_text(facts: GateFacts | None, rubric: Rubric) -> GateFacts:
     return (NO_CHARACTER if facts is None else facts).model_copy(update={"rubric": _join_texts(SameObject(rubric))})
 
 
-@lru_cache(maxsize=64)
+@remember(MEBIBYTE)
 def _join_texts(rubric: SameObject[Rubric]) -> str:
     each = rubric.value
     words = [each.instructions]

@@ -28,6 +28,7 @@ from typing import Final
 
 from pydantic import JsonValue
 
+from app.domain.caches import MEBIBYTE, remember
 from app.domain.judging import Claim, Defect, JudgeRequest, Rubric, Verdict
 from app.domain.scores import Criterion
 from app.domain.values import digest
@@ -253,7 +254,7 @@ def _build_quote(text: str) -> str:
     return " ".join(fold_text(text).split())
 
 
-_cached_quote: Final = lru_cache(maxsize=1024)(_build_quote)
+_cached_quote: Final = remember(2 * MEBIBYTE)(_build_quote)
 """Cached, since every reading of a group quotes the same texts and cites the same events."""
 
 

@@ -13,12 +13,12 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from threading import Lock
 from typing import Final, Generic, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from app.domain.caches import MEBIBYTE, remember
 from app.domain.errors import EnvironmentUnavailable, InvalidRequest, NotFound, PackageMissing
 from app.domain.runs import Pin, ScoringOptions, Stream
 from app.domain.tasks import Isolation, TaskKey
@@ -73,7 +73,7 @@ class ServedEnvironment:
         return _build_pin(self, options, None if panel is None else panel.digest)
 
 
-@lru_cache(maxsize=1024)
+@remember(4 * MEBIBYTE, counts_arguments=False)
 def _build_pin(hosted: ServedEnvironment, options: ScoringOptions, panel_digest: str | None) -> Pin:
     environment = hosted.environment
     parts = {f"data.{name}": value for name, value in hosted.digests.items()}

@@ -17,12 +17,12 @@ import unicodedata
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
-from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, TypeAdapter, model_validator
 
+from app.domain.caches import MEBIBYTE, remember
 from app.domain.scores import Score
 from app.domain.tasks import leave_out
 from app.domain.values import Frozen
@@ -210,7 +210,7 @@ AnyAnswerKey = Annotated[
 ]
 
 
-_compile_once = lru_cache(maxsize=1024)(compile_pattern)
+_compile_once = remember(8 * MEBIBYTE)(compile_pattern)
 
 
 def _tag(answer: str) -> str:
