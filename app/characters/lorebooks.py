@@ -16,8 +16,8 @@ from functools import lru_cache
 from itertools import islice
 from typing import Final, NamedTuple, Protocol
 
-from app.domain.caches import MEBIBYTE, remember
 from app.domain.errors import InvalidRequest
+from app.domain.values import MEBIBYTE, remember
 from app.domain.worlds import Lorebook, LoreEntry, is_unsegmented
 from app.toolkit.seeded import SeededRandom
 from app.toolkit.texts import Pattern, compile_pattern

@@ -13,9 +13,8 @@ from pydantic.fields import FieldInfo
 from pydantic.main import IncEx
 
 from app.characters.lorebooks import refuse_unusable
-from app.domain.caches import MEBIBYTE, remember
 from app.domain.errors import InvalidRequest
-from app.domain.values import FiniteJson, Frozen, Name, SameObject, WholeNumber, is_absent
+from app.domain.values import MEBIBYTE, FiniteJson, Frozen, Name, SameObject, WholeNumber, is_absent, remember
 from app.domain.worlds import Lorebook
 
 POLICY = Field(json_schema_extra={"audience": "policy"})

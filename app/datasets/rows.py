@@ -21,10 +21,9 @@ from typing import Any, Final, Generic, NoReturn, Protocol, TypeVar, overload
 from pydantic import AliasChoices, BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from app.domain.caches import MEBIBYTE, remember
 from app.domain.errors import EnvironmentUnavailable
 from app.domain.tasks import CHECKED, LEFT_OUT, DatasetSource
-from app.domain.values import Split
+from app.domain.values import MEBIBYTE, Split, remember
 
 # Rows as they are written.
 

@@ -20,18 +20,19 @@ from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field, JsonValue, SkipValidation, StringConstraints
 
-from app.domain.caches import MEBIBYTE, remember
 from app.domain.keeping import ReducedReading
 from app.domain.making import GroupMaking
 from app.domain.scores import Criterion, Outcome, ReferenceKind, Score, ScoreSummary, combine
 from app.domain.tasks import Message
 from app.domain.values import (
+    MEBIBYTE,
     FiniteNumber,
     Frozen,
     SameObject,
     Unit,
     digest_of_model,
     is_absent,
+    remember,
     require_encodable,
     suggest,
 )

@@ -18,7 +18,6 @@ from itertools import chain, combinations, groupby
 from statistics import NormalDist
 from typing import Final
 
-from app.domain.caches import MEBIBYTE, remember
 from app.domain.judging import (
     REWARD_CRITERION,
     Candidate,
@@ -35,6 +34,7 @@ from app.domain.judging import (
 )
 from app.domain.making import NEUTRAL
 from app.domain.tasks import Message
+from app.domain.values import MEBIBYTE, remember
 from app.judges.verdicts import derive_opaque_ids, drop_unproven_defects
 from app.ports.judges import Judge
 

@@ -16,9 +16,8 @@ from typing import Final
 import re2
 from pydantic import TypeAdapter
 
-from app.domain.caches import MEBIBYTE, remember
 from app.domain.judging import GateFacts, SecretTerms
-from app.domain.values import Frozen, SameObject
+from app.domain.values import MEBIBYTE, Frozen, SameObject, remember
 from app.judges.gate_wordings import (
     NarrationWording,
     Reply,

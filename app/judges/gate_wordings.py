@@ -18,9 +18,8 @@ import re2
 import yaml
 from pydantic import Field
 
-from app.domain.caches import MEBIBYTE, remember
 from app.domain.judging import GateFacts
-from app.domain.values import Frozen
+from app.domain.values import MEBIBYTE, Frozen, remember
 from app.toolkit.texts import WINDOW, iterate_pieces, iterate_words
 from app.toolkit.thoughts import strip_leading_thoughts
 

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Literal
 
-from app.domain.caches import MEBIBYTE, remember
 from app.domain.judging import Candidate, Case, Defect, GateFacts, Rubric
-from app.domain.values import SameObject, digest
+from app.domain.values import MEBIBYTE, SameObject, digest, remember
 from app.judges.gate_checks import (
     breaks_character,
     copies_example,

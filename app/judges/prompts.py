@@ -19,10 +19,20 @@ from pydantic_core import PydanticSerializationError, to_json
 
 from app.characters.loading import BrokenYaml, YamlDocument, parse_document, read_text
 from app.characters.sheet_checks import Level, SheetFinding
-from app.domain.caches import MEBIBYTE, remember
 from app.domain.errors import GatewayError, InvalidRequest, JudgeFailed, UserError
 from app.domain.judging import Candidate, Judgement, JudgeRequest, Mode, OwnRubric, Probes, Rubric, find_rubric_problems
-from app.domain.values import Frozen, SameObject, WholeNumber, begin_digest, digest, finish_digest, suggest, utc_now
+from app.domain.values import (
+    MEBIBYTE,
+    Frozen,
+    SameObject,
+    WholeNumber,
+    begin_digest,
+    digest,
+    finish_digest,
+    remember,
+    suggest,
+    utc_now,
+)
 from app.judges.configuration import (
     ChatJudgeConfig,
     Deadline,

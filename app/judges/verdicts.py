@@ -28,10 +28,9 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from app.domain.caches import MEBIBYTE, remember
 from app.domain.judging import Claim, Defect, JudgeRequest, Rubric, Verdict
 from app.domain.scores import Criterion
-from app.domain.values import digest
+from app.domain.values import MEBIBYTE, digest, remember
 from app.judges.configuration import JsonMode, get_field
 from app.judges.gate_wordings import (
     NO_CHARACTER,

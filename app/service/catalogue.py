@@ -18,11 +18,10 @@ from typing import Final, Generic, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from app.domain.caches import MEBIBYTE, remember
 from app.domain.errors import EnvironmentUnavailable, InvalidRequest, NotFound, PackageMissing
 from app.domain.runs import Pin, ScoringOptions, Stream
 from app.domain.tasks import Isolation, TaskKey
-from app.domain.values import FiniteJson, digest, suggest
+from app.domain.values import MEBIBYTE, FiniteJson, digest, remember, suggest
 from app.ports.environment import Datasets, Environment
 from app.ports.judges import Panel
 from app.store.tasks import SheetStore

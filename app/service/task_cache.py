@@ -18,12 +18,11 @@ from typing import Final, TypeVar
 from pydantic import BaseModel, JsonValue
 from pydantic_core import to_json
 
-from app.domain.caches import MEBIBYTE, ByteCache, measure_bytes
 from app.domain.errors import NotFound
 from app.domain.groups import TaskPrompt, TaskRecord
 from app.domain.runs import Lease, Slot, Stream
 from app.domain.tasks import Context, Task, TaskKey
-from app.domain.values import Split
+from app.domain.values import MEBIBYTE, ByteCache, Split, measure_bytes
 from app.ports.environment import Environment
 from app.service.catalogue import ServedEnvironment
 from app.service.requests import HandedOutTask, TaskBatch, build_handed_out_task, compute_task_id
@@ -32,8 +31,9 @@ from app.store.tasks import TaskStore
 
 WrittenT = TypeVar("WrittenT")
 
-MAX_CACHED_BYTES: Final = 16 * MEBIBYTE
-"""Of records by their ids, and again of tasks; twice as much of tasks by their origin. They share most of it."""
+MAX_CACHED_BYTES: Final = 24 * MEBIBYTE
+"""Of tasks with their records by their ids, and again by their origin: the two share most of it. Of a third of it are
+records without their tasks."""
 
 TaskOrigin = tuple[ServedEnvironment, Split, str, int]
 """An environment with its data, split, params as JSON, and index."""
@@ -48,7 +48,7 @@ class MadeTask:
 
     @cached_property
     def held_bytes(self) -> int:
-        """Of record and task; the JSON takes as much as the record."""
+        """Of record and task."""
         return measure_bytes((self.record, self.task))
 
     @cached_property
@@ -65,9 +65,10 @@ class TaskCache:
     the store, which loses rows when it fails over to a replica that lagged, or is restored from a backup."""
 
     tasks: TaskStore
-    _records: ByteCache[str, TaskRecord] = field(default_factory=lambda: ByteCache(MAX_CACHED_BYTES))
-    _made: ByteCache[str, Task] = field(default_factory=lambda: ByteCache(MAX_CACHED_BYTES))
-    _by_origin: ByteCache[TaskOrigin, MadeTask] = field(default_factory=lambda: ByteCache(2 * MAX_CACHED_BYTES))
+    _made: ByteCache[str, MadeTask] = field(default_factory=lambda: ByteCache(MAX_CACHED_BYTES))
+    _records: ByteCache[str, TaskRecord] = field(default_factory=lambda: ByteCache(MAX_CACHED_BYTES // 3))
+    """Read from the store, of tasks that were not made here."""
+    _by_origin: ByteCache[TaskOrigin, MadeTask] = field(default_factory=lambda: ByteCache(MAX_CACHED_BYTES))
     """Tasks without retrieved passages, which are the same whenever they are made."""
 
     def find_made(self, origins: Sequence[TaskOrigin]) -> list[MadeTask | None]:
@@ -77,7 +78,7 @@ class TaskCache:
     def keep_made(self, origin: TaskOrigin, made: MadeTask) -> None:
         """Call for tasks without retrieved passages only."""
         # A copy, which gets its JSON when it is handed out again: most tasks of endless streams never are.
-        self._by_origin.put(origin, replace(made), made.held_bytes)
+        self._by_origin.put(origin, replace(made), made.held_bytes * 3 // 2)  # its JSON is half as much
 
     def name_tasks(self, hosted: ServedEnvironment, split: Split, params: str, indexes: Sequence[int]) -> list[str]:
         """The ids of those that need not be made again. Callable from any thread."""
@@ -86,20 +87,17 @@ class TaskCache:
 
     async def put(self, made: Sequence[MadeTask], stored: Collection[str] = ()) -> None:
         """Durable on return. `stored`: ids of those that the store was just seen to have."""
-        confirmed = {name for name in stored if name in self._records}
-        unsure = [one for one in made if one.record.task_id not in confirmed]
+        known = self._find_records([one.record.task_id for one in made])
+        unsure = [one for one in made if one.record.task_id not in known or one.record.task_id not in stored]
         if not unsure:
             return
-        cached = [one.record.task_id for one in unsure if one.record.task_id in self._records]
+        cached = [one.record.task_id for one in unsure if one.record.task_id in known]
         lost = await self.tasks.find_missing(cached) if cached else set()
-        to_store = [
-            one.record for one in unsure if one.record.task_id in lost or one.record.task_id not in self._records
-        ]
+        to_store = [one.record for one in unsure if one.record.task_id in lost or one.record.task_id not in known]
         if to_store:
             await self.tasks.put(to_store)
         for one in unsure:
-            self._records.put(one.record.task_id, one.record, one.held_bytes)
-            self._made.put(one.record.task_id, one.task, one.held_bytes)
+            self._made.put(one.record.task_id, replace(one), one.held_bytes)  # without its JSON, which is sent once
 
     async def write_with_tasks(self, task_ids: Collection[str], write: Callable[[], Awaitable[WrittenT]]) -> WrittenT:
         """The result of a write that refers to tasks. If it finds that one is not stored, cached ones are stored again
@@ -107,7 +105,7 @@ class TaskCache:
         try:
             return await write()
         except NotFound:
-            cached = [*self._records.find_all(task_ids).values()]
+            cached = [*self._find_records(task_ids).values()]
             if not cached:
                 raise
             await self.tasks.put(cached)
@@ -115,7 +113,7 @@ class TaskCache:
 
     async def get(self, task_ids: Sequence[str]) -> dict[str, TaskRecord]:
         """Records by id; those that were never stored are left out."""
-        records = self._records.find_all(task_ids)
+        records = self._find_records(task_ids)
         missing = [name for name in task_ids if name not in records]
         if missing:
             stored = await self.tasks.get(missing)
@@ -126,11 +124,17 @@ class TaskCache:
 
     def get_task(self, hosted: ServedEnvironment, record: TaskRecord) -> Task:
         """The task of a record made by `hosted` in its current version, including the reference."""
-        task = self._made.get(record.task_id)
-        if task is None:
-            task = rebuild_task(hosted, record)
-            self._made.put(record.task_id, task)
-        return task
+        made = self._made.get(record.task_id)
+        if made is None:
+            made = MadeTask(record, rebuild_task(hosted, record))
+            self._made.put(record.task_id, made, made.held_bytes)
+            self._records.pop(record.task_id)
+        return made.task
+
+    def _find_records(self, task_ids: Collection[str]) -> dict[str, TaskRecord]:
+        made = self._made.find_all(task_ids)
+        records = {name: one.record for name, one in made.items()}
+        return records | self._records.find_all([name for name in task_ids if name not in records])
 
 
 # Tasks and their records
@@ -266,6 +270,8 @@ class TasksAhead:
 
     _ready: ByteCache[_BuildKey, Task] = field(default_factory=lambda: ByteCache(_MAX_BYTES_AHEAD))
     _planned: dict[_BuildKey, BaseModel] = field(default_factory=dict)
+    _sizes: dict[tuple[Environment, Split, str], int] = field(default_factory=dict)
+    """Of the tasks of the stream that was built last."""
     _slow: set[str] = field(default_factory=set)
     """Names of environments whose tasks are slow."""
     _warm: set[Environment] = field(default_factory=set)
@@ -317,6 +323,14 @@ class TasksAhead:
             self.work = asyncio.create_task(self._build_planned())
             self.work.add_done_callback(self._forget_work)
 
+    def _keep_ready(self, key: _BuildKey, task: Task) -> None:
+        """Tasks of a stream are drawn by the same code, so the first says how large they are: to measure each takes as
+        long as to make it."""
+        stream = key[:3]
+        if stream not in self._sizes:
+            self._sizes = {stream: measure_bytes(task)}
+        self._ready.put(key, task, self._sizes[stream])
+
     def _forget_work(self, _: object) -> None:
         self.work = None
 
@@ -331,5 +345,5 @@ class TasksAhead:
             environment, split, _, index = key
             began = time.perf_counter()
             with suppress(Exception):  # whoever asks for the task gets the error
-                self._ready.put(key, environment.task(split, index, params))
+                self._keep_ready(key, environment.task(split, index, params))
             await asyncio.sleep((time.perf_counter() - began) / 2)

@@ -24,11 +24,10 @@ from typing import Final
 
 from pydantic import BaseModel, JsonValue
 
-from app.domain.caches import MEBIBYTE, remember
 from app.domain.errors import InvalidRequest
 from app.domain.rollups import PassRates, TaskOutcome, find_nearest
 from app.domain.runs import Slot, Stream
-from app.domain.values import Split, canonical_json, digest_of_text
+from app.domain.values import MEBIBYTE, Split, canonical_json, digest_of_text, remember
 from app.service.catalogue import ServedEnvironment
 from app.service.requests import NextBatch, normalise_values
 from app.store.leases import SlotLocator

@@ -11,8 +11,7 @@ from typing import Final, NoReturn
 import jsonschema_rs
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
-from app.domain.caches import MEBIBYTE, remember
-from app.domain.values import FiniteJson, canonical_json
+from app.domain.values import MEBIBYTE, FiniteJson, canonical_json, remember
 from app.toolkit.tool_calls.calls import MalformedCall, read_json
 
 Schema = Mapping[str, JsonValue]

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from app.domain.caches import MEBIBYTE
+from app.domain.values import MEBIBYTE
 
 ROOT: Final = Path(__file__).parents[2]
 
@@ -16,7 +16,7 @@ BOUNDED: Final = {
         features/atropos/store._prepare_body_query
     """,
     "classes, tables and statements of the code": """
-        characters/schema._list_visible_fields domain/caches._list_holding domain/values._list_field_names
+        characters/schema._list_visible_fields domain/values._list_holding domain/values._list_field_names
         domain/values._docstrings_in envs/text_to_sql/queries._list_fields
         http/api/environment_routes._build_request_model http/compat/openenv/server._build_schemas
         http/web/bodies._list_places store/database.insert_new

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from app.domain.caches import ByteCache, measure_bytes, remember
 from app.domain.tasks import Message
-from app.domain.values import SameObject
+from app.domain.values import ByteCache, SameObject, measure_bytes, remember
 
 LONG = "x" * 10_000
 

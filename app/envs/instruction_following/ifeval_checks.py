@@ -22,8 +22,7 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, model_validator
 
-from app.domain.caches import MEBIBYTE, remember
-from app.domain.values import Frozen, suggest
+from app.domain.values import MEBIBYTE, Frozen, remember, suggest
 from app.envs.instruction_following.counted_kinds import (
     LowerCase,
     NoCommas,

@@ -26,8 +26,7 @@ from typing import ClassVar, Final, Literal, Self
 
 from pydantic import TypeAdapter
 
-from app.domain.caches import MEBIBYTE, remember
-from app.domain.values import Frozen
+from app.domain.values import MEBIBYTE, Frozen, remember
 from app.toolkit.seeded import SeededRandom
 from app.toolkit.templates import read_packaged_data
 

@@ -15,8 +15,7 @@ from typing import Final
 
 from pydantic import TypeAdapter
 
-from app.domain.caches import MEBIBYTE, remember
-from app.domain.values import Frozen
+from app.domain.values import MEBIBYTE, Frozen, remember
 from app.envs.instruction_following.instructions import (
     MOST_CHARACTERS,
     PROSE,

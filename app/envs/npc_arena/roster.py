@@ -52,11 +52,12 @@ class CastRoster:
         """In the order given."""
         # without timed scenes every moment gives the same list, which is then kept once
         choice = (split, turns, written, as_of if self._timed else None)
-        if choice not in self._lists:
+        listed = self._lists.get(choice)
+        if listed is None:
             if len(self._lists) >= _ROSTERS:
                 self._lists.clear()
-            self._lists[choice] = self._filter(*choice)
-        return self._lists[choice]
+            self._lists[choice] = listed = self._filter(*choice)
+        return listed
 
     def find_cast(self, character: str, scene: str) -> Cast | None:
         return self._by_ids.get((character, scene))

@@ -22,10 +22,9 @@ from typing import Annotated, Any, Final, Literal, Self, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, TypeAdapter, model_validator
 
-from app.domain.caches import MEBIBYTE, remember
 from app.domain.scores import Score
 from app.domain.tasks import leave_out
-from app.domain.values import Frozen
+from app.domain.values import MEBIBYTE, Frozen, remember
 from app.toolkit.answers import (
     ChoiceOptions,
     ListedOptions,

@@ -24,7 +24,7 @@ from math import isclose
 from types import MappingProxyType
 from typing import Final, NamedTuple, Self
 
-from app.domain.caches import MEBIBYTE, remember
+from app.domain.values import MEBIBYTE, remember
 from app.envs.text_to_sql import join_questions, questions
 from app.envs.text_to_sql.databases import (
     DATE_FUNCTIONS,

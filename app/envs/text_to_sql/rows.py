@@ -18,10 +18,9 @@ from typing import Annotated, Final
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
-from app.domain.caches import MEBIBYTE, remember
 from app.domain.errors import EnvironmentUnavailable
 from app.domain.tasks import Dataset
-from app.domain.values import Split, digest
+from app.domain.values import MEBIBYTE, Split, digest, remember
 from app.envs.text_to_sql.databases import LONGEST_TEXT
 from app.envs.text_to_sql.exercises import (
     QueryRefused,

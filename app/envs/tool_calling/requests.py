@@ -14,9 +14,8 @@ from typing import Annotated, Final, Literal, Self, TypeVar
 
 from pydantic import AfterValidator, Field, JsonValue, model_validator
 
-from app.domain.caches import MEBIBYTE, remember
 from app.domain.tasks import FunctionSpec, Message, ToolSpec
-from app.domain.values import FiniteJson, Frozen, Split
+from app.domain.values import MEBIBYTE, FiniteJson, Frozen, Split, remember
 from app.toolkit.seeded import SeededRandom, is_held_out
 from app.toolkit.templates import read_yaml
 from app.toolkit.tool_calls.calls import ExpectedCall, ParsedCall, Strictness, match_calls

@@ -30,11 +30,11 @@ from sqlalchemy import (
 )
 from sqlmodel import Field
 
-from app.domain.caches import MEBIBYTE, remember
 from app.domain.groups import Group
 from app.domain.judging import Judgement, JudgeVersion
 from app.domain.rollups import GROUPS_PER_BUCKET, Rollup, RollupKey
 from app.domain.runs import Alarm, Hold, Run, TrendName
+from app.domain.values import MEBIBYTE, remember
 from app.features.health.model import (
     HealthReading,
     HealthState,

@@ -27,7 +27,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from sqlalchemy import Connection, exists, select
 
-from app.domain.caches import MEBIBYTE, remember
+from app.domain.values import MEBIBYTE, remember
 from app.domain.worlds import (
     Event,
     EventSearch,

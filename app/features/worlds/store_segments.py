@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection, RowMapping, bindparam, delete, select, text
 
-from app.domain.caches import ByteCache
+from app.domain.values import ByteCache
 from app.features.worlds.store_search import PostedEvent, PostingHits, PostingIndex, PostingKey, PostingSeek
 from app.features.worlds.store_worlds import compute_sequence, segment_pages, segments
 from app.store.statements import PreparedStatement, build_dialect_sql, insert_rows, is_among

@@ -37,9 +37,8 @@ from sqlalchemy import (
 )
 from sqlmodel import Field
 
-from app.domain.caches import MEBIBYTE, remember
 from app.domain.errors import Conflict, InvalidRequest, NotFound
-from app.domain.values import digest_of_model
+from app.domain.values import MEBIBYTE, digest_of_model, remember
 from app.domain.worlds import DocumentKind, EarlierText, Event, Lorebook, World, WrittenText
 from app.store.database import Database, StorePart, reads, writes
 from app.store.statements import (

@@ -24,7 +24,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from structlog.contextvars import get_contextvars
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from app.domain.caches import MEBIBYTE, remember
+from app.domain.values import MEBIBYTE, remember
 from app.http.web.api_keys import ALWAYS_OPEN, ApiKeys, KeyRing, ProxySignIn
 from app.http.web.bodies import DEFAULT_MAX_BYTES
 from app.http.web.openapi import install_openapi

@@ -28,8 +28,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, compile_path, get_name
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.domain.caches import MEBIBYTE, remember
-from app.domain.values import suggest
+from app.domain.values import MEBIBYTE, remember, suggest
 from app.http.web.api_keys import RequireGroup, build_gate
 from app.http.web.bodies import BodyReader, JsonRequest
 from app.http.web.problems import MAX_ERRORS

@@ -15,9 +15,8 @@ from typing import Annotated, Any, Final, Literal, NoReturn
 import jsonschema_rs
 from pydantic import Field, JsonValue, ValidationError
 
-from app.domain.caches import MEBIBYTE, remember
 from app.domain.tasks import ToolSpec
-from app.domain.values import FiniteJson, Frozen
+from app.domain.values import MEBIBYTE, FiniteJson, Frozen, remember
 
 
 class ParsedCall(Frozen):
