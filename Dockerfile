@@ -25,10 +25,8 @@ FROM ${BASE}
 # Writable for whatever user a cluster chooses.
 RUN useradd --home-dir /data --no-create-home --uid 10001 gateway && mkdir /data && chown gateway /data && chmod 1777 /data
 COPY --from=build /opt/gateway /opt/gateway
-# Freed memory is kept once for each arena of glibc: by default eight for each core of the node, whatever the share of the container.
 ENV PATH=/opt/gateway/bin:$PATH \
     HOME=/data \
-    MALLOC_ARENA_MAX=2 \
     PYTHONUNBUFFERED=1 \
     ATROPOS_ENVS_HOST=0.0.0.0 \
     ATROPOS_ENVS_PORT=8000 \

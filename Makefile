@@ -24,6 +24,7 @@ NEWER_PYTHON ?= python3.13
 # Each more would import, collect and start gateways of its own.
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 MINUTES ?= 10
+SOAK_MINUTES ?= 480
 SHARE ?= 0.1
 # Folders of tests that look at the tree and its pages, and start no gateway: `make check` runs them, and nothing else does.
 CHECKED := tests/architecture tests/deploy tests/docs tests/record
@@ -106,8 +107,9 @@ bench-guard: $(VENV)/.installed-dev ## fail where a hot path takes 40 % more pro
 mutants: $(VENV)/.installed-dev ## plant faults in what decides money and truth, and print what share the tests find; once a week. SHARE=1: all, for hours
 	$(BIN)/python -m tests.mutants --share $(SHARE)
 
-soak: $(VENV)/.installed-dev ## send 10,000 groups through `process` while it and the policy's server are killed
+soak: $(VENV)/.installed-dev ## send 10,000 groups through `process` while it and the policy's server are killed; then watch memory for eight hours
 	$(BIN)/python -m benchmarks.processing
+	$(BIN)/python -m benchmarks.memory $(SOAK_MINUTES)
 
 lock: $(VENV)/.installed-dev ## write the lock files anew from pyproject.toml
 	$(PIP) install uv

@@ -17,6 +17,7 @@ from itertools import islice
 from typing import Final, NamedTuple, Protocol
 
 from app.domain.errors import InvalidRequest
+from app.domain.values import MEBIBYTE, remember
 from app.domain.worlds import Lorebook, LoreEntry, is_unsegmented
 from app.toolkit.seeded import SeededRandom
 from app.toolkit.texts import Pattern, compile_pattern
@@ -146,7 +147,7 @@ def _compile_usable_keys(keys: Iterable[str]) -> dict[str, Pattern]:
     return {key: pattern for key, pattern in made if pattern is not None}
 
 
-@lru_cache(maxsize=4 * MOST_PATTERNS)
+@remember(8 * MEBIBYTE)
 def _compile_if_usable(key: str) -> Pattern | None:
     try:
         return compile_key(key)

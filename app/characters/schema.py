@@ -5,7 +5,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from functools import cache, lru_cache
+from functools import cache
 from typing import Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, Field, JsonValue, StringConstraints, model_validator
@@ -14,7 +14,7 @@ from pydantic.main import IncEx
 
 from app.characters.lorebooks import refuse_unusable
 from app.domain.errors import InvalidRequest
-from app.domain.values import FiniteJson, Frozen, Name, SameObject, WholeNumber, is_absent
+from app.domain.values import MEBIBYTE, FiniteJson, Frozen, Name, SameObject, WholeNumber, is_absent, remember
 from app.domain.worlds import Lorebook
 
 POLICY = Field(json_schema_extra={"audience": "policy"})
@@ -370,7 +370,7 @@ def build_judge_view(sheet: CharacterSheet) -> dict[str, JsonValue]:
     return _dump_for_judges(SameObject(sheet))
 
 
-@lru_cache(maxsize=512)
+@remember(4 * MEBIBYTE)
 def _dump_for_judges(kept: SameObject[CharacterSheet]) -> dict[str, JsonValue]:
     sheet = kept.value
     shown: dict[str, JsonValue] = sheet.model_dump(mode="json", exclude=_find_hidden_fields(sheet))

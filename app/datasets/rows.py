@@ -13,7 +13,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final, Generic, NoReturn, Protocol, TypeVar, overload
@@ -23,13 +23,15 @@ from pydantic.fields import FieldInfo
 
 from app.domain.errors import EnvironmentUnavailable
 from app.domain.tasks import CHECKED, LEFT_OUT, DatasetSource
-from app.domain.values import Split
+from app.domain.values import MEBIBYTE, Split, remember
 
 # Rows as they are written.
 
 Row = Mapping[str, object]
 
 _AT_ONCE: Final = 1_000
+_MOST_BYTES_READ: Final = 8 * MEBIBYTE
+"""Of rows of a split that are kept in memory; a larger row is read again each time."""
 
 
 class ArrowRows(Protocol):
@@ -247,7 +249,7 @@ class CheckedRows(Sequence[RowT], Generic[RowT]):
         self._columns = columns
         self._values = values
         self._used = used
-        self._read = lru_cache(maxsize=64)(self._read_row)
+        self._read = remember(_MOST_BYTES_READ)(self._read_row)
 
     def __len__(self) -> int:
         return len(self._used)

@@ -25,12 +25,14 @@ from app.domain.making import GroupMaking
 from app.domain.scores import Criterion, Outcome, ReferenceKind, Score, ScoreSummary, combine
 from app.domain.tasks import Message
 from app.domain.values import (
+    MEBIBYTE,
     FiniteNumber,
     Frozen,
     SameObject,
     Unit,
     digest_of_model,
     is_absent,
+    remember,
     require_encodable,
     suggest,
 )
@@ -651,7 +653,7 @@ def _weigh_criteria(
         yield list(zip(counting, shares, strict=True))
 
 
-@lru_cache(maxsize=256)
+@remember(MEBIBYTE)
 def _list_criteria(
     rubric: SameObject[Rubric],
 ) -> tuple[tuple[str, ...], tuple[tuple[int, RubricCriterion], ...], tuple[float, ...]]:
@@ -661,7 +663,7 @@ def _list_criteria(
     return tuple(each.name for each in criteria), requiring, _share_weights(rubric, (True,) * len(criteria))
 
 
-@lru_cache(maxsize=256)
+@remember(MEBIBYTE)
 def _share_weights(rubric: SameObject[Rubric], applies: tuple[bool, ...]) -> tuple[float, ...]:
     """Weights of the criteria where some do not apply: the others share theirs in proportion."""
     applying = [(each.weight, applied) for each, applied in zip(rubric.value.criteria, applies, strict=True)]

@@ -5,7 +5,7 @@ import unicodedata
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cache
+from functools import lru_cache
 from itertools import chain, groupby
 from typing import Annotated, Final, Literal
 
@@ -345,7 +345,7 @@ def is_unsegmented(character: str) -> bool:
     return any(first <= ord(character) <= last for first, last in _UNSEGMENTED_RANGES)
 
 
-@cache
+@lru_cache(maxsize=10_000)
 def _classify_character(character: str) -> int:
     if is_unsegmented(character):
         return _PAIRS if unicodedata.category(character)[0] in "LMN" else _BETWEEN

@@ -13,7 +13,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import chain, combinations, groupby
 from statistics import NormalDist
 from typing import Final
@@ -34,6 +34,7 @@ from app.domain.judging import (
 )
 from app.domain.making import NEUTRAL
 from app.domain.tasks import Message
+from app.domain.values import MEBIBYTE, remember
 from app.judges.verdicts import derive_opaque_ids, drop_unproven_defects
 from app.ports.judges import Judge
 
@@ -330,7 +331,7 @@ def _look_at_places(samples: Sequence[GroupSample]) -> _PlacesShown:
     return _centre_places(tuple([sample.places for sample in samples]))
 
 
-@lru_cache(maxsize=256)
+@remember(MEBIBYTE)
 def _centre_places(shown: tuple[tuple[float, ...], ...]) -> _PlacesShown:
     """Kept, since the samples of a group are asked for their noise several times."""
     places = _centre(shown)

@@ -17,7 +17,7 @@ import re2
 from pydantic import TypeAdapter
 
 from app.domain.judging import GateFacts, SecretTerms
-from app.domain.values import Frozen, SameObject
+from app.domain.values import MEBIBYTE, Frozen, SameObject, remember
 from app.judges.gate_wordings import (
     NarrationWording,
     Reply,
@@ -125,7 +125,7 @@ def _repeats_line(reply: Reply, line: str) -> bool:
     return bool(earlier_runs) and any(" ".join(run) in earlier_runs for run in iterate_runs(reply.words, _REPEATED_RUN))
 
 
-@lru_cache(maxsize=256)
+@remember(2 * MEBIBYTE)
 def _read_line(line: str) -> tuple[tuple[str, ...], frozenset[str]]:
     """Its words and its runs. Cached, because all candidates of a group share what was said before."""
     words = Reply(line).words
@@ -256,7 +256,7 @@ def leaks_secret(reply: Reply, facts: GateFacts) -> bool:
     return _says_first(reply, _list_secret_terms(SameObject(facts.secrets)), facts.player_said)
 
 
-@lru_cache(maxsize=256)
+@remember(MEBIBYTE)
 def _list_secret_terms(secrets: SameObject[tuple[SecretTerms, ...]]) -> tuple[str, ...]:
     return tuple(term for secret in secrets.value for term in secret.terms)
 
@@ -276,7 +276,7 @@ def contains_term(spoken: str, term: str) -> bool:
     return any(contains_words(spoken, form) for form in _list_word_forms(term))
 
 
-@lru_cache(maxsize=4096)
+@remember(MEBIBYTE)
 def _list_word_forms(term: str) -> tuple[str, ...]:
     folded = to_spoken_form(term).strip()
     others = [f"{folded}s", f"{folded}es"]
@@ -298,7 +298,7 @@ def _says_first(reply: Reply, terms: tuple[str, ...], player_said: str) -> bool:
     return any(map(reply.padded_words.__contains__, _list_unsaid_terms(terms, player_said)))
 
 
-@lru_cache(maxsize=256)
+@remember(MEBIBYTE)
 def _list_unsaid_terms(terms: tuple[str, ...], player_said: str) -> tuple[str, ...]:
     """In the form of `Reply.padded_words`. Cached, because all candidates of a group share them."""
     heard = to_spoken_form(player_said)
@@ -356,13 +356,13 @@ def _mark_known_words(reply: Reply, sources: tuple[str, ...]) -> bytes:
     return bytes(map(_collect_words(sources).__contains__, reply.words))
 
 
-@lru_cache(maxsize=256)
+@remember(4 * MEBIBYTE)
 def _collect_words(sources: tuple[str, ...]) -> frozenset[str]:
     """Cached, as their runs."""
     return frozenset(chain.from_iterable(split_words(fold_text(source)) for source in sources))
 
 
-@lru_cache(maxsize=256)
+@remember(4 * MEBIBYTE)
 def _collect_runs(sources: tuple[str, ...], length: int) -> frozenset[str]:
     """Cached, because all candidates of a group and many groups of a run share prompt and examples."""
     return frozenset(run for source in sources for run in _iterate_phrases(to_spoken_form(source).split(), length))
@@ -434,7 +434,7 @@ def _get_other_speakers(facts: GateFacts) -> _OtherSpeakers:
     return _compile_other_speakers(_list_other_speakers((facts.speaker, *facts.aliases), facts.others), facts.language)
 
 
-@lru_cache(maxsize=1024)
+@remember(MEBIBYTE)
 def _list_other_speakers(own_names: tuple[str, ...], others: tuple[str, ...]) -> str:
     """A pattern of their names."""
     own = {to_spoken_form(name) for name in own_names}
@@ -444,7 +444,7 @@ def _list_other_speakers(own_names: tuple[str, ...], others: tuple[str, ...]) ->
     return "|".join(re.escape(name) for name in sorted(distinct) if name) or "(?!)"
 
 
-@lru_cache(maxsize=1024)
+@remember(4 * MEBIBYTE)
 def _compile_other_speakers(names: str, language: str) -> _OtherSpeakers:
     """Apart from who speaks: most characters have no name of a player, and share the patterns, which take
     milliseconds to compile."""

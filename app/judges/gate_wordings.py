@@ -9,7 +9,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property, lru_cache
+from functools import cache, cached_property
 from itertools import islice, product
 from pathlib import Path
 from typing import Final, Literal, get_args
@@ -19,7 +19,7 @@ import yaml
 from pydantic import Field
 
 from app.domain.judging import GateFacts
-from app.domain.values import Frozen
+from app.domain.values import MEBIBYTE, Frozen, remember
 from app.toolkit.texts import WINDOW, iterate_pieces, iterate_words
 from app.toolkit.thoughts import strip_leading_thoughts
 
@@ -226,7 +226,7 @@ def _build_spoken_form(text: str) -> str:
     return f" {' '.join(split_words(fold_text(text)))} "
 
 
-_cached_spoken_form: Final = lru_cache(maxsize=4096)(_build_spoken_form)
+_cached_spoken_form: Final = remember(4 * MEBIBYTE)(_build_spoken_form)
 """Cached, since prompts, player lines and sheet terms recur with every reply."""
 
 
@@ -356,7 +356,7 @@ def _may_say(sentences: str) -> bool:
     return len(sentences) > WINDOW or _says_any(sentences)
 
 
-@lru_cache(maxsize=8)
+@remember(2 * MEBIBYTE)
 def _says_any(sentences: str) -> bool:
     """Whether a pattern of any kind matches. Most replies have none: they are searched once instead of once a kind, and
     each search lets other threads in."""

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Final, Literal
 
 from app.domain.judging import Candidate, Case, Defect, GateFacts, Rubric
-from app.domain.values import SameObject, digest
+from app.domain.values import MEBIBYTE, SameObject, digest, remember
 from app.judges.gate_checks import (
     breaks_character,
     copies_example,
@@ -198,7 +198,7 @@ def _add_rubric_text(facts: GateFacts | None, rubric: Rubric) -> GateFacts:
     return (NO_CHARACTER if facts is None else facts).model_copy(update={"rubric": _join_texts(SameObject(rubric))})
 
 
-@lru_cache(maxsize=64)
+@remember(MEBIBYTE)
 def _join_texts(rubric: SameObject[Rubric]) -> str:
     each = rubric.value
     words = [each.instructions]

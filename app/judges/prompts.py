@@ -21,7 +21,18 @@ from app.characters.loading import BrokenYaml, YamlDocument, parse_document, rea
 from app.characters.sheet_checks import Level, SheetFinding
 from app.domain.errors import GatewayError, InvalidRequest, JudgeFailed, UserError
 from app.domain.judging import Candidate, Judgement, JudgeRequest, Mode, OwnRubric, Probes, Rubric, find_rubric_problems
-from app.domain.values import Frozen, SameObject, WholeNumber, begin_digest, digest, finish_digest, suggest, utc_now
+from app.domain.values import (
+    MEBIBYTE,
+    Frozen,
+    SameObject,
+    WholeNumber,
+    begin_digest,
+    digest,
+    finish_digest,
+    remember,
+    suggest,
+    utc_now,
+)
 from app.judges.configuration import (
     ChatJudgeConfig,
     Deadline,
@@ -88,7 +99,7 @@ class JudgePrompt:
         return beginning + rest, finish_digest(begun, rest)
 
 
-@lru_cache(maxsize=_MOST_PREFIXES)
+@remember(12 * MEBIBYTE)
 def _begin_encoding(judge: str, system: str, shared: str) -> tuple[str, "hashlib._Hash"]:
     """Up to where the readings of a group differ."""
     encoded = f'[{{"role": "system", "content": {_encode_long_text(system)}}}, '
@@ -135,7 +146,7 @@ def build_prompt(request: JudgeRequest) -> JudgePrompt:
     )
 
 
-@lru_cache(maxsize=_MOST_PREFIXES)
+@remember(8 * MEBIBYTE)
 def _build_prefix(
     rubric: SameObject[Rubric], document: SameObject[dict[str, JsonValue]], probes: SameObject[Probes]
 ) -> str:
@@ -166,7 +177,7 @@ def _list_texts(document: Mapping[str, JsonValue]) -> list[frozenset[str]]:
     return [*collected, frozenset(part for part in parts if isinstance(part, str))]
 
 
-@lru_cache(maxsize=1024)
+@remember(2 * MEBIBYTE)
 def _collect_texts(part: SameObject[dict[str, JsonValue] | list[JsonValue]]) -> frozenset[str]:
     """Kept, as their lines."""
     texts: set[str] = set()
@@ -206,7 +217,7 @@ def build_correction(answer: str, problems: Sequence[str]) -> list[PromptMessage
     ]
 
 
-@lru_cache(maxsize=64)
+@remember(MEBIBYTE)
 def _render_rubric(rubric: SameObject[Rubric]) -> tuple[str, ...]:
     return tuple(_iterate_rubric_lines(rubric.value))
 
@@ -247,7 +258,7 @@ def render_lines(fields: Mapping[str, JsonValue], indent: str = "") -> Iterator[
             yield f"{indent}{name}: {_render_value(value)}"
 
 
-@lru_cache(maxsize=1024)
+@remember(2 * MEBIBYTE)
 def _render_part(name: str, part: SameObject[dict[str, JsonValue] | list[JsonValue]]) -> tuple[str, ...]:
     """Kept, since the scenes of a character share most parts of its sheet."""
     return tuple(_iterate_field_lines(name, part.value, " "))
@@ -337,7 +348,7 @@ class RubricFile:
     rubric: OwnRubric | None
 
 
-@lru_cache(maxsize=256)
+@remember(2 * MEBIBYTE)
 def build_sound_rubric(own: OwnRubric) -> Rubric:
     """InvalidRequest naming the field. The same object for equal rubrics, so that prompts of many groups share their
     beginning."""

@@ -30,7 +30,7 @@ from pydantic import JsonValue
 
 from app.domain.judging import Claim, Defect, JudgeRequest, Rubric, Verdict
 from app.domain.scores import Criterion
-from app.domain.values import digest
+from app.domain.values import MEBIBYTE, digest, remember
 from app.judges.configuration import JsonMode, get_field
 from app.judges.gate_wordings import (
     NO_CHARACTER,
@@ -253,7 +253,7 @@ def _build_quote(text: str) -> str:
     return " ".join(fold_text(text).split())
 
 
-_cached_quote: Final = lru_cache(maxsize=1024)(_build_quote)
+_cached_quote: Final = remember(2 * MEBIBYTE)(_build_quote)
 """Cached, since every reading of a group quotes the same texts and cites the same events."""
 
 

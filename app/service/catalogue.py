@@ -13,7 +13,6 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from threading import Lock
 from typing import Final, Generic, TypeVar
 
@@ -22,7 +21,7 @@ from pydantic import BaseModel, ValidationError
 from app.domain.errors import EnvironmentUnavailable, GatewayError, InvalidRequest, NotFound, PackageMissing
 from app.domain.runs import Pin, ScoringOptions, Stream
 from app.domain.tasks import Isolation, Task, TaskKey
-from app.domain.values import FiniteJson, Split, digest, suggest
+from app.domain.values import MEBIBYTE, FiniteJson, Split, digest, remember, suggest
 from app.ports.environment import Datasets, Environment
 from app.ports.judges import Panel
 from app.store.tasks import SheetStore
@@ -96,7 +95,7 @@ def _describe_end(environment: Environment, split: Split, index: int) -> Gateway
     )
 
 
-@lru_cache(maxsize=1024)
+@remember(4 * MEBIBYTE, counts_arguments=False)
 def _build_pin(hosted: ServedEnvironment, options: ScoringOptions, panel_digest: str | None) -> Pin:
     environment = hosted.environment
     parts = {f"data.{name}": value for name, value in hosted.digests.items()}

@@ -22,19 +22,18 @@ from app.domain.errors import NotFound
 from app.domain.groups import TaskPrompt, TaskRecord
 from app.domain.runs import Lease, Slot, Stream
 from app.domain.tasks import Context, Task, TaskKey
-from app.domain.values import Split
+from app.domain.values import MEBIBYTE, ByteCache, Split, measure_bytes
 from app.ports.environment import Environment
 from app.service.catalogue import ServedEnvironment, make_task
 from app.service.requests import HandedOutTask, TaskBatch, build_handed_out_task, compute_task_id
 from app.store.leases import SlotLocator
 from app.store.tasks import TaskStore
 
-ValueT = TypeVar("ValueT")
-KeyT = TypeVar("KeyT")
 WrittenT = TypeVar("WrittenT")
 
-MAX_CACHED_TASKS: Final = 8_192
-"""Maximum number of tasks in each part of the cache; the oldest are evicted."""
+MAX_CACHED_BYTES: Final = 24 * MEBIBYTE
+"""Of tasks with their records by their ids, and again by their origin: the two share most of it. Of a third of it are
+records without their tasks."""
 
 TaskOrigin = tuple[ServedEnvironment, Split, str, int]
 """An environment with its data, split, params as JSON, and index."""
@@ -46,6 +45,11 @@ class MadeTask:
 
     record: TaskRecord
     task: Task
+
+    @cached_property
+    def held_bytes(self) -> int:
+        """Of record and task."""
+        return measure_bytes((self.record, self.task))
 
     @cached_property
     def reply_parts(self) -> tuple[bytes, bytes]:
@@ -61,9 +65,10 @@ class TaskCache:
     the store, which loses rows when it fails over to a replica that lagged, or is restored from a backup."""
 
     tasks: TaskStore
-    _records: dict[str, TaskRecord] = field(default_factory=dict)
-    _made: dict[str, Task] = field(default_factory=dict)
-    _by_origin: dict[TaskOrigin, MadeTask] = field(default_factory=dict)
+    _made: ByteCache[str, MadeTask] = field(default_factory=lambda: ByteCache(MAX_CACHED_BYTES))
+    _records: ByteCache[str, TaskRecord] = field(default_factory=lambda: ByteCache(MAX_CACHED_BYTES // 3))
+    """Read from the store, of tasks that were not made here."""
+    _by_origin: ByteCache[TaskOrigin, MadeTask] = field(default_factory=lambda: ByteCache(MAX_CACHED_BYTES))
     """Tasks without retrieved passages, which are the same whenever they are made."""
 
     def find_made(self, origins: Sequence[TaskOrigin]) -> list[MadeTask | None]:
@@ -73,7 +78,7 @@ class TaskCache:
     def keep_made(self, origin: TaskOrigin, made: MadeTask) -> None:
         """Call for tasks without retrieved passages only."""
         # A copy, which gets its JSON when it is handed out again: most tasks of endless streams never are.
-        _add_bounded(self._by_origin, origin, replace(made))
+        self._by_origin.put(origin, replace(made), made.held_bytes * 3 // 2)  # its JSON is half as much
 
     def name_tasks(self, hosted: ServedEnvironment, split: Split, params: str, indexes: Sequence[int]) -> list[str]:
         """The ids of those that need not be made again. Callable from any thread."""
@@ -82,20 +87,17 @@ class TaskCache:
 
     async def put(self, made: Sequence[MadeTask], stored: Collection[str] = ()) -> None:
         """Durable on return. `stored`: ids of those that the store was just seen to have."""
-        confirmed = self._records.keys() & stored
-        unsure = [one for one in made if one.record.task_id not in confirmed]
+        known = self._find_records([one.record.task_id for one in made])
+        unsure = [one for one in made if one.record.task_id not in known or one.record.task_id not in stored]
         if not unsure:
             return
-        cached = [one.record.task_id for one in unsure if one.record.task_id in self._records]
+        cached = [one.record.task_id for one in unsure if one.record.task_id in known]
         lost = await self.tasks.find_missing(cached) if cached else set()
-        to_store = [
-            one.record for one in unsure if one.record.task_id in lost or one.record.task_id not in self._records
-        ]
+        to_store = [one.record for one in unsure if one.record.task_id in lost or one.record.task_id not in known]
         if to_store:
             await self.tasks.put(to_store)
         for one in unsure:
-            _add_bounded(self._records, one.record.task_id, one.record)
-            _add_bounded(self._made, one.record.task_id, one.task)
+            self._made.put(one.record.task_id, replace(one), one.held_bytes)  # without its JSON, which is sent once
 
     async def write_with_tasks(self, task_ids: Collection[str], write: Callable[[], Awaitable[WrittenT]]) -> WrittenT:
         """The result of a write that refers to tasks. If it finds that one is not stored, cached ones are stored again
@@ -103,7 +105,7 @@ class TaskCache:
         try:
             return await write()
         except NotFound:
-            cached = [self._records[name] for name in task_ids if name in self._records]
+            cached = [*self._find_records(task_ids).values()]
             if not cached:
                 raise
             await self.tasks.put(cached)
@@ -111,29 +113,28 @@ class TaskCache:
 
     async def get(self, task_ids: Sequence[str]) -> dict[str, TaskRecord]:
         """Records by id; those that were never stored are left out."""
-        records = {name: self._records[name] for name in task_ids if name in self._records}
+        records = self._find_records(task_ids)
         missing = [name for name in task_ids if name not in records]
         if missing:
             stored = await self.tasks.get(missing)
             for name, record in stored.items():
-                _add_bounded(self._records, name, record)
+                self._records.put(name, record)
             records |= stored
         return records
 
     def get_task(self, hosted: ServedEnvironment, record: TaskRecord) -> Task:
         """The task of a record made by `hosted` in its current version, including the reference."""
-        task = self._made.get(record.task_id)
-        if task is None:
-            task = rebuild_task(hosted, record)
-            _add_bounded(self._made, record.task_id, task)
-        return task
+        made = self._made.get(record.task_id)
+        if made is None:
+            made = MadeTask(record, rebuild_task(hosted, record))
+            self._made.put(record.task_id, made, made.held_bytes)
+            self._records.pop(record.task_id)
+        return made.task
 
-
-def _add_bounded(entries: dict[KeyT, ValueT], key: KeyT, value: ValueT, most: int | None = None) -> None:
-    """`most` is MAX_CACHED_TASKS by default. The oldest entry gives way."""
-    if key not in entries and len(entries) >= (MAX_CACHED_TASKS if most is None else most):
-        del entries[next(iter(entries))]
-    entries[key] = value
+    def _find_records(self, task_ids: Collection[str]) -> dict[str, TaskRecord]:
+        made = self._made.find_all(task_ids)
+        records = {name: one.record for name, one in made.items()}
+        return records | self._records.find_all([name for name in task_ids if name not in records])
 
 
 # Tasks and their records
@@ -255,8 +256,8 @@ async def build_tasks(requested: Sequence[tuple[Environment, int]], split: Split
 
 SLOW_TASK: Final = 0.000_5
 """Seconds. Tasks that take longer are built ahead."""
-_MAX_TASKS_AHEAD: Final = 2_048
-"""Maximum number of tasks built ahead; the oldest are dropped."""
+_MAX_BYTES_AHEAD: Final = 8 * MEBIBYTE
+"""Of tasks built ahead; the oldest are dropped."""
 
 _BuildKey = tuple[Environment, Split, str, int]
 """An environment, split, params as JSON, and index."""
@@ -267,8 +268,10 @@ class TasksAhead:
     """Builds tasks, and those that come next in a stream before they are asked for. It does so while nobody waits for
     tasks, and at most two thirds of the time. A request then waits only for what is not ready."""
 
-    _ready: dict[_BuildKey, Task] = field(default_factory=dict)
+    _ready: ByteCache[_BuildKey, Task] = field(default_factory=lambda: ByteCache(_MAX_BYTES_AHEAD))
     _planned: dict[_BuildKey, BaseModel] = field(default_factory=dict)
+    _sizes: dict[tuple[Environment, Split, str], int] = field(default_factory=dict)
+    """Of the tasks of the stream that was built last."""
     _slow: set[str] = field(default_factory=set)
     """Names of environments whose tasks are slow."""
     _warm: set[Environment] = field(default_factory=set)
@@ -284,7 +287,7 @@ class TasksAhead:
         keys = [(environment, split, dumped, index) for environment, index in requested]
         for key in keys:
             self._planned.pop(key, None)
-        ready = {key: self._ready.pop(key) for key in keys if key in self._ready}
+        ready = {key: task for key in keys if (task := self._ready.pop(key)) is not None}
         missing = [key for key in keys if key not in ready]
         self._requests += 1
         try:
@@ -320,6 +323,14 @@ class TasksAhead:
             self.work = asyncio.create_task(self._build_planned())
             self.work.add_done_callback(self._forget_work)
 
+    def _keep_ready(self, key: _BuildKey, task: Task) -> None:
+        """Tasks of a stream are drawn by the same code, so the first says how large they are: to measure each takes as
+        long as to make it."""
+        stream = key[:3]
+        if stream not in self._sizes:
+            self._sizes = {stream: measure_bytes(task)}
+        self._ready.put(key, task, self._sizes[stream])
+
     def _forget_work(self, _: object) -> None:
         self.work = None
 
@@ -334,5 +345,5 @@ class TasksAhead:
             environment, split, _, index = key
             began = time.perf_counter()
             with suppress(Exception):  # whoever asks for the task gets the error
-                _add_bounded(self._ready, key, make_task(environment, split, index, params), _MAX_TASKS_AHEAD)
+                self._keep_ready(key, make_task(environment, split, index, params))
             await asyncio.sleep((time.perf_counter() - began) / 2)

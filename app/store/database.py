@@ -596,7 +596,7 @@ _PRAGMAS = (
 )
 _WRITER_PRAGMAS = (
     *_PRAGMAS,
-    "cache_size = -65536",  # kilobytes: an index that grows everywhere at once
+    "cache_size = -32768",  # kilobytes: an index that grows everywhere at once
     "temp_store = MEMORY",  # what a statement of many rows may take back is no file, which each batch would make
     f"wal_autocheckpoint = {_JOURNAL_BYTES // 4096}",  # pages: those that change often are copied once for many commits
 )

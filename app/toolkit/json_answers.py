@@ -6,13 +6,12 @@ The order of an object's members does not matter, the order of an array's items 
 import json
 import re
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Final, NoReturn
 
 import jsonschema_rs
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
-from app.domain.values import FiniteJson, canonical_json
+from app.domain.values import MEBIBYTE, FiniteJson, canonical_json, remember
 from app.toolkit.tool_calls.calls import MalformedCall, read_json
 
 Schema = Mapping[str, JsonValue]
@@ -69,9 +68,9 @@ def require_schema(schema: Schema) -> None:
         raise ValueError("the schema is no JSON Schema, or refers to another document") from None
 
 
-@lru_cache(maxsize=1024)
+@remember(MEBIBYTE)
 def _build_validator(schema: str) -> jsonschema_rs.Validator:
-    """Patterns take linear time, since the texts are untrusted."""
+    """Patterns take linear time, since the texts are untrusted. A validator takes 10 to 15 times its text."""
     return jsonschema_rs.validator_for(
         json.loads(schema), pattern_options=jsonschema_rs.RegexOptions(), retriever=_refuse_document
     )

@@ -10,7 +10,7 @@ from benchmarks.results import MOST_ROWS, BenchmarkFigure, list_parts, render, r
 from docs.generate import ROOT
 from docs.markdown import names_in
 
-ALONE = ("growth", "peers")
+ALONE = ("growth", "memory", "peers")
 """Those that `make bench` does not run."""
 
 

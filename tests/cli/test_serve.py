@@ -16,7 +16,7 @@ import typer
 
 from app.cli.serve import HeldPort, serve, wait_until_ready
 from app.terminal.client import find_gateway_url
-from tests.support.serving import free_port, serving
+from tests.support.serving import ROOT, free_port, serving
 
 
 def test_beyond_loopback_a_key_is_made_and_shown_once(tmp_path: Path) -> None:
@@ -153,3 +153,26 @@ print(after == (wanted, most))
 def test_as_many_as_the_system_allows() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["True"]
+
+
+def test_freed_memory_is_kept_for_two_arenas_whatever_the_number_of_threads(tmp_path: Path) -> None:
+    program = """
+import ctypes, sys, threading
+from app.cli.serve import keep_little_freed_memory
+keep_little_freed_memory()
+c = ctypes.CDLL(None)
+c.fopen.restype = ctypes.c_void_p
+barrier = threading.Barrier(8)
+def hold():
+    kept = [bytes(1_000 + number) for number in range(100)]
+    barrier.wait()
+threads = [threading.Thread(target=hold) for _ in range(8)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+told = ctypes.c_void_p(c.fopen(sys.argv[1].encode(), b"w"))
+c.malloc_info(0, told)
+c.fclose(told)
+"""
+    told = tmp_path / "heaps.xml"
+    subprocess.run([sys.executable, "-c", program, told], check=True, cwd=ROOT)
+    assert len(re.findall("<heap nr=", told.read_text())) <= 2

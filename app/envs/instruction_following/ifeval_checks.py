@@ -13,7 +13,7 @@ are none.
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, lru_cache
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from re import IGNORECASE, escape
@@ -22,7 +22,7 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, model_validator
 
-from app.domain.values import Frozen, suggest
+from app.domain.values import MEBIBYTE, Frozen, remember, suggest
 from app.envs.instruction_following.counted_kinds import (
     LowerCase,
     NoCommas,
@@ -168,7 +168,7 @@ def _holds(relation: _Relation, count: int, limit: int) -> bool:
     return count >= limit if relation == "at least" else count < limit
 
 
-@lru_cache(maxsize=4_096)
+@remember(2 * MEBIBYTE)
 def _compile_keyword(keyword: str, *, whole: bool = False) -> Callable[[str, int], int]:
     """How often a text has it, counted up to a most, in any case; `whole`: as a word of its own. A keyword is a regular
     expression by the published meaning: one with special signs is left to RE2, which takes linear time. ValueError for

@@ -19,14 +19,14 @@ import unicodedata
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 from typing import ClassVar, Final, Literal, Self
 
 from pydantic import TypeAdapter
 
-from app.domain.values import Frozen
+from app.domain.values import MEBIBYTE, Frozen, remember
 from app.toolkit.seeded import SeededRandom
 from app.toolkit.templates import read_packaged_data
 
@@ -153,7 +153,7 @@ class TextPlan:
         )
 
 
-@lru_cache(maxsize=16_384)
+@remember(4 * MEBIBYTE)
 def split_folded(part: str) -> tuple[str, tuple[str, ...], int]:
     """In lower case; its words; the letters of the longest of them."""
     folded = part.casefold()

@@ -8,14 +8,14 @@ Without these checks an empty text would follow "no commas", and one repeated wo
 import gzip
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cache, lru_cache
+from functools import cache
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import Final
 
 from pydantic import TypeAdapter
 
-from app.domain.values import Frozen
+from app.domain.values import MEBIBYTE, Frozen, remember
 from app.envs.instruction_following.instructions import (
     MOST_CHARACTERS,
     PROSE,
@@ -327,7 +327,7 @@ def parse_prompt(prompt: str) -> list[str]:
     return [word for line in prompt.split("\n") for word in _parse_prompt_line(line)]
 
 
-@lru_cache(maxsize=4_096)
+@remember(2 * MEBIBYTE)
 def _parse_prompt_line(line: str) -> tuple[str, ...]:
     return parse_text(line).bare
 

@@ -10,7 +10,6 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Final, Literal, TypeVar
 
@@ -34,6 +33,7 @@ _ROSTERS = 64
 
 Turns = Literal["single", "multi", "both"]
 Written = Literal["by_hand", "composed", "all"]
+_Choice = tuple[Split, Turns, Written, datetime | None]
 
 
 class CastRoster:
@@ -45,13 +45,19 @@ class CastRoster:
         self._composed = composed
         self._by_ids = {(cast.sheet.id, cast.scene.id): cast for cast in casts}
         self._timed = any(cast.scene.since is not None for cast in casts)
-        # of each roster by itself: a cache of the class would keep rosters that were replaced
-        self._list = lru_cache(maxsize=_ROSTERS)(self._filter)
+        # A dict, not `lru_cache` of a method: rosters of drafts would hold themselves.
+        self._lists: dict[_Choice, tuple[Cast, ...]] = {}
 
     def list_casts(self, split: Split, turns: Turns, written: Written, as_of: datetime | None) -> tuple[Cast, ...]:
         """In the order given."""
         # without timed scenes every moment gives the same list, which is then kept once
-        return self._list(split, turns, written, as_of if self._timed else None)
+        choice = (split, turns, written, as_of if self._timed else None)
+        listed = self._lists.get(choice)
+        if listed is None:
+            if len(self._lists) >= _ROSTERS:
+                self._lists.clear()
+            self._lists[choice] = listed = self._filter(*choice)
+        return listed
 
     def find_cast(self, character: str, scene: str) -> Cast | None:
         return self._by_ids.get((character, scene))

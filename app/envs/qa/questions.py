@@ -17,7 +17,6 @@ import unicodedata
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
-from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self, get_args
 
@@ -25,7 +24,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, T
 
 from app.domain.scores import Score
 from app.domain.tasks import leave_out
-from app.domain.values import Frozen
+from app.domain.values import MEBIBYTE, Frozen, remember
 from app.toolkit.answers import (
     ChoiceOptions,
     ListedOptions,
@@ -210,7 +209,7 @@ AnyAnswerKey = Annotated[
 ]
 
 
-_compile_once = lru_cache(maxsize=1024)(compile_pattern)
+_compile_once = remember(8 * MEBIBYTE)(compile_pattern)
 
 
 def _tag(answer: str) -> str:

@@ -18,12 +18,13 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, partial
 from itertools import pairwise
 from math import isclose
 from types import MappingProxyType
 from typing import Final, NamedTuple, Self
 
+from app.domain.values import MEBIBYTE, remember
 from app.envs.text_to_sql import join_questions, questions
 from app.envs.text_to_sql.databases import (
     DATE_FUNCTIONS,
@@ -148,7 +149,7 @@ class SqlExercise:
         return list_compared_values(self.asked.query)
 
 
-@lru_cache(maxsize=32)
+@remember(4 * MEBIBYTE)
 def draw_exercise(seed: str, level: Level) -> SqlExercise:
     """Pure. The shape is drawn first, so that shapes that few schemas fit are as frequent as others."""
     draws = SeededRandom(f"{seed} {level}")
@@ -488,7 +489,7 @@ def _run_statement(
         database.set_progress_handler(None, 0)
 
 
-@lru_cache(maxsize=32)
+@remember(8 * MEBIBYTE)
 def compute_right_results(seed: str, level: Level) -> tuple[ResultRows, ResultRows]:
     """Results of the right query on both databases."""
     asked = draw_exercise(seed, level)

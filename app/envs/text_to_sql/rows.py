@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -21,7 +20,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
 from app.domain.errors import EnvironmentUnavailable
 from app.domain.tasks import Dataset
-from app.domain.values import Split, digest
+from app.domain.values import MEBIBYTE, Split, digest, remember
 from app.envs.text_to_sql.databases import LONGEST_TEXT
 from app.envs.text_to_sql.exercises import (
     QueryRefused,
@@ -74,7 +73,7 @@ class _RightResult:
     spare: int = 0
 
 
-@lru_cache(maxsize=16)
+@remember(16 * MEBIBYTE)
 def _compute_right_results(path: str, changed_at: int, query: str, in_order: bool) -> tuple[_RightResult, ...]:
     """On the database, and on its second state where there is one and the query gives something on it. `changed_at` is
     there to forget the results of a file that was replaced."""
@@ -142,7 +141,7 @@ def _open_state(path: str, changed_at: int, *, second: bool) -> sqlite3.Connecti
     return _restrict(state)
 
 
-@lru_cache(maxsize=4)
+@remember(64 * MEBIBYTE)
 def _make_second_state(path: str, changed_at: int) -> bytes:
     """Answers of a group, and often those of the next one, are about the same file."""
     with closing(_copy_with_fewer_rows(path)) as copy:
@@ -429,7 +428,7 @@ def _describe_file(file: Path) -> list[str | int]:
         return [file.stat().st_size, *_read_schema(database)]
 
 
-@lru_cache(maxsize=256)
+@remember(8 * MEBIBYTE)
 def _write_database(path: str) -> DatabaseText:
     with closing(_open_row_database(Path(path))) as database:
         database.set_authorizer(None)

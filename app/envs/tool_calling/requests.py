@@ -8,14 +8,14 @@ for. Listing everything that could be missing does not count.
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Final, Literal, Self, TypeVar
 
 from pydantic import AfterValidator, Field, JsonValue, model_validator
 
 from app.domain.tasks import FunctionSpec, Message, ToolSpec
-from app.domain.values import FiniteJson, Frozen, Split
+from app.domain.values import MEBIBYTE, FiniteJson, Frozen, Split, remember
 from app.toolkit.seeded import SeededRandom, is_held_out
 from app.toolkit.templates import read_yaml
 from app.toolkit.tool_calls.calls import ExpectedCall, ParsedCall, Strictness, match_calls
@@ -410,7 +410,7 @@ def _has_any_name(words: str, names: Sequence[str]) -> bool:
     return any(_normalise_name(name) in words for name in names)
 
 
-@lru_cache(maxsize=4096)
+@remember(MEBIBYTE)
 def _normalise_name(name: str) -> str:
     return _pad_words(name)
 

@@ -8,7 +8,6 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
-from functools import lru_cache
 from operator import attrgetter
 from typing import Any, Final
 
@@ -35,6 +34,7 @@ from app.domain.groups import Group
 from app.domain.judging import Judgement, JudgeVersion
 from app.domain.rollups import GROUPS_PER_BUCKET, Rollup, RollupKey
 from app.domain.runs import Alarm, Hold, Run, TrendName
+from app.domain.values import MEBIBYTE, remember
 from app.features.health.model import (
     HealthReading,
     HealthState,
@@ -481,7 +481,7 @@ class _MeasuredBucket:
     values: tuple[tuple[TrendName, float], ...]
 
 
-@lru_cache(maxsize=_MEASURED_BUCKETS)
+@remember(4 * MEBIBYTE)
 def _parse_measures(text: str) -> _MeasuredBucket:
     measures = decode_json(text)
     key = RollupKey("bucket", "", None, "train", None, None, 0)
@@ -502,7 +502,7 @@ def _measure(rollup: Rollup) -> dict[TrendName, float]:
     }
 
 
-@lru_cache(maxsize=8_192)
+@remember(4 * MEBIBYTE)
 def _parse_reading(body: str) -> HealthReading:
     """Kept, since readings never change and each look at a run's health needs hundreds."""
     return decode(HealthReading, body)

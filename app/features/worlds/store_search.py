@@ -27,6 +27,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from sqlalchemy import Connection, exists, select
 
+from app.domain.values import MEBIBYTE, remember
 from app.domain.worlds import (
     Event,
     EventSearch,
@@ -100,12 +101,12 @@ def _build_scope(name: str) -> str:
 
 
 # Cached, since the events of a world repeat their words and names.
-@lru_cache(maxsize=65536)
+@remember(4 * MEBIBYTE)
 def _hash_term(term: str) -> int:
     return _hash_text(f"term {term}")
 
 
-@lru_cache(maxsize=65536)
+@remember(4 * MEBIBYTE)
 def _hash_scope(world: int, scope: str) -> int:
     return _hash_text(f"scope {world} {scope}")
 

@@ -11,17 +11,17 @@ which a search reads only those that its slices lie in. An event that is withdra
 same postings in `removed`. A merge lets both go.
 """
 
-import threading
-from collections import Counter, OrderedDict, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
-from typing import Final, Generic, TypeVar
+from typing import Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection, RowMapping, bindparam, delete, select, text
 
+from app.domain.values import ByteCache
 from app.features.worlds.store_search import PostedEvent, PostingHits, PostingIndex, PostingKey, PostingSeek
 from app.features.worlds.store_worlds import compute_sequence, segment_pages, segments
 from app.store.statements import PreparedStatement, build_dialect_sql, insert_rows, is_among
@@ -283,57 +283,32 @@ MAX_CACHED_BYTES: Final = 32 * 1024 * 1024
 T = TypeVar("T")
 
 
-class _ByteCache(Generic[T]):
-    """What was used last, up to so many bytes. Used by several threads."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._kept: OrderedDict[int, tuple[T, int]] = OrderedDict()
-        self._bytes = 0
-
-    def get(self, numbers: Collection[int]) -> dict[int, T]:
-        """Those of them that are kept."""
-        with self._lock:
-            values = {number: self._kept[number][0] for number in numbers if number in self._kept}
-            for number in values:
-                self._kept.move_to_end(number)
-            return values
-
-    def put(self, values: Mapping[int, tuple[T, int]]) -> None:
-        """With the bytes of each."""
-        with self._lock:
-            for number, (value, size) in values.items():
-                if number not in self._kept:
-                    self._kept[number] = value, size
-                    self._bytes += size
-            while self._bytes > MAX_CACHED_BYTES:
-                self._bytes -= self._kept.popitem(last=False)[1][1]
-
-
 class SegmentCache:
     """For connections that only read: what a transaction writes may be rolled back, and its numbers given again."""
 
     def __init__(self) -> None:
-        self._segments = _ByteCache[_OpenedSegment]()
-        self._pages = _ByteCache[_Numbers]()
+        self._segments = ByteCache[int, _OpenedSegment](MAX_CACHED_BYTES)
+        self._pages = ByteCache[int, _Numbers](MAX_CACHED_BYTES)
 
     def open_segments(self, connection: Connection, worlds: Collection[int]) -> list[_OpenedSegment]:
         numbers = _find_segments(connection, worlds)
-        segments = self._segments.get(numbers)
+        segments = self._segments.find_all(numbers)
         if missing := [number for number in numbers if number not in segments]:
             opened = {one.number: one for one in _open_segments(connection, missing)}
-            self._segments.put({number: (one, one.segment.size) for number, one in opened.items()})
+            for number, one in opened.items():
+                self._segments.put(number, one, one.segment.size)
             segments |= opened
         return [segments[number] for number in numbers]
 
     def read_pages(self, connection: Connection, number: int, pages: Sequence[int]) -> list[_Numbers]:
         first = number * _PAGES_PER_SEGMENT
-        by_number = self._pages.get([first + page for page in pages])
+        by_number = self._pages.find_all([first + page for page in pages])
         if missing := [page for page in pages if first + page not in by_number]:
             postings = _read_pages(connection, number, missing)
             # A copy of each, or a page that stays would hold all pages that were read with it.
             loaded = {first + page: postings[n * PAGE : (n + 1) * PAGE].copy() for n, page in enumerate(missing)}
-            self._pages.put({key: (page, page.nbytes) for key, page in loaded.items()})
+            for key, values in loaded.items():
+                self._pages.put(key, values, values.nbytes)
             by_number |= loaded
         return [by_number[first + page] for page in pages]
 

@@ -13,7 +13,6 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import lru_cache
 from typing import Any, Final
 
 from sqlalchemy import (
@@ -39,7 +38,7 @@ from sqlalchemy import (
 from sqlmodel import Field
 
 from app.domain.errors import Conflict, InvalidRequest, NotFound
-from app.domain.values import digest_of_model
+from app.domain.values import MEBIBYTE, digest_of_model, remember
 from app.domain.worlds import DocumentKind, EarlierText, Event, Lorebook, World, WrittenText
 from app.store.database import Database, StorePart, reads, writes
 from app.store.statements import (
@@ -540,7 +539,7 @@ def find_world(sequence: int) -> int:
     return sequence // _PLACES_PER_WORLD
 
 
-@lru_cache(maxsize=8192)
+@remember(8 * MEBIBYTE)
 def decode_event(body: str) -> Event:
     """Decodes an event. Cached, since events never change and searches read the same ones again."""
     return decode(Event, body)

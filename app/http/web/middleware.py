@@ -11,7 +11,7 @@ import re
 import traceback
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from ipaddress import ip_address
 from time import perf_counter
 from typing import Any, Final, cast
@@ -25,6 +25,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from structlog.contextvars import get_contextvars
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from app.domain.values import MEBIBYTE, remember
 from app.http.web.api_keys import ALWAYS_OPEN, ApiKeys, KeyRing, ProxySignIn
 from app.http.web.bodies import DEFAULT_MAX_BYTES
 from app.http.web.openapi import install_openapi
@@ -455,7 +456,7 @@ def _parse_host(origin: str) -> str:
         return ""
 
 
-@lru_cache(maxsize=256)
+@remember(MEBIBYTE)
 def _strip_port(host: str) -> str:
     """The host without its port; brackets of an IPv6 address removed. Empty for what is no host, such as one with a
     user's name."""

@@ -12,7 +12,7 @@ uses what is documented: a route's class, its `get_route_handler`, and `FastAPI.
 
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, ClassVar, Final, get_args, get_origin, get_type_hints
 from urllib.parse import parse_qs
 
@@ -28,7 +28,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, compile_path, get_name
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.domain.values import suggest
+from app.domain.values import MEBIBYTE, remember, suggest
 from app.http.web.api_keys import RequireGroup, build_gate
 from app.http.web.bodies import BodyReader, JsonRequest
 from app.http.web.problems import MAX_ERRORS
@@ -241,7 +241,7 @@ def _is_plain(scope: Scope) -> bool:
     return is_json
 
 
-@lru_cache(maxsize=512)
+@remember(2 * MEBIBYTE)
 def _parse_query(options: type[BaseModel], query_string: bytes) -> BaseModel | None:
     """None for a query with something wrong."""
     values: dict[str, str | list[str]] = {}

@@ -10,14 +10,13 @@ import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Annotated, Any, Final, Literal, NoReturn
 
 import jsonschema_rs
 from pydantic import Field, JsonValue, ValidationError
 
 from app.domain.tasks import ToolSpec
-from app.domain.values import FiniteJson, Frozen
+from app.domain.values import MEBIBYTE, FiniteJson, Frozen, remember
 
 
 class ParsedCall(Frozen):
@@ -234,8 +233,8 @@ def _quote_name(name: str) -> str:
     return ascii(name[:_MOST_QUOTED] + ("…" if len(name) > _MOST_QUOTED else ""))
 
 
-# By the schema's text, since an object cannot be the key of a cache.
-@lru_cache(maxsize=1024)
+# By the schema's text, since an object cannot be the key of a cache. A validator takes 10 to 15 times as much as that.
+@remember(MEBIBYTE)
 def _compile_validator(schema: str) -> jsonschema_rs.Validator:
     return jsonschema_rs.validator_for(json.loads(schema))
 
@@ -372,8 +371,8 @@ def _fold_as_published(text: str) -> str:
     return _PUBLISHED_IGNORED.sub("", text).lower().replace("'", '"')
 
 
-_fold_text_once = lru_cache(maxsize=4096)(_fold_text)
-_fold_as_published_once = lru_cache(maxsize=4096)(_fold_as_published)
+_fold_text_once = remember(MEBIBYTE)(_fold_text)
+_fold_as_published_once = remember(MEBIBYTE)(_fold_as_published)
 """For right answers only: what models write may be long."""
 
 

@@ -1,6 +1,7 @@
 """NPC Arena: the same bytes for the same index, nothing hidden shown, the whole case before the panel."""
 
 import asyncio
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -16,6 +17,7 @@ from app.domain.judging import Case, GateFacts, PanelResult, Probes, SecretTerms
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Context, Passage, Task
 from app.envs.npc_arena.environment import NpcArena, NpcArenaDraft, NpcArenaParams
+from app.envs.npc_arena.roster import CastRoster
 from app.ports.environment import Tools
 from app.toolkit.templates import find_packaged_folder
 
@@ -261,3 +263,12 @@ def test_claims_may_rest_on_all_that_the_prompt_tells_under_ids_of_their_own() -
     assert [source.model_dump() for source in case.sources] == [
         {name: event[name] for name in ("id", "text")} for event in shown if isinstance(event, dict)
     ]
+
+
+def test_a_roster_that_nobody_uses_any_more_is_gone_at_once() -> None:
+    """A search for cycles comes rarely, and each draft of a sheet has a roster of its own."""
+    roster = CastRoster([])
+    roster.list_casts("train", "both", "all", None)
+    left = weakref.ref(roster)
+    del roster
+    assert left() is None

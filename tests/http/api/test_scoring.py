@@ -197,7 +197,7 @@ async def test_an_environment_at_fault_earns_nobody_a_zero(client: httpx.AsyncCl
 
 
 def test_what_the_service_no_longer_remembers_it_reads_again(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shelf, "MAX_CACHED_TASKS", 1)
+    monkeypatch.setattr(shelf, "MAX_CACHED_BYTES", 1)
     monkeypatch.setattr(runs, "REMEMBERED_RUNS", 1)
 
     async def scene(client: httpx.AsyncClient) -> None:
