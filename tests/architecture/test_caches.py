@@ -22,8 +22,8 @@ BOUNDED: Final = {
         http/web/bodies._list_places store/database.insert_new
         store/pending_groups._select_abandoned store/statements._repeat_values store/statements._list_columns
         store/statements._find_dialect store/statements._write_copy store/statements._compile_insert
-        store/statements._compile_merge store/statements.cache store/judge_limits._identify sandbox/confinement._parse_table
-        cli/envs/check._get_shared_subject
+        store/statements._compile_merge store/statements.cache store/judge_limits._identify
+        sandbox/confinement._parse_table cli/envs/check._get_shared_subject
     """,
     "files that ship with the code, and what is drawn from them": """
         cli/judges.load_packaged_specimens envs/code_exec/exercises._parse_functions
