@@ -42,13 +42,15 @@ from app.judges.meta_evaluation import (
     Figure,
     build_ladders,
     build_report,
+    find_unread_end,
     measure_judge,
+    measure_longest,
 )
 from app.judges.offline import NAME as OFFLINE
 from app.judges.panel import ConfiguredPanels
 from app.judges.prompts import load_rubric
 from app.main.components import build_panels, discover
-from app.ports.judges import Judge, RepeatingJudge, ReportingJudge
+from app.ports.judges import AnsweringJudge, Judge, RepeatingJudge, ReportingJudge
 from app.settings import Settings, read_settings
 from app.terminal.completion import complete_judge
 from app.terminal.consoles import (
@@ -158,10 +160,29 @@ def _run_check(name: str, settings: Settings, questions: CheckQuestions) -> Chec
 
 async def _measure_judge(name: str, settings: Settings, questions: CheckQuestions) -> CheckEvidence:
     async with open_judge_panels(settings) as panels:
+        await _require_whole_prompts(panels.judges[name], questions)
         with show_bars() as bars:
             evidence = await measure_judge(panels.judges[name], questions, bars.add(name, questions.count).advance)
         _print_server_traits(panels.judges[name])
         return evidence
+
+
+async def _require_whole_prompts(judge: Judge, questions: CheckQuestions) -> None:
+    """Before anything else is paid for. Ends with 1 for a judge that is not shown the whole of the longest question."""
+    if not isinstance(judge, AnsweringJudge):
+        return
+    characters = measure_longest(questions)
+    unread = await find_unread_end(judge, characters)
+    if unread is not None:
+        errors.print(
+            f"judge {judge.name!r} does not read back a word from the {unread} of a prompt of {characters:,} "
+            "characters, as long as the longest question: its server cuts prompts at its window and answers all the "
+            "same. Raise the window (Ollama: `num_ctx`, llama.cpp: `--ctx-size`), or take a model that does as it is "
+            "told",
+            markup=False,
+            highlight=False,
+        )
+        raise typer.Exit(1)
 
 
 def _print_server_traits(judge: Judge) -> None:

@@ -49,6 +49,7 @@ from app.judges.verdicts import (
 )
 from app.ports.environment import Clock
 from app.ports.judges import (
+    AnsweringJudge,
     CachedJudgement,
     Judge,
     JudgeCache,
@@ -204,6 +205,31 @@ class ChatJudge:
             latency_seconds=clock() - began,
         )
         return spent.add_to(judgement, self._config.prices)
+
+    async def answer_text(self, text: str) -> str | None:
+        """Counted and paid for as a judgement is."""
+        hold = create_reservation_id()
+        spent, deadline = ReadingCost(hold), Deadline(self._config.deadline_seconds, self._config.queue_seconds)
+        messages: list[PromptMessage] = [
+            {"role": "system", "content": "You answer with one JSON object and nothing else."},
+            {"role": "user", "content": text},
+        ]
+        try:
+            async with deadline:
+                await self._client.ask(messages, None, deadline, spent)
+        except (TimeoutError, ReadingFailed):
+            spent.raw = ""
+        asked = Judgement(
+            judge=self.name,
+            model=self.model,
+            order=(),
+            verdicts=(),
+            ranking=(),
+            prompt=text,
+            prompt_digest=digest(text),
+        )
+        await self.record_spending(spent.add_to(asked, self._config.prices), hold)
+        return spent.raw or None
 
     async def _answer_within_deadline(
         self, request: JudgeRequest, messages: list[PromptMessage], spent: ReadingCost
@@ -392,6 +418,9 @@ class CachingJudge:
     def report(self) -> JudgeReport:
         return self._judge.report().model_copy(update={"cache_hits": self._hits})
 
+    async def answer_text(self, text: str) -> str | None:
+        return await self._judge.answer_text(text) if isinstance(self._judge, AnsweringJudge) else None
+
     async def judge(self, request: JudgeRequest) -> Judgement:
         await await_turn_at_judging()
         question = self._judge.build_question(request)
@@ -516,6 +545,9 @@ class JudgeWithFallback:
 
     def report(self) -> JudgeReport:
         return self._first.report()
+
+    async def answer_text(self, text: str) -> str | None:
+        return await self._first.answer_text(text)
 
     async def judge(self, request: JudgeRequest) -> Judgement:
         judgement = await self._first.judge(request)

@@ -8,6 +8,7 @@ has Wilson's interval. A figure passes by its value, in a short check by its int
 import asyncio
 import math
 import random
+import secrets
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -41,8 +42,9 @@ from app.judges.gold_cases import (
     build_identical_request,
     compute_preference_sign,
 )
+from app.judges.prompts import build_prompt
 from app.judges.verdicts import assign_letters, derive_opaque_ids
-from app.ports.judges import Judge
+from app.ports.judges import AnsweringJudge, Judge
 
 # Ladders.
 
@@ -135,6 +137,43 @@ class CheckQuestions:
         yield from (
             build_identical_request(specimen, specimen.clean, self.rubric, _LETTERS_COMPARED) for specimen in self.twice
         )
+
+
+# Whether a judge is shown whole prompts: some servers cut at their window, and answer as if they had read it all.
+
+_FILLER: Final = "Line {} of this text says nothing that matters.\n"
+
+
+def measure_longest(questions: CheckQuestions) -> int:
+    """Characters of the longest prompt."""
+    prompts = map(build_prompt, questions.iterate_requests())
+    return max(len(prompt.system) + len(prompt.user) for prompt in prompts)
+
+
+def build_marked_text(characters: int, first: str, last: str) -> str:
+    """Of at least so many characters, with a word to be read back at each end."""
+    begin = f"The first word to remember is {first}.\n"
+    end = (
+        f'The last word to remember is {last}.\nAnswer with {{"first": …, "last": …}}, where … are the first and the '
+        "last word to remember, exactly as they are written in this text."
+    )
+    lines, size, number = [begin], len(begin) + len(end), 0
+    while size < characters:
+        number += 1
+        lines.append(_FILLER.format(number))
+        size += len(lines[-1])
+    return "".join((*lines, end))
+
+
+async def find_unread_end(judge: AnsweringJudge, characters: int) -> str | None:
+    """Which end of a text of so many characters, the `beginning` or the `end`, the judge does not read back. None where
+    it reads back both, and where it does not answer at all."""
+    first, last = (f"{word}-{secrets.randbelow(9000) + 1000}" for word in ("kestrel", "lantern"))  # nobody guesses them
+    answer = await judge.answer_text(build_marked_text(characters, first, last))
+    if answer is None:
+        return None
+    unread = [end for end, word in (("beginning", first), ("end", last)) if word not in answer.casefold()]
+    return unread[0] if unread else None
 
 
 async def measure_judge(

@@ -48,6 +48,14 @@ class ReportingJudge(Protocol):
 
 
 @runtime_checkable
+class AnsweringJudge(Protocol):
+    """A judge that answers any text, so that it can be tried how much of one it is shown."""
+
+    async def answer_text(self, text: str) -> str | None:
+        """None where it failed, as the judgements that follow then do."""
+
+
+@runtime_checkable
 class RepeatingJudge(Protocol):
     """A judge that may answer the same request in the same way every time."""
 

@@ -1,6 +1,7 @@
 """`judges check` and `judges list` from the terminal, against judges on the other side of a socket."""
 
 import json
+import re
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -42,6 +43,8 @@ def always_first(scene: str, candidates: list[dict[str, str]]) -> list[int]:
 
 def judging(levels: Levels) -> Callable[[int, Received], Reply]:
     def script(number: int, received: Received) -> Reply:
+        if (words := find_words(received)) is not None:
+            return answer(json.dumps(words))
         shown = shown_to(received)
         candidates = [{"id": letter, "text": text} for letter, text in shown.texts.items()]
         given = levels(shown.context, candidates)
@@ -54,12 +57,21 @@ def judging(levels: Levels) -> Callable[[int, Received], Reply]:
             [candidate["id"] for candidate, level in zip(candidates, given, strict=True) if level == each]
             for each in sorted(set(given), reverse=True)
         ]
-        content = json.dumps({"verdicts": verdicts, "ranking": tiers})
-        choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": content}}
-        usage = {"prompt_tokens": 1000, "completion_tokens": 100, "total_tokens": 1100}
-        return Reply(json.dumps({"object": "chat.completion", "choices": [choice], "usage": usage}).encode())
+        return answer(json.dumps({"verdicts": verdicts, "ranking": tiers}))
 
     return script
+
+
+def answer(content: str) -> Reply:
+    choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": content}}
+    usage = {"prompt_tokens": 1000, "completion_tokens": 100, "total_tokens": 1100}
+    return Reply(json.dumps({"object": "chat.completion", "choices": [choice], "usage": usage}).encode())
+
+
+def find_words(received: Received) -> list[str] | None:
+    """Those that the judge is told to read back; None in any other question."""
+    asked = received.messages[-1]["content"]
+    return re.findall(r"word to remember is (\S+)\.\n", asked) if "word to remember" in asked else None
 
 
 def configure(monkeypatch: pytest.MonkeyPatch, url: str, **more: str) -> None:
@@ -84,10 +96,27 @@ def test_a_good_judge_passes_and_every_call_is_counted(monkeypatch: pytest.Monke
         configure(monkeypatch, server.url)
         code, found, output = check()
         assert found is not None
-        assert (code, missed(found), found.calls) == (0, [], len(server.received)), output
+        # Before the questions the judge reads back two words.
+        assert (code, missed(found), 1 + found.calls) == (0, [], len(server.received)), output
     characters = {pair.specimen.cast.sheet.id for pair in build_packaged_questions(4, 1, 0).pairs}
     assert (found.judge, found.model, found.characters) == ("stern", "stern-1", len(characters))
     assert f"{found.questions} calls to stern" in output
+
+
+@pytest.mark.parametrize(("first", "end"), [(True, "beginning"), (False, "end")])
+def test_a_judge_that_is_shown_a_part_of_its_prompts_is_asked_nothing_else(
+    monkeypatch: pytest.MonkeyPatch, first: bool, end: str
+) -> None:
+    def cut(number: int, received: Received) -> Reply:
+        words = find_words(received) or []
+        return answer(json.dumps(words[1:] if first else words[:1]))
+
+    with serving(cut) as server:
+        configure(monkeypatch, server.url)
+        code, found, output = check()
+        asked = server.received
+    assert (code, found, len(asked), len(asked[0].messages[-1]["content"]) > 5_000) == (1, None, 1, True)
+    assert f"does not read back a word from the {end} of a prompt" in " ".join(output.split())
 
 
 def test_values_are_shown_by_criterion_of_the_rubric_that_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,7 +181,7 @@ def test_money_is_spent_only_when_that_is_agreed_to(monkeypatch: pytest.MonkeyPa
         assert (code, found, len(server.received), "--yes" in output) == (2, None, 0, True)
         code, found, output = check("--sheets", "1")
         assert found is not None
-        spent = len(server.received) * (1000 * 2.5 + 100 * 10) / 1e6
+        spent = (len(server.received) - 1) * (1000 * 2.5 + 100 * 10) / 1e6  # without the words that it reads back
     assert (code, "US dollars" in output) == (0, True)
     assert found.cost_usd == pytest.approx(spent)
 
@@ -172,12 +201,13 @@ def test_a_check_stops_before_a_budget_is_exceeded_and_shows_what_it_has(monkeyp
         calls = len(server.received)
         report = shown()
     assert found is not None
-    assert (code, found.calls, found.questions, 0 < found.pairs < calls) == (2, calls, calls, True)
+    assert (code, 1 + found.calls, 1 + found.questions, 0 < found.pairs < calls) == (2, calls, calls, True)
     assert "this judge's budget is exhausted" in " ".join(output.split())
     assert "meets all targets" not in output
     assert found.stopped is not None
-    spent = calls * (1000 * 2.5 + 100 * 10) / 1e6
-    assert found.cost_usd == pytest.approx(spent)
+    each = (1000 * 2.5 + 100 * 10) / 1e6
+    spent = calls * each
+    assert found.cost_usd == pytest.approx(spent - each)
     assert report["budget_left_usd"] == pytest.approx(0.2 - spent)
     assert spent <= 0.2
 
@@ -197,7 +227,7 @@ def test_a_short_check_asks_fifty_questions_and_fails_for_what_is_beyond_doubt(m
             code, report, _ = check("--short")
             assert report is not None
             found[name] = (code, len(server.received), set(missed(report)) - {"test-retest, ICC(1,1)"})
-    assert found == {"good": (0, 50, set()), "first": (1, 50, {"pair accuracy, hard", "swap consistency", "ties"})}
+    assert found == {"good": (0, 51, set()), "first": (1, 51, {"pair accuracy, hard", "swap consistency", "ties"})}
 
 
 def test_an_unknown_judge_is_named_with_those_there_are() -> None:
