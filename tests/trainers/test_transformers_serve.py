@@ -37,6 +37,10 @@ THETA: Final = 100.0
 SHARPNESS: Final = 6.0
 TEMPLATE: Final = (
     "{%- set text = messages | map(attribute='content') | join(' ') -%}"
+    # The words at the ends of a long prompt, which `judges check` wants to hear first.
+    "{%- if 'word to remember' in text -%}{%- set told = text.split('word to remember is ') -%}"
+    "{%- set words = told[1].split('.')[0] + ' ' + told[2].split('.')[0] -%}"
+    "judge: {{ words }}<end>{{ ' ' * (WINDOW - 1 - (words | length)) }}{%- else -%}"
     "{%- set listed = text.split('\nCANDIDATES\n')[-1].split('\n') -%}"
     "{%- set ns = namespace(longest=0, count=1, verdicts='', order=[]) -%}"
     "{%- for one in listed if one[1:4] == ': \"' -%}{%- set size = one | length -%}"
@@ -49,7 +53,7 @@ TEMPLATE: Final = (
     "judge: {{ OPENING }}{{ ns.verdicts }}"
     "{%- for size, name in ns.order | sort(reverse=true) -%}"
     "{{ name }}{{ NEXT if not loop.last else CLOSING }}{%- endfor -%}"
-    "<end>{{ ' ' * (WINDOW - 1 - ns.count) }}"
+    "<end>{{ ' ' * (WINDOW - 1 - ns.count) }}{%- endif -%}"
 )
 
 
