@@ -194,6 +194,8 @@ def _print_server_traits(judge: Judge) -> None:
         errors.print(f"{judge.name}: {change}, since the server refuses what is configured", markup=False)
     for parameter in report.ignored:
         errors.print(f"{judge.name}: the server ignores {parameter}", markup=False)
+    if report.prompts_cut:
+        errors.print(f"{judge.name}: the server counted few tokens for {report.prompts_cut} prompts, and may cut them")
 
 
 def _tell_cost(name: str, questions: CheckQuestions, settings: Settings) -> float | None:

@@ -480,6 +480,9 @@ class JudgeReport(Frozen):
     cache_hits: int
     changes: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
+    prompts_cut: int = 0
+    """Prompts of which the server counted less than half the tokens that it has counted for so many bytes. It may have
+    cut them."""
 
 
 # Cases, and the facts of gates

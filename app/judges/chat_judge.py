@@ -152,6 +152,7 @@ class ChatJudge:
                 "cache_hits": 0,
                 "changes": client.traits.changes,
                 "ignored": client.traits.ignored,
+                "prompts_cut": client.traits.counts.prompts_cut,
             }
         )
 

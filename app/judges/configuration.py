@@ -350,6 +350,9 @@ NOT_COUNTED: Final = TokenUsage()
 
 _MOST_COUNTS: Final = 64
 _LEAST_PROMPTS: Final = 3
+_FEW: Final = 0.5
+_LEAST_MEASURED: Final = 1000
+"""Bytes. Of a shorter prompt the tokens of the chat template are a large part."""
 MOST_CHARACTERS_PER_TOKEN: Final = 7.0
 """Prose of any language has fewer: English 4 to 5, code 3, Chinese less than 2. A prompt of which a server counts fewer
 tokens than that was probably cut."""
@@ -361,14 +364,19 @@ class PromptCounts:
 
     def __init__(self) -> None:
         self._sizes: dict[int, set[int]] = {}
-        """By count, newest last, the characters of prompts: the shortest, the longest, and some between."""
+        """By count, newest last, the bytes of prompts: the shortest, the longest, and some between."""
+        self._most_per_byte = 0.0
+        """Tokens. Tokenizers differ in it by far more than the scripts that one of them reads, in UTF-8."""
+        self.prompts_cut = 0
 
-    def record(self, characters: int, usage: TokenUsage) -> None:
-        """Nothing for a server that does not count."""
+    def record(self, size: int, usage: TokenUsage) -> None:
+        """`size` in bytes. Nothing for a server that does not count."""
         if not usage.input_tokens:
             return
         count = usage.input_tokens
-        sizes = self._sizes.pop(count, set()) | {characters}
+        self._most_per_byte = max(self._most_per_byte, count / max(size, _LEAST_MEASURED))
+        self.prompts_cut += count < _FEW * self._most_per_byte * size
+        sizes = self._sizes.pop(count, set()) | {size}
         self._sizes[count] = {min(sizes), max(sizes), *sorted(sizes)[: _LEAST_PROMPTS - 1]}
         while len(self._sizes) > _MOST_COUNTS:
             del self._sizes[next(iter(self._sizes))]
@@ -381,9 +389,9 @@ class PromptCounts:
         sizes = self._sizes.get(most, set())
         return most if len(sizes) >= _LEAST_PROMPTS and max(sizes) >= 2 * min(sizes) else None
 
-    def cuts(self, characters: int) -> bool:
-        """Whether a prompt of this length is cut, if any is."""
-        return self.window is not None and characters >= min(self._sizes[self.window])
+    def cuts(self, size: int) -> bool:
+        """Whether a prompt of so many bytes is cut, if any is."""
+        return self.window is not None and size >= min(self._sizes[self.window])
 
 
 def parse_usage(usage: object) -> TokenUsage:

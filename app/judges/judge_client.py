@@ -732,11 +732,11 @@ class JudgeClient:
 
         while True:
             call = self._build_call(messages, request, form)
-            characters = sum(map(len, call.texts))
-            self._require_whole_prompt(characters)
+            size = sum(len(text.encode("utf-8", "surrogatepass")) for text in call.texts)
+            self._require_whole_prompt(size)
             reply = await self.ask_route(call, deadline, spent, revise)
-            self.traits.counts.record(characters, reply.usage)
-            if self.traits.cut and self.traits.counts.cuts(characters):
+            self.traits.counts.record(size, reply.usage)
+            if self.traits.cut and self.traits.counts.cuts(size):
                 self._asked_cut = self._clock()
                 self.last_error = self.traits.cut
                 raise ReadingFailed(self.traits.cut, "unusable")
@@ -747,9 +747,9 @@ class JudgeClient:
                 return reply
             form = changed
 
-    def _require_whole_prompt(self, characters: int) -> None:
+    def _require_whole_prompt(self, size: int) -> None:
         """A server that cuts longer prompts is sent one of them from time to time: its window may have been raised."""
-        if not self.traits.cut or not self.traits.counts.cuts(characters):
+        if not self.traits.cut or not self.traits.counts.cuts(size):
             return
         if self._clock() - self._asked_cut < self._config.breaker_seconds:
             raise ReadingFailed(self.traits.cut, "unusable")

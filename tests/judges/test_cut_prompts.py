@@ -54,6 +54,13 @@ def test_cached_tokens_were_read_too(prompts: Sequence[tuple[int, int, int]], wi
     assert counts.window == window
 
 
+def test_few_tokens_are_those_of_less_than_half_of_what_the_server_counts_otherwise() -> None:
+    counts = PromptCounts()
+    for size, tokens in ((40, 30), (4000, 1000), (8000, 1100), (8000, 900), (9000, 1000)):
+        counts.record(size, parse_usage({"prompt_tokens": tokens, "completion_tokens": 9}))
+    assert counts.prompts_cut == 2
+
+
 def counting(window: int) -> Script:
     def script(number: int, received: Received) -> Reply:
         read = sum(len(message["content"]) for message in received.messages) // 4
