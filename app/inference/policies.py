@@ -38,6 +38,7 @@ from app.inference.wire import (
     holds_messages,
     iterate_events,
     make_finite,
+    measure_broken_choices,
     parse_completion,
     parse_models,
     read_answer,
@@ -282,6 +283,34 @@ class SamplingParameters:
 
 _DEFAULT_SAMPLING: Final = SamplingParameters()
 
+_LENGTHS: Final = (500, 2_000)
+"""Characters, up to which replies are counted together; longer ones are another class."""
+
+
+@dataclass
+class ReplyTally:
+    """Replies that came whole, and those that broke off and were asked for again, by the characters that came. Long
+    ones break most: where many are drawn anew, what was sampled is shorter than what the model says."""
+
+    whole: list[int] = field(default_factory=lambda: [0] * (len(_LENGTHS) + 1))
+    broken: list[int] = field(default_factory=lambda: [0] * (len(_LENGTHS) + 1))
+
+    def add(self, characters: int, *, is_broken: bool) -> None:
+        (self.broken if is_broken else self.whole)[sum(characters > most for most in _LENGTHS)] += 1
+
+    def describe(self) -> str:
+        """Empty where none broke off."""
+        if not any(self.broken):
+            return ""
+        names = [f"up to {_LENGTHS[0]:,} characters", *(f"up to {most:,}" for most in _LENGTHS[1:]), "of longer ones"]
+        shares = [
+            f"{broken / (broken + whole):.1%} {name}"
+            for name, broken, whole in zip(names, self.broken, self.whole, strict=True)
+            if broken + whole
+        ]
+        asked, again = sum(self.broken) + sum(self.whole), sum(self.broken)
+        return f"{again:,} of {asked:,} replies broke off and were asked for again ({', '.join(shares)})"
+
 
 @dataclass(frozen=True)
 class InferenceServer:
@@ -293,6 +322,7 @@ class InferenceServer:
     extensions: tuple[Extension, ...] = ()
     line: AbstractAsyncContextManager[object] = field(default_factory=nullcontext)
     timeout_seconds: float = 600.0
+    tally: ReplyTally = field(default_factory=ReplyTally)
 
     @property
     def base(self) -> str:
@@ -320,7 +350,14 @@ class InferenceServer:
             reply = await self._await_reply(self.connection.post(body))
         if reply.status >= 300:
             raise self._refuse(reply.status, f"answers {reply.status}: {reply.body.decode('utf-8', 'replace')}")
-        answer = drop_broken_choices(await asyncio.to_thread(read_answer, reply.body))
+        return await self._read_whole(reply.body)
+
+    async def _read_whole(self, body: bytes) -> ChatCompletion:
+        """The replies that did not break off."""
+        answer = await asyncio.to_thread(read_answer, body)
+        for characters in measure_broken_choices(answer):
+            self.tally.add(characters, is_broken=True)
+        answer = drop_broken_choices(answer)
         told = find_error(answer)
         if told is not None:
             raise self._refuse(told.status, f"answers 200 with an error: {told.message or 'without a reason'}")
@@ -330,6 +367,8 @@ class InferenceServer:
             completion = await asyncio.to_thread(parse_completion, answer)
         except ValidationError as error:
             raise Unavailable(f"{self.base} did not return a chat completion") from error
+        for one in completion.said:
+            self.tally.add(len(one.message.content or ""), is_broken=one.broken_off)
         whole = tuple(one for one in completion.said if not one.broken_off)
         if not whole:
             # What a filter took away it takes away again: the same is not asked for without end.

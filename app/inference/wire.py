@@ -275,6 +275,17 @@ def drop_broken_choices(answer: object) -> object:
     return {**answer, "choices": whole} if isinstance(answer, dict) and whole else answer
 
 
+def measure_broken_choices(answer: object) -> list[int]:
+    """The characters that came of each choice that tells an error."""
+    messages = [
+        choice.get("message")
+        for choice in _list_choices(answer)
+        if isinstance(choice, dict) and _find_error_of_choice(choice) is not None
+    ]
+    said = [message.get("content") if isinstance(message, dict) else None for message in messages]
+    return [len(text) if isinstance(text, str) else 0 for text in said]
+
+
 def _list_choices(answer: object) -> list[object]:
     choices = answer.get("choices") if isinstance(answer, dict) else None
     return choices if isinstance(choices, list) else []

@@ -4,6 +4,7 @@ import asyncio
 import json
 import threading
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 
 import pytest
 from pydantic import JsonValue
@@ -12,7 +13,7 @@ from app.domain.errors import GatewayError, InvalidRequest, NotFound, Unauthoriz
 from app.domain.tasks import Message
 from app.inference import policies
 from app.inference.connection import CHAT_PATH, Connection, Credentials, Endpoint, OpenReply, ServerReply
-from app.inference.policies import ChatPolicyServer, InferenceServer
+from app.inference.policies import ChatPolicyServer, InferenceServer, ReplyTally
 from app.inference.wire import read_answer
 from app.ports.play import Chunk
 from tests.support.event_loop import finish
@@ -76,6 +77,18 @@ def test_a_reply_that_broke_off_is_asked_for_again(choice: bytes, words: str) ->
     server = InferenceServer(ScriptedConnection(b'{"choices": [%s]}' % choice), "m")
     with pytest.raises(Unavailable, match=words):
         finish(server.ask([Message(role="user", content="Hello?")]))
+
+
+def test_replies_that_broke_off_are_counted_by_their_length() -> None:
+    whole, long = b'{"finish_reason": "stop", "message": {"content": "Aye."}}', b"x" * 3000
+    broken = b'{"finish_reason": "%s", "message": {"content": "%s"}}'
+    odd = broken % (b"odd", b"")
+    server = InferenceServer(ScriptedConnection(b""), "m")
+    for choices in (whole, b",".join((whole, odd)), b",".join((whole, broken % (b"abort", long)))):
+        answer = replace(server, connection=ScriptedConnection(b'{"choices": [%s]}' % choices))
+        assert len(finish(answer.ask([Message(role="user", content="Hello?")])).said) == 1
+    told = "2 of 5 replies broke off and were asked for again (25.0% up to 500 characters, 100.0% of longer ones)"
+    assert (server.tally.describe(), ReplyTally().describe()) == (told, "")
 
 
 EMPTIED = b'{"finish_reason": "content_filter", "message": {"content": ""}}'

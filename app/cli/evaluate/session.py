@@ -401,7 +401,8 @@ class EvaluationSession:
 
         async with show_progress(self.console, self.spec.environment, "tasks", len(work.tasks), tell) as display:
             completed = await campaign.follow(runner.run(), display)
-        for line in [] if work.tokens.check is None else work.tokens.check.tally.lines:
+        checked = [] if work.tokens.check is None else work.tokens.check.tally.lines
+        for line in filter(None, [*checked, server.tally.describe()]):
             self.console.print(line, highlight=False, markup=False, soft_wrap=True)
         return completed
 

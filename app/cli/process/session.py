@@ -392,7 +392,8 @@ class ProcessSession:
                 finally:
                     self.console.print(", ".join(meter.list_words()), highlight=False)
                     self.console.print(_build_summary(journal.ledger))
-                    notices = [*([] if sampler.check is None else sampler.check.tally.lines), sampler.joins.words]
+                    checked = [] if sampler.check is None else sampler.check.tally.lines
+                    notices = [*checked, sampler.joins.words, server.tally.describe()]
                     for line in filter(None, notices):
                         self.console.print(line, highlight=False, markup=False, soft_wrap=True)
                     if processing.last_left_out:
