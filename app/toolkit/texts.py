@@ -132,6 +132,8 @@ class _Threads(Executor):
             if future.set_running_or_notify_cancel():
                 try:
                     future.set_result(call())
+                except StopIteration as ended:  # itself it can be in no future of asyncio: whoever waits would for ever
+                    future.set_exception(RuntimeError(f"an iterator had ended: {ended!r}"))
                 except BaseException as error:  # told to whoever waits
                     future.set_exception(error)
             del future, call  # what they hold is not kept until the next call

@@ -126,3 +126,10 @@ asyncio.run(work())
 def test_a_process_ends_while_a_thread_still_works() -> None:
     ran = subprocess.run([sys.executable, "-c", SLOW], cwd=ROOT, timeout=60, capture_output=True, text=True, check=True)
     assert ran.stdout == "1\n"
+
+
+def test_an_iterator_that_ended_is_an_error_like_any_other() -> None:
+    """It hung: a future takes no StopIteration."""
+    ended: Callable[[], int] = iter(()).__next__
+    with pytest.raises(RuntimeError, match="an iterator had ended"):
+        asyncio.run(asyncio.wait_for(run_in_turn("authors", ended), 20))
