@@ -219,7 +219,7 @@ class ScoreValidator:
         for one in groups if limits.limits_judging else ():
             bound = await self._bound(one, limits, 0 if sample is None else sample.size)
             if bound is not None:
-                demands.append(_build_demand(request, one, bound, sample))
+                demands.append(_build_demand(request, one, bound, sample, with_late=limits.hard))
         return await self._quotas.admit_scoring(demands)
 
     async def _bound(self, one: _IdentifiedGroup, limits: KeyQuotas, size: int) -> Amount | None:
@@ -234,15 +234,21 @@ class ScoreValidator:
             hosted = await self._environment_versions.get_version(name, one.record.key.data_digest)
         except (EnvironmentUnavailable, NotFound):
             return None  # it is stored unscored
-        task = self._task_cache.get_task(hosted, one.record)
-        bounds = await bound_scoring(
-            hosted.environment,
-            task,
-            one.sent.completions,
-            options,
-            self._panels,
-            size=size if part is None else part.size,
-        )
+        if not hosted.has_made(one.record.key):
+            return None  # as it is where its task was made by another version
+        try:
+            task = self._task_cache.get_task(hosted, one.record)
+            bounds = await bound_scoring(
+                hosted.environment,
+                task,
+                one.sent.completions,
+                options,
+                self._panels,
+                size=size if part is None else part.size,
+            )
+        except Exception:  # of the environment: its own group alone will be unscored, and not the others of the request
+            log.exception("what judging takes could not be bounded: %s", one.record.task_id)
+            return limits.widen(unknown)
         most = add_up_bounds(bounds)
         return None if most is None else limits.widen(most)
 
@@ -341,8 +347,9 @@ def _name_demand(one: _IdentifiedGroup, sample: SampleShare | None) -> str:
 
 
 def _build_demand(
-    request: ScoreRequest, one: _IdentifiedGroup, bound: Amount, sample: SampleShare | None
+    request: ScoreRequest, one: _IdentifiedGroup, bound: Amount, sample: SampleShare | None, *, with_late: bool
 ) -> JudgingDemand:
+    """Only caps ask for the late name, which is a digest of all texts."""
     sent, part = one.sent, one.sent.part
     places = () if part is None else tuple(range(part.index, part.index + len(sent.completions)))
     return JudgingDemand(
@@ -354,7 +361,9 @@ def _build_demand(
         task_id=sent.task_id,
         lease_id=sent.lease_id,
         places=places,
-        late_name=name_late_group(one.group_id, dict(zip(places, sent.completions, strict=True))) if places else "",
+        late_name=name_late_group(one.group_id, dict(zip(places, sent.completions, strict=True)))
+        if places and with_late
+        else "",
     )
 
 

@@ -670,8 +670,9 @@ class QuotaStore(StorePart):
 
     @writes(lambda key, *_: _build_order_key(key))
     def release(self, connection: Connection, key: str, names: Sequence[str]) -> None:
-        """What was reserved under these names is free again."""
-        _drop_holds(connection, "key", names)
+        """What the key reserved under these names is free again. Groups of two keys may have one name."""
+        mine = (holds.c.kind == "key", holds.c.account == key)
+        connection.execute(delete(holds).where(*mine, holds.c.hold.in_(names)))
 
     @reads
     def load_usage(self, connection: Connection, key: str) -> KeyUsage:
@@ -747,7 +748,8 @@ class _JudgingAdmission:
 
     @classmethod
     def open(cls, connection: Connection, account: Account, asked: JudgingRequest, now: int) -> Self:
-        names, named = [one.name for one in asked.demands], {one.lease_id for one in asked.demands if one.lease_id}
+        names = [name for one in asked.demands for name in (one.name, one.late_name) if name]
+        named = {one.lease_id for one in asked.demands if one.lease_id}
         runs = {_name_admission(one.run or ""): one.run or "" for one in asked.demands if one.lease_id is None}
         outcomes = _SELECT_OUTCOMES.fetch(connection, names=names) if names else ()
         admitted = _SELECT_ADMITTED.fetch(connection, names=list(runs), account=account.name, now=now) if runs else ()
@@ -772,7 +774,9 @@ class _JudgingAdmission:
         outcome, lease = self.outcomes.get(one.name), self.leases.get(one.lease_id or "")
         if outcome is not None and outcome != "unscored":  # a repeat, which takes nothing
             is_late = self.quotas.hard and bool(one.places) and self._brings_more(one)
-            return self._reserve(replace(one, name=one.late_name)) if is_late else None
+            if not is_late or self.outcomes.get(one.late_name, "unscored") != "unscored":
+                return None
+            return self._reserve(replace(one, name=one.late_name))
         if lease is not None and lease.pays_for(one.name):
             return self._pay(one, lease)
         if not self.quotas.hard:

@@ -265,7 +265,18 @@ async def test_pieces_after_their_group_closed_need_room_under_a_hard_quota(stor
     await store.groups.add([group("closed", sender="ada")])
     piece = JudgingDemand("closed", "gsm8k", BOUND, "run", places=(3,), late_name="late")
     answers = [await ask_for(store, KeyQuotas(judge_usd_per_day=0.5, hard=hard), piece) for hard in (False, True)]
-    assert answers == [[True], [False]]
+    await store.groups.add([group("late", sender="ada")])
+    answers.append(await ask_for(store, KeyQuotas(judge_usd_per_day=0.5, hard=True), piece))  # a repeat takes nothing
+    assert answers == [[True], [False], [True]]
+
+
+async def test_a_key_releases_what_it_reserved_itself(store: Store) -> None:
+    same = JudgingDemand("same", "gsm8k", BOUND, needs_room=True)
+    for key in ("ada", "bob"):
+        assert await ask_for(store, THREE, same, key=key) == [True]
+    await store.quotas.release("bob", ["same"])
+    held = [(await store.quotas.load_usage(key)).held_usd for key in ("ada", "bob")]
+    assert held == [1.0, 0.0]
 
 
 async def test_what_is_over_a_quota_is_told(store: Store) -> None:
