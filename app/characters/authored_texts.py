@@ -284,11 +284,16 @@ class CheckedWorldText(Frozen):
 
 
 async def check_world_text(workers: Workers, kind: WorldText, name: str, text: str) -> CheckedWorldText:
-    """Of the event or lorebook of that name, as YAML. A text that cannot be read is a finding."""
+    """Of the event or lorebook of that name, as YAML. A text that cannot be read, or not now, is a finding: whoever
+    wrote it keeps it on the page."""
     try:
         checked = await read_in_worker(workers, find_in_world_text, kind, name, text, size=len(text))
     except UnreadableText as error:
         return CheckedWorldText(findings=(build_finding(name, error),))
+    except Unavailable as error:
+        return CheckedWorldText(
+            findings=(SheetFinding(file=name, line=0, field="", level="error", message=error.detail),)
+        )
     return CheckedWorldText.model_validate(checked)
 
 
@@ -324,10 +329,10 @@ _RECALLED: Final = TypeAdapter(tuple[RecalledEntryText, ...])
 async def recall_from_text(
     workers: Workers, name: str, text: str, line: str, budget_tokens: int
 ) -> Sequence[RecalledEntryText]:
-    """What comes up of the lorebook of that text for the line; nothing of one that cannot be read."""
+    """What comes up of the lorebook of that text for the line; nothing of one that cannot be read, or not now."""
     try:
         recalled = await read_in_worker(workers, recall_line, name, text, line, budget_tokens, size=len(text))
-    except RequestRefused:
+    except (RequestRefused, Unavailable):
         return ()
     return _RECALLED.validate_python(recalled)
 

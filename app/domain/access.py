@@ -37,9 +37,10 @@ _RESERVED: Final = frozenset({"settings", "generated"})
 def fold_person(name: str) -> str | None:
     """The name by which a person whom a proxy names is known: proxies write one person now with capitals, now without,
     and a key holds for both. None for a name of the service's own keys."""
-    folded = name.casefold()
     # Letters such as the long s fold to ASCII: whoever has them in their name is not who has the plain ones.
-    known = name if folded.isascii() and not name.isascii() else folded
+    known = "".join(
+        letter if (folded := letter.casefold()).isascii() and not letter.isascii() else folded for letter in name
+    )
     return None if known in _RESERVED else known
 
 

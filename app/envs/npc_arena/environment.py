@@ -287,7 +287,7 @@ class NpcArena(DatasetEnvironment[SceneRow]):
         if requested.sheet is None and not isinstance(requested.scene, dict):
             return draft
         filled = await run_in_turn("authors", fill_names_in(requested, self.sheets, self._scenes).model_dump_json)
-        if len(filled) > MAX_FILE_BYTES:
+        if len(filled.encode()) > MAX_FILE_BYTES:
             raise TooLarge(f"the draft is larger than {MAX_FILE_BYTES} bytes", field="draft")
         parts = from_json(str(await read_in_worker(workers, try_draft, filled, size=len(filled))))
         brought = {"sheet": requested.sheet is not None, "scene": isinstance(requested.scene, dict)}

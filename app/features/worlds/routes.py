@@ -137,7 +137,7 @@ def _create_lorebooks_router(world_service: WorldService, workers: Workers) -> A
 
 async def _read_lorebook(workers: Workers, given: GivenLorebook) -> tuple[Lorebook, ImportReport | None]:
     text = await run_in_turn("authors", given.model_dump_json)
-    if len(text) > _MOST_BYTES:
+    if len(text.encode()) > _MOST_BYTES:
         raise TooLarge(f"the lorebook is larger than {_MOST_BYTES} bytes")
     read = await read_book(workers, text)
     if read.faults:

@@ -1,6 +1,5 @@
 """A page on which a text is written: the form as sent, what a check says, and what it changes."""
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import unified_diff
@@ -14,7 +13,7 @@ from app.domain.errors import TooLarge
 from app.domain.worlds import EarlierText
 from app.http.viewer.group_pages import MessageLine
 from app.http.viewer.rendering import MOST_LINES, WordDiff, compare_revisions, pick_field, read_fields
-from app.toolkit.texts import Excerpt
+from app.toolkit.texts import Excerpt, run_in_turn
 
 _MAX_FORM: Final = 4 * MAX_AUTHORED
 """Bytes: a text may be encoded as %XX for the most part."""
@@ -149,5 +148,5 @@ def _build_line(line: str) -> ChangedLine:
 
 async def build_difference(now: tuple[int, str], before: tuple[int, str]) -> RevisionDifference:
     """Each with its number and text."""
-    words = await asyncio.to_thread(compare_revisions, before[1], now[1])
+    words = await run_in_turn("authors", compare_revisions, before[1], now[1])
     return RevisionDifference(revision=now[0], before=before[0], text_before=before[1], words=words)

@@ -403,22 +403,37 @@ class _SameOrigin:
     send neither `Origin` nor `Sec-Fetch-Site`."""
 
     def __init__(
-        self, app: ASGIApp, hosts: frozenset[str] | None = None, origins: frozenset[str] = frozenset()
+        self,
+        app: ASGIApp,
+        hosts: frozenset[str] | None = None,
+        origins: frozenset[str] = frozenset(),
+        proxy_header: str = "",
     ) -> None:
         self._app = app
         self._hosts = hosts
         self._origins = origins
+        self._sign_in = frozenset({b"cookie", proxy_header.lower().encode()})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         refusal = self._find_refusal(scope) if scope["type"] in {"http", "websocket"} else None
         if refusal == _ELSEWHERE and Headers(scope=scope).get("origin") in self._origins:
-            scope, refusal = _leave_out_sign_in(scope), None
+            scope, refusal = self._leave_out_sign_in(scope), None
         if refusal is None:
             await self._app(scope, receive, send)
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008, "reason": "cross-origin request"})
         else:
             await build_problem_response(scope, 403, refusal)(scope, receive, send)
+
+    def _leave_out_sign_in(self, scope: Scope) -> Scope:
+        """Without what a browser sends along by itself, or a proxy for it: a page of another site acts with a key of
+        its own, if with any."""
+        headers = [
+            (name, value)
+            for name, value in scope["headers"]
+            if name not in self._sign_in and not (name == b"authorization" and value[:6].lower() == b"basic ")
+        ]
+        return {**scope, "headers": headers}
 
     def _find_refusal(self, scope: Scope) -> str | None:
         headers = Headers(scope=scope)
@@ -436,16 +451,6 @@ class _SameOrigin:
         if origin is not None and _parse_host(origin) != host.lower():
             return _ELSEWHERE
         return None
-
-
-def _leave_out_sign_in(scope: Scope) -> Scope:
-    """Without what a browser sends along by itself: a page of another site acts with a key of its own, if with any."""
-    headers = [
-        (name, value)
-        for name, value in scope["headers"]
-        if name != b"cookie" and not (name == b"authorization" and value[:6].lower() == b"basic ")
-    ]
-    return {**scope, "headers": headers}
 
 
 def _parse_host(origin: str) -> str:
@@ -547,7 +552,8 @@ def install_middleware(app: FastAPI, options: MiddlewareOptions) -> None:
             allow_headers=["*"],
             expose_headers=["*"],
         )
-    app.add_middleware(_SameOrigin, hosts=options.hosts, origins=options.origins)
+    header = "" if options.proxy is None else options.proxy.header
+    app.add_middleware(_SameOrigin, hosts=options.hosts, origins=options.origins, proxy_header=header)
     app.add_middleware(_Measurements, observe=options.observe)
     app.add_middleware(_SecurityHeaders)
     if options.tracer is not None:

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 import yaml
-from fastapi import FastAPI, WebSocket
+from fastapi import FastAPI, Request, WebSocket
 from starlette.testclient import TestClient
 from starlette.websockets import WebSocketDisconnect
 
 from app.domain.access import compute_key_digest
-from app.http.web.api_keys import KeyRing
+from app.http.web.api_keys import KeyRing, ProxySignIn
 from app.http.web.middleware import LOOPBACK_HOSTS, MiddlewareOptions, install_middleware
 
 HERE = "http://127.0.0.1:8000"
@@ -97,6 +97,22 @@ def test_a_site_that_is_allowed_may_call_with_a_key_of_its_own() -> None:
         "with what a browser kept": (401, GAME),
         "of another site": (403, None),
     }
+
+
+def test_a_site_that_is_allowed_borrows_no_sign_in_of_a_proxy() -> None:
+    app = FastAPI()
+
+    @app.post("/x")
+    async def show(request: Request) -> list[str]:
+        return sorted({"cookie", "x-forwarded-user", "x-other"} & set(request.headers))
+
+    proxy = ProxySignIn("X-Forwarded-User", (), ("read",))
+    install_middleware(app, MiddlewareOptions(KeyRing((), anonymous=True), origins=frozenset({GAME}), proxy=proxy))
+    sent = {"Origin": GAME, "Sec-Fetch-Site": "cross-site", "X-Forwarded-User": "ada", "Cookie": "a=b", "X-Other": "1"}
+    told = [
+        TestClient(app, base_url=HERE).post("/x", headers=one).json() for one in (sent, {"X-Forwarded-User": "ada"})
+    ]
+    assert told == [["x-other"], ["x-forwarded-user"]]
 
 
 def test_a_web_socket_of_another_site_is_closed() -> None:

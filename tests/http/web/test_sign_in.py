@@ -209,6 +209,7 @@ def test_a_person_with_a_key_of_that_name_has_its_rights(app: ASGIApp, written: 
         ("Settings", None),
         ("\u017fettings", "\u017fettings"),
         ("\u212aim", "\u212aim"),
+        ("Jo\u017f\u00e9", "jo\u017f\u00e9"),
     ],
 )
 def test_people_are_known_by_their_names_without_case(name: str, known: str | None) -> None:
