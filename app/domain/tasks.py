@@ -225,20 +225,26 @@ _ENDS: Final = frozenset(
 _FILTER_WORDS: Final = ("filter", "safety", "toxic", "sensitive")
 _LONGEST_REASON: Final = 200
 _NO_WORD: Final = re.compile("[^a-z0-9]+")
+_ENUM: Final = re.compile(r"(?:[a-z_]+\.)+(?=[a-z_]+\Z)")
+"""What stands before a constant, as in `FinishReason.STOP`."""
+_LIMIT_KIND: Final = re.compile(r"max_(?:[a-z0-9]+_)*(?:tokens?|length)|error_limit")
+_BREAK_WORDS: Final = re.compile(
+    r"(?:\A|_)(?:error|abort|cancel|fail|timeout|timed_out|interrupt|preempt|disconnect|shutdown|killed|overload|crash)"
+)
 _EndKind = Literal["filter", "limit", "bad call", "break", "end", "unknown"]
 """`bad call`: the model wrote a call that the server could not read, and kept to itself."""
 
 
 def _classify_end(finish_reason: str | None) -> _EndKind:
     spelled = (finish_reason or "")[:_LONGEST_REASON].strip().lower()
-    reason = _NO_WORD.sub("_", spelled.rpartition(".")[2] or spelled).strip("_")
+    reason = _NO_WORD.sub("_", _ENUM.sub("", spelled, count=1)).strip("_")
     if reason in _FILTERS or any(word in reason for word in _FILTER_WORDS):
         return "filter"
-    if reason in _LIMITS or reason == "error_limit" or reason.startswith("max_"):
+    if reason in _LIMITS or _LIMIT_KIND.fullmatch(reason):
         return "limit"
     if reason == "unexpected_tool_call" or reason.startswith("malformed"):
         return "bad call"
-    if reason in _BREAKS or reason.startswith(("error", "abort")) or "cancel" in reason:
+    if reason in _BREAKS or _BREAK_WORDS.search(reason):  # before ends: `stopped_by_error`
         return "break"
     return "end" if reason in _ENDS or reason.startswith(("stop", "eos")) else "unknown"
 

@@ -264,9 +264,14 @@ def _normalize_choice(choice: Mapping[str, object], slot: str) -> dict[str, obje
 
 def find_error(answer: object) -> ServerError | None:
     """The error that an answer with status 200 tells, as a whole or of a choice; None where it tells none."""
-    if tells_error(answer) or (isinstance(answer, dict) and answer.get("error")):
+    choices = _list_choices(answer)
+    # Beside a reply that ended it says nothing of that.
+    ended = any(
+        isinstance(one, dict) and one.get("finish_reason") and not _find_error_of_choice(one) for one in choices
+    )
+    if tells_error(answer) or (isinstance(answer, dict) and answer.get("error") and not ended):
         return parse_server_error(answer)
-    return next(filter(None, map(_find_error_of_choice, _list_choices(answer))), None)
+    return next(filter(None, map(_find_error_of_choice, choices)), None)
 
 
 def drop_broken_choices(answer: object) -> object:

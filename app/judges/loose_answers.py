@@ -48,7 +48,9 @@ _PLAIN_VALUE: Final = re.compile(r"(?:-?[0-9.]{1,20}|true|false|null)\Z")
 _WORD: Final = re.compile(r"\w{1,40}\Z")
 _IN_LIST: Final = re.compile(r",[ \t\r\n]*\Z")
 _VERDICT_NAME: Final = re.compile(
-    r"""(?:["'\u201c]|[{,][ \t\r\n]*)(?:verdicts|(?:criteri(?:a|on)[ _-]?)?scores)["'\u201d]?[ \t\r\n]*:""", re.I
+    r"""["'\u201c](?:verdicts|(?:criteri(?:a|on)[ _-]?)?scores)["'\u201d]?[ \t\r\n]*:"""
+    r"""|[{,][ \t\r\n]*(?:verdicts|(?:criteri(?:a|on)[ _-]?)?scores)[ \t\r\n]*:(?=[ \t\r\n]*[{\["'0-9-])""",
+    re.I,
 )
 """In any spelling that is meant for a name: what is not read must be noticed all the same."""
 
@@ -294,11 +296,20 @@ def _ends_with(folded: str, short: str) -> bool:
     return folded.startswith(short) and _GOES_ON.match(folded, len(short)) is None
 
 
+_FIRST_NAME: Final = re.compile(r"""[{\[ \t\r\n]{1,20}["'\u201c]?([\w -]{1,40})""")
+
+
+def _begins_answer(text: str, start: int) -> bool:
+    """Whether an object begins there as answers do. Others, such as a call that a judge speaks of, are none."""
+    name = _FIRST_NAME.match(text, start)
+    return name is not None and _fold(name[1]) in _FIELDS
+
+
 def has_broken_verdict(text: str, found: Sequence[FoundObject], start: int, candidates: CandidateTexts) -> bool:
     """Whether, from `start` on, something names scores, is in no object that could be parsed, and is no candidate's."""
     # An object behind the last one that never closes may have been cut off before its scores.
     opening = _JSON_OPENING.search(text, max(found[-1].end, start) if found else start)
-    if opening is not None and not _mend_syntax(text, opening.start())[0]:
+    if opening is not None and _begins_answer(text, opening.start()) and not _mend_syntax(text, opening.start())[0]:
         return True
     starts = [each.start for each in found]
     for match in _VERDICT_NAME.finditer(text, start):
@@ -322,8 +333,8 @@ _FIELDS: Final[Mapping[str, str]] = {
 }
 _LISTED: Final = ("claims", "defects")
 _SCORE_NAMES: Final = frozenset(("score", "value", "rating"))
-_BESIDE_SCORES: Final = frozenset(("candidate", "reason", "note", "comment", "quote", "rationale", "explanation"))
-"""What says nothing of the scale."""
+_SCALE_NAMES: Final = frozenset(("max", "maximum", "min", "minimum", "of", "outof", "total", "scale", "range"))
+"""What may be the end of another scale, as any number beside a score may."""
 _PLACE_NAMES: Final = frozenset(("rank", "place", "position"))
 _LONGEST_NAME: Final = 60
 _LONGEST_NUMBER: Final = 40
@@ -471,8 +482,12 @@ def _mend_score(score: object) -> object:
         score = score[0]
     if isinstance(score, dict):
         named = [each for name, each in score.items() if _fold(name) in _SCORE_NAMES]
-        beside = {_fold(name) for name in score} - _SCORE_NAMES - _BESIDE_SCORES  # such as the end of another scale
-        score = named[0] if len(named) == 1 and not beside else score
+        has_scale = any(
+            _fold(name) in _SCALE_NAMES or isinstance(each, int | float)
+            for name, each in score.items()
+            if _fold(name) not in _SCORE_NAMES
+        )
+        score = named[0] if len(named) == 1 and not has_scale else score
     if not isinstance(score, str) or len(score) > _LONGEST_NUMBER:
         return score
     match = _NUMBER.fullmatch(_drop_invisible(score).strip(_AROUND_NUMBER).casefold())

@@ -77,6 +77,12 @@ def test_the_answer_is_what_the_model_said_last(completion: Completion, answer: 
         *((" ", reason, "cut off") for reason in ("FinishReason.MAX_TOKENS", "max-tokens")),
         *(("a", reason, "broken off") for reason in ("malformed_model_output", "malformed_tool_use", "USER_CANCEL")),
         *(("a", reason, "broken off") for reason in ("error_unknown", "in_progress", "Error.", "error" + "_" * 1000)),
+        *(
+            ("a", reason, "broken off")
+            for reason in ("upstream_error", "stopped_by_error", "stop: timeout", "timed_out")
+        ),
+        *(("a", reason, "broken off") for reason in ("Error: connection lost. Try again", "generation_failed")),
+        *(("", reason, "broken off") for reason in ("max_retries_exceeded", "stop_server_shutdown")),
         *(("", reason, "ended") for reason in ("eos_found", "stop_token", "</s>", "stop ", "FinishReason.STOP")),
     ],
 )

@@ -106,7 +106,7 @@ def test_a_site_that_is_allowed_borrows_no_sign_in_of_a_proxy() -> None:
     async def show(request: Request) -> list[str]:
         return sorted({"cookie", "x-forwarded-user", "x-other"} & set(request.headers))
 
-    proxy = ProxySignIn("X-Forwarded-User", (), ("read",))
+    proxy = ProxySignIn("X-Forwarded-User", (), ())
     install_middleware(app, MiddlewareOptions(KeyRing((), anonymous=True), origins=frozenset({GAME}), proxy=proxy))
     sent = {"Origin": GAME, "Sec-Fetch-Site": "cross-site", "X-Forwarded-User": "ada", "Cookie": "a=b", "X-Other": "1"}
     told = [
