@@ -99,7 +99,7 @@ class JudgePrompt:
         return beginning + rest, finish_digest(begun, rest)
 
 
-@remember(12 * MEBIBYTE)
+@remember(6 * MEBIBYTE)
 def _begin_encoding(judge: str, system: str, shared: str) -> tuple[str, "hashlib._Hash"]:
     """Up to where the readings of a group differ."""
     encoded = f'[{{"role": "system", "content": {_encode_long_text(system)}}}, '
@@ -146,7 +146,7 @@ def build_prompt(request: JudgeRequest) -> JudgePrompt:
     )
 
 
-@remember(8 * MEBIBYTE)
+@remember(4 * MEBIBYTE)
 def _build_prefix(
     rubric: SameObject[Rubric], document: SameObject[dict[str, JsonValue]], probes: SameObject[Probes]
 ) -> str:

@@ -31,7 +31,7 @@ from app.store.tasks import TaskStore
 
 WrittenT = TypeVar("WrittenT")
 
-MAX_CACHED_BYTES: Final = 24 * MEBIBYTE
+MAX_CACHED_BYTES: Final = 12 * MEBIBYTE
 """Of tasks with their records by their ids, and again by their origin: the two share most of it. Of a third of it are
 records without their tasks."""
 
