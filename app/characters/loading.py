@@ -203,7 +203,7 @@ def _refuse_repeated_keys(node: yaml.Node | None) -> None:
 def build_yaml_refusal(name: str, error: ValidationError, kind: object) -> InvalidRequest:
     """The first fault of a document of this kind, named by file and field."""
     first = explain_faults(error, kind)[0]
-    return InvalidRequest(f"{name}: {first.sentence}", field=first.dotted or None)
+    return InvalidRequest(f"{name}: {first.dotted or 'the document'}: {first.words}", field=first.dotted or None)
 
 
 def dump_yaml(value: JsonValue) -> str:

@@ -377,7 +377,7 @@ def _find_reason(form: type[BaseModel], row: Row, place: str) -> str:
         broken = next((fault for fault in faults if fault.kind != LEFT_OUT), None)
         if broken is None:
             return faults[0].words
-        raise EnvironmentUnavailable(f"{place}: {broken.sentence}") from None
+        raise EnvironmentUnavailable(f"{place}, {broken.dotted or 'whole row'}: {broken.words}") from None
     return ""
 
 

@@ -327,10 +327,14 @@ def _list_choices(choices: Sequence[object]) -> str:
     return " or ".join([", ".join(named[:-1]), named[-1]] if len(named) > 1 else named)
 
 
+_MOST_BOUND: Final = 10**15
+"""A bound beyond it helps nobody who gave a wrong number."""
+
+
 def _describe_range(marks: Mapping[str, Any]) -> str:
     low, above, high, below = (
-        format(bound, "g") if isinstance(bound := marks.get(name), float) and abs(bound) < 1e6 else bound
-        for name in ("ge", "gt", "le", "lt")
+        None if bound is None or abs(bound) > _MOST_BOUND else f"{bound:.16g}"
+        for bound in map(marks.get, ("ge", "gt", "le", "lt"))
     )
     if low is not None and high is not None:
         return f" from {low} to {high}"

@@ -307,7 +307,8 @@ def _parse_row(model: type[_RowModelT], row: _Row, place: str) -> _RowModelT:
     try:
         return model.model_validate({name: value for name, value in row.items() if value is not None})
     except ValidationError as error:
-        raise InvalidRequest(f"{place}: {explain_faults(error, model)[0].sentence}") from None
+        fault = explain_faults(error, model)[0]
+        raise InvalidRequest(f"{place}, {fault.dotted}: {fault.words}") from None
 
 
 def _build_group(

@@ -109,15 +109,15 @@ _LINE_BREAKS = "\n\r\t"
 
 def _require_readable(text: str) -> str:
     if any(unicodedata.category(character) == "Cc" for character in text if character not in _LINE_BREAKS):
-        raise ValueError("Input should have no control characters but line breaks and tabs")
+        raise ValueError("it has control characters other than line breaks and tabs")
     if not text.strip():
-        raise ValueError("Input should not be blank")
+        raise ValueError("it is blank")
     return require_encodable(text)
 
 
 def _require_one_line(text: str) -> str:
     if any(unicodedata.category(character) in {"Cc", "Zl", "Zp"} for character in text):
-        raise ValueError("Input should be one line")
+        raise ValueError("wanted is one line")
     return _require_readable(text)
 
 

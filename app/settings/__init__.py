@@ -72,7 +72,7 @@ def find_where_set(key: Sequence[str | int]) -> str:
             return variable
     if not key:
         return "settings"
-    file, dotted = settings_file(), f"`{'.'.join(map(str, key))}`"
+    file, dotted = settings_file(), ".".join(map(str, key))
     return f"{file}, line {_line_of(key, file)}: {dotted}" if file.is_file() else dotted
 
 

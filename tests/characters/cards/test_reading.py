@@ -274,7 +274,7 @@ PLAIN: Fields = {"spec": "chara_card_v2", "spec_version": "2.0", "data": {"name"
         (
             {"extensions": {"npc_arena/sheet": {"meta": 1}}},
             {},
-            "data.extensions.npc_arena/sheet.meta: Input should be a valid dictionary or instance of Meta",
+            "data.extensions.npc_arena/sheet.meta: 1 was given; wanted is an object of names and values",
         ),
     ],
 )
