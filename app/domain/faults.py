@@ -339,9 +339,10 @@ def _describe_range(marks: Mapping[str, Any]) -> str:
     if low is not None and high is not None:
         return f" from {low} to {high}"
     least = f"of at least {low}" if low is not None else f"above {above}" if above is not None else ""
-    most = f"of at most {high}" if high is not None else f"below {below}" if below is not None else ""
-    said = " and ".join(filter(None, (least, most)))
-    return f" {said}" if said else ""
+    most = f"at most {high}" if high is not None else f"below {below}" if below is not None else ""
+    if most and not least:
+        return f" of {most}" if high is not None else f" {most}"
+    return f" {least} and {most}" if most else f" {least}" if least else ""
 
 
 def _describe_size(marks: Mapping[str, Any], noun: str) -> str:

@@ -223,7 +223,7 @@ def test_unscored_is_never_zero(tmp_path: Path) -> None:
     speaks = script(lambda received, place: Speech(f"Aye, that I can tell you, {received.body['seed']}."))
     with serving(tmp_path, settings={**judge, **short, **own}) as gateway, serving_policy(speaks) as policy:
         given = ("--env", "npc_arena", "--tasks", "3", "--samples", "2", "--fail-under", "0")
-        done = evaluate(gateway.url, policy.url, tmp_path / "out", *given)
+        done = evaluate(gateway.url, policy.url, tmp_path / "out", "--run", RUN_OF_MISTAKES, *given)
     reasons, mean = {attempt.reason for attempt in done.attempts}, done.report.mean.value
     assert (done.exit_code, reasons, mean, "judge gone: 6 to 12 readings" in done.told) == (
         1,
@@ -239,7 +239,7 @@ def test_scenes_of_several_turns(gateway: Served, tmp_path: Path) -> None:
 
     given = ("--env", "npc_arena", "--params", '{"turns": "multi"}', "--tasks", "4", "--samples", "2")
     with serving_policy(script(speaks)) as policy:
-        done = evaluate(gateway.url, policy.url, tmp_path / "out", *given)
+        done = evaluate(gateway.url, policy.url, tmp_path / "out", "--run", RUN_OF_MISTAKES, *given)
         seeds = [one.body["seed"] for one in policy.received[1:]]
     turns = sum(attempt.turns for attempt in done.attempts)
     assert (done.exit_code, turns == len(seeds) == len(set(seeds)), turns > 8) == (0, True, True), done.told
@@ -248,7 +248,7 @@ def test_scenes_of_several_turns(gateway: Served, tmp_path: Path) -> None:
 def test_characters_that_are_held_out_of_training(gateway: Served, tmp_path: Path) -> None:
     with serving_policy(script(lambda received, place: Speech("Aye, that I can tell you."))) as policy:
         given = ("--env", "npc_arena", "--samples", "1")
-        done = evaluate(gateway.url, policy.url, tmp_path / "out", *given)
+        done = evaluate(gateway.url, policy.url, tmp_path / "out", "--run", RUN_OF_MISTAKES, *given)
     labels = {row.name: row.attempts for row in done.report.labels}
     own = Counter(attempt.label for attempt in done.attempts)
     cautions = [caution.code for caution in done.report.cautions]
@@ -256,6 +256,7 @@ def test_characters_that_are_held_out_of_training(gateway: Served, tmp_path: Pat
     assert (done.exit_code, labels, held_out - labels.keys(), cautions) == (0, own, set(), ["offline_judge"]), done.told
 
 
+RUN_OF_MISTAKES = "never-made"
 WRONG = {
     "no environment": (("--env", "chess"), "the gateway has no environment 'chess'; available: blackjack,"),
     "no gateway": (("--url", "http://127.0.0.1:9"), "cannot reach the gateway at http://127.0.0.1:9"),
@@ -263,7 +264,7 @@ WRONG = {
     "no model": (("--model", "large"), "has no model 'large'; available: small"),
     "no key": (("--api-key-env", "MY_KEY"), "--api-key-env: the environment variable MY_KEY is not set"),
     "bad params": (("--env", "npc_arena", "--params", '{"turns": "many"}'), "params.turns"),
-    "bad extra": (("--extra", "[]"), "--extra is not a JSON object"),
+    "bad extra": (("--extra", "[]"), "`--extra`: an empty list was given; wanted is a JSON object"),
     "no other": (("--against", "nowhere"), "is not an evaluation folder"),
 }
 
@@ -272,9 +273,10 @@ WRONG = {
 def test_what_is_wrong_is_said_and_nothing_is_spent(gateway: Served, tmp_path: Path, wrong: str) -> None:
     given, words = WRONG[wrong]
     with serving_policy(Policy(), models=[MODEL]) as policy:
-        done = evaluate(gateway.url, policy.url, tmp_path / "out", *given)
+        done = evaluate(gateway.url, policy.url, tmp_path / "out", "--run", RUN_OF_MISTAKES, *given)
         asked = len(policy.received)
-    assert (done.exit_code, words in done.told, asked, done.attempts) == (2, True, 0, []), done.told
+    runs = httpx.get(f"{gateway.url}/runs/{RUN_OF_MISTAKES}").status_code
+    assert (done.exit_code, words in done.told, asked, done.attempts, runs) == (2, True, 0, [], 404), done.told
 
 
 def test_what_a_server_says_cannot_steer_the_terminal(gateway: Served, tmp_path: Path) -> None:

@@ -107,7 +107,7 @@ def test_environments_are_one_or_a_mixture() -> None:
         (None, "gsm8k", "{}", "--params needs --env"),
         (None, "gsm8k=0", None, "--mix gsm8k: weight: "),
         ("Gsm 8k", None, None, "--env Gsm 8k: env: "),
-        ("gsm8k", None, "[1]", "--params is not a JSON object"),
+        ("gsm8k", None, "[1]", "`--params`: a list of 1 was given"),
     ],
 )
 def test_a_bad_option_is_named(env: str | None, mix: str | None, params: str | None, words: str) -> None:
