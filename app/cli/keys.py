@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Annotated, Final, TypeVar
 
 import typer
-import yaml
 from pydantic import JsonValue
 from rich.table import Table
 
+from app.characters.loading import parse_model
 from app.cli.judge_bench import open_configured_store
 from app.domain.access import (
     AccessKey,
@@ -235,7 +235,7 @@ def apply_file(file: Annotated[Path, typer.Argument(help="A YAML file with `keys
     Each has `name`, `digest` (see `keys digest`), `scopes`, `bounds`, `quotas` and `expires_at`. Keys that the file
     does not name stay."""
     with stop_on_errors():
-        declared = DeclaredKeys.model_validate(yaml.safe_load(file.read_text(encoding="utf-8"))).keys
+        declared = parse_model(file.read_text(encoding="utf-8"), file.name, DeclaredKeys).keys
         changes = _run(lambda admin: admin.apply(declared, _BY))
     for change in changes:
         typer.echo(f"{change.action} {change.key}")

@@ -67,7 +67,7 @@ _READY_POLL_SECONDS: Final = 0.05
 
 def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
-    port: Annotated[int | None, typer.Option(help="Port to listen on; 0 takes a free one.")] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = None,
     processes: Annotated[
         int | None, typer.Option(min=1, max=MOST_PROCESSES, help="Processes that serve; above 1 on PostgreSQL.")
     ] = None,

@@ -110,7 +110,7 @@ def _explain(item: Mapping[str, Any], *, kind: object, noun: str, quotes: bool, 
     words = _find_words(error, item, context, place, quotes=quotes)
     if error == "extra_forbidden":
         known = context.get("known") or place.known
-        words = f"unknown {noun}{_name_known(str(location[-1]), known)}"
+        words = explain_unknown(str(location[-1]), known, noun)
         if not quotes:
             words, place = f"it has an unknown {noun}", _Place(place.path[:-1], ())
     elif words is None:
@@ -147,11 +147,11 @@ def _tidy(words: str) -> str:
     return make_printable(" ".join(words.split()), 600)
 
 
-def _name_known(name: str, known: Sequence[str]) -> str:
+def explain_unknown(name: str, known: Sequence[str], noun: str) -> str:
     near = suggest(name, known)
     if near or not known or len(known) > _MOST_CHOICES:
-        return near
-    return f"; known are {', '.join(f'`{one}`' for one in known)}"
+        return f"unknown {noun}{near}"
+    return f"unknown {noun}; known are {', '.join(f'`{one}`' for one in known)}"
 
 
 def quote(value: object) -> str:

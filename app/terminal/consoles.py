@@ -220,7 +220,8 @@ def print_json(result: BaseModel) -> None:
 def describe_error(error: Exception) -> str:
     """What stops a command, in words."""
     if isinstance(error, GatewayError):
-        return error.detail if error.field is None else f"`{error.field}`: {error.detail}"
+        is_named = error.field is None or f"{error.field}: " in error.detail  # as in the words about a file
+        return error.detail if is_named else f"`{error.field}`: {error.detail}"
     if isinstance(error, OSError):
         return describe_os_error(error)
     if isinstance(error, yaml.YAMLError):

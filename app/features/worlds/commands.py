@@ -20,7 +20,17 @@ from app.domain.values import Frozen
 from app.domain.worlds import Event, EventsAdded, Lorebook, RetrievalExplanation
 from app.envs.npc_arena.environment import PACKAGED_WORLDS
 from app.terminal.client import ApiKey, GatewayClient, Url, find_gateway_url, open_gateway
-from app.terminal.consoles import AsJson, Bar, DemoPart, output_console, print_json, show_bars, stop, stop_on_errors
+from app.terminal.consoles import (
+    AsJson,
+    Bar,
+    DemoPart,
+    describe_error,
+    output_console,
+    print_json,
+    show_bars,
+    stop,
+    stop_on_errors,
+)
 
 worlds = typer.Typer(help="Load worlds into a running gateway.", no_args_is_help=True)
 
@@ -68,7 +78,7 @@ def load(
     try:
         files = [read_world(path) for path in (_list_worlds(file) if file.is_dir() else (file,))]
     except (GatewayError, OSError) as error:
-        stop(str(error), 2)
+        stop(describe_error(error), 2)
     _load_and_report(files, url, api_key, as_json=as_json)
 
 

@@ -121,7 +121,7 @@ def test_what_is_nested_too_deep_is_left_out() -> None:
     ("text", "says"),
     [
         (b"", "not JSON"),
-        (b'{"a": ', "not JSON: Expecting value in line 1"),
+        (b'{"a": ', "not JSON: line 1, column 7"),
         (b"[1] 2", "not JSON: Extra data"),
         (b"[" * 100_000, "nested deeper than 32 levels"),
         (b"{a:" + b"[" * 5000, "nested deeper than 32 levels"),
