@@ -158,8 +158,8 @@ def _explain_usage(error: UsageError) -> str | None:
         return None
     is_choice = param.type_descriptor.is_choice
     found = [{**one, "type": "literal_error"} if is_choice else one for one in faults(include_url=False)]
-    bounds = Field(ge=param.min, le=param.max)
-    kind = Annotated[param.type_descriptor.annotation, bounds]
+    kind = Field(ge=param.min, le=param.max)
+    kind.annotation = param.type_descriptor.annotation
     return f"`{name}`: {explain_faults(found, kind)[0].words}"
 
 

@@ -55,7 +55,7 @@ from app.store.migration import migrate as migrate_database
 from app.store.migration import require_servable
 from app.telemetry.logs import configure_logging
 from app.terminal.client import build_local_url, join_address
-from app.terminal.consoles import AsJson, errors, output_console, stop
+from app.terminal.consoles import AsJson, errors, output_console, print_outcome, stop
 from app.toolkit.templates import find_packaged_folder
 
 # The commands.
@@ -132,9 +132,9 @@ def migrate() -> None:
         stop(str(error))
 
 
-def version() -> None:
+def version(as_json: AsJson = False) -> None:
     """Print the version."""
-    typer.echo(VERSION)
+    print_outcome(VERSION, as_json=as_json, version=VERSION)
 
 
 def _read_settings() -> Settings:

@@ -217,6 +217,11 @@ def print_json(result: BaseModel) -> None:
     typer.echo(result.model_dump_json(indent=2))
 
 
+def print_outcome(words: str, *, as_json: bool, **values: JsonValue) -> None:
+    """A line for people, or the same as JSON."""
+    typer.echo(json.dumps(values, ensure_ascii=False, indent=2) if as_json else words)
+
+
 def describe_error(error: Exception) -> str:
     """What stops a command, in words."""
     if isinstance(error, GatewayError):

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import httpx
 import typer
+from pydantic import JsonValue
 
 from app.cli.campaigns import check_run_name
 from app.cli.policies import (
@@ -37,7 +38,7 @@ from app.inference.policies import SamplingParameters
 from app.inference.tokens import LocalTokenizer
 from app.terminal.client import find_gateway_url, read_policy_key
 from app.terminal.completion import complete_environment, complete_run
-from app.terminal.consoles import errors, stop_on_errors, stop_to_resume
+from app.terminal.consoles import AsJson, errors, print_outcome, stop_on_errors, stop_to_resume
 
 
 def process(
@@ -121,6 +122,7 @@ def process(
     output_price: OutputPrice = None,
     api_key: GatewayKey = "",
     api_key_env: PolicyKeyVariable = None,
+    as_json: AsJson = False,
 ) -> None:
     """Sample and score completions for a trainer, and write the groups to a file or an Atropos trainer.
 
@@ -168,5 +170,10 @@ def process(
         )
         with open_journal(output.with_name(f"{output.name}.journal"), setup) as journal:
             ended = asyncio.run(session.run(journal))
+            ledger = journal.ledger
+        if as_json:
+            left_out: dict[str, JsonValue] = dict(ledger.left_out)
+            counts: dict[str, JsonValue] = {"written": ledger.written_count, "left_out": left_out}
+            print_outcome("", as_json=True, out=str(output), **counts, running=len(ledger.open))
     if not ended:
         stop_to_resume()
