@@ -81,7 +81,8 @@ def explain_faults(
     found = [explain(item) for item in items]
     around = {fault.path[:depth] for fault in found for depth in range(len(fault.path))}
     faults = {(fault.path, fault.words): fault for fault in reversed(found) if not _repeats(fault, around)}
-    return tuple(sorted(reversed(faults.values()), key=lambda fault: fault.kind == "missing"))
+    has_unknown = any(fault.kind == "extra_forbidden" for fault in found)
+    return tuple(sorted(reversed(faults.values()), key=lambda fault: has_unknown and fault.kind == "missing"))
 
 
 def _repeats(fault: Fault, around: Collection[FieldPath]) -> bool:
@@ -183,6 +184,10 @@ _OF_A_KEY: Final = "[key]"
 """Pydantic's last step where the name of an entry is wrong."""
 
 
+_ALTERNATIVE: Final = re.compile(r"(constrained-)?(str|int|float|bool|dict|list|tuple)$|[a-z-]+\[|function-")
+"""A step that names one of several types which pydantic tried, and not a field."""
+
+
 @dataclass(frozen=True)
 class _Place:
     path: FieldPath
@@ -202,9 +207,11 @@ class _Place:
         steps = location[:-1] if is_key else location
         for number, step in enumerate(steps, 1):
             is_last = number == len(steps)
+            has_choice = sum(each is not NoneType for each in kinds) > 1
+            if has_choice and _ALTERNATIVE.match(str(step)):
+                continue
             below = [one for each in kinds for one in _step_into(each, step, into_key=is_key and is_last)]
-            is_alternative = not below and sum(each is not NoneType for each in kinds) > 1
-            if not is_alternative or (is_open and is_last):
+            if below or not has_choice or (is_open and is_last):
                 known = tuple(name for each in kinds for name in list_names(each))
                 path.append(step)
                 kinds = tuple(below)

@@ -97,7 +97,7 @@ def test_the_cost_comes_first(monkeypatch: pytest.MonkeyPatch, judge: dict[str, 
         (("--labels", "labels.jsonl", "--modes", "listwize"), "--modes: unknown 'listwize'; did you mean 'listwise'?"),
         (("--labels", "labels.jsonl", "--judge", "stren"), "unknown judge 'stren'; did you mean 'stern'?"),
         (("--labels", "other.csv"), "these columns are of no known form (answer, question)"),
-        (("--labels", "pairs.jsonl"), "pairs.jsonl, line 3, label: Input should be 'A>B' or 'B>A'"),
+        (("--labels", "pairs.jsonl"), 'pairs.jsonl, line 3, label: "A" was given; wanted is `A>B` or `B>A`'),
     ],
 )
 def test_mistakes_are_one_sentence(monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], words: str) -> None:

@@ -119,7 +119,7 @@ def test_it_asks_and_takes_no_for_an_answer(url: str) -> None:
             ("--keep", "texts", "--purpose", "eval"),
             "--keep goes with --older-than and --run alone",
         ),
-        (("--run", "one", "--purpose", "fun"), "purposes.0: Input should be 'train' or 'eval'"),
+        (("--run", "one", "--purpose", "fun"), '`purposes[0]`: "fun" was given; wanted is `train` or `eval`'),
     ],
 )
 def test_what_cannot_be_meant_is_refused(url: str, options: tuple[str, ...], said: str) -> None:

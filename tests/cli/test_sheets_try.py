@@ -105,9 +105,9 @@ def test_a_server_that_fails_is_named() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["hob_tarrant"], "draft.line: give either line or scene"),
-        (["hob_tarrant", "--scene", "nowhere"], "draft.scene: there is no scene 'nowhere'"),
-        (["missing.yaml", "--line", "Hello."], "No such file"),
+        (["hob_tarrant"], "`draft.line`: give either line or scene"),
+        (["hob_tarrant", "--scene", "nowhere"], "`draft.scene`: there is no scene 'nowhere'"),
+        (["missing.yaml", "--line", "Hello."], "no such file"),
         (["hob_tarrant", "--line", "Hello.", "--policy", "http://127.0.0.1:1/v1"], "--policy needs --model"),
         (
             ["hob_tarrant", "--line", "a", "--policy", "x", "--model", "m", "--api-key-env", "NOT_SET_HERE"],
@@ -124,5 +124,5 @@ def test_a_broken_sheet_is_named_once_down_to_its_field(tmp_path: Path) -> None:
     draft = tmp_path / "mine.yaml"
     draft.write_text(HOB.read_text(encoding="utf-8").replace("stance: good", "stance: fine"), encoding="utf-8")
     shown = tried(str(draft), "--line", "Hello.")
-    words = "draft.sheet.core.stance: Input should be 'good', 'ambivalent' or 'villain', in line 21"
+    words = '`draft.sheet.core.stance`: "fine" was given; wanted is `good`, `ambivalent` or `villain`, in line 21'
     assert (shown.exit_code, shown.stderr.partition(words)[0]) == (2, "")

@@ -139,7 +139,10 @@ def test_what_was_written_can_be_scored_and_nothing_is_leased(served: Served, tm
     [
         (("rows.csv", "--env", "gsm8k"), "its name must end in .jsonl or .parquet"),
         (("rows.jsonl", "--env", "chess"), "the gateway has no environment 'chess'; available: blackjack"),
-        (("rows.jsonl", "--env", "gsm8k", "--params", '{"level": 1}'), "params.level: Extra inputs are not permitted"),
+        (
+            ("rows.jsonl", "--env", "gsm8k", "--params", '{"level": 1}'),
+            "params.level`: unknown field; known are `dataset`",
+        ),
         (("rows.jsonl", "--env", "mastermind", "--for", "verl"), "mastermind is multi-turn"),
         (("rows.jsonl", "--env", "tool_calling", "--for", "verl"), "tasks of tool_calling offer tools"),
         (("rows.parquet", "--env", "gsm8k", "--for", "nemo_gym"), "rows for nemo_gym are JSON lines"),
