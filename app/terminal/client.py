@@ -180,17 +180,17 @@ class GatewayClient:
             return await self.client.request(method, path, json=body, content=content)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise Unavailable(
-                f"cannot reach the gateway at {self._base} (set --url): {error or type(error).__name__}"
+                f"cannot reach the gateway at {self.address} (set --url): {error or type(error).__name__}"
             ) from error
 
     @property
-    def _base(self) -> str:
+    def address(self) -> str:
         return str(self.client.base_url).rstrip("/")
 
     def _take(self, reply: httpx.Response, path: str) -> bytes:
         if reply.is_success:
             return reply.content
-        words = f"{self._base}{path} returned {reply.status_code}: {describe_refusal(reply)}"
+        words = f"{self.address}{path} returned {reply.status_code}: {describe_refusal(reply)}"
         if reply.status_code >= 500 or reply.status_code in {408, 429}:
             raise Unavailable(words)
         raise _KINDS.get(reply.status_code, InvalidRequest)(words)
