@@ -28,6 +28,9 @@ NAMES_OF_UV = {
     "cert": "SSL_CERT_FILE",
 }
 """Variables of uv by the names of pip's settings."""
+AS_PIP_CHOOSES = {"UV_INDEX_STRATEGY": "unsafe-best-match"}
+"""uv looks at the first index alone that has a package; pip, whose settings these are, at all. The hashes of the lock
+file keep foreign packages out."""
 SECTIONS = ("global", "install", ":env:")
 """Of pip's settings; a later one goes before an earlier one."""
 
@@ -41,7 +44,10 @@ def translate_settings(listed: str) -> dict[str, str]:
         if equals and section in SECTIONS and name in NAMES_OF_UV:
             found[name, section] = " ".join(str(ast.literal_eval(value)).split())
     return {
-        NAMES_OF_UV[name]: found[name, section] for section in SECTIONS for name in NAMES_OF_UV if (name, section) in found
+        NAMES_OF_UV[name]: found[name, section]
+        for section in SECTIONS
+        for name in NAMES_OF_UV
+        if (name, section) in found
     }
 
 
@@ -49,7 +55,7 @@ def main(lock: str, *, with_project: bool) -> int:
     """The status of what failed last; 0 if everything is installed."""
     began = time.monotonic()
     count = Path(lock).read_text(encoding="utf-8").count("==")
-    environment = {**translate_settings(capture(*PIP, "config", "list")), **os.environ}
+    environment = {**AS_PIP_CHOOSES, **translate_settings(capture(*PIP, "config", "list")), **os.environ}
     tasks = [["install", "--require-hashes", "-r", lock]]
     if with_project:
         tasks.append(["install", "--no-deps", "-e", "."])
@@ -60,7 +66,7 @@ def main(lock: str, *, with_project: bool) -> int:
             continue
         if uv:
             say("uv could not; pip tries again.")
-        if status := run([*PIP, words[0], "--quiet", "--no-compile", *words[1:]], os.environ):
+        if status := run([*PIP, words[0], "-qq", "--no-compile", *words[1:]], os.environ):
             return status
     say(f"Installed into {Path(sys.prefix).name} in {time.monotonic() - began:.0f} s.")
     return 0

@@ -9,7 +9,7 @@ from typing import get_args
 import pytest
 from pydantic import BaseModel
 
-from app.domain.scores import Reason
+from app.domain.scores import REASON_WORDS, Reason
 from app.settings import PREFIX, Settings, read_settings
 from docs.generate import PARTS, ROOT, main, pages
 from docs.markdown import fenced, filled, names_in, table
