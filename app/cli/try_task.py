@@ -265,7 +265,7 @@ def _wrap(role: str, text: str, most_lines: int | None) -> list[str]:
     """`role: text` in lines that are indented but for the first, so that none looks like one of ours. What is cut off
     is said."""
     paragraphs = [escape_invisible(line) for line in text.splitlines() if line.strip()] or [""]
-    wrapped = [line for one in paragraphs for line in textwrap.wrap(one, _COLUMNS - 4) or [""]]
+    wrapped = [line for one in paragraphs for line in textwrap.wrap(one, _COLUMNS - len("assistant: ")) or [""]]
     cut = wrapped if most_lines is None else wrapped[:most_lines]
     if len(cut) < len(wrapped):
         cut[-1] = f"{cut[-1][: _COLUMNS - 30]} … (--whole shows all)"
