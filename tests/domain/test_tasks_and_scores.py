@@ -14,6 +14,7 @@ from tests.support.tables import read_table
 class Tables(Frozen):
     refused: tuple[tuple[dict[str, object], str], ...]
     sound: tuple[dict[str, object], ...]
+    answers: tuple[tuple[Completion, str], ...]
 
 
 TABLES = read_table(__file__, "completions.yaml", Tables)
@@ -41,20 +42,7 @@ def test_a_completion_says_the_same_again(given_: dict[str, object]) -> None:
     assert Completion.model_validate_json(completion.model_dump_json()) == completion
 
 
-@pytest.mark.parametrize(
-    ("completion", "answer"),
-    [
-        (Completion(text="the text"), "the text"),
-        (Completion(text=""), ""),
-        (Completion(messages=()), ""),
-        (Completion(messages=(SAID,)), "42"),
-        (Completion(messages=(Message(role="assistant", content="first"), SAID)), "42"),
-        (Completion(messages=(SAID, Message(role="tool", content="43", tool_call_id="c"))), "42"),
-        (Completion(messages=(SAID, Message(role="user", content="and?"))), "42"),
-        (Completion(messages=(SAID, Message(role="assistant", content=None))), ""),
-        (Completion(messages=(Message(role="user", content="42"),)), ""),
-    ],
-)
+@pytest.mark.parametrize(("completion", "answer"), TABLES.answers)
 def test_the_answer_is_what_the_model_said_last(completion: Completion, answer: str) -> None:
     assert completion.answer == answer
 

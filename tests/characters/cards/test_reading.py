@@ -16,11 +16,13 @@ from app.characters.schema import CharacterSheet, VoiceExample, build_judge_view
 from app.domain.errors import GatewayError
 from app.domain.scores import Score
 from app.domain.tasks import Completion
+from app.domain.values import Frozen
 from app.domain.worlds import Lorebook, LoreEntry
 from app.envs.npc_arena.environment import PACKAGED_SCENES, NpcArena, NpcArenaParams
 from app.ports.environment import Tools
 from tests.envs.npc_arena.test_npc_arena import ScriptedPanel
 from tests.support.cards import V1, V2, V3, Fields
+from tests.support.tables import read_table
 
 FOREIGN = yaml.safe_load((Path(__file__).parent / "foreign.yaml").read_text(encoding="utf-8"))
 ORDERS = "the author's instructions to a model; not used in any prompt"
@@ -134,19 +136,20 @@ def test_a_card_can_be_judged_by_the_generic_scenes() -> None:
     )
 
 
+class Tables(Frozen):
+    """The tables of reading.yaml, which says what each holds."""
+
+    talk: tuple[tuple[str, tuple[tuple[str, str], ...], str | None], ...]
+    slugs: tuple[tuple[str, str], ...]
+    refused: tuple[tuple[JsonValue, str], ...]
+
+
+TABLES = read_table(__file__, "reading.yaml", Tables)
+
+
 @pytest.mark.parametrize(
     ("examples", "expected", "rest"),
-    [
-        ("", (), None),
-        ("{{user}}: Hi\n{{char}}: Lo", (("Hi", "Lo"),), None),
-        ("<start>\n<USER>: Hi\n<bot>: Lo\nand on", (("Hi", "Lo\nand on"),), None),
-        ("<START>\n{{user}}: a\nMara Quill: b\n{{user}}: c\n{{Char}}: d", (("a", "b"), ("c", "d")), None),
-        ("<START>\n{{char}}: first", (), "You: first"),
-        ("<START>\n{{user}}: a\n{{user}}: b", (), "They: a\nThey: b"),
-        ("<START>\n{{user}}: \n{{char}}: b", (), "They: \nYou: b"),
-        ("<START>\nIt rains.\n{{user}}: a\n{{char}}: b", (), "It rains.\nThey: a\nYou: b"),
-        ("<START>\n{{user}}: a\n{{char}}: " + "b" * 4001, (), "They: a\nYou: " + "b" * 4001),
-    ],
+    [*TABLES.talk, ("<START>\n{{user}}: a\n{{char}}: " + "b" * 4001, (), "They: a\nYou: " + "b" * 4001)],
 )
 def test_talk_is_read_as_exchanges_where_it_goes_to_and_fro(
     examples: str, expected: tuple[tuple[str, str], ...], rest: str | None
@@ -181,37 +184,13 @@ def test_the_words_for_the_player_are_those_of_the_language() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("Mara Quill", "mara_quill"),
-        ("../../etc/passwd", "etc_passwd"),
-        ("C:\\Windows", "c_windows"),
-        (".hidden", "hidden"),
-        ("Élodie  d'Or\n", "elodie_d_or"),
-        ("a" * 500, "a" * 48),
-        ("<script>alert(1)</script>", "script_alert_1_script"),
-        ("春野", "character_33a7c854"),
-        ("...", "character_ab5df625"),
-    ],
-)
+@pytest.mark.parametrize(("name", "expected"), [*TABLES.slugs, ("a" * 500, "a" * 48)])
 def test_names_become_ids_that_stay_in_their_folder(name: str, expected: str) -> None:
     assert build_slug(name) == expected
 
 
 @pytest.mark.parametrize(
-    ("card", "field"),
-    [
-        ([], "the document"),
-        ("x", "the document"),
-        ({"nothing": 1}, "entries"),
-        ({"spec": "chara_card_v2"}, "data"),
-        ({"spec": "chara_card_v3", "data": []}, "data"),
-        ({"description": "x"}, "name"),
-        ({"name": "  "}, "name"),
-        (of_v2(name=None), "data.name"),
-        (of_v2(name={}), "data.name"),
-    ],
+    ("card", "field"), [*TABLES.refused, (of_v2(name=None), "data.name"), (of_v2(name={}), "data.name")]
 )
 def test_a_card_without_a_name_is_refused(card: JsonValue, field: str) -> None:
     with pytest.raises(GatewayError) as caught:
