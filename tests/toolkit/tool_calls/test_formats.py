@@ -69,14 +69,6 @@ HARMONY_ONE = (
     "<|channel|>commentary to=functions.book_table <|constrain|>json<|message|>"
     '{"restaurant": "Roma", "guests": 2}<|call|>'
 )
-KIMI_ONE = (
-    "<|tool_calls_section_begin|><|tool_call_begin|>functions.book_table:0<|tool_call_argument_begin|>"
-    '{"restaurant": "Roma", "guests": 2}<|tool_call_end|><|tool_calls_section_end|>'
-)
-DEEPSEEK_ONE = (
-    "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>book_table<｜tool▁sep｜>"
-    '{"restaurant": "Roma", "guests": 2}<｜tool▁call▁end｜><｜tool▁calls▁end｜>'
-)
 ONE = ParsedCall(name="book_table", arguments={"restaurant": "Roma", "guests": 2})
 
 every_format = pytest.mark.parametrize("name", FORMATS)
