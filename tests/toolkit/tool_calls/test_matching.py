@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from app.domain.tasks import FunctionSpec, ToolSpec
+from app.domain.tasks import ToolSpec
 from app.domain.values import Frozen
 from app.toolkit.tool_calls.calls import (
     MOST_COMPARED,
@@ -25,29 +25,6 @@ from app.toolkit.tool_calls.formats import FORMATS, render_tools
 from tests.support.tables import read_table
 
 STRICTNESSES: tuple[Strictness, ...] = ("ours", "published")
-TOOLS = (
-    ToolSpec(
-        function=FunctionSpec(
-            name="weather",
-            parameters={
-                "type": "object",
-                "properties": {
-                    "city": {"type": "string"},
-                    "days": {"type": "integer", "default": 1},
-                    "unit": {"enum": ["celsius", "fahrenheit"]},
-                    "height": {"type": "number"},
-                    "wind": {"type": "boolean"},
-                    "place": {"type": "object", "properties": {"lat": {"type": "integer"}}},
-                    "hours": {"type": "array", "items": {"type": "integer"}},
-                    "source": {"type": "string", "default": None},
-                    "alerts": {"type": "boolean", "default": "dontcare"},
-                },
-                "required": ["city"],
-            },
-        )
-    ),
-    ToolSpec(function=FunctionSpec(name="news", parameters={"type": "object", "properties": {}})),
-)
 
 
 def call(**arguments: JsonValue) -> ParsedCall:
@@ -71,9 +48,11 @@ class Matches(Frozen):
     texts: tuple[tuple[str, str, bool, bool], ...]
     values: tuple[tuple[JsonValue, JsonValue, dict[str, JsonValue], bool], ...]
     schema_faults: dict[str, dict[str, JsonValue]]
+    tools: tuple[ToolSpec, ...]
 
 
 MATCHES = read_table(__file__, "matching.yaml", Matches)
+TOOLS = MATCHES.tools
 TOO_MANY = ([call(city="Rome")] * 100, [ROME], CallMatch(False, 0.01, 1.0, NOT_ASKED))
 
 
