@@ -10,6 +10,9 @@ from typer.testing import CliRunner
 from app.cli.main import cli
 from tests.support.chat_server import Received, Reply, serving
 from tests.support.shown_prompts import shown_to
+from tests.support.tables import read_table
+
+TABLE = read_table(__file__, "judge_bench.yaml", tuple[tuple[tuple[str, ...], str], ...])
 
 RUN = CliRunner()
 PRICES = {"input_price_per_million": "2.5", "output_price_per_million": "10"}
@@ -90,16 +93,7 @@ def test_the_cost_comes_first(monkeypatch: pytest.MonkeyPatch, judge: dict[str, 
     assert (code, received, [one for one in words if one not in output]) == (2, 0, []), output
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("--labels", "nowhere.jsonl"), "nowhere.jsonl: there is no such file"),
-        (("--labels", "labels.jsonl", "--modes", "listwize"), "--modes: unknown 'listwize'; did you mean 'listwise'?"),
-        (("--labels", "labels.jsonl", "--judge", "stren"), "unknown judge 'stren'; did you mean 'stern'?"),
-        (("--labels", "other.csv"), "these columns are of no known form (answer, question)"),
-        (("--labels", "pairs.jsonl"), "pairs.jsonl, line 3, label: Input should be 'A>B' or 'B>A'"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "words"), TABLE)
 def test_mistakes_are_one_sentence(monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], words: str) -> None:
     configure(monkeypatch, "http://127.0.0.1:9/v1")
     write_labels(1)

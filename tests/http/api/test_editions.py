@@ -20,6 +20,9 @@ from app.judges.panel import ConfiguredPanels
 from app.main import application
 from app.settings import Settings
 from app.toolkit.templates import find_packaged_folder
+from tests.support.tables import read_table
+
+TABLE = read_table(__file__, "editions.yaml", list[tuple[JsonValue, str]])
 
 SHIPPED = find_packaged_folder("character_sheets")
 WAIT = 20.0
@@ -247,19 +250,11 @@ async def test_a_trial_shows_what_a_gate_and_a_judge_say_of_a_sheet_that_is_not_
 
 
 async def test_a_wrong_draft_is_refused_by_field(there: Place) -> None:
-    wrong: list[tuple[JsonValue, str]] = [
-        ({"line": "Hello."}, "draft.sheet"),
-        ({"character": "nobody", "line": "Hello."}, "draft.character"),
-        ({"character": "hob_tarrant"}, "draft.line"),
-        ({"character": "hob_tarrant", "scene": "nowhere"}, "draft.scene"),
-        ({"sheet": "meta: [", "line": "Hello."}, "draft.sheet"),
-        ({"sheet": {"meta": {}}, "line": "Hello."}, "draft.sheet.meta"),
-    ]
     told = []
-    for draft, field in wrong:
+    for draft, field in TABLE:
         reply = await there.client.post("/envs/npc_arena/try", json={"draft": draft})
         told.append((reply.status_code, reply.json()["errors"][0]["field"][: len(field)]))
-    assert told == [(422, field) for _, field in wrong]
+    assert told == [(422, field) for _, field in TABLE]
 
 
 def test_what_is_out_outlives_a_restart_over_edited_sheets(tmp_path: Path) -> None:

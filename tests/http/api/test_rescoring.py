@@ -12,6 +12,9 @@ from app.http.api.models import GroupView
 from app.service.requests import GroupReply, HandedOutTask, ScoreResponse
 from app.service.rescoring import RescoreReply, RescoreRequest
 from tests.support.playground import World, play, until
+from tests.support.tables import read_table
+
+TABLE = read_table(__file__, "rescoring.yaml", list[tuple[str, dict[str, object], str]])
 
 TASKS = TypeAdapter(tuple[HandedOutTask, ...])
 CONTRARY = {"judges": ["contrarian"]}
@@ -80,19 +83,10 @@ async def test_an_evaluation_is_scored_anew_on_absolute_alone(client: httpx.Asyn
 
 
 async def test_what_makes_no_sense_is_refused_by_name(client: httpx.AsyncClient) -> None:
-    wrong: list[tuple[str, dict[str, object], str]] = [
-        ("arena", {"judges": ["nobody"]}, "options.judges"),
-        ("toy", {"judges": ["contrarian"]}, "judges"),
-        ("arena", {"judges": ["<b>"]}, "body.judges[0]"),
-        ("arena", {"mode": "shouting"}, "body.mode"),
-        ("arena", {"relative_weight": 1.5}, "body.relative_weight"),
-        ("arena", {"wait_seconds": -1}, "body.wait_seconds"),
-        ("arena", {"colour": 1}, "body.colour"),
-    ]
     names = {kind: (await stored(client, kind, "1", "0.5")).group_id for kind in ("arena", "toy")}
-    replies = [await client.post(f"/groups/{names[kind]}/rescore", json=asked) for kind, asked, _ in wrong]
+    replies = [await client.post(f"/groups/{names[kind]}/rescore", json=asked) for kind, asked, _ in TABLE]
     found = [(reply.status_code, reply.json()["errors"][0]["field"]) for reply in replies]
-    assert found == [(422, field) for *_, field in wrong]
+    assert found == [(422, field) for *_, field in TABLE]
     assert [(await shown(client, name)).scorings for name in names.values()] == [(), ()]
 
 

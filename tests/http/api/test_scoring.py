@@ -14,6 +14,7 @@ from app.service import runs
 from app.service import task_cache as shelf
 from app.service.requests import GroupReply, HandedOutTask, ScoreResponse, TaskBatch
 from tests.support.playground import WAIT, World, play, until
+from tests.support.tables import read_table
 
 
 async def tasks(client: httpx.AsyncClient, environment: str, count: int = 1) -> tuple[HandedOutTask, ...]:
@@ -211,19 +212,7 @@ def test_what_the_service_no_longer_remembers_it_reads_again(database: Path, mon
     play(World(), database, scene)
 
 
-WRONG: list[tuple[str, str, dict[str, object] | None, str]] = [
-    ("POST", "/score", {"wait_seconds": True}, "body.wait_seconds"),
-    ("POST", "/score", {"wait_seconds": "1"}, "body.wait_seconds"),
-    ("POST", "/score", {"policy": {"model": "m", "step": 2**70}}, "body.policy.step"),
-    ("POST", "/envs/toy/next-batch", {"lease_seconds": True}, "body.lease_seconds"),
-    ("PUT", "/runs/a", {"options": {"relative_weight": True}}, "body.options.relative_weight"),
-    ("GET", "/groups?limitt=3", None, "query.limitt"),
-    ("GET", "/groups?text=%22%22", None, "query.text"),
-    ("GET", "/runs?page=2", None, "query.page"),
-    ("GET", "/stats?buy=character", None, "query.buy"),
-    ("GET", "/envs?env=toy", None, "query.env"),
-    ("GET", "/judges?x=1", None, "query.x"),
-]
+WRONG = read_table(__file__, "scoring.yaml", tuple[tuple[str, str, dict[str, object] | None, str], ...])
 
 
 async def test_what_a_request_cannot_say_is_refused_by_its_field(client: httpx.AsyncClient, world: World) -> None:

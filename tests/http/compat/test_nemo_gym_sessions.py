@@ -12,6 +12,9 @@ from app.envs.tool_agent.environment import ToolAgent
 from app.http.compat.nemo_gym import ResponsesObject
 from tests.support.nemo_gym import NemoGym, build_response, build_row, play_gymnasium, play_simple, say, write_items
 from tests.support.reward_trainers import Judged
+from tests.support.tables import read_table
+
+TABLE = read_table(__file__, "nemo_gym_endings.yaml", tuple[tuple[dict[str, Any], str], ...])
 
 pytestmark = pytest.mark.xdist_group("one judge")
 
@@ -143,20 +146,7 @@ async def test_a_reply_that_broke_off_ends_the_episode_without_a_score(judged: J
     assert (first.json()["reason"], second.status_code) == ("broken_off", 409)
 
 
-@pytest.mark.parametrize(
-    ("told", "reason"),
-    [
-        ({}, "stop"),
-        ({"status": "", "error": None}, "stop"),
-        ({"status": "COMPLETED", "error": {}}, "stop"),
-        ({"status": "Incomplete"}, "max_output_tokens"),
-        ({"status": "incomplete", "incomplete_details": {"reason": "content_filter"}}, "content_filter"),
-        ({"status": "incomplete", "incomplete_details": {}}, "max_output_tokens"),
-        ({"status": "incomplete", "metadata": {"ng_termination_reason": "done"}}, "stop"),
-        ({"status": "completed", "error": {"code": "server_error"}}, "failed"),
-        *(({"status": status, "incomplete_details": {}}, "failed") for status in ("FAILED", "cancelled", "queued")),
-    ],
-)
+@pytest.mark.parametrize(("told", "reason"), TABLE)
 def test_a_failure_is_looked_at_before_anything_else(told: dict[str, Any], reason: str) -> None:
     assert ResponsesObject.model_validate({"output": [], **told}).finish_reason == reason
 
