@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from app.cli.main import cli
 from tests.support.chat_server import Received, Reply, serving
+from tests.support.preferring import complete, write_verdict
 from tests.support.shown_prompts import shown_to
 from tests.support.tables import read_table
 
@@ -27,16 +28,7 @@ def prefer(better: Callable[[str], bool]) -> Callable[[int, Received], Reply]:
     def answer(number: int, received: Received) -> Reply:
         shown = shown_to(received)
         levels = {letter: 4 if better(text) else 1 for letter, text in shown.texts.items()}
-        verdicts = [
-            {"candidate": name, "evidence": [], "defects": [], "scores": dict.fromkeys(shown.criteria, its), "note": ""}
-            for name, its in levels.items()
-        ]
-        tiers = [[name for name, its in levels.items() if its == level] for level in (4, 1)]
-        content = json.dumps({"verdicts": verdicts, "ranking": [tier for tier in tiers if tier]})
-        message = {"role": "assistant", "content": content}
-        usage = {"prompt_tokens": 1000, "completion_tokens": 100, "total_tokens": 1100}
-        choices = [{"index": 0, "finish_reason": "stop", "message": message}]
-        return Reply(json.dumps({"object": "chat.completion", "choices": choices, "usage": usage}).encode())
+        return complete(write_verdict(shown, levels), 1000, 100)
 
     return answer
 
