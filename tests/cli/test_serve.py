@@ -24,6 +24,8 @@ from tests.support.tables import read_table
 class Tables(Frozen):
     opened: tuple[tuple[str, str], ...]
     wrong: tuple[tuple[str, str, str], ...]
+    sockets: str
+    arenas: str
 
 
 TABLES = read_table(__file__, "serve.yaml", Tables)
@@ -127,41 +129,14 @@ def _count_waiting(listener: socket.socket) -> int:
         count += 1
 
 
-PROGRAM = """
-import resource
-from app.cli.serve import ENOUGH, allow_many_sockets
-most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-resource.setrlimit(resource.RLIMIT_NOFILE, (64, most))
-allow_many_sockets()
-after = resource.getrlimit(resource.RLIMIT_NOFILE)
-wanted = ENOUGH if most == resource.RLIM_INFINITY else min(ENOUGH, most)
-print(after == (wanted, most))
-"""
-
-
 def test_as_many_as_the_system_allows() -> None:
-    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
+    program = f"from app.cli.serve import ENOUGH, allow_many_sockets\n{TABLES.sockets}"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["True"]
 
 
 def test_freed_memory_is_kept_for_two_arenas_whatever_the_number_of_threads(tmp_path: Path) -> None:
-    program = """
-import ctypes, sys, threading
-from app.cli.serve import keep_little_freed_memory
-keep_little_freed_memory()
-c = ctypes.CDLL(None)
-c.fopen.restype = ctypes.c_void_p
-barrier = threading.Barrier(8)
-def hold():
-    kept = [bytes(1_000 + number) for number in range(100)]
-    barrier.wait()
-threads = [threading.Thread(target=hold) for _ in range(8)]
-for thread in threads: thread.start()
-for thread in threads: thread.join()
-told = ctypes.c_void_p(c.fopen(sys.argv[1].encode(), b"w"))
-c.malloc_info(0, told)
-c.fclose(told)
-"""
+    program = f"from app.cli.serve import keep_little_freed_memory\n{TABLES.arenas}"
     told = tmp_path / "heaps.xml"
     subprocess.run([sys.executable, "-c", program, told], check=True, cwd=ROOT)
     assert len(re.findall("<heap nr=", told.read_text())) <= 2

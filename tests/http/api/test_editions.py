@@ -12,10 +12,8 @@ import httpx
 import pytest
 from pydantic import JsonValue
 
-from app.domain.values import digest
 from app.envs.npc_arena.environment import NpcArena
 from app.http.api.environment_routes import Examples
-from app.judges.offline import OfflineJudge
 from app.judges.panel import ConfiguredPanels
 from app.main import application
 from app.settings import Settings
@@ -165,20 +163,6 @@ async def test_an_edited_sheet_joins_a_run_with_its_next_epoch(there: Place) -> 
         *[("scored", [])] * size,
         ("scored", ["scoring_changed"]),
     ]
-
-
-def test_a_run_is_told_of_a_new_version_of_the_offline_judge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[JsonValue] = []
-
-    async def doing(there: Place) -> None:
-        task, *_ = await there.tasks(1, "a")
-        told.append(at(await there.post("/envs/npc_arena/score", answers(task)), "groups", 0, "flags"))
-
-    with monkeypatch.context() as before:
-        before.setattr(OfflineJudge, "digest", digest(["the version before"]))
-        visit(tmp_path, doing)
-    visit(tmp_path, doing)
-    assert ["scoring_changed" in str(flags) for flags in told] == [False, True]
 
 
 async def test_what_is_out_is_scored_and_a_cursor_dealt_as_if_nothing_had_been_edited(there: Place) -> None:
