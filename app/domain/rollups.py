@@ -32,9 +32,9 @@ from app.domain.values import Frozen, digest
 
 UNIT: Final = 2**60
 Sums = list[int]
-"""A number of values and their sum, then of how many groups they are and the sum of each group's squared sum by its
-number of values. Sums are in units of 2^-60: whole numbers add up to the same in any order, and what is taken away again
-leaves no trace. Values that were counted before squares were have no more than the first two."""
+"""A number of values and their sum, the number of their groups, and the sum over these of the group's squared sum by
+its number of values. Sums are in units of 2^-60: whole numbers add up to the same in any order, and what is taken away
+again leaves no trace. What was counted before squares were kept has the first two alone."""
 NO_VALUES: Final[Sums] = [0, 0]
 _NO_GROUPS: Final[Sums] = [0, 0, 0, 0]
 

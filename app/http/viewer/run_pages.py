@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import accumulate, chain
 from typing import Annotated, Final, Literal, get_args
 
@@ -31,7 +31,7 @@ from app.service.access import list_within
 from app.service.runs import RunRegistry, RunReport
 from app.store.views import GroupViews
 from app.toolkit.charts import TONES, ChartForm, ChartMark, Curve, CurveChart, CurvePoint, draw_curves
-from app.toolkit.texts import escape_invisible, format_number
+from app.toolkit.texts import escape_invisible
 
 # The pages.
 
@@ -199,7 +199,8 @@ async def _load_progress(pages: RunPages, report: RunReport, bounds: KeyBounds) 
     where = GroupFilter(run=report.run.name, limit=_ARRIVALS).within(bounds)
     arrivals: list[datetime] = [group.created_at for group in (await pages.views.find_outlines(where)).outlines]
     outstanding = sum(each.outstanding for each in report.activity)
-    return tell_progress(arrivals, outstanding, pages.runs.find_hold(report.run), pages.clock())
+    held, finished = pages.runs.find_hold(report.run), report.run.health.finished
+    return tell_progress(arrivals, outstanding, held, pages.clock(), finished=finished)
 
 
 async def _load_totals(pages: RunPages, run: str, bounds: KeyBounds) -> tuple[RunTotals, ...]:
@@ -233,6 +234,11 @@ _COUNTED: Final = "criterion of all:"
 """No measure begins so: those of criteria have their place before the name."""
 
 
+def _format_unit(value: float) -> str:
+    """Two decimals, or three where there are so many: a round step may be .025."""
+    return f"{value:.3f}".removesuffix("0")
+
+
 def _format_share(value: float) -> str:
     return f"{100 * value:.3g} %"
 
@@ -245,8 +251,8 @@ def _format_dollars(value: float) -> str:
     return f"${value:.3g}"
 
 
-_UNIT_FORM: Final = ChartForm(floor=0.0, ceiling=1.0, least_span=0.1, format_value=partial(format_number, digits=2))
-_FREE_FORM: Final = ChartForm(least_span=0.1, format_value=partial(format_number, digits=2))
+_UNIT_FORM: Final = ChartForm(floor=0.0, ceiling=1.0, least_span=0.1, format_value=_format_unit)
+_FREE_FORM: Final = ChartForm(least_span=0.1, format_value=_format_unit)
 _SHARE_FORM: Final = ChartForm(floor=0.0, ceiling=1.0, from_floor=True, least_span=0.01, format_value=_format_share)
 _COUNT_FORM: Final = ChartForm(floor=0.0, from_floor=True, least_span=1.0, format_value=_format_count)
 _DOLLAR_FORM: Final = ChartForm(floor=0.0, from_floor=True, format_value=_format_dollars)

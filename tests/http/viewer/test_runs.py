@@ -141,7 +141,7 @@ def test_bands_cover_a_steady_rise_and_are_no_wider_than_its_noise(groups: int) 
         covered += sum(low <= step / 10 <= high for step, (low, high) in enumerate(bands))
         widths += [high - low for low, high in bands]
     share, wide = covered / (curves * steps), fmean(widths) / (2 * Z_95 * math.sqrt((0.01 + 0.04 / 6) / groups))
-    # Four standard errors of a binomial share of .95, and half a hundredth for steps of one curve that share their noise.
+    # Four standard errors of a binomial share, and .005 since the steps of a curve borrow from each other.
     assert share == pytest.approx(0.95, abs=4 * math.sqrt(0.95 * 0.05 / (curves * steps)) + 0.005)
     assert 1.0 <= wide <= 1.3
 
