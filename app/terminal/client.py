@@ -96,6 +96,12 @@ class GatewayClient:
         body = settings.model_dump(mode="json", exclude_unset=True)
         return Run.model_validate_json(await self.send_request("PUT", f"/runs/{name}", body))
 
+    async def change_run(self, name: str, changes: Mapping[str, object]) -> Run:
+        """Makes the run where there is none. What is fixed is sent as it is, since a PUT names all of it."""
+        stored = await self.fetch_run(name)
+        fixed = {} if stored is None else stored.model_dump(include={"seed", "strict", "options"}, exclude_unset=True)
+        return await self.put_run(name, RunSettings.model_validate({**fixed, **changes}))
+
     async def fetch_page(self, path: str, kind: type[_PageT], filters: Mapping[str, str] | None = None) -> _PageT:
         """A page of the viewer as data."""
         query = httpx.QueryParams({**(filters or {}), "format": "json"})
