@@ -19,6 +19,7 @@ from sqlalchemy import Connection, Engine, inspect, select, text
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from app.domain.errors import StoreUnavailable
+from app.domain.faults import explain_os_error
 from app.store.database import (
     DISK_FULL,
     StorePart,
@@ -221,7 +222,9 @@ class HealthCheck(StorePart):
             raise StoreUnavailable(f"the store did not answer within {_HEALTH_SECONDS:.0f} seconds") from error
         except OSError as error:
             reason = (
-                DISK_FULL if is_disk_full(error) else f"the disk of the database cannot be written to: {error.strerror}"
+                DISK_FULL
+                if is_disk_full(error)
+                else f"the disk of the database cannot be written to: {explain_os_error(error)}"
             )
             raise StoreUnavailable(reason) from error
 
