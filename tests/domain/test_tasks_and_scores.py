@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from pydantic import JsonValue, ValidationError
 
 from app.domain.scores import Criterion, Outcome, Reason, Score, explain_score
-from app.domain.scores import Outcome, Reason, Score
 from app.domain.tasks import Completion, FunctionCall, Message, ToolCall
+from app.domain.values import Frozen
 from tests.support.tables import read_table, unfold
 
 
