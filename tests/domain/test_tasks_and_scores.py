@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue, ValidationError
 
-from app.domain.scores import Outcome, Reason, Score
+from app.domain.scores import Criterion, Outcome, Reason, Score, explain_score
 from app.domain.tasks import Completion, FunctionCall, Message, ToolCall
 from app.domain.values import Frozen
 from tests.support.tables import read_table, unfold
@@ -142,6 +142,39 @@ def test_a_score_has_a_reward_or_a_reason_or_is_pending(
 def test_a_reward_is_between_nothing_and_one(reward: float) -> None:
     with pytest.raises(ValidationError):
         Score(outcome="scored", reward=reward)
+
+
+def test_a_score_explains_itself_in_a_sentence() -> None:
+    judged = Score(
+        outcome="scored", reward=0.2, gate=1.0, absolute=0.5, relative=0.8, relative_weight=0.5, cap=0.2,
+        criteria=(
+            Criterion(name="lore_accuracy", value=0.2, weight=0.5),
+            Criterion(name="engagingness", value=0.8, weight=0.5),
+        ),
+        judges=("careful",),
+    )  # fmt: skip
+    said = {
+        explain_score(score)
+        for score in (
+            Score.pending(),
+            Score.unscored("budget"),
+            Score.gated("empty", rationale="Not judged, because the reply says nothing."),
+            Score.gated("empty"),
+            Score.exact(False, rationale="read 3 from the #### line; wrong"),
+            Score.exact(True),
+            judged,
+        )
+    }
+    assert said == {
+        "Not scored yet.",
+        "No score: The judge's budget is used up.",
+        "Not judged, because the reply says nothing.",
+        "A check failed: empty.",
+        "Read 3 from the #### line; wrong.",
+        "Correct 1.00.",
+        "Judged 0.50 by itself: most for engagingness (0.80), least for lore accuracy (0.20). Beside the other replies "
+        "it stands above the middle (0.80). A defect that the judges reported caps the reward at 0.20.",
+    }
 
 
 def test_the_usual_scores() -> None:
