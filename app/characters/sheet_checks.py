@@ -92,7 +92,7 @@ def parse_findable(path: Path, text: str, model: type[_ModelT]) -> tuple[YamlDoc
     try:
         document = parse_document(text, path.name)
     except BrokenYaml as error:
-        message = error.detail.removeprefix(f"{path.name}: ")
+        message = error.detail.removeprefix(f"{path.name}: ").removeprefix(f"line {error.line}: ")
         return [SheetFinding(file=str(path), line=error.line or 0, field="", level="error", message=message)]
     try:
         return document, model.model_validate(document.value)

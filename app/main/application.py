@@ -390,6 +390,7 @@ def _add_record_routes(service: FastAPI, gateway: Gateway) -> None:
         task_cache=gateway.task_cache,
         scoring=gateway.scoring,
         checks=gateway.bounds,
+        runs=gateway.runs,
     )
     _add_routes(service, records_router)
     _add_routes(service, create_rescoring_router(gateway.rescorer, gateway.quotas))
