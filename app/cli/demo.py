@@ -232,7 +232,13 @@ def _list_links(plan: _DemoPlan, played: _Played) -> list[PageLink]:
     differing = max(groups, key=lambda group: (len(set(group.rewards)), group.std or 0.0))
     links.append(PageLink(f"/view/groups/{differing.group_id}", "replies to the same line, good and bad, and why"))
     if plan.last > 0:
-        words = {"first": plan.run, "first_steps": 0, "second_steps": plan.last, "environment": name, "judge": "own"}
+        words: dict[str, str | int] = {
+            "first": plan.run,
+            "first_steps": 0,
+            "second_steps": plan.last,
+            "environment": name,
+            "judge": "own",
+        }
         compared = f"step 0 against step {plan.last} on the same held-out tasks: {_tell_rise(played.held_out[name])}"
         links.append(PageLink(f"/view/compare?{httpx.QueryParams(words)}", compared))
     return links
