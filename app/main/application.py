@@ -392,7 +392,7 @@ def _add_record_routes(service: FastAPI, gateway: Gateway) -> None:
         checks=gateway.bounds,
     )
     _add_routes(service, records_router)
-    _add_routes(service, create_rescoring_router(gateway.rescorer, gateway.quotas))
+    _add_routes(service, create_rescoring_router(gateway.rescorer))
     _add_routes(service, create_runs_router(gateway.runs, gateway.views))
 
 

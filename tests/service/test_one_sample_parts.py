@@ -19,6 +19,7 @@ from app.ports.environment import NoWorkers
 from app.service.gateway import Gateway
 from app.service.pending_groups import SampleToScore
 from app.service.requests import GroupReply, NextBatch
+from app.store.budgets import JudgingRequest
 from app.store.pending_groups import PendingGroupStore
 from app.telemetry.metrics import NullObserver
 from tests.support.databases import MIGRATIONS
@@ -38,10 +39,10 @@ class CountedParts:
     def __getattr__(self, name: str) -> object:
         return getattr(self._parts, name)
 
-    async def assign_slot(self, arrival: Arrival, windows: RetryWindows) -> GroupSlot:
+    async def assign_slot(self, arrival: Arrival, windows: RetryWindows, asked: JudgingRequest | None) -> GroupSlot:
         self.asked += 1
         await self.writing.wait()
-        slot = await self._parts.assign_slot(arrival, windows)
+        slot = await self._parts.assign_slot(arrival, windows, asked)
         self.placed += 1
         return slot
 
