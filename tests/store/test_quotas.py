@@ -1,6 +1,7 @@
 """What keys use and hold, on both databases: counted once, whatever happens to leases, groups and processes."""
 
 import asyncio
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -304,11 +305,9 @@ async def test_a_sample_reserves_its_share_with_its_place_and_nothing_when_it_co
         """Whose sender leaves before it is answered; None where there is no room for it."""
         one = sample(text, scope=scope)
         one = replace(one, group=one.group.model_copy(update={"sender": "ada"}))
-        try:
+        slot: GroupSlot | None = None
+        with suppress(NoRoom):
             slot = await store.parts.assign_slot(one, RetryWindows(), asked)
-        except NoRoom:
-            slot = None
-        else:
             await store.parts.release_slot(slot, answered=False)
         held.append((await store.quotas.load_usage("ada")).held_usd)
         return slot
