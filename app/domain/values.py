@@ -13,7 +13,7 @@ import math
 import re
 import sys
 import unicodedata
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -21,7 +21,7 @@ from difflib import get_close_matches
 from functools import cache, update_wrapper
 from itertools import pairwise
 from threading import Lock
-from types import FunctionType, NoneType
+from types import FunctionType, MappingProxyType, NoneType
 from typing import Annotated, Any, Final, Generic, Literal, ParamSpec, Protocol, Self, TypeVar, cast
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetJsonSchemaHandler, JsonValue
@@ -479,24 +479,50 @@ def measure_bytes(value: object) -> int:
         elif kind in _ROWS:
             left += one
         else:
-            left += [getattr(one, name, None) for name in _list_holding(kind)]
+            holding = _find_holding(kind)
+            left += [getattr(one, name, None) for name in holding.attributes]
+            if holding.iterates:
+                left += one
+            if holding.maps:
+                left += one.values()
     return total
 
 
+@dataclass(frozen=True)
+class _Holding:
+    """Where objects of a class hold their parts; a class of C has none that could be named."""
+
+    attributes: tuple[str, ...]
+    iterates: bool
+    """As named tuples do."""
+    maps: bool
+    """As counters do, and read-only views of mappings."""
+
+
 @cache
-def _list_holding(kind: Any) -> tuple[str, ...]:
-    """The attributes in which objects of a class hold their parts; a class of C has none that could be named."""
-    slots = [name for base in kind.__mro__ for name in vars(base).get("__slots__", ())]
-    if issubclass(kind, BaseModel):
-        return "__dict__", "__pydantic_fields_set__"
-    return (*(["__dict__"] if kind.__dictoffset__ else []), *slots)
+def _find_holding(kind: Any) -> _Holding:
+    maps = issubclass(kind, (dict, MappingProxyType))
+    iterates = maps or issubclass(kind, (tuple, list, set, frozenset, deque))
+    attributes = ["__dict__"] if kind.__dictoffset__ else []
+    for base in kind.__mro__:
+        slots = vars(base).get("__slots__", ())
+        attributes += [_mangle(name, base) for name in ([slots] if isinstance(slots, str) else slots)]
+    return _Holding(tuple(dict.fromkeys(attributes)), iterates, maps)
+
+
+def _mangle(name: str, base: type) -> str:
+    """The name under which Python keeps a slot: private names have that of their class before them."""
+    is_private = name.startswith("__") and not name.endswith("__")
+    return f"_{base.__name__.lstrip('_')}{name}" if is_private else name
 
 
 class ByteCache(Generic[KeyT, ValueT]):
-    """What was used last, up to so many bytes; what alone is larger is not kept. Used by several threads."""
+    """What was used last, up to so many bytes. What alone is larger is not kept, but for the last where it
+    `keeps_last`. Used by several threads."""
 
-    def __init__(self, most_bytes: int) -> None:
+    def __init__(self, most_bytes: int, *, keeps_last: bool = False) -> None:
         self.most_bytes = most_bytes
+        self._keeps_last = keeps_last
         self.held_bytes = 0
         self._lock = Lock()
         self._kept: OrderedDict[KeyT, tuple[ValueT, int]] = OrderedDict()
@@ -529,11 +555,11 @@ class ByteCache(Generic[KeyT, ValueT]):
         with self._lock:
             earlier = self._kept.pop(key, None)
             self.held_bytes -= 0 if earlier is None else earlier[1]
-            if size > self.most_bytes:
+            if size > self.most_bytes and not self._keeps_last:
                 return
             self._kept[key] = value, size
             self.held_bytes += size
-            while self.held_bytes > self.most_bytes:
+            while self.held_bytes > self.most_bytes and len(self._kept) > self._keeps_last:
                 self.held_bytes -= self._kept.popitem(last=False)[1][1]
 
     def pop(self, key: KeyT) -> ValueT | None:
@@ -559,13 +585,14 @@ class Remembered(Protocol[Parameters, ValueT_co]):
 
 
 def remember(
-    most_bytes: int, *, counts_arguments: bool = True
+    most_bytes: int, *, counts_arguments: bool = True, keeps_last: bool = False
 ) -> Callable[[Callable[Parameters, ValueT]], Remembered[Parameters, ValueT]]:
     """As `lru_cache`, bounded by the bytes of arguments and results together; of results alone where arguments are held
-    anyway, such as an environment with its data. What raises is not kept."""
+    anyway, such as an environment with its data. What raises is not kept. `keeps_last` is for results that take seconds
+    and may be larger than all that should be kept of them."""
 
     def decorate(make: Callable[Parameters, ValueT]) -> Remembered[Parameters, ValueT]:
-        cache = ByteCache[tuple[Any, ...], tuple[ValueT]](most_bytes)
+        cache = ByteCache[tuple[Any, ...], tuple[ValueT]](most_bytes, keeps_last=keeps_last)
 
         def call(*args: Parameters.args, **named: Parameters.kwargs) -> ValueT:
             key = (args, *named.items()) if named else args
