@@ -141,10 +141,10 @@ def create_app(
     features = load_features()
     panels = panels or build_panels(settings, store.judge_cache)
     observer.watch_judges(partial(collect_reports, panels))
-    workers = ProcessWorkers(_choose_size(settings.workers, settings), observer.record_worker_call)
+    workers = ProcessWorkers(count_workers(settings), observer.record_worker_call)
     observer.watch("worker_queue", lambda: workers.waiting)
     # Half of them, so that what models wrote never waits for all that authors sent.
-    authors = WorkersPart(workers, max(1, workers.size // 2))
+    authors = WorkersPart(workers, workers.size // 2)
     jails = programs or JailedPrograms(
         _choose_size(settings.programs.at_once, settings), observe=observer.record_program
     )
@@ -306,6 +306,11 @@ def _join_viewer_parts(parts: Sequence[ViewerParts]) -> ViewerParts:
         link_groups=[link for one in parts for link in one.link_groups],
         show_run=[show for one in parts for show in one.show_run],
     )
+
+
+def count_workers(settings: Settings) -> int:
+    """Of this process. At least two, whatever is set: a text of an author never takes the only one from models."""
+    return max(2, _choose_size(settings.workers, settings))
 
 
 def _choose_size(chosen: int | None, settings: Settings) -> int:
