@@ -71,7 +71,15 @@ const fillCard = async (shown, policy, request) => {
   return turn;
 };
 
+// A character is met in its own world, where there is one.
+form?.elements.character.addEventListener("change", ({ target }) => {
+  const own = target.selectedOptions[0].dataset.world;
+  const worlds = form.elements.world;
+  worlds.value = [...worlds.options].some((one) => one.value === own) ? own : "";
+});
+
 form?.addEventListener("submit", async (submitted) => {
+  if (submitted.submitter?.hasAttribute("formaction")) return;
   const sent = new FormData(form);
   const policies = sent.getAll("policy");
   const [line, happens] = [readField("line"), readField("event")];
