@@ -54,10 +54,7 @@ def build_sheet(*examples: VoiceExample, greeting: str | None = None) -> Charact
 
 
 def build_moment(*said: str) -> Moment:
-    lines = [
-        ConversationTurn(role=("user", "assistant")[number % 2], content=text)
-        for number, text in enumerate(said)
-    ]
+    lines = [ConversationTurn(role=("user", "assistant")[number % 2], content=text) for number, text in enumerate(said)]
     return Moment(character="hob", conversation=tuple(lines))
 
 

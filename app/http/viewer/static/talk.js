@@ -71,11 +71,16 @@ const fillCard = async (shown, policy, request) => {
   return turn;
 };
 
-// A character is met in its own world, where there is one.
-form?.elements.character.addEventListener("change", ({ target }) => {
-  const own = target.selectedOptions[0].dataset.world;
-  const worlds = form.elements.world;
-  worlds.value = [...worlds.options].some((one) => one.value === own) ? own : "";
+// A character is met in its own world, where there is one, until another world is chosen.
+const findHome = () => {
+  const own = form.elements.character.selectedOptions[0]?.dataset.world;
+  return [...form.elements.world.options].some((one) => one.value === own) ? own : "";
+};
+let home = form ? findHome() : "";
+form?.elements.character.addEventListener("change", () => {
+  const before = home;
+  home = findHome();
+  if (form.elements.world.value === before) form.elements.world.value = home;
 });
 
 form?.addEventListener("submit", async (submitted) => {
