@@ -157,6 +157,19 @@ Reason = Literal[
 ]
 """Why a rollout is unscored. Each reason is a failure or setting of the service, or of the server that sampled the
 completion (`broken_off`), never the completion's fault."""
+REASON_MEANINGS: Final[Mapping[Reason, str]] = {
+    "judge_failed": "No judge gave a usable verdict in time, even after a corrective retry.",
+    "budget": "The judge's budget is used up.",
+    "language_unknown": "The judge does not know the language, or the reply is too short to tell the language.",
+    "self_judge": "The judge uses the policy's own model, and its settings do not allow that.",
+    "verifier_killed": "The check of the completion exceeded its limit on time or memory.",
+    "verifier_failed": "The verifier itself failed.",
+    "broken_off": "The server that sampled the completion broke off: it is no sample.",
+    "version_changed": "The task came from another version of the environment, or from another version of its data.",
+    "stale": "The group's lag is above its run's `max_lag`, and the run drops such groups. This is final.",
+    "environment_unavailable": "The environment's data cannot be read at the moment.",
+    "internal": "The service had a fault. Its log has the details.",
+}
 
 
 class Criterion(Frozen):
