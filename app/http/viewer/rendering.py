@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 from difflib import SequenceMatcher
 from functools import partial
+from importlib.metadata import metadata
 from pathlib import Path
 from typing import Annotated, Final, Literal, TypeVar, get_args
 from urllib.parse import parse_qs, urlencode
@@ -134,6 +135,7 @@ def _sort_menu(entries: Sequence[MenuEntry]) -> tuple[tuple[MenuSection, tuple[M
 # Answers.
 
 _BY_ACCEPT: Final = {"Vary": "Accept"}
+_PACKAGE: Final = "atropos-environments"
 
 
 class Renderer:
@@ -151,7 +153,9 @@ class Renderer:
         self._environment.filters.update(
             as_sent=escape, spelled_out=escape_invisible, age=lambda time: format_age(time, clock())
         )
-        self._environment.globals.update(query=_build_query, link=build_link, menu=_sort_menu((*_MENU, *menu)))
+        self._environment.globals.update(
+            query=_build_query, link=build_link, menu=_sort_menu((*_MENU, *menu)), docs_at=find_docs()
+        )
         self._assets = f"/view/assets/{assets_version}"
 
     def render(
@@ -195,6 +199,12 @@ class Renderer:
             raise NotFound(f"there is no {kind} {escape_invisible(wanted[:100])}{near}")
         values = {"kind": kind, "wanted": wanted[:100], "near": near, "path": path, "all": way}
         return self.render_page(request, "missing.html", values, status=404)
+
+
+def find_docs() -> str:
+    """Where the package says that its documentation is."""
+    named = (each.partition(", ") for each in metadata(_PACKAGE).get_all("Project-URL") or ())
+    return next(url for name, _, url in named if name == "Documentation")
 
 
 def wants_json(request: Request) -> bool:

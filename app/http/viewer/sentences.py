@@ -14,9 +14,10 @@ from app.domain.budgets import BudgetForecast
 from app.domain.rollups import Rollup, add_up_rollups
 from app.domain.runs import Alarm, RunProgress, RunState, SeriesName
 from app.domain.scores import REASON_MEANINGS, Score, ScoreSummary
+from app.evaluation.comparison import Comparison
 from app.service.gateway import JudgeEntry
 from app.toolkit.charts import Scale, format_points
-from app.toolkit.texts import escape_invisible
+from app.toolkit.texts import escape_invisible, format_signed
 
 _LONGEST: Final = 220
 """Characters of a sentence that a judge or verifier wrote."""
@@ -261,6 +262,46 @@ _CHANGES: Final[Mapping[SeriesName, Callable[[float], str]]] = {
     "shadow_distance": partial(_tell_shift, "Training judges beside the shadow judge"),
     "leniency": lambda effect: f"Judges have scored the same replies {'higher' if effect > 0 else 'lower'}",
 }
+
+
+# Two checkpoints.
+
+
+def tell_comparison(names: tuple[str, str], comparison: Comparison | None, groups: tuple[int, int], tasks: int) -> str:
+    """Which is better, by how much, and by which criteria. `groups` are those of each on the `tasks` of both, or all
+    that were found where no task is shared."""
+    first, second = map(escape_invisible, names)
+    if comparison is None:
+        return _begin_with_name(_tell_nothing_shared((first, second), groups, tasks))
+    change = comparison.overall.difference
+    interval = f"95 % {format_signed(change.low)} to {format_signed(change.high)}"
+    figures = f"{format_signed(change.value)} ({interval}) on {count_words(comparison.tasks, 'task')}"
+    if comparison.verdict not in {"better", "worse"}:
+        return f"Which of {first} and {second} is better is not decided: {figures}."
+    is_better = comparison.verdict == "better"
+    moved = [(row.difference.value * (1 if is_better else -1), row.name) for row in comparison.criteria]
+    most = _name_largest(each for each in moved if each[0] > _NOTICEABLE)
+    return _begin_with_name(
+        f"{second if is_better else first} is better: {figures}{f', most in {most}' if most else ''}."
+    )
+
+
+def _tell_nothing_shared(names: tuple[str, str], groups: tuple[int, int], tasks: int) -> str:
+    both = _join(names)
+    empty = [name for name, count in zip(names, groups, strict=True) if not count]
+    if empty:
+        return f"{_join(empty)} {'has' if len(empty) == 1 else 'have'} no group with a score."
+    if tasks:
+        return f"{both} share no task with a score in both."
+    counts = f"{groups[0]:,} scored groups each"
+    if groups[0] != groups[1]:
+        counts = f"{groups[0]:,} and {groups[1]:,} scored groups"
+    return f"{both} share no task ({counts})."
+
+
+def _begin_with_name(sentence: str) -> str:
+    """A run's name is written as it is."""
+    return f"S{sentence[1:]}" if sentence.startswith(("step ", "steps ")) else sentence
 
 
 # Judges.

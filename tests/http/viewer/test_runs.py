@@ -73,7 +73,9 @@ async def test_alarms_stand_in_the_curve_that_they_are_about(client: httpx.Async
     async with opened(f"sqlite:///{database}") as store:
         await store.part(RunHealthStore).add_alarm("a", raised, None)
     page = await look(client, "/view/runs/a")
-    assert "A1 Replies have been about 11 % longer since about group 2. Evidence length: </title><script>" in page.words()
+    assert (
+        "A1 Replies have been about 11 % longer since about group 2. Evidence length: </title><script>" in page.words()
+    )
     assert (page.elements.count("script"), page.elements.count("img")) == (1, 1)  # ours, and the sign of the house
     rects = [value for tag, name, value in page.attributes if (tag, name) == ("rect", "class")]
     assert rects.count("stretch alarm") == 1
