@@ -203,7 +203,7 @@ class Renderer:
 
 def find_docs() -> str:
     """Where the package says that its documentation is."""
-    named = (each.partition(", ") for each in metadata(_PACKAGE).get_all("Project-URL") or ())
+    named = (str(each).partition(", ") for each in metadata(_PACKAGE).get_all("Project-URL") or ())
     return next(url for name, _, url in named if name == "Documentation")
 
 

@@ -14,6 +14,7 @@ from app.domain.budgets import BudgetForecast
 from app.domain.rollups import Rollup, add_up_rollups
 from app.domain.runs import Alarm, RunProgress, RunState, SeriesName
 from app.domain.scores import REASON_MEANINGS, Score, ScoreSummary
+from app.domain.values import Estimated
 from app.evaluation.comparison import Comparison
 from app.service.gateway import JudgeEntry
 from app.toolkit.charts import Scale, format_points
@@ -274,16 +275,21 @@ def tell_comparison(names: tuple[str, str], comparison: Comparison | None, group
     if comparison is None:
         return _begin_with_name(_tell_nothing_shared((first, second), groups, tasks))
     change = comparison.overall.difference
-    interval = f"95 % {format_signed(change.low)} to {format_signed(change.high)}"
-    figures = f"{format_signed(change.value)} ({interval}) on {count_words(comparison.tasks, 'task')}"
+    figures = f"{_tell_difference(change)} on {count_words(comparison.tasks, 'task')}"
     if comparison.verdict not in {"better", "worse"}:
         return f"Which of {first} and {second} is better is not decided: {figures}."
     is_better = comparison.verdict == "better"
-    moved = [(row.difference.value * (1 if is_better else -1), row.name) for row in comparison.criteria]
+    moved = [(row.difference.value or 0.0, row.name) for row in comparison.criteria]
+    moved = moved if is_better else [(-value, name) for value, name in moved]
     most = _name_largest(each for each in moved if each[0] > _NOTICEABLE)
     return _begin_with_name(
         f"{second if is_better else first} is better: {figures}{f', most in {most}' if most else ''}."
     )
+
+
+def _tell_difference(change: Estimated) -> str:
+    value, low, high = (format_signed(end or 0.0) for end in (change.value, change.low, change.high))
+    return f"{value} (95 % {low} to {high})"
 
 
 def _tell_nothing_shared(names: tuple[str, str], groups: tuple[int, int], tasks: int) -> str:
